@@ -1,0 +1,95 @@
+"""Nodes, partitions and the amounts they hold."""
+
+from dataclasses import dataclass
+
+from rltuned.domain.units import GpuType, NodeName
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """An amount of GPUs, CPUs and memory. Never negative."""
+
+    gpus: int = 0
+    cpus: int = 0
+    mem_mib: int = 0
+
+    def __post_init__(self) -> None:
+        if self.gpus < 0 or self.cpus < 0 or self.mem_mib < 0:
+            raise ValueError(f"negative resources: {self}")
+
+    def __add__(self, other: "Resources") -> "Resources":
+        return Resources(
+            self.gpus + other.gpus, self.cpus + other.cpus, self.mem_mib + other.mem_mib
+        )
+
+    def __sub__(self, other: "Resources") -> "Resources":
+        """Take other away.
+
+        Raises:
+            ValueError: other does not fit in self.
+        """
+        return Resources(
+            self.gpus - other.gpus, self.cpus - other.cpus, self.mem_mib - other.mem_mib
+        )
+
+    def fits_in(self, other: "Resources") -> bool:
+        return self.gpus <= other.gpus and self.cpus <= other.cpus and self.mem_mib <= other.mem_mib
+
+
+@dataclass(frozen=True, slots=True)
+class GpuCount:
+    """GPUs of one type on one node."""
+
+    gpu_type: GpuType
+    total: int
+    free: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.free <= self.total:
+            raise ValueError(f"free GPUs outside 0..total: {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node as `sinfo` shows it.
+
+    `schedulable` is False for nodes on which Slurm starts no ordinary job now: down, drained,
+    draining (MIXED+DRAIN too), failing, in maintenance or reserved, or not responding. A PLANNED
+    node is schedulable: backfill has only pencilled somebody in.
+    """
+
+    name: NodeName
+    gpus: tuple[GpuCount, ...]
+    total: Resources
+    free: Resources
+    schedulable: bool
+    partitions: tuple[str, ...]
+    state: str = ""
+    features: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.free.fits_in(self.total):
+            raise ValueError(f"node {self.name}: free {self.free} exceeds total {self.total}")
+        if sum(g.total for g in self.gpus) != self.total.gpus:
+            raise ValueError(f"node {self.name}: GPU types do not add up to {self.total.gpus}")
+        if sum(g.free for g in self.gpus) != self.free.gpus:
+            raise ValueError(f"node {self.name}: free GPUs by type do not add up")
+        if len({g.gpu_type for g in self.gpus}) != len(self.gpus):
+            raise ValueError(f"node {self.name}: a GPU type is listed twice")
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition as `scontrol show partition` shows it.
+
+    max_time_s and default_time_s: seconds, inf = UNLIMITED, None = not set.
+    """
+
+    name: str
+    default: bool = False
+    up: bool = True
+    max_time_s: float | None = None
+    default_time_s: float | None = None
+    priority_tier: int = 1
+    priority_factor: int = 1
+    oversubscribe: str = "NO"

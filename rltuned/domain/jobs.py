@@ -1,0 +1,138 @@
+"""Jobs as a scheduler may know them. No type here can hold a true run time."""
+
+from dataclasses import dataclass
+
+from rltuned.domain.cluster import Resources
+from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What one job (one task of an array) asks for, over all its nodes.
+
+    Attributes:
+        total: GPUs, CPUs and memory of the whole job.
+        time_limit_s: inf = UNLIMITED, None = unknown.
+        gpu_types: the types it accepts; empty = any.
+        nodes: the number of nodes it asked for; None = the fewest that fit.
+        exclusive: takes whole nodes.
+        outside: what it asks for beyond this model (licences, constraints, shards, two GPU types
+            at once ...), in Slurm's words. Such a job is ranked but never placed by us.
+    """
+
+    total: Resources
+    time_limit_s: float | None = None
+    gpu_types: tuple[GpuType, ...] = ()
+    nodes: int | None = None
+    exclusive: bool = False
+    outside: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.nodes is not None and self.nodes < 1:
+            raise ValueError(f"a job needs at least one node: {self}")
+        if self.time_limit_s is not None and not self.time_limit_s > 0:
+            raise ValueError(f"a time limit must be positive: {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayInfo:
+    """The array a record belongs to: pending tasks in the record, and the `%` throttle if any."""
+
+    array_job_id: JobId
+    tasks: int
+    throttle: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """What rltuned did to a job, from its own journal.
+
+    field is "priority" or "site_factor"; value is what was written last; nice is what the user
+    had asked for before `Priority=` destroyed it (None when nothing was destroyed).
+    """
+
+    field: str
+    value: int
+    nice: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PendingJob:
+    """One pending record of Slurm's queue.
+
+    Attributes:
+        address: how scontrol names this record and nothing else (`12`, `12_[0-3,8]`).
+        partitions: in the order given; more than one is a multi-partition job.
+        priority: the value in force; 0 = held.
+        site_factor: None = not known (sprio shows only jobs under multifactor).
+        reason: Slurm's own token for why it waits (`Resources`, `JobHeldUser`, `Dependency` ...).
+        held_by: "user" or "admin" for a held job, empty otherwise.
+        het_job_id: id of the heterogeneous job's leader; None for an ordinary job.
+        owned: set when rltuned's journal says that it wrote to this job.
+    """
+
+    job_id: JobId
+    address: str
+    submitted_at: UnixTime
+    request: Request
+    priority: int
+    partitions: tuple[str, ...]
+    eligible_at: UnixTime | None = None
+    user: str = ""
+    account: str = ""
+    qos: str = ""
+    nice: int = 0
+    site_factor: int | None = None
+    reason: str = ""
+    held_by: str = ""
+    reservation: str = ""
+    dependency: str = ""
+    array: ArrayInfo | None = None
+    het_job_id: JobId | None = None
+    het_offset: int = 0
+    cron: bool = False
+    required_nodes: tuple[NodeName, ...] = ()
+    excluded_nodes: tuple[NodeName, ...] = ()
+    oversubscribe: str = ""
+    owned: Ownership | None = None
+
+    def __post_init__(self) -> None:
+        if self.priority < 0:
+            raise ValueError(f"job {self.job_id}: negative priority {self.priority}")
+        if not self.partitions:
+            raise ValueError(f"job {self.job_id}: no partition")
+
+    @property
+    def natural_priority(self) -> int | None:
+        """Priority without our site factor; None when it cannot be told from what Slurm shows."""
+        if self.owned is not None and self.owned.field == "priority":
+            return None
+        return self.priority - (self.site_factor or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one job takes, or would take, on one node."""
+
+    node: NodeName
+    taken: Resources
+    gpu_type: GpuType | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunningJob:
+    """One running record. Nothing better is known of its end than start plus time limit."""
+
+    job_id: JobId
+    started_at: UnixTime
+    request: Request
+    shares: tuple[Share, ...]
+    partition: str = ""
+    user: str = ""
+    account: str = ""
+    submitted_at: UnixTime | None = None
+
+    def latest_end(self) -> float:
+        """Unix time at which the limit ends the job; inf when it has none or it is unknown."""
+        limit_s = self.request.time_limit_s
+        return float("inf") if limit_s is None else self.started_at + limit_s

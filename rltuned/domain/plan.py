@@ -1,0 +1,101 @@
+"""What would change the world, and what came of it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rltuned.domain.units import JobId, UnixTime
+
+MAX_PRIORITY = 4_294_967_293
+"""Largest value `scontrol update Priority=` takes (higher ones are refused by the client)."""
+MAX_SITE_FACTOR = 2_147_483_645
+"""Largest |SiteFactor| that scontrol takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The record an action is meant for. Submit time is part of it: Slurm re-uses job ids."""
+
+    job_id: JobId
+    submitted_at: UnixTime
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetPriority:
+    """`scontrol update Priority=`: freezes the job at `new` and destroys the user's nice."""
+
+    target: Target
+    old: int
+    new: int
+    nice: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.new <= MAX_PRIORITY:
+            raise ValueError(
+                f"job {self.target.job_id}: priority {self.new} outside 1..{MAX_PRIORITY}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class SetSiteFactor:
+    """`scontrol update SiteFactor=`: added to the multifactor sum, which stays alive."""
+
+    target: Target
+    old: int
+    new: int
+
+    def __post_init__(self) -> None:
+        if abs(self.new) > MAX_SITE_FACTOR:
+            raise ValueError(f"job {self.target.job_id}: site factor {self.new} out of range")
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Give a job that we froze back to multifactor: `scontrol release`, then the user's nice.
+
+    Only ever for a job that is not held: a release by an operator would start a held one.
+    """
+
+    target: Target
+    old: int
+    nice: int
+
+
+Action = SetPriority | SetSiteFactor | Release
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Actions in the order in which they are to be sent; at most one of a kind per job."""
+
+    actions: tuple[Action, ...] = ()
+
+    def __post_init__(self) -> None:
+        keys = [(type(a).__name__, a.target.job_id) for a in self.actions]
+        if len(set(keys)) != len(keys):
+            raise ValueError("a plan may hold one action of a kind per job")
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.actions
+
+
+class Result(StrEnum):
+    """What became of an action."""
+
+    APPLIED = "applied"
+    GONE = "gone"
+    """The job started, ended or was purged meanwhile: normal."""
+    REFUSED = "refused"
+    """Slurm said no: held meanwhile, no rights, a submit plugin ..."""
+    FAILED = "failed"
+    """No answer, or one that could not be read. The value in force is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One action's result; detail is Slurm's own message, empty when applied."""
+
+    action: Action
+    result: Result
+    detail: str = ""

@@ -1,0 +1,39 @@
+"""The doors of the house: the world and the clock. (The third port, Policy, is in core/decide.)"""
+
+from typing import Protocol
+
+from rltuned.domain.plan import Outcome, Plan
+from rltuned.domain.snapshot import Snapshot
+
+
+class Backend(Protocol):
+    """The world that is watched and changed."""
+
+    def observe(self) -> Snapshot:
+        """Read the cluster.
+
+        Raises:
+            BackendError: a command failed, timed out or the controller is away.
+            SnapshotError: an answer could not be read or is incomplete.
+        """
+        ...
+
+    def apply(self, plan: Plan) -> tuple[Outcome, ...]:
+        """Carry out a plan: one outcome per action, in the same order. Never raises per action."""
+        ...
+
+
+class Clock(Protocol):
+    """Time, as the loop sees it."""
+
+    def now(self) -> float:
+        """Unix seconds."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never jump."""
+        ...
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep; True = asked to stop (returns at once)."""
+        ...

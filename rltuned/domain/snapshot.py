@@ -1,0 +1,68 @@
+"""The cluster at one instant, as a scheduler may know it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rltuned.domain.cluster import Node, Partition
+from rltuned.domain.jobs import Ownership, PendingJob, RunningJob
+from rltuned.domain.units import JobId, UnixTime
+
+SNAPSHOT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything one decision may see.
+
+    The constructor puts every part into one canonical order (jobs by submit time and id, the rest
+    by name), so that the order in which Slurm lists them can change no decision.
+
+    Attributes:
+        taken_at: the "now" of every computation on this snapshot.
+        others: how many records there are in other states (completing, suspended ...).
+    """
+
+    taken_at: UnixTime
+    cluster: str
+    pending: tuple[PendingJob, ...]
+    running: tuple[RunningJob, ...]
+    nodes: tuple[Node, ...]
+    partitions: tuple[Partition, ...] = ()
+    others: int = 0
+    version: int = SNAPSHOT_VERSION
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "pending", tuple(sorted(self.pending, key=lambda j: (j.submitted_at, j.job_id))))
+        put(self, "running", tuple(sorted(self.running, key=lambda j: j.job_id)))
+        put(self, "nodes", tuple(sorted(self.nodes, key=lambda n: n.name)))
+        put(self, "partitions", tuple(sorted(self.partitions, key=lambda p: p.name)))
+        if self.version != SNAPSHOT_VERSION:
+            raise ValueError(
+                f"snapshot version {self.version}, this release reads {SNAPSHOT_VERSION}"
+            )
+        _refuse_twice("pending job", [j.job_id for j in self.pending])
+        _refuse_twice("running job", [j.job_id for j in self.running])
+        _refuse_twice("node", [n.name for n in self.nodes])
+
+    def marked(self, owned: Mapping[tuple[JobId, UnixTime], Ownership]) -> "Snapshot":
+        """The same snapshot with `owned` set on the jobs that the journal says we wrote to.
+
+        The key carries the submit time because Slurm hands out job ids again.
+        """
+        if not owned:
+            return self
+        pending = tuple(
+            replace(job, owned=owned.get((job.job_id, job.submitted_at))) for job in self.pending
+        )
+        return replace(self, pending=pending)
+
+
+def _refuse_twice(what: str, names: Sequence[int | str]) -> None:
+    if len(set(names)) == len(names):
+        return
+    seen: set[object] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"{what} {name} appears twice in one snapshot")
+        seen.add(name)

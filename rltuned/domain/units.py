@@ -1,0 +1,18 @@
+"""The words of one value each: identifiers and moments."""
+
+import math
+from typing import Final, NewType
+
+JobId = NewType("JobId", int)
+"""Slurm's number of one job *record*: for an array, of the record that holds its pending tasks."""
+
+NodeName = NewType("NodeName", str)
+
+GpuType = NewType("GpuType", str)
+"""Type part of `gpu:TYPE:N` in gres.conf; the empty string is a GPU without a type."""
+
+UnixTime = NewType("UnixTime", float)
+"""Seconds since 1970-01-01 UTC."""
+
+UNLIMITED_S: Final = math.inf
+"""A time limit of UNLIMITED. Unknown limits are None, never this."""

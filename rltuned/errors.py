@@ -1,0 +1,44 @@
+"""Everything that can go wrong on purpose, and who handles it.
+
+| error         | raised by                         | handled by | effect                          |
+|---------------|-----------------------------------|------------|---------------------------------|
+| SettingsError | settings: bad file, key, value    | cli / loop | exit 2 / a reload keeps the old |
+| ModelError    | policies.actor: card, digest ...  | cli / loop | exit 2 / a reload keeps the old |
+| TraceError    | sim: trace, cluster, policy name  | cli        | exit 2                          |
+| BackendError  | backends: command failed, timeout | loop       | the cycle is skipped, back-off  |
+| SnapshotError | backends: answer unreadable       | loop       | the cycle is skipped            |
+| PolicyError   | core.decide: non-finite scores    | loop       | an empty plan, counted          |
+| JournalError  | daemon.journal: cannot be written | loop       | nothing is written to Slurm     |
+"""
+
+
+class RltunedError(Exception):
+    """Base of all of them; its text is one line that a person can act on."""
+
+
+class SettingsError(RltunedError):
+    """The settings file cannot be used; names file, key, line where known, and the reason."""
+
+
+class ModelError(RltunedError):
+    """A model bundle is missing, damaged, foreign or unsafe; names the file and the reason."""
+
+
+class TraceError(RltunedError):
+    """A trace, a cluster file or a policy name cannot be used; names file and line or field."""
+
+
+class BackendError(RltunedError):
+    """The world did not answer: a command failed, timed out, or the controller is away."""
+
+
+class SnapshotError(RltunedError):
+    """The world answered something that cannot be read with certainty."""
+
+
+class PolicyError(RltunedError):
+    """A policy returned scores that cannot be used."""
+
+
+class JournalError(RltunedError):
+    """The journal cannot be opened, read or written."""
