@@ -1,0 +1,164 @@
+"""Domain objects with defaults, so that a test names only what it is about."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
+from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
+from rltuned.domain.plan import Release, SetPriority, SetSiteFactor, Target
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
+
+NOW = 1_700_000_000.0
+"""The "now" of every built snapshot, unless the test says otherwise."""
+
+
+def request(
+    *,
+    gpus: int = 1,
+    cpus: int = 2,
+    mem_mib: int = 4_000,
+    time_limit_s: float | None = 3_600.0,
+    gpu_types: Sequence[str] = (),
+    **rest: Any,
+) -> Request:
+    """What a job asks for: one GPU, two CPUs, 4 000 MiB, one hour."""
+    return Request(
+        total=Resources(gpus, cpus, mem_mib),
+        time_limit_s=time_limit_s,
+        gpu_types=tuple(GpuType(t) for t in gpu_types),
+        **rest,
+    )
+
+
+def job(
+    job_id: int = 1,
+    *,
+    submitted_at: float = NOW - 600.0,
+    priority: int = 1_000,
+    partition: str = "gpu",
+    partitions: Sequence[str] | None = None,
+    asks: Request | None = None,
+    gpus: int = 1,
+    cpus: int = 2,
+    mem_mib: int = 4_000,
+    time_limit_s: float | None = 3_600.0,
+    gpu_types: Sequence[str] = (),
+    **rest: Any,
+) -> PendingJob:
+    """An ordinary pending job, eligible since it was submitted; `asks` replaces the amounts."""
+    wants = asks or request(
+        gpus=gpus, cpus=cpus, mem_mib=mem_mib, time_limit_s=time_limit_s, gpu_types=gpu_types
+    )
+    fields: dict[str, Any] = {
+        "address": str(job_id),
+        "eligible_at": UnixTime(submitted_at),
+        "user": "alice",
+        "account": "lab",
+        "qos": "normal",
+        "reason": "Priority",
+        "site_factor": 0,
+    }
+    return PendingJob(
+        job_id=JobId(job_id),
+        submitted_at=UnixTime(submitted_at),
+        request=wants,
+        priority=priority,
+        partitions=tuple(partitions) if partitions is not None else (partition,),
+        **(fields | rest),
+    )
+
+
+def running(
+    job_id: int = 100,
+    *,
+    node_name: str = "p1",
+    started_at: float = NOW - 1_200.0,
+    gpus: int = 1,
+    cpus: int = 2,
+    mem_mib: int = 4_000,
+    time_limit_s: float | None = 3_600.0,
+    gpu_type: str | None = "p100",
+    partition: str = "gpu",
+    **rest: Any,
+) -> RunningJob:
+    """A job that runs on one node."""
+    total = Resources(gpus, cpus, mem_mib)
+    kind = GpuType(gpu_type) if gpu_type is not None and gpus else None
+    return RunningJob(
+        job_id=JobId(job_id),
+        started_at=UnixTime(started_at),
+        request=Request(total=total, time_limit_s=time_limit_s),
+        shares=(Share(node=NodeName(node_name), taken=total, gpu_type=kind),),
+        partition=partition,
+        **({"user": "bob", "account": "lab"} | rest),
+    )
+
+
+def node(
+    name: str = "p1",
+    *,
+    gpu_type: str = "p100",
+    gpus: int = 4,
+    free_gpus: int | None = None,
+    cpus: int = 16,
+    free_cpus: int | None = None,
+    mem_mib: int = 64_000,
+    free_mem_mib: int | None = None,
+    schedulable: bool = True,
+    partitions: Sequence[str] = ("gpu",),
+    **rest: Any,
+) -> Node:
+    """A node with GPUs of one type, all free unless told."""
+    free = gpus if free_gpus is None else free_gpus
+    counts = (GpuCount(GpuType(gpu_type), gpus, free),) if gpus else ()
+    return Node(
+        name=NodeName(name),
+        gpus=counts,
+        total=Resources(gpus, cpus, mem_mib),
+        free=Resources(
+            free,
+            cpus if free_cpus is None else free_cpus,
+            mem_mib if free_mem_mib is None else free_mem_mib,
+        ),
+        schedulable=schedulable,
+        partitions=tuple(partitions),
+        **({"state": "IDLE"} | rest),
+    )
+
+
+def snapshot(
+    *pending: PendingJob,
+    runs: Sequence[RunningJob] = (),
+    nodes: Sequence[Node] | None = None,
+    partitions: Sequence[Partition] | None = None,
+    taken_at: float = NOW,
+    cluster: str = "test",
+    **rest: Any,
+) -> Snapshot:
+    """A cluster of one four-GPU node and one partition `gpu` with the given pending jobs."""
+    return Snapshot(
+        taken_at=UnixTime(taken_at),
+        cluster=cluster,
+        pending=pending,
+        running=tuple(runs),
+        nodes=tuple(nodes) if nodes is not None else (node(),),
+        partitions=tuple(partitions) if partitions is not None else (Partition("gpu", True),),
+        **rest,
+    )
+
+
+def target(of: PendingJob) -> Target:
+    return Target(of.job_id, of.submitted_at, of.address)
+
+
+def set_priority(of: PendingJob, new: int) -> SetPriority:
+    return SetPriority(target(of), old=of.priority, new=new, nice=of.nice)
+
+
+def set_site_factor(of: PendingJob, new: int) -> SetSiteFactor:
+    return SetSiteFactor(target(of), old=of.site_factor or 0, new=new)
+
+
+def release(of: PendingJob, nice: int = 0) -> Release:
+    return Release(target(of), old=of.priority, nice=nice)
