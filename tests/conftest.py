@@ -1,0 +1,28 @@
+"""Fixtures that several kinds of tests share: above all, the real Slurm of tests/lab.py."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.lab import SlurmLab, missing
+
+
+@pytest.fixture(scope="session")
+def slurm_session() -> Iterator[SlurmLab]:
+    """One real cluster for the whole run; in CI its absence is a failure, elsewhere a skip."""
+    why = missing()
+    if why and os.environ.get("CI") == "true":
+        pytest.fail(f"CI must test against a real Slurm: {why}")
+    if why:
+        pytest.skip(why)
+    with SlurmLab() as started:
+        yield started
+
+
+@pytest.fixture
+def slurm(slurm_session: SlurmLab) -> Iterator[SlurmLab]:
+    """The session's cluster with an empty queue, and emptied again after the test."""
+    slurm_session.clear()
+    yield slurm_session
+    slurm_session.clear()

@@ -1,0 +1,72 @@
+"""The test cluster itself: it starts, runs a job, and leaves nothing behind."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.lab import LabError, SlurmLab
+
+pytestmark = pytest.mark.slurm
+
+
+def test_lab_runs_a_job_on_a_typed_gpu(slurm: SlurmLab) -> None:
+    job = slurm.sbatch("--gres=gpu:p100:4", "-n2")
+    slurm.wait_for(lambda: slurm.state(job) == "R", 15, "the job runs")
+    gres = slurm.run("sinfo", "-h", "-N", "-n", "p1,p2", "-O", "gresused:|")
+    assert "gpu:p100:4(IDX:0-3)" in gres
+
+
+def test_lab_leaves_no_process_and_no_folder(slurm: SlurmLab) -> None:
+    assert slurm.controller_up()  # a second cluster lives beside the first
+    with SlurmLab() as other:
+        other.sbatch("-n1", wrap="sleep 555")
+        folder = other.root
+        pids = [other.pid(n) for n in ("munged", "slurmctld", "slurmd-p1")]
+        assert all(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert not folder.exists()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert str(folder) not in _all_environments()
+    assert slurm.controller_up()
+
+
+def test_lab_that_cannot_start_says_why_and_ends_what_it_started() -> None:
+    broken = SlurmLab(extra=("SelectType=select/nosuch",))
+    with pytest.raises(LabError, match="slurmctld"):
+        broken.start()
+    assert str(broken.root) not in _all_environments()
+
+
+def _all_environments() -> str:
+    texts = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                texts.append((entry / "environ").read_bytes().decode(errors="replace"))
+            except OSError:
+                continue
+    return "\n".join(texts)
+
+
+def test_lab_command_line(slurm: SlurmLab) -> None:
+    assert slurm.controller_up()
+    with tempfile.TemporaryDirectory(prefix="rltlab-") as folder:
+
+        def lab(verb: str) -> str:
+            return subprocess.run(
+                [sys.executable, "-m", "tests.lab", verb, "--dir", folder],
+                check=True,
+                capture_output=True,
+                text=True,
+                timeout=60,
+            ).stdout
+
+        try:
+            assert "p1, p2, k1, k2, m1" in lab("up")
+            assert f"SLURM_CONF={folder}/slurm.conf" in lab("env")
+        finally:
+            assert "stopped" in lab("down")
+        assert folder not in _all_environments()

@@ -1,0 +1,478 @@
+"""A real Slurm of our own on one machine: slurmctld, several slurmd, fake typed GPUs, own munge.
+
+Nothing here touches a Slurm that the machine may already run: every daemon gets its own ports,
+folders and munge socket, and is stopped by the process id that we were given when we started it.
+
+    python -m tests.lab up --dir .run/slurm      start one and leave it running
+    python -m tests.lab env --dir .run/slurm     print `export SLURM_CONF=...` for a shell
+    python -m tests.lab down --dir .run/slurm    stop it
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "scontrol", "squeue", "sinfo", "sprio", "sbatch")
+SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+START_S = 30.0
+COMMAND_S = 30.0
+
+
+class LabError(RuntimeError):
+    """The test cluster could not be started, or did not do in time what was asked."""
+
+
+@dataclass(frozen=True)
+class NodeSpec:
+    """A line of slurm.conf and one of gres.conf: `names` is a hostlist of `count` nodes."""
+
+    names: tuple[str, ...]
+    cpus: int
+    mem_mib: int
+    gpu_type: str
+    gpus: int
+    features: str = ""
+    shards: int = 0
+
+
+TESTBED = (
+    NodeSpec(("p1", "p2"), cpus=16, mem_mib=64000, gpu_type="p100", gpus=4, features="pascal"),
+    NodeSpec(("k1", "k2"), cpus=8, mem_mib=32000, gpu_type="k80", gpus=2, features="kepler"),
+    NodeSpec(("m1",), cpus=4, mem_mib=16000, gpu_type="m40", gpus=1, features="maxwell"),
+)
+"""The paper's machines: 13 GPUs of three types."""
+
+PARTITIONS = (
+    "PartitionName=gpu Nodes=ALL Default=YES MaxTime=UNLIMITED DefaultTime=60 PriorityJobFactor=10",
+    "PartitionName=sla Nodes=ALL MaxTime=1-0 PriorityTier=2 PriorityJobFactor=20",
+    "PartitionName=short Nodes=p[1-2] MaxTime=10 DefaultTime=5 PriorityJobFactor=30",
+    "PartitionName=whole Nodes=k[1-2] MaxTime=1-0 OverSubscribe=EXCLUSIVE",
+    "PartitionName=closed Nodes=m1 MaxTime=1-0 State=DOWN",
+)
+
+SCHEDULER = (
+    "bf_continue,sched_interval=2,bf_interval=2,bf_resolution=1,batch_sched_delay=1,"
+    "default_queue_depth=1000,bf_max_job_test=1000"
+)
+
+
+@dataclass
+class SlurmLab:
+    """One cluster of our own. Use as a context manager, or start() and stop().
+
+    Args:
+        folder: where everything lives; None makes a temporary one, removed by stop().
+        nodes, partitions, extra: what slurm.conf says beyond the common part.
+        keep: leave the daemons running when this process ends (for `make slurm-up`).
+    """
+
+    folder: Path | None = None
+    nodes: tuple[NodeSpec, ...] = TESTBED
+    partitions: tuple[str, ...] = PARTITIONS
+    extra: tuple[str, ...] = ()
+    scheduler: str = SCHEDULER
+    priority_type: str = "priority/multifactor"
+    keep: bool = False
+    _own_folder: bool = False
+    _children: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    # -- life ---------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def root(self) -> Path:
+        if self.folder is None:
+            raise LabError("the lab is not started")
+        return self.folder
+
+    @property
+    def conf(self) -> Path:
+        return self.root / "slurm.conf"
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        return tuple(name for spec in self.nodes for name in spec.names)
+
+    def environ(self) -> dict[str, str]:
+        """The environment for commands against this cluster; nothing of a surrounding Slurm job."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "SBATCH"))}
+        return {**kept, "SLURM_CONF": str(self.conf), "PATH": SEARCH, "LC_ALL": "C"}
+
+    def start(self) -> None:
+        """Write the configuration and start every daemon; stops what it started when it fails."""
+        if self.folder is None:
+            self.folder = Path(tempfile.mkdtemp(prefix="rltlab-"))
+            self._own_folder = True
+        self.folder = self.folder.resolve()
+        try:
+            self._prepare()
+            shutil.rmtree(self.root / "state")  # jobs of an earlier `up` are not ours to revive
+            (self.root / "state").mkdir()
+            self._start_munge()
+            self.start_controller()
+            for name in self.node_names:
+                self.start_node(name)
+            self.wait_for(self._all_nodes_up, START_S, "all nodes up")
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End every process of this cluster by its id; remove a temporary folder."""
+        if self.folder is None:
+            return
+        names = [p.stem for p in sorted((self.folder / "pid").glob("*.pid"))]
+        last = ("slurmctld", "munged")
+        for name in [n for n in names if n not in last] + [n for n in last if n in names]:
+            self._end(name)
+        self._end_strays()
+        if self._own_folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start_controller(self) -> None:
+        self._spawn("slurmctld", ["slurmctld", "-D", "-i"])
+        self.wait_for(self.controller_up, START_S, "slurmctld answers")
+
+    def stop_controller(self) -> None:
+        self._end("slurmctld")
+
+    def start_node(self, name: str) -> None:
+        self._spawn(f"slurmd-{name}", ["slurmd", "-D", "-N", name])
+
+    def stop_node(self, name: str) -> None:
+        self._end(f"slurmd-{name}")
+
+    def pid(self, name: str) -> int:
+        """Process id of `slurmctld`, `munged` or `slurmd-NODE`."""
+        return int((self.root / "pid" / f"{name}.pid").read_text())
+
+    # -- work ---------------------------------------------------------------------------------
+
+    def run(
+        self, *argv: str, text: str | None = None, check: bool = True, timeout_s: float = COMMAND_S
+    ) -> str:
+        """Run one Slurm command; its standard output (and its error when check is False)."""
+        done = subprocess.run(
+            argv,
+            input=text,
+            env=self.environ(),
+            cwd=self.root,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+        )
+        if check and done.returncode != 0:
+            raise LabError(f"{' '.join(argv)} ended with {done.returncode}: {done.stderr.strip()}")
+        return done.stdout if check else done.stdout + done.stderr
+
+    def sbatch(self, *options: str, wrap: str = "sleep 600") -> int:
+        """Submit a job (output thrown away); its id."""
+        said = self.run(
+            "sbatch", "--parsable", "--output=/dev/null", "--chdir=/", *options, f"--wrap={wrap}"
+        )
+        return int(said.strip().split(";")[0])
+
+    def scontrol(self, *words: str) -> str:
+        return self.run("scontrol", *words)
+
+    def state(self, job_id: int | str) -> str:
+        """Slurm's compact state of a job (`PD`, `R` ...), empty once Slurm has forgotten it."""
+        said = self.run("squeue", "-h", "-t", "all", "-o", "%t", "-j", str(job_id), check=False)
+        return "" if "rror" in said else said.strip().split("\n")[0]
+
+    def clear(self) -> None:
+        """Cancel every job and wait until none is left; all nodes back in service."""
+        self.run("scancel", "--state=PENDING", "--user=root", check=False)
+        ids = self.run("squeue", "-h", "-a", "-o", "%A").split()
+        for start in range(0, len(ids), 200):
+            self.run("scancel", "--signal=KILL", *ids[start : start + 200], check=False)
+            self.run("scancel", *ids[start : start + 200], check=False)
+        self.wait_for(lambda: not self.run("squeue", "-h", "-a").strip(), 30, "an empty queue")
+        for name in self.node_names:
+            self.run("scontrol", "update", f"NodeName={name}", "State=RESUME", check=False)
+
+    def wait_for(self, seen: Callable[[], bool], seconds: float, what: str) -> None:
+        """Ask until it is so; LabError after `seconds`."""
+        end = time.monotonic() + seconds
+        while not seen():
+            if time.monotonic() > end:
+                raise LabError(f"not seen within {seconds:g} s: {what}\n{self._log_tail()}")
+            for name, child in self._children.items():
+                if child.poll() is not None:
+                    raise LabError(f"{name} ended with {child.returncode}\n{self._log_tail(name)}")
+            time.sleep(0.1)
+
+    def controller_up(self) -> bool:
+        try:
+            return " is UP" in self.run("scontrol", "ping", check=False, timeout_s=5)
+        except subprocess.TimeoutExpired:
+            return False
+
+    # -- inside -------------------------------------------------------------------------------
+
+    def _all_nodes_up(self) -> bool:
+        states = self.run("sinfo", "-h", "-a", "-N", "-o", "%N %T", check=False).split("\n")
+        seen = dict(line.split() for line in states if line.strip())
+        return all(seen.get(name) in {"idle", "mixed", "allocated"} for name in self.node_names)
+
+    def _prepare(self) -> None:
+        for name in ("pid", "log", "state", "spool", "dev", "munge"):
+            (self.root / name).mkdir(parents=True, exist_ok=True)
+        self.root.chmod(0o755)
+        (self.root / "munge").chmod(0o700)
+        sock = self.root / "munge" / "s"
+        if len(str(sock)) > 100:
+            raise LabError(f"folder name too long for a socket: {self.root}")
+        (self.root / "munge" / "key").write_bytes(os.urandom(128))
+        (self.root / "munge" / "key").chmod(0o600)
+        for index in range(max(spec.gpus for spec in self.nodes)):
+            (self.root / "dev" / f"gpu{index}").touch()
+        self.conf.write_text(self._slurm_conf(sock))
+        (self.root / "gres.conf").write_text(self._gres_conf())
+
+    def _slurm_conf(self, sock: Path) -> str:
+        ports = _free_ports(1 + len(self.node_names))
+        host = socket.gethostname().split(".")[0]
+        node_ports = dict(zip(self.node_names, ports[1:], strict=True))
+        gres = "gpu,shard" if any(spec.shards for spec in self.nodes) else "gpu"
+        lines = [
+            "ClusterName=rltlab",
+            f"SlurmctldHost={host}(127.0.0.1)",
+            f"SlurmctldPort={ports[0]}",
+            "SlurmUser=root",
+            "SlurmdUser=root",
+            "AuthType=auth/munge",
+            f"AuthInfo=socket={sock}",
+            f"StateSaveLocation={self.root}/state",
+            f"SlurmdSpoolDir={self.root}/spool/%n",
+            f"SlurmctldPidFile={self.root}/pid/slurmctld.own",
+            f"SlurmdPidFile={self.root}/pid/slurmd-%n.own",
+            f"SlurmctldLogFile={self.root}/log/slurmctld.log",
+            f"SlurmdLogFile={self.root}/log/slurmd-%n.log",
+            "ProctrackType=proctrack/linuxproc",
+            "TaskPlugin=task/none",
+            "MpiDefault=none",
+            "SwitchType=switch/none",
+            "JobAcctGatherType=jobacct_gather/none",
+            "ReturnToService=2",
+            "SlurmdParameters=config_overrides",
+            "SlurmctldTimeout=60",
+            "SlurmdTimeout=300",
+            "MessageTimeout=10",
+            "KillWait=1",
+            "MinJobAge=5",
+            "Licenses=matlab:2,foo:1",
+            "SchedulerType=sched/backfill",
+            f"SchedulerParameters={self.scheduler}",
+            "SelectType=select/cons_tres",
+            "SelectTypeParameters=CR_Core_Memory",
+            "DefMemPerCPU=500",
+            f"PriorityType={self.priority_type}",
+            "PriorityWeightAge=10000",
+            "PriorityMaxAge=1-0",
+            "PriorityWeightJobSize=1000",
+            "PriorityWeightPartition=1000",
+            "PriorityCalcPeriod=1",
+            f"GresTypes={gres}",
+            *self.extra,
+            *(self._node_line(s, n, host, node_ports[n]) for s in self.nodes for n in s.names),
+            *self.partitions,
+        ]
+        return "\n".join(lines) + "\n"
+
+    def _node_line(self, spec: NodeSpec, name: str, host: str, port: int) -> str:
+        gres = f"gpu:{spec.gpu_type}:{spec.gpus}" + (f",shard:{spec.shards}" if spec.shards else "")
+        feature = f" Feature={spec.features}" if spec.features else ""
+        return (
+            f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} "
+            f"CPUs={spec.cpus} RealMemory={spec.mem_mib} Gres={gres}{feature}"
+        )
+
+    def _gres_conf(self) -> str:
+        lines = []
+        for spec in self.nodes:
+            last = f"[0-{spec.gpus - 1}]" if spec.gpus > 1 else "0"
+            names = ",".join(spec.names)
+            lines.append(
+                f"NodeName={names} Name=gpu Type={spec.gpu_type} File={self.root}/dev/gpu{last}"
+            )
+            if spec.shards:
+                lines.append(f"NodeName={names} Name=shard Count={spec.shards}")
+        return "\n".join(lines) + "\n"
+
+    def _start_munge(self) -> None:
+        folder = self.root / "munge"
+        self._spawn(
+            "munged",
+            [
+                "munged",
+                "--foreground",
+                "--force",
+                f"--socket={folder}/s",
+                f"--key-file={folder}/key",
+                f"--pid-file={folder}/pid",
+                f"--log-file={self.root}/log/munged.log",
+                f"--seed-file={folder}/seed",
+                "--num-threads=2",
+            ],
+        )
+        # the socket is there a moment before munged answers, and slurmctld asks only once
+        self.wait_for((folder / "s").exists, START_S, "munge socket")
+
+    def _spawn(self, name: str, argv: list[str]) -> None:
+        program = shutil.which(argv[0], path=SEARCH)
+        if program is None:
+            raise LabError(f"{argv[0]} is not installed")
+        # A test process that is killed outright takes its daemons with it.
+        prefix = [] if self.keep else ["setpriv", "--pdeathsig", "TERM"]
+        with (self.root / "log" / f"{name}.out").open("ab") as out:
+            child = subprocess.Popen(
+                [*prefix, program, *argv[1:]],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env=self.environ(),
+                cwd=self.root,
+                start_new_session=True,
+            )
+        self._children[name] = child
+        (self.root / "pid" / f"{name}.pid").write_text(f"{child.pid}\n")
+
+    def _end(self, name: str) -> None:
+        file = self.root / "pid" / f"{name}.pid"
+        child = self._children.pop(name, None)
+        if not file.exists():
+            return
+        pid = int(file.read_text())
+        file.unlink()
+        if child is not None:
+            _end_child(child)
+        elif self._is_ours(pid):
+            self._end_pid(pid)
+
+    def _is_ours(self, pid: int) -> bool:
+        """Whether the process carries this lab's SLURM_CONF: ids are re-used, names are shared."""
+        try:
+            words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            return False
+        return f"SLURM_CONF={self.conf}".encode() in words
+
+    def _end_pid(self, pid: int) -> None:
+        """End a daemon of an earlier `up`: not our child, so look for it until it has gone."""
+        _signal(pid, signal.SIGTERM)
+        end = time.monotonic() + 8
+        while self._is_ours(pid):  # a zombie has no environment left
+            if time.monotonic() > end:
+                _signal(pid, signal.SIGKILL)
+                return
+            time.sleep(0.05)
+
+    def _end_strays(self) -> None:
+        """Job steps outlive their slurmd; they are ours when their environment names our conf."""
+        me = os.getpid()
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != me and self._is_ours(int(entry.name)):
+                _signal(int(entry.name), signal.SIGKILL)
+
+    def _log_tail(self, name: str = "slurmctld") -> str:
+        files = (self.root / "log" / f"{name}.log", self.root / "log" / f"{name}.out")
+        return "\n".join(
+            f"{file.name}: {file.read_text(errors='replace')[-1500:]}"
+            for file in files
+            if file.exists()
+        )
+
+
+def missing() -> str:
+    """Why this machine cannot run a lab; empty when it can."""
+    if os.geteuid() != 0:
+        return "a Slurm of our own needs root (slurmd starts jobs under user ids)"
+    absent = [name for name in (*PROGRAMS, "setpriv") if shutil.which(name, path=SEARCH) is None]
+    if absent:
+        return f"not installed: {', '.join(absent)} (Debian: slurmctld slurmd slurm-client munge)"
+    return ""
+
+
+def _free_ports(count: int) -> list[int]:
+    holders = [socket.socket() for _ in range(count)]
+    try:
+        for holder in holders:
+            holder.bind(("127.0.0.1", 0))
+        return [int(holder.getsockname()[1]) for holder in holders]
+    finally:
+        for holder in holders:
+            holder.close()
+
+
+def _end_child(child: subprocess.Popen[bytes]) -> None:
+    child.terminate()
+    try:
+        child.wait(timeout=8)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait(timeout=8)
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def _usage(folder: Path) -> str:
+    return (
+        f"export SLURM_CONF={folder / 'slurm.conf'}\n"
+        "# then: sinfo -N -l; sbatch -n1 --gres=gpu:1 --wrap 'sleep 60'; squeue\n"
+    )
+
+
+def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] = os.environ) -> int:
+    """The command line of `make slurm-up` and `make slurm-down`."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.lab", description="A real Slurm of our own, for tests and tries."
+    )
+    parser.add_argument("verb", choices=["up", "down", "env"])
+    parser.add_argument("--dir", type=Path, default=Path(".run/slurm"))
+    given = parser.parse_args(argv)
+    folder: Path = given.dir.resolve()
+    out = sys.stdout.write
+    it = SlurmLab(folder=folder, keep=True)
+    if given.verb == "down":
+        it.stop()
+        out(f"stopped the Slurm in {folder}\n")
+        return 0
+    if given.verb == "env":
+        out(_usage(folder))
+        return 0
+    why = missing()
+    if why:
+        sys.stderr.write(why + "\n")
+        return 0 if environ.get("CI") != "true" else 1
+    it.stop()
+    it.start()
+    out(f"Slurm is up in {folder}: {', '.join(it.node_names)}\n{_usage(folder)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
