@@ -1,0 +1,55 @@
+"""Snapshots as JSON and back, for the journal, for `plan --from` and for tests.
+
+pydantic checks what comes in against the frozen dataclasses of the domain, whose own constructors
+then check the rest, so a damaged file cannot become a snapshot.
+"""
+
+import hashlib
+import json
+import math
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from rltuned.domain.snapshot import Snapshot
+from rltuned.errors import SnapshotError
+
+_ADAPTER: Final = TypeAdapter(Snapshot)
+_INFINITE: Final = "unlimited"
+
+
+def encode_snapshot(snapshot: Snapshot) -> bytes:
+    """One line of JSON with sorted keys: equal snapshots give equal bytes."""
+    tree = _swap(_ADAPTER.dump_python(snapshot, mode="python"), math.inf, _INFINITE)
+    return json.dumps(tree, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def decode_snapshot(data: bytes) -> Snapshot:
+    """The snapshot that was encoded.
+
+    Raises:
+        SnapshotError: not JSON, not a snapshot, or of another version; names the first bad field.
+    """
+    try:
+        tree = json.loads(data)
+        return _ADAPTER.validate_python(_swap(tree, _INFINITE, math.inf))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise SnapshotError(f"snapshot field {where or '(whole)'}: {first['msg']}") from error
+    except ValueError as error:
+        raise SnapshotError(f"snapshot: {error}") from error
+
+
+def digest(snapshot: Snapshot) -> str:
+    """SHA-256 of the encoded snapshot."""
+    return hashlib.sha256(encode_snapshot(snapshot)).hexdigest()
+
+
+def _swap(value: Any, old: object, new: object) -> Any:
+    """The same tree with one value in place of another: JSON has no infinity."""
+    if isinstance(value, dict):
+        return {key: _swap(item, old, new) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_swap(item, old, new) for item in value]
+    return new if isinstance(value, type(old)) and value == old else value

@@ -1,0 +1,185 @@
+"""What the policy may see of a job and of the cluster: the paper's 17 features, mended.
+
+Source: RLTune (SoCC 2025), Table 3 and equations 1 to 3. What is different here, and why:
+
+- `submit_time` is the time since submission. The raw clock value ranks the same queue differently
+  after a shift in time.
+- `dsr` (eq. 1) is n / (n + free): same order as n / free, but finite when nothing is free.
+- `future_avail` (eq. 2) subtracts the GPUs of running jobs from the free ones, where they are
+  already missing. Here the GPUs that running jobs must return within an hour (by their time
+  limits) are added instead: what would be free soon if this job started now.
+- `cff` (eq. 3) leaves [0, 1]: an idle cluster of 20 nodes with 8 GPUs gives 1 - 8 = -7. Here each
+  node's free share is squared instead of its free count: 0 when every free GPU stands on an
+  otherwise free node, towards 1 when they are scraps.
+- `requested_time` is the user's time limit, never the run time.
+
+Every scale is a constant, so the same job gives the same numbers on every trace and every site.
+"""
+
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltuned.core.capacity import Capacity
+from rltuned.core.survey import FUTURE_HORIZON_S, WAYS_CAP, Survey, survey
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.snapshot import Snapshot
+
+FloatArray = NDArray[np.float64]
+Float32Array = NDArray[np.float32]
+
+GPUS_FULL: Final = 1024
+CPUS_FULL: Final = 16_384
+MEM_FULL_GIB: Final = 16_384
+LIMIT_FULL_S: Final = 30 * 86_400.0
+WAIT_FULL_S: Final = 7 * 86_400.0
+URGENT_HALF_S: Final = 12 * 3_600.0
+"""Wait at which urgency is one half; the authors' code lets waiting count up to 12 hours."""
+UNLIMITED_AS_S: Final = 365 * 86_400.0
+"""Finite stand-in for an unlimited or unknown time limit where a formula needs a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One row of Table 3. column: index into StateMatrix.values, None = kept as metadata only."""
+
+    name: str
+    column: int | None
+    formula: str
+    unit: str
+    scale: str
+    source: str
+
+
+FEATURES: Final = (
+    Feature("job_id", None, "Slurm's record number", "-", "not encoded: says nothing", "T3"),
+    Feature("user", None, "user, account, QOS", "-", "not encoded: for rules only", "T3"),
+    Feature("virtual_cluster", None, "partitions", "-", "decides which nodes count", "T3"),
+    Feature("gpu_type", None, "accepted GPU types", "-", "decides which GPUs count", "T3"),
+    Feature("requested_gpus", 0, "n", "GPUs", "log2(1+n)/log2(1+1024)", "T3"),
+    Feature("requested_time", 1, "r = time limit", "s", "ln(1+r)/ln(1+30 d)", "T3"),
+    Feature("submit_time", 2, "w = now - submit", "s", "ln(1+w)/ln(1+7 d)", "T3, shifted"),
+    Feature("req_cpu", 3, "CPUs", "CPUs", "log2(1+c)/log2(1+16384)", "T3"),
+    Feature("req_mem", 4, "memory", "GiB", "log2(1+m)/log2(1+16384)", "T3"),
+    Feature("free_nodes", 5, "wholly free nodes / nodes it may use", "-", "ratio", "T3"),
+    Feature("can_schedule_now", 6, "1 if it fits now", "-", "0 or 1", "T3"),
+    Feature("num_ways", 7, "disjoint placements now", "-", "min(k, 8)/8", "T3"),
+    Feature("dsr", 8, "n / (n + F)", "-", "ratio", "eq. 1, bounded"),
+    Feature("job_size", 9, "n * r", "GPU s", "ln(1+n r)/ln(1+1024*30 d)", "3.2"),
+    Feature("urgency", 10, "w / (w + 12 h)", "-", "ratio", "3.2"),
+    Feature("future_avail", 11, "(F - n + R) / C", "-", "(x+1)/2, clipped", "eq. 2, mended"),
+    Feature("cff", 12, "1 - sum f^2/G / sum f", "-", "ratio", "eq. 3, mended"),
+)  # fmt: skip
+"""n: GPUs asked for. F, C: free and all GPUs of the accepted types in the job's partitions. R: of
+those, the ones that running jobs must return within FUTURE_HORIZON_S. f, G: free and all GPUs of
+one node."""
+
+COLUMNS: Final = tuple(f.name for f in FEATURES if f.column is not None)
+NUM_FEATURES: Final = len(COLUMNS)
+COLUMN: Final = {name: i for i, name in enumerate(COLUMNS)}
+SCHEMA_ID: Final = (
+    "rltuned-17-"
+    + hashlib.sha256(
+        repr((FEATURES, FUTURE_HORIZON_S, URGENT_HALF_S, UNLIMITED_AS_S)).encode()
+    ).hexdigest()[:12]
+)
+"""Changes whenever a formula or a scale does; a model trained on another schema is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateMatrix:
+    """One row per eligible job, no padding. Shapes: (n, NUM_FEATURES) and (n,).
+
+    The raw columns are what the classic rules use; limit_s is finite (see UNLIMITED_AS_S).
+    """
+
+    jobs: tuple[PendingJob, ...]
+    values: Float32Array
+    submit_s: FloatArray
+    wait_s: FloatArray
+    limit_s: FloatArray
+    gpus: FloatArray
+    cpus: FloatArray
+    mem_mib: FloatArray
+    priority: FloatArray
+    cff: float
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+    def column(self, name: str) -> Float32Array:
+        """One feature of all jobs, by its name in COLUMNS."""
+        return self.values[:, COLUMN[name]]
+
+
+def planning_limit_s(limit_s: float | None) -> float:
+    """A time limit as a finite number; unlimited and unknown ones count as a year."""
+    return UNLIMITED_AS_S if limit_s is None else min(limit_s, UNLIMITED_AS_S)
+
+
+def encode(chosen: tuple[PendingJob, ...], snapshot: Snapshot) -> StateMatrix:
+    """Describe each chosen job by what a scheduler knows of it and of the nodes it could use.
+
+    Args:
+        chosen: jobs in snapshot order.
+        snapshot: the whole cluster; "now" is its taken_at.
+
+    Returns:
+        values (n, NUM_FEATURES) float32, all in [0, 1]; row i is chosen[i]. Empty queue: (0, ...).
+    """
+    wanted = [job.request.total for job in chosen]
+    gpus = np.array([w.gpus for w in wanted], dtype=np.float64)
+    cpus = np.array([w.cpus for w in wanted], dtype=np.float64)
+    mem_mib = np.array([w.mem_mib for w in wanted], dtype=np.float64)
+    submit_s = np.array([job.submitted_at for job in chosen], dtype=np.float64)
+    limit_s = np.array(
+        [planning_limit_s(job.request.time_limit_s) for job in chosen], dtype=np.float64
+    )
+    # a clock that lags behind slurmctld's must not make a wait negative
+    wait_s = np.maximum(snapshot.taken_at - submit_s, 0.0)
+    seen = survey(chosen, snapshot, Capacity.of(snapshot))
+    return StateMatrix(
+        jobs=chosen,
+        values=_scaled(gpus, cpus, mem_mib, wait_s, limit_s, seen=seen),
+        submit_s=submit_s,
+        wait_s=wait_s,
+        limit_s=limit_s,
+        gpus=gpus,
+        cpus=cpus,
+        mem_mib=mem_mib,
+        priority=np.array([job.priority for job in chosen], dtype=np.float64),
+        cff=seen.cff,
+    )
+
+
+def _scaled(
+    gpus: FloatArray,
+    cpus: FloatArray,
+    mem_mib: FloatArray,
+    wait_s: FloatArray,
+    limit_s: FloatArray,
+    *,
+    seen: Survey,
+) -> Float32Array:
+    values = np.empty((len(gpus), NUM_FEATURES), dtype=np.float64)
+    values[:, 0] = np.log2(1 + gpus) / math.log2(1 + GPUS_FULL)
+    values[:, 1] = np.log1p(limit_s) / math.log1p(LIMIT_FULL_S)
+    values[:, 2] = np.log1p(wait_s) / math.log1p(WAIT_FULL_S)
+    values[:, 3] = np.log2(1 + cpus) / math.log2(1 + CPUS_FULL)
+    values[:, 4] = np.log2(1 + mem_mib / 1024) / math.log2(1 + MEM_FULL_GIB)
+    values[:, 5] = seen.idle_share
+    values[:, 6] = seen.fits
+    values[:, 7] = np.minimum(seen.ways, WAYS_CAP) / WAYS_CAP
+    # gpus = 0 demands nothing: 0, also where nothing is free
+    values[:, 8] = gpus / np.maximum(gpus + seen.free_gpus, 1.0)
+    values[:, 9] = np.log1p(gpus * limit_s) / math.log1p(GPUS_FULL * LIMIT_FULL_S)
+    values[:, 10] = wait_s / (wait_s + URGENT_HALF_S)
+    ahead = (seen.free_gpus - gpus + seen.returning_gpus) / np.maximum(seen.all_gpus, 1.0)
+    values[:, 11] = (ahead + 1) / 2
+    values[:, 12] = seen.cff
+    np.clip(values, 0.0, 1.0, out=values)
+    return values.astype(np.float32)

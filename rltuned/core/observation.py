@@ -1,0 +1,98 @@
+"""The windows that the paper's networks read: 256 x 8 for the actor, 256 x 5 for the critic.
+
+Source: RLTune section 3.2 (feature sampling, observation and critic vectors). The paper gives no
+thresholds; CFF_HIGH and SEVERAL_WAYS are ours. The two sampled slots keep one meaning ("speaks for
+running this job soon, 0 to 1") whichever feature fills them, since a network cannot see the switch.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from rltuned.core.capacity import BoolArray
+from rltuned.core.features import COLUMN, Float32Array, StateMatrix
+from rltuned.core.survey import WAYS_CAP
+
+MAX_QUEUE_SIZE: Final = 256
+OBSERVED: Final = 8
+CRITIC: Final = 5
+CFF_HIGH: Final = 0.5
+"""From here on free GPUs are mostly scraps and small jobs are favoured over old ones."""
+SEVERAL_WAYS: Final = 2
+FIXED: Final = (
+    "submit_time",
+    "requested_gpus",
+    "requested_time",
+    "can_schedule_now",
+    "dsr",
+    "future_avail",
+)
+CRITIC_COLUMNS: Final = (
+    "submit_time",
+    "requested_time",
+    "can_schedule_now",
+    "requested_gpus",
+    "cff",
+)
+_FIXED_AT: Final = [COLUMN[name] for name in FIXED]
+_CRITIC_AT: Final = [COLUMN[name] for name in CRITIC_COLUMNS]
+_WAYS_FULL: Final = np.float32(WAYS_CAP)
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """The eight sampled features of every job: values (n, 8), and what the two last slots hold."""
+
+    values: Float32Array
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """At most MAX_QUEUE_SIZE jobs, padded with zeros.
+
+    values: (MAX_QUEUE_SIZE, 8) or (MAX_QUEUE_SIZE, 5); mask: (MAX_QUEUE_SIZE,) True on real jobs;
+    count: how many they are. The mask is never read off the values.
+    """
+
+    values: Float32Array
+    mask: BoolArray
+    count: int
+
+
+def sample_features(matrix: StateMatrix) -> Observation:
+    """Choose eight features by the state of the cluster.
+
+    - Much fragmentation: the sixth slot is 1 - job_size, so small short jobs that fill the scraps
+      stand out. Otherwise it is the urgency of waiting.
+    - Any job with several ways to be placed: the seventh slot is num_ways. Otherwise free_nodes.
+    """
+    fragmented = matrix.cff >= CFF_HIGH
+    ways = matrix.column("num_ways")
+    several = bool((ways * _WAYS_FULL >= SEVERAL_WAYS).any())
+    values = np.empty((len(matrix), OBSERVED), dtype=np.float32)
+    values[:, : len(FIXED)] = matrix.values[:, _FIXED_AT]
+    values[:, 6] = 1 - matrix.column("job_size") if fragmented else matrix.column("urgency")
+    values[:, 7] = ways if several else matrix.column("free_nodes")
+    sixth = "1-job_size" if fragmented else "urgency"
+    return Observation(values, (*FIXED, sixth, "num_ways" if several else "free_nodes"))
+
+
+def critic_values(matrix: StateMatrix) -> Float32Array:
+    """(n, 5) what the critic reads of every job."""
+    return matrix.values[:, _CRITIC_AT]
+
+
+def windows(values: Float32Array, size: int = MAX_QUEUE_SIZE) -> list[Window]:
+    """Cut all rows into windows of one size, the last one padded. No row is left out.
+
+    The features were computed over the whole queue, so scores of different windows compare.
+    """
+    found = []
+    for start in range(0, len(values), size):
+        rows = values[start : start + size]
+        padded = np.zeros((size, values.shape[1]), dtype=np.float32)
+        padded[: len(rows)] = rows
+        found.append(Window(padded, np.arange(size) < len(rows), len(rows)))
+    return found

@@ -1,0 +1,188 @@
+"""Where one job could go now, and the greedy choice.
+
+The rules, which docs/simulator.md repeats with examples:
+- a job that names no node count gets the fewest nodes of one GPU type that could carry it on the
+  idle cluster; types that would need more nodes are not used;
+- GPUs, CPUs and memory are split as evenly as whole numbers allow, larger shares first;
+- `pack` takes the nodes with the least free GPUs that still fit, so the least is left over;
+  `spread` the ones with most; ties go by name;
+- an exclusive job takes whole nodes on which nothing runs.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from rltuned.core.capacity import BoolArray, Capacity, IntArray
+from rltuned.domain.cluster import Resources
+from rltuned.domain.jobs import PendingJob, Request, Share
+from rltuned.domain.units import JobId
+
+PlacementRule = Literal["pack", "spread"]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Nodes and amounts for one job."""
+
+    job_id: JobId
+    shares: tuple[Share, ...]
+
+    @property
+    def gpus(self) -> int:
+        return sum(s.taken.gpus for s in self.shares)
+
+
+def ceil_div(amount: int, parts: int) -> int:
+    """Smallest whole number that is at least amount / parts."""
+    return -(-amount // parts)
+
+
+def width(request: Request, member: BoolArray, capacity: Capacity) -> tuple[int, tuple[int, ...]]:
+    """How many nodes a job gets, and the rows of GPU types on which so many can carry it.
+
+    Answers for the hardware of the partition (member, (N,)), whatever is free or down now.
+
+    Returns:
+        (0, ()) when no node count can ever carry it.
+    """
+    best, rows = 0, []
+    for row in capacity.accepted(request):
+        count = width_on(request, row, member, capacity)
+        if count and (not best or count < best):
+            best, rows = count, [row]
+        elif count and count == best:
+            rows.append(row)
+    return best, tuple(rows)
+
+
+def width_on(request: Request, row: int, member: BoolArray, capacity: Capacity) -> int:
+    """The same for one GPU type (one row of the capacity); 0 when it can never carry the job."""
+    has = member if request.total.gpus == 0 else member & (capacity.total_gpus[row] > 0)
+    if not has.any():
+        return 0
+    gpus = capacity.total_gpus[row][has]
+    cpus, mem_mib = capacity.total_cpus[has], capacity.total_mem_mib[has]
+    need = request.total
+    if need.gpus > gpus.sum() or need.cpus > cpus.sum() or need.mem_mib > mem_mib.sum():
+        return 0
+    if request.nodes is not None:
+        widths: Iterable[int] = (request.nodes,)
+    else:
+        fewest = max(
+            1,
+            ceil_div(need.gpus, max(1, int(gpus.max()))),
+            ceil_div(need.cpus, max(1, int(cpus.max()))),
+            ceil_div(need.mem_mib, max(1, int(mem_mib.max()))),
+        )
+        widths = range(fewest, len(gpus) + 1)
+    for count in widths:
+        if _carries(need, count, gpus, cpus, mem_mib):
+            return count
+    return 0
+
+
+def _carries(
+    need: Resources, count: int, gpus: IntArray, cpus: IntArray, mem_mib: IntArray
+) -> bool:
+    base = (cpus >= ceil_div(need.cpus, count)) & (mem_mib >= ceil_div(need.mem_mib, count))
+    low, larger = divmod(need.gpus, count)
+    return bool((base & (gpus >= low)).sum() >= count and (base & (gpus > low)).sum() >= larger)
+
+
+def place(job: PendingJob, capacity: Capacity, rule: PlacementRule = "pack") -> Placement | None:
+    """The placement Slurm would be glad of now, or None when the job does not fit now.
+
+    A job with wishes outside the model (`Request.outside`) or with nodes of its own choice is
+    never placed: what we cannot model we do not claim.
+    """
+    if job.request.outside or job.required_nodes or job.excluded_nodes:
+        return None
+    shares = place_request(job.request, capacity.members_of(job.partitions), capacity, rule)
+    return None if shares is None else Placement(job.job_id, shares)
+
+
+def place_request(
+    request: Request, member: BoolArray, capacity: Capacity, rule: PlacementRule
+) -> tuple[Share, ...] | None:
+    """As `place`, for a bare request on the nodes of member (N,)."""
+    count, rows = width(request, member, capacity)
+    best: tuple[int, IntArray, int] | None = None
+    for row in rows:
+        chosen = _choose(request, count, row, member, capacity, rule=rule)
+        if chosen is None:
+            continue
+        free = int(capacity.free_gpus[row][chosen].sum())
+        rank = (free if rule == "pack" else -free, *sorted(chosen.tolist()))
+        if best is None or rank < (best[0], *sorted(best[1].tolist())):
+            best = (rank[0], chosen, row)
+    if best is None:
+        return None
+    return _shares(request, best[1], best[2], capacity)
+
+
+def _choose(
+    request: Request,
+    count: int,
+    row: int,
+    member: BoolArray,
+    capacity: Capacity,
+    *,
+    rule: PlacementRule,
+) -> IntArray | None:
+    """Node columns, those with the larger share first; None when they are not there now."""
+    need = request.total
+    free = capacity.free_gpus[row]
+    ok = (
+        member
+        & capacity.usable
+        & (capacity.free_cpus >= ceil_div(need.cpus, count))
+        & (capacity.free_mem_mib >= ceil_div(need.mem_mib, count))
+    )
+    if request.exclusive:
+        ok &= capacity.untouched()
+    low, larger = divmod(need.gpus, count)
+    fits = np.flatnonzero(ok & (free >= low))
+    if len(fits) < count:
+        return None
+    key = free[fits] if rule == "pack" else -free[fits]
+    ordered = fits[np.argsort(key, kind="stable")]
+    with_larger = ordered[free[ordered] > low][:larger]
+    if len(with_larger) < larger:
+        return None
+    rest = ordered[~np.isin(ordered, with_larger)][: count - larger]
+    return np.concatenate([with_larger, rest])
+
+
+def _shares(request: Request, columns: IntArray, row: int, capacity: Capacity) -> tuple[Share, ...]:
+    gpu_type = capacity.gpu_types[row] if row < len(capacity.gpu_types) else None
+    return tuple(
+        Share(capacity.names[column], taken, gpu_type)
+        for column, taken in zip(columns, _split(request, columns, row, capacity), strict=True)
+    )
+
+
+def _split(request: Request, columns: IntArray, row: int, capacity: Capacity) -> list[Resources]:
+    if request.exclusive:
+        return [
+            Resources(
+                int(capacity.total_gpus[row, c]),
+                int(capacity.total_cpus[c]),
+                int(capacity.total_mem_mib[c]),
+            )
+            for c in columns
+        ]
+    need, count = request.total, len(columns)
+    return [
+        Resources(
+            _even(need.gpus, count, i), _even(need.cpus, count, i), _even(need.mem_mib, count, i)
+        )
+        for i in range(count)
+    ]
+
+
+def _even(amount: int, parts: int, position: int) -> int:
+    share, more = divmod(amount, parts)
+    return share + (position < more)

@@ -1,0 +1,248 @@
+"""From scores to the fewest writes that put the queue in the new order.
+
+How the numbers are found (docs/adr/0002 argues it):
+
+1. `order`: jobs by score, but scores closer than the hysteresis keep their present order.
+2. `standings`: the numbers to hand out. By default the managed jobs exchange among themselves the
+   priorities that Slurm gave them, ties made strictly decreasing, so a job that rltuned does not
+   manage has as many managed jobs above it as before. A configured band is the alternative.
+3. `settle`: who gets which number. When the change cap does not allow the whole new order, its
+   top is put right first by exchanging pairs, so that what is written is always a whole order.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.plan import (
+    MAX_PRIORITY,
+    MAX_SITE_FACTOR,
+    Action,
+    Release,
+    SetPriority,
+    SetSiteFactor,
+    Target,
+)
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+WriteMode = Literal["priority", "site_factor"]
+
+LOWEST: Final = 1
+"""Never 0: that would hold the job."""
+
+DRIFT_SHARE: Final = 0.01
+"""Part of the span of managed priorities by which numbers may be off while the order is right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one cycle may change.
+
+    Attributes:
+        write_mode: "priority" freezes jobs at a number; "site_factor" adds to multifactor's sum.
+        max_changes: jobs written per cycle at most.
+        hysteresis: scores closer than this share of their interquartile range count as equal.
+        band: (low, high) for the managed jobs' priorities; None = exchange among themselves.
+    """
+
+    write_mode: WriteMode = "priority"
+    max_changes: int = 500
+    hysteresis: float = 0.02
+    band: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_changes < 0:
+            raise ValueError(f"max_changes {self.max_changes} is negative")
+        if not 0 <= self.hysteresis < 1:
+            raise ValueError(f"hysteresis {self.hysteresis} is outside 0..1")
+        if self.band is not None and not LOWEST <= self.band[0] < self.band[1] <= MAX_PRIORITY:
+            raise ValueError(f"band {self.band} is not within {LOWEST}..{MAX_PRIORITY}")
+
+
+@dataclass(frozen=True, slots=True)
+class Ordering:
+    """Positions of the chosen jobs (indices into them), and the number each is to have.
+
+    before, after: job indices, first to run first. proposed: (n,) the number wanted for each job;
+    settled: (n,) what this cycle's plan will make of it under the change cap.
+    """
+
+    before: IntArray
+    after: IntArray
+    proposed: IntArray
+    settled: IntArray
+
+
+def current_values(jobs: Sequence[PendingJob], write_mode: WriteMode) -> IntArray:
+    """(n,) the numbers the jobs own by Slurm's doing and ours, which they may exchange.
+
+    In site_factor mode that is the sum without our part, so nothing of ours feeds on itself.
+    """
+    if write_mode == "priority":
+        return np.array([j.priority for j in jobs], dtype=np.int64)
+    return np.array([j.priority - (j.site_factor or 0) for j in jobs], dtype=np.int64)
+
+
+def arrange(jobs: Sequence[PendingJob], scores: FloatArray, limits: Limits) -> Ordering:
+    """Find the new order and the numbers that bring it about."""
+    in_force = np.array([j.priority for j in jobs], dtype=np.int64)
+    # Slurm breaks ties by submit time and then id, which is the order jobs stand in a snapshot
+    before = np.argsort(-in_force, kind="stable")
+    after = order(scores, before, limits.hysteresis)
+    numbers = standings(current_values(jobs, limits.write_mode), limits.band)
+    proposed = np.empty(len(jobs), dtype=np.int64)
+    proposed[after] = numbers
+    settled = settle(in_force, before, after, numbers, max_changes=limits.max_changes)
+    if limits.write_mode == "site_factor" and _only_drifted(in_force, after, numbers):
+        settled = in_force.copy()
+    return Ordering(before, after, proposed, settled)
+
+
+def order(scores: FloatArray, before: IntArray, hysteresis: float) -> IntArray:
+    """Job indices, highest score first; within the hysteresis the present order stays.
+
+    Scores are cut into bands from the top: a band holds all scores within the margin of its
+    highest one. Equal scores therefore always keep their present order.
+    """
+    if not len(scores):
+        return before
+    # ordered by (-score, present position): lexsort takes the last key first
+    position = np.empty(len(before), dtype=np.int64)
+    position[before] = np.arange(len(before))
+    by_score = np.lexsort((position, -scores))
+    low, high = np.percentile(scores, (25, 75))
+    margin = hysteresis * (high - low)
+    band = np.empty(len(scores), dtype=np.int64)
+    number, top = 0, scores[by_score[0]]
+    for index in by_score:
+        if top - scores[index] > margin:
+            number, top = number + 1, scores[index]
+        band[index] = number
+    return np.lexsort((position, band))
+
+
+def standings(values: IntArray, band: tuple[int, int] | None) -> IntArray:
+    """(n,) strictly decreasing numbers to hand out by rank, all at least 1.
+
+    Without a band: the values themselves, sorted; of equal ones the later move down by one each,
+    so no managed job climbs over one that is not ours. Where the floor of 1 leaves no room below,
+    numbers move up just as far as needed. With a band: evenly spaced from its top.
+
+    Raises:
+        ValueError: the band is too narrow for so many jobs.
+    """
+    count = len(values)
+    if band is not None:
+        low, high = band
+        if count > high - low + 1:
+            raise ValueError(f"{count} jobs do not fit into the priority band {low}..{high}")
+        step = max(1, (high - low) // max(1, count))
+        return high - step * np.arange(count, dtype=np.int64)
+    rank = np.arange(count, dtype=np.int64)
+    numbers = np.minimum.accumulate(-np.sort(-values) + rank) - rank
+    floor = LOWEST + rank[::-1]
+    return np.maximum(numbers, floor)
+
+
+def settle(
+    in_force: IntArray,
+    before: IntArray,
+    after: IntArray,
+    numbers: IntArray,
+    *,
+    max_changes: int,
+) -> IntArray:
+    """(n,) the numbers this cycle writes: the whole new order, or its top when capped.
+
+    Starts from the present order and puts one rank after the other right by an exchange of two
+    jobs, until one more would need more than max_changes writes.
+    """
+    wanted = np.empty(len(after), dtype=np.int64)
+    wanted[after] = numbers
+    if int((wanted != in_force).sum()) <= max_changes:
+        return wanted
+    present = np.empty(len(before), dtype=np.int64)
+    present[before] = numbers
+    if int((present != in_force).sum()) > max_changes:
+        return in_force.copy()  # even making ties strict is too much: leave the queue alone
+    line = before.copy()
+    where = np.empty(len(line), dtype=np.int64)
+    where[line] = np.arange(len(line))
+    changed = present != in_force
+    writes = int(changed.sum())
+    for rank, job in enumerate(after):
+        other, at = line[rank], where[job]
+        if at == rank:
+            continue
+        now = [numbers[rank] != in_force[job], numbers[at] != in_force[other]]
+        more = int(sum(now)) - int(changed[job]) - int(changed[other])
+        if writes + more > max_changes:
+            break
+        writes += more
+        changed[job], changed[other] = now
+        line[rank], line[at], where[job], where[other] = job, other, rank, at
+    settled = np.empty(len(line), dtype=np.int64)
+    settled[line] = numbers
+    return settled
+
+
+def _only_drifted(in_force: IntArray, after: IntArray, numbers: IntArray) -> bool:
+    """True when the order is right already and the numbers are off by little.
+
+    Under multifactor every number drifts a little each minute (age, fair share); following that
+    with writes would cost one RPC per job and cycle and change no start.
+    """
+    line = in_force[after]
+    if not len(line) or not (np.diff(line) < 0).all():
+        return False
+    slack = max(1.0, DRIFT_SHARE * float(numbers[0] - numbers[-1]))
+    return bool((np.abs(line - numbers) <= slack).all())
+
+
+def make_plan(jobs: Sequence[PendingJob], ordering: Ordering, limits: Limits) -> tuple[Action, ...]:
+    """The differences between what is in force and what is settled, first rank first."""
+    rank = {int(job): place for place, job in enumerate(ordering.after)}
+    actions: list[Action] = []
+    for i in sorted(range(len(jobs)), key=rank.__getitem__):
+        job, new = jobs[i], int(ordering.settled[i])
+        if new == job.priority:
+            continue
+        action = _write(job, new, limits.write_mode)
+        if action.new != action.old:
+            actions.append(action)
+    return tuple(actions)
+
+
+def undo(job: PendingJob) -> Release | SetSiteFactor | None:
+    """What takes back our last write to a job.
+
+    None when there is nothing to take back: not ours, changed by somebody else since, or held
+    (an operator's release would start a held job).
+    """
+    if job.owned is None or job.priority == 0:
+        return None
+    if job.owned.field == "priority" and job.priority == job.owned.value:
+        return Release(target_of(job), job.priority, job.owned.nice or 0)
+    if job.owned.field == "site_factor" and job.site_factor == job.owned.value != 0:
+        return SetSiteFactor(target_of(job), job.site_factor, 0)
+    return None
+
+
+def target_of(job: PendingJob) -> Target:
+    """The address of a job's record."""
+    return Target(job.job_id, job.submitted_at, job.address)
+
+
+def _write(job: PendingJob, new: int, write_mode: WriteMode) -> SetPriority | SetSiteFactor:
+    if write_mode == "priority":
+        nice = job.nice if job.owned is None or job.owned.nice is None else job.owned.nice
+        return SetPriority(target_of(job), job.priority, new, nice)
+    old = job.site_factor or 0
+    natural = job.priority - old
+    factor = max(-MAX_SITE_FACTOR, min(MAX_SITE_FACTOR, new - natural))
+    return SetSiteFactor(target_of(job), old, factor)

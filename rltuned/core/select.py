@@ -1,0 +1,152 @@
+"""Which pending jobs we may touch, with a reason for every one that we may not."""
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobId
+
+SETTLE_S = 10.0
+"""Slurm 22.05 answers updates of a job whose accounting row is still being written with an error
+after five one-second retries inside the controller; leave new jobs alone for that long."""
+
+
+class Refusal(StrEnum):
+    """Why a pending job is not ours to move. The value is the metric label and the log word."""
+
+    SLA_PARTITION = "sla_partition"
+    OUT_OF_SCOPE = "out_of_scope"
+    EXCLUDED_USER = "excluded_user"
+    EXCLUDED_ACCOUNT = "excluded_account"
+    EXCLUDED_QOS = "excluded_qos"
+    HELD_USER = "held_user"
+    HELD_ADMIN = "held_admin"
+    HELD = "held"
+    CRON = "cron"
+    HET_COMPONENT = "het_component"
+    RESERVATION = "reservation"
+    DEPENDENCY = "dependency"
+    NOT_ELIGIBLE = "not_eligible"
+    UNFULFILLABLE = "unfulfillable"
+    TOO_YOUNG = "too_young"
+    SITE_FACTOR_UNKNOWN = "site_factor_unknown"
+    HANDED_BACK = "handed_back"
+    CHANGE_BUDGET = "change_budget"
+
+
+_UNFULFILLABLE_REASONS = frozenset(
+    {
+        "BadConstraints",
+        "PartitionDown",
+        "PartitionInactive",
+        "PartitionNodeLimit",
+        "PartitionTimeLimit",
+        "ReservationDeleted",
+        "DependencyNeverSatisfied",
+        "JobHoldMaxRequeue",
+        "InvalidAccount",
+        "InvalidQOS",
+        "AccountNotAllowed",
+        "QOSNotAllowed",
+    }
+)
+"""Reasons that no order of the queue can mend (squeue(1), JOB REASON CODES)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Who is ours.
+
+    Attributes:
+        sla_partitions: never touched; a multi-partition job that names one counts as SLA.
+        partitions: the scope; empty = every partition that is not SLA. A multi-partition job is in
+            scope only when all its partitions are.
+        excluded_users, excluded_accounts, excluded_qos: never touched.
+        min_age_s: jobs younger than this wait for the next cycle.
+        needs_site_factor: refuse jobs whose site factor Slurm does not show (site_factor mode).
+    """
+
+    sla_partitions: frozenset[str] = frozenset()
+    partitions: frozenset[str] = frozenset()
+    excluded_users: frozenset[str] = frozenset()
+    excluded_accounts: frozenset[str] = frozenset()
+    excluded_qos: frozenset[str] = frozenset()
+    min_age_s: float = SETTLE_S
+    needs_site_factor: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """chosen: in snapshot order. refused: everybody else, each with one reason."""
+
+    chosen: tuple[PendingJob, ...]
+    refused: tuple[tuple[JobId, Refusal], ...]
+
+    def counts(self) -> dict[Refusal, int]:
+        """Refused jobs by reason."""
+        return dict(Counter(reason for _, reason in self.refused))
+
+
+def select(snapshot: Snapshot, rules: Rules) -> Selection:
+    """Part the pending jobs into ours and not ours."""
+    chosen: list[PendingJob] = []
+    refused: list[tuple[JobId, Refusal]] = []
+    for job in snapshot.pending:
+        reason = refusal(job, snapshot.taken_at, rules)
+        if reason is None:
+            chosen.append(job)
+        else:
+            refused.append((job.job_id, reason))
+    return Selection(tuple(chosen), tuple(refused))
+
+
+def refusal(job: PendingJob, now: float, rules: Rules) -> Refusal | None:
+    """The first reason, from the most to the least binding, why a job is not ours; None = ours."""
+    return _by_rule(job, rules) or _by_hold(job) or _by_state(job, now, rules)
+
+
+def _by_rule(job: PendingJob, rules: Rules) -> Refusal | None:
+    if not rules.sla_partitions.isdisjoint(job.partitions):
+        return Refusal.SLA_PARTITION
+    if rules.partitions and not rules.partitions.issuperset(job.partitions):
+        return Refusal.OUT_OF_SCOPE
+    if job.user in rules.excluded_users:
+        return Refusal.EXCLUDED_USER
+    if job.account in rules.excluded_accounts:
+        return Refusal.EXCLUDED_ACCOUNT
+    if job.qos in rules.excluded_qos:
+        return Refusal.EXCLUDED_QOS
+    return None
+
+
+def _by_hold(job: PendingJob) -> Refusal | None:
+    if job.held_by == "user":
+        return Refusal.HELD_USER
+    if job.held_by == "admin":
+        return Refusal.HELD_ADMIN
+    if job.reason in _UNFULFILLABLE_REASONS:
+        return Refusal.UNFULFILLABLE
+    if job.priority == 0:
+        return Refusal.HELD
+    return None
+
+
+def _by_state(job: PendingJob, now: float, rules: Rules) -> Refusal | None:
+    if job.cron:
+        return Refusal.CRON
+    if job.het_job_id is not None:
+        return Refusal.HET_COMPONENT
+    if job.reservation:
+        return Refusal.RESERVATION
+    if job.dependency or job.reason == "Dependency":
+        return Refusal.DEPENDENCY
+    # Slurm leaves the eligible time unset while a dependency or a begin time holds the job back
+    if job.eligible_at is None or job.eligible_at > now or job.reason == "BeginTime":
+        return Refusal.NOT_ELIGIBLE
+    if now - job.submitted_at < rules.min_age_s:
+        return Refusal.TOO_YOUNG
+    if rules.needs_site_factor and job.site_factor is None:
+        return Refusal.SITE_FACTOR_UNKNOWN
+    return None

@@ -1,0 +1,196 @@
+"""What the cluster offers to each job of a queue, for all jobs at once.
+
+The same rules as core/placement, one job at a time there, whole queues here; a property test
+holds the two equal. Jobs that share one Request object and the same partitions are looked at once.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltuned.core.capacity import BoolArray, Capacity, IntArray
+from rltuned.core.placement import width_on
+from rltuned.domain.jobs import PendingJob, Request
+from rltuned.domain.snapshot import Snapshot
+
+FloatArray = NDArray[np.float64]
+
+FUTURE_HORIZON_S: Final = 3_600.0
+WAYS_CAP: Final = 8
+_NEVER: Final = np.iinfo(np.int64).max
+_CELLS: Final = 2_000_000  # (shapes x nodes) looked at in one go: bounds the memory to a few MiB
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Per job, shape (n,); cff is one number for the cluster.
+
+    fits: 1.0 if it could start now. ways: disjoint placements of its width now. free_gpus,
+    all_gpus, returning_gpus: of the types it accepts on the nodes of its partitions. idle_share:
+    nodes it may use that are wholly free, as a share of all it may use.
+    """
+
+    fits: FloatArray
+    ways: FloatArray
+    free_gpus: FloatArray
+    all_gpus: FloatArray
+    returning_gpus: FloatArray
+    idle_share: FloatArray
+    cff: float
+
+
+def survey(jobs: tuple[PendingJob, ...], snapshot: Snapshot, capacity: Capacity) -> Survey:
+    """Look at the free state once for each different shape of job in the queue."""
+    shape_of: dict[tuple[int, tuple[str, ...]], int] = {}
+    shapes: list[PendingJob] = []
+    rows = np.empty(len(jobs), dtype=np.int64)
+    for i, job in enumerate(jobs):
+        key = (id(job.request), job.partitions)
+        at = shape_of.get(key)
+        if at is None:
+            at = shape_of[key] = len(shapes)
+            shapes.append(job)
+        rows[i] = at
+    table = np.zeros((len(shapes), 6))
+    returning = returning_gpus(snapshot, capacity)
+    by_partitions: dict[tuple[str, ...], list[int]] = {}
+    for at, job in enumerate(shapes):
+        by_partitions.setdefault(job.partitions, []).append(at)
+    for partitions, members in by_partitions.items():
+        member = capacity.members_of(partitions)
+        step = max(1, _CELLS // max(1, len(capacity.names)))
+        for start in range(0, len(members), step):
+            some = members[start : start + step]
+            requests = [shapes[at].request for at in some]
+            table[some] = _look(requests, member, capacity, returning)
+    fits, ways, free, every, back, idle = table[rows].T
+    return Survey(fits, ways, free, every, back, idle, fragmentation(capacity))
+
+
+def returning_gpus(snapshot: Snapshot, capacity: Capacity) -> IntArray:
+    """(T+1, N) GPUs that running jobs must return within the horizon, by their time limits."""
+    back = np.zeros_like(capacity.total_gpus)
+    horizon = snapshot.taken_at + FUTURE_HORIZON_S
+    for job in snapshot.running:
+        if job.latest_end() > horizon:
+            continue
+        for share in job.shares:
+            # a node that vanished from the answer takes its GPUs with it
+            if share.taken.gpus and share.node in capacity.index:
+                column = capacity.index[share.node]
+                row = capacity.row_on(share, column)
+                back[row, column] += share.taken.gpus
+    return back
+
+
+def fragmentation(capacity: Capacity) -> float:
+    """CFF in [0, 1]: how far the free GPUs of usable nodes are scraps of partly used nodes."""
+    total = capacity.total_gpus.sum(axis=0)[capacity.usable]
+    free = capacity.free_gpus.sum(axis=0)[capacity.usable]
+    all_free = int(free.sum())
+    if all_free == 0:
+        return 0.0
+    return float(1.0 - (free * free / np.maximum(total, 1)).sum() / all_free)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    """The nodes of one queue that have GPUs of one type (all its nodes, for the zero row)."""
+
+    row: int
+    columns: IntArray  # (M,)
+    hardware: tuple[IntArray, IntArray, IntArray]  # GPUs of the type, CPUs, memory: each (M,)
+    free: tuple[IntArray, IntArray, IntArray]
+    usable: BoolArray  # (M,)
+    idle: BoolArray  # (M,) usable, and nothing runs there
+
+
+def _pools(member: BoolArray, capacity: Capacity) -> list[_Pool]:
+    idle = capacity.untouched() & capacity.usable
+    pools = []
+    zero_row = len(capacity.gpu_types)
+    for row in range(zero_row + 1):
+        has = member if row == zero_row else member & (capacity.total_gpus[row] > 0)
+        at = np.flatnonzero(has)
+        hardware = capacity.total_gpus[row][at], capacity.total_cpus[at], capacity.total_mem_mib[at]
+        free = capacity.free_gpus[row][at], capacity.free_cpus[at], capacity.free_mem_mib[at]
+        pools.append(_Pool(row, at, hardware, free, capacity.usable[at], idle[at]))
+    return pools
+
+
+def _look(
+    requests: list[Request], member: BoolArray, capacity: Capacity, returning: IntArray
+) -> FloatArray:
+    """(k, 6): fits, ways, free, all, returning, idle share."""
+    pools = _pools(member, capacity)
+    need = np.array([(r.total.gpus, r.total.cpus, r.total.mem_mib) for r in requests])
+    accepts = np.zeros((len(requests), len(pools)), dtype=bool)
+    for i, request in enumerate(requests):
+        accepts[i, list(capacity.accepted(request))] = True
+    widths = _widths(requests, need, accepts, pools, member=member, capacity=capacity)  # (k, T+1)
+    narrowest = widths.min(axis=1)
+    exclusive = np.array([r.exclusive for r in requests])
+    ways = np.zeros(len(requests))
+    sums = np.zeros((len(pools), 5))
+    for pool in pools:
+        sums[pool.row] = _sums(pool, returning)
+        on = np.flatnonzero((widths[:, pool.row] == narrowest) & (narrowest < _NEVER))
+        if len(on):
+            base = np.where(exclusive[on, None], pool.idle, pool.usable)
+            ways[on] += _ways(need[on], narrowest[on], pool.free, base)
+    free, every, back, idle, nodes = (accepts @ sums).T
+    return np.column_stack([ways > 0, ways, free, every, back, idle / np.maximum(nodes, 1)])
+
+
+def _sums(pool: _Pool, returning: IntArray) -> tuple[float, ...]:
+    """Free, all and returning GPUs of the pool; its wholly free and all its nodes."""
+    free = pool.free[0][pool.usable].sum()
+    back = returning[pool.row, pool.columns][pool.usable].sum()
+    return (free, pool.hardware[0].sum(), back, pool.idle.sum(), len(pool.columns))
+
+
+def _ways(
+    need: IntArray,
+    wide: IntArray,
+    amounts: tuple[IntArray, IntArray, IntArray],
+    base: BoolArray,
+) -> IntArray:
+    """How many disjoint sets of `wide` nodes carry each need; 0 where not even one does.
+
+    Shapes: need (k, 3), wide (k,), amounts three times (M,), base (k, M); returns (k,).
+    """
+    gpus, cpus, mem_mib = amounts
+    ok = base & (cpus >= -(-need[:, 1] // wide)[:, None])
+    ok &= mem_mib >= -(-need[:, 2] // wide)[:, None]
+    low, larger = np.divmod(need[:, 0], wide)
+    with_low = (ok & (gpus >= low[:, None])).sum(axis=1)
+    with_more = (ok & (gpus > low[:, None])).sum(axis=1)
+    return np.where((with_low >= wide) & (with_more >= larger), with_low // wide, 0)
+
+
+def _widths(
+    requests: list[Request],
+    need: IntArray,
+    accepts: BoolArray,
+    pools: list[_Pool],
+    *,
+    member: BoolArray,
+    capacity: Capacity,
+) -> IntArray:
+    """(k, T+1) nodes each request gets on each type; _NEVER where that type cannot carry it."""
+    asked = np.array([r.nodes or 0 for r in requests])
+    widths = np.full(accepts.shape, _NEVER)
+    for pool in pools:
+        on = np.flatnonzero(accepts[:, pool.row])
+        if not len(on) or not len(pool.columns):
+            continue
+        most = np.maximum([amount.max() for amount in pool.hardware], 1)
+        fewest = np.maximum((-(-need[on] // most)).max(axis=1), 1)
+        wide = np.where(asked[on] > 0, asked[on], fewest)
+        carried = _ways(need[on], wide, pool.hardware, np.ones(len(pool.columns), bool)) > 0
+        widths[on, pool.row] = np.where(carried, wide, _NEVER)
+        for i in on[~carried & (asked[on] == 0)]:  # uneven nodes: look node count by node count
+            widths[i, pool.row] = width_on(requests[i], pool.row, member, capacity) or _NEVER
+    return widths
