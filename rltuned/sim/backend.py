@@ -1,0 +1,131 @@
+"""The simulated cluster behind the two methods of the Backend port."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import assert_never
+
+from rltuned.domain.cluster import GpuCount, Node, Resources
+from rltuned.domain.jobs import PendingJob, RunningJob
+from rltuned.domain.plan import Action, Outcome, Plan, Release, Result, SetPriority, SetSiteFactor
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobId, UnixTime
+from rltuned.sim.world import Pending, Running, World
+
+
+class SimBackend:
+    """Shows a world as Slurm would show it, and does to it what Slurm would do.
+
+    Args:
+        world: the simulated cluster; its times are taken as Unix seconds.
+        now: where the time comes from. Given (a running daemon), the world catches up with it
+            before every look and every change; None (a simulation) leaves time to the caller.
+    """
+
+    def __init__(self, world: World, now: Callable[[], float] | None = None) -> None:
+        self.world = world
+        self._now = now
+
+    def advance(self, to_time: float) -> None:
+        """Let the simulated world run up to a time."""
+        self.world.advance(to_time)
+
+    def observe(self) -> Snapshot:
+        """The queue, the running jobs and the nodes as they are now. Holds no run time."""
+        self._catch_up()
+        return snapshot_of(self.world)
+
+    def apply(self, plan: Plan) -> tuple[Outcome, ...]:
+        """Carry out a plan, then let the scheduler look at the new order, as Slurm does."""
+        self._catch_up()
+        outcomes = tuple(self._carry_out(action) for action in plan.actions)
+        if self._now is not None and not plan.is_empty:
+            self.world.schedule()
+        return outcomes
+
+    def _catch_up(self) -> None:
+        if self._now is not None:
+            self.world.advance(self._now())
+
+    def _carry_out(self, action: Action) -> Outcome:
+        job = self.world.pending.get(action.target.job_id)
+        if job is None or job.job.submit_s != action.target.submitted_at:
+            return Outcome(action, Result.GONE, "no such pending job")
+        match action:
+            case SetPriority():
+                job.frozen, job.nice = action.new, 0
+            case SetSiteFactor():
+                job.site_factor = action.new
+            case Release():
+                job.frozen, job.nice = None, action.nice
+            case _:
+                assert_never(action)
+        return Outcome(action, Result.APPLIED)
+
+
+def snapshot_of(world: World) -> Snapshot:
+    """The world as a scheduler may know it."""
+    return Snapshot(
+        taken_at=UnixTime(world.now),
+        cluster=world.cluster.name,
+        pending=tuple(_pending(world, job) for job in world.pending.values()),
+        running=tuple(_running(run) for run in world.running.values()),
+        nodes=tuple(_node(world, node) for node in world.cluster.nodes),
+        partitions=world.cluster.partitions,
+    )
+
+
+def _pending(world: World, job: Pending) -> PendingJob:
+    submitted_at = UnixTime(job.job.submit_s)
+    return PendingJob(
+        job_id=JobId(job.number),
+        address=str(job.number),
+        submitted_at=submitted_at,
+        eligible_at=submitted_at,
+        request=job.request,
+        priority=world.priority(job),
+        partitions=(job.partition.name,),
+        user=job.job.user,
+        account=job.job.account,
+        qos=job.job.qos,
+        nice=job.nice,
+        # as sprio: a frozen job is no longer listed with its factors
+        site_factor=job.site_factor if job.frozen is None else None,
+        reason=job.reason,
+    )
+
+
+def _running(run: Running) -> RunningJob:
+    job = run.pending
+    return RunningJob(
+        job_id=JobId(job.number),
+        started_at=UnixTime(run.started_at),
+        request=job.request,
+        shares=run.shares,
+        partition=job.partition.name,
+        user=job.job.user,
+        account=job.job.account,
+        submitted_at=UnixTime(job.job.submit_s),
+    )
+
+
+def _node(world: World, idle: Node) -> Node:
+    capacity, name = world.capacity, idle.name
+    column = capacity.index[name]
+    free_gpus = int(capacity.free_gpus[:, column].sum())
+    free = Resources(free_gpus, int(capacity.free_cpus[column]), int(capacity.free_mem_mib[column]))
+    return replace(
+        idle,
+        gpus=tuple(GpuCount(g.gpu_type, g.total, free_gpus) for g in idle.gpus),
+        free=free,
+        schedulable=world.usable(name),
+        state=_state(world, idle, free),
+    )
+
+
+def _state(world: World, idle: Node, free: Resources) -> str:
+    if world.is_down(idle.name):
+        return "DOWN"
+    base = "IDLE" if free == idle.total else "MIXED"
+    if base == "MIXED" and not any((free.gpus, free.cpus)):
+        base = "ALLOCATED"
+    return base if world.usable(idle.name) else f"{base}+DRAIN"

@@ -1,0 +1,76 @@
+"""The cluster inside: RLTune's 13-GPU testbed under a stream of generated jobs, time sped up.
+
+`rltuned run --backend sim` and `make demo` run the daemon's own loop against it.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from rltuned.domain.ports import Clock
+from rltuned.sim.backend import SimBackend
+from rltuned.sim.presets import preset
+from rltuned.sim.synth import synthesize
+from rltuned.sim.world import World
+
+STREAM_JOBS: Final = 4_096
+FREE_SHARE: Final = 0.3
+MIN_SUBMITTED: Final = 60
+MIN_PENDING: Final = 20
+SETTLED_S: Final = 30.0
+"""The first look comes so long after the last submit that no job is too young to be touched."""
+
+
+class ScaledClock:
+    """A clock that shows simulated time: `speed` seconds pass while one passes outside."""
+
+    def __init__(self, inner: Clock, speed: float) -> None:
+        if not speed > 0:
+            raise ValueError(f"a clock cannot run at speed {speed}")
+        self._inner = inner
+        self._speed = speed
+        self._started_at = inner.now()
+        self._origin_s = inner.monotonic()
+
+    def now(self) -> float:
+        return self._started_at + self.monotonic()
+
+    def monotonic(self) -> float:
+        return (self._inner.monotonic() - self._origin_s) * self._speed
+
+    def wait(self, seconds: float) -> bool:
+        return self._inner.wait(seconds / self._speed)
+
+
+def demo_world(seed: int, now: float) -> World:
+    """The testbed, warmed up so that jobs run and a queue waits at `now` (Unix seconds).
+
+    The stream goes on for more than a week of simulated time; the same seed gives the same jobs.
+    """
+    jobs = synthesize(
+        "testbed-1024", jobs=STREAM_JOBS, seed=seed, limits="weak", free_share=FREE_SHARE
+    ).jobs
+    cluster = replace(preset("testbed"), name="demo")
+    ready_s = _ready(World(cluster, jobs))
+    shift = now - ready_s
+    world = World(cluster, (replace(j, submit_s=j.submit_s + shift) for j in jobs))
+    world.advance(now)
+    return world
+
+
+def demo_backend(seed: int, clock: Clock) -> SimBackend:
+    """A backend over the demo world that follows a clock (a ScaledClock to see it move)."""
+    return SimBackend(demo_world(seed, clock.now()), clock.now)
+
+
+def _ready(world: World) -> float:
+    """When the queue is worth looking at, in the trace's own time."""
+    while (time := world.next_time()) is not None:
+        if world.now > 0 and time - world.now > SETTLED_S and _is_ready(world):
+            return world.now + SETTLED_S
+        world.step()
+    return world.now
+
+
+def _is_ready(world: World) -> bool:
+    submitted = len(world.pending) + len(world.running) + len(world.finished)
+    return submitted >= MIN_SUBMITTED and len(world.pending) >= MIN_PENDING

@@ -1,0 +1,199 @@
+"""One scheduling pass: what Slurm starts when it walks the queue in priority order.
+
+docs/simulator.md explains the rules with worked examples. Nothing here sees a run time: promises
+about the future rest on time limits alone, as in Slurm.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rltuned.core.capacity import BoolArray, Capacity
+from rltuned.core.placement import PlacementRule, place_request
+from rltuned.domain.cluster import Node
+from rltuned.domain.jobs import Request, Share
+from rltuned.domain.units import NodeName
+
+BackfillRule = Literal["easy", "none"]
+
+
+@dataclass(slots=True)
+class Entry:
+    """A pending job as the pass sees it; `reason` is filled in for those that stay."""
+
+    number: int
+    request: Request
+    partition: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a running job holds, and until when at the latest."""
+
+    latest_end: float
+    shares: tuple[Share, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A job that the pass starts now."""
+
+    number: int
+    shares: tuple[Share, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    """What never changes between passes.
+
+    Attributes:
+        nodes: hardware by name.
+        neighbours: for each partition the partitions that share a node with it, itself included.
+    """
+
+    nodes: Mapping[NodeName, Node]
+    neighbours: Mapping[str, frozenset[str]]
+    placement: PlacementRule = "pack"
+    backfill: BackfillRule = "easy"
+
+
+def neighbours(nodes: Iterable[Node], partitions: Iterable[str]) -> dict[str, frozenset[str]]:
+    """For each partition the partitions that share a node with it, itself included."""
+    near: dict[str, set[str]] = {name: {name} for name in partitions}
+    for node in nodes:
+        for name in node.partitions:
+            near[name].update(node.partitions)
+    return {name: frozenset(others) for name, others in near.items()}
+
+
+@dataclass(slots=True)
+class _Head:
+    """The reserved job of one partition, and what will be free at its shadow time."""
+
+    request: Request
+    member: BoolArray
+    shadow_s: float
+    later: Capacity
+
+
+@dataclass(slots=True)
+class _Pass:
+    now: float
+    capacity: Capacity
+    grounds: Grounds
+    claims: list[Claim]
+    heads: dict[str, _Head] = field(default_factory=dict)
+    failed: set[tuple[object, ...]] = field(default_factory=set)
+
+    def consider(self, entry: Entry) -> tuple[Share, ...] | None:
+        """Shares when the job starts now; otherwise it may become its partition's head."""
+        shares = self._fit(entry)
+        if shares is None:
+            entry.reason = "Priority"
+            if entry.partition not in self.heads:
+                self.heads[entry.partition] = self._reserve(entry)
+                entry.reason = "Resources"
+            return None
+        if not self._allowed(entry, shares):
+            entry.reason = "Priority"
+            return None
+        return shares
+
+    def take(self, entry: Entry, shares: tuple[Share, ...]) -> None:
+        latest_end = self.now + _limit(entry.request)
+        self.capacity.take(shares)
+        self.claims.append(Claim(latest_end, shares))
+        for head in self.heads.values():
+            if latest_end > head.shadow_s:
+                head.later.take(shares)
+
+    def _fit(self, entry: Entry) -> tuple[Share, ...] | None:
+        asks = entry.request
+        # what did not fit earlier in this pass cannot fit now: a pass only takes
+        shape = (asks.total, asks.gpu_types, asks.nodes, asks.exclusive, entry.partition)
+        if shape in self.failed:
+            return None
+        member = self.capacity.members_of((entry.partition,))
+        shares = place_request(asks, member, self.capacity, self.grounds.placement)
+        if shares is None:
+            self.failed.add(shape)
+            return None
+        return whole_nodes(shares, self.grounds.nodes) if asks.exclusive else shares
+
+    def _allowed(self, entry: Entry, shares: tuple[Share, ...]) -> bool:
+        near = self.grounds.neighbours[entry.partition]
+        heads = [head for name, head in self.heads.items() if name in near]
+        if self.grounds.backfill == "none":
+            return not heads
+        latest_end = self.now + _limit(entry.request)
+        return all(latest_end <= head.shadow_s or self._still_fits(head, shares) for head in heads)
+
+    def _still_fits(self, head: _Head, shares: tuple[Share, ...]) -> bool:
+        head.later.take(shares)
+        try:
+            rule = self.grounds.placement
+            return place_request(head.request, head.member, head.later, rule) is not None
+        finally:
+            head.later.give(shares)
+
+    def _reserve(self, entry: Entry) -> _Head:
+        """Find when the head fits at the latest, if nothing ends before its time limit."""
+        member = self.capacity.members_of((entry.partition,))
+        later = self.capacity.copy()
+        shadow_s = float("inf")
+        waiting = sorted(self.claims, key=lambda c: c.latest_end)
+        for position, claim in enumerate(waiting):
+            later.give(claim.shares)
+            together = position + 1 < len(waiting) and (
+                waiting[position + 1].latest_end == claim.latest_end
+            )
+            if together:
+                continue
+            if place_request(entry.request, member, later, self.grounds.placement) is not None:
+                shadow_s = claim.latest_end
+                break
+        return _Head(entry.request, member, shadow_s, later)
+
+
+def run_pass(
+    now: float,
+    queue: Sequence[Entry],
+    claims: Iterable[Claim],
+    capacity: Capacity,
+    grounds: Grounds,
+) -> list[Start]:
+    """Walk the queue once, highest priority first, and start what may start.
+
+    Args:
+        now: seconds, same clock as the claims.
+        queue: pending jobs in priority order; the reason of those that stay is updated.
+        claims: what the running jobs hold.
+        capacity: what is free now; what is started is taken from it.
+        grounds: hardware, sharing of partitions, placement and backfill rule.
+
+    Returns:
+        The starts, in the order in which they were decided.
+    """
+    one = _Pass(now, capacity, grounds, list(claims))
+    starts: list[Start] = []
+    for entry in queue:
+        shares = one.consider(entry)
+        if shares is not None:
+            one.take(entry, shares)
+            starts.append(Start(entry.number, shares))
+    return starts
+
+
+def whole_nodes(shares: tuple[Share, ...], nodes: Mapping[NodeName, Node]) -> tuple[Share, ...]:
+    """The same nodes, all of what they have: nobody else fits beside an exclusive job."""
+    return tuple(
+        Share(s.node, nodes[s.node].total, nodes[s.node].gpus[0].gpu_type)
+        if nodes[s.node].gpus
+        else Share(s.node, nodes[s.node].total)
+        for s in shares
+    )
+
+
+def _limit(request: Request) -> float:
+    return float("inf") if request.time_limit_s is None else request.time_limit_s

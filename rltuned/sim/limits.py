@@ -1,0 +1,91 @@
+"""Synthetic time limits, for traces of places where users name none.
+
+Three strengths, because the gain of every limit-based rule depends on it: `informative` (the
+limit is a multiple of the run time, rounded up), `weak` (rank correlation with the run time of
+0.3, as on real sites) and `none`. A limit is never below the run time, so it cuts no job short.
+"""
+
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+Strength = Literal["informative", "weak", "none"]
+STRENGTHS: tuple[str, ...] = get_args(Strength)
+
+GRID_S = 3_600.0 * np.array(
+    [0.25, 0.5, 1, 2, 4, 6, 8, 12, 24, 48, 72, 120, 168, 336, 720, 1440, 2880]
+)
+"""What people write: a quarter of an hour to four months."""
+AT_LIMIT_SHARE = 0.20
+"""Jobs that use up what they asked for; real sites show 17 to 25%."""
+MEDIAN_USE = 0.12
+"""Median of run time / limit; real sites show 0.10 to 0.14."""
+WEAK_SPEARMAN = 0.30
+
+
+def draw_limits(duration_s: FloatArray, strength: Strength, rng: np.random.Generator) -> FloatArray:
+    """(n,) time limits in seconds, inf = none; each at least as long as its job runs."""
+    if strength == "none" or not len(duration_s):
+        return np.full(len(duration_s), np.inf)
+    informative = _informative(duration_s, rng)
+    return informative if strength == "informative" else _weak(duration_s, informative, rng)
+
+
+def round_up(seconds: FloatArray) -> FloatArray:
+    """The next value of the grid; beyond its end whole months of 30 days."""
+    place = np.searchsorted(GRID_S, seconds)
+    month_s = 30 * 86_400.0
+    beyond = np.ceil(seconds / month_s) * month_s
+    return np.where(place < len(GRID_S), GRID_S[np.minimum(place, len(GRID_S) - 1)], beyond)
+
+
+def _informative(duration_s: FloatArray, rng: np.random.Generator) -> FloatArray:
+    count = len(duration_s)
+    # the others' use of their limit: log-normal, its median such that all together have MEDIAN_USE
+    below = (0.5 - AT_LIMIT_SHARE / 2) / (1 - AT_LIMIT_SHARE)
+    use = np.exp(np.log(2.2 * MEDIAN_USE * below) + 1.1 * rng.standard_normal(count))
+    full = rng.random(count) < AT_LIMIT_SHARE
+    wished = duration_s / np.clip(np.where(full, 1.0, use), 0.005, 1.0)
+    # nobody asks for half a year because a job of two weeks might take longer
+    wished = np.minimum(wished, np.maximum(duration_s, 30 * 86_400.0))
+    return np.where(full, np.maximum(duration_s, 60 * np.ceil(duration_s / 60)), round_up(wished))
+
+
+def _weak(duration_s: FloatArray, informative: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """The same limits dealt out anew, so that their ranks follow the run times only weakly."""
+    noise = rng.standard_normal(len(duration_s))
+    order = ranks(duration_s) / (len(duration_s) + 1)
+    pool = np.sort(round_up(informative))
+    low, high = -1.0, 1.0
+    dealt = informative
+    for _ in range(40):
+        pull = (low + high) / 2
+        mixed = pull * _centred(order) + np.sqrt(1 - pull * pull) * noise
+        dealt = np.maximum(pool[np.argsort(np.argsort(mixed))], round_up(duration_s))
+        if spearman(dealt, duration_s) < WEAK_SPEARMAN:
+            low = pull
+        else:
+            high = pull
+    return dealt
+
+
+def _centred(share: FloatArray) -> FloatArray:
+    centred = share - share.mean()
+    return centred / (centred.std() or 1.0)
+
+
+def ranks(values: FloatArray) -> FloatArray:
+    """Ranks from 1, the mean rank for equal values."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    mean_rank: FloatArray = last - (counts - 1) / 2
+    return mean_rank[inverse]
+
+
+def spearman(first: FloatArray, second: FloatArray) -> float:
+    """Rank correlation; nan when one side is constant."""
+    a, b = ranks(first), ranks(second)
+    spread = a.std() * b.std()
+    return float(((a - a.mean()) * (b - b.mean())).mean() / spread) if spread else float("nan")

@@ -1,0 +1,52 @@
+"""The priority that the simulated Slurm gives a job by itself.
+
+`fcfs` is priority/basic: every new job stands just below the one before. `multifactor` is
+priority/multifactor with age, size and partition (the associations that fair share would need are
+not in a trace): a weighted sum that grows while the job waits.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+FIRST_PRIORITY = 4_294_901_759
+"""What priority/basic gives the first job; later ones get one less each (slurm.conf(5))."""
+
+
+@dataclass(frozen=True, slots=True)
+class Natural:
+    """Weights as in slurm.conf.
+
+    Attributes:
+        kind: which priority plugin is played.
+        age_weight, size_weight, partition_weight: points at the factor's full value.
+        max_age_s: a job that has waited so long has the full age factor.
+        favor_small: size counts for the small jobs instead of the large ones.
+    """
+
+    kind: Literal["fcfs", "multifactor"] = "fcfs"
+    age_weight: int = 10_000
+    size_weight: int = 1_000
+    partition_weight: int = 1_000
+    max_age_s: float = 7 * 86_400.0
+    favor_small: bool = False
+
+    def priority(
+        self, *, number: int, waited_s: float, gpu_share: float, partition_share: float
+    ) -> int:
+        """At least 1, because 0 would hold the job.
+
+        Args:
+            number: place in submit order, from 1.
+            waited_s: seconds since the job became eligible.
+            gpu_share: its GPUs as a part of the cluster's, 0..1.
+            partition_share: its partition's factor as a part of the largest one, 0..1.
+        """
+        if self.kind == "fcfs":
+            return max(1, FIRST_PRIORITY - number + 1)
+        size = 1.0 - gpu_share if self.favor_small else gpu_share
+        points = (
+            self.age_weight * min(1.0, waited_s / self.max_age_s)
+            + self.size_weight * size
+            + self.partition_weight * partition_share
+        )
+        return max(1, int(points))

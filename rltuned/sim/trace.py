@@ -1,0 +1,295 @@
+"""Traces: jobs with their true run times, and the one file format that holds them (version 1).
+
+A job's true run time lives here and in nothing that a policy can see.
+"""
+
+import csv
+import gzip
+import io
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TextIO
+
+from rltuned.domain.cluster import Resources
+from rltuned.domain.jobs import Request
+from rltuned.domain.units import GpuType
+from rltuned.errors import TraceError
+
+COLUMNS = (
+    "job_id",
+    "submit_s",
+    "duration_s",
+    "time_limit_s",
+    "gpus",
+    "gpu_type",
+    "cpus",
+    "mem_mib",
+    "nodes",
+    "partition",
+    "user",
+    "account",
+    "qos",
+    "exclusive",
+    "status",
+)
+REQUIRED = ("job_id", "submit_s", "duration_s", "gpus")
+TYPE_SEPARATOR = "|"
+"""Between the GPU types of a job that accepts several: `p100|k80`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceJob:
+    """One job of a trace.
+
+    Attributes:
+        submit_s: seconds since the trace's epoch.
+        duration_s: true run time, what the job would need without a limit.
+        time_limit_s: inf = unlimited.
+        gpu_types: types it accepts; empty = any.
+        cpus, mem_mib: None = the trace does not say; such a job takes none of them.
+        nodes: None = the fewest that fit.
+        status: how it ended in the real world, in the source's words; never used to simulate.
+    """
+
+    job_id: str
+    submit_s: float
+    duration_s: float
+    gpus: int
+    time_limit_s: float = math.inf
+    gpu_types: tuple[str, ...] = ()
+    cpus: int | None = None
+    mem_mib: int | None = None
+    nodes: int | None = None
+    partition: str = ""
+    user: str = ""
+    account: str = ""
+    qos: str = ""
+    exclusive: bool = False
+    status: str = ""
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.submit_s):
+            raise ValueError(f"submit_s must be a number of seconds, not {self.submit_s}")
+        if not (self.duration_s > 0 and math.isfinite(self.duration_s)):
+            raise ValueError(f"duration_s must be seconds > 0, not {self.duration_s}")
+        if not self.time_limit_s > 0:
+            raise ValueError(f"time_limit_s must be seconds > 0 or empty, not {self.time_limit_s}")
+        if self.nodes is not None and self.nodes < 1:
+            raise ValueError(f"nodes must be at least 1 or empty, not {self.nodes}")
+        if self.gpus < 0 or (self.cpus or 0) < 0 or (self.mem_mib or 0) < 0:
+            raise ValueError("gpus, cpus and mem_mib cannot be negative; unknown is empty")
+
+    def request(self) -> Request:
+        """What it asks of a cluster.
+
+        Unknown CPUs and memory are not deducted: a trace that does not know them simulates a
+        cluster on which they never bind. A job without GPUs takes at least the one CPU that Slurm
+        gives every job.
+        """
+        cpus = self.cpus or 0
+        return Request(
+            total=Resources(self.gpus, cpus if self.gpus else max(1, cpus), self.mem_mib or 0),
+            time_limit_s=self.time_limit_s,
+            gpu_types=tuple(GpuType(t) for t in self.gpu_types),
+            nodes=self.nodes,
+            exclusive=self.exclusive,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Jobs in submit order, and the notes (source, licence, what is synthetic, seed ...)."""
+
+    jobs: tuple[TraceJob, ...]
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for earlier, later in zip(self.jobs, self.jobs[1:], strict=False):
+            if later.submit_s < earlier.submit_s:
+                raise ValueError(f"job {later.job_id} is submitted before the job above it")
+
+
+def read_trace(path: Path) -> Trace:
+    """Read a trace CSV, plain or gzip.
+
+    Raises:
+        TraceError: names the file, the line and the field.
+    """
+    try:
+        raw = path.read_bytes()
+        if raw[:2] == b"\x1f\x8b":
+            raw = gzip.decompress(raw)
+        text = raw.decode("utf-8-sig")
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise TraceError(f"{path}: cannot be read: {error}") from error
+    return parse_trace(text, str(path))
+
+
+def parse_trace(text: str, source: str) -> Trace:
+    """As `read_trace`, for the text of a file; source stands in the messages."""
+    notes, lines = _split_notes(text)
+    reader = csv.reader(lines)
+    header = [name.strip() for name in next(reader, [])]
+    _check_header(header, source)
+    offset = len(notes.lines)
+    jobs: list[TraceJob] = []
+    seen: set[str] = set()
+    for row in reader:
+        if not row:
+            continue
+        where = f"{source}:{reader.line_num + offset}"
+        job = _job(_cells(header, row, where), where)
+        if jobs and job.submit_s < jobs[-1].submit_s:
+            raise TraceError(f"{where}: submit_s goes back: the rows must be in submit order")
+        if job.job_id in seen:
+            raise TraceError(f"{where}: job_id {job.job_id} stands twice")
+        seen.add(job.job_id)
+        jobs.append(job)
+    if not jobs:
+        raise TraceError(f"{source}: no jobs")
+    return Trace(tuple(jobs), notes.values)
+
+
+@dataclass(slots=True)
+class _Notes:
+    values: dict[str, str] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+
+
+def _split_notes(text: str) -> tuple[_Notes, Iterator[str]]:
+    notes = _Notes()
+    lines = text.splitlines(keepends=True)
+    for line in lines:
+        if not line.startswith("#") and line.strip():
+            break
+        notes.lines.append(line)
+        key, colon, value = line.lstrip("#").strip().partition(":")
+        if colon:
+            notes.values[key.strip()] = value.strip()
+    return notes, iter(lines[len(notes.lines) :])
+
+
+def _check_header(header: list[str], source: str) -> None:
+    if not header:
+        raise TraceError(f"{source}: empty: no header row")
+    missing = [name for name in REQUIRED if name not in header]
+    if missing:
+        raise TraceError(f"{source}: header: no column {missing[0]!r}")
+    unknown = [name for name in header if name not in COLUMNS]
+    if unknown:
+        raise TraceError(f"{source}: header: unknown column {unknown[0]!r}")
+    if len(set(header)) != len(header):
+        raise TraceError(f"{source}: header: a column stands twice")
+
+
+def _cells(header: list[str], row: list[str], where: str) -> dict[str, str]:
+    if len(row) != len(header):
+        raise TraceError(f"{where}: {len(row)} fields, the header has {len(header)}")
+    return {name: cell.strip() for name, cell in zip(header, row, strict=True)}
+
+
+def _job(cells: dict[str, str], where: str) -> TraceJob:
+    for name in REQUIRED:
+        if not cells[name]:
+            raise TraceError(f"{where}: {name} is empty")
+    limit = _number(cells, "time_limit_s", where)
+    gpus = _whole(cells, "gpus", where)
+    types = cells.get("gpu_type", "")
+    try:
+        return TraceJob(
+            job_id=cells["job_id"],
+            submit_s=_number(cells, "submit_s", where) or 0.0,
+            duration_s=_number(cells, "duration_s", where) or 0.0,
+            time_limit_s=math.inf if limit is None else limit,
+            gpus=gpus or 0,
+            gpu_types=tuple(t for t in types.split(TYPE_SEPARATOR) if t),
+            cpus=_whole(cells, "cpus", where),
+            mem_mib=_whole(cells, "mem_mib", where),
+            nodes=_whole(cells, "nodes", where),
+            exclusive=_flag(cells, "exclusive", where),
+            **{k: cells.get(k, "") for k in ("partition", "user", "account", "qos", "status")},
+        )
+    except ValueError as error:
+        raise TraceError(f"{where}: {error}") from error
+
+
+def _number(cells: dict[str, str], name: str, where: str) -> float | None:
+    cell = cells.get(name, "")
+    if not cell:
+        return None
+    try:
+        value = float(cell)
+    except ValueError as error:
+        raise TraceError(f"{where}: {name} is not a number: {cell!r}") from error
+    if not math.isfinite(value):
+        raise TraceError(f"{where}: {name} is not a finite number: {cell!r}")
+    return value
+
+
+def _whole(cells: dict[str, str], name: str, where: str) -> int | None:
+    value = _number(cells, name, where)
+    if value is None:
+        return None
+    if value < 0 or value != int(value):
+        raise TraceError(f"{where}: {name} is not a whole number >= 0: {cells[name]!r}")
+    return int(value)
+
+
+def _flag(cells: dict[str, str], name: str, where: str) -> bool:
+    cell = cells.get(name, "").lower()
+    if cell in {"", "0", "false", "no"}:
+        return False
+    if cell in {"1", "true", "yes"}:
+        return True
+    raise TraceError(f"{where}: {name} must be 0 or 1, not {cell!r}")
+
+
+def write_trace(trace: Trace, path: Path) -> None:
+    """Write a trace CSV; a name that ends in .gz is compressed (same bytes for the same trace)."""
+    text = io.StringIO(newline="")
+    dump_trace(trace, text)
+    data = text.getvalue().encode("utf-8")
+    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+
+
+def dump_trace(trace: Trace, out: TextIO) -> None:
+    """Write the text of a trace CSV."""
+    for key, value in trace.notes.items():
+        out.write(f"# {key}: {value}\n")
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(_row(job) for job in trace.jobs)
+
+
+def _row(job: TraceJob) -> Sequence[str]:
+    return (
+        job.job_id,
+        number_text(job.submit_s),
+        number_text(job.duration_s),
+        "" if math.isinf(job.time_limit_s) else number_text(job.time_limit_s),
+        str(job.gpus),
+        TYPE_SEPARATOR.join(job.gpu_types),
+        "" if job.cpus is None else str(job.cpus),
+        "" if job.mem_mib is None else str(job.mem_mib),
+        "" if job.nodes is None else str(job.nodes),
+        job.partition,
+        job.user,
+        job.account,
+        job.qos,
+        "1" if job.exclusive else "0",
+        job.status,
+    )
+
+
+def number_text(value: float) -> str:
+    """Shortest text that reads back as the same number, without a needless `.0`."""
+    return str(int(value)) if value == int(value) else repr(float(value))
+
+
+def from_zero(jobs: Iterable[TraceJob]) -> tuple[TraceJob, ...]:
+    """The jobs with submit times counted from the first one."""
+    listed = tuple(jobs)
+    first = listed[0].submit_s if listed else 0.0
+    return tuple(replace(j, submit_s=j.submit_s - first) for j in listed)

@@ -1,0 +1,322 @@
+"""The only place where simulated time moves: nodes, queue, clock and the heap of events.
+
+At one instant: jobs end, then nodes fail, drain or come back, then jobs are submitted, then one
+scheduling pass looks at all of it.
+"""
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum, StrEnum
+
+from rltuned.core.capacity import Capacity
+from rltuned.core.placement import PlacementRule, width
+from rltuned.domain.cluster import Partition
+from rltuned.domain.jobs import Request, Share
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import NodeName, UnixTime
+from rltuned.errors import TraceError
+from rltuned.sim.cluster import Cluster
+from rltuned.sim.dispatch import (
+    BackfillRule,
+    Claim,
+    Entry,
+    Grounds,
+    neighbours,
+    run_pass,
+)
+from rltuned.sim.natural import Natural
+from rltuned.sim.trace import TraceJob
+
+
+class Kind(IntEnum):
+    """Events, in the order in which they happen at one instant."""
+
+    END = 0
+    FAULT = 1
+    SUBMIT = 2
+
+
+class Change(StrEnum):
+    """What can befall a node."""
+
+    FAIL = "fail"
+    """It goes down; its jobs are requeued."""
+    DRAIN = "drain"
+    """It takes no new jobs; those it has go on."""
+    RESUME = "resume"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A change of one node at a given time."""
+
+    at_s: float
+    node: str
+    change: Change
+
+
+@dataclass(slots=True)
+class Pending:
+    """A job in the queue, with what Slurm (and rltuned) know and have set."""
+
+    number: int
+    job: TraceJob
+    request: Request
+    partition: Partition
+    frozen: int | None = None
+    site_factor: int = 0
+    nice: int = 0
+    requeues: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A job on its nodes."""
+
+    pending: Pending
+    started_at: float
+    shares: tuple[Share, ...]
+
+    @property
+    def claim(self) -> Claim:
+        limit_s = self.pending.request.time_limit_s
+        return Claim(self.started_at + (math.inf if limit_s is None else limit_s), self.shares)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A job that has ended. status: COMPLETED or TIMEOUT."""
+
+    number: int
+    job: TraceJob
+    started_at: float
+    ended_at: float
+    shares: tuple[Share, ...]
+    status: str
+    requeues: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How the simulated Slurm is set up."""
+
+    backfill: BackfillRule = "easy"
+    placement: PlacementRule = "pack"
+    natural: Natural = field(default_factory=Natural)
+
+
+Order = Callable[["World"], Sequence[Pending]]
+"""Ranks the pending jobs of a world for one pass, first to start first."""
+
+
+class World:
+    """A cluster, its queue, and time.
+
+    Jobs are numbered from 1 in the order of `jobs` (submit order); a number is a Slurm job id.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        jobs: Iterable[TraceJob],
+        *,
+        rules: Rules | None = None,
+        faults: Iterable[Fault] = (),
+        order: Order | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self.rules = rules or Rules()
+        self.capacity = Capacity.of(_idle(cluster))
+        self.grounds = Grounds(
+            {n.name: n for n in cluster.nodes},
+            neighbours(cluster.nodes, (p.name for p in cluster.partitions)),
+            self.rules.placement,
+            self.rules.backfill,
+        )
+        self.now = -math.inf
+        self.pending: dict[int, Pending] = {}
+        self.running: dict[int, Running] = {}
+        self.finished: dict[int, Record] = {}
+        self.lost_gpu_s = 0.0
+        self.passes = 0
+        self._order = order or by_priority
+        self._partitions = {p.name: p for p in cluster.partitions}
+        self._down: set[NodeName] = set()
+        self._events: list[tuple[float, Kind, int, Pending | Fault | Running]] = []
+        self._sequence = 0
+        self._submitted = 0
+        self._max_factor = max(1, *(p.priority_factor for p in cluster.partitions))
+        self.submit(jobs)
+        for fault in faults:
+            if fault.node not in self.grounds.nodes:
+                raise TraceError(f"fault at {fault.at_s:g} s: no node named {fault.node!r}")
+            self._push(fault.at_s, Kind.FAULT, fault)
+
+    def submit(self, jobs: Iterable[TraceJob]) -> None:
+        """Announce jobs that will be submitted at their submit time.
+
+        Raises:
+            TraceError: a job can never run on this cluster.
+        """
+        for job in jobs:
+            why = impossible(job, self.cluster, self.capacity)
+            if why is not None:
+                raise TraceError(f"job {job.job_id} can never run on {self.cluster.name}: {why}")
+            self._submitted += 1
+            partition = self._partitions[job.partition or self.cluster.default_partition]
+            request = limited(job.request(), partition)
+            self._push(job.submit_s, Kind.SUBMIT, Pending(self._submitted, job, request, partition))
+
+    def next_time(self) -> float | None:
+        """When something happens next; None = never again."""
+        return self._events[0][0] if self._events else None
+
+    def step(self) -> None:
+        """Let everything of the next instant happen, then schedule."""
+        self.happen()
+        self.schedule()
+
+    def happen(self) -> None:
+        """Let everything of the next instant happen, without a scheduling pass."""
+        self.now = self._events[0][0]
+        while self._events and self._events[0][0] == self.now:
+            what = heapq.heappop(self._events)[3]
+            if isinstance(what, Pending):
+                self.pending[what.number] = what
+            elif isinstance(what, Fault):
+                self._change(what)
+            else:
+                self._end(what)
+
+    def advance(self, to: float) -> None:
+        """Let everything happen up to and at a time, which becomes now."""
+        while (time := self.next_time()) is not None and time <= to:
+            self.step()
+        self.now = max(self.now, to)
+
+    def schedule(self) -> None:
+        """One scheduling pass over the queue as it is now."""
+        if not self.pending:
+            return
+        self.passes += 1
+        ordered = self._order(self)
+        entries = [Entry(p.number, p.request, p.partition.name) for p in ordered]
+        claims = [r.claim for r in self.running.values()]
+        for start in run_pass(self.now, entries, claims, self.capacity, self.grounds):
+            self._start(start.number, start.shares)
+        for entry in entries:
+            if entry.number in self.pending:
+                self.pending[entry.number].reason = entry.reason
+
+    def priority(self, job: Pending) -> int:
+        """The priority in force: what was frozen, or the natural one with site factor and nice."""
+        if job.frozen is not None:
+            return job.frozen
+        return max(1, self.natural_priority(job) + job.site_factor - job.nice)
+
+    def natural_priority(self, job: Pending) -> int:
+        """What Slurm would give the job by itself now."""
+        return self.rules.natural.priority(
+            number=job.number,
+            waited_s=max(0.0, self.now - job.job.submit_s),
+            gpu_share=job.request.total.gpus / max(1, self.cluster.gpus),
+            partition_share=job.partition.priority_factor / self._max_factor,
+        )
+
+    def usable(self, node: NodeName) -> bool:
+        """Whether Slurm starts jobs on the node now."""
+        return bool(self.capacity.usable[self.capacity.index[node]])
+
+    def is_down(self, node: NodeName) -> bool:
+        """Whether the node has failed (not merely drained)."""
+        return node in self._down
+
+    def _push(self, at: float, kind: Kind, what: Pending | Fault | Running) -> None:
+        self._sequence += 1
+        heapq.heappush(self._events, (at, kind, self._sequence, what))
+
+    def _start(self, number: int, shares: tuple[Share, ...]) -> None:
+        job = self.pending.pop(number)
+        run = Running(job, self.now, shares)
+        self.running[number] = run
+        self._push(self.now + _runs(job), Kind.END, run)
+
+    def _end(self, run: Running) -> None:
+        number = run.pending.number
+        if self.running.get(number) is not run:
+            return  # that attempt was cut short by a failed node
+        del self.running[number]
+        self.capacity.give(run.shares)
+        job = run.pending.job
+        limit_s = run.pending.request.time_limit_s
+        cut = limit_s is not None and job.duration_s > limit_s
+        self.finished[number] = Record(
+            number,
+            job,
+            run.started_at,
+            self.now,
+            run.shares,
+            "TIMEOUT" if cut else "COMPLETED",
+            run.pending.requeues,
+        )
+
+    def _change(self, fault: Fault) -> None:
+        name = NodeName(fault.node)
+        self.capacity.usable[self.capacity.index[name]] = fault.change is Change.RESUME
+        self._down.discard(name)
+        if fault.change is not Change.FAIL:
+            return
+        self._down.add(name)
+        for number, run in sorted(self.running.items()):
+            if any(share.node == name for share in run.shares):
+                del self.running[number]
+                self.capacity.give(run.shares)
+                self.lost_gpu_s += run.pending.job.gpus * (self.now - run.started_at)
+                run.pending.requeues += 1
+                run.pending.reason = ""
+                self.pending[number] = run.pending
+
+
+def by_priority(world: World) -> list[Pending]:
+    """Slurm's order: priority, then submit order."""
+    return sorted(world.pending.values(), key=lambda p: (-world.priority(p), p.number))
+
+
+def limited(request: Request, partition: Partition) -> Request:
+    """The request with its partition's longest time where the user named none, as in Slurm."""
+    if partition.max_time_s is None or request.time_limit_s != math.inf:
+        return request
+    return replace(request, time_limit_s=partition.max_time_s)
+
+
+def impossible(job: TraceJob, cluster: Cluster, capacity: Capacity | None = None) -> str | None:
+    """Why a job could not run even on the idle cluster; None when it could."""
+    capacity = capacity or Capacity.of(_idle(cluster))
+    name = job.partition or cluster.default_partition
+    partition = next((p for p in cluster.partitions if p.name == name), None)
+    if partition is None:
+        return f"no partition {name!r}"
+    longest = partition.max_time_s
+    if longest is not None and longest < job.time_limit_s < math.inf:
+        return f"its limit of {job.time_limit_s:g} s is above the {longest:g} s of {name}"
+    request = job.request()
+    if not width(request, capacity.members_of((name,)), capacity)[0]:
+        kinds = f" of {'|'.join(job.gpu_types)}" if job.gpu_types else ""
+        return (
+            f"{job.gpus} GPUs{kinds}, {request.total.cpus} CPUs, {request.total.mem_mib} MiB"
+            + (f" on {job.nodes} nodes" if job.nodes else "")
+            + f" do not fit on the idle partition {name}"
+        )
+    return None
+
+
+def _runs(job: Pending) -> float:
+    limit_s = job.request.time_limit_s
+    return job.job.duration_s if limit_s is None else min(job.job.duration_s, limit_s)
+
+
+def _idle(cluster: Cluster) -> Snapshot:
+    return Snapshot(UnixTime(0.0), cluster.name, (), (), cluster.nodes, cluster.partitions)
