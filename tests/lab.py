@@ -43,6 +43,11 @@ class NodeSpec:
     gpus: int
     features: str = ""
     shards: int = 0
+    more_gpus: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def gpu_types(self) -> tuple[tuple[str, int], ...]:
+        return ((self.gpu_type, self.gpus), *self.more_gpus)
 
 
 TESTBED = (
@@ -243,7 +248,7 @@ class SlurmLab:
             raise LabError(f"folder name too long for a socket: {self.root}")
         (self.root / "munge" / "key").write_bytes(os.urandom(128))
         (self.root / "munge" / "key").chmod(0o600)
-        for index in range(max(spec.gpus for spec in self.nodes)):
+        for index in range(max(sum(n for _, n in spec.gpu_types) for spec in self.nodes)):
             (self.root / "dev" / f"gpu{index}").touch()
         self.conf.write_text(self._slurm_conf(sock))
         (self.root / "gres.conf").write_text(self._gres_conf())
@@ -309,11 +314,12 @@ class SlurmLab:
     def _gres_conf(self) -> str:
         lines = []
         for spec in self.nodes:
-            last = f"[0-{spec.gpus - 1}]" if spec.gpus > 1 else "0"
             names = ",".join(spec.names)
-            lines.append(
-                f"NodeName={names} Name=gpu Type={spec.gpu_type} File={self.root}/dev/gpu{last}"
-            )
+            first = 0
+            for kind, count in spec.gpu_types:
+                files = f"{self.root}/dev/gpu[{first}-{first + count - 1}]"
+                lines.append(f"NodeName={names} Name=gpu Type={kind} File={files}")
+                first += count
             if spec.shards:
                 lines.append(f"NodeName={names} Name=shard Count={spec.shards}")
         return "\n".join(lines) + "\n"

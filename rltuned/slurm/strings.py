@@ -1,0 +1,238 @@
+"""Slurm's lists: hostlists, GRES, TRES, array tasks.
+
+Every parser either understands the whole text or raises ValueError with the text in it.
+"""
+
+import itertools
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rltuned.slurm.values import absent, is_amount, parse_count, parse_memory_mib, split_outside
+
+MAX_HOSTS: Final = 1_000_000
+"""A hostlist that stands for more is a mistake or an attack."""
+_NUMBERED: Final = re.compile(r"(.*?)([0-9]{1,18})")
+_RANGE: Final = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
+_STEPPED: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10})(?::([0-9]{1,10}))?)?")
+
+
+# -- hostlists --------------------------------------------------------------------------------
+
+
+def expand_hosts(text: str) -> tuple[str, ...]:
+    """Names of a hostlist in its order: "p[1-2],k1" -> p1 p2 k1; leading zeros are kept.
+
+    Raises:
+        ValueError: brackets do not match, a range runs backwards, or there are too many names.
+    """
+    if absent(text):
+        return ()
+    names: list[str] = []
+    for item in split_outside(text, "[", "]"):
+        names.extend(_expand_one(item))
+        if len(names) > MAX_HOSTS:
+            raise ValueError(f"hostlist of more than {MAX_HOSTS} names")
+    return tuple(names)
+
+
+def _expand_one(item: str) -> Iterable[str]:
+    if not item:
+        raise ValueError("hostlist with an empty name")
+    parts = re.split(r"\[([^\[\]]*)\]", item)
+    if any("[" in p or "]" in p for p in parts):
+        raise ValueError(f"hostlist {item!r}: brackets do not match")
+    choices: list[Sequence[str]] = [
+        _expand_ranges(part) if index % 2 else [part] for index, part in enumerate(parts)
+    ]
+    if math.prod(len(c) for c in choices) > MAX_HOSTS:
+        raise ValueError(f"hostlist of more than {MAX_HOSTS} names")
+    return ("".join(combination) for combination in itertools.product(*choices))
+
+
+def _expand_ranges(text: str) -> list[str]:
+    numbers: list[str] = []
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part)
+        if match is None:
+            raise ValueError(f"hostlist: {part!r} is no range")
+        low, high = match[1], match[2] or match[1]
+        if int(high) < int(low) or int(high) - int(low) > MAX_HOSTS:
+            raise ValueError(f"hostlist: range {part!r} is too long or runs backwards")
+        width = len(low)
+        numbers.extend(str(n).zfill(width) for n in range(int(low), int(high) + 1))
+    return numbers
+
+
+def format_hosts(names: Iterable[str]) -> str:
+    """The shortest hostlist that keeps the order: p1 p2 k1 -> "p[1-2],k1"."""
+    items: list[str] = []
+    prefix, runs = "", list[tuple[str, str]]()
+
+    def flush() -> None:
+        if not runs:
+            return
+        text = ",".join(low if low == high else f"{low}-{high}" for low, high in runs)
+        single = len(runs) == 1 and runs[0][0] == runs[0][1]
+        items.append(prefix + (text if single else f"[{text}]"))
+        runs.clear()
+
+    for name in names:
+        match = _NUMBERED.fullmatch(name)
+        if match is None:
+            flush()
+            items.append(name)
+            continue
+        if match[1] != prefix:
+            flush()
+            prefix = match[1]
+        if runs and str(int(runs[-1][1]) + 1).zfill(len(runs[-1][0])) == match[2]:
+            runs[-1] = (runs[-1][0], match[2])
+        else:
+            runs.append((match[2], match[2]))
+    flush()
+    return ",".join(items)
+
+
+# -- GRES and TRES ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Gres:
+    """One generic resource: `name:type:count(detail)`; type is empty when Slurm names none."""
+
+    name: str
+    type: str
+    count: int
+    detail: str = ""
+
+
+def parse_gres(text: str) -> tuple[Gres, ...]:
+    """A node's or a job's GRES list.
+
+    Understands `gpu`, `gpu:2`, `gpu:p100`, `gpu:p100:4(S:0-1)`, `gpu:p100:3(IDX:0-2)`,
+    `gpu:(null):1`, `gres:gpu:2`, `gres/gpu:p100=2`, `shard:t4:8`, `x:no_consume:2K`.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    if absent(text):
+        return ()
+    return tuple(_parse_one_gres(item) for item in split_outside(text, "(", ")"))
+
+
+def _parse_one_gres(item: str) -> Gres:
+    body, detail = item.strip().replace("(null)", ""), ""
+    if body.endswith(")"):
+        body, _, detail = body[:-1].partition("(")
+    body = body.removeprefix("gres/").removeprefix("gres:")
+    left, equals, right = body.partition("=")
+    words = [w for w in left.split(":") if w != "no_consume"]
+    name = words[0]
+    if equals:
+        kind, count = ":".join(words[1:]), parse_count(right)
+    elif len(words) > 1 and is_amount(words[-1]):
+        kind, count = ":".join(words[1:-1]), parse_count(words[-1])
+    else:
+        kind, count = ":".join(words[1:]), 1
+    if not name or "(" in body or ")" in body:
+        raise ValueError(f"{item!r} is no GRES")
+    return Gres(name=name, type=kind, count=count, detail=detail)
+
+
+def format_gres(items: Iterable[Gres]) -> str:
+    """The same list in sinfo's form; the inverse of parse_gres."""
+    return ",".join(
+        ":".join(w for w in (g.name, g.type, str(g.count)) if w)
+        + (f"({g.detail})" if g.detail else "")
+        for g in items
+    )
+
+
+def parse_tres(text: str) -> dict[str, int]:
+    """A TRES list such as "cpu=6,mem=4200M,node=1,gres/gpu:p100=2"; `mem` is in MiB, rounded up.
+
+    Raises:
+        ValueError: an item without "=" or an amount that is no number.
+    """
+    if absent(text):
+        return {}
+    amounts: dict[str, int] = {}
+    for item in text.split(","):
+        name, equals, value = item.rpartition("=")
+        if not equals or not name:
+            raise ValueError(f"{item!r} is no TRES")
+        amounts[name] = parse_memory_mib(value) if name == "mem" else parse_count(value)
+    return amounts
+
+
+def format_tres(amounts: dict[str, int]) -> str:
+    """The same list in Slurm's form; the inverse of parse_tres."""
+    return ",".join(f"{k}={v}M" if k == "mem" else f"{k}={v}" for k, v in amounts.items())
+
+
+# -- array tasks ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """Tasks of an array: "0-6:2,8%3" is a list of (first, last, step) and the throttle 3."""
+
+    ranges: tuple[tuple[int, int, int], ...]
+    throttle: int | None = None
+
+    @property
+    def count(self) -> int:
+        return sum((last - first) // step + 1 for first, last, step in self.ranges)
+
+    @property
+    def text(self) -> str:
+        """The tasks without the throttle, as scontrol takes them between brackets."""
+        return ",".join(_format_range(*r) for r in self.ranges)
+
+
+def parse_tasks(text: str) -> Tasks:
+    """Tasks as squeue prints them, "[...]" allowed around.
+
+    Raises:
+        ValueError: no such list, or one that was cut ("...").
+    """
+    body, percent, limit = text.removeprefix("[").removesuffix("]").partition("%")
+    if percent and not (limit.isascii() and limit.isdigit()):
+        raise ValueError(f"{text[:200]!r} are no array tasks")
+    ranges = tuple(_parse_stepped(part, text) for part in body.split(","))
+    return Tasks(ranges=ranges, throttle=int(limit) if percent else None)
+
+
+def _parse_stepped(part: str, whole: str) -> tuple[int, int, int]:
+    match = _STEPPED.fullmatch(part)
+    if match is None:
+        raise ValueError(f"{whole[:200]!r} are no array tasks")
+    first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
+    if last < first or step < 1:
+        raise ValueError(f"{whole[:200]!r} are no array tasks")
+    return first, last, step
+
+
+def _format_range(first: int, last: int, step: int) -> str:
+    if first == last and step == 1:
+        return str(first)
+    return f"{first}-{last}" + (f":{step}" if step != 1 else "")
+
+
+def format_tasks(tasks: Tasks) -> str:
+    """The inverse of parse_tasks."""
+    return tasks.text + (f"%{tasks.throttle}" if tasks.throttle is not None else "")
+
+
+def pack_tasks(numbers: Iterable[int]) -> Tasks:
+    """Tasks from single numbers, in rising order and with neighbours joined."""
+    ranges: list[tuple[int, int, int]] = []
+    for number in sorted(set(numbers)):
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1] = (ranges[-1][0], number, 1)
+        else:
+            ranges.append((number, number, 1))
+    return Tasks(ranges=tuple(ranges))

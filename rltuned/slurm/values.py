@@ -1,0 +1,132 @@
+"""Single values in Slurm's notations: amounts, memory, time limits, moments.
+
+Every parser either understands the whole text or raises ValueError with the text in it. Absent
+values ("N/A", "(null)", empty ...) are recognised in one place, `absent`.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Final
+
+_ABSENT: Final = frozenset(
+    {"", "(null)", "n/a", "none", "null", "unknown", "not_set", "none assigned"}
+)
+_SCALE: Final = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5}
+_AMOUNT: Final = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,6}))?([KMGTP]?)")
+_CLOCK: Final = re.compile(r"(?:([0-9]{1,9})-)?([0-9]{1,9}(?::[0-9]{1,9}){0,2})")
+
+
+def absent(text: str) -> bool:
+    """Whether Slurm says that there is no value."""
+    return text.strip().lower() in _ABSENT
+
+
+def split_outside(text: str, opening: str, closing: str) -> list[str]:
+    """Split at the commas that stand outside brackets.
+
+    Raises:
+        ValueError: the brackets do not match.
+    """
+    items, depth, start = list[str](), 0, 0
+    for index, char in enumerate(text):
+        if char == opening:
+            depth += 1
+        elif char == closing:
+            depth -= 1
+        elif char == "," and depth == 0:
+            items.append(text[start:index])
+            start = index + 1
+        if depth < 0:
+            break
+    if depth != 0:
+        raise ValueError(f"{text[:200]!r}: brackets do not match")
+    items.append(text[start:])
+    return items
+
+
+def is_amount(text: str) -> bool:
+    """Whether parse_count would take it."""
+    return _AMOUNT.fullmatch(text) is not None
+
+
+def parse_count(text: str) -> int:
+    """A number with an optional suffix: "2" is 2, "2K" is 2048. Rounded up.
+
+    Raises:
+        ValueError: no such number.
+    """
+    return _amount(text, unit=1)
+
+
+def parse_memory_mib(text: str) -> int:
+    """Memory such as "500M", "62.50G", "4T"; a bare number is MiB. In MiB, rounded up.
+
+    Raises:
+        ValueError: no such amount.
+    """
+    bare = text[-1:].isdigit()
+    return _amount(f"{text}M" if bare else text, unit=_SCALE["M"])
+
+
+def _amount(text: str, unit: int) -> int:
+    match = _AMOUNT.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no amount")
+    decimals = match[2] or ""
+    scaled = int(match[1] + decimals) * _SCALE[match[3]]
+    whole: int = 10 ** len(decimals)
+    return -(-scaled // (unit * whole))
+
+
+def parse_limit_s(text: str) -> float | None:
+    """A time limit in seconds: "5:00", "1:00:00", "1-00:00:00"; inf = UNLIMITED, None = not set.
+
+    Raises:
+        ValueError: none of these.
+    """
+    word = text.strip().lower()
+    if word in {"unlimited", "infinite"}:
+        return math.inf
+    if absent(word) or word == "partition_limit":
+        return None
+    match = _CLOCK.fullmatch(word)
+    if match is None:
+        raise ValueError(f"{text!r} is no time limit")
+    parts = [int(p) for p in match[2].split(":")]
+    if match[1] is not None:  # D-HH[:MM[:SS]]
+        seconds = _seconds([*parts, 0, 0][:3]) + int(match[1]) * 86_400
+    else:  # [[HH:]MM:]SS, and a bare number is minutes
+        seconds = _seconds([0, 0, *parts][-3:]) if len(parts) > 1 else parts[0] * 60
+    return float(seconds) if seconds > 0 else None
+
+
+def _seconds(hms: Sequence[int]) -> int:
+    return hms[0] * 3600 + hms[1] * 60 + hms[2]
+
+
+def format_limit(seconds: float | None) -> str:
+    """A time limit in squeue's form; the inverse of parse_limit_s for whole seconds."""
+    if seconds is None:
+        return "NOT_SET"
+    if math.isinf(seconds):
+        return "UNLIMITED"
+    days, rest = divmod(int(seconds), 86_400)
+    hours, rest = divmod(rest, 3600)
+    minutes, secs = divmod(rest, 60)
+    if days:
+        return f"{days}-{hours:02}:{minutes:02}:{secs:02}"
+    return f"{hours}:{minutes:02}:{secs:02}" if hours else f"{minutes}:{secs:02}"
+
+
+def parse_epoch(text: str) -> float | None:
+    """Unix seconds; None = Slurm does not know (yet).
+
+    Raises:
+        ValueError: no number.
+    """
+    if absent(text) or text == "0":
+        return None
+    if not text.isascii() or not text.isdigit():
+        raise ValueError(f"{text!r} is no Unix time")
+    return float(text)

@@ -1,0 +1,111 @@
+"""Parsing what was formatted gives it back; garbage gives ValueError and nothing else."""
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rltuned.slurm.strings import (
+    Gres,
+    Tasks,
+    expand_hosts,
+    format_gres,
+    format_hosts,
+    format_tasks,
+    format_tres,
+    parse_gres,
+    parse_tasks,
+    parse_tres,
+)
+from rltuned.slurm.values import format_limit, parse_epoch, parse_limit_s, parse_memory_mib
+
+word = st.from_regex(r"[a-z][a-z0-9_.-]{0,8}", fullmatch=True)
+host = st.from_regex(r"[a-z][a-z0-9.-]{0,5}[0-9]{0,4}", fullmatch=True).filter(
+    lambda name: name not in {"none", "null", "unknown"}
+)
+near_hosts = st.builds(
+    lambda prefix, start, count, width: [
+        f"{prefix}{n:0{width}}" for n in range(start, start + count)
+    ],
+    st.sampled_from(["n", "gpu-", "r1n"]),
+    st.integers(0, 1200),
+    st.integers(1, 20),
+    st.integers(1, 4),
+)
+hosts = st.one_of(
+    st.lists(host, max_size=20),
+    st.lists(near_hosts, max_size=4).map(lambda parts: [n for part in parts for n in part]),
+)
+gres = st.builds(
+    Gres,
+    name=st.sampled_from(["gpu", "shard", "mps", "nic"]),
+    type=st.one_of(st.just(""), st.sampled_from(["p100", "a100_1g.5gb", "h100-80gb", "rtx_4090"])),
+    count=st.integers(0, 10**9),
+    detail=st.sampled_from(["", "S:0-1", "IDX:0-1,3", "IDX:N/A", "2/4,0/4"]),
+)
+step_range = st.tuples(st.integers(0, 10**6), st.integers(0, 5000), st.integers(1, 9)).map(
+    lambda t: (t[0], t[0] + t[1] * t[2], t[2] if t[1] else 1)
+)
+
+
+@given(hosts)
+def test_hostlists(names: list[str]) -> None:
+    assert list(expand_hosts(format_hosts(names))) == names
+
+
+@given(st.lists(gres, max_size=5))
+def test_gres(items: list[Gres]) -> None:
+    assert list(parse_gres(format_gres(items))) == items
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["cpu", "mem", "node", "gres/gpu", "gres/gpu:p100", "license/a"]),
+        st.integers(0, 10**12),
+    )
+)
+def test_tres(amounts: dict[str, int]) -> None:
+    assert parse_tres(format_tres(amounts)) == amounts
+
+
+@given(
+    st.builds(
+        Tasks,
+        ranges=st.lists(step_range, min_size=1, max_size=6).map(tuple),
+        throttle=st.one_of(st.none(), st.integers(0, 10_000)),
+    )
+)
+def test_array_tasks(tasks: Tasks) -> None:
+    assert parse_tasks(format_tasks(tasks)) == tasks
+    members = {n for first, last, step in tasks.ranges for n in range(first, last + 1, step)}
+    assert len(members) <= tasks.count
+
+
+@given(st.one_of(st.none(), st.just(math.inf), st.integers(1, 10**9).map(float)))
+def test_time_limits(seconds: float | None) -> None:
+    assert parse_limit_s(format_limit(seconds)) == seconds
+
+
+@given(st.integers(0, 10**9))
+def test_memory(mib: int) -> None:
+    assert parse_memory_mib(f"{mib}M") == parse_memory_mib(str(mib)) == mib
+
+
+slurmish = st.text(alphabet="gpu:p100=(S:0-1),[]%/KMGT.*|\n\x1fn", max_size=40)
+
+
+@given(st.one_of(st.text(max_size=30), slurmish))
+def test_garbage_is_refused_or_understood_never_worse(text: str) -> None:
+    for parse in (
+        expand_hosts,
+        parse_gres,
+        parse_tres,
+        parse_tasks,
+        parse_memory_mib,
+        parse_limit_s,
+        parse_epoch,
+    ):
+        try:
+            parse(text)
+        except ValueError:
+            continue

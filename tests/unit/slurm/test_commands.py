@@ -1,0 +1,150 @@
+"""The one door to other programs, tried with small scripts in Slurm's place."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from rltuned.errors import BackendError
+from rltuned.slurm.commands import CallRecord, Commands, SlurmCli, one_line
+
+
+def place(folder: Path, script: str, name: str = "squeue") -> Path:
+    file = folder / name
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o755)
+    return folder
+
+
+def commands(folder: Path, script: str, **knobs: object) -> tuple[Commands, list[CallRecord]]:
+    seen: list[CallRecord] = []
+    cli = SlurmCli(bin_dir=place(folder, script), **{"timeout_s": 10.0, **knobs})  # type: ignore[arg-type]
+    return Commands(cli, seen.append), seen
+
+
+def test_answer_carries_both_outputs_and_is_counted(tmp_path: Path) -> None:
+    run, seen = commands(tmp_path, 'echo "$1|$2"; echo beside >&2')
+    answer = run.ask("squeue", "a b", "$(id)")
+    assert (answer.stdout, answer.stderr, answer.exit_code) == ("a b|$(id)\n", "beside\n", 0)
+    assert [(r.program, r.ok, r.timed_out) for r in seen] == [("squeue", True, False)]
+
+
+def test_failure_names_command_code_and_message_on_one_line(tmp_path: Path) -> None:
+    run, seen = commands(tmp_path, "printf 'one\\n\\n two \\033[2J' >&2; exit 3")
+    with pytest.raises(BackendError, match=r"^squeue ended with 3: one; two \?\[2J$"):
+        run.ask("squeue")
+    assert [r.ok for r in seen] == [False]
+
+
+def test_missing_program_is_named(tmp_path: Path) -> None:
+    run, seen = commands(tmp_path, "true")
+    with pytest.raises(BackendError, match=r"sinfo is not installed in .*"):
+        run.ask("sinfo")
+    assert [(r.program, r.ok) for r in seen] == [("sinfo", False)]
+
+
+def test_program_that_cannot_be_started(tmp_path: Path) -> None:
+    run, _ = commands(tmp_path, "true")
+    (tmp_path / "squeue").write_bytes(b"\0\0not a program")
+    with pytest.raises(BackendError, match="squeue cannot be started"):
+        run.ask("squeue")
+
+
+def test_timeout_ends_the_whole_group(tmp_path: Path) -> None:
+    script = f"sleep 600 & echo $! > {tmp_path}/child; echo partly; wait"
+    run, seen = commands(tmp_path, script, timeout_s=0.5)
+    answer = run.call("squeue")
+    assert answer.exit_code is None
+    assert answer.failure == "squeue gave no answer within 0.5 s"
+    assert answer.stdout == "partly\n"
+    assert seen[0].timed_out
+    assert ended(int((tmp_path / "child").read_text()))
+
+
+def test_timeout_holds_when_the_program_is_done_but_its_child_keeps_the_pipe(
+    tmp_path: Path,
+) -> None:
+    script = f"sleep 600 & echo $! > {tmp_path}/child; exit 0"
+    run, _ = commands(tmp_path, script, timeout_s=0.5)
+    assert "no answer" in run.call("squeue").failure
+    assert ended(int((tmp_path / "child").read_text()))
+
+
+def test_timeout_holds_against_a_program_that_ignores_signals(tmp_path: Path) -> None:
+    run, _ = commands(tmp_path, "trap '' TERM INT HUP; while :; do sleep 1; done", timeout_s=0.3)
+    with pytest.raises(BackendError, match="no answer within"):
+        run.ask("squeue")
+
+
+def test_timeout_holds_when_the_pipes_are_closed_but_it_lives_on(tmp_path: Path) -> None:
+    run, _ = commands(tmp_path, "exec >&- 2>&-; sleep 600", timeout_s=0.3)
+    assert "no answer" in run.call("squeue").failure
+
+
+def ended(pid: int) -> bool:
+    for _ in range(100):
+        try:
+            if b"sleep" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return True
+        except FileNotFoundError:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_endless_output_is_cut_off(tmp_path: Path) -> None:
+    run, _ = commands(tmp_path, "yes", max_answer_bytes=100_000)
+    with pytest.raises(BackendError, match="answered more than 100000 bytes"):
+        run.ask("squeue")
+
+
+def test_large_feed_and_large_answer_do_not_block_each_other(tmp_path: Path) -> None:
+    run, _ = commands(tmp_path, "cat")
+    text = "update JobId=1 Priority=2\n" * 40_000
+    assert run.call("squeue", feed=text).stdout == text
+
+
+def test_program_that_does_not_read_its_feed(tmp_path: Path) -> None:
+    run, _ = commands(tmp_path, "exec <&-; echo done")
+    answer = run.call("squeue", feed="x" * 1_000_000)
+    assert (answer.stdout, answer.exit_code, answer.failure) == ("done\n", 0, "")
+
+
+def test_bytes_that_are_not_utf8_stay_distinct_and_storable(tmp_path: Path) -> None:
+    run, _ = commands(tmp_path, r"printf 'a\377b\376 \303\251'")
+    text = run.ask("squeue").stdout
+    assert text == "a\\xffb\\xfe é"
+    text.encode("utf-8")
+
+
+def test_environment_is_scrubbed(tmp_path: Path) -> None:
+    place(tmp_path, "env")
+    around = {
+        "PATH": os.environ["PATH"],
+        "SLURM_JOB_ID": "7",
+        "SQUEUE_FORMAT": "%i",
+        "SLURM_CONF": "/elsewhere",
+        "LD_PRELOAD": "x.so",
+    }
+    env = Commands(SlurmCli(bin_dir=tmp_path), environ=around).ask("squeue").stdout
+    assert "SLURM_JOB_ID" not in env
+    assert "SQUEUE_FORMAT" not in env
+    assert "LD_PRELOAD" not in env
+    assert "SLURM_CONF" not in env
+    assert "SLURM_TIME_FORMAT=%s" in env
+    assert "SLURM_BITSTR_LEN=0" in env
+    given = SlurmCli(bin_dir=tmp_path, conf=Path("/etc/slurm/slurm.conf"))
+    env = Commands(given, environ=around).ask("squeue").stdout
+    assert "SLURM_CONF=/etc/slurm/slurm.conf" in env
+
+
+@pytest.mark.parametrize("bad", [{"timeout_s": 0}, {"chunk": 0}, {"chunk": 201}])
+def test_knobs_out_of_range(bad: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=r"must be|chunk"):
+        SlurmCli(**bad)  # type: ignore[arg-type]
+
+
+def test_one_line_is_bounded() -> None:
+    assert len(one_line("x" * 1000)) == 300
+    assert one_line("") == ""

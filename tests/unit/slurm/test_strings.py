@@ -1,0 +1,163 @@
+"""Slurm's notations, by examples taken from real answers."""
+
+import math
+
+import pytest
+
+from rltuned.slurm.strings import (
+    Gres,
+    expand_hosts,
+    format_hosts,
+    pack_tasks,
+    parse_gres,
+    parse_tasks,
+    parse_tres,
+)
+from rltuned.slurm.values import absent, parse_count, parse_epoch, parse_limit_s, parse_memory_mib
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("p1", ("p1",)),
+        ("p[1-2],k1", ("p1", "p2", "k1")),
+        ("n[008-010,12]", ("n008", "n009", "n010", "n12")),
+        ("r[1-2]n[1,3]", ("r1n1", "r1n3", "r2n1", "r2n3")),
+        ("gpu-a.lan,x[1]-ib", ("gpu-a.lan", "x1-ib")),
+        ("(null)", ()),
+        ("", ()),
+        ("None assigned", ()),
+    ],
+)
+def test_expand_hosts(text: str, names: tuple[str, ...]) -> None:
+    assert expand_hosts(text) == names
+
+
+@pytest.mark.parametrize(
+    "text", ["p[1-2", "p1]", "p[2-1]", "p[a]", "p[]", "p1,", "p[1-99999999]", "a[1-2000]b[1-2000]"]
+)
+def test_expand_hosts_refuses(text: str) -> None:
+    with pytest.raises(ValueError, match=r"hostlist|brackets"):
+        expand_hosts(text)
+
+
+def test_format_hosts_keeps_order_and_zeros() -> None:
+    assert format_hosts(["p1", "p2", "k1", "k3", "login", "n09", "n10"]) == (
+        "p[1-2],k[1,3],login,n[09-10]"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "items"),
+    [
+        ("gpu:2", [Gres("gpu", "", 2)]),
+        ("gpu", [Gres("gpu", "", 1)]),
+        ("gpu:p100", [Gres("gpu", "p100", 1)]),
+        ("gpu:p100:4", [Gres("gpu", "p100", 4)]),
+        ("gpu:a100_1g.5gb:2", [Gres("gpu", "a100_1g.5gb", 2)]),
+        ("gpu:p100:4(S:0-1)", [Gres("gpu", "p100", 4, "S:0-1")]),
+        (
+            "gpu:p100:3(IDX:0-1,3),shard:0",
+            [Gres("gpu", "p100", 3, "IDX:0-1,3"), Gres("shard", "", 0)],
+        ),
+        ("gpu:m40:0(IDX:N/A)", [Gres("gpu", "m40", 0, "IDX:N/A")]),
+        ("gpu:(null):2(IDX:0-1)", [Gres("gpu", "", 2, "IDX:0-1")]),
+        (
+            "gpu:t4:2,shard:t4:8(4/4,0/4)",
+            [Gres("gpu", "t4", 2), Gres("shard", "t4", 8, "4/4,0/4")],
+        ),
+        ("gres:gpu:p100:4", [Gres("gpu", "p100", 4)]),
+        ("gres/gpu:p100=2", [Gres("gpu", "p100", 2)]),
+        ("gres/gpu:2,gres/shard:1", [Gres("gpu", "", 2), Gres("shard", "", 1)]),
+        ("gres/gpu=1", [Gres("gpu", "", 1)]),
+        ("bandwidth:lustre:no_consume:4G", [Gres("bandwidth", "lustre", 4 * 1024**3)]),
+        ("(null)", []),
+        ("N/A", []),
+    ],
+)
+def test_parse_gres(text: str, items: list[Gres]) -> None:
+    assert list(parse_gres(text)) == items
+
+
+@pytest.mark.parametrize("text", ["gpu:p100:4(IDX:0", "gpu)2(", ":2", "gpu=x", "gpu:2,,", "(a)"])
+def test_parse_gres_refuses(text: str) -> None:
+    with pytest.raises(ValueError, match=r"GRES|brackets|amount"):
+        parse_gres(text)
+
+
+def test_parse_tres() -> None:
+    assert parse_tres("cpu=6,mem=62.50G,node=1,billing=6,gres/gpu=2,gres/gpu:p100=2") == {
+        "cpu": 6,
+        "mem": 64_000,
+        "node": 1,
+        "billing": 6,
+        "gres/gpu": 2,
+        "gres/gpu:p100": 2,
+    }
+    assert parse_tres("N/A") == {}
+    for bad in ("cpu", "=2", "cpu=x", "mem=1X"):
+        with pytest.raises(ValueError, match=r"TRES|amount"):
+            parse_tres(bad)
+
+
+@pytest.mark.parametrize(
+    ("text", "mib"),
+    [("0", 0), ("700", 700), ("500M", 500), ("3G", 3072), ("1.50G", 1536), ("2T", 2_097_152)],
+)
+def test_parse_memory(text: str, mib: int) -> None:
+    assert parse_memory_mib(text) == mib
+
+
+def test_memory_below_one_mib_is_rounded_up_not_lost() -> None:
+    assert parse_memory_mib("1K") == 1
+    assert parse_count("2K") == 2048
+
+
+@pytest.mark.parametrize("text", ["", "M", "-1M", "1..0G", "1e3", "500 M", "٣M"])
+def test_parse_memory_refuses(text: str) -> None:
+    with pytest.raises(ValueError, match="no amount"):
+        parse_memory_mib(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("5:00", 300.0),
+        ("1:00:00", 3600.0),
+        ("1-00:00:00", 86_400.0),
+        ("2-12", 216_000.0),
+        ("30", 1800.0),
+        ("UNLIMITED", math.inf),
+        ("infinite", math.inf),
+        ("n/a", None),
+        ("NOT_SET", None),
+        ("Partition_Limit", None),
+    ],
+)
+def test_parse_limit(text: str, seconds: float | None) -> None:
+    assert parse_limit_s(text) == seconds
+
+
+def test_times_that_are_none() -> None:
+    for text in ("x", "1:2:3:4", "-5:00", "INVALID"):
+        with pytest.raises(ValueError, match="time limit"):
+            parse_limit_s(text)
+    assert parse_epoch("1795246314") == 1_795_246_314.0
+    assert parse_epoch("N/A") is None
+    assert parse_epoch("0") is None
+    with pytest.raises(ValueError, match="Unix time"):
+        parse_epoch("2026-11-21T07:30:36")
+
+
+def test_parse_tasks() -> None:
+    tasks = parse_tasks("[0-9,12,20-30:5%3]")
+    assert (tasks.count, tasks.throttle, tasks.text) == (14, 3, "0-9,12,20-30:5")
+    assert pack_tasks([3, 1, 2, 7]).text == "1-3,7"
+    for bad in ("0-9...", "", "a", "3-1", "1%", "1-2:0", "0-9%x"):
+        with pytest.raises(ValueError, match="array tasks"):
+            parse_tasks(bad)
+
+
+def test_absent() -> None:
+    assert all(absent(t) for t in ("", "(null)", "N/A", "n/a", "None", "Unknown"))
+    assert not absent("gpu")
