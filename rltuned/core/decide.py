@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from rltuned.core.capacity import Capacity
+from rltuned.core.capacity import Capacity, IntArray
 from rltuned.core.features import FloatArray, StateMatrix, encode
 from rltuned.core.placement import Placement, PlacementRule, place
 from rltuned.core.planning import Limits, Ordering, arrange, make_plan, undo
@@ -102,7 +102,7 @@ def decide(snapshot: Snapshot, policy: Policy, knobs: Knobs) -> Decision:
     chosen, handed_back = _ours_to_order(selection.chosen, knobs.limits)
     matrix = encode(chosen, snapshot)
     scores = checked_scores(policy, matrix)
-    ordering = arrange(chosen, scores, knobs.limits)
+    ordering = arrange(chosen, scores, _others(snapshot, chosen), knobs.limits)
     placements = greedy(chosen, ordering.after, snapshot, knobs)
     entries = _entries(matrix, scores, ordering, placements)
     over_budget = [
@@ -179,6 +179,15 @@ def _ours_to_order(
         return chosen, ()
     ids = {j.job_id for j in other}
     return tuple(j for j in chosen if j.job_id not in ids), tuple(other)
+
+
+def _others(snapshot: Snapshot, chosen: tuple[PendingJob, ...]) -> IntArray:
+    """Priorities of the pending jobs that are not ours to order, sorted upwards; held ones not."""
+    ours = {j.job_id for j in chosen}
+    return np.array(
+        sorted(j.priority for j in snapshot.pending if j.priority and j.job_id not in ours),
+        dtype=np.int64,
+    )
 
 
 def _entries(

@@ -2,7 +2,7 @@
 
 The rules, which docs/simulator.md repeats with examples:
 - a job that names no node count gets the fewest nodes of one GPU type that could carry it on the
-  idle cluster; types that would need more nodes are not used;
+  idle cluster: one when one node has that many GPUs; types that would need more are not used;
 - GPUs, CPUs and memory are split as evenly as whole numbers allow, larger shares first;
 - `pack` takes the nodes with the least free GPUs that still fit, so the least is left over;
   `spread` the ones with most; ties go by name;
@@ -68,20 +68,26 @@ def width_on(request: Request, row: int, member: BoolArray, capacity: Capacity) 
     need = request.total
     if need.gpus > gpus.sum() or need.cpus > cpus.sum() or need.mem_mib > mem_mib.sum():
         return 0
-    if request.nodes is not None:
-        widths: Iterable[int] = (request.nodes,)
-    else:
-        fewest = max(
-            1,
-            ceil_div(need.gpus, max(1, int(gpus.max()))),
-            ceil_div(need.cpus, max(1, int(cpus.max()))),
-            ceil_div(need.mem_mib, max(1, int(mem_mib.max()))),
-        )
-        widths = range(fewest, len(gpus) + 1)
-    for count in widths:
+    for count in _widths(request, gpus, cpus, mem_mib):
         if _carries(need, count, gpus, cpus, mem_mib):
             return count
     return 0
+
+
+def _widths(request: Request, gpus: IntArray, cpus: IntArray, mem_mib: IntArray) -> Iterable[int]:
+    """Node counts to try, fewest first. Every node of a job with GPUs gets at least one of them."""
+    need = request.total
+    if request.nodes is not None:
+        return (request.nodes,)
+    if need.gpus == 0:
+        fewest = max(
+            1,
+            ceil_div(need.cpus, max(1, int(cpus.max()))),
+            ceil_div(need.mem_mib, max(1, int(mem_mib.max()))),
+        )
+        return range(fewest, len(cpus) + 1)
+    fewest = ceil_div(need.gpus, int(gpus.max()))
+    return (1,) if fewest == 1 else range(fewest, min(need.gpus, len(gpus)) + 1)
 
 
 def _carries(
@@ -114,7 +120,7 @@ def place_request(
         chosen = _choose(request, count, row, member, capacity, rule=rule)
         if chosen is None:
             continue
-        free = int(capacity.free_gpus[row][chosen].sum())
+        free = int(_idle_gpus(row, capacity)[chosen].sum())
         rank = (free if rule == "pack" else -free, *sorted(chosen.tolist()))
         if best is None or rank < (best[0], *sorted(best[1].tolist())):
             best = (rank[0], chosen, row)
@@ -147,13 +153,22 @@ def _choose(
     fits = np.flatnonzero(ok & (free >= low))
     if len(fits) < count:
         return None
-    key = free[fits] if rule == "pack" else -free[fits]
+    idle = _idle_gpus(row, capacity)[fits]
+    key = idle if rule == "pack" else -idle
     ordered = fits[np.argsort(key, kind="stable")]
     with_larger = ordered[free[ordered] > low][:larger]
     if len(with_larger) < larger:
         return None
     rest = ordered[~np.isin(ordered, with_larger)][: count - larger]
     return np.concatenate([with_larger, rest])
+
+
+def _idle_gpus(row: int, capacity: Capacity) -> IntArray:
+    """(N,) what pack and spread go by; a job without GPUs looks at all GPUs it would sit beside."""
+    idle: IntArray = capacity.free_gpus.sum(axis=0)
+    if row < len(capacity.gpu_types):
+        idle = capacity.free_gpus[row]
+    return idle
 
 
 def _shares(request: Request, columns: IntArray, row: int, capacity: Capacity) -> tuple[Share, ...]:

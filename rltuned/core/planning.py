@@ -6,8 +6,8 @@ How the numbers are found (docs/adr/0002 argues it):
 2. `standings`: the numbers to hand out. By default the managed jobs exchange among themselves the
    priorities that Slurm gave them, ties made strictly decreasing, so a job that rltuned does not
    manage has as many managed jobs above it as before. A configured band is the alternative.
-3. `settle`: who gets which number. When the change cap does not allow the whole new order, its
-   top is put right first by exchanging pairs, so that what is written is always a whole order.
+3. `head_first`: when the change cap does not allow the whole new order, its top is put right
+   first, again by an exchange of numbers; later cycles go on further down.
 """
 
 from collections.abc import Sequence
@@ -88,8 +88,17 @@ def current_values(jobs: Sequence[PendingJob], write_mode: WriteMode) -> IntArra
     return np.array([j.priority - (j.site_factor or 0) for j in jobs], dtype=np.int64)
 
 
-def arrange(jobs: Sequence[PendingJob], scores: FloatArray, limits: Limits) -> Ordering:
-    """Find the new order and the numbers that bring it about."""
+def arrange(
+    jobs: Sequence[PendingJob], scores: FloatArray, others: IntArray, limits: Limits
+) -> Ordering:
+    """Find the new order and the numbers that bring it about.
+
+    Args:
+        jobs: the chosen jobs, in snapshot order.
+        scores: (n,), higher = sooner.
+        others: priorities of the pending jobs that are not ours, sorted upwards.
+        limits: the knobs.
+    """
     in_force = np.array([j.priority for j in jobs], dtype=np.int64)
     # Slurm breaks ties by submit time and then id, which is the order jobs stand in a snapshot
     before = np.argsort(-in_force, kind="stable")
@@ -97,9 +106,15 @@ def arrange(jobs: Sequence[PendingJob], scores: FloatArray, limits: Limits) -> O
     numbers = standings(current_values(jobs, limits.write_mode), limits.band)
     proposed = np.empty(len(jobs), dtype=np.int64)
     proposed[after] = numbers
-    settled = settle(in_force, before, after, numbers, max_changes=limits.max_changes)
+    settled = proposed
     if limits.write_mode == "site_factor" and _only_drifted(in_force, after, numbers):
-        settled = in_force.copy()
+        settled = in_force
+    elif int((proposed != in_force).sum()) <= limits.max_changes:
+        pass
+    elif limits.band is not None:
+        settled = _first_changes(in_force, after, proposed, limits.max_changes)
+    else:
+        settled = head_first(in_force, before, after, others, max_changes=limits.max_changes)
     return Ordering(before, after, proposed, settled)
 
 
@@ -149,46 +164,66 @@ def standings(values: IntArray, band: tuple[int, int] | None) -> IntArray:
     return np.maximum(numbers, floor)
 
 
-def settle(
+def _first_changes(
+    in_force: IntArray, after: IntArray, proposed: IntArray, max_changes: int
+) -> IntArray:
+    """With a band the numbers are fresh, so the first ranks can move in without an exchange."""
+    moved = after[proposed[after] != in_force[after]][:max_changes]
+    settled = in_force.copy()
+    settled[moved] = proposed[moved]
+    return settled
+
+
+def head_first(
     in_force: IntArray,
     before: IntArray,
     after: IntArray,
-    numbers: IntArray,
+    others: IntArray,
     *,
     max_changes: int,
 ) -> IntArray:
-    """(n,) the numbers this cycle writes: the whole new order, or its top when capped.
+    """(n,) numbers that put the top of the new order right with at most max_changes writes.
 
-    Starts from the present order and puts one rank after the other right by an exchange of two
-    jobs, until one more would need more than max_changes writes.
+    Finds the largest head that can be afforded: the jobs among the first so many now or in the new
+    order exchange their numbers, everybody else keeps his. The next cycle finds that head in order
+    and spends its writes further down.
+
+    Args:
+        in_force: (n,) present numbers.
+        before: job indices in the present order, first to run first.
+        after: job indices in the new order.
+        others: numbers of the jobs that are not ours, sorted upwards; none of them may be passed
+            by making ties strict.
+        max_changes: writes allowed.
     """
-    wanted = np.empty(len(after), dtype=np.int64)
-    wanted[after] = numbers
-    if int((wanted != in_force).sum()) <= max_changes:
-        return wanted
-    present = np.empty(len(before), dtype=np.int64)
-    present[before] = numbers
-    if int((present != in_force).sum()) > max_changes:
-        return in_force.copy()  # even making ties strict is too much: leave the queue alone
-    line = before.copy()
-    where = np.empty(len(line), dtype=np.int64)
-    where[line] = np.arange(len(line))
-    changed = present != in_force
-    writes = int(changed.sum())
-    for rank, job in enumerate(after):
-        other, at = line[rank], where[job]
-        if at == rank:
-            continue
-        now = [numbers[rank] != in_force[job], numbers[at] != in_force[other]]
-        more = int(sum(now)) - int(changed[job]) - int(changed[other])
-        if writes + more > max_changes:
-            break
-        writes += more
-        changed[job], changed[other] = now
-        line[rank], line[at], where[job], where[other] = job, other, rank, at
-    settled = np.empty(len(line), dtype=np.int64)
-    settled[line] = numbers
-    return settled
+    place_before, place_after = np.argsort(before), np.argsort(after)
+    reach = np.minimum(place_before, place_after)
+    best = in_force.copy()
+    low, high = 0, len(in_force)
+    while low < high:
+        middle = (low + high + 1) // 2
+        numbers = _exchange(in_force, after[reach[after] < middle], others)
+        if numbers is not None and int((numbers != in_force).sum()) <= max_changes:
+            best, low = numbers, middle
+        else:
+            high = middle - 1
+    return best
+
+
+def _exchange(in_force: IntArray, head: IntArray, others: IntArray) -> IntArray | None:
+    """The head's own numbers dealt out in its new order, ties made strict upwards.
+
+    None when that would carry one of them over a job that is not ours.
+    """
+    values = np.sort(in_force[head])
+    rank = np.arange(len(head), dtype=np.int64)
+    strict = np.maximum.accumulate(values - rank) + rank
+    passed = np.searchsorted(others, values, "right") != np.searchsorted(others, strict, "right")
+    if passed.any() or (len(strict) and strict[-1] > MAX_PRIORITY):
+        return None
+    numbers = in_force.copy()
+    numbers[head] = strict[::-1]
+    return numbers
 
 
 def _only_drifted(in_force: IntArray, after: IntArray, numbers: IntArray) -> bool:

@@ -187,8 +187,9 @@ def _widths(
         if not len(on) or not len(pool.columns):
             continue
         most = np.maximum([amount.max() for amount in pool.hardware], 1)
-        fewest = np.maximum((-(-need[on] // most)).max(axis=1), 1)
-        wide = np.where(asked[on] > 0, asked[on], fewest)
+        by_amount = -(-need[on] // most)  # (k, 3); GPUs alone decide where there are any
+        fewest = np.where(need[on, 0] > 0, by_amount[:, 0], by_amount.max(axis=1))
+        wide = np.where(asked[on] > 0, asked[on], np.maximum(fewest, 1))
         carried = _ways(need[on], wide, pool.hardware, np.ones(len(pool.columns), bool)) > 0
         widths[on, pool.row] = np.where(carried, wide, _NEVER)
         for i in on[~carried & (asked[on] == 0)]:  # uneven nodes: look node count by node count

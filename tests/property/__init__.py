@@ -1,0 +1,1 @@
+"""What must hold for every queue and every cluster."""

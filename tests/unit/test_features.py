@@ -1,0 +1,138 @@
+"""Every feature against a value worked out by hand, and the windows of the paper."""
+
+import math
+
+import numpy as np
+import pytest
+
+from rltuned.core.features import COLUMNS, FEATURES, SCHEMA_ID, encode
+from rltuned.core.observation import (
+    CRITIC,
+    MAX_QUEUE_SIZE,
+    OBSERVED,
+    critic_values,
+    sample_features,
+    windows,
+)
+from tests.builders import NOW, job, node, running, snapshot
+
+NODES = (
+    node("a1", gpu_type="a100", gpus=4, free_gpus=1, free_cpus=4, free_mem_mib=16_000),
+    node("a2", gpu_type="a100", gpus=4),
+    node("k1", gpu_type="k80", gpus=2, cpus=8, mem_mib=32_000),
+)
+
+
+def seen(column: str, *queue: object, **world: object) -> list[float]:
+    shot = snapshot(*queue, **({"nodes": NODES} | world))  # type: ignore[arg-type]
+    return encode(shot.pending, shot).column(column).astype(float).tolist()
+
+
+def test_the_table_has_the_papers_seventeen_features() -> None:
+    assert len(FEATURES) == 17
+    assert len(COLUMNS) == 13
+    assert [f.column for f in FEATURES if f.column is not None] == list(range(13))
+    assert all(f.formula and f.unit and f.scale and f.source for f in FEATURES)
+    assert SCHEMA_ID.startswith("rltuned-17-")
+
+
+@pytest.mark.parametrize(
+    ("column", "fields", "expected"),
+    [
+        ("requested_gpus", {"gpus": 3}, 2 / math.log2(1025)),
+        ("requested_gpus", {"gpus": 0}, 0.0),
+        ("requested_time", {"time_limit_s": 3599.0}, math.log(3600) / math.log(30 * 86400 + 1)),
+        ("requested_time", {"time_limit_s": math.inf}, 1.0),
+        ("requested_time", {"time_limit_s": None}, 1.0),
+        ("submit_time", {"submitted_at": NOW - 599}, math.log(600) / math.log(7 * 86400 + 1)),
+        ("submit_time", {"submitted_at": NOW + 5}, 0.0),
+        ("req_cpu", {"cpus": 7}, 3 / math.log2(16385)),
+        ("req_mem", {"mem_mib": 7 * 1024}, 3 / math.log2(16385)),
+        # two of the three nodes are wholly free; of the a100 nodes one of two
+        ("free_nodes", {}, 2 / 3),
+        ("free_nodes", {"gpu_types": ("a100",)}, 1 / 2),
+        ("can_schedule_now", {"gpus": 4}, 1.0),
+        ("can_schedule_now", {"gpus": 8, "gpu_types": ("a100",)}, 0.0),
+        ("can_schedule_now", {"gpus": 9}, 0.0),
+        # one GPU fits on all three nodes, on two of them as an a100
+        ("num_ways", {"gpus": 1}, 3 / 8),
+        ("num_ways", {"gpus": 1, "gpu_types": ("a100",)}, 2 / 8),
+        ("num_ways", {"gpus": 5}, 0.0),
+        # 7 GPUs are free, 5 of them a100
+        ("dsr", {"gpus": 1}, 1 / 8),
+        ("dsr", {"gpus": 1, "gpu_types": ("a100",)}, 1 / 6),
+        ("dsr", {"gpus": 0}, 0.0),
+        (
+            "job_size",
+            {"gpus": 2, "time_limit_s": 100.0},
+            math.log(201) / math.log(1024 * 2592e3 + 1),
+        ),
+        ("urgency", {"submitted_at": NOW - 12 * 3600}, 0.5),
+        # (7 - 1 + 0) / 10 GPUs, moved into 0..1
+        ("future_avail", {"gpus": 1}, (0.6 + 1) / 2),
+        ("future_avail", {"gpus": 200}, 0.0),
+        # one scrap of four on a1; a2 and k1 are whole
+        ("cff", {}, 1 - (0.25 + 4 + 2) / 7),
+    ],
+)
+def test_one_feature_by_hand(column: str, fields: dict[str, object], expected: float) -> None:
+    assert seen(column, job(**fields)) == pytest.approx([expected], abs=1e-6)  # type: ignore[arg-type]
+
+
+def test_future_availability_counts_what_limits_will_free_within_the_hour() -> None:
+    soon = running(100, node_name="a1", gpus=2, started_at=NOW - 600, time_limit_s=3600)
+    late = running(101, node_name="a1", gpus=1, started_at=NOW - 600, time_limit_s=7200)
+    never = running(102, node_name="a1", gpus=1, time_limit_s=math.inf, gpu_type="a100")
+    gone = running(103, node_name="vanished", gpus=4)
+    found = seen("future_avail", job(gpus=1), runs=(soon, late, never, gone))
+    assert found == pytest.approx([((7 - 1 + 2) / 10 + 1) / 2])
+
+
+def test_a_drained_node_offers_nothing() -> None:
+    nodes = (node("a1", schedulable=False), node("a2", free_gpus=0))
+    assert seen("can_schedule_now", job(), nodes=nodes) == [0.0]
+    assert seen("dsr", job(), nodes=nodes) == [1.0]
+    assert seen("cff", job(), nodes=nodes) == [0.0]
+
+
+def test_another_partition_has_other_nodes() -> None:
+    nodes = (node("a1", partitions=("gpu",)), node("b1", partitions=("other",), free_gpus=0))
+    found = seen("can_schedule_now", job(1), job(2, partition="other"), nodes=nodes)
+    assert found == [1.0, 0.0]
+
+
+def test_an_exclusive_job_needs_a_node_on_which_nothing_runs() -> None:
+    asks = job(1).request
+    alone = type(asks)(asks.total, asks.time_limit_s, exclusive=True)
+    assert seen("num_ways", job(asks=alone)) == [2 / 8]
+
+
+def test_no_jobs_and_no_nodes_are_no_error() -> None:
+    empty = snapshot()
+    assert encode((), empty).values.shape == (0, 13)
+    assert seen("can_schedule_now", job(), nodes=()) == [0.0]
+
+
+def test_fragmentation_decides_the_sixth_slot_and_ways_the_seventh() -> None:
+    scraps = tuple(node(f"s{i}", gpus=8, free_gpus=1) for i in range(3))
+    shot = snapshot(job(gpus=1), nodes=scraps)
+    found = sample_features(encode(shot.pending, shot))
+    assert found.columns[6:] == ("1-job_size", "num_ways")
+    whole = snapshot(job(gpus=4), nodes=(node("w"),))
+    found = sample_features(encode(whole.pending, whole))
+    assert found.columns[6:] == ("urgency", "free_nodes")
+    assert found.values.shape == (1, OBSERVED)
+    assert found.values[0, 7] == 1.0
+
+
+def test_windows_hold_every_job_with_padding_and_a_mask() -> None:
+    shot = snapshot(*(job(i, gpus=0) for i in range(1, 601)))
+    matrix = encode(shot.pending, shot)
+    found = windows(sample_features(matrix).values)
+    assert [w.count for w in found] == [256, 256, 88]
+    assert all(w.values.shape == (MAX_QUEUE_SIZE, OBSERVED) for w in found)
+    assert found[2].mask.sum() == 88
+    assert not found[2].values[88:].any()
+    rows = np.concatenate([w.values[w.mask] for w in found])
+    assert np.array_equal(rows, sample_features(matrix).values)
+    assert windows(critic_values(matrix))[0].values.shape == (MAX_QUEUE_SIZE, CRITIC)

@@ -1,0 +1,64 @@
+"""Every reason to leave a job alone, one by one, and which of two wins."""
+
+from typing import Any
+
+import pytest
+
+from rltuned.core.select import Refusal, Rules, select
+from tests.builders import NOW, job, snapshot
+
+RULES = Rules(
+    sla_partitions=frozenset({"sla"}),
+    partitions=frozenset({"gpu", "long"}),
+    excluded_users=frozenset({"mallory"}),
+    excluded_accounts=frozenset({"ops"}),
+    excluded_qos=frozenset({"urgent"}),
+)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({}, None),
+        ({"partitions": ("gpu", "long")}, None),
+        ({"partitions": ("gpu", "sla")}, Refusal.SLA_PARTITION),
+        ({"partition": "cpu"}, Refusal.OUT_OF_SCOPE),
+        ({"partitions": ("gpu", "cpu")}, Refusal.OUT_OF_SCOPE),
+        ({"user": "mallory"}, Refusal.EXCLUDED_USER),
+        ({"account": "ops"}, Refusal.EXCLUDED_ACCOUNT),
+        ({"qos": "urgent"}, Refusal.EXCLUDED_QOS),
+        ({"priority": 0, "held_by": "user"}, Refusal.HELD_USER),
+        ({"priority": 0, "held_by": "admin"}, Refusal.HELD_ADMIN),
+        ({"priority": 0}, Refusal.HELD),
+        ({"priority": 0, "reason": "BadConstraints"}, Refusal.UNFULFILLABLE),
+        ({"cron": True}, Refusal.CRON),
+        ({"het_job_id": 1}, Refusal.HET_COMPONENT),
+        ({"reservation": "maint"}, Refusal.RESERVATION),
+        ({"dependency": "afterok:7"}, Refusal.DEPENDENCY),
+        ({"reason": "Dependency"}, Refusal.DEPENDENCY),
+        ({"eligible_at": None}, Refusal.NOT_ELIGIBLE),
+        ({"eligible_at": NOW + 60}, Refusal.NOT_ELIGIBLE),
+        ({"reason": "BeginTime"}, Refusal.NOT_ELIGIBLE),
+        ({"submitted_at": NOW - 3, "eligible_at": NOW - 3}, Refusal.TOO_YOUNG),
+        # an SLA job is called that also when it is held
+        ({"partition": "sla", "priority": 0, "held_by": "user"}, Refusal.SLA_PARTITION),
+    ],
+)
+def test_each_job_is_ours_or_refused_with_its_reason(
+    fields: dict[str, Any], reason: Refusal | None
+) -> None:
+    found = select(snapshot(job(**fields)), RULES)
+    assert [r for _, r in found.refused] == ([] if reason is None else [reason])
+    assert len(found.chosen) == (reason is None)
+
+
+def test_without_a_scope_every_partition_but_the_sla_ones_is_ours() -> None:
+    rules = Rules(sla_partitions=frozenset({"sla"}))
+    found = select(snapshot(job(1, partition="any"), job(2, partition="sla")), rules)
+    assert [j.job_id for j in found.chosen] == [1]
+    assert found.counts() == {Refusal.SLA_PARTITION: 1}
+
+
+def test_site_factor_mode_leaves_jobs_whose_site_factor_slurm_does_not_show() -> None:
+    found = select(snapshot(job(site_factor=None)), Rules(needs_site_factor=True))
+    assert [r for _, r in found.refused] == [Refusal.SITE_FACTOR_UNKNOWN]
