@@ -1,0 +1,90 @@
+"""Everybody who hears of a cycle: metrics, log, systemd, health, and a table when asked for."""
+
+from collections.abc import Callable
+
+from rltuned.daemon.http import Health
+from rltuned.daemon.logs import Log, log_cycle
+from rltuned.daemon.loop import Rig
+from rltuned.daemon.metrics import Metrics, PolicyCard
+from rltuned.daemon.report import CycleReport
+from rltuned.daemon.systemd import Notifier
+from rltuned.domain.ports import Clock
+
+FRESH_CYCLES = 3
+"""So many intervals after the last result the daemon is no longer ready."""
+
+
+class Publisher:
+    """Hands every report on. Its `health` is what /readyz asks.
+
+    Args:
+        clock: the one that tells how old the last result is.
+        show: told of every report at last; prints the table of `--show`.
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        log: Log,
+        notifier: Notifier,
+        clock: Clock,
+        show: Callable[[CycleReport], None] | None = None,
+    ) -> None:
+        self._metrics = metrics
+        self._log = log
+        self._notifier = notifier
+        self._clock = clock
+        self._show = show
+        self._interval_s = 0.0
+        self._result_at_s: float | None = None
+        self._reload_error = ""
+
+    def cycle(self, report: CycleReport) -> None:
+        self._metrics.update(report)
+        log_cycle(self._log, report)
+        self._interval_s = report.interval_s
+        if report.ok:
+            self._result_at_s = self._clock.monotonic()
+        self._notifier.alive(report.summary())
+        if self._show is not None:
+            self._show(report)
+
+    def alive(self) -> None:
+        self._notifier.alive()
+
+    def unexpected(self, error: Exception) -> None:
+        self._log.error("unexpected_error", exc_info=error)
+
+    def reloading(self) -> None:
+        self._notifier.reloading(self._clock.monotonic())
+
+    def loaded(self, rig: Rig) -> None:
+        self._reload_error = ""
+        self._interval_s = rig.interval_s
+        self._metrics.loaded(PolicyCard(rig.policy.name, rig.digest, rig.schema), self._clock.now())
+        self._log.info(
+            "loaded",
+            policy=rig.policy.name,
+            digest=rig.digest,
+            write_mode=rig.knobs.limits.write_mode,
+            dry_run=rig.dry_run,
+            interval_s=rig.interval_s,
+        )
+        self._notifier.ready(f"policy {rig.policy.name}, {'dry run' if rig.dry_run else 'live'}")
+
+    def not_loaded(self, reason: str) -> None:
+        self._reload_error = reason
+        self._metrics.not_loaded()
+        self._log.error("reload_failed", detail=reason, kept="the settings that were in force")
+        self._notifier.ready("reload failed, old settings kept")
+
+    def health(self) -> Health:
+        """Ready = the last result is fresh and the files on disk are good."""
+        if self._reload_error:
+            return Health(ready=False, reason="the last reload failed; see the log")
+        if self._result_at_s is None:
+            return Health(ready=False, reason="no cycle has come to a result yet")
+        age_s = self._clock.monotonic() - self._result_at_s
+        if age_s > FRESH_CYCLES * self._interval_s:
+            return Health(ready=False, reason=f"the last result is {age_s:.0f} s old")
+        return Health(ready=True, reason="the last cycle is fresh")

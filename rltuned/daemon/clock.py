@@ -1,0 +1,52 @@
+"""The only place that knows what time it is."""
+
+import os
+import select
+import time
+
+
+class SystemClock:
+    """Real time. A wait ends at once when `wake` is called, also from a signal handler.
+
+    A pipe carries the wake-up instead of threading.Event, whose lock a signal handler could find
+    taken by the very thread that it interrupted.
+    """
+
+    def __init__(self) -> None:
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self._writer, False)
+        self._stopping = False
+
+    def now(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep; returns early after a wake-up.
+
+        Returns:
+            True = asked to stop; False = the time is over, or somebody only wants attention.
+        """
+        if not self._stopping:
+            ready, _, _ = select.select([self._reader], [], [], max(0.0, seconds))
+            if ready:
+                self._drain()
+        return self._stopping
+
+    def wake(self, *, stop: bool) -> None:
+        """End the wait that is going on, or the next one. Safe in a signal handler."""
+        self._stopping = self._stopping or stop
+        try:
+            os.write(self._writer, b"x")
+        except BlockingIOError:
+            return  # the pipe is full of wake-ups already
+
+    def _drain(self) -> None:
+        try:
+            while os.read(self._reader, 512):
+                pass
+        except BlockingIOError:
+            return

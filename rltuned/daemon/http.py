@@ -1,0 +1,160 @@
+"""/metrics, /healthz and /readyz: read-only, never calls Slurm, bounded against slow clients."""
+
+import json
+import socket
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from rltuned.errors import SettingsError
+
+MAX_CONNECTIONS = 32
+"""When one more comes, the oldest is cut: slow readers can never keep Prometheus out."""
+READ_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """ready: fit to be relied on. reason: why not, or a word of comfort."""
+
+    ready: bool
+    reason: str
+
+
+class MetricsServer:
+    """Serves until closed, in threads of its own.
+
+    Raises:
+        SettingsError: the address cannot be listened on.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        registry: CollectorRegistry,
+        health: Callable[[], Health],
+    ) -> None:
+        handler = type("Handler", (_Handler,), {"registry": registry, "health": health})
+        try:
+            self._server = _Server((address, port), handler)
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise SettingsError(
+                f"http: cannot listen on {address}:{port}: {reason}; choose another http.port, or "
+                "http.enabled = false"
+            ) from None
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="http", kwargs={"poll_interval": 0.2}
+        )
+        self._thread.daemon = True
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    @property
+    def url(self) -> str:
+        host = str(self._server.server_address[0])
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.cut_all()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    allow_reuse_address = True
+    request_queue_size = 64
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._open: OrderedDict[int, socket.socket] = OrderedDict()
+        self._guard = threading.Lock()
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._guard:
+            if len(self._open) >= MAX_CONNECTIONS:
+                _, oldest = self._open.popitem(last=False)
+                _cut(oldest)
+            self._open[id(request)] = request
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._guard:
+            self._open.pop(id(request), None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is not our trouble, and never a traceback on standard error."""
+
+    def cut_all(self) -> None:
+        with self._guard:
+            for connection in self._open.values():
+                _cut(connection)
+            self._open.clear()
+
+
+def _cut(connection: socket.socket) -> None:
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return  # it has gone by itself
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One request per connection."""
+
+    registry: CollectorRegistry
+    health: Callable[[], Health]
+    timeout = READ_TIMEOUT_S
+    server_version = "rltuned"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        if path == "/metrics":
+            encode, content_type = choose_encoder(self.headers.get("Accept") or "")
+            self._answer(HTTPStatus.OK, encode(self.registry), content_type)
+        elif path == "/healthz":
+            self._answer(HTTPStatus.OK, b"alive\n")
+        elif path == "/readyz":
+            health = type(self).health()
+            status = HTTPStatus.OK if health.ready else HTTPStatus.SERVICE_UNAVAILABLE
+            body = json.dumps({"ready": health.ready, "reason": health.reason}) + "\n"
+            self._answer(status, body.encode(), "application/json")
+        elif path == "/":
+            self._answer(HTTPStatus.OK, b"rltuned: /metrics /healthz /readyz\n")
+        else:
+            self._answer(HTTPStatus.NOT_FOUND, b"not found: try /metrics, /healthz or /readyz\n")
+
+    do_HEAD = do_GET  # noqa: N815 - the standard library's spelling
+
+    def _answer(
+        self, status: HTTPStatus, body: bytes, content_type: str = "text/plain; charset=utf-8"
+    ) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
+        """Scrapes are not worth a line each."""

@@ -1,0 +1,293 @@
+"""What rltuned did to whom: durable before it is done, so that every change can be undone.
+
+One SQLite file (WAL, synchronous=FULL). A write is noted with its intent, then carried out, then
+its outcome is noted; a crash in between leaves an intent without an outcome, which counts as ours.
+Needs neither the daemon nor torch. A row is open while its job may still carry something of ours.
+"""
+
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from rltuned.daemon.store import WriterLock, connect
+from rltuned.domain.jobs import Ownership
+from rltuned.domain.plan import (
+    Action,
+    Outcome,
+    Plan,
+    Release,
+    Result,
+    SetPriority,
+    SetSiteFactor,
+    Target,
+)
+from rltuned.domain.units import JobId, UnixTime
+from rltuned.errors import JournalError
+
+FILE_NAME: Final = "journal.sqlite"
+LOCK_NAME: Final = "writer.lock"
+
+JobKey = tuple[JobId, UnixTime]
+"""Job id and submit time: Slurm hands out ids again."""
+Field = Literal["priority", "site_factor"]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What we hold of one job.
+
+    Attributes:
+        field: what was written last.
+        original: the value before our first write.
+        value: what was written last.
+        ours: every value that may be in force because of us; backfill can put an older one back,
+            so those that we replaced belong to it.
+        nice: the user's nice before `Priority=` destroyed it; None when nothing was destroyed.
+    """
+
+    cluster: str
+    target: Target
+    field: Field
+    original: int
+    value: int
+    ours: frozenset[int]
+    nice: int | None
+
+    @property
+    def key(self) -> JobKey:
+        return self.target.job_id, self.target.submitted_at
+
+
+@dataclass(frozen=True, slots=True)
+class CycleRow:
+    """One line of the diary."""
+
+    cycle: int
+    at: float
+    cluster: str
+    mode: str
+    skipped: str
+    policy: str
+    pending: int
+    chosen: int
+    proposed: int
+    applied: int
+    seconds: float
+
+
+class _Row(NamedTuple):
+    cluster: str
+    job_id: int
+    submitted_at: float
+    address: str
+    field: str
+    old: int
+    new: int | None
+    nice: int | None
+
+
+Ticket = tuple[int, ...]
+"""Row ids of noted intents, one per action of the plan, in its order."""
+
+
+class Journal:
+    """The diary of one state folder. Opened at first use, and again after an error.
+
+    Every method raises JournalError when the file cannot be used; then nothing may be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / FILE_NAME
+        self._lock = WriterLock(folder / LOCK_NAME)
+        self._db: sqlite3.Connection | None = None
+
+    def owned(self, cluster: str) -> Mapping[JobKey, Ownership]:
+        """What `Snapshot.marked` wants to know; empty when there is no journal yet."""
+        return {c.key: Ownership(c.field, c.value, c.nice) for c in self.claims(cluster)}
+
+    def claims(self, cluster: str) -> tuple[Claim, ...]:
+        """What jobs of this cluster may still carry of ours: by job id, last written field last."""
+        if not self._is_there():
+            return ()
+        with self._session(create=False) as db:
+            rows = db.execute(
+                "SELECT cluster, job_id, submitted_at, address, field, old, new, nice FROM writes"
+                " WHERE closed IS NULL AND cluster = ? ORDER BY job_id, submitted_at, id",
+                (cluster,),
+            ).fetchall()
+        groups = groupby(map(_Row._make, rows), key=lambda r: (r.job_id, r.submitted_at))
+        return tuple(claim for _, group in groups for claim in _claims(tuple(group)))
+
+    def last_cycle(self) -> int:
+        """Number of the last cycle noted; 0 = none."""
+        if not self._is_there():
+            return 0
+        with self._session(create=False) as db:
+            (number,) = db.execute(
+                "SELECT max(ifnull((SELECT max(cycle) FROM cycles), 0),"
+                " ifnull((SELECT max(cycle) FROM writes), 0))"
+            ).fetchone()
+        return int(number)
+
+    def intend(self, plan: Plan, *, cluster: str, cycle: int, at: float) -> Ticket:
+        """Note what is about to be written. When this returns, it is on the disk.
+
+        Raises:
+            JournalError: it is not, or another process is the writer; do not write.
+        """
+        self._lock.take()
+        with self._session(create=True) as db, _transaction(db):
+            return tuple(_insert(db, a, cluster, cycle, at) for a in plan.actions)
+
+    def settle(self, ticket: Ticket, outcomes: Iterable[Outcome], *, at: float) -> None:
+        """Note what came of it, and close what is no longer ours."""
+        with self._session(create=True) as db, _transaction(db):
+            for row, outcome in zip(ticket, outcomes, strict=True):
+                db.execute(
+                    "UPDATE writes SET result = ?, detail = ?, finished_at = ? WHERE id = ?",
+                    (outcome.result.value, outcome.detail, at, row),
+                )
+                _close_settled(db, row, outcome)
+
+    def close_gone(self, cluster: str, pending: Collection[JobKey]) -> int:
+        """Close the rows of jobs that are pending no longer; returns how many jobs that were."""
+        gone = {c.key for c in self.claims(cluster) if c.key not in pending}
+        if gone:
+            with self._session(create=True) as db, _transaction(db):
+                for job_id, submitted_at in gone:
+                    _close(db, "gone", (cluster, job_id, submitted_at), _EVERY_FIELD)
+        return len(gone)
+
+    def record(self, row: CycleRow) -> None:
+        """Note one cycle."""
+        with self._session(create=True) as db:
+            db.execute(
+                "INSERT OR REPLACE INTO cycles (cycle, at, cluster, mode, skipped, policy, pending,"
+                " chosen, proposed, applied, seconds) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    row.cycle, row.at, row.cluster, row.mode, row.skipped, row.policy,
+                    row.pending, row.chosen, row.proposed, row.applied, row.seconds,
+                ),
+            )  # fmt: skip
+
+    def let_go(self) -> None:
+        """Be the writer no longer, so that `rltuned restore` may be."""
+        self._lock.drop()
+
+    def close(self) -> None:
+        self._lock.drop()
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    def _is_there(self) -> bool:
+        try:
+            return self.path.exists()
+        except OSError as error:
+            raise JournalError(f"{self.path}: {error.strerror}") from None
+
+    @contextmanager
+    def _session(self, *, create: bool) -> Iterator[sqlite3.Connection]:
+        if self._db is None:
+            self._db = connect(self.path, create=create)
+        try:
+            yield self._db
+        except sqlite3.Error as error:
+            self._db.close()
+            self._db = None  # the next use opens and checks it again
+            raise JournalError(f"{self.path}: {error}") from None
+
+
+@contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")
+
+
+def _insert(db: sqlite3.Connection, action: Action, cluster: str, cycle: int, at: float) -> int:
+    field, new, nice = _columns(action)
+    target = action.target
+    cursor = db.execute(
+        "INSERT INTO writes (cycle, at, cluster, job_id, submitted_at, address, field, old, new,"
+        " nice) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            cycle, at, cluster, target.job_id, target.submitted_at, target.address, field,
+            action.old, new, nice,
+        ),
+    )  # fmt: skip
+    return cursor.lastrowid or 0
+
+
+def _columns(action: Action) -> tuple[str, int | None, int | None]:
+    match action:
+        case SetPriority():
+            return "priority", action.new, action.nice
+        case SetSiteFactor():
+            return "site_factor", action.new, None
+        case Release():
+            return "release", None, action.nice
+
+
+def _close_settled(db: sqlite3.Connection, row: int, outcome: Outcome) -> None:
+    """A job that is gone or given back is ours no longer; a refused write never happened."""
+    action, result = outcome.action, outcome.result
+    job: _Job = db.execute(
+        "SELECT cluster, job_id, submitted_at FROM writes WHERE id = ?", (row,)
+    ).fetchone()
+    if result is Result.GONE:
+        _close(db, "gone", job, _EVERY_FIELD)
+    elif result is Result.APPLIED and isinstance(action, Release):
+        _close(db, "released", job, ("priority", "release"))
+    elif result is Result.REFUSED or isinstance(action, Release):
+        db.execute("UPDATE writes SET closed = ? WHERE id = ?", (result.value, row))
+    elif result is Result.APPLIED and isinstance(action, SetSiteFactor):
+        first = db.execute(
+            "SELECT old FROM writes WHERE closed IS NULL AND cluster = ? AND job_id = ?"
+            " AND submitted_at = ? AND field = 'site_factor' ORDER BY id LIMIT 1",
+            job,
+        ).fetchone()
+        if first == (action.new,):
+            _close(db, "restored", job, ("site_factor",))
+
+
+_Job = tuple[str, int, float]
+_EVERY_FIELD = ("priority", "site_factor", "release")
+
+
+def _close(db: sqlite3.Connection, how: str, job: _Job, fields: tuple[str, ...]) -> None:
+    for field in fields:
+        db.execute(
+            "UPDATE writes SET closed = ? WHERE closed IS NULL AND cluster = ? AND job_id = ?"
+            " AND submitted_at = ? AND field = ?",
+            (how, *job, field),
+        )
+
+
+def _claims(rows: tuple[_Row, ...]) -> list[Claim]:
+    """Sum up the open rows of one job (oldest first): one claim per field, last written last."""
+    order = dict.fromkeys(r.field for r in reversed(rows) if r.new is not None)
+    return [_claim([r for r in rows if r.field == field]) for field in reversed(order)]
+
+
+def _claim(rows: list[_Row]) -> Claim:
+    first, last = rows[0], rows[-1]
+    written = [r.new for r in rows if r.new is not None]
+    return Claim(
+        cluster=first.cluster,
+        target=Target(JobId(first.job_id), UnixTime(first.submitted_at), last.address),
+        field="priority" if first.field == "priority" else "site_factor",
+        original=first.old,
+        value=written[-1],
+        ours=frozenset([*written, *(r.old for r in rows)]),
+        nice=first.nice,
+    )

@@ -1,0 +1,114 @@
+"""Log lines on standard error, by structlog. docs/operations.md lists every event."""
+
+import logging
+import sys
+from typing import Any, Literal, TextIO
+
+import structlog
+
+from rltuned.core.decide import Entry
+from rltuned.daemon.report import CycleReport, Mode, Skip
+from rltuned.domain.plan import Result
+
+Log = structlog.typing.FilteringBoundLogger
+
+
+def make_log(style: Literal["json", "console"], level: str, stream: TextIO | None = None) -> Log:
+    """A logger.
+
+    Args:
+        style: one JSON object per line, or text for eyes.
+        level: debug, info, warning or error; lines below it are dropped.
+        stream: where it writes; None = standard error.
+    """
+    out = stream or sys.stderr
+    last: list[Any] = [structlog.dev.ConsoleRenderer(colors=out.isatty(), pad_event_to=12)]
+    if style == "json":
+        last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    processors: list[Any] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        *last,
+    ]
+    log: Log = structlog.wrap_logger(
+        structlog.PrintLogger(out),
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.getLevelNamesMapping()[level.upper()]
+        ),
+    )
+    return log
+
+
+def log_cycle(log: Log, report: CycleReport) -> None:
+    """One line per cycle, and in a dry run one per proposed change."""
+    if report.skip is not None:
+        line = log.error if report.skip is Skip.UNEXPECTED else log.warning
+        line("cycle_skipped", **_skipped(report))
+        return
+    if report.mode is not Mode.LIVE:
+        for entry in report.changes():
+            log.info("proposal", cycle=report.cycle, **proposal(entry))
+    for note in report.decision.notes if report.decision else ():
+        log.info("note", cycle=report.cycle, note=note)
+    for outcome in report.outcomes:
+        if outcome.result in {Result.REFUSED, Result.FAILED}:
+            log.warning(
+                "change_failed",
+                cycle=report.cycle,
+                job=outcome.action.target.job_id,
+                result=outcome.result.value,
+                detail=outcome.detail,
+            )
+    troubled = report.journal_error and report.mode is not Mode.DRY_RUN
+    (log.warning if troubled else log.info)("cycle", **_cycle(report))
+
+
+def proposal(entry: Entry) -> dict[str, Any]:
+    """What is said of one proposed change, in log lines and in JSON."""
+    return {
+        "job": entry.job.job_id,
+        "partition": ",".join(entry.job.partitions),
+        "old": entry.current,
+        "new": entry.settled,
+        "rank_before": entry.rank_before,
+        "rank_after": entry.rank_after,
+        "score": round(entry.score, 6),
+        "why": entry.why,
+    }
+
+
+def _cycle(report: CycleReport) -> dict[str, Any]:
+    snapshot, decision = report.snapshot, report.decision
+    fields: dict[str, Any] = {
+        "cycle": report.cycle,
+        "mode": report.mode.value,
+        "policy": decision.policy if decision else "",
+        "pending": len(snapshot.pending) if snapshot else 0,
+        "running": len(snapshot.running) if snapshot else 0,
+        "chosen": len(decision.entries) if decision else 0,
+        "refused": sum(report.refused().values()),
+        "proposed": sum(report.proposed().values()),
+    }
+    fields |= {result.value: count for result, count in report.results().items()}
+    if report.reverted:
+        fields["reverted"] = sum(report.reverted.values())
+    fields |= _seconds(report)
+    if report.journal_error:
+        fields["journal"] = report.journal_error
+    return fields
+
+
+def _skipped(report: CycleReport) -> dict[str, Any]:
+    fields = {
+        "cycle": report.cycle,
+        "reason": report.skip.value if report.skip else "",
+        "detail": report.detail,
+    } | _seconds(report)
+    if report.backoff_s is not None:
+        fields["next_try_s"] = round(report.backoff_s, 3)
+    return fields
+
+
+def _seconds(report: CycleReport) -> dict[str, Any]:
+    return {f"{stage.value}_s": round(s, 3) for stage, s in report.stages.items()}

@@ -1,0 +1,140 @@
+"""What one cycle did: the only thing that metrics, journal, log lines and tables read."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rltuned.core.decide import Decision, Entry
+from rltuned.domain.plan import Action, Outcome, Release, Result, SetPriority, SetSiteFactor
+from rltuned.domain.snapshot import Snapshot
+
+
+class Mode(StrEnum):
+    """What the cycle was allowed to do."""
+
+    LIVE = "live"
+    DRY_RUN = "dry_run"
+    PAUSED = "paused"
+    """Would be live, but the pause file exists."""
+    OBSERVE = "observe"
+    """Would be live, but the journal cannot be used, so nothing could be given back."""
+
+
+class Skip(StrEnum):
+    """Why a cycle came to no decision, or could not finish."""
+
+    BACKEND = "backend"
+    SNAPSHOT = "snapshot"
+    POLICY = "policy"
+    UNEXPECTED = "unexpected"
+
+
+class Stage(StrEnum):
+    """The parts of a cycle that are timed."""
+
+    OBSERVE = "observe"
+    DECIDE = "decide"
+    JOURNAL = "journal"
+    APPLY = "apply"
+
+
+class Kind(StrEnum):
+    """Kinds of change, as metrics and logs name them."""
+
+    PRIORITY = "priority"
+    SITE_FACTOR = "site_factor"
+    RELEASE = "release"
+
+
+def kind_of(action: Action) -> Kind:
+    """The kind of change that an action makes."""
+    match action:
+        case SetPriority():
+            return Kind.PRIORITY
+        case SetSiteFactor():
+            return Kind.SITE_FACTOR
+        case Release():
+            return Kind.RELEASE
+
+
+@dataclass(frozen=True, slots=True)
+class CycleReport:
+    """One cycle, whole.
+
+    Attributes:
+        cycle: its number; goes on counting over restarts while there is a journal.
+        started_at: Unix seconds.
+        interval_s: time between two cycles as configured.
+        stages: seconds by stage, only those that were reached.
+        snapshot: as marked with what is ours; None when it could not be read.
+        decision: None when the cycle was skipped before one was made.
+        outcomes: what came of each action; empty when nothing was applied.
+        reverted: jobs, by kind, found at another value than the one we wrote and saw applied.
+        backoff_s: pause before the next try; None = the ordinary schedule.
+        skip, detail: why there is no result, in one word and in one line.
+        journal_error: why the journal cannot be used; empty = it can.
+    """
+
+    cycle: int
+    started_at: float
+    mode: Mode
+    interval_s: float
+    stages: Mapping[Stage, float]
+    snapshot: Snapshot | None = None
+    decision: Decision | None = None
+    outcomes: tuple[Outcome, ...] = ()
+    reverted: Mapping[Kind, int] | None = None
+    backoff_s: float | None = None
+    skip: Skip | None = None
+    detail: str = ""
+    journal_error: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """Time the cycle took, all stages together."""
+        return sum(self.stages.values())
+
+    @property
+    def ok(self) -> bool:
+        return self.skip is None
+
+    def proposed(self) -> dict[Kind, int]:
+        """Actions of the plan by kind."""
+        actions = self.decision.plan.actions if self.decision else ()
+        return dict(Counter(kind_of(action) for action in actions))
+
+    def applied(self) -> dict[tuple[Kind, Result], int]:
+        """Outcomes by kind and result."""
+        return dict(Counter((kind_of(o.action), o.result) for o in self.outcomes))
+
+    def results(self) -> dict[Result, int]:
+        """Outcomes by result."""
+        return dict(Counter(o.result for o in self.outcomes))
+
+    def refused(self) -> dict[str, int]:
+        """Jobs that were left alone, by reason."""
+        refused = self.decision.refused if self.decision else ()
+        return dict(Counter(reason.value for _, reason in refused))
+
+    def owned(self) -> int | None:
+        """Pending jobs that carry something of ours; None when that is not known."""
+        if self.snapshot is None or self.journal_error:
+            return None
+        return sum(job.owned is not None for job in self.snapshot.pending)
+
+    def changes(self) -> tuple[Entry, ...]:
+        """Jobs that the plan moves, in the new order."""
+        return tuple(e for e in self.decision.entries if e.changes) if self.decision else ()
+
+    def summary(self) -> str:
+        """One short line for `systemctl status`."""
+        if self.skip is not None:
+            return f"cycle {self.cycle} skipped ({self.skip}): {self.detail}"
+        pending = len(self.snapshot.pending) if self.snapshot else 0
+        applied = self.results().get(Result.APPLIED, 0)
+        proposed = sum(self.proposed().values())
+        return (
+            f"cycle {self.cycle} {self.mode}: {pending} pending, {proposed} proposed, "
+            f"{applied} applied"
+        )

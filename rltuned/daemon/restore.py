@@ -1,0 +1,160 @@
+"""Give back what rltuned changed: `rltuned restore`, and the last act of the service.
+
+Compare and set: a job whose value is not one that can be ours is left alone and reported. A held
+job is never released, because a release would start it. Works with the daemon dead; no torch here.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rltuned.daemon.journal import Claim, Journal
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.plan import Action, Outcome, Plan, Release, Result, SetSiteFactor, Target
+from rltuned.domain.ports import Backend, Clock
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobId
+
+PASSES = 2
+"""A job written in both modes shows its site factor only after its release."""
+
+
+class Fate(StrEnum):
+    """What became of one claim."""
+
+    GIVEN_BACK = "given back"
+    GONE = "gone"
+    """Not pending any more: nothing left to give back."""
+    CHANGED = "changed by somebody else"
+    HELD = "held"
+    UNKNOWN = "unknown"
+    """Slurm does not show the value, so it cannot be compared."""
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+UNDONE = frozenset({Fate.UNKNOWN, Fate.REFUSED, Fate.FAILED})
+"""Fates that leave something of ours in the queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """One claim and what became of it; detail is for people."""
+
+    claim: Claim
+    fate: Fate
+    detail: str
+
+
+def restore(
+    backend: Backend, journal: Journal, clock: Clock, job_id: JobId | None = None
+) -> tuple[Restored, ...]:
+    """Give back everything that is ours, or what is ours of one job.
+
+    Raises:
+        BackendError, SnapshotError: Slurm cannot be read.
+        JournalError: the journal cannot be used, or a live daemon is writing; nothing was written.
+    """
+    found: dict[tuple[object, str], Restored] = {}
+    for _ in range(PASSES):
+        before = dict(found)
+        for item in _one_pass(backend, journal, clock, job_id):
+            found[item.claim.key, item.claim.field] = item
+        if not any(r.fate is Fate.UNKNOWN for r in found.values()) or found == before:
+            break
+    return tuple(found.values())
+
+
+def _one_pass(
+    backend: Backend, journal: Journal, clock: Clock, job_id: JobId | None
+) -> list[Restored]:
+    snapshot = backend.observe()
+    claims = [
+        c for c in journal.claims(snapshot.cluster) if job_id in {None, c.target.job_id}
+    ]  # fmt: skip
+    pending = {(j.job_id, j.submitted_at): j for j in snapshot.pending}
+    frozen = {c.key for c in claims if c.field == "priority"}
+    done: list[Restored] = []
+    planned: list[tuple[Claim, Action]] = []
+    for claim in claims:
+        verdict = _judge(claim, pending.get(claim.key), is_frozen=claim.key in frozen)
+        if isinstance(verdict, Restored):
+            done.append(verdict)
+        else:
+            planned.append((claim, verdict))
+    journal.close_gone(snapshot.cluster, pending.keys())
+    return done + _carry_out(backend, journal, clock, snapshot, planned)
+
+
+def _judge(claim: Claim, job: PendingJob | None, *, is_frozen: bool) -> Restored | Action:
+    """What to do for a claim, or why nothing is done."""
+    if job is None:
+        return Restored(claim, Fate.GONE, "started, ended or was cancelled")
+    if claim.field == "priority":
+        return _judge_priority(claim, job)
+    return _judge_site_factor(claim, job, is_frozen=is_frozen)
+
+
+def _judge_priority(claim: Claim, job: PendingJob) -> Restored | Action:
+    if job.priority == 0 or job.held_by:
+        return Restored(
+            claim, Fate.HELD, "a release would start it; multifactor takes over when it is freed"
+        )
+    if job.priority not in claim.ours:
+        return Restored(
+            claim, Fate.CHANGED, f"priority is {job.priority}, we wrote {claim.value}"
+        )  # fmt: skip
+    target = Target(job.job_id, job.submitted_at, job.address)
+    return Release(target, old=job.priority, nice=claim.nice or 0)
+
+
+def _judge_site_factor(claim: Claim, job: PendingJob, *, is_frozen: bool) -> Restored | Action:
+    actual = job.site_factor
+    if actual is None or is_frozen:
+        return Restored(claim, Fate.UNKNOWN, "Slurm does not show its site factor now")
+    if actual not in claim.ours:
+        return Restored(claim, Fate.CHANGED, f"site factor is {actual}, we wrote {claim.value}")
+    target = Target(job.job_id, job.submitted_at, job.address)
+    return SetSiteFactor(target, old=actual, new=claim.original)
+
+
+def _carry_out(
+    backend: Backend,
+    journal: Journal,
+    clock: Clock,
+    snapshot: Snapshot,
+    planned: list[tuple[Claim, Action]],
+) -> list[Restored]:
+    if not planned:
+        return []
+    plan = Plan(tuple(action for _, action in planned))
+    ticket = journal.intend(
+        plan, cluster=snapshot.cluster, cycle=journal.last_cycle(), at=clock.now()
+    )
+    outcomes = backend.apply(plan)
+    journal.settle(ticket, outcomes, at=clock.now())
+    return [
+        _told(claim, outcome) for (claim, _), outcome in zip(planned, outcomes, strict=True)
+    ]  # fmt: skip
+
+
+def _told(claim: Claim, outcome: Outcome) -> Restored:
+    fates = {
+        Result.APPLIED: Fate.GIVEN_BACK,
+        Result.GONE: Fate.GONE,
+        Result.REFUSED: Fate.REFUSED,
+        Result.FAILED: Fate.FAILED,
+    }
+    return Restored(claim, fates[outcome.result], outcome.detail or _done(outcome.action))
+
+
+def _done(action: Action) -> str:
+    if isinstance(action, Release):
+        nice = f", nice {action.nice} set again" if action.nice else ""
+        return f"priority {action.old} released to multifactor{nice}"
+    return f"site factor {action.old} -> {action.new}" if isinstance(action, SetSiteFactor) else ""
+
+
+def is_complete(items: Iterable[Restored]) -> bool:
+    """Whether nothing of ours is left behind that we know of."""
+    return not any(item.fate in UNDONE for item in items)

@@ -1,0 +1,84 @@
+"""From checked settings to what the loop runs on; the same way at start and at every reload."""
+
+import difflib
+from pathlib import Path
+from typing import Final
+
+from rltuned.core.decide import Policy
+from rltuned.daemon.loop import Rig
+from rltuned.domain.ports import Backend
+from rltuned.policies.baselines import BASELINES
+from rltuned.settings import Loaded
+
+MODEL_PREFIX: Final = "model:"
+
+
+def build_rig(loaded: Loaded, backend: Backend) -> Rig:
+    """Everything that the loop may exchange, from settings that were read.
+
+    Raises:
+        SettingsError: there is no such policy.
+        ModelError: its model cannot be used.
+    """
+    settings = loaded.settings
+    policy, digest, schema = find_policy(loaded)
+    return Rig(
+        backend=backend,
+        policy=policy,
+        knobs=settings.knobs(),
+        dry_run=settings.daemon.dry_run,
+        interval_s=settings.daemon.interval_s,
+        max_backoff_s=settings.daemon.max_backoff_s,
+        pause_file=settings.daemon.pause_file,
+        digest=digest,
+        schema=schema,
+    )
+
+
+def find_policy(loaded: Loaded) -> tuple[Policy, str, str]:
+    """The policy of the settings, with digest and feature schema of its model ("" = no model).
+
+    Raises:
+        SettingsError: there is no such policy.
+        ModelError: its model cannot be used.
+    """
+    name = check_policy_name(loaded)
+    if not name.startswith(MODEL_PREFIX):
+        return BASELINES[name], "", ""
+    from rltuned.policies.actor import load_actor  # noqa: PLC0415 - torch, only where it is needed
+
+    actor = load_actor(model_path(loaded))
+    return actor, actor.card.digest, actor.card.schema_id
+
+
+def check_policy_name(loaded: Loaded) -> str:
+    """The name, when it can be one. Loads no model.
+
+    Raises:
+        SettingsError: no such base policy, or no such folder of a model.
+    """
+    name = loaded.settings.policy.name
+    if name.startswith(MODEL_PREFIX):
+        folder = model_path(loaded)
+        if not folder.is_dir():
+            raise loaded.error("policy.name", f"no model folder {folder}")
+        return name
+    if name not in BASELINES:
+        close = difflib.get_close_matches(name, BASELINES, n=1)
+        known = ", ".join([*BASELINES, "model:NAME"])
+        hint = f"did you mean {close[0]}?" if close else f"known: {known}"
+        raise loaded.error("policy.name", f"no policy {name!r}; {hint}")
+    return name
+
+
+def model_path(loaded: Loaded) -> Path:
+    """Where the bundle of the policy's model lies; its name is a name, not a path.
+
+    Raises:
+        SettingsError: the name leaves models_dir.
+    """
+    policy = loaded.settings.policy
+    name = policy.name.removeprefix(MODEL_PREFIX)
+    if not name or name != Path(name).name:
+        raise loaded.error("policy.name", f"{name!r} is not the name of a folder in models_dir")
+    return policy.models_dir / name

@@ -1,0 +1,43 @@
+"""What the operator asks for by signal: SIGTERM and SIGINT stop after the cycle, SIGHUP reloads."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+
+@dataclass
+class Orders:
+    """Asked for and not yet done. Handlers only set these; the loop does the work."""
+
+    stop: bool = False
+    reload: bool = False
+
+
+@contextmanager
+def listening(orders: Orders, wake: Callable[[bool], None]) -> Iterator[None]:
+    """Turn signals into orders while the block runs; a second SIGINT ends the process at once.
+
+    Args:
+        orders: where they are noted.
+        wake: ends a wait that is going on; its argument says whether to stop.
+    """
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        if orders.stop and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        orders.stop = True
+        wake(True)
+
+    def reload(_number: int, _frame: FrameType | None) -> None:
+        orders.reload = True
+        wake(False)
+
+    handlers = {signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGHUP: reload}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

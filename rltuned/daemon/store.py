@@ -1,0 +1,168 @@
+"""The journal's file: opened safely, checked, and locked while somebody writes to Slurm."""
+
+import fcntl
+import os
+import sqlite3
+import stat
+from pathlib import Path
+from typing import Final
+
+from rltuned.errors import JournalError
+
+APPLICATION_ID: Final = 0x726C7475
+""""rltu": marks the file as ours, so that a foreign database is not written to."""
+SCHEMA_VERSION: Final = 1
+SCHEMA: Final = """
+CREATE TABLE cycles (
+    cycle INTEGER PRIMARY KEY,
+    at REAL NOT NULL,
+    cluster TEXT NOT NULL,
+    mode TEXT NOT NULL,
+    skipped TEXT NOT NULL,
+    policy TEXT NOT NULL,
+    pending INTEGER NOT NULL,
+    chosen INTEGER NOT NULL,
+    proposed INTEGER NOT NULL,
+    applied INTEGER NOT NULL,
+    seconds REAL NOT NULL
+) STRICT;
+CREATE TABLE writes (
+    id INTEGER PRIMARY KEY,
+    cycle INTEGER NOT NULL,
+    at REAL NOT NULL,
+    cluster TEXT NOT NULL,
+    job_id INTEGER NOT NULL,
+    submitted_at REAL NOT NULL,
+    address TEXT NOT NULL,
+    field TEXT NOT NULL CHECK (field IN ('priority', 'site_factor', 'release')),
+    old INTEGER NOT NULL,
+    new INTEGER,
+    nice INTEGER,
+    result TEXT,
+    detail TEXT NOT NULL DEFAULT '',
+    finished_at REAL,
+    closed TEXT
+) STRICT;
+CREATE INDEX open_writes ON writes (cluster, job_id, submitted_at) WHERE closed IS NULL;
+CREATE INDEX writes_of_job ON writes (job_id);
+"""
+
+_BUSY_TIMEOUT_S = 5.0
+_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def connect(path: Path, *, create: bool) -> sqlite3.Connection:
+    """Open the journal, making it when it is new and `create` says so.
+
+    Raises:
+        JournalError: not there, not ours, writable by others, damaged, from a newer release, or
+            the disk is full or read-only.
+    """
+    try:
+        _check_place(path, create=create)
+        db = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
+    except OSError as error:
+        raise JournalError(f"{path}: {error.strerror or error}") from None
+    except sqlite3.Error as error:
+        raise JournalError(f"{path}: cannot be opened: {error}") from None
+    try:
+        _prepare(db, path)
+    except sqlite3.Error as error:
+        db.close()
+        raise JournalError(f"{path}: cannot be used: {error}") from None
+    except JournalError:
+        db.close()
+        raise
+    return db
+
+
+def _check_place(path: Path, *, create: bool) -> None:
+    folder = path.parent.stat()
+    if folder.st_mode & _OTHERS_MAY_WRITE:
+        raise JournalError(f"{path.parent}: others may write to this folder; chmod go-w it")
+    if create and not os.path.lexists(path):
+        file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        _hand_to_folder_owner(file, folder)
+        os.close(file)
+    status = path.lstat()
+    if not stat.S_ISREG(status.st_mode):
+        raise JournalError(f"{path}: is not a regular file")
+    # root may mend what belongs to the service user, but nobody else's file in its folder
+    mine = {os.geteuid()} if os.geteuid() else {0, folder.st_uid}
+    if status.st_uid not in mine:
+        raise JournalError(
+            f"{path}: belongs to uid {status.st_uid}; rltuned runs as uid {os.geteuid()}"
+        )
+    if status.st_mode & _OTHERS_MAY_WRITE:
+        raise JournalError(f"{path}: others may write to it; mend with: chmod go-w {path}")
+
+
+def _hand_to_folder_owner(file: int, folder: os.stat_result) -> None:
+    """A trial run by root must not lock the service user out of its own state folder."""
+    if os.geteuid() == 0:
+        os.fchown(file, folder.st_uid, folder.st_gid)
+
+
+def _prepare(db: sqlite3.Connection, path: Path) -> None:
+    (application,) = db.execute("PRAGMA application_id").fetchone()
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if tables and application != APPLICATION_ID:
+        raise JournalError(f"{path}: is a database, but not rltuned's")
+    if version > SCHEMA_VERSION:
+        raise JournalError(
+            f"{path}: was written by a newer rltuned (schema {version}, this release reads "
+            f"{SCHEMA_VERSION})"
+        )
+    (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise JournalError(f"{path}: is damaged: {verdict}")
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = FULL")
+    if not tables:
+        db.executescript(
+            f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA application_id = {APPLICATION_ID}; "
+            f"PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+        )
+
+
+class WriterLock:
+    """Held by the one process that writes to Slurm on behalf of this journal.
+
+    The kernel drops it when the process dies, however it dies.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: int | None = None
+
+    def take(self) -> None:
+        """Take it, if it is not ours yet.
+
+        Raises:
+            JournalError: another process has it.
+        """
+        if self._file is not None:
+            return
+        try:
+            file = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+            _hand_to_folder_owner(file, self._path.parent.stat())
+        except OSError as error:
+            raise JournalError(f"{self._path}: {error.strerror}") from None
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.read(file, 32).decode("ascii", "replace").strip()
+            os.close(file)
+            raise JournalError(
+                f"{self._path}: a live rltuned (pid {owner or 'unknown'}) writes to Slurm; pause "
+                "it (it lets go within one cycle) or stop it first"
+            ) from None
+        os.ftruncate(file, 0)
+        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+        self._file = file
+
+    def drop(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None

@@ -1,0 +1,79 @@
+"""Between the loop and the world: marks what is ours, and writes only what is in the journal."""
+
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.report import Kind, Stage
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.plan import Outcome, Plan
+from rltuned.domain.ports import Backend, Clock
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobId
+
+
+class Stopwatch(Protocol):
+    """Times a stage of the cycle."""
+
+    def __call__(self, stage: Stage) -> AbstractContextManager[None]: ...
+
+
+class Writer:
+    """Keeps the order of law: intent on the disk, then the write, then its outcome."""
+
+    def __init__(self, journal: Journal, clock: Clock) -> None:
+        self.journal = journal
+        self._clock = clock
+        self._reverted_before: frozenset[tuple[JobId, int]] = frozenset()
+
+    def mark(self, snapshot: Snapshot) -> tuple[Snapshot, Mapping[Kind, int]]:
+        """Set `owned` on the jobs that carry something of ours, and count what was reverted.
+
+        A value is counted once, however long it stays.
+
+        Raises:
+            JournalError: it cannot be told what is ours.
+        """
+        marked = snapshot.marked(self.journal.owned(snapshot.cluster))
+        found = {
+            (job.job_id, actual): Kind(job.owned.field)
+            for job in marked.pending
+            if job.owned is not None
+            and (actual := _in_force(job)) is not None
+            and actual != job.owned.value
+        }
+        new = Counter(kind for key, kind in found.items() if key not in self._reverted_before)
+        self._reverted_before = frozenset(found)
+        return marked, dict(new)
+
+    def write(
+        self, backend: Backend, plan: Plan, snapshot: Snapshot, cycle: int, timed: Stopwatch
+    ) -> tuple[Outcome, ...]:
+        """Carry out a plan.
+
+        Raises:
+            JournalError: the intent could not be made durable; nothing was written.
+            BackendError: Slurm did not answer; what was written is noted as intended.
+        """
+        with timed(Stage.JOURNAL):
+            self.journal.close_gone(
+                snapshot.cluster, {(j.job_id, j.submitted_at) for j in snapshot.pending}
+            )
+            if plan.is_empty:
+                return ()
+            ticket = self.journal.intend(
+                plan, cluster=snapshot.cluster, cycle=cycle, at=self._clock.now()
+            )
+        with timed(Stage.APPLY):
+            outcomes = backend.apply(plan)
+        with timed(Stage.JOURNAL):
+            self.journal.settle(ticket, outcomes, at=self._clock.now())
+        return outcomes
+
+
+def _in_force(job: PendingJob) -> int | None:
+    if job.owned is None:
+        return None
+    return job.priority if job.owned.field == "priority" else job.site_factor

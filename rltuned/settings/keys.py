@@ -1,0 +1,286 @@
+"""Every key of rltuned.toml: type, default, bounds, unit and why; the documentation is made of it.
+
+Each table turns itself into the frozen dataclass that lives beside the code it steers, so no floor
+below ever sees this module.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from rltuned.core.decide import Knobs
+from rltuned.core.planning import LOWEST, Limits
+from rltuned.core.select import SETTLE_S, Rules
+from rltuned.domain.plan import MAX_PRIORITY
+from rltuned.slurm.commands import SlurmCli
+
+HTTP_PORT = 9841
+"""Where /metrics listens; outside the ports that Slurm and the usual exporters take."""
+
+
+_ENDS = 2
+
+
+def key(default: Any, unit: str, why: str, **bounds: Any) -> Any:
+    """A documented key: its default, its unit ("" = none) and one or two sentences of why."""
+    return Field(default=default, description=why, json_schema_extra={"unit": unit}, **bounds)
+
+
+def table(keys: Any, about: str) -> Any:
+    """A documented table."""
+    return Field(default_factory=keys, description=about)
+
+
+FilePath = Annotated[Path, Field(strict=False)]
+OptionalPath = Annotated[Path | None, Field(strict=False)]
+Names = list[Annotated[str, Field(min_length=1)]]
+
+
+class Keys(BaseModel):
+    """A table of the file: no unknown key, no silent conversion."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)
+
+
+class DaemonKeys(Keys):
+    """The loop."""
+
+    dry_run: bool = key(
+        True,
+        "",
+        "Decide and report, but write nothing to Slurm. Going live is a decision of yours, so it "
+        "is never the default.",
+    )
+    interval_s: float = key(
+        60.0,
+        "seconds",
+        "Time from the start of one cycle to the start of the next. Slurm's own priorities move "
+        "about as often; shorter costs slurmctld more than it helps.",
+        ge=1.0,
+        le=3600.0,
+    )
+    max_backoff_s: float = key(
+        600.0,
+        "seconds",
+        "Longest pause between two tries while Slurm does not answer; the pause doubles from one "
+        "interval up to this.",
+        ge=1.0,
+        le=86400.0,
+    )
+    state_dir: FilePath = key(
+        Path("/var/lib/rltuned"),
+        "",
+        "Where the journal lies (journal.sqlite). Without a journal that can be written nothing "
+        "is written to Slurm, because nothing could be given back.",
+    )
+    pause_file: FilePath = key(
+        Path("/run/rltuned/PAUSE"),
+        "",
+        "While this file exists rltuned observes and reports but writes nothing. It is looked at "
+        "right before every write.",
+    )
+
+
+class PolicyKeys(Keys):
+    """Who ranks the jobs."""
+
+    name: str = key(
+        "f1",
+        "",
+        "A base policy (fcfs, sjf, saf, smallest, wfp3, unicep, f1, multifactor) or model:NAME "
+        "for a trained one in models_dir. The default needs no model.",
+        min_length=1,
+    )
+    models_dir: FilePath = key(
+        Path("/usr/share/rltuned/models"),
+        "",
+        "Where the model bundles lie, one folder each.",
+    )
+    top_k: int = key(
+        16,
+        "jobs",
+        "For how many jobs at the head of the new order a placement is worked out.",
+        ge=0,
+        le=10_000,
+    )
+    placement: Literal["pack", "spread"] = key(
+        "pack",
+        "",
+        "pack: fewest nodes, then least GPUs left over. spread: most free GPUs first.",
+    )
+
+
+class ScopeKeys(Keys):
+    """Which jobs are ours. Everything else is never touched."""
+
+    sla_partitions: Names = key(
+        [],
+        "",
+        "Partitions that are never touched. A multi-partition job that names one of them counts "
+        "as theirs.",
+    )
+    partitions: Names = key(
+        [],
+        "",
+        "Partitions to manage; empty = all that are not SLA partitions.",
+    )
+    excluded_users: Names = key([], "", "Users whose jobs are never touched.")
+    excluded_accounts: Names = key([], "", "Accounts whose jobs are never touched.")
+    excluded_qos: Names = key([], "", "QOS whose jobs are never touched.")
+    min_age_s: float = key(
+        SETTLE_S,
+        "seconds",
+        "Jobs younger than this wait for the next cycle: Slurm may still be writing their "
+        "accounting row and would stall on an update.",
+        ge=0.0,
+        le=3600.0,
+    )
+
+    def rules(self, *, needs_site_factor: bool) -> Rules:
+        return Rules(
+            sla_partitions=frozenset(self.sla_partitions),
+            partitions=frozenset(self.partitions),
+            excluded_users=frozenset(self.excluded_users),
+            excluded_accounts=frozenset(self.excluded_accounts),
+            excluded_qos=frozenset(self.excluded_qos),
+            min_age_s=self.min_age_s,
+            needs_site_factor=needs_site_factor,
+        )
+
+    @model_validator(mode="after")
+    def _scopes_do_not_overlap(self) -> Self:
+        both = sorted(set(self.partitions) & set(self.sla_partitions))
+        if both:
+            raise ValueError(f"{', '.join(both)} is both in partitions and in sla_partitions")
+        return self
+
+
+class LimitKeys(Keys):
+    """How much one cycle may change, and by which field."""
+
+    write_mode: Literal["priority", "site_factor"] = key(
+        "priority",
+        "",
+        "priority: `scontrol update Priority=`, an exact order, but the job's age, fair share and "
+        "nice no longer count until it is given back. site_factor: `SiteFactor=`, added to what "
+        "multifactor says and exactly reversible; needs PriorityType=priority/multifactor.",
+    )
+    max_changes: int = key(
+        Limits().max_changes,
+        "jobs",
+        "At most so many jobs are written per cycle; the top of the new order comes first.",
+        ge=0,
+        le=100_000,
+    )
+    hysteresis: float = key(
+        Limits().hysteresis,
+        "",
+        "Scores closer together than this share of their interquartile range count as equal and "
+        "keep their present order, so jobs do not swap places for nothing.",
+        ge=0.0,
+        lt=1.0,
+    )
+    band: list[int] = key(
+        [],
+        "",
+        "[lowest, highest] priority that managed jobs get. Empty (recommended) = they exchange "
+        "the priorities that Slurm gave them, so that all other jobs keep their standing.",
+    )
+
+    def limits(self) -> Limits:
+        band = (self.band[0], self.band[1]) if self.band else None
+        return Limits(self.write_mode, self.max_changes, self.hysteresis, band)
+
+    @field_validator("band")
+    @classmethod
+    def _band_is_a_range(cls, band: list[int]) -> list[int]:
+        if not band:
+            return band
+        if len(band) != _ENDS or not LOWEST <= band[0] < band[1] <= MAX_PRIORITY:
+            raise ValueError(
+                f"must be [lowest, highest] with {LOWEST} <= lowest < highest <= {MAX_PRIORITY}"
+            )
+        return band
+
+
+class SlurmKeys(Keys):
+    """How Slurm's commands are called."""
+
+    bin_dir: OptionalPath = key(
+        None,
+        "",
+        "Folder of squeue, sinfo, sprio and scontrol; absent = found through PATH.",
+    )
+    conf: OptionalPath = key(
+        None,
+        "",
+        "slurm.conf to use; absent = where Slurm was built to look. SLURM_CONF of the environment "
+        "is not used, so that a stray export cannot point the daemon at another cluster.",
+    )
+    timeout_s: float = key(
+        SlurmCli().timeout_s,
+        "seconds",
+        "Longest time that one command may take before it is ended; a controller that is away "
+        "makes them hang.",
+        ge=1.0,
+        le=600.0,
+    )
+    chunk: int = key(
+        SlurmCli().chunk,
+        "jobs",
+        "Most updates in one scontrol. Small, because every one of them waits about ten seconds "
+        "when the controller dies.",
+        ge=1,
+        le=SlurmCli().chunk,
+    )
+
+    def cli(self) -> SlurmCli:
+        return SlurmCli(self.bin_dir, self.conf, self.timeout_s, self.chunk)
+
+
+class HttpKeys(Keys):
+    """The metrics and health endpoint."""
+
+    enabled: bool = key(True, "", "Serve /metrics, /healthz and /readyz.")
+    address: str = key(
+        "127.0.0.1",
+        "",
+        "Address to listen on. Loopback by default: there is no login, so open it only to the "
+        "network of your Prometheus.",
+        min_length=1,
+    )
+    port: int = key(HTTP_PORT, "", "TCP port; 0 = any free one.", ge=0, le=65535)
+
+
+class LogKeys(Keys):
+    """Log lines on standard error."""
+
+    format: Literal["json", "console"] = key(
+        "console", "", "json: one object per line, for collectors. console: for eyes."
+    )
+    level: Literal["debug", "info", "warning", "error"] = key(
+        "info", "", "Lines below this level are dropped."
+    )
+
+
+class Settings(Keys):
+    """The whole file."""
+
+    daemon: DaemonKeys = table(DaemonKeys, "The loop: when it runs and what it may do.")
+    policy: PolicyKeys = table(PolicyKeys, "Who ranks the jobs.")
+    scope: ScopeKeys = table(ScopeKeys, "Which jobs are ours. Others are never touched.")
+    limits: LimitKeys = table(LimitKeys, "How much one cycle may change.")
+    slurm: SlurmKeys = table(SlurmKeys, "How Slurm's commands are called.")
+    http: HttpKeys = table(HttpKeys, "Metrics and health for Prometheus. Read at start only.")
+    log: LogKeys = table(LogKeys, "Log lines, on standard error. Read at start only.")
+
+    def knobs(self) -> Knobs:
+        """What `decide` is steered by."""
+        by_site_factor = self.limits.write_mode == "site_factor"
+        return Knobs(
+            rules=self.scope.rules(needs_site_factor=by_site_factor),
+            limits=self.limits.limits(),
+            top_k=self.policy.top_k,
+            placement=self.policy.placement,
+        )

@@ -1,0 +1,127 @@
+"""docs/configuration.md and deploy/rltuned.example.toml, made from the keys themselves."""
+
+import json
+import textwrap
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from rltuned.settings.keys import Settings
+
+_WIDTH = 96
+_INTRO = """\
+# Configuration
+
+<!-- Made by `rltuned config docs`; a test fails when it is stale. -->
+
+One TOML file, `/etc/rltuned/rltuned.toml`, or the one named by `--config` or by the environment
+variable `RLTUNED_CONFIG`. Everything has a safe default, so the file may be empty or missing.
+
+- Order: defaults, then the file, then command-line flags. No environment variable changes a value.
+- An unknown key, a wrong type or a value out of bounds stops the start with exit code 2 and names
+  file, line and key. On SIGHUP such a file is refused and the old settings stay.
+- The file must belong to root or to the user who runs rltuned, and nobody else may write to it.
+- `rltuned config check FILE` checks a file; `rltuned config show` prints every value in force and
+  where it comes from. `deploy/rltuned.example.toml` has every key with its default.
+- `[http]`, `[log]` and `daemon.state_dir` are read at start only; everything else also on SIGHUP.
+"""
+_EXAMPLE_INTRO = """\
+# rltuned.toml: every key with its default. Made by `rltuned config example`; a test keeps it true.
+# Copy what you change to /etc/rltuned/rltuned.toml (owner root, mode 0644) and leave out the rest.
+# Check with `rltuned config check FILE`; a running daemon takes it over on SIGHUP.
+"""
+
+
+def tables() -> Iterator[tuple[str, FieldInfo, type[BaseModel]]]:
+    """Name, field and model of each table, in the order of the file."""
+    for name, info in Settings.model_fields.items():
+        model = info.annotation
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            yield name, info, model
+
+
+def markdown() -> str:
+    """The text of docs/configuration.md."""
+    parts = [_INTRO]
+    for name, info, model in tables():
+        parts.append(f"\n## [{name}]\n\n{info.description}\n\n")
+        parts.append("| key | type | default | what and why |\n|---|---|---|---|\n")
+        parts.extend(_row(key, field) for key, field in model.model_fields.items())
+    return "".join(parts)
+
+
+def example() -> str:
+    """The text of deploy/rltuned.example.toml."""
+    parts = [_EXAMPLE_INTRO]
+    for name, info, model in tables():
+        parts.append(f"\n# {info.description}\n[{name}]\n")
+        for key, field in model.model_fields.items():
+            note = f"{field.description} ({type_text(field)})"
+            wrapped = textwrap.wrap(note, _WIDTH, break_on_hyphens=False)
+            parts.extend(f"# {line}\n" for line in wrapped)
+            default = field.default
+            parts.append(f"# {key} =\n" if default is None else f"{key} = {toml(default)}\n")
+    return "".join(parts)
+
+
+def type_text(field: FieldInfo) -> str:
+    """The type of a key as a person says it, with unit and bounds."""
+    extra = field.json_schema_extra
+    unit = str(extra.get("unit", "")) if isinstance(extra, dict) else ""
+    words = [_type_name(field.annotation)]
+    if unit:
+        words.append(f"in {unit}")
+    return " ".join([*words, _bounds(field)]).strip()
+
+
+def toml(value: Any) -> str:
+    """A default as TOML writes it."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return repr(value)
+        case list():
+            return "[" + ", ".join(toml(item) for item in value) + "]"
+        case Path() | str():
+            return json.dumps(str(value))
+        case _:
+            raise TypeError(f"no TOML for {value!r}")
+
+
+def _row(key: str, field: FieldInfo) -> str:
+    default = "absent" if field.default is None else f"`{toml(field.default)}`"
+    why = (field.description or "").replace("|", "\\|")
+    return f"| `{key}` | {type_text(field)} | {default} | {why} |\n"
+
+
+def _type_name(kind: Any) -> str:
+    names = {bool: "true or false", int: "whole number", float: "number", str: "text", Path: "path"}
+    if kind in names:
+        return names[kind]
+    if get_origin(kind) is Literal:
+        return " or ".join(f'"{option}"' for option in get_args(kind))
+    if get_origin(kind) is list:
+        item = get_args(kind)[0]
+        item = get_args(item)[0] if get_args(item) else item
+        return f"list of {'whole numbers' if item is int else 'texts'}"
+    if get_origin(kind) in {Union, types.UnionType}:
+        return _type_name(next(a for a in get_args(kind) if a is not type(None)))
+    raise TypeError(f"no name for the type {kind!r}")
+
+
+def _bounds(field: FieldInfo) -> str:
+    found = {
+        name: value
+        for item in field.metadata
+        for name in ("ge", "gt", "le", "lt")
+        if (value := getattr(item, name, None)) is not None
+    }
+    low = f"from {found['ge']:g}" if "ge" in found else ""
+    high = f"to {found['le']:g}" if "le" in found else ""
+    below = f"below {found['lt']:g}" if "lt" in found else ""
+    return " ".join(part for part in (low, high, below) if part)

@@ -1,0 +1,196 @@
+"""Read the settings file, and say where each value comes from and where each error is.
+
+Order: defaults, then the file, then command-line flags. No environment variable changes a value.
+"""
+
+import difflib
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from rltuned.errors import SettingsError
+from rltuned.settings.keys import Settings
+
+DEFAULT_PATH = Path("/etc/rltuned/rltuned.toml")
+
+_HEADER = re.compile(r"^\s*\[+\s*(?P<name>[^\[\]]+?)\s*\]+\s*(#.*)?$")
+_KEY = re.compile(r"^\s*(?P<name>(?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*[\w\"'-]+)*)\s*=")
+_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Settings, and where each value was found.
+
+    Attributes:
+        path: the file that was read; None = there was none, only defaults and flags.
+        origins: dotted key -> "FILE:LINE" or "--flag"; a key that is missing has its default.
+    """
+
+    settings: Settings
+    path: Path | None = None
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+    def origin(self, key: str) -> str:
+        return self.origins.get(key, "default")
+
+    def error(self, key: str, reason: str) -> SettingsError:
+        """The error for a value that turned out to be unusable later than here."""
+        return SettingsError(f"{self.origin(key)}: {key}: {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A value given on the command line, which wins over the file."""
+
+    key: str
+    value: object
+    name: str
+
+
+def load(path: Path | None, flags: tuple[Flag, ...] = ()) -> Loaded:
+    """Read and check everything.
+
+    Args:
+        path: the file; None = DEFAULT_PATH when there is one, otherwise defaults alone.
+        flags: what the command line said.
+
+    Raises:
+        SettingsError: names file, line and key where they are known, and the reason.
+    """
+    if path is None and DEFAULT_PATH.exists():
+        path = DEFAULT_PATH
+    text = "" if path is None else _read(path)
+    tree = _parse(text, path)
+    origins = {key: f"{path}:{line}" for key, line in key_lines(text)}
+    for flag in flags:
+        table, _, key = flag.key.partition(".")
+        tree[table] = {**_table(tree, table, path), key: flag.value}
+        origins[flag.key] = flag.name
+    try:
+        settings = Settings.model_validate(tree)
+    except ValidationError as error:
+        lines = [_explain(e, origins, path) for e in error.errors(include_url=False)]
+        raise SettingsError("\n".join(dict.fromkeys(lines))) from None
+    known = {key for key in origins if "." in key}
+    return Loaded(settings, path, {key: origins[key] for key in known})
+
+
+def key_lines(text: str) -> Iterator[tuple[str, int]]:
+    """Dotted name and line number of every table header and key in a TOML text, in order.
+
+    A key inside an inline table or a multi-line value has no line of its own; its table has.
+    """
+    table = ""
+    fence = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if fence:
+            fence = "" if fence in line else fence
+            continue
+        if header := _HEADER.match(line):
+            table = _plain(header["name"])
+            yield table, number
+        elif key := _KEY.match(line):
+            name = _plain(key["name"])
+            yield (f"{table}.{name}" if table else name), number
+            fence = _opened_fence(line)
+
+
+def _opened_fence(line: str) -> str:
+    """The triple quote that a line opens and does not close; empty when it opens none."""
+    for quote in ('"""', "'''"):
+        if line.count(quote) == 1:
+            return quote
+    return ""
+
+
+def _plain(name: str) -> str:
+    return ".".join(part.strip().strip("\"'") for part in name.split("."))
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            raw = file.read()
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read: {error.strerror}") from None
+    if not stat.S_ISREG(status.st_mode):
+        raise SettingsError(f"{path}: is not a regular file")
+    if status.st_uid not in {0, os.geteuid()}:
+        raise SettingsError(
+            f"{path}: belongs to uid {status.st_uid}; it must belong to root or to the user who "
+            f"runs rltuned (uid {os.geteuid()})"
+        )
+    if status.st_mode & _OTHERS_MAY_WRITE:
+        raise SettingsError(
+            f"{path}: others may write to it (mode {stat.S_IMODE(status.st_mode):04o}); "
+            f"mend with: chmod go-w {path}"
+        )
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise SettingsError(f"{path}:{line}: is not UTF-8 text") from None
+
+
+def _parse(text: str, path: Path | None) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        found = re.search(r"at line (\d+)", str(error))
+        where = f"{path}:{found[1]}" if found else str(path)
+        raise SettingsError(f"{where}: not valid TOML: {error}") from None
+
+
+def _table(tree: dict[str, Any], name: str, path: Path | None) -> dict[str, Any]:
+    table = tree.get(name, {})
+    if not isinstance(table, dict):
+        raise SettingsError(f"{path}: {name}: must be a table")
+    return table
+
+
+def _explain(error: ErrorDetails, origins: Mapping[str, str], path: Path | None) -> str:
+    """One line for one error: where, which key, what is wrong, what was perhaps meant."""
+    names = [part for part in error["loc"] if isinstance(part, str)]
+    key = ".".join(names)
+    where = _where(names, origins, path)
+    if error["type"] == "extra_forbidden":
+        allowed = _allowed(names[:-1])
+        close = difflib.get_close_matches(names[-1], allowed, n=1, cutoff=0.6)
+        hint = f"did you mean {close[0]}?" if close else f"known here: {', '.join(sorted(allowed))}"
+        what = "table" if isinstance(error["input"], dict) else "key"
+        return f"{where}: {key}: unknown {what}; {hint}"
+    reason = error["msg"].removeprefix("Value error, ")
+    given = error["input"]
+    shown = "" if isinstance(given, dict) or error["type"] == "missing" else f" (given: {given!r})"
+    return f"{where}: {key}: {reason[:1].lower()}{reason[1:]}{shown}"
+
+
+def _where(names: list[str], origins: Mapping[str, str], path: Path | None) -> str:
+    for length in range(len(names), 0, -1):
+        found = origins.get(".".join(names[:length]))
+        if found:
+            return found
+    return str(path) if path is not None else "settings"
+
+
+def _allowed(names: list[str]) -> list[str]:
+    """The keys that may stand in the table of this name."""
+    model: type[BaseModel] = Settings
+    for name in names:
+        inner = model.model_fields[name].annotation if name in model.model_fields else None
+        options = [inner, *get_args(inner)]
+        models = [o for o in options if isinstance(o, type) and issubclass(o, BaseModel)]
+        if not models:
+            return []
+        model = models[0]
+    return list(model.model_fields)
