@@ -10,9 +10,8 @@ settings, model or input. docs/operations.md lists them per command.
 import importlib
 import os
 import sys
-from typing import Final
+from typing import Any, Final
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -26,18 +25,22 @@ COMMANDS: Final = {
     "restore": "rltuned.cli.restore",
     "config": "rltuned.cli.config",
     "models": "rltuned.cli.models",
+    "train": "rltuned.cli.train",
     "version": "rltuned.cli.version",
 }
 """Command -> the module whose `app` carries it out, in the order of the help text."""
 
 
 class LazyGroup(TyperGroup):
-    """Knows all names, and imports a command when it is used."""
+    """Knows all names, and imports a command when it is used.
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+    Any: typer brings a click of its own since 0.26, so its types have no name that lasts.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer's signature
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(COMMANDS[cmd_name])

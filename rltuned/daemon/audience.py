@@ -41,7 +41,7 @@ class Publisher:
 
     def cycle(self, report: CycleReport) -> None:
         self._metrics.update(report)
-        log_cycle(self._log, report)
+        log_cycle(self._log, report, proposals=self._show is None)
         self._interval_s = report.interval_s
         if report.ok:
             self._result_at_s = self._clock.monotonic()

@@ -40,13 +40,13 @@ def make_log(style: Literal["json", "console"], level: str, stream: TextIO | Non
     return log
 
 
-def log_cycle(log: Log, report: CycleReport) -> None:
-    """One line per cycle, and in a dry run one per proposed change."""
+def log_cycle(log: Log, report: CycleReport, *, proposals: bool = True) -> None:
+    """One line per cycle, and one per proposed change that is not written (if `proposals`)."""
     if report.skip is not None:
         line = log.error if report.skip is Skip.UNEXPECTED else log.warning
         line("cycle_skipped", **_skipped(report))
         return
-    if report.mode is not Mode.LIVE:
+    if proposals and report.mode is not Mode.LIVE:
         for entry in report.changes():
             log.info("proposal", cycle=report.cycle, **proposal(entry))
     for note in report.decision.notes if report.decision else ():

@@ -48,7 +48,7 @@ def find_policy(loaded: Loaded) -> tuple[Policy, str, str]:
     from rltuned.policies.actor import load_actor  # noqa: PLC0415 - torch, only where it is needed
 
     actor = load_actor(model_path(loaded))
-    return actor, actor.card.digest, actor.card.schema_id
+    return actor, actor.digest, actor.card.schema_id
 
 
 def check_policy_name(loaded: Loaded) -> str:

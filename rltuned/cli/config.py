@@ -1,0 +1,66 @@
+"""`rltuned config`: check and show the settings."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
+from rltuned.daemon.rig import check_policy_name
+from rltuned.settings import load
+from rltuned.settings.reference import example as example_text
+from rltuned.settings.reference import markdown, toml
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def config_group() -> None:
+    """Check and show the settings."""
+
+
+@app.command()
+def check(
+    file: Annotated[Path, typer.Argument(help="The settings file to check.")],
+) -> None:
+    """Check a settings file without starting anything.
+
+    Exit codes: 0 = it can be used; 2 = it cannot, with file, line, key and reason.
+    """
+    loaded = load(file)
+    check_policy_name(loaded)
+    say(f"{file}: ok")
+
+
+@app.command()
+def show(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Print every value in force and where it comes from."""
+    loaded = settings_of(config)
+    tables = loaded.settings.model_dump(mode="json")
+    if as_json:
+        rows = {
+            f"{table}.{key}": {"value": value, "source": loaded.origin(f"{table}.{key}")}
+            for table, keys in tables.items()
+            for key, value in keys.items()
+        }
+        say(json.dumps(rows, indent=2))
+        return
+    for table, keys in tables.items():
+        say(f"[{table}]")
+        for key, value in keys.items():
+            text = f"# {key} =" if value is None else f"{key} = {toml(value)}"
+            say(f"{text:<56} # {loaded.origin(f'{table}.{key}')}")
+        say()
+
+
+@app.command()
+def docs() -> None:
+    """Print docs/configuration.md as made from the code."""
+    say(markdown().rstrip("\n"))
+
+
+@app.command()
+def example() -> None:
+    """Print a settings file with every key, its default and its meaning."""
+    say(example_text().rstrip("\n"))

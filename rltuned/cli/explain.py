@@ -1,0 +1,194 @@
+"""`rltuned explain`: what rltuned sees and thinks of one job."""
+
+import json
+import math
+from typing import Annotated, Any
+
+import typer
+
+from rltuned.cli.flags import (
+    ConfigOption,
+    JsonOption,
+    PolicyOption,
+    SeedOption,
+    World,
+    WorldOption,
+    say,
+    warn,
+)
+from rltuned.cli.observed import look
+from rltuned.cli.plan import placement_document
+from rltuned.core.decide import Decision, Entry, span
+from rltuned.core.features import COLUMNS
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.snapshot import Snapshot
+
+app = typer.Typer()
+
+_REFUSALS = {
+    "sla_partition": "it is in an SLA partition, which rltuned never touches",
+    "out_of_scope": "its partition is not among those that rltuned manages",
+    "excluded_user": "its user is excluded in the settings",
+    "excluded_account": "its account is excluded in the settings",
+    "excluded_qos": "its QOS is excluded in the settings",
+    "held_user": "its user holds it",
+    "held_admin": "an administrator holds it",
+    "held": "it is held (priority 0)",
+    "cron": "it is a scrontab job, which Slurm lets nobody change",
+    "het_component": "it is part of a heterogeneous job",
+    "reservation": "it waits for a reservation",
+    "dependency": "it waits for another job",
+    "not_eligible": "it may not start yet (begin time)",
+    "unfulfillable": "no order of the queue can start it; see Slurm's reason",
+    "too_young": "it was submitted moments ago",
+    "site_factor_unknown": "Slurm does not show its site factor",
+    "change_budget": "this cycle's budget of changes was spent on jobs above it",
+    "handed_back": "it is being given back from another write mode first",
+}
+
+
+@app.command()
+def explain(
+    job: Annotated[str, typer.Argument(metavar="JOBID", help="As squeue shows it: 12 or 12_[0-3]")],
+    *,
+    config: ConfigOption = None,
+    backend: WorldOption = World.SLURM,
+    policy: PolicyOption = None,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Say where a job stands, why, and what rltuned would do with it.
+
+    Exit codes: 0 = the job was found; 1 = it was not, or the cluster gave no usable answer;
+    2 = settings or model cannot be used.
+    """
+    decision = look(config, backend, policy, seed)
+    document = explanation(decision, job)
+    if document is None:
+        warn(f"{decision.snapshot.cluster} shows no pending or running job {job}")
+        raise typer.Exit(1)
+    if as_json:
+        say(json.dumps(document, indent=2, allow_nan=False))
+        return
+    for line in in_words(document):
+        say(line)
+
+
+def explanation(decision: Decision, asked: str) -> dict[str, Any] | None:
+    """All that is known of one job, for JSON; None = the cluster shows no such job."""
+    snapshot = decision.snapshot
+    found = next((j for j in snapshot.pending if asked in names_of(j)), None)
+    if found is None:
+        return _running(snapshot, asked)
+    entry = next((e for e in decision.entries if e.job.job_id == found.job_id), None)
+    refusal = next((r.value for i, r in decision.refused if i == found.job_id), None)
+    return {
+        **_seen(found, snapshot),
+        "policy": decision.policy,
+        "ranked_jobs": len(decision.entries),
+        "refusal": refusal,
+        **_thought(decision, entry),
+    }
+
+
+def names_of(job: PendingJob) -> set[str]:
+    """What a person may call this record."""
+    names = {str(job.job_id), job.address}
+    return names | {str(job.array.array_job_id)} if job.array is not None else names
+
+
+def in_words(document: dict[str, Any]) -> list[str]:
+    """The same for people."""
+    if document["state"] == "RUNNING":
+        return [f"Job {document['job_id']} runs since {span(document['running_s'])}."]
+    name = f"Job {document['job_id']} ({', '.join(document['partitions'])})"
+    reason = document["reason"] or "none"
+    lines = [
+        f"{name} waits since {span(document['waited_s'])}; Slurm's reason: {reason}.",
+        f"Slurm's priority: {document['current_priority']}.",
+        f"It asks for {_amounts(document['request'])}.",
+    ]
+    if document["changed_by_rltuned"] is not None:
+        was = document["changed_by_rltuned"]
+        lines.append(f"rltuned set its {was['field']} to {was['value']}; `rltuned restore` undoes.")
+    if document["rank_after"] is None:
+        refusal = document["refusal"] or ""
+        return [*lines, f"rltuned leaves it alone: {_REFUSALS.get(refusal, refusal)}."]
+    lines.append(
+        f"{document['policy']} gives it {document['score']:.4g}: rank {document['rank_after']} of "
+        f"{document['ranked_jobs']} (now {document['rank_before']}); {document['why']}."
+    )
+    proposed, planned = document["proposed_priority"], document["planned_priority"]
+    lines.append(f"Proposed priority: {proposed}; this cycle writes {planned}.")
+    if document["refusal"]:
+        lines.append(f"Not all at once: {_REFUSALS.get(document['refusal'], '')}.")
+    shares = document["placement"] or ()
+    return lines + [f"It would fit on {s['node']} with {s['gpus']} GPUs now." for s in shares]
+
+
+def _running(snapshot: Snapshot, asked: str) -> dict[str, Any] | None:
+    for run in snapshot.running:
+        if str(run.job_id) == asked:
+            return {
+                "job_id": run.job_id,
+                "state": "RUNNING",
+                "partition": run.partition,
+                "started_at": run.started_at,
+                "running_s": snapshot.taken_at - run.started_at,
+            }
+    return None
+
+
+def _seen(job: PendingJob, snapshot: Snapshot) -> dict[str, Any]:
+    request, owned = job.request, job.owned
+    limit_s = request.time_limit_s
+    return {
+        "job_id": job.job_id,
+        "address": job.address,
+        "state": "PENDING",
+        "partitions": list(job.partitions),
+        "reason": job.reason,
+        "submitted_at": job.submitted_at,
+        "waited_s": snapshot.taken_at - job.submitted_at,
+        "current_priority": job.priority,
+        "site_factor": job.site_factor,
+        "nice": job.nice,
+        "request": {
+            "gpus": request.total.gpus,
+            "gpu_types": list(request.gpu_types),
+            "cpus": request.total.cpus,
+            "mem_mib": request.total.mem_mib,
+            "nodes": request.nodes,
+            "time_limit_s": limit_s if limit_s is not None and math.isfinite(limit_s) else None,
+            "unlimited": limit_s == math.inf,
+            "exclusive": request.exclusive,
+            "outside": list(request.outside),
+        },
+        "changed_by_rltuned": None
+        if owned is None
+        else {"field": owned.field, "value": owned.value, "nice_before": owned.nice},
+    }
+
+
+def _thought(decision: Decision, entry: Entry | None) -> dict[str, Any]:
+    if entry is None:
+        names = ("score", "rank_before", "rank_after", "proposed_priority", "planned_priority")
+        return dict.fromkeys((*names, "placement", "why", "features"))
+    row = decision.matrix.jobs.index(entry.job)
+    values = decision.matrix.values[row].tolist()
+    return {
+        "score": entry.score,
+        "rank_before": entry.rank_before,
+        "rank_after": entry.rank_after,
+        "proposed_priority": entry.proposed,
+        "planned_priority": entry.settled,
+        "placement": placement_document(entry.placement),
+        "why": entry.why,
+        "features": dict(zip(COLUMNS, values, strict=True)),
+    }
+
+
+def _amounts(request: dict[str, Any]) -> str:
+    types = "/".join(request["gpu_types"])
+    gpus = f"{request['gpus']} {types + ' ' if types else ''}GPUs"
+    return f"{gpus}, {request['cpus']} CPUs, {request['mem_mib']} MiB"

@@ -1,0 +1,65 @@
+"""Options that several commands share, and the settings they lead to."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rltuned.settings import Flag, Loaded, load
+
+CONFIG_VARIABLE = "RLTUNED_CONFIG"
+
+
+class World(StrEnum):
+    """Which cluster a command looks at."""
+
+    SLURM = "slurm"
+    SIM = "sim"
+
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        "-c",
+        envvar=CONFIG_VARIABLE,
+        help="Settings file; /etc/rltuned/rltuned.toml when it exists.",
+        show_default=False,
+    ),
+]
+WorldOption = Annotated[
+    World, typer.Option("--backend", help="The real Slurm, or the cluster built in.")
+]
+PolicyOption = Annotated[
+    str | None,
+    typer.Option("--policy", "-p", help="Base policy or model:NAME.", show_default=False),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+SeedOption = Annotated[int, typer.Option("--seed", help="Of the built-in cluster's jobs.", min=0)]
+SpeedOption = Annotated[
+    float,
+    typer.Option(
+        "--speed", help="Simulated seconds per second, with --backend sim.", min=0.01, max=1e6
+    ),
+]
+
+
+def settings_of(config: Path | None, *flags: tuple[str, object, str]) -> Loaded:
+    """Read the settings; every flag is (dotted key, value or None = not given, name).
+
+    Raises:
+        SettingsError: the file or a flag cannot be used.
+    """
+    return load(config, tuple(Flag(*flag) for flag in flags if flag[1] is not None))
+
+
+def say(text: str = "") -> None:
+    """One line on standard output."""
+    sys.stdout.write(f"{text}\n")
+
+
+def warn(text: str) -> None:
+    """One line on standard error."""
+    sys.stderr.write(f"rltuned: {text}\n")

@@ -1,0 +1,81 @@
+"""`rltuned models`: the bundles of trained policies."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
+from rltuned.errors import ModelError
+from rltuned.policies.actor import load_actor
+from rltuned.policies.card import CARD_FILE
+
+app = typer.Typer(no_args_is_help=True)
+
+BundleArgument = Annotated[Path, typer.Argument(help="Folder of the bundle.", metavar="DIR")]
+
+
+@app.callback()
+def models() -> None:
+    """The bundles of trained policies."""
+
+
+@app.command()
+def verify(bundle: BundleArgument) -> None:
+    """Check a bundle as the daemon does at start: owner, digests, schema, weights, self-test.
+
+    Exit codes: 0 = fit to be used; 2 = not, with the file and the reason.
+    """
+    actor = load_actor(bundle)
+    say(f"{bundle}: ok: {actor.name}, card sha256 {actor.digest}")
+
+
+@app.command(name="list")
+def list_models(
+    folder: Annotated[
+        Path | None, typer.Argument(help="Where the bundles lie; policy.models_dir when absent.")
+    ] = None,
+    *,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the bundles of a folder and whether each can be used.
+
+    Exit codes: 0 = all can; 1 = some cannot; 2 = the folder cannot be read.
+    """
+    place = folder or settings_of(config).settings.policy.models_dir
+    try:
+        bundles = sorted(p.parent for p in place.glob(f"*/{CARD_FILE}"))
+        if not place.is_dir():
+            raise ModelError(f"{place}: no such folder")
+    except OSError as error:
+        raise ModelError(f"{place}: {error.strerror}") from None
+    rows = [_row(bundle) for bundle in bundles]
+    if as_json:
+        say(json.dumps(rows, indent=2))
+    else:
+        for row in rows:
+            say(f"{row['name']:<32} {row['error'] or 'ok: ' + row['summary']}")
+    if not rows:
+        warn(f"{place}: no model bundles")
+    raise typer.Exit(1 if any(row["error"] for row in rows) else 0)
+
+
+@app.command()
+def card(bundle: BundleArgument) -> None:
+    """Print the card of a bundle that passes all checks, as JSON."""
+    say(load_actor(bundle).card.model_dump_json(indent=2))
+
+
+def _row(bundle: Path) -> dict[str, str]:
+    try:
+        actor = load_actor(bundle)
+    except ModelError as error:
+        return {"name": bundle.name, "summary": "", "digest": "", "error": str(error)}
+    return {
+        "name": bundle.name,
+        "summary": actor.card.summary,
+        "digest": actor.digest,
+        "error": "",
+    }

@@ -1,0 +1,39 @@
+"""One look at the queue and one decision, for the commands that change nothing."""
+
+from pathlib import Path
+
+from rltuned.cli.flags import World, settings_of, warn
+from rltuned.cli.world import open_world
+from rltuned.core.decide import Decision, decide
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.rig import build_rig
+from rltuned.domain.snapshot import Snapshot
+from rltuned.errors import JournalError
+from rltuned.settings import Loaded
+
+
+def look(config: Path | None, world: World, policy: str | None, seed: int) -> Decision:
+    """What rltuned would do now.
+
+    Raises:
+        SettingsError, ModelError: what is needed to decide cannot be used.
+        BackendError, SnapshotError: the cluster cannot be read.
+        PolicyError: the policy gave no usable scores.
+    """
+    loaded = settings_of(config, ("policy.name", policy, "--policy"))
+    rig = build_rig(loaded, open_world(world, seed=seed).backend(loaded))
+    snapshot = rig.backend.observe()
+    if world is World.SLURM:
+        snapshot = _marked(snapshot, loaded)
+    return decide(snapshot, rig.policy, rig.knobs)
+
+
+def _marked(snapshot: Snapshot, loaded: Loaded) -> Snapshot:
+    journal = Journal(loaded.settings.daemon.state_dir)
+    try:
+        return snapshot.marked(journal.owned(snapshot.cluster))
+    except JournalError as error:
+        warn(f"cannot tell which jobs rltuned has changed before: {error}")
+        return snapshot
+    finally:
+        journal.close()

@@ -1,0 +1,154 @@
+"""`rltuned run`: the daemon."""
+
+import math
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from typing import Annotated
+
+import typer
+from prometheus_client import CollectorRegistry
+
+from rltuned.cli.flags import (
+    ConfigOption,
+    PolicyOption,
+    SeedOption,
+    SpeedOption,
+    World,
+    WorldOption,
+    settings_of,
+)
+from rltuned.cli.tables import show_cycle
+from rltuned.cli.world import Place, open_world
+from rltuned.daemon.audience import Publisher
+from rltuned.daemon.http import MetricsServer
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.logs import make_log
+from rltuned.daemon.loop import Loop, Rig
+from rltuned.daemon.metrics import Metrics
+from rltuned.daemon.rig import build_rig
+from rltuned.daemon.signals import Orders, listening
+from rltuned.daemon.systemd import Notifier, watchdog_interval_s
+from rltuned.settings import Loaded
+
+app = typer.Typer()
+
+
+@app.command()
+def run(
+    *,
+    config: ConfigOption = None,
+    backend: WorldOption = World.SLURM,
+    dry_run: Annotated[
+        bool | None,
+        typer.Option(
+            "--dry-run/--live", help="Write nothing, or write to Slurm.", show_default=False
+        ),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="One cycle, then end.")] = False,
+    cycles: Annotated[
+        int | None, typer.Option("--cycles", min=1, help="So many cycles, then end.")
+    ] = None,
+    interval: Annotated[
+        float | None, typer.Option("--interval", help="Seconds between two cycles.")
+    ] = None,
+    policy: PolicyOption = None,
+    port: Annotated[
+        int | None, typer.Option("--port", min=0, max=65535, help="Metrics port; 0 = any.")
+    ] = None,
+    speed: SpeedOption = 60.0,
+    seed: SeedOption = 0,
+    show: Annotated[
+        bool | None,
+        typer.Option("--show/--no-show", help="A table per cycle; the default with sim."),
+    ] = None,
+) -> None:
+    """Watch the queue and rank it, every interval: the daemon.
+
+    A dry run unless the settings say `dry_run = false` or --live is given. SIGTERM ends it after
+    the cycle, SIGHUP reloads settings and model.
+
+    Exit codes: 0 = ended as asked; 1 = three unexpected errors in a row, or the last of a given
+    number of cycles came to no result; 2 = settings, model or address cannot be used.
+    """
+    if once and cycles is not None:
+        raise typer.BadParameter("--once and --cycles exclude each other")
+    is_sim = backend is World.SIM
+    with _scratch(wanted=is_sim) as folder:
+
+        def read() -> Loaded:
+            return settings_of(
+                config,
+                ("daemon.dry_run", dry_run, "--dry-run/--live"),
+                ("daemon.interval_s", interval, "--interval"),
+                ("policy.name", policy, "--policy"),
+                ("http.port", 0 if is_sim and port is None else port, "--port"),
+                ("daemon.state_dir", folder, "--backend sim"),
+            )
+
+        metrics = Metrics(CollectorRegistry())
+        place = open_world(
+            backend,
+            speed=speed,
+            seed=seed,
+            on_call=lambda call: metrics.command(call.program, call.seconds, ok=call.ok),
+        )
+        wants_table = is_sim if show is None else show
+        code = _serve(place, metrics, read, 1 if once else cycles, show=wants_table)
+    raise typer.Exit(code)
+
+
+def _serve(
+    place: Place,
+    metrics: Metrics,
+    read: Callable[[], Loaded],
+    cycles: int | None,
+    *,
+    show: bool,
+) -> int:
+    """Put the daemon together and let it run; returns its exit code."""
+    loaded = read()
+    log = make_log(loaded.settings.log.format, loaded.settings.log.level)
+    orders = Orders()
+    with ExitStack() as stack:
+        notifier = stack.enter_context(closing(Notifier.from_environment()))
+        publisher = Publisher(
+            metrics, log, notifier, place.system, show_cycle if show else None
+        )  # fmt: skip
+        journal = stack.enter_context(closing(Journal(loaded.settings.daemon.state_dir)))
+        stack.enter_context(listening(orders, lambda stop: place.system.wake(stop=stop)))
+
+        def assemble(settings: Loaded) -> Rig:
+            return build_rig(settings, place.backend(settings))
+
+        rig = assemble(loaded)
+        http = loaded.settings.http
+        if http.enabled:
+            server = MetricsServer(http.address, http.port, metrics.registry, publisher.health)
+            stack.enter_context(closing(server))
+            log.info("listening", metrics=f"{server.url}/metrics")
+        publisher.loaded(rig)
+        loop = Loop(
+            rig,
+            place.clock,
+            journal,
+            publisher,
+            orders=orders,
+            reload=lambda: assemble(read()),
+            heartbeat_s=watchdog_interval_s() or math.inf,
+            stopwatch=place.system.monotonic,
+        )
+        code = loop.run(cycles)
+        log.info("stopped", exit_code=code)
+        notifier.stopping("stopped")
+        return code
+
+
+@contextmanager
+def _scratch(*, wanted: bool) -> Iterator[str | None]:
+    """A state folder that goes away with the simulated cluster it tells about."""
+    if not wanted:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="rltuned-sim-") as folder:
+        yield folder
