@@ -72,8 +72,8 @@ def _weak(duration_s: FloatArray, informative: FloatArray, rng: np.random.Genera
 
 
 def _centred(share: FloatArray) -> FloatArray:
-    centred = share - share.mean()
-    return centred / (centred.std() or 1.0)
+    centred: FloatArray = (share - share.mean()) / (share.std() or 1.0)
+    return centred
 
 
 def ranks(values: FloatArray) -> FloatArray:

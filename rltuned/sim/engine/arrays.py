@@ -1,0 +1,103 @@
+"""The engine's state as flat arrays, and the one door to the compiler."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, cast
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def compiled(function: F) -> F:
+    """Compile a function that only other compiled functions call."""
+    return cast("F", numba.njit(nogil=True)(function))
+
+
+def entry(function: F) -> F:
+    """Compile a function that Python calls, and keep the machine code on disk.
+
+    numba looks for changes only in the file of the function itself, yet the code of all that it
+    calls is kept with it. So an entry must be a closure over `sources()`: closed-over values are
+    part of the key under which numba keeps it.
+    """
+    return cast("F", numba.njit(cache=True, nogil=True)(function))
+
+
+def sources() -> str:
+    """Digest of the engine's source files."""
+    whole = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        whole.update(path.read_bytes())
+    return whole.hexdigest()
+
+
+class Hardware(NamedTuple):
+    """What never changes. Shapes: N nodes in name order, P partitions, T GPU types.
+
+    row: GPU type of each node; T = it has no GPUs. near: partitions that share a node.
+    """
+
+    row: IntArray  # (N,)
+    gpus: IntArray  # (N,)
+    cpus: IntArray  # (N,)
+    mem_mib: IntArray  # (N,)
+    member: BoolArray  # (P, N)
+    near: BoolArray  # (P, P)
+
+
+class Free(NamedTuple):
+    """What is free, now or at a shadow time; each (N,)."""
+
+    gpus: IntArray
+    cpus: IntArray
+    mem_mib: IntArray
+
+
+class Shapes(NamedTuple):
+    """The different requests of a trace; each (S,) but accepts.
+
+    width: nodes. accepts: (S, T+1) GPU types on which so many nodes carry it. low, larger: GPUs
+    per node, and on how many nodes one more. cpus_each, mem_each: the largest share.
+    """
+
+    gpus: IntArray
+    cpus: IntArray
+    mem_mib: IntArray
+    width: IntArray
+    accepts: BoolArray
+    low: IntArray
+    larger: IntArray
+    cpus_each: IntArray
+    mem_each: IntArray
+    exclusive: BoolArray
+    partition: IntArray
+
+
+class Jobs(NamedTuple):
+    """The trace, in submit order; each (n,). runs_s: what it will run, cut at its limit.
+
+    offset: where its shares begin in Shares.
+    """
+
+    submit_s: FloatArray
+    runs_s: FloatArray
+    limit_s: FloatArray
+    shape: IntArray
+    offset: IntArray
+
+
+class Shares(NamedTuple):
+    """What every job took, one row per node of every job."""
+
+    node: IntArray
+    gpus: IntArray
+    cpus: IntArray
+    mem_mib: IntArray

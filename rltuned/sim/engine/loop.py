@@ -1,0 +1,184 @@
+"""sim/world's clock, compiled: events of one instant, then one pass."""
+
+import heapq
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from rltuned.sim.engine.arrays import FloatArray, IntArray, compiled, entry, sources
+from rltuned.sim.engine.dispatch import PASS, STARTS, Setup, State, begin_pass, consider, finish, stamp
+
+FIXED, WFP3, UNICEP, F1, MULTIFACTOR = 0, 1, 2, 3, 4
+"""Who ranks: an order that never changes, or a formula of the time waited."""
+
+
+class Ranking(NamedTuple):
+    """How the queue is ordered.
+
+    rank: (n,) place in the fixed order (FIXED only). limit_s: finite limits as the rules see them.
+    constants: numbers of the formula. terms: (n, 2) multifactor's size and partition points.
+    """
+
+    rule: int
+    rank: IntArray
+    limit_s: FloatArray
+    gpus: FloatArray
+    terms: FloatArray
+    constants: FloatArray
+
+
+class Queue(NamedTuple):
+    """Pending jobs: by place in the fixed order, else by number; size[0] of them."""
+
+    jobs: IntArray
+    size: IntArray
+
+
+@compiled
+def _play(setup: Setup, state: State, ranking: Ranking, queue: Queue) -> int:
+    submit_s = setup.jobs.submit_s
+    count, arrived, passes = len(submit_s), 0, 0
+    ends = [(0.0, 0)]
+    ends.pop()
+    while arrived < count or len(ends) > 0:
+        now = submit_s[arrived] if arrived < count else math.inf
+        if len(ends) > 0:
+            now = min(now, ends[0][0])
+        freed = False
+        while len(ends) > 0 and ends[0][0] == now:
+            finish(setup, state, heapq.heappop(ends)[1])
+            freed = True
+        first = arrived
+        while arrived < count and submit_s[arrived] == now:
+            _enqueue(ranking, queue, arrived)
+            arrived += 1
+        if queue.size[0] > 0:
+            passes += 1
+            before = state.counters[STARTS]
+            _pass(setup, state, ranking, queue, now, first, arrived, freed, ends)
+            if state.counters[STARTS] > before:
+                _drop_started(state, queue)
+    return passes
+
+
+@compiled
+def _enqueue(ranking: Ranking, queue: Queue, job: int) -> None:
+    size = queue.size[0]
+    at = size
+    if ranking.rule == FIXED:
+        while at > 0 and ranking.rank[queue.jobs[at - 1]] > ranking.rank[job]:
+            queue.jobs[at] = queue.jobs[at - 1]
+            at -= 1
+    queue.jobs[at] = job
+    queue.size[0] = size + 1
+
+
+@compiled
+def _pass(
+    setup: Setup,
+    state: State,
+    ranking: Ranking,
+    queue: Queue,
+    now: float,
+    first: int,
+    last: int,
+    freed: bool,
+    ends: list[tuple[float, int]],
+) -> None:
+    if ranking.rule == FIXED and not freed and _only_behind(setup, state, ranking, first, last):
+        # nothing was freed and nobody ahead of a head came: only the newcomers can start
+        order = first + np.argsort(ranking.rank[first:last])
+    else:
+        begin_pass(state)
+        order = queue.jobs[: queue.size[0]]
+        if ranking.rule != FIXED:
+            scores = _scores(setup, ranking, now, order)
+            order = order[np.argsort(-scores, kind="mergesort")]
+    _walk(setup, state, now, order, ends)
+
+
+@compiled
+def _walk(
+    setup: Setup, state: State, now: float, order: IntArray, ends: list[tuple[float, int]]
+) -> None:
+    """Consider one after the other; the cheap refusals stand here because most are such."""
+    shape_of, limit_s = setup.jobs.shape, setup.jobs.limit_s
+    partition_of = setup.shapes.partition
+    failed, refused, head, shadow_s = state.failed, state.refused, state.head, state.shadow_s
+    number, moment, alone = state.counters[PASS], stamp(state), len(head) == 1
+    for job in order:
+        shape = shape_of[job]
+        partition = partition_of[shape]
+        if head[partition] >= 0:
+            if failed[shape] == number:
+                continue
+            if alone and refused[shape] == moment and now + limit_s[job] > shadow_s[partition]:
+                continue
+        if consider(setup, state, now, job):
+            heapq.heappush(ends, (now + setup.jobs.runs_s[job], job))
+            moment = stamp(state)
+
+
+@compiled
+def _only_behind(setup: Setup, state: State, ranking: Ranking, first: int, last: int) -> bool:
+    """Whether every newcomer stands behind all the heads near it."""
+    for job in range(first, last):
+        near = setup.hardware.near[setup.shapes.partition[setup.jobs.shape[job]]]
+        for other in range(len(state.head)):
+            head = state.head[other]
+            if head >= 0 and near[other] and ranking.rank[job] < ranking.rank[head]:
+                return False
+    return True
+
+
+@compiled
+def _drop_started(state: State, queue: Queue) -> None:
+    kept = 0
+    for at in range(queue.size[0]):
+        job = queue.jobs[at]
+        if math.isnan(state.start_s[job]):
+            queue.jobs[kept] = job
+            kept += 1
+    queue.size[0] = kept
+
+
+@compiled
+def _scores(setup: Setup, ranking: Ranking, now: float, pending: IntArray) -> FloatArray:
+    scores = np.empty(len(pending))
+    for at in range(len(pending)):
+        job = pending[at]
+        wait_s = max(now - setup.jobs.submit_s[job], 0.0)
+        scores[at] = score(ranking, job, wait_s)
+    return scores
+
+
+@compiled
+def score(ranking: Ranking, job: int, wait_s: float) -> float:
+    """policies/baselines' formulas that depend on the time waited; higher = sooner."""
+    limit_s, size = ranking.limit_s[job], max(ranking.gpus[job], 1.0)
+    if ranking.rule == WFP3:
+        return (wait_s / limit_s) ** 3 * size
+    if ranking.rule == UNICEP:
+        return wait_s / (math.log2(size + 1.0) * limit_s)
+    if ranking.rule == F1:
+        since_s = max(ranking.constants[0] - wait_s, 1.0)
+        return -(math.log10(max(limit_s, 1.0)) * size + 870.0 * math.log10(since_s))
+    age = ranking.constants[0] * min(1.0, wait_s / ranking.constants[1])
+    points = age + ranking.terms[job, 0] + ranking.terms[job, 1]
+    return max(1.0, float(math.floor(points)))
+
+
+def _entry_over(digest: str) -> Callable[[Setup, State, Ranking, Queue], int]:
+    def play_to_the_end(setup: Setup, state: State, ranking: Ranking, queue: Queue) -> int:
+        if digest == "":  # never; naming it makes it part of the cache's key
+            return -1
+        return _play(setup, state, ranking, queue)
+
+    return entry(play_to_the_end)
+
+
+play = _entry_over(sources())
+"""Run a trace to its end; starts and shares are left in the state. Returns how many passes looked
+at a queue that was not empty."""

@@ -1,0 +1,178 @@
+"""core/placement, compiled: the same nodes and amounts for the same free state."""
+
+from typing import NamedTuple
+
+from rltuned.sim.engine.arrays import BoolArray, Free, Hardware, IntArray, Shapes, Shares, compiled
+
+NOWHERE = 1 << 62
+"""Rank of a placement that does not exist."""
+
+
+class Amounts(NamedTuple):
+    """What one node has, or has free."""
+
+    gpus: int
+    cpus: int
+    mem_mib: int
+
+
+class Wish(NamedTuple):
+    """One shape's numbers. Scalars: a loop over nodes must not touch arrays it does not need,
+    because each touch of an array inside a structure costs a reference count."""
+
+    gpus: int
+    width: int
+    low: int
+    larger: int
+    cpus_each: int
+    mem_each: int
+    exclusive: bool
+
+
+@compiled
+def wish(shapes: Shapes, shape: int) -> Wish:
+    """Read one row of the shapes."""
+    return Wish(
+        shapes.gpus[shape],
+        shapes.width[shape],
+        shapes.low[shape],
+        shapes.larger[shape],
+        shapes.cpus_each[shape],
+        shapes.mem_each[shape],
+        shapes.exclusive[shape],
+    )
+
+
+@compiled
+def hosts(asks: Wish, free: Amounts, total: Amounts) -> bool:
+    """Whether a node has CPUs, memory and quiet enough now."""
+    if free.cpus < asks.cpus_each or free.mem_mib < asks.mem_each:
+        return False
+    return not asks.exclusive or free == total
+
+
+@compiled
+def fits(shapes: Shapes, shape: int, hardware: Hardware, free: Free) -> bool:
+    """Whether a job of this shape could start."""
+    asks, member = wish(shapes, shape), hardware.member[shapes.partition[shape]]
+    for row in range(shapes.accepts.shape[1]):
+        if shapes.accepts[shape, row] and _fits_on(asks, member, hardware, free, row):
+            return True
+    return False
+
+
+@compiled
+def _fits_on(asks: Wish, member: BoolArray, hardware: Hardware, free: Free, row: int) -> bool:
+    rows, free_gpus, free_cpus, free_mem = hardware.row, free.gpus, free.cpus, free.mem_mib
+    gpus, cpus, mem_mib = hardware.gpus, hardware.cpus, hardware.mem_mib
+    with_low, with_more = 0, 0
+    for node in range(len(free_gpus)):
+        there = free_gpus[node] if rows[node] == row else 0
+        if there < asks.low or not member[node]:
+            continue
+        now = Amounts(free_gpus[node], free_cpus[node], free_mem[node])
+        if hosts(asks, now, Amounts(gpus[node], cpus[node], mem_mib[node])):
+            with_low += 1
+            with_more += there > asks.low
+            if with_low >= asks.width and with_more >= asks.larger:
+                return True
+    return False
+
+
+@compiled
+def place(
+    shapes: Shapes, shape: int, hardware: Hardware, free: Free, spread: bool, chosen: IntArray
+) -> bool:
+    """Fill chosen[:width] with the nodes, larger shares first; False when it does not fit."""
+    asks, member = wish(shapes, shape), hardware.member[shapes.partition[shape]]
+    width = asks.width
+    trial = chosen[width : 2 * width]
+    found, best = False, 0
+    for row in range(shapes.accepts.shape[1]):
+        if not shapes.accepts[shape, row]:
+            continue
+        rank = _choose(asks, member, hardware, free, row, spread, trial)
+        if rank == NOWHERE:
+            continue
+        if not found or rank < best or (rank == best and _before(trial, chosen[:width])):
+            chosen[:width] = trial
+            best, found = rank, True
+    return found
+
+
+@compiled
+def _choose(
+    asks: Wish,
+    member: BoolArray,
+    hardware: Hardware,
+    free: Free,
+    row: int,
+    spread: bool,
+    trial: IntArray,
+) -> int:
+    """Fill trial with nodes for one GPU type; their free GPUs (negative for spread), or NOWHERE."""
+    rows, free_gpus, free_cpus, free_mem = hardware.row, free.gpus, free.cpus, free.mem_mib
+    gpus, cpus, mem_mib = hardware.gpus, hardware.cpus, hardware.mem_mib
+    total, sign = 0, -1 if spread else 1
+    for position in range(asks.width):
+        least = asks.low + 1 if position < asks.larger else asks.low
+        best, best_rank = -1, 0
+        for node in range(len(free_gpus)):
+            there = free_gpus[node] if rows[node] == row else 0
+            if there < least or not member[node] or (best >= 0 and sign * there >= best_rank):
+                continue
+            now = Amounts(free_gpus[node], free_cpus[node], free_mem[node])
+            if not hosts(asks, now, Amounts(gpus[node], cpus[node], mem_mib[node])):
+                continue
+            if node not in trial[:position]:
+                best, best_rank = node, sign * there
+        if best < 0:
+            return NOWHERE
+        trial[position] = best
+        total += best_rank
+    return total
+
+
+@compiled
+def _before(first: IntArray, second: IntArray) -> bool:
+    a, b = first.copy(), second.copy()
+    a.sort()
+    b.sort()
+    for i in range(len(a)):
+        if a[i] != b[i]:
+            return bool(a[i] < b[i])
+    return False
+
+
+@compiled
+def record(
+    shapes: Shapes, shape: int, hardware: Hardware, chosen: IntArray, offset: int, shares: Shares
+) -> None:
+    """Write down the amounts of a placement: even, larger first; whole nodes when exclusive."""
+    width = shapes.width[shape]
+    for i in range(width):
+        node, at = chosen[i], offset + i
+        shares.node[at] = node
+        if shapes.exclusive[shape]:
+            shares.gpus[at] = hardware.gpus[node]
+            shares.cpus[at] = hardware.cpus[node]
+            shares.mem_mib[at] = hardware.mem_mib[node]
+        else:
+            shares.gpus[at] = _even(shapes.gpus[shape], width, i)
+            shares.cpus[at] = _even(shapes.cpus[shape], width, i)
+            shares.mem_mib[at] = _even(shapes.mem_mib[shape], width, i)
+
+
+@compiled
+def _even(amount: int, parts: int, position: int) -> int:
+    return amount // parts + (1 if position < amount % parts else 0)
+
+
+@compiled
+def move(free: Free, shares: Shares, offset: int, width: int, sign: int) -> None:
+    """Give (sign 1) or take (sign -1) the shares of one job."""
+    for at in range(offset, offset + width):
+        node = shares.node[at]
+        free.gpus[node] += sign * shares.gpus[at]
+        free.cpus[node] += sign * shares.cpus[at]
+        free.mem_mib[node] += sign * shares.mem_mib[at]
