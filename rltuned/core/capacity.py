@@ -6,7 +6,7 @@ jobs that ask for none are placed through it on any node.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,8 @@ class Capacity:
     free_mem_mib: IntArray  # (N,)
     usable: BoolArray  # (N,) Slurm starts jobs here now
     members: dict[str, BoolArray]  # partition -> (N,)
-    index: dict[NodeName, int] = field(default_factory=dict)
+    index: dict[NodeName, int]  # name -> column
+    rows: dict[GpuType | None, int]  # type -> row
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> "Capacity":
@@ -46,7 +47,7 @@ class Capacity:
         types = tuple(sorted({g.gpu_type for n in nodes for g in n.gpus}))
         total_gpus = np.zeros((len(types) + 1, len(nodes)), dtype=np.int64)
         free_gpus = np.zeros_like(total_gpus)
-        row_of = {t: i for i, t in enumerate(types)}
+        row_of: dict[GpuType | None, int] = {t: i for i, t in enumerate(types)}
         for column, node in enumerate(nodes):
             for gpu in node.gpus:
                 total_gpus[row_of[gpu.gpu_type], column] = gpu.total
@@ -63,6 +64,7 @@ class Capacity:
             usable=np.array([n.schedulable for n in nodes], dtype=bool),
             members=_members(nodes),
             index={n.name: i for i, n in enumerate(nodes)},
+            rows=row_of,
         )
 
     def copy(self) -> "Capacity":
@@ -126,8 +128,9 @@ class Capacity:
         """Row of the GPUs of a share; an untyped one counts as the type the node has most of."""
         if share.taken.gpus == 0:
             return len(self.gpu_types)
-        if share.gpu_type in self.gpu_types:
-            return self.gpu_types.index(share.gpu_type)
+        row = self.rows.get(share.gpu_type)
+        if row is not None:
+            return row
         return int(self.total_gpus[:, column].argmax())
 
     def _cell(self, share: Share) -> tuple[int, int]:

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltuned.core.capacity import Capacity
-from rltuned.core.survey import FUTURE_HORIZON_S, WAYS_CAP, Survey, survey
+from rltuned.core.survey import FUTURE_HORIZON_S, WAYS_CAP, Shapes, Survey, shapes_of, survey
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 
@@ -131,17 +131,12 @@ def encode(chosen: tuple[PendingJob, ...], snapshot: Snapshot) -> StateMatrix:
     Returns:
         values (n, NUM_FEATURES) float32, all in [0, 1]; row i is chosen[i]. Empty queue: (0, ...).
     """
-    wanted = [job.request.total for job in chosen]
-    gpus = np.array([w.gpus for w in wanted], dtype=np.float64)
-    cpus = np.array([w.cpus for w in wanted], dtype=np.float64)
-    mem_mib = np.array([w.mem_mib for w in wanted], dtype=np.float64)
+    shapes = shapes_of(chosen)
+    gpus, cpus, mem_mib, limit_s = _requested(shapes)
     submit_s = np.array([job.submitted_at for job in chosen], dtype=np.float64)
-    limit_s = np.array(
-        [planning_limit_s(job.request.time_limit_s) for job in chosen], dtype=np.float64
-    )
     # a clock that lags behind slurmctld's must not make a wait negative
     wait_s = np.maximum(snapshot.taken_at - submit_s, 0.0)
-    seen = survey(chosen, snapshot, Capacity.of(snapshot))
+    seen = survey(shapes, snapshot, Capacity.of(snapshot))
     return StateMatrix(
         jobs=chosen,
         values=_scaled(gpus, cpus, mem_mib, wait_s, limit_s, seen=seen),
@@ -154,6 +149,16 @@ def encode(chosen: tuple[PendingJob, ...], snapshot: Snapshot) -> StateMatrix:
         priority=np.array([job.priority for job in chosen], dtype=np.float64),
         cff=seen.cff,
     )
+
+
+def _requested(shapes: Shapes) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """GPUs, CPUs, memory in MiB and finite time limit of every job, (n,) each."""
+    asked = [
+        (r.total.gpus, r.total.cpus, r.total.mem_mib, planning_limit_s(r.time_limit_s))
+        for r in (job.request for job in shapes.firsts)
+    ]
+    table = np.array(asked, dtype=np.float64).reshape(-1, 4)[shapes.rows]
+    return table[:, 0], table[:, 1], table[:, 2], table[:, 3]
 
 
 def _scaled(

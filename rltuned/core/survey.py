@@ -14,6 +14,7 @@ from rltuned.core.capacity import BoolArray, Capacity, IntArray
 from rltuned.core.placement import width_on
 from rltuned.domain.jobs import PendingJob, Request
 from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import GpuType
 
 FloatArray = NDArray[np.float64]
 
@@ -41,48 +42,63 @@ class Survey:
     cff: float
 
 
-def survey(jobs: tuple[PendingJob, ...], snapshot: Snapshot, capacity: Capacity) -> Survey:
-    """Look at the free state once for each different shape of job in the queue."""
-    shape_of: dict[tuple[int, tuple[str, ...]], int] = {}
-    shapes: list[PendingJob] = []
-    rows = np.empty(len(jobs), dtype=np.int64)
-    for i, job in enumerate(jobs):
-        key = (id(job.request), job.partitions)
-        at = shape_of.get(key)
-        if at is None:
-            at = shape_of[key] = len(shapes)
-            shapes.append(job)
-        rows[i] = at
-    table = np.zeros((len(shapes), 6))
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """The different jobs of a queue: those that share a Request object and partitions are one.
+
+    firsts: one job of each shape; rows: (n,) which shape each job has.
+    """
+
+    firsts: tuple[PendingJob, ...]
+    rows: IntArray
+
+
+def shapes_of(jobs: tuple[PendingJob, ...]) -> Shapes:
+    """Group a queue by shape. Identity, not equality, of requests: hashing them costs more."""
+    known: dict[tuple[int, tuple[str, ...]], int] = {}
+    rows = [known.setdefault((id(j.request), j.partitions), len(known)) for j in jobs]
+    firsts: dict[int, PendingJob] = {}
+    for row, job in zip(rows, jobs, strict=True):
+        firsts.setdefault(row, job)
+    return Shapes(tuple(firsts.values()), np.array(rows, dtype=np.int64))
+
+
+def survey(shapes: Shapes, snapshot: Snapshot, capacity: Capacity) -> Survey:
+    """Look at the free state once for each shape; (n,) arrays, one entry per job."""
+    table = np.zeros((len(shapes.firsts), 6))
     returning = returning_gpus(snapshot, capacity)
     by_partitions: dict[tuple[str, ...], list[int]] = {}
-    for at, job in enumerate(shapes):
+    for at, job in enumerate(shapes.firsts):
         by_partitions.setdefault(job.partitions, []).append(at)
+    step = max(1, _CELLS // max(1, len(capacity.names)))
     for partitions, members in by_partitions.items():
         member = capacity.members_of(partitions)
-        step = max(1, _CELLS // max(1, len(capacity.names)))
         for start in range(0, len(members), step):
             some = members[start : start + step]
-            requests = [shapes[at].request for at in some]
+            requests = [shapes.firsts[at].request for at in some]
             table[some] = _look(requests, member, capacity, returning)
-    fits, ways, free, every, back, idle = table[rows].T
+    fits, ways, free, every, back, idle = table[shapes.rows].T
     return Survey(fits, ways, free, every, back, idle, fragmentation(capacity))
 
 
 def returning_gpus(snapshot: Snapshot, capacity: Capacity) -> IntArray:
     """(T+1, N) GPUs that running jobs must return within the horizon, by their time limits."""
-    back = np.zeros_like(capacity.total_gpus)
+    back: dict[tuple[int, int], int] = {}
     horizon = snapshot.taken_at + FUTURE_HORIZON_S
     for job in snapshot.running:
-        if job.latest_end() > horizon:
+        limit_s = job.request.time_limit_s
+        if limit_s is None or job.started_at + limit_s > horizon:
             continue
         for share in job.shares:
             # a node that vanished from the answer takes its GPUs with it
-            if share.taken.gpus and share.node in capacity.index:
-                column = capacity.index[share.node]
-                row = capacity.row_on(share, column)
-                back[row, column] += share.taken.gpus
-    return back
+            column = capacity.index.get(share.node)
+            if column is not None and share.taken.gpus:
+                cell = capacity.row_on(share, column), column
+                back[cell] = back.get(cell, 0) + share.taken.gpus
+    table = np.zeros_like(capacity.total_gpus)
+    for cell, gpus in back.items():
+        table[cell] = gpus
+    return table
 
 
 def fragmentation(capacity: Capacity) -> float:
@@ -126,9 +142,7 @@ def _look(
     """(k, 6): fits, ways, free, all, returning, idle share."""
     pools = _pools(member, capacity)
     need = np.array([(r.total.gpus, r.total.cpus, r.total.mem_mib) for r in requests])
-    accepts = np.zeros((len(requests), len(pools)), dtype=bool)
-    for i, request in enumerate(requests):
-        accepts[i, list(capacity.accepted(request))] = True
+    accepts = _accepts(requests, capacity)
     widths = _widths(requests, need, accepts, pools, member=member, capacity=capacity)  # (k, T+1)
     narrowest = widths.min(axis=1)
     exclusive = np.array([r.exclusive for r in requests])
@@ -165,9 +179,24 @@ def _ways(
     ok = base & (cpus >= -(-need[:, 1] // wide)[:, None])
     ok &= mem_mib >= -(-need[:, 2] // wide)[:, None]
     low, larger = np.divmod(need[:, 0], wide)
-    with_low = (ok & (gpus >= low[:, None])).sum(axis=1)
-    with_more = (ok & (gpus > low[:, None])).sum(axis=1)
-    return np.where((with_low >= wide) & (with_more >= larger), with_low // wide, 0)
+    with_low = np.count_nonzero(ok & (gpus >= low[:, None]), axis=1)
+    fits = with_low >= wide
+    if larger.any():
+        fits &= np.count_nonzero(ok & (gpus > low[:, None]), axis=1) >= larger
+    return np.where(fits, with_low // wide, 0)
+
+
+def _accepts(requests: list[Request], capacity: Capacity) -> BoolArray:
+    """(k, T+1) which rows of GPU types each request may use."""
+    known: dict[tuple[bool, tuple[GpuType, ...]], BoolArray] = {}
+    rows = []
+    for request in requests:
+        key = (request.total.gpus > 0, request.gpu_types)
+        if key not in known:
+            known[key] = np.zeros(len(capacity.total_gpus), dtype=bool)
+            known[key][list(capacity.accepted(request))] = True
+        rows.append(known[key])
+    return np.array(rows)
 
 
 def _widths(
@@ -180,18 +209,20 @@ def _widths(
     capacity: Capacity,
 ) -> IntArray:
     """(k, T+1) nodes each request gets on each type; _NEVER where that type cannot carry it."""
-    asked = np.array([r.nodes or 0 for r in requests])
-    widths = np.full(accepts.shape, _NEVER)
-    for pool in pools:
-        on = np.flatnonzero(accepts[:, pool.row])
-        if not len(on) or not len(pool.columns):
-            continue
-        most = np.maximum([amount.max() for amount in pool.hardware], 1)
-        by_amount = -(-need[on] // most)  # (k, 3); GPUs alone decide where there are any
-        fewest = np.where(need[on, 0] > 0, by_amount[:, 0], by_amount.max(axis=1))
-        wide = np.where(asked[on] > 0, asked[on], np.maximum(fewest, 1))
-        carried = _ways(need[on], wide, pool.hardware, np.ones(len(pool.columns), bool)) > 0
-        widths[on, pool.row] = np.where(carried, wide, _NEVER)
-        for i in on[~carried & (asked[on] == 0)]:  # uneven nodes: look node count by node count
-            widths[i, pool.row] = width_on(requests[i], pool.row, member, capacity) or _NEVER
-    return widths
+    asked = np.array([r.nodes or 0 for r in requests])[:, None]
+    most = np.array([[a.max(initial=0) for a in pool.hardware] for pool in pools])  # (T+1, 3)
+    by_amount = -(-need[:, None, :] // np.maximum(most, 1))  # (k, T+1, 3)
+    # GPUs alone decide where there are any
+    fewest = np.where(need[:, :1] > 0, by_amount[:, :, 0], by_amount.max(axis=2))
+    wide = np.where(asked > 0, asked, np.maximum(fewest, 1))
+    nodes = np.array([len(pool.columns) for pool in pools])
+    even = [
+        all((a == m).all() for a, m in zip(p.hardware, most[p.row], strict=True)) for p in pools
+    ]
+    carried = accepts & (wide <= nodes) & (-(-need[:, None, :] // wide[:, :, None]) <= most).all(2)
+    # uneven nodes, or a share too large in CPUs or memory: look node count by node count
+    unsure = accepts & ~(carried & np.array(even)) & ((asked == 0) | ~np.array(even))
+    for i, row in np.argwhere(unsure):
+        count = width_on(requests[i], row, member, capacity)
+        wide[i, row], carried[i, row] = count, count > 0
+    return np.where(carried, wide, _NEVER)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rltuned.core.capacity import Capacity
 from rltuned.core.features import encode
 from rltuned.core.placement import PlacementRule, place
-from rltuned.core.survey import survey
+from rltuned.core.survey import shapes_of, survey
 from rltuned.domain.cluster import Node, Resources
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
@@ -68,7 +68,7 @@ def test_placing_a_whole_queue_never_overdraws_a_node(world: Snapshot) -> None:
 @given(worlds.snapshots())
 def test_the_survey_of_the_queue_says_what_placing_one_by_one_says(world: Snapshot) -> None:
     capacity = Capacity.of(world)
-    found = survey(world.pending, world, capacity)
+    found = survey(shapes_of(world.pending), world, capacity)
     one_by_one = [float(place(j, capacity) is not None) for j in world.pending]
     assert found.fits.tolist() == one_by_one
     assert ((found.ways > 0) == (found.fits > 0)).all()
@@ -88,6 +88,17 @@ def test_features_do_not_depend_on_the_order_of_the_rows(world: Snapshot, shuffl
     shuffler.shuffle(order)  # type: ignore[attr-defined]
     chosen = tuple(world.pending[i] for i in order)
     assert np.array_equal(encode(chosen, world).values, encode(world.pending, world).values[order])
+
+
+def test_cpus_widen_a_job_that_needs_several_nodes_anyway() -> None:
+    world = snapshot(
+        job(1, gpus=8, cpus=64, mem_mib=8_000), nodes=[node(f"p{i}") for i in range(1, 5)]
+    )
+    capacity = Capacity.of(world)
+    found = place(world.pending[0], capacity)
+    assert found is not None
+    assert [s.taken for s in found.shares] == [Resources(2, 16, 2_000)] * 4
+    assert survey(shapes_of(world.pending), world, capacity).ways.tolist() == [1.0]
 
 
 def nodes_of(world: tuple[Node, ...], asks: PendingJob, rule: PlacementRule = "pack") -> list[str]:
@@ -117,6 +128,8 @@ SMALL = (
         ({"gpus": 5}, ["p2:3", "p1:2"], ["p2:3", "p1:2"]),
         ({"gpus": 0, "cpus": 8}, ["k1:0"], ["p2:0"]),
         ({"gpus": 9}, [], []),
+        # two nodes have the GPUs, but only four would have the CPUs, and there are not so many
+        ({"gpus": 8, "gpu_types": ("p100",), "cpus": 64}, [], []),
         ({"gpus": 1, "cpus": 17}, [], []),
         ({"gpus": 1, "required_nodes": ("p1",)}, [], []),
     ],

@@ -1,0 +1,154 @@
+"""Load a model bundle, refuse it unless everything about it is right, and score with it.
+
+Every file is opened once, checked on its open descriptor (owner, mode, size), read, and only then
+digested and parsed, so nobody can swap it in between.
+"""
+
+import hashlib
+import io
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+
+from rltuned.core.features import SCHEMA_ID, FloatArray, StateMatrix
+from rltuned.core.observation import sample_features, windows
+from rltuned.errors import ModelError
+from rltuned.policies.card import CARD_FILE, PARITY_FILE, WEIGHTS_FILE, Card
+from rltuned.policies.network import PaperActor
+
+MAX_FILE_BYTES: Final = 64 * 1024 * 1024
+PARITY_TOLERANCE: Final = 1e-5
+
+
+class Actor:
+    """A trained policy. Scores are logits: their order counts, and differences compare."""
+
+    def __init__(self, card: Card, card_sha256: str, network: PaperActor) -> None:
+        self.card = card
+        self.digest = card_sha256
+        self._network = network.eval()
+
+    @property
+    def name(self) -> str:
+        return f"model:{self.card.name}"
+
+    def score(self, matrix: StateMatrix) -> FloatArray:
+        """(n,) one score per job; longer queues go through in windows, none is left out."""
+        found = [
+            self.forward(w.values, w.mask)[: w.count]
+            for w in windows(sample_features(matrix).values)
+        ]
+        return np.concatenate(found) if found else np.empty(0)
+
+    def forward(self, values: np.ndarray, mask: np.ndarray) -> FloatArray:
+        """Scores of one padded window: (256, 8) float32 and (256,) bool -> (256,)."""
+        with torch.inference_mode():
+            scores = self._network(torch.from_numpy(values), torch.from_numpy(mask))
+        found: FloatArray = scores.numpy().astype(np.float64)
+        return found
+
+
+def load_actor(bundle: Path) -> Actor:
+    """The actor of a bundle, after all its checks and its self-test.
+
+    Raises:
+        ModelError: names the file and what is wrong with it: missing, foreign owner, writable by
+            others, damaged, of another schema, not finite, or scoring differently than when it
+            was exported.
+    """
+    if not bundle.is_dir():
+        raise ModelError(f"model {bundle}: no such folder")
+    _check_owner(bundle, bundle.stat())
+    card_bytes = _read(bundle / CARD_FILE)
+    card = _parse_card(bundle / CARD_FILE, card_bytes)
+    if card.schema_id != SCHEMA_ID:
+        raise ModelError(
+            f"model {bundle / CARD_FILE}: trained on features {card.schema_id}, "
+            f"this release computes {SCHEMA_ID}; train it again"
+        )
+    network = _network(bundle / WEIGHTS_FILE, _read_sealed(bundle / WEIGHTS_FILE, card), card)
+    actor = Actor(card, hashlib.sha256(card_bytes).hexdigest(), network)
+    _self_test(actor, bundle / PARITY_FILE, _read_sealed(bundle / PARITY_FILE, card))
+    return actor
+
+
+def _parse_card(path: Path, data: bytes) -> Card:
+    try:
+        return Card.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "(whole)"
+        raise ModelError(f"model {path}: field {where}: {first['msg']}") from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise ModelError(f"model {path}: not a plain file")
+            _check_owner(path, status)
+            if status.st_size > MAX_FILE_BYTES:
+                raise ModelError(f"model {path}: {status.st_size} bytes, at most {MAX_FILE_BYTES}")
+            return file.read()
+    except OSError as error:
+        raise ModelError(f"model {path}: {error.strerror}") from error
+
+
+def _check_owner(path: Path, status: os.stat_result) -> None:
+    if status.st_uid not in {0, os.geteuid()}:
+        raise ModelError(
+            f"model {path}: owned by uid {status.st_uid}; must be root or uid {os.geteuid()}"
+        )
+    # a private group of our own may write (umask 002), any other may not
+    shared_group = status.st_mode & stat.S_IWGRP and status.st_gid != os.getegid()
+    if shared_group or status.st_mode & stat.S_IWOTH:
+        raise ModelError(f"model {path}: others may write to it; chmod go-w")
+
+
+def _read_sealed(path: Path, card: Card) -> bytes:
+    data = _read(path)
+    found, sealed = hashlib.sha256(data).hexdigest(), card.files_sha256.get(path.name)
+    if found != sealed:
+        raise ModelError(f"model {path}: SHA-256 {found[:12]}..., its card says {str(sealed)[:12]}")
+    return data
+
+
+def _network(path: Path, data: bytes, card: Card) -> PaperActor:
+    network = PaperActor(card.architecture.features, card.architecture.hidden)
+    try:
+        tensors = load_tensors(data)
+        network.load_state_dict(tensors)
+    except (SafetensorError, RuntimeError, ValueError) as error:
+        first_line = str(error).splitlines()[0]
+        raise ModelError(f"model {path}: {first_line}") from error
+    for name, tensor in tensors.items():
+        if tensor.dtype != torch.float32 or not bool(torch.isfinite(tensor).all()):
+            raise ModelError(f"model {path}: tensor {name} is not finite float32")
+    return network
+
+
+def _self_test(actor: Actor, path: Path, data: bytes) -> None:
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            values, masks, scores = archive["values"], archive["masks"], archive["scores"]
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"model {path}: {error}") from error
+    shape = (actor.card.architecture.max_jobs, actor.card.architecture.features)
+    if not len(values) or values.shape[1:] != shape or masks.shape != values.shape[:2]:
+        raise ModelError(f"model {path}: windows of shape {values.shape}, need (n, {shape})")
+    if scores.shape != masks.shape or values.dtype != np.float32 or masks.dtype != np.bool_:
+        raise ModelError(f"model {path}: arrays of the wrong shape or type")
+    worst = max(
+        float(np.abs(actor.forward(v, m) - s)[m].max(initial=0.0))
+        for v, m, s in zip(values, masks, scores, strict=True)
+    )
+    if not worst <= PARITY_TOLERANCE:
+        raise ModelError(f"model {path}: scores differ by {worst:.2g} from those of the training")

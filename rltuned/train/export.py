@@ -1,0 +1,117 @@
+"""Write a model bundle, whole or not at all, and only one that loads and scores the same."""
+
+import hashlib
+import io
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from rltuned import __version__
+from rltuned.core.features import SCHEMA_ID
+from rltuned.errors import ModelError
+from rltuned.policies.actor import load_actor
+from rltuned.policies.card import (
+    CARD_FILE,
+    FORMAT,
+    PARITY_FILE,
+    WEIGHTS_FILE,
+    Architecture,
+    Card,
+    Training,
+)
+from rltuned.policies.network import PaperActor
+
+
+def export_bundle(
+    target: Path,
+    network: PaperActor,
+    *,
+    name: str,
+    summary: str,
+    hidden: tuple[int, int],
+    parity: tuple[Tensor, Tensor],
+    training: Training,
+    results: dict[str, float],
+    caveats: list[str],
+) -> Card:
+    """Write weights, parity pairs and card into a new folder.
+
+    Args:
+        target: the bundle's folder; must not exist.
+        network: the trained actor.
+        name: the model's name.
+        summary: one sentence for `rltuned models list`.
+        hidden: widths of the network's hidden layers.
+        parity: windows (k, 256, 8) and masks (k, 256) to score now and at every start.
+        training: how the weights came to be.
+        results: figures by name.
+        caveats: what a user should know before trusting it.
+
+    Raises:
+        ModelError: the folder exists, cannot be written, or what was written does not load with
+            the same scores.
+    """
+    if target.exists():
+        raise ModelError(f"model {target}: exists already; remove it or choose another name")
+    weights = save_tensors({k: v.contiguous() for k, v in network.state_dict().items()})
+    pairs = _parity_bytes(network.eval(), *parity)
+    card = Card(
+        format=FORMAT,
+        name=name,
+        summary=summary,
+        schema_id=SCHEMA_ID,
+        architecture=Architecture(kind="paper", hidden=hidden),
+        files_sha256={
+            WEIGHTS_FILE: hashlib.sha256(weights).hexdigest(),
+            PARITY_FILE: hashlib.sha256(pairs).hexdigest(),
+        },
+        rltuned_version=__version__,
+        git_commit=git_commit(Path(__file__).resolve().parents[2]),
+        torch_version=str(torch.__version__),
+        training=training,
+        results=results,
+        caveats=caveats,
+    )
+    card_bytes = (card.model_dump_json(indent=2) + "\n").encode()
+    _write(target, {WEIGHTS_FILE: weights, PARITY_FILE: pairs, CARD_FILE: card_bytes})
+    return card
+
+
+def _parity_bytes(network: PaperActor, values: Tensor, masks: Tensor) -> bytes:
+    with torch.inference_mode():
+        scores = network(values, masks)
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, values=values.numpy(), masks=masks.numpy(), scores=scores.numpy())
+    return buffer.getvalue()
+
+
+def _write(target: Path, files: dict[str, bytes]) -> None:
+    """Into a folder beside the target, checked by loading it there, then moved into place."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
+            staged = Path(scratch) / target.name
+            staged.mkdir()
+            for name, data in files.items():
+                (staged / name).write_bytes(data)
+            load_actor(staged)
+            shutil.move(staged, target)
+    except OSError as error:
+        raise ModelError(f"model {target}: {error.strerror or error}") from error
+
+
+def git_commit(root: Path) -> str:
+    """The commit checked out at root, read off .git; "unknown" outside a checkout."""
+    git = root / ".git"
+    try:
+        head = (git / "HEAD").read_text().strip()
+        if not head.startswith("ref: "):
+            return head
+        return (git / head.removeprefix("ref: ")).read_text().strip()
+    except OSError:
+        return "unknown"
