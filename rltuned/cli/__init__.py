@@ -1,7 +1,7 @@
 """The `rltuned` command: a table of sub-commands, each in a module of its own.
 
-A module is imported when its command is asked for, so that `rltuned version` or `rltuned restore`
-never waits for torch or numba.
+A module is imported when its command is used, so that `rltuned version` or `rltuned restore` never
+waits for torch or numba.
 
 Exit codes: 0 = done; 1 = done, and something is unfit or could not be finished; 2 = wrong use,
 settings, model or input. docs/operations.md lists them per command.
@@ -13,22 +13,22 @@ import sys
 from typing import Any, Final
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from rltuned.errors import ModelError, RltunedError, SettingsError, TraceError
 
 COMMANDS: Final = {
-    "run": "rltuned.cli.run",
-    "plan": "rltuned.cli.plan",
-    "explain": "rltuned.cli.explain",
-    "check": "rltuned.cli.check",
-    "restore": "rltuned.cli.restore",
-    "config": "rltuned.cli.config",
-    "models": "rltuned.cli.models",
-    "train": "rltuned.cli.train",
-    "version": "rltuned.cli.version",
+    "run": "Watch the queue and rank it, every interval: the daemon.",
+    "plan": "Decide once, show what would change, and write nothing.",
+    "explain": "Say where a job stands, why, and what rltuned would do with it.",
+    "check": "Check settings, model, state folder and Slurm, with the mend for what is wrong.",
+    "restore": "Give the jobs that rltuned changed their own priority back.",
+    "config": "Check and show the settings.",
+    "models": "The bundles of trained policies.",
+    "train": "Learn policies offline (needs the train extra).",
+    "version": "Print the version.",
 }
-"""Command -> the module whose `app` carries it out, in the order of the help text."""
+"""Command -> what it does, in the order of the help text. Module rltuned.cli.NAME has its `app`."""
 
 
 class LazyGroup(TyperGroup):
@@ -37,16 +37,38 @@ class LazyGroup(TyperGroup):
     Any: typer brings a click of its own since 0.26, so its types have no name that lasts.
     """
 
+    _only_names = False
+
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer's signature
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(COMMANDS[cmd_name])
-        command = typer.main.get_command(module.app)
+        if self._only_names:
+            return TyperCommand(cmd_name, help=COMMANDS[cmd_name])
+        command = typer.main.get_command(_module(cmd_name).app)
         command.name = cmd_name
         return command
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self._only_names = True  # an overview must not import everything
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._only_names = False
+
+
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(f"rltuned.cli.{name}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "rltuned":
+            raise
+        raise SettingsError(
+            f"`rltuned {name}` needs the Python package {error.name}, which is not installed; "
+            "install rltuned[train]"
+        ) from None
 
 
 app = typer.Typer(cls=LazyGroup, no_args_is_help=True, pretty_exceptions_enable=False)

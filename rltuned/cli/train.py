@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -41,7 +40,6 @@ def warmstart(
         raise typer.BadParameter(f"no rule {teacher!r}; there are: {', '.join(sorted(BASELINES))}")
     if out.exists():  # found out before the work, not after
         raise ModelError(f"model {out}: exists already; remove it or choose another name")
-    torch.set_num_threads(1)  # sums in one order: the same weights every time
     settings = Settings(queues=queues, epochs=epochs, seed=seed)
     columns = (
         TextColumn("learning {task.description}"),

@@ -63,6 +63,8 @@ def load_actor(bundle: Path) -> Actor:
             others, damaged, of another schema, not finite, or scoring differently than when it
             was exported.
     """
+    # a network this small gains nothing from threads, and the controller's cores are Slurm's
+    torch.set_num_threads(1)
     if not bundle.is_dir():
         raise ModelError(f"model {bundle}: no such folder")
     _check_owner(bundle, bundle.stat())
@@ -127,8 +129,8 @@ def _network(path: Path, data: bytes, card: Card) -> PaperActor:
         tensors = load_tensors(data)
         network.load_state_dict(tensors)
     except (SafetensorError, RuntimeError, ValueError) as error:
-        first_line = str(error).splitlines()[0]
-        raise ModelError(f"model {path}: {first_line}") from error
+        told = " ".join(str(error).split())
+        raise ModelError(f"model {path}: {told}") from error
     for name, tensor in tensors.items():
         if tensor.dtype != torch.float32 or not bool(torch.isfinite(tensor).all()):
             raise ModelError(f"model {path}: tensor {name} is not finite float32")

@@ -115,6 +115,7 @@ def teach(
         FloatingPointError: the loss is no longer finite; nothing is exported.
     """
     started = time.perf_counter()
+    torch.set_num_threads(1)  # sums in one order, so the same weights every time
     torch.manual_seed(settings.seed)
     lesson = make_lesson(teacher, settings.queues, settings, settings.seed)
     held_out = make_lesson(teacher, settings.held_out, settings, settings.seed + 1_000_003)
