@@ -7,7 +7,8 @@ from rltuned.cli.flags import World
 from rltuned.daemon.clock import SystemClock
 from rltuned.domain.ports import Backend, Clock
 from rltuned.settings import Loaded
-from rltuned.slurm.commands import CallRecord, Commands
+from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.commands import CallRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ def open_world(
     """Make clock and backend. on_call: told of every Slurm command that ends."""
     system = SystemClock()
     if world is World.SLURM:
-        return Place(system, system, lambda loaded: slurm_backend(loaded, on_call))
+        return Place(system, system, lambda loaded: real_slurm(loaded, system, on_call))
     from rltuned.sim.demo import ScaledClock, demo_backend  # noqa: PLC0415 - numba's floor
 
     clock = ScaledClock(system, speed)
@@ -47,8 +48,8 @@ def open_world(
     return Place(system, clock, lambda _: simulated)
 
 
-def slurm_backend(loaded: Loaded, on_call: Callable[[CallRecord], None] = _ignore) -> Backend:
+def real_slurm(
+    loaded: Loaded, clock: Clock, on_call: Callable[[CallRecord], None] = _ignore
+) -> SlurmBackend:
     """The real cluster, called as the settings say."""
-    from rltuned.slurm.backend import SlurmBackend  # noqa: PLC0415 - not for a simulation
-
-    return SlurmBackend(Commands(loaded.settings.slurm.cli(), on_call))
+    return SlurmBackend(loaded.settings.slurm.cli(), clock.now, on_call=on_call)

@@ -133,6 +133,16 @@ class Journal:
             ).fetchone()
         return int(number)
 
+    def probe(self) -> None:
+        """Find out whether intents could be noted, leaving nothing behind in the diary.
+
+        Raises:
+            JournalError: they could not.
+        """
+        with self._session(create=True) as db:
+            db.execute("BEGIN IMMEDIATE")
+            db.execute("ROLLBACK")
+
     def intend(self, plan: Plan, *, cluster: str, cycle: int, at: float) -> Ticket:
         """Note what is about to be written. When this returns, it is on the disk.
 

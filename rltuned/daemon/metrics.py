@@ -11,7 +11,7 @@ from rltuned.daemon.report import CycleReport, Kind, Mode, Skip, Stage
 from rltuned.domain.plan import Result
 
 STAGE_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-COMMANDS = ("squeue", "sinfo", "scontrol", "sprio")
+COMMANDS = ("squeue", "sinfo", "sprio", "scontrol", "sacctmgr", "other")
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +232,7 @@ class Metrics:
 
     def command(self, command: str, seconds: float, *, ok: bool) -> None:
         """One Slurm command ended."""
-        name = command if command in COMMANDS else "scontrol"
+        name = command if command in COMMANDS else "other"
         self.commands.labels(command=name).inc()
         self.command_seconds.labels(command=name).observe(seconds)
         if not ok:

@@ -1,0 +1,136 @@
+"""`rltuned check`: everything that must be right before going live, each with its mend."""
+
+import json
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+from prometheus_client import CollectorRegistry
+
+from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
+from rltuned.cli.world import real_slurm
+from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.http import Health, MetricsServer
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.loop import is_paused
+from rltuned.daemon.rig import find_policy
+from rltuned.errors import JournalError, ModelError, SettingsError
+from rltuned.settings import Loaded
+from rltuned.slurm.checks import Check, Status
+
+app = typer.Typer()
+
+_MARKS = {Status.OK: "ok  ", Status.WARN: "warn", Status.FAIL: "FAIL"}
+
+
+@app.command()
+def check(
+    *,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+    only_here: Annotated[
+        bool, typer.Option("--no-slurm", help="Leave Slurm out: settings, model, state folder.")
+    ] = False,
+) -> None:
+    """Check settings, model, state folder and Slurm. Changes nothing in Slurm.
+
+    Exit codes: 0 = nothing fails (warnings may remain); 1 = something fails; 2 = the settings file
+    cannot be read at all.
+    """
+    loaded = settings_of(config)
+    checks = list(_here(loaded))
+    if not only_here:
+        slurm = real_slurm(loaded, SystemClock()).check()
+        checks += [*slurm, *_fit(loaded, slurm)]
+    if as_json:
+        rows = [
+            {"name": c.name, "status": c.status.value, "detail": c.detail, "mend": c.mend}
+            for c in checks
+        ]
+        say(json.dumps(rows, indent=2))
+    else:
+        for item in checks:
+            say(f"{_MARKS[item.status]}  {item.name}: {item.detail}")
+            if item.mend and item.status is not Status.OK:
+                say(f"      mend: {item.mend}")
+    raise typer.Exit(1 if any(c.status is Status.FAIL for c in checks) else 0)
+
+
+def _here(loaded: Loaded) -> Iterator[Check]:
+    yield Check("settings", Status.OK, f"{loaded.path or 'no file: defaults'}")
+    yield _policy(loaded)
+    yield _journal(loaded)
+    yield _http(loaded)
+    yield _mode(loaded)
+
+
+def _policy(loaded: Loaded) -> Check:
+    try:
+        policy, digest, _ = find_policy(loaded)
+    except (SettingsError, ModelError) as error:
+        return Check("policy", Status.FAIL, str(error), "choose another [policy] name")
+    detail = f"{policy.name}, card sha256 {digest}" if digest else f"{policy.name}, a base policy"
+    return Check("policy", Status.OK, detail)
+
+
+def _journal(loaded: Loaded) -> Check:
+    """Opens the journal as the daemon does, and tells what it says is still ours."""
+    folder = loaded.settings.daemon.state_dir
+    journal = Journal(folder)
+    try:
+        journal.probe()
+        cycle = journal.last_cycle()
+    except JournalError as error:
+        return Check(
+            "journal",
+            Status.FAIL,
+            str(error),
+            f"make {folder} a folder of the user who runs rltuned, mode 0700",
+        )
+    finally:
+        journal.close()
+    return Check("journal", Status.OK, f"{journal.path}, last cycle {cycle}")
+
+
+def _http(loaded: Loaded) -> Check:
+    http = loaded.settings.http
+    if not http.enabled:
+        return Check("http", Status.OK, "switched off")
+    try:
+        server = MetricsServer(
+            http.address, http.port, CollectorRegistry(), lambda: Health(ready=False, reason="")
+        )
+    except SettingsError as error:
+        return Check(
+            "http",
+            Status.WARN,
+            str(error),
+            "fine when it is this daemon that listens there; else choose another http.port",
+        )
+    server.close()
+    return Check("http", Status.OK, f"{http.address}:{http.port} is free")
+
+
+def _mode(loaded: Loaded) -> Check:
+    daemon = loaded.settings.daemon
+    if daemon.dry_run:
+        return Check("mode", Status.OK, "dry run: nothing is written to Slurm")
+    if is_paused(daemon.pause_file):
+        return Check(
+            "mode", Status.WARN, f"paused by {daemon.pause_file}", "remove the file to go on"
+        )
+    return Check("mode", Status.OK, f"live, write_mode {loaded.settings.limits.write_mode}")
+
+
+def _fit(loaded: Loaded, slurm: tuple[Check, ...]) -> Iterator[Check]:
+    """What only settings and site together tell."""
+    kind = next((c for c in slurm if c.name == "priority"), None)
+    if loaded.settings.limits.write_mode != "site_factor" or kind is None:
+        return
+    if kind.status is not Status.OK:
+        yield Check(
+            "write_mode",
+            Status.FAIL,
+            "write_mode = site_factor has no effect without priority/multifactor",
+            "set PriorityType=priority/multifactor, or write_mode = priority",
+        )
