@@ -1,0 +1,66 @@
+# rltuned. `make help` lists what there is. Everything runs from .venv; nothing else is touched,
+# except that `make setup` and `make test` install Debian packages when run as root on Debian.
+SHELL := /bin/sh
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+LAB := .run/slurm
+RUFF := $(BIN)/ruff
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-packages test-quick lint fmt types arch check bench record docs \
+        slurm-up slurm-down clean
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## make .venv with rltuned, the training extras and the developers' tools
+
+$(STAMP): pyproject.toml constraints.txt scripts/setup.sh
+	@sh scripts/setup.sh $(VENV)
+	@touch $@
+
+demo: $(STAMP) ## three cycles of the daemon in dry run on the built-in cluster
+	@$(BIN)/rltuned run --backend sim --dry-run --cycles 3 --interval 60 --speed 60 \
+	    --policy model:warmstart-saf --models-dir models
+
+test-packages: # Slurm, munge, Prometheus for the tests, where we may install them
+	@sh scripts/test-packages.sh
+
+test: $(STAMP) test-packages ## the whole test suite, against a real Slurm of its own
+	@$(BIN)/python -m pytest -q
+
+test-quick: $(STAMP) ## the tests that need no other program
+	@$(BIN)/python -m pytest -q -m "not slurm and not prometheus" tests/unit tests/property
+
+lint: $(STAMP) ## ruff: rules and format
+	@$(RUFF) check . && $(RUFF) format --check .
+
+fmt: $(STAMP) ## ruff: mend what can be mended
+	@$(RUFF) check --fix . && $(RUFF) format .
+
+types: $(STAMP) ## mypy, strict
+	@$(BIN)/mypy
+
+arch: $(STAMP) ## import-linter: the floors
+	@$(BIN)/lint-imports
+
+check: lint types arch test-quick ## what to run before a commit
+
+bench: $(STAMP) ## the figures of docs/performance.md
+	@$(BIN)/rltuned bench
+
+record: $(STAMP) ## record the answers of a real Slurm into tests/data
+	@$(BIN)/python -m scripts.record
+
+docs: $(STAMP) ## write the generated pages anew
+	@$(BIN)/python -m scripts.docs
+
+slurm-up: $(STAMP) test-packages ## start a test Slurm with 13 fake GPUs
+	@$(BIN)/python -m tests.lab up --dir $(LAB)
+
+slurm-down: $(STAMP) ## stop it
+	@$(BIN)/python -m tests.lab down --dir $(LAB)
+
+clean: ## remove .venv and what tools left behind
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist

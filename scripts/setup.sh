@@ -1,0 +1,36 @@
+#!/bin/sh
+# Make the virtual environment that every make target uses: sh scripts/setup.sh .venv
+set -eu
+venv=$1
+
+say() { printf 'setup: %s\n' "$*"; }
+
+python=
+for candidate in python3.11 python3.12 python3.13 python3; do
+    if command -v "$candidate" >/dev/null 2>&1 &&
+        "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null; then
+        python=$candidate
+        break
+    fi
+done
+
+on_debian_as_root() { [ "$(id -u)" = 0 ] && [ -f /etc/debian_version ]; }
+
+if [ -z "$python" ] || ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+    if on_debian_as_root; then
+        say "installing Debian packages: python3 python3-venv"
+        apt-get -qq update
+        DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
+            python3 python3-venv ca-certificates >/dev/null
+        python=python3
+    else
+        say "needs Python 3.11, 3.12 or 3.13 with the venv module (Debian: python3-venv)" >&2
+        exit 1
+    fi
+fi
+
+[ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+say "installing rltuned and its tools into $venv"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+    --constraint constraints.txt --editable '.[train,dev]'
+say "ready: $("$venv/bin/python" -c 'import rltuned; print("rltuned", rltuned.__version__)')"
