@@ -8,14 +8,19 @@ import pytest
 from tests.lab import SlurmLab, missing
 
 
-@pytest.fixture(scope="session")
-def slurm_session() -> Iterator[SlurmLab]:
-    """One real cluster for the whole run; in CI its absence is a failure, elsewhere a skip."""
+def slurm_or_skip() -> None:
+    """Skip where Slurm's daemons or root are missing; in CI that is a failure."""
     why = missing()
     if why and os.environ.get("CI") == "true":
         pytest.fail(f"CI must test against a real Slurm: {why}")
     if why:
         pytest.skip(why)
+
+
+@pytest.fixture(scope="session")
+def slurm_session() -> Iterator[SlurmLab]:
+    """One real cluster for the whole run."""
+    slurm_or_skip()
     with SlurmLab() as started:
         yield started
 

@@ -78,6 +78,7 @@ class SlurmLab:
     Args:
         folder: where everything lives; None makes a temporary one, removed by stop().
         nodes, partitions, extra: what slurm.conf says beyond the common part.
+        search: where the programs are; another release's may be put first.
         keep: leave the daemons running when this process ends (for `make slurm-up`).
     """
 
@@ -87,6 +88,7 @@ class SlurmLab:
     extra: tuple[str, ...] = ()
     scheduler: str = SCHEDULER
     priority_type: str = "priority/multifactor"
+    search: str = SEARCH
     keep: bool = False
     _own_folder: bool = False
     _children: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -117,7 +119,7 @@ class SlurmLab:
     def environ(self) -> dict[str, str]:
         """The environment for commands against this cluster; nothing of a surrounding Slurm job."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "SBATCH"))}
-        return {**kept, "SLURM_CONF": str(self.conf), "PATH": SEARCH, "LC_ALL": "C"}
+        return {**kept, "SLURM_CONF": str(self.conf), "PATH": self.search, "LC_ALL": "C"}
 
     def start(self) -> None:
         """Write the configuration and start every daemon; stops what it started when it fails."""
@@ -242,7 +244,7 @@ class SlurmLab:
         for name in ("pid", "log", "state", "spool", "dev", "munge"):
             (self.root / name).mkdir(parents=True, exist_ok=True)
         self.root.chmod(0o755)
-        (self.root / "munge").chmod(0o700)
+        (self.root / "munge").chmod(0o755)  # other users are clients too; the key is not theirs
         sock = self.root / "munge" / "s"
         if len(str(sock)) > 100:
             raise LabError(f"folder name too long for a socket: {self.root}")
@@ -304,7 +306,8 @@ class SlurmLab:
         return "\n".join(lines) + "\n"
 
     def _node_line(self, spec: NodeSpec, name: str, host: str, port: int) -> str:
-        gres = f"gpu:{spec.gpu_type}:{spec.gpus}" + (f",shard:{spec.shards}" if spec.shards else "")
+        gres = ",".join(f"gpu:{kind}:{count}" for kind, count in spec.gpu_types)
+        gres += f",shard:{spec.shards}" if spec.shards else ""
         feature = f" Feature={spec.features}" if spec.features else ""
         return (
             f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} "
@@ -344,7 +347,7 @@ class SlurmLab:
         self.wait_for((folder / "s").exists, START_S, "munge socket")
 
     def _spawn(self, name: str, argv: list[str]) -> None:
-        program = shutil.which(argv[0], path=SEARCH)
+        program = shutil.which(argv[0], path=self.search)
         if program is None:
             raise LabError(f"{argv[0]} is not installed")
         # A test process that is killed outright takes its daemons with it.

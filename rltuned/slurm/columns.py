@@ -1,0 +1,187 @@
+"""What we ask Slurm to print, pinned, and the reading of tables that cannot be forged.
+
+Every table is asked for with a control character between fields and a mark of our own at the end
+of each record, and *with* its header line. The header proves that an answer came at all (an empty
+queue still has one) and that Slurm knows every column: for a name it does not know it prints an
+error, leaves the column empty, and ends with 0. The mark is random per process: a user who puts
+our separators, a newline or a forged row into an account name (which Slurm accepts when accounting
+is off) cannot know it. Job names, comments, commands and paths are never asked for at all, and the
+account, the one text a user may choose, comes last.
+"""
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from rltuned.errors import SnapshotError
+from rltuned.slurm.commands import Answer, one_line
+
+FIELD: Final = "\x1f"
+
+
+class Ask(NamedTuple):
+    """The columns of squeue -O that make up a request; equal ones share one Request object."""
+
+    tres_alloc: str
+    tres_per_job: str
+    tres_per_node: str
+    tres_per_socket: str
+    tres_per_task: str
+    cpus_per_tres: str
+    mem_per_tres: str
+    minmemory: str
+    mincpus: str
+    numcpus: str
+    numtasks: str
+    numnodes: str
+    feature: str
+    oversubscribe: str
+    timelimit: str
+    licenses: str
+    contiguous: str
+    corespec: str
+    mintmpdisk: str
+    partition: str
+
+
+class JobRow(NamedTuple):
+    """The other columns of squeue -O, in front of and behind those of Ask."""
+
+    jobid: str
+    arrayjobid: str
+    arraytaskid: str
+    statecompact: str
+    reason: str
+    prioritylong: str
+    nice: str
+    submittime: str
+    eligibletime: str
+    starttime: str
+    username: str
+    qos: str
+    reqnodes: str
+    dependency: str
+    reservation: str
+    hetjobid: str
+    hetjoboffset: str
+    nodelist: str
+    account: str
+
+
+class WatchRow(NamedTuple):
+    """The few columns of the re-read after writing."""
+
+    jobid: str
+    arrayjobid: str
+    arraytaskid: str
+    statecompact: str
+    reason: str
+    prioritylong: str
+    nice: str
+    submittime: str
+    hetjobid: str
+    hetjoboffset: str
+
+
+class NodeRow(NamedTuple):
+    """The columns of sinfo -N -O: one row per node and partition."""
+
+    nodelist: str
+    statecomplete: str
+    cpusstate: str
+    memory: str
+    allocmem: str
+    gres: str
+    gresused: str
+    features_act: str
+    partition: str
+    available: str
+    time: str
+    defaulttime: str
+    prioritytier: str
+    priorityjobfactor: str
+    oversubscribe: str
+
+
+class PriorityRow(NamedTuple):
+    """The columns of sprio -o, which has letters and no names."""
+
+    job_id: str
+    priority: str
+    site: str
+    age: str
+    fairshare: str
+    jobsize: str
+    partition: str
+    qos: str
+
+
+PRIORITY_LETTERS: Final = "iYSAFJPQ"
+
+_HYPHENS: Final = {
+    "tres_alloc",
+    "tres_per_job",
+    "tres_per_node",
+    "tres_per_socket",
+    "tres_per_task",
+    "cpus_per_tres",
+    "mem_per_tres",
+}
+
+
+def _names(fields: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f.replace("_", "-") if f in _HYPHENS else f for f in fields)
+
+
+JOB_COLUMNS: Final = _names((*Ask._fields, *JobRow._fields))
+WATCH_COLUMNS: Final = WatchRow._fields
+NODE_COLUMNS: Final = NodeRow._fields
+EXCLUDED_COLUMN: Final = "ExcNodes"
+"""Excluded nodes have a column since 24.11 only; before that they are not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The end-of-record mark of one process; tests and recordings set it to a fixed text."""
+
+    record: str = field(default_factory=lambda: "\x1e" + secrets.token_hex(6))
+
+    def columns(self, names: tuple[str, ...]) -> str:
+        """The argument of squeue -O and sinfo -O."""
+        return ",".join(f"{n}:{FIELD}" for n in names[:-1]) + f",{names[-1]}:{self.record}"
+
+    def letters(self, letters: str) -> str:
+        """The argument of sprio -o."""
+        return FIELD.join(f"%{letter}" for letter in letters) + self.record
+
+    def rows(self, command: str, answer: Answer, width: int) -> Iterator[list[str]]:
+        """The records of an answer, without the header; each has exactly `width` fields.
+
+        Raises:
+            SnapshotError: the answer is empty or cut, a column is unknown, or a record is broken.
+        """
+        complaint = [line for line in answer.stderr.splitlines() if "error" in line.lower()]
+        if complaint:
+            raise SnapshotError(f"{command} complained: {one_line(complaint[0])}")
+        records = answer.stdout.split(self.record + "\n")
+        if len(records) < 2:  # noqa: PLR2004 - the header and what follows its mark
+            raise SnapshotError(
+                f"{command}: the answer has no header: {one_line(answer.stdout, 80)!r}"
+            )
+        if records.pop():
+            raise SnapshotError(f"{command}: the answer is cut after {len(records) - 1} records")
+        header = records[0].split(FIELD)
+        if len(header) != width or not all(name.strip() for name in header):
+            raise SnapshotError(
+                f"{command}: the header has not the {width} columns that were asked for: "
+                f"{one_line(' '.join(header), 200)}"
+            )
+        for number, record in enumerate(records[1:], start=1):
+            row = record.split(FIELD, width - 1)
+            if len(row) != width:
+                raise SnapshotError(
+                    f"{command}: record {number} has {len(row)} of {width} columns: "
+                    f"{one_line(' '.join(row), 120)}"
+                )
+            yield row

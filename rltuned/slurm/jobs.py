@@ -1,0 +1,227 @@
+"""squeue's rows -> pending and running jobs."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from rltuned.domain.cluster import Node, Resources
+from rltuned.domain.jobs import ArrayInfo, PendingJob, Request, RunningJob, Share
+from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
+from rltuned.errors import SnapshotError
+from rltuned.slurm.columns import Ask, JobRow
+from rltuned.slurm.request import Requests, split_evenly
+from rltuned.slurm.strings import Tasks, expand_hosts, pack_tasks, parse_tasks
+from rltuned.slurm.values import absent, parse_epoch
+
+_ASK = len(Ask._fields)
+_ROW = _ASK + len(JobRow._fields)
+_RUNNING = frozenset({"R", "CF"})
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """What squeue showed: pending and running records, and how many there are in other states."""
+
+    pending: tuple[PendingJob, ...]
+    running: tuple[RunningJob, ...]
+    others: int
+
+
+@dataclass(slots=True)
+class _Record:
+    """One job record; squeue -r prints a row for each of its tasks."""
+
+    ask: Ask
+    row: JobRow
+    tasks: list[str]
+    excluded: str = ""
+
+
+def read_queue(rows: Iterable[list[str]], requests: Requests, nodes: Mapping[str, Node]) -> Queue:
+    """Jobs from squeue's rows.
+
+    Args:
+        rows: the columns of columns.JOB_COLUMNS, with ExcNodes in front of the account on releases
+            that have it; one row per record or one per array task.
+        requests: reads and interns what they ask for.
+        nodes: by name, for the shares of running jobs.
+
+    Raises:
+        SnapshotError: a row cannot be read; names the job.
+    """
+    records = _records(rows)
+    pending_of = Counter(r.row.arrayjobid for r in records.values() if r.row.statecompact == "PD")
+    pending: list[PendingJob] = []
+    running: list[RunningJob] = []
+    for record in records.values():
+        row = record.row
+        try:
+            if row.statecompact == "PD":
+                pending.append(_pending(record, requests, pending_of[row.arrayjobid]))
+            elif row.statecompact in _RUNNING and not absent(row.starttime):
+                running.append(_running(record, requests, nodes))
+        except ValueError as error:
+            raise SnapshotError(f"squeue: job {row.jobid[:20]}: {error}") from error
+    return Queue(
+        pending=tuple(pending),
+        running=tuple(running),
+        others=len(records) - len(pending) - len(running),
+    )
+
+
+def _records(rows: Iterable[list[str]]) -> dict[str, _Record]:
+    records: dict[str, _Record] = {}
+    for raw in rows:
+        known = records.get(raw[_ASK])
+        if known is not None:
+            known.tasks.append(raw[_ASK + 2])
+            continue
+        excluded = raw.pop(-2) if len(raw) > _ROW else ""
+        row = JobRow._make(raw[_ASK:])
+        records[row.jobid] = _Record(Ask._make(raw[:_ASK]), row, [row.arraytaskid], excluded)
+    return records
+
+
+def _pending(record: _Record, requests: Requests, pending_records: int) -> PendingJob:
+    row = record.row
+    job_id = parse_job_id(row.jobid)
+    tasks = read_tasks(record.tasks)
+    submitted = parse_epoch(row.submittime)
+    if submitted is None:
+        raise ValueError("no submit time")
+    array_id = parse_job_id(row.arrayjobid)
+    het_id, het_offset = read_het(row.hetjobid, row.hetjoboffset)
+    eligible = parse_epoch(row.eligibletime)
+    return PendingJob(
+        job_id=job_id,
+        # a het leader's bare id would mean all components
+        address=f"{het_id}+{het_offset}"
+        if het_id is not None
+        else address(job_id, array_id, tasks, pending_records),
+        submitted_at=UnixTime(submitted),
+        request=requests.read(record.ask, running=False),
+        priority=int(row.prioritylong),
+        partitions=tuple(record.ask.partition.split(",")),
+        eligible_at=None if eligible is None else UnixTime(eligible),
+        user=row.username,
+        account=_text(row.account),
+        qos=_text(row.qos),
+        nice=int(row.nice),
+        reason=_text(row.reason),
+        held_by=held_by(row.reason),
+        reservation=_text(row.reservation),
+        dependency=_text(row.dependency),
+        array=None if tasks is None else ArrayInfo(array_id, tasks.count, tasks.throttle),
+        het_job_id=het_id,
+        het_offset=het_offset,
+        required_nodes=tuple(NodeName(n) for n in expand_hosts(row.reqnodes)),
+        excluded_nodes=tuple(NodeName(n) for n in expand_hosts(record.excluded)),
+        oversubscribe=record.ask.oversubscribe,
+    )
+
+
+def _text(value: str) -> str:
+    return "" if absent(value) else value
+
+
+def parse_job_id(text: str) -> JobId:
+    """A record's number.
+
+    Raises:
+        ValueError: no positive number.
+    """
+    if not text.isascii() or not text.isdigit() or int(text) == 0:
+        raise ValueError(f"{text[:40]!r} is no job id")
+    return JobId(int(text))
+
+
+def read_het(job_id: str, offset: str) -> tuple[JobId | None, int]:
+    """Leader and offset of a heterogeneous job's component; (None, 0) for an ordinary job."""
+    if absent(job_id) or job_id == "0":
+        return None, 0
+    return parse_job_id(job_id), int(offset)
+
+
+def read_tasks(texts: list[str]) -> Tasks | None:
+    """The tasks of one record, from one list or from one row per task; None = not an array."""
+    if absent(texts[0]):
+        return None
+    if len(texts) == 1:
+        return parse_tasks(texts[0])
+    return pack_tasks(int(t) for t in texts)
+
+
+def held_by(reason: str) -> str:
+    """Who holds a job, "user" or "admin"; empty for one that is not held."""
+    return {"JobHeldUser": "user", "JobHeldAdmin": "admin"}.get(reason, "")
+
+
+def address(job_id: JobId, array_id: JobId, tasks: Tasks | None, pending_records: int) -> str:
+    """How scontrol names this record of an array, or this plain job, and nothing else.
+
+    An array's head record bears the array's own id, and that id stands for all its records; when
+    others are pending (held or changed tasks live in records of their own), the head is named by
+    exactly its tasks, which changes it without splitting it.
+    """
+    if tasks is None or job_id != array_id or pending_records == 1:
+        return str(job_id)
+    return f"{array_id}_[{tasks.text}]"
+
+
+def _running(record: _Record, requests: Requests, nodes: Mapping[str, Node]) -> RunningJob:
+    row = record.row
+    started, submitted = parse_epoch(row.starttime), parse_epoch(row.submittime)
+    if started is None:
+        raise ValueError("no start time")
+    request = requests.read(record.ask, running=True)
+    return RunningJob(
+        job_id=parse_job_id(row.jobid),
+        started_at=UnixTime(started),
+        request=request,
+        shares=_shares(expand_hosts(row.nodelist), request, nodes),
+        partition=record.ask.partition,
+        user=row.username,
+        account=_text(row.account),
+        submitted_at=None if submitted is None else UnixTime(submitted),
+    )
+
+
+def _shares(
+    names: tuple[str, ...], request: Request, nodes: Mapping[str, Node]
+) -> tuple[Share, ...]:
+    """What a running job has on each node: exact on one node, else evenly parted."""
+    unknown = [n for n in names if n not in nodes]
+    if unknown:
+        raise ValueError(f"it runs on {unknown[0]}, a node that sinfo does not show")
+    homes = [nodes[n] for n in names]
+    totals = [h.total for h in homes]
+    want = request.total
+    # squeue tells what was asked; with whole nodes their other GPUs are taken as well
+    whole = request.exclusive and want.cpus >= sum(t.cpus for t in totals)
+    gpus = (
+        tuple(t.gpus for t in totals)
+        if whole
+        else split_evenly(want.gpus, tuple(_room(h, request) for h in homes))
+    )
+    cpus = split_evenly(want.cpus, tuple(t.cpus for t in totals))
+    memory = split_evenly(want.mem_mib, tuple(t.mem_mib for t in totals))
+    return tuple(
+        Share(
+            node=home.name,
+            taken=Resources(gpus[i], cpus[i], memory[i]),
+            gpu_type=_gpu_type(home, request) if gpus[i] else None,
+        )
+        for i, home in enumerate(homes)
+    )
+
+
+def _room(home: Node, request: Request) -> int:
+    types = request.gpu_types
+    return sum(g.total for g in home.gpus if not types or g.gpu_type in types)
+
+
+def _gpu_type(home: Node, request: Request) -> GpuType | None:
+    """The type that it holds there, when only one is possible."""
+    have = {g.gpu_type for g in home.gpus if g.total}
+    possible = have & set(request.gpu_types) if request.gpu_types else have
+    return next(iter(possible)) if len(possible) == 1 else None

@@ -1,0 +1,156 @@
+"""sinfo's rows -> nodes and partitions."""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
+from rltuned.domain.units import GpuType, NodeName
+from rltuned.errors import SnapshotError
+from rltuned.slurm.columns import NodeRow
+from rltuned.slurm.strings import Gres, parse_gres
+from rltuned.slurm.values import absent, parse_limit_s, parse_memory_mib
+
+_OPEN_STATES: Final = frozenset({"idle", "mixed", "allocated"})
+_HARMLESS_FLAGS: Final = frozenset(
+    {"planned", "cloud", "powered_down", "powering_up", "power_up", "completing", "dynamic_norm"}
+)
+"""Flags under which Slurm still starts jobs. Any other, also one that we have never heard of,
+makes the node one that we place nothing on: drain, fail, maint, reserved, not_responding ..."""
+_HARMLESS_MARKS: Final = "-~#"
+_MARKS: Final = "*~#!%$@^-+"
+_CPUS: Final = re.compile(r"([0-9]+)/([0-9]+)/([0-9]+)/([0-9]+)")
+_SHARING: Final = frozenset({"shard", "mps"})
+
+
+def read_nodes(rows: Iterable[list[str]]) -> tuple[tuple[Node, ...], tuple[Partition, ...]]:
+    """Nodes and partitions from sinfo -N, which has one row per node and partition.
+
+    Raises:
+        SnapshotError: a row cannot be read; names the node.
+    """
+    first: dict[str, NodeRow] = {}
+    members: dict[str, list[str]] = {}
+    partitions: dict[str, Partition] = {}
+    for raw in rows:
+        row = NodeRow._make(raw)
+        name = row.partition.removesuffix("*")
+        first.setdefault(row.nodelist, row)
+        listed = members.setdefault(row.nodelist, [])
+        if absent(name):
+            continue
+        listed.append(name)
+        if name not in partitions:
+            partitions[name] = _partition(name, row)
+    nodes = tuple(_node(row, tuple(sorted(members[name]))) for name, row in first.items())
+    return nodes, tuple(partitions.values())
+
+
+def _partition(name: str, row: NodeRow) -> Partition:
+    try:
+        return Partition(
+            name=name,
+            default=row.partition.endswith("*"),
+            up=row.available == "up",
+            max_time_s=parse_limit_s(row.time),
+            default_time_s=parse_limit_s(row.defaulttime),
+            priority_tier=int(row.prioritytier),
+            priority_factor=int(row.priorityjobfactor),
+            oversubscribe=row.oversubscribe,
+        )
+    except ValueError as error:
+        raise SnapshotError(f"sinfo: partition {name}: {error}") from error
+
+
+def _node(row: NodeRow, partitions: tuple[str, ...]) -> Node:
+    try:
+        return _read_node(row, partitions)
+    except ValueError as error:
+        raise SnapshotError(f"sinfo: node {row.nodelist}: {error}") from error
+
+
+def _read_node(row: NodeRow, partitions: tuple[str, ...]) -> Node:
+    cpus = _CPUS.fullmatch(row.cpusstate)
+    if cpus is None:
+        raise ValueError(f"{row.cpusstate!r} are no CPU counts")
+    allocated, all_cpus = int(cpus[1]), int(cpus[4])
+    memory = parse_memory_mib(row.memory)
+    gpus = _gpus(parse_gres(row.gres), parse_gres(row.gresused))
+    total = Resources(sum(g.total for g in gpus), all_cpus, memory)
+    # With OverSubscribe=FORCE more may be handed out than there is: then nothing is free.
+    free = Resources(
+        sum(g.free for g in gpus),
+        max(0, all_cpus - allocated),
+        max(0, memory - parse_memory_mib(row.allocmem)),
+    )
+    return Node(
+        name=NodeName(row.nodelist),
+        gpus=gpus,
+        total=total,
+        free=free,
+        schedulable=is_schedulable(row.statecomplete),
+        partitions=partitions,
+        state=row.statecomplete.upper(),
+        features=() if absent(row.features_act) else tuple(row.features_act.split(",")),
+    )
+
+
+def is_schedulable(state: str) -> bool:
+    """Whether Slurm starts ordinary jobs on a node in this state ("idle+planned", "mixed+drain").
+
+    Args:
+        state: sinfo's statecomplete, in any case, with or without the short marks (`*`, `~` ...).
+    """
+    bare = state.lower().rstrip(_MARKS)
+    if set(state[len(bare) :]) - set(_HARMLESS_MARKS):
+        return False
+    base, *flags = bare.split("+")
+    return base in _OPEN_STATES and _HARMLESS_FLAGS.issuperset(flags)
+
+
+def _gpus(have: tuple[Gres, ...], used: tuple[Gres, ...]) -> tuple[GpuCount, ...]:
+    """GPUs by type with how many are free; shards and MPS are not GPUs, but they occupy some."""
+    totals = _by_type(have)
+    busy = _by_type(used)
+    if totals and not any(g.name == "gpu" for g in used):
+        raise ValueError("it has GPUs, but how many are in use is not said")
+    for kind in busy.keys() - totals.keys():
+        if busy[kind] == 0:
+            continue
+        if len(totals) != 1:
+            raise ValueError(f"GPUs of type {kind!r} are in use, but it has none of that type")
+        only = next(iter(totals))
+        busy[only] = busy.get(only, 0) + busy[kind]
+    shared = sum(_shared_devices(g, sum(totals.values())) for g in used if g.name in _SHARING)
+    counts = []
+    for kind, total in totals.items():
+        free = max(0, total - busy.get(kind, 0))
+        lent = min(free, shared)
+        shared -= lent
+        counts.append(GpuCount(GpuType(kind), total, free - lent))
+    return tuple(counts)
+
+
+def _by_type(items: tuple[Gres, ...]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for item in items:
+        if item.name == "gpu":
+            counts[item.type] = counts.get(item.type, 0) + item.count
+    return counts
+
+
+def _shared_devices(item: Gres, all_gpus: int) -> int:
+    """GPUs that carry shards or MPS shares now, and so cannot be given to a job as a whole.
+
+    The detail is "IDX:0,2" or "1/4,0/4" by release; when it is neither, every GPU counts as lent.
+    """
+    if item.count == 0:
+        return 0
+    detail = item.detail.removeprefix("IDX:")
+    parts = detail.split(",")
+    if all(re.fullmatch(r"[0-9]+/[0-9]+", p) for p in parts):
+        return sum(not p.startswith("0/") for p in parts)
+    if all(re.fullmatch(r"[0-9]+(-[0-9]+)?", p) for p in parts):
+        ends = [p.split("-") for p in parts]
+        return sum(int(e[-1]) - int(e[0]) + 1 for e in ends)
+    return all_gpus

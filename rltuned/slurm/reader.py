@@ -1,0 +1,217 @@
+"""Reading the cluster: which commands are run, and what is made of their answers."""
+
+import re
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Final
+
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobId, UnixTime
+from rltuned.errors import BackendError, SnapshotError
+from rltuned.slurm.columns import (
+    EXCLUDED_COLUMN,
+    JOB_COLUMNS,
+    NODE_COLUMNS,
+    PRIORITY_LETTERS,
+    WATCH_COLUMNS,
+    Marks,
+    PriorityRow,
+    WatchRow,
+)
+from rltuned.slurm.commands import Commands
+from rltuned.slurm.jobs import address, held_by, parse_job_id, read_queue, read_tasks
+from rltuned.slurm.nodes import read_nodes
+from rltuned.slurm.request import Requests
+from rltuned.slurm.site import Site, parse_config, read_site
+from rltuned.slurm.values import absent, parse_epoch
+
+SITE_LIFE_S: Final = 300.0
+"""How long the site's configuration is believed. It changes when somebody edits slurm.conf; the
+controller's restart that this often needs shows as a failed read, which forgets it at once."""
+_EXCLUDED_SINCE: Final = (24, 11)
+_GARBAGE_SITE: Final = -2_147_483_000
+"""sprio 22.05 prints about -2^31 as the site factor of a frozen multi-partition job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A pending record as the light re-read shows it."""
+
+    address: str
+    submitted_at: float
+    priority: int
+    nice: int
+    held: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """A job's line in sprio. live: some factor is not 0, so multifactor rules it; site_factor is
+    None when what sprio printed cannot be one.
+    """
+
+    priority: int
+    site_factor: int | None
+    live: bool
+
+
+class Reader:
+    """Reads one cluster with squeue, sinfo, sprio and, every few minutes, scontrol show config."""
+
+    def __init__(self, commands: Commands, marks: Marks | None = None) -> None:
+        self._commands = commands
+        self._marks = marks or Marks()
+        self._site: tuple[float, Site, str] | None = None
+
+    def snapshot(self, taken_at: float) -> Snapshot:
+        """The cluster now: one squeue, one sinfo, one sprio.
+
+        Raises:
+            BackendError: a command failed or gave no answer in time.
+            SnapshotError: an answer could not be read.
+        """
+        try:
+            return self._snapshot(taken_at)
+        except (BackendError, SnapshotError):
+            self._site = None
+            raise
+
+    def _snapshot(self, taken_at: float) -> Snapshot:
+        site, per_record = self._known_site(taken_at)
+        names = JOB_COLUMNS
+        if site.version >= _EXCLUDED_SINCE:
+            names = (*JOB_COLUMNS[:-1], EXCLUDED_COLUMN, JOB_COLUMNS[-1])
+        jobs = self._commands.ask(
+            "squeue", "-a", per_record, "--noconvert", "-S", "i", "-O", self._marks.columns(names)
+        )
+        sinfo = self._commands.ask("sinfo", "-a", "-N", "-O", self._marks.columns(NODE_COLUMNS))
+        factors = self.factors() if site.multifactor else {}
+        nodes, partitions = read_nodes(self._marks.rows("sinfo", sinfo, len(NODE_COLUMNS)))
+        exclusive = frozenset(p.name for p in partitions if p.oversubscribe == "EXCLUSIVE")
+        queue = read_queue(
+            self._marks.rows("squeue", jobs, len(names)),
+            Requests(exclusive, memory_counts=site.memory_counts),
+            {n.name: n for n in nodes},
+        )
+        try:
+            return Snapshot(
+                taken_at=UnixTime(taken_at),
+                cluster=site.cluster,
+                pending=tuple(_with_site_factor(job, factors) for job in queue.pending),
+                running=queue.running,
+                nodes=nodes,
+                partitions=partitions,
+                others=queue.others,
+            )
+        except ValueError as error:
+            raise SnapshotError(f"squeue and sinfo: {error}") from error
+
+    def config(self) -> dict[str, str]:
+        """The site's configuration, read now.
+
+        Raises:
+            BackendError: scontrol failed.
+        """
+        return parse_config(self._commands.ask("scontrol", "show", "config").stdout)
+
+    def site(self, now: float) -> Site:
+        """The settings that reading and writing depend on, at most SITE_LIFE_S old.
+
+        Raises:
+            BackendError: scontrol failed.
+            SnapshotError: its answer lacks something.
+        """
+        return self._known_site(now)[0]
+
+    def _known_site(self, now: float) -> tuple[Site, str]:
+        if self._site is None or not 0 <= now - self._site[0] < SITE_LIFE_S:
+            self._site = (now, read_site(self.config()), self._per_record())
+        return self._site[1:]
+
+    def _per_record(self) -> str:
+        """The option against squeue's merging of an array's records into one line.
+
+        --array-unique shows the throttle and one row per record, but newer releases lack it;
+        -r prints a row per task, which we put together again (the throttle is then not known).
+        """
+        usage = self._commands.ask("squeue", "--help").stdout
+        return "--array-unique" if re.search(r"--array-unique\b", usage) else "-r"
+
+    def watch(self, now: float) -> dict[JobId, Watched]:
+        """Every pending record, with the few columns that tell what became of an update.
+
+        Raises:
+            BackendError: squeue failed.
+            SnapshotError: its answer could not be read.
+        """
+        _, per_record = self._known_site(now)
+        columns = self._marks.columns(WATCH_COLUMNS)
+        answer = self._commands.ask(
+            "squeue", "-a", per_record, "-t", "PD", "-S", "i", "-O", columns
+        )
+        rows: dict[str, tuple[WatchRow, list[str]]] = {}
+        for raw in self._marks.rows("squeue", answer, len(WATCH_COLUMNS)):
+            row = WatchRow._make(raw)
+            rows.setdefault(row.jobid, (row, []))[1].append(row.arraytaskid)
+        records = Counter(row.arrayjobid for row, _ in rows.values())
+        try:
+            return {
+                parse_job_id(jobid): _watched(row, tasks, records[row.arrayjobid])
+                for jobid, (row, tasks) in rows.items()
+            }
+        except ValueError as error:
+            raise SnapshotError(f"squeue: {error}") from error
+
+    def factors(self) -> dict[JobId, Factors]:
+        """What sprio shows: jobs that are pending, eligible and not held.
+
+        Raises:
+            BackendError: sprio failed.
+            SnapshotError: its answer could not be read.
+        """
+        answer = self._commands.ask("sprio", "-o", self._marks.letters(PRIORITY_LETTERS))
+        found: dict[JobId, Factors] = {}
+        for raw in self._marks.rows("sprio", answer, len(PRIORITY_LETTERS)):
+            try:
+                job_id, factors = _factors(PriorityRow._make(f.strip() for f in raw))
+            except ValueError as error:
+                raise SnapshotError(f"sprio: {' '.join(raw)[:120]!r}: {error}") from error
+            found.setdefault(job_id, factors)  # a multi-partition job has a line per partition
+        return found
+
+
+def _factors(row: PriorityRow) -> tuple[JobId, Factors]:
+    site = int(row.site)
+    weighted = (row.age, row.fairshare, row.jobsize, row.partition, row.qos)
+    return parse_job_id(row.job_id), Factors(
+        priority=int(row.priority),
+        site_factor=None if site < _GARBAGE_SITE else site,
+        live=any(int(f) for f in weighted),
+    )
+
+
+def _with_site_factor(job: PendingJob, factors: dict[JobId, Factors]) -> PendingJob:
+    seen = factors.get(job.job_id)
+    if seen is None or seen.site_factor is None:
+        return job
+    return replace(job, site_factor=seen.site_factor)
+
+
+def _watched(row: WatchRow, task_rows: list[str], pending_records: int) -> Watched:
+    job_id, array_id = parse_job_id(row.jobid), parse_job_id(row.arrayjobid)
+    submitted, priority = parse_epoch(row.submittime), int(row.prioritylong)
+    if submitted is None:
+        raise ValueError(f"job {job_id} has no submit time")
+    if not absent(row.hetjobid) and row.hetjobid != "0":
+        where = f"{row.hetjobid}+{row.hetjoboffset}"
+    else:
+        # counted as if other records were pending: a task held this instant stays out of a release
+        where = address(job_id, array_id, read_tasks(task_rows), pending_records + 1)
+    return Watched(
+        address=where,
+        submitted_at=submitted,
+        priority=priority,
+        nice=int(row.nice),
+        held=priority == 0 or bool(held_by(row.reason)),
+    )

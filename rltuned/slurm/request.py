@@ -1,0 +1,162 @@
+"""What one job asks for, from squeue's columns -> Request."""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from rltuned.domain.cluster import Resources
+from rltuned.domain.jobs import Request
+from rltuned.domain.units import GpuType
+from rltuned.slurm.columns import Ask
+from rltuned.slurm.strings import Gres, parse_gres, parse_tres
+from rltuned.slurm.values import absent, parse_limit_s, parse_memory_mib
+
+_WHOLE_NODE: Final = "NO"
+_SHARED_BY: Final = frozenset({"USER", "MCS", "TOPO"})
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """What the four --gpus forms and --gres come to."""
+
+    total: int
+    per_node: bool
+    types: tuple[GpuType, ...]
+    other: tuple[str, ...]
+
+
+class Requests:
+    """Reads requests; equal ones become the same object, which encode() counts on.
+
+    Args:
+        exclusive_partitions: those with OverSubscribe=EXCLUSIVE; their jobs take whole nodes.
+        memory_counts: whether Slurm hands out memory here (CR_*_Memory).
+    """
+
+    def __init__(self, exclusive_partitions: frozenset[str], *, memory_counts: bool) -> None:
+        self._exclusive = exclusive_partitions
+        self._memory_counts = memory_counts
+        self._known: dict[tuple[Ask, bool], Request] = {}
+
+    def read(self, ask: Ask, *, running: bool) -> Request:
+        """The request behind the columns; for a running job what it really has.
+
+        Raises:
+            ValueError: a column cannot be read.
+        """
+        known = self._known.get((ask, running))
+        if known is None:
+            known = self._known[ask, running] = self._read(ask, running=running)
+        return known
+
+    def _read(self, ask: Ask, *, running: bool) -> Request:
+        tres = parse_tres(ask.tres_alloc)
+        shown_nodes = _int(ask.numnodes.partition("-")[0])
+        asked_nodes = tres.get("node", shown_nodes)
+        nodes = asked_nodes if running else max(asked_nodes, shown_nodes)
+        gpus = read_gpus(ask, tres, nodes)
+        cpus = max(_int(ask.numcpus), tres.get("cpu", 0))
+        if not running:
+            # before 24.11 a pending --cpus-per-gpu job says 1 CPU
+            per_gpu = _per_gpu(ask.cpus_per_tres) * gpus.total
+            cpus = max(cpus, per_gpu, _int(ask.mincpus) * nodes)
+        memory = self._memory(ask, tres, gpus.total, cpus, running=running)
+        return Request(
+            total=Resources(gpus.total, cpus, memory),
+            time_limit_s=parse_limit_s(ask.timelimit),
+            gpu_types=gpus.types,
+            nodes=nodes if running or gpus.per_node or asked_nodes > 1 else None,
+            exclusive=ask.oversubscribe == _WHOLE_NODE
+            or not self._exclusive.isdisjoint(ask.partition.split(",")),
+            outside=self._outside(ask, gpus),
+        )
+
+    def _memory(
+        self, ask: Ask, tres: dict[str, int], gpus: int, cpus: int, *, running: bool
+    ) -> int:
+        """MiB over all nodes. Slurm's total is right but for the CPUs that it did not count yet."""
+        if not self._memory_counts:
+            return 0
+        if "mem" not in tres:
+            raise ValueError(f"no memory in the request {ask.tres_alloc!r}")
+        memory, counted = tres["mem"], tres.get("cpu", 0)
+        if running:
+            return memory
+        if absent(ask.mem_per_tres) and 0 < counted < cpus:
+            # squeue does not say whether memory is per CPU or per node: assume the larger need
+            memory = max(memory, parse_memory_mib(ask.minmemory) * cpus)
+        return max(memory, _per_gpu(ask.mem_per_tres) * gpus)
+
+    def _outside(self, ask: Ask, gpus: Gpus) -> tuple[str, ...]:
+        """What our placement does not model, in Slurm's words."""
+        types = ",".join(gpus.types)
+        all_memory = self._memory_counts and parse_memory_mib(ask.minmemory) == 0
+        found = (
+            (f"gpu types at once: {types}", len(gpus.types) > 1),
+            (f"tres-per-socket={ask.tres_per_socket}", not absent(ask.tres_per_socket)),
+            (f"licenses={ask.licenses}", not absent(ask.licenses)),
+            (f"constraint={ask.feature}", not absent(ask.feature)),
+            ("contiguous", ask.contiguous.lower() not in {"0", "no"}),
+            (f"core-spec={ask.corespec}", not absent(ask.corespec)),
+            (f"tmp={ask.mintmpdisk}", parse_memory_mib(ask.mintmpdisk) > 0),
+            (f"exclusive={ask.oversubscribe.lower()}", ask.oversubscribe in _SHARED_BY),
+            ("mem=0 (all memory of each node)", all_memory),
+        )
+        return (*gpus.other, *(words for words, so in found if so))
+
+
+def read_gpus(ask: Ask, tres: dict[str, int], nodes: int) -> Gpus:
+    """GPUs of a job over all its nodes.
+
+    The forms are limits on one another, not a sum: --gpus says the total, else the largest of what
+    the forms per node, per task and per socket come to. Slurm's own count goes before all of them;
+    it is there only on clusters that keep account of GPUs (AccountingStorageTRES=gres/gpu).
+    """
+    per_job, per_node = parse_gres(ask.tres_per_job), parse_gres(ask.tres_per_node)
+    per_task, per_socket = parse_gres(ask.tres_per_task), parse_gres(ask.tres_per_socket)
+    every = (*per_job, *per_node, *per_task, *per_socket)
+    total = _count(per_job) or max(
+        _count(per_node) * nodes,
+        _count(per_task) * _int(ask.numtasks),
+        _count(per_socket) * nodes,
+    )
+    named = [g.type for g in every if g.name == "gpu" and g.type]
+    named += [name.partition(":")[2] for name in tres if name.startswith("gres/gpu:")]
+    other = tuple(
+        f"gres/{g.name}={g.count}" for g in every if g.name not in {"gpu", "cpu", "mem", "node"}
+    )
+    return Gpus(
+        total=tres.get("gres/gpu", total),
+        per_node=_count(per_node) > 0,
+        types=tuple(GpuType(t) for t in dict.fromkeys(named)),
+        other=other,
+    )
+
+
+def _count(items: tuple[Gres, ...]) -> int:
+    return sum(g.count for g in items if g.name == "gpu")
+
+
+def _per_gpu(text: str) -> int:
+    return sum(g.count for g in parse_gres(text) if g.name == "gpu")
+
+
+def _int(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise ValueError(f"{text!r} is no number")
+    return int(text)
+
+
+def split_evenly(total: int, room: tuple[int, ...]) -> tuple[int, ...]:
+    """Part an amount over nodes as evenly as their sizes allow; the rest goes to the last node.
+
+    Slurm's text does not say how much of a multi-node job is where. Sums to `total` always.
+    """
+    left, shares = total, [0] * len(room)
+    for position, index in enumerate(sorted(range(len(room)), key=room.__getitem__)):
+        fair = math.ceil(left / (len(room) - position))
+        shares[index] = min(fair, room[index])
+        left -= shares[index]
+    if left:
+        shares[-1] += left
+    return tuple(shares)

@@ -1,0 +1,57 @@
+"""What `scontrol show config` says about the site, as far as reading and writing depend on it."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from rltuned.errors import SnapshotError
+
+_VERSION: Final = re.compile(r"(\d+)\.(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The settings that change what Slurm's answers mean.
+
+    Attributes:
+        cluster: ClusterName.
+        version: of slurmctld, such as (22, 5).
+        multifactor: priority/multifactor runs, so sprio answers and SiteFactor has an effect.
+        memory_counts: CR_*_Memory: memory is handed out, and a job's figure means something.
+    """
+
+    cluster: str
+    version: tuple[int, int]
+    multifactor: bool
+    memory_counts: bool
+
+
+def parse_config(text: str) -> dict[str, str]:
+    """The "Key = value" lines of `scontrol show config`; "(null)" becomes empty."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        key, equals, value = line.partition("=")
+        if equals and key.strip() and not line.startswith(" "):
+            found.setdefault(key.strip(), value.strip().replace("(null)", ""))
+    return found
+
+
+def read_site(config: Mapping[str, str]) -> Site:
+    """The site behind a parsed configuration.
+
+    Raises:
+        SnapshotError: a key that we depend on is missing, or the version cannot be read.
+    """
+    for key in ("ClusterName", "SLURM_VERSION", "PriorityType", "SelectTypeParameters"):
+        if key not in config:
+            raise SnapshotError(f"scontrol show config: no {key} in the answer")
+    version = _VERSION.match(config["SLURM_VERSION"])
+    if version is None:
+        raise SnapshotError(f"scontrol show config: version {config['SLURM_VERSION'][:40]!r}")
+    return Site(
+        cluster=config["ClusterName"],
+        version=(int(version[1]), int(version[2])),
+        multifactor=config["PriorityType"] == "priority/multifactor",
+        memory_counts="MEMORY" in config["SelectTypeParameters"].upper(),
+    )

@@ -1,0 +1,228 @@
+"""Writing to the cluster: one scontrol per chunk, fed on standard input, then one look back.
+
+scontrol goes on after a line that fails and has no status per line, and an update that was
+acknowledged can be undone by a backfill cycle that holds an older copy. So what Slurm says is only
+used to explain: an action counts as applied when a re-read shows that it is.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, assert_never
+
+from rltuned.domain.plan import Action, Outcome, Plan, Release, Result, SetPriority, SetSiteFactor
+from rltuned.domain.units import JobId
+from rltuned.errors import BackendError, SnapshotError
+from rltuned.slurm.commands import Commands, one_line
+from rltuned.slurm.reader import Factors, Reader, Watched
+
+_ADDRESS: Final = re.compile(r"[1-9][0-9]{0,9}(?:\+[0-9]{1,6}|_[0-9]{1,10}|_\[[0-9,:-]+\])?")
+_LINE_LIMIT: Final = 4000
+"""scontrol reads its input in pieces of 4096 bytes; a longer line would become two commands."""
+_NAMED: Final = re.compile(r"(?P<said>.+?) for job (?P<id>[0-9][0-9_+,:-]*)$")
+_LISTED: Final = re.compile(r"(?P<id>[0-9]+_[0-9\[\],:-]+): (?P<said>.+)$")
+_NO_ANSWER: Final = re.compile(
+    r"unexpected message|unable to contact|timed out|connect|communication|authentication", re.I
+)
+_GONE: Final = re.compile(r"invalid job id|already finished|no longer pending", re.I)
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What is known of each action while a plan is carried out."""
+
+    result: dict[int, Outcome] = field(default_factory=dict)
+    said: dict[str, str] = field(default_factory=dict)
+    stopped: str = ""
+
+
+class Writer:
+    """Carries out plans."""
+
+    def __init__(self, commands: Commands, reader: Reader, now: Callable[[], float]) -> None:
+        self._commands = commands
+        self._reader = reader
+        self._now = now
+
+    def apply(self, plan: Plan) -> tuple[Outcome, ...]:
+        """Send a plan and tell what became of each action. Never raises per action."""
+        if plan.is_empty:
+            return ()
+        progress = _Progress()
+        sets = [i for i, a in enumerate(plan.actions) if not isinstance(a, Release)]
+        releases = [i for i, a in enumerate(plan.actions) if isinstance(a, Release)]
+        for chunk in _chunks(sets, self._commands.cli.chunk):
+            self._send(plan, chunk, progress)
+        for chunk in _chunks(releases, self._commands.cli.chunk // 2):  # up to two lines each
+            self._send_releases(plan, chunk, progress)
+        self._look_back(plan, progress)
+        return tuple(progress.result[i] for i in range(len(plan.actions)))
+
+    def _send(self, plan: Plan, chunk: Sequence[int], progress: _Progress) -> None:
+        lines: list[str] = []
+        for index in chunk:
+            action = plan.actions[index]
+            try:
+                lines.extend(command_lines(action, action.target.address))
+            except ValueError as error:
+                progress.result[index] = Outcome(action, Result.REFUSED, str(error))
+        self._feed(lines, progress)
+
+    def _send_releases(self, plan: Plan, chunk: Sequence[int], progress: _Progress) -> None:
+        """Release only what is not held at this moment: a release would start a held job."""
+        try:
+            seen = {} if progress.stopped else self._reader.watch(self._now())
+        except (BackendError, SnapshotError) as error:
+            progress.stopped = progress.stopped or str(error)
+        lines: list[str] = []
+        for index in chunk if not progress.stopped else ():
+            action = plan.actions[index]
+            row = _same(seen, action)
+            if row is None:
+                progress.result[index] = Outcome(action, Result.GONE, "no longer pending")
+            elif row.held:
+                progress.result[index] = Outcome(
+                    action, Result.REFUSED, "it is held: a release would start it"
+                )
+            else:
+                try:
+                    lines.extend(command_lines(action, row.address))
+                except ValueError as error:
+                    progress.result[index] = Outcome(action, Result.REFUSED, str(error))
+        self._feed(lines, progress)
+
+    def _feed(self, lines: list[str], progress: _Progress) -> None:
+        if not lines or progress.stopped:
+            return
+        try:
+            answer = self._commands.call("scontrol", feed="\n".join(lines) + "\n")
+        except BackendError as error:
+            progress.stopped = str(error)
+            return
+        progress.said.update(read_complaints(answer.stderr))
+        if answer.failure:
+            progress.stopped = answer.failure
+
+    def _look_back(self, plan: Plan, progress: _Progress) -> None:
+        open_actions = [(i, a) for i, a in enumerate(plan.actions) if i not in progress.result]
+        if not open_actions:
+            return
+        try:
+            seen = self._reader.watch(self._now())
+            wanted = any(not isinstance(a, SetPriority) for _, a in open_actions)
+            live = wanted and self._reader.site(self._now()).multifactor
+            factors = self._reader.factors() if live else {}
+        except (BackendError, SnapshotError) as error:
+            why = one_line(f"{progress.stopped}; not read back: {error}".removeprefix("; "))
+            for index, action in open_actions:
+                progress.result[index] = Outcome(action, Result.FAILED, why)
+            return
+        for index, action in open_actions:
+            said = _complaint(action, progress) or progress.stopped
+            progress.result[index] = judge(action, _same(seen, action), factors, said)
+
+
+def _chunks(items: Sequence[int], size: int) -> Iterable[Sequence[int]]:
+    step = max(1, size)
+    return (items[start : start + step] for start in range(0, len(items), step))
+
+
+def _same(seen: dict[JobId, Watched], action: Action) -> Watched | None:
+    """The record the action is meant for, if it is still pending: ids are handed out again."""
+    row = seen.get(action.target.job_id)
+    return row if row is not None and row.submitted_at == action.target.submitted_at else None
+
+
+def command_lines(action: Action, address: str) -> list[str]:
+    """Scontrol's lines for one action.
+
+    Args:
+        action: what to do.
+        address: how scontrol names the record.
+
+    Raises:
+        ValueError: the address is not one of a job, or the line would be too long for scontrol.
+    """
+    if not _ADDRESS.fullmatch(address):
+        raise ValueError(f"{one_line(address, 60)!r} is no address of a job; nothing was sent")
+    match action:
+        case SetPriority():
+            lines = [f"update JobId={address} Priority={action.new:d}"]
+        case SetSiteFactor():
+            lines = [f"update JobId={address} SiteFactor={action.new:d}"]
+        case Release():
+            lines = [f"release {address}"]
+            if action.nice:
+                lines.append(f"update JobId={address} Nice={action.nice:d}")
+        case _:
+            assert_never(action)
+    if max(map(len, lines)) > _LINE_LIMIT:
+        raise ValueError(
+            "the array's task list is too long for one scontrol line; nothing was sent"
+        )
+    return lines
+
+
+def read_complaints(stderr: str) -> dict[str, str]:
+    """Scontrol's complaints by the job they name, brackets left out ("12", "12_0-3", "12+1")."""
+    found: dict[str, str] = {}
+    for line in stderr.splitlines():
+        match = _NAMED.search(line) or _LISTED.match(line)
+        if match is not None and match["said"] != "No error":
+            found.setdefault(re.sub(r"[\[\]]", "", match["id"]), one_line(match["said"]))
+    return found
+
+
+def _complaint(action: Action, progress: _Progress) -> str:
+    """What was said about this action's record, or about one task of it."""
+    named = re.sub(r"[\[\]]", "", action.target.address)
+    head = named.partition("_")[0] + "_"
+    exact = progress.said.get(named) or progress.said.get(str(action.target.job_id))
+    if exact:
+        return exact
+    return next((said for key, said in progress.said.items() if key.startswith(head)), "")
+
+
+def judge(action: Action, row: Watched | None, factors: dict[JobId, Factors], said: str) -> Outcome:
+    """An action's result, from the re-read and from what scontrol said.
+
+    Args:
+        action: what was sent.
+        row: the record now; None = it is no longer pending, or another job bears its number.
+        factors: sprio's lines by job.
+        said: scontrol's complaint; empty = none.
+    """
+    if row is None:
+        return Outcome(action, Result.GONE, said or "no longer pending")
+    wrong = _difference(action, row, factors.get(action.target.job_id))
+    if not wrong:
+        return Outcome(action, Result.APPLIED)
+    if _NO_ANSWER.search(said) or "no answer" in said:
+        return Outcome(action, Result.FAILED, said)
+    if said:
+        return Outcome(action, Result.GONE if _GONE.search(said) else Result.REFUSED, said)
+    if row.held:
+        return Outcome(action, Result.REFUSED, "it is held")
+    return Outcome(action, Result.FAILED, wrong)
+
+
+def _difference(action: Action, row: Watched, factors: Factors | None) -> str:
+    """How the record differs from what the action wants; empty = not at all."""
+    match action:
+        case SetPriority():
+            good, wrong = row.priority == action.new, f"reads back priority {row.priority}"
+        case SetSiteFactor():
+            shown = None if factors is None else factors.site_factor
+            good, wrong = shown == action.new, f"reads back site factor {shown}"
+            if shown is None:
+                wrong = "sent, but sprio does not show this job's site factor"
+        case Release():
+            # sprio shows factors only of jobs that multifactor rules; where it shows none, the
+            # value must at least have left the one at which the job was frozen
+            freed = factors.live if factors is not None else False
+            good = (freed or row.priority != action.old) and row.nice == action.nice
+            good = good and not row.held
+            wrong = f"reads back priority {row.priority}, nice {row.nice}"
+        case _:
+            assert_never(action)
+    return "" if good else wrong

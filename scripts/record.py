@@ -1,0 +1,92 @@
+"""Record what a real Slurm answers to every command that we run (`make record`).
+
+Starts the test cluster, fills it with the jobs of tests/zoo.py, and writes the raw answers to
+tests/data/slurm/<release>/, with this machine's name and folders taken out. The tests then read
+these answers on machines that have no Slurm.
+
+    python -m scripts.record [--search PATH]     another Slurm's programs first in PATH
+"""
+
+import argparse
+import json
+import re
+import socket
+import sys
+import time
+from pathlib import Path
+
+from rltuned.slurm.columns import (
+    EXCLUDED_COLUMN,
+    JOB_COLUMNS,
+    NODE_COLUMNS,
+    PRIORITY_LETTERS,
+    WATCH_COLUMNS,
+    Marks,
+)
+from rltuned.slurm.commands import Commands, SlurmCli
+from rltuned.slurm.site import parse_config
+from tests.lab import SEARCH, SlurmLab, missing
+from tests.zoo import ZOO_NODES, fill
+
+HOME = Path(__file__).resolve().parent.parent / "tests" / "data" / "slurm"
+MARKS = Marks(record="\x1e#recorded")
+
+
+def record(search: str) -> Path:
+    """Fill a cluster, ask everything once, write the answers; the folder they are in."""
+    with SlurmLab(nodes=ZOO_NODES, search=search) as lab:
+        zoo = fill(lab)
+        commands = Commands(SlurmCli(conf=lab.conf), environ={"PATH": search})
+        config = commands.ask("scontrol", "show", "config").stdout
+        version = parse_config(config)["SLURM_VERSION"]
+        usage = commands.ask("squeue", "--help").stdout
+        release = tuple(int(p) for p in version.split(".")[:2])
+        names = JOB_COLUMNS
+        if release >= (24, 11):
+            names = (*names[:-1], EXCLUDED_COLUMN, names[-1])
+        unique = "--array-unique" if "--array-unique" in usage else "-r"
+        ask = ("squeue", "-a", unique)
+        taken_at = time.time()
+        answers = {
+            "config": config,
+            "ping": commands.ask("scontrol", "ping").stdout,
+            "usage": usage,
+            "squeue": commands.ask(
+                *ask, "--noconvert", "-S", "i", "-O", MARKS.columns(names)
+            ).stdout,
+            "watch": commands.ask(
+                *ask, "-t", "PD", "-S", "i", "-O", MARKS.columns(WATCH_COLUMNS)
+            ).stdout,
+            "sinfo": commands.ask("sinfo", "-a", "-N", "-O", MARKS.columns(NODE_COLUMNS)).stdout,
+            "sprio": commands.ask("sprio", "-o", MARKS.letters(PRIORITY_LETTERS)).stdout,
+        }
+        folder = HOME / ".".join(version.split(".")[:2])
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in answers.items():
+            (folder / f"{name}.txt").write_text(scrub(text, lab.root), newline="\n")
+        facts = {"version": version, "taken_at": round(taken_at), "ids": zoo.ids}
+        (folder / "zoo.json").write_text(json.dumps(facts, indent=1) + "\n")
+    return folder
+
+
+def scrub(text: str, root: Path) -> str:
+    """Take out what belongs to this machine and not to Slurm."""
+    host = socket.gethostname().split(".")[0]
+    text = text.replace(str(root), "/lab")
+    return re.sub(rf"\b{re.escape(host)}\b", "head", text)
+
+
+def main() -> int:
+    """Record, or say why not."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.record")
+    parser.add_argument("--search", default=SEARCH)
+    why = missing()
+    if why:
+        sys.stderr.write(why + "\n")
+        return 1
+    print(f"recorded {record(parser.parse_args().search)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

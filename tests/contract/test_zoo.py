@@ -1,0 +1,145 @@
+"""The same questions to recorded answers of every release and to a live Slurm."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from rltuned.domain.jobs import PendingJob, RunningJob
+from rltuned.domain.snapshot import Snapshot
+from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.checks import Status
+from rltuned.slurm.commands import SlurmCli
+from tests.conftest import slurm_or_skip
+from tests.lab import SlurmLab
+from tests.recorded import DATA, RELEASES, Recording, replay
+from tests.zoo import FIELDS, NODES, PENDING, REQUESTS, RUNNING, SHARES, ZOO_NODES, fill
+
+
+@dataclass(frozen=True)
+class Observed:
+    snapshot: Snapshot
+    ids: dict[str, int]
+    backend: SlurmBackend
+
+    def pending(self, name: str) -> PendingJob:
+        return next(j for j in self.snapshot.pending if j.job_id == self.ids[name])
+
+    def running(self, name: str) -> RunningJob:
+        return next(j for j in self.snapshot.running if j.job_id == self.ids[name])
+
+
+@pytest.fixture(scope="module", params=[*RELEASES, pytest.param("live", marks=pytest.mark.slurm)])
+def seen(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Observed]:
+    if request.param == "live":
+        slurm_or_skip()
+        with SlurmLab(nodes=ZOO_NODES) as lab:
+            zoo = fill(lab)
+            backend = SlurmBackend(SlurmCli(conf=lab.conf), time.time)
+            yield Observed(backend.observe(), zoo.ids, backend)
+        return
+    recording = Recording(DATA / request.param)
+    backend = replay(tmp_path_factory.mktemp("replay"), recording)
+    yield Observed(backend.observe(), recording.ids, backend)
+
+
+def test_every_record_is_there_once(seen: Observed) -> None:
+    split_and_het = 3  # two tasks split from array_split, and the second component of het
+    assert len(seen.snapshot.pending) == len(PENDING) + split_and_het + 2  # het leader, r_array
+    assert len(seen.snapshot.running) == len(RUNNING) + 2
+    assert seen.snapshot.others == 0
+    assert seen.snapshot.cluster == "rltlab"
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_request(seen: Observed, name: str) -> None:
+    request = seen.pending(name).request
+    assert {key: getattr(request, key) for key in REQUESTS[name]} == REQUESTS[name]
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_field(seen: Observed, name: str) -> None:
+    look, expected = FIELDS[name]
+    assert look(seen.pending(name)) == _with_id(expected, seen.ids[name])
+
+
+def _with_id(expected: Any, job_id: int) -> Any:
+    if isinstance(expected, tuple):
+        return tuple(_with_id(e, job_id) for e in expected)
+    if isinstance(expected, str) and "{id}" in expected:
+        return expected.format(id=job_id)
+    return expected
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_node(seen: Observed, name: str) -> None:
+    node = next(n for n in seen.snapshot.nodes if n.name == name)
+    counts = tuple((g.gpu_type, g.total, g.free) for g in node.gpus)
+    assert (node.schedulable, node.total, node.free, counts) == NODES[name]
+
+
+@pytest.mark.parametrize("name", SHARES)
+def test_shares_of_running_job(seen: Observed, name: str) -> None:
+    shares = tuple((s.node, s.taken, s.gpu_type) for s in seen.running(name).shares)
+    assert shares == SHARES[name]
+
+
+def test_running_job_knows_its_limit_and_its_start(seen: Observed) -> None:
+    job = seen.running("r_typed")
+    assert job.request.time_limit_s == 1800.0
+    assert 0 < job.started_at <= seen.snapshot.taken_at + 1
+    assert seen.running("r_exclusive").latest_end() == float("inf")
+    assert seen.running("r_multi").user == "nobody"
+
+
+def test_partitions(seen: Observed) -> None:
+    found = {p.name: p for p in seen.snapshot.partitions}
+    assert set(found) == {"gpu", "sla", "short", "whole", "closed"}
+    assert [n for n, p in found.items() if p.default] == ["gpu"]
+    assert [n for n, p in found.items() if not p.up] == ["closed"]
+    assert (found["gpu"].max_time_s, found["gpu"].default_time_s) == (float("inf"), 3600.0)
+    assert (found["short"].max_time_s, found["sla"].default_time_s) == (600.0, None)
+    assert (found["sla"].priority_tier, found["sla"].priority_factor) == (2, 20)
+    assert found["whole"].oversubscribe == "EXCLUSIVE"
+
+
+def test_node_belongs_to_its_partitions_and_has_its_features(seen: Observed) -> None:
+    node = next(n for n in seen.snapshot.nodes if n.name == "p1")
+    assert node.partitions == ("gpu", "short", "sla")
+    assert node.features == ("pascal",)
+
+
+def test_split_tasks_are_records_of_their_own(seen: Observed) -> None:
+    head = seen.pending("array_split")
+    others = [
+        j
+        for j in seen.snapshot.pending
+        if j.array is not None and j.array.array_job_id == head.job_id and j.job_id != head.job_id
+    ]
+    assert sorted((j.nice, j.held_by, j.address == str(j.job_id)) for j in others) == [
+        (0, "admin", True),
+        (7, "", True),
+    ]
+
+
+def test_equal_requests_are_one_object(seen: Observed) -> None:
+    held = (seen.pending("held_by_user"), seen.pending("held_by_admin"))
+    assert held[0].request is held[1].request
+
+
+def test_reading_twice_gives_the_same(seen: Observed) -> None:
+    again = seen.backend.observe()
+    assert [(j.job_id, j.address, j.request) for j in again.pending] == [
+        (j.job_id, j.address, j.request) for j in seen.snapshot.pending
+    ]
+    assert again.nodes == seen.snapshot.nodes
+
+
+def test_site_is_fit(seen: Observed) -> None:
+    checks = {c.name: c.status for c in seen.backend.check()}
+    assert checks.pop("clock") in {Status.OK, Status.WARN}
+    assert set(checks.values()) == {Status.OK}
