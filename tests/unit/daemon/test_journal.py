@@ -1,0 +1,215 @@
+"""The diary: durable intents, claims, closing, and files that cannot be trusted."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rltuned.daemon.journal import CycleRow, Journal
+from rltuned.daemon.store import APPLICATION_ID
+from rltuned.domain.jobs import Ownership, PendingJob
+from rltuned.domain.plan import Action, Outcome, Plan, Result
+from rltuned.errors import JournalError
+from tests.builders import NOW, job, release, set_priority, set_site_factor
+
+CLUSTER = "test"
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path)
+
+
+def write(journal: Journal, *actions: Action, result: Result | None = Result.APPLIED) -> None:
+    """Note an intent, and its outcome unless result is None (a crash in between)."""
+    ticket = journal.intend(Plan(actions), cluster=CLUSTER, cycle=1, at=NOW)
+    if result is not None:
+        journal.settle(ticket, [Outcome(a, result) for a in actions], at=NOW + 1)
+
+
+def owned(journal: Journal, of: PendingJob) -> Ownership | None:
+    return journal.owned(CLUSTER).get((of.job_id, of.submitted_at))
+
+
+def test_a_new_journal_owns_nothing_and_makes_no_file(journal: Journal) -> None:
+    assert journal.owned(CLUSTER) == {}
+    assert journal.last_cycle() == 0
+    assert not journal.path.exists()
+
+
+def test_an_applied_write_is_ours_with_the_first_nice_and_the_last_value(journal: Journal) -> None:
+    one = job(1, priority=500, nice=30)
+    write(journal, set_priority(one, 900))
+    write(journal, set_priority(job(1, priority=900, nice=0), 700))
+    assert owned(journal, one) == Ownership("priority", 700, nice=30)
+    (claim,) = journal.claims(CLUSTER)
+    assert (claim.original, claim.ours) == (500, frozenset({500, 900, 700}))
+
+
+@pytest.mark.parametrize("result", [None, Result.FAILED])
+def test_a_write_of_unknown_outcome_counts_as_ours(journal: Journal, result: Result | None) -> None:
+    write(journal, set_priority(job(1), 900), result=result)
+    assert owned(journal, job(1)) == Ownership("priority", 900, nice=0)
+
+
+def test_a_refused_write_never_happened(journal: Journal) -> None:
+    write(journal, set_priority(job(1), 900), result=Result.REFUSED)
+    assert owned(journal, job(1)) is None
+
+
+def test_a_refused_second_write_leaves_the_first(journal: Journal) -> None:
+    write(journal, set_priority(job(1), 900))
+    write(journal, set_priority(job(1, priority=900), 950), result=Result.REFUSED)
+    assert owned(journal, job(1)) == Ownership("priority", 900, nice=0)
+
+
+def test_a_release_ends_the_claim_and_one_that_failed_does_not(journal: Journal) -> None:
+    write(journal, set_priority(job(1), 900))
+    write(journal, release(job(1, priority=900)), result=Result.FAILED)
+    assert owned(journal, job(1)) is not None
+    write(journal, release(job(1, priority=900)))
+    assert owned(journal, job(1)) is None
+
+
+def test_a_site_factor_set_back_ends_the_claim(journal: Journal) -> None:
+    write(journal, set_site_factor(job(1, site_factor=5), 100))
+    assert owned(journal, job(1)) == Ownership("site_factor", 100)
+    write(journal, set_site_factor(job(1, site_factor=100), 5))
+    assert owned(journal, job(1)) is None
+
+
+def test_both_fields_of_one_job_are_two_claims(journal: Journal) -> None:
+    write(journal, set_site_factor(job(1), 100))
+    write(journal, set_priority(job(1), 900))
+    assert [c.field for c in journal.claims(CLUSTER)] == ["site_factor", "priority"]
+    assert owned(journal, job(1)) == Ownership("priority", 900, nice=0)
+    write(journal, release(job(1, priority=900)))
+    assert owned(journal, job(1)) == Ownership("site_factor", 100)
+
+
+def test_a_job_id_that_slurm_hands_out_again_is_another_job(journal: Journal) -> None:
+    write(journal, set_priority(job(1, submitted_at=NOW - 500), 900))
+    assert owned(journal, job(1, submitted_at=NOW - 10)) is None
+
+
+def test_another_cluster_has_other_jobs(journal: Journal) -> None:
+    write(journal, set_priority(job(1), 900))
+    assert journal.owned("elsewhere") == {}
+    assert journal.close_gone("elsewhere", ()) == 0
+
+
+def test_jobs_that_left_the_queue_are_closed(journal: Journal) -> None:
+    write(journal, set_priority(job(1), 900), set_priority(job(2), 800))
+    stays = job(2)
+    assert journal.close_gone(CLUSTER, {(stays.job_id, stays.submitted_at)}) == 1
+    assert owned(journal, job(1)) is None
+    assert owned(journal, stays) is not None
+
+
+def test_everything_is_there_after_the_process_was_killed(tmp_path: Path) -> None:
+    program = (
+        "import os, signal, sys; from pathlib import Path\n"
+        "from rltuned.daemon.journal import Journal\n"
+        "from rltuned.domain.plan import Plan\n"
+        "from tests.builders import job, set_priority\n"
+        "j = Journal(Path(sys.argv[1]))\n"
+        "j.intend(Plan((set_priority(job(7), 900),)), cluster='test', cycle=3, at=0.0)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False, timeout=60)
+    assert done.returncode == -9
+    journal = Journal(tmp_path)
+    assert owned(journal, job(7)) == Ownership("priority", 900, nice=0)
+    assert journal.last_cycle() == 3
+    write(journal, set_priority(job(8), 900))  # the dead writer's lock is gone with it
+
+
+def test_a_second_writer_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
+    first, second = Journal(tmp_path), Journal(tmp_path)
+    write(first, set_priority(job(1), 900))
+    with pytest.raises(JournalError, match=rf"pid {os.getpid()}.*pause"):
+        write(second, set_priority(job(2), 900))
+    assert owned(second, job(1)) is not None
+    first.let_go()
+    write(second, set_priority(job(2), 900))
+
+
+def test_the_diary_keeps_cycles(journal: Journal) -> None:
+    row = CycleRow(41, NOW, CLUSTER, "live", "", "fcfs", 10, 8, 3, 3, 0.5)
+    journal.record(row)
+    assert journal.last_cycle() == 41
+
+
+def test_the_file_is_private(journal: Journal) -> None:
+    write(journal, set_priority(job(1), 900))
+    assert journal.path.stat().st_mode & 0o777 == 0o600
+
+
+def _damage(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[2000:4096] = os.urandom(2096)
+    path.write_bytes(data)
+
+
+def _foreign(path: Path) -> None:
+    path.unlink()
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE photos (id INTEGER)")
+
+
+def _newer(path: Path) -> None:
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA user_version = 99")
+
+
+def _link(path: Path) -> None:
+    path.rename(path.with_suffix(".real"))
+    path.symlink_to(path.with_suffix(".real"))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (_damage, "journal.sqlite"),
+        (_foreign, "not rltuned's"),
+        (_newer, "newer rltuned"),
+        (_link, "not a regular file"),
+        (lambda p: p.write_bytes(b"garbage" * 100), "not a database"),
+        (lambda p: p.chmod(0o666), "others may write"),
+        (lambda p: p.parent.chmod(0o777), "others may write"),
+    ],
+)
+def test_a_file_that_cannot_be_trusted_is_refused(
+    tmp_path: Path, spoil: Callable[[Path], object], says: str
+) -> None:
+    journal = Journal(tmp_path)
+    write(journal, set_priority(job(1), 900))
+    journal.close()
+    spoil(journal.path)
+    with pytest.raises(JournalError, match=says):
+        Journal(tmp_path).owned(CLUSTER)
+    with pytest.raises(JournalError, match=says):
+        write(Journal(tmp_path), set_priority(job(2), 900))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_root_hands_a_new_file_to_the_folders_owner(tmp_path: Path) -> None:
+    os.chown(tmp_path, 12_345, 12_345)
+    write(Journal(tmp_path), set_priority(job(1), 900))
+    assert {p.stat().st_uid for p in tmp_path.iterdir()} == {12_345}
+    os.chown(tmp_path / "journal.sqlite", 54_321, 0)
+    with pytest.raises(JournalError, match="belongs to uid 54321"):
+        Journal(tmp_path).owned(CLUSTER)
+
+
+def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match="No such file"):
+        write(Journal(tmp_path / "gone"), set_priority(job(1), 900))
+
+
+def test_the_application_id_says_rltu() -> None:
+    assert APPLICATION_ID.to_bytes(4, "big") == b"rltu"

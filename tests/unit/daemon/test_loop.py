@@ -1,0 +1,281 @@
+"""The loop with a fake world, a fake clock and a policy that knows its order beforehand."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from rltuned.core.decide import Knobs, Policy
+from rltuned.core.planning import Limits
+from rltuned.core.select import Rules
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.loop import Loop, Rig, is_paused
+from rltuned.daemon.report import CycleReport, Kind, Mode, Skip, Stage
+from rltuned.daemon.signals import Orders
+from rltuned.domain.plan import Result
+from rltuned.errors import BackendError, SettingsError, SnapshotError
+from tests.builders import job, snapshot
+from tests.fakes import BrokenPolicy, ConstantOrder, FakeBackend, FakeClock, RaisingPolicy
+
+WORLD = snapshot(job(1, priority=300), job(2, priority=200), job(3, priority=100))
+REVERSED = ConstantOrder((3, 2, 1))
+
+
+@dataclass
+class Heard:
+    """An audience that remembers."""
+
+    reports: list[CycleReport] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
+    beats: int = 0
+
+    def cycle(self, report: CycleReport) -> None:
+        self.reports.append(report)
+
+    def alive(self) -> None:
+        self.beats += 1
+
+    def unexpected(self, error: Exception) -> None:
+        self.words.append(f"unexpected {error}")
+
+    def reloading(self) -> None:
+        self.words.append("reloading")
+
+    def loaded(self, rig: Rig) -> None:
+        self.words.append(f"loaded {rig.policy.name}")
+
+    def not_loaded(self, reason: str) -> None:
+        self.words.append(f"not loaded: {reason}")
+
+
+@dataclass
+class Bench:
+    """A loop and all it hangs on."""
+
+    folder: Path
+    live: bool = True
+    policy: Policy = REVERSED
+    world: FakeBackend = field(default_factory=lambda: FakeBackend(WORLD))
+    clock: FakeClock = field(default_factory=FakeClock)
+    heard: Heard = field(default_factory=Heard)
+    orders: Orders = field(default_factory=Orders)
+    reload: Callable[[], Rig] | None = None
+    heartbeat_s: float = 1e9
+    limits: Limits = field(default_factory=lambda: Limits(hysteresis=0.0))
+
+    def rig(self) -> Rig:
+        return Rig(
+            backend=self.world,
+            policy=self.policy,
+            knobs=Knobs(Rules(), self.limits),
+            dry_run=not self.live,
+            interval_s=60.0,
+            max_backoff_s=200.0,
+            pause_file=self.folder / "PAUSE",
+        )
+
+    def loop(self) -> Loop:
+        return Loop(
+            self.rig(),
+            self.clock,
+            Journal(self.folder),
+            self.heard,
+            orders=self.orders,
+            reload=self.reload or self.rig,
+            heartbeat_s=self.heartbeat_s,
+        )
+
+    def priorities(self) -> dict[int, int]:
+        return {int(j.job_id): j.priority for j in self.world.world.pending}
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_live_cycle_writes_the_new_order(bench: Bench) -> None:
+    assert bench.loop().run(1) == 0
+    assert bench.priorities() == {1: 100, 2: 200, 3: 300}
+    report = bench.heard.reports[0]
+    assert report.mode is Mode.LIVE
+    assert report.results() == {Result.APPLIED: 2}
+    assert {Stage.OBSERVE, Stage.DECIDE, Stage.APPLY} <= report.stages.keys()
+
+
+def test_the_next_cycle_finds_nothing_to_do(bench: Bench) -> None:
+    bench.loop().run(2)
+    assert len(bench.world.plans) == 1
+    second = bench.heard.reports[1]
+    assert second.proposed() == {}
+    assert second.owned() == 2
+
+
+def test_dry_run_writes_nothing(bench: Bench) -> None:
+    bench.live = False
+    bench.loop().run(3)
+    assert bench.world.plans == []
+    assert bench.priorities() == {1: 300, 2: 200, 3: 100}
+    report = bench.heard.reports[0]
+    assert report.mode is Mode.DRY_RUN
+    assert report.proposed() == {Kind.PRIORITY: 2}
+    assert [e.job.job_id for e in report.changes()] == [3, 1]
+
+
+def test_a_value_that_was_reverted_is_counted_once_and_written_again(bench: Bench) -> None:
+    loop = bench.loop()
+    loop.cycle()
+    bench.world.put(replace(bench.world.job(3), priority=100))
+    loop.cycle()
+    assert bench.heard.reports[1].reverted == {Kind.PRIORITY: 1}
+    first, second, third = (bench.priorities()[i] for i in (3, 2, 1))
+    assert first > second > third
+    loop.cycle()
+    assert bench.heard.reports[2].reverted == {}
+
+
+def test_pause_file_stops_writes_even_when_it_appears_within_the_cycle(bench: Bench) -> None:
+    pause = bench.folder / "PAUSE"
+    bench.world.on_observe = lambda n: pause.touch() if n == 1 else pause.unlink()
+    bench.loop().run(2)
+    first, second = bench.heard.reports
+    assert (first.mode, second.mode) == (Mode.PAUSED, Mode.LIVE)
+    assert len(bench.world.plans) == 1
+
+
+def test_a_pause_file_that_cannot_be_looked_at_counts_as_there(tmp_path: Path) -> None:
+    assert not is_paused(tmp_path / "no" / "such")
+    (tmp_path / "file").touch()
+    assert not is_paused(tmp_path / "file" / "below")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert is_paused(tmp_path / "loop" / "below")
+
+
+def test_the_schedule_has_a_grid_without_drift_or_burst(bench: Bench) -> None:
+    starts: list[float] = []
+    takes_s = [10.0, 130.0, 10.0, 60.0, 10.0]
+
+    def observed(n: int) -> None:
+        starts.append(bench.clock.elapsed_s)
+        bench.clock.advance(takes_s[n - 1])
+
+    bench.world.on_observe = observed
+    bench.loop().run(5)
+    # the second takes more than two intervals: the ticks at 120 and 180 are left out, not made up
+    assert starts == [0.0, 60.0, 240.0, 300.0, 360.0]
+
+
+def test_back_off_doubles_up_to_the_cap_and_ends_with_the_first_answer(bench: Bench) -> None:
+    silence = [BackendError("no answer")] * 4
+    bench.world.script = [*silence, WORLD]
+    bench.loop().run(6)
+    assert [r.backoff_s for r in bench.heard.reports] == [60.0, 120.0, 200.0, 200.0, None, None]
+    assert bench.clock.waits == [60.0, 120.0, 200.0, 200.0, 60.0]
+    assert [r.skip for r in bench.heard.reports[:4]] == [Skip.BACKEND] * 4
+
+
+def test_an_unreadable_answer_skips_the_cycle_and_nothing_else(bench: Bench) -> None:
+    bench.world.script = [SnapshotError("squeue: 3 fields instead of 40"), WORLD]
+    assert bench.loop().run(2) == 0
+    first = bench.heard.reports[0]
+    assert first.skip is Skip.SNAPSHOT
+    assert first.detail == "squeue: 3 fields instead of 40"
+    assert bench.clock.waits == [60.0]
+
+
+def test_useless_scores_write_nothing(bench: Bench) -> None:
+    bench.policy = BrokenPolicy()
+    assert bench.loop().run(1) == 1
+    assert bench.world.plans == []
+    assert bench.heard.reports[0].skip is Skip.POLICY
+
+
+def test_three_unexpected_errors_in_a_row_end_the_process(bench: Bench) -> None:
+    bench.policy = RaisingPolicy([RuntimeError("bug")] * 3)
+    assert bench.loop().run() == 1
+    assert bench.heard.words == ["unexpected bug"] * 3
+    assert bench.world.plans == []
+
+
+def test_two_unexpected_errors_and_a_good_cycle_do_not(bench: Bench) -> None:
+    bugs = [RuntimeError("bug"), RuntimeError("bug")]
+    bench.policy = RaisingPolicy([*bugs])
+    bench.clock.on_wait = lambda n: n == 4
+    assert bench.loop().run() == 0
+    assert len(bench.heard.reports) == 4
+
+
+def test_a_stop_while_waiting_ends_at_once_and_one_in_the_cycle_after_it(bench: Bench) -> None:
+    bench.clock.on_wait = lambda n: n == 2
+    assert bench.loop().run() == 0
+    assert len(bench.heard.reports) == 2
+
+    def order_stop(_: int) -> None:
+        bench.orders.stop = True
+
+    bench.world.on_observe = order_stop
+    assert bench.loop().run() == 0
+    assert len(bench.heard.reports) == 3
+    assert bench.heard.reports[2].ok
+
+
+def test_reload_takes_over_new_settings_and_a_bad_file_keeps_the_old(bench: Bench) -> None:
+    answers: list[Rig | SettingsError] = [
+        replace(bench.rig(), policy=ConstantOrder((2,), name="new"), interval_s=30.0),
+        SettingsError("rltuned.toml:3: daemon.dry_run: input should be a valid boolean"),
+    ]
+
+    def reload() -> Rig:
+        answer = answers.pop(0)
+        if isinstance(answer, SettingsError):
+            raise answer
+        return answer
+
+    bench.reload = reload
+    bench.orders.reload = True
+    loop = bench.loop()
+    loop.run(2)
+    assert loop.rig.policy.name == "new"
+    assert bench.clock.waits == [30.0]
+    bench.orders.reload = True
+    loop.run(2)
+    assert loop.rig.policy.name == "new"
+    assert bench.heard.words[:3] == ["reloading", "loaded new", "reloading"]
+    assert bench.heard.words[3].startswith("not loaded: rltuned.toml:3")
+
+
+def test_without_a_journal_nothing_is_written(bench: Bench) -> None:
+    (bench.folder / "journal.sqlite").write_text("this is no database, but long enough to tell\n")
+    assert bench.loop().run(2) == 0
+    assert bench.world.plans == []
+    assert bench.heard.reports[0].mode is Mode.OBSERVE
+    assert "journal.sqlite" in bench.heard.reports[0].journal_error
+
+
+def test_a_journal_that_comes_back_is_used_again(bench: Bench) -> None:
+    broken = bench.folder / "journal.sqlite"
+    broken.write_text("this is no database, but long enough to tell\n")
+    bench.world.on_observe = lambda n: broken.unlink() if n == 2 else None
+    bench.loop().run(2)
+    assert [r.mode for r in bench.heard.reports] == [Mode.OBSERVE, Mode.LIVE]
+    assert len(bench.world.plans) == 1
+
+
+def test_the_loop_reports_in_while_it_waits(bench: Bench) -> None:
+    bench.heartbeat_s = 25.0
+    bench.loop().run(2)
+    assert bench.clock.waits == [25.0, 25.0, 10.0]
+
+
+def test_cycle_numbers_go_on_after_a_restart(bench: Bench) -> None:
+    bench.loop().run(2)
+    bench.loop().run(1)
+    assert [r.cycle for r in bench.heard.reports] == [1, 2, 3]
+
+
+def test_what_was_refused_or_has_gone_is_no_error(bench: Bench) -> None:
+    bench.world.results = {1: Result.REFUSED, 3: Result.GONE}
+    assert bench.loop().run(1) == 0
+    assert bench.heard.reports[0].results() == {Result.REFUSED: 1, Result.GONE: 1}
+    assert Journal(bench.folder).claims("test") == ()

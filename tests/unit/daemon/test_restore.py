@@ -1,0 +1,146 @@
+"""Giving back: compare and set, never a held job, and the order of release and site factor."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.restore import Fate, Restored, is_complete, restore
+from rltuned.domain.plan import Action, Plan, Release, Result, SetSiteFactor
+from rltuned.domain.units import JobId
+from tests.builders import NOW, job, set_priority, set_site_factor, snapshot
+from tests.fakes import NATURAL, FakeBackend, FakeClock
+
+BEFORE = snapshot(job(1, priority=300, nice=7), job(2, priority=200, site_factor=40))
+
+
+@pytest.fixture
+def world() -> FakeBackend:
+    return FakeBackend(BEFORE)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path)
+
+
+def change(world: FakeBackend, journal: Journal, *actions: Action) -> None:
+    """As the daemon does it: intent, write, outcome."""
+    ticket = journal.intend(Plan(actions), cluster="test", cycle=1, at=NOW)
+    journal.settle(ticket, world.apply(Plan(actions)), at=NOW)
+
+
+def fates(items: tuple[Restored, ...]) -> dict[int, Fate]:
+    return {int(r.claim.target.job_id): r.fate for r in items}
+
+
+def give_back(world: FakeBackend, journal: Journal, job_id: int | None = None) -> dict[int, Fate]:
+    return fates(restore(world, journal, FakeClock(), JobId(job_id) if job_id else None))
+
+
+def test_priority_is_released_with_the_users_nice(world: FakeBackend, journal: Journal) -> None:
+    change(world, journal, set_priority(world.job(1), 900))
+    assert world.job(1).nice == 0
+    assert give_back(world, journal) == {1: Fate.GIVEN_BACK}
+    assert (world.job(1).priority, world.job(1).nice) == (NATURAL, 7)
+    assert journal.claims("test") == ()
+
+
+def test_site_factor_goes_back_to_what_it_was(world: FakeBackend, journal: Journal) -> None:
+    change(world, journal, set_site_factor(world.job(2), 500))
+    change(world, journal, set_site_factor(world.job(2), 100))
+    assert give_back(world, journal) == {2: Fate.GIVEN_BACK}
+    assert world.job(2) == BEFORE.pending[1]
+
+
+def test_twice_gives_back_nothing_twice(world: FakeBackend, journal: Journal) -> None:
+    change(world, journal, set_priority(world.job(1), 900))
+    give_back(world, journal)
+    plans = len(world.plans)
+    assert give_back(world, journal) == {}
+    assert len(world.plans) == plans
+
+
+def test_what_somebody_else_changed_is_left_alone(world: FakeBackend, journal: Journal) -> None:
+    change(world, journal, set_priority(world.job(1), 900), set_site_factor(world.job(2), 500))
+    world.put(replace(world.job(1), priority=1234), replace(world.job(2), site_factor=77))
+    assert give_back(world, journal) == {1: Fate.CHANGED, 2: Fate.CHANGED}
+    assert (world.job(1).priority, world.job(2).site_factor) == (1234, 77)
+
+
+def test_a_value_that_backfill_put_back_is_still_ours(world: FakeBackend, journal: Journal) -> None:
+    change(world, journal, set_priority(world.job(1), 900))
+    world.put(replace(world.job(1), priority=300))  # frozen at its old number
+    assert give_back(world, journal) == {1: Fate.GIVEN_BACK}
+
+
+@pytest.mark.parametrize("holder", ["user", "admin", ""])
+def test_a_held_job_is_never_released(world: FakeBackend, journal: Journal, holder: str) -> None:
+    change(world, journal, set_priority(world.job(1), 900))
+    world.put(replace(world.job(1), priority=0, held_by=holder))
+    plans = len(world.plans)
+    assert give_back(world, journal) == {1: Fate.HELD}
+    assert len(world.plans) == plans
+
+
+def test_a_job_that_is_gone_is_closed(world: FakeBackend, journal: Journal) -> None:
+    change(world, journal, set_priority(world.job(1), 900))
+    world.drop(1)
+    assert give_back(world, journal) == {1: Fate.GONE}
+    assert journal.claims("test") == ()
+
+
+def test_one_job_only(world: FakeBackend, journal: Journal) -> None:
+    change(world, journal, set_priority(world.job(1), 900), set_priority(world.job(2), 800))
+    assert give_back(world, journal, job_id=2) == {2: Fate.GIVEN_BACK}
+    assert world.job(1).priority == 900
+
+
+def test_a_value_that_slurm_does_not_show_is_not_guessed(
+    world: FakeBackend, journal: Journal
+) -> None:
+    change(world, journal, set_site_factor(world.job(2), 500))
+    world.put(replace(world.job(2), site_factor=None))
+    items = restore(world, journal, FakeClock())
+    assert fates(items) == {2: Fate.UNKNOWN}
+    assert not is_complete(items)
+    assert len(world.plans) == 1
+
+
+def test_a_job_written_in_both_modes_is_released_first(
+    world: FakeBackend, journal: Journal
+) -> None:
+    change(world, journal, set_site_factor(world.job(2), 500))
+    change(world, journal, set_priority(world.job(2), 900))
+    assert give_back(world, journal) == {2: Fate.GIVEN_BACK}
+    kinds = [type(p.actions[0]) for p in world.plans[-2:]]
+    assert kinds == [Release, SetSiteFactor]
+    assert world.job(2).site_factor == 40
+    assert journal.claims("test") == ()
+
+
+@pytest.mark.parametrize("result", [Result.REFUSED, Result.FAILED])
+def test_what_could_not_be_given_back_stays_ours(
+    world: FakeBackend, journal: Journal, result: Result
+) -> None:
+    change(world, journal, set_priority(world.job(1), 900))
+    world.results = {1: result}
+    items = restore(world, journal, FakeClock())
+    assert not is_complete(items)
+    world.results = {}
+    assert give_back(world, journal) == {1: Fate.GIVEN_BACK}
+
+
+def test_an_intent_without_outcome_is_given_back(world: FakeBackend, journal: Journal) -> None:
+    action = set_priority(world.job(1), 900)
+    journal.intend(Plan((action,)), cluster="test", cycle=1, at=NOW)
+    world.apply(Plan((action,)))  # and then the process died
+    assert give_back(world, journal) == {1: Fate.GIVEN_BACK}
+    assert world.job(1).nice == 7
+
+
+def test_outcomes_are_told_in_words(world: FakeBackend, journal: Journal) -> None:
+    change(world, journal, set_priority(world.job(1), 900))
+    (item,) = restore(world, journal, FakeClock())
+    assert item.detail == "priority 900 released to multifactor, nice 7 set again"
