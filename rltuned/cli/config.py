@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
+from rltuned.daemon.catalogue import markdown as metrics_text
 from rltuned.daemon.rig import check_policy_name
 from rltuned.settings import load
 from rltuned.settings.reference import example as example_text
@@ -58,6 +59,12 @@ def show(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
 def docs() -> None:
     """Print docs/configuration.md as made from the code."""
     say(markdown().rstrip("\n"))
+
+
+@app.command()
+def metrics() -> None:
+    """Print docs/metrics.md as made from the code."""
+    say(metrics_text().rstrip("\n"))
 
 
 @app.command()

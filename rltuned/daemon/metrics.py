@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 from rltuned import __version__
 from rltuned.core.select import Refusal
@@ -31,6 +31,8 @@ class Metrics:
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        # they would double the series and say nothing that is used here
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry
         self._make_info(registry)
         self._make_cycle(registry)
@@ -160,7 +162,7 @@ class Metrics:
         )
         self.reverted = Counter(
             "rltuned_changes_reverted",
-            "Values found different from what was written and confirmed: backfill or a person.",
+            "Values found different from what was last written: by backfill or by a person.",
             ["kind"],
             registry=registry,
         )

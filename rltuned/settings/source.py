@@ -147,8 +147,8 @@ def _parse(text: str, path: Path | None) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         found = re.search(r"at line (\d+)", str(error))
-        where = f"{path}:{found[1]}" if found else str(path)
-        raise SettingsError(f"{where}: not valid TOML: {error}") from None
+        line = found[1] if found else len(text.splitlines())  # "at end of document"
+        raise SettingsError(f"{path}:{line}: not valid TOML: {error}") from None
 
 
 def _table(tree: dict[str, Any], name: str, path: Path | None) -> dict[str, Any]:

@@ -1,0 +1,112 @@
+"""The endpoint over real sockets: what it answers, and what slow clients cannot do to it."""
+
+import http.client
+import json
+import socket
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from rltuned.daemon.http import MAX_CONNECTIONS, Health, MetricsServer
+from rltuned.daemon.metrics import Metrics
+from rltuned.errors import SettingsError
+
+
+class Doctor:
+    """Says what a test tells it to say."""
+
+    def __init__(self) -> None:
+        self.verdict = Health(ready=True, reason="fresh")
+
+    def __call__(self) -> Health:
+        return self.verdict
+
+
+@pytest.fixture
+def doctor() -> Doctor:
+    return Doctor()
+
+
+@pytest.fixture
+def server(doctor: Doctor) -> Iterator[MetricsServer]:
+    metrics = Metrics(CollectorRegistry())
+    made = MetricsServer("127.0.0.1", 0, metrics.registry, doctor)
+    yield made
+    made.close()
+
+
+def ask(
+    server: MetricsServer, path: str, method: str = "GET", **headers: str
+) -> tuple[int, str, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    try:
+        connection.request(method, path, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.getheader("Content-Type", ""), answer.read().decode()
+    finally:
+        connection.close()
+
+
+def test_metrics_in_both_formats(server: MetricsServer) -> None:
+    status, kind, text = ask(server, "/metrics")
+    assert (status, kind.partition(";")[0]) == (200, "text/plain")
+    assert "rltuned_build_info{" in text
+    wanted = "application/openmetrics-text; version=1.0.0"
+    status, kind, text = ask(server, "/metrics?x=1", Accept=wanted)
+    assert kind.startswith("application/openmetrics-text; version=1.0.0")
+    assert text.endswith("# EOF\n")
+
+
+def test_health_and_readiness(server: MetricsServer, doctor: Doctor) -> None:
+    assert ask(server, "/healthz")[0] == 200
+    status, kind, text = ask(server, "/readyz")
+    assert (status, kind) == (200, "application/json")
+    assert json.loads(text) == {"ready": True, "reason": "fresh"}
+    doctor.verdict = Health(ready=False, reason="the last result is 400 s old")
+    status, _, text = ask(server, "/readyz")
+    assert (status, json.loads(text)["ready"]) == (503, False)
+    assert ask(server, "/healthz")[0] == 200
+
+
+def test_other_paths_and_methods(server: MetricsServer) -> None:
+    assert ask(server, "/")[0] == 200
+    assert ask(server, "/etc/passwd")[0] == 404
+    assert ask(server, "/metrics", "POST")[0] == 501
+    status, _, text = ask(server, "/metrics", "HEAD")
+    assert (status, text) == (200, "")
+
+
+def test_a_huge_header_is_refused(server: MetricsServer) -> None:
+    assert ask(server, "/metrics", Junk="x" * 100_000)[0] == 431
+
+
+def test_slow_clients_are_cut_and_prometheus_gets_in(server: MetricsServer) -> None:
+    slow = [
+        socket.create_connection(("127.0.0.1", server.port), timeout=10)
+        for _ in range(3 * MAX_CONNECTIONS)
+    ]
+    try:
+        for client in slow[-MAX_CONNECTIONS:]:
+            client.sendall(b"GET /metrics HTTP/1.1\r\nX-Slow")
+        assert ask(server, "/metrics")[0] == 200
+        assert slow[0].recv(10) == b""
+    finally:
+        for client in slow:
+            client.close()
+
+
+def test_a_taken_port_is_one_clear_line(server: MetricsServer, doctor: Doctor) -> None:
+    with pytest.raises(SettingsError, match=rf"127.0.0.1:{server.port}: Address already in use"):
+        MetricsServer("127.0.0.1", server.port, CollectorRegistry(), doctor)
+    with pytest.raises(SettingsError, match=r"cannot listen on nowhere.invalid:0"):
+        MetricsServer("nowhere.invalid", 0, CollectorRegistry(), doctor)
+
+
+def test_ipv6_addresses_have_brackets(doctor: Doctor) -> None:
+    try:
+        made = MetricsServer("::1", 0, CollectorRegistry(), doctor)
+    except SettingsError as error:
+        pytest.skip(str(error))
+    assert made.url == f"http://[::1]:{made.port}"
+    made.close()

@@ -1,0 +1,183 @@
+"""What a cycle leaves in the registry, and that the whole is conventional."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.samples import Sample
+
+from rltuned.core.decide import Knobs, decide
+from rltuned.core.select import Refusal, Rules
+from rltuned.daemon.catalogue import markdown
+from rltuned.daemon.metrics import Metrics, PolicyCard
+from rltuned.daemon.report import CycleReport, Kind, Mode, Skip, Stage
+from rltuned.domain.jobs import Ownership
+from rltuned.domain.plan import Outcome, Result
+from tests.builders import NOW, job, running, snapshot
+from tests.fakes import ConstantOrder
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics(CollectorRegistry())
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(name, labels)
+
+
+def live_report(cycle: int = 1) -> CycleReport:
+    """Three pending jobs, one of them SLA and one ours; two writes, one of which was refused."""
+    seen = snapshot(
+        job(1, priority=300),
+        job(2, priority=200, owned=Ownership("priority", 200, 0)),
+        job(3, partition="sla"),
+        runs=[running(100)],
+        others=4,
+    )
+    rules = Rules(sla_partitions=frozenset({"sla"}))
+    decision = decide(seen, ConstantOrder((2, 1)), Knobs(rules))
+    results = (Result.APPLIED, Result.REFUSED)
+    return CycleReport(
+        cycle=cycle,
+        started_at=NOW,
+        mode=Mode.LIVE,
+        interval_s=60.0,
+        stages={Stage.OBSERVE: 0.2, Stage.DECIDE: 0.01, Stage.APPLY: 0.3},
+        snapshot=seen,
+        decision=decision,
+        outcomes=tuple(Outcome(a, r) for a, r in zip(decision.plan.actions, results, strict=True)),
+        reverted={Kind.PRIORITY: 1},
+    )
+
+
+def test_a_live_cycle(metrics: Metrics) -> None:
+    metrics.update(live_report())
+    assert value(metrics, "rltuned_cycles_total") == 1
+    assert value(metrics, "rltuned_mode", mode="live") == 1
+    assert value(metrics, "rltuned_mode", mode="dry_run") == 0
+    assert value(metrics, "rltuned_jobs", state="pending") == 3
+    assert value(metrics, "rltuned_jobs", state="running") == 1
+    assert value(metrics, "rltuned_jobs", state="other") == 4
+    assert value(metrics, "rltuned_jobs_chosen") == 2
+    assert value(metrics, "rltuned_jobs_owned") == 1
+    assert value(metrics, "rltuned_jobs_refused", reason="sla_partition") == 1
+    assert value(metrics, "rltuned_jobs_refused", reason="held") == 0
+    assert value(metrics, "rltuned_changes_planned", kind="priority") == 2
+    assert value(metrics, "rltuned_changes_proposed_total", kind="priority") == 2
+    for result in ("applied", "refused"):
+        assert value(metrics, "rltuned_changes_total", kind="priority", result=result) == 1
+    assert value(metrics, "rltuned_changes_reverted_total", kind="priority") == 1
+    assert value(metrics, "rltuned_last_success_timestamp_seconds") == NOW
+    assert value(metrics, "rltuned_snapshot_timestamp_seconds") == NOW
+    assert value(metrics, "rltuned_cycle_duration_seconds_sum", stage="observe") == 0.2
+    assert value(metrics, "rltuned_journal_usable") == 1
+
+
+def test_a_skipped_cycle_keeps_what_was_known(metrics: Metrics) -> None:
+    metrics.update(live_report())
+    metrics.update(
+        CycleReport(
+            cycle=2,
+            started_at=NOW + 60,
+            mode=Mode.LIVE,
+            interval_s=60.0,
+            stages={Stage.OBSERVE: 20.0},
+            backoff_s=120.0,
+            skip=Skip.BACKEND,
+            detail="squeue gave no answer within 20 s",
+            journal_error="disk full",
+        )
+    )
+    assert value(metrics, "rltuned_cycles_skipped_total", reason="backend") == 1
+    assert value(metrics, "rltuned_backoff_seconds") == 120
+    assert value(metrics, "rltuned_last_success_timestamp_seconds") == NOW
+    assert value(metrics, "rltuned_jobs", state="pending") == 3
+    assert value(metrics, "rltuned_journal_usable") == 0
+    assert value(metrics, "rltuned_changes_planned", kind="priority") == 0
+
+
+def test_every_label_value_is_born_at_zero(metrics: Metrics) -> None:
+    for reason in Refusal:
+        assert value(metrics, "rltuned_jobs_refused", reason=reason.value) == 0
+    for kind in Kind:
+        for result in Result:
+            labels = {"kind": kind.value, "result": result.value}
+            assert value(metrics, "rltuned_changes_total", **labels) == 0
+    for skip in Skip:
+        assert value(metrics, "rltuned_cycles_skipped_total", reason=skip.value) == 0
+    for command in ("squeue", "sinfo", "sprio", "scontrol"):
+        assert value(metrics, "rltuned_slurm_commands_total", command=command) == 0
+
+
+def test_no_new_series_appear_in_operation(metrics: Metrics) -> None:
+    metrics.loaded(PolicyCard("fcfs"), at=NOW)
+    before = _series(metrics)
+    metrics.update(live_report())
+    metrics.command("squeue", 0.1, ok=False)
+    metrics.command("a program nobody knows", 0.1, ok=True)
+    assert _series(metrics) == before
+
+
+def test_commands(metrics: Metrics) -> None:
+    metrics.command("squeue", 0.25, ok=True)
+    metrics.command("squeue", 20.0, ok=False)
+    assert value(metrics, "rltuned_slurm_commands_total", command="squeue") == 2
+    assert value(metrics, "rltuned_slurm_command_errors_total", command="squeue") == 1
+    assert value(metrics, "rltuned_slurm_command_duration_seconds_sum", command="squeue") == 20.25
+
+
+def test_a_new_policy_replaces_the_old_one(metrics: Metrics) -> None:
+    metrics.loaded(PolicyCard("fcfs"), at=NOW)
+    metrics.loaded(PolicyCard("model:a", "abc", "s1"), at=NOW + 1)
+    names = [s.labels["name"] for s in _samples(metrics, "rltuned_policy_info")]
+    assert names == ["model:a"]
+    assert value(metrics, "rltuned_config_last_reload_successful") == 1
+    metrics.not_loaded()
+    assert value(metrics, "rltuned_config_last_reload_successful") == 0
+    assert value(metrics, "rltuned_config_last_reload_success_timestamp_seconds") == NOW + 1
+
+
+def test_names_follow_the_conventions(metrics: Metrics) -> None:
+    for family in metrics.registry.collect():
+        assert family.name.startswith("rltuned_")
+        assert family.documentation.endswith(".")
+        for sample in family.samples:
+            assert not {"job", "job_id", "user", "account"} & sample.labels.keys()
+
+
+def test_the_documentation_is_fresh() -> None:
+    found = (ROOT / "docs" / "metrics.md").read_text()
+    assert found == markdown(), "run: rltuned config metrics > docs/metrics.md"
+
+
+@pytest.mark.prometheus
+def test_promtool_finds_nothing_to_complain_about(metrics: Metrics) -> None:
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool is not installed")
+    metrics.loaded(PolicyCard("fcfs"), at=NOW)
+    metrics.update(live_report())
+    done = subprocess.run(
+        ["promtool", "check", "metrics"],
+        input=generate_latest(metrics.registry),
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def _samples(metrics: Metrics, name: str) -> list[Sample]:
+    return [s for f in metrics.registry.collect() for s in f.samples if s.name == name]
+
+
+def _series(metrics: Metrics) -> set[tuple[str, tuple[tuple[str, str], ...]]]:
+    return {
+        (s.name, tuple(sorted(s.labels.items())))
+        for f in metrics.registry.collect()
+        for s in f.samples
+    }

@@ -1,0 +1,49 @@
+"""What is generated from the keys is what lies in the repository."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from rltuned.settings import load
+from rltuned.settings.keys import Settings
+from rltuned.settings.reference import example, markdown, tables, toml
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_the_documentation_is_fresh() -> None:
+    found = (ROOT / "docs" / "configuration.md").read_text()
+    assert found == markdown(), "run: rltuned config docs > docs/configuration.md"
+
+
+def test_the_example_is_fresh() -> None:
+    found = (ROOT / "deploy" / "rltuned.example.toml").read_text()
+    assert found == example(), "run: rltuned config example > deploy/rltuned.example.toml"
+
+
+def test_the_example_holds_every_key_and_only_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "rltuned.toml"
+    path.write_text(example())
+    path.chmod(0o600)
+    assert load(path).settings == Settings()
+    tree = tomllib.loads(example())
+    for name, _, model in tables():
+        absent = {k for k, f in model.model_fields.items() if f.default is None}
+        assert set(tree[name]) == set(model.model_fields) - absent
+        for key in absent:
+            assert f"\n# {key} =\n" in example()
+
+
+def test_every_key_is_explained() -> None:
+    for name, info, model in tables():
+        assert info.description, name
+        for key, field in model.model_fields.items():
+            assert field.description, f"{name}.{key}"
+            assert len(field.description) > 15, f"{name}.{key}"
+
+
+def test_values_as_toml() -> None:
+    assert toml(["a", 'b"']) == '["a", "b\\""]'
+    with pytest.raises(TypeError):
+        toml({})

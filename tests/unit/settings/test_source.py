@@ -1,0 +1,189 @@
+"""Each kind of bad input ends with one line that names file, line and key."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rltuned.core.decide import Knobs
+from rltuned.core.planning import Limits
+from rltuned.core.select import Rules
+from rltuned.errors import SettingsError
+from rltuned.settings import Flag, load
+from rltuned.settings.keys import Settings
+from rltuned.settings.source import key_lines
+from rltuned.slurm.commands import SlurmCli
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "rltuned.toml"
+    path.write_text(text)
+    path.chmod(0o644)
+    return path
+
+
+def test_an_empty_file_means_defaults(tmp_path: Path) -> None:
+    settings = load(written(tmp_path, "")).settings
+    assert settings == Settings()
+    assert settings.daemon.dry_run is True
+    assert settings.http.address == "127.0.0.1"
+
+
+def test_defaults_are_those_of_the_code_they_steer() -> None:
+    settings = Settings()
+    assert settings.knobs() == Knobs(Rules(), Limits())
+    assert settings.slurm.cli() == SlurmCli()
+
+
+def test_every_default_is_pinned() -> None:
+    assert Settings().model_dump(mode="json") == {
+        "daemon": {
+            "dry_run": True,
+            "interval_s": 60.0,
+            "max_backoff_s": 600.0,
+            "state_dir": "/var/lib/rltuned",
+            "pause_file": "/run/rltuned/PAUSE",
+        },
+        "policy": {
+            "name": "f1",
+            "models_dir": "/usr/share/rltuned/models",
+            "top_k": 16,
+            "placement": "pack",
+        },
+        "scope": {
+            "sla_partitions": [],
+            "partitions": [],
+            "excluded_users": [],
+            "excluded_accounts": [],
+            "excluded_qos": [],
+            "min_age_s": 10.0,
+        },
+        "limits": {
+            "write_mode": "priority",
+            "max_changes": 500,
+            "hysteresis": 0.02,
+            "band": [],
+        },
+        "slurm": {"bin_dir": None, "conf": None, "timeout_s": 20.0, "chunk": 200},
+        "http": {"enabled": True, "address": "127.0.0.1", "port": 9841},
+        "log": {"format": "console", "level": "info"},
+    }
+
+
+def test_values_reach_the_code_they_steer(tmp_path: Path) -> None:
+    text = """
+[scope]
+sla_partitions = ["urgent"]
+partitions = ["gpu", "long"]
+min_age_s = 5
+[limits]
+write_mode = "site_factor"
+band = [10, 2000]
+[policy]
+top_k = 3
+placement = "spread"
+[slurm]
+conf = "/opt/slurm.conf"
+"""
+    settings = load(written(tmp_path, text)).settings
+    knobs = settings.knobs()
+    assert knobs.rules.sla_partitions == frozenset({"urgent"})
+    assert knobs.rules.partitions == frozenset({"gpu", "long"})
+    assert knobs.rules.needs_site_factor
+    assert knobs.limits == Limits("site_factor", band=(10, 2000))
+    assert (knobs.top_k, knobs.placement) == (3, "spread")
+    assert settings.slurm.cli().conf == Path("/opt/slurm.conf")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "[daemon]\n\ndry_runn = true",
+            "{f}:3: daemon.dry_runn: unknown key; did you mean dry_run?",
+        ),
+        ("[deamon]\ndry_run = true", "{f}:1: deamon: unknown table; did you mean daemon?"),
+        ("verbose = true", "{f}:1: verbose: unknown key; known here: daemon, http, limits, log"),
+        ("[daemon]\ndry_run = 'no'", "{f}:2: daemon.dry_run: input should be a valid boolean"),
+        ("[daemon]\ninterval_s = '60'", "{f}:2: daemon.interval_s: input should be a valid number"),
+        ("[daemon]\ninterval_s = 0.5", "greater than or equal to 1 (given: 0.5)"),
+        ("[daemon]\ninterval_s = nan", "{f}:2: daemon.interval_s:"),
+        ("[daemon]\ninterval_s = true", "{f}:2: daemon.interval_s:"),
+        ("daemon.max_backoff_s = -1", "{f}:1: daemon.max_backoff_s:"),
+        ("daemon = 3", "{f}:1: daemon:"),
+        ("daemon = { interval_s = 0 }", "{f}:1: daemon.interval_s:"),
+        (
+            "[limits]\nwrite_mode = 'nice'",
+            "{f}:2: limits.write_mode: input should be 'priority' or",
+        ),
+        ("[limits]\nband = [5, 2]", "{f}:2: limits.band: must be [lowest, highest]"),
+        ("[limits]\nband = [0, 9]", "{f}:2: limits.band: must be [lowest, highest]"),
+        ("[limits]\nmax_changes = 1.5", "{f}:2: limits.max_changes:"),
+        ("[slurm]\nchunk = 201", "less than or equal to 200"),
+        ("[http]\nport = 70000", "{f}:2: http.port:"),
+        ("[scope]\npartitions = ['']", "{f}:2: scope.partitions:"),
+        ("[scope]\npartitions = ['a']\nsla_partitions = ['a']", "{f}:1: scope: a is both in"),
+        ("[scope\n", "{f}:1: not valid TOML"),
+        ("[log]\nlevel = 'info'\nlevel = 'debug'", "{f}:3: not valid TOML"),
+    ],
+)
+def test_bad_values(tmp_path: Path, text: str, says: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(SettingsError) as caught:
+        load(path)
+    assert says.format(f=path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_every_error_has_its_own_line(tmp_path: Path) -> None:
+    path = written(tmp_path, "[http]\nport = -1\nadress = ''\n")
+    with pytest.raises(SettingsError) as caught:
+        load(path)
+    assert str(caught.value).count("\n") == 1
+
+
+def test_a_key_in_a_multi_line_text_is_no_key(tmp_path: Path) -> None:
+    text = '[policy]\nname = """\n[http]\nport = 3\n"""\n[http]\nport = "x"\n'
+    assert dict(key_lines(text))["http.port"] == 7
+    with pytest.raises(SettingsError, match=r":7: http.port"):
+        load(written(tmp_path, text))
+
+
+@pytest.mark.parametrize("mode", [0o664, 0o646, 0o666])
+def test_a_file_that_others_may_write_is_refused(tmp_path: Path, mode: int) -> None:
+    path = written(tmp_path, "")
+    path.chmod(mode)
+    with pytest.raises(SettingsError, match=r"others may write to it.*chmod go-w"):
+        load(path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_file_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, "")
+    os.chown(path, 12_345, 0)
+    with pytest.raises(SettingsError, match=r"belongs to uid 12345"):
+        load(path)
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"cannot be read: No such file"):
+        load(tmp_path / "missing.toml")
+    with pytest.raises(SettingsError, match=r"cannot be read: Is a directory"):
+        load(tmp_path)
+    path = tmp_path / "latin.toml"
+    path.write_bytes(b"[log]\n# caf\xe9\n")
+    path.chmod(0o600)
+    with pytest.raises(SettingsError, match=r"latin.toml:2: is not UTF-8"):
+        load(path)
+
+
+def test_flags_win_and_sources_are_told(tmp_path: Path) -> None:
+    path = written(tmp_path, "[daemon]\ninterval_s = 30\ndry_run = true\n")
+    loaded = load(path, (Flag("daemon.dry_run", False, "--live"),))
+    assert loaded.settings.daemon.dry_run is False
+    assert loaded.settings.daemon.interval_s == 30
+    assert loaded.origin("daemon.dry_run") == "--live"
+    assert loaded.origin("daemon.interval_s") == f"{path}:2"
+    assert loaded.origin("http.port") == "default"
+    with pytest.raises(SettingsError, match=r"^--interval: daemon.interval_s:"):
+        load(path, (Flag("daemon.interval_s", -1.0, "--interval"),))
