@@ -1,3 +1,4 @@
+
 """sim/dispatch, compiled: one scheduling pass, with memory of what cannot have changed."""
 
 from typing import NamedTuple
@@ -72,26 +73,20 @@ def begin_pass(state: State) -> None:
 @compiled
 def consider(setup: Setup, state: State, now: float, job: int) -> bool:
     """Start the job if it may start now; else it may become its partition's head."""
-    shapes, shape = setup.shapes, setup.jobs.shape[job]
-    partition = shapes.partition[shape]
-    if state.failed[shape] == state.counters[PASS]:
-        if state.head[partition] < 0:
-            reserve(setup, state, job)
-        return False
+    shape = setup.jobs.shape[job]
+    partition = setup.shapes.partition[shape]
     heads, restraint = restraints(setup, state, now + setup.jobs.limit_s[job], partition)
-    if not setup.easy and heads:
-        # without backfill nobody passes a head; this job may still be its partition's first
-        if state.head[partition] < 0 and not fits(shapes, shape, setup.hardware, state.free):
-            reserve(setup, state, job)
-        return False
-    if heads == 1 and restraint and state.refused[shape] == stamp(state):
-        return False
-    if not place(shapes, shape, setup.hardware, state.free, setup.spread, state.chosen):
+    known = state.failed[shape] == state.counters[PASS]
+    if known or not place(
+        setup.shapes, shape, setup.hardware, state.free, setup.spread, state.chosen
+    ):
         state.failed[shape] = state.counters[PASS]
         if state.head[partition] < 0:
             reserve(setup, state, job)
         return False
-    record(shapes, shape, setup.hardware, state.chosen, setup.jobs.offset[job], state.shares)
+    if heads > 0 and not setup.easy:
+        return False
+    record(setup.shapes, shape, setup.hardware, state.chosen, setup.jobs.offset[job], state.shares)
     if restraint and not _harmless(setup, state, now, job):
         if heads == 1:
             state.refused[shape] = stamp(state)
@@ -101,9 +96,7 @@ def consider(setup: Setup, state: State, now: float, job: int) -> bool:
 
 
 @compiled
-def restraints(
-    setup: Setup, state: State, latest_end: float, partition: int
-) -> tuple[int, bool]:
+def restraints(setup: Setup, state: State, latest_end: float, partition: int) -> tuple[int, bool]:
     """How many heads are near, and whether the job would outlast one's shadow time."""
     heads, restraint = 0, False
     for other in range(len(state.head)):
@@ -213,7 +206,7 @@ def _ends_needed(setup: Setup, state: State, shape: int, later: Free) -> int:
         else:
             low = middle
     _shift(setup, state, later, at, high)
-    return high
+    return int(high)
 
 
 @compiled
@@ -235,4 +228,4 @@ def _shift(setup: Setup, state: State, later: Free, old: int, new: int) -> None:
 @compiled
 def stamp(state: State) -> int:
     """A number that changes with every pass and every start: what is free, and for whom."""
-    return state.counters[PASS] * (len(state.start_s) + 1) + state.counters[STARTS]
+    return int(state.counters[PASS] * (len(state.start_s) + 1) + state.counters[STARTS])

@@ -1,3 +1,4 @@
+# ruff: noqa: PLR0917 - compiled functions take their arguments by place
 """sim/world's clock, compiled: events of one instant, then one pass."""
 
 import heapq
@@ -8,7 +9,16 @@ from typing import NamedTuple
 import numpy as np
 
 from rltuned.sim.engine.arrays import FloatArray, IntArray, compiled, entry, sources
-from rltuned.sim.engine.dispatch import PASS, STARTS, Setup, State, begin_pass, consider, finish, stamp
+from rltuned.sim.engine.dispatch import (
+    PASS,
+    STARTS,
+    Setup,
+    State,
+    begin_pass,
+    consider,
+    finish,
+    stamp,
+)
 
 FIXED, WFP3, UNICEP, F1, MULTIFACTOR = 0, 1, 2, 3, 4
 """Who ranks: an order that never changes, or a formula of the time waited."""
@@ -88,14 +98,13 @@ def _pass(
     ends: list[tuple[float, int]],
 ) -> None:
     if ranking.rule == FIXED and not freed and _only_behind(setup, state, ranking, first, last):
-        # nothing was freed and nobody ahead of a head came: only the newcomers can start
-        order = first + np.argsort(ranking.rank[first:last])
-    else:
-        begin_pass(state)
-        order = queue.jobs[: queue.size[0]]
-        if ranking.rule != FIXED:
-            scores = _scores(setup, ranking, now, order)
-            order = order[np.argsort(-scores, kind="mergesort")]
+        _newcomers(setup, state, ranking, queue, now, first, last, ends)
+        return
+    begin_pass(state)
+    order = queue.jobs[: queue.size[0]]
+    if ranking.rule != FIXED:
+        scores = _scores(setup, ranking, now, order)
+        order = order[np.argsort(-scores, kind="mergesort")]
     _walk(setup, state, now, order, ends)
 
 
@@ -119,6 +128,34 @@ def _walk(
         if consider(setup, state, now, job):
             heapq.heappush(ends, (now + setup.jobs.runs_s[job], job))
             moment = stamp(state)
+
+
+@compiled
+def _newcomers(
+    setup: Setup,
+    state: State,
+    ranking: Ranking,
+    queue: Queue,
+    now: float,
+    first: int,
+    last: int,
+    ends: list[tuple[float, int]],
+) -> None:
+    """A pass in which nothing was freed and nobody ahead of a head came.
+
+    Who was refused before is refused again until somebody starts: only then can a job that was
+    held back fit elsewhere, beside the head. So the newcomers go first, and the rest of the queue
+    follows from the first one that starts.
+    """
+    starts = state.counters[STARTS]
+    for job in first + np.argsort(ranking.rank[first:last]):
+        _walk(setup, state, now, np.array([job]), ends)
+        if state.counters[STARTS] > starts:
+            at = 0
+            while queue.jobs[at] != job:
+                at += 1
+            _walk(setup, state, now, queue.jobs[at + 1 : queue.size[0]], ends)
+            return
 
 
 @compiled
@@ -159,12 +196,12 @@ def score(ranking: Ranking, job: int, wait_s: float) -> float:
     """policies/baselines' formulas that depend on the time waited; higher = sooner."""
     limit_s, size = ranking.limit_s[job], max(ranking.gpus[job], 1.0)
     if ranking.rule == WFP3:
-        return (wait_s / limit_s) ** 3 * size
+        return float((wait_s / limit_s) ** 3 * size)
     if ranking.rule == UNICEP:
-        return wait_s / (math.log2(size + 1.0) * limit_s)
+        return float(wait_s / (math.log2(size + 1.0) * limit_s))
     if ranking.rule == F1:
         since_s = max(ranking.constants[0] - wait_s, 1.0)
-        return -(math.log10(max(limit_s, 1.0)) * size + 870.0 * math.log10(since_s))
+        return float(-(math.log10(max(limit_s, 1.0)) * size + 870.0 * math.log10(since_s)))
     age = ranking.constants[0] * min(1.0, wait_s / ranking.constants[1])
     points = age + ranking.terms[job, 0] + ranking.terms[job, 1]
     return max(1.0, float(math.floor(points)))

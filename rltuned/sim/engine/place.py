@@ -1,3 +1,4 @@
+# ruff: noqa: PLR0917 - compiled functions take their arguments by place
 """core/placement, compiled: the same nodes and amounts for the same free state."""
 
 from typing import NamedTuple
@@ -17,8 +18,11 @@ class Amounts(NamedTuple):
 
 
 class Wish(NamedTuple):
-    """One shape's numbers. Scalars: a loop over nodes must not touch arrays it does not need,
-    because each touch of an array inside a structure costs a reference count."""
+    """One shape's numbers.
+
+    Scalars: a loop over nodes must not touch arrays it does not need, because each touch of an
+    array inside a structure costs a reference count.
+    """
 
     gpus: int
     width: int

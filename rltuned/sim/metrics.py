@@ -1,0 +1,209 @@
+"""What a run is worth: the definitions of docs/contract.md, over all jobs of a set.
+
+Wait = start - submit. JCT = end - submit. Bounded slowdown = max(1, (wait + duration) / max(
+duration, 10 s)) with the true duration of the trace. Utilisation = GPU-seconds used between the
+first submit and the last end of the scored jobs, by whomever, over GPUs times that span. Makespan
+is that span.
+"""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+SHORTEST_S = 10.0
+"""Jobs count as at least this long in the bounded slowdown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What became of the jobs of one window, in submit order; arrays (n,).
+
+    end_s - start_s is what a job ran in its last attempt. lost_gpu_s: GPU-seconds of attempts
+    that a failed node cut short. warmup: how many first jobs are not scored.
+    """
+
+    job_ids: tuple[str, ...]
+    submit_s: FloatArray
+    start_s: FloatArray
+    end_s: FloatArray
+    duration_s: FloatArray
+    gpus: FloatArray
+    users: tuple[str, ...]
+    partitions: tuple[str, ...]
+    nodes: tuple[str, ...]
+    decisions: int
+    elapsed_s: float
+    lost_gpu_s: float = 0.0
+    warmup: int = 0
+
+    @property
+    def wait_s(self) -> FloatArray:
+        """(n,) seconds in the queue."""
+        return self.start_s - self.submit_s
+
+    @property
+    def slowdown(self) -> FloatArray:
+        """(n,) bounded slowdown."""
+        longer = np.maximum(self.duration_s, SHORTEST_S)
+        return np.maximum(1.0, (self.wait_s + self.duration_s) / longer)
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """The figures of one policy over all windows. Utilisation and makespan: mean over windows."""
+
+    wait_s: float
+    wait_p50_s: float
+    wait_p95_s: float
+    wait_p99_s: float
+    wait_max_s: float
+    jct_s: float
+    bsld: float
+    utilisation: float
+    makespan_s: float
+    jobs: int
+    decisions: int
+    elapsed_s: float
+    fairness_users: float
+    worst_user: str
+    worst_user_bsld: float
+    fairness_partitions: float
+
+    def contract(self) -> dict[str, float | int]:
+        """The keys that `rltuned simulate --json` promises."""
+        keys = (
+            "wait_s",
+            "wait_p95_s",
+            "jct_s",
+            "bsld",
+            "utilisation",
+            "makespan_s",
+            "jobs",
+            "decisions",
+            "elapsed_s",
+        )
+        return {key: getattr(self, key) for key in keys}
+
+
+def score(schedules: Sequence[Schedule], cluster_gpus: int) -> Scores:
+    """Average one policy's windows.
+
+    Raises:
+        ValueError: a job has no start or no end, or started before it was submitted. A run that
+            drops a job has no mean.
+    """
+    for schedule in schedules:
+        _check(schedule)
+    scored = [slice(s.warmup, None) for s in schedules]
+    wait_s = _joined([s.wait_s[k] for s, k in zip(schedules, scored, strict=True)])
+    slowdown = _joined([s.slowdown[k] for s, k in zip(schedules, scored, strict=True)])
+    jct_s = _joined([(s.end_s - s.submit_s)[k] for s, k in zip(schedules, scored, strict=True)])
+    users = [u for s, k in zip(schedules, scored, strict=True) for u in s.users[k]]
+    partitions = [p for s, k in zip(schedules, scored, strict=True) for p in s.partitions[k]]
+    by_user = _means(users, slowdown)
+    worst = max(by_user, key=lambda u: by_user[u])
+    p50, p95, p99 = np.percentile(wait_s, [50, 95, 99])
+    return Scores(
+        wait_s=float(wait_s.mean()),
+        wait_p50_s=float(p50),
+        wait_p95_s=float(p95),
+        wait_p99_s=float(p99),
+        wait_max_s=float(wait_s.max()),
+        jct_s=float(jct_s.mean()),
+        bsld=float(slowdown.mean()),
+        utilisation=float(np.mean([utilisation(s, cluster_gpus) for s in schedules])),
+        makespan_s=float(np.mean([_span(s)[1] - _span(s)[0] for s in schedules])),
+        jobs=len(wait_s),
+        decisions=sum(s.decisions for s in schedules),
+        elapsed_s=sum(s.elapsed_s for s in schedules),
+        fairness_users=jain(list(by_user.values())),
+        worst_user=worst,
+        worst_user_bsld=by_user[worst],
+        fairness_partitions=jain(list(_means(partitions, slowdown).values())),
+    )
+
+
+def utilisation(schedule: Schedule, cluster_gpus: int) -> float:
+    """Share of the GPU time between first submit and last end (scored jobs) that was used."""
+    first, last = _span(schedule)
+    used_s = np.clip(schedule.end_s, first, last) - np.clip(schedule.start_s, first, last)
+    whole = cluster_gpus * (last - first)
+    return float(((used_s * schedule.gpus).sum() + schedule.lost_gpu_s) / whole) if whole else 0.0
+
+
+def jain(values: Sequence[float]) -> float:
+    """Jain's index: 1 when all are equal, 1/n when one has everything."""
+    x = np.asarray(values, dtype=np.float64)
+    return float(x.sum() ** 2 / (len(x) * (x * x).sum()))
+
+
+def jct_bound(schedule: Schedule, cluster_gpus: int) -> tuple[float, float]:
+    """Lower bounds on (mean wait, mean JCT) of any order of these jobs.
+
+    Preemptive shortest-remaining-work-first on one machine as fast as all GPUs together is the
+    best that work alone allows; no job can take less than its own run. Jobs run as long as they
+    did in the schedule.
+    """
+    runs_s = schedule.end_s - schedule.start_s
+    ends = _srpt_ends(schedule.submit_s, runs_s * schedule.gpus / cluster_gpus)
+    scored = slice(schedule.warmup, None)
+    mean_run = float(runs_s[scored].mean())
+    if schedule.warmup:
+        # scored jobs alone: dropping the others can only shorten them
+        work = (runs_s * schedule.gpus / cluster_gpus)[scored]
+        ends = _srpt_ends(schedule.submit_s[scored], work)
+        pooled = float((ends - schedule.submit_s[scored]).mean())
+    else:
+        pooled = float((ends - schedule.submit_s).mean())
+    jct = max(pooled, mean_run)
+    return jct - mean_run, jct
+
+
+def _srpt_ends(submit_s: FloatArray, work_s: FloatArray) -> FloatArray:
+    ends = np.empty(len(submit_s))
+    left: list[tuple[float, int]] = []
+    now, arrived = 0.0, 0
+    while arrived < len(submit_s) or left:
+        if not left:
+            now = max(now, float(submit_s[arrived]))
+        while arrived < len(submit_s) and submit_s[arrived] <= now:
+            heapq.heappush(left, (float(work_s[arrived]), arrived))
+            arrived += 1
+        rest, job = heapq.heappop(left)
+        following = float(submit_s[arrived]) if arrived < len(submit_s) else np.inf
+        if now + rest <= following:
+            now += rest
+            ends[job] = now
+        else:
+            heapq.heappush(left, (rest - (following - now), job))
+            now = following
+    return ends
+
+
+def _check(schedule: Schedule) -> None:
+    missing = np.flatnonzero(~(np.isfinite(schedule.start_s) & np.isfinite(schedule.end_s)))
+    if len(missing):
+        raise ValueError(f"job {schedule.job_ids[missing[0]]} never ran: the run is void")
+    early = np.flatnonzero(schedule.start_s < schedule.submit_s)
+    if len(early):
+        raise ValueError(f"job {schedule.job_ids[early[0]]} started before it was submitted")
+
+
+def _span(schedule: Schedule) -> tuple[float, float]:
+    scored = slice(schedule.warmup, None)
+    return float(schedule.submit_s[scored].min()), float(schedule.end_s[scored].max())
+
+
+def _joined(parts: Sequence[FloatArray]) -> FloatArray:
+    return np.concatenate(parts)
+
+
+def _means(names: Sequence[str], values: FloatArray) -> dict[str, float]:
+    found, inverse = np.unique(np.asarray(names, dtype=object).astype(str), return_inverse=True)
+    sums = np.bincount(inverse, weights=values)
+    return dict(zip(found.tolist(), (sums / np.bincount(inverse)).tolist(), strict=True))

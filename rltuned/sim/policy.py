@@ -1,0 +1,40 @@
+"""Policies by name, as `rltuned simulate` takes them."""
+
+from pathlib import Path
+from typing import Final
+
+from rltuned.core.decide import Policy
+from rltuned.errors import TraceError
+from rltuned.policies.baselines import BASELINES
+
+CLAIRVOYANT: Final = "clairvoyant:sjf"
+"""Shortest true run time first: what no scheduler can know, as a reference."""
+NOT_TRAINED: Final = ("qssf", "rlscheduler", "schedinspector")
+MODEL_PREFIX: Final = "model:"
+MODELS: Final = Path("models")
+
+
+def known() -> tuple[str, ...]:
+    """The names there are."""
+    return (*BASELINES, CLAIRVOYANT, f"{MODEL_PREFIX}<name or folder>")
+
+
+def policy_of(name: str) -> Policy | None:
+    """The policy of a name; None for the clairvoyant one, which is no policy: it knows too much.
+
+    Raises:
+        TraceError: there is none of that name.
+        ModelError: the model cannot be used.
+    """
+    if name == CLAIRVOYANT:
+        return None
+    if name.startswith(MODEL_PREFIX):
+        from rltuned.policies.actor import load_actor  # noqa: PLC0415 - torch costs seconds
+
+        given = name.removeprefix(MODEL_PREFIX)
+        return load_actor(Path(given) if Path(given).is_dir() else MODELS / given)
+    if name in BASELINES:
+        return BASELINES[name]
+    if name in NOT_TRAINED:
+        raise TraceError(f"policy {name!r} must be trained first; there are {', '.join(known())}")
+    raise TraceError(f"no policy named {name!r}; there are {', '.join(known())}")

@@ -1,0 +1,148 @@
+"""Who ranks, when, and what happens to nodes: the plain world played to its end.
+
+`play_direct` lets a scoring rule order the queue at every event. `play_decided` goes the whole way
+of the daemon: observe, decide, apply, at every event or once per interval. For the same order both
+give the same schedule, job by job.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rltuned.core.decide import Knobs, Policy, checked_scores, decide
+from rltuned.core.features import encode
+from rltuned.core.planning import Limits
+from rltuned.core.select import Rules as Scope
+from rltuned.errors import TraceError
+from rltuned.sim.backend import SimBackend, snapshot_of
+from rltuned.sim.cluster import Cluster
+from rltuned.sim.trace import TraceJob
+from rltuned.sim.world import Fault, Order, Pending, Rules, World
+
+Mode = Literal["event", "cycle"]
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """How a comparison is run.
+
+    Attributes:
+        mode: `event` ranks at every event; `cycle` once per interval, as the daemon does.
+        interval_s: seconds between cycles (cycle mode).
+        rules: backfill, placement and natural priority of the simulated Slurm.
+        faults: what befalls nodes, and when, in the trace's time.
+        knobs: the daemon's own settings; None = a whole re-ranking at every event (event mode) or
+            the daemon's defaults (cycle mode).
+    """
+
+    mode: Mode = "event"
+    interval_s: float = 60.0
+    rules: Rules = field(default_factory=Rules)
+    faults: tuple[Fault, ...] = ()
+    knobs: Knobs | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.interval_s > 0 and math.isfinite(self.interval_s)):
+            raise ValueError(f"an interval must be seconds > 0, not {self.interval_s}")
+
+
+EVENT_KNOBS = Knobs(
+    rules=Scope(min_age_s=0.0),
+    limits=Limits(max_changes=1_000_000_000, hysteresis=0.0),
+    top_k=0,
+)
+"""Ranking at every event means all jobs, at once, exactly."""
+CYCLE_KNOBS = Knobs(top_k=0)
+"""The daemon's defaults; where the placements of a decision go to is Slurm's business."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A world at its end, and how often the queue was ranked."""
+
+    world: World
+    decisions: int
+
+
+def play_direct(
+    cluster: Cluster, jobs: Sequence[TraceJob], policy: Policy | None, protocol: Protocol
+) -> Outcome:
+    """Order the queue by scores at every event; policy None = by true run time."""
+    order = clairvoyant if policy is None else by_score(policy)
+    world = World(cluster, jobs, rules=protocol.rules, faults=protocol.faults, order=order)
+    while world.next_time() is not None:
+        world.step()
+    _refuse_stuck(world)
+    return Outcome(world, world.passes)
+
+
+def play_decided(
+    cluster: Cluster, jobs: Sequence[TraceJob], policy: Policy, protocol: Protocol
+) -> Outcome:
+    """Let the daemon's own brain write priorities, at every event or once per interval."""
+    world = World(cluster, jobs, rules=protocol.rules, faults=protocol.faults)
+    backend = SimBackend(world)
+    cycle = protocol.mode == "cycle"
+    knobs = protocol.knobs or (CYCLE_KNOBS if cycle else EVENT_KNOBS)
+    first = world.next_time() or 0.0
+    decisions = 0
+    while (now := _next(world, first, protocol.interval_s if cycle else 0.0)) is not None:
+        if world.next_time() == now:
+            world.happen()
+        world.now = now
+        if world.pending and (not cycle or _is_tick(now, first, protocol.interval_s)):
+            backend.apply(decide(backend.observe(), policy, knobs).plan)
+            decisions += 1
+        world.schedule()
+    _refuse_stuck(world)
+    return Outcome(world, decisions)
+
+
+def by_score(policy: Policy) -> Order:
+    """The order that a policy's scores put the whole queue in; equal scores by submit order."""
+
+    def order(world: World) -> Sequence[Pending]:
+        snapshot = snapshot_of(world)
+        scores = checked_scores(policy, encode(snapshot.pending, snapshot))
+        ranked = sorted(
+            zip(snapshot.pending, scores, strict=True), key=lambda js: (-js[1], js[0].job_id)
+        )
+        return [world.pending[job.job_id] for job, _ in ranked]
+
+    return order
+
+
+def clairvoyant(world: World) -> Sequence[Pending]:
+    """Shortest true run time first."""
+    return sorted(world.pending.values(), key=lambda p: (p.job.duration_s, p.number))
+
+
+def tick_at(now: float, first: float, interval_s: float) -> float:
+    """The first cycle at or after a time."""
+    tick = first + math.ceil((now - first) / interval_s) * interval_s
+    return tick if tick >= now else tick + interval_s
+
+
+def _is_tick(now: float, first: float, interval_s: float) -> bool:
+    return tick_at(now, first, interval_s) == now
+
+
+def _next(world: World, first: float, interval_s: float) -> float | None:
+    """The next event or, while a queue waits, the next cycle; None when all is done."""
+    event = world.next_time()
+    if event is None or not world.pending or not interval_s:
+        return event
+    tick = tick_at(world.now, first, interval_s)
+    if tick <= world.now:
+        tick = first + (round((world.now - first) / interval_s) + 1) * interval_s
+    return min(event, tick)
+
+
+def _refuse_stuck(world: World) -> None:
+    if world.pending:
+        number, job = min(world.pending.items())
+        raise TraceError(
+            f"{len(world.pending)} jobs can never start, the first is {job.job.job_id} "
+            f"(row {number}): the nodes they need are down or drained to the end"
+        )

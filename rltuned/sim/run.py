@@ -1,0 +1,227 @@
+"""Traces under policies: choose windows, play each, and keep what became of every job."""
+
+import importlib.util
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rltuned.domain.jobs import Share
+from rltuned.errors import TraceError
+from rltuned.sim.cluster import Cluster
+from rltuned.sim.metrics import Schedule
+from rltuned.sim.policy import CLAIRVOYANT, policy_of
+from rltuned.sim.protocol import Outcome, Protocol, play_decided, play_direct
+from rltuned.sim.trace import TraceJob
+from rltuned.sim.world import impossible
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Consecutive jobs of a trace; the first `warmup` of them run but are not scored."""
+
+    number: int
+    jobs: tuple[TraceJob, ...]
+    warmup: int = 0
+
+
+def whole(jobs: Sequence[TraceJob], *, first: int | None, warmup: int) -> tuple[Window, ...]:
+    """All jobs, or the first few, as one window."""
+    chosen = tuple(jobs if first is None else jobs[:first])
+    if first is not None and (first < 1 or first > len(jobs)):
+        raise TraceError(f"--first {first}: the trace has {len(jobs)} jobs")
+    return (Window(0, chosen, _checked(warmup, len(chosen))),)
+
+
+def windows(
+    jobs: Sequence[TraceJob], *, count: int, size: int, seed: int, warmup: int
+) -> tuple[Window, ...]:
+    """Windows of consecutive jobs at random places, disjoint when the trace is long enough.
+
+    Raises:
+        TraceError: the trace is shorter than one window, or numbers make no sense.
+    """
+    if count < 1 or size < 1 or size > len(jobs):
+        raise TraceError(
+            f"{count} windows of {size} jobs cannot be cut from a trace of {len(jobs)} jobs"
+        )
+    rng = np.random.default_rng(seed)
+    spare = len(jobs) - count * size
+    if spare >= 0:
+        # gaps between windows are what is left over, dealt out at random
+        cuts = np.sort(rng.integers(0, spare + 1, size=count))
+        starts = cuts + size * np.arange(count)
+    else:
+        starts = np.sort(rng.integers(0, len(jobs) - size + 1, size=count))
+    return tuple(
+        Window(i, tuple(jobs[s : s + size]), _checked(warmup, size))
+        for i, s in enumerate(starts.tolist())
+    )
+
+
+def _checked(warmup: int, size: int) -> int:
+    if not 0 <= warmup < size:
+        raise TraceError(f"--warmup {warmup} leaves none of {size} jobs to score")
+    return warmup
+
+
+def possible(
+    jobs: Sequence[TraceJob], cluster: Cluster, *, skip: bool
+) -> tuple[tuple[TraceJob, ...], int]:
+    """The jobs that this cluster could ever run, and how many it could not.
+
+    Raises:
+        TraceError: there is such a job and skip is False; names it.
+    """
+    verdicts: dict[object, str | None] = {}
+    kept = []
+    for job in jobs:
+        key = (job.request(), job.partition)
+        if key not in verdicts:
+            verdicts[key] = impossible(job, cluster)
+        if verdicts[key] is None:
+            kept.append(job)
+        elif not skip:
+            raise TraceError(
+                f"job {job.job_id} can never run on {cluster.name}: {verdicts[key]} "
+                "(--skip-impossible leaves such jobs out and counts them)"
+            )
+    return tuple(kept), len(jobs) - len(kept)
+
+
+def simulate(
+    window: Window, cluster: Cluster, policy: str, protocol: Protocol, *, engine: bool = True
+) -> Schedule:
+    """Play one window under one policy.
+
+    Args:
+        window: the jobs.
+        cluster: the hardware.
+        policy: its name.
+        protocol: who ranks when, backfill, placement, faults.
+        engine: use the compiled twin where it knows the policy and the protocol.
+
+    Raises:
+        TraceError: a job can never run, or there is no such policy.
+    """
+    rules = protocol.rules
+    if policy == "multifactor":
+        rules = replace(rules, natural=replace(rules.natural, kind="multifactor"))
+    protocol = replace(protocol, rules=rules)
+    began = time.perf_counter()
+    if engine and protocol.mode == "event" and not protocol.faults and compiled_knows(policy):
+        return _engine(window, cluster, policy, protocol, began)
+    scorer = policy_of(policy)
+    if scorer is None and protocol.mode == "cycle":
+        raise TraceError(f"policy {CLAIRVOYANT!r} exists in event mode only")
+    if scorer is None or (protocol.mode == "event" and ":" not in policy):
+        outcome = play_direct(cluster, window.jobs, scorer, protocol)
+    else:
+        outcome = play_decided(cluster, window.jobs, scorer, protocol)
+    return schedule_of(outcome, window, cluster, time.perf_counter() - began)
+
+
+def compiled_knows(policy: str) -> bool:
+    """Whether the compiled engine plays this policy here (it needs the training extra)."""
+    if importlib.util.find_spec("numba") is None:
+        return False
+    from rltuned.sim.engine.run import FIXED_ORDERS, FORMULAS  # noqa: PLC0415 - numba is optional
+
+    return policy in FIXED_ORDERS or policy in FORMULAS or policy == CLAIRVOYANT
+
+
+def schedule_of(outcome: Outcome, window: Window, cluster: Cluster, elapsed_s: float) -> Schedule:
+    """What the plain world left behind."""
+    world = outcome.world
+    records = [world.finished[i + 1] for i in range(len(window.jobs))]
+    return _schedule(
+        window,
+        cluster,
+        start_s=np.array([r.started_at for r in records]),
+        end_s=np.array([r.ended_at for r in records]),
+        nodes=tuple(nodes_text(r.shares) for r in records),
+        decisions=outcome.decisions,
+        elapsed_s=elapsed_s,
+        lost_gpu_s=world.lost_gpu_s,
+    )
+
+
+def nodes_text(shares: Sequence[Share]) -> str:
+    """`p1:2|p2:2`: GPUs per node, by node name."""
+    return "|".join(f"{s.node}:{s.taken.gpus}" for s in sorted(shares, key=lambda s: s.node))
+
+
+def _engine(
+    window: Window, cluster: Cluster, policy: str, protocol: Protocol, began: float
+) -> Schedule:
+    from rltuned.sim.engine import run as engine  # noqa: PLC0415 - numba is optional
+
+    prepared = engine.prepare(cluster, window.jobs)
+    ranking = engine.ranking_of(policy, prepared, window.jobs, protocol.rules.natural)
+    played = engine.run(prepared, ranking, protocol.rules)
+    names = np.array([n.name for n in cluster.nodes], dtype=object)[played.shares.node]
+    gpus = played.shares.gpus
+    nodes = []
+    for first, last in zip(played.offset[:-1], played.offset[1:], strict=True):
+        rows = sorted(zip(names[first:last], gpus[first:last], strict=True))
+        nodes.append("|".join(f"{name}:{count}" for name, count in rows))
+    return _schedule(
+        window,
+        cluster,
+        start_s=played.start_s,
+        end_s=played.end_s,
+        nodes=tuple(nodes),
+        decisions=played.passes,
+        elapsed_s=time.perf_counter() - began,
+    )
+
+
+def _schedule(
+    window: Window,
+    cluster: Cluster,
+    *,
+    start_s: np.ndarray,
+    end_s: np.ndarray,
+    nodes: tuple[str, ...],
+    decisions: int,
+    elapsed_s: float,
+    lost_gpu_s: float = 0.0,
+) -> Schedule:
+    jobs = window.jobs
+    return Schedule(
+        job_ids=tuple(j.job_id for j in jobs),
+        submit_s=np.array([j.submit_s for j in jobs]),
+        start_s=start_s,
+        end_s=end_s,
+        duration_s=np.array([j.duration_s for j in jobs]),
+        gpus=np.array([j.gpus for j in jobs], dtype=np.float64),
+        users=tuple(j.user for j in jobs),
+        partitions=tuple(j.partition or cluster.default_partition for j in jobs),
+        nodes=nodes,
+        decisions=decisions,
+        elapsed_s=elapsed_s,
+        lost_gpu_s=lost_gpu_s,
+        warmup=window.warmup,
+    )
+
+
+Report = Callable[[str, int], None]
+"""Told (policy, window number) after each window."""
+
+
+def compare(
+    chosen: Sequence[Window],
+    cluster: Cluster,
+    policies: Sequence[str],
+    protocol: Protocol,
+    report: Report = lambda _policy, _window: None,
+) -> dict[str, list[Schedule]]:
+    """Play every window under every policy: the same jobs, the same placement and backfill."""
+    found: dict[str, list[Schedule]] = {}
+    for policy in policies:
+        found[policy] = []
+        for window in chosen:
+            found[policy].append(simulate(window, cluster, policy, protocol))
+            report(policy, window.number)
+    return found
