@@ -26,6 +26,8 @@ COMMANDS: Final = {
     "config": "Check and show the settings.",
     "models": "The bundles of trained policies.",
     "train": "Learn policies offline (needs the train extra).",
+    "simulate": "Play a trace on a simulated cluster under several policies.",
+    "traces": "Convert, describe, generate, cut and scale traces.",
     "version": "Print the version.",
 }
 """Command -> what it does, in the order of the help text. Module rltuned.cli.NAME has its `app`."""

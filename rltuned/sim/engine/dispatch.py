@@ -1,4 +1,3 @@
-
 """sim/dispatch, compiled: one scheduling pass, with memory of what cannot have changed."""
 
 from typing import NamedTuple

@@ -3,18 +3,20 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
 from rltuned.core.capacity import Capacity
 from rltuned.core.features import StateMatrix, planning_limit_s
 from rltuned.core.placement import ceil_div, width
+from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.jobs import Request
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import UnixTime
+from rltuned.domain.units import GpuType, UnixTime
 from rltuned.errors import TraceError
 from rltuned.policies.baselines import BASELINES, F1_EPOCH_S
-from rltuned.sim.cluster import Cluster
+from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.engine.arrays import FloatArray, Free, Hardware, IntArray, Jobs, Shapes, Shares
 from rltuned.sim.engine.dispatch import Setup, State
 from rltuned.sim.engine.loop import F1, FIXED, MULTIFACTOR, UNICEP, WFP3, Queue, Ranking, play
@@ -92,6 +94,18 @@ def prepare(cluster: Cluster, jobs: Sequence[TraceJob]) -> Prepared:
         (factors / max(1.0, factors.max()))[shapes.partition[shape]],
         max(1, cluster.gpus),
     )
+
+
+@cache
+def load() -> None:
+    """Compile the engine, or read it from disk, before somebody holds a stop-watch."""
+    cluster = Cluster("tiny", (idle_node("n", GpuType("g"), Resources(1, 1, 1), ("p",)),), (_TINY,))
+    jobs = (TraceJob("1", 0.0, 1.0, 1),)
+    prepared = prepare(cluster, jobs)
+    run(prepared, ranking_of("fcfs", prepared, jobs, Natural()), Rules())
+
+
+_TINY = Partition("p", default=True)
 
 
 def run(prepared: Prepared, ranking: Ranking, rules: Rules) -> Played:

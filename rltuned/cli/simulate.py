@@ -1,0 +1,171 @@
+"""`rltuned simulate`: the same jobs on the same simulated cluster under several policies."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from rltuned.cli.flags import JsonOption, say, warn
+from rltuned.errors import TraceError
+from rltuned.sim.cluster import Cluster, read_cluster
+from rltuned.sim.faults import read_faults
+from rltuned.sim.metrics import Schedule
+from rltuned.sim.natural import Natural
+from rltuned.sim.policy import policy_of
+from rltuned.sim.presets import PRESETS, preset
+from rltuned.sim.protocol import Protocol
+from rltuned.sim.report import bound, document, scores_of, write_jobs
+from rltuned.sim.run import Window, compare, possible, whole, windows
+from rltuned.sim.trace import read_trace
+from rltuned.sim.world import Rules
+
+app = typer.Typer()
+
+
+class Mode(StrEnum):
+    """When the policy ranks."""
+
+    EVENT = "event"
+    CYCLE = "cycle"
+
+
+class PlacementName(StrEnum):
+    """Where a job goes."""
+
+    PACK = "pack"
+    SPREAD = "spread"
+
+
+class BackfillName(StrEnum):
+    """What may start behind a blocked job."""
+
+    EASY = "easy"
+    NONE = "none"
+
+
+class NaturalName(StrEnum):
+    """The simulated Slurm's own order."""
+
+    FCFS = "fcfs"
+    MULTIFACTOR = "multifactor"
+
+
+@app.command()
+def simulate(
+    *,
+    trace: Annotated[Path, typer.Option(help="Trace CSV, version 1; may be gzip.")],
+    cluster: Annotated[str, typer.Option(help=f"Cluster TOML, or one of {', '.join(PRESETS)}.")],
+    policy: Annotated[list[str], typer.Option("--policy", "-p", help="May be given again.")],
+    mode: Annotated[Mode, typer.Option(help="Rank at every event, or once per cycle.")] = (
+        Mode.EVENT
+    ),
+    interval: Annotated[float, typer.Option(help="Seconds between cycles.", min=0.001)] = 60.0,
+    placement: Annotated[PlacementName, typer.Option()] = PlacementName.PACK,
+    backfill: Annotated[BackfillName, typer.Option()] = BackfillName.EASY,
+    natural: Annotated[
+        NaturalName, typer.Option(help="Slurm's own order between cycles.")
+    ] = NaturalName.FCFS,
+    count: Annotated[
+        int | None, typer.Option("--windows", help="Random windows of consecutive jobs.")
+    ] = None,
+    window_jobs: Annotated[int, typer.Option(help="Jobs per window.")] = 256,
+    seed: Annotated[int, typer.Option(help="Of the windows' places.", min=0)] = 1,
+    first: Annotated[int | None, typer.Option(help="Only the first K jobs.")] = None,
+    warmup: Annotated[
+        int, typer.Option(help="The first N jobs of each set run but are not scored.")
+    ] = 0,
+    faults: Annotated[Path | None, typer.Option(help="CSV of node failures and drains.")] = None,
+    skip_impossible: Annotated[
+        bool, typer.Option("--skip-impossible", help="Leave out jobs that can never run.")
+    ] = False,
+    jobs_out: Annotated[Path | None, typer.Option(help="CSV with one line per job.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="PNG: Gantt, queue, use, waits.")] = None,
+    details: Annotated[
+        bool, typer.Option("--details", help="More figures, fairness and the lower bound.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Play a trace on a simulated cluster under one or more policies.
+
+    Exit codes: 0 = done; 2 = a file, a number or a policy name cannot be used.
+    """
+    for name in policy:
+        policy_of(name)
+    hardware = cluster_named(cluster)
+    protocol = Protocol(
+        mode=mode.value,
+        interval_s=interval,
+        rules=Rules(backfill.value, placement.value, Natural(kind=natural.value)),
+        faults=read_faults(faults) if faults else (),
+    )
+    if count is not None and first is not None:
+        raise TraceError("--windows and --first exclude each other")
+    jobs, skipped = possible(read_trace(trace).jobs, hardware, skip=skip_impossible)
+    if not jobs:
+        raise TraceError(f"{trace}: no job could ever run on {hardware.name}")
+    if skipped:
+        warn(f"{skipped} jobs can never run on {hardware.name} and are left out")
+    sets = (
+        whole(jobs, first=first, warmup=warmup)
+        if count is None
+        else windows(jobs, count=count, size=window_jobs, seed=seed, warmup=warmup)
+    )
+    played = _play(sets, hardware, list(dict.fromkeys(policy)), protocol)
+    if jobs_out is not None:
+        write_jobs(played, jobs_out)
+    if plot is not None:
+        from rltuned.sim.plot import draw  # noqa: PLC0415 - matplotlib is in the train extra
+
+        draw(played, hardware, plot)
+    if as_json:
+        say(json.dumps(document(played, hardware.gpus, skipped=skipped, details=details)))
+    else:
+        _show(played, hardware, details=details)
+
+
+def cluster_named(name: str) -> Cluster:
+    """A cluster file, or a preset when there is no such file."""
+    path = Path(name)
+    return preset(name) if name in PRESETS and not path.exists() else read_cluster(path)
+
+
+def _play(
+    sets: tuple[Window, ...], cluster: Cluster, policies: list[str], protocol: Protocol
+) -> dict[str, list[Schedule]]:
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("simulate", total=len(sets) * len(policies))
+
+        def report(policy: str, window: int) -> None:
+            bar.update(task, advance=1, description=f"{policy}, window {window + 1}")
+
+        return compare(sets, cluster, policies, protocol, report)
+
+
+def _show(played: dict[str, list[Schedule]], cluster: Cluster, *, details: bool) -> None:
+    scores = scores_of(played, cluster.gpus)
+    table = Table(title=f"{next(iter(scores.values())).jobs} jobs on {cluster.gpus} GPUs")
+    columns = ["policy", "wait", "p95", "longest", "JCT", "slowdown", "use", "makespan"]
+    if details:
+        columns += ["p50", "p99", "Jain users", "worst user"]
+    for column in columns:
+        table.add_column(column, justify="left" if column == "policy" else "right")
+    for name, s in scores.items():
+        row = [name, *(_hours(v) for v in (s.wait_s, s.wait_p95_s, s.wait_max_s, s.jct_s))]
+        row += [f"{s.bsld:.2f}", f"{s.utilisation:.1%}", _hours(s.makespan_s)]
+        if details:
+            row += [_hours(s.wait_p50_s), _hours(s.wait_p99_s), f"{s.fairness_users:.3f}"]
+            row += [f"{s.worst_user or '-'} ({s.worst_user_bsld:.1f})"]
+        table.add_row(*row)
+    Console().print(table)
+    wait_s, jct_s = bound(next(iter(played.values())), cluster.gpus)
+    say(f"No order can do better than a mean wait of {_hours(wait_s)} and JCT of {_hours(jct_s)}.")
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.2f} h"

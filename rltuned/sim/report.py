@@ -1,0 +1,77 @@
+"""A comparison on paper: JSON, table rows, one line per job."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from rltuned.errors import TraceError
+from rltuned.sim.metrics import Schedule, Scores, jct_bound, score
+from rltuned.sim.trace import number_text
+
+JOB_COLUMNS = ("policy", "window", "job_id", "submit_s", "start_s", "end_s", "nodes")
+
+
+def scores_of(played: Mapping[str, Sequence[Schedule]], cluster_gpus: int) -> dict[str, Scores]:
+    """The figures of every policy.
+
+    Raises:
+        TraceError: the policies did not run the same jobs, or one dropped a job.
+    """
+    sets = {name: [s.job_ids for s in schedules] for name, schedules in played.items()}
+    first = next(iter(sets.values()))
+    if any(ids != first for ids in sets.values()):
+        raise TraceError("the policies did not run the same jobs: nothing can be compared")
+    try:
+        return {name: score(schedules, cluster_gpus) for name, schedules in played.items()}
+    except ValueError as error:
+        raise TraceError(str(error)) from error
+
+
+def document(
+    played: Mapping[str, Sequence[Schedule]],
+    cluster_gpus: int,
+    *,
+    skipped: int = 0,
+    details: bool = False,
+) -> dict[str, object]:
+    """What `rltuned simulate --json` prints; details add every figure and the lower bound."""
+    scores = scores_of(played, cluster_gpus)
+    figures = {n: asdict(s) if details else s.contract() for n, s in scores.items()}
+    whole: dict[str, object] = {"jobs": next(iter(scores.values())).jobs, "policies": figures}
+    if skipped:
+        whole["skipped_impossible"] = skipped
+    if details:
+        wait_s, jct_s = bound(next(iter(played.values())), cluster_gpus)
+        whole["bound"] = {"wait_s": wait_s, "jct_s": jct_s}
+    return whole
+
+
+def bound(schedules: Sequence[Schedule], cluster_gpus: int) -> tuple[float, float]:
+    """Lower bounds on (mean wait, mean JCT) over all windows, whatever the order."""
+    each = [jct_bound(s, cluster_gpus) for s in schedules]
+    jobs = [len(s.job_ids) - s.warmup for s in schedules]
+    whole = sum(jobs)
+    wait_s = sum(w * n for (w, _), n in zip(each, jobs, strict=True)) / whole
+    jct_s = sum(j * n for (_, j), n in zip(each, jobs, strict=True)) / whole
+    return wait_s, jct_s
+
+
+def write_jobs(played: Mapping[str, Sequence[Schedule]], path: Path) -> None:
+    """One line per scored job of every policy and window."""
+    with path.open("w", encoding="utf-8", newline="") as out:
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(JOB_COLUMNS)
+        for policy, schedules in played.items():
+            for window, s in enumerate(schedules):
+                for i in range(s.warmup, len(s.job_ids)):
+                    times = (s.submit_s[i], s.start_s[i], s.end_s[i])
+                    writer.writerow(
+                        (
+                            policy,
+                            window,
+                            s.job_ids[i],
+                            *(number_text(float(t)) for t in times),
+                            s.nodes[i],
+                        )
+                    )
