@@ -1,0 +1,338 @@
+"""Writing to a real Slurm: every kind of action, on every kind of job, and what it undoes."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.plan import Action, Outcome, Plan, Release, Result, SetPriority, SetSiteFactor
+from rltuned.domain.plan import Target as _Target
+from rltuned.domain.snapshot import Snapshot
+from rltuned.errors import BackendError
+from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.commands import CallRecord, SlurmCli
+from rltuned.slurm.writer import read_complaints
+from tests.lab import SlurmLab
+
+pytestmark = pytest.mark.slurm
+FULL = ("--gres=gpu:p100:4", "-n16", "-N1")
+
+
+def backend(
+    lab: SlurmLab, calls: list[CallRecord] | None = None, timeout_s: float = 20.0
+) -> SlurmBackend:
+    cli = SlurmCli(conf=lab.conf, timeout_s=timeout_s)
+    return SlurmBackend(cli, time.time, on_call=(calls if calls is not None else []).append)
+
+
+def block(lab: SlurmLab) -> tuple[int, int]:
+    """Jobs that hold both p nodes, so that whatever needs p100 waits."""
+    first = lab.sbatch(*FULL, "-wp1")
+    second = lab.sbatch(*FULL, "-wp2")
+    lab.wait_for(lambda: {lab.state(first), lab.state(second)} == {"R"}, 20, "both p nodes busy")
+    return first, second
+
+
+def job(snapshot: Snapshot, job_id: int) -> PendingJob:
+    return next(j for j in snapshot.pending if j.job_id == job_id)
+
+
+def target(found: PendingJob) -> _Target:
+    return _Target(found.job_id, found.submitted_at, found.address)
+
+
+def set_priority(found: PendingJob, new: int) -> SetPriority:
+    return SetPriority(target(found), found.priority, new, found.nice)
+
+
+def results(outcomes: tuple[Outcome, ...]) -> list[Result]:
+    return [o.result for o in outcomes]
+
+
+def queue(lab: SlurmLab) -> str:
+    """All that squeue shows of priorities, without the columns that change by themselves."""
+    return lab.run(
+        "squeue", "-h", "-a", "--array-unique", "-S", "i", "-O",
+        "jobid:|,arraytaskid:|,statecompact:|,nice:|,dependency:|,oversubscribe:|,username:|",
+    )  # fmt: skip
+
+
+def test_observing_changes_nothing(slurm: SlurmLab) -> None:
+    block(slurm)
+    for options in (("--array=0-9%2",), ("--nice=7",), ("--exclusive",)):
+        slurm.sbatch(*FULL, *options)
+    before = queue(slurm)
+    for _ in range(3):
+        backend(slurm).observe()
+    assert queue(slurm) == before
+
+
+def test_256_priorities_in_two_programs_and_one_look_back(slurm: SlurmLab) -> None:
+    block(slurm)
+    script = "".join(
+        f"sbatch --output=/dev/null --chdir=/ {' '.join(FULL)} --wrap='sleep 60' >/dev/null\n"
+        for _ in range(256)
+    )
+    slurm.run("sh", text=script, timeout_s=60)
+    calls: list[CallRecord] = []
+    it = backend(slurm, calls)
+    jobs = it.observe().pending
+    assert len(jobs) == 256
+    calls.clear()
+    plan = Plan(tuple(set_priority(j, 10_000 - i) for i, j in enumerate(jobs)))
+    assert set(results(it.apply(plan))) == {Result.APPLIED}
+    assert [c.program for c in calls] == ["scontrol", "scontrol", "squeue"]
+    again = {j.job_id: j.priority for j in it.observe().pending}
+    assert [again[j.job_id] for j in jobs] == [10_000 - i for i in range(256)]
+
+
+def test_job_moved_up_starts_first(slurm: SlurmLab) -> None:
+    first, _ = block(slurm)
+    ids = [slurm.sbatch(*FULL, "-wp1", "-t10") for _ in range(4)]
+    it = backend(slurm)
+    snapshot = it.observe()
+    lead = max(j.priority for j in snapshot.pending)
+    moved = set_priority(job(snapshot, ids[-1]), lead + 100)
+    assert results(it.apply(Plan((moved,)))) == [Result.APPLIED]
+    slurm.run("scancel", str(first))
+    slurm.wait_for(lambda: slurm.state(ids[-1]) == "R", 30, "the job that was moved up runs")
+    assert [slurm.state(i) for i in ids[:-1]] == ["PD"] * 3
+
+
+def test_gone_and_refused(slurm: SlurmLab) -> None:
+    block(slurm)
+    ended, held, other = (slurm.sbatch(*FULL) for _ in range(3))
+    it = backend(slurm)
+    snapshot = it.observe()
+    plan = Plan(tuple(set_priority(job(snapshot, i), 9_000 + i) for i in (ended, held, other)))
+    slurm.run("scancel", str(ended))
+    slurm.scontrol("uhold", str(held))
+    outcomes = it.apply(plan)
+    assert results(outcomes) == [Result.GONE, Result.REFUSED, Result.APPLIED]
+    assert "held state" in outcomes[1].detail
+    assert job(it.observe(), held).priority == 0
+
+
+def test_job_that_started_meanwhile_is_gone(slurm: SlurmLab) -> None:
+    first, _ = block(slurm)
+    waiting = slurm.sbatch(*FULL, "-wp1")
+    it = backend(slurm)
+    plan = Plan((set_priority(job(it.observe(), waiting), 9_000),))
+    slurm.run("scancel", str(first))
+    slurm.wait_for(lambda: slurm.state(waiting) == "R", 30, "it runs")
+    assert results(it.apply(plan)) == [Result.GONE]
+
+
+def test_another_job_under_the_same_number_is_gone_not_changed_by_release(slurm: SlurmLab) -> None:
+    block(slurm)
+    waiting = slurm.sbatch(*FULL)
+    it = backend(slurm)
+    found = job(it.observe(), waiting)
+    stranger = _Target(
+        found.job_id, type(found.submitted_at)(found.submitted_at - 1), found.address
+    )
+    assert results(it.apply(Plan((Release(stranger, 1, 0),)))) == [Result.GONE]
+
+
+def test_release_gives_back_multifactor_and_nice(slurm: SlurmLab) -> None:
+    block(slurm)
+    ids = [slurm.sbatch(*FULL, "--nice=30"), slurm.sbatch(*FULL)]
+    it = backend(slurm)
+    before = it.observe()
+    jobs = [job(before, i) for i in ids]
+    assert set(results(it.apply(Plan(tuple(set_priority(j, 77) for j in jobs))))) == {
+        Result.APPLIED
+    }
+    frozen = it.observe()
+    assert [(job(frozen, i).priority, job(frozen, i).nice) for i in ids] == [(77, 0), (77, 0)]
+    undo = Plan(tuple(Release(target(job(frozen, j.job_id)), 77, j.nice) for j in jobs))
+    assert set(results(it.apply(undo))) == {Result.APPLIED}
+    after = it.observe()
+    for was in jobs:
+        now = job(after, was.job_id)
+        assert now.nice == was.nice
+        assert abs(now.priority - was.priority) <= 5  # age goes on
+        assert now.eligible_at == was.eligible_at
+
+
+def test_release_never_frees_a_held_job(slurm: SlurmLab) -> None:
+    ids = [slurm.sbatch("-n1", "-H"), slurm.sbatch("-n1", "-H")]
+    slurm.scontrol("hold", str(ids[1]))
+    it = backend(slurm)
+    snapshot = it.observe()
+    outcomes = it.apply(Plan(tuple(Release(target(job(snapshot, i)), 77, 0) for i in ids)))
+    assert results(outcomes) == [Result.REFUSED, Result.REFUSED]
+    assert "held" in outcomes[0].detail
+    time.sleep(2.5)
+    assert [slurm.state(i) for i in ids] == ["PD", "PD"]
+    assert [job(it.observe(), i).priority for i in ids] == [0, 0]
+
+
+def test_release_of_an_array_leaves_its_held_task_held(slurm: SlurmLab) -> None:
+    block(slurm)
+    array = slurm.sbatch(*FULL, "--array=0-4")
+    it = backend(slurm)
+    whole = job(it.observe(), array)
+    assert whole.address == str(array)
+    assert results(it.apply(Plan((set_priority(whole, 55),)))) == [Result.APPLIED]
+    slurm.scontrol("uhold", f"{array}_3")  # after we looked: the old address would free it
+    assert results(it.apply(Plan((Release(target(whole), 55, 0),)))) == [Result.APPLIED]
+    left = [j for j in it.observe().pending if j.array and j.array.array_job_id == array]
+    assert sorted((j.held_by, j.priority == 0) for j in left) == [("", False), ("user", True)]
+
+
+def test_priority_of_a_split_array_touches_only_the_record(slurm: SlurmLab) -> None:
+    block(slurm)
+    array = slurm.sbatch(*FULL, "--array=0-5%2")
+    slurm.scontrol("update", f"JobId={array}_2", "Nice=7")
+    it = backend(slurm)
+    before = it.observe()
+    head = job(before, array)
+    assert head.address == f"{array}_[0-1,3-5]"
+    assert results(it.apply(Plan((set_priority(head, 4_321),)))) == [Result.APPLIED]
+    after = it.observe()
+    assert len(after.pending) == len(before.pending)  # nothing was split
+    assert [j.priority for j in after.pending if j.job_id != array] == [
+        j.priority for j in before.pending if j.job_id != array
+    ]
+    split = next(j for j in after.pending if j.job_id != array)
+    assert results(it.apply(Plan((set_priority(split, 1_234),)))) == [Result.APPLIED]
+    last = it.observe()
+    assert (job(last, array).priority, job(last, split.job_id).priority) == (4_321, 1_234)
+    assert results(it.apply(Plan((Release(target(split), 1_234, 7),)))) == [Result.APPLIED]
+
+
+def test_het_component_alone_is_touched(slurm: SlurmLab) -> None:
+    block(slurm)
+    said = slurm.run(
+        "sbatch", "--parsable", "--output=/dev/null", *FULL, ":", *FULL,
+        text="#!/bin/sh\nsleep 60\n",
+    )  # fmt: skip
+    leader = int(said.split(";")[0])
+    it = backend(slurm)
+    before = it.observe()
+    head = job(before, leader)
+    assert results(it.apply(Plan((set_priority(head, 4_000),)))) == [Result.APPLIED]
+    component = next(j for j in it.observe().pending if j.het_offset == 1)
+    assert component.priority == job(before, component.job_id).priority
+    assert results(it.apply(Plan((Release(target(head), 4_000, 0),)))) == [Result.APPLIED]
+
+
+def test_dependent_and_exclusive_jobs_keep_what_they_are(slurm: SlurmLab) -> None:
+    first, _ = block(slurm)
+    ids = (
+        slurm.sbatch(*FULL, f"--dependency=afterok:{first}"),
+        slurm.sbatch(*FULL, "--exclusive"),
+        slurm.sbatch(*FULL, "--begin=now+1hour"),
+    )
+    it = backend(slurm)
+    before = it.observe()
+    plan = Plan(tuple(set_priority(job(before, i), 6_000 + i) for i in ids))
+    assert set(results(it.apply(plan))) == {Result.APPLIED}
+    after = it.observe()
+    for i in ids:
+        old, new = job(before, i), job(after, i)
+        assert (new.dependency, new.oversubscribe, new.eligible_at, new.request) == (
+            old.dependency,
+            old.oversubscribe,
+            old.eligible_at,
+            old.request,
+        )
+
+
+def test_site_factor_is_added_and_undone_exactly(slurm: SlurmLab) -> None:
+    block(slurm)
+    ids = [slurm.sbatch(*FULL, "--nice=12"), slurm.sbatch(*FULL, "--array=0-3")]
+    it = backend(slurm)
+    # sprio lists an array only once the scheduler has made it eligible
+    slurm.wait_for(
+        lambda: all(j.site_factor == 0 for j in it.observe().pending), 20, "sprio shows both"
+    )
+    before = {i: job(it.observe(), i) for i in ids}
+    up = Plan(
+        tuple(
+            SetSiteFactor(target(before[i]), 0, v)
+            for i, v in zip(ids, (5_000, -9_999), strict=True)
+        )
+    )
+    assert set(results(it.apply(up))) == {Result.APPLIED}
+    there = it.observe()
+    assert [job(there, i).site_factor for i in ids] == [5_000, -9_999]
+    assert abs(job(there, ids[0]).priority - before[ids[0]].priority - 5_000) <= 5
+    assert job(there, ids[1]).priority == 1  # never 0: a site factor cannot hold
+    assert job(there, ids[0]).nice == 12
+    undo = Plan(tuple(SetSiteFactor(target(before[i]), 5_000, 0) for i in ids))
+    assert set(results(it.apply(undo))) == {Result.APPLIED}
+    after = it.observe()
+    for i in ids:
+        assert job(after, i).site_factor == 0
+        assert abs(job(after, i).priority - before[i].priority) <= 5
+
+
+def test_site_factor_of_a_frozen_job_is_not_said_to_be_applied(slurm: SlurmLab) -> None:
+    block(slurm)
+    found = slurm.sbatch(*FULL)
+    it = backend(slurm)
+    seen = job(it.observe(), found)
+    it.apply(Plan((set_priority(seen, 500),)))
+    outcomes = it.apply(Plan((SetSiteFactor(target(seen), 0, 40),)))
+    assert results(outcomes) == [Result.FAILED]
+    assert outcomes[0].detail == "reads back site factor 0"
+    it.apply(Plan((SetSiteFactor(target(seen), 40, 0),)))
+
+
+def test_odd_address_reaches_nobody(slurm: SlurmLab) -> None:
+    block(slurm)
+    waiting = slurm.sbatch(*FULL)
+    it = backend(slurm)
+    found = job(it.observe(), waiting)
+    odd = f"{waiting} Priority=1\nshutdown"
+    plan = Plan((SetPriority(_Target(found.job_id, found.submitted_at, odd), 1, 9, 0),))
+    outcomes = it.apply(plan)
+    assert results(outcomes) == [Result.REFUSED]
+    assert "nothing was sent" in outcomes[0].detail
+    assert slurm.controller_up()
+    assert job(it.observe(), waiting).priority != 1
+
+
+def test_controller_that_dies_is_said_soon_and_survived(slurm: SlurmLab) -> None:
+    block(slurm)
+    waiting = slurm.sbatch(*FULL)
+    it = backend(slurm, timeout_s=3.0)
+    found = job(it.observe(), waiting)
+    action: Action = set_priority(found, 8_000)
+    slurm.stop_controller()
+    try:
+        started = time.monotonic()
+        with pytest.raises(BackendError, match=r"no answer within 3 s|Unable to contact"):
+            it.observe()
+        outcomes = it.apply(Plan((action,)))
+        assert results(outcomes) == [Result.FAILED]
+        assert outcomes[0].detail
+        assert time.monotonic() - started < 30
+    finally:
+        slurm.start_controller()
+    eventually(slurm, lambda: len(it.observe().pending) == 1)
+    assert results(it.apply(Plan((action,)))) == [Result.APPLIED]
+
+
+def eventually(lab: SlurmLab, seen: Callable[[], bool]) -> None:
+    def calm() -> bool:
+        try:
+            return seen()
+        except BackendError:
+            return False
+
+    lab.wait_for(calm, 30, "the controller answers again")
+
+
+def test_no_rights_is_refused_not_failed(slurm: SlurmLab) -> None:
+    block(slurm)
+    waiting = slurm.sbatch(*FULL)
+    said = slurm.run(
+        "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "scontrol",
+        text=f"update JobId={waiting} Priority=9\nrelease {waiting}\n", check=False,
+    )  # fmt: skip
+    complaint = read_complaints(said)[str(waiting)]
+    assert complaint in {"Access/permission denied", "Invalid user id"}

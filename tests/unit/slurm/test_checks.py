@@ -1,0 +1,85 @@
+"""`rltuned check` on recorded configurations, changed one line at a time."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.checks import Check, Evidence, Status, examine
+from rltuned.slurm.commands import SlurmCli
+from tests.recorded import DATA, Recording
+
+RECORDED = Recording(DATA / "22.05")
+CONFIG = RECORDED.text("config")
+NOW = float(CONFIG.split("\n", 1)[0].rsplit(" ", 1)[1])
+GOOD = Evidence(RECORDED.text("ping"), True, CONFIG, NOW, 0, "root")
+
+
+def found(evidence: Evidence) -> dict[str, Check]:
+    return {c.name: c for c in examine(evidence)}
+
+
+def with_line(key: str, value: str) -> Evidence:
+    changed, count = re.subn(rf"(?m)^({re.escape(key)} *)= .*$", rf"\1= {value}", CONFIG)
+    if not count:
+        changed += f"{key} = {value}\n"
+    return replace(GOOD, config=changed)
+
+
+def test_the_lab_is_fit() -> None:
+    assert {c.status for c in examine(GOOD)} == {Status.OK}
+    assert found(GOOD)["version"].detail == "Slurm 22.05.8"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "name", "status", "mend"),
+    [
+        ("PriorityType", "priority/basic", "priority", Status.WARN, "multifactor"),
+        ("PrioritySiteFactorPlugin", "site_factor/x", "site_factor_plugin", Status.WARN, "unset"),
+        ("SchedulerType", "sched/builtin", "scheduler", Status.WARN, "sched/backfill"),
+        ("SchedulerParameters", "(null)", "scheduler", Status.WARN, "bf_continue"),
+        ("DefMemPerCPU", "UNLIMITED", "select", Status.WARN, "DefMemPerCPU"),
+        ("SelectTypeParameters", "CR_CORE", "select", Status.OK, ""),
+        ("PreemptType", "preempt/qos", "preemption", Status.WARN, "not ours"),
+        ("SLURM_VERSION", "99.11.1", "version", Status.WARN, "dry-run"),
+        ("SLURM_VERSION", "tomorrow", "version", Status.FAIL, ""),
+    ],
+)
+def test_each_setting(key: str, value: str, name: str, status: Status, mend: str) -> None:
+    check = found(with_line(key, value))[name]
+    assert check.status is status
+    assert mend in check.mend
+
+
+def test_rate_limit_counts_only_where_it_exists() -> None:
+    limited = with_line("SlurmctldParameters", "rl_enable,rl_bucket_size=30")
+    assert found(limited)["rate_limit"].status is Status.OK
+    newer = replace(limited, config=limited.config.replace("22.05.8", "24.11.5"))
+    assert found(newer)["rate_limit"].status is Status.WARN
+
+
+@pytest.mark.parametrize(("skew", "status"), [(1, "ok"), (-10, "warn"), (3600, "fail")])
+def test_clock(skew: float, status: str) -> None:
+    assert found(replace(GOOD, now=NOW - skew))["clock"].status == status
+
+
+def test_rights() -> None:
+    plain = replace(GOOD, uid=1000, user="rltuned")
+    assert found(plain)["rights"].status is Status.FAIL
+    assert "SlurmUser" in found(plain)["rights"].detail
+    accounting = with_line("AccountingStorageType", "accounting_storage/slurmdbd")
+    operator = replace(accounting, uid=1000, user="rltuned", admin_level="Operator")
+    assert found(operator)["rights"].status is Status.OK
+    nobody = found(replace(operator, admin_level="None"))["rights"]
+    assert nobody.status is Status.FAIL
+    assert nobody.mend == "sacctmgr modify user rltuned set adminlevel=Operator"
+    assert found(replace(accounting, admin_level="None"))["rights"].status is Status.WARN
+
+
+def test_slurm_that_is_away_is_one_clear_line(tmp_path: Path) -> None:
+    (only,) = SlurmBackend(SlurmCli(bin_dir=tmp_path), lambda: NOW).check()
+    assert (only.name, only.status) == ("slurm", Status.FAIL)
+    assert "scontrol is not installed" in only.detail
+    assert "bin_dir" in only.mend

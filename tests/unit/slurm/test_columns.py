@@ -1,0 +1,63 @@
+"""Tables cannot be forged, cut or short without our noticing."""
+
+import pytest
+
+from rltuned.errors import SnapshotError
+from rltuned.slurm.columns import FIELD, JOB_COLUMNS, Marks
+from rltuned.slurm.commands import Answer
+
+MARKS = Marks(record="\x1e#t")
+
+
+def table(*rows: tuple[str, ...]) -> str:
+    return "".join(FIELD.join(row) + MARKS.record + "\n" for row in rows)
+
+
+def rows(text: str, stderr: str = "", width: int = 3) -> list[list[str]]:
+    return list(MARKS.rows("squeue", Answer(text, stderr, 0), width))
+
+
+HEAD = ("JOBID", "PRIORITY", "ACCOUNT")
+
+
+def test_rows_without_the_header() -> None:
+    assert rows(table(HEAD, ("1", "2", "x"))) == [["1", "2", "x"]]
+    assert rows(table(HEAD)) == []
+
+
+def test_account_with_our_separators_and_newlines_stays_one_field() -> None:
+    evil = f"x\n1{FIELD}2{FIELD}y\x1e\n"
+    assert rows(table(HEAD, ("1", "2", evil), ("3", "4", "z"))) == [
+        ["1", "2", evil],
+        ["3", "4", "z"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "stderr", "says"),
+    [
+        ("", "", "no header"),
+        ("garbage\n", "", "no header: 'garbage'"),
+        (table(HEAD, ("1", "2", "x"))[:-1], "", "cut after"),
+        (table(HEAD) + "1\x1f2", "", "cut after 0 records"),
+        (table(("JOBID", "", "ACCOUNT"), ("1", "", "x")), "", "has not the 3 columns"),
+        (table(("JOBID", "ACCOUNT")), "", "has not the 3 columns"),
+        (table(HEAD, ("1", "2", "x"), ("1", "2")), "", "record 2 has 2 of 3 columns"),
+        (table(HEAD), "squeue: error: Invalid job format specification: x", "complained: .*format"),
+    ],
+)
+def test_broken_tables_name_the_command_and_the_record(text: str, stderr: str, says: str) -> None:
+    with pytest.raises(SnapshotError, match=f"squeue.*{says}"):
+        rows(text, stderr)
+
+
+def test_harmless_word_on_stderr_is_no_complaint() -> None:
+    assert rows(table(HEAD), "squeue: warning: something is old") == []
+
+
+def test_marks_differ_between_processes_and_formats_are_pinned() -> None:
+    assert Marks().record != Marks().record
+    assert MARKS.columns(("a", "b")) == "a:\x1f,b:\x1e#t"
+    assert MARKS.letters("iY") == "%i\x1f%Y\x1e#t"
+    assert JOB_COLUMNS[-1] == "account"
+    assert not {"name", "comment", "command", "workdir", "wckey"} & set(JOB_COLUMNS)

@@ -1,0 +1,291 @@
+"""Rows become domain types; what cannot be read raises and names its place."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rltuned.domain.cluster import Resources
+from rltuned.domain.units import JobId
+from rltuned.errors import BackendError, SnapshotError
+from rltuned.slurm.columns import Ask, NodeRow
+from rltuned.slurm.jobs import address, read_tasks
+from rltuned.slurm.nodes import is_schedulable, read_nodes
+from rltuned.slurm.request import Requests, split_evenly
+from rltuned.slurm.site import parse_config, read_site
+from rltuned.slurm.strings import parse_tasks
+from tests.recorded import DATA, Recording, replay
+
+RECORDED = Recording(DATA / "22.05")
+NODE = NodeRow(
+    nodelist="n1",
+    statecomplete="mixed",
+    cpusstate="2/6/0/8",
+    memory="32000",
+    allocmem="1000",
+    gres="gpu:p100:4(S:0-1)",
+    gresused="gpu:p100:1(IDX:0)",
+    features_act="a,b",
+    partition="gpu*",
+    available="up",
+    time="infinite",
+    defaulttime="n/a",
+    prioritytier="1",
+    priorityjobfactor="1",
+    oversubscribe="NO",
+)
+ASK = Ask(
+    tres_alloc="cpu=2,mem=1000M,node=1,billing=2",
+    tres_per_job="N/A",
+    tres_per_node="N/A",
+    tres_per_socket="N/A",
+    tres_per_task="N/A",
+    cpus_per_tres="N/A",
+    mem_per_tres="N/A",
+    minmemory="500M",
+    mincpus="1",
+    numcpus="2",
+    numtasks="2",
+    numnodes="1",
+    feature="(null)",
+    oversubscribe="OK",
+    timelimit="1:00:00",
+    licenses="(null)",
+    contiguous="0",
+    corespec="N/A",
+    mintmpdisk="0",
+    partition="gpu",
+)
+
+
+def node(**changed: str) -> tuple[int, int, int, bool]:
+    (found,), _ = read_nodes([list(NODE._replace(**changed))])
+    return found.free.gpus, found.free.cpus, found.free.mem_mib, found.schedulable
+
+
+def test_node() -> None:
+    assert node() == (3, 6, 31_000, True)
+
+
+@pytest.mark.parametrize(
+    ("gres", "used", "free"),
+    [
+        ("gpu:4", "gpu:(null):3(IDX:0-2)", 1),
+        ("gpu:4", "gpu:3(IDX:0-2)", 1),
+        ("gpu:p100:4", "gpu:3", 1),
+        ("gpu:p100:2,gpu:k80:2", "gpu:p100:1(IDX:0),gpu:k80:2(IDX:2-3)", 1),
+        ("gpu:t4:4,shard:t4:16", "gpu:t4:1(IDX:0),shard:t4:5(IDX:1,3)", 1),
+        ("gpu:t4:4,shard:t4:16", "gpu:t4:0(IDX:N/A),shard:t4:5(4/4,1/4,0/4,0/4)", 2),
+        ("gpu:t4:4,shard:t4:16", "gpu:t4:0(IDX:N/A),shard:t4:5", 0),
+        ("gpu:t4:2,mps:200", "gpu:t4:0(IDX:N/A),mps:50(50/100,0/100)", 1),
+        ("gpu:p100:4", "gpu:p100:9", 0),
+        ("(null)", "(null)", 0),
+        ("(null)", "gpu:0,shard:0", 0),
+        ("craynetwork:4", "craynetwork:0", 0),
+    ],
+)
+def test_free_gpus(gres: str, used: str, free: int) -> None:
+    assert node(gres=gres, gresused=used)[0] == free
+
+
+def test_more_handed_out_than_there_is_leaves_nothing() -> None:
+    assert node(cpusstate="16/0/0/8", allocmem="99999")[1:3] == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("state", "fit"),
+    [
+        ("idle", True),
+        ("MIXED+PLANNED", True),
+        ("idle+cloud+powered_down", True),
+        ("idle~", True),
+        ("allocated", True),
+        ("idle-", True),
+        ("idle*", False),
+        ("down", False),
+        ("down*", False),
+        ("mixed+drain", False),
+        ("allocated+drain", False),
+        ("idle+drain", False),
+        ("idle+maint", False),
+        ("idle$", False),
+        ("idle+reserved", False),
+        ("reserved", False),
+        ("idle+not_responding", False),
+        ("idle+fail", False),
+        ("idle%", False),
+        ("mixed+something_new", False),
+        ("unknown", False),
+        ("", False),
+    ],
+)
+def test_schedulable(state: str, fit: bool) -> None:
+    assert is_schedulable(state) is fit
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"cpusstate": "2/6/8"}, "no CPU counts"),
+        ({"memory": "lots"}, "no amount"),
+        ({"gres": "gpu:p100:4("}, "brackets"),
+        ({"gresused": "(null)"}, "is not said"),
+        ({"gresused": "N/A"}, "is not said"),
+        ({"gres": "gpu:a:1,gpu:b:1", "gresused": "gpu:c:1"}, "none of that type"),
+    ],
+)
+def test_node_that_cannot_be_read_is_named(changed: dict[str, str], says: str) -> None:
+    with pytest.raises(SnapshotError, match=f"sinfo: node n1: .*{says}"):
+        node(**changed)
+
+
+def test_partition_that_cannot_be_read_is_named() -> None:
+    with pytest.raises(SnapshotError, match="sinfo: partition gpu: "):
+        node(prioritytier="high")
+
+
+def test_node_without_partition_is_in_none() -> None:
+    (found,), partitions = read_nodes([list(NODE._replace(partition="N/A"))])
+    assert (found.partitions, partitions) == ((), ())
+
+
+def ask(changed: dict[str, str], *, running: bool = False, counts: bool = True) -> Resources:
+    requests = Requests(frozenset({"whole"}), memory_counts=counts)
+    return requests.read(ASK._replace(**changed), running=running).total
+
+
+@pytest.mark.parametrize(
+    ("changed", "gpus"),
+    [
+        ({"tres_per_node": "gres:gpu:2"}, 2),
+        ({"tres_per_node": "gres/gpu:2,gres/shard:1"}, 2),
+        ({"tres_per_node": "gres:gpu:p100:2", "tres_alloc": "cpu=2,mem=1M,node=3"}, 6),
+        ({"tres_per_job": "gres:gpu:8", "tres_per_node": "gres:gpu:4"}, 8),
+        ({"tres_per_task": "gres/gpu=1", "numtasks": "5"}, 5),
+        ({"tres_per_socket": "gres:gpu:2"}, 2),
+        ({"tres_alloc": "cpu=2,mem=1M,node=1,gres/gpu=7", "tres_per_node": "gres:gpu:2"}, 7),
+        ({}, 0),
+    ],
+)
+def test_gpus_of_all_forms(changed: dict[str, str], gpus: int) -> None:
+    assert ask(changed).gpus == gpus
+
+
+def test_memory_follows_the_cpus_that_slurm_did_not_count_yet() -> None:
+    many = {"cpus_per_tres": "gres:gpu:3", "tres_per_job": "gres:gpu:2"}
+    assert ask(many) == Resources(2, 6, 3000)
+    assert ask(many | {"mem_per_tres": "gres:gpu:2048"}) == Resources(2, 6, 4096)
+    assert ask(many, running=True) == Resources(2, 2, 1000)
+
+
+def test_memory_that_is_not_handed_out_is_not_asked_for() -> None:
+    assert ask({"tres_alloc": "cpu=2,node=1"}, counts=False).mem_mib == 0
+    with pytest.raises(ValueError, match="no memory in the request"):
+        ask({"tres_alloc": "cpu=2,node=1"})
+
+
+def test_equal_requests_are_one_object_and_partitions_decide_exclusive() -> None:
+    requests = Requests(frozenset({"whole"}), memory_counts=True)
+    first, second = (requests.read(ASK, running=False) for _ in range(2))
+    assert first is second
+    assert not first.exclusive
+    assert requests.read(ASK._replace(partition="gpu,whole"), running=False).exclusive
+
+
+def test_split_evenly() -> None:
+    assert split_evenly(5, (4, 1)) == (4, 1)
+    assert split_evenly(16, (16, 8)) == (8, 8)
+    assert split_evenly(7, (4, 4)) == (4, 3)
+    assert split_evenly(9, (2, 2)) == (2, 7)  # more than fits is still all told
+    assert split_evenly(0, (4,)) == (0,)
+    assert split_evenly(0, ()) == ()
+
+
+def test_addresses() -> None:
+    head, other = JobId(12), JobId(14)
+    assert address(head, head, None, 1) == "12"
+    assert address(head, head, parse_tasks("0-3%2"), 1) == "12"
+    assert address(head, head, parse_tasks("0-1,3%2"), 2) == "12_[0-1,3]"
+    assert address(other, head, parse_tasks("2"), 2) == "14"
+
+
+def test_tasks_from_one_row_each() -> None:
+    found = read_tasks(["0", "1", "2", "7"])
+    assert found is not None
+    assert (found.text, found.count, found.throttle) == ("0-2,7", 4, None)
+    assert read_tasks(["N/A"]) is None
+
+
+def test_site() -> None:
+    site = read_site(parse_config(RECORDED.text("config")))
+    assert (site.cluster, site.version) == ("rltlab", (22, 5))
+    assert site.multifactor
+    assert site.memory_counts
+    for key in ("SLURM_VERSION", "PriorityType"):
+        broken = re.sub(rf"(?m)^{key} .*$", "", RECORDED.text("config"))
+        with pytest.raises(SnapshotError, match=f"no {key}"):
+            read_site(parse_config(broken))
+
+
+# -- whole answers, through the real commands ---------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["squeue", "sinfo", "sprio"])
+@pytest.mark.parametrize("part", [0.0, 0.3, 0.5, 0.999])
+def test_cut_answers_skip_the_cycle(tmp_path: Path, name: str, part: float) -> None:
+    text = RECORDED.text(name)
+    cut = text[: int(len(text) * part)]
+    with pytest.raises(SnapshotError, match=name):
+        replay(tmp_path, RECORDED, **{name: cut}).observe()
+
+
+@pytest.mark.parametrize("name", ["squeue", "sinfo", "sprio", "config"])
+def test_garbage_skips_the_cycle(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SnapshotError):
+        replay(tmp_path, RECORDED, **{name: "\x00\udcff|=\n" * 50}).observe()
+
+
+def test_unreadable_field_names_the_job(tmp_path: Path) -> None:
+    text = RECORDED.text("squeue")
+    job_id = RECORDED.ids["unlimited"]
+    record = next(r for r in text.split("\n") if f"\x1f{job_id}\x1f{job_id}\x1f" in r)
+    broken = text.replace(record, record.replace("UNLIMITED", "a while"))
+    with pytest.raises(SnapshotError, match=f"squeue: job {job_id}: 'a while' is no time limit"):
+        replay(tmp_path, RECORDED, squeue=broken).observe()
+
+
+def test_running_on_an_unknown_node_is_not_passed_over(tmp_path: Path) -> None:
+    lines = [r for r in RECORDED.text("sinfo").split("\n") if not r.startswith("p2\x1f")]
+    with pytest.raises(SnapshotError, match="runs on p2, a node that sinfo does not show"):
+        replay(tmp_path, RECORDED, sinfo="\n".join(lines)).observe()
+
+
+def test_job_listed_twice_is_not_taken_for_two(tmp_path: Path) -> None:
+    text = RECORDED.text("squeue")
+    records = text.split("\x1e#recorded\n")
+    twice = "\x1e#recorded\n".join([*records[:2], *records[1:]])
+    ids = [j.job_id for j in replay(tmp_path, RECORDED, squeue=twice).observe().pending]
+    assert len(ids) == len(set(ids))
+
+
+def test_failing_command_is_a_backend_error(tmp_path: Path) -> None:
+    it = replay(tmp_path, RECORDED)
+    (tmp_path / "sinfo").write_text("#!/bin/sh\necho 'slurm_load_node: down' >&2\nexit 1\n")
+    with pytest.raises(BackendError, match="sinfo ended with 1: slurm_load_node: down"):
+        it.observe()
+
+
+def test_priority_basic_needs_no_sprio(tmp_path: Path) -> None:
+    config = RECORDED.text("config").replace("priority/multifactor", "priority/basic")
+    snapshot = replay(tmp_path, RECORDED, config=config, sprio="").observe()
+    assert {j.site_factor for j in snapshot.pending} == {None}
+
+
+def test_garbage_site_factor_stays_unknown(tmp_path: Path) -> None:
+    job_id = RECORDED.ids["gpu_plain"]
+    text, count = re.subn(
+        rf"(?m)^({job_id}\x1f[0-9]+\x1f)0\x1f", "\\g<1>-2147483645\x1f", RECORDED.text("sprio")
+    )
+    assert count == 1
+    snapshot = replay(tmp_path, RECORDED, sprio=text).observe()
+    assert next(j for j in snapshot.pending if j.job_id == job_id).site_factor is None

@@ -1,0 +1,152 @@
+"""What is sent for an action, and what is made of the answer and the look back."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from rltuned.domain.plan import Plan, Release, Result, SetPriority, SetSiteFactor, Target
+from rltuned.domain.units import JobId, UnixTime
+from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.reader import Factors, Watched
+from rltuned.slurm.writer import command_lines, judge, read_complaints
+from tests.recorded import DATA, MARKS, Recording, replay
+
+RECORDED = Recording(DATA / "22.05")
+
+
+def target(job_id: int = 12, address: str = "", submitted: float = 100.0) -> Target:
+    return Target(JobId(job_id), UnixTime(submitted), address or str(job_id))
+
+
+def row(priority: int = 5, nice: int = 0, held: bool = False) -> Watched:
+    return Watched("12", 100.0, priority, nice, held)
+
+
+def test_lines() -> None:
+    assert command_lines(SetPriority(target(), 1, 7, 3), "12") == ["update JobId=12 Priority=7"]
+    assert command_lines(SetSiteFactor(target(), 0, -4), "12_[0-3]") == [
+        "update JobId=12_[0-3] SiteFactor=-4"
+    ]
+    assert command_lines(Release(target(), 1, 0), "12+1") == ["release 12+1"]
+    assert command_lines(Release(target(), 1, -5), "12_3") == [
+        "release 12_3",
+        "update JobId=12_3 Nice=-5",
+    ]
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "0", "12\n", "12 13", "12,13", "[11-13]", "12_[1]x", "12;id", "-1", "12_[1\n]", "١٢"],
+)
+def test_no_odd_address_is_ever_sent(address: str) -> None:
+    with pytest.raises(ValueError, match="nothing was sent"):
+        command_lines(SetPriority(target(), 1, 7, 3), address)
+
+
+def test_line_too_long_for_scontrol_is_not_sent() -> None:
+    tasks = ",".join(str(n) for n in range(0, 4000, 2))
+    with pytest.raises(ValueError, match="too long"):
+        command_lines(Release(target(), 1, 0), f"12_[{tasks}]")
+
+
+def test_complaints_are_matched_to_their_job() -> None:
+    said = read_complaints(
+        "scontrol: update JobId=9 Priority=1\n"
+        "Invalid job id specified for job 999999\n"
+        "27_0-3,5: No error\n"
+        "27_4: Job is in held state, pending scheduler release\n"
+        "28_[6]: Access/permission denied\n"
+        "Job has already finished for job 1\n"
+        "Unexpected message received for job 27_0-1,3,5\n"
+        "slurm_suspend error: Invalid job id specified\n"
+        "Invalid user id for job 62+1\n"
+    )
+    assert said == {
+        "999999": "Invalid job id specified",
+        "27_4": "Job is in held state, pending scheduler release",
+        "28_6": "Access/permission denied",
+        "1": "Job has already finished",
+        "27_0-1,3,5": "Unexpected message received",
+        "62+1": "Invalid user id",
+    }
+
+
+SET = SetPriority(target(), 1, 7, 0)
+SITE = SetSiteFactor(target(), 0, 7)
+FREE = Release(target(), 7, 30)
+
+
+@pytest.mark.parametrize(
+    ("action", "seen", "factors", "said", "expected"),
+    [
+        (SET, row(7), None, "", (Result.APPLIED, "")),
+        (SET, row(7), None, "Unexpected message received", (Result.APPLIED, "")),
+        (SET, None, None, "", (Result.GONE, "no longer pending")),
+        (SET, None, None, "Invalid job id specified", (Result.GONE, "Invalid job id")),
+        (SET, row(3), None, "", (Result.FAILED, "reads back priority 3")),
+        (SET, row(3), None, "Access/permission denied", (Result.REFUSED, "denied")),
+        (SET, row(0, held=True), None, "", (Result.REFUSED, "held")),
+        (SET, row(3), None, "Unexpected message received", (Result.FAILED, "Unexpected")),
+        (SET, row(3), None, "scontrol gave no answer within 20 s", (Result.FAILED, "no answer")),
+        (SITE, row(9), Factors(9, 7, True), "", (Result.APPLIED, "")),
+        (SITE, row(9), Factors(9, 0, False), "", (Result.FAILED, "site factor 0")),
+        (SITE, row(9), None, "", (Result.FAILED, "does not show")),
+        (SITE, row(9), Factors(9, None, True), "", (Result.FAILED, "does not show")),
+        (FREE, row(9, 30), Factors(9, 0, True), "", (Result.APPLIED, "")),
+        (FREE, row(7, 30), Factors(7, 0, True), "", (Result.APPLIED, "")),
+        (FREE, row(9, 30), None, "", (Result.APPLIED, "")),
+        (FREE, row(7, 30), Factors(7, 0, False), "", (Result.FAILED, "priority 7")),
+        (FREE, row(9, 0), Factors(9, 0, True), "", (Result.FAILED, "nice 0")),
+        (FREE, row(0, 30, held=True), None, "", (Result.REFUSED, "held")),
+    ],
+)
+def test_judge(
+    action: SetPriority | SetSiteFactor | Release,
+    seen: Watched | None,
+    factors: Factors | None,
+    said: str,
+    expected: tuple[Result, str],
+) -> None:
+    table = {} if factors is None else {JobId(12): factors}
+    outcome = judge(action, seen, table, said)
+    assert (outcome.action, outcome.result) == (action, expected[0])
+    assert expected[1] in outcome.detail
+
+
+def test_empty_plan_starts_nothing(tmp_path: Path) -> None:
+    assert SlurmBackend(SlurmCli(bin_dir=tmp_path), time.time).apply(Plan()) == ()
+
+
+def test_without_scontrol_every_action_fails_and_none_raises(tmp_path: Path) -> None:
+    it = SlurmBackend(SlurmCli(bin_dir=tmp_path), time.time)
+    outcomes = it.apply(Plan((SET, FREE)))
+    assert [o.result for o in outcomes] == [Result.FAILED, Result.FAILED]
+    assert "scontrol is not installed" in outcomes[0].detail
+    assert [o.action for o in outcomes] == [SET, FREE]
+
+
+def test_scontrol_that_hangs_costs_one_timeout_and_is_looked_back_on(tmp_path: Path) -> None:
+    replay(tmp_path, RECORDED)
+    (tmp_path / "scontrol").write_text(
+        f'#!/bin/sh\n[ $# -gt 0 ] && exec cat {tmp_path}/answers/config\ncat > "{tmp_path}/got"\n'
+        'echo called >> "$0.count"\nsleep 600\n'
+    )
+    it = SlurmBackend(
+        SlurmCli(bin_dir=tmp_path, timeout_s=0.7, chunk=1), lambda: RECORDED.taken_at, marks=MARKS
+    )
+    pending = it.observe().pending
+    named = {name: i for name, i in RECORDED.ids.items() if name in {"on_p1", "unlimited"}}
+    jobs = [j for j in pending if j.job_id in named.values()]
+    plan = Plan(
+        tuple(
+            SetPriority(Target(j.job_id, j.submitted_at, j.address), j.priority, j.priority + n, 0)
+            for n, j in enumerate(jobs)
+        )
+    )
+    outcomes = it.apply(plan)
+    # the first asks for the value that the look back shows, as if the write had just got through
+    assert [o.result for o in outcomes] == [Result.APPLIED, Result.FAILED]
+    assert "gave no answer within 0.7 s" in outcomes[1].detail
+    assert (tmp_path / "scontrol.count").read_text() == "called\n"
