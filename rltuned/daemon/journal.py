@@ -122,6 +122,16 @@ class Journal:
         groups = groupby(map(_Row._make, rows), key=lambda r: (r.job_id, r.submitted_at))
         return tuple(claim for _, group in groups for claim in _claims(tuple(group)))
 
+    def is_clean(self) -> bool:
+        """Whether nothing of any cluster is open."""
+        if not self._is_there():
+            return True
+        with self._session(create=False) as db:
+            (found,) = db.execute(
+                "SELECT count(*) FROM (SELECT 1 FROM writes WHERE closed IS NULL LIMIT 1)"
+            ).fetchone()
+        return not found
+
     def last_cycle(self) -> int:
         """Number of the last cycle noted; 0 = none."""
         if not self._is_there():

@@ -1,0 +1,86 @@
+"""The real `rltuned run` as a process of its own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+START_S = 60.0
+
+
+class Daemon:
+    """Runs until the block ends; its output lies in files.
+
+    Args:
+        folder: where the output goes.
+        args: after `rltuned run`.
+        environ: added to the surroundings.
+    """
+
+    def __init__(self, folder: Path, *args: str, environ: Mapping[str, str] | None = None) -> None:
+        self.out = folder / "stdout"
+        self.err = folder / "stderr"
+        self._command = [sys.executable, "-m", "rltuned", "run", *args]
+        self._environ = {**os.environ, **(environ or {})}
+
+    def __enter__(self) -> Self:
+        with self.out.open("wb") as out, self.err.open("wb") as err:
+            self._child = subprocess.Popen(
+                self._command, stdout=out, stderr=err, env=self._environ
+            )  # fmt: skip
+        return self
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        if self._child.poll() is None:
+            self._child.kill()
+        self._child.wait(timeout=30)
+
+    def signal(self, number: signal.Signals) -> None:
+        self._child.send_signal(number)
+
+    def ends(self, seconds: float = START_S) -> int:
+        """Wait for its end; its exit code."""
+        return self._child.wait(timeout=seconds)
+
+    def log(self) -> str:
+        return self.err.read_text()
+
+    def wait_for(self, seen: Callable[[], bool], what: str, seconds: float = START_S) -> None:
+        """Ask until it is so; AssertionError with the log when it does not come about."""
+        end = time.monotonic() + seconds
+        while not seen():
+            assert time.monotonic() < end, f"not seen: {what}\n{self.log()}"
+            assert self._child.poll() is None, f"ended before: {what}\n{self.log()}"
+            time.sleep(0.05)
+
+    def wait_for_log(self, text: str, times: int = 1, seconds: float = START_S) -> None:
+        self.wait_for(lambda: self.log().count(text) >= times, f"{times} x {text!r}", seconds)
+
+    def url(self) -> str:
+        """Where it listens, as it says in its log."""
+        self.wait_for_log("/metrics")
+        start = self.log().index("http://")
+        return self.log()[start:].split("/metrics")[0]
+
+    def get(self, path: str) -> str:
+        with urllib.request.urlopen(self.url() + path, timeout=10) as answer:  # noqa: S310
+            text: bytes = answer.read()
+        return text.decode()
+
+    def metric(self, series: str) -> float:
+        """The value of one series, written as /metrics writes it."""
+        for line in self.get("/metrics").splitlines():
+            if line.startswith(f"{series} "):
+                return float(line.rpartition(" ")[2])
+        raise AssertionError(f"no series {series}")

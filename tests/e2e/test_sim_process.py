@@ -1,0 +1,139 @@
+"""The daemon as a real process on the built-in cluster: signals, reload, systemd, exit codes."""
+
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.process import Daemon
+
+SIM = ("--backend", "sim", "--no-show")
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "rltuned.toml"
+    path.write_text("[http]\nport = 0\n")
+    path.chmod(0o600)
+    return path
+
+
+def rltuned(*args: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "rltuned", *args],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_it_serves_while_it_runs_and_ends_on_sigterm(tmp_path: Path, config: Path) -> None:
+    with Daemon(tmp_path, *SIM, "--speed", "600", "--config", str(config)) as daemon:
+        daemon.wait_for_log("proposed=", times=3)
+        assert daemon.metric("rltuned_cycles_total") >= 3
+        assert daemon.metric('rltuned_mode{mode="dry_run"}') == 1
+        assert daemon.metric('rltuned_changes_proposed_total{kind="priority"}') > 0
+        assert daemon.metric('rltuned_changes_total{kind="priority",result="applied"}') == 0
+        assert daemon.get("/healthz") == "alive\n"
+        assert '"ready": true' in daemon.get("/readyz")
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+        assert "stopped" in daemon.log()
+        assert "Traceback" not in daemon.log()
+
+
+def test_sighup_takes_over_a_good_file_and_refuses_a_bad_one(tmp_path: Path, config: Path) -> None:
+    with Daemon(tmp_path, *SIM, "--speed", "60", "--config", str(config)) as daemon:
+        daemon.wait_for_log("proposed=")
+        config.write_text("[http]\nport = 0\n[policy]\nname = 'sjf'\n")
+        daemon.signal(signal.SIGHUP)
+        daemon.wait_for_log("policy=sjf")
+        config.write_text("[policy]\nname = 'sjff'\n")
+        daemon.signal(signal.SIGHUP)
+        daemon.wait_for_log("reload_failed")
+        assert f"{config}:2: policy.name: no policy 'sjff'" in daemon.log()
+        assert daemon.metric("rltuned_config_last_reload_successful") == 0
+        assert daemon.metric('rltuned_policy_info{digest="",name="sjf",schema=""}') == 1
+        config.write_text("")
+        daemon.signal(signal.SIGHUP)
+        daemon.wait_for_log("loaded", times=3)
+        assert daemon.metric("rltuned_config_last_reload_successful") == 1
+        daemon.signal(signal.SIGINT)
+        assert daemon.ends() == 0
+
+
+def test_systemd_hears_of_everything(tmp_path: Path, config: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(60)
+        heard: list[str] = []
+
+        def until(word: str) -> str:
+            while True:
+                heard.append(systemd.recv(4096).decode())
+                if word in heard[-1]:
+                    return heard[-1]
+
+        environ = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "400000"}
+        args = (*SIM, "--speed", "1", "--config", str(config))
+        with Daemon(tmp_path, *args, environ=environ) as daemon:
+            assert "STATUS=policy f1, dry run" in until("READY=1")
+            assert "proposed" in until("STATUS=cycle 1")
+            for _ in range(3):  # the first cycle is over, the next is a minute away
+                until("WATCHDOG=1")
+            daemon.signal(signal.SIGHUP)
+            assert "MONOTONIC_USEC=" in until("RELOADING=1")
+            until("READY=1")
+            daemon.signal(signal.SIGTERM)
+            until("STOPPING=1")
+            assert daemon.ends() == 0
+
+
+def test_exit_codes_of_a_bad_start(config: Path) -> None:
+    config.write_text("[daemon]\ndry_runn = false\n")
+    done = rltuned("run", *SIM, "--once", "--config", str(config))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"rltuned: {config}:2: daemon.dry_runn: unknown key; did you mean dry_run?\n"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = rltuned("run", *SIM, "--once", "--port", port)
+    assert done.returncode == 2
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in done.stderr
+    assert rltuned("run", *SIM, "--once", "--policy", "model:none").returncode == 2
+
+
+def test_restore_and_check_need_no_torch(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "sys.modules['torch'] = None\n"
+        "sys.argv = ['rltuned', 'restore', '--all']\n"
+        "from rltuned.cli import main\n"
+        "main()\n"
+    )
+    config = tmp_path / "rltuned.toml"
+    config.write_text(f'[daemon]\nstate_dir = "{tmp_path}"\n')
+    config.chmod(0o600)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={"RLTUNED_CONFIG": str(config), "PATH": "/usr/bin:/bin"},
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "nothing to give back\n", "")
+
+
+def test_output_to_a_reader_that_goes_away_is_no_traceback() -> None:
+    shell = f"{sys.executable} -m rltuned plan --backend sim --json | head -c 10"
+    done = subprocess.run(
+        ["bash", "-c", shell], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr

@@ -1,0 +1,203 @@
+"""Commands in this process, against the built-in cluster or none at all."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from rltuned import __version__
+from rltuned.cli import COMMANDS, app
+from rltuned.cli.explain import in_words
+from rltuned.errors import RltunedError, SettingsError
+
+SIM = ("--backend", "sim")
+
+
+def run(*args: str) -> Result:
+    """One command; its own errors surface as exceptions, as main() sees them."""
+    result = CliRunner().invoke(app, args)
+    if isinstance(result.exception, RltunedError):
+        raise result.exception
+    return result
+
+
+def document(*args: str) -> Any:
+    result = run(*args)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "rltuned.toml"
+    path.write_text(f'[daemon]\nstate_dir = "{tmp_path}"\ninterval_s = 30\n[http]\nport = 0\n')
+    path.chmod(0o600)
+    return path
+
+
+def test_version() -> None:
+    assert run("version").stdout.startswith(f"rltuned {__version__} (Python 3.")
+
+
+def test_help_names_every_command() -> None:
+    text = run("--help").stdout
+    assert all(name in text for name in COMMANDS)
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c not in {"models", "train"}])
+def test_every_command_has_help(command: str) -> None:
+    result = run(command, "--help")
+    assert result.exit_code == 0
+    assert "Usage" in result.stdout
+
+
+def test_wrong_use_is_exit_code_2() -> None:
+    assert run("no-such-command").exit_code == 2
+    assert run("run", "--once", "--cycles", "2", *SIM).exit_code == 2
+    assert run("restore").exit_code == 2
+    assert run("restore", "--all", "--job", "3").exit_code == 2
+
+
+def test_plan_json_has_what_the_contract_says() -> None:
+    plan = document("plan", "--json", *SIM, "--policy", "sjf")
+    assert plan["policy"] == "sjf"
+    counts = plan["counts"]
+    assert counts["pending"] == len(plan["jobs"]) > 0
+    assert {"running", "nodes", "ranked", "refused", "changes"} <= counts.keys()
+    keys = {
+        "job_id",
+        "partition",
+        "current_priority",
+        "proposed_priority",
+        "score",
+        "rank_before",
+        "rank_after",
+        "placement",
+        "reason",
+        "refusal",
+    }
+    assert all(keys <= job.keys() for job in plan["jobs"])
+    ranks = [job["rank_after"] for job in plan["jobs"] if job["rank_after"] is not None]
+    assert ranks == list(range(1, len(ranks) + 1))
+
+
+def test_the_same_seed_gives_the_same_plan() -> None:
+    first, second = (document("plan", "--json", *SIM, "--seed", "3") for _ in range(2))
+    assert [j["job_id"] for j in first["jobs"]] == [j["job_id"] for j in second["jobs"]]
+
+
+def test_plan_as_a_table() -> None:
+    text = run("plan", *SIM).stdout
+    assert "f1 ranks" in text
+    assert "priority now" in text
+
+
+def test_explain_in_json_and_in_words() -> None:
+    plan = document("plan", "--json", *SIM)
+    job_id = str(plan["jobs"][0]["job_id"])
+    told = document("explain", job_id, "--json", *SIM)
+    assert told["rank_after"] == 1
+    assert told["state"] == "PENDING"
+    assert set(told["features"]) > {"requested_gpus", "urgency"}
+    text = run("explain", job_id, *SIM).stdout
+    assert f"Job {job_id} (" in text
+    assert "rank 1 of" in text
+
+
+def test_explain_a_job_that_is_left_alone() -> None:
+    told = document("explain", "60", "--json", *SIM)
+    told |= dict.fromkeys(("score", "rank_before", "rank_after"))
+    told["refusal"] = "held_user"
+    assert in_words(told)[-1] == "rltuned leaves it alone: its user holds it."
+
+
+def test_explain_an_unknown_job() -> None:
+    result = run("explain", "999999", *SIM)
+    assert result.exit_code == 1
+    assert "shows no pending or running job 999999" in result.stderr
+
+
+def test_run_shows_tables_on_stdout_and_logs_on_stderr(config: Path) -> None:
+    result = run("run", *SIM, "--cycles", "2", "--speed", "6000", "--config", str(config))
+    assert result.exit_code == 0, result.output
+    assert "Cycle 1 (dry_run)" in result.stdout
+    assert "Cycle 2 (dry_run)" in result.stdout
+    assert "http://127.0.0.1:" in result.stderr
+    assert not (config.parent / "journal.sqlite").exists()
+
+
+def test_run_live_on_the_simulated_cluster_changes_it(config: Path) -> None:
+    args = ("--live", "--cycles", "2", "--speed", "6000", "--no-show", "--config", str(config))
+    result = run("run", *SIM, *args)
+    assert result.exit_code == 0, result.output
+    assert "applied=" in result.stderr
+
+
+def test_json_logs(config: Path) -> None:
+    config.write_text(config.read_text() + '[log]\nformat = "json"\n')
+    result = run("run", *SIM, "--once", "--no-show", "--config", str(config))
+    lines = [json.loads(line) for line in result.stderr.splitlines()]
+    assert result.stdout == ""
+    cycle = next(line for line in lines if line["event"] == "cycle")
+    proposals = [line for line in lines if line["event"] == "proposal"]
+    assert cycle["mode"] == "dry_run"
+    assert cycle["proposed"] == len(proposals) > 0
+    keys = {"job", "partition", "old", "new", "rank_before", "rank_after", "score", "why"}
+    assert all(keys <= line.keys() for line in proposals)
+
+
+def test_config_check(config: Path) -> None:
+    assert run("config", "check", str(config)).stdout == f"{config}: ok\n"
+    config.write_text("[policy]\nname = 'sfj'\n")
+    with pytest.raises(SettingsError, match=r":2: policy.name: no policy 'sfj'; did you mean sjf"):
+        run("config", "check", str(config))
+    config.write_text("[policy]\nname = 'model:../evil'\n")
+    with pytest.raises(SettingsError, match="not the name of a folder in models_dir"):
+        run("config", "check", str(config))
+    config.write_text("[policy]\nname = 'model:gone'\n")
+    with pytest.raises(SettingsError, match="no model folder"):
+        run("config", "check", str(config))
+
+
+def test_config_show_tells_sources(config: Path) -> None:
+    shown = document("config", "show", "--json", "--config", str(config))
+    assert shown["daemon.interval_s"] == {"value": 30.0, "source": f"{config}:3"}
+    assert shown["daemon.dry_run"] == {"value": True, "source": "default"}
+    text = run("config", "show", "--config", str(config)).stdout
+    assert f"interval_s = 30.0 {'':<37} # {config}:3".split() == next(
+        line.split() for line in text.splitlines() if line.startswith("interval_s")
+    )
+
+
+def test_the_config_file_may_be_named_by_the_environment(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLTUNED_CONFIG", str(config))
+    assert document("config", "show", "--json")["daemon.interval_s"]["value"] == 30.0
+
+
+def test_check_without_slurm(config: Path) -> None:
+    checks = document("check", "--no-slurm", "--json", "--config", str(config))
+    assert {c["name"]: c["status"] for c in checks} == {
+        "settings": "ok",
+        "policy": "ok",
+        "journal": "ok",
+        "http": "ok",
+        "mode": "ok",
+    }
+
+
+def test_check_says_what_to_mend(config: Path) -> None:
+    config.write_text('[daemon]\nstate_dir = "/no/such/folder"\ndry_run = false\n')
+    result = run("check", "--no-slurm", "--config", str(config))
+    assert result.exit_code == 1
+    assert "FAIL  journal: /no/such/folder" in result.stdout
+    assert "mend: make /no/such/folder" in result.stdout
+    assert "ok    mode: live, write_mode priority" in result.stdout
+
+
+def test_restore_with_nothing_to_give_back(config: Path) -> None:
+    result = run("restore", "--all", "--config", str(config))
+    assert (result.exit_code, result.stdout) == (0, "nothing to give back\n")
