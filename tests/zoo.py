@@ -183,7 +183,7 @@ FIELDS: dict[str, tuple[Seen, Any]] = {
     "gpu_plain": (lambda j: (j.user, j.qos, j.account, j.partitions), ("root", "", "", ("gpu",))),
     "gpu_per_socket": (
         lambda j: (j.request.total.gpus, j.request.outside),
-        (1, ("tres-per-socket=gres:gpu:1",)),
+        (1, ("tres-per-socket=gpu:1",)),
     ),
     "mem_all": (lambda j: j.request.outside, ("mem=0 (all memory of each node)",)),
     "held_by_user": (lambda j: (j.held_by, j.priority, j.site_factor), ("user", 0, None)),
