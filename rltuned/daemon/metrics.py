@@ -132,7 +132,7 @@ class Metrics:
         )
         self.owned = Gauge(
             "rltuned_jobs_owned",
-            "Pending jobs that carry a value written by rltuned.",
+            "Pending jobs of the last snapshot that carry a value written by rltuned before.",
             registry=registry,
         )
         self.placed = Gauge(

@@ -1,0 +1,233 @@
+"""The real process against a real Slurm: it watches, it reorders, it gives back, it survives."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.process import Daemon
+from tests.lab import SlurmLab
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+
+FULL = ("--gres=gpu:p100:4", "-n16", "-N1")
+QUEUE = "JobID:|,PriorityLong:|,Nice:|,StateCompact:|,Partition:|,OverSubscribe:|"
+
+
+@pytest.fixture
+def config(slurm: SlurmLab, tmp_path: Path) -> Iterator[Path]:
+    """Settings for the lab: sjf, every second, SLA partition, no minimum age."""
+    path = tmp_path / "rltuned.toml"
+    path.write_text(
+        f"""
+[daemon]
+interval_s = 1
+max_backoff_s = 2
+state_dir = "{tmp_path}"
+pause_file = "{tmp_path / "PAUSE"}"
+[policy]
+name = "sjf"
+[scope]
+sla_partitions = ["sla"]
+min_age_s = 0
+[limits]
+hysteresis = 0.0
+[slurm]
+conf = "{slurm.conf}"
+timeout_s = 5
+[http]
+port = 0
+"""
+    )
+    path.chmod(0o600)
+    yield path
+    rltuned("restore", "--all", "--config", str(path))
+
+
+def rltuned(*args: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "rltuned", *args],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def queue(slurm: SlurmLab) -> dict[int, list[str]]:
+    """What squeue shows of every job: priority, nice, state, partition, oversubscribe."""
+    lines = slurm.run("squeue", "-h", "-a", "-O", QUEUE).splitlines()
+    rows = [[part.strip() for part in line.split("|")] for line in lines if line.strip()]
+    return {int(row[0]): row[1:] for row in rows}
+
+
+def priority(slurm: SlurmLab, job_id: int) -> int:
+    return int(queue(slurm)[job_id][0])
+
+
+def waiting(slurm: SlurmLab) -> tuple[int, int, int]:
+    """Both p nodes are busy; a long, a middling and a short job wait, in this order."""
+    for node in ("p1", "p2"):
+        blocker = slurm.sbatch(*FULL, f"-w{node}", "--time=2:00:00")
+        slurm.wait_for(lambda b=blocker: slurm.state(b) == "R", 30, "a blocker runs")  # type: ignore[misc]
+    minutes = (90, 60, 30)
+    jobs = [slurm.sbatch(*FULL, f"--time={m}", "--nice=5", f"-J t{m}") for m in minutes]
+    slurm.wait_for(lambda: all(slurm.state(j) == "PD" for j in jobs), 30, "three jobs wait")
+    long, middle, short = jobs
+    return long, middle, short
+
+
+def test_a_dry_run_changes_nothing(slurm: SlurmLab, config: Path, tmp_path: Path) -> None:
+    waiting(slurm)
+    before = queue(slurm)
+    with Daemon(tmp_path, "--config", str(config)) as daemon:
+        daemon.wait_for_log("proposed=", times=3)
+        assert "old=" in daemon.log()
+        assert "rank_before=" in daemon.log()
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+    # ages move Slurm's own numbers, but never by the order of jobs that are equally old
+    after = queue(slurm)
+    assert {j: row[1:] for j, row in after.items()} == {j: row[1:] for j, row in before.items()}
+    done = rltuned("restore", "--all", "--config", str(config))
+    assert done.stdout == "nothing to give back\n"
+
+
+def test_live_reorders_and_restore_gives_back(
+    slurm: SlurmLab, config: Path, tmp_path: Path
+) -> None:
+    long, middle, short = waiting(slurm)
+    urgent = slurm.sbatch(*FULL, "-psla", "--time=100", "--nice=5")
+    held = slurm.sbatch(*FULL, "--hold", "--time=10")
+    untouched = queue(slurm)[urgent]
+    with Daemon(tmp_path, "--live", "--config", str(config)) as daemon:
+        daemon.wait_for_log("applied=")
+        assert daemon.metric('rltuned_changes_total{kind="priority",result="applied"}') >= 2
+        assert daemon.metric('rltuned_slurm_commands_total{command="squeue"}') >= 1
+        daemon.wait_for(lambda: daemon.metric("rltuned_jobs_owned") >= 2, "jobs are ours")
+        assert priority(slurm, short) > priority(slurm, middle) > priority(slurm, long)
+        assert queue(slurm)[urgent][1:] == untouched[1:]
+        assert priority(slurm, held) == 0
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+    done = rltuned("restore", "--all", "--config", str(config))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"job {long}: given back: priority" in done.stdout
+    assert "nice 5 set again" in done.stdout
+    # multifactor moves them again: all equal but for their age, so the oldest is first again
+    assert priority(slurm, long) >= priority(slurm, middle) >= priority(slurm, short)
+    assert {queue(slurm)[j][1] for j in (long, middle, short)} == {"5"}
+    again = rltuned("restore", "--all", "--config", str(config))
+    assert (again.returncode, again.stdout) == (0, "nothing to give back\n")
+
+
+def test_the_job_that_was_moved_up_starts_first(slurm: SlurmLab, config: Path) -> None:
+    long, _, short = waiting(slurm)
+    done = rltuned("run", "--live", "--once", "--config", str(config))
+    assert done.returncode == 0, done.stderr
+    running = slurm.run("squeue", "-h", "-t", "R", "-w", "p1", "-o", "%A").split()
+    slurm.run("scancel", *running)
+    slurm.wait_for(lambda: slurm.state(short) == "R", 30, "the short job starts")
+    assert slurm.state(long) == "PD"
+
+
+def test_site_factor_mode_is_undone_exactly(slurm: SlurmLab, config: Path) -> None:
+    config.write_text(config.read_text().replace("[limits]", '[limits]\nwrite_mode="site_factor"'))
+    long, middle, short = waiting(slurm)
+    done = rltuned("run", "--live", "--once", "--config", str(config))
+    assert done.returncode == 0, done.stderr
+    assert priority(slurm, short) > priority(slurm, middle) > priority(slurm, long)
+    assert queue(slurm)[short][1] == "5"
+    done = rltuned("restore", "--job", str(short), "--config", str(config))
+    assert done.returncode == 0, done.stdout
+    done = rltuned("restore", "--all", "--config", str(config))
+    assert done.returncode == 0, done.stdout
+    factors = slurm.run("sprio", "-h", "-o", "%i %S").split("\n")
+    assert {line.split()[1] for line in factors if line.strip()} == {"0"}
+
+
+def test_restore_leaves_alone_what_others_changed_and_never_frees_a_held_job(
+    slurm: SlurmLab, config: Path
+) -> None:
+    long, middle, _ = waiting(slurm)
+    assert rltuned("run", "--live", "--once", "--config", str(config)).returncode == 0
+    slurm.scontrol("update", f"JobId={middle}", "Priority=777")
+    slurm.scontrol("hold", str(long))
+    done = rltuned("restore", "--all", "--config", str(config))
+    assert done.returncode == 0, done.stdout
+    assert f"job {middle}: changed by somebody else: priority is 777" in done.stdout
+    assert f"job {long}: held" in done.stdout
+    assert (priority(slurm, middle), priority(slurm, long)) == (777, 0)
+
+
+def test_restore_waits_for_a_live_daemon_to_be_paused(
+    slurm: SlurmLab, config: Path, tmp_path: Path
+) -> None:
+    waiting(slurm)
+    with Daemon(tmp_path, "--live", "--config", str(config)) as daemon:
+        daemon.wait_for_log("applied=")
+        refused = rltuned("restore", "--all", "--config", str(config))
+        assert refused.returncode == 1
+        assert "pause it" in refused.stderr
+        (tmp_path / "PAUSE").touch()
+        daemon.wait_for_log("mode=paused")
+        done = rltuned("restore", "--all", "--config", str(config))
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert daemon.metric('rltuned_mode{mode="paused"}') == 1
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+
+
+def test_a_controller_that_goes_away_and_comes_back(
+    slurm: SlurmLab, config: Path, tmp_path: Path
+) -> None:
+    long, _, short = waiting(slurm)
+    with Daemon(tmp_path, "--live", "--config", str(config)) as daemon:
+        daemon.wait_for_log("applied=")
+        try:
+            slurm.stop_controller()
+            daemon.wait_for_log("reason=backend")
+            assert daemon.metric("rltuned_backoff_seconds") >= 1
+            assert daemon.get("/healthz") == "alive\n"
+        finally:
+            slurm.start_controller()
+        daemon.wait_for(lambda: daemon.metric("rltuned_backoff_seconds") == 0, "it goes on")
+        assert priority(slurm, short) > priority(slurm, long)
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+        assert "Traceback" not in daemon.log()
+
+
+def test_after_a_kill_everything_can_be_given_back(
+    slurm: SlurmLab, config: Path, tmp_path: Path
+) -> None:
+    waiting(slurm)
+    with Daemon(tmp_path, "--live", "--config", str(config)) as daemon:
+        daemon.wait_for_log("applied=")
+        daemon.signal(signal.SIGKILL)
+        assert daemon.ends() == -9
+    done = rltuned("restore", "--all", "--config", str(config))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "given back" in done.stdout
+
+
+def test_plan_explain_and_check(slurm: SlurmLab, config: Path) -> None:
+    _, _, short = waiting(slurm)
+    urgent = slurm.sbatch(*FULL, "-psla", "--time=100")
+    before = queue(slurm)
+    done = rltuned("plan", "--json", "--config", str(config))
+    plan = json.loads(done.stdout)
+    jobs = {job["job_id"]: job for job in plan["jobs"]}
+    assert jobs[short]["rank_after"] == 1
+    assert jobs[urgent]["refusal"] == "sla_partition"
+    assert plan["counts"]["changes"] >= 2
+    done = rltuned("explain", str(urgent), "--config", str(config))
+    assert "SLA partition" in done.stdout
+    done = rltuned("check", "--config", str(config))
+    assert done.returncode == 0, done.stdout
+    assert "ok    slurm: Slurmctld" in done.stdout
+    assert queue(slurm).keys() == before.keys()
