@@ -123,13 +123,15 @@ def _choose(
         best, best_rank = -1, 0
         for node in range(len(free_gpus)):
             there = free_gpus[node] if rows[node] == row else 0
-            if there < least or not member[node] or (best >= 0 and sign * there >= best_rank):
+            # a job without GPUs goes by all the GPUs that it would sit beside
+            rank = sign * (there if asks.gpus > 0 else free_gpus[node])
+            if there < least or not member[node] or (best >= 0 and rank >= best_rank):
                 continue
             now = Amounts(free_gpus[node], free_cpus[node], free_mem[node])
             if not hosts(asks, now, Amounts(gpus[node], cpus[node], mem_mib[node])):
                 continue
             if node not in trial[:position]:
-                best, best_rank = node, sign * there
+                best, best_rank = node, rank
         if best < 0:
             return NOWHERE
         trial[position] = best
