@@ -15,7 +15,9 @@ from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules, impossible
 
 
-def cluster(*nodes: tuple[str, int], gpu_type: str = "g", partitions: Sequence[str] = ("p",)) -> Cluster:
+def cluster(
+    *nodes: tuple[str, int], gpu_type: str = "g", partitions: Sequence[str] = ("p",)
+) -> Cluster:
     """Nodes (name, GPUs) of one type, all in all partitions, with CPUs and memory to spare."""
     made = [
         idle_node(name, GpuType(gpu_type), Resources(gpus, 1_000, 1_000_000), tuple(partitions))

@@ -1,0 +1,213 @@
+"""What must hold in every world."""
+
+import math
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rltuned.codec import digest
+from rltuned.core.decide import decide
+from rltuned.core.features import FloatArray, StateMatrix
+from rltuned.policies.baselines import BASELINES
+from rltuned.sim.backend import snapshot_of
+from rltuned.sim.cluster import Cluster
+from rltuned.sim.protocol import EVENT_KNOBS, Protocol, play_decided
+from rltuned.sim.run import Window, schedule_of, simulate
+from rltuned.sim.trace import TraceJob
+from rltuned.sim.world import Change, Fault, Rules, World
+from tests.sim.worlds import cases, cluster, job
+
+Case = tuple[Cluster, tuple[TraceJob, ...]]
+
+calm = settings(
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+
+
+@calm
+@given(case=cases(), data=st.data(), placement=st.sampled_from(["pack", "spread"]))
+def test_nothing_is_lost_and_nobody_starts_early(
+    case: Case, data: st.DataObject, placement: str
+) -> None:
+    where, jobs = case
+    faults = []
+    for node in where.nodes:
+        if data.draw(st.booleans()):
+            at = float(data.draw(st.integers(0, 50)))
+            what = data.draw(st.sampled_from([Change.FAIL, Change.DRAIN]))
+            faults += [Fault(at, node.name, what), Fault(at + 20.0, node.name, Change.RESUME)]
+    world = World(where, jobs, rules=Rules(placement=placement), faults=faults)  # type: ignore[arg-type]
+    while world.next_time() is not None:
+        world.step()
+        conserved(world)
+    assert len(world.finished) == len(jobs)
+    for record in world.finished.values():
+        assert record.started_at >= record.job.submit_s
+        ran = record.ended_at - record.started_at
+        assert ran == pytest.approx(min(record.job.duration_s, world_limit(world, record.job)))
+
+
+def world_limit(world: World, job: TraceJob) -> float:
+    partition = next(p for p in world.cluster.partitions if p.name == job.partition)
+    if job.time_limit_s == math.inf and partition.max_time_s is not None:
+        return partition.max_time_s
+    return job.time_limit_s
+
+
+def conserved(world: World) -> None:
+    """What is free and what is taken make up the hardware, node by node."""
+    used: dict[str, list[int]] = {n.name: [0, 0, 0] for n in world.cluster.nodes}
+    for run in world.running.values():
+        for share in run.shares:
+            for i, amount in enumerate((share.taken.gpus, share.taken.cpus, share.taken.mem_mib)):
+                used[share.node][i] += amount
+    for node in world.cluster.nodes:
+        column = world.capacity.index[node.name]
+        free = (
+            int(world.capacity.free_gpus[:, column].sum()),
+            int(world.capacity.free_cpus[column]),
+            int(world.capacity.free_mem_mib[column]),
+        )
+        total = (node.total.gpus, node.total.cpus, node.total.mem_mib)
+        assert min(free) >= 0
+        assert tuple(f + u for f, u in zip(free, used[node.name], strict=True)) == total
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A policy that is not known by name and gives a rule's scores: the learned path."""
+
+    rule: str
+    name: str = "learned"
+
+    def score(self, matrix: StateMatrix) -> FloatArray:
+        return BASELINES[self.rule].score(matrix)
+
+
+@calm
+@given(
+    case=cases(),
+    rule=st.sampled_from(["fcfs", "sjf", "saf", "smallest"]),
+    backfill=st.sampled_from(["easy", "none"]),
+    placement=st.sampled_from(["pack", "spread"]),
+)
+def test_the_base_order_through_the_learned_path_is_the_base_result(
+    case: Case, rule: str, backfill: str, placement: str
+) -> None:
+    where, jobs = case
+    protocol = Protocol(rules=Rules(backfill=backfill, placement=placement))  # type: ignore[arg-type]
+    window = Window(0, jobs)
+    base = simulate(window, where, rule, protocol)
+    learned = schedule_of(play_decided(where, jobs, Learned(rule), protocol), window, where, 0.0)
+    assert base.start_s.tolist() == learned.start_s.tolist()
+    assert base.nodes == learned.nodes
+
+
+@calm
+@given(case=cases(), backfill=st.sampled_from(["easy", "none"]), step=st.sampled_from([1.0, 7.5]))
+def test_a_cycle_that_gives_the_natural_order_changes_nothing(
+    case: Case, backfill: str, step: float
+) -> None:
+    where, jobs = case
+    rules = Rules(backfill=backfill)  # type: ignore[arg-type]
+    window = Window(0, jobs)
+    base = simulate(window, where, "fcfs", Protocol(rules=rules))
+    cycle = Protocol("cycle", step, rules)
+    for policy in (Learned("fcfs"), BASELINES["fcfs"], BASELINES["multifactor"]):
+        done = schedule_of(play_decided(where, jobs, policy, cycle), window, where, 0.0)
+        assert base.start_s.tolist() == done.start_s.tolist()
+        assert base.nodes == done.nodes
+
+
+@calm
+@given(case=cases(most=15), rule=st.sampled_from(["sjf", "saf"]))
+def test_a_rule_by_name_and_the_same_rule_learned_agree_in_cycle_mode(
+    case: Case, rule: str
+) -> None:
+    where, jobs = case
+    window, cycle = Window(0, jobs), Protocol("cycle", 5.0)
+    named = simulate(window, where, rule, cycle)
+    learned = schedule_of(play_decided(where, jobs, Learned(rule), cycle), window, where, 0.0)
+    assert named.start_s.tolist() == learned.start_s.tolist()
+
+
+@calm
+@given(case=cases(), stop=st.integers(0, 60), stretch=st.sampled_from([0.5, 3.0]))
+def test_the_future_changes_no_plan(case: Case, stop: int, stretch: float) -> None:
+    """Two worlds that differ only in what is not yet revealed show the same and decide the same."""
+    where, jobs = case
+    one = World(where, jobs)
+    one.advance(float(stop))
+    over = {r.number for r in one.finished.values()}
+    other = World(
+        where,
+        [
+            j
+            if i in over
+            # running and pending jobs will take another time, but none that has come already
+            else replace(j, duration_s=max(j.duration_s, stop - j.submit_s + 0.5) * (1 + stretch))
+            for i, j in enumerate(jobs, 1)
+        ],
+    )
+    other.advance(float(stop))
+    if {r.number for r in other.finished.values()} != over:
+        return  # a limit that had cut a job short made its new run time visible
+    seen, unseen = snapshot_of(one), snapshot_of(other)
+    assert digest(seen) == digest(unseen)
+    policy = BASELINES["wfp3"]
+    assert decide(seen, policy, EVENT_KNOBS).plan == decide(unseen, policy, EVENT_KNOBS).plan
+
+
+@calm
+@given(case=cases(most=15))
+def test_the_same_world_twice_gives_the_same_digests(case: Case) -> None:
+    where, jobs = case
+    first, second = World(where, jobs), World(where, jobs)
+    while first.next_time() is not None:
+        first.step()
+        second.step()
+        assert digest(snapshot_of(first)) == digest(snapshot_of(second))
+
+
+@calm
+@given(
+    gpus=st.integers(1, 6),
+    rows=st.lists(
+        st.tuples(st.integers(0, 9), st.integers(1, 9), st.integers(1, 6)), min_size=1, max_size=25
+    ),
+)
+def test_fcfs_on_one_pool_is_the_textbook_result(
+    gpus: int, rows: list[tuple[int, int, int]]
+) -> None:
+    clock, jobs = 0, []
+    for i, (gap, run, size) in enumerate(rows):
+        clock += gap
+        jobs.append(job(f"j{i}", clock, run, min(size, gpus)))
+    done = simulate(
+        Window(0, tuple(jobs)),
+        cluster(("n", gpus)),
+        "fcfs",
+        Protocol(rules=Rules(backfill="none")),
+    )
+    assert done.start_s.tolist() == textbook_fcfs(jobs, gpus)
+
+
+def textbook_fcfs(jobs: list[TraceJob], gpus: int) -> list[float]:
+    """Each job starts when it and all before it have started and enough GPUs are free.
+
+    Looks at the end times of earlier jobs only; no events, no queue, no nodes.
+    """
+    starts: list[float] = []
+    for position, job in enumerate(jobs):
+        earliest = max([job.submit_s, *starts])
+        ends = [starts[i] + jobs[i].duration_s for i in range(position)]
+        for moment in sorted({earliest, *(e for e in ends if e > earliest)}):
+            held = sum(jobs[i].gpus for i in range(position) if ends[i] > moment)
+            if held + job.gpus <= gpus:
+                starts.append(moment)
+                break
+    return starts
