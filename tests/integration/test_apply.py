@@ -53,7 +53,7 @@ def results(outcomes: tuple[Outcome, ...]) -> list[Result]:
 def queue(lab: SlurmLab) -> str:
     """All that squeue shows of priorities, without the columns that change by themselves."""
     return lab.run(
-        "squeue", "-h", "-a", "--array-unique", "-S", "i", "-O",
+        "squeue", "-h", "-a", "-r", "-S", "i", "-O",
         "jobid:|,arraytaskid:|,statecompact:|,nice:|,dependency:|,oversubscribe:|,username:|",
     )  # fmt: skip
 
