@@ -91,7 +91,12 @@ class Requests:
         """What our placement does not model, in Slurm's words."""
         types = ",".join(gpus.types)
         per_socket = format_gres(parse_gres(ask.tres_per_socket))
-        all_memory = self._memory_counts and parse_memory_mib(ask.minmemory) == 0
+        # while Slurm 22.05 tries a --mem-per-gpu job, its own minimum shows as 0 for an instant
+        all_memory = (
+            self._memory_counts
+            and absent(ask.mem_per_tres)
+            and parse_memory_mib(ask.minmemory) == 0
+        )
         found = (
             (f"gpu types at once: {types}", len(gpus.types) > 1),
             (f"tres-per-socket={per_socket}", bool(per_socket)),

@@ -178,6 +178,15 @@ def test_memory_follows_the_cpus_that_slurm_did_not_count_yet() -> None:
     assert ask(many, running=True) == Resources(2, 2, 1000)
 
 
+def test_all_memory_is_outside_the_model_unless_it_is_memory_per_gpu() -> None:
+    requests = Requests(frozenset(), memory_counts=True)
+    everything = ASK._replace(minmemory="0")
+    assert requests.read(everything, running=False).outside == ("mem=0 (all memory of each node)",)
+    # seen on 22.05: such a job shows 0 for some milliseconds while the scheduler tries it
+    tried = everything._replace(mem_per_tres="gres:gpu:2048", tres_per_job="gres:gpu:2")
+    assert requests.read(tried, running=False).outside == ()
+
+
 def test_memory_that_is_not_handed_out_is_not_asked_for() -> None:
     assert ask({"tres_alloc": "cpu=2,node=1"}, counts=False).mem_mib == 0
     with pytest.raises(ValueError, match="no memory in the request"):
