@@ -21,8 +21,8 @@ $(STAMP): pyproject.toml constraints.txt scripts/setup.sh
 	@touch $@
 
 demo: $(STAMP) ## three cycles of the daemon in dry run on the built-in cluster
-	@$(BIN)/rltuned run --backend sim --dry-run --cycles 3 --interval 60 --speed 60 \
-	    --policy model:warmstart-saf --models-dir models
+	@$(BIN)/rltuned run --config deploy/demo.toml --backend sim --dry-run --cycles 3 \
+	    --interval 60 --speed 60
 
 test-packages: # Slurm, munge, Prometheus for the tests, where we may install them
 	@sh scripts/test-packages.sh
