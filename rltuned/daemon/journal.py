@@ -8,7 +8,7 @@ Needs neither the daemon nor torch. A row is open while its job may still carry 
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -30,6 +30,13 @@ from rltuned.errors import JournalError
 
 FILE_NAME: Final = "journal.sqlite"
 LOCK_NAME: Final = "writer.lock"
+
+KEPT_WRITES: Final = 8
+"""Latest open writes that are kept of each job and field, besides the first."""
+KEEP_S: Final = 90 * 86_400.0
+"""How long cycles and closed writes are kept."""
+PRUNE_EVERY: Final = 1_000
+"""Cycles from one clearing out to the next."""
 
 JobKey = tuple[JobId, UnixTime]
 """Job id and submit time: Slurm hands out ids again."""
@@ -128,7 +135,8 @@ class Journal:
             return True
         with self._session(create=False) as db:
             (found,) = db.execute(
-                "SELECT count(*) FROM (SELECT 1 FROM writes WHERE closed IS NULL LIMIT 1)"
+                "SELECT count(*) FROM (SELECT 1 FROM writes WHERE closed IS NULL"
+                " AND new IS NOT NULL LIMIT 1)"
             ).fetchone()
         return not found
 
@@ -172,6 +180,7 @@ class Journal:
                     (outcome.result.value, outcome.detail, at, row),
                 )
                 _close_settled(db, row, outcome)
+                _close_superseded(db, row)
 
     def close_gone(self, cluster: str, pending: Collection[JobKey]) -> int:
         """Close the rows of jobs that are pending no longer; returns how many jobs that were."""
@@ -183,16 +192,18 @@ class Journal:
         return len(gone)
 
     def record(self, row: CycleRow) -> None:
-        """Note one cycle."""
+        """Note one cycle, and now and then clear out what is old."""
+        names = ", ".join(CycleRow.__dataclass_fields__)
+        marks = ", ".join("?" * len(CycleRow.__dataclass_fields__))
         with self._session(create=True) as db:
             db.execute(
-                "INSERT OR REPLACE INTO cycles (cycle, at, cluster, mode, skipped, policy, pending,"
-                " chosen, proposed, applied, seconds) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    row.cycle, row.at, row.cluster, row.mode, row.skipped, row.policy,
-                    row.pending, row.chosen, row.proposed, row.applied, row.seconds,
-                ),
-            )  # fmt: skip
+                f"INSERT OR REPLACE INTO cycles ({names}) VALUES ({marks})",  # noqa: S608 - ours
+                astuple(row),
+            )
+            if row.cycle % PRUNE_EVERY == 0:
+                old = row.at - KEEP_S
+                db.execute("DELETE FROM cycles WHERE at < ?", (old,))
+                db.execute("DELETE FROM writes WHERE closed IS NOT NULL AND at < ?", (old,))
 
     def let_go(self) -> None:
         """Be the writer no longer, so that `rltuned restore` may be."""
@@ -291,6 +302,24 @@ def _close(db: sqlite3.Connection, how: str, job: _Job, fields: tuple[str, ...])
             " AND submitted_at = ? AND field = ?",
             (how, *job, field),
         )
+
+
+def _close_superseded(db: sqlite3.Connection, row: int) -> None:
+    """Keep of a job's open writes the first and the last few, however long it waits.
+
+    Backfill puts back what was in force when its own pass began, minutes ago at most.
+    """
+    db.execute(
+        "UPDATE writes SET closed = 'superseded' WHERE id IN (SELECT old.id FROM writes AS old"
+        " JOIN writes AS new ON new.id = ? AND old.cluster = new.cluster"
+        " AND old.job_id = new.job_id AND old.submitted_at = new.submitted_at"
+        " AND old.field = new.field WHERE old.closed IS NULL ORDER BY old.id DESC"
+        " LIMIT -1 OFFSET ?) AND id != (SELECT min(first.id) FROM writes AS first"
+        " JOIN writes AS new ON new.id = ? AND first.cluster = new.cluster"
+        " AND first.job_id = new.job_id AND first.submitted_at = new.submitted_at"
+        " AND first.field = new.field WHERE first.closed IS NULL)",
+        (row, KEPT_WRITES, row),
+    )
 
 
 def _claims(rows: tuple[_Row, ...]) -> list[Claim]:

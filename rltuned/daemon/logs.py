@@ -87,7 +87,7 @@ def _cycle(report: CycleReport) -> dict[str, Any]:
         "pending": len(snapshot.pending) if snapshot else 0,
         "running": len(snapshot.running) if snapshot else 0,
         "chosen": len(decision.entries) if decision else 0,
-        "refused": sum(report.refused().values()),
+        "left_alone": sum(report.refused().values()),
         "proposed": sum(report.proposed().values()),
     }
     fields |= {result.value: count for result, count in report.results().items()}

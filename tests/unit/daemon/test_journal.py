@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.daemon.journal import CycleRow, Journal
+from rltuned.daemon.journal import KEEP_S, PRUNE_EVERY, CycleRow, Journal
 from rltuned.daemon.store import APPLICATION_ID
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import Action, Outcome, Plan, Result
@@ -142,6 +142,27 @@ def test_the_diary_keeps_cycles(journal: Journal) -> None:
     row = CycleRow(41, NOW, CLUSTER, "live", "", "fcfs", 10, 8, 3, 3, 0.5)
     journal.record(row)
     assert journal.last_cycle() == 41
+
+
+def test_a_job_that_waits_for_weeks_does_not_fill_the_diary(journal: Journal) -> None:
+    for n in range(100):
+        write(journal, set_priority(job(1, priority=1000 + n, nice=9 if n == 0 else 0), 1001 + n))
+        write(journal, set_priority(job(2, priority=500), 600 + n))
+    first, second = journal.claims(CLUSTER)
+    assert (first.original, first.value, first.nice) == (1000, 1100, 9)
+    assert {1000, 1001, 1093, 1100} <= first.ours
+    assert 1050 not in first.ours
+    assert (second.original, second.value) == (500, 699)
+
+
+def test_old_cycles_and_closed_writes_are_cleared_out(journal: Journal) -> None:
+    write(journal, set_priority(job(1), 900), set_priority(job(2), 900))
+    write(journal, release(job(1, priority=900)))
+    for cycle, at in ((1, NOW), (2, NOW + KEEP_S), (PRUNE_EVERY, NOW + KEEP_S + 5)):
+        journal.record(CycleRow(cycle, at, CLUSTER, "live", "", "fcfs", 1, 1, 1, 1, 0.5))
+    with sqlite3.connect(journal.path) as db:
+        assert db.execute("SELECT cycle FROM cycles").fetchall() == [(2,), (PRUNE_EVERY,)]
+        assert db.execute("SELECT job_id FROM writes").fetchall() == [(2,)]
 
 
 def test_the_file_is_private(journal: Journal) -> None:

@@ -1,0 +1,109 @@
+"""The diary against a model of it, through any order of writes, crashes and re-openings."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from rltuned.daemon.journal import KEPT_WRITES, Journal
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.plan import Action, Outcome, Plan, Result
+from tests.builders import NOW, job, release, set_priority, set_site_factor
+
+JOBS = st.integers(1, 3)
+VALUES = st.integers(1, 50)
+RESULTS = st.sampled_from([None, *Result])
+"""None = the process died before the outcome could be noted."""
+CLUSTER = "test"
+
+
+class JournalMachine(RuleBasedStateMachine):
+    """`open` is what the diary must know: (job, field) -> (first old value, all values written)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.journal = Journal(Path(self.folder.name))
+        self.open: dict[tuple[int, str], tuple[int, list[int]]] = {}
+        self.priority = {i: 1000 + i for i in range(1, 4)}
+        self.site = dict.fromkeys(range(1, 4), 0)
+
+    def teardown(self) -> None:
+        self.journal.close()
+        self.folder.cleanup()
+
+    @rule(number=JOBS, value=VALUES, result=RESULTS)
+    def write_priority(self, number: int, value: int, result: Result | None) -> None:
+        old = self.priority[number]
+        self._write(set_priority(self._job(number), value), result)
+        self._expect(number, "priority", old, value, result)
+        if result is Result.APPLIED:
+            self.priority[number] = value
+
+    @rule(number=JOBS, value=VALUES, result=RESULTS)
+    def write_site_factor(self, number: int, value: int, result: Result | None) -> None:
+        old = self.site[number]
+        self._write(set_site_factor(self._job(number), value), result)
+        self._expect(number, "site_factor", old, value, result)
+        if result is Result.APPLIED:
+            self.site[number] = value
+            first, _ = self.open[number, "site_factor"]
+            if first == value:
+                del self.open[number, "site_factor"]
+
+    @rule(number=JOBS, result=RESULTS)
+    def give_back(self, number: int, result: Result | None) -> None:
+        self._write(release(self._job(number)), result)
+        if result is Result.APPLIED:
+            self.open.pop((number, "priority"), None)
+        elif result is Result.GONE:
+            self._gone(number)
+
+    @rule(number=JOBS)
+    def leave_the_queue(self, number: int) -> None:
+        stay = [self._job(i) for i in range(1, 4) if i != number]
+        self.journal.close_gone(CLUSTER, {(j.job_id, j.submitted_at) for j in stay})
+        self._gone(number)
+
+    @rule()
+    def crash_and_open_again(self) -> None:
+        self.journal.close()
+        self.journal = Journal(Path(self.folder.name))
+
+    @invariant()
+    def claims_are_what_was_written(self) -> None:
+        claims = {(int(c.target.job_id), str(c.field)): c for c in self.journal.claims(CLUSTER)}
+        assert claims.keys() == self.open.keys()
+        for key, (first, written) in self.open.items():
+            claim = claims[key]
+            assert (claim.original, claim.value) == (first, written[-1])
+            assert {first, *written[-KEPT_WRITES:]} <= claim.ours
+        assert self.journal.is_clean() == (not self.open)
+
+    def _job(self, number: int) -> PendingJob:
+        return job(number, priority=self.priority[number], site_factor=self.site[number])
+
+    def _write(self, action: Action, result: Result | None) -> None:
+        ticket = self.journal.intend(Plan((action,)), cluster=CLUSTER, cycle=1, at=NOW)
+        if result is None:
+            self.crash_and_open_again()
+        else:
+            self.journal.settle(ticket, [Outcome(action, result)], at=NOW)
+
+    def _expect(self, number: int, field: str, old: int, value: int, result: Any) -> None:
+        if result is Result.GONE:
+            self._gone(number)
+        elif result is not Result.REFUSED:
+            first, written = self.open.get((number, field), (old, []))
+            self.open[number, field] = (first, [*written, value])
+
+    def _gone(self, number: int) -> None:
+        for key in [key for key in self.open if key[0] == number]:
+            del self.open[key]
+
+
+TestJournal = JournalMachine.TestCase
+TestJournal.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
