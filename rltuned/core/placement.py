@@ -9,7 +9,7 @@ The rules, which docs/simulator.md repeats with examples:
 - an exclusive job takes whole nodes on which nothing runs.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -120,13 +120,13 @@ def place_request(
         chosen = _choose(request, count, row, member, capacity, rule=rule)
         if chosen is None:
             continue
-        free = int(_idle_gpus(row, capacity)[chosen].sum())
+        free = int(idle_gpus(row, capacity)[chosen].sum())
         rank = (free if rule == "pack" else -free, *sorted(chosen.tolist()))
         if best is None or rank < (best[0], *sorted(best[1].tolist())):
             best = (rank[0], chosen, row)
     if best is None:
         return None
-    return _shares(request, best[1], best[2], capacity)
+    return shares_on(request, best[1].tolist(), best[2], capacity)
 
 
 def _choose(
@@ -153,7 +153,7 @@ def _choose(
     fits = np.flatnonzero(ok & (free >= low))
     if len(fits) < count:
         return None
-    idle = _idle_gpus(row, capacity)[fits]
+    idle = idle_gpus(row, capacity)[fits]
     key = idle if rule == "pack" else -idle
     ordered = fits[np.argsort(key, kind="stable")]
     with_larger = ordered[free[ordered] > low][:larger]
@@ -163,7 +163,7 @@ def _choose(
     return np.concatenate([with_larger, rest])
 
 
-def _idle_gpus(row: int, capacity: Capacity) -> IntArray:
+def idle_gpus(row: int, capacity: Capacity) -> IntArray:
     """(N,) what pack and spread go by; a job without GPUs looks at all GPUs it would sit beside."""
     idle: IntArray = capacity.free_gpus.sum(axis=0)
     if row < len(capacity.gpu_types):
@@ -171,7 +171,10 @@ def _idle_gpus(row: int, capacity: Capacity) -> IntArray:
     return idle
 
 
-def _shares(request: Request, columns: IntArray, row: int, capacity: Capacity) -> tuple[Share, ...]:
+def shares_on(
+    request: Request, columns: Sequence[int], row: int, capacity: Capacity
+) -> tuple[Share, ...]:
+    """What a request takes on given nodes, those with the larger share first."""
     gpu_type = capacity.gpu_types[row] if row < len(capacity.gpu_types) else None
     return tuple(
         Share(capacity.names[column], taken, gpu_type)
@@ -179,7 +182,9 @@ def _shares(request: Request, columns: IntArray, row: int, capacity: Capacity) -
     )
 
 
-def _split(request: Request, columns: IntArray, row: int, capacity: Capacity) -> list[Resources]:
+def _split(
+    request: Request, columns: Sequence[int], row: int, capacity: Capacity
+) -> list[Resources]:
     if request.exclusive:
         return [
             Resources(
