@@ -7,7 +7,7 @@ below ever sees this module.
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from rltuned.core.decide import Knobs
 from rltuned.core.planning import LOWEST, Limits
@@ -32,8 +32,14 @@ def table(keys: Any, about: str) -> Any:
     return Field(default_factory=keys, description=about)
 
 
-FilePath = Annotated[Path, Field(strict=False)]
-OptionalPath = Annotated[Path | None, Field(strict=False)]
+def _no_nul(path: Path | None) -> Path | None:
+    if path is not None and "\0" in str(path):
+        raise ValueError("a path cannot hold a NUL character")
+    return path
+
+
+FilePath = Annotated[Path, Field(strict=False), AfterValidator(_no_nul)]
+OptionalPath = Annotated[Path | None, Field(strict=False), AfterValidator(_no_nul)]
 Names = list[Annotated[str, Field(min_length=1)]]
 
 

@@ -161,7 +161,7 @@ def _table(tree: dict[str, Any], name: str, path: Path | None) -> dict[str, Any]
 def _explain(error: ErrorDetails, origins: Mapping[str, str], path: Path | None) -> str:
     """One line for one error: where, which key, what is wrong, what was perhaps meant."""
     names = [part for part in error["loc"] if isinstance(part, str)]
-    key = ".".join(names)
+    key = ".".join(name if name.isprintable() else ascii(name) for name in names)
     where = _where(names, origins, path)
     if error["type"] == "extra_forbidden":
         allowed = _allowed(names[:-1])

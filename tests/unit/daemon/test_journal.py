@@ -232,5 +232,38 @@ def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
         write(Journal(tmp_path / "gone"), set_priority(job(1), 900))
 
 
+def test_a_full_disk_is_told_and_nothing_half_written_stays(tmp_path: Path) -> None:
+    program = (
+        "import resource, signal, sys; from pathlib import Path\n"
+        "from rltuned.daemon.journal import Journal\n"
+        "from rltuned.domain.plan import Plan\n"
+        "from rltuned.errors import JournalError\n"
+        "from tests.builders import job, set_priority\n"
+        "journal = Journal(Path(sys.argv[1]))\n"
+        "note = lambda n: journal.intend(Plan(tuple(set_priority(job(i), 900)"
+        " for i in range(1, n))), cluster='test', cycle=1, at=0.0)\n"
+        "note(3)\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (131072, resource.RLIM_INFINITY))\n"
+        "try: note(5000)\n"
+        "except JournalError as error: print(error)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))\n"
+        "print(len(journal.claims('test')))\n"
+        "note(4)\n"
+        "print(len(journal.claims('test')))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    error, kept, after = done.stdout.splitlines()
+    assert "journal.sqlite: " in error
+    assert (kept, after) == ("2", "3")
+
+
 def test_the_application_id_says_rltu() -> None:
     assert APPLICATION_ID.to_bytes(4, "big") == b"rltu"

@@ -1,0 +1,50 @@
+"""No text makes the settings fail in another way than with a SettingsError that names the file."""
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rltuned.errors import SettingsError
+from rltuned.settings import load
+from rltuned.settings.keys import Settings
+from rltuned.settings.reference import tables, toml
+
+VALUES = st.one_of(
+    st.booleans().map(toml),
+    st.integers(-(2**40), 2**40).map(str),
+    st.floats().map(str),
+    st.text(max_size=8).map(toml),
+    st.lists(st.integers(-5, 5), max_size=3).map(str),
+    st.sampled_from(["{}", "[[]]", "1979-05-27", '"x"', "{ a = 1 }"]),
+)
+KEYS = st.sampled_from(
+    [f"{name}.{key}" for name, _, model in tables() for key in model.model_fields]
+)
+LINES = st.lists(st.tuples(KEYS, VALUES).map(" = ".join), max_size=6)
+
+
+def read(text: str) -> Settings | None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rltuned.toml"
+        path.write_text(text, encoding="utf-8", errors="surrogatepass")
+        path.chmod(0o600)
+        try:
+            return load(path).settings
+        except SettingsError as error:
+            said = str(error).splitlines()
+    assert all(line.startswith(str(path)) for line in said)
+    return None
+
+
+@given(st.text())
+@settings(deadline=None)
+def test_any_text(text: str) -> None:
+    read(text)
+
+
+@given(LINES)
+@settings(deadline=None, max_examples=300)
+def test_any_values(lines: list[str]) -> None:
+    read("\n".join(lines))
