@@ -47,7 +47,7 @@ class Shape:
 SHAPES = {
     "philly-like": Shape(
         sizes={1: 0.867, 2: 0.023, 4: 0.050, 8: 0.050, 16: 0.0074, 32: 0.0020},
-        ln_run=(math.log(1_250), 2.62),
+        ln_run=(math.log(1_250), 2.51),
         max_run_s=60 * 86_400.0,
         gap_s=65.0,
         burst=0.40,
@@ -57,7 +57,7 @@ SHAPES = {
     ),
     "helios-like": Shape(
         sizes={1: 0.55, 2: 0.05, 4: 0.06, 8: 0.22, 16: 0.06, 32: 0.04, 64: 0.02},
-        ln_run=(math.log(204), 3.0),
+        ln_run=(math.log(204), 2.986),
         max_run_s=50 * 86_400.0,
         gap_s=125.0,
         burst=0.45,

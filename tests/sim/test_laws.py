@@ -202,12 +202,12 @@ def textbook_fcfs(jobs: list[TraceJob], gpus: int) -> list[float]:
     Looks at the end times of earlier jobs only; no events, no queue, no nodes.
     """
     starts: list[float] = []
-    for position, job in enumerate(jobs):
-        earliest = max([job.submit_s, *starts])
+    for position, this in enumerate(jobs):
+        earliest = max([this.submit_s, *starts])
         ends = [starts[i] + jobs[i].duration_s for i in range(position)]
         for moment in sorted({earliest, *(e for e in ends if e > earliest)}):
             held = sum(jobs[i].gpus for i in range(position) if ends[i] > moment)
-            if held + job.gpus <= gpus:
+            if held + this.gpus <= gpus:
                 starts.append(moment)
                 break
     return starts

@@ -1,6 +1,7 @@
 """Schedules worked out by hand."""
 
 import math
+from collections.abc import Sequence
 
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
@@ -8,6 +9,7 @@ from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.policy import CLAIRVOYANT
 from rltuned.sim.protocol import Protocol
 from rltuned.sim.run import Window, simulate
+from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Change, Fault, Rules, World
 from tests.sim.worlds import cluster, job, starts
 
@@ -192,7 +194,7 @@ def test_a_drained_node_lets_its_job_finish_and_takes_no_other() -> None:
     assert done.start_s.tolist() == [0.0, 20.0]
 
 
-def run(where: Cluster, jobs: list[object], **rules: object) -> dict[str, str]:
-    window = Window(0, tuple(jobs))  # type: ignore[arg-type]
+def run(where: Cluster, jobs: Sequence[TraceJob], **rules: object) -> dict[str, str]:
+    window = Window(0, tuple(jobs))
     done = simulate(window, where, "fcfs", Protocol(rules=Rules(**rules)))  # type: ignore[arg-type]
     return dict(zip(done.job_ids, done.nodes, strict=True))

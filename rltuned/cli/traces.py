@@ -1,0 +1,200 @@
+"""`rltuned traces`: convert, describe, generate, cut and scale traces."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from rltuned.cli.flags import JsonOption, say, warn
+from rltuned.cli.simulate import cluster_named
+from rltuned.errors import TraceError
+from rltuned.sim.presets import PRESETS
+from rltuned.sim.readers.alibaba import read_openb, read_pai
+from rltuned.sim.readers.clusters import read_helios, read_philly_csv, read_philly_log
+from rltuned.sim.readers.rows import Reading, finish
+from rltuned.sim.readers.sacct import read_sacct_json, read_sacct_text
+from rltuned.sim.readers.swf import read_swf
+from rltuned.sim.reshape import cut, describe, jittered, scale
+from rltuned.sim.synth import synthesize
+from rltuned.sim.trace import Trace, read_trace, write_trace
+
+app = typer.Typer(no_args_is_help=True, help="Convert, describe, generate, cut and scale traces.")
+
+READERS: dict[str, Callable[[Path], Reading]] = {
+    "philly": read_philly_csv,
+    "philly-log": read_philly_log,
+    "helios": read_helios,
+    "pai": read_pai,
+    "openb": read_openb,
+    "swf": read_swf,
+    "sacct": read_sacct_text,
+    "sacct-json": read_sacct_json,
+}
+BAD_SHOWN = 20
+
+
+class Format(StrEnum):
+    """Whose trace it is; each has its entry in READERS."""
+
+    PHILLY = "philly"
+    PHILLY_LOG = "philly-log"
+    HELIOS = "helios"
+    PAI = "pai"
+    OPENB = "openb"
+    SWF = "swf"
+    SACCT = "sacct"
+    SACCT_JSON = "sacct-json"
+
+
+class Kind(StrEnum):
+    """What is generated; each has its entry in synth.GENERATORS."""
+
+    PHILLY_LIKE = "philly-like"
+    HELIOS_LIKE = "helios-like"
+    PAI_LIKE = "pai-like"
+    TESTBED = "testbed-1024"
+
+
+class Limits(StrEnum):
+    """How much synthetic time limits tell of the run times."""
+
+    INFORMATIVE = "informative"
+    WEAK = "weak"
+    NONE = "none"
+
+
+class Processors(StrEnum):
+    """What a processor of an SWF file stands for."""
+
+    GPUS = "gpus"
+    CPUS = "cpus"
+
+
+OutOption = Annotated[Path, typer.Option("--out", "-o", help="Trace CSV; .gz compresses.")]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="The same seed, the same trace.")]
+TraceArgument = Annotated[Path, typer.Argument(help="Trace CSV, version 1; may be gzip.")]
+
+
+@app.command()
+def convert(
+    source: Annotated[Path, typer.Argument(help="File (folder with the tables for pai).")],
+    *,
+    kind: Annotated[Format, typer.Option("--from", help="Format of the source.")],
+    out: OutOption,
+    limits: Annotated[
+        Limits | None, typer.Option(help="Replace time limits by synthetic ones, and say so.")
+    ] = None,
+    seed: SeedOption = 1,
+    processors: Annotated[
+        Processors, typer.Option(help="What SWF processors stand for.")
+    ] = Processors.GPUS,
+) -> None:
+    """Turn somebody's trace into ours. Bad rows are counted and named by line."""
+    if kind.value == "swf":
+        reading = read_swf(source, processors_are=processors.value)
+    else:
+        reading = READERS[kind.value](source)
+    for bad in reading.bad[:BAD_SHOWN]:
+        warn(f"{source}:{bad.line}: {bad.why}")
+    if len(reading.bad) > BAD_SHOWN:
+        warn(f"{source}: {len(reading.bad) - BAD_SHOWN} more bad rows")
+    trace = finish(reading, source, limits=limits.value if limits else None, seed=seed)
+    write_trace(trace, out)
+    passed = f", {reading.passed_over} passed over" if reading.passed_over else ""
+    warn(f"{len(trace.jobs)} jobs, {len(reading.bad)} bad rows{passed} -> {out}")
+
+
+@app.command(name="describe")
+def describe_command(trace: TraceArgument, *, as_json: JsonOption = False) -> None:
+    """Say what is in a trace: sizes, run times, arrivals, load, limits."""
+    read = read_trace(trace)
+    facts = asdict(describe(read))
+    if as_json:
+        say(json.dumps(facts | {"notes": read.notes}))
+        return
+    for key, value in read.notes.items():
+        say(f"# {key}: {value}")
+    for key, value in facts.items():
+        say(f"{key:>16}  {_shown(value)}")
+
+
+@app.command()
+def synth(
+    kind: Annotated[Kind, typer.Argument(help="Generator.")],
+    *,
+    out: OutOption,
+    jobs: Annotated[int, typer.Option(min=1)] = 1024,
+    seed: SeedOption = 1,
+    limits: Annotated[Limits, typer.Option()] = Limits.WEAK,
+    free_share: Annotated[
+        float, typer.Option(help="Part of the jobs not bound to one GPU type.", min=0.0, max=1.0)
+    ] = 0.0,
+) -> None:
+    """Generate a trace with published marginals."""
+    made = synthesize(kind.value, jobs=jobs, seed=seed, limits=limits.value, free_share=free_share)
+    write_trace(made, out)
+    warn(f"{len(made.jobs)} jobs -> {out}")
+
+
+@app.command()
+def window(
+    trace: TraceArgument,
+    *,
+    out: OutOption,
+    jobs: Annotated[int, typer.Option(help="How many consecutive jobs.", min=1)],
+    start: Annotated[int | None, typer.Option(help="First row, from 0.", min=0)] = None,
+    seed: SeedOption = 1,
+) -> None:
+    """Cut consecutive jobs out, at a given row or at a random place."""
+    read = read_trace(trace)
+    if start is None:
+        if jobs > len(read.jobs):
+            raise TraceError(f"{trace}: has {len(read.jobs)} jobs, not {jobs}")
+        start = int(np.random.default_rng(seed).integers(0, len(read.jobs) - jobs + 1))
+    write_trace(cut(read, start, jobs), out)
+    warn(f"rows {start} to {start + jobs - 1} -> {out}")
+
+
+@app.command(name="scale")
+def scale_command(
+    trace: TraceArgument,
+    *,
+    out: OutOption,
+    load: Annotated[float, typer.Option(help="Mean GPU demand as a part of the cluster's GPUs.")],
+    cluster: Annotated[
+        str | None, typer.Option(help=f"Cluster TOML, or one of {', '.join(PRESETS)}.")
+    ] = None,
+    gpus: Annotated[int | None, typer.Option(help="Or its number of GPUs.", min=1)] = None,
+    copies: Annotated[int, typer.Option(help="Write so many jittered copies.", min=1)] = 1,
+    jitter: Annotated[float, typer.Option(help="Seconds each way.", min=0.0)] = 0.0,
+    seed: SeedOption = 1,
+) -> None:
+    """Stretch the submit times to a stated load; several copies go to OUT-1, OUT-2 ..."""
+    if (cluster is None) == (gpus is None):
+        raise TraceError("give the cluster or the number of its GPUs")
+    size = gpus if gpus is not None else cluster_named(cluster or "").gpus
+    scaled = scale(read_trace(trace), load, size)
+    for number in range(1, copies + 1):
+        made: Trace = jittered(scaled, jitter, seed + number - 1) if jitter else scaled
+        path = out if copies == 1 else numbered(out, number)
+        write_trace(made, path)
+        warn(f"{len(made.jobs)} jobs at load {load:g} of {size} GPUs -> {path}")
+
+
+def numbered(path: Path, number: int) -> Path:
+    """`a.csv.gz`, 2 -> `a-2.csv.gz`."""
+    stem, dot, rest = path.name.partition(".")
+    return path.with_name(f"{stem}-{number}{dot}{rest}")
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, dict):
+        return "  ".join(f"{k}: {v:.1%}" for k, v in value.items())
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,184 @@
+"""What all readers share: rows, bad rows, times, and the way into one trace."""
+
+import csv
+import gzip
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from rltuned.errors import TraceError
+from rltuned.sim.limits import Strength, draw_limits
+from rltuned.sim.trace import Trace, TraceJob, from_zero
+
+Row = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """A row that is no job we can use; line counts from 1 (or the record's number in JSON)."""
+
+    line: int
+    why: str
+
+
+@dataclass(slots=True)
+class Reading:
+    """What came out of a file. passed_over: rows that are not meant to be jobs (steps ...)."""
+
+    jobs: list[TraceJob] = field(default_factory=list)
+    bad: list[Bad] = field(default_factory=list)
+    passed_over: int = 0
+    notes: dict[str, str] = field(default_factory=dict)
+
+
+def read_text(path: Path) -> str:
+    """A text file, plain or gzip.
+
+    Raises:
+        TraceError: it cannot be read.
+    """
+    try:
+        raw = path.read_bytes()
+        if raw[:2] == b"\x1f\x8b":
+            raw = gzip.decompress(raw)
+        return raw.decode("utf-8-sig")
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise TraceError(f"{path}: cannot be read: {error}") from error
+
+
+def table(
+    path: Path,
+    *,
+    required: Iterable[str],
+    header: tuple[str, ...] | None = None,
+    delimiter: str = ",",
+) -> Iterator[tuple[int, Row | Bad]]:
+    """Rows of a table with their line numbers; a row of the wrong width is a bad one.
+
+    Args:
+        path: the file.
+        required: columns that must be there.
+        header: names for a file without a header row.
+        delimiter: between fields.
+
+    Raises:
+        TraceError: it cannot be read, or a column is missing.
+    """
+    lines = csv.reader(read_text(path).splitlines(), delimiter=delimiter)
+    names = header or tuple(next(lines, []))
+    missing = [name for name in required if name not in names]
+    if missing:
+        raise TraceError(f"{path}: header: no column {missing[0]!r}")
+    return _rows(lines, names)
+
+
+def _rows(lines: Iterator[list[str]], names: tuple[str, ...]) -> Iterator[tuple[int, Row | Bad]]:
+    for number, cells in enumerate(lines, getattr(lines, "line_num", 0) + 1):
+        if not cells:
+            continue
+        if len(cells) != len(names):
+            yield number, Bad(number, f"{len(cells)} fields instead of {len(names)}")
+        else:
+            yield number, {n: c.strip() for n, c in zip(names, cells, strict=True)}
+
+
+def collect(
+    rows: Iterable[tuple[int, Row | Bad]], make: Callable[[Row], TraceJob | None]
+) -> Reading:
+    """Make a job of every row; a ValueError makes it a bad row, None passes it over."""
+    reading = Reading()
+    seen: set[str] = set()
+    for line, row in rows:
+        if isinstance(row, Bad):
+            reading.bad.append(row)
+            continue
+        try:
+            job = make(row)
+        except ValueError as error:
+            reading.bad.append(Bad(line, str(error)))
+            continue
+        if job is None:
+            reading.passed_over += 1
+        elif job.job_id in seen:
+            reading.bad.append(Bad(line, f"job {job.job_id} stands twice"))
+        else:
+            seen.add(job.job_id)
+            reading.jobs.append(job)
+    return reading
+
+
+def finish(reading: Reading, path: Path, *, limits: Strength | None, seed: int) -> Trace:
+    """Sort by submit time, count from the first one, and draw limits where they are asked for.
+
+    Args:
+        reading: what a reader gave.
+        path: of the source, for messages and notes.
+        limits: None = keep those of the source; else replace them by synthetic ones.
+        seed: of the synthetic limits.
+
+    Raises:
+        TraceError: no usable job.
+    """
+    if not reading.jobs:
+        first = f": line {reading.bad[0].line}: {reading.bad[0].why}" if reading.bad else ""
+        raise TraceError(f"{path}: no usable job{first}")
+    ordered = sorted(reading.jobs, key=lambda j: j.submit_s)
+    notes = {
+        "source": f"{path.name}; {reading.notes.get('source', '')}".rstrip("; "),
+        **{k: v for k, v in reading.notes.items() if k != "source"},
+        "epoch": datetime.fromtimestamp(ordered[0].submit_s, UTC).isoformat(),
+        "bad_rows": str(len(reading.bad)),
+    }
+    jobs = from_zero(ordered)
+    if limits is not None:
+        rng = np.random.default_rng(seed)
+        drawn = draw_limits(np.array([j.duration_s for j in jobs]), limits, rng)
+        jobs = tuple(
+            replace(j, time_limit_s=float(limit)) for j, limit in zip(jobs, drawn, strict=True)
+        )
+        notes["synthetic"] = f"time_limit_s ({limits}, seed {seed})"
+    return Trace(jobs, notes)
+
+
+def number(row: Row, name: str) -> float:
+    """A finite number.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        value = float(row[name])
+    except ValueError:
+        raise ValueError(f"{name} is not a number: {row[name]!r}") from None
+    if not math.isfinite(value):
+        raise ValueError(f"{name} is not a finite number: {row[name]!r}")
+    return value
+
+
+def whole(row: Row, name: str) -> int:
+    """A whole number >= 0.
+
+    Raises:
+        ValueError: it is none.
+    """
+    value = number(row, name)
+    if value < 0 or value != int(value):
+        raise ValueError(f"{name} is not a whole number >= 0: {row[name]!r}")
+    return int(value)
+
+
+def moment(text: str, name: str) -> float:
+    """ISO date and time as Unix seconds; without a zone it counts as UTC.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{name} is not a date and time: {text!r}") from None
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
