@@ -45,7 +45,7 @@ def record(search: str) -> Path:
         if release >= (24, 11):
             names = (*names[:-1], EXCLUDED_COLUMN, names[-1])
         unique = "--array-unique" if "--array-unique" in usage else "-r"
-        ask = ("squeue", "-a", unique)
+        ask = ("squeue", "--local", "-a", unique)
         taken_at = time.time()
         answers = {
             "config": config,
@@ -57,8 +57,10 @@ def record(search: str) -> Path:
             "watch": commands.ask(
                 *ask, "-t", "PD", "-S", "i", "-O", MARKS.columns(WATCH_COLUMNS)
             ).stdout,
-            "sinfo": commands.ask("sinfo", "-a", "-N", "-O", MARKS.columns(NODE_COLUMNS)).stdout,
-            "sprio": commands.ask("sprio", "-o", MARKS.letters(PRIORITY_LETTERS)).stdout,
+            "sinfo": commands.ask(
+                "sinfo", "--local", "-a", "-N", "-O", MARKS.columns(NODE_COLUMNS)
+            ).stdout,
+            "sprio": commands.ask("sprio", "--local", "-o", MARKS.letters(PRIORITY_LETTERS)).stdout,
         }
         folder = HOME / ".".join(version.split(".")[:2])
         folder.mkdir(parents=True, exist_ok=True)

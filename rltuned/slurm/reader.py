@@ -57,7 +57,11 @@ class Factors:
 
 
 class Reader:
-    """Reads one cluster with squeue, sinfo, sprio and, every few minutes, scontrol show config."""
+    """Reads one cluster with squeue, sinfo, sprio and, every few minutes, scontrol show config.
+
+    --local, because in a federation squeue also shows the other clusters' jobs, which we cannot
+    address; -a, because hidden partitions hold nodes and jobs too.
+    """
 
     def __init__(self, commands: Commands, marks: Marks | None = None) -> None:
         self._commands = commands
@@ -83,9 +87,19 @@ class Reader:
         if site.version >= _EXCLUDED_SINCE:
             names = (*JOB_COLUMNS[:-1], EXCLUDED_COLUMN, JOB_COLUMNS[-1])
         jobs = self._commands.ask(
-            "squeue", "-a", per_record, "--noconvert", "-S", "i", "-O", self._marks.columns(names)
+            "squeue",
+            "--local",
+            "-a",
+            per_record,
+            "--noconvert",
+            "-S",
+            "i",
+            "-O",
+            self._marks.columns(names),
         )
-        sinfo = self._commands.ask("sinfo", "-a", "-N", "-O", self._marks.columns(NODE_COLUMNS))
+        sinfo = self._commands.ask(
+            "sinfo", "--local", "-a", "-N", "-O", self._marks.columns(NODE_COLUMNS)
+        )
         factors = self.factors() if site.multifactor else {}
         nodes, partitions = read_nodes(self._marks.rows("sinfo", sinfo, len(NODE_COLUMNS)))
         exclusive = frozenset(p.name for p in partitions if p.oversubscribe == "EXCLUSIVE")
@@ -148,7 +162,7 @@ class Reader:
         _, per_record = self._known_site(now)
         columns = self._marks.columns(WATCH_COLUMNS)
         answer = self._commands.ask(
-            "squeue", "-a", per_record, "-t", "PD", "-S", "i", "-O", columns
+            "squeue", "--local", "-a", per_record, "-t", "PD", "-S", "i", "-O", columns
         )
         rows: dict[str, tuple[WatchRow, list[str]]] = {}
         for raw in self._marks.rows("squeue", answer, len(WATCH_COLUMNS)):
@@ -170,7 +184,7 @@ class Reader:
             BackendError: sprio failed.
             SnapshotError: its answer could not be read.
         """
-        answer = self._commands.ask("sprio", "-o", self._marks.letters(PRIORITY_LETTERS))
+        answer = self._commands.ask("sprio", "--local", "-o", self._marks.letters(PRIORITY_LETTERS))
         found: dict[JobId, Factors] = {}
         for raw in self._marks.rows("sprio", answer, len(PRIORITY_LETTERS)):
             try:
