@@ -77,7 +77,7 @@ def explain(
 def explanation(decision: Decision, asked: str) -> dict[str, Any] | None:
     """All that is known of one job, for JSON; None = the cluster shows no such job."""
     snapshot = decision.snapshot
-    found = next((j for j in snapshot.pending if asked in names_of(j)), None)
+    found = _find(snapshot, asked)
     if found is None:
         return _running(snapshot, asked)
     entry = next((e for e in decision.entries if e.job.job_id == found.job_id), None)
@@ -124,6 +124,13 @@ def in_words(document: dict[str, Any]) -> list[str]:
         lines.append(f"Not all at once: {_REFUSALS.get(document['refusal'], '')}.")
     shares = document["placement"] or ()
     return lines + [f"It would fit on {s['node']} with {s['gpus']} GPUs now." for s in shares]
+
+
+def _find(snapshot: Snapshot, asked: str) -> PendingJob | None:
+    """The pending record of that name; a task of an array is found by its array."""
+    by_name = {name: job for job in snapshot.pending for name in names_of(job)}
+    array, _, task = asked.partition("_")
+    return by_name.get(asked) or (by_name.get(array) if task else None)
 
 
 def _running(snapshot: Snapshot, asked: str) -> dict[str, Any] | None:

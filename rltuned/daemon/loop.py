@@ -150,7 +150,7 @@ class Loop:
         """Observe, decide, apply, report."""
         self._number += 1
         started_at = self._clock.now()
-        draft = _Draft(Mode.DRY_RUN if self.rig.dry_run else Mode.LIVE)
+        draft = _Draft(self._mode())
         try:
             self._observe(draft)
             self._decide(draft)
@@ -188,7 +188,7 @@ class Loop:
             draft.decision = decide(draft.snapshot, self.rig.policy, self.rig.knobs)
 
     def _apply(self, draft: _Draft) -> None:
-        draft.mode = self._mode(draft)
+        draft.mode = self._mode(draft.journal_error)
         if draft.mode is not Mode.LIVE:
             self._journal.let_go()
             return
@@ -206,11 +206,11 @@ class Loop:
             draft.journal_error = str(error)
             draft.mode = Mode.OBSERVE
 
-    def _mode(self, draft: _Draft) -> Mode:
-        """What may be done now; asked right before the write."""
+    def _mode(self, journal_error: str = "") -> Mode:
+        """What may be done now; asked again right before the write."""
         if self.rig.dry_run:
             return Mode.DRY_RUN
-        if draft.journal_error:
+        if journal_error:
             return Mode.OBSERVE
         return Mode.PAUSED if is_paused(self.rig.pause_file) else Mode.LIVE
 

@@ -9,8 +9,13 @@ from typer.testing import CliRunner, Result
 
 from rltuned import __version__
 from rltuned.cli import COMMANDS, app
-from rltuned.cli.explain import in_words
-from rltuned.errors import RltunedError, SettingsError
+from rltuned.cli.explain import explanation, in_words
+from rltuned.core.decide import Knobs, decide
+from rltuned.domain.jobs import ArrayInfo
+from rltuned.domain.units import JobId
+from rltuned.errors import ModelError, RltunedError, SettingsError
+from tests.builders import job, running, snapshot
+from tests.fakes import ConstantOrder
 
 SIM = ("--backend", "sim")
 
@@ -113,6 +118,22 @@ def test_explain_a_job_that_is_left_alone() -> None:
     assert in_words(told)[-1] == "rltuned leaves it alone: its user holds it."
 
 
+@pytest.mark.parametrize("name", ["7", "7_[0-3]", "7_2"])
+def test_explain_finds_arrays_by_every_name(name: str) -> None:
+    array = job(7, address="7_[0-3]", array=ArrayInfo(JobId(7), 4))
+    decision = decide(snapshot(array, job(8)), ConstantOrder(), Knobs())
+    told = explanation(decision, name)
+    assert told is not None
+    assert told["address"] == "7_[0-3]"
+
+
+def test_explain_a_running_job() -> None:
+    decision = decide(snapshot(runs=[running(5)]), ConstantOrder(), Knobs())
+    told = explanation(decision, "5")
+    assert told is not None
+    assert in_words(told) == ["Job 5 runs since 20m."]
+
+
 def test_explain_an_unknown_job() -> None:
     result = run("explain", "999999", *SIM)
     assert result.exit_code == 1
@@ -196,6 +217,20 @@ def test_check_says_what_to_mend(config: Path) -> None:
     assert "FAIL  journal: /no/such/folder" in result.stdout
     assert "mend: make /no/such/folder" in result.stdout
     assert "ok    mode: live, write_mode priority" in result.stdout
+
+
+def test_models(tmp_path: Path) -> None:
+    models = Path(__file__).resolve().parents[3] / "models"
+    result = run("models", "list", str(models))
+    assert result.exit_code == 0, result.output
+    (row,) = (r for r in document("models", "list", str(models), "--json") if not r["error"])
+    bundle = models / row["name"]
+    assert row["digest"] in run("models", "verify", str(bundle)).stdout
+    assert document("models", "card", str(bundle))["name"] == row["name"]
+    with pytest.raises(ModelError):
+        run("models", "verify", str(tmp_path / "none"))
+    with pytest.raises(ModelError, match="no such folder"):
+        run("models", "list", str(tmp_path / "none"))
 
 
 def test_restore_with_nothing_to_give_back(config: Path) -> None:

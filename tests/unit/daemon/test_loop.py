@@ -175,6 +175,13 @@ def test_back_off_doubles_up_to_the_cap_and_ends_with_the_first_answer(bench: Be
     assert [r.skip for r in bench.heard.reports[:4]] == [Skip.BACKEND] * 4
 
 
+def test_a_paused_daemon_stays_paused_while_slurm_is_away(bench: Bench) -> None:
+    (bench.folder / "PAUSE").touch()
+    bench.world.script = [BackendError("no answer")]
+    bench.loop().run(1)
+    assert bench.heard.reports[0].mode is Mode.PAUSED
+
+
 def test_an_unreadable_answer_skips_the_cycle_and_nothing_else(bench: Bench) -> None:
     bench.world.script = [SnapshotError("squeue: 3 fields instead of 40"), WORLD]
     assert bench.loop().run(2) == 0
