@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "train": "Learn policies offline (needs the train extra).",
     "simulate": "Play a trace on a simulated cluster under several policies.",
     "traces": "Convert, describe, generate, cut and scale traces.",
+    "bench": "Measure speed and memory, each figure beside a reference.",
     "version": "Print the version.",
 }
 """Command -> what it does, in the order of the help text. Module rltuned.cli.NAME has its `app`."""

@@ -37,7 +37,7 @@ def bench(
     if as_json:
         typer.echo(json.dumps([_document(f) for f in figures], indent=2))
     else:
-        Console().print(_table(figures))
+        Console(width=160).print(_table(figures))
 
 
 def _document(figure: Figure) -> dict[str, str | float]:
@@ -53,8 +53,13 @@ def _document(figure: Figure) -> dict[str, str | float]:
 
 
 def _table(figures: list[Figure]) -> Table:
-    table = Table("figure", "value", "unit", "reference", "ratio", "better", "source")
+    table = Table(box=None, pad_edge=False)
+    for name in ("figure", "value", "unit", "reference", "ratio"):
+        table.add_column(
+            name, no_wrap=True, justify="left" if name in {"figure", "unit"} else "right"
+        )
+    table.add_column("of")
     for f in figures:
         numbers = (f"{f.value:.4g}", f.unit, f"{f.reference:.4g}", f"{f.ratio:.3g}")
-        table.add_row(f.name, *numbers, f.better, f.source)
+        table.add_row(f.name, *numbers, f.source)
     return table

@@ -1,0 +1,64 @@
+"""A large cluster: read Slurm's answers and decide, in a process of its own for its memory."""
+
+import json
+import resource
+import statistics
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Final
+
+from rltuned.bench import Figure
+from rltuned.core.decide import Knobs, decide
+from rltuned.policies.actor import load_actor
+from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.synthetic import MARKS, NOW, write_programs
+
+PENDING: Final = 10_000
+NODES: Final = 1_000
+RUNNING: Final = 1_000
+ROUNDS: Final = 5
+TARGET_S: Final = 3.0
+TARGET_MIB: Final = 500.0
+
+
+def measure(bundle: Path) -> list[Figure]:
+    """Seconds and peak memory of observe() and decide().
+
+    Raises:
+        ModelError: the bundle cannot be used.
+    """
+    load_actor(bundle)  # a bad one is said here, not by a child's traceback
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as child:
+        found = json.loads(child.submit(_in_child, str(bundle)).result())
+    size = f"{PENDING}_pending_{NODES}_nodes"
+    ours = "our own bound"
+    return [
+        Figure(f"observe_{size}", found["observe_s"], "s", TARGET_S, ours),
+        Figure(f"observe_and_decide_{size}", found["both_s"], "s", TARGET_S, ours),
+        Figure(f"memory_{size}", found["peak_mib"], "MiB", TARGET_MIB, ours),
+    ]
+
+
+def _in_child(bundle: str) -> str:
+    actor = load_actor(Path(bundle))
+    observed, both = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        programs = write_programs(Path(folder), pending=PENDING, running=RUNNING, nodes=NODES)
+        backend = SlurmBackend(SlurmCli(bin_dir=programs), lambda: float(NOW), marks=MARKS)
+        for _ in range(ROUNDS):
+            began = time.perf_counter()
+            snapshot = backend.observe()
+            observed.append(time.perf_counter() - began)
+            decide(snapshot, actor, Knobs())
+            both.append(time.perf_counter() - began)
+    return json.dumps(
+        {
+            "observe_s": statistics.median(observed),
+            "both_s": statistics.median(both),
+            "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        }
+    )
