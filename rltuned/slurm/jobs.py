@@ -190,6 +190,8 @@ def _shares(
     names: tuple[str, ...], request: Request, nodes: Mapping[str, Node]
 ) -> tuple[Share, ...]:
     """What a running job has on each node: exact on one node, else evenly parted."""
+    if not names:
+        raise ValueError("it runs, but on no node")
     unknown = [n for n in names if n not in nodes]
     if unknown:
         raise ValueError(f"it runs on {unknown[0]}, a node that sinfo does not show")

@@ -156,13 +156,14 @@ def _int(text: str) -> int:
 def split_evenly(total: int, room: tuple[int, ...]) -> tuple[int, ...]:
     """Part an amount over nodes as evenly as their sizes allow; the rest goes to the last node.
 
-    Slurm's text does not say how much of a multi-node job is where. Sums to `total` always.
+    Slurm's text does not say how much of a multi-node job is where. Sums to `total` when there is
+    a node.
     """
     left, shares = total, [0] * len(room)
     for position, index in enumerate(sorted(range(len(room)), key=room.__getitem__)):
         fair = math.ceil(left / (len(room) - position))
         shares[index] = min(fair, room[index])
         left -= shares[index]
-    if left:
+    if left and shares:
         shares[-1] += left
     return tuple(shares)

@@ -14,6 +14,7 @@ _ABSENT: Final = frozenset(
 )
 _SCALE: Final = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5}
 _AMOUNT: Final = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,6}))?([KMGTP]?)")
+_EPOCH_DIGITS: Final = 11
 _CLOCK: Final = re.compile(r"(?:([0-9]{1,9})-)?([0-9]{1,9}(?::[0-9]{1,9}){0,2})")
 
 
@@ -127,6 +128,6 @@ def parse_epoch(text: str) -> float | None:
     """
     if absent(text) or text == "0":
         return None
-    if not text.isascii() or not text.isdigit():
-        raise ValueError(f"{text!r} is no Unix time")
+    if not text.isascii() or not text.isdigit() or len(text) > _EPOCH_DIGITS:
+        raise ValueError(f"{text[:40]!r} is no Unix time")
     return float(text)
