@@ -7,11 +7,10 @@ from typing import Annotated
 import typer
 
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
-from rltuned.daemon.catalogue import markdown as metrics_text
 from rltuned.daemon.rig import check_policy_name
 from rltuned.settings import load
 from rltuned.settings.reference import example as example_text
-from rltuned.settings.reference import markdown, toml
+from rltuned.settings.reference import toml
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -53,18 +52,6 @@ def show(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
             text = f"# {key} =" if value is None else f"{key} = {toml(value)}"
             say(f"{text:<56} # {loaded.origin(f'{table}.{key}')}")
         say()
-
-
-@app.command()
-def docs() -> None:
-    """Print docs/configuration.md as made from the code."""
-    say(markdown().rstrip("\n"))
-
-
-@app.command()
-def metrics() -> None:
-    """Print docs/metrics.md as made from the code."""
-    say(metrics_text().rstrip("\n"))
 
 
 @app.command()

@@ -8,7 +8,7 @@ from rltuned.daemon.metrics import Metrics, PolicyCard
 _INTRO = """\
 # Metrics
 
-<!-- Made by `rltuned config metrics`; a test fails when it is stale. -->
+<!-- Made by `make docs`; a test fails when it is stale. -->
 
 `/metrics` shows the state after the last cycle; a scrape never calls Slurm. Times are seconds, all
 labels are bounded, no label names a job or a user, and every series exists from the start.

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Final
 
+from rltuned.daemon.claims import Claim, JobKey, OpenWrite, sum_up
 from rltuned.daemon.store import WriterLock, connect
 from rltuned.domain.jobs import Ownership
 from rltuned.domain.plan import (
@@ -23,9 +24,7 @@ from rltuned.domain.plan import (
     Result,
     SetPriority,
     SetSiteFactor,
-    Target,
 )
-from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import JournalError
 
 FILE_NAME: Final = "journal.sqlite"
@@ -37,36 +36,6 @@ KEEP_S: Final = 90 * 86_400.0
 """How long cycles and closed writes are kept."""
 PRUNE_EVERY: Final = 1_000
 """Cycles from one clearing out to the next."""
-
-JobKey = tuple[JobId, UnixTime]
-"""Job id and submit time: Slurm hands out ids again."""
-Field = Literal["priority", "site_factor"]
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What we hold of one job.
-
-    Attributes:
-        field: what was written last.
-        original: the value before our first write.
-        value: what was written last.
-        ours: every value that may be in force because of us; backfill can put an older one back,
-            so those that we replaced belong to it.
-        nice: the user's nice before `Priority=` destroyed it; None when nothing was destroyed.
-    """
-
-    cluster: str
-    target: Target
-    field: Field
-    original: int
-    value: int
-    ours: frozenset[int]
-    nice: int | None
-
-    @property
-    def key(self) -> JobKey:
-        return self.target.job_id, self.target.submitted_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +53,6 @@ class CycleRow:
     proposed: int
     applied: int
     seconds: float
-
-
-class _Row(NamedTuple):
-    cluster: str
-    job_id: int
-    submitted_at: float
-    address: str
-    field: str
-    old: int
-    new: int | None
-    nice: int | None
 
 
 Ticket = tuple[int, ...]
@@ -126,8 +84,8 @@ class Journal:
                 " WHERE closed IS NULL AND cluster = ? ORDER BY job_id, submitted_at, id",
                 (cluster,),
             ).fetchall()
-        groups = groupby(map(_Row._make, rows), key=lambda r: (r.job_id, r.submitted_at))
-        return tuple(claim for _, group in groups for claim in _claims(tuple(group)))
+        groups = groupby(map(OpenWrite._make, rows), key=lambda r: (r.job_id, r.submitted_at))
+        return tuple(claim for _, group in groups for claim in sum_up(tuple(group)))
 
     def is_clean(self) -> bool:
         """Whether nothing of any cluster is open."""
@@ -319,24 +277,4 @@ def _close_superseded(db: sqlite3.Connection, row: int) -> None:
         " AND first.job_id = new.job_id AND first.submitted_at = new.submitted_at"
         " AND first.field = new.field WHERE first.closed IS NULL)",
         (row, KEPT_WRITES, row),
-    )
-
-
-def _claims(rows: tuple[_Row, ...]) -> list[Claim]:
-    """Sum up the open rows of one job (oldest first): one claim per field, last written last."""
-    order = dict.fromkeys(r.field for r in reversed(rows) if r.new is not None)
-    return [_claim([r for r in rows if r.field == field]) for field in reversed(order)]
-
-
-def _claim(rows: list[_Row]) -> Claim:
-    first, last = rows[0], rows[-1]
-    written = [r.new for r in rows if r.new is not None]
-    return Claim(
-        cluster=first.cluster,
-        target=Target(JobId(first.job_id), UnixTime(first.submitted_at), last.address),
-        field="priority" if first.field == "priority" else "site_factor",
-        original=first.old,
-        value=written[-1],
-        ours=frozenset([*written, *(r.old for r in rows)]),
-        nice=first.nice,
     )

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rltuned.daemon.journal import Claim, Journal
+from rltuned.daemon.claims import Claim
+from rltuned.daemon.journal import Journal
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Action, Outcome, Plan, Release, Result, SetSiteFactor, Target
 from rltuned.domain.ports import Backend, Clock

@@ -16,7 +16,7 @@ _WIDTH = 96
 _INTRO = """\
 # Configuration
 
-<!-- Made by `rltuned config docs`; a test fails when it is stale. -->
+<!-- Made by `make docs`; a test fails when it is stale. -->
 
 One TOML file, `/etc/rltuned/rltuned.toml`, or the one named by `--config` or by the environment
 variable `RLTUNED_CONFIG`. Everything has a safe default, so the file may be empty or missing.
@@ -30,7 +30,7 @@ variable `RLTUNED_CONFIG`. Everything has a safe default, so the file may be emp
 - `[http]`, `[log]` and `daemon.state_dir` are read at start only; everything else also on SIGHUP.
 """
 _EXAMPLE_INTRO = """\
-# rltuned.toml: every key with its default. Made by `rltuned config example`; a test keeps it true.
+# rltuned.toml: every key with its default. Made by `make docs`; a test keeps it true.
 # Copy what you change to /etc/rltuned/rltuned.toml (owner root, mode 0644) and leave out the rest.
 # Check with `rltuned config check FILE`; a running daemon takes it over on SIGHUP.
 """

@@ -152,7 +152,7 @@ def test_names_follow_the_conventions(metrics: Metrics) -> None:
 
 def test_the_documentation_is_fresh() -> None:
     found = (ROOT / "docs" / "metrics.md").read_text()
-    assert found == markdown(), "run: rltuned config metrics > docs/metrics.md"
+    assert found == markdown(), "run: make docs"
 
 
 @pytest.mark.prometheus

@@ -14,12 +14,12 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def test_the_documentation_is_fresh() -> None:
     found = (ROOT / "docs" / "configuration.md").read_text()
-    assert found == markdown(), "run: rltuned config docs > docs/configuration.md"
+    assert found == markdown(), "run: make docs"
 
 
 def test_the_example_is_fresh() -> None:
     found = (ROOT / "deploy" / "rltuned.example.toml").read_text()
-    assert found == example(), "run: rltuned config example > deploy/rltuned.example.toml"
+    assert found == example(), "run: make docs"
 
 
 def test_the_example_holds_every_key_and_only_defaults(tmp_path: Path) -> None:
