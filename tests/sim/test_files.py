@@ -1,0 +1,197 @@
+"""The two files of ours: trace CSV and cluster TOML."""
+
+import gzip
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rltuned.errors import TraceError
+from rltuned.sim.cluster import expand_hostlist, parse_cluster, read_cluster
+from rltuned.sim.faults import read_faults
+from rltuned.sim.presets import PRESETS, preset
+from rltuned.sim.trace import Trace, TraceJob, parse_trace, read_trace, write_trace
+
+HEADER = (
+    "job_id,submit_s,duration_s,time_limit_s,gpus,gpu_type,cpus,mem_mib,nodes,partition,user,"
+    "account,qos,exclusive,status\n"
+)
+
+
+def test_an_empty_field_is_unknown_and_never_zero() -> None:
+    trace = parse_trace(
+        f"# source: mine\n# seed: 3\n{HEADER}7,1.5,10,,2,p100|k80,,,,,u,,,1,Pass\n", "t"
+    )
+    (job,) = trace.jobs
+    assert (job.cpus, job.mem_mib, job.nodes, job.time_limit_s) == (None, None, None, math.inf)
+    assert (job.gpu_types, job.exclusive, job.submit_s) == (("p100", "k80"), True, 1.5)
+    assert trace.notes == {"source": "mine", "seed": "3"}
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ("a,0,10,,1,,,,,,,,,0", r"t:3: 14 fields, the header has 15"),
+        ("a,0,0,,1,,,,,,,,,0,", r"t:3: duration_s must be seconds > 0"),
+        ("a,0,,,1,,,,,,,,,0,", r"t:3: duration_s is empty"),
+        ("a,0,5,-1,1,,,,,,,,,0,", r"t:3: time_limit_s must be seconds > 0"),
+        ("a,0,5,,1.5,,,,,,,,,0,", r"t:3: gpus is not a whole number"),
+        ("a,x,5,,1,,,,,,,,,0,", r"t:3: submit_s is not a number: 'x'"),
+        ("a,nan,5,,1,,,,,,,,,0,", r"t:3: submit_s is not a finite number"),
+        ("a,0,5,,1,,-1,,,,,,,0,", r"t:3: cpus is not a whole number"),
+        ("a,0,5,,1,,,,0,,,,,0,", r"t:3: nodes must be at least 1"),
+        ("a,0,5,,1,,,,,,,,,maybe,", r"t:3: exclusive must be 0 or 1"),
+        ("z,0,5,,1,,,,,,,,,0,", r"t:3: job_id z stands twice"),
+        ("a,-1,5,,1,,,,,,,,,0,", r"t:3: submit_s goes back"),
+    ],
+)
+def test_a_bad_row_is_named_by_file_line_and_field(row: str, told: str) -> None:
+    with pytest.raises(TraceError, match=told):
+        parse_trace(f"{HEADER}z,0,5,,1,,,,,,,,,0,\n{row}\n", "t")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "no header row"),
+        ("a,b\n", "no column 'job_id'"),
+        ("job_id,submit_s,duration_s,gpus,colour\n", "unknown column 'colour'"),
+        (HEADER, "no jobs"),
+    ],
+)
+def test_a_bad_file_says_what_is_missing(text: str, told: str) -> None:
+    with pytest.raises(TraceError, match=told):
+        parse_trace(text, "t")
+
+
+times = st.floats(0, 1e7, allow_nan=False).map(lambda v: round(v, 3))
+words = st.text("abc-_|, é\"'", max_size=5).map(str.strip)
+
+
+@st.composite
+def trace_jobs(draw: st.DrawFn) -> TraceJob:
+    maybe = st.none() | st.integers(0, 9)
+    return TraceJob(
+        job_id=str(draw(st.integers(0, 10**9))),
+        submit_s=draw(times),
+        duration_s=draw(times) + 0.5,
+        gpus=draw(st.integers(0, 99)),
+        time_limit_s=draw(st.just(math.inf) | times.map(lambda v: v + 1)),
+        gpu_types=draw(st.sampled_from([(), ("a",), ("a", "b")])),
+        cpus=draw(maybe),
+        mem_mib=draw(maybe),
+        nodes=draw(st.none() | st.integers(1, 9)),
+        partition=draw(words),
+        user=draw(words),
+        status=draw(words),
+        exclusive=draw(st.booleans()),
+    )
+
+
+@given(st.lists(trace_jobs(), min_size=1, max_size=9, unique_by=lambda j: j.job_id))
+def test_what_is_written_reads_back_the_same(jobs: list[TraceJob]) -> None:
+    import io  # noqa: PLC0415
+
+    from rltuned.sim.trace import dump_trace  # noqa: PLC0415
+
+    trace = Trace(tuple(sorted(jobs, key=lambda j: j.submit_s)), {"source": "x: y"})
+    out = io.StringIO()
+    dump_trace(trace, out)
+    assert parse_trace(out.getvalue(), "t") == trace
+
+
+def test_gzip_is_read_and_written_with_the_same_bytes_each_time(tmp_path: Path) -> None:
+    trace = Trace((TraceJob("1", 0.0, 2.0, 1),), {"a": "b"})
+    paths = [tmp_path / "one.csv.gz", tmp_path / "two.csv.gz"]
+    for path in paths:
+        write_trace(trace, path)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert read_trace(paths[0]) == trace
+    paths[0].write_bytes(gzip.compress(b"x" * 100)[:20])
+    with pytest.raises(TraceError, match="cannot be read"):
+        read_trace(paths[0])
+
+
+def test_a_cluster_file_expands_hostlists() -> None:
+    where = preset("testbed")
+    assert [n.name for n in where.nodes] == ["k1", "k2", "m1", "p1", "p2"]
+    assert (where.gpus, where.default_partition) == (13, "gpu")
+    assert {n: preset(n).gpus for n in PRESETS} == {
+        "testbed": 13,
+        "philly-192": 192,
+        "philly-2490": 2_490,
+        "helios-1080": 1_080,
+        "pai-674": 674,
+    }
+
+
+NODE = '[[nodes]]\nname = "a[1-2]"\ngpu_type = "x"\ngpus = 2\ncpus = 4\nmem_mib = 10\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[[nodes", "c: not TOML"),
+        ("", r"c: no \[\[nodes\]\]"),
+        ("nodes = 3\n", "nodes must be written as"),
+        ("colour = 3\n", "unknown key 'colour'"),
+        (NODE + "ram = 3\n", r"c: nodes\[1\]: unknown key 'ram'"),
+        (NODE.replace("gpus = 2", "gpus = -2"), r"nodes\[1\]: gpus must be a whole number"),
+        (NODE.replace("cpus = 4\n", ""), r"nodes\[1\]: cpus must be a whole number"),
+        (NODE + NODE, r"nodes\[2\]: name: node a1 stands twice"),
+        (NODE.replace("a[1-2]", "a[2-1]"), r"nodes\[1\]: name: a range"),
+        (NODE.replace("a[1-2]", "a[1"), r"nodes\[1\]: name: not a hostlist"),
+        (
+            NODE + 'partitions = ["q"]\n[[partitions]]\nname = "p"\n',
+            r"nodes\[1\]: partitions: no \[\[partitions\]\] named 'q'",
+        ),
+        (NODE + '[[partitions]]\nname = "p"\nmax_time_s = 0\n', "max_time_s must be seconds"),
+        (NODE + '[[partitions]]\nname = "p"\n[[partitions]]\nname = "p"\n', "stands twice"),
+        (NODE + '[[partitions]]\nname = "p"\noversubscribe = "MAYBE"\n', "oversubscribe"),
+        (
+            NODE
+            + '[[partitions]]\nname = "p"\ndefault = true\n[[partitions]]\nname = "q"\n'
+            + "default = true\n",
+            "more than one default",
+        ),
+    ],
+)
+def test_a_bad_cluster_file_is_named_by_field(text: str, told: str) -> None:
+    with pytest.raises(TraceError, match=told):
+        parse_cluster(text, "c", "c")
+
+
+def test_a_missing_cluster_file_and_preset(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="cannot be read"):
+        read_cluster(tmp_path / "none.toml")
+    with pytest.raises(TraceError, match="no cluster named 'moon'"):
+        preset("moon")
+
+
+def test_hostlists() -> None:
+    assert expand_hostlist("p[1-3,07],q,r[1-2]x") == ["p1", "p2", "p3", "p07", "q", "r1x", "r2x"]
+    assert expand_hostlist("n[08-11]") == ["n08", "n09", "n10", "n11"]
+    for bad in ("", "a,,b", "a[", "a[x]", "a[3-1]", "a[1-]", "a]"):
+        with pytest.raises(ValueError, match=r"hostlist|range"):
+            expand_hostlist(bad)
+
+
+def test_fault_files(tmp_path: Path) -> None:
+    path = tmp_path / "f.csv"
+    path.write_text('at_s,node,change\n10,"n[1-2]",drain\n20.5,n1,resume\n')
+    assert [(f.at_s, f.node, f.change) for f in read_faults(path)] == [
+        (10.0, "n1", "drain"),
+        (10.0, "n2", "drain"),
+        (20.5, "n1", "resume"),
+    ]
+    for text, told in (
+        ("when,who\n", "the header must be"),
+        ("at_s,node,change\n1,n1\n", "f.csv:2: 2 fields"),
+        ("at_s,node,change\n1,n1,explode\n", "f.csv:2: 'explode'"),
+        ("at_s,node,change\ninf,n1,fail\n", "not a finite number"),
+    ):
+        path.write_text(text)
+        with pytest.raises(TraceError, match=told):
+            read_faults(path)

@@ -1,0 +1,259 @@
+"""Small files in the documented original formats, written for these tests."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from rltuned.errors import TraceError
+from rltuned.sim.readers.alibaba import read_openb, read_pai
+from rltuned.sim.readers.clusters import read_helios, read_philly_csv, read_philly_log
+from rltuned.sim.readers.rows import finish
+from rltuned.sim.readers.sacct import limit_s, read_sacct_json, read_sacct_text, tres
+from rltuned.sim.readers.swf import read_swf
+
+PHILLY = """\
+job_id,submit_local,submit_epoch,num_gpus,run_time,n_attempts,vc,final_status,user,vc_source
+7,2017-10-01 00:00:27,1506830427,1,13138,1,6214e9,Killed,45,gavel
+8,2017-10-01 00:00:30,1506830430,8,0,1,,Pass,,pollux
+9,2017-10-01 00:00:20,1506830420,4,30,1,,Pass,,pollux
+9,2017-10-01 00:00:40,1506830440,4,30,1,,Pass,,pollux
+10,2017-10-01 00:00:40,soon,4,30,1,,Pass,,pollux
+11,2017-10-01
+"""
+
+
+def test_philly_table_keeps_good_rows_and_names_bad_ones_by_line(tmp_path: Path) -> None:
+    path = tmp_path / "philly.csv"
+    path.write_text(PHILLY)
+    reading = read_philly_csv(path)
+    assert [(j.job_id, j.gpus, j.duration_s, j.account) for j in reading.jobs] == [
+        ("7", 1, 13138.0, "6214e9"),
+        ("9", 4, 30.0, ""),
+    ]
+    assert [b.line for b in reading.bad] == [3, 5, 6, 7]
+    assert "duration_s" in reading.bad[0].why
+    assert "twice" in reading.bad[1].why
+    assert "submit_epoch" in reading.bad[2].why
+    trace = finish(reading, path, limits="informative", seed=3)
+    assert [j.job_id for j in trace.jobs] == ["9", "7"]
+    assert [j.submit_s for j in trace.jobs] == [0.0, 7.0]
+    assert all(j.duration_s <= j.time_limit_s < math.inf for j in trace.jobs)
+    assert trace.notes["bad_rows"] == "4"
+    assert "seed 3" in trace.notes["synthetic"]
+
+
+def test_philly_log_sums_the_attempts(tmp_path: Path) -> None:
+    gpus = [{"ip": "m1", "gpus": ["gpu0", "gpu1"]}, {"ip": "m2", "gpus": ["gpu0"]}]
+    records = [
+        {
+            "status": "Pass",
+            "vc": "ee9e8c",
+            "jobid": "application_1_1",
+            "submitted_time": "2017-10-03 12:00:00",
+            "user": "b55d2b",
+            "attempts": [
+                {
+                    "start_time": "2017-10-03 12:01:00",
+                    "end_time": "2017-10-03 12:02:00",
+                    "detail": gpus,
+                },
+                {
+                    "start_time": "2017-10-03 12:05:00",
+                    "end_time": "2017-10-03 12:07:00",
+                    "detail": gpus,
+                },
+                {"start_time": None, "end_time": None, "detail": []},
+            ],
+        },
+        {
+            "status": "Killed",
+            "vc": "ee9e8c",
+            "jobid": "application_1_2",
+            "submitted_time": "2017-10-03 12:00:10",
+            "user": "b55d2b",
+            "attempts": [],
+        },
+        {"jobid": "application_1_3"},
+    ]
+    path = tmp_path / "cluster_job_log"
+    path.write_text(json.dumps(records))
+    reading = read_philly_log(path)
+    (job,) = reading.jobs
+    assert (job.gpus, job.duration_s, job.user, job.status) == (3, 180.0, "b55d2b", "Pass")
+    assert [b.line for b in reading.bad] == [2, 3]
+
+
+def test_helios_log(tmp_path: Path) -> None:
+    path = tmp_path / "cluster_log.csv"
+    path.write_text(
+        "job_id,user,vc,jobname,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,"
+        "duration,queue\n"
+        "1,u1,vcA,x,16,64,2,COMPLETED,2020-04-01 00:00:10,2020-04-01 00:00:20,"
+        "2020-04-01 00:01:20,60,10\n"
+        "2,u1,vcA,x,0,4,1,FAILED,2020-04-01 00:00:12,2020-04-01 00:00:20,"
+        "2020-04-01 00:01:20,60,8\n"
+        "3,u1,vcA,x,1,4,1,FAILED,yesterday,2020-04-01 00:00:20,2020-04-01 00:01:20,60,8\n"
+    )
+    reading = read_helios(path)
+    assert [(j.gpus, j.cpus, j.nodes, j.account) for j in reading.jobs] == [
+        (16, 64, 2, "vcA"),
+        (0, 4, None, "vcA"),
+    ]
+    assert [b.line for b in reading.bad] == [4]
+
+
+def pai_tables(folder: Path) -> None:
+    (folder / "pai_job_table.csv").write_text(
+        "j1,i1,userA,Terminated,1000.0,5000.0\n"
+        "j2,i2,userB,Terminated,1100.0,5000.0\n"
+        "j3,i3,userB,Failed,1200.0,\n"
+    )
+    (folder / "pai_task_table.csv").write_text(
+        "j1,ps,1.0,Terminated,1010.0,5000.0,600.0,10.0,,CPU\n"
+        "j1,worker,3.0,Terminated,1010.0,5000.0,150.0,29.5,50.0,V100\n"
+        "j3,worker,1.0,Failed,1210.0,,100.0,1.0,100.0,T4\n"
+    )
+    (folder / "pai_instance_table.csv").write_text(
+        "j1,worker,x,w1,i,Terminated,1500.0,2500.0,m1\n"
+        "j1,worker,x,w2,i,Terminated,1600.0,2600.0,m2\n"
+        "j9,worker,x,w2,i,Terminated,1600.0,2600.0,m2\n"
+    )
+
+
+def test_pai_tables_are_joined(tmp_path: Path) -> None:
+    pai_tables(tmp_path)
+    reading = read_pai(tmp_path)
+    (job,) = reading.jobs
+    assert (job.submit_s, job.duration_s, job.user) == (1000.0, 1100.0, "userA")
+    # 3 x 0.5 GPUs -> 2; 6 + 3 x 1.5 CPUs -> 11; 10 + 3 x 29.5 GiB
+    assert (job.gpus, job.gpu_types, job.cpus, job.mem_mib) == (2, ("V100",), 11, 100_864)
+    assert [(b.line, b.why.split(":")[0]) for b in reading.bad] == [
+        (3, "instance table"),
+        (2, "no task of job j2"),
+        (3, "job j3 has no start with a later end"),
+    ]
+
+
+def test_pai_without_instances_goes_by_the_tasks(tmp_path: Path) -> None:
+    pai_tables(tmp_path)
+    (tmp_path / "pai_instance_table.csv").unlink()
+    assert read_pai(tmp_path).jobs[0].duration_s == 3990.0
+    (tmp_path / "pai_task_table.csv").unlink()
+    with pytest.raises(TraceError, match="no pai_task_table"):
+        read_pai(tmp_path)
+
+
+def test_openb_pods(tmp_path: Path) -> None:
+    path = tmp_path / "pods.csv"
+    path.write_text(
+        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,"
+        "deletion_time,scheduled_time\n"
+        "pod-0,12500,16384,1,460,V100M16|V100M32,LS,Running,0,120,20.0\n"
+        "pod-1,12000,16384,1,1000,,LS,Pending,5,120,\n"
+    )
+    reading = read_openb(path)
+    (job,) = reading.jobs
+    assert (job.gpus, job.cpus, job.duration_s) == (1, 13, 100.0)
+    assert job.gpu_types == ("V100M16", "V100M32")
+    assert [b.line for b in reading.bad] == [3]
+
+
+def test_swf_treats_minus_one_as_unknown(tmp_path: Path) -> None:
+    path = tmp_path / "a.swf"
+    path.write_text(
+        "; Version: 2\n"
+        "1 10 -1 100 16 -1 -1 -1 -1 -1 1 3 4 0 -1 -1 -1 -1\n"
+        "2 20 5 100 -1 -1 -1 8 7200 2048 0 3 -1 0 -1 -1 -1 -1\n"
+        "3 20 5 -1 4 -1 -1 4 -1 -1 5 -1 -1 -1 -1 -1 -1 -1\n"
+        "4 20 5\n"
+    )
+    reading = read_swf(path)
+    first, second = reading.jobs
+    assert (first.gpus, first.time_limit_s, first.mem_mib, first.user) == (16, math.inf, None, "3")
+    assert (second.gpus, second.time_limit_s, second.mem_mib, second.account) == (8, 7200, 16, "")
+    assert (second.status, first.status) == ("FAILED", "COMPLETED")
+    assert [b.line for b in reading.bad] == [4, 5]
+    on_cpus = read_swf(path, processors_are="cpus").jobs[0]
+    assert (on_cpus.gpus, on_cpus.cpus) == (0, 16)
+
+
+def test_sacct_text(tmp_path: Path) -> None:
+    path = tmp_path / "sacct.txt"
+    path.write_text(
+        "JobID|Submit|Start|End|Timelimit|ReqTRES|NNodes|Partition|User|Account|QOS|State\n"
+        "12_3|2024-01-01T10:00:00|2024-01-01T10:01:00|2024-01-01T11:01:00|1-00:00:00|"
+        "billing=8,cpu=8,gres/gpu:a100=4,gres/gpu=4,mem=64G,node=2|2|gpu|ada|lab|normal|COMPLETED\n"
+        "12_3.batch|2024-01-01T10:00:00|2024-01-01T10:01:00|2024-01-01T11:01:00||"
+        "cpu=8|1|||lab||COMPLETED\n"
+        "13|2024-01-01T10:00:00|Unknown|Unknown|UNLIMITED|cpu=1,mem=1000M,node=1|1|gpu|ada|lab|"
+        "normal|PENDING\n"
+        "14|2024-01-01T10:00:05|2024-01-01T10:01:00|2024-01-01T10:01:30|UNLIMITED|"
+        "cpu=1,mem=500K,node=1|1|cpu|bob|lab|normal|CANCELLED by 1000\n"
+    )
+    reading = read_sacct_text(path)
+    first, second = reading.jobs
+    assert (first.job_id, first.gpus, first.gpu_types, first.nodes) == ("12_3", 4, ("a100",), 2)
+    assert (first.cpus, first.mem_mib, first.time_limit_s) == (8, 65_536, 86_400.0)
+    assert (first.duration_s, first.partition, first.user) == (3_600.0, "gpu", "ada")
+    assert (second.gpus, second.mem_mib, second.nodes) == (0, 1, None)
+    assert (second.status, second.time_limit_s) == ("CANCELLED", math.inf)
+    assert reading.passed_over == 1
+    assert [b.line for b in reading.bad] == [4]
+
+
+@pytest.mark.parametrize(
+    "limit", [60, {"set": True, "infinite": False, "number": 60}], ids=["old", "new"]
+)
+def test_sacct_json_of_old_and_new_parsers(tmp_path: Path, limit: object) -> None:
+    record = {
+        "job_id": 44,
+        "array": {"job_id": 40, "task_id": {"set": True, "infinite": False, "number": 2}},
+        "time": {"submission": 1_700_000_000, "start": 1_700_000_060, "end": 1_700_000_160}
+        | {"limit": limit},
+        "state": {"current": ["TIMEOUT"]},
+        "partition": "gpu",
+        "user": "ada",
+        "account": "lab",
+        "qos": "normal",
+        "allocation_nodes": 1,
+        "tres": {
+            "requested": [
+                {"type": "cpu", "name": "", "count": 4},
+                {"type": "mem", "name": "", "count": 2_000},
+                {"type": "gres", "name": "gpu:t4", "count": 1},
+            ]
+        },
+    }
+    path = tmp_path / "sacct.json"
+    path.write_text(json.dumps({"jobs": [record, {"job_id": 45}]}))
+    reading = read_sacct_json(path)
+    (job,) = reading.jobs
+    assert (job.job_id, job.gpus, job.gpu_types, job.cpus) == ("40_2", 1, ("t4",), 4)
+    assert (job.time_limit_s, job.duration_s, job.mem_mib) == (3_600.0, 100.0, 2_000)
+    assert [b.line for b in reading.bad] == [2]
+
+
+def test_a_file_without_usable_jobs_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.swf"
+    path.write_text("1 2 3\n")
+    with pytest.raises(TraceError, match=r"no usable job: line 1"):
+        finish(read_swf(path), path, limits=None, seed=0)
+    path.write_text("not a header\n")
+    with pytest.raises(TraceError, match="no column"):
+        read_helios(path)
+    path.write_text("{")
+    with pytest.raises(TraceError, match=r"a\.swf:1: not JSON"):
+        read_philly_log(path)
+
+
+def test_notations() -> None:
+    assert limit_s("2-01:00:00") == 176_400.0
+    assert limit_s("30:00") == 1_800.0
+    assert limit_s("UNLIMITED") == math.inf
+    assert tres("cpu=2,mem=1.5G") == {"cpu": 2.0, "mem": 1536.0}
+    with pytest.raises(ValueError, match="TRES"):
+        tres("cpu")
+    with pytest.raises(ValueError, match="time limit"):
+        limit_s("a week")
