@@ -36,3 +36,29 @@ class PaperActor(nn.Module):
 def log_probabilities(scores: Tensor) -> Tensor:
     """Masked softmax over the jobs of a window, as logarithms: (..., jobs) -> (..., jobs)."""
     return torch.log_softmax(scores, dim=-1)
+
+
+class ContextActor(nn.Module):
+    """Per-job scorer that also sees the queue: (..., jobs, features) -> (..., jobs) scores.
+
+    Every job is encoded by the same layer; mean and maximum over the queue join each job's own
+    code. Rows may come in any order and any number: scores follow them (Deep Sets).
+    """
+
+    def __init__(self, features: int, hidden: tuple[int, int]) -> None:
+        super().__init__()
+        self.encoder = nn.Linear(features, hidden[0])
+        self.mix = nn.Linear(3 * hidden[0], hidden[1])
+        self.head = nn.Linear(hidden[1], 1)
+
+    def forward(self, observation: Tensor, mask: Tensor) -> Tensor:
+        """Score each job; rows where mask is False get MASKED and do not enter the pools."""
+        code = torch.relu(self.encoder(observation)).masked_fill(~mask.unsqueeze(-1), 0.0)
+        count = mask.sum(dim=-1, keepdim=True).clamp(min=1).unsqueeze(-1)
+        mean = code.sum(dim=-2, keepdim=True) / count
+        # codes are never negative, so a padded zero cannot be the largest of a queue wrongly
+        most = code.amax(dim=-2, keepdim=True)
+        pooled = torch.cat([mean, most], dim=-1).expand(*code.shape[:-1], -1)
+        mixed = torch.relu(self.mix(torch.cat([code, pooled], dim=-1)))
+        scores: Tensor = self.head(mixed).squeeze(-1)
+        return scores.masked_fill(~mask, MASKED)

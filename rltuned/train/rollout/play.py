@@ -1,0 +1,381 @@
+# ruff: noqa: PLR0917 - compiled functions take their arguments by place
+"""The course of an episode, compiled: move to the next decision, choose, and to the end.
+
+The same steps serve the whole-episode rollout here and the Gymnasium environment, one call each.
+
+A decision is the choice of the next job to be looked at in a scheduling pass. Candidates are the
+jobs whose choice has an effect: those that can start now and, where a partition has no blocked
+head yet, those that would become it. Walking down a ranked queue, as Slurm does, is a row of such
+choices, so ranking by score plus Gumbel noise draws each of them from the softmax over its
+candidates: those still waiting for their turn are all bounded by the noise of the one before.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from rltuned.sim.engine.arrays import compiled, entry
+from rltuned.sim.engine.arrays import sources as engine_sources
+from rltuned.sim.engine.dispatch import (
+    RUNNING,
+    Setup,
+    State,
+    _harmless,
+    begin_pass,
+    consider,
+    finish,
+    restraints,
+    stamp,
+)
+from rltuned.sim.engine.loop import FIXED, Ranking, score
+from rltuned.sim.engine.place import fits, place, record
+from rltuned.train.rollout.look import look
+from rltuned.train.rollout.nets import forward
+from rltuned.train.rollout.state import (
+    ARRIVED,
+    PASSES,
+    QUEUED,
+    TAPE_CANDIDATES,
+    TAPE_DECISIONS,
+    TAPE_FULL,
+    TAPE_PASSES,
+    TAPE_ROWS,
+    Desk,
+    Net,
+    Sight,
+    Tape,
+)
+
+BY_RULE, BY_NET = 0, 1
+
+
+@compiled
+def _advance(setup: Setup, state: State, desk: Desk) -> bool:
+    """To the next instant at which a pending job fits; False when all jobs have ended."""
+    submit_s, marks = setup.jobs.submit_s, desk.marks
+    while True:
+        now = _next_end(setup, state)
+        if marks[ARRIVED] < len(submit_s):
+            now = min(now, submit_s[marks[ARRIVED]])
+        if now == math.inf:
+            return False
+        desk.clock[0] = now
+        _end_all(setup, state, now)
+        while marks[ARRIVED] < len(submit_s) and submit_s[marks[ARRIVED]] == now:
+            desk.queue[marks[QUEUED]] = marks[ARRIVED]
+            marks[QUEUED] += 1
+            marks[ARRIVED] += 1
+        begin_pass(state)
+        if _any_fits(setup, state, desk):
+            marks[PASSES] += 1
+            desk.gone[: marks[QUEUED]] = False
+            return True
+
+
+@compiled
+def _next_end(setup: Setup, state: State) -> float:
+    soonest, start_s, runs_s = math.inf, state.start_s, setup.jobs.runs_s
+    for i in range(state.counters[RUNNING]):
+        job = state.running[i]
+        soonest = min(soonest, start_s[job] + runs_s[job])
+    return soonest
+
+
+@compiled
+def _end_all(setup: Setup, state: State, now: float) -> None:
+    i = 0
+    while i < state.counters[RUNNING]:
+        job = state.running[i]
+        if state.start_s[job] + setup.jobs.runs_s[job] == now:
+            finish(setup, state, job)
+        else:
+            i += 1
+
+
+@compiled
+def _any_fits(setup: Setup, state: State, desk: Desk) -> bool:
+    for at in range(desk.marks[QUEUED]):
+        if _fits_now(setup, state, desk, setup.jobs.shape[desk.queue[at]]):
+            return True
+    return False
+
+
+@compiled
+def _fits_now(setup: Setup, state: State, desk: Desk, shape: int) -> bool:
+    moment = stamp(state)
+    if desk.fit_at[shape] != moment:
+        desk.fit_at[shape] = moment
+        desk.fit[shape] = fits(setup.shapes, shape, setup.hardware, state.free)
+    return bool(desk.fit[shape])
+
+
+@compiled
+def _effective(setup: Setup, state: State, desk: Desk, job: int) -> bool:
+    """Whether choosing the job now would start it or make it its partition's head."""
+    shape, now = setup.jobs.shape[job], desk.clock[0]
+    partition = setup.shapes.partition[shape]
+    if not _fits_now(setup, state, desk, shape):
+        return bool(state.head[partition] < 0)
+    heads, restraint = restraints(setup, state, now + setup.jobs.limit_s[job], partition)
+    if heads > 0 and not setup.easy:
+        return False
+    if not restraint:
+        return True
+    if heads > 1:
+        return _beside(setup, state, now, job)
+    if desk.harmless_at[shape] != stamp(state):
+        desk.harmless_at[shape] = stamp(state)
+        desk.harmless[shape] = _beside(setup, state, now, job)
+    return bool(desk.harmless[shape])
+
+
+@compiled
+def _beside(setup: Setup, state: State, now: float, job: int) -> bool:
+    shape = setup.jobs.shape[job]
+    place(setup.shapes, shape, setup.hardware, state.free, setup.spread, state.chosen)
+    offset = setup.jobs.offset[job]
+    record(setup.shapes, shape, setup.hardware, state.chosen, offset, state.shares)
+    return bool(_harmless(setup, state, now, job))
+
+
+@compiled
+def _candidates(setup: Setup, state: State, desk: Desk) -> int:
+    """Fill desk.effective with the places in the queue of all candidates; how many."""
+    count = 0
+    for at in range(desk.marks[QUEUED]):
+        if desk.gone[at]:
+            continue
+        if _effective(setup, state, desk, desk.queue[at]):
+            desk.effective[count] = at
+            count += 1
+    return count
+
+
+@compiled
+def _walk_past(desk: Desk, best: int) -> None:
+    """Who stands before the chosen one had no effect, and is not looked at again in this pass.
+
+    It matters: once another has started, such a job might be placed elsewhere and be harmless.
+    """
+    highest = desk.scores[best]
+    for at in range(desk.marks[QUEUED]):
+        mark = desk.scores[at]
+        if mark > highest or (mark == highest and at < best):
+            desk.gone[at] = True
+
+
+@compiled
+def _choose(setup: Setup, state: State, desk: Desk, at: int) -> None:
+    desk.gone[at] = True
+    consider(setup, state, desk.clock[0], desk.queue[at])
+
+
+@compiled
+def _clear(state: State, desk: Desk) -> None:
+    """Drop from the queue who has started."""
+    kept = 0
+    for at in range(desk.marks[QUEUED]):
+        job = desk.queue[at]
+        if math.isnan(state.start_s[job]):
+            desk.queue[kept] = job
+            kept += 1
+    desk.marks[QUEUED] = kept
+
+
+@compiled
+def _noise(desk: Desk, scores: np.ndarray, count: int) -> None:
+    """Add Gumbel noise, from a 64-bit xorshift generator of our own: the same on every machine."""
+    x = desk.random[0]
+    for at in range(count):
+        x ^= x >> np.uint64(12)
+        x ^= x << np.uint64(25)
+        x ^= x >> np.uint64(27)
+        uniform = (
+            np.float64((x * np.uint64(2685821657736338717)) >> np.uint64(11)) + 0.5
+        ) / 2.0**53
+        scores[at] -= math.log(-math.log(uniform))
+    desk.random[0] = x
+
+
+@compiled
+def _rank(
+    setup: Setup,
+    state: State,
+    desk: Desk,
+    sight: Sight,
+    net: Net,
+    ranking: Ranking,
+    mode: int,
+    tape: Tape,
+) -> None:
+    count, now = desk.marks[QUEUED], desk.clock[0]
+    if mode == BY_NET:
+        flags = tape.flags[min(tape.used[TAPE_PASSES], len(tape.flags) - 1)]
+        look(setup, state, sight, desk, flags)
+        forward(net, desk.rows, count, flags, desk.scores)
+        return
+    for at in range(count):
+        job = desk.queue[at]
+        if ranking.rule == FIXED:
+            desk.scores[at] = -float(ranking.rank[job])
+        else:
+            desk.scores[at] = score(ranking, job, max(now - setup.jobs.submit_s[job], 0.0))
+
+
+@compiled
+def _pass(setup: Setup, state: State, desk: Desk, tape: Tape, store: bool) -> None:
+    """Choose until nobody is a candidate; keep the choices that were choices."""
+    used = tape.used
+    decisions, candidates, waiting = used[TAPE_DECISIONS], used[TAPE_CANDIDATES], desk.marks[QUEUED]
+    room = _room(tape, waiting)
+    store = store and room
+    count = _candidates(setup, state, desk)
+    while count > 0:
+        best = desk.effective[0]
+        for i in range(1, count):
+            at = desk.effective[i]
+            if desk.scores[at] > desk.scores[best]:
+                best = at
+        if store and count > 1:
+            _keep(tape, desk, best, count)
+        _walk_past(desk, best)
+        _choose(setup, state, desk, best)
+        count = _candidates(setup, state, desk)
+    _clear(state, desk)
+    if desk.marks[QUEUED] == 0:  # all of them started: whatever was chosen first
+        used[TAPE_DECISIONS], used[TAPE_CANDIDATES] = decisions, candidates
+    elif used[TAPE_DECISIONS] > decisions:
+        _keep_rows(tape, desk, waiting)
+
+
+@compiled
+def _room(tape: Tape, waiting: int) -> bool:
+    used = tape.used
+    enough = (
+        used[TAPE_PASSES] + 1 < len(tape.first)
+        and used[TAPE_ROWS] + waiting <= len(tape.rows)
+        and used[TAPE_DECISIONS] + waiting < len(tape.choice)
+        and used[TAPE_CANDIDATES] + waiting * (waiting + 1) // 2 <= len(tape.candidates)
+    )
+    if not enough:
+        used[TAPE_FULL] += 1
+    return bool(enough)
+
+
+@compiled
+def _keep(tape: Tape, desk: Desk, best: int, count: int) -> None:
+    used = tape.used
+    decision, start, base = used[TAPE_DECISIONS], used[TAPE_CANDIDATES], used[TAPE_ROWS]
+    for i in range(count):
+        tape.candidates[start + i] = base + desk.effective[i]
+    tape.choice[decision] = base + best
+    tape.decision_pass[decision] = used[TAPE_PASSES]
+    tape.candidate_first[decision + 1] = start + count
+    used[TAPE_DECISIONS] += 1
+    used[TAPE_CANDIDATES] += count
+
+
+@compiled
+def _keep_rows(tape: Tape, desk: Desk, waiting: int) -> None:
+    used = tape.used
+    number, base = used[TAPE_PASSES], used[TAPE_ROWS]
+    tape.rows[base : base + waiting] = desk.rows[:waiting]
+    tape.now_s[number] = desk.clock[0]
+    tape.first[number + 1] = base + waiting
+    used[TAPE_PASSES] += 1
+    used[TAPE_ROWS] += waiting
+
+
+def sources() -> str:
+    """Digest of the source files that are compiled into the entries here."""
+    whole = hashlib.sha256(engine_sources().encode())
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        whole.update(path.read_bytes())
+    return whole.hexdigest()
+
+
+Episode = Callable[[Setup, State, Desk, Sight, Net, Ranking, int, bool, bool, Tape], None]
+
+
+def _episode_over(digest: str) -> Episode:
+    def episode(
+        setup: Setup,
+        state: State,
+        desk: Desk,
+        sight: Sight,
+        net: Net,
+        ranking: Ranking,
+        mode: int,
+        sample: bool,
+        store: bool,
+        tape: Tape,
+    ) -> None:
+        if digest == "":  # never; naming it makes it part of the cache's key
+            return
+        while _advance(setup, state, desk):
+            _rank(setup, state, desk, sight, net, ranking, mode, tape)
+            if sample:
+                _noise(desk, desk.scores, desk.marks[QUEUED])
+            _pass(setup, state, desk, tape, store)
+
+    return entry(episode)
+
+
+Step = Callable[[Setup, State, Desk], int]
+
+
+def _advance_over(digest: str) -> Step:
+    def advance(setup: Setup, state: State, desk: Desk) -> int:
+        if digest == "" or not _advance(setup, state, desk):
+            return 0
+        return _candidates(setup, state, desk)
+
+    return entry(advance)
+
+
+def _choose_over(digest: str) -> Callable[[Setup, State, Desk, int], int]:
+    def choose(setup: Setup, state: State, desk: Desk, at: int) -> int:
+        if digest == "":
+            return 0
+        _choose(setup, state, desk, at)
+        count = _candidates(setup, state, desk)
+        if count == 0:
+            _clear(state, desk)
+        return count
+
+    return entry(choose)
+
+
+def _see_over(digest: str) -> Callable[[Setup, State, Desk, Sight, np.ndarray], int]:
+    def see(setup: Setup, state: State, desk: Desk, sight: Sight, flags: np.ndarray) -> int:
+        if digest == "":
+            return 0
+        look(setup, state, sight, desk, flags)
+        return int(desk.marks[QUEUED])
+
+    return entry(see)
+
+
+def _score_over(digest: str) -> Callable[[Net, np.ndarray, np.ndarray, np.ndarray], None]:
+    def score_rows(net: Net, rows: np.ndarray, flags: np.ndarray, scores: np.ndarray) -> None:
+        if digest == "":
+            return
+        forward(net, rows, len(rows), flags, scores)
+
+    return entry(score_rows)
+
+
+_DIGEST = sources()
+episode = _episode_over(_DIGEST)
+"""Play a window to its end by a rule or a network; fills state, and tape when asked to store."""
+advance = _advance_over(_DIGEST)
+"""To the next decision; the number of candidates, 0 = all jobs have ended."""
+choose = _choose_over(_DIGEST)
+"""Choose the job at a place in the queue; candidates left in this pass, 0 = the pass is over."""
+see = _see_over(_DIGEST)
+"""Fill desk.rows with the features of the queue; how many rows."""
+score_rows = _score_over(_DIGEST)
+"""Fill scores (n,) with what a network says of rows (n, NUM_FEATURES)."""

@@ -1,0 +1,133 @@
+"""The compiled twin of features, networks and dispatch says the same as the originals."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from rltuned.core.features import NUM_FEATURES, encode
+from rltuned.core.observation import sample_features
+from rltuned.policies.baselines import BASELINES
+from rltuned.policies.network import ContextActor, PaperActor
+from rltuned.sim.protocol import Protocol, play_direct
+from rltuned.sim.world import Rules
+from rltuned.train.episodes import Recorder, net_of, play_greedy, play_rule, play_sampled, tables
+from rltuned.train.ground import MULTIFACTOR, Window, cut, demand
+from rltuned.train.rollout.play import advance, choose, score_rows, see
+from rltuned.train.rollout.state import QUEUED
+from tests.train.worlds import random_ground, snapshot_now
+
+RULES = ("fcfs", "sjf", "saf", "smallest", "wfp3", "unicep", "f1", "multifactor", "clairvoyant:sjf")
+
+
+@pytest.mark.parametrize("policy", RULES)
+@pytest.mark.parametrize("cluster", ["two", "testbed"])
+def test_identity_law_a_rule_through_the_learned_path_gives_its_own_schedule(
+    policy: str, cluster: str
+) -> None:
+    for seed, rules in enumerate([Rules(), Rules(backfill="none"), Rules(placement="spread")]):
+        ground = random_ground(cluster, seed, rules=rules)
+        for load in (None, 0.8, 2.0):
+            window = cut(ground, 10, 100, load=load)
+            np.testing.assert_array_equal(play_rule(window, policy), plain(window, policy))
+
+
+def plain(window: Window, policy: str) -> np.ndarray:
+    """Start times in the world that people read."""
+    rules = replace(window.ground.rules, natural=MULTIFACTOR)
+    jobs = [
+        replace(j, submit_s=float(s)) for j, s in zip(window.jobs, window.submit_s, strict=True)
+    ]
+    scorer = None if policy == "clairvoyant:sjf" else BASELINES[policy]
+    world = play_direct(window.ground.cluster, jobs, scorer, Protocol(rules=rules)).world
+    return np.array([world.finished[i + 1].started_at for i in range(len(jobs))])
+
+
+@pytest.mark.parametrize("cluster", ["two", "testbed"])
+def test_features_equal_the_core_s_on_random_states(cluster: str) -> None:
+    states = 0
+    for seed in range(4):
+        window = cut(random_ground(cluster, seed), 0, 100, load=1.5)
+        setup, state, desk, sight = tables(window, seed)
+        draw, flags = np.random.default_rng(seed), np.zeros(2, dtype=np.int64)
+        while count := advance(setup, state, desk):
+            rows = see(setup, state, desk, sight, flags)
+            snapshot = snapshot_now(window, state, desk)
+            matrix = encode(snapshot.pending, snapshot)
+            np.testing.assert_allclose(desk.rows[:rows], matrix.values, atol=2e-7)
+            columns = sample_features(matrix).columns
+            assert (columns[6] == "1-job_size", columns[7] == "num_ways") == tuple(flags > 0)
+            states += 1
+            while count:
+                at = int(draw.choice(desk.effective[:count]))
+                count = choose(setup, state, desk, at)
+        assert not np.isnan(state.start_s).any()
+        assert desk.marks[QUEUED] == 0
+    assert states > 200
+
+
+@pytest.mark.parametrize("kind", [PaperActor, ContextActor])
+def test_compiled_forward_equals_the_network(kind: type[PaperActor | ContextActor]) -> None:
+    torch.manual_seed(3)
+    paper = kind is PaperActor
+    network = kind(8 if paper else NUM_FEATURES, (32, 16))
+    window = cut(random_ground("two", 5), 0, 100, load=2.0)
+    setup, state, desk, sight = tables(window, 0)
+    flags = np.zeros(2, dtype=np.int64)
+    compared = 0
+    while count := advance(setup, state, desk):
+        rows = see(setup, state, desk, sight, flags)
+        scores = np.empty(rows)
+        score_rows(net_of(network), desk.rows[:rows].copy(), flags, scores)
+        snapshot = snapshot_now(window, state, desk)
+        matrix = encode(snapshot.pending, snapshot)
+        values = sample_features(matrix).values if paper else matrix.values
+        with torch.inference_mode():
+            wanted = network(torch.from_numpy(values), torch.ones(rows, dtype=torch.bool))
+        np.testing.assert_allclose(scores, wanted.numpy(), atol=1e-5)
+        compared += 1
+        while count:
+            count = choose(setup, state, desk, int(desk.effective[0]))
+    assert compared > 50
+
+
+def test_a_sampled_episode_is_its_seed_s_and_keeps_legal_choices() -> None:
+    torch.manual_seed(1)
+    net = net_of(PaperActor(8, (16, 8)))
+    window = cut(random_ground("testbed", 2), 0, 120, load=1.5)
+    recorder = Recorder()
+    starts, kept = play_sampled(window, net, 7, recorder)
+    again, same = play_sampled(window, net, 7, recorder)
+    np.testing.assert_array_equal(starts, again)
+    np.testing.assert_array_equal(kept.choice, same.choice)
+    other, _ = play_sampled(window, net, 8, recorder)
+    assert (other != starts).any()
+    assert len(kept) > 20
+    for d in range(len(kept)):
+        among = kept.candidates[kept.candidate_first[d] : kept.candidate_first[d + 1]]
+        first, last = kept.first[kept.of_pass[d] : kept.of_pass[d] + 2]
+        assert len(among) >= 2
+        assert kept.choice[d] in among
+        assert ((among >= first) & (among < last)).all()
+    assert not np.isnan(play_greedy(window, net)).any()
+
+
+def test_a_tape_that_is_too_short_grows() -> None:
+    net = net_of(PaperActor(8, (16, 8)))
+    window = cut(random_ground("testbed", 2), 0, 120, load=1.5)
+    roomy, small = Recorder(), Recorder()
+    small.room = type(small.room)(rows=300, decisions=20, candidates=400)
+    _, wanted = play_sampled(window, net, 7, roomy)
+    _, kept = play_sampled(window, net, 7, small)
+    np.testing.assert_array_equal(kept.rows, wanted.rows)
+    np.testing.assert_array_equal(kept.candidates, wanted.candidates)
+
+
+def test_stretching_meets_the_load() -> None:
+    ground = random_ground("testbed", 1)
+    for load in (0.7, 1.1):
+        window = cut(ground, 0, 120, load=load)
+        jobs = window.prepared.jobs
+        gpus = window.prepared.shapes.gpus[jobs.shape].astype(np.float64)
+        assert demand(jobs.submit_s, jobs.runs_s, gpus) == pytest.approx(load * 13, rel=1e-3)
