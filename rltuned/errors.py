@@ -7,7 +7,8 @@
 | TraceError    | sim: trace, cluster, policy name  | cli        | exit 2                          |
 | BackendError  | backends: command failed, timeout | loop       | the cycle is skipped, back-off  |
 | SnapshotError | backends: answer unreadable       | loop       | the cycle is skipped            |
-| PolicyError   | core.decide: non-finite scores    | loop       | an empty plan, counted          |
+| PolicyError   | core.decide: scores unfit, band   | loop       | an empty plan, counted          |
+| SolverError   | solver, core.milp: no answer      | core.joint | greedy placement, noted         |
 | JournalError  | daemon.journal: cannot be written | loop       | nothing is written to Slurm     |
 """
 
@@ -37,7 +38,11 @@ class SnapshotError(RltunedError):
 
 
 class PolicyError(RltunedError):
-    """A policy returned scores that cannot be used."""
+    """A policy's scores, or the band they are to fill, make no order."""
+
+
+class SolverError(RltunedError):
+    """A solver is missing, over its budget, ended badly, or gave an answer that is not one."""
 
 
 class JournalError(RltunedError):

@@ -14,6 +14,7 @@ from rltuned.domain.plan import (
     Plan,
     Release,
     Result,
+    SetOverSubscribe,
     SetPriority,
     SetSiteFactor,
 )
@@ -131,6 +132,9 @@ def changed(was: PendingJob, action: Action) -> PendingJob:
             return replace(was, site_factor=action.new, priority=max(1, was.priority + delta))
         case Release():
             return replace(was, priority=NATURAL, nice=action.nice)
+        case SetOverSubscribe():
+            asks = replace(was.request, exclusive=action.new != "YES" and was.request.exclusive)
+            return replace(was, oversubscribe=action.new, request=asks)
 
 
 NATURAL = 5_000

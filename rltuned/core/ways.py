@@ -130,6 +130,24 @@ class Catalogue:
                 found.setdefault(way.shares, way)
         return tuple(found.values())
 
+    def priced(self, request: Request, member: BoolArray, shares: tuple[Share, ...]) -> Way:
+        """Somebody else's choice of nodes as a way: the one known here, or with its price."""
+        known = next((w for w in self.ways(request, member) if w.shares == shares), None)
+        if known is not None:
+            return known
+        c, asks = self.capacity, Asks.of(request, len(shares))
+        columns = [c.index[share.node] for share in shares]
+        row = c.row_on(shares[0], columns[0])
+        parts = [
+            node_prices(c, self._lens, self._idle, row, asks, more=int(share.taken.gpus > asks.low))
+            for share in shares
+        ]
+        at = zip(parts, columns, strict=True)
+        frag, imbalance, contention = np.mean([part[:, column] for part, column in at], axis=0)
+        price = Price(float(frag), float(imbalance), float(contention))
+        opens = tuple(sorted(column for column in columns if self._idle[column]))
+        return Way(Kind.WHOLE if request.exclusive else Kind.MIX, shares, price, opens)
+
     def _drafts(self, request: Request, member: BoolArray) -> tuple[Draft, ...]:
         narrowest, rows = width(request, member, self.capacity)
         if not narrowest:

@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rltuned.core.decide import Decision, Entry
-from rltuned.domain.plan import Action, Outcome, Release, Result, SetPriority, SetSiteFactor
+from rltuned.domain.plan import (
+    Action,
+    Outcome,
+    Release,
+    Result,
+    SetOverSubscribe,
+    SetPriority,
+    SetSiteFactor,
+)
 from rltuned.domain.snapshot import Snapshot
 
 
@@ -45,6 +53,7 @@ class Kind(StrEnum):
     PRIORITY = "priority"
     SITE_FACTOR = "site_factor"
     RELEASE = "release"
+    OVERSUBSCRIBE = "oversubscribe"
 
 
 def kind_of(action: Action) -> Kind:
@@ -56,6 +65,8 @@ def kind_of(action: Action) -> Kind:
             return Kind.SITE_FACTOR
         case Release():
             return Kind.RELEASE
+        case SetOverSubscribe():
+            return Kind.OVERSUBSCRIBE
 
 
 @dataclass(frozen=True, slots=True)

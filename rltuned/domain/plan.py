@@ -10,6 +10,10 @@ MAX_PRIORITY = 4_294_967_293
 MAX_SITE_FACTOR = 2_147_483_645
 """Largest |SiteFactor| that scontrol takes."""
 
+OVERSUBSCRIBE_TOKENS = ("YES", "NO")
+"""What `scontrol update OverSubscribe=` takes; OK, the state of a job that said nothing, it does
+not."""
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -61,7 +65,24 @@ class Release:
     nice: int
 
 
-Action = SetPriority | SetSiteFactor | Release
+@dataclass(frozen=True, slots=True)
+class SetOverSubscribe:
+    """`scontrol update OverSubscribe=`: YES puts a pending --exclusive job beside others.
+
+    It strips --exclusive for good: NO afterwards isolates the job again, on what it asked for
+    instead of whole nodes, and OK cannot be set at all. `old` is Slurm's own token.
+    """
+
+    target: Target
+    old: str
+    new: str
+
+    def __post_init__(self) -> None:
+        if self.new not in OVERSUBSCRIBE_TOKENS:
+            raise ValueError(f"job {self.target.job_id}: OverSubscribe={self.new!r} cannot be set")
+
+
+Action = SetPriority | SetSiteFactor | Release | SetOverSubscribe
 
 
 @dataclass(frozen=True, slots=True)

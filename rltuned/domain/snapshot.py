@@ -20,6 +20,7 @@ class Snapshot:
     Attributes:
         taken_at: the "now" of every computation on this snapshot.
         others: how many records there are in other states (completing, suspended ...).
+        preemption: whether Slurm may preempt jobs; None = not known.
     """
 
     taken_at: UnixTime
@@ -29,6 +30,7 @@ class Snapshot:
     nodes: tuple[Node, ...]
     partitions: tuple[Partition, ...] = ()
     others: int = 0
+    preemption: bool | None = None
     version: int = SNAPSHOT_VERSION
 
     def __post_init__(self) -> None:

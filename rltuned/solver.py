@@ -1,0 +1,225 @@
+"""The one door to a solver: a child process with a time limit that holds and nothing on disk.
+
+Why not through PuLP's own `solve`: CBC looks at its time limit only between steps (presolve can
+take minutes past it), PuLP leaves its files in the temporary folder when it is killed, and the
+child goes on without its parent. Here the child
+
+- gets the program and leaves its answer in anonymous memory files, which end with the processes;
+- runs in a session of its own, ended as a whole at the wall-clock limit;
+- may use only so much address space, and so much CPU time even when nobody is left to end it;
+- is ended by the kernel when the thread that started it goes away (`setpriv --pdeathsig`).
+"""
+
+import contextlib
+import math
+import os
+import re
+import resource
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+import pulp
+from pulp.apis.coin_api import PULP_CBC_CMD
+
+from rltuned.core.milp import Budget
+from rltuned.errors import SolverError
+
+SolverName = Literal["cbc", "highs"]
+
+_LINE: Final = re.compile(r"\s*\d+\s+(\w+)\s+([-+0-9.eE]+)(?:\s+[-+0-9.eE]+)?")
+_ANSWER_LIMIT: Final = 8 * 1024 * 1024
+_TAIL: Final = 2_000
+_PIECE: Final = 65_536
+_REAP_S: Final = 2.0
+_MIB: Final = 1024 * 1024
+
+_HIGHS_CHILD: Final = """
+import sys, pulp
+model, answer, seconds = sys.argv[1:]
+_, problem = pulp.LpProblem.fromMPS(model, sense=pulp.LpMaximize)
+problem.solve(pulp.HiGHS(msg=False, threads=1, timeLimit=float(seconds), gapRel=0.0))
+with open(answer, "w") as out:
+    print(pulp.LpStatus[problem.status], file=out)
+    for at, v in enumerate(problem.variables()):
+        print(at, v.name, v.varValue, file=out)
+"""
+"""PuLP's own HiGHS interface, in a process that can be ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSolver:
+    """Solves programs in a child process; see `cbc` and `highs`.
+
+    Attributes:
+        name: for messages.
+        command: its arguments, from the paths of program and answer and the budget.
+    """
+
+    name: str
+    command: Callable[[str, str, Budget], list[str]]
+
+    def __call__(self, problem: pulp.LpProblem, budget: Budget) -> Mapping[str, float]:
+        """Value of every variable that is not zero, at the proven optimum.
+
+        Raises:
+            SolverError: not installed, over the budget, ended badly, or no usable answer.
+        """
+        deadline = time.monotonic() + budget.wall_s
+        model, answer = os.memfd_create("rltuned-program"), os.memfd_create("rltuned-answer")
+        try:
+            problem.writeMPS(f"/proc/self/fd/{model}")
+            self._run(model, answer, budget, deadline)
+            text = os.pread(answer, _ANSWER_LIMIT + 1, 0)
+        finally:
+            os.close(model)
+            os.close(answer)
+        return read_answer(text, self.name)
+
+    def _run(self, model: int, answer: int, budget: Budget, deadline: float) -> None:
+        argv = self.command(f"/proc/self/fd/{model}", f"/proc/self/fd/{answer}", budget)
+        keeper = shutil.which("setpriv")
+        if keeper is not None:
+            argv = [keeper, "--pdeathsig", "KILL", "--", *argv]
+        try:
+            child = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=(model, answer),
+                cwd="/",
+                env=_environment(),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise SolverError(f"{self.name} cannot be started: {error}") from error
+        said, in_time = b"", False
+        try:
+            _bound(child.pid, budget)
+            said, in_time = _listen(child, deadline)
+        finally:
+            code = _end(child, deadline, kill=not in_time)
+        if code is None:
+            raise SolverError(f"{self.name} took longer than {budget.wall_s:g} s")
+        if code != 0:
+            words = said.decode("utf-8", "replace").split()
+            raise SolverError(f"{self.name} ended with {code}: {' '.join(words)[-200:]}")
+
+
+def cbc(program: Path | None = None) -> ChildSolver:
+    """CBC; None = the one that comes with PuLP."""
+
+    def command(model: str, answer: str, budget: Budget) -> list[str]:
+        path = str(program or PULP_CBC_CMD.pulp_cbc_path)
+        limit = f"{budget.wall_s:g}"
+        # preprocessing costs ten times what these small programs take to solve
+        return [
+            path, model, "-max", "-sec", limit, "-timeMode", "elapsed", "-ratio", "0",
+            "-threads", "1", "-preprocess", "off", "-branch", "-solution", answer,
+        ]  # fmt: skip
+
+    return ChildSolver("cbc", command)
+
+
+def highs() -> ChildSolver:
+    """HiGHS, through PuLP and highspy (`pip install highspy`)."""
+
+    def command(model: str, answer: str, budget: Budget) -> list[str]:
+        return [sys.executable, "-I", "-c", _HIGHS_CHILD, model, answer, f"{budget.wall_s:g}"]
+
+    return ChildSolver("highs", command)
+
+
+def solver_named(name: SolverName) -> ChildSolver:
+    """The solver of the settings."""
+    return {"cbc": cbc, "highs": highs}[name]()
+
+
+def read_answer(text: bytes, who: str) -> dict[str, float]:
+    """The values in a solution file as CBC writes it.
+
+    Raises:
+        SolverError: too long, not proven optimal, or not readable to the last line.
+    """
+    if len(text) > _ANSWER_LIMIT:
+        raise SolverError(f"{who} answered more than {_ANSWER_LIMIT} bytes")
+    try:
+        status, *lines = text.decode("ascii").splitlines()
+    except ValueError as error:  # no line, or not ASCII
+        raise SolverError(f"{who} left no readable answer") from error
+    if not status.startswith("Optimal") or "gap" in status:
+        raise SolverError(f"{who} found no proven optimum: {status[:80]!r}")
+    values = {}
+    for line in lines:
+        match = _LINE.fullmatch(line)
+        number = _number(match[2]) if match else math.nan
+        if match is None or not math.isfinite(number):
+            raise SolverError(f"{who} answered {line[:80]!r}")
+        values[match[1]] = number
+    return values
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
+    return kept | {"LC_ALL": "C", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+def _bound(pid: int, budget: Budget) -> None:
+    """Memory and CPU limits; a child that has ended already needs none."""
+    memory = budget.memory_mib * _MIB
+    seconds = math.ceil(budget.wall_s) + 1
+    with contextlib.suppress(ProcessLookupError):
+        resource.prlimit(pid, resource.RLIMIT_AS, (memory, memory))
+        resource.prlimit(pid, resource.RLIMIT_CPU, (seconds, seconds))
+        resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
+
+
+def _listen(child: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bool]:
+    """The end of what it says, and whether it closed its mouth in time."""
+    if child.stdout is None:
+        return b"", False
+    pipe, tail = child.stdout.fileno(), b""
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN | select.POLLHUP)
+    while (left_s := deadline - time.monotonic()) > 0:
+        if not poll.poll(math.ceil(left_s * 1_000)):
+            continue
+        piece = os.read(pipe, _PIECE)
+        if not piece:
+            return tail, True
+        tail = (tail + piece)[-_TAIL:]
+    return tail, False
+
+
+def _end(child: subprocess.Popen[bytes], deadline: float, *, kill: bool) -> int | None:
+    """Reap the child; None when it had to be ended. Its group is signalled before it is reaped."""
+    if not kill:
+        try:
+            return child.wait(timeout=max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            if child.returncode is not None and child.stdout is not None:
+                child.stdout.close()
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    if child.stdout is not None:
+        child.stdout.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in the kernel: leave it there
+        child.wait(timeout=_REAP_S)
+    return None
