@@ -5,14 +5,16 @@ would do. A dry run is a decision whose plan is not applied.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol
 
 import numpy as np
 
 from rltuned.core.capacity import Capacity, IntArray
 from rltuned.core.features import FloatArray, StateMatrix, encode
-from rltuned.core.placement import Placement, PlacementRule, place
+from rltuned.core.joint import Joint, Tuning, place_jointly
+from rltuned.core.milp import Solver
+from rltuned.core.placement import Placement, place
 from rltuned.core.planning import Limits, Ordering, arrange, make_plan, undo
 from rltuned.core.select import Refusal, Rules, select
 from rltuned.domain.jobs import PendingJob
@@ -46,14 +48,26 @@ class Policy(Protocol):
         ...
 
 
+PlacementMode = Literal["pack", "spread", "milp"]
+"""How the first jobs are placed: one after the other by one rule, or all together."""
+
+
 @dataclass(frozen=True, slots=True)
 class Knobs:
-    """All that steers a decision. top_k: how many of the first ranks are placed."""
+    """All that steers a decision.
+
+    Attributes:
+        rules, limits: see there.
+        top_k: how many of the first ranks are placed.
+        placement: how. `milp` may also change the order among them and set OverSubscribe.
+        tuning: of `milp`.
+    """
 
     rules: Rules = field(default_factory=Rules)
     limits: Limits = field(default_factory=Limits)
     top_k: int = 16
-    placement: PlacementRule = "pack"
+    placement: PlacementMode = "pack"
+    tuning: Tuning = field(default_factory=Tuning)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +92,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What and why, whole. entries stand in the new order."""
+    """What and why, whole.
+
+    entries stand in the new order; joint: how the first were placed together, None unless asked.
+    """
 
     snapshot: Snapshot
     policy: str
@@ -89,21 +106,33 @@ class Decision:
     plan: Plan
     refused: tuple[tuple[JobId, Refusal], ...]
     notes: tuple[str, ...] = ()
+    joint: Joint | None = None
 
 
-def decide(snapshot: Snapshot, policy: Policy, knobs: Knobs) -> Decision:
+def decide(
+    snapshot: Snapshot, policy: Policy, knobs: Knobs, solver: Solver | None = None
+) -> Decision:
     """Select, encode, score, order, place, plan.
 
+    Args:
+        snapshot: the cluster.
+        policy: who scores.
+        knobs: what steers.
+        solver: for placement `milp`; without one its greedy answer stands.
+
     Raises:
-        PolicyError: the policy's scores are misshapen or not finite.
-        ValueError: a configured priority band is too narrow for the queue.
+        PolicyError: the policy's scores are misshapen or not finite, or the configured priority
+            band is too narrow for the queue.
     """
     selection = select(snapshot, knobs.rules)
     chosen, handed_back = _ours_to_order(selection.chosen, knobs.limits)
     matrix = encode(chosen, snapshot)
     scores = checked_scores(policy, matrix)
     ordering = arrange(chosen, scores, _others(snapshot, chosen), knobs.limits)
-    placements = greedy(chosen, ordering.after, snapshot, knobs)
+    joint = None
+    if knobs.placement == "milp":
+        ordering, joint = _joined(matrix, ordering, snapshot, knobs, solver)
+    placements = joint.placements if joint else greedy(chosen, ordering.after, snapshot, knobs)
     entries = _entries(matrix, scores, ordering, placements)
     over_budget = [
         (e.job.job_id, Refusal.CHANGE_BUDGET)
@@ -113,7 +142,8 @@ def decide(snapshot: Snapshot, policy: Policy, knobs: Knobs) -> Decision:
     leaving = {j for j, reason in selection.refused if reason in _OUT_OF_OUR_HANDS}
     given_back = [j for j in snapshot.pending if j.job_id in leaving] + list(handed_back)
     undone = [action for job in given_back if (action := undo(job)) is not None]
-    actions: Sequence[Action] = [*undone, *make_plan(chosen, ordering, knobs.limits)]
+    flags = joint.actions if joint else ()
+    actions: Sequence[Action] = [*undone, *flags, *make_plan(chosen, ordering, knobs.limits)]
     return Decision(
         snapshot=snapshot,
         policy=policy.name,
@@ -127,7 +157,8 @@ def decide(snapshot: Snapshot, policy: Policy, knobs: Knobs) -> Decision:
             *((j.job_id, Refusal.HANDED_BACK) for j in handed_back),
             *over_budget,
         ),
-        notes=_notes(len(over_budget), len(undone)),
+        notes=_notes(len(over_budget), len(undone), joint),
+        joint=joint,
     )
 
 
@@ -158,11 +189,30 @@ def greedy(
     capacity = Capacity.of(snapshot)
     placements = []
     for index in after[: knobs.top_k]:
-        placement = place(chosen[index], capacity, knobs.placement)
+        placement = place(
+            chosen[index], capacity, "spread" if knobs.placement == "spread" else "pack"
+        )
         if placement is not None:
             capacity.take(placement.shares)
             placements.append(placement)
     return tuple(placements)
+
+
+def _joined(
+    matrix: StateMatrix, ordering: Ordering, snapshot: Snapshot, knobs: Knobs, solver: Solver | None
+) -> tuple[Ordering, Joint]:
+    """Place the first jobs together; where that changes their order, deal the numbers out anew."""
+    first = ordering.after[: knobs.top_k]
+    ranked = [matrix.jobs[i] for i in first]
+    fits = (matrix.column("can_schedule_now")[first] > 0).tolist()
+    joint = place_jointly(ranked, fits, snapshot, knobs.tuning, solver)
+    if joint.order == tuple(range(len(first))):
+        return ordering, joint
+    after = np.concatenate([first[list(joint.order)], ordering.after[len(first) :]])
+    standing = np.empty(len(after))
+    standing[after] = -np.arange(len(after))
+    exact = replace(knobs.limits, hysteresis=0.0)
+    return arrange(matrix.jobs, standing, _others(snapshot, matrix.jobs), exact), joint
 
 
 def _ours_to_order(
@@ -237,10 +287,12 @@ def span(seconds: float) -> str:
     return f"{days}d{hours % 24:02d}h"
 
 
-def _notes(over_budget: int, undone: int) -> tuple[str, ...]:
+def _notes(over_budget: int, undone: int, joint: Joint | None) -> tuple[str, ...]:
     notes = []
     if over_budget:
         notes.append(f"{over_budget} jobs keep their number: over the change budget")
     if undone:
         notes.append(f"{undone} jobs that are no longer ours get their standing back")
+    if joint is not None:
+        notes.append(f"joint placement {joint.how}: {joint.why}")
     return tuple(notes)
