@@ -25,7 +25,10 @@ def offered_gpus(jobs: Sequence[TraceJob]) -> float:
     the span would count the tails of the longest jobs too, which in a window of a heavy-tailed
     trace are most of it.
     """
-    submit_s, runs_s, gpus = _arrays(jobs)
+    return _offered(*_arrays(jobs))
+
+
+def _offered(submit_s: FloatArray, runs_s: FloatArray, gpus: FloatArray) -> float:
     span = float(submit_s[-1] - submit_s[0])
     if not span > 0:
         raise TraceError("all jobs are submitted at one instant: there is no load to speak of")
@@ -42,11 +45,13 @@ def scale(trace: Trace, load: float, cluster_gpus: int) -> Trace:
         raise TraceError(f"cannot offer a load of {load:g} to {cluster_gpus} GPUs")
     wanted = load * cluster_gpus
     low, high = 1 / MOST_STRETCH, MOST_STRETCH
-    if offered_gpus(_stretched(trace.jobs, low)) < wanted:
+    submit_s, runs_s, gpus = _arrays(trace.jobs)
+    since_s = submit_s - submit_s[0]
+    if _offered(since_s * low, runs_s, gpus) < wanted:
         raise TraceError(f"even {len(trace.jobs)} jobs at once do not offer {wanted:g} GPUs")
     while high / low > 1 + TOLERANCE / 10:
         middle = (low * high) ** 0.5
-        if offered_gpus(_stretched(trace.jobs, middle)) > wanted:
+        if _offered(since_s * middle, runs_s, gpus) > wanted:
             low = middle
         else:
             high = middle

@@ -4,6 +4,7 @@ import importlib.util
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -115,7 +116,7 @@ def simulate(
     scorer = policy_of(policy)
     if scorer is None and protocol.mode == "cycle":
         raise TraceError(f"policy {CLAIRVOYANT!r} exists in event mode only")
-    if scorer is None or (protocol.mode == "event" and ":" not in policy):
+    if scorer is None or protocol.mode == "event":
         outcome = play_direct(cluster, window.jobs, scorer, protocol)
     else:
         outcome = play_decided(cluster, window.jobs, scorer, protocol)
@@ -152,6 +153,10 @@ def nodes_text(shares: Sequence[Share]) -> str:
     return "|".join(f"{s.node}:{s.taken.gpus}" for s in sorted(shares, key=lambda s: s.node))
 
 
+def _node_of(part: str) -> str:
+    return part.rpartition(":")[0]
+
+
 def _engine(window: Window, cluster: Cluster, policy: str, protocol: Protocol) -> Schedule:
     from rltuned.sim.engine import run as engine  # noqa: PLC0415 - numba is optional
 
@@ -160,12 +165,13 @@ def _engine(window: Window, cluster: Cluster, policy: str, protocol: Protocol) -
     prepared = engine.prepare(cluster, window.jobs)
     ranking = engine.ranking_of(policy, prepared, window.jobs, protocol.rules.natural)
     played = engine.run(prepared, ranking, protocol.rules)
-    names = np.array([n.name for n in cluster.nodes], dtype=object)[played.shares.node]
-    gpus = played.shares.gpus
-    nodes = []
-    for first, last in zip(played.offset[:-1], played.offset[1:], strict=True):
-        rows = sorted(zip(names[first:last], gpus[first:last], strict=True))
-        nodes.append("|".join(f"{name}:{count}" for name, count in rows))
+    names = [cluster.nodes[i].name for i in played.shares.node.tolist()]
+    parts = [f"{n}:{g}" for n, g in zip(names, played.shares.gpus.tolist(), strict=True)]
+    cuts = played.offset.tolist()
+    nodes = [
+        parts[first] if last == first + 1 else "|".join(sorted(parts[first:last], key=_node_of))
+        for first, last in pairwise(cuts)
+    ]
     return _schedule(
         window,
         cluster,

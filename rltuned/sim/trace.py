@@ -9,6 +9,7 @@ import io
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TextIO
 
@@ -88,14 +89,35 @@ class TraceJob:
         cluster on which they never bind. A job without GPUs takes at least the one CPU that Slurm
         gives every job.
         """
-        cpus = self.cpus or 0
-        return Request(
-            total=Resources(self.gpus, cpus if self.gpus else max(1, cpus), self.mem_mib or 0),
-            time_limit_s=self.time_limit_s,
-            gpu_types=tuple(GpuType(t) for t in self.gpu_types),
-            nodes=self.nodes,
-            exclusive=self.exclusive,
+        return _request(
+            self.gpus,
+            self.gpu_types,
+            self.cpus or 0,
+            self.mem_mib or 0,
+            self.nodes,
+            self.exclusive,
+            self.time_limit_s,
         )
+
+
+@lru_cache(maxsize=65_536)
+def _request(  # noqa: PLR0917 - the cache is keyed by place
+    gpus: int,
+    gpu_types: tuple[str, ...],
+    cpus: int,
+    mem_mib: int,
+    nodes: int | None,
+    exclusive: bool,
+    time_limit_s: float,
+) -> Request:
+    """Jobs that ask for the same share one object: most traces have few different ones."""
+    return Request(
+        total=Resources(gpus, cpus if gpus else max(1, cpus), mem_mib),
+        time_limit_s=time_limit_s,
+        gpu_types=tuple(GpuType(t) for t in gpu_types),
+        nodes=nodes,
+        exclusive=exclusive,
+    )
 
 
 @dataclass(frozen=True, slots=True)

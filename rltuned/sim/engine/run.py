@@ -63,27 +63,25 @@ def prepare(cluster: Cluster, jobs: Sequence[TraceJob]) -> Prepared:
     names = [p.name for p in cluster.partitions]
     by_name = {p.name: p for p in cluster.partitions}
     row_of: dict[object, int] = {}
+    known: dict[tuple[int, str], tuple[int, Request]] = {}
     found: list[tuple[Request, str]] = []
     shape = np.empty(len(jobs), dtype=np.int64)
-    requests = []
+    requests, kept = [], []
     for i, job in enumerate(jobs):
         partition = job.partition or cluster.default_partition
         request = job.request()
-        key = (request.total, request.gpu_types, request.nodes, request.exclusive, partition)
-        if key not in row_of:
+        kept.append(request)  # alive, so that its id stays its own
+        if (id(request), partition) not in known:
             why = impossible(job, cluster, capacity)
             if why is not None:
                 raise TraceError(f"job {job.job_id} can never run on {cluster.name}: {why}")
-            row_of[key] = len(found)
-            found.append((request, partition))
-        longest = by_name[partition].max_time_s
-        if longest is not None and longest < job.time_limit_s < math.inf:
-            raise TraceError(
-                f"job {job.job_id} can never run on {cluster.name}: "
-                f"{impossible(job, cluster, capacity)}"
-            )
-        shape[i] = row_of[key]
-        requests.append(limited(request, by_name[partition]))
+            key = (request.total, request.gpu_types, request.nodes, request.exclusive, partition)
+            if key not in row_of:
+                row_of[key] = len(found)
+                found.append((request, partition))
+            known[id(request), partition] = (row_of[key], limited(request, by_name[partition]))
+        shape[i], asked = known[id(request), partition]
+        requests.append(asked)
     shapes = _shapes(found, names, capacity)
     factors = np.array([p.priority_factor for p in cluster.partitions], dtype=np.float64)
     return Prepared(
