@@ -16,12 +16,11 @@ import time
 from pathlib import Path
 
 from rltuned.slurm.columns import (
-    EXCLUDED_COLUMN,
-    JOB_COLUMNS,
     NODE_COLUMNS,
     PRIORITY_LETTERS,
     WATCH_COLUMNS,
     Marks,
+    read_layout,
 )
 from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.site import parse_config
@@ -40,23 +39,19 @@ def record(search: str) -> Path:
         config = commands.ask("scontrol", "show", "config").stdout
         version = parse_config(config)["SLURM_VERSION"]
         usage = commands.ask("squeue", "--help").stdout
-        release = tuple(int(p) for p in version.split(".")[:2])
-        names = JOB_COLUMNS
-        if release >= (24, 11):
-            names = (*names[:-1], EXCLUDED_COLUMN, names[-1])
-        unique = "--array-unique" if "--array-unique" in usage else "-r"
-        ask = ("squeue", "--local", "-a", unique)
+        told = "--helpFormat" in usage
+        names_known = commands.ask("squeue", "--helpFormat").stdout if told else ""
+        layout = read_layout(usage, names_known)
+        names = layout.job_columns
+        ask = ("squeue", "--local", "-a", layout.per_record, "-S", "i")
         taken_at = time.time()
         answers = {
             "config": config,
             "ping": commands.ask("scontrol", "ping").stdout,
             "usage": usage,
-            "squeue": commands.ask(
-                *ask, "--noconvert", "-S", "i", "-O", MARKS.columns(names)
-            ).stdout,
-            "watch": commands.ask(
-                *ask, "-t", "PD", "-S", "i", "-O", MARKS.columns(WATCH_COLUMNS)
-            ).stdout,
+            "fields": names_known,
+            "squeue": commands.ask(*ask, "--noconvert", "-O", MARKS.columns(names)).stdout,
+            "watch": commands.ask(*ask, "-t", "PD", "-O", MARKS.columns(WATCH_COLUMNS)).stdout,
             "sinfo": commands.ask(
                 "sinfo", "--local", "-a", "-N", "-O", MARKS.columns(NODE_COLUMNS)
             ).stdout,

@@ -42,11 +42,13 @@ def replay(folder: Path, recording: Recording, **changed: str) -> SlurmBackend:
     """
     answers = folder / "answers"
     answers.mkdir(exist_ok=True)
-    for name in ("squeue", "watch", "sinfo", "sprio", "config", "ping", "usage"):
+    for name in ("squeue", "watch", "sinfo", "sprio", "config", "ping", "usage", "fields"):
         text = changed.get(name, recording.text(name))
         (answers / name).write_text(text, newline="", errors="surrogateescape")
     scripts = {
-        "squeue": 'case "$*" in *--help*) f=usage;; *"-t PD"*) f=watch;; *) f=squeue;; esac',
+        "squeue": """case "$*" in
+            *--helpFormat*) f=fields;; *--help*) f=usage;; *"-t PD"*) f=watch;; *) f=squeue;;
+        esac""",
         "sinfo": "f=sinfo",
         "sprio": "f=sprio",
         "scontrol": 'case "$*" in ping) f=ping;; *) f=config;; esac',

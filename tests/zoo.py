@@ -32,7 +32,7 @@ class Zoo:
 
 RUNNING: dict[str, tuple[str, ...]] = {
     "r_typed": ("--gres=gpu:p100:2", "-n4", "--mem=8000", "-t30", "-wp1"),
-    "r_multi": ("-N2", "--gres=gpu:p100:1", "-n2", "-wp1,p2", "-t60", "--uid=nobody"),
+    "r_multi": ("-N2", "--gres=gpu:p100:1", "-n2", "-wp1,p2", "-t60", "--uid=65534"),
     "r_exclusive": ("--exclusive", "-wk1", "-n1", "--gres=gpu:1", "-tUNLIMITED"),
     "r_whole": ("-pwhole", "-wk2", "-n1"),
     "r_mig": ("--gres=gpu:a100_1g.5gb:2", "-n1", "-wa1"),

@@ -12,7 +12,7 @@ from rltuned.slurm.commands import Commands
 from rltuned.slurm.site import parse_config
 from rltuned.slurm.values import absent
 
-TRIED: Final = ((22, 5), (24, 11))
+TRIED: Final = ((22, 5), (26, 5))
 """Releases that this reader has been run against, oldest and newest."""
 _SKEW_WARN_S: Final = 2.0
 _SKEW_FAIL_S: Final = 30.0
@@ -115,7 +115,7 @@ def _version(config: Mapping[str, str]) -> Check:
     return Check(
         "version",
         Status.WARN,
-        f"Slurm {text} is outside the releases that were tried (22.05 to 24.11)",
+        f"Slurm {text} is outside the releases that were tried (22.05 to 26.05)",
         "watch some cycles of `rltuned run --dry-run` before going live",
     )
 
@@ -200,7 +200,7 @@ def _preemption(config: Mapping[str, str]) -> Check:
         "preemption",
         Status.WARN,
         f"{kind}, mode {config.get('PreemptMode', '?')}: pre-empted jobs return to the queue",
-        "list the partitions or QOS that may pre-empt under [rules] as not ours",
+        "list the partitions or QOS that may pre-empt under [scope] as not ours",
     )
 
 

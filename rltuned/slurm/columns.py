@@ -82,6 +82,7 @@ class WatchRow(NamedTuple):
     submittime: str
     hetjobid: str
     hetjoboffset: str
+    oversubscribe: str
 
 
 class NodeRow(NamedTuple):
@@ -137,8 +138,42 @@ def _names(fields: tuple[str, ...]) -> tuple[str, ...]:
 JOB_COLUMNS: Final = _names((*Ask._fields, *JobRow._fields))
 WATCH_COLUMNS: Final = WatchRow._fields
 NODE_COLUMNS: Final = NodeRow._fields
-EXCLUDED_COLUMN: Final = "ExcNodes"
-"""Excluded nodes have a column since 24.11 only; before that they are not known."""
+EXTRA_COLUMNS: Final = ("ExcNodes", "Exclusive", "CronJob")
+"""Columns of newer releases only (excluded nodes since 24.11, the other two in 26.05); before that
+excluded nodes and scrontab jobs are not known, and OverSubscribe tells of whole nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How this release's squeue is asked.
+
+    Attributes:
+        per_record: the option against the merging of an array's records into one line.
+            --array-unique shows the throttle and one row per record, but newer releases lack it;
+            -r prints a row per task, which we put together again (the throttle is then not known).
+        extras: those of EXTRA_COLUMNS that it has.
+    """
+
+    per_record: str
+    extras: tuple[str, ...]
+
+    @property
+    def job_columns(self) -> tuple[str, ...]:
+        return (*JOB_COLUMNS[:-1], *self.extras, JOB_COLUMNS[-1])
+
+
+def read_layout(usage: str, known_columns: str) -> Layout:
+    """The layout that fits a release.
+
+    Args:
+        usage: what `squeue --help` says.
+        known_columns: what `squeue --helpFormat` says; empty where it has no such option.
+    """
+    names = {name.lower() for name in known_columns.split()}
+    return Layout(
+        per_record="--array-unique" if "--array-unique" in usage.split() else "-r",
+        extras=tuple(name for name in EXTRA_COLUMNS if name.lower() in names),
+    )
 
 
 @dataclass(frozen=True, slots=True)

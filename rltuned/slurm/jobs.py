@@ -34,22 +34,28 @@ class _Record:
     ask: Ask
     row: JobRow
     tasks: list[str]
-    excluded: str = ""
+    excluded: str
+    cron: bool
 
 
-def read_queue(rows: Iterable[list[str]], requests: Requests, nodes: Mapping[str, Node]) -> Queue:
+def read_queue(
+    rows: Iterable[list[str]],
+    requests: Requests,
+    nodes: Mapping[str, Node],
+    extras: tuple[str, ...] = (),
+) -> Queue:
     """Jobs from squeue's rows.
 
     Args:
-        rows: the columns of columns.JOB_COLUMNS, with ExcNodes in front of the account on releases
-            that have it; one row per record or one per array task.
+        rows: the columns of Layout.job_columns; one row per record or one per array task.
         requests: reads and interns what they ask for.
         nodes: by name, for the shares of running jobs.
+        extras: those of columns.EXTRA_COLUMNS that the rows have, in front of the account.
 
     Raises:
         SnapshotError: a row cannot be read; names the job.
     """
-    records = _records(rows)
+    records = _records(rows, extras)
     pending_of = Counter(r.row.arrayjobid for r in records.values() if r.row.statecompact == "PD")
     pending: list[PendingJob] = []
     running: list[RunningJob] = []
@@ -69,17 +75,38 @@ def read_queue(rows: Iterable[list[str]], requests: Requests, nodes: Mapping[str
     )
 
 
-def _records(rows: Iterable[list[str]]) -> dict[str, _Record]:
+def _records(rows: Iterable[list[str]], extras: tuple[str, ...]) -> dict[str, _Record]:
     records: dict[str, _Record] = {}
     for raw in rows:
         known = records.get(raw[_ASK])
         if known is not None:
             known.tasks.append(raw[_ASK + 2])
             continue
-        excluded = raw.pop(-2) if len(raw) > _ROW else ""
-        row = JobRow._make(raw[_ASK:])
-        records[row.jobid] = _Record(Ask._make(raw[:_ASK]), row, [row.arraytaskid], excluded)
+        row = JobRow._make((*raw[_ASK : _ROW - 1], raw[-1]))
+        more = dict(zip(extras, raw[_ROW - 1 : -1], strict=True))
+        ask = Ask._make(raw[:_ASK])
+        if "Exclusive" in more:
+            ask = ask._replace(oversubscribe=_older_word(ask.oversubscribe, more["Exclusive"]))
+        records[row.jobid] = _Record(
+            ask, row, [row.arraytaskid], more.get("ExcNodes", ""), _yes(more.get("CronJob", ""))
+        )
     return records
+
+
+def _older_word(oversubscribe: str, exclusive: str) -> str:
+    """One word for both columns of 26.05, as older releases have it: NO means whole nodes.
+
+    In 26.05 a job that never spoke of sharing shows NO as well; it is OK here, as it was.
+    """
+    if exclusive == "NODE":
+        return "NO"
+    if exclusive != "NO":
+        return exclusive
+    return "OK" if oversubscribe == "NO" else oversubscribe
+
+
+def _yes(text: str) -> bool:
+    return text.lower() in {"yes", "1", "true"}
 
 
 def _pending(record: _Record, requests: Requests, pending_records: int) -> PendingJob:
@@ -114,6 +141,7 @@ def _pending(record: _Record, requests: Requests, pending_records: int) -> Pendi
         array=None if tasks is None else ArrayInfo(array_id, tasks.count, tasks.throttle),
         het_job_id=het_id,
         het_offset=het_offset,
+        cron=record.cron,
         required_nodes=tuple(NodeName(n) for n in expand_hosts(row.reqnodes)),
         excluded_nodes=tuple(NodeName(n) for n in expand_hosts(record.excluded)),
         oversubscribe=record.ask.oversubscribe,

@@ -1,6 +1,5 @@
 """Reading the cluster: which commands are run, and what is made of their answers."""
 
-import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Final
@@ -10,16 +9,16 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.columns import (
-    EXCLUDED_COLUMN,
-    JOB_COLUMNS,
     NODE_COLUMNS,
     PRIORITY_LETTERS,
     WATCH_COLUMNS,
+    Layout,
     Marks,
     PriorityRow,
     WatchRow,
+    read_layout,
 )
-from rltuned.slurm.commands import Commands
+from rltuned.slurm.commands import Answer, Commands
 from rltuned.slurm.jobs import address, held_by, parse_job_id, read_queue, read_tasks
 from rltuned.slurm.nodes import read_nodes
 from rltuned.slurm.request import Requests
@@ -29,7 +28,6 @@ from rltuned.slurm.values import absent, parse_epoch
 SITE_LIFE_S: Final = 300.0
 """How long the site's configuration is believed. It changes when somebody edits slurm.conf; the
 controller's restart that this often needs shows as a failed read, which forgets it at once."""
-_EXCLUDED_SINCE: Final = (24, 11)
 _GARBAGE_SITE: Final = -2_147_483_000
 """sprio 22.05 prints about -2^31 as the site factor of a frozen multi-partition job."""
 
@@ -43,6 +41,7 @@ class Watched:
     priority: int
     nice: int
     held: bool
+    oversubscribe: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ class Reader:
     def __init__(self, commands: Commands, marks: Marks | None = None) -> None:
         self._commands = commands
         self._marks = marks or Marks()
-        self._site: tuple[float, Site, str] | None = None
+        self._site: tuple[float, Site, Layout] | None = None
 
     def snapshot(self, taken_at: float) -> Snapshot:
         """The cluster now: one squeue, one sinfo, one sprio.
@@ -82,21 +81,9 @@ class Reader:
             raise
 
     def _snapshot(self, taken_at: float) -> Snapshot:
-        site, per_record = self._known_site(taken_at)
-        names = JOB_COLUMNS
-        if site.version >= _EXCLUDED_SINCE:
-            names = (*JOB_COLUMNS[:-1], EXCLUDED_COLUMN, JOB_COLUMNS[-1])
-        jobs = self._commands.ask(
-            "squeue",
-            "--local",
-            "-a",
-            per_record,
-            "--noconvert",
-            "-S",
-            "i",
-            "-O",
-            self._marks.columns(names),
-        )
+        site, layout = self._known_site(taken_at)
+        names = layout.job_columns
+        jobs = self._squeue(layout, "--noconvert", "-O", self._marks.columns(names))
         sinfo = self._commands.ask(
             "sinfo", "--local", "-a", "-N", "-O", self._marks.columns(NODE_COLUMNS)
         )
@@ -107,6 +94,7 @@ class Reader:
             self._marks.rows("squeue", jobs, len(names)),
             Requests(exclusive, memory_counts=site.memory_counts),
             {n.name: n for n in nodes},
+            layout.extras,
         )
         try:
             return Snapshot(
@@ -117,6 +105,7 @@ class Reader:
                 nodes=nodes,
                 partitions=partitions,
                 others=queue.others,
+                preemption=site.preemption,
             )
         except ValueError as error:
             raise SnapshotError(f"squeue and sinfo: {error}") from error
@@ -138,19 +127,20 @@ class Reader:
         """
         return self._known_site(now)[0]
 
-    def _known_site(self, now: float) -> tuple[Site, str]:
+    def _known_site(self, now: float) -> tuple[Site, Layout]:
         if self._site is None or not 0 <= now - self._site[0] < SITE_LIFE_S:
-            self._site = (now, read_site(self.config()), self._per_record())
+            self._site = (now, read_site(self.config()), self._layout())
         return self._site[1:]
 
-    def _per_record(self) -> str:
-        """The option against squeue's merging of an array's records into one line.
-
-        --array-unique shows the throttle and one row per record, but newer releases lack it;
-        -r prints a row per task, which we put together again (the throttle is then not known).
-        """
+    def _layout(self) -> Layout:
         usage = self._commands.ask("squeue", "--help").stdout
-        return "--array-unique" if re.search(r"--array-unique\b", usage) else "-r"
+        told = "--helpFormat" in usage
+        return read_layout(
+            usage, self._commands.ask("squeue", "--helpFormat").stdout if told else ""
+        )
+
+    def _squeue(self, layout: Layout, *args: str) -> Answer:
+        return self._commands.ask("squeue", "--local", "-a", layout.per_record, "-S", "i", *args)
 
     def watch(self, now: float) -> dict[JobId, Watched]:
         """Every pending record, with the few columns that tell what became of an update.
@@ -159,11 +149,8 @@ class Reader:
             BackendError: squeue failed.
             SnapshotError: its answer could not be read.
         """
-        _, per_record = self._known_site(now)
-        columns = self._marks.columns(WATCH_COLUMNS)
-        answer = self._commands.ask(
-            "squeue", "--local", "-a", per_record, "-t", "PD", "-S", "i", "-O", columns
-        )
+        _, layout = self._known_site(now)
+        answer = self._squeue(layout, "-t", "PD", "-O", self._marks.columns(WATCH_COLUMNS))
         rows: dict[str, tuple[WatchRow, list[str]]] = {}
         for raw in self._marks.rows("squeue", answer, len(WATCH_COLUMNS)):
             row = WatchRow._make(raw)
@@ -228,4 +215,5 @@ def _watched(row: WatchRow, task_rows: list[str], pending_records: int) -> Watch
         priority=priority,
         nice=int(row.nice),
         held=priority == 0 or bool(held_by(row.reason)),
+        oversubscribe=row.oversubscribe,
     )

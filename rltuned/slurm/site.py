@@ -19,12 +19,14 @@ class Site:
         version: of slurmctld, such as (22, 5).
         multifactor: priority/multifactor runs, so sprio answers and SiteFactor has an effect.
         memory_counts: CR_*_Memory: memory is handed out, and a job's figure means something.
+        preemption: whether jobs may be preempted.
     """
 
     cluster: str
     version: tuple[int, int]
     multifactor: bool
     memory_counts: bool
+    preemption: bool
 
 
 def parse_config(text: str) -> dict[str, str]:
@@ -43,7 +45,13 @@ def read_site(config: Mapping[str, str]) -> Site:
     Raises:
         SnapshotError: a key that we depend on is missing, or the version cannot be read.
     """
-    for key in ("ClusterName", "SLURM_VERSION", "PriorityType", "SelectTypeParameters"):
+    for key in (
+        "ClusterName",
+        "SLURM_VERSION",
+        "PriorityType",
+        "SelectTypeParameters",
+        "PreemptType",
+    ):
         if key not in config:
             raise SnapshotError(f"scontrol show config: no {key} in the answer")
     version = _VERSION.match(config["SLURM_VERSION"])
@@ -54,4 +62,5 @@ def read_site(config: Mapping[str, str]) -> Site:
         version=(int(version[1]), int(version[2])),
         multifactor=config["PriorityType"] == "priority/multifactor",
         memory_counts="MEMORY" in config["SelectTypeParameters"].upper(),
+        preemption=config["PreemptType"] not in {"", "preempt/none"},
     )

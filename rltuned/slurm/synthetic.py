@@ -27,6 +27,7 @@ _LIMITS: Final = ("30:00", "1:00:00", "4:00:00", "12:00:00", "1-00:00:00", "UNLI
 _GPUS_PER_NODE: Final = 8
 _CONFIG: Final = """Configuration data as of 1795000000
 ClusterName             = synthetic
+PreemptType             = preempt/none
 PriorityType            = priority/multifactor
 SelectTypeParameters    = CR_CORE_MEMORY
 SLURM_VERSION           = 22.05.8

@@ -10,7 +10,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, assert_never
 
-from rltuned.domain.plan import Action, Outcome, Plan, Release, Result, SetPriority, SetSiteFactor
+from rltuned.domain.plan import (
+    Action,
+    Outcome,
+    Plan,
+    Release,
+    Result,
+    SetOverSubscribe,
+    SetPriority,
+    SetSiteFactor,
+)
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.commands import Commands, one_line
@@ -109,7 +118,7 @@ class Writer:
             return
         try:
             seen = self._reader.watch(self._now())
-            wanted = any(not isinstance(a, SetPriority) for _, a in open_actions)
+            wanted = any(isinstance(a, SetSiteFactor | Release) for _, a in open_actions)
             live = wanted and self._reader.site(self._now()).multifactor
             factors = self._reader.factors() if live else {}
         except (BackendError, SnapshotError) as error:
@@ -150,6 +159,8 @@ def command_lines(action: Action, address: str) -> list[str]:
             lines = [f"update JobId={address} Priority={action.new:d}"]
         case SetSiteFactor():
             lines = [f"update JobId={address} SiteFactor={action.new:d}"]
+        case SetOverSubscribe():
+            lines = [f"update JobId={address} OverSubscribe={action.new}"]
         case Release():
             lines = [f"release {address}"]
             if action.nice:
@@ -216,6 +227,9 @@ def _difference(action: Action, row: Watched, factors: Factors | None) -> str:
             good, wrong = shown == action.new, f"reads back site factor {shown}"
             if shown is None:
                 wrong = "sent, but sprio does not show this job's site factor"
+        case SetOverSubscribe():
+            good = row.oversubscribe == action.new
+            wrong = f"reads back OverSubscribe={row.oversubscribe}"
         case Release():
             # sprio shows factors only of jobs that multifactor rules; where it shows none, the
             # value must at least have left the one at which the job was frozen

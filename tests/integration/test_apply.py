@@ -6,7 +6,16 @@ from collections.abc import Callable
 import pytest
 
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import Action, Outcome, Plan, Release, Result, SetPriority, SetSiteFactor
+from rltuned.domain.plan import (
+    Action,
+    Outcome,
+    Plan,
+    Release,
+    Result,
+    SetOverSubscribe,
+    SetPriority,
+    SetSiteFactor,
+)
 from rltuned.domain.plan import Target as _Target
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import BackendError
@@ -280,6 +289,21 @@ def test_site_factor_of_a_frozen_job_is_not_said_to_be_applied(slurm: SlurmLab) 
     assert results(outcomes) == [Result.FAILED]
     assert outcomes[0].detail == "reads back site factor 0"
     it.apply(Plan((SetSiteFactor(target(seen), 40, 0),)))
+
+
+def test_oversubscribe_puts_an_exclusive_job_beside_others(slurm: SlurmLab) -> None:
+    slurm.sbatch("-n4", "-wp1")
+    exclusive = slurm.sbatch("-n2", "--exclusive", "-wp1")
+    slurm.sbatch(*FULL, "-wp2")
+    it = backend(slurm)
+    slurm.wait_for(lambda: len(it.observe().running) == 2, 20, "the others run")
+    found = job(it.observe(), exclusive)
+    assert (found.oversubscribe, found.request.exclusive) == ("NO", True)
+    assert it.observe().preemption is False
+    share = SetOverSubscribe(target(found), found.oversubscribe, "YES")
+    assert results(it.apply(Plan((share,)))) == [Result.APPLIED]
+    slurm.wait_for(lambda: slurm.state(exclusive) == "R", 20, "it runs beside the other")
+    assert results(it.apply(Plan((share,)))) == [Result.GONE]
 
 
 def test_odd_address_reaches_nobody(slurm: SlurmLab) -> None:

@@ -5,7 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.domain.plan import Plan, Release, Result, SetPriority, SetSiteFactor, Target
+from rltuned.domain.plan import (
+    Action,
+    Plan,
+    Release,
+    Result,
+    SetOverSubscribe,
+    SetPriority,
+    SetSiteFactor,
+    Target,
+)
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
@@ -25,6 +34,9 @@ def row(priority: int = 5, nice: int = 0, held: bool = False) -> Watched:
 
 
 def test_lines() -> None:
+    assert command_lines(SetOverSubscribe(target(), "NO", "YES"), "12") == [
+        "update JobId=12 OverSubscribe=YES"
+    ]
     assert command_lines(SetPriority(target(), 1, 7, 3), "12") == ["update JobId=12 Priority=7"]
     assert command_lines(SetSiteFactor(target(), 0, -4), "12_[0-3]") == [
         "update JobId=12_[0-3] SiteFactor=-4"
@@ -76,6 +88,8 @@ def test_complaints_are_matched_to_their_job() -> None:
 SET = SetPriority(target(), 1, 7, 0)
 SITE = SetSiteFactor(target(), 0, 7)
 FREE = Release(target(), 7, 30)
+SHARE = SetOverSubscribe(target(), "NO", "YES")
+SHARED = Watched("12", 100.0, 5, 0, held=False, oversubscribe="YES")
 
 
 @pytest.mark.parametrize(
@@ -99,11 +113,15 @@ FREE = Release(target(), 7, 30)
         (FREE, row(9, 30), None, "", (Result.APPLIED, "")),
         (FREE, row(7, 30), Factors(7, 0, False), "", (Result.FAILED, "priority 7")),
         (FREE, row(9, 0), Factors(9, 0, True), "", (Result.FAILED, "nice 0")),
+        (SHARE, SHARED, None, "", (Result.APPLIED, "")),
+        (SHARE, row(), None, "", (Result.FAILED, "reads back OverSubscribe=")),
+        (SHARE, row(), None, "Access/permission denied", (Result.REFUSED, "denied")),
+        (SHARE, None, None, "Job is no longer pending execution", (Result.GONE, "no longer")),
         (FREE, row(0, 30, held=True), None, "", (Result.REFUSED, "held")),
     ],
 )
 def test_judge(
-    action: SetPriority | SetSiteFactor | Release,
+    action: Action,
     seen: Watched | None,
     factors: Factors | None,
     said: str,
