@@ -2,11 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import assert_never
+from typing import assert_never, cast
 
 from rltuned.domain.cluster import GpuCount, Node, Resources
 from rltuned.domain.jobs import PendingJob, RunningJob
-from rltuned.domain.plan import Action, Outcome, Plan, Release, Result, SetPriority, SetSiteFactor
+from rltuned.domain.plan import (
+    Action,
+    Outcome,
+    Plan,
+    Release,
+    Result,
+    SetOverSubscribe,
+    SetPriority,
+    SetSiteFactor,
+)
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.sim.world import Pending, Running, World
@@ -57,6 +66,11 @@ class SimBackend:
                 job.site_factor = action.new
             case Release():
                 job.frozen, job.nice = None, action.nice
+            case SetOverSubscribe():
+                # NO afterwards isolates the job again; that it then holds only what it asked for
+                # makes no difference to anybody else
+                job.request = replace(job.request, exclusive=action.new == "NO")
+                job.oversubscribe = action.new
             case _:
                 assert_never(action)
         return Outcome(action, Result.APPLIED)
@@ -68,21 +82,25 @@ def snapshot_of(world: World) -> Snapshot:
         taken_at=UnixTime(world.now),
         cluster=world.cluster.name,
         pending=tuple(_pending(world, job) for job in world.pending.values()),
-        running=tuple(_running(run) for run in world.running.values()),
-        nodes=tuple(_node(world, node) for node in world.cluster.nodes),
+        running=tuple(_running(world, run) for run in world.running.values()),
+        nodes=_nodes(world),
         partitions=world.cluster.partitions,
     )
 
 
 def _pending(world: World, job: Pending) -> PendingJob:
+    shown = (world.priority(job), job.nice, job.site_factor, job.reason, job.oversubscribe)
+    kept = world.shown.get(("pending", job.number))
+    if kept is not None and kept[0] == (shown, job.frozen is None, job.request):
+        return cast("PendingJob", kept[1])
     submitted_at = UnixTime(job.job.submit_s)
-    return PendingJob(
+    made = PendingJob(
         job_id=JobId(job.number),
         address=str(job.number),
         submitted_at=submitted_at,
         eligible_at=submitted_at,
         request=job.request,
-        priority=world.priority(job),
+        priority=shown[0],
         partitions=(job.partition.name,),
         user=job.job.user,
         account=job.job.account,
@@ -91,12 +109,18 @@ def _pending(world: World, job: Pending) -> PendingJob:
         # as sprio: a frozen job is no longer listed with its factors
         site_factor=job.site_factor if job.frozen is None else None,
         reason=job.reason,
+        oversubscribe=job.oversubscribe or ("NO" if job.request.exclusive else "OK"),
     )
+    world.shown["pending", job.number] = ((shown, job.frozen is None, job.request), made)
+    return made
 
 
-def _running(run: Running) -> RunningJob:
+def _running(world: World, run: Running) -> RunningJob:
     job = run.pending
-    return RunningJob(
+    kept = world.shown.get(("running", job.number))
+    if kept is not None and kept[0] == run.started_at:
+        return cast("RunningJob", kept[1])
+    made = RunningJob(
         job_id=JobId(job.number),
         started_at=UnixTime(run.started_at),
         request=job.request,
@@ -106,18 +130,38 @@ def _running(run: Running) -> RunningJob:
         account=job.job.account,
         submitted_at=UnixTime(job.job.submit_s),
     )
+    world.shown.pop(("pending", job.number), None)
+    world.shown["running", job.number] = (run.started_at, made)
+    return made
 
 
-def _node(world: World, idle: Node) -> Node:
-    capacity, name = world.capacity, idle.name
-    column = capacity.index[name]
-    free_gpus = int(capacity.free_gpus[:, column].sum())
-    free = Resources(free_gpus, int(capacity.free_cpus[column]), int(capacity.free_mem_mib[column]))
+def _nodes(world: World) -> tuple[Node, ...]:
+    """All nodes; those that changed since the last look are made anew."""
+    capacity = world.capacity
+    free = zip(
+        capacity.free_gpus.sum(axis=0).tolist(),
+        capacity.free_cpus.tolist(),
+        capacity.free_mem_mib.tolist(),
+        capacity.usable.tolist(),
+        strict=True,
+    )
+    nodes = []
+    for idle, amounts in zip(world.cluster.nodes, free, strict=True):
+        state = (*amounts, world.is_down(idle.name))
+        kept = world.shown.get(("node", idle.name))
+        if kept is None or kept[0] != state:
+            kept = (state, _node(world, idle, Resources(*amounts[:3])))
+            world.shown["node", idle.name] = kept
+        nodes.append(cast("Node", kept[1]))
+    return tuple(nodes)
+
+
+def _node(world: World, idle: Node, free: Resources) -> Node:
     return replace(
         idle,
-        gpus=tuple(GpuCount(g.gpu_type, g.total, free_gpus) for g in idle.gpus),
+        gpus=tuple(GpuCount(g.gpu_type, g.total, free.gpus) for g in idle.gpus),
         free=free,
-        schedulable=world.usable(name),
+        schedulable=world.usable(idle.name),
         state=_state(world, idle, free),
     )
 

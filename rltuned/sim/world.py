@@ -70,6 +70,7 @@ class Pending:
     nice: int = 0
     requeues: int = 0
     reason: str = ""
+    oversubscribe: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,8 @@ class World:
         self.running: dict[int, Running] = {}
         self.finished: dict[int, Record] = {}
         self.lost_gpu_s = 0.0
+        self.shown: dict[tuple[str, object], tuple[object, object]] = {}
+        """What the last look was shown, with what it depended on: most of it stays the same."""
         self.passes = 0
         self._order = order or by_priority
         self._partitions = {p.name: p for p in cluster.partitions}
@@ -249,6 +252,7 @@ class World:
         if self.running.get(number) is not run:
             return  # that attempt was cut short by a failed node
         del self.running[number]
+        self.shown.pop(("running", number), None)
         self.capacity.give(run.shares)
         job = run.pending.job
         limit_s = run.pending.request.time_limit_s

@@ -4,9 +4,17 @@ import subprocess
 import sys
 from dataclasses import replace
 
-from rltuned.domain.plan import Plan, Release, Result, SetPriority, SetSiteFactor, Target
+from rltuned.domain.plan import (
+    Plan,
+    Release,
+    Result,
+    SetOverSubscribe,
+    SetPriority,
+    SetSiteFactor,
+    Target,
+)
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import JobId
+from rltuned.domain.units import JobId, UnixTime
 from rltuned.sim.backend import SimBackend
 from rltuned.sim.natural import FIRST_PRIORITY, Natural
 from rltuned.sim.world import Change, Fault, Rules, World
@@ -93,10 +101,23 @@ def test_a_job_that_left_the_queue_or_took_its_number_is_gone() -> None:
     sim = backend()
     seen = sim.observe()
     running = Target(JobId(1), seen.running[0].started_at, "1")
-    other = replace(target(seen, 2), submitted_at=99.0)
+    other = replace(target(seen, 2), submitted_at=UnixTime(99.0))
     plan = Plan((SetPriority(running, 1, 2, 0), SetPriority(other, 1, 2, 0)))
     assert [o.result for o in sim.apply(plan)] == [Result.GONE, Result.GONE]
     assert priorities(sim) == priorities(backend())
+
+
+def test_an_exclusive_job_that_is_told_to_share_starts_beside_others() -> None:
+    jobs = [job("a", 0, 100, 1), job("x", 1, 10, 1, exclusive=True)]
+    world = World(cluster(("n", 4)), jobs)
+    world.advance(5)
+    sim = SimBackend(world)
+    seen = sim.observe()
+    assert [j.oversubscribe for j in seen.pending] == ["NO"]
+    sim.apply(Plan((SetOverSubscribe(target(seen, 2), "NO", "YES"),)))
+    assert [j.oversubscribe for j in sim.observe().pending] == ["YES"]
+    world.schedule()
+    assert [r.job_id for r in sim.observe().running] == [1, 2]
 
 
 def test_a_backend_with_a_clock_catches_up_and_schedules_after_a_write() -> None:
