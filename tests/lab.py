@@ -413,11 +413,27 @@ class SlurmLab:
             time.sleep(0.05)
 
     def _end_strays(self) -> None:
-        """Job steps outlive their slurmd; they are ours when their environment names our conf."""
+        """Job steps outlive their slurmd: ours are those whose environment names our conf.
+
+        Newer slurmstepd wipe their environment; they are known by our log file, which they hold.
+        """
         me = os.getpid()
         for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and int(entry.name) != me and self._is_ours(int(entry.name)):
+            if not entry.name.isdigit() or int(entry.name) == me:
+                continue
+            if self._is_ours(int(entry.name)) or self._is_our_step(entry):
                 _signal(int(entry.name), signal.SIGKILL)
+
+    def _is_our_step(self, entry: Path) -> bool:
+        try:
+            if (entry / "comm").read_text().strip() != "slurmstepd":
+                return False
+            open_files = [
+                str((entry / "fd" / fd.name).readlink()) for fd in (entry / "fd").iterdir()
+            ]
+        except OSError:  # it ended while we looked
+            return False
+        return any(f"{self.root}/log/" in name for name in open_files)
 
     def _log_tail(self, name: str = "slurmctld") -> str:
         files = (self.root / "log" / f"{name}.log", self.root / "log" / f"{name}.out")
