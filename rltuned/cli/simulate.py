@@ -12,6 +12,7 @@ from rich.table import Table
 
 from rltuned.cli.flags import JsonOption, say, warn
 from rltuned.errors import TraceError
+from rltuned.sim import fragmentation
 from rltuned.sim.cluster import Cluster, read_cluster
 from rltuned.sim.faults import read_faults
 from rltuned.sim.metrics import Schedule
@@ -123,7 +124,7 @@ def simulate(
 
         draw(played, hardware, plot)
     if as_json:
-        say(json.dumps(document(played, hardware.gpus, skipped=skipped, details=details)))
+        say(json.dumps(document(played, hardware, skipped=skipped, details=details)))
     else:
         _show(played, hardware, details=details)
 
@@ -149,23 +150,36 @@ def _play(
 
 def _show(played: dict[str, list[Schedule]], cluster: Cluster, *, details: bool) -> None:
     scores = scores_of(played, cluster.gpus)
-    table = Table(title=f"{next(iter(scores.values())).jobs} jobs on {cluster.gpus} GPUs")
-    columns = ["policy", "wait", "p95", "longest", "JCT", "slowdown", "use", "makespan"]
-    if details:
-        columns += ["p50", "p99", "Jain users", "worst user"]
-    for column in columns:
-        table.add_column(column, justify="left" if column == "policy" else "right")
+    title = f"{next(iter(scores.values())).jobs} jobs, {cluster.gpus} GPUs, hours"
+    table = _table(title, "wait", "p95", "max", "JCT", "BSLD", "use", "span")
     for name, s in scores.items():
-        row = [name, *(_hours(v) for v in (s.wait_s, s.wait_p95_s, s.wait_max_s, s.jct_s))]
-        row += [f"{s.bsld:.2f}", f"{s.utilisation:.1%}", _hours(s.makespan_s)]
-        if details:
-            row += [_hours(s.wait_p50_s), _hours(s.wait_p99_s), f"{s.fairness_users:.3f}"]
-            row += [f"{s.worst_user or '-'} ({s.worst_user_bsld:.1f})"]
-        table.add_row(*row)
-    Console().print(table)
+        times = (s.wait_s, s.wait_p95_s, s.wait_max_s, s.jct_s)
+        use = f"{s.utilisation:.1%}"
+        table.add_row(name, *map(_hours, times), f"{s.bsld:.2f}", use, _hours(s.makespan_s))
+    console = Console()
+    console.print(table)
+    if details:
+        more = _table("", "p50", "p99", "Jain users", "Jain parts", "worst user", "scraps")
+        for name, s in scores.items():
+            scraps = [fragmentation.mean(one, cluster) for one in played[name]]
+            row = [_hours(s.wait_p50_s), _hours(s.wait_p99_s), f"{s.fairness_users:.3f}"]
+            row += [
+                f"{s.fairness_partitions:.3f}",
+                f"{s.worst_user or '-'} {s.worst_user_bsld:.0f}",
+            ]
+            more.add_row(name, *row, f"{sum(scraps) / len(scraps):.2f}")
+        console.print(more)
     wait_s, jct_s = bound(next(iter(played.values())), cluster.gpus)
-    say(f"No order can do better than a mean wait of {_hours(wait_s)} and JCT of {_hours(jct_s)}.")
+    say(f"No order can do better than a mean wait of {_hours(wait_s)} h, JCT {_hours(jct_s)} h.")
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(box=None, title=title)
+    table.add_column("policy", no_wrap=True)
+    for column in columns:
+        table.add_column(column, no_wrap=True, justify="right")
+    return table
 
 
 def _hours(seconds: float) -> str:
-    return f"{seconds / 3600:.2f} h"
+    return f"{seconds / 3600:.2f}"

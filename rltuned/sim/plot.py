@@ -8,6 +8,7 @@ import matplotlib as mpl
 import numpy as np
 
 from rltuned.sim.cluster import Cluster
+from rltuned.sim.fragmentation import over_time
 from rltuned.sim.metrics import FloatArray, Schedule
 
 mpl.use("Agg")
@@ -21,27 +22,31 @@ def draw(played: Mapping[str, Sequence[Schedule]], cluster: Cluster, path: Path)
     """Write one PNG: the first window's Gantt chart under the first policy, then the curves."""
     from matplotlib import pyplot as plt  # noqa: PLC0415 - after the backend is chosen
 
-    figure, (gantt, queue, use, waits) = plt.subplots(
-        4, 1, figsize=(11, 15), gridspec_kw={"height_ratios": [3, 1.2, 1.2, 1.6]}
+    figure, (gantt, queue, use, scraps, waits) = plt.subplots(
+        5, 1, figsize=(11, 17), gridspec_kw={"height_ratios": [3, 1.2, 1.2, 1, 1.6]}
     )
     first_policy, first = next((name, schedules[0]) for name, schedules in played.items())
     _gantt(gantt, first, cluster)
     gantt.set_title(f"GPUs of {cluster.name} under {first_policy}, first window")
     for name, schedules in played.items():
         _curves(queue, use, name, schedules[0], cluster.gpus)
+        times, level = over_time(schedules[0], cluster)
+        hours = (times - float(schedules[0].submit_s.min())) / HOUR_S
+        scraps.step(hours, level, where="post", label=name, linewidth=0.9)
         wait_h = np.sort(np.concatenate([s.wait_s[s.warmup :] for s in schedules])) / HOUR_S
         share = np.arange(1, len(wait_h) + 1) / len(wait_h)
         waits.step(wait_h, share, where="post", label=name)
     queue.set_ylabel("jobs waiting")
     use.set_ylabel("GPUs in use")
+    scraps.set_ylabel("fragmentation")
     use.set_ylim(0, max(1, cluster.gpus) * 1.05)
     waits.set_xlabel("wait (hours)")
     waits.set_ylabel("share of jobs")
     waits.set_xscale("symlog", linthresh=0.01)
-    for axes in (queue, use, waits):
+    for axes in (queue, use, scraps, waits):
         axes.legend(fontsize="small")
         axes.grid(alpha=0.3)
-    for axes in (gantt, queue, use):
+    for axes in (gantt, queue, use, scraps):
         axes.set_xlabel("hours since the first submit")
     figure.tight_layout()
     figure.savefig(path, dpi=110)

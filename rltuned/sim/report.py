@@ -6,6 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from rltuned.errors import TraceError
+from rltuned.sim import fragmentation
+from rltuned.sim.cluster import Cluster
 from rltuned.sim.metrics import Schedule, Scores, jct_bound, score
 from rltuned.sim.trace import number_text
 
@@ -30,19 +32,23 @@ def scores_of(played: Mapping[str, Sequence[Schedule]], cluster_gpus: int) -> di
 
 def document(
     played: Mapping[str, Sequence[Schedule]],
-    cluster_gpus: int,
+    cluster: Cluster,
     *,
     skipped: int = 0,
     details: bool = False,
 ) -> dict[str, object]:
     """What `rltuned simulate --json` prints; details add every figure and the lower bound."""
-    scores = scores_of(played, cluster_gpus)
-    figures = {n: asdict(s) if details else s.contract() for n, s in scores.items()}
+    scores = scores_of(played, cluster.gpus)
+    figures = {n: s.contract() for n, s in scores.items()}
+    if details:
+        for name, schedules in played.items():
+            scraps = sum(fragmentation.mean(s, cluster) for s in schedules) / len(schedules)
+            figures[name] = asdict(scores[name]) | {"fragmentation": scraps}
     whole: dict[str, object] = {"jobs": next(iter(scores.values())).jobs, "policies": figures}
     if skipped:
         whole["skipped_impossible"] = skipped
     if details:
-        wait_s, jct_s = bound(next(iter(played.values())), cluster_gpus)
+        wait_s, jct_s = bound(next(iter(played.values())), cluster.gpus)
         whole["bound"] = {"wait_s": wait_s, "jct_s": jct_s}
     return whole
 

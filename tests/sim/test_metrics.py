@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rltuned.sim.fragmentation import mean, over_time
 from rltuned.sim.metrics import Schedule, jain, jct_bound, score
 from rltuned.sim.plot import steps
 from rltuned.sim.presets import preset
@@ -93,6 +94,17 @@ def test_the_clairvoyant_order_beats_the_others_on_the_testbed() -> None:
         for p in ("fcfs", "sjf", "clairvoyant:sjf")
     }
     assert waits["clairvoyant:sjf"] < waits["sjf"] < waits["fcfs"]
+
+
+def test_fragmentation_counts_scraps_only() -> None:
+    where = cluster(("n1", 4), ("n2", 4))
+    jobs = [job("a", 0, 10, 4), job("b", 0, 20, 2)]
+    done = simulate(Window(0, tuple(jobs)), where, "fcfs", Protocol())
+    times, levels = over_time(done, where)
+    # until 10: 2 of 4 free on n2: 1 - (4/4)/2; until 20: n1 free as well: 1 - (4 + 1)/6
+    assert times.tolist() == [0.0, 10.0, 20.0]
+    assert levels.tolist() == pytest.approx([0.5, 1 / 6, 0.0])
+    assert mean(done, where) == pytest.approx(1 / 3)
 
 
 def test_steps_count_from_begin_to_end() -> None:
