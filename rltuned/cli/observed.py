@@ -25,7 +25,7 @@ def look(config: Path | None, world: World, policy: str | None, seed: int) -> De
     snapshot = rig.backend.observe()
     if world is World.SLURM:
         snapshot = _marked(snapshot, loaded)
-    return decide(snapshot, rig.policy, rig.knobs)
+    return decide(snapshot, rig.policy, rig.knobs, rig.solver)
 
 
 def _marked(snapshot: Snapshot, loaded: Loaded) -> Snapshot:

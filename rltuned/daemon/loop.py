@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from rltuned.core.decide import Decision, Knobs, Policy, decide
+from rltuned.core.milp import Solver
 from rltuned.daemon.journal import CycleRow, Journal
 from rltuned.daemon.report import CycleReport, Kind, Mode, Skip, Stage
 from rltuned.daemon.signals import Orders
@@ -47,6 +48,7 @@ class Rig:
     pause_file: Path
     digest: str = ""
     schema: str = ""
+    solver: Solver | None = None
 
 
 class Audience(Protocol):
@@ -185,7 +187,9 @@ class Loop:
         if draft.snapshot is None:
             return
         with self._timed(draft, Stage.DECIDE):
-            draft.decision = decide(draft.snapshot, self.rig.policy, self.rig.knobs)
+            draft.decision = decide(
+                draft.snapshot, self.rig.policy, self.rig.knobs, self.rig.solver
+            )
 
     def _apply(self, draft: _Draft) -> None:
         draft.mode = self._mode(draft.journal_error)

@@ -9,6 +9,7 @@ from rltuned.daemon.loop import Rig
 from rltuned.domain.ports import Backend
 from rltuned.policies.baselines import BASELINES
 from rltuned.settings import Loaded
+from rltuned.solver import solver_named
 
 MODEL_PREFIX: Final = "model:"
 
@@ -22,6 +23,7 @@ def build_rig(loaded: Loaded, backend: Backend) -> Rig:
     """
     settings = loaded.settings
     policy, digest, schema = find_policy(loaded)
+    uses_solver = settings.policy.placement == "milp"
     return Rig(
         backend=backend,
         policy=policy,
@@ -32,6 +34,7 @@ def build_rig(loaded: Loaded, backend: Backend) -> Rig:
         pause_file=settings.daemon.pause_file,
         digest=digest,
         schema=schema,
+        solver=solver_named(settings.placement.solver) if uses_solver else None,
     )
 
 

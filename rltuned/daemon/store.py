@@ -7,11 +7,13 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from rltuned.daemon import flags
 from rltuned.errors import JournalError
 
 APPLICATION_ID: Final = 0x726C7475
 """"rltu": marks the file as ours, so that a foreign database is not written to."""
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
+"""2: the table of OverSubscribe flags."""
 SCHEMA: Final = """
 CREATE TABLE cycles (
     cycle INTEGER PRIMARY KEY,
@@ -121,8 +123,12 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
     db.execute("PRAGMA synchronous = FULL")
     if not tables:
         db.executescript(
-            f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA application_id = {APPLICATION_ID}; "
+            f"BEGIN IMMEDIATE; {SCHEMA} {flags.SCHEMA} PRAGMA application_id = {APPLICATION_ID}; "
             f"PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+        )
+    elif version < SCHEMA_VERSION:
+        db.executescript(
+            f"BEGIN IMMEDIATE; {flags.SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
         )
 
 

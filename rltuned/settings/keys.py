@@ -5,14 +5,16 @@ below ever sees this module.
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import field_validator, model_validator
 
-from rltuned.core.decide import Knobs
+from rltuned.core.decide import Knobs, PlacementMode
 from rltuned.core.planning import LOWEST, Limits
 from rltuned.core.select import SETTLE_S, Rules
 from rltuned.domain.plan import MAX_PRIORITY
+from rltuned.settings.key import FilePath, Keys, Names, OptionalPath, key, table
+from rltuned.settings.placing import OverSubscribeKeys, PlacementKeys, tuning
 from rltuned.slurm.commands import SlurmCli
 
 HTTP_PORT = 9841
@@ -20,33 +22,6 @@ HTTP_PORT = 9841
 
 
 _ENDS = 2
-
-
-def key(default: Any, unit: str, why: str, **bounds: Any) -> Any:
-    """A documented key: its default, its unit ("" = none) and one or two sentences of why."""
-    return Field(default=default, description=why, json_schema_extra={"unit": unit}, **bounds)
-
-
-def table(keys: Any, about: str) -> Any:
-    """A documented table."""
-    return Field(default_factory=keys, description=about)
-
-
-def _no_nul(path: Path | None) -> Path | None:
-    if path is not None and "\0" in str(path):
-        raise ValueError("a path cannot hold a NUL character")
-    return path
-
-
-FilePath = Annotated[Path, Field(strict=False), AfterValidator(_no_nul)]
-OptionalPath = Annotated[Path | None, Field(strict=False), AfterValidator(_no_nul)]
-Names = list[Annotated[str, Field(min_length=1)]]
-
-
-class Keys(BaseModel):
-    """A table of the file: no unknown key, no silent conversion."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)
 
 
 class DaemonKeys(Keys):
@@ -110,10 +85,12 @@ class PolicyKeys(Keys):
         ge=0,
         le=10_000,
     )
-    placement: Literal["pack", "spread"] = key(
+    placement: PlacementMode = key(
         "pack",
         "",
-        "pack: fewest nodes, then least GPUs left over. spread: most free GPUs first.",
+        "pack: fewest nodes, then least GPUs left over. spread: most free GPUs first. milp: the "
+        "first top_k jobs together, by a solver ([placement]); it may also put jobs first that "
+        "start at once.",
     )
 
 
@@ -277,6 +254,10 @@ class Settings(Keys):
     policy: PolicyKeys = table(PolicyKeys, "Who ranks the jobs.")
     scope: ScopeKeys = table(ScopeKeys, "Which jobs are ours. Others are never touched.")
     limits: LimitKeys = table(LimitKeys, "How much one cycle may change.")
+    placement: PlacementKeys = table(PlacementKeys, 'The solver behind `placement = "milp"`.')
+    oversubscribe: OverSubscribeKeys = table(
+        OverSubscribeKeys, "Telling exclusive jobs to share their nodes. Off by default."
+    )
     slurm: SlurmKeys = table(SlurmKeys, "How Slurm's commands are called.")
     http: HttpKeys = table(HttpKeys, "Metrics and health for Prometheus. Read at start only.")
     log: LogKeys = table(LogKeys, "Log lines, on standard error. Read at start only.")
@@ -289,4 +270,5 @@ class Settings(Keys):
             limits=self.limits.limits(),
             top_k=self.policy.top_k,
             placement=self.policy.placement,
+            tuning=tuning(self.placement, self.oversubscribe),
         )
