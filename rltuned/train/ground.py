@@ -23,6 +23,7 @@ from rltuned.sim.engine.run import Prepared, prepare, ranking_of
 from rltuned.sim.natural import Natural
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
+from rltuned.train.reward import Work
 from rltuned.train.rollout.state import Float32Array, Sight
 
 SLOTS_OF_THE_MOMENT = (2, 5, 6, 7, 8, 10, 11, 12)
@@ -64,6 +65,11 @@ class Window:
     def submit_s(self) -> FloatArray:
         """(n,)"""
         return self.prepared.jobs.submit_s
+
+    @property
+    def work(self) -> Work:
+        """The jobs as rewards see them."""
+        return Work(self.submit_s, self.prepared.jobs.runs_s, self.duration_s)
 
     def ranking(self, policy: str) -> Ranking:
         """A rule's ranking of these jobs.

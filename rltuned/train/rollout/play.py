@@ -33,7 +33,7 @@ from rltuned.sim.engine.dispatch import (
 from rltuned.sim.engine.loop import FIXED, Ranking, score
 from rltuned.sim.engine.place import fits, place, record
 from rltuned.train.rollout.look import look
-from rltuned.train.rollout.nets import forward
+from rltuned.train.rollout.nets import forward, sampled
 from rltuned.train.rollout.state import (
     ARRIVED,
     PASSES,
@@ -368,6 +368,16 @@ def _score_over(digest: str) -> Callable[[Net, np.ndarray, np.ndarray, np.ndarra
     return entry(score_rows)
 
 
+def _observe8_over(digest: str) -> Callable[[np.ndarray, np.ndarray, np.ndarray], None]:
+    def observe8(rows: np.ndarray, flags: np.ndarray, out: np.ndarray) -> None:
+        if digest == "":
+            return
+        for at in range(len(rows)):
+            sampled(rows[at], flags, out[at])
+
+    return entry(observe8)
+
+
 _DIGEST = sources()
 episode = _episode_over(_DIGEST)
 """Play a window to its end by a rule or a network; fills state, and tape when asked to store."""
@@ -379,3 +389,5 @@ see = _see_over(_DIGEST)
 """Fill desk.rows with the features of the queue; how many rows."""
 score_rows = _score_over(_DIGEST)
 """Fill scores (n,) with what a network says of rows (n, NUM_FEATURES)."""
+observe8 = _observe8_over(_DIGEST)
+"""Fill out (n, 8) with the paper's features of rows (n, NUM_FEATURES)."""

@@ -1,0 +1,108 @@
+"""Choices as tensors: what an actor makes of them, ragged, so that no row is padding."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rltuned.core.features import COLUMN
+from rltuned.core.observation import FIXED
+from rltuned.policies.network import ContextActor, PaperActor
+from rltuned.sim.engine.arrays import IntArray
+from rltuned.train.batch import Batch, spans
+from rltuned.train.critic import pooled
+
+Kind = Literal["paper", "context"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some moments of a batch with their rows and choices, numbered anew, as tensors."""
+
+    rows: Tensor
+    features: Tensor
+    moment: Tensor
+    place: Tensor
+    moments: int
+    chosen: Tensor
+    of_moment: Tensor
+    among: Tensor
+    whose: Tensor
+
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+
+def part_of(batch: Batch, moments: IntArray, kind: Kind, device: str) -> Part:
+    """Cut some moments out of a batch."""
+    row_at, moment = spans(batch.first, moments)
+    choice_at, of_moment = spans(_bounds(batch), moments)
+    among_at, whose = spans(batch.candidate_first, choice_at)
+    # rows of a moment stay together, so a row's new number is its old one, moved
+    lengths = np.bincount(moment, minlength=len(moments))
+    starts = np.cumsum(lengths) - lengths
+    shift = starts - batch.first[moments]
+    rows = batch.rows[row_at]
+    seen = eight(rows, batch.flags[moments][moment]) if kind == "paper" else rows
+    place = np.arange(len(row_at)) - starts[moment]
+
+    def tensor(array: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(device)
+
+    return Part(
+        rows=tensor(rows),
+        features=tensor(seen),
+        moment=tensor(moment),
+        place=tensor(place),
+        moments=len(moments),
+        chosen=tensor(batch.choice[choice_at] + shift[of_moment]),
+        of_moment=tensor(of_moment),
+        among=tensor(batch.candidates[among_at] + shift[of_moment[whose]]),
+        whose=tensor(whose),
+    )
+
+
+def choices_at(batch: Batch, moments: IntArray) -> IntArray:
+    """Places of the choices of some moments, in the order of part_of."""
+    return spans(_bounds(batch), moments)[0]
+
+
+def _bounds(batch: Batch) -> IntArray:
+    return np.append(batch.of_pass.searchsorted(np.arange(len(batch.first) - 1)), len(batch.choice))
+
+
+def eight(rows: np.ndarray, flags: IntArray) -> np.ndarray:
+    """(R, 8) the paper's sampled features of rows, by the flags of each row's moment (R, 2)."""
+    fixed = rows[:, [COLUMN[name] for name in FIXED]]
+    sixth = np.where(flags[:, 0] > 0, 1 - rows[:, COLUMN["job_size"]], rows[:, COLUMN["urgency"]])
+    seventh = np.where(flags[:, 1] > 0, rows[:, COLUMN["num_ways"]], rows[:, COLUMN["free_nodes"]])
+    return np.column_stack([fixed, sixth, seventh]).astype(np.float32)
+
+
+def scores_of(actor: PaperActor | ContextActor, part: Part) -> Tensor:
+    """(R,) score of every row."""
+    if isinstance(actor, PaperActor):
+        flat: Tensor = actor.layers(part.features).squeeze(-1)
+        return flat
+    code = torch.relu(actor.encoder(part.features))
+    mean, most, _ = pooled(code, part.moment, part.moments)
+    width = code.shape[1]
+    own = nn.functional.linear(code, actor.mix.weight[:, :width], actor.mix.bias)
+    queue = nn.functional.linear(torch.cat([mean, most], dim=-1), actor.mix.weight[:, width:])
+    scores: Tensor = actor.head(torch.relu(own + queue[part.moment])).squeeze(-1)
+    return scores
+
+
+def log_chances(scores: Tensor, part: Part) -> tuple[Tensor, Tensor]:
+    """(D,) log-probability of what was chosen, and the entropy of each choice."""
+    options = scores[part.among]
+    highest = torch.full_like(scores[part.chosen], -torch.inf).scatter_reduce(
+        0, part.whose, options.detach(), reduce="amax"
+    )
+    raised = torch.exp(options - highest[part.whose])
+    whole = torch.zeros_like(highest).index_add(0, part.whose, raised)
+    log_whole = torch.log(whole) + highest
+    mean = torch.zeros_like(highest).index_add(0, part.whose, raised * options) / whole
+    return scores[part.chosen] - log_whole, log_whole - mean

@@ -1,0 +1,343 @@
+"""Proximal policy optimisation of a priority order, in reading order.
+
+1. Settings      what is learned and how
+2. Learner       actor, critic, optimiser
+3. collect       windows, base pipeline and sampled episodes, in compiled code
+4. advantages    generalised advantage estimation over the kept moments
+5. update        minibatches, clipping, stop at the target KL
+6. train         epochs, validation, checkpoints, curves
+
+A sample is one choice among at least two candidates (train/rollout/play says what that is); its
+state is the queue at that moment. Source: Schulman et al. 2017; GAE: Schulman et al. 2016; the
+two-pipeline reward: RLTune section 3.3. docs/training.md explains every number that is logged.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rltuned.core.features import NUM_FEATURES
+from rltuned.core.observation import OBSERVED
+from rltuned.policies.network import ContextActor, PaperActor
+from rltuned.sim.engine.arrays import FloatArray
+from rltuned.train.batch import Batch, Contest, Episode, compete, draw_window, join
+from rltuned.train.choices import Kind, Part, choices_at, log_chances, part_of, scores_of
+from rltuned.train.critic import ContextCritic, PaperCritic
+from rltuned.train.episodes import Recorder, net_of
+from rltuned.train.ground import Ground
+from rltuned.train.ranks import ALONE, Ranks
+
+# 1. Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is learned and how; the defaults are the paper's budget.
+
+    Attributes:
+        network: `paper` or `context`.
+        hidden: widths of the actor's two hidden layers.
+        epochs, batches: updates, and episodes in each.
+        learning_rate: of the actor, falling linearly to a tenth; the critic's is three times it.
+        entropy: bonus at the first epoch, falling linearly to zero.
+        clip: of the probability ratio. target_kl: an update stops beyond one and a half times it.
+        passes: over the data of an epoch. minibatches: per pass.
+        gae: lambda. gamma is 1: an episode ends, and no second of waiting counts less.
+        gradient_norm: largest norm of a gradient.
+        patience: epochs without a better validation before stopping; 0 = never.
+        seed: of windows, noise and weights.
+    """
+
+    contest: Contest = field(default_factory=Contest)
+    network: Kind = "paper"
+    hidden: tuple[int, int] = (32, 16)
+    epochs: int = 100
+    batches: int = 100
+    learning_rate: float = 1e-3
+    entropy: float = 0.01
+    clip: float = 0.2
+    target_kl: float = 0.02
+    passes: int = 4
+    minibatches: int = 8
+    gae: float = 0.97
+    gradient_norm: float = 0.5
+    patience: int = 0
+    seed: int = 1
+
+    def described(self) -> dict[str, int | float | str]:
+        """Flat, for the card."""
+        flat = asdict(self)
+        contest = flat.pop("contest")
+        return {
+            k: v if isinstance(v, int | float) else str(v) for k, v in {**flat, **contest}.items()
+        }
+
+
+# 2. Learner
+
+
+class Learner:
+    """Actor, critic and their optimiser on a device."""
+
+    def __init__(self, settings: Settings, device: str = "cpu") -> None:
+        torch.manual_seed(settings.seed)
+        paper = settings.network == "paper"
+        self.actor: PaperActor | ContextActor = (
+            PaperActor(OBSERVED, settings.hidden)
+            if paper
+            else ContextActor(NUM_FEATURES, settings.hidden)
+        )
+        self.critic: PaperCritic | ContextCritic = PaperCritic() if paper else ContextCritic()
+        self.device = device
+        self.actor.to(device)
+        self.critic.to(device)
+        self.optimiser = torch.optim.Adam(
+            [
+                {"params": self.actor.parameters(), "share": 1.0},
+                {"params": self.critic.parameters(), "share": 3.0},
+            ],
+            lr=settings.learning_rate,
+            eps=1e-5,
+        )
+
+    def set_rate(self, rate: float) -> None:
+        """The learning rate of the epoch."""
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate * group["share"]
+
+
+# 3. Collect
+
+
+def collect(
+    learner: Learner,
+    grounds: Sequence[Ground],
+    settings: Settings,
+    *,
+    epoch: int,
+    ranks: Ranks,
+    recorder: Recorder,
+) -> list[Episode]:
+    """The episodes of one epoch. Windows and noise depend on seed and epoch alone."""
+    net = net_of(learner.actor)
+    rounds = max(1, settings.batches // settings.contest.rollouts)
+    found = []
+    for number in ranks.share(range(rounds)):
+        draw = np.random.default_rng([settings.seed, epoch, number])
+        window = draw_window(grounds, settings.contest, draw)
+        seed = int(draw.integers(1 << 40))
+        found.append(compete(window, net, settings.contest, seed, recorder))
+    return [episode for group in ranks.gather(found) for episode in group]
+
+
+# 4. Advantages
+
+
+def advantages(batch: Batch, values: FloatArray, gae: float) -> tuple[FloatArray, FloatArray]:
+    """(Q,) advantage and return of every kept moment; the value after the last one is zero."""
+    found = np.zeros(len(values))
+    end = 0
+    for size in batch.sizes:
+        start, end = end, end + int(size)
+        behind, after = 0.0, 0.0
+        for at in range(end - 1, start - 1, -1):
+            behind = batch.rewards[at] + after - values[at] + gae * behind
+            found[at], after = behind, values[at]
+    return found, found + values
+
+
+# 5. Update
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What an update did, averaged over its minibatches."""
+
+    policy_loss: float
+    value_loss: float
+    entropy: float
+    kl: float
+    clipped: float
+    explained: float
+    choices: int
+
+
+def update(
+    learner: Learner, batch: Batch, settings: Settings, *, epoch: int, ranks: Ranks
+) -> Update:
+    """Several passes over the batch.
+
+    Raises:
+        FloatingPointError: a loss is not finite.
+    """
+    device, kind = learner.device, settings.network
+    draw = np.random.default_rng([settings.seed, epoch, 1 << 30])
+    everything = [
+        part_of(batch, some, kind, device)
+        for some in np.array_split(np.arange(len(batch.rewards)), max(1, settings.minibatches))
+        if len(some)
+    ]
+    with torch.no_grad():
+        values = torch.cat([_value(learner, p) for p in everything]).cpu().numpy().astype(float)
+        before = torch.cat([log_chances(scores_of(learner.actor, p), p)[0] for p in everything])
+    advantage, returns = advantages(batch, values, settings.gae)
+    spread = float(advantage[batch.of_pass].std()) + 1e-8
+    level = float(advantage[batch.of_pass].mean())
+    goal = torch.tensor((advantage - level) / spread, dtype=torch.float32, device=device)
+    wanted = torch.tensor(returns, dtype=torch.float32, device=device)
+    variance = float(returns.var())
+    explained = 1 - float((returns - values).var()) / variance if variance > 0 else 0.0
+    bonus = settings.entropy * (1 - epoch / max(1, settings.epochs))
+    seen: list[tuple[float, ...]] = []
+    for _ in range(settings.passes):
+        order = draw.permutation(len(batch.rewards))
+        for some in np.array_split(order, settings.minibatches):
+            moments = np.sort(some)
+            own = np.array(ranks.share(moments.tolist()), dtype=np.int64)
+            part = part_of(batch, own, kind, device)
+            old = before[choices_at(batch, own)]
+            seen.append(
+                _step(
+                    learner,
+                    part,
+                    settings,
+                    before=old,
+                    goal=goal[own],
+                    wanted=wanted[own],
+                    bonus=bonus,
+                    ranks=ranks,
+                )
+            )
+        if np.mean([s[3] for s in seen[-settings.minibatches :]]) > 1.5 * settings.target_kl:
+            break
+    means = np.mean(seen, axis=0)
+    return Update(*means.tolist(), explained, len(batch.choice))
+
+
+def _value(learner: Learner, part: Part) -> Tensor:
+    found: Tensor = learner.critic(part.rows, part.moment, part.place, part.moments)
+    return found
+
+
+def _step(
+    learner: Learner,
+    part: Part,
+    settings: Settings,
+    *,
+    before: Tensor,
+    goal: Tensor,
+    wanted: Tensor,
+    bonus: float,
+    ranks: Ranks,
+) -> tuple[float, ...]:
+    """One minibatch: sums over our share, divided by the counts of all ranks."""
+    count, moments = ranks.total(len(part)), ranks.total(part.moments)
+    chance, entropy = log_chances(scores_of(learner.actor, part), part)
+    log_ratio = chance - before
+    ratio = torch.exp(log_ratio)
+    advantage = goal[part.of_moment]
+    limited = torch.clamp(ratio, 1 - settings.clip, 1 + settings.clip)
+    policy = -torch.minimum(ratio * advantage, limited * advantage).sum() / count
+    value = 0.5 * ((_value(learner, part) - wanted) ** 2).sum() / moments
+    spread = entropy.sum() / count
+    loss = policy - bonus * spread + value
+    learner.optimiser.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    ranks.add_gradients([learner.actor, learner.critic])
+    for module in (learner.actor, learner.critic):
+        nn.utils.clip_grad_norm_(module.parameters(), settings.gradient_norm)
+    with torch.no_grad():
+        kl = ((ratio - 1) - log_ratio).sum() / count
+        clipped = (torch.abs(ratio - 1) > settings.clip).float().sum() / count
+    told = tuple(ranks.total(float(x.detach())) for x in (policy, value, spread, kl, clipped))
+    if not all(math.isfinite(x) for x in told):
+        raise FloatingPointError("a loss is not finite")
+    learner.optimiser.step()
+    return told
+
+
+# 6. Train
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One row of the curves; docs/training.md has a sentence on each."""
+
+    epoch: int
+    gap: float
+    own: float
+    base: float
+    policy_loss: float
+    value_loss: float
+    entropy: float
+    kl: float
+    clipped: float
+    explained: float
+    choices: int
+    validation: float
+    best: float
+    rollout_s: float
+    update_s: float
+
+
+Validate = Callable[[PaperActor | ContextActor], float]
+"""Mean log of (own / base) on held-out windows, greedy; below zero is better than the base."""
+
+
+def train(
+    learner: Learner,
+    grounds: Sequence[Ground],
+    settings: Settings,
+    validate: Validate,
+    *,
+    first_epoch: int = 0,
+    best: float = math.inf,
+    ranks: Ranks = ALONE,
+    on_epoch: Callable[[Report], None] = lambda _report: None,
+) -> float:
+    """Learn for the rest of the epochs; the best validation that was reached.
+
+    Args:
+        learner: begins as it is.
+        grounds: where to play.
+        settings: what and how.
+        validate: see Validate.
+        first_epoch: where an interrupted training goes on.
+        best: validation it had reached.
+        ranks: of several machines.
+        on_epoch: told after each epoch; saves checkpoints.
+
+    Raises:
+        FloatingPointError: the training broke; the last good checkpoint is untouched.
+    """
+    torch.set_num_threads(1)
+    recorder, since_best = Recorder(), 0
+    for epoch in range(first_epoch, settings.epochs):
+        learner.set_rate(settings.learning_rate * (1 - 0.9 * epoch / settings.epochs))
+        began = time.perf_counter()
+        episodes = collect(learner, grounds, settings, epoch=epoch, ranks=ranks, recorder=recorder)
+        useful = [e for e in episodes if len(e.kept)]
+        played = time.perf_counter()
+        if not useful:
+            raise FloatingPointError("no window left anything to choose: raise the load")
+        done = update(learner, join(useful), settings, epoch=epoch, ranks=ranks)
+        ended = time.perf_counter()
+        score = validate(learner.actor)
+        since_best = 0 if score < best else since_best + 1
+        best = min(best, score)
+        own, base = (float(np.mean([getattr(e, n) for e in episodes])) for n in ("own", "base"))
+        gap = float(np.mean([(e.base - e.own) / max(e.base, e.own, 1e-9) for e in episodes]))
+        on_epoch(
+            Report(
+                epoch, gap, own, base, *asdict(done).values(), score, best,
+                played - began, ended - played,
+            )
+        )  # fmt: skip
+        if settings.patience and since_best >= settings.patience:
+            break
+    return best

@@ -1,0 +1,80 @@
+"""One process or several: who plays which windows, and whose gradients count.
+
+Every rank plays its share of the windows, all of them see all episodes, each computes the gradient
+of its share of a minibatch, and the sums are added up. So N ranks do what one rank does with the
+same windows, up to the order of a sum.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """This process among all of them."""
+
+    rank: int = 0
+    world: int = 1
+
+    def share(self, items: Sequence[Item]) -> list[Item]:
+        """Every world-th item, beginning with our own."""
+        return list(items[self.rank :: self.world])
+
+    def gather(self, own: Sequence[Item]) -> list[Item]:
+        """All items in the order in which share() dealt them out."""
+        if self.world == 1:
+            return list(own)
+        dealt: list[list[Item]] = [[] for _ in range(self.world)]
+        dist.all_gather_object(dealt, list(own))
+        longest = max(map(len, dealt))
+        return [part[i] for i in range(longest) for part in dealt if i < len(part)]
+
+    def add_gradients(self, modules: Iterable[nn.Module]) -> None:
+        """Replace each gradient by its sum over the ranks."""
+        if self.world == 1:
+            return
+        for module in modules:
+            for parameter in module.parameters():
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                dist.all_reduce(parameter.grad)
+
+    def total(self, value: float) -> float:
+        """Sum of a number over the ranks."""
+        if self.world == 1:
+            return value
+        whole = torch.tensor([value], dtype=torch.float64)
+        dist.all_reduce(whole)
+        return float(whole)
+
+
+ALONE: Final = Ranks()
+
+
+def join_ranks() -> Ranks:
+    """Meet the others, as `torchrun` or `srun` has told us by the environment.
+
+    Raises:
+        ValueError: the environment does not say who and where we are.
+    """
+    env = os.environ
+    names = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_NTASKS"}
+    for name, slurm in names.items():
+        if name not in env and slurm in env:
+            env[name] = env[slurm]
+    missing = [n for n in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if n not in env]
+    if missing:
+        raise ValueError(
+            f"--distributed: {missing[0]} is not set; start with torchrun, or with srun and "
+            "MASTER_ADDR and MASTER_PORT exported"
+        )
+    dist.init_process_group("gloo")
+    return Ranks(dist.get_rank(), dist.get_world_size())

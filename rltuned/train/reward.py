@@ -1,0 +1,86 @@
+"""What an episode cost, as a curve over time: each reward is a difference of two points of it.
+
+A cost grows while time passes and ends at the metric, so rewards between decisions sum to the
+metric (dense), and the whole of it at the end is the paper's form (gap). Costs are negative
+rewards; the true run times are used here and never shown to a policy.
+
+| objective   | cost at time t                                                            |
+|-------------|---------------------------------------------------------------------------|
+| wait        | seconds waited so far, mean over jobs                                     |
+| bsld        | bounded slowdown so far, mean over jobs (1 while a job has lost nothing)  |
+| jct         | seconds in the system so far, mean over jobs                              |
+| utilisation | seconds since the first submit until the last end: with the work given,   |
+|             | utilisation is work over GPUs over this                                   |
+| mix         | wait and bsld, each as a part of the reference's total                    |
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final, Literal, get_args
+
+import numpy as np
+
+from rltuned.sim.engine.arrays import FloatArray
+from rltuned.sim.metrics import SHORTEST_S
+
+Objective = Literal["wait", "bsld", "jct", "utilisation", "mix"]
+OBJECTIVES: Final[tuple[str, ...]] = get_args(Objective)
+FLOOR: Final = {"wait": 1.0, "bsld": 0.01, "jct": 1.0, "utilisation": 1.0, "mix": 1.0}
+"""Least denominator of a gap: the paper's 1, and less where the excess slowdown is counted."""
+MIXED: Final[tuple[Objective, Objective]] = ("wait", "bsld")
+_AT_ONCE: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What the jobs of a window are, each (n,); runs_s is cut at the time limit.
+
+    unit: wait and slowdown that count as one in a mix: the reference's totals.
+    """
+
+    submit_s: FloatArray
+    runs_s: FloatArray
+    duration_s: FloatArray
+    unit: tuple[float, float] = (1.0, 1.0)
+
+    def measured_by(self, start_s: FloatArray) -> "Work":
+        """The same work, a mix being counted in parts of this schedule's totals."""
+        end = np.array([np.inf])
+        wait, bsld = (float(cost_at(o, end, start_s, self)[0]) for o in MIXED)
+        return replace(self, unit=(max(wait, FLOOR["wait"]), max(bsld, FLOOR["bsld"])))
+
+
+def cost_at(objective: Objective, times: FloatArray, start_s: FloatArray, work: Work) -> FloatArray:
+    """(k,) cost at each time; at infinity the metric itself, bsld without its constant 1.
+
+    Args:
+        objective: which metric.
+        times: (k,) seconds.
+        start_s: (n,) the schedule.
+        work: its jobs.
+    """
+    if objective == "mix":
+        parts = [
+            cost_at(o, times, start_s, work) / u for o, u in zip(MIXED, work.unit, strict=True)
+        ]
+        return np.mean(parts, axis=0)
+    submit_s, count = work.submit_s, len(start_s)
+    if objective == "utilisation":
+        last_s = (start_s + work.runs_s).max()
+        return np.clip(times, submit_s.min(), last_s) - submit_s.min()
+    begin, end, rate = submit_s, start_s, np.full(count, 1.0 / count)
+    if objective == "bsld":
+        longer = np.maximum(work.duration_s, SHORTEST_S)
+        begin, rate = submit_s + (longer - work.duration_s), 1.0 / (longer * count)
+    elif objective == "jct":
+        end = start_s + work.runs_s
+    end = np.maximum(end, begin)
+    found = np.empty(len(times))
+    for at in range(0, len(times), _AT_ONCE):
+        some = times[at : at + _AT_ONCE, None]
+        found[at : at + _AT_ONCE] = (np.clip(some, begin, end) - begin) @ rate
+    return found
+
+
+def gap(objective: Objective, reference: float, own: float) -> float:
+    """The paper's reward: (reference - own) over the larger of the two, within -1..1."""
+    return (reference - own) / max(reference, own, FLOOR[objective])
