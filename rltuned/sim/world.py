@@ -170,7 +170,7 @@ class World:
                 raise TraceError(f"job {job.job_id} can never run on {self.cluster.name}: {why}")
             self._submitted += 1
             partition = self._partitions[job.partition or self.cluster.default_partition]
-            request = limited(job.request(), partition)
+            request = in_partition(job.request(), partition)
             self._push(job.submit_s, Kind.SUBMIT, Pending(self._submitted, job, request, partition))
 
     def next_time(self) -> float | None:
@@ -289,11 +289,17 @@ def by_priority(world: World) -> list[Pending]:
     return sorted(world.pending.values(), key=lambda p: (-world.priority(p), p.number))
 
 
-def limited(request: Request, partition: Partition) -> Request:
-    """The request with its partition's longest time where the user named none, as in Slurm."""
-    if partition.max_time_s is None or request.time_limit_s != math.inf:
-        return request
-    return replace(request, time_limit_s=partition.max_time_s)
+def in_partition(request: Request, partition: Partition) -> Request:
+    """The request as its partition makes it, as in Slurm.
+
+    Where the user named no time limit the partition's longest one counts, and
+    OverSubscribe=EXCLUSIVE gives every job whole nodes.
+    """
+    if partition.max_time_s is not None and request.time_limit_s == math.inf:
+        request = replace(request, time_limit_s=partition.max_time_s)
+    if partition.oversubscribe == "EXCLUSIVE" and not request.exclusive:
+        request = replace(request, exclusive=True)
+    return request
 
 
 def impossible(job: TraceJob, cluster: Cluster, capacity: Capacity | None = None) -> str | None:

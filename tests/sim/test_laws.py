@@ -211,3 +211,59 @@ def textbook_fcfs(jobs: list[TraceJob], gpus: int) -> list[float]:
                 starts.append(moment)
                 break
     return starts
+
+
+@calm
+@given(
+    gpus=st.integers(1, 6),
+    rows=st.lists(
+        st.tuples(st.integers(0, 9), st.integers(1, 9), st.integers(1, 6), st.integers(0, 9)),
+        min_size=1,
+        max_size=25,
+    ),
+    rule=st.sampled_from(["fcfs", "sjf"]),
+)
+def test_easy_on_one_pool_is_the_textbook_result(
+    gpus: int, rows: list[tuple[int, int, int, int]], rule: str
+) -> None:
+    clock, jobs = 0, []
+    for i, (gap, run, size, spare) in enumerate(rows):
+        clock += gap
+        limit = float(max(1, run + spare - 4))  # some are cut at their limit
+        jobs.append(job(f"j{i}", clock, run, min(size, gpus), time_limit_s=limit))
+    done = simulate(Window(0, tuple(jobs)), cluster(("n", gpus)), rule, Protocol())
+    assert done.start_s.tolist() == textbook_easy(jobs, gpus, rule)
+
+
+def textbook_easy(  # noqa: C901 - one piece, as in a textbook
+    jobs: list[TraceJob], gpus: int, rule: str
+) -> list[float]:
+    """Second by second, by counting GPUs: no nodes, no events, no reservations kept."""
+    start: dict[int, int] = {}
+    now = 0
+    while len(start) < len(jobs):
+        ran = {i: min(jobs[i].duration_s, jobs[i].time_limit_s) for i in start}
+        on = [i for i in start if start[i] + ran[i] > now]
+        waiting = [i for i, j in enumerate(jobs) if j.submit_s <= now and i not in start]
+        if rule == "sjf":
+            waiting.sort(key=lambda i: (jobs[i].time_limit_s, i))
+        head, shadow, extra = None, 0.0, 0
+        for i in waiting:
+            free = gpus - sum(jobs[k].gpus for k in on)
+            ends = now + jobs[i].time_limit_s
+            harmless = head is None or ends <= shadow or jobs[i].gpus <= extra
+            if jobs[i].gpus <= free and harmless:
+                start[i] = now
+                on.append(i)
+                if head is not None and ends > shadow:
+                    extra -= jobs[i].gpus
+            elif head is None:
+                head = i
+                # the limits end one after the other until the head fits; what is left is extra
+                for end in sorted(start[k] + jobs[k].time_limit_s for k in on):
+                    kept = sum(jobs[k].gpus for k in on if start[k] + jobs[k].time_limit_s > end)
+                    if jobs[head].gpus <= gpus - kept:
+                        shadow, extra = end, gpus - kept - jobs[head].gpus
+                        break
+        now += 1
+    return [float(start[i]) for i in range(len(jobs))]

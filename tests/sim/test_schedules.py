@@ -148,6 +148,12 @@ def test_an_exclusive_job_waits_for_a_whole_node_and_keeps_it() -> None:
     assert starts(cluster(("n", 4)), late) == {"x": 0, "c": 10}
 
 
+def test_an_exclusive_partition_gives_whole_nodes_to_everybody() -> None:
+    node = idle_node("n", GpuType("g"), Resources(4, 8, 100), ("p",))
+    where = Cluster("c", (node,), (Partition("p", oversubscribe="EXCLUSIVE"),))
+    assert starts(where, [job("a", 0, 10, 1), job("b", 1, 5, 1)]) == {"a": 0, "b": 10}
+
+
 def test_cpus_and_memory_bind_too() -> None:
     node = idle_node("n", GpuType("g"), Resources(4, 8, 100), ("p",))
     where = Cluster("c", (node,), (Partition("p"),))

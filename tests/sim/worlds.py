@@ -66,6 +66,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
             default=p == "a",
             max_time_s=longest if p == "b" else None,
             priority_factor=draw(st.integers(0, 3)),
+            oversubscribe=draw(st.sampled_from(["NO", "NO", "EXCLUSIVE"])) if p == "c" else "NO",
         )
         for p in names
     )

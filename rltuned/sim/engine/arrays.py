@@ -28,7 +28,11 @@ def entry(function: F) -> F:
     calls is kept with it. So an entry must be a closure over `sources()`: closed-over values are
     part of the key under which numba keeps it.
     """
-    return cast("F", numba.njit(cache=True, nogil=True)(function))
+    try:
+        made = numba.njit(cache=True, nogil=True)(function)
+    except RuntimeError:  # nowhere to keep it: neither beside the sources nor in a home folder
+        made = numba.njit(nogil=True)(function)
+    return cast("F", made)
 
 
 def sources() -> str:

@@ -22,7 +22,7 @@ from rltuned.sim.engine.dispatch import Setup, State
 from rltuned.sim.engine.loop import F1, FIXED, MULTIFACTOR, UNICEP, WFP3, Queue, Ranking, play
 from rltuned.sim.natural import Natural
 from rltuned.sim.trace import TraceJob
-from rltuned.sim.world import Rules, impossible, limited
+from rltuned.sim.world import Rules, impossible, in_partition
 
 FORMULAS = {"wfp3": WFP3, "unicep": UNICEP, "f1": F1, "multifactor": MULTIFACTOR}
 FIXED_ORDERS = ("fcfs", "sjf", "saf", "smallest")
@@ -75,11 +75,12 @@ def prepare(cluster: Cluster, jobs: Sequence[TraceJob]) -> Prepared:
             why = impossible(job, cluster, capacity)
             if why is not None:
                 raise TraceError(f"job {job.job_id} can never run on {cluster.name}: {why}")
-            key = (request.total, request.gpu_types, request.nodes, request.exclusive, partition)
+            asked = in_partition(request, by_name[partition])
+            key = (asked.total, asked.gpu_types, asked.nodes, asked.exclusive, partition)
             if key not in row_of:
                 row_of[key] = len(found)
-                found.append((request, partition))
-            known[id(request), partition] = (row_of[key], limited(request, by_name[partition]))
+                found.append((asked, partition))
+            known[id(request), partition] = (row_of[key], asked)
         shape[i], asked = known[id(request), partition]
         requests.append(asked)
     shapes = _shapes(found, names, capacity)
