@@ -86,7 +86,7 @@ class Budget:
 class Solver(Protocol):
     """Who solves programs. Outside the core: it runs a program of its own."""
 
-    def __call__(self, problem: pulp.LpProblem, budget: Budget) -> Mapping[str, float]:
+    def __call__(self, problem: pulp.LpProblem, budget: Budget, /) -> Mapping[str, float]:
         """Value of every variable by name, at the proven optimum.
 
         Raises:

@@ -27,6 +27,7 @@ from rltuned.domain.plan import (
     SetSiteFactor,
     Target,
 )
+from rltuned.errors import PolicyError
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -81,10 +82,12 @@ class Ordering:
 def current_values(jobs: Sequence[PendingJob], write_mode: WriteMode) -> IntArray:
     """(n,) the numbers the jobs own by Slurm's doing and ours, which they may exchange.
 
-    In site_factor mode that is the sum without our part, so nothing of ours feeds on itself.
+    In priority mode that is for a job we wrote to what we wrote, also where backfill has put an
+    older number back: a lost write must not drain the numbers there are. In site_factor mode it
+    is the sum without our part, so nothing of ours feeds on itself.
     """
     if write_mode == "priority":
-        return np.array([j.priority for j in jobs], dtype=np.int64)
+        return np.array([_dealt(j) for j in jobs], dtype=np.int64)
     return np.array([j.priority - (j.site_factor or 0) for j in jobs], dtype=np.int64)
 
 
@@ -103,7 +106,8 @@ def arrange(
     # Slurm breaks ties by submit time and then id, which is the order jobs stand in a snapshot
     before = np.argsort(-in_force, kind="stable")
     after = order(scores, before, limits.hysteresis)
-    numbers = standings(current_values(jobs, limits.write_mode), limits.band)
+    values = current_values(jobs, limits.write_mode)
+    numbers = standings(values, limits.band)
     proposed = np.empty(len(jobs), dtype=np.int64)
     proposed[after] = numbers
     settled = proposed
@@ -114,8 +118,16 @@ def arrange(
     elif limits.band is not None:
         settled = _first_changes(in_force, after, proposed, limits.max_changes)
     else:
-        settled = head_first(in_force, before, after, others, max_changes=limits.max_changes)
+        dealt = values if limits.write_mode == "priority" else in_force
+        settled = head_first(
+            in_force, dealt, before, after, others=others, max_changes=limits.max_changes
+        )
     return Ordering(before, after, proposed, settled)
+
+
+def _dealt(job: PendingJob) -> int:
+    ours = job.owned is not None and job.owned.field == "priority"
+    return job.owned.value if ours and job.owned is not None else job.priority
 
 
 def order(scores: FloatArray, before: IntArray, hysteresis: float) -> IntArray:
@@ -149,13 +161,13 @@ def standings(values: IntArray, band: tuple[int, int] | None) -> IntArray:
     numbers move up just as far as needed. With a band: evenly spaced from its top.
 
     Raises:
-        ValueError: the band is too narrow for so many jobs.
+        PolicyError: the band is too narrow for so many jobs.
     """
     count = len(values)
     if band is not None:
         low, high = band
         if count > high - low + 1:
-            raise ValueError(f"{count} jobs do not fit into the priority band {low}..{high}")
+            raise PolicyError(f"{count} jobs do not fit into the priority band {low}..{high}")
         step = max(1, (high - low) // max(1, count))
         return high - step * np.arange(count, dtype=np.int64)
     rank = np.arange(count, dtype=np.int64)
@@ -176,10 +188,11 @@ def _first_changes(
 
 def head_first(
     in_force: IntArray,
+    dealt: IntArray,
     before: IntArray,
     after: IntArray,
-    others: IntArray,
     *,
+    others: IntArray,
     max_changes: int,
 ) -> IntArray:
     """(n,) numbers that put the top of the new order right with at most max_changes writes.
@@ -190,6 +203,7 @@ def head_first(
 
     Args:
         in_force: (n,) present numbers.
+        dealt: (n,) the numbers that jobs of the head bring into the exchange.
         before: job indices in the present order, first to run first.
         after: job indices in the new order.
         others: numbers of the jobs that are not ours, sorted upwards; none of them may be passed
@@ -202,7 +216,7 @@ def head_first(
     low, high = 0, len(in_force)
     while low < high:
         middle = (low + high + 1) // 2
-        numbers = _exchange(in_force, after[reach[after] < middle], others)
+        numbers = _exchange(in_force, dealt, after[reach[after] < middle], others)
         if numbers is not None and int((numbers != in_force).sum()) <= max_changes:
             best, low = numbers, middle
         else:
@@ -210,12 +224,14 @@ def head_first(
     return best
 
 
-def _exchange(in_force: IntArray, head: IntArray, others: IntArray) -> IntArray | None:
+def _exchange(
+    in_force: IntArray, dealt: IntArray, head: IntArray, others: IntArray
+) -> IntArray | None:
     """The head's own numbers dealt out in its new order, ties made strict upwards.
 
     None when that would carry one of them over a job that is not ours.
     """
-    values = np.sort(in_force[head])
+    values = np.sort(dealt[head])
     rank = np.arange(len(head), dtype=np.int64)
     strict = np.maximum.accumulate(values - rank) + rank
     passed = np.searchsorted(others, values, "right") != np.searchsorted(others, strict, "right")
@@ -259,13 +275,14 @@ def undo(job: PendingJob) -> Release | SetSiteFactor | None:
     None when there is nothing to take back: not ours, changed by somebody else since, or held
     (an operator's release would start a held job).
     """
-    if job.owned is None or job.priority == 0:
+    if job.owned is None or job.priority == 0 or job.taken_over:
         return None
-    if job.owned.field == "priority" and job.priority == job.owned.value:
+    if job.owned.field == "priority":
         return Release(target_of(job), job.priority, job.owned.nice or 0)
-    if job.owned.field == "site_factor" and job.site_factor == job.owned.value != 0:
-        return SetSiteFactor(target_of(job), job.site_factor, 0)
-    return None
+    original = job.owned.original or 0
+    if job.site_factor is None or job.site_factor == original:
+        return None
+    return SetSiteFactor(target_of(job), job.site_factor, original)
 
 
 def target_of(job: PendingJob) -> Target:

@@ -25,6 +25,7 @@ class Refusal(StrEnum):
     HELD_ADMIN = "held_admin"
     HELD = "held"
     CRON = "cron"
+    TAKEN_OVER = "taken_over"
     HET_COMPONENT = "het_component"
     RESERVATION = "reservation"
     DEPENDENCY = "dependency"
@@ -130,6 +131,8 @@ def _by_hold(job: PendingJob) -> Refusal | None:
         return Refusal.UNFULFILLABLE
     if job.priority == 0:
         return Refusal.HELD
+    if job.taken_over:
+        return Refusal.TAKEN_OVER
     return None
 
 

@@ -1,14 +1,14 @@
 """What the diary's open rows add up to: what we hold of each job."""
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
+from rltuned.domain.jobs import Ownership
 from rltuned.domain.plan import Target
 from rltuned.domain.units import JobId, UnixTime
 
 JobKey = tuple[JobId, UnixTime]
 """Job id and submit time: Slurm hands out ids again."""
-Field = Literal["priority", "site_factor"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,21 +16,16 @@ class Claim:
     """What we hold of one job.
 
     Attributes:
-        field: what was written last.
-        original: the value before our first write.
-        value: what was written last.
-        ours: every value that may be in force because of us; backfill can put an older one back,
-            so those that we replaced belong to it.
-        nice: the user's nice before `Priority=` destroyed it; None when nothing was destroyed.
+        owned: the same as the core sees it: what is ours, and which values in force can be.
     """
 
     cluster: str
     target: Target
-    field: Field
-    original: int
-    value: int
-    ours: frozenset[int]
-    nice: int | None
+    owned: Ownership
+
+    @property
+    def field(self) -> str:
+        return self.owned.field
 
     @property
     def key(self) -> JobKey:
@@ -62,9 +57,11 @@ def _claim(rows: list[OpenWrite]) -> Claim:
     return Claim(
         cluster=first.cluster,
         target=Target(JobId(first.job_id), UnixTime(first.submitted_at), last.address),
-        field="priority" if first.field == "priority" else "site_factor",
-        original=first.old,
-        value=written[-1],
-        ours=frozenset([*written, *(r.old for r in rows)]),
-        nice=first.nice,
+        owned=Ownership(
+            field=first.field,
+            value=written[-1],
+            nice=first.nice,
+            original=first.old,
+            earlier=tuple(sorted({*written, *(r.old for r in rows)} - {written[-1]})),
+        ),
     )

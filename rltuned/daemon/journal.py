@@ -13,6 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
+from rltuned.daemon import flags
 from rltuned.daemon.claims import Claim, JobKey, OpenWrite, sum_up
 from rltuned.daemon.store import WriterLock, connect
 from rltuned.domain.jobs import Ownership
@@ -22,6 +23,7 @@ from rltuned.domain.plan import (
     Plan,
     Release,
     Result,
+    SetOverSubscribe,
     SetPriority,
     SetSiteFactor,
 )
@@ -56,7 +58,7 @@ class CycleRow:
 
 
 Ticket = tuple[int, ...]
-"""Row ids of noted intents, one per action of the plan, in its order."""
+"""Row ids of noted intents, one per action of the plan, in its order; those of flags negative."""
 
 
 class Journal:
@@ -72,7 +74,7 @@ class Journal:
 
     def owned(self, cluster: str) -> Mapping[JobKey, Ownership]:
         """What `Snapshot.marked` wants to know; empty when there is no journal yet."""
-        return {c.key: Ownership(c.field, c.value, c.nice) for c in self.claims(cluster)}
+        return {c.key: c.owned for c in self.claims(cluster)}
 
     def claims(self, cluster: str) -> tuple[Claim, ...]:
         """What jobs of this cluster may still carry of ours: by job id, last written field last."""
@@ -87,6 +89,13 @@ class Journal:
         groups = groupby(map(OpenWrite._make, rows), key=lambda r: (r.job_id, r.submitted_at))
         return tuple(claim for _, group in groups for claim in sum_up(tuple(group)))
 
+    def flags(self, cluster: str) -> tuple[flags.Flag, ...]:
+        """OverSubscribe flags that jobs of this cluster may still carry of ours."""
+        if not self._is_there():
+            return ()
+        with self._session(create=False) as db:
+            return flags.open_flags(db, cluster)
+
     def is_clean(self) -> bool:
         """Whether nothing of any cluster is open."""
         if not self._is_there():
@@ -94,7 +103,7 @@ class Journal:
         with self._session(create=False) as db:
             (found,) = db.execute(
                 "SELECT count(*) FROM (SELECT 1 FROM writes WHERE closed IS NULL"
-                " AND new IS NOT NULL LIMIT 1)"
+                " AND new IS NOT NULL UNION ALL SELECT 1 FROM flags WHERE closed IS NULL LIMIT 1)"
             ).fetchone()
         return not found
 
@@ -133,6 +142,9 @@ class Journal:
         """Note what came of it, and close what is no longer ours."""
         with self._session(create=True) as db, _transaction(db):
             for row, outcome in zip(ticket, outcomes, strict=True):
+                if row < 0:
+                    flags.settle(db, -row, outcome, at)
+                    continue
                 db.execute(
                     "UPDATE writes SET result = ?, detail = ?, finished_at = ? WHERE id = ?",
                     (outcome.result.value, outcome.detail, at, row),
@@ -143,11 +155,15 @@ class Journal:
     def close_gone(self, cluster: str, pending: Collection[JobKey]) -> int:
         """Close the rows of jobs that are pending no longer; returns how many jobs that were."""
         gone = {c.key for c in self.claims(cluster) if c.key not in pending}
+        lost = {f.key for f in self.flags(cluster) if f.key not in pending}
+        if lost:
+            with self._session(create=True) as db, _transaction(db):
+                flags.close_gone(db, cluster, pending)
         if gone:
             with self._session(create=True) as db, _transaction(db):
                 for job_id, submitted_at in gone:
                     _close(db, "gone", (cluster, job_id, submitted_at), _EVERY_FIELD)
-        return len(gone)
+        return len(gone | lost)
 
     def record(self, row: CycleRow) -> None:
         """Note one cycle, and now and then clear out what is old."""
@@ -204,6 +220,8 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def _insert(db: sqlite3.Connection, action: Action, cluster: str, cycle: int, at: float) -> int:
+    if isinstance(action, SetOverSubscribe):
+        return -flags.insert(db, action, cluster, cycle, at)
     field, new, nice = _columns(action)
     target = action.target
     cursor = db.execute(
@@ -217,7 +235,7 @@ def _insert(db: sqlite3.Connection, action: Action, cluster: str, cycle: int, at
     return cursor.lastrowid or 0
 
 
-def _columns(action: Action) -> tuple[str, int | None, int | None]:
+def _columns(action: SetPriority | SetSiteFactor | Release) -> tuple[str, int | None, int | None]:
     match action:
         case SetPriority():
             return "priority", action.new, action.nice

@@ -9,9 +9,20 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rltuned.daemon.claims import Claim
+from rltuned.daemon.flags import Flag
 from rltuned.daemon.journal import Journal
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import Action, Outcome, Plan, Release, Result, SetSiteFactor, Target
+from rltuned.domain.plan import (
+    Action,
+    Outcome,
+    Plan,
+    Release,
+    Result,
+    SetOverSubscribe,
+    SetPriority,
+    SetSiteFactor,
+    Target,
+)
 from rltuned.domain.ports import Backend, Clock
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
@@ -42,7 +53,7 @@ UNDONE = frozenset({Fate.UNKNOWN, Fate.REFUSED, Fate.FAILED})
 class Restored:
     """One claim and what became of it; detail is for people."""
 
-    claim: Claim
+    claim: Claim | Flag
     fate: Fate
     detail: str
 
@@ -78,8 +89,10 @@ def _one_pass(
     pending = {(j.job_id, j.submitted_at): j for j in snapshot.pending}
     frozen = {c.key for c in claims if c.field == "priority"}
     done: list[Restored] = []
-    planned: list[tuple[Claim, Action]] = []
-    for claim in claims:
+    planned: list[tuple[Claim | Flag, Action]] = []
+    flags = [f for f in journal.flags(snapshot.cluster) if job_id in {None, f.job_id}]
+    held: list[Claim | Flag] = [*flags, *claims]
+    for claim in held:
         verdict = _judge(claim, pending.get(claim.key), is_frozen=claim.key in frozen)
         if isinstance(verdict, Restored):
             done.append(verdict)
@@ -89,10 +102,15 @@ def _one_pass(
     return done + _carry_out(backend, journal, clock, snapshot, planned)
 
 
-def _judge(claim: Claim, job: PendingJob | None, *, is_frozen: bool) -> Restored | Action:
+def _judge(
+    claim: Claim | Flag, job: PendingJob | None, *, is_frozen: bool
+) -> Restored | Action:  # fmt: skip
     """What to do for a claim, or why nothing is done."""
     if job is None:
         return Restored(claim, Fate.GONE, "started, ended or was cancelled")
+    if isinstance(claim, Flag):
+        undo = claim.undo(job)
+        return Restored(claim, Fate.CHANGED, undo) if isinstance(undo, str) else undo
     if claim.field == "priority":
         return _judge_priority(claim, job)
     return _judge_site_factor(claim, job, is_frozen=is_frozen)
@@ -103,22 +121,24 @@ def _judge_priority(claim: Claim, job: PendingJob) -> Restored | Action:
         return Restored(
             claim, Fate.HELD, "a release would start it; multifactor takes over when it is freed"
         )
-    if job.priority not in claim.ours:
+    if not claim.owned.explains(job.priority):
         return Restored(
-            claim, Fate.CHANGED, f"priority is {job.priority}, we wrote {claim.value}"
-        )  # fmt: skip
+            claim, Fate.CHANGED, f"priority is {job.priority}, we wrote {claim.owned.value}"
+        )
     target = Target(job.job_id, job.submitted_at, job.address)
-    return Release(target, old=job.priority, nice=claim.nice or 0)
+    return Release(target, old=job.priority, nice=claim.owned.nice or 0)
 
 
 def _judge_site_factor(claim: Claim, job: PendingJob, *, is_frozen: bool) -> Restored | Action:
     actual = job.site_factor
     if actual is None or is_frozen:
         return Restored(claim, Fate.UNKNOWN, "Slurm does not show its site factor now")
-    if actual not in claim.ours:
-        return Restored(claim, Fate.CHANGED, f"site factor is {actual}, we wrote {claim.value}")
+    if not claim.owned.explains(actual):
+        return Restored(
+            claim, Fate.CHANGED, f"site factor is {actual}, we wrote {claim.owned.value}"
+        )
     target = Target(job.job_id, job.submitted_at, job.address)
-    return SetSiteFactor(target, old=actual, new=claim.original)
+    return SetSiteFactor(target, old=actual, new=claim.owned.original or 0)
 
 
 def _carry_out(
@@ -126,7 +146,7 @@ def _carry_out(
     journal: Journal,
     clock: Clock,
     snapshot: Snapshot,
-    planned: list[tuple[Claim, Action]],
+    planned: list[tuple[Claim | Flag, Action]],
 ) -> list[Restored]:
     if not planned:
         return []
@@ -141,7 +161,7 @@ def _carry_out(
     ]  # fmt: skip
 
 
-def _told(claim: Claim, outcome: Outcome) -> Restored:
+def _told(claim: Claim | Flag, outcome: Outcome) -> Restored:
     fates = {
         Result.APPLIED: Fate.GIVEN_BACK,
         Result.GONE: Fate.GONE,
@@ -152,10 +172,19 @@ def _told(claim: Claim, outcome: Outcome) -> Restored:
 
 
 def _done(action: Action) -> str:
-    if isinstance(action, Release):
-        nice = f", nice {action.nice} set again" if action.nice else ""
-        return f"priority {action.old} released to multifactor{nice}"
-    return f"site factor {action.old} -> {action.new}" if isinstance(action, SetSiteFactor) else ""
+    match action:
+        case Release():
+            nice = f", nice {action.nice} set again" if action.nice else ""
+            return f"priority {action.old} released to multifactor{nice}"
+        case SetSiteFactor():
+            return f"site factor {action.old} -> {action.new}"
+        case SetOverSubscribe():
+            return (
+                f"OverSubscribe {action.old} -> {action.new}: alone on its nodes again, with what "
+                "it asked for; whole nodes cannot be given back"
+            )
+        case SetPriority():
+            return f"priority {action.old} -> {action.new}"
 
 
 def is_complete(items: Iterable[Restored]) -> bool:

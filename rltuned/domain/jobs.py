@@ -1,6 +1,7 @@
 """Jobs as a scheduler may know them. No type here can hold a true run time."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from rltuned.domain.cluster import Resources
 from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
@@ -43,17 +44,40 @@ class ArrayInfo:
     throttle: int | None = None
 
 
+DRIFT_SHARE: Final = 0.01
+"""How far from the priority we found a job at its number may be and still count as that one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ownership:
     """What rltuned did to a job, from its own journal.
 
-    field is "priority" or "site_factor"; value is what was written last; nice is what the user
-    had asked for before `Priority=` destroyed it (None when nothing was destroyed).
+    Attributes:
+        field: "priority" or "site_factor".
+        value: what was written last.
+        nice: what the user had asked for before `Priority=` destroyed it; None = nothing was.
+        original: the value before our first write; None = not known.
+        earlier: values that we wrote or replaced before; backfill can put one of them back.
     """
 
     field: str
     value: int
     nice: int | None = None
+    original: int | None = None
+    earlier: tuple[int, ...] = ()
+
+    def explains(self, actual: int) -> bool:
+        """Whether the value in force is ours, or one that backfill put back.
+
+        Backfill writes back the copy it made when its pass began. That may be a number which
+        multifactor found a little after we had looked, so a priority near the original counts.
+        Anything else was set by somebody else, and is left alone.
+        """
+        if actual == self.value or actual in self.earlier:
+            return True
+        if self.field != "priority" or self.original is None:
+            return False
+        return abs(actual - self.original) <= DRIFT_SHARE * self.original
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +125,14 @@ class PendingJob:
             raise ValueError(f"job {self.job_id}: negative priority {self.priority}")
         if not self.partitions:
             raise ValueError(f"job {self.job_id}: no partition")
+
+    @property
+    def taken_over(self) -> bool:
+        """Whether somebody else has set, since we wrote, the field that we wrote to."""
+        if self.owned is None:
+            return False
+        actual = self.priority if self.owned.field == "priority" else self.site_factor
+        return actual is not None and not self.owned.explains(actual)
 
     @property
     def natural_priority(self) -> int | None:

@@ -78,9 +78,9 @@ class JournalMachine(RuleBasedStateMachine):
         claims = {(int(c.target.job_id), str(c.field)): c for c in self.journal.claims(CLUSTER)}
         assert claims.keys() == self.open.keys()
         for key, (first, written) in self.open.items():
-            claim = claims[key]
-            assert (claim.original, claim.value) == (first, written[-1])
-            assert {first, *written[-KEPT_WRITES:]} <= claim.ours
+            owned = claims[key].owned
+            assert (owned.original, owned.value) == (first, written[-1])
+            assert {first, *written[-KEPT_WRITES:]} <= {owned.value, *owned.earlier}
         assert self.journal.is_clean() == (not self.open)
 
     def _job(self, number: int) -> PendingJob:

@@ -181,7 +181,7 @@ def test_a_band_gives_numbers_of_its_own() -> None:
 
 
 def test_a_band_too_narrow_for_the_queue_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"3 jobs do not fit into the priority band 5\.\.6"):
+    with pytest.raises(PolicyError, match=r"3 jobs do not fit into the priority band 5\.\.6"):
         standings(np.array([9, 9, 9]), (5, 6))
 
 
@@ -209,6 +209,33 @@ def test_a_job_that_became_sla_gets_its_own_standing_back() -> None:
     assert [(type(a), a.target.job_id) for a in decision.plan.actions] == [(Release, 1)]
     assert decision.plan.actions[0] == Release(decision.plan.actions[0].target, 700, 20)
     assert decision.notes == ("1 jobs that are no longer ours get their standing back",)
+
+
+def test_a_job_that_somebody_else_has_set_since_is_theirs_from_then_on() -> None:
+    ours = Ownership("priority", 700, nice=0, original=500, earlier=(500,))
+    world = snapshot(
+        job(1, priority=9_999, owned=ours),  # an admin's doing
+        job(2, priority=503, owned=ours),  # backfill put multifactor's number back
+        job(3, priority=600),
+    )
+    decision = decide(world, ByTable((0.0, 3.0, 2.0, 1.0)), knobs())
+    assert (1, Refusal.TAKEN_OVER) in decision.refused
+    assert [(e.job.job_id, e.proposed) for e in decision.entries] == [(2, 700), (3, 600)]
+    assert [a.target.job_id for a in decision.plan.actions] == [2]
+
+
+def test_writes_that_backfill_reverts_do_not_drain_the_numbers_there_are() -> None:
+    ours = Ownership("priority", 300, nice=0, original=100, earlier=(100,))
+    world = snapshot(job(1, priority=100, owned=ours), job(2, priority=200), job(3, priority=100))
+    decision = decide(world, ByTable((0.0, 3.0, 2.0, 1.0)), knobs())
+    assert [e.proposed for e in decision.entries] == [300, 200, 100]
+
+
+def test_a_site_factor_goes_back_to_what_it_was_before_us() -> None:
+    ours = Ownership("site_factor", 700, original=5, earlier=(5,))
+    world = snapshot(job(1, priority=900, site_factor=700, owned=ours, partition="sla"))
+    actions = decide(world, ByTable((0.0,)), knobs("site_factor")).plan.actions
+    assert [(a.old, a.new) for a in actions if isinstance(a, SetSiteFactor)] == [(700, 5)]
 
 
 def test_a_changed_write_mode_lets_go_of_frozen_jobs_first() -> None:

@@ -45,15 +45,17 @@ def test_an_applied_write_is_ours_with_the_first_nice_and_the_last_value(journal
     one = job(1, priority=500, nice=30)
     write(journal, set_priority(one, 900))
     write(journal, set_priority(job(1, priority=900, nice=0), 700))
-    assert owned(journal, one) == Ownership("priority", 700, nice=30)
-    (claim,) = journal.claims(CLUSTER)
-    assert (claim.original, claim.ours) == (500, frozenset({500, 900, 700}))
+    ours = Ownership("priority", 700, nice=30, original=500, earlier=(500, 900))
+    assert owned(journal, one) == ours
+    assert [v for v in (500, 503, 700, 900, 901, 450) if ours.explains(v)] == [500, 503, 700, 900]
 
 
 @pytest.mark.parametrize("result", [None, Result.FAILED])
 def test_a_write_of_unknown_outcome_counts_as_ours(journal: Journal, result: Result | None) -> None:
     write(journal, set_priority(job(1), 900), result=result)
-    assert owned(journal, job(1)) == Ownership("priority", 900, nice=0)
+    assert owned(journal, job(1)) == Ownership(
+        "priority", 900, nice=0, original=1000, earlier=(1000,)
+    )
 
 
 def test_a_refused_write_never_happened(journal: Journal) -> None:
@@ -64,7 +66,9 @@ def test_a_refused_write_never_happened(journal: Journal) -> None:
 def test_a_refused_second_write_leaves_the_first(journal: Journal) -> None:
     write(journal, set_priority(job(1), 900))
     write(journal, set_priority(job(1, priority=900), 950), result=Result.REFUSED)
-    assert owned(journal, job(1)) == Ownership("priority", 900, nice=0)
+    assert owned(journal, job(1)) == Ownership(
+        "priority", 900, nice=0, original=1000, earlier=(1000,)
+    )
 
 
 def test_a_release_ends_the_claim_and_one_that_failed_does_not(journal: Journal) -> None:
@@ -77,7 +81,7 @@ def test_a_release_ends_the_claim_and_one_that_failed_does_not(journal: Journal)
 
 def test_a_site_factor_set_back_ends_the_claim(journal: Journal) -> None:
     write(journal, set_site_factor(job(1, site_factor=5), 100))
-    assert owned(journal, job(1)) == Ownership("site_factor", 100)
+    assert owned(journal, job(1)) == Ownership("site_factor", 100, original=5, earlier=(5,))
     write(journal, set_site_factor(job(1, site_factor=100), 5))
     assert owned(journal, job(1)) is None
 
@@ -86,9 +90,11 @@ def test_both_fields_of_one_job_are_two_claims(journal: Journal) -> None:
     write(journal, set_site_factor(job(1), 100))
     write(journal, set_priority(job(1), 900))
     assert [c.field for c in journal.claims(CLUSTER)] == ["site_factor", "priority"]
-    assert owned(journal, job(1)) == Ownership("priority", 900, nice=0)
+    assert owned(journal, job(1)) == Ownership(
+        "priority", 900, nice=0, original=1000, earlier=(1000,)
+    )
     write(journal, release(job(1, priority=900)))
-    assert owned(journal, job(1)) == Ownership("site_factor", 100)
+    assert owned(journal, job(1)) == Ownership("site_factor", 100, original=0, earlier=(0,))
 
 
 def test_a_job_id_that_slurm_hands_out_again_is_another_job(journal: Journal) -> None:
@@ -123,7 +129,9 @@ def test_everything_is_there_after_the_process_was_killed(tmp_path: Path) -> Non
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False, timeout=60)
     assert done.returncode == -9
     journal = Journal(tmp_path)
-    assert owned(journal, job(7)) == Ownership("priority", 900, nice=0)
+    assert owned(journal, job(7)) == Ownership(
+        "priority", 900, nice=0, original=1000, earlier=(1000,)
+    )
     assert journal.last_cycle() == 3
     write(journal, set_priority(job(8), 900))  # the dead writer's lock is gone with it
 
@@ -148,10 +156,10 @@ def test_a_job_that_waits_for_weeks_does_not_fill_the_diary(journal: Journal) ->
     for n in range(100):
         write(journal, set_priority(job(1, priority=1000 + n, nice=9 if n == 0 else 0), 1001 + n))
         write(journal, set_priority(job(2, priority=500), 600 + n))
-    first, second = journal.claims(CLUSTER)
+    first, second = (claim.owned for claim in journal.claims(CLUSTER))
     assert (first.original, first.value, first.nice) == (1000, 1100, 9)
-    assert {1000, 1001, 1093, 1100} <= first.ours
-    assert 1050 not in first.ours
+    assert {1000, 1001, 1093} <= set(first.earlier)
+    assert 1050 not in first.earlier
     assert (second.original, second.value) == (500, 699)
 
 
