@@ -1,5 +1,6 @@
 """`rltuned simulate`: the same jobs on the same simulated cluster under several policies."""
 
+import importlib.util
 import json
 from enum import StrEnum
 from pathlib import Path
@@ -17,11 +18,11 @@ from rltuned.sim.cluster import Cluster, read_cluster
 from rltuned.sim.faults import read_faults
 from rltuned.sim.metrics import Schedule
 from rltuned.sim.natural import Natural
-from rltuned.sim.policy import policy_of
+from rltuned.sim.policy import MODEL_PREFIX, actor_of, policy_of
 from rltuned.sim.presets import PRESETS, preset
 from rltuned.sim.protocol import Protocol
 from rltuned.sim.report import bound, document, scores_of, write_jobs
-from rltuned.sim.run import Window, compare, possible, whole, windows
+from rltuned.sim.run import Player, Window, compare, possible, whole, windows
 from rltuned.sim.trace import read_trace
 from rltuned.sim.world import Rules
 
@@ -145,7 +146,21 @@ def _play(
         def report(policy: str, window: int) -> None:
             bar.update(task, advance=1, description=f"{policy}, window {window + 1}")
 
-        return compare(sets, cluster, policies, protocol, report)
+        return compare(
+            sets, cluster, policies, protocol, report=report, players=_compiled(policies, protocol)
+        )
+
+
+def _compiled(policies: list[str], protocol: Protocol) -> dict[str, Player]:
+    """Models that the train extra plays compiled; the others are played as the daemon would."""
+    if protocol.mode != "event" or protocol.faults or not importlib.util.find_spec("numba"):
+        return {}
+    models = [name for name in policies if name.startswith(MODEL_PREFIX)]
+    if not models:
+        return {}
+    from rltuned.train.players import player_of  # noqa: PLC0415 - needs the extra
+
+    return {name: player_of(actor_of(name)) for name in models}
 
 
 def _show(played: dict[str, list[Schedule]], cluster: Cluster, *, details: bool) -> None:

@@ -1,11 +1,14 @@
 """Policies by name, as `rltuned simulate` takes them."""
 
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rltuned.core.decide import Policy
 from rltuned.errors import TraceError
 from rltuned.policies.baselines import BASELINES
+
+if TYPE_CHECKING:
+    from rltuned.policies.actor import Actor
 
 CLAIRVOYANT: Final = "clairvoyant:sjf"
 """Shortest true run time first: what no scheduler can know, as a reference."""
@@ -29,12 +32,21 @@ def policy_of(name: str) -> Policy | None:
     if name == CLAIRVOYANT:
         return None
     if name.startswith(MODEL_PREFIX):
-        from rltuned.policies.actor import load_actor  # noqa: PLC0415 - torch costs seconds
-
-        given = name.removeprefix(MODEL_PREFIX)
-        return load_actor(Path(given) if Path(given).is_dir() else MODELS / given)
+        return actor_of(name)
     if name in BASELINES:
         return BASELINES[name]
     if name in NOT_TRAINED:
         raise TraceError(f"policy {name!r} must be trained first; there are {', '.join(known())}")
     raise TraceError(f"no policy named {name!r}; there are {', '.join(known())}")
+
+
+def actor_of(name: str) -> "Actor":
+    """The actor of `model:<name or folder>`.
+
+    Raises:
+        ModelError: the model cannot be used.
+    """
+    from rltuned.policies.actor import load_actor  # noqa: PLC0415 - torch costs seconds
+
+    given = name.removeprefix(MODEL_PREFIX)
+    return load_actor(Path(given) if Path(given).is_dir() else MODELS / given)

@@ -2,9 +2,10 @@
 
 import importlib.util
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from rltuned.sim.policy import CLAIRVOYANT, policy_of
 from rltuned.sim.protocol import Outcome, Protocol, play_decided, play_direct
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import impossible
+
+if TYPE_CHECKING:  # numba is optional
+    from rltuned.sim.engine.run import Played
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,12 +169,18 @@ def _engine(window: Window, cluster: Cluster, policy: str, protocol: Protocol) -
     prepared = engine.prepare(cluster, window.jobs)
     ranking = engine.ranking_of(policy, prepared, window.jobs, protocol.rules.natural)
     played = engine.run(prepared, ranking, protocol.rules)
+    return schedule_of_engine(played, window, cluster, began)
+
+
+def schedule_of_engine(
+    played: "Played", window: Window, cluster: Cluster, began: float
+) -> Schedule:
+    """What a compiled run left behind; began: perf_counter at its start."""
     names = [cluster.nodes[i].name for i in played.shares.node.tolist()]
     parts = [f"{n}:{g}" for n, g in zip(names, played.shares.gpus.tolist(), strict=True)]
-    cuts = played.offset.tolist()
     nodes = [
         parts[first] if last == first + 1 else "|".join(sorted(parts[first:last], key=_node_of))
-        for first, last in pairwise(cuts)
+        for first, last in pairwise(played.offset.tolist())
     ]
     return _schedule(
         window,
@@ -214,6 +224,8 @@ def _schedule(
 
 Report = Callable[[str, int], None]
 """Told (policy, window number) after each window."""
+Player = Callable[[Window, Cluster, Protocol], Schedule]
+"""Plays one window under one policy: what `simulate` does, by other means."""
 
 
 def compare(
@@ -221,13 +233,28 @@ def compare(
     cluster: Cluster,
     policies: Sequence[str],
     protocol: Protocol,
+    *,
     report: Report = lambda _policy, _window: None,
+    players: Mapping[str, Player] | None = None,
 ) -> dict[str, list[Schedule]]:
-    """Play every window under every policy: the same jobs, the same placement and backfill."""
+    """Play every window under every policy: the same jobs, the same placement and backfill.
+
+    Args:
+        chosen: the windows.
+        cluster: the hardware.
+        policies: their names.
+        protocol: who ranks when, backfill, placement, faults.
+        report: told after each window.
+        players: policies that somebody above this floor can play faster than `simulate`.
+    """
     found: dict[str, list[Schedule]] = {}
     for policy in policies:
+        player = (players or {}).get(policy)
         found[policy] = []
         for window in chosen:
-            found[policy].append(simulate(window, cluster, policy, protocol))
+            if player is None:
+                found[policy].append(simulate(window, cluster, policy, protocol))
+            else:
+                found[policy].append(player(window, cluster, protocol))
             report(policy, window.number)
     return found

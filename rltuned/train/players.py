@@ -1,0 +1,51 @@
+"""A trained actor at every event of a simulation, compiled."""
+
+import time
+
+import numpy as np
+
+from rltuned.policies.actor import Actor
+from rltuned.sim.cluster import Cluster
+from rltuned.sim.engine.arrays import FloatArray, Jobs
+from rltuned.sim.engine.run import Played
+from rltuned.sim.metrics import Schedule
+from rltuned.sim.protocol import Protocol
+from rltuned.sim.run import Player, schedule_of_engine
+from rltuned.sim.run import Window as Chosen
+from rltuned.train.episodes import NOTHING_KEPT, Recorder, net_of, tables
+from rltuned.train.ground import Window, make_ground
+from rltuned.train.rollout.play import BY_NET, episode
+
+
+def player_of(actor: Actor) -> Player:
+    """What plays windows by this actor's scores; the same schedule as the plain world gives."""
+    net = net_of(actor.network)
+
+    def play(chosen: Chosen, cluster: Cluster, protocol: Protocol) -> Schedule:
+        began = time.perf_counter()
+        ground = make_ground(cluster.name, cluster, chosen.jobs, protocol.rules)
+        window = Window(
+            ground, 0, ground.jobs, ground.prepared, ground.sight.fixed, ground.duration_s
+        )
+        setup, state, desk, sight = tables(window, seed=0)
+        ranking, tape = window.ranking("fcfs"), Recorder(NOTHING_KEPT).tape()
+        episode(setup, state, desk, sight, net, ranking, BY_NET, False, False, tape)
+        jobs = ground.prepared.jobs
+        played = Played(
+            start_s=state.start_s,
+            end_s=state.start_s + jobs.runs_s,
+            offset=np.append(jobs.offset, len(state.shares.node)),
+            shares=state.shares,
+            passes=rankings(jobs, state.start_s),
+        )
+        return schedule_of_engine(played, chosen, cluster, began)
+
+    return play
+
+
+def rankings(jobs: Jobs, start_s: FloatArray) -> int:
+    """At how many instants something happened while somebody waited."""
+    instants = np.unique(np.concatenate([jobs.submit_s, start_s + jobs.runs_s]))
+    came = np.searchsorted(np.sort(jobs.submit_s), instants, side="right")
+    gone = np.searchsorted(np.sort(start_s), instants, side="left")
+    return int((came > gone).sum())

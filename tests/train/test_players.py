@@ -1,0 +1,33 @@
+"""A shipped model, played compiled and played as the daemon would."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rltuned.sim.policy import actor_of
+from rltuned.sim.presets import preset
+from rltuned.sim.protocol import Protocol
+from rltuned.sim.run import compare, simulate, whole
+from rltuned.sim.synth import synthesize
+from rltuned.sim.world import Rules
+from rltuned.train.players import player_of
+
+MODEL = f"model:{sorted(Path('models').glob('*/card.json'))[0].parent}"
+
+
+@pytest.mark.parametrize("rules", [Rules(), Rules("none", "spread")])
+def test_the_compiled_player_gives_the_schedule_of_the_plain_world(rules: Rules) -> None:
+    window = whole(
+        synthesize("testbed-1024", jobs=150, seed=3, free_share=0.4).jobs, first=None, warmup=10
+    )[0]
+    where, protocol = preset("testbed"), Protocol(rules=rules)
+    plain = simulate(window, where, MODEL, protocol)
+    players = {MODEL: player_of(actor_of(MODEL))}
+    fast = compare((window,), where, (MODEL,), protocol, players=players)[MODEL][0]
+    # two jobs whose scores differ in the last bit of a float32 may change places
+    assert np.mean(plain.start_s == fast.start_s) > 0.98
+    if (plain.start_s == fast.start_s).all():
+        assert plain.nodes == fast.nodes
+        assert plain.decisions == fast.decisions
+    assert fast.warmup == plain.warmup == 10
