@@ -2,18 +2,26 @@
 
 import platform
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from rltuned.cli.flags import say
+from rltuned.cli.simulate import cluster_named
 from rltuned.errors import ModelError
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.card import Training
+from rltuned.train.batch import Contest
+from rltuned.train.course import LEARN_UNTIL, from_files, generated
 from rltuned.train.export import export_bundle
+from rltuned.train.ppo import Settings as PpoSettings
+from rltuned.train.ranks import ALONE, Ranks, join_ranks
+from rltuned.train.run import Exam, Job, perform
 from rltuned.train.warmstart import Settings, Taught, teach
 
 PARITY_WINDOWS = 4
@@ -25,6 +33,158 @@ app = typer.Typer(no_args_is_help=True, help="Learn policies offline.")
 @app.callback()
 def train() -> None:
     """Learn policies offline."""
+
+
+class NetworkName(StrEnum):
+    """Which network."""
+
+    PAPER = "paper"
+    CONTEXT = "context"
+
+
+class FormName(StrEnum):
+    """When the reward is given."""
+
+    DENSE = "dense"
+    GAP = "gap"
+
+
+class ReferenceName(StrEnum):
+    """What each stretch of time is compared with."""
+
+    BASE = "base"
+    GROUP = "group"
+
+
+class ObjectiveName(StrEnum):
+    """What is to be made small (utilisation: large)."""
+
+    WAIT = "wait"
+    BSLD = "bsld"
+    JCT = "jct"
+    UTILISATION = "utilisation"
+    MIX = "mix"
+
+
+QUICK_EPOCHS, QUICK_BATCHES = 12, 60
+
+
+@app.command()
+def ppo(
+    out: Annotated[Path, typer.Option("--out", help="Folder of the new bundle; must not exist.")],
+    *,
+    trace: Annotated[
+        list[Path] | None,
+        typer.Option("--trace", help="Trace CSV; may be given again. None: generated jobs."),
+    ] = None,
+    cluster: Annotated[
+        list[str] | None, typer.Option("--cluster", help="Cluster TOML or preset; again for more.")
+    ] = None,
+    work: Annotated[
+        Path | None, typer.Option("--work", help="Checkpoints and curves; OUT.training if absent.")
+    ] = None,
+    network: Annotated[NetworkName, typer.Option()] = NetworkName.PAPER,
+    base: Annotated[str, typer.Option("--base", help="The rule of the other pipeline.")] = "fcfs",
+    objective: Annotated[ObjectiveName, typer.Option()] = ObjectiveName.WAIT,
+    form: Annotated[FormName, typer.Option("--reward")] = FormName.DENSE,
+    reference: Annotated[ReferenceName, typer.Option()] = ReferenceName.GROUP,
+    rollouts: Annotated[int, typer.Option(help="Per window.", min=1)] = 10,
+    epochs: Annotated[int, typer.Option(min=1)] = 100,
+    batches: Annotated[int, typer.Option(help="Episodes per epoch.", min=1)] = 100,
+    window_jobs: Annotated[int, typer.Option(help="Jobs per episode.", min=2)] = 256,
+    load: Annotated[tuple[float, float], typer.Option(help="Offered load, from and to.")] = (
+        0.7,
+        1.3,
+    ),
+    learning_rate: Annotated[float, typer.Option(min=0.0)] = 5e-3,
+    entropy: Annotated[float, typer.Option(min=0.0)] = 0.01,
+    hidden: Annotated[tuple[int, int], typer.Option()] = (32, 16),
+    patience: Annotated[int, typer.Option(help="0 = all epochs.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(min=0)] = 1,
+    warm: Annotated[
+        str | None, typer.Option("--warm", help="Learn this rule's order first.")
+    ] = None,
+    start: Annotated[Path | None, typer.Option("--from", help="Begin from this bundle.")] = None,
+    exam_windows: Annotated[int, typer.Option(help="Held out, per ground.", min=1)] = 12,
+    exam_jobs: Annotated[int, typer.Option(help="Jobs in each of them.", min=2)] = 1_024,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A useful model in minutes: fewer, smaller epochs.")
+    ] = False,
+    distributed: Annotated[
+        bool, typer.Option("--distributed", help="One of several ranks (torchrun, srun).")
+    ] = False,
+) -> None:
+    """Learn an order in the simulator: the actor-critic of RLTune, trained by PPO.
+
+    Exit codes: 0 = trained and exported; 2 = input cannot be used, or the training broke.
+    """
+    for name in (base, *([warm] if warm else [])):
+        if name not in BASELINES:
+            raise typer.BadParameter(f"no rule {name!r}; there are: {', '.join(BASELINES)}")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise typer.BadParameter("no CUDA device here")
+    if quick:
+        epochs, batches = min(epochs, QUICK_EPOCHS), min(batches, QUICK_BATCHES)
+    ranks = join_ranks() if distributed else ALONE
+    contest = Contest(
+        base=base,
+        objective=objective.value,
+        form=form.value,
+        reference=reference.value,
+        window_jobs=window_jobs,
+        rollouts=rollouts,
+        loads=load,
+        part=LEARN_UNTIL,
+    )
+    settings = PpoSettings(
+        contest=contest,
+        network=network.value,
+        hidden=hidden,
+        epochs=epochs,
+        batches=batches,
+        learning_rate=learning_rate,
+        entropy=entropy,
+        patience=patience,
+        seed=seed,
+    )
+    clusters = [cluster_named(name) for name in cluster or ["philly-192"]]
+    job = Job(
+        settings=settings,
+        sources=tuple(from_files(trace, clusters) if trace else generated(seed)),
+        folder=work or out.with_name(f"{out.name}.training"),
+        out=out,
+        command=" ".join(["rltuned", *sys.argv[1:]]),
+        exam=Exam(exam_windows, exam_jobs),
+        warm=warm,
+        start=start,
+        resume=resume,
+        device=device,
+    )
+    _with_bar(job, ranks, epochs)
+
+
+def _with_bar(job: Job, ranks: Ranks, epochs: int) -> None:
+    columns = (
+        TextColumn("epoch {task.completed}/{task.total}"),
+        BarColumn(),
+        TextColumn("gap {task.fields[gap]:+.3f}  held out {task.fields[held]:+.3f} vs saf"),
+        TimeRemainingColumn(),
+    )
+    console = Console(file=sys.stderr)
+    with Progress(*columns, console=console, disable=ranks.rank > 0) as bar:
+        task = bar.add_task("ppo", total=epochs, gap=float("nan"), held=float("nan"))
+        card = perform(
+            job,
+            ranks=ranks,
+            on_epoch=lambda r: bar.update(
+                task, completed=r.epoch + 1, gap=r.gap, held=r.validation
+            ),
+        )
+    if card is not None:
+        told = ", ".join(f"{k} {v:+.1%}" for k, v in card.results.items() if "geometric" in k)
+        say(f"{job.out}: {told}; {card.training.seconds:.0f} s")
 
 
 @app.command()

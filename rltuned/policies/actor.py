@@ -21,7 +21,7 @@ from rltuned.core.features import SCHEMA_ID, FloatArray, StateMatrix
 from rltuned.core.observation import sample_features, windows
 from rltuned.errors import ModelError
 from rltuned.policies.card import CARD_FILE, PARITY_FILE, WEIGHTS_FILE, Card
-from rltuned.policies.network import PaperActor
+from rltuned.policies.network import ContextActor, PaperActor, build
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 PARITY_TOLERANCE: Final = 1e-5
@@ -30,7 +30,7 @@ PARITY_TOLERANCE: Final = 1e-5
 class Actor:
     """A trained policy. Scores are logits: their order counts, and differences compare."""
 
-    def __init__(self, card: Card, card_sha256: str, network: PaperActor) -> None:
+    def __init__(self, card: Card, card_sha256: str, network: PaperActor | ContextActor) -> None:
         self.card = card
         self.digest = card_sha256
         self._network = network.eval()
@@ -39,16 +39,25 @@ class Actor:
     def name(self) -> str:
         return f"model:{self.card.name}"
 
+    @property
+    def network(self) -> PaperActor | ContextActor:
+        """The weights, for whoever plays it compiled."""
+        return self._network
+
     def score(self, matrix: StateMatrix) -> FloatArray:
-        """(n,) one score per job; longer queues go through in windows, none is left out."""
+        """(n,) one score per job, none left out; `paper` takes a long queue in windows."""
+        if not len(matrix):
+            return np.empty(0)
+        if self.card.architecture.kind == "context":
+            return self.forward(matrix.values, np.ones(len(matrix), dtype=bool))
         found = [
             self.forward(w.values, w.mask)[: w.count]
             for w in windows(sample_features(matrix).values)
         ]
-        return np.concatenate(found) if found else np.empty(0)
+        return np.concatenate(found)
 
     def forward(self, values: np.ndarray, mask: np.ndarray) -> FloatArray:
-        """Scores of one padded window: (256, 8) float32 and (256,) bool -> (256,)."""
+        """Scores of one window, padded or not: (k, features) float32 and (k,) bool -> (k,)."""
         with torch.inference_mode():
             scores = self._network(torch.from_numpy(values), torch.from_numpy(mask))
         found: FloatArray = scores.numpy().astype(np.float64)
@@ -123,8 +132,9 @@ def _read_sealed(path: Path, card: Card) -> bytes:
     return data
 
 
-def _network(path: Path, data: bytes, card: Card) -> PaperActor:
-    network = PaperActor(card.architecture.features, card.architecture.hidden)
+def _network(path: Path, data: bytes, card: Card) -> PaperActor | ContextActor:
+    shape = card.architecture
+    network = build(shape.kind, shape.features, shape.hidden)
     try:
         tensors = load_tensors(data)
         network.load_state_dict(tensors)

@@ -6,27 +6,50 @@ A bundle is a folder with `actor.safetensors` (weights and nothing else), `card.
 
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from rltuned.core.features import NUM_FEATURES
 from rltuned.core.observation import MAX_QUEUE_SIZE, OBSERVED
 
 CARD_FILE: Final = "card.json"
 WEIGHTS_FILE: Final = "actor.safetensors"
 PARITY_FILE: Final = "parity.npz"
 FORMAT: Final = 1
+MAX_HIDDEN: Final = 4_096
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Architecture(_Strict):
-    """Enough to build the network before its weights are read."""
+FEATURES_OF: Final = {"paper": OBSERVED, "context": NUM_FEATURES}
+"""Architecture -> how many features of a job it reads."""
 
-    kind: Literal["paper"]
-    features: Literal[8] = OBSERVED
+
+class Architecture(_Strict):
+    """Enough to build the network before its weights are read.
+
+    max_jobs: rows of the windows in parity.npz; `paper` scores a longer queue window by window,
+    `context` in one piece.
+    """
+
+    kind: Literal["paper", "context"]
+    features: int = OBSERVED
     hidden: tuple[int, int] = Field(description="widths of the two hidden layers")
     max_jobs: Literal[256] = MAX_QUEUE_SIZE
+
+    @field_validator("hidden")
+    @classmethod
+    def _bounded(cls, hidden: tuple[int, int]) -> tuple[int, int]:
+        if not all(1 <= width <= MAX_HIDDEN for width in hidden):
+            raise ValueError(f"widths must be 1 to {MAX_HIDDEN}")
+        return hidden
+
+    @model_validator(mode="after")
+    def _reads_what_it_can(self) -> "Architecture":
+        if self.features != FEATURES_OF[self.kind]:
+            raise ValueError(f"{self.kind} reads {FEATURES_OF[self.kind]} features")
+        return self
 
 
 class Training(_Strict):

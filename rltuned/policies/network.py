@@ -1,8 +1,8 @@
 """The networks, in one file: what the daemon runs and what training fits is the same code.
 
-Source: RLTune section 3.2 and Fig. 9. The actor is a three-layer perceptron that slides over the
+Source: RLTune section 3.2 and Fig. 9. `paper` is a three-layer perceptron that slides over the
 jobs: one score per job, the same weights for every row, so a queue of any length can be scored
-and the order of its rows does not matter.
+and the order of its rows does not matter. `context` adds what the whole queue looks like.
 """
 
 from typing import Final
@@ -62,3 +62,8 @@ class ContextActor(nn.Module):
         mixed = torch.relu(self.mix(torch.cat([code, pooled], dim=-1)))
         scores: Tensor = self.head(mixed).squeeze(-1)
         return scores.masked_fill(~mask, MASKED)
+
+
+def build(kind: str, features: int, hidden: tuple[int, int]) -> PaperActor | ContextActor:
+    """The network of an architecture, its weights still random."""
+    return (PaperActor if kind == "paper" else ContextActor)(features, hidden)

@@ -58,7 +58,7 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
         last_first: int | None = None,
     ) -> None:
         rows = MAX_QUEUE_SIZE
-        self.observation_space = spaces.Dict(
+        self.observation_space: spaces.Dict = spaces.Dict(  # type: ignore[assignment]
             {
                 "jobs": spaces.Box(0.0, 1.0, (rows, OBSERVED), np.float32),
                 "all": spaces.Box(0.0, 1.0, (rows, NUM_FEATURES), np.float32),

@@ -5,6 +5,7 @@ import io
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from rltuned.errors import ModelError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.card import (
     CARD_FILE,
+    FEATURES_OF,
     FORMAT,
     PARITY_FILE,
     WEIGHTS_FILE,
@@ -24,12 +26,12 @@ from rltuned.policies.card import (
     Card,
     Training,
 )
-from rltuned.policies.network import PaperActor
+from rltuned.policies.network import ContextActor, PaperActor
 
 
 def export_bundle(
     target: Path,
-    network: PaperActor,
+    network: PaperActor | ContextActor,
     *,
     name: str,
     summary: str,
@@ -47,7 +49,7 @@ def export_bundle(
         name: the model's name.
         summary: one sentence for `rltuned models list`.
         hidden: widths of the network's hidden layers.
-        parity: windows (k, 256, 8) and masks (k, 256) to score now and at every start.
+        parity: windows (k, 256, features) and masks (k, 256) to score now and at every start.
         training: how the weights came to be.
         results: figures by name.
         caveats: what a user should know before trusting it.
@@ -65,7 +67,7 @@ def export_bundle(
         name=name,
         summary=summary,
         schema_id=SCHEMA_ID,
-        architecture=Architecture(kind="paper", hidden=hidden),
+        architecture=_architecture(network, hidden),
         files_sha256={
             WEIGHTS_FILE: hashlib.sha256(weights).hexdigest(),
             PARITY_FILE: hashlib.sha256(pairs).hexdigest(),
@@ -82,7 +84,12 @@ def export_bundle(
     return card
 
 
-def _parity_bytes(network: PaperActor, values: Tensor, masks: Tensor) -> bytes:
+def _architecture(network: PaperActor | ContextActor, hidden: tuple[int, int]) -> Architecture:
+    kind: Literal["paper", "context"] = "paper" if isinstance(network, PaperActor) else "context"
+    return Architecture(kind=kind, features=FEATURES_OF[kind], hidden=hidden)
+
+
+def _parity_bytes(network: PaperActor | ContextActor, values: Tensor, masks: Tensor) -> bytes:
     with torch.inference_mode():
         scores = network(values, masks)
     buffer = io.BytesIO()

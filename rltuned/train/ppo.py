@@ -215,8 +215,8 @@ def update(
             )
         if np.mean([s[3] for s in seen[-settings.minibatches :]]) > 1.5 * settings.target_kl:
             break
-    means = np.mean(seen, axis=0)
-    return Update(*means.tolist(), explained, len(batch.choice))
+    policy, value, entropy, kl, clipped = np.mean(seen, axis=0).tolist()
+    return Update(policy, value, entropy, kl, clipped, explained, len(batch.choice))
 
 
 def _value(learner: Learner, part: Part) -> Tensor:
@@ -334,10 +334,17 @@ def train(
         gap = float(np.mean([(e.base - e.own) / max(e.base, e.own, 1e-9) for e in episodes]))
         on_epoch(
             Report(
-                epoch, gap, own, base, *asdict(done).values(), score, best,
-                played - began, ended - played,
+                epoch=epoch,
+                gap=gap,
+                own=own,
+                base=base,
+                validation=score,
+                best=best,
+                rollout_s=played - began,
+                update_s=ended - played,
+                **asdict(done),
             )
-        )  # fmt: skip
+        )
         if settings.patience and since_best >= settings.patience:
             break
     return best

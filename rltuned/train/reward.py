@@ -62,11 +62,13 @@ def cost_at(objective: Objective, times: FloatArray, start_s: FloatArray, work: 
         parts = [
             cost_at(o, times, start_s, work) / u for o, u in zip(MIXED, work.unit, strict=True)
         ]
-        return np.mean(parts, axis=0)
+        mean: FloatArray = np.mean(parts, axis=0)
+        return mean
     submit_s, count = work.submit_s, len(start_s)
     if objective == "utilisation":
         last_s = (start_s + work.runs_s).max()
-        return np.clip(times, submit_s.min(), last_s) - submit_s.min()
+        since_s: FloatArray = np.clip(times, submit_s.min(), last_s) - submit_s.min()
+        return since_s
     begin, end, rate = submit_s, start_s, np.full(count, 1.0 / count)
     if objective == "bsld":
         longer = np.maximum(work.duration_s, SHORTEST_S)

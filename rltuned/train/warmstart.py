@@ -15,8 +15,10 @@ from torch import Tensor
 
 from rltuned.core.decide import Policy
 from rltuned.core.features import FloatArray, encode
-from rltuned.core.observation import OBSERVED, sample_features, windows
-from rltuned.policies.network import PaperActor
+from rltuned.core.observation import sample_features, windows
+from rltuned.policies.card import FEATURES_OF
+from rltuned.policies.network import ContextActor, PaperActor, build
+from rltuned.train.choices import Kind
 from rltuned.train.queues import Shape, random_snapshot
 
 
@@ -32,6 +34,7 @@ class Settings:
     hidden: tuple[int, int] = (32, 16)
     seed: int = 1
     max_jobs: int = 256
+    network: Kind = "paper"
 
     def described(self) -> dict[str, int | float | str]:
         """For the card."""
@@ -42,7 +45,7 @@ class Settings:
 class Lesson:
     """Queues as the network sees them, with the teacher's ranks.
 
-    values: (q, 256, 8); masks: (q, 256); ranks: (q, 256), 0 = first, padded rows last.
+    values: (q, 256, features); masks: (q, 256); ranks: (q, 256), 0 = first, padded rows last.
     """
 
     values: Tensor
@@ -54,7 +57,7 @@ class Lesson:
 class Taught:
     """The fitted network and what it scored on queues it had not seen."""
 
-    network: PaperActor
+    network: PaperActor | ContextActor
     loss_first: float
     loss_last: float
     agreement: float
@@ -70,7 +73,8 @@ def make_lesson(teacher: Policy, count: int, settings: Settings, seed: int) -> L
     for _ in range(count):
         snapshot = random_snapshot(draw, Shape(max_jobs=settings.max_jobs))
         matrix = encode(snapshot.pending, snapshot)
-        window = windows(sample_features(matrix).values)[0]
+        seen = sample_features(matrix).values if settings.network == "paper" else matrix.values
+        window = windows(seen)[0]
         values.append(window.values)
         masks.append(window.mask)
         ranks.append(_ranks(teacher.score(matrix), len(window.mask)))
@@ -93,7 +97,7 @@ def listwise_loss(scores: Tensor, lesson_masks: Tensor, ranks: Tensor) -> Tensor
     return ((rest - by_rank) * real).sum() / real.sum()
 
 
-def agreement(network: PaperActor, lesson: Lesson) -> tuple[float, float]:
+def agreement(network: PaperActor | ContextActor, lesson: Lesson) -> tuple[float, float]:
     """Share of job pairs that the network orders as the teacher does: mean and lowest queue."""
     with torch.inference_mode():
         scores = network(lesson.values, lesson.masks)
@@ -119,7 +123,7 @@ def teach(
     torch.manual_seed(settings.seed)
     lesson = make_lesson(teacher, settings.queues, settings, settings.seed)
     held_out = make_lesson(teacher, settings.held_out, settings, settings.seed + 1_000_003)
-    network = PaperActor(OBSERVED, settings.hidden)
+    network = build(settings.network, FEATURES_OF[settings.network], settings.hidden)
     optimiser = torch.optim.Adam(network.parameters(), lr=settings.learning_rate)
     steps = settings.epochs * -(-settings.queues // settings.batch)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)

@@ -11,7 +11,10 @@ DURATION = np.array([50.0, 200.0, 2.0])
 
 
 def at(objective: Objective, *times: float) -> list[float]:
-    return cost_at(objective, np.array(times), START, Work(SUBMIT, DURATION, DURATION)).tolist()
+    found: list[float] = cost_at(
+        objective, np.array(times), START, Work(SUBMIT, DURATION, DURATION)
+    ).tolist()
+    return found
 
 
 def test_totals_are_the_metrics() -> None:

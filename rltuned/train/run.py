@@ -1,0 +1,236 @@
+"""One training from its settings to its bundle: what `rltuned train ppo` does."""
+
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from rltuned.core.features import NUM_FEATURES
+from rltuned.core.observation import MAX_QUEUE_SIZE
+from rltuned.errors import ModelError, TraceError
+from rltuned.policies.actor import load_actor
+from rltuned.policies.baselines import BASELINES
+from rltuned.policies.card import Card, Training
+from rltuned.train.choices import eight
+from rltuned.train.course import LEARN_UNTIL, TEST_FROM, Source
+from rltuned.train.episodes import Recorder, net_of, play_sampled
+from rltuned.train.export import export_bundle
+from rltuned.train.ground import Window
+from rltuned.train.ppo import Learner, Report, Settings, train
+from rltuned.train.ranks import ALONE, Ranks
+from rltuned.train.session import Session, Standing
+from rltuned.train.trial import Trial, windows_between
+from rltuned.train.warmstart import Settings as Lessons
+from rltuned.train.warmstart import teach
+
+PARITY_WINDOWS = 4
+RULES = ("saf", "fcfs", "multifactor")
+"""What a card compares with on the held-out windows; the first one chooses the best epoch."""
+
+
+WINDOWS_SAID = (
+    f"Windows: the first {LEARN_UNTIL:.0%} of each trace to learn from, up to {TEST_FROM:.0%} to "
+    "choose the epoch by; these results are of the latter."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Exam:
+    """Held-out windows by which epochs are compared."""
+
+    windows_per_ground: int = 12
+    window_jobs: int = 1_024
+    loads: tuple[float, ...] = (0.7, 0.9, 1.1)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One training. warm: a rule whose order the actor learns first. start: a bundle to begin from.
+
+    command: as it was given, for the card.
+    """
+
+    settings: Settings
+    sources: tuple[Source, ...]
+    folder: Path
+    out: Path
+    command: str
+    exam: Exam = Exam()
+    warm: str | None = None
+    start: Path | None = None
+    resume: bool = False
+    device: str = "cpu"
+
+
+def held_out(sources: Sequence[Source], exam: Exam) -> list[Window]:
+    """The windows of the exam.
+
+    Raises:
+        TraceError: no trace is long enough for one.
+    """
+    part = LEARN_UNTIL, TEST_FROM
+    found = [
+        window
+        for source in sources
+        for window in windows_between(
+            source.ground,
+            part,
+            count=exam.windows_per_ground,
+            size=exam.window_jobs,
+            loads=exam.loads,
+        )
+    ]
+    if not found:
+        longest = max(len(s.ground) for s in sources)
+        raise TraceError(
+            f"no trace has {exam.window_jobs} jobs between {part[0]:.0%} and {part[1]:.0%} of its "
+            f"length to be judged by; the longest has {longest} in all"
+        )
+    return found
+
+
+def perform(
+    job: Job, *, ranks: Ranks = ALONE, on_epoch: Callable[[Report], None] = lambda _report: None
+) -> Card | None:
+    """Train, keep checkpoints and curves, export the best epoch. Ranks beyond 0 give None.
+
+    Raises:
+        ModelError: a folder cannot be used, or the training broke; says what can be resumed.
+        TraceError: the traces are too short.
+    """
+    settings = job.settings
+    if ranks.rank == 0 and job.out.exists():
+        raise ModelError(f"model {job.out}: exists already; remove it or choose another name")
+    check(job)
+    session = Session(job.folder, settings, resume=job.resume) if ranks.rank == 0 else None
+    trial = Trial.of(held_out(job.sources, job.exam), settings.contest.objective, RULES)
+    learner = Learner(settings, job.device)
+    standing = _begin(learner, job)
+    seconds = [0.0]
+
+    def after(report: Report) -> None:
+        seconds[0] += report.rollout_s + report.update_s
+        if session is not None:
+            session.keep(learner, report)
+        on_epoch(report)
+
+    try:
+        train(
+            learner,
+            [s.ground for s in job.sources],
+            settings,
+            lambda actor: trial.ratio(actor, RULES[0]),
+            first_epoch=standing.epoch,
+            best=standing.best,
+            ranks=ranks,
+            on_epoch=after,
+        )
+    except FloatingPointError as error:
+        raise ModelError(
+            f"training stopped: {error}; the last good checkpoint is in {job.folder}"
+        ) from error
+    if session is None:
+        return None
+    session.load_best(learner)
+    return _export(job, learner, trial, seconds[0])
+
+
+def check(job: Job) -> None:
+    """Refuse what cannot work before any work is done.
+
+    Raises:
+        TraceError: a trace is shorter than one window.
+    """
+    size = job.settings.contest.window_jobs
+    for source in job.sources:
+        if len(source.ground) * LEARN_UNTIL < size:
+            raise TraceError(
+                f"{source.ground.name}: {len(source.ground)} jobs are too few: windows of {size} "
+                f"are cut from the first {LEARN_UNTIL:.0%}"
+            )
+
+
+def _begin(learner: Learner, job: Job) -> Standing:
+    """Where the weights come from: a checkpoint, a bundle, a rule, or chance."""
+    if job.resume:
+        standing = Session(job.folder, job.settings, resume=True).restore(learner)
+        if standing is not None:
+            return standing
+    if job.start is not None:
+        load_actor(job.start)  # all its checks, before its weights are believed
+        from safetensors.torch import load_file  # noqa: PLC0415 - only here
+
+        learner.actor.load_state_dict(load_file(job.start / "actor.safetensors"))
+    elif job.warm is not None:
+        lessons = Lessons(
+            queues=400,
+            held_out=50,
+            epochs=15,
+            hidden=job.settings.hidden,
+            seed=job.settings.seed,
+            network=job.settings.network,
+        )
+        learner.actor.load_state_dict(teach(BASELINES[job.warm], lessons).network.state_dict())
+    return Standing(0, float("inf"))
+
+
+def _export(job: Job, learner: Learner, trial: Trial, seconds: float) -> Card:
+    settings = job.settings
+    actor = learner.actor.cpu()
+    own = trial.totals(actor)
+    results = {"held_out_windows": float(len(own))}
+    for rule, totals in trial.rules.items():
+        change = float(own.mean() / totals.mean() - 1)
+        results[f"held_out_{trial.objective}_against_{rule}"] = round(change, 4)
+        results[f"held_out_{trial.objective}_geometric_against_{rule}"] = round(
+            float(np.exp(np.log(own / totals).mean()) - 1), 4
+        )
+    return export_bundle(
+        job.out,
+        actor,
+        name=job.out.name,
+        summary=f"PPO, {settings.network} network, objective {settings.contest.objective}.",
+        hidden=settings.hidden,
+        parity=parity_windows(trial.windows, learner),
+        training=Training(
+            method="PPO on whole scheduling episodes in the simulator"
+            + (f", begun from the order of {job.warm}" if job.warm else "")
+            + (f", begun from {job.start.name}" if job.start else ""),
+            teacher=settings.contest.base,
+            command=job.command,
+            seed=settings.seed,
+            settings=settings.described(),
+            data="; ".join(s.said for s in job.sources),
+            data_licence="; ".join(sorted({s.licence for s in job.sources})),
+            seconds=round(seconds, 1),
+            machine=f"{platform.machine()}, one thread, {job.device}",
+        ),
+        results=results,
+        caveats=[
+            WINDOWS_SAID,
+            "Results on traces and clusters never trained on are in docs/results.md.",
+        ],
+    )
+
+
+def parity_windows(
+    windows: Sequence[Window], learner: Learner
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Queues of real episodes, as the network sees them: (k, 256, features) and (k, 256)."""
+    net, paper = net_of(learner.actor), learner.actor.__class__.__name__ == "PaperActor"
+    values = np.zeros((PARITY_WINDOWS, MAX_QUEUE_SIZE, 8 if paper else NUM_FEATURES), np.float32)
+    masks = np.zeros((PARITY_WINDOWS, MAX_QUEUE_SIZE), dtype=bool)
+    for k in range(PARITY_WINDOWS):
+        _, kept = play_sampled(windows[k % len(windows)], net, k, Recorder())
+        if not len(kept):
+            masks[k, :2] = True
+            continue
+        longest = int(np.diff(kept.first).argmax())
+        rows = kept.rows[kept.first[longest] : kept.first[longest + 1]][:MAX_QUEUE_SIZE]
+        flags = np.repeat(kept.flags[longest][None], len(rows), axis=0)
+        values[k, : len(rows)] = eight(rows, flags) if paper else rows
+        masks[k, : len(rows)] = True
+    return torch.from_numpy(values), torch.from_numpy(masks)

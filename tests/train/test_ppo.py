@@ -1,0 +1,236 @@
+"""Learning: the pieces by hand, a training that is interrupted, and a smoke test of the whole."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rltuned.core.features import NUM_FEATURES
+from rltuned.errors import ModelError, TraceError
+from rltuned.policies.actor import load_actor
+from rltuned.policies.network import ContextActor, PaperActor
+from rltuned.train.batch import Batch, Contest, compete, join
+from rltuned.train.choices import Kind, log_chances, part_of, scores_of
+from rltuned.train.course import Source
+from rltuned.train.critic import ContextCritic
+from rltuned.train.episodes import Recorder, net_of
+from rltuned.train.ground import cut
+from rltuned.train.ppo import Learner, Report, Settings, advantages, train, update
+from rltuned.train.ranks import ALONE
+from rltuned.train.run import Exam, Job, perform
+from rltuned.train.session import BEST, CURVES, Session
+from rltuned.train.trial import Trial, windows_between
+from tests.train.worlds import random_ground
+
+GROUND = random_ground("testbed", 11, 700)
+SMALL = Settings(
+    contest=Contest(window_jobs=60, rollouts=2, reference="group"),
+    epochs=2,
+    batches=4,
+    hidden=(8, 8),
+    minibatches=2,
+)
+
+
+def batch_of(kind: Kind, form: str = "dense") -> tuple[Learner, Batch]:
+    learner = Learner(replace(SMALL, network=kind))
+    contest = Contest(base="fcfs", form=form, rollouts=2, window_jobs=60)  # type: ignore[arg-type]
+    episodes = []
+    for first in (0, 100):
+        window = cut(GROUND, first, 60, load=1.3)
+        episodes += compete(window, net_of(learner.actor), contest, 5, Recorder())
+    return learner, join(episodes)
+
+
+def test_advantages_by_hand() -> None:
+    batch = batch_of("paper")[1]
+    hand = replace(batch, sizes=np.array([2, 1]), rewards=np.array([1.0, 2.0, 5.0]))
+    found, returns = advantages(hand, np.array([0.5, 1.0, 1.0]), gae=0.5)
+    # last of an episode: r - v; before it: r + v' - v + 0.5 * that
+    assert found.tolist() == [1.0 + 1.0 - 0.5 + 0.5 * 1.0, 1.0, 4.0]
+    assert returns.tolist() == [2.5, 2.0, 5.0]
+
+
+@pytest.mark.parametrize("form", ["dense", "gap"])
+def test_rewards_of_an_episode_sum_to_the_papers_gap(form: str) -> None:
+    contest = Contest(base="fcfs", form=form, window_jobs=60)  # type: ignore[arg-type]
+    net = net_of(Learner(SMALL).actor)
+    for first in (0, 100, 300):
+        window = cut(GROUND, first, 60, load=1.5)
+        [episode] = compete(window, net, contest, 3, Recorder())
+        gap = (episode.base - episode.own) / max(episode.base, episode.own, 1.0)
+        assert episode.rewards.sum() == pytest.approx(gap, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["paper", "context"])
+def test_choices_are_scored_as_the_networks_score_windows(kind: Kind) -> None:
+    learner, batch = batch_of(kind)
+    moments = np.arange(len(batch.rewards))[::3]
+    part = part_of(batch, moments, kind, "cpu")
+    with torch.no_grad():
+        scores = scores_of(learner.actor, part)
+        chances, entropy = log_chances(scores, part)
+        for m in range(len(moments)):
+            mine = part.moment == m
+            rows = part.features[mine]
+            wanted = learner.actor(rows, torch.ones(len(rows), dtype=torch.bool))
+            torch.testing.assert_close(scores[mine], wanted, atol=1e-5, rtol=1e-5)
+        for d in range(0, len(part), 7):
+            options = part.among[part.whose == d]
+            by_hand = torch.log_softmax(scores[options], dim=0)
+            at = int((options == part.chosen[d]).nonzero())
+            torch.testing.assert_close(chances[d], by_hand[at], atol=1e-5, rtol=1e-5)
+            own = -(by_hand.exp() * by_hand).sum()
+            torch.testing.assert_close(entropy[d], own, atol=1e-5, rtol=1e-5)
+
+
+def test_context_networks_do_not_care_about_the_order_of_rows() -> None:
+    torch.manual_seed(0)
+    actor, critic = ContextActor(NUM_FEATURES, (8, 8)), ContextCritic()
+    rows, mask = torch.rand(9, NUM_FEATURES), torch.ones(9, dtype=torch.bool)
+    mixed = torch.randperm(9)
+    moment, place = torch.zeros(9, dtype=torch.long), torch.arange(9)
+    with torch.no_grad():
+        torch.testing.assert_close(actor(rows, mask)[mixed], actor(rows[mixed], mask))
+        torch.testing.assert_close(
+            critic(rows, moment, place, 1), critic(rows[mixed], moment, place, 1)
+        )
+        padded = torch.cat([rows, torch.rand(3, NUM_FEATURES)])
+        longer = torch.cat([mask, torch.zeros(3, dtype=torch.bool)])
+        torch.testing.assert_close(actor(padded, longer)[:9], actor(rows, mask))
+
+
+def test_an_update_makes_good_choices_likelier() -> None:
+    learner, batch = batch_of("paper")
+    part = part_of(batch, np.arange(len(batch.rewards)), "paper", "cpu")
+    with torch.no_grad():
+        before, _ = log_chances(scores_of(learner.actor, part), part)
+    learner.set_rate(1e-3)
+    done = update(learner, batch, SMALL, epoch=0, ranks=ALONE)
+    with torch.no_grad():
+        after, _ = log_chances(scores_of(learner.actor, part), part)
+        values = learner.critic(part.rows, part.moment, part.place, part.moments)
+    advantage, _ = advantages(batch, values.numpy().astype(float), SMALL.gae)
+    level = advantage[batch.of_pass] - advantage[batch.of_pass].mean()
+    assert float(((after - before).numpy() * level).sum()) > 0
+    assert done.kl >= 0
+    assert done.choices == len(batch.choice)
+
+
+def job_in(folder: Path, **settings: object) -> Job:
+    return Job(
+        settings=replace(SMALL, **settings),  # type: ignore[arg-type]
+        sources=(Source(GROUND, "made up", "none"),),
+        folder=folder / "work",
+        out=folder / "model",
+        command="a test",
+        exam=Exam(2, 60),
+    )
+
+
+def test_the_whole_training_lowers_the_wait_and_its_export_loads(tmp_path: Path) -> None:
+    seen: list[Report] = []
+    job = job_in(tmp_path, epochs=8, batches=16, learning_rate=1e-2, network="context")
+    card = perform(job, on_epoch=seen.append)
+    assert card is not None
+    assert load_actor(tmp_path / "model").card.architecture.kind == "context"
+    assert np.mean([r.gap for r in seen[-3:]]) > np.mean([r.gap for r in seen[:2]])
+    assert min(r.validation for r in seen) == pytest.approx(seen[-1].best)
+    assert seen[-1].best < seen[0].validation
+    lines = (tmp_path / "work" / CURVES).read_text().splitlines()
+    assert len(lines) == 9
+
+
+def test_a_resumed_training_ends_where_an_unbroken_one_does(tmp_path: Path) -> None:
+    whole = perform(job_in(tmp_path / "a", epochs=3))
+
+    class BrokenError(Exception):
+        pass
+
+    def stop(report: Report) -> None:
+        if report.epoch == 1:
+            raise BrokenError
+
+    job = job_in(tmp_path / "b", epochs=3)
+    with pytest.raises(BrokenError):
+        perform(job, on_epoch=stop)
+    with pytest.raises(ModelError, match="--resume"):
+        perform(job)
+    with pytest.raises(ModelError, match="another seed"):
+        perform(replace(job_in(tmp_path / "b", epochs=3, seed=9), resume=True))
+    resumed = perform(replace(job, resume=True))
+    assert whole is not None
+    assert resumed is not None
+    assert resumed.files_sha256 == whole.files_sha256
+
+
+def test_the_same_seed_gives_the_same_model(tmp_path: Path) -> None:
+    first, second = (perform(job_in(tmp_path / n)) for n in "ab")
+    assert first is not None
+    assert second is not None
+    assert first.files_sha256 == second.files_sha256
+
+
+def test_a_training_that_breaks_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
+    job = job_in(tmp_path, epochs=5)
+
+    def poison(report: Report) -> None:
+        if report.epoch == 1:
+            with torch.no_grad():
+                learners[0].actor.layers[0].weight[0, 0] = float("nan")  # type: ignore[union-attr,index]
+
+    learners: list[Learner] = []
+    made = Learner.__init__
+
+    def remember(self: Learner, *args: object, **kwargs: object) -> None:
+        made(self, *args, **kwargs)  # type: ignore[arg-type]
+        learners.append(self)
+
+    Learner.__init__ = remember  # type: ignore[method-assign]
+    try:
+        with pytest.raises(ModelError, match="last good checkpoint"):
+            perform(job, on_epoch=poison)
+    finally:
+        Learner.__init__ = made  # type: ignore[method-assign]
+    learner = Learner(job.settings)
+    standing = Session(job.folder, job.settings, resume=True).restore(learner)
+    assert standing is not None
+    assert standing.epoch == 2
+    assert all(bool(torch.isfinite(p).all()) for p in learner.actor.parameters())
+    assert (job.folder / BEST).exists()
+    assert not job.out.exists()
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
+    job = job_in(tmp_path)
+    perform(job)
+    state = job.folder / "state.json"
+    state.write_text(json.dumps({"settings": json.loads(state.read_text())["settings"]}))
+    with pytest.raises(ModelError, match="cannot be resumed"):
+        Session(job.folder, job.settings, resume=True).restore(Learner(job.settings))
+
+
+def test_too_few_jobs_for_a_window(tmp_path: Path) -> None:
+    job = job_in(tmp_path, contest=Contest(window_jobs=650))
+    with pytest.raises(TraceError, match="too few"):
+        perform(job)
+    with pytest.raises(TraceError, match="to be judged by"):
+        perform(replace(job_in(tmp_path), exam=Exam(2, 300)))
+
+
+def test_training_stops_early_when_nothing_gets_better() -> None:
+    seen: list[Report] = []
+    settings = replace(SMALL, epochs=9, patience=2)
+    train(Learner(settings), [GROUND], settings, lambda _: 0.0, on_epoch=seen.append)
+    assert len(seen) == 3
+
+
+def test_a_trial_of_a_network_knows_the_rules() -> None:
+    windows = windows_between(GROUND, (0.5, 1.0), count=3, size=100, loads=(1.0,))
+    trial = Trial.of(windows, "wait", ["saf", "fcfs"])
+    ratio = trial.ratio(PaperActor(8, (4, 4)), "fcfs")
+    assert np.isfinite(ratio)
+    assert windows_between(GROUND, (0.5, 0.6), count=3, size=100, loads=(1.0,)) == []
