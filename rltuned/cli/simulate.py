@@ -107,9 +107,8 @@ def simulate(
     )
     if count is not None and first is not None:
         raise TraceError("--windows and --first exclude each other")
+    _check_outputs(jobs_out, plot)
     jobs, skipped = possible(read_trace(trace).jobs, hardware, skip=skip_impossible)
-    if not jobs:
-        raise TraceError(f"{trace}: no job could ever run on {hardware.name}")
     if skipped:
         warn(f"{skipped} jobs can never run on {hardware.name} and are left out")
     sets = (
@@ -121,13 +120,29 @@ def simulate(
     if jobs_out is not None:
         write_jobs(played, jobs_out)
     if plot is not None:
-        from rltuned.sim.plot import draw  # noqa: PLC0415 - matplotlib is in the train extra
-
-        draw(played, hardware, plot)
+        _draw(played, hardware, plot)
     if as_json:
         say(json.dumps(document(played, hardware, skipped=skipped, details=details)))
     else:
         _show(played, hardware, details=details)
+
+
+def _check_outputs(jobs_out: Path | None, plot: Path | None) -> None:
+    """Find out before the work, not after it, that nothing can be written."""
+    for out in (jobs_out, plot):
+        if out is not None and not out.parent.is_dir():
+            raise TraceError(f"{out}: cannot be written: no folder {out.parent}")
+    if plot is not None and not importlib.util.find_spec("matplotlib"):
+        raise TraceError("--plot needs matplotlib; install rltuned[train]")
+
+
+def _draw(played: dict[str, list[Schedule]], cluster: Cluster, path: Path) -> None:
+    from rltuned.sim.plot import draw  # noqa: PLC0415 - matplotlib is in the train extra
+
+    try:
+        draw(played, cluster, path)
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def cluster_named(name: str) -> Cluster:

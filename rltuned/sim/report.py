@@ -1,7 +1,7 @@
 """A comparison on paper: JSON, table rows, one line per job."""
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -64,20 +64,24 @@ def bound(schedules: Sequence[Schedule], cluster_gpus: int) -> tuple[float, floa
 
 
 def write_jobs(played: Mapping[str, Sequence[Schedule]], path: Path) -> None:
-    """One line per scored job of every policy and window."""
-    with path.open("w", encoding="utf-8", newline="") as out:
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(JOB_COLUMNS)
-        for policy, schedules in played.items():
-            for window, s in enumerate(schedules):
-                for i in range(s.warmup, len(s.job_ids)):
-                    times = (s.submit_s[i], s.start_s[i], s.end_s[i])
-                    writer.writerow(
-                        (
-                            policy,
-                            window,
-                            s.job_ids[i],
-                            *(number_text(float(t)) for t in times),
-                            s.nodes[i],
-                        )
-                    )
+    """One line per scored job of every policy and window.
+
+    Raises:
+        TraceError: the file cannot be written.
+    """
+    try:
+        with path.open("w", encoding="utf-8", newline="") as out:
+            writer = csv.writer(out, lineterminator="\n")
+            writer.writerow(JOB_COLUMNS)
+            writer.writerows(_rows(played))
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _rows(played: Mapping[str, Sequence[Schedule]]) -> Iterator[tuple[object, ...]]:
+    for policy, schedules in played.items():
+        for window, s in enumerate(schedules):
+            for i in range(s.warmup, len(s.job_ids)):
+                times = (s.submit_s[i], s.start_s[i], s.end_s[i])
+                texts = (number_text(float(t)) for t in times)
+                yield policy, window, s.job_ids[i], *texts, s.nodes[i]

@@ -77,7 +77,7 @@ def possible(
     """The jobs that this cluster could ever run, and how many it could not.
 
     Raises:
-        TraceError: there is such a job and skip is False; names it.
+        TraceError: there is such a job and skip is False (names it), or no job is left.
     """
     verdicts: dict[object, str | None] = {}
     kept = []
@@ -92,6 +92,8 @@ def possible(
                 f"job {job.job_id} can never run on {cluster.name}: {verdicts[key]} "
                 "(--skip-impossible leaves such jobs out and counts them)"
             )
+    if not kept:
+        raise TraceError(f"none of the {len(jobs)} jobs can ever run on {cluster.name}")
     return tuple(kept), len(jobs) - len(kept)
 
 

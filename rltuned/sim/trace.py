@@ -269,11 +269,18 @@ def _flag(cells: dict[str, str], name: str, where: str) -> bool:
 
 
 def write_trace(trace: Trace, path: Path) -> None:
-    """Write a trace CSV; a name that ends in .gz is compressed (same bytes for the same trace)."""
+    """Write a trace CSV; a name that ends in .gz is compressed (same bytes for the same trace).
+
+    Raises:
+        TraceError: the file cannot be written.
+    """
     text = io.StringIO(newline="")
     dump_trace(trace, text)
     data = text.getvalue().encode("utf-8")
-    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    try:
+        path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def dump_trace(trace: Trace, out: TextIO) -> None:

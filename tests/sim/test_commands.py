@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from rltuned.cli import app
-from rltuned.errors import RltunedError, TraceError
+from rltuned.errors import ModelError, RltunedError, TraceError
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import read_trace, write_trace
 
@@ -126,10 +126,12 @@ def test_people_get_a_table_and_a_picture(trace: Path, tmp_path: Path) -> None:
         (("-p", "fcfs", "--windows", 2, "--window-jobs", 500), "2 windows of 500 jobs"),
         (("-p", "fcfs", "--windows", 2, "--first", 5), "exclude each other"),
         (("-p", "clairvoyant:sjf", "--mode", "cycle"), "event mode only"),
+        (("-p", "fcfs", "--jobs-out", "/no/such/a.csv"), "cannot be written: no folder"),
+        (("-p", "model:none"), "no such folder"),
     ],
 )
 def test_wrong_use_is_told_in_one_line(trace: Path, args: tuple[object, ...], told: str) -> None:
-    with pytest.raises(TraceError, match=told):
+    with pytest.raises((TraceError, ModelError), match=told):
         run("simulate", "--trace", trace, "--cluster", "testbed", *args)
 
 
