@@ -26,6 +26,7 @@ class Refusal(StrEnum):
     HELD = "held"
     CRON = "cron"
     TAKEN_OVER = "taken_over"
+    FIXED = "fixed"
     HET_COMPONENT = "het_component"
     RESERVATION = "reservation"
     DEPENDENCY = "dependency"
@@ -133,6 +134,8 @@ def _by_hold(job: PendingJob) -> Refusal | None:
         return Refusal.HELD
     if job.taken_over:
         return Refusal.TAKEN_OVER
+    if job.fixed and (job.owned is None or job.owned.field != "priority"):
+        return Refusal.FIXED  # an administrator's number stands
     return None
 
 

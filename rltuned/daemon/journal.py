@@ -16,7 +16,7 @@ from typing import Final
 from rltuned.daemon import flags
 from rltuned.daemon.claims import Claim, JobKey, OpenWrite, sum_up
 from rltuned.daemon.store import WriterLock, connect
-from rltuned.domain.jobs import Ownership
+from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import (
     Action,
     Outcome,
@@ -97,13 +97,15 @@ class Journal:
             return flags.open_flags(db, cluster)
 
     def is_clean(self) -> bool:
-        """Whether nothing of any cluster is open."""
+        """Whether nothing of ours can be in any queue: no job carries something, and none has left
+        the queue with something that it would bring back when it is requeued.
+        """
         if not self._is_there():
             return True
         with self._session(create=False) as db:
             (found,) = db.execute(
-                "SELECT count(*) FROM (SELECT 1 FROM writes WHERE closed IS NULL"
-                " AND new IS NOT NULL UNION ALL SELECT 1 FROM flags WHERE closed IS NULL LIMIT 1)"
+                "SELECT count(*) FROM (SELECT 1 FROM writes WHERE new IS NOT NULL"
+                " AND (closed IS NULL OR closed = 'gone') UNION ALL SELECT 1 FROM flags WHERE closed IS NULL LIMIT 1)"
             ).fetchone()
         return not found
 
@@ -164,6 +166,21 @@ class Journal:
                 for job_id, submitted_at in gone:
                     _close(db, "gone", (cluster, job_id, submitted_at), _EVERY_FIELD)
         return len(gone | lost)
+
+    def reclaim(self, cluster: str, pending: Iterable[PendingJob], at: float) -> int:
+        """Take up again the jobs that carry a value of ours from before they were requeued.
+
+        A requeued job keeps its directly set priority and its site factor, under a new submit
+        time. It is known by its id together with exactly the value that we wrote last.
+
+        Returns:
+            How many jobs that were.
+        """
+        carrying = [found for job in pending if (found := _carried(job)) is not None]
+        if not carrying or not self._is_there():
+            return 0
+        with self._session(create=True) as db, _transaction(db):
+            return sum(_reclaim(db, cluster, job, field, at) for job, field in carrying)
 
     def record(self, row: CycleRow) -> None:
         """Note one cycle, and now and then clear out what is old."""
@@ -243,6 +260,33 @@ def _columns(action: SetPriority | SetSiteFactor | Release) -> tuple[str, int | 
             return "site_factor", action.new, None
         case Release():
             return "release", None, action.nice
+
+
+def _carried(job: PendingJob) -> tuple[PendingJob, str] | None:
+    """A job that carries a value, in which field, without our knowing whose it is."""
+    if job.owned is not None or job.priority == 0:
+        return None
+    if job.fixed:
+        return job, "priority"
+    return (job, "site_factor") if job.site_factor else None
+
+
+def _reclaim(db: sqlite3.Connection, cluster: str, job: PendingJob, field: str, at: float) -> int:
+    value = job.priority if field == "priority" else job.site_factor
+    cursor = db.execute(
+        "INSERT INTO writes (cycle, at, cluster, job_id, submitted_at, address, field, old, new,"
+        " nice, result, finished_at, detail)"
+        " SELECT last.cycle, ?1, last.cluster, last.job_id, ?2, ?3, last.field, first.old,"
+        " last.new, first.nice, 'applied', ?1, 'requeued' FROM writes AS last"
+        " JOIN writes AS first ON first.cluster = last.cluster AND first.job_id = last.job_id"
+        " AND first.submitted_at = last.submitted_at AND first.field = last.field"
+        " WHERE last.id = (SELECT max(id) FROM writes WHERE cluster = ?4 AND job_id = ?5"
+        " AND field = ?6 AND submitted_at < ?2) AND last.new = ?7"
+        " AND (last.closed IS NULL OR last.closed = 'gone')"
+        " ORDER BY first.id LIMIT 1",
+        (at, job.submitted_at, job.address, cluster, job.job_id, field, value),
+    )
+    return cursor.rowcount
 
 
 def _close_settled(db: sqlite3.Connection, row: int, outcome: Outcome) -> None:

@@ -83,6 +83,8 @@ def _one_pass(
     backend: Backend, journal: Journal, clock: Clock, job_id: JobId | None
 ) -> list[Restored]:
     snapshot = backend.observe()
+    snapshot = snapshot.marked(journal.owned(snapshot.cluster))
+    journal.reclaim(snapshot.cluster, snapshot.pending, clock.now())
     claims = [
         c for c in journal.claims(snapshot.cluster) if job_id in {None, c.target.job_id}
     ]  # fmt: skip

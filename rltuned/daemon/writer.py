@@ -61,6 +61,7 @@ class Writer:
             self.journal.close_gone(
                 snapshot.cluster, {(j.job_id, j.submitted_at) for j in snapshot.pending}
             )
+            self.journal.reclaim(snapshot.cluster, snapshot.pending, self._clock.now())
             if plan.is_empty:
                 return ()
             ticket = self.journal.intend(

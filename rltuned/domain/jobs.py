@@ -92,6 +92,8 @@ class PendingJob:
         reason: Slurm's own token for why it waits (`Resources`, `JobHeldUser`, `Dependency` ...).
         held_by: "user" or "admin" for a held job, empty otherwise.
         het_job_id: id of the heterogeneous job's leader; None for an ordinary job.
+        fixed: its priority was set directly (`scontrol update Priority=`, by us or by somebody
+            else), so multifactor does not rule it; False where that cannot be told.
         owned: set when rltuned's journal says that it wrote to this job.
     """
 
@@ -118,6 +120,7 @@ class PendingJob:
     required_nodes: tuple[NodeName, ...] = ()
     excluded_nodes: tuple[NodeName, ...] = ()
     oversubscribe: str = ""
+    fixed: bool = False
     owned: Ownership | None = None
 
     def __post_init__(self) -> None:

@@ -100,7 +100,7 @@ class Reader:
             return Snapshot(
                 taken_at=UnixTime(taken_at),
                 cluster=site.cluster,
-                pending=tuple(_with_site_factor(job, factors) for job in queue.pending),
+                pending=tuple(_with_factors(job, factors, site) for job in queue.pending),
                 running=queue.running,
                 nodes=nodes,
                 partitions=partitions,
@@ -192,11 +192,14 @@ def _factors(row: PriorityRow) -> tuple[JobId, Factors]:
     )
 
 
-def _with_site_factor(job: PendingJob, factors: dict[JobId, Factors]) -> PendingJob:
+def _with_factors(job: PendingJob, factors: dict[JobId, Factors], site: Site) -> PendingJob:
     seen = factors.get(job.job_id)
-    if seen is None or seen.site_factor is None:
+    if seen is None:
         return job
-    return replace(job, site_factor=seen.site_factor)
+    # multifactor gives at least 1; a job whose factors are all zero and that has more was set
+    of_itself = max(1, (seen.site_factor or 0) - job.nice)
+    fixed = site.all_factors_shown and not seen.live and job.priority > of_itself
+    return replace(job, site_factor=seen.site_factor, fixed=fixed)
 
 
 def _watched(row: WatchRow, task_rows: list[str], pending_records: int) -> Watched:

@@ -20,6 +20,8 @@ class Site:
         multifactor: priority/multifactor runs, so sprio answers and SiteFactor has an effect.
         memory_counts: CR_*_Memory: memory is handed out, and a job's figure means something.
         preemption: whether jobs may be preempted.
+        all_factors_shown: sprio's columns that we read hold every weighted factor of this site, so
+            a line of zeros with a priority is one that was set directly.
     """
 
     cluster: str
@@ -27,6 +29,7 @@ class Site:
     multifactor: bool
     memory_counts: bool
     preemption: bool
+    all_factors_shown: bool
 
 
 def parse_config(text: str) -> dict[str, str]:
@@ -63,4 +66,6 @@ def read_site(config: Mapping[str, str]) -> Site:
         multifactor=config["PriorityType"] == "priority/multifactor",
         memory_counts="MEMORY" in config["SelectTypeParameters"].upper(),
         preemption=config["PreemptType"] not in {"", "preempt/none"},
+        all_factors_shown=config.get("PriorityWeightTRES") == ""
+        and config.get("PriorityWeightAssoc") == "0",
     )

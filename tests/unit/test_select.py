@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from rltuned.core.select import Refusal, Rules, select
+from rltuned.domain.jobs import Ownership
 from tests.builders import NOW, job, snapshot
 
+OURS = Ownership("priority", 1_000, nice=0, original=900, earlier=(900,))
 RULES = Rules(
     sla_partitions=frozenset({"sla"}),
     partitions=frozenset({"gpu", "long"}),
@@ -31,6 +33,9 @@ RULES = Rules(
         ({"priority": 0, "held_by": "admin"}, Refusal.HELD_ADMIN),
         ({"priority": 0}, Refusal.HELD),
         ({"priority": 0, "reason": "BadConstraints"}, Refusal.UNFULFILLABLE),
+        ({"fixed": True}, Refusal.FIXED),
+        ({"fixed": True, "owned": OURS}, None),
+        ({"fixed": True, "owned": OURS, "priority": 7}, Refusal.TAKEN_OVER),
         ({"cron": True}, Refusal.CRON),
         ({"het_job_id": 1}, Refusal.HET_COMPONENT),
         ({"reservation": "maint"}, Refusal.RESERVATION),

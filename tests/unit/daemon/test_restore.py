@@ -144,3 +144,30 @@ def test_outcomes_are_told_in_words(world: FakeBackend, journal: Journal) -> Non
     change(world, journal, set_priority(world.job(1), 900))
     (item,) = restore(world, journal, FakeClock())
     assert item.detail == "priority 900 released to multifactor, nice 7 set again"
+
+
+def test_a_job_requeued_with_our_numbers_is_ours_again(
+    world: FakeBackend, journal: Journal
+) -> None:
+    change(world, journal, set_priority(world.job(1), 900), set_site_factor(world.job(2), 500))
+    later = snapshot(
+        replace(world.job(1), submitted_at=NOW, fixed=True, nice=0),
+        replace(world.job(2), submitted_at=NOW),
+        job(3, priority=900, fixed=True),  # an administrator's own, never written to by us
+    )
+    journal.close_gone("test", ())  # both were running when the daemon looked last
+    back = FakeBackend(later)
+    assert give_back(back, journal) == {1: Fate.GIVEN_BACK, 2: Fate.GIVEN_BACK}
+    assert (back.job(1).priority, back.job(1).nice) == (NATURAL, 7)
+    assert back.job(2).site_factor == 40
+    assert back.job(3).priority == 900
+
+
+def test_a_requeued_job_with_another_number_is_not_ours(
+    world: FakeBackend, journal: Journal
+) -> None:
+    change(world, journal, set_priority(world.job(1), 900))
+    back = FakeBackend(snapshot(replace(world.job(1), submitted_at=NOW, fixed=True, priority=901)))
+    journal.close_gone("test", ())
+    assert give_back(back, journal) == {}
+    assert back.job(1).priority == 901
