@@ -120,10 +120,12 @@ def cbc(program: Path | None = None) -> ChildSolver:
     def command(model: str, answer: str, budget: Budget) -> list[str]:
         path = str(program or PULP_CBC_CMD.pulp_cbc_path)
         limit = f"{budget.wall_s:g}"
-        # preprocessing costs ten times what these small programs take to solve
+        # Preprocessing and heuristics cost many times what these small programs take. And no
+        # "-threads 1": that is a worker thread beside the main one, and now and then the one
+        # sleeps 10 s before it sees that the other is done (10 of 1 500 solves).
         return [
             path, model, "-max", "-sec", limit, "-timeMode", "elapsed", "-ratio", "0",
-            "-threads", "1", "-preprocess", "off", "-branch", "-solution", answer,
+            "-preprocess", "off", "-heuristicsOnOff", "off", "-branch", "-solution", answer,
         ]  # fmt: skip
 
     return ChildSolver("cbc", command)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -12,8 +13,10 @@ from rltuned.core.prices import Lens, Price
 from rltuned.core.timeline import Candidate, Reference, Release, Timeline, timeline
 from rltuned.core.ways import Bounds, Catalogue, Kind, Way
 
-LATER_WAYS = 2
-"""Ways per job at slots after now: they only hold a place, the next cycle decides anew."""
+LATER_WAYS: Final = 2
+"""Ways per job at slots after now, packing and spreading: they only hold a place, since the next
+cycle decides anew."""
+LATER_PATTERNS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,11 @@ def build(
     lens = lens_of(frame.candidates, frame.capacity)
     maker = _Maker(frame, weights, budget, times)
     for slot, capacity in enumerate(times.capacities):
-        own = bounds if slot == 0 else replace(bounds, max_ways=LATER_WAYS)
+        own = (
+            bounds
+            if slot == 0
+            else replace(bounds, max_ways=LATER_WAYS, max_patterns=LATER_PATTERNS)
+        )
         catalogue = Catalogue(capacity, lens, own)
         for at in range(len(frame.candidates)):
             maker.add(at, slot, catalogue)

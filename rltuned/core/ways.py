@@ -72,16 +72,12 @@ class Draft:
         row: GPU type.
         picks: columns of a group of alike nodes, how many of them, and whether they are idle; those
             with the larger share first.
-        price: see there.
-        nodes, free: how many nodes, and the free GPUs on them; packing is least of both.
     """
 
     row: int
     picks: tuple[tuple[tuple[int, ...], int, bool], ...]
     price: Price
-    nodes: int
-    free: int
-    kind: Kind = Kind.MIX
+    kind: Kind
 
     def on_nodes(self, request: Request, capacity: Capacity, turn: int) -> Way:
         """Pick nodes; different turns pick different ones of a group, so that jobs part ways."""
@@ -94,10 +90,6 @@ class Draft:
             opens += picked if idle else []
         shares = shares_on(request, columns, self.row, capacity)
         return Way(self.kind, shares, self.price, tuple(sorted(opens)))
-
-    @property
-    def opened(self) -> int:
-        return sum(count for _, count, idle in self.picks if idle)
 
 
 class Catalogue:
@@ -155,37 +147,38 @@ class Catalogue:
         counts = [narrowest]
         if self._bounds.wider and _may_be_wider(request, narrowest):
             counts.append(narrowest + 1)
-        drafts = [
-            draft
+        wanted = [self._lens.pressure[r] if r < len(self._lens.pressure) else 0.0 for r in rows]
+        found = [
+            self._on_row(request, member, row, count, waste=pressure - min(wanted))
             for count in counts
-            for row in rows
-            for draft in self._on_row(request, member, row, count, extra=count - narrowest)
+            for row, pressure in zip(rows, wanted, strict=True)
         ]
-        return _kept(
-            _without_least_waste(drafts), self._bounds.max_ways, exclusive=request.exclusive
+        sheets = [t.sheet(p, c, c - narrowest) for t, p, c in found if p]
+        lines = [(t, pattern) for t, p, _ in found for pattern in p]
+        sheet = np.concatenate(sheets) if sheets else np.zeros((0, 7))
+        return tuple(
+            lines[at][0].draft(lines[at][1], sheet[at].tolist(), _whole(kind, request))
+            for at, kind in _kept(sheet, self._bounds.max_ways)
         )
 
     def _on_row(
-        self, request: Request, member: BoolArray, row: int, count: int, *, extra: int
-    ) -> list[Draft]:
+        self, request: Request, member: BoolArray, row: int, count: int, *, waste: float
+    ) -> tuple["_Table", list["_Dealt"], int]:
         asks = Asks.of(request, count)
         groups = self._groups(asks, member, row)
-        sizes = [len(g) for g in groups]
-        if sum(sizes) < count:
-            return []
-        first = np.array([g[0] for g in groups])
-        more = self.capacity.free_gpus[row][first] > asks.low
-        picks = [_dealt(p, more, asks.larger) for p in self._patterns(sizes, count)]
-        table = _Table(
-            groups=groups,
-            row=row,
-            idle=self._idle[first],
-            free=idle_gpus(row, self.capacity)[first],
-            low=node_prices(self.capacity, self._lens, self._idle, row, asks, more=0)[:, first],
-            high=node_prices(self.capacity, self._lens, self._idle, row, asks, more=1)[:, first],
-            waste=self._lens.pressure[row] if row < len(self._lens.pressure) else 0.0,
-        )
-        return table.drafts([p for p in picks if p is not None], count, extra)
+        first = np.array([g[0] for g in groups], dtype=np.int64)
+        more = (self.capacity.free_gpus[row][first] > asks.low).tolist()
+        dealt = [
+            _dealt(p, more, asks.larger) for p in self._patterns([len(g) for g in groups], count)
+        ]
+        c, idle = self.capacity, self._idle
+        low = node_prices(c, self._lens, idle, row, asks, more=0)[:, first]
+        high = low
+        if asks.larger:
+            high = node_prices(c, self._lens, idle, row, asks, more=1)[:, first]
+        free = idle_gpus(row, c)[first]
+        table = _Table(groups, row, idle[first], free, low, high, waste)
+        return table, [p for p in dealt if p is not None], count
 
     def _patterns(self, sizes: Sequence[int], count: int) -> list["_Pattern"]:
         """Every multiset of groups up to the bound; beyond it half from either end."""
@@ -243,30 +236,32 @@ class _Table:
     high: FloatArray
     waste: float
 
-    def drafts(self, patterns: Sequence[_Dealt], count: int, extra: int) -> list[Draft]:
-        """One way per pattern; extra: nodes more than the fewest."""
+    def sheet(self, patterns: Sequence[_Dealt], count: int, extra: int) -> FloatArray:
+        """(P, 7) of each pattern: nodes, free GPUs on them, four prices, idle nodes begun.
+
+        extra: nodes more than the fewest.
+        """
         with_low = np.zeros((len(patterns), len(self.groups)))
         with_high = np.zeros_like(with_low)
         for at, pattern in enumerate(patterns):
             for group, taken, larger in pattern:
                 with_low[at, group] = taken - larger
                 with_high[at, group] = larger
+        taken_all = with_low + with_high
         prices = (with_low @ self.low.T + with_high @ self.high.T) / count  # (P, 3)
         prices[:, 2] = np.minimum(prices[:, 2] + extra / count, 1.0)
-        free = (with_low + with_high) @ self.free
-        return [
-            Draft(
-                row=self.row,
-                picks=tuple((self.groups[g], n, bool(self.idle[g])) for g, n, _ in pattern),
-                price=Price(price[0], price[1], price[2], self.waste),
-                nodes=count,
-                free=int(spare),
-            )
-            for pattern, price, spare in zip(patterns, prices.tolist(), free, strict=True)
-        ]
+        waste, nodes = np.full(len(patterns), self.waste), np.full(len(patterns), float(count))
+        return np.column_stack(
+            [nodes, taken_all @ self.free, prices, waste, taken_all @ self.idle]
+        )  # fmt: skip
+
+    def draft(self, pattern: _Dealt, line: Sequence[float], kind: Kind) -> Draft:
+        """A pattern with its line of the sheet."""
+        picks = tuple((self.groups[g], n, bool(self.idle[g])) for g, n, _ in pattern)
+        return Draft(self.row, picks, Price(*line[2:6]), kind)
 
 
-def _dealt(pattern: _Pattern, more: BoolArray, larger: int) -> _Dealt | None:
+def _dealt(pattern: _Pattern, more: Sequence[bool], larger: int) -> _Dealt | None:
     """Give out the larger shares, lowest groups first; None when there are too few takers.
 
     Larger shares run out within one group, which keeps its remaining nodes beside them: cut in
@@ -279,6 +274,10 @@ def _dealt(pattern: _Pattern, more: BoolArray, larger: int) -> _Dealt | None:
         larger -= high
         (first if high else rest).append((group, taken, high))
     return None if larger else (*first, *rest)
+
+
+def _whole(kind: Kind, request: Request) -> Kind:
+    return Kind.WHOLE if request.exclusive else kind
 
 
 def _may_be_wider(request: Request, narrowest: int) -> bool:
@@ -301,38 +300,25 @@ def _multisets(sizes: Sequence[int], count: int, start: int = 0) -> Iterator[_Pa
                 yield ((group, take), *tail)
 
 
-def _without_least_waste(drafts: list[Draft]) -> list[Draft]:
-    """Count waste from the least sought after type that the job could take now."""
-    least = min((d.price.waste for d in drafts), default=0.0)
-    if not any(d.price.waste > least for d in drafts) and least == 0:
-        return drafts
-    return [replace(d, price=replace(d.price, waste=d.price.waste - least)) for d in drafts]
+def _kept(sheet: FloatArray, most: int) -> list[tuple[int, Kind]]:
+    """Lines of a sheet: packing, spreading, then what nothing beats, then the rest."""
+    if not len(sheet):
+        return []
+    by_size = np.lexsort((np.arange(len(sheet)), sheet[:, 1], sheet[:, 0]))
+    pack = int(by_size[0])
+    spread = int(np.lexsort((np.arange(len(sheet)), -sheet[:, 1], -sheet[:, 0]))[0])
+    chosen = {pack: Kind.PACK}
+    chosen.setdefault(spread, Kind.SPREAD)
+    if len(sheet) > len(chosen) < most:
+        prices = sheet[:, 2:]
+        rest = np.lexsort((np.arange(len(sheet)), prices[:, :-1].sum(axis=1), ~_front(prices)))
+        for line in rest.tolist():
+            chosen.setdefault(line, Kind.MIX)
+    return list(chosen.items())[:most]
 
 
-def _kept(drafts: list[Draft], most: int, *, exclusive: bool) -> tuple[Draft, ...]:
-    """Packing, spreading, then what nothing beats, then the rest: at most so many."""
-    if not drafts:
-        return ()
-    pack = min(range(len(drafts)), key=lambda i: (drafts[i].nodes, drafts[i].free, i))
-    spread = max(range(len(drafts)), key=lambda i: (drafts[i].nodes, drafts[i].free, -i))
-    chosen = list(dict.fromkeys([pack, spread]))
-    if len(drafts) > len(chosen) < most:
-        front = _front(drafts)
-        total = [sum(d.price.parts()) for d in drafts]
-        rest = sorted(
-            set(range(len(drafts))) - set(chosen), key=lambda i: (not front[i], total[i], i)
-        )
-        chosen += rest
-    kinds = {spread: Kind.SPREAD, pack: Kind.PACK}
-    return tuple(
-        replace(drafts[i], kind=Kind.WHOLE if exclusive else kinds.get(i, Kind.MIX))
-        for i in chosen[:most]
-    )
-
-
-def _front(drafts: Sequence[Draft]) -> BoolArray:
+def _front(prices: FloatArray) -> BoolArray:
     """(n,) those that no other beats or equals in every price; of equals the first counts."""
-    prices = np.array([(*d.price.parts(), d.opened) for d in drafts])
     no_worse = (prices[:, None, :] <= prices[None, :, :]).all(axis=2)  # i is no worse than j
     equal = no_worse & no_worse.T
     beaten = (no_worse & ~equal) | np.triu(equal, 1)

@@ -1,0 +1,202 @@
+"""The integer program against brute force on instances small enough for it."""
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+
+import pulp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rltuned.core.capacity import Capacity
+from rltuned.core.joint import How, Tuning, place_jointly
+from rltuned.core.milp import (
+    Budget,
+    Instance,
+    Option,
+    Weights,
+    choose,
+    fault_of,
+    value,
+)
+from rltuned.core.options import Frame, build
+from rltuned.core.placement import place
+from rltuned.core.timeline import Candidate, reference, releases
+from rltuned.core.ways import Bounds
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import NodeName
+from rltuned.errors import SolverError
+from rltuned.solver import cbc
+from tests.builders import NOW, job, node, running, snapshot
+
+TYPES = ("a100", "k80")
+PATIENT = Budget(wall_s=20.0, max_slots=3)
+
+
+@st.composite
+def small_worlds(draw: st.DrawFn) -> Snapshot:
+    nodes, runs = [], []
+    for i in range(draw(st.integers(2, 3))):
+        name, kind = f"n{i}", draw(st.sampled_from(TYPES))
+        gpus, cpus = draw(st.integers(1, 4)), 8
+        used = draw(st.integers(0, gpus - 1) | st.just(0))
+        used_cpus = draw(st.integers(0, 6)) if used else 0
+        nodes.append(
+            node(
+                name,
+                gpu_type=kind,
+                gpus=gpus,
+                free_gpus=gpus - used,
+                cpus=cpus,
+                free_cpus=cpus - used_cpus,
+                free_mem_mib=64_000 - 8_000 * used,
+            )
+        )
+        if used:
+            runs.append(
+                running(
+                    100 + i,
+                    node_name=name,
+                    gpu_type=kind,
+                    gpus=used,
+                    cpus=used_cpus,
+                    mem_mib=8_000 * used,
+                    started_at=NOW - 60.0,
+                    time_limit_s=draw(st.sampled_from((600.0, 1_200.0, 7_200.0))),
+                )
+            )
+    jobs = [
+        job(
+            i + 1,
+            submitted_at=NOW - 1_000.0 + i,
+            gpus=draw(st.sampled_from((0, 1, 1, 2, 2, 3, 4, 6))),
+            cpus=draw(st.integers(1, 6)),
+            mem_mib=draw(st.sampled_from((1_000, 20_000))),
+            gpu_types=draw(st.lists(st.sampled_from(TYPES), max_size=1)),
+            time_limit_s=draw(st.sampled_from((300.0, 900.0, 86_400.0, None))),
+        )
+        for i in range(draw(st.integers(2, 5)))
+    ]
+    return snapshot(*jobs, nodes=nodes, runs=runs)
+
+
+weights = st.builds(
+    Weights,
+    order=st.sampled_from((0.0, 1.0, 2.0)),
+    later=st.sampled_from((0.2, 0.9)),
+    fragmentation=st.sampled_from((0.0, 0.3)),
+    imbalance=st.sampled_from((0.0, 0.2)),
+    waste=st.sampled_from((0.0, 0.3)),
+)
+
+
+def instance_of(world: Snapshot, tuned: Weights) -> Instance:
+    capacity = Capacity.of(world)
+    jobs = [Candidate(j, j.request, capacity.members_of(j.partitions)) for j in world.pending]
+    ends = releases(world, capacity)
+    walked = reference(jobs, capacity, ends)
+    frame = Frame(jobs, {}, capacity, ends, walked)
+    return build(frame, tuned, PATIENT, Bounds(max_ways=3))[0]
+
+
+def is_possible(instance: Instance, chosen: tuple[Option, ...]) -> bool:
+    """Worked out apart from the code under test: sums per slot and node."""
+    by = {o.job: o.slot for o in chosen}
+    if any(by.get(job, math.inf) > slot for job, slot in instance.deadlines):
+        return False
+    for slot, free in enumerate(instance.capacities):
+        used: dict[tuple[NodeName, str], int] = defaultdict(int)
+        for share in (s for o in chosen if o.slot <= slot <= o.last for s in o.way.shares):
+            used[share.node, "gpu"] += share.taken.gpus  # one type per node here
+            used[share.node, "cpu"] += share.taken.cpus
+            used[share.node, "mem"] += share.taken.mem_mib
+        room = {"gpu": free.free_gpus.sum(axis=0), "cpu": free.free_cpus, "mem": free.free_mem_mib}
+        if any(amount > room[what][free.index[name]] for (name, what), amount in used.items()):
+            return False
+    return True
+
+
+def best_by_hand(instance: Instance) -> float:
+    groups: dict[int, list[Option | None]] = defaultdict(lambda: [None])
+    for option in instance.options:
+        groups[option.job].append(option)
+    best = -math.inf
+    for pick in itertools.product(*groups.values()):
+        chosen = tuple(o for o in pick if o is not None)
+        if is_possible(instance, chosen):
+            best = max(best, value(instance, chosen))
+    return best
+
+
+@settings(max_examples=60)
+@given(small_worlds(), weights)
+def test_the_optimum_is_the_one_that_brute_force_finds(world: Snapshot, tuned: Weights) -> None:
+    instance = instance_of(world, tuned)
+    if not instance.options or math.prod(_sizes(instance)) > 6_000:
+        return
+    chosen = choose(instance, cbc(), PATIENT)
+    assert is_possible(instance, chosen)
+    assert fault_of(instance, chosen) == ""
+    assert value(instance, chosen) == pytest.approx(best_by_hand(instance), abs=1e-6)
+
+
+def _sizes(instance: Instance) -> list[int]:
+    counts: dict[int, int] = defaultdict(lambda: 1)
+    for option in instance.options:
+        counts[option.job] += 1
+    return list(counts.values())
+
+
+@settings(max_examples=25)
+@given(small_worlds())
+def test_the_same_instance_gets_the_same_answer(world: Snapshot) -> None:
+    instance = instance_of(world, Weights())
+    if instance.options:
+        assert choose(instance, cbc(), PATIENT) == choose(instance, cbc(), PATIENT)
+
+
+@settings(max_examples=40)
+@given(small_worlds(), st.randoms(use_true_random=False))
+def test_impossible_choices_are_found_out(world: Snapshot, rng: object) -> None:
+    """The recheck says no exactly where adding up says no."""
+    instance = instance_of(world, Weights())
+    options = list(instance.options)
+    for size in range(min(4, len(options)) + 1):
+        rng.shuffle(options)  # type: ignore[attr-defined]
+        chosen = tuple(options[:size])
+        once = len({o.job for o in chosen}) == len(chosen)
+        assert (fault_of(instance, chosen) == "") == (once and is_possible(instance, chosen))
+
+
+class Liar:
+    """A solver that starts everything everywhere."""
+
+    def __call__(self, problem: pulp.LpProblem, _: Budget) -> Mapping[str, float]:
+        return {v.name: 1.0 for v in problem.variables()}
+
+
+@settings(max_examples=25)
+@given(small_worlds())
+def test_an_answer_that_breaks_a_rule_is_refused(world: Snapshot) -> None:
+    instance = instance_of(world, Weights())
+    jobs = [o.job for o in instance.options]
+    if len(set(jobs)) < len(jobs):
+        with pytest.raises(SolverError, match="not possible"):
+            choose(instance, Liar(), PATIENT)
+
+
+@settings(max_examples=40)
+@given(small_worlds())
+def test_a_joint_decision_holds_together(world: Snapshot) -> None:
+    capacity = Capacity.of(world)
+    fits = [place(j, capacity) is not None for j in world.pending]
+    joint = place_jointly(world.pending, fits, world, Tuning(budget=PATIENT), cbc())
+    assert sorted(joint.order) == list(range(len(world.pending)))
+    assert joint.how in {How.SKIPPED, How.SOLVED}
+    for placed in joint.placements:  # raises when it overdraws
+        capacity.take(placed.shares)
+    by_greed = place_jointly(world.pending, fits, world, Tuning(budget=PATIENT), None)
+    assert by_greed.order == tuple(range(len(world.pending)))
+    assert not by_greed.actions

@@ -1,0 +1,190 @@
+"""The solver's one door: limits that hold, nothing left behind, no orphan."""
+
+import importlib.util
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pulp
+import pytest
+
+from rltuned.core.milp import Budget
+from rltuned.errors import SolverError
+from rltuned.solver import ChildSolver, cbc, highs, read_answer
+
+QUICK = Budget(wall_s=0.5)
+
+
+def knapsack() -> pulp.LpProblem:
+    problem = pulp.LpProblem("knapsack", pulp.LpMaximize)
+    items = [problem.add_variable(f"x{i}", cat=pulp.LpBinary) for i in range(3)]
+    problem += 3 * items[0] + 4 * items[1] + 5 * items[2]
+    problem += 2 * items[0] + 3 * items[1] + 4 * items[2] <= 5
+    return problem
+
+
+def script(tmp_path: Path, text: str) -> ChildSolver:
+    """A stand-in for the solver's program: a port's far side, not our own code."""
+    path = tmp_path / "solver.sh"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return ChildSolver("fake", lambda model, answer, _: [str(path), model, answer])
+
+
+def is_alive(pid: int) -> bool:
+    """Running, not merely waiting to be reaped."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def wait_for(path: Path) -> str:
+    for _ in range(500):
+        if path.exists() and path.read_text().endswith("\n"):
+            return path.read_text().strip()
+        time.sleep(0.02)
+    raise AssertionError(f"{path} never came")
+
+
+def dies(pid: int) -> bool:
+    for _ in range(500):
+        if not is_alive(pid):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_cbc_finds_the_optimum() -> None:
+    values = cbc()(knapsack(), Budget(wall_s=20.0))
+    assert {n: round(v) for n, v in values.items() if v > 0.5} == {"x0": 1, "x1": 1}
+
+
+def test_highs_finds_the_same() -> None:
+    pytest.importorskip("highspy")
+    values = highs()(knapsack(), Budget(wall_s=60.0, memory_mib=8_192))
+    assert {n: round(v) for n, v in values.items() if v > 0.5} == {"x0": 1, "x1": 1}
+
+
+def test_highs_that_is_not_installed_says_so() -> None:
+    if highs_is_there():
+        pytest.skip("it is")
+    with pytest.raises(SolverError, match="highs ended with"):
+        highs()(knapsack(), Budget(wall_s=60.0, memory_mib=8_192))
+
+
+def highs_is_there() -> bool:
+    return importlib.util.find_spec("highspy") is not None
+
+
+def test_the_time_limit_holds_against_a_program_that_ignores_it(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    solver = script(tmp_path, f'trap "" TERM INT HUP\necho $$ > {note}\nwhile :; do sleep 1; done')
+    with pytest.raises(SolverError, match="longer than"):
+        solver(knapsack(), QUICK)
+    assert dies(int(note.read_text()))
+
+
+def test_what_the_program_started_is_ended_with_it(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    solver = script(tmp_path, f"sleep 600 &\necho $! > {note}\nwait")
+    with pytest.raises(SolverError, match="longer than"):
+        solver(knapsack(), QUICK)
+    assert dies(int(note.read_text()))
+
+
+def test_a_program_that_closes_its_output_and_goes_on_is_ended(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    solver = script(tmp_path, f"echo $$ > {note}\nexec >&- 2>&-\nsleep 600")
+    with pytest.raises(SolverError, match="longer than"):
+        solver(knapsack(), QUICK)
+    assert dies(int(note.read_text()))
+
+
+def test_a_talkative_program_does_not_fill_the_memory(tmp_path: Path) -> None:
+    solver = script(tmp_path, 'yes "so much to say"')
+    with pytest.raises(SolverError, match="longer than"):
+        solver(knapsack(), QUICK)
+
+
+def test_a_missing_program_is_said() -> None:
+    with pytest.raises(SolverError, match=r"ended with|cannot be started"):
+        cbc(Path("/nonexistent/cbc"))(knapsack(), QUICK)
+
+
+@pytest.mark.parametrize("ending", ["exit 3", "kill -KILL $$", "kill -SEGV $$"])
+def test_a_program_that_ends_badly_is_said(tmp_path: Path, ending: str) -> None:
+    with pytest.raises(SolverError, match="fake ended with"):
+        script(tmp_path, ending)(knapsack(), Budget(wall_s=20.0))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "no readable answer"),
+        ("\xff\xfe", "no readable answer"),
+        ("Infeasible - objective value 0\n", "no proven optimum"),
+        ("Stopped on time - objective value 3\n 0 x0 1 0\n", "no proven optimum"),
+        ("Optimal (within gap tolerance) - objective value 3\n", "no proven optimum"),
+        ("Optimal - objective value 3\n 0 x0\n", "answered"),
+        ("Optimal - objective value 3\n 0 x0 many 0\n", "answered"),
+        ("Optimal - objective value 3\n 0 x0 1e999 0\n", "answered"),
+        ("Optimal - objective value 3\n 0 x0 1-1 0\n", "answered"),
+        ("Optimal - objective value 3\n** 0 x0 1 0\n", "answered"),
+    ],
+)
+def test_garbage_is_not_an_answer(text: str, why: str) -> None:
+    with pytest.raises(SolverError, match=why):
+        read_answer(text.encode("latin-1"), "fake")
+
+
+def test_an_endless_answer_is_refused() -> None:
+    with pytest.raises(SolverError, match="more than"):
+        read_answer(b"Optimal\n" * 2_000_000, "fake")
+
+
+def test_a_program_that_writes_no_answer_is_said(tmp_path: Path) -> None:
+    with pytest.raises(SolverError, match="no readable answer"):
+        script(tmp_path, "exit 0")(knapsack(), Budget(wall_s=20.0))
+
+
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    hungry = f"exec {sys.executable} -S -c 'import time; time.sleep(.3); bytearray(800 << 20)'"
+    with pytest.raises(SolverError, match="fake ended with"):
+        script(tmp_path, hungry)(knapsack(), Budget(wall_s=20.0, memory_mib=300))
+
+
+def test_nothing_is_left_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = tmp_path / "tmp"
+    empty.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(empty))
+    monkeypatch.setenv("TMPDIR", str(empty))
+    open_before = len(list(Path("/proc/self/fd").iterdir()))
+    cbc()(knapsack(), Budget(wall_s=20.0))
+    with pytest.raises(SolverError):
+        script(tmp_path, "sleep 600")(knapsack(), QUICK)
+    assert not list(empty.iterdir())
+    assert len(list(Path("/proc/self/fd").iterdir())) == open_before
+
+
+_DAEMON = """
+import sys
+from rltuned.core.milp import Budget
+from tests.unit.test_solver import knapsack, script
+from pathlib import Path
+folder = Path(sys.argv[1])
+script(folder, f"echo $$ > {folder}/pid; sleep 600")(knapsack(), Budget(wall_s=600.0))
+"""
+
+
+def test_a_daemon_that_is_killed_leaves_no_solver_behind(tmp_path: Path) -> None:
+    daemon = subprocess.Popen([sys.executable, "-c", _DAEMON, str(tmp_path)])
+    solver = int(wait_for(tmp_path / "pid"))
+    assert is_alive(solver)
+    daemon.send_signal(signal.SIGKILL)
+    daemon.wait()
+    assert dies(solver)
