@@ -266,7 +266,8 @@ def _carried(job: PendingJob) -> tuple[PendingJob, str] | None:
     """A job that carries a value, in which field, without our knowing whose it is."""
     if job.owned is not None or job.priority == 0:
         return None
-    if job.fixed:
+    # sprio does not show a job that may not start yet, as one just requeued may not
+    if job.fixed or job.site_factor is None:
         return job, "priority"
     return (job, "site_factor") if job.site_factor else None
 

@@ -4,7 +4,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -69,13 +69,16 @@ def priority(slurm: SlurmLab, job_id: int) -> int:
     return int(queue(slurm)[job_id][0])
 
 
-def waiting(slurm: SlurmLab) -> tuple[int, int, int]:
+def waiting(slurm: SlurmLab, nices: Sequence[int] = (5, 5, 5)) -> tuple[int, int, int]:
     """Both p nodes are busy; a long, a middling and a short job wait, in this order."""
     for node in ("p1", "p2"):
         blocker = slurm.sbatch(*FULL, f"-w{node}", "--time=2:00:00")
         slurm.wait_for(lambda b=blocker: slurm.state(b) == "R", 30, "a blocker runs")  # type: ignore[misc]
     minutes = (90, 60, 30)
-    jobs = [slurm.sbatch(*FULL, f"--time={m}", "--nice=5", f"-J t{m}") for m in minutes]
+    jobs = [
+        slurm.sbatch(*FULL, f"--time={m}", f"--nice={nice}", f"-J t{m}")
+        for m, nice in zip(minutes, nices, strict=True)
+    ]
     slurm.wait_for(lambda: all(slurm.state(j) == "PD" for j in jobs), 30, "three jobs wait")
     long, middle, short = jobs
     return long, middle, short
@@ -233,3 +236,38 @@ def test_plan_explain_and_check(slurm: SlurmLab, config: Path) -> None:
     assert done.returncode == 0, done.stdout
     assert "ok    slurm: Slurmctld" in done.stdout
     assert queue(slurm).keys() == before.keys()
+
+
+def test_a_number_that_an_administrator_set_stands(slurm: SlurmLab, config: Path) -> None:
+    long, middle, short = waiting(slurm, nices=(5, 105, 205))
+    slurm.run("scontrol", "update", f"JobId={long}", "Priority=77777")
+    done = rltuned("plan", "--json", "--config", str(config))
+    refused = {j["job_id"]: j["refusal"] for j in json.loads(done.stdout)["jobs"]}
+    assert refused[long] == "fixed"
+    done = rltuned("run", "--live", "--once", "--config", str(config))
+    assert done.returncode == 0, done.stderr
+    assert priority(slurm, long) == 77777
+    assert priority(slurm, short) > priority(slurm, middle)
+    # and one that we wrote to, and that somebody else then took over
+    slurm.run("scontrol", "update", f"JobId={short}", "Priority=3")
+    done = rltuned("run", "--live", "--once", "--config", str(config))
+    assert (priority(slurm, short), priority(slurm, long)) == (3, 77777)
+    done = rltuned("restore", "--all", "--config", str(config))
+    assert f"job {short}: changed by somebody else: priority is 3" in done.stdout
+
+
+def test_a_requeued_job_is_given_back(slurm: SlurmLab, config: Path) -> None:
+    long, _, short = waiting(slurm, nices=(5, 105, 205))
+    assert rltuned("run", "--live", "--once", "--config", str(config)).returncode == 0
+    ours = priority(slurm, short)
+    running = slurm.run("squeue", "-h", "-t", "R", "-w", "p1", "-o", "%A").split()
+    slurm.run("scancel", *running)
+    slurm.wait_for(lambda: slurm.state(short) == "R", 30, "the short job starts")
+    assert rltuned("run", "--live", "--once", "--config", str(config)).returncode == 0
+    slurm.run("scontrol", "requeue", str(short))
+    slurm.wait_for(lambda: slurm.state(short) == "PD", 60, "it waits again")
+    assert priority(slurm, short) == ours
+    done = rltuned("restore", "--all", "--config", str(config))
+    assert f"job {short}: given back: priority {ours}" in done.stdout
+    assert priority(slurm, short) != ours
+    assert slurm.state(long) == "PD"
