@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "simulate": "Play a trace on a simulated cluster under several policies.",
     "traces": "Convert, describe, generate, cut and scale traces.",
     "bench": "Measure speed and memory, each figure beside a reference.",
+    "evaluate": "Learned policies beside every rule, with intervals (needs the train extra).",
     "version": "Print the version.",
 }
 """Command -> what it does, in the order of the help text. Module rltuned.cli.NAME has its `app`."""

@@ -1,0 +1,157 @@
+"""`rltuned evaluate`: a learned policy beside every rule, with paired intervals."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from rltuned.cli.flags import JsonOption, say, warn
+from rltuned.cli.simulate import cluster_named
+from rltuned.errors import TraceError
+from rltuned.policies.actor import Actor, load_actor
+from rltuned.sim.policy import MODELS
+from rltuned.sim.world import Rules
+from rltuned.train.course import from_files
+from rltuned.train.evaluate import FEWEST_WINDOWS, RULES, Comparison, Plan, compare
+from rltuned.train.ground import Ground
+
+app = typer.Typer()
+
+
+@app.command()
+def evaluate(
+    *,
+    model: Annotated[list[str], typer.Option("--model", "-m", help="Bundle; again for more.")],
+    trace: Annotated[list[Path], typer.Option(help="Trace CSV; again for more.")],
+    cluster: Annotated[list[str], typer.Option(help="Cluster TOML or preset; again for more.")],
+    load: Annotated[
+        list[float] | None, typer.Option(help="Offered load; again for more; none: the trace's.")
+    ] = None,
+    count: Annotated[int, typer.Option("--windows", min=1)] = FEWEST_WINDOWS,
+    window_jobs: Annotated[int, typer.Option(help="Jobs per window.", min=2)] = 1_024,
+    part: Annotated[
+        tuple[float, float], typer.Option(help="Of the trace, from and to; 0 1 = all of it.")
+    ] = (0.9, 1.0),
+    copies: Annotated[
+        int, typer.Option(help="Of each window, with submits moved by up to a minute.", min=1)
+    ] = 1,
+    seed: Annotated[int, typer.Option(help="Of the moved submits.", min=0)] = 1,
+    rule: Annotated[
+        list[str] | None, typer.Option("--rule", help="Only these rules; default: all.")
+    ] = None,
+    curves: Annotated[
+        list[str] | None, typer.Option(help="NAME=curves.csv of a training, for the report.")
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Folder for index.html.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare learned policies with every rule on the same windows, placement and backfill.
+
+    Exit codes: 0 = done; 2 = a file, a model or a number cannot be used.
+    """
+    if not 0 <= part[0] < part[1] <= 1:
+        raise typer.BadParameter("--part: from and to, within 0 and 1")
+    rules = tuple(dict.fromkeys(rule or RULES))
+    if unknown := [r for r in rules if r not in RULES]:
+        raise TraceError(f"no rule named {unknown[0]!r}; there are {', '.join(RULES)}")
+    actors = {a.name: a for a in (_actor(name) for name in model)}
+    sources = from_files(trace, [cluster_named(c) for c in cluster], Rules())
+    plans = [Plan(count, window_jobs, at, part, copies=copies, seed=seed) for at in load or [None]]
+    found = _play([s.ground for s in sources], actors, plans, rules)
+    if any(not c.disjoint for c in found):
+        warn("some windows share jobs: intervals are narrower than the truth")
+    document = {"models": _cards(actors), "comparisons": [_plain(c) for c in found]}
+    if report is not None:
+        from rltuned.train.page import write_page  # noqa: PLC0415 - matplotlib takes a second
+
+        say_path = write_page(report, found, _cards(actors), _curves(curves or []))
+        (report / "results.json").write_text(json.dumps(document, indent=1) + "\n")
+        warn(f"{say_path} written")
+    if as_json:
+        say(json.dumps(document))
+    else:
+        _show(found)
+
+
+def _actor(name: str) -> Actor:
+    given = name.removeprefix("model:")
+    return load_actor(Path(given) if Path(given).is_dir() else MODELS / given)
+
+
+def _play(
+    grounds: list[Ground], actors: dict[str, Actor], plans: list[Plan], rules: tuple[str, ...]
+) -> list[Comparison]:
+    networks = {name: actor.network for name, actor in actors.items()}
+    steps = len(grounds) * sum(p.windows * p.copies for p in plans) * (len(rules) + len(actors))
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("evaluate", total=steps)
+        return [
+            compare(
+                ground,
+                networks,
+                plan,
+                rules=rules,
+                on_window=lambda policy: bar.update(task, advance=1, description=policy),
+            )
+            for ground in grounds
+            for plan in plans
+        ]
+
+
+def _cards(actors: dict[str, Actor]) -> dict[str, dict[str, object]]:
+    return {
+        name: {"summary": a.card.summary, "digest": a.digest, "commit": a.card.git_commit}
+        for name, a in actors.items()
+    }
+
+
+def _curves(given: list[str]) -> dict[str, Path]:
+    found = {}
+    for text in given:
+        name, equals, path = text.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"--curves: NAME=FILE, not {text!r}")
+        found[name] = Path(path)
+    return found
+
+
+def _plain(found: Comparison) -> dict[str, object]:
+    return {
+        "ground": found.ground,
+        "plan": asdict(found.plan),
+        "windows_disjoint": found.disjoint,
+        "jobs": found.jobs,
+        "policies": found.means(),
+        "paired": {
+            model: {rule: {m: asdict(p) for m, p in table.items()} for rule, table in rules.items()}
+            for model, rules in found.paired.items()
+        },
+        "closed_of_fcfs_to_clairvoyant": found.closed,
+        "bound": {"wait_s": found.bound[0], "jct_s": found.bound[1]},
+    }
+
+
+def _show(comparisons: list[Comparison]) -> None:
+    console = Console()
+    for found in comparisons:
+        for model, rules in found.paired.items():
+            load = "own load" if found.plan.load is None else f"load {found.plan.load:g}"
+            table = Table(title=f"{model} on {found.ground}, {load}", title_justify="left")
+            table.add_column("against")
+            for metric in ("wait_s", "wait_p99_s", "wait_max_s", "bsld", "jct_s"):
+                table.add_column(metric, justify="right")
+            for rule, pairs in rules.items():
+                table.add_row(
+                    rule,
+                    *(
+                        f"{pairs[m].change:+.1%} [{pairs[m].low:+.1%}, {pairs[m].high:+.1%}]"
+                        for m in ("wait_s", "wait_p99_s", "wait_max_s", "bsld", "jct_s")
+                    ),
+                )
+            console.print(table)

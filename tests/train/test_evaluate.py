@@ -1,0 +1,132 @@
+"""Comparisons: definitions by hand, intervals that cover, a page that stands alone."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from rltuned.cli.evaluate import app
+from rltuned.errors import TraceError
+from rltuned.policies.actor import load_actor
+from rltuned.policies.network import PaperActor
+from rltuned.sim.protocol import Protocol, play_direct
+from rltuned.sim.trace import Trace, write_trace
+from rltuned.train.episodes import net_of, play_greedy
+from rltuned.train.evaluate import METRICS, RULES, Plan, compare, paired, sign_test, windows_of
+from rltuned.train.ground import cut
+from tests.train.worlds import random_ground
+
+GROUND = random_ground("testbed", 3, 400)
+MODEL = Path(__file__).parents[2] / "models" / "warmstart-saf"
+
+
+def test_a_difference_by_hand() -> None:
+    found = paired(np.array([50.0, 90.0, 10.0]), np.array([100.0, 100.0, 10.0]), "wait_s")
+    assert found.change == pytest.approx(150 / 210 - 1)
+    assert (found.wins, found.losses, found.ties) == (2, 0, 1)
+    assert found.low <= found.change <= found.high
+    assert found.geometric == pytest.approx((51 / 101 * 91 / 101) ** (1 / 3) - 1)
+    assert paired(np.array([0.5]), np.array([0.4]), "utilisation").wins == 1
+
+
+def test_intervals_cover_a_known_change() -> None:
+    draw = np.random.default_rng(1)
+    covered = 0
+    for seed in range(100):
+        other = draw.lognormal(5.0, 1.0, 60)
+        own = 0.8 * other * draw.lognormal(-0.02, 0.2, 60)
+        found = paired(own, other, "wait_s", seed)
+        covered += found.low <= -0.2 <= found.high
+    assert covered >= 85
+
+
+def test_sign_test_by_hand() -> None:
+    assert sign_test(5, 0) == pytest.approx(2 / 32)
+    assert sign_test(3, 3) == 1.0
+    assert sign_test(0, 0) == 1.0
+
+
+def test_every_rule_against_itself_is_a_tie_and_the_clairvoyant_is_the_end_of_the_way() -> None:
+    network = PaperActor(8, (4, 4))
+    found = compare(GROUND, {"model:x": network}, Plan(3, 100, 1.2, (0.0, 1.0)))
+    assert set(found.values) == {*RULES, "model:x"}
+    assert found.disjoint
+    assert found.jobs == 300
+    for table in found.values.values():
+        assert set(table) == set(METRICS)
+        # waiting and running are all there is; JCT differs from wait by the same run times
+        assert np.allclose(
+            table["jct_s"] - table["wait_s"],
+            found.values["fcfs"]["jct_s"] - found.values["fcfs"]["wait_s"],
+        )
+        assert (table["wait_s"] >= found.bound[0] * 0).all()
+    assert found.means()["fcfs"]["wait_s"] >= found.bound[0]
+
+
+def test_windows_that_share_jobs_are_said_to() -> None:
+    assert windows_of(GROUND, Plan(4, 100, None, (0.0, 1.0)))[1]
+    assert not windows_of(GROUND, Plan(5, 100, None, (0.0, 1.0)))[1]
+    copies, disjoint = windows_of(GROUND, Plan(1, 100, None, (0.0, 1.0), copies=3))
+    assert not disjoint
+    assert len(copies) == 3
+    assert (copies[0].submit_s != copies[1].submit_s).any()
+    with pytest.raises(TraceError, match="too few"):
+        windows_of(GROUND, Plan(1, 300, None, (0.9, 1.0)))
+
+
+def test_the_compiled_network_schedules_as_the_daemon_s_actor_does() -> None:
+    """One brain: core/features and the loaded bundle in the plain world give the same starts."""
+    actor = load_actor(MODEL)
+    window = cut(GROUND, 0, 150, load=1.5)
+    jobs = [
+        type(j)(**{**{f: getattr(j, f) for f in j.__slots__}, "submit_s": float(s)})
+        for j, s in zip(window.jobs, window.submit_s, strict=True)
+    ]
+    world = play_direct(GROUND.cluster, jobs, actor, Protocol()).world
+    plain = np.array([world.finished[i + 1].started_at for i in range(len(jobs))])
+    fast = play_greedy(window, net_of(actor.network))
+    np.testing.assert_allclose(fast, plain)
+
+
+def test_the_command_prints_json_and_writes_a_page_that_needs_nothing(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    trace = tmp_path / "t.csv"
+    write_trace(Trace(GROUND.jobs), trace)
+    curves = tmp_path / "curves.csv"
+    curves.write_text("epoch,gap,validation\n0,0.1,0.2\n1,0.2,0.1\n")
+    report = tmp_path / "report"
+    given = ["--model", str(MODEL), "--trace", str(trace), "--cluster", "testbed"]
+    given += ["--part", "0", "1", "--windows", "3", "--window-jobs", "80", "--load", "0.9"]
+    given += ["--load", "1.2", "--report", str(report), "--curves", f"x={curves}", "--json"]
+    result = CliRunner().invoke(app, given, catch_exceptions=False)
+    assert result.exit_code == 0
+    document = json.loads(result.stdout)
+    assert [c["plan"]["load"] for c in document["comparisons"]] == [0.9, 1.2]
+    pair = document["comparisons"][0]["paired"]["model:warmstart-saf"]["saf"]["wait_s"]
+    assert pair["low"] <= pair["change"] <= pair["high"]
+    page = (report / "index.html").read_text()
+    assert page.count("<svg") == 3
+    assert not re.search(r"(src|href)=[\"']?(http|/)", page.replace("http://www.w3.org", ""))
+    assert json.loads((report / "results.json").read_text()) == document
+
+
+def test_unknown_rules_are_named(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="no rule named 'best'"):
+        CliRunner().invoke(
+            app,
+            [
+                "--model",
+                str(MODEL),
+                "--trace",
+                str(tmp_path),
+                "--cluster",
+                "testbed",
+                "--rule",
+                "best",
+            ],
+            catch_exceptions=False,
+        )
