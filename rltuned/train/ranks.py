@@ -14,6 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from rltuned.errors import SettingsError
+
 Item = TypeVar("Item")
 
 
@@ -63,7 +65,7 @@ def join_ranks() -> Ranks:
     """Meet the others, as `torchrun` or `srun` has told us by the environment.
 
     Raises:
-        ValueError: the environment does not say who and where we are.
+        SettingsError: the environment does not say who and where we are.
     """
     env = os.environ
     names = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_NTASKS"}
@@ -72,7 +74,7 @@ def join_ranks() -> Ranks:
             env[name] = env[slurm]
     missing = [n for n in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if n not in env]
     if missing:
-        raise ValueError(
+        raise SettingsError(
             f"--distributed: {missing[0]} is not set; start with torchrun, or with srun and "
             "MASTER_ADDR and MASTER_PORT exported"
         )
