@@ -1,5 +1,6 @@
 """What is shown to eyes: tables on standard output, by rich."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -32,6 +33,10 @@ def show_cycle(report: CycleReport) -> None:
         f"\n[bold]Cycle {report.cycle}[/] ({report.mode}): {pending} pending, {running} running; "
         f"{count} changes {done} in {report.seconds:.2f} s"
     )
+    left = Counter(str(reason) for _, reason in report.decision.refused) if report.decision else {}
+    if left:
+        counts = ", ".join(f"{count} {reason}" for reason, count in sorted(left.items()))
+        console.print(f"left alone: {counts}")
     if changes:
         console.print(changes_table(changes[:MAX_ROWS]))
     if len(changes) > MAX_ROWS:
@@ -40,8 +45,8 @@ def show_cycle(report: CycleReport) -> None:
 
 def wide_console() -> Console:
     """Standard output; where it is no terminal, lines are as long as they need to be."""
-    console = Console()
-    return console if console.is_terminal else Console(width=WIDE)
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(width=WIDE, highlight=False)
 
 
 def changes_table(entries: Sequence[Entry]) -> Table:

@@ -6,16 +6,21 @@
 from dataclasses import replace
 from typing import Final
 
+from rltuned.domain.cluster import Partition
 from rltuned.domain.ports import Clock
 from rltuned.sim.backend import SimBackend
+from rltuned.sim.cluster import Cluster
+from rltuned.sim.natural import Natural
 from rltuned.sim.presets import preset
 from rltuned.sim.synth import synthesize
-from rltuned.sim.world import World
+from rltuned.sim.world import Rules, World
 
 STREAM_JOBS: Final = 4_096
 FREE_SHARE: Final = 0.3
 MIN_SUBMITTED: Final = 60
 MIN_PENDING: Final = 20
+SLA: Final = "sla"
+SLA_EVERY: Final = 15
 SETTLED_S: Final = 30.0
 """The first look comes so long after the last submit that no job is too young to be touched."""
 
@@ -44,15 +49,21 @@ class ScaledClock:
 def demo_world(seed: int, now: float) -> World:
     """The testbed, warmed up so that jobs run and a queue waits at `now` (Unix seconds).
 
-    The stream goes on for more than a week of simulated time; the same seed gives the same jobs.
+    Its Slurm runs multifactor, and every fifteenth job goes to a partition `sla`, so that there is
+    something to leave alone. The stream goes on for more than a week of simulated time; the same
+    seed gives the same jobs.
     """
     jobs = synthesize(
         "testbed-1024", jobs=STREAM_JOBS, seed=seed, limits="weak", free_share=FREE_SHARE
     ).jobs
-    cluster = replace(preset("testbed"), name="demo")
-    ready_s = _ready(World(cluster, jobs))
+    jobs = tuple(
+        replace(j, partition=SLA) if i % SLA_EVERY == 0 else j for i, j in enumerate(jobs, 1)
+    )
+    cluster = _with_sla(replace(preset("testbed"), name="demo"))
+    rules = Rules(natural=Natural(kind="multifactor"))
+    ready_s = _ready(World(cluster, jobs, rules=rules))
     shift = now - ready_s
-    world = World(cluster, (replace(j, submit_s=j.submit_s + shift) for j in jobs))
+    world = World(cluster, (replace(j, submit_s=j.submit_s + shift) for j in jobs), rules=rules)
     world.advance(now)
     return world
 
@@ -60,6 +71,12 @@ def demo_world(seed: int, now: float) -> World:
 def demo_backend(seed: int, clock: Clock) -> SimBackend:
     """A backend over the demo world that follows a clock (a ScaledClock to see it move)."""
     return SimBackend(demo_world(seed, clock.now()), clock.now)
+
+
+def _with_sla(cluster: Cluster) -> Cluster:
+    """The same nodes, in a second partition as well."""
+    nodes = tuple(replace(n, partitions=(*n.partitions, SLA)) for n in cluster.nodes)
+    return replace(cluster, nodes=nodes, partitions=(*cluster.partitions, Partition(SLA)))
 
 
 def _ready(world: World) -> float:
