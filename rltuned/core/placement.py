@@ -147,6 +147,8 @@ def _choose(
         & (capacity.free_cpus >= ceil_div(need.cpus, count))
         & (capacity.free_mem_mib >= ceil_div(need.mem_mib, count))
     )
+    if need.gpus:
+        ok &= capacity.total_gpus[row] > 0  # nodes of one type, also for a share without GPUs
     if request.exclusive:
         ok &= capacity.untouched()
     low, larger = divmod(need.gpus, count)

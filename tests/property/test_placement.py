@@ -12,7 +12,7 @@ from rltuned.core.survey import shapes_of, survey
 from rltuned.domain.cluster import Node, Resources
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
-from tests.builders import job, node, snapshot
+from tests.builders import job, node, request, snapshot
 from tests.property import worlds
 
 RULES: tuple[PlacementRule, ...] = ("pack", "spread")
@@ -128,6 +128,12 @@ SMALL = (
         ({"gpus": 5}, ["p2:3", "p1:2"], ["p2:3", "p1:2"]),
         ({"gpus": 0, "cpus": 8}, ["k1:0"], ["p2:0"]),
         ({"gpus": 9}, [], []),
+        # one GPU on two nodes: the other node is of the type as well
+        (
+            {"asks": request(gpus=1, gpu_types=("k80",), nodes=2)},
+            ["k1:1", "k2:0"],
+            ["k1:1", "k2:0"],
+        ),
         # two nodes have the GPUs, but only four would have the CPUs, and there are not so many
         ({"gpus": 8, "gpu_types": ("p100",), "cpus": 64}, [], []),
         ({"gpus": 1, "cpus": 17}, [], []),

@@ -72,7 +72,7 @@ def _fits_on(asks: Wish, member: BoolArray, hardware: Hardware, free: Free, row:
     with_low, with_more = 0, 0
     for node in range(len(free_gpus)):
         there = free_gpus[node] if rows[node] == row else 0
-        if there < asks.low or not member[node]:
+        if there < asks.low or not member[node] or (asks.gpus > 0 and rows[node] != row):
             continue
         now = Amounts(free_gpus[node], free_cpus[node], free_mem[node])
         if hosts(asks, now, Amounts(gpus[node], cpus[node], mem_mib[node])):
@@ -123,6 +123,8 @@ def _choose(
         best, best_rank = -1, 0
         for node in range(len(free_gpus)):
             there = free_gpus[node] if rows[node] == row else 0
+            if asks.gpus > 0 and rows[node] != row:
+                continue
             # a job without GPUs goes by all the GPUs that it would sit beside
             rank = sign * (there if asks.gpus > 0 else free_gpus[node])
             if there < least or not member[node] or (best >= 0 and rank >= best_rank):
