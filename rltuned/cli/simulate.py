@@ -12,6 +12,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 from rltuned.cli.flags import JsonOption, say, warn
+from rltuned.core.joint import Tuning
+from rltuned.core.sharing import Sharing
 from rltuned.errors import TraceError
 from rltuned.sim import fragmentation
 from rltuned.sim.cluster import Cluster, read_cluster
@@ -20,11 +22,12 @@ from rltuned.sim.metrics import Schedule
 from rltuned.sim.natural import Natural
 from rltuned.sim.policy import MODEL_PREFIX, actor_of, policy_of
 from rltuned.sim.presets import PRESETS, preset
-from rltuned.sim.protocol import Protocol
+from rltuned.sim.protocol import Protocol, jointly
 from rltuned.sim.report import bound, document, scores_of, write_jobs
 from rltuned.sim.run import Player, Window, compare, possible, whole, windows
 from rltuned.sim.trace import read_trace
 from rltuned.sim.world import Rules
+from rltuned.solver import cbc
 
 app = typer.Typer()
 
@@ -41,6 +44,7 @@ class PlacementName(StrEnum):
 
     PACK = "pack"
     SPREAD = "spread"
+    MILP = "milp"
 
 
 class BackfillName(StrEnum):
@@ -67,7 +71,23 @@ def simulate(
         Mode.EVENT
     ),
     interval: Annotated[float, typer.Option(help="Seconds between cycles.", min=0.001)] = 60.0,
-    placement: Annotated[PlacementName, typer.Option()] = PlacementName.PACK,
+    placement: Annotated[
+        PlacementName, typer.Option(help="One job after the other, or (milp) the first K together.")
+    ] = PlacementName.PACK,
+    top_k: Annotated[
+        int, typer.Option(help="milp: how many jobs of the ranking.", min=0, max=10_000)
+    ] = 16,
+    steer: Annotated[
+        bool,
+        typer.Option(
+            "--steer/--order-only",
+            help="milp: jobs go where it says, or Slurm packs them in the order it found.",
+        ),
+    ] = True,
+    share: Annotated[
+        list[str] | None,
+        typer.Option(help="milp: a partition where exclusive jobs may be told to share; again."),
+    ] = None,
     backfill: Annotated[BackfillName, typer.Option()] = BackfillName.EASY,
     natural: Annotated[
         NaturalName, typer.Option(help="Slurm's own order between cycles.")
@@ -102,9 +122,16 @@ def simulate(
     protocol = Protocol(
         mode=mode.value,
         interval_s=interval,
-        rules=Rules(backfill.value, placement.value, Natural(kind=natural.value)),
+        rules=Rules(
+            backfill.value,
+            "spread" if placement is PlacementName.SPREAD else "pack",
+            Natural(kind=natural.value),
+        ),
         faults=read_faults(faults) if faults else (),
     )
+    if placement is PlacementName.MILP:
+        tuning = Tuning(sharing=Sharing(frozenset(share or ())), steered=steer)
+        protocol = jointly(protocol, top_k, tuning, cbc())
     if count is not None and first is not None:
         raise TraceError("--windows and --first exclude each other")
     _check_outputs(jobs_out, plot)
@@ -168,7 +195,9 @@ def _play(
 
 def _compiled(policies: list[str], protocol: Protocol) -> dict[str, Player]:
     """Models that the train extra plays compiled; the others are played as the daemon would."""
-    if protocol.mode != "event" or protocol.faults or not importlib.util.find_spec("numba"):
+    if protocol.mode != "event" or protocol.is_joint or protocol.faults:
+        return {}
+    if not importlib.util.find_spec("numba"):
         return {}
     models = [name for name in policies if name.startswith(MODEL_PREFIX)]
     if not models:

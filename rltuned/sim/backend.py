@@ -85,6 +85,7 @@ def snapshot_of(world: World) -> Snapshot:
         running=tuple(_running(world, run) for run in world.running.values()),
         nodes=_nodes(world),
         partitions=world.cluster.partitions,
+        preemption=False,
     )
 
 

@@ -19,12 +19,16 @@ BackfillRule = Literal["easy", "none"]
 
 @dataclass(slots=True)
 class Entry:
-    """A pending job as the pass sees it; `reason` is filled in for those that stay."""
+    """A pending job as the pass sees it; `reason` is filled in for those that stay.
+
+    wish: where it goes if there is room (a job steered to nodes); elsewhere it goes by the rule.
+    """
 
     number: int
     request: Request
     partition: str
     reason: str = ""
+    wish: tuple[Share, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +119,25 @@ class _Pass:
         if shape in self.failed:
             return None
         member = self.capacity.members_of((entry.partition,))
-        shares = place_request(asks, member, self.capacity, self.grounds.placement)
+        shares = self._wished(entry)
+        if shares is None:
+            shares = place_request(asks, member, self.capacity, self.grounds.placement)
         if shares is None:
             self.failed.add(shape)
             return None
         return whole_nodes(shares, self.grounds.nodes) if asks.exclusive else shares
+
+    def _wished(self, entry: Entry) -> tuple[Share, ...] | None:
+        """The wish, when every node of it has room now."""
+        free, index = self.capacity, self.capacity.index
+        for share in entry.wish or ():
+            at, taken = index[share.node], share.taken
+            room = free.free_gpus[free.row_on(share, at), at] >= taken.gpus
+            room &= free.free_cpus[at] >= taken.cpus
+            room &= free.free_mem_mib[at] >= taken.mem_mib
+            if not (room and free.usable[at]):
+                return None
+        return entry.wish
 
     def _allowed(self, entry: Entry, shares: tuple[Share, ...]) -> bool:
         near = self.grounds.neighbours[entry.partition]

@@ -7,11 +7,13 @@ give the same schedule, job by job.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from rltuned.core.decide import Knobs, Policy, checked_scores, decide
 from rltuned.core.features import encode
+from rltuned.core.joint import Tuning
+from rltuned.core.milp import Solver
 from rltuned.core.planning import Limits
 from rltuned.core.select import Rules as Scope
 from rltuned.errors import TraceError
@@ -33,7 +35,9 @@ class Protocol:
         rules: backfill, placement and natural priority of the simulated Slurm.
         faults: what befalls nodes, and when, in the trace's time.
         knobs: the daemon's own settings; None = a whole re-ranking at every event (event mode) or
-            the daemon's defaults (cycle mode).
+            the daemon's defaults (cycle mode). With placement `milp` the daemon's own brain decides
+            in event mode too; steered, its placements are followed.
+        solver: for placement `milp`.
     """
 
     mode: Mode = "event"
@@ -41,6 +45,12 @@ class Protocol:
     rules: Rules = field(default_factory=Rules)
     faults: tuple[Fault, ...] = ()
     knobs: Knobs | None = None
+    solver: Solver | None = None
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether the first jobs are placed together."""
+        return self.knobs is not None and self.knobs.placement == "milp"
 
     def __post_init__(self) -> None:
         if not (self.interval_s > 0 and math.isfinite(self.interval_s)):
@@ -55,6 +65,13 @@ EVENT_KNOBS = Knobs(
 """Ranking at every event means all jobs, at once, exactly."""
 CYCLE_KNOBS = Knobs(top_k=0)
 """The daemon's defaults; where the placements of a decision go to is Slurm's business."""
+
+
+def jointly(protocol: Protocol, top_k: int, tuning: Tuning, solver: Solver | None) -> Protocol:
+    """The same comparison with the first top_k jobs placed together at every ranking."""
+    own = protocol.knobs or (CYCLE_KNOBS if protocol.mode == "cycle" else EVENT_KNOBS)
+    knobs = replace(own, top_k=top_k, placement="milp", tuning=tuning)
+    return replace(protocol, knobs=knobs, solver=solver)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +109,10 @@ def play_decided(
             world.happen()
         world.now = now
         if world.pending and (not cycle or _is_tick(now, first, protocol.interval_s)):
-            backend.apply(decide(backend.observe(), policy, knobs).plan)
+            decision = decide(backend.observe(), policy, knobs, protocol.solver)
+            backend.apply(decision.plan)
+            if protocol.is_joint and knobs.tuning.steered:
+                world.wishes = {p.job_id: p.shares for p in decision.placements}
             decisions += 1
         world.schedule()
     _refuse_stuck(world)

@@ -116,13 +116,15 @@ def simulate(
     if policy == "multifactor":
         rules = replace(rules, natural=replace(rules.natural, kind="multifactor"))
     protocol = replace(protocol, rules=rules)
-    if engine and protocol.mode == "event" and not protocol.faults and compiled_knows(policy):
+    by_rule = protocol.mode == "event" and not protocol.is_joint
+    if engine and by_rule and not protocol.faults and compiled_knows(policy):
         return _engine(window, cluster, policy, protocol)
     began = time.perf_counter()
     scorer = policy_of(policy)
-    if scorer is None and protocol.mode == "cycle":
-        raise TraceError(f"policy {CLAIRVOYANT!r} exists in event mode only")
-    if scorer is None or protocol.mode == "event":
+    if scorer is None and not by_rule:
+        where = "event mode" if protocol.mode == "cycle" else "placement pack or spread"
+        raise TraceError(f"policy {CLAIRVOYANT!r} exists in {where} only")
+    if scorer is None or by_rule:
         outcome = play_direct(cluster, window.jobs, scorer, protocol)
     else:
         outcome = play_decided(cluster, window.jobs, scorer, protocol)

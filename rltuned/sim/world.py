@@ -6,7 +6,7 @@ scheduling pass looks at all of it.
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 
@@ -144,6 +144,8 @@ class World:
         self.lost_gpu_s = 0.0
         self.shown: dict[tuple[str, object], tuple[object, object]] = {}
         """What the last look was shown, with what it depended on: most of it stays the same."""
+        self.wishes: Mapping[int, tuple[Share, ...]] = {}
+        """Where jobs go in the next pass, by number, if there is room."""
         self.passes = 0
         self._order = order or by_priority
         self._partitions = {p.name: p for p in cluster.partitions}
@@ -206,7 +208,11 @@ class World:
             return
         self.passes += 1
         ordered = self._order(self)
-        entries = [Entry(p.number, p.request, p.partition.name) for p in ordered]
+        entries = [
+            Entry(p.number, p.request, p.partition.name, wish=self.wishes.get(p.number))
+            for p in ordered
+        ]
+        self.wishes = {}
         claims = [r.claim for r in self.running.values()]
         for start in run_pass(self.now, entries, claims, self.capacity, self.grounds):
             self._start(start.number, start.shares)
