@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rltuned.bench import Figure, deciding, reading
+from rltuned.bench import Figure, deciding, placing, reading
 from rltuned.cli.flags import JsonOption, warn
 
 app = typer.Typer()
@@ -27,7 +27,7 @@ def bench(
 
     Exit codes: 0 = measured; 2 = the model cannot be used.
     """
-    figures = [*deciding.measure(model), *reading.measure(model)]
+    figures = [*deciding.measure(model), *placing.measure(), *reading.measure(model)]
     if importlib.util.find_spec("numba") is None:
         warn("the simulator is not measured: the train extra is not installed")
     else:

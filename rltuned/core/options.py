@@ -11,7 +11,7 @@ from rltuned.core.capacity import Capacity
 from rltuned.core.milp import Budget, Instance, Option, Weights
 from rltuned.core.prices import Lens, Price
 from rltuned.core.timeline import Candidate, Reference, Release, Timeline, timeline
-from rltuned.core.ways import Bounds, Catalogue, Kind, Way
+from rltuned.core.ways import Bounds, Catalogue, Kind, Way, Widths
 
 LATER_WAYS: Final = 2
 """Ways per job at slots after now, packing and spreading: they only hold a place, since the next
@@ -71,13 +71,14 @@ def build(
     )
     lens = lens_of(frame.candidates, frame.capacity)
     maker = _Maker(frame, weights, budget, times)
+    widths: Widths = {}
     for slot, capacity in enumerate(times.capacities):
         own = (
             bounds
             if slot == 0
             else replace(bounds, max_ways=LATER_WAYS, max_patterns=LATER_PATTERNS)
         )
-        catalogue = Catalogue(capacity, lens, own)
+        catalogue = Catalogue(capacity, lens, own, widths)
         for at in range(len(frame.candidates)):
             maker.add(at, slot, catalogue)
     deadlines = []

@@ -92,15 +92,29 @@ class Draft:
         return Way(self.kind, shares, self.price, tuple(sorted(opens)))
 
 
-class Catalogue:
-    """The ways of a queue's requests on one free state, each shape of request looked up once."""
+Shape = tuple[Request, bytes]
+"""A request without its time limit, and the nodes it may use."""
+Widths = dict[Shape, tuple[int, tuple[int, ...]]]
 
-    def __init__(self, capacity: Capacity, lens: Lens, bounds: Bounds) -> None:
+
+class Catalogue:
+    """The ways of a queue's requests on one free state, each shape of request looked up once.
+
+    Args:
+        capacity: the free state.
+        lens, bounds: see there.
+        widths: what `width` said of a shape, shared by catalogues of the same hardware.
+    """
+
+    def __init__(
+        self, capacity: Capacity, lens: Lens, bounds: Bounds, widths: Widths | None = None
+    ) -> None:
         self.capacity = capacity
         self._lens = lens
         self._bounds = bounds
         self._idle = capacity.untouched()
-        self._known: dict[tuple[Request, bytes], tuple[Draft, ...]] = {}
+        self._widths = {} if widths is None else widths
+        self._known: dict[Shape, tuple[Draft, ...]] = {}
 
     def ways(self, request: Request, member: BoolArray, turn: int = 0) -> tuple[Way, ...]:
         """All ways kept, packing first; empty when the request does not fit.
@@ -114,7 +128,7 @@ class Catalogue:
         key = (replace(request, time_limit_s=None), member.tobytes())
         drafts = self._known.get(key)
         if drafts is None:
-            drafts = self._known[key] = self._drafts(request, member)
+            drafts = self._known[key] = self._drafts(request, member, key)
         found: dict[tuple[Share, ...], Way] = {}
         for one in (0, turn) if turn else (0,):
             for draft in drafts:
@@ -140,8 +154,10 @@ class Catalogue:
         opens = tuple(sorted(column for column in columns if self._idle[column]))
         return Way(Kind.WHOLE if request.exclusive else Kind.MIX, shares, price, opens)
 
-    def _drafts(self, request: Request, member: BoolArray) -> tuple[Draft, ...]:
-        narrowest, rows = width(request, member, self.capacity)
+    def _drafts(self, request: Request, member: BoolArray, key: Shape) -> tuple[Draft, ...]:
+        if key not in self._widths:
+            self._widths[key] = width(request, member, self.capacity)
+        narrowest, rows = self._widths[key]
         if not narrowest:
             return ()
         counts = [narrowest]
