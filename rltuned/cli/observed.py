@@ -11,6 +11,10 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import JournalError
 from rltuned.settings import Loaded
 
+STANDING_STILL = 1e-6
+"""Speed of the built-in cluster for one look: the same seed shows the same queue, however long
+the machine takes."""
+
 
 def look(config: Path | None, world: World, policy: str | None, seed: int) -> Decision:
     """What rltuned would do now.
@@ -21,7 +25,8 @@ def look(config: Path | None, world: World, policy: str | None, seed: int) -> De
         PolicyError: the policy gave no usable scores.
     """
     loaded = settings_of(config, ("policy.name", policy, "--policy"))
-    rig = build_rig(loaded, open_world(world, seed=seed).backend(loaded))
+    place = open_world(world, seed=seed, speed=STANDING_STILL)
+    rig = build_rig(loaded, place.backend(loaded))
     snapshot = rig.backend.observe()
     if world is World.SLURM:
         snapshot = _marked(snapshot, loaded)

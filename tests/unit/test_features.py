@@ -25,7 +25,7 @@ NODES = (
 
 def seen(column: str, *queue: object, **world: object) -> list[float]:
     shot = snapshot(*queue, **({"nodes": NODES} | world))  # type: ignore[arg-type]
-    return encode(shot.pending, shot).column(column).astype(float).tolist()
+    return [float(value) for value in encode(shot.pending, shot).column(column)]
 
 
 def test_the_table_has_the_papers_seventeen_features() -> None:

@@ -8,7 +8,7 @@ import pytest
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.restore import Fate, Restored, is_complete, restore
 from rltuned.domain.plan import Action, Plan, Release, Result, SetSiteFactor
-from rltuned.domain.units import JobId
+from rltuned.domain.units import JobId, UnixTime
 from tests.builders import NOW, job, set_priority, set_site_factor, snapshot
 from tests.fakes import NATURAL, FakeBackend, FakeClock
 
@@ -151,8 +151,8 @@ def test_a_job_requeued_with_our_numbers_is_ours_again(
 ) -> None:
     change(world, journal, set_priority(world.job(1), 900), set_site_factor(world.job(2), 500))
     later = snapshot(
-        replace(world.job(1), submitted_at=NOW, fixed=True, nice=0),
-        replace(world.job(2), submitted_at=NOW),
+        replace(world.job(1), submitted_at=UnixTime(NOW), fixed=True, nice=0),
+        replace(world.job(2), submitted_at=UnixTime(NOW)),
         job(3, priority=900, fixed=True),  # an administrator's own, never written to by us
     )
     journal.close_gone("test", ())  # both were running when the daemon looked last
@@ -167,7 +167,9 @@ def test_a_requeued_job_with_another_number_is_not_ours(
     world: FakeBackend, journal: Journal
 ) -> None:
     change(world, journal, set_priority(world.job(1), 900))
-    back = FakeBackend(snapshot(replace(world.job(1), submitted_at=NOW, fixed=True, priority=901)))
+    back = FakeBackend(
+        snapshot(replace(world.job(1), submitted_at=UnixTime(NOW), fixed=True, priority=901))
+    )
     journal.close_gone("test", ())
     assert give_back(back, journal) == {}
     assert back.job(1).priority == 901
