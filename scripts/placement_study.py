@@ -56,6 +56,8 @@ partitions = ["gpu"]
 """A small cluster in the mould of Alibaba PAI: 80 GPUs of four types."""
 
 
+SMALLEST = 2
+"""GPUs of the smallest nodes: larger jobs stay with their type, whose nodes can carry them."""
 WIDE = 4
 """From so many GPUs on, a job keeps its usual CPUs: it would fit nowhere else."""
 
@@ -66,7 +68,7 @@ class World:
 
     cluster: Callable[[], Cluster]
     make: Callable[[int, int], tuple[TraceJob, ...]]
-    warmup: int = 32
+    warmup: int = 48
 
 
 def _typed() -> Cluster:
@@ -88,7 +90,31 @@ def _jobs(kind: str, free_share: float = 0.0) -> Callable[[int, int], tuple[Trac
     return make
 
 
-def _cpu_bound(kind: str, free_share: float) -> Callable[[int, int], tuple[TraceJob, ...]]:
+def _typed_jobs(free_share: float) -> Callable[[int, int], tuple[TraceJob, ...]]:
+    """The testbed's runs and limits, sizes and types drawn for the cluster `typed-80`."""
+
+    def make(count: int, seed: int) -> tuple[TraceJob, ...]:
+        rng = np.random.default_rng((seed, 5))
+        nodes = _typed().nodes
+        sizes = rng.choice((1, 2, 4, 8, 16), size=count, p=(0.45, 0.2, 0.2, 0.1, 0.05))
+        at = rng.choice(len(nodes), size=count, p=[n.total.gpus / 80 for n in nodes])
+        free = rng.random(count) < free_share
+        found = []
+        for i, job in enumerate(_jobs("testbed-1024")(count, seed)):
+            kind, each = nodes[at[i]].gpus[0].gpu_type, nodes[at[i]].total.gpus
+            gpus = int(min(sizes[i], 2 * each))
+            types = () if free[i] and gpus <= SMALLEST else (str(kind),)
+            found.append(
+                replace(job, gpus=gpus, gpu_types=types, cpus=4 * gpus, mem_mib=12_000 * gpus)
+            )
+        return tuple(found)
+
+    return make
+
+
+def _cpu_bound(
+    jobs: Callable[[int, int], tuple[TraceJob, ...]],
+) -> Callable[[int, int], tuple[TraceJob, ...]]:
     """CPUs per GPU between 1 and 12: some nodes run out of CPUs, some of GPUs."""
 
     def make(count: int, seed: int) -> tuple[TraceJob, ...]:
@@ -96,36 +122,42 @@ def _cpu_bound(kind: str, free_share: float) -> Callable[[int, int], tuple[Trace
         per_gpu = rng.choice((1, 2, 4, 8, 12), size=count, p=(0.2, 0.3, 0.25, 0.15, 0.1))
         return tuple(
             replace(job, cpus=int(job.gpus * each) if job.gpus < WIDE else job.cpus)
-            for job, each in zip(_jobs(kind, free_share)(count, seed), per_gpu, strict=True)
+            for job, each in zip(jobs(count, seed), per_gpu, strict=True)
         )
 
     return make
 
 
-def _exclusive(kind: str, share: float, free_share: float = 0.0) -> Callable[
-    [int, int], tuple[TraceJob, ...]
-]:  # fmt: skip
+def _exclusive(
+    jobs: Callable[[int, int], tuple[TraceJob, ...]], share: float
+) -> Callable[[int, int], tuple[TraceJob, ...]]:
     """Part of the jobs asks for whole nodes, as users do who once met a bad neighbour."""
 
     def make(count: int, seed: int) -> tuple[TraceJob, ...]:
         alone = np.random.default_rng((seed, 11)).random(count) < share
-        jobs = _jobs(kind, free_share)(count, seed)
-        return tuple(replace(j, exclusive=bool(a)) for j, a in zip(jobs, alone, strict=True))
+        made = jobs(count, seed)
+        return tuple(replace(j, exclusive=bool(a)) for j, a in zip(made, alone, strict=True))
 
     return make
 
 
+_TESTBED, _MIXED = _jobs("testbed-1024"), _jobs("testbed-1024", 0.5)
 WORLDS = {
-    "testbed": World(_testbed, _jobs("testbed-1024")),
-    "testbed-mixed": World(_testbed, _jobs("testbed-1024", 0.5)),
-    "testbed-exclusive": World(_testbed, _exclusive("testbed-1024", 0.5)),
-    "typed": World(_typed, _jobs("pai-like")),
-    "typed-mixed": World(_typed, _jobs("pai-like", 0.5)),
-    "typed-cpu": World(_typed, _cpu_bound("pai-like", 0.5)),
+    "testbed": World(_testbed, _TESTBED),
+    "testbed-mixed": World(_testbed, _MIXED),
+    "testbed-cpu": World(_testbed, _cpu_bound(_MIXED)),
+    "testbed-exclusive": World(_testbed, _exclusive(_TESTBED, 0.5)),
+    "testbed-all-exclusive": World(_testbed, _exclusive(_TESTBED, 1.0)),
+    "typed": World(_typed, _typed_jobs(0.0)),
+    "typed-mixed": World(_typed, _typed_jobs(0.5)),
+    "typed-cpu": World(_typed, _cpu_bound(_typed_jobs(0.5))),
+    "typed-exclusive": World(_typed, _exclusive(_typed_jobs(0.5), 0.25)),
     "philly": World(_philly, _jobs("philly-like")),
-    "philly-cpu": World(_philly, _cpu_bound("philly-like", 0.0)),
+    "philly-cpu": World(_philly, _cpu_bound(_jobs("philly-like"))),
     "helios": World(_philly, _jobs("helios-like")),
 }
+"""Names ending in -mixed: half of the jobs accept other types; -exclusive: a part of the jobs asks
+for whole nodes; -cpu: CPUs per GPU differ from job to job."""
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from rltuned.cli.flags import (
     warn,
 )
 from rltuned.cli.observed import look
-from rltuned.cli.plan import placement_document
+from rltuned.cli.plan import placement_document, verdict_document
 from rltuned.core.decide import Decision, Entry, span
 from rltuned.core.features import COLUMNS
 from rltuned.domain.jobs import PendingJob
@@ -122,6 +122,7 @@ def in_words(document: dict[str, Any]) -> list[str]:
     lines.append(f"Proposed priority: {proposed}; this cycle writes {planned}.")
     if document["refusal"]:
         lines.append(f"Not all at once: {_REFUSALS.get(document['refusal'], '')}.")
+    lines += _of_verdict(document["verdict"])
     shares = document["placement"] or ()
     return lines + [f"It would fit on {s['node']} with {s['gpus']} GPUs now." for s in shares]
 
@@ -131,6 +132,18 @@ def _find(snapshot: Snapshot, asked: str) -> PendingJob | None:
     by_name = {name: job for job in snapshot.pending for name in names_of(job)}
     array, _, task = asked.partition("_")
     return by_name.get(asked) or (by_name.get(array) if task else None)
+
+
+def _of_verdict(verdict: dict[str, Any] | None) -> list[str]:
+    if verdict is None:
+        return []
+    start = verdict["starts_in_s"]
+    when = "" if start is None else " now" if start == 0 else f" in {span(start)} at the latest"
+    return (
+        [f"Placed together with the others it starts{when}: {verdict['why']}."]
+        if when
+        else [f"Placed together with the others it does not start: {verdict['why']}."]
+    )
 
 
 def _running(snapshot: Snapshot, asked: str) -> dict[str, Any] | None:
@@ -180,7 +193,7 @@ def _seen(job: PendingJob, snapshot: Snapshot) -> dict[str, Any]:
 def _thought(decision: Decision, entry: Entry | None) -> dict[str, Any]:
     if entry is None:
         names = ("score", "rank_before", "rank_after", "proposed_priority", "planned_priority")
-        return dict.fromkeys((*names, "placement", "why", "features"))
+        return dict.fromkeys((*names, "placement", "verdict", "why", "features"))
     row = decision.matrix.jobs.index(entry.job)
     values = decision.matrix.values[row].tolist()
     return {
@@ -190,6 +203,7 @@ def _thought(decision: Decision, entry: Entry | None) -> dict[str, Any]:
         "proposed_priority": entry.proposed,
         "planned_priority": entry.settled,
         "placement": placement_document(entry.placement),
+        "verdict": verdict_document(decision, entry.job.job_id),
         "why": entry.why,
         "features": dict(zip(COLUMNS, values, strict=True)),
     }

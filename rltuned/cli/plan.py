@@ -61,6 +61,7 @@ def plan_document(decision: Decision) -> dict[str, Any]:
             "rank_before": None,
             "rank_after": None,
             "placement": None,
+            "verdict": None,
             "why": None,
             "refusal": reasons.get(job.job_id),
         }
@@ -80,9 +81,34 @@ def plan_document(decision: Decision) -> dict[str, Any]:
             "refused": len(decision.refused),
             "changes": len(decision.plan.actions),
         },
-        "jobs": [_ranked(e, reasons.get(e.job.job_id)) for e in decision.entries] + left_alone,
+        "jobs": [_ranked(decision, e, reasons.get(e.job.job_id)) for e in decision.entries]
+        + left_alone,
+        "joint": joint_document(decision),
         "notes": list(decision.notes),
     }
+
+
+def verdict_document(decision: Decision, job_id: int) -> dict[str, Any] | None:
+    """What the joint decision says of a job; None = it was not looked at."""
+    verdicts = decision.joint.verdicts if decision.joint else ()
+    found = next((v for v in verdicts if v.job_id == job_id), None)
+    if found is None:
+        return None
+    return {
+        "ways": found.ways,
+        "kind": found.kind,
+        "starts_in_s": found.starts_in_s,
+        "why": found.why,
+    }
+
+
+def joint_document(decision: Decision) -> dict[str, Any] | None:
+    """How the first jobs were placed together; None = they were not."""
+    joint = decision.joint
+    if joint is None:
+        return None
+    flags = [{"job_id": a.target.job_id, "old": a.old, "new": a.new} for a in joint.actions]
+    return {"how": joint.how, "why": joint.why, "oversubscribe": flags}
 
 
 def placement_document(placement: Placement | None) -> list[dict[str, Any]] | None:
@@ -101,7 +127,7 @@ def placement_document(placement: Placement | None) -> list[dict[str, Any]] | No
     ]
 
 
-def _ranked(entry: Entry, refusal: str | None) -> dict[str, Any]:
+def _ranked(decision: Decision, entry: Entry, refusal: str | None) -> dict[str, Any]:
     return {
         "job_id": entry.job.job_id,
         "address": entry.job.address,
@@ -114,6 +140,7 @@ def _ranked(entry: Entry, refusal: str | None) -> dict[str, Any]:
         "rank_before": entry.rank_before,
         "rank_after": entry.rank_after,
         "placement": placement_document(entry.placement),
+        "verdict": verdict_document(decision, entry.job.job_id),
         "why": entry.why,
         "refusal": refusal,
     }

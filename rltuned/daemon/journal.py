@@ -105,7 +105,8 @@ class Journal:
         with self._session(create=False) as db:
             (found,) = db.execute(
                 "SELECT count(*) FROM (SELECT 1 FROM writes WHERE new IS NOT NULL"
-                " AND (closed IS NULL OR closed = 'gone') UNION ALL SELECT 1 FROM flags WHERE closed IS NULL LIMIT 1)"
+                " AND (closed IS NULL OR closed = 'gone')"
+                " UNION ALL SELECT 1 FROM flags WHERE closed IS NULL LIMIT 1)"
             ).fetchone()
         return not found
 

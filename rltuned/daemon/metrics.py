@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 from rltuned import __version__
+from rltuned.core.joint import How
 from rltuned.core.select import Refusal
 from rltuned.daemon.report import CycleReport, Kind, Mode, Skip, Stage
 from rltuned.domain.plan import Result
@@ -141,6 +142,13 @@ class Metrics:
             registry=registry,
         )
 
+        self.joint = Counter(
+            "rltuned_joint_placements",
+            "Joint placements by how they came about; fell_back = the greedy one stands.",
+            ["how"],
+            registry=registry,
+        )
+
     def _make_changes(self, registry: CollectorRegistry) -> None:
         self.proposed = Counter(
             "rltuned_changes_proposed",
@@ -193,6 +201,7 @@ class Metrics:
         _born(self.stages, Stage)
         _born(self.jobs, ("pending", "running", "other"))
         _born(self.refused, Refusal)
+        _born(self.joint, How)
         for family in (self.proposed, self.pending_changes, self.reverted):
             _born(family, Kind)
         for kind in Kind:
@@ -252,6 +261,8 @@ class Metrics:
         if decision is not None:
             self.chosen.set(len(decision.entries))
             self.placed.set(len(decision.placements))
+            if decision.joint is not None:
+                self.joint.labels(how=decision.joint.how.value).inc()
             counts = report.refused()
             for reason in Refusal:
                 self.refused.labels(reason=reason.value).set(counts.get(reason.value, 0))
