@@ -6,20 +6,21 @@ from typing import TYPE_CHECKING, Final
 from rltuned.core.decide import Policy
 from rltuned.errors import TraceError
 from rltuned.policies.baselines import BASELINES
+from rltuned.sim import qssf
 
 if TYPE_CHECKING:
     from rltuned.policies.actor import Actor
 
 CLAIRVOYANT: Final = "clairvoyant:sjf"
 """Shortest true run time first: what no scheduler can know, as a reference."""
-NOT_TRAINED: Final = ("qssf", "rlscheduler", "schedinspector")
+NOT_TRAINED: Final = ("rlscheduler", "schedinspector")
 MODEL_PREFIX: Final = "model:"
 MODELS: Final = Path("models")
 
 
 def known() -> tuple[str, ...]:
     """The names there are."""
-    return (*BASELINES, CLAIRVOYANT, f"{MODEL_PREFIX}<name or folder>")
+    return (*BASELINES, qssf.NAME, CLAIRVOYANT, f"{MODEL_PREFIX}<name or folder>")
 
 
 def policy_of(name: str) -> Policy | None:
@@ -35,8 +36,13 @@ def policy_of(name: str) -> Policy | None:
         return actor_of(name)
     if name in BASELINES:
         return BASELINES[name]
+    if name == qssf.NAME:
+        return qssf.Qssf()  # a new one, that has seen no job end yet
     if name in NOT_TRAINED:
-        raise TraceError(f"policy {name!r} must be trained first; there are {', '.join(known())}")
+        raise TraceError(
+            f"policy {name!r} is a network that must be trained, and none is given; "
+            f"there are {', '.join(known())}"
+        )
     raise TraceError(f"no policy named {name!r}; there are {', '.join(known())}")
 
 

@@ -6,7 +6,7 @@ give the same schedule, job by job.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -19,6 +19,7 @@ from rltuned.core.select import Rules as Scope
 from rltuned.errors import TraceError
 from rltuned.sim.backend import SimBackend, snapshot_of
 from rltuned.sim.cluster import Cluster
+from rltuned.sim.history import Ended, Learner
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Fault, Order, Pending, Rules, World
 
@@ -87,7 +88,14 @@ def play_direct(
 ) -> Outcome:
     """Order the queue by scores at every event; policy None = by true run time."""
     order = clairvoyant if policy is None else by_score(policy)
-    world = World(cluster, jobs, rules=protocol.rules, faults=protocol.faults, order=order)
+    world = World(
+        cluster,
+        jobs,
+        rules=protocol.rules,
+        faults=protocol.faults,
+        order=order,
+        on_end=_listener(policy),
+    )
     while world.next_time() is not None:
         world.step()
     _refuse_stuck(world)
@@ -98,7 +106,9 @@ def play_decided(
     cluster: Cluster, jobs: Sequence[TraceJob], policy: Policy, protocol: Protocol
 ) -> Outcome:
     """Let the daemon's own brain write priorities, at every event or once per interval."""
-    world = World(cluster, jobs, rules=protocol.rules, faults=protocol.faults)
+    world = World(
+        cluster, jobs, rules=protocol.rules, faults=protocol.faults, on_end=_listener(policy)
+    )
     backend = SimBackend(world)
     cycle = protocol.mode == "cycle"
     knobs = protocol.knobs or (CYCLE_KNOBS if cycle else EVENT_KNOBS)
@@ -117,6 +127,11 @@ def play_decided(
         world.schedule()
     _refuse_stuck(world)
     return Outcome(world, decisions)
+
+
+def _listener(policy: Policy | None) -> Callable[[Ended], None] | None:
+    """Who wants to know of jobs that end; only a policy that learns from them does."""
+    return policy.ended if isinstance(policy, Learner) else None
 
 
 def by_score(policy: Policy) -> Order:

@@ -4,6 +4,7 @@ import importlib.util
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from rltuned.domain.jobs import Share
 from rltuned.errors import TraceError
+from rltuned.sim import qssf
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.metrics import Schedule
 from rltuned.sim.policy import CLAIRVOYANT, policy_of
@@ -137,7 +139,7 @@ def compiled_knows(policy: str) -> bool:
         return False
     from rltuned.sim.engine.run import FIXED_ORDERS, FORMULAS  # noqa: PLC0415 - numba is optional
 
-    return policy in FIXED_ORDERS or policy in FORMULAS or policy == CLAIRVOYANT
+    return policy in {*FIXED_ORDERS, *FORMULAS, CLAIRVOYANT, qssf.NAME}
 
 
 def schedule_of(outcome: Outcome, window: Window, cluster: Cluster, elapsed_s: float) -> Schedule:
@@ -171,7 +173,8 @@ def _engine(window: Window, cluster: Cluster, policy: str, protocol: Protocol) -
     engine.load()
     began = time.perf_counter()
     prepared = engine.prepare(cluster, window.jobs)
-    ranking = engine.ranking_of(policy, prepared, window.jobs, protocol.rules.natural)
+    of = engine.learning_ranking if policy == qssf.NAME else partial(engine.ranking_of, policy)
+    ranking = of(prepared, window.jobs, protocol.rules.natural)
     played = engine.run(prepared, ranking, protocol.rules)
     return schedule_of_engine(played, window, cluster, began)
 

@@ -18,14 +18,8 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import NodeName, UnixTime
 from rltuned.errors import TraceError
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.dispatch import (
-    BackfillRule,
-    Claim,
-    Entry,
-    Grounds,
-    neighbours,
-    run_pass,
-)
+from rltuned.sim.dispatch import BackfillRule, Claim, Entry, Grounds, neighbours, run_pass
+from rltuned.sim.history import Ended
 from rltuned.sim.natural import Natural
 from rltuned.sim.trace import TraceJob
 
@@ -99,6 +93,12 @@ class Record:
     status: str
     requeues: int = 0
 
+    @property
+    def accounted(self) -> Ended:
+        """What accounting shows of it: the time it ran, not the time it would have needed."""
+        job, ran_s = self.job, self.ended_at - self.started_at
+        return Ended(job.user, job.account, job.gpus, ran_s)
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
@@ -127,6 +127,7 @@ class World:
         rules: Rules | None = None,
         faults: Iterable[Fault] = (),
         order: Order | None = None,
+        on_end: Callable[[Ended], None] | None = None,
     ) -> None:
         self.cluster = cluster
         self.rules = rules or Rules()
@@ -148,6 +149,7 @@ class World:
         """Where jobs go in the next pass, by number, if there is room."""
         self.passes = 0
         self._order = order or by_priority
+        self._on_end = on_end
         self._partitions = {p.name: p for p in cluster.partitions}
         self._down: set[NodeName] = set()
         self._events: list[tuple[float, Kind, int, Pending | Fault | Running]] = []
@@ -187,6 +189,7 @@ class World:
     def happen(self) -> None:
         """Let everything of the next instant happen, without a scheduling pass."""
         self.now = self._events[0][0]
+        ended: list[int] = []
         while self._events and self._events[0][0] == self.now:
             what = heapq.heappop(self._events)[3]
             if isinstance(what, Pending):
@@ -194,7 +197,10 @@ class World:
             elif isinstance(what, Fault):
                 self._change(what)
             else:
-                self._end(what)
+                ended += self._end(what)
+        if self._on_end is not None:
+            for number in sorted(ended):  # whatever their order within the instant
+                self._on_end(self.finished[number].accounted)
 
     def advance(self, to: float) -> None:
         """Let everything happen up to and at a time, which becomes now."""
@@ -253,10 +259,10 @@ class World:
         self.running[number] = run
         self._push(self.now + _runs(job), Kind.END, run)
 
-    def _end(self, run: Running) -> None:
+    def _end(self, run: Running) -> tuple[int, ...]:
         number = run.pending.number
         if self.running.get(number) is not run:
-            return  # that attempt was cut short by a failed node
+            return ()  # that attempt was cut short by a failed node
         del self.running[number]
         self.shown.pop(("running", number), None)
         self.capacity.give(run.shares)
@@ -272,6 +278,7 @@ class World:
             "TIMEOUT" if cut else "COMPLETED",
             run.pending.requeues,
         )
+        return (number,)
 
     def _change(self, fault: Fault) -> None:
         name = NodeName(fault.node)
@@ -296,10 +303,8 @@ def by_priority(world: World) -> list[Pending]:
 
 
 def in_partition(request: Request, partition: Partition) -> Request:
-    """The request as its partition makes it, as in Slurm.
-
-    Where the user named no time limit the partition's longest one counts, and
-    OverSubscribe=EXCLUSIVE gives every job whole nodes.
+    """The request as its partition makes it, as in Slurm: its longest limit where the user named
+    none, and whole nodes for everybody under OverSubscribe=EXCLUSIVE.
     """
     if partition.max_time_s is not None and request.time_limit_s == math.inf:
         request = replace(request, time_limit_s=partition.max_time_s)

@@ -25,6 +25,7 @@ POLICIES = (
     "unicep",
     "f1",
     "multifactor",
+    "qssf",
     CLAIRVOYANT,
 )
 
@@ -54,7 +55,7 @@ def test_random_worlds_give_the_same_starts_ends_and_nodes(
     assert plain.decisions == fast.decisions
 
 
-@pytest.mark.parametrize("policy", ["fcfs", "sjf", "wfp3"])
+@pytest.mark.parametrize("policy", ["fcfs", "sjf", "wfp3", "qssf"])
 def test_a_crowded_philly_slice_gives_the_same_schedule(policy: str) -> None:
     jobs = synthesize("philly-like", jobs=250, seed=5).jobs
     crowded = tuple(

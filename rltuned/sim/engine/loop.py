@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rltuned.core.features import UNLIMITED_AS_S
 from rltuned.sim.engine.arrays import FloatArray, IntArray, compiled, entry, sources
 from rltuned.sim.engine.dispatch import (
     PASS,
@@ -19,9 +20,29 @@ from rltuned.sim.engine.dispatch import (
     finish,
     stamp,
 )
+from rltuned.sim.history import DECAY, RUNGS
 
-FIXED, WFP3, UNICEP, F1, MULTIFACTOR = 0, 1, 2, 3, 4
-"""Who ranks: an order that never changes, or a formula of the time waited."""
+FIXED, WFP3, UNICEP, F1, MULTIFACTOR, QSSF = 0, 1, 2, 3, 4, 5
+"""Who ranks: an order that never changes, a formula of the time waited, or what has ended."""
+
+
+class Memory(NamedTuple):
+    """sim/history, compiled: what finished jobs tell. Shapes: n jobs, K kinds of jobs.
+
+    kinds: (n, RUNGS) what each job is likened by, closest first, -1 = nothing. total, weight: (K,).
+    runs_s: (n,) sorted, seen[0] of them; empty when every job has a limit to fall back to.
+    """
+
+    kinds: IntArray
+    total: FloatArray
+    weight: FloatArray
+    runs_s: FloatArray
+    seen: IntArray
+
+
+NO_MEMORY = Memory(
+    np.zeros((0, RUNGS), np.int64), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(1, np.int64)
+)
 
 
 class Ranking(NamedTuple):
@@ -29,6 +50,7 @@ class Ranking(NamedTuple):
 
     rank: (n,) place in the fixed order (FIXED only). limit_s: finite limits as the rules see them.
     constants: numbers of the formula. terms: (n, 2) multifactor's size and partition points.
+    memory: of QSSF.
     """
 
     rule: int
@@ -37,6 +59,7 @@ class Ranking(NamedTuple):
     gpus: FloatArray
     terms: FloatArray
     constants: FloatArray
+    memory: Memory = NO_MEMORY
 
 
 class Queue(NamedTuple):
@@ -58,7 +81,10 @@ def _play(setup: Setup, state: State, ranking: Ranking, queue: Queue) -> int:
             now = min(now, ends[0][0])
         freed = False
         while len(ends) > 0 and ends[0][0] == now:
-            finish(setup, state, heapq.heappop(ends)[1])
+            job = heapq.heappop(ends)[1]
+            finish(setup, state, job)
+            if ranking.rule == QSSF:
+                _remember(ranking.memory, job, now - state.start_s[job])
             freed = True
         first = arrived
         while arrived < count and submit_s[arrived] == now:
@@ -202,9 +228,38 @@ def score(ranking: Ranking, job: int, wait_s: float) -> float:
     if ranking.rule == F1:
         since_s = max(ranking.constants[0] - wait_s, 1.0)
         return float(-(math.log10(max(limit_s, 1.0)) * size + 870.0 * math.log10(since_s)))
+    if ranking.rule == QSSF:
+        return float(-size * _predict_s(ranking.memory, job, limit_s))
     age = ranking.constants[0] * min(1.0, wait_s / ranking.constants[1])
     points = age + ranking.terms[job, 0] + ranking.terms[job, 1]
     return max(1.0, float(math.floor(points)))
+
+
+@compiled
+def _remember(memory: Memory, job: int, ran_s: float) -> None:
+    told = math.log(max(ran_s, 1.0))
+    for kind in memory.kinds[job]:
+        if kind >= 0:
+            memory.total[kind] = memory.total[kind] * DECAY + told
+            memory.weight[kind] = memory.weight[kind] * DECAY + 1.0
+    if len(memory.runs_s) > 0:
+        count = memory.seen[0]
+        at = np.searchsorted(memory.runs_s[:count], ran_s)
+        for i in range(count, at, -1):
+            memory.runs_s[i] = memory.runs_s[i - 1]
+        memory.runs_s[at] = ran_s
+        memory.seen[0] = count + 1
+
+
+@compiled
+def _predict_s(memory: Memory, job: int, limit_s: float) -> float:
+    for kind in memory.kinds[job]:
+        if kind >= 0 and memory.weight[kind] > 0.0:
+            return min(math.exp(memory.total[kind] / memory.weight[kind]), limit_s)
+    count = memory.seen[0]
+    if limit_s < UNLIMITED_AS_S or count == 0:
+        return limit_s
+    return float(memory.runs_s[count // 2])
 
 
 def _entry_over(digest: str) -> Callable[[Setup, State, Ranking, Queue], int]:

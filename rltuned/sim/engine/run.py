@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 
 from rltuned.core.capacity import Capacity
-from rltuned.core.features import StateMatrix, planning_limit_s
+from rltuned.core.features import UNLIMITED_AS_S, StateMatrix, planning_limit_s
 from rltuned.core.placement import ceil_div, width
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.jobs import Request
@@ -19,7 +19,19 @@ from rltuned.policies.baselines import BASELINES, F1_EPOCH_S
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.engine.arrays import FloatArray, Free, Hardware, IntArray, Jobs, Shapes, Shares
 from rltuned.sim.engine.dispatch import Setup, State
-from rltuned.sim.engine.loop import F1, FIXED, MULTIFACTOR, UNICEP, WFP3, Queue, Ranking, play
+from rltuned.sim.engine.loop import (
+    F1,
+    FIXED,
+    MULTIFACTOR,
+    QSSF,
+    UNICEP,
+    WFP3,
+    Memory,
+    Queue,
+    Ranking,
+    play,
+)
+from rltuned.sim.history import RUNGS, kinds
 from rltuned.sim.natural import Natural
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules, impossible, in_partition
@@ -163,6 +175,29 @@ def ranking_of(
         keys = _fixed_keys(policy, prepared, jobs, gpus, limit_s)
         rank[np.argsort(-keys, kind="stable")] = np.arange(len(jobs))
     return Ranking(rule, rank, limit_s, gpus, terms, constants)
+
+
+def learning_ranking(prepared: Prepared, jobs: Sequence[TraceJob], natural: Natural) -> Ranking:
+    """qssf, which learns as it goes: every run needs one of its own."""
+    plain = ranking_of("fcfs", prepared, jobs, natural)
+    return plain._replace(rule=QSSF, memory=_memory(jobs, plain.limit_s))
+
+
+def _memory(jobs: Sequence[TraceJob], limit_s: FloatArray) -> Memory:
+    """An empty memory with room for what these jobs will tell."""
+    numbers: dict[object, int] = {}
+    rows = [
+        [-1 if k is None else numbers.setdefault(k, len(numbers)) for k in likened]
+        for likened in (kinds(j.user, j.account, j.gpus) for j in jobs)
+    ]
+    limited = bool((limit_s < UNLIMITED_AS_S).all())
+    return Memory(
+        kinds=np.array(rows, dtype=np.int64).reshape(-1, RUNGS),
+        total=np.zeros(len(numbers)),
+        weight=np.zeros(len(numbers)),
+        runs_s=np.zeros(0 if limited else len(jobs)),
+        seen=np.zeros(1, dtype=np.int64),
+    )
 
 
 def _fixed_keys(
