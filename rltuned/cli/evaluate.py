@@ -61,7 +61,10 @@ def evaluate(
         raise TraceError(f"no rule named {unknown[0]!r}; there are {', '.join(RULES)}")
     actors = {a.name: a for a in (_actor(name) for name in model)}
     sources = from_files(trace, [cluster_named(c) for c in cluster], Rules())
-    plans = [Plan(count, window_jobs, at, part, copies=copies, seed=seed) for at in load or [None]]
+    loads: list[float | None] = [None]
+    if load:
+        loads = [*load]
+    plans = [Plan(count, window_jobs, at, part, copies=copies, seed=seed) for at in loads]
     found = _play([s.ground for s in sources], actors, plans, rules)
     if any(not c.disjoint for c in found):
         warn("some windows share jobs: intervals are narrower than the truth")

@@ -17,7 +17,7 @@ from rltuned.errors import ModelError
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.card import Training
 from rltuned.train.batch import Contest
-from rltuned.train.course import LEARN_UNTIL, from_files, generated
+from rltuned.train.course import LEARN_UNTIL, from_files, generated, predictions, predictor_of
 from rltuned.train.export import export_bundle
 from rltuned.train.ppo import Settings as PpoSettings
 from rltuned.train.ranks import ALONE, Ranks, join_ranks
@@ -98,6 +98,10 @@ def ppo(
     ),
     learning_rate: Annotated[float, typer.Option(min=0.0)] = 5e-3,
     entropy: Annotated[float, typer.Option(min=0.0)] = 0.01,
+    predict: Annotated[
+        bool,
+        typer.Option("--predict", help="Fit a run-time predictor; the context network reads it."),
+    ] = False,
     hidden: Annotated[tuple[int, int], typer.Option()] = (32, 16),
     patience: Annotated[int, typer.Option(help="0 = all epochs.", min=0)] = 0,
     seed: Annotated[int, typer.Option(min=0)] = 1,
@@ -141,6 +145,7 @@ def ppo(
     settings = PpoSettings(
         contest=contest,
         network=network.value,
+        predict=predict,
         hidden=hidden,
         epochs=epochs,
         batches=batches,
@@ -150,9 +155,15 @@ def ppo(
         seed=seed,
     )
     clusters = [cluster_named(name) for name in cluster or ["philly-192"]]
+    if predict and network is NetworkName.PAPER:
+        raise typer.BadParameter("--predict: the paper's network reads no predictions")
+    predictor = predictor_of(trace or [], seed) if predict else None
+    guess = predictions(predictor) if predictor else None
     job = Job(
         settings=settings,
-        sources=tuple(from_files(trace, clusters) if trace else generated(seed)),
+        sources=tuple(
+            from_files(trace, clusters, predict=guess) if trace else generated(seed, predict=guess)
+        ),
         folder=work or out.with_name(f"{out.name}.training"),
         out=out,
         command=" ".join(["rltuned", *sys.argv[1:]]),
@@ -161,6 +172,7 @@ def ppo(
         start=start,
         resume=resume,
         device=device,
+        predictor=predictor,
     )
     _with_bar(job, ranks, epochs)
 

@@ -17,11 +17,12 @@ from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 
-from rltuned.core.features import SCHEMA_ID, FloatArray, StateMatrix
+from rltuned.core.features import SCHEMA_ID, Float32Array, FloatArray, StateMatrix
 from rltuned.core.observation import sample_features, windows
 from rltuned.errors import ModelError
 from rltuned.policies.card import CARD_FILE, PARITY_FILE, WEIGHTS_FILE, Card
 from rltuned.policies.network import ContextActor, PaperActor, build
+from rltuned.policies.predictor import PREDICTOR_FILE, Predictor, read_predictor
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 PARITY_TOLERANCE: Final = 1e-5
@@ -30,10 +31,17 @@ PARITY_TOLERANCE: Final = 1e-5
 class Actor:
     """A trained policy. Scores are logits: their order counts, and differences compare."""
 
-    def __init__(self, card: Card, card_sha256: str, network: PaperActor | ContextActor) -> None:
+    def __init__(
+        self,
+        card: Card,
+        card_sha256: str,
+        network: PaperActor | ContextActor,
+        predictor: Predictor | None = None,
+    ) -> None:
         self.card = card
         self.digest = card_sha256
         self._network = network.eval()
+        self.predictor = predictor
 
     @property
     def name(self) -> str:
@@ -49,12 +57,22 @@ class Actor:
         if not len(matrix):
             return np.empty(0)
         if self.card.architecture.kind == "context":
-            return self.forward(matrix.values, np.ones(len(matrix), dtype=bool))
+            return self.forward(self._seen(matrix), np.ones(len(matrix), dtype=bool))
         found = [
             self.forward(w.values, w.mask)[: w.count]
             for w in windows(sample_features(matrix).values)
         ]
         return np.concatenate(found)
+
+    def _seen(self, matrix: StateMatrix) -> Float32Array:
+        """(n, features) what the context network reads."""
+        if self.predictor is None:
+            return matrix.values
+        jobs = matrix.jobs
+        predicted = self.predictor.columns(
+            [j.user for j in jobs], [j.account for j in jobs], [j.request for j in jobs]
+        )
+        return np.column_stack([matrix.values, predicted]).astype(np.float32)
 
     def forward(self, values: np.ndarray, mask: np.ndarray) -> FloatArray:
         """Scores of one window, padded or not: (k, features) float32 and (k,) bool -> (k,)."""
@@ -85,7 +103,11 @@ def load_actor(bundle: Path) -> Actor:
             f"this release computes {SCHEMA_ID}; train it again"
         )
     network = _network(bundle / WEIGHTS_FILE, _read_sealed(bundle / WEIGHTS_FILE, card), card)
-    actor = Actor(card, hashlib.sha256(card_bytes).hexdigest(), network)
+    predictor = None
+    if card.architecture.predicted:
+        path = bundle / PREDICTOR_FILE
+        predictor = read_predictor(path, _read_sealed(path, card))
+    actor = Actor(card, hashlib.sha256(card_bytes).hexdigest(), network, predictor)
     _self_test(actor, bundle / PARITY_FILE, _read_sealed(bundle / PARITY_FILE, card))
     return actor
 

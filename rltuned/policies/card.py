@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from rltuned.core.features import NUM_FEATURES
 from rltuned.core.observation import MAX_QUEUE_SIZE, OBSERVED
+from rltuned.policies.predictor import QUANTILES
 
 CARD_FILE: Final = "card.json"
 WEIGHTS_FILE: Final = "actor.safetensors"
@@ -22,8 +23,20 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-FEATURES_OF: Final = {"paper": OBSERVED, "context": NUM_FEATURES}
-"""Architecture -> how many features of a job it reads."""
+Kind = Literal["paper", "context"]
+
+
+def features_of(kind: Kind, *, predicted: bool) -> int:
+    """How many features of a job an architecture reads.
+
+    Raises:
+        ValueError: the paper's network does without a predictor.
+    """
+    if kind == "paper":
+        if predicted:
+            raise ValueError("the paper's network reads no predictions")
+        return OBSERVED
+    return NUM_FEATURES + len(QUANTILES) * predicted
 
 
 class Architecture(_Strict):
@@ -33,8 +46,9 @@ class Architecture(_Strict):
     `context` in one piece.
     """
 
-    kind: Literal["paper", "context"]
+    kind: Kind
     features: int = OBSERVED
+    predicted: bool = Field(default=False, description="reads predicted run times")
     hidden: tuple[int, int] = Field(description="widths of the two hidden layers")
     max_jobs: Literal[256] = MAX_QUEUE_SIZE
 
@@ -47,8 +61,8 @@ class Architecture(_Strict):
 
     @model_validator(mode="after")
     def _reads_what_it_can(self) -> "Architecture":
-        if self.features != FEATURES_OF[self.kind]:
-            raise ValueError(f"{self.kind} reads {FEATURES_OF[self.kind]} features")
+        if self.features != features_of(self.kind, predicted=self.predicted):
+            raise ValueError(f"{self.kind} does not read {self.features} features")
         return self
 
 

@@ -1,7 +1,6 @@
 """Choices as tensors: what an actor makes of them, ragged, so that no row is padding."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -9,12 +8,11 @@ from torch import Tensor, nn
 
 from rltuned.core.features import COLUMN
 from rltuned.core.observation import FIXED
+from rltuned.policies.card import Kind
 from rltuned.policies.network import ContextActor, PaperActor
 from rltuned.sim.engine.arrays import IntArray
 from rltuned.train.batch import Batch, spans
 from rltuned.train.critic import pooled
-
-Kind = Literal["paper", "context"]
 
 
 @dataclass(frozen=True, slots=True)

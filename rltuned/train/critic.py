@@ -43,9 +43,9 @@ class PaperCritic(nn.Module):
 class ContextCritic(nn.Module):
     """(rows of Q moments) -> (Q,) values, whatever the order of the rows."""
 
-    def __init__(self, hidden: tuple[int, int] = (32, 32)) -> None:
+    def __init__(self, features: int = NUM_FEATURES, hidden: tuple[int, int] = (32, 32)) -> None:
         super().__init__()
-        self.encoder = nn.Linear(NUM_FEATURES, hidden[0])
+        self.encoder = nn.Linear(features, hidden[0])
         self.mix = nn.Linear(2 * hidden[0] + 1, hidden[1])
         self.head = nn.Linear(hidden[1], 1)
 

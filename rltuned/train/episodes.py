@@ -68,10 +68,10 @@ class Recorder:
     room: Scratch = Scratch()
     _tape: Tape | None = None
 
-    def tape(self) -> Tape:
-        """An empty tape."""
-        if self._tape is None:
-            self._tape = _tape(self.room)
+    def tape(self, features: int = NUM_FEATURES) -> Tape:
+        """An empty tape for rows of so many features."""
+        if self._tape is None or self._tape.rows.shape[1] != features:
+            self._tape = _tape(self.room, features)
         self._tape.used[:] = 0
         return self._tape
 
@@ -82,9 +82,9 @@ class Recorder:
         self._tape = None
 
 
-def _tape(room: Scratch) -> Tape:
+def _tape(room: Scratch, features: int = NUM_FEATURES) -> Tape:
     return Tape(
-        rows=np.empty((room.rows, NUM_FEATURES), dtype=np.float32),
+        rows=np.empty((room.rows, features), dtype=np.float32),
         first=np.zeros(room.decisions + 1, dtype=np.int64),
         flags=np.zeros((room.decisions, 2), dtype=np.int64),
         now_s=np.empty(room.decisions),
@@ -153,7 +153,7 @@ def play_sampled(
     """
     while True:
         setup, state, desk, sight = tables(window, seed)
-        tape = recorder.tape()
+        tape = recorder.tape(window.fixed.shape[1])
         episode(setup, state, desk, sight, net, _NO_RANKING, BY_NET, True, True, tape)
         if not tape.used[TAPE_FULL]:
             return state.start_s, _decisions(tape)
@@ -212,7 +212,7 @@ def tables(window: Window, seed: int) -> tuple[Setup, State, Desk, Sight]:
         surveyed=np.full(kinds, -1),
         sums=np.zeros((partitions, window.ground.sight.wanted.shape[1], 3)),
         back=np.zeros(nodes),
-        rows=np.empty((count, NUM_FEATURES), dtype=np.float32),
+        rows=np.empty((count, window.fixed.shape[1]), dtype=np.float32),
         random=np.array([_state_of(seed)], dtype=np.uint64),
     )
     setup = Setup(hardware, shapes, jobs, rules.placement == "spread", rules.backfill == "easy")

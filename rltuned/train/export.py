@@ -5,7 +5,6 @@ import io
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -18,15 +17,17 @@ from rltuned.errors import ModelError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.card import (
     CARD_FILE,
-    FEATURES_OF,
     FORMAT,
     PARITY_FILE,
     WEIGHTS_FILE,
     Architecture,
     Card,
+    Kind,
     Training,
+    features_of,
 )
 from rltuned.policies.network import ContextActor, PaperActor
+from rltuned.policies.predictor import PREDICTOR_FILE, Predictor
 
 
 def export_bundle(
@@ -40,6 +41,7 @@ def export_bundle(
     training: Training,
     results: dict[str, float],
     caveats: list[str],
+    predictor: Predictor | None = None,
 ) -> Card:
     """Write weights, parity pairs and card into a new folder.
 
@@ -53,6 +55,7 @@ def export_bundle(
         training: how the weights came to be.
         results: figures by name.
         caveats: what a user should know before trusting it.
+        predictor: of run times, for a network that reads what it says.
 
     Raises:
         ModelError: the folder exists, cannot be written, or what was written does not load with
@@ -62,16 +65,16 @@ def export_bundle(
         raise ModelError(f"model {target}: exists already; remove it or choose another name")
     weights = save_tensors({k: v.contiguous() for k, v in network.state_dict().items()})
     pairs = _parity_bytes(network.eval(), *parity)
+    files = {WEIGHTS_FILE: weights, PARITY_FILE: pairs}
+    if predictor is not None:
+        files[PREDICTOR_FILE] = predictor.to_bytes()
     card = Card(
         format=FORMAT,
         name=name,
         summary=summary,
         schema_id=SCHEMA_ID,
-        architecture=_architecture(network, hidden),
-        files_sha256={
-            WEIGHTS_FILE: hashlib.sha256(weights).hexdigest(),
-            PARITY_FILE: hashlib.sha256(pairs).hexdigest(),
-        },
+        architecture=_architecture(network, hidden, predicted=predictor is not None),
+        files_sha256={k: hashlib.sha256(data).hexdigest() for k, data in files.items()},
         rltuned_version=__version__,
         git_commit=git_commit(Path(__file__).resolve().parents[2]),
         torch_version=str(torch.__version__),
@@ -80,13 +83,16 @@ def export_bundle(
         caveats=caveats,
     )
     card_bytes = (card.model_dump_json(indent=2) + "\n").encode()
-    _write(target, {WEIGHTS_FILE: weights, PARITY_FILE: pairs, CARD_FILE: card_bytes})
+    _write(target, files | {CARD_FILE: card_bytes})
     return card
 
 
-def _architecture(network: PaperActor | ContextActor, hidden: tuple[int, int]) -> Architecture:
-    kind: Literal["paper", "context"] = "paper" if isinstance(network, PaperActor) else "context"
-    return Architecture(kind=kind, features=FEATURES_OF[kind], hidden=hidden)
+def _architecture(
+    network: PaperActor | ContextActor, hidden: tuple[int, int], *, predicted: bool
+) -> Architecture:
+    kind: Kind = "paper" if isinstance(network, PaperActor) else "context"
+    features = features_of(kind, predicted=predicted)
+    return Architecture(kind=kind, features=features, predicted=predicted, hidden=hidden)
 
 
 def _parity_bytes(network: PaperActor | ContextActor, values: Tensor, masks: Tensor) -> bytes:

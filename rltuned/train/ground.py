@@ -84,9 +84,20 @@ class Window:
 
 
 def make_ground(
-    name: str, cluster: Cluster, jobs: Sequence[TraceJob], rules: Rules | None = None
+    name: str,
+    cluster: Cluster,
+    jobs: Sequence[TraceJob],
+    rules: Rules | None = None,
+    predicted: Float32Array | None = None,
 ) -> Ground:
     """Prepare a trace on a cluster.
+
+    Args:
+        name: for messages and tables.
+        cluster: the hardware.
+        jobs: in submit order.
+        rules: of the simulated Slurm.
+        predicted: (n, 3) quantiles of a run-time predictor, further columns of the features.
 
     Raises:
         TraceError: a job can never run on this cluster, or there are no jobs.
@@ -94,12 +105,15 @@ def make_ground(
     if not jobs:
         raise TraceError(f"{name}: no jobs")
     prepared = prepare(cluster, jobs)
+    sight = _sight(cluster, jobs, prepared)
+    if predicted is not None:
+        sight = sight._replace(fixed=np.column_stack([sight.fixed, predicted]).astype(np.float32))
     return Ground(
         name=name,
         cluster=cluster,
         jobs=tuple(jobs),
         prepared=prepared,
-        sight=_sight(cluster, jobs, prepared),
+        sight=sight,
         duration_s=np.array([j.duration_s for j in jobs]),
         rules=rules or Rules(),
     )

@@ -21,12 +21,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rltuned.core.features import NUM_FEATURES
-from rltuned.core.observation import OBSERVED
-from rltuned.policies.network import ContextActor, PaperActor
+from rltuned.policies.card import Kind, features_of
+from rltuned.policies.network import ContextActor, PaperActor, build
 from rltuned.sim.engine.arrays import FloatArray
 from rltuned.train.batch import Batch, Contest, Episode, compete, draw_window, join
-from rltuned.train.choices import Kind, Part, choices_at, log_chances, part_of, scores_of
+from rltuned.train.choices import Part, choices_at, log_chances, part_of, scores_of
 from rltuned.train.critic import ContextCritic, PaperCritic
 from rltuned.train.episodes import Recorder, net_of
 from rltuned.train.ground import Ground
@@ -41,6 +40,7 @@ class Settings:
 
     Attributes:
         network: `paper` or `context`.
+        predict: the context network also reads the quantiles of a run-time predictor.
         hidden: widths of the actor's two hidden layers.
         epochs, batches: updates, and episodes in each.
         learning_rate: of the actor, falling linearly to a tenth; the critic's is three times it.
@@ -55,6 +55,7 @@ class Settings:
 
     contest: Contest = field(default_factory=Contest)
     network: Kind = "paper"
+    predict: bool = False
     hidden: tuple[int, int] = (32, 16)
     epochs: int = 100
     batches: int = 100
@@ -86,13 +87,11 @@ class Learner:
 
     def __init__(self, settings: Settings, device: str = "cpu") -> None:
         torch.manual_seed(settings.seed)
-        paper = settings.network == "paper"
-        self.actor: PaperActor | ContextActor = (
-            PaperActor(OBSERVED, settings.hidden)
-            if paper
-            else ContextActor(NUM_FEATURES, settings.hidden)
+        features = features_of(settings.network, predicted=settings.predict)
+        self.actor = build(settings.network, features, settings.hidden)
+        self.critic: PaperCritic | ContextCritic = (
+            PaperCritic() if settings.network == "paper" else ContextCritic(features)
         )
-        self.critic: PaperCritic | ContextCritic = PaperCritic() if paper else ContextCritic()
         self.device = device
         self.actor.to(device)
         self.critic.to(device)

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rltuned.core.features import NUM_FEATURES
-from rltuned.core.observation import MAX_QUEUE_SIZE
+from rltuned.core.observation import MAX_QUEUE_SIZE, OBSERVED
 from rltuned.errors import ModelError, TraceError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.card import Card, Training
+from rltuned.policies.network import PaperActor
+from rltuned.policies.predictor import Predictor
 from rltuned.train.choices import eight
 from rltuned.train.course import LEARN_UNTIL, TEST_FROM, Source
 from rltuned.train.episodes import Recorder, net_of, play_sampled
@@ -63,6 +64,7 @@ class Job:
     start: Path | None = None
     resume: bool = False
     device: str = "cpu"
+    predictor: Predictor | None = None
 
 
 def held_out(sources: Sequence[Source], exam: Exam) -> list[Window]:
@@ -109,10 +111,8 @@ def perform(
     trial = Trial.of(held_out(job.sources, job.exam), settings.contest.objective, RULES)
     learner = Learner(settings, job.device)
     standing = _begin(learner, job)
-    seconds = [0.0]
 
     def after(report: Report) -> None:
-        seconds[0] += report.rollout_s + report.update_s
         if session is not None:
             session.keep(learner, report)
         on_epoch(report)
@@ -135,7 +135,7 @@ def perform(
     if session is None:
         return None
     session.load_best(learner)
-    return _export(job, learner, trial, seconds[0])
+    return _export(job, learner, trial, session.seconds())
 
 
 def check(job: Job) -> None:
@@ -172,6 +172,7 @@ def _begin(learner: Learner, job: Job) -> Standing:
             hidden=job.settings.hidden,
             seed=job.settings.seed,
             network=job.settings.network,
+            predict=job.settings.predict,
         )
         learner.actor.load_state_dict(teach(BASELINES[job.warm], lessons).network.state_dict())
     return Standing(0, float("inf"))
@@ -213,6 +214,7 @@ def _export(job: Job, learner: Learner, trial: Trial, seconds: float) -> Card:
             WINDOWS_SAID,
             "Results on traces and clusters never trained on are in docs/results.md.",
         ],
+        predictor=job.predictor,
     )
 
 
@@ -220,8 +222,9 @@ def parity_windows(
     windows: Sequence[Window], learner: Learner
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Queues of real episodes, as the network sees them: (k, 256, features) and (k, 256)."""
-    net, paper = net_of(learner.actor), learner.actor.__class__.__name__ == "PaperActor"
-    values = np.zeros((PARITY_WINDOWS, MAX_QUEUE_SIZE, 8 if paper else NUM_FEATURES), np.float32)
+    net, paper = net_of(learner.actor), isinstance(learner.actor, PaperActor)
+    features = OBSERVED if paper else windows[0].fixed.shape[1]
+    values = np.zeros((PARITY_WINDOWS, MAX_QUEUE_SIZE, features), np.float32)
     masks = np.zeros((PARITY_WINDOWS, MAX_QUEUE_SIZE), dtype=bool)
     for k in range(PARITY_WINDOWS):
         _, kept = play_sampled(windows[k % len(windows)], net, k, Recorder())

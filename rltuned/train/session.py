@@ -98,6 +98,11 @@ class Session:
         except OSError as error:
             raise ModelError(f"{self.folder}: checkpoint: {error.strerror}") from error
 
+    def seconds(self) -> float:
+        """What the epochs on record took, validation left out."""
+        with (self.folder / CURVES).open(newline="") as file:
+            return sum(float(r["rollout_s"]) + float(r["update_s"]) for r in csv.DictReader(file))
+
     def _curve(self, report: Report) -> None:
         path = self.folder / CURVES
         new = not path.exists() or report.epoch == 0

@@ -1,5 +1,6 @@
 """Held-out windows with what the rules make of them: the measure during training, and after."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from rltuned.policies.network import ContextActor, PaperActor
 from rltuned.sim.engine.arrays import FloatArray
 from rltuned.train.episodes import net_of, play_greedy, play_rule
 from rltuned.train.ground import Ground, Window, cut
-from rltuned.train.reward import FLOOR, Objective, cost_at
+from rltuned.train.reward import FLOOR, MIXED, Objective, cost_at
 
 _END = np.array([np.inf])
 
@@ -61,6 +62,7 @@ class Trial:
 
 
 def total(objective: Objective, window: Window, start_s: FloatArray) -> float:
-    """A schedule's cost, not below the floor that rewards use too; a mix counts its wait."""
-    measured: Objective = "wait" if objective == "mix" else objective
-    return max(float(cost_at(measured, _END, start_s, window.work)[0]), FLOOR[measured])
+    """A schedule's cost, not below the floor that rewards use too; a mix: geometric mean."""
+    if objective == "mix":
+        return math.sqrt(math.prod(total(o, window, start_s) for o in MIXED))
+    return max(float(cost_at(objective, _END, start_s, window.work)[0]), FLOOR[objective])

@@ -11,9 +11,10 @@ import torch
 from rltuned.core.features import NUM_FEATURES
 from rltuned.errors import ModelError, TraceError
 from rltuned.policies.actor import load_actor
+from rltuned.policies.card import Kind
 from rltuned.policies.network import ContextActor, PaperActor
 from rltuned.train.batch import Batch, Contest, compete, join
-from rltuned.train.choices import Kind, log_chances, part_of, scores_of
+from rltuned.train.choices import log_chances, part_of, scores_of
 from rltuned.train.course import Source
 from rltuned.train.critic import ContextCritic
 from rltuned.train.episodes import Recorder, net_of

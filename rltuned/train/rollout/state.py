@@ -19,7 +19,8 @@ class Sight(NamedTuple):
     """What a policy may know and what never changes. S shapes, P partitions, T GPU types, n jobs.
 
     wanted: (S, T+1) rows of GPU types that a request accepts. all_gpus, nodes: (P, T+1) of the
-    hardware. fixed: (n, NUM_FEATURES) the columns that do not depend on the moment; others zero.
+    hardware. fixed: (n, F) the columns that do not depend on the moment, others zero; F is
+    NUM_FEATURES, or more where a predictor adds its own.
     """
 
     wanted: BoolArray
@@ -73,7 +74,7 @@ class Desk(NamedTuple):
 class Tape(NamedTuple):
     """What is kept of an episode for learning. D decisions in Q passes over R rows.
 
-    rows: (R, NUM_FEATURES). first: (Q+1,) where the rows of a pass begin. flags: (Q, 2) what the
+    rows: (R, F). first: (Q+1,) where the rows of a pass begin. flags: (Q, 2) what the
     sampled slots hold (see look). now_s: (Q,). decision_pass: (D,). choice: (D,) row of the chosen
     job. candidates: rows that could have been chosen, candidate_first (D+1,) where they begin.
     """
