@@ -1,0 +1,121 @@
+"""OverSubscribe in the journal, and its way back."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from rltuned.daemon.journal import FILE_NAME, Journal
+from rltuned.daemon.restore import Fate, restore
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.plan import Outcome, Plan, Result, SetOverSubscribe
+from tests.builders import NOW, job, request, set_priority, snapshot, target
+from tests.fakes import FakeBackend, FakeClock
+
+
+def exclusive(job_id: int = 1, flag: str = "NO") -> PendingJob:
+    return job(job_id, asks=request(exclusive=flag == "NO"), oversubscribe=flag)
+
+
+def set_flag(of: PendingJob, new: str) -> SetOverSubscribe:
+    return SetOverSubscribe(target(of), of.oversubscribe, new)
+
+
+def wrote(journal: Journal, world: FakeBackend, *actions: SetOverSubscribe) -> None:
+    ticket = journal.intend(Plan(actions), cluster="test", cycle=1, at=NOW)
+    journal.settle(ticket, world.apply(Plan(actions)), at=NOW)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path)
+
+
+def flag_of(world: FakeBackend, job_id: int = 1) -> str:
+    return world.job(job_id).oversubscribe
+
+
+def test_the_first_word_and_ours_are_kept(journal: Journal) -> None:
+    world = FakeBackend(snapshot(exclusive()))
+    wrote(journal, world, set_flag(exclusive(), "YES"))
+    (flag,) = journal.flags("test")
+    assert (flag.original, flag.value, flag.field) == ("NO", "YES", "oversubscribe")
+    assert not journal.claims("test")
+    assert not journal.is_clean()
+
+
+def test_restore_isolates_the_job_again_and_says_what_it_cannot(journal: Journal) -> None:
+    world = FakeBackend(snapshot(exclusive()))
+    wrote(journal, world, set_flag(exclusive(), "YES"))
+    assert flag_of(world) == "YES"
+    (item,) = restore(world, journal, FakeClock())
+    assert (item.fate, flag_of(world)) == (Fate.GIVEN_BACK, "NO")
+    assert "whole nodes cannot be given back" in item.detail
+    assert journal.is_clean()
+
+
+def test_a_flag_that_somebody_else_changed_is_left_alone(journal: Journal) -> None:
+    world = FakeBackend(snapshot(exclusive()))
+    wrote(journal, world, set_flag(exclusive(), "YES"))
+    world.put(exclusive(flag="NO"))
+    (item,) = restore(world, journal, FakeClock())
+    assert item.fate is Fate.CHANGED
+    assert "OverSubscribe is NO, we wrote YES" in item.detail
+
+
+def test_ok_cannot_be_set_and_is_said(journal: Journal) -> None:
+    free = job(1, oversubscribe="OK")
+    world = FakeBackend(snapshot(free))
+    wrote(journal, world, SetOverSubscribe(target(free), "OK", "NO"))
+    (item,) = restore(world, journal, FakeClock())
+    assert (item.fate, item.detail) == (Fate.CHANGED, "OverSubscribe=OK cannot be set")
+
+
+def test_a_job_that_started_is_ours_no_longer(journal: Journal) -> None:
+    world = FakeBackend(snapshot(exclusive()))
+    wrote(journal, world, set_flag(exclusive(), "YES"))
+    assert journal.close_gone("test", set()) == 1
+    assert journal.is_clean()
+
+
+@pytest.mark.parametrize("result", [Result.REFUSED, Result.GONE])
+def test_a_write_that_did_not_happen_leaves_nothing(journal: Journal, result: Result) -> None:
+    action = set_flag(exclusive(), "YES")
+    ticket = journal.intend(Plan((action,)), cluster="test", cycle=1, at=NOW)
+    journal.settle(ticket, [Outcome(action, result, "so it goes")], at=NOW)
+    assert journal.is_clean()
+
+
+def test_an_intent_without_an_outcome_counts_as_ours(journal: Journal) -> None:
+    journal.intend(Plan((set_flag(exclusive(), "YES"),)), cluster="test", cycle=1, at=NOW)
+    assert len(journal.flags("test")) == 1
+
+
+def test_flags_and_numbers_go_through_one_plan(journal: Journal) -> None:
+    one = exclusive()
+    world = FakeBackend(snapshot(one))
+    plan = Plan((set_flag(one, "YES"), set_priority(one, 77)))
+    ticket = journal.intend(plan, cluster="test", cycle=1, at=NOW)
+    journal.settle(ticket, world.apply(plan), at=NOW)
+    fates = {item.claim.field: item.fate for item in restore(world, journal, FakeClock())}
+    assert fates == {"oversubscribe": Fate.GIVEN_BACK, "priority": Fate.GIVEN_BACK}
+
+
+def test_a_journal_of_the_first_schema_gets_the_table(journal: Journal, tmp_path: Path) -> None:
+    world = FakeBackend(snapshot(exclusive()))
+    wrote(journal, world, set_flag(exclusive(), "YES"))
+    journal.close()
+    with sqlite3.connect(tmp_path / FILE_NAME) as db:
+        db.executescript("DROP TABLE flags; PRAGMA user_version = 1;")
+    db.close()
+    later = Journal(tmp_path)
+    assert later.flags("test") == ()
+    wrote(later, world, set_flag(exclusive(2), "YES"))
+    assert [f.job_id for f in later.flags("test")] == []
+    later.close()
+
+
+@pytest.mark.parametrize("token", ["OK", "USER", "", "yes"])
+def test_only_words_that_slurm_takes_can_be_set(token: str) -> None:
+    with pytest.raises(ValueError, match="cannot be set"):
+        SetOverSubscribe(target(exclusive()), "NO", token)
