@@ -4,6 +4,7 @@ Daemon, simulator, training and replay call `decide`, so there is one definition
 would do. A dry run is a decision whose plan is not applied.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
@@ -295,4 +296,6 @@ def _notes(over_budget: int, undone: int, joint: Joint | None) -> tuple[str, ...
         notes.append(f"{undone} jobs that are no longer ours get their standing back")
     if joint is not None:
         notes.append(f"joint placement {joint.how}: {joint.why}")
+        for why, count in Counter(reason for _, reason in joint.left_alone).items():
+            notes.append(f"OverSubscribe of {count} exclusive jobs left alone: {why}")
     return tuple(notes)

@@ -17,7 +17,7 @@ from rltuned.core.capacity import Capacity
 from rltuned.core.milp import Budget, Option, Solver, Weights, choose
 from rltuned.core.options import Frame, build, worth
 from rltuned.core.placement import Placement
-from rltuned.core.sharing import Sharing, obstacle, tell_to_share
+from rltuned.core.sharing import Sharing, Void, obstacle, tell_to_share
 from rltuned.core.timeline import Candidate, Reference, Timeline, reference, releases
 from rltuned.core.ways import Bounds, Kind
 from rltuned.domain.jobs import PendingJob
@@ -85,6 +85,7 @@ class Joint:
         placements: jobs that start now.
         actions: flags to set.
         verdicts: of the jobs that were looked at.
+        left_alone: exclusive jobs inside the scope whose flag would be void, and why.
     """
 
     how: How
@@ -93,6 +94,7 @@ class Joint:
     placements: tuple[Placement, ...] = ()
     actions: tuple[SetOverSubscribe, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
+    left_alone: tuple[tuple[JobId, Void], ...] = ()
 
 
 def place_jointly(
@@ -111,8 +113,23 @@ def place_jointly(
         tuning: the knobs.
         solver: None = there is none: the greedy answer.
     """
+    obstacles = _obstacles(ranked, snapshot, tuning.sharing)
+    may_share = frozenset(place for place, why in obstacles.items() if why is None)
+    joint = _placed(ranked, fits, snapshot, tuning, solver, may_share=may_share)
+    left_alone = [(ranked[place].job_id, why) for place, why in obstacles.items() if why]
+    return replace(joint, left_alone=tuple(left_alone)) if left_alone else joint
+
+
+def _placed(
+    ranked: Sequence[PendingJob],
+    fits: Sequence[bool],
+    snapshot: Snapshot,
+    tuning: Tuning,
+    solver: Solver | None,
+    *,
+    may_share: frozenset[int],
+) -> Joint:
     same = tuple(range(len(ranked)))
-    may_share = _may_share(ranked, snapshot, tuning.sharing)
     if not may_share and not any(fits):
         return Joint(How.SKIPPED, "none of the first jobs fits now", same)
     capacity = Capacity.of(snapshot)
@@ -140,13 +157,13 @@ def place_jointly(
     except SolverError as error:
         return Joint(How.FELL_BACK, str(error), same, greedy)
     found = _Found(frame, {o.job: o for o in chosen}, times, tuple(ways), tuning)
-    order, why, flags = found.followed()
+    order, why = found.followed()
     return Joint(
         How.SOLVED,
         why,
         _in_ranking(order, places, len(ranked)),
         found.placements(),
-        flags,
+        found.flags(),
         found.verdicts(),
     )
 
@@ -167,16 +184,18 @@ def _candidates(
     return places, found
 
 
-def _may_share(
+def _obstacles(
     ranked: Sequence[PendingJob], snapshot: Snapshot, sharing: Sharing
-) -> frozenset[int]:
+) -> dict[int, Void | None]:
+    """Exclusive jobs inside the scope, by place, and why they may not be told to share."""
     if not sharing.partitions:
-        return frozenset()
-    return frozenset(
-        place
+        return {}
+    found = {
+        place: obstacle(job, snapshot, sharing)
         for place, job in enumerate(ranked)
-        if job.request.exclusive and obstacle(job, snapshot, sharing) is None
-    )
+        if job.request.exclusive
+    }
+    return {place: why for place, why in found.items() if why is not Void.NOT_IN_SCOPE}
 
 
 def _beside_others(one: Candidate) -> Candidate:
@@ -252,36 +271,42 @@ class _Found:
     def verdicts(self) -> tuple[Verdict, ...]:
         return tuple(self._verdict(at) for at in range(len(self.frame.candidates)))
 
-    def followed(self) -> tuple[tuple[int, ...], str, tuple[SetOverSubscribe, ...]]:
-        """The candidates in the order in which Slurm starts what was found, why, and the flags.
-
-        Flags are set for a gain only: they cannot be taken back in full.
-        """
+    def followed(self) -> tuple[tuple[int, ...], str]:
+        """The candidates in the order in which Slurm starts what was found, and why."""
         given = tuple(range(len(self.frame.candidates)))
-        flags = tuple(
-            tell_to_share(self.frame.candidates[at].job) for at in self.now if self._shares(at)
-        )
-        if set(self.now) == set(self.frame.reference.starts) and not flags:
-            return given, "starts the same jobs as the ranking by itself", ()
+        if set(self.now) == set(self.frame.reference.starts):
+            return given, "starts the same jobs as the ranking by itself"
         rest = [at for at in given if at not in self.now]
         ranked_first = (*self.now, *rest)
         if self.tuning.steered:
-            return ranked_first, "starts the chosen jobs on the chosen nodes", flags
+            return ranked_first, "starts the chosen jobs on the chosen nodes"
         large_first = (*sorted(self.now, key=self._size), *rest)
-        best, most = None, self._worth(given, flagged=False) + _EQUAL
-        for order in (given, ranked_first, large_first):
-            gained = self._worth(order, flagged=True)
-            if gained > most:
-                best, most = order, gained + _EQUAL
-        if best is None:
-            return given, "Slurm's own placement would not follow: the ranking stays", ()
-        return best, "other jobs start now than by the ranking alone", flags
+        best, most = given, self._worth(given)
+        for order in (ranked_first, large_first):
+            gained = self._worth(order)
+            if gained > most + _EQUAL:
+                best, most = order, gained
+        if best == given and not self.flags():
+            return given, "Slurm's own placement would not follow: the ranking stays"
+        return best, "other jobs start now than by the ranking alone"
 
-    def _worth(self, order: Sequence[int], *, flagged: bool) -> float:
-        """What Slurm's own walk over an order is worth, with or without the flags."""
+    def flags(self) -> tuple[SetOverSubscribe, ...]:
+        """Exclusive jobs that are to share, now or when their turn comes.
+
+        Not only those that start now: when a node comes free between two looks, Slurm would give
+        it to the next exclusive job whole.
+        """
+        return tuple(
+            tell_to_share(one.job)
+            for at, one in enumerate(self.frame.candidates)
+            if self._shares(at)
+        )
+
+    def _worth(self, order: Sequence[int]) -> float:
+        """What Slurm's own walk over an order is worth, flags set as decided."""
         jobs = [
             _beside_others(self.frame.candidates[at])
-            if flagged and self._shares(at)
+            if self._shares(at)
             else self.frame.candidates[at]
             for at in order
         ]
@@ -292,7 +317,7 @@ class _Found:
 
     def _shares(self, at: int) -> bool:
         option = self.chosen.get(at)
-        return option is not None and option.slot == 0 and option.way.kind is Kind.SHARE
+        return option is not None and option.way.kind is Kind.SHARE
 
     def _size(self, at: int) -> tuple[int, int, int]:
         total = self.frame.candidates[at].request.total
@@ -306,6 +331,6 @@ class _Found:
         kind, place = option.way.kind, ", ".join(s.node for s in option.way.shares)
         by_itself = "" if at in self.frame.reference.starts or offset_s else "; not by itself"
         why = f"{kind} on {place}{by_itself}"
-        if kind is Kind.SHARE and offset_s == 0:
+        if kind is Kind.SHARE:
             why += "; its exclusive node would keep others waiting"
         return Verdict(job_id, self.ways[at], kind, offset_s, why)

@@ -35,7 +35,9 @@ class Weights:
         later: what a start at the next slot is worth of one now.
         occupancy: GPUs put to work, as a share of all.
         fragmentation, imbalance, contention, waste, sharing: see `Price`; times the standing of
-            the last job, so that they choose between ways and not between jobs.
+            the last job, so that they choose between ways and not between jobs. `sharing` is
+            larger than what a whole node costs by itself (fragmentation and opening): a job loses
+            its node only when others start earlier by it.
         opening: part of fragmentation that is due for each idle node that is begun.
     """
 
@@ -47,7 +49,7 @@ class Weights:
     imbalance: float = 0.0
     contention: float = 0.02
     waste: float = 0.2
-    sharing: float = 0.05
+    sharing: float = 0.4
     opening: float = 0.5
 
     def __post_init__(self) -> None:
