@@ -130,7 +130,7 @@ def best_by_hand(instance: Instance) -> float:
     return best
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(small_worlds(), weights)
 def test_the_optimum_is_the_one_that_brute_force_finds(world: Snapshot, tuned: Weights) -> None:
     instance = instance_of(world, tuned)
@@ -149,7 +149,7 @@ def _sizes(instance: Instance) -> list[int]:
     return list(counts.values())
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(small_worlds())
 def test_the_same_instance_gets_the_same_answer(world: Snapshot) -> None:
     instance = instance_of(world, Weights())
@@ -157,7 +157,7 @@ def test_the_same_instance_gets_the_same_answer(world: Snapshot) -> None:
         assert choose(instance, cbc(), PATIENT) == choose(instance, cbc(), PATIENT)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(small_worlds(), st.randoms(use_true_random=False))
 def test_impossible_choices_are_found_out(world: Snapshot, rng: object) -> None:
     """The recheck says no exactly where adding up says no."""
@@ -177,7 +177,7 @@ class Liar:
         return {v.name: 1.0 for v in problem.variables()}
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(small_worlds())
 def test_an_answer_that_breaks_a_rule_is_refused(world: Snapshot) -> None:
     instance = instance_of(world, Weights())
@@ -187,7 +187,7 @@ def test_an_answer_that_breaks_a_rule_is_refused(world: Snapshot) -> None:
             choose(instance, Liar(), PATIENT)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(small_worlds())
 def test_a_joint_decision_holds_together(world: Snapshot) -> None:
     capacity = Capacity.of(world)

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rltuned.core.capacity import Capacity
@@ -111,6 +111,7 @@ def test_somebody_elses_nodes_get_the_same_price() -> None:
         assert priced.opens == way.opens
 
 
+@settings(deadline=None)
 @given(worlds.nodes(), worlds.requests)
 def test_every_way_fits_and_prices_are_bounded(nodes: tuple[Node, ...], asks: Request) -> None:
     capacity = Capacity.of(snapshot(nodes=nodes))
@@ -128,6 +129,7 @@ def test_every_way_fits_and_prices_are_bounded(nodes: tuple[Node, ...], asks: Re
             assert sum(s.taken.gpus for s in way.shares) == asks.total.gpus
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=6), st.integers(1, 3), st.integers(0, 8))
 def test_nothing_is_left_out(free: list[int], width: int, gpus: int) -> None:
     """As many ways as there are different node sets, alike nodes being one."""
