@@ -19,6 +19,7 @@ from rltuned.sim.world import Rules
 from rltuned.train.course import from_files
 from rltuned.train.evaluate import FEWEST_WINDOWS, RULES, Comparison, Plan, compare
 from rltuned.train.ground import Ground
+from rltuned.train.rollout.state import Float32Array
 
 app = typer.Typer()
 
@@ -100,11 +101,22 @@ def _play(
                 networks,
                 plan,
                 rules=rules,
+                foretold=_foretold(ground, actors),
                 on_window=lambda policy: bar.update(task, advance=1, description=policy),
             )
             for ground in grounds
             for plan in plans
         ]
+
+
+def _foretold(ground: Ground, actors: dict[str, Actor]) -> dict[str, Float32Array]:
+    jobs = ground.jobs
+    users, accounts = [j.user for j in jobs], [j.account for j in jobs]
+    return {
+        name: actor.predictor.columns(users, accounts, ground.prepared.requests)
+        for name, actor in actors.items()
+        if actor.predictor is not None
+    }
 
 
 def _cards(actors: dict[str, Actor]) -> dict[str, dict[str, object]]:

@@ -16,12 +16,13 @@ from rltuned.cli.simulate import cluster_named
 from rltuned.errors import ModelError
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.card import Training
+from rltuned.sim.trace import read_trace
 from rltuned.train.batch import Contest
 from rltuned.train.course import LEARN_UNTIL, from_files, generated, predictions, predictor_of
 from rltuned.train.export import export_bundle
 from rltuned.train.ppo import Settings as PpoSettings
 from rltuned.train.ranks import ALONE, Ranks, join_ranks
-from rltuned.train.run import Exam, Job, perform
+from rltuned.train.run import Exam, Job, perform, refit
 from rltuned.train.warmstart import Settings, Taught, teach
 
 PARITY_WINDOWS = 4
@@ -166,7 +167,7 @@ def ppo(
         ),
         folder=work or out.with_name(f"{out.name}.training"),
         out=out,
-        command=" ".join(["rltuned", *sys.argv[1:]]),
+        command=" ".join(["rltuned", *(a for a in sys.argv[1:] if a != "--resume")]),
         exam=Exam(exam_windows, exam_jobs),
         warm=warm,
         start=start,
@@ -175,6 +176,31 @@ def ppo(
         predictor=predictor,
     )
     _with_bar(job, ranks, epochs)
+
+
+@app.command()
+def predictor(
+    model: Annotated[Path, typer.Argument(help="Bundle whose network reads predictions.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the new bundle; must not exist.")],
+    *,
+    trace: Annotated[Path, typer.Option(help="Your jobs: rltuned traces convert --from sacct.")],
+    until: Annotated[
+        float,
+        typer.Option(help="Part of the trace to fit to, from its beginning.", min=0.05, max=1),
+    ] = 1.0,
+    seed: Annotated[int, typer.Option(min=0)] = 1,
+) -> None:
+    """Fit the run-time predictor to a site's own jobs; the network stays as it is.
+
+    Exit codes: 0 = fitted and exported; 2 = input cannot be used.
+    """
+    jobs = read_trace(trace).jobs
+    fitted = refit(model, out, jobs[: int(len(jobs) * until)], trace.name, seed)
+    say(
+        f"{out}: {fitted.examples} jobs; loss {fitted.pinball:.4f}, without looking at the job "
+        f"{fitted.plain:.4f}; of the long jobs {fitted.long_found:.0%} recognised, by limit alone "
+        f"{fitted.long_by_limit:.0%}"
+    )
 
 
 def _with_bar(job: Job, ranks: Ranks, epochs: int) -> None:

@@ -136,6 +136,16 @@ def play_rule(window: Window, policy: str) -> FloatArray:
     return state.start_s
 
 
+def play_order(window: Window, keys: FloatArray) -> FloatArray:
+    """(n,) start times when the job with the smallest key goes first; equal keys by submit."""
+    rank = np.empty(len(keys), dtype=np.int64)
+    rank[np.argsort(keys, kind="stable")] = np.arange(len(keys))
+    setup, state, desk, sight = tables(window, seed=0)
+    ranking = window.ranking("fcfs")._replace(rank=rank)
+    episode(setup, state, desk, sight, _NO_NET, ranking, BY_RULE, False, False, _tape(NOTHING_KEPT))
+    return state.start_s
+
+
 def play_greedy(window: Window, net: Net) -> FloatArray:
     """(n,) start times under a network that always takes its best."""
     setup, state, desk, sight = tables(window, seed=0)

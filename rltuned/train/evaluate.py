@@ -8,17 +8,21 @@ are the unit of chance: differences are paired by window, intervals come from re
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
+from rltuned.core.features import NUM_FEATURES
 from rltuned.errors import TraceError
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.network import ContextActor, PaperActor
+from rltuned.policies.predictor import LOG_FULL
 from rltuned.sim.engine.arrays import FloatArray
 from rltuned.sim.metrics import Schedule, jct_bound, score
 from rltuned.sim.policy import CLAIRVOYANT
-from rltuned.train.episodes import net_of, play_greedy, play_rule
+from rltuned.train.episodes import net_of, play_greedy, play_order, play_rule
 from rltuned.train.ground import Ground, Window, cut
+from rltuned.train.rollout.state import Float32Array
 
 Network = PaperActor | ContextActor
 METRICS = (
@@ -33,6 +37,7 @@ METRICS = (
 )
 LARGER_IS_BETTER = frozenset({"utilisation"})
 RULES = (*BASELINES, CLAIRVOYANT)
+QSSF = "qssf"
 RESAMPLES = 10_000
 TIE = 1e-9
 FEWEST_WINDOWS = 60
@@ -135,9 +140,19 @@ def compare(
     plan: Plan,
     *,
     rules: Sequence[str] = RULES,
+    foretold: Mapping[str, Float32Array] = MappingProxyType({}),
     on_window: Callable[[str], None] = lambda _policy: None,
 ) -> Comparison:
     """Play every window under every policy.
+
+    Args:
+        ground: trace and cluster.
+        models: by name.
+        plan: which windows.
+        rules: by name.
+        foretold: model -> predictions for all jobs of the ground, where it reads them. The first
+            of them also serves qssf: smallest predicted run time times GPUs first.
+        on_window: told the policy after each window.
 
     Raises:
         TraceError: the part of the trace is too short for one window.
@@ -146,12 +161,18 @@ def compare(
     nets = {name: net_of(network) for name, network in models.items()}
     values: dict[str, dict[str, FloatArray]] = {}
     bounds = []
-    for policy in (*rules, *nets):
+    beside = (*rules, *((QSSF,) if foretold else ()))
+    for policy in (*beside, *nets):
         rows = []
         for window in chosen:
-            start_s = (
-                play_greedy(window, nets[policy]) if policy in nets else play_rule(window, policy)
-            )
+            if policy == QSSF:
+                start_s = _qssf(window.foretold(next(iter(foretold.values()))))
+            elif policy in foretold:
+                start_s = play_greedy(window.foretold(foretold[policy]), nets[policy])
+            elif policy in nets:
+                start_s = play_greedy(window, nets[policy])
+            else:
+                start_s = play_rule(window, policy)
             schedule = schedule_of(window, start_s)
             if policy == rules[0]:
                 bounds.append(jct_bound(schedule, ground.prepared.cluster_gpus))
@@ -169,13 +190,20 @@ def compare(
         paired={
             name: {
                 rule: {m: paired(values[name][m], values[rule][m], m) for m in METRICS}
-                for rule in rules
+                for rule in beside
             }
             for name in nets
         },
         closed={name: _closed(values, name) for name in nets},
         bound=(wait, jct),
     )
+
+
+def _qssf(window: Window) -> FloatArray:
+    """Quasi-shortest service first (Hu et al., SC'21): predicted GPU time, smallest first."""
+    median_s = np.expm1(window.fixed[:, NUM_FEATURES + 1].astype(np.float64) * LOG_FULL)
+    gpus = np.array([max(job.gpus, 1) for job in window.jobs], dtype=np.float64)
+    return play_order(window, median_s * gpus)
 
 
 def schedule_of(window: Window, start_s: FloatArray) -> Schedule:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rltuned.core.capacity import Capacity
-from rltuned.core.features import encode
+from rltuned.core.features import NUM_FEATURES, encode
 from rltuned.domain.jobs import PendingJob, Request
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
@@ -70,6 +70,12 @@ class Window:
     def work(self) -> Work:
         """The jobs as rewards see them."""
         return Work(self.submit_s, self.prepared.jobs.runs_s, self.duration_s)
+
+    def foretold(self, columns: Float32Array) -> "Window":
+        """The same window with predictions of all jobs of the ground, (len(ground), 3)."""
+        mine = columns[self.first : self.first + len(self)]
+        fixed = np.column_stack([self.fixed[:, :NUM_FEATURES], mine]).astype(np.float32)
+        return replace(self, fixed=fixed)
 
     def ranking(self, policy: str) -> Ranking:
         """A rule's ranking of these jobs.

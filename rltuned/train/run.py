@@ -12,15 +12,17 @@ from rltuned.core.observation import MAX_QUEUE_SIZE, OBSERVED
 from rltuned.errors import ModelError, TraceError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.card import Card, Training
+from rltuned.policies.card import PARITY_FILE, Card, Training
 from rltuned.policies.network import PaperActor
 from rltuned.policies.predictor import Predictor
+from rltuned.sim.trace import TraceJob
 from rltuned.train.choices import eight
 from rltuned.train.course import LEARN_UNTIL, TEST_FROM, Source
 from rltuned.train.episodes import Recorder, net_of, play_sampled
 from rltuned.train.export import export_bundle
 from rltuned.train.ground import Window
 from rltuned.train.ppo import Learner, Report, Settings, train
+from rltuned.train.predictor import Fitted, fit
 from rltuned.train.ranks import ALONE, Ranks
 from rltuned.train.session import Session, Standing
 from rltuned.train.trial import Trial, windows_between
@@ -237,3 +239,37 @@ def parity_windows(
         values[k, : len(rows)] = eight(rows, flags) if paper else rows
         masks[k, : len(rows)] = True
     return torch.from_numpy(values), torch.from_numpy(masks)
+
+
+def refit(model: Path, out: Path, jobs: Sequence[TraceJob], source: str, seed: int) -> Fitted:
+    """Fit a bundle's predictor to other jobs and write a new bundle beside it.
+
+    Raises:
+        ModelError: the bundle reads no predictions, or cannot be written.
+        TraceError: too few jobs.
+    """
+    actor = load_actor(model)
+    if actor.predictor is None:
+        raise ModelError(f"model {model}: its network reads no predictions")
+    fitted = fit(jobs, seed=seed)
+    with np.load(model / PARITY_FILE, allow_pickle=False) as archive:
+        parity = torch.from_numpy(archive["values"]), torch.from_numpy(archive["masks"])
+    card = actor.card
+    export_bundle(
+        out,
+        actor.network,
+        name=out.name,
+        summary=card.summary,
+        hidden=card.architecture.hidden,
+        parity=parity,
+        training=card.training,
+        results=card.results
+        | {
+            "predictor_jobs": float(fitted.examples),
+            "predictor_loss": round(fitted.pinball, 5),
+            "predictor_loss_without_looking": round(fitted.plain, 5),
+        },
+        caveats=[*card.caveats, f"Predictor fitted to {source}, {fitted.examples} jobs."],
+        predictor=fitted.predictor,
+    )
+    return fitted

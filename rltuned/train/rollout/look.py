@@ -1,4 +1,3 @@
-# ruff: noqa: PLR0917 - compiled functions take their arguments by place
 """core/features and core/survey, compiled: the same numbers for the same moment."""
 
 import math
@@ -11,7 +10,7 @@ from rltuned.core.survey import FUTURE_HORIZON_S, WAYS_CAP
 from rltuned.sim.engine.arrays import IntArray, compiled
 from rltuned.sim.engine.dispatch import PASS, RUNNING, Setup, State
 from rltuned.sim.engine.place import Amounts, hosts, wish
-from rltuned.train.rollout.state import QUEUED, Desk, Float32Array, Sight
+from rltuned.train.rollout.state import QUEUED, Desk, Sight
 
 WAYS, FREE, ALL, BACK, IDLE = 0, 1, 2, 3, 4
 """Columns of Desk.survey."""
@@ -26,16 +25,16 @@ def look(setup: Setup, state: State, sight: Sight, desk: Desk, flags: IntArray) 
     now = desk.clock[0]
     _tally(setup, state, desk, now)
     cff = _fragmentation(setup, state)
-    several = 0
+    several, number = 0, state.counters[PASS]
+    queue, shape_of, surveyed, survey = desk.queue, setup.jobs.shape, desk.surveyed, desk.survey
     for at in range(desk.marks[QUEUED]):
-        job = desk.queue[at]
-        shape = setup.jobs.shape[job]
-        if desk.surveyed[shape] != state.counters[PASS]:
-            desk.surveyed[shape] = state.counters[PASS]
+        shape = shape_of[queue[at]]
+        if surveyed[shape] != number:
+            surveyed[shape] = number
             _survey(setup, state, sight, desk, shape)
-        if desk.survey[shape, WAYS] >= SEVERAL_WAYS:
+        if survey[shape, WAYS] >= SEVERAL_WAYS:
             several = 1
-        _row(setup, sight, desk, desk.rows[at], job, cff, now)
+    _rows(setup, sight, desk, cff, now)
     flags[FRAGMENTED] = 1 if np.float32(cff) >= CFF_HIGH else 0
     flags[SEVERAL] = several
 
@@ -124,20 +123,24 @@ def _ways(setup: Setup, state: State, shape: int, row: int) -> int:
 
 
 @compiled
-def _row(
-    setup: Setup, sight: Sight, desk: Desk, row: Float32Array, job: int, cff: float, now: float
-) -> None:
-    shape = setup.jobs.shape[job]
-    seen = desk.survey[shape]
-    gpus = float(setup.shapes.gpus[shape])
-    wait_s = max(now - setup.jobs.submit_s[job], 0.0)
-    row[:] = sight.fixed[job]
-    row[2] = min(math.log1p(wait_s) / LOG_WAIT_FULL, 1.0)
-    row[5] = seen[IDLE]
-    row[6] = 1.0 if seen[WAYS] > 0 else 0.0
-    row[7] = min(seen[WAYS], float(WAYS_CAP)) / WAYS_CAP
-    row[8] = gpus / max(gpus + seen[FREE], 1.0)
-    row[10] = wait_s / (wait_s + URGENT_HALF_S)
-    ahead = (seen[FREE] - gpus + seen[BACK]) / max(seen[ALL], 1.0)
-    row[11] = min(max((ahead + 1.0) / 2.0, 0.0), 1.0)
-    row[12] = min(max(cff, 0.0), 1.0)
+def _rows(setup: Setup, sight: Sight, desk: Desk, cff: float, now: float) -> None:
+    """Arrays are taken out of their structures once: each touch in the loop would cost."""
+    queue, rows, fixed, survey = desk.queue, desk.rows, sight.fixed, desk.survey
+    shape_of, submit_s, gpus_of = setup.jobs.shape, setup.jobs.submit_s, setup.shapes.gpus
+    scraps, features = min(max(cff, 0.0), 1.0), fixed.shape[1]
+    for at in range(desk.marks[QUEUED]):
+        job = queue[at]
+        shape = shape_of[job]
+        gpus, ways, free = float(gpus_of[shape]), survey[shape, WAYS], survey[shape, FREE]
+        wait_s = max(now - submit_s[job], 0.0)
+        for i in range(features):
+            rows[at, i] = fixed[job, i]
+        rows[at, 2] = min(math.log1p(wait_s) / LOG_WAIT_FULL, 1.0)
+        rows[at, 5] = survey[shape, IDLE]
+        rows[at, 6] = 1.0 if ways > 0 else 0.0
+        rows[at, 7] = min(ways, float(WAYS_CAP)) / WAYS_CAP
+        rows[at, 8] = gpus / max(gpus + free, 1.0)
+        rows[at, 10] = wait_s / (wait_s + URGENT_HALF_S)
+        ahead = (free - gpus + survey[shape, BACK]) / max(survey[shape, ALL], 1.0)
+        rows[at, 11] = min(max((ahead + 1.0) / 2.0, 0.0), 1.0)
+        rows[at, 12] = scraps

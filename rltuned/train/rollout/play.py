@@ -23,15 +23,18 @@ from rltuned.sim.engine.dispatch import (
     RUNNING,
     Setup,
     State,
-    _harmless,
     begin_pass,
-    consider,
     finish,
-    restraints,
-    stamp,
 )
 from rltuned.sim.engine.loop import FIXED, Ranking, score
-from rltuned.sim.engine.place import fits, place, record
+from rltuned.train.rollout.choice import (
+    any_fits,
+    choose_job,
+    clear,
+    list_candidates,
+    walk_greedily,
+    walk_past,
+)
 from rltuned.train.rollout.look import look
 from rltuned.train.rollout.nets import forward, sampled
 from rltuned.train.rollout.state import (
@@ -69,7 +72,7 @@ def _advance(setup: Setup, state: State, desk: Desk) -> bool:
             marks[QUEUED] += 1
             marks[ARRIVED] += 1
         begin_pass(state)
-        if _any_fits(setup, state, desk):
+        if any_fits(setup, state, desk):
             marks[PASSES] += 1
             desk.gone[: marks[QUEUED]] = False
             return True
@@ -93,96 +96,6 @@ def _end_all(setup: Setup, state: State, now: float) -> None:
             finish(setup, state, job)
         else:
             i += 1
-
-
-@compiled
-def _any_fits(setup: Setup, state: State, desk: Desk) -> bool:
-    for at in range(desk.marks[QUEUED]):
-        if _fits_now(setup, state, desk, setup.jobs.shape[desk.queue[at]]):
-            return True
-    return False
-
-
-@compiled
-def _fits_now(setup: Setup, state: State, desk: Desk, shape: int) -> bool:
-    moment = stamp(state)
-    if desk.fit_at[shape] != moment:
-        desk.fit_at[shape] = moment
-        desk.fit[shape] = fits(setup.shapes, shape, setup.hardware, state.free)
-    return bool(desk.fit[shape])
-
-
-@compiled
-def _effective(setup: Setup, state: State, desk: Desk, job: int) -> bool:
-    """Whether choosing the job now would start it or make it its partition's head."""
-    shape, now = setup.jobs.shape[job], desk.clock[0]
-    partition = setup.shapes.partition[shape]
-    if not _fits_now(setup, state, desk, shape):
-        return bool(state.head[partition] < 0)
-    heads, restraint = restraints(setup, state, now + setup.jobs.limit_s[job], partition)
-    if heads > 0 and not setup.easy:
-        return False
-    if not restraint:
-        return True
-    if heads > 1:
-        return _beside(setup, state, now, job)
-    if desk.harmless_at[shape] != stamp(state):
-        desk.harmless_at[shape] = stamp(state)
-        desk.harmless[shape] = _beside(setup, state, now, job)
-    return bool(desk.harmless[shape])
-
-
-@compiled
-def _beside(setup: Setup, state: State, now: float, job: int) -> bool:
-    shape = setup.jobs.shape[job]
-    place(setup.shapes, shape, setup.hardware, state.free, setup.spread, state.chosen)
-    offset = setup.jobs.offset[job]
-    record(setup.shapes, shape, setup.hardware, state.chosen, offset, state.shares)
-    return bool(_harmless(setup, state, now, job))
-
-
-@compiled
-def _candidates(setup: Setup, state: State, desk: Desk) -> int:
-    """Fill desk.effective with the places in the queue of all candidates; how many."""
-    count = 0
-    for at in range(desk.marks[QUEUED]):
-        if desk.gone[at]:
-            continue
-        if _effective(setup, state, desk, desk.queue[at]):
-            desk.effective[count] = at
-            count += 1
-    return count
-
-
-@compiled
-def _walk_past(desk: Desk, best: int) -> None:
-    """Who stands before the chosen one had no effect, and is not looked at again in this pass.
-
-    It matters: once another has started, such a job might be placed elsewhere and be harmless.
-    """
-    highest = desk.scores[best]
-    for at in range(desk.marks[QUEUED]):
-        mark = desk.scores[at]
-        if mark > highest or (mark == highest and at < best):
-            desk.gone[at] = True
-
-
-@compiled
-def _choose(setup: Setup, state: State, desk: Desk, at: int) -> None:
-    desk.gone[at] = True
-    consider(setup, state, desk.clock[0], desk.queue[at])
-
-
-@compiled
-def _clear(state: State, desk: Desk) -> None:
-    """Drop from the queue who has started."""
-    kept = 0
-    for at in range(desk.marks[QUEUED]):
-        job = desk.queue[at]
-        if math.isnan(state.start_s[job]):
-            desk.queue[kept] = job
-            kept += 1
-    desk.marks[QUEUED] = kept
 
 
 @compiled
@@ -232,19 +145,22 @@ def _pass(setup: Setup, state: State, desk: Desk, tape: Tape, store: bool) -> No
     decisions, candidates, waiting = used[TAPE_DECISIONS], used[TAPE_CANDIDATES], desk.marks[QUEUED]
     room = _room(tape, waiting)
     store = store and room
-    count = _candidates(setup, state, desk)
+    if not store:
+        walk_greedily(setup, state, desk)
+        return
+    count = list_candidates(setup, state, desk)
     while count > 0:
         best = desk.effective[0]
         for i in range(1, count):
             at = desk.effective[i]
             if desk.scores[at] > desk.scores[best]:
                 best = at
-        if store and count > 1:
+        if count > 1:
             _keep(tape, desk, best, count)
-        _walk_past(desk, best)
-        _choose(setup, state, desk, best)
-        count = _candidates(setup, state, desk)
-    _clear(state, desk)
+        walk_past(desk, best)
+        choose_job(setup, state, desk, best)
+        count = list_candidates(setup, state, desk)
+    clear(state, desk)
     if desk.marks[QUEUED] == 0:  # all of them started: whatever was chosen first
         used[TAPE_DECISIONS], used[TAPE_CANDIDATES] = decisions, candidates
     elif used[TAPE_DECISIONS] > decisions:
@@ -331,7 +247,7 @@ def _advance_over(digest: str) -> Step:
     def advance(setup: Setup, state: State, desk: Desk) -> int:
         if digest == "" or not _advance(setup, state, desk):
             return 0
-        return _candidates(setup, state, desk)
+        return list_candidates(setup, state, desk)
 
     return entry(advance)
 
@@ -340,10 +256,10 @@ def _choose_over(digest: str) -> Callable[[Setup, State, Desk, int], int]:
     def choose(setup: Setup, state: State, desk: Desk, at: int) -> int:
         if digest == "":
             return 0
-        _choose(setup, state, desk, at)
-        count = _candidates(setup, state, desk)
+        choose_job(setup, state, desk, at)
+        count = list_candidates(setup, state, desk)
         if count == 0:
-            _clear(state, desk)
+            clear(state, desk)
         return count
 
     return entry(choose)

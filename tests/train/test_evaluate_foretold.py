@@ -1,0 +1,106 @@
+"""Models that read predictions: evaluated, refitted to a site, and scored alike by the daemon."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rltuned.errors import ModelError
+from rltuned.policies.actor import load_actor
+from rltuned.sim.protocol import Protocol, play_direct
+from rltuned.train.batch import Contest
+from rltuned.train.course import Source
+from rltuned.train.episodes import net_of, play_greedy
+from rltuned.train.evaluate import Plan, compare
+from rltuned.train.ground import cut, make_ground
+from rltuned.train.ppo import Settings
+from rltuned.train.predictor import as_known, fit
+from rltuned.train.run import Exam, Job, perform, refit
+from tests.train.worlds import random_ground
+
+PLAIN = random_ground("testbed", 21, 700)
+PREDICTOR = fit(PLAIN.jobs[:560], epochs=2).predictor
+GROUND = make_ground("seen", PLAIN.cluster, PLAIN.jobs, None, as_known(PREDICTOR, PLAIN.jobs, 560))
+SETTINGS = Settings(
+    contest=Contest(window_jobs=60, rollouts=2, reference="group", objective="mix"),
+    network="context",
+    predict=True,
+    epochs=1,
+    batches=4,
+    hidden=(8, 8),
+    minibatches=2,
+)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("foretold")
+    job = Job(
+        settings=SETTINGS,
+        sources=(Source(GROUND, "made up", "none"),),
+        folder=folder / "work",
+        out=folder / "model",
+        command="a test",
+        exam=Exam(2, 60),
+        predictor=PREDICTOR,
+        warm="saf",
+    )
+    assert perform(job) is not None
+    return folder / "model"
+
+
+def test_the_daemon_s_actor_and_the_compiled_one_schedule_alike(bundle: Path) -> None:
+    actor = load_actor(bundle)
+    assert actor.predictor is not None
+    jobs = GROUND.jobs
+    columns = actor.predictor.columns(
+        [j.user for j in jobs], [j.account for j in jobs], GROUND.prepared.requests
+    )
+    window = cut(GROUND, 100, 120, load=1.5)
+    timed = [
+        replace(j, submit_s=float(s)) for j, s in zip(window.jobs, window.submit_s, strict=True)
+    ]
+    world = play_direct(GROUND.cluster, timed, actor, Protocol()).world
+    plain = np.array([world.finished[i + 1].started_at for i in range(len(timed))])
+    fast = play_greedy(window.foretold(columns), net_of(actor.network))
+    np.testing.assert_allclose(fast, plain)
+
+
+def test_qssf_stands_beside_a_model_with_a_predictor(bundle: Path) -> None:
+    actor = load_actor(bundle)
+    assert actor.predictor is not None
+    columns = actor.predictor.columns(
+        [j.user for j in PLAIN.jobs], [""] * len(PLAIN), PLAIN.prepared.requests
+    )
+    found = compare(
+        PLAIN,
+        {actor.name: actor.network},
+        Plan(2, 100, 1.2, (0.0, 1.0)),
+        rules=("fcfs", "saf"),
+        foretold={actor.name: columns},
+    )
+    assert set(found.paired[actor.name]) == {"fcfs", "saf", "qssf"}
+
+
+def test_a_site_fits_the_predictor_to_its_own_jobs(bundle: Path, tmp_path: Path) -> None:
+    fitted = refit(bundle, tmp_path / "ours", PLAIN.jobs[:400], "ours.csv", 1)
+    old, new = load_actor(bundle), load_actor(tmp_path / "ours")
+    assert fitted.examples == 400
+    assert new.card.files_sha256["actor.safetensors"] == old.card.files_sha256["actor.safetensors"]
+    name = "predictor.safetensors"
+    assert new.card.files_sha256[name] != old.card.files_sha256[name]
+    saf = Path(__file__).parents[2] / "models" / "warmstart-saf"
+    with pytest.raises(ModelError, match="reads no predictions"):
+        refit(saf, tmp_path / "x", PLAIN.jobs, "x", 1)
+
+
+def test_a_tampered_predictor_is_refused(bundle: Path) -> None:
+    path = bundle / "predictor.safetensors"
+    data = path.read_bytes()
+    try:
+        path.write_bytes(data[:-1] + b"x")
+        with pytest.raises(ModelError, match="SHA-256"):
+            load_actor(bundle)
+    finally:
+        path.write_bytes(data)
