@@ -45,11 +45,11 @@ class Weights:
     order: float = 1.0
     later: float = 0.5
     occupancy: float = 0.5
-    fragmentation: float = 0.2
+    fragmentation: float = 0.02
     imbalance: float = 0.0
-    contention: float = 0.02
+    contention: float = 0.0
     waste: float = 0.2
-    sharing: float = 0.4
+    sharing: float = 0.1
     opening: float = 0.5
 
     def __post_init__(self) -> None:
