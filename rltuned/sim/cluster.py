@@ -1,6 +1,5 @@
 """The cluster file (version 1): which nodes there are and which partitions they serve."""
 
-import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
+from rltuned.domain.hostlist import expand_hosts
 from rltuned.domain.units import GpuType, NodeName
 from rltuned.errors import TraceError
 
@@ -15,8 +15,6 @@ NODE_KEYS = frozenset({"name", "gpu_type", "gpus", "cpus", "mem_mib", "partition
 PARTITION_KEYS = frozenset({"name", "default", "max_time_s", "priority_factor", "oversubscribe"})
 OVERSUBSCRIBE = ("NO", "YES", "FORCE", "EXCLUSIVE")
 MAX_NODES_PER_ENTRY = 100_000
-
-_TERM = re.compile(r"([^,\[\]]*)(?:\[([0-9,\-]+)\])?([^,\[\]]*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +166,9 @@ def _nodes(
     return tuple(found[name] for name in sorted(found))
 
 
-def _names(fields: _Fields) -> list[str]:
+def _names(fields: _Fields) -> tuple[str, ...]:
     try:
-        return expand_hostlist(fields.text("name"))
+        return expand_hosts(fields.text("name"), most=MAX_NODES_PER_ENTRY)
     except ValueError as error:
         raise TraceError(f"{fields.where}: name: {error}") from error
 
@@ -179,39 +177,3 @@ def idle_node(name: str, gpu_type: GpuType, total: Resources, partitions: tuple[
     """A node on which nothing runs."""
     gpus = (GpuCount(gpu_type, total.gpus, total.gpus),) if total.gpus else ()
     return Node(NodeName(name), gpus, total, total, True, partitions, "IDLE")
-
-
-def expand_hostlist(text: str) -> list[str]:
-    """`p[1-2,07],q` -> p1 p2 p07 q. One bracket per name, as node lists of one cluster need.
-
-    Raises:
-        ValueError: brackets that do not match, an empty name, a range that runs backwards.
-    """
-    names: list[str] = []
-    position = 0
-    while position <= len(text):
-        match = _TERM.match(text, position)
-        if match is None or not match.group(0):
-            raise ValueError(f"not a hostlist: {text!r}")
-        prefix, ranges, suffix = match.groups()
-        parts = [""] if ranges is None else list(_numbers(ranges, text))
-        names.extend(f"{prefix}{part}{suffix}" for part in parts)
-        position = match.end()
-        if position < len(text) and text[position] != ",":
-            raise ValueError(f"not a hostlist: {text!r}")
-        position += 1
-    if len(names) > MAX_NODES_PER_ENTRY:
-        raise ValueError(f"more than {MAX_NODES_PER_ENTRY} nodes in {text!r}")
-    return names
-
-
-def _numbers(ranges: str, text: str) -> Iterable[str]:
-    for part in ranges.split(","):
-        first, dash, last = part.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
-            raise ValueError(f"not a range of numbers: {part!r} in {text!r}")
-        stop = int(last) if dash else int(first)
-        if stop < int(first) or stop - int(first) > MAX_NODES_PER_ENTRY:
-            raise ValueError(f"a range that runs backwards or too far: {part!r} in {text!r}")
-        for number in range(int(first), stop + 1):
-            yield str(number).zfill(len(first))

@@ -3,19 +3,15 @@
 Every parser either understands the whole text or raises ValueError with the text in it.
 """
 
-import itertools
-import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from rltuned.domain import hostlist
 from rltuned.slurm.values import absent, is_amount, parse_count, parse_memory_mib, split_outside
 
-MAX_HOSTS: Final = 1_000_000
-"""A hostlist that stands for more is a mistake or an attack."""
 _NUMBERED: Final = re.compile(r"(.*?)([0-9]{1,18})")
-_RANGE: Final = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 _STEPPED: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10})(?::([0-9]{1,10}))?)?")
 
 
@@ -23,47 +19,12 @@ _STEPPED: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10})(?::([0-9]{1,10}))?
 
 
 def expand_hosts(text: str) -> tuple[str, ...]:
-    """Names of a hostlist in its order: "p[1-2],k1" -> p1 p2 k1; leading zeros are kept.
+    """Names of a hostlist as Slurm prints it; "(null)" and the like are no names.
 
     Raises:
-        ValueError: brackets do not match, a range runs backwards, or there are too many names.
+        ValueError: see domain/hostlist.
     """
-    if absent(text):
-        return ()
-    names: list[str] = []
-    for item in split_outside(text, "[", "]"):
-        names.extend(_expand_one(item))
-        if len(names) > MAX_HOSTS:
-            raise ValueError(f"hostlist of more than {MAX_HOSTS} names")
-    return tuple(names)
-
-
-def _expand_one(item: str) -> Iterable[str]:
-    if not item:
-        raise ValueError("hostlist with an empty name")
-    parts = re.split(r"\[([^\[\]]*)\]", item)
-    if any("[" in p or "]" in p for p in parts):
-        raise ValueError(f"hostlist {item!r}: brackets do not match")
-    choices: list[Sequence[str]] = [
-        _expand_ranges(part) if index % 2 else [part] for index, part in enumerate(parts)
-    ]
-    if math.prod(len(c) for c in choices) > MAX_HOSTS:
-        raise ValueError(f"hostlist of more than {MAX_HOSTS} names")
-    return ("".join(combination) for combination in itertools.product(*choices))
-
-
-def _expand_ranges(text: str) -> list[str]:
-    numbers: list[str] = []
-    for part in text.split(","):
-        match = _RANGE.fullmatch(part)
-        if match is None:
-            raise ValueError(f"hostlist: {part!r} is no range")
-        low, high = match[1], match[2] or match[1]
-        if int(high) < int(low) or int(high) - int(low) > MAX_HOSTS:
-            raise ValueError(f"hostlist: range {part!r} is too long or runs backwards")
-        width = len(low)
-        numbers.extend(str(n).zfill(width) for n in range(int(low), int(high) + 1))
-    return numbers
+    return () if absent(text) else hostlist.expand_hosts(text)
 
 
 def format_hosts(names: Iterable[str]) -> str:
