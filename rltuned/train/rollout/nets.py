@@ -9,8 +9,6 @@ from rltuned.train.rollout.look import FRAGMENTED, SEVERAL
 from rltuned.train.rollout.state import Float32Array, Net
 
 PAPER, CONTEXT = 0, 1
-BLOCK = 256
-"""So many jobs go through a layer together: what they need stays in the nearest cache."""
 _FIXED_AT = np.array([COLUMN[name] for name in FIXED])
 _SIZE, _URGENCY = COLUMN["job_size"], COLUMN["urgency"]
 _WAYS, _FREE_NODES = COLUMN["num_ways"], COLUMN["free_nodes"]
@@ -28,12 +26,14 @@ def forward(net: Net, rows: Float32Array, count: int, flags: IntArray, scores: F
         _pool(net, hidden, bias)
     second = np.empty((len(bias), count), dtype=np.float32)
     _dense(net.w2, bias, hidden, second)
-    head, last = net.w3, net.b3[0]
+    total = np.zeros(count, dtype=np.float32)
+    for k in range(len(bias)):
+        weight = net.w3[k]
+        for at in range(count):
+            total[at] += second[k, at] * weight
+    last = net.b3[0]
     for at in range(count):
-        total = np.float32(0.0)
-        for k in range(len(head)):
-            total += second[k, at] * head[k]
-        scores[at] = total + last
+        scores[at] = total[at] + last
 
 
 @compiled
@@ -73,23 +73,21 @@ def _dense(
     """
     features, units = weights.shape
     count, whole = seen.shape[1], features - features % 4
-    for first in range(0, count, BLOCK):
-        last = min(first + BLOCK, count)
-        for k in range(units):
-            for at in range(first, last):
-                out[k, at] = bias[k]
-            for i in range(0, whole, 4):
-                a, b, c, d = weights[i, k], weights[i + 1, k], weights[i + 2, k], weights[i + 3, k]
-                for at in range(first, last):
-                    total = out[k, at] + a * seen[i, at]
-                    total = total + b * seen[i + 1, at] + c * seen[i + 2, at]
-                    out[k, at] = total + d * seen[i + 3, at]
-            for i in range(whole, features):
-                a = weights[i, k]
-                for at in range(first, last):
-                    out[k, at] += a * seen[i, at]
-            for at in range(first, last):
-                out[k, at] = max(out[k, at], np.float32(0.0))
+    for k in range(units):
+        for at in range(count):
+            out[k, at] = bias[k]
+        for i in range(0, whole, 4):
+            a, b, c, d = weights[i, k], weights[i + 1, k], weights[i + 2, k], weights[i + 3, k]
+            for at in range(count):
+                total = out[k, at] + a * seen[i, at]
+                total = total + b * seen[i + 1, at] + c * seen[i + 2, at]
+                out[k, at] = total + d * seen[i + 3, at]
+        for i in range(whole, features):
+            a = weights[i, k]
+            for at in range(count):
+                out[k, at] += a * seen[i, at]
+        for at in range(count):
+            out[k, at] = max(out[k, at], np.float32(0.0))
 
 
 @compiled
