@@ -15,6 +15,7 @@ from typing import Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from rltuned.cli.flags import warn
 from rltuned.errors import ModelError, RltunedError, SettingsError, TraceError
 
 COMMANDS: Final = {
@@ -89,7 +90,7 @@ def main() -> None:
         app(prog_name="rltuned")
     except RltunedError as error:
         for line in str(error).splitlines():
-            sys.stderr.write(f"rltuned: {line}\n")
+            warn(line)
         sys.exit(2 if isinstance(error, SettingsError | ModelError | TraceError) else 1)
     except KeyboardInterrupt:
         sys.exit(130)

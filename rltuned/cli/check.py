@@ -1,7 +1,7 @@
 """`rltuned check`: everything that must be right before going live, each with its mend."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated
 
 import typer
@@ -14,7 +14,14 @@ from rltuned.daemon.http import Health, MetricsServer
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.loop import is_paused
 from rltuned.daemon.rig import find_policy
-from rltuned.errors import JournalError, ModelError, SettingsError
+from rltuned.domain.snapshot import Snapshot
+from rltuned.errors import (
+    BackendError,
+    JournalError,
+    ModelError,
+    SettingsError,
+    SnapshotError,
+)
 from rltuned.settings import Loaded
 from rltuned.slurm.checks import Check, Status
 
@@ -41,7 +48,11 @@ def check(
     checks = list(_here(loaded))
     if not only_here:
         slurm = real_slurm(loaded, SystemClock()).check()
-        checks += [*slurm, *_fit(loaded, slurm)]
+        checks += [
+            *slurm,
+            *_fit(loaded, slurm),
+            *_queue(loaded, real_slurm(loaded, SystemClock()).observe),
+        ]
     if as_json:
         rows = [
             {"name": c.name, "status": c.status.value, "detail": c.detail, "mend": c.mend}
@@ -120,6 +131,37 @@ def _mode(loaded: Loaded) -> Check:
             "mode", Status.WARN, f"paused by {daemon.pause_file}", "remove the file to go on"
         )
     return Check("mode", Status.OK, f"live, write_mode {loaded.settings.limits.write_mode}")
+
+
+def _queue(loaded: Loaded, observe: Callable[[], Snapshot]) -> Iterator[Check]:
+    """Reads queue and nodes as a cycle does, and compares the partitions with the settings."""
+    try:
+        seen = observe()
+    except (BackendError, SnapshotError) as error:
+        yield Check(
+            "queue",
+            Status.FAIL,
+            str(error),
+            "run squeue, sinfo and sprio by hand as this user; see [slurm] bin_dir, timeout_s",
+        )
+        return
+    told = f"{len(seen.pending)} pending, {len(seen.running)} running, {len(seen.nodes)} nodes"
+    yield Check("queue", Status.OK, told)
+    there = {p.name for p in seen.partitions}
+    scope = loaded.settings.scope
+    for key, names in (
+        ("scope.sla_partitions", scope.sla_partitions),
+        ("scope.partitions", scope.partitions),
+        ("oversubscribe.scope", loaded.settings.oversubscribe.scope),
+    ):
+        missing = [name for name in names if name not in there]
+        if missing:
+            yield Check(
+                key,
+                Status.WARN,
+                f"{loaded.origin(key)}: Slurm shows no partition {', '.join(missing)}",
+                f"correct the name in {key}; partitions with nodes: {', '.join(sorted(there))}",
+            )
 
 
 def _fit(loaded: Loaded, slurm: tuple[Check, ...]) -> Iterator[Check]:

@@ -20,8 +20,9 @@ from rltuned.cli.observed import look
 from rltuned.cli.plan import placement_document, verdict_document
 from rltuned.core.decide import Decision, Entry, span
 from rltuned.core.features import COLUMNS
-from rltuned.domain.jobs import PendingJob
+from rltuned.domain.jobs import ArrayInfo, PendingJob
 from rltuned.domain.snapshot import Snapshot
+from rltuned.slurm.strings import parse_tasks
 
 app = typer.Typer()
 
@@ -43,6 +44,8 @@ _REFUSALS = {
     "too_young": "it was submitted moments ago",
     "site_factor_unknown": "Slurm does not show its site factor",
     "change_budget": "this cycle's budget of changes was spent on jobs above it",
+    "taken_over": "somebody else has set, since rltuned wrote, the field that it wrote to",
+    "fixed": "somebody set its priority directly, and that number stands",
     "handed_back": "it is being given back from another write mode first",
 }
 
@@ -91,12 +94,6 @@ def explanation(decision: Decision, asked: str) -> dict[str, Any] | None:
     }
 
 
-def names_of(job: PendingJob) -> set[str]:
-    """What a person may call this record."""
-    names = {str(job.job_id), job.address}
-    return names | {str(job.array.array_job_id)} if job.array is not None else names
-
-
 def in_words(document: dict[str, Any]) -> list[str]:
     """The same for people."""
     if document["state"] == "RUNNING":
@@ -129,9 +126,26 @@ def in_words(document: dict[str, Any]) -> list[str]:
 
 def _find(snapshot: Snapshot, asked: str) -> PendingJob | None:
     """The pending record of that name; a task of an array is found by its array."""
-    by_name = {name: job for job in snapshot.pending for name in names_of(job)}
+    by_name = {job.address: job for job in snapshot.pending}
+    by_name |= {str(job.job_id): job for job in snapshot.pending}
+    if asked in by_name:
+        return by_name[asked]
     array, _, task = asked.partition("_")
-    return by_name.get(asked) or (by_name.get(array) if task else None)
+    # held or changed tasks live in records of their own beside the array's head
+    records = [j for j in snapshot.pending if j.array and str(j.array.array_job_id) == array]
+    if not task:
+        return next(iter(records), None)
+    return next((j for j in records if j.array is not None and _lists(j.array, task)), None)
+
+
+def _lists(array: ArrayInfo, task: str) -> bool:
+    """Whether a record of an array holds this task."""
+    if not array.listed or not (task.isascii() and task.isdigit()):
+        return not array.listed
+    return any(
+        first <= int(task) <= last and (int(task) - first) % step == 0
+        for first, last, step in parse_tasks(array.listed).ranges
+    )
 
 
 def _of_verdict(verdict: dict[str, Any] | None) -> list[str]:

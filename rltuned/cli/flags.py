@@ -57,9 +57,14 @@ def settings_of(config: Path | None, *flags: tuple[str, object, str]) -> Loaded:
 
 def say(text: str = "") -> None:
     """One line on standard output."""
-    sys.stdout.write(f"{text}\n")
+    sys.stdout.write(f"{_printable(text)}\n")
 
 
 def warn(text: str) -> None:
     """One line on standard error."""
-    sys.stderr.write(f"rltuned: {text}\n")
+    sys.stderr.write(f"rltuned: {_printable(text)}\n")
+
+
+def _printable(text: str) -> str:
+    """What Slurm says may hold escape sequences; a terminal must not obey them."""
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)

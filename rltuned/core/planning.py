@@ -278,7 +278,7 @@ def undo(job: PendingJob) -> Release | SetSiteFactor | None:
     if job.owned is None or job.priority == 0 or job.taken_over:
         return None
     if job.owned.field == "priority":
-        return Release(target_of(job), job.priority, job.owned.nice or 0)
+        return Release(target_of(job), job.priority, job.owned.nice or 0, job.owned.original)
     original = job.owned.original or 0
     if job.site_factor is None or job.site_factor == original:
         return None

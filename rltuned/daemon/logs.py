@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections.abc import MutableMapping
 from typing import Any, Literal, TextIO
 
 import structlog
@@ -22,7 +23,8 @@ def make_log(style: Literal["json", "console"], level: str, stream: TextIO | Non
         stream: where it writes; None = standard error.
     """
     out = stream or sys.stderr
-    last: list[Any] = [structlog.dev.ConsoleRenderer(colors=out.isatty(), pad_event_to=12)]
+    console = structlog.dev.ConsoleRenderer(colors=out.isatty(), pad_event_to=12)
+    last: list[Any] = [_printable, console]
     if style == "json":
         last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     processors: list[Any] = [
@@ -38,6 +40,18 @@ def make_log(style: Literal["json", "console"], level: str, stream: TextIO | Non
         ),
     )
     return log
+
+
+def _printable(_log: Any, _method: str, event: MutableMapping[str, Any]) -> Any:
+    """Escape what would steer a terminal or forge a line: text of Slurm may hold anything."""
+    return {
+        key: value if not isinstance(value, str) else escaped(value) for key, value in event.items()
+    }
+
+
+def escaped(text: str) -> str:
+    """The same text with every character that cannot be printed as a backslash escape."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def log_cycle(log: Log, report: CycleReport, *, proposals: bool = True) -> None:

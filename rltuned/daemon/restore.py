@@ -128,7 +128,7 @@ def _judge_priority(claim: Claim, job: PendingJob) -> Restored | Action:
             claim, Fate.CHANGED, f"priority is {job.priority}, we wrote {claim.owned.value}"
         )
     target = Target(job.job_id, job.submitted_at, job.address)
-    return Release(target, old=job.priority, nice=claim.owned.nice or 0)
+    return Release(target, job.priority, claim.owned.nice or 0, claim.owned.original)
 
 
 def _judge_site_factor(claim: Claim, job: PendingJob, *, is_frozen: bool) -> Restored | Action:

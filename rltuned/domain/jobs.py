@@ -37,11 +37,15 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class ArrayInfo:
-    """The array a record belongs to: pending tasks in the record, and the `%` throttle if any."""
+    """The array a record belongs to: pending tasks in the record, and the `%` throttle if any.
+
+    listed: which tasks, as Slurm writes them ("0-3,8"); empty = not known.
+    """
 
     array_job_id: JobId
     tasks: int
     throttle: int | None = None
+    listed: str = ""
 
 
 DRIFT_SHARE: Final = 0.01

@@ -58,11 +58,14 @@ class Release:
     """Give a job that we froze back to multifactor: `scontrol release`, then the user's nice.
 
     Only ever for a job that is not held: a release by an operator would start a held one.
+    original: the number before our first write. Under priority/basic, which would put a released
+    job behind all others, that number is set again instead; None = not known.
     """
 
     target: Target
     old: int
     nice: int
+    original: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,8 @@ def _parse_card(path: Path, data: bytes) -> Card:
 
 def _read(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
+        # without waiting: opening a named pipe would wait for somebody who writes into it
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise ModelError(f"model {path}: not a plain file")

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 
 def key(default: Any, unit: str, why: str, **bounds: Any) -> Any:
@@ -22,9 +22,26 @@ def _no_nul(path: Path | None) -> Path | None:
     return path
 
 
-FilePath = Annotated[Path, Field(strict=False), AfterValidator(_no_nul)]
-OptionalPath = Annotated[Path | None, Field(strict=False), AfterValidator(_no_nul)]
-Names = list[Annotated[str, Field(min_length=1)]]
+def _not_empty(value: Any) -> Any:
+    if value == "":
+        raise ValueError("a path cannot be empty")
+    return value
+
+
+def _a_name(name: str) -> str:
+    """Refuse what no name of Slurm can be: it would protect nobody and nobody would notice."""
+    if not name.isprintable() or name != name.strip() or "," in name:
+        raise ValueError("must be one name, without commas and without blanks around it")
+    return name
+
+
+FilePath = Annotated[
+    Path, Field(strict=False), AfterValidator(_no_nul), BeforeValidator(_not_empty)
+]
+OptionalPath = Annotated[
+    Path | None, Field(strict=False), AfterValidator(_no_nul), BeforeValidator(_not_empty)
+]
+Names = list[Annotated[str, Field(min_length=1), AfterValidator(_a_name)]]
 
 
 class Keys(BaseModel):

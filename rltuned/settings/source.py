@@ -20,10 +20,13 @@ from rltuned.errors import SettingsError
 from rltuned.settings.keys import Settings
 
 DEFAULT_PATH = Path("/etc/rltuned/rltuned.toml")
+MAX_FILE_BYTES = 1024 * 1024
 
 _HEADER = re.compile(r"^\s*\[+\s*(?P<name>[^\[\]]+?)\s*\]+\s*(#.*)?$")
 _KEY = re.compile(r"^\s*(?P<name>(?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*[\w\"'-]+)*)\s*=")
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_REASONS = {"model_type": "must be a table", "path_type": "must be a path, as text"}
+"""In place of pydantic's words, where those name Python classes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +121,18 @@ def _plain(name: str) -> str:
 
 def _read(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        # without waiting: opening a named pipe would wait for somebody who writes into it
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
             status = os.fstat(file.fileno())
+            if stat.S_ISDIR(status.st_mode):
+                raise SettingsError(f"{path}: cannot be read: is a directory")
+            if not stat.S_ISREG(status.st_mode):
+                raise SettingsError(f"{path}: is not a regular file")
+            if status.st_size > MAX_FILE_BYTES:
+                raise SettingsError(f"{path}: {status.st_size} bytes, at most {MAX_FILE_BYTES}")
             raw = file.read()
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read: {error.strerror}") from None
-    if not stat.S_ISREG(status.st_mode):
-        raise SettingsError(f"{path}: is not a regular file")
     if status.st_uid not in {0, os.geteuid()}:
         raise SettingsError(
             f"{path}: belongs to uid {status.st_uid}; it must belong to root or to the user who "
@@ -149,6 +157,8 @@ def _parse(text: str, path: Path | None) -> dict[str, Any]:
         found = re.search(r"at line (\d+)", str(error))
         line = found[1] if found else len(text.splitlines())  # "at end of document"
         raise SettingsError(f"{path}:{line}: not valid TOML: {error}") from None
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, deep nesting
+        raise SettingsError(f"{path}: not valid TOML: {error}") from None
 
 
 def _table(tree: dict[str, Any], name: str, path: Path | None) -> dict[str, Any]:
@@ -169,7 +179,7 @@ def _explain(error: ErrorDetails, origins: Mapping[str, str], path: Path | None)
         hint = f"did you mean {close[0]}?" if close else f"known here: {', '.join(sorted(allowed))}"
         what = "table" if isinstance(error["input"], dict) else "key"
         return f"{where}: {key}: unknown {what}; {hint}"
-    reason = error["msg"].removeprefix("Value error, ")
+    reason = _REASONS.get(error["type"], error["msg"].removeprefix("Value error, "))
     given = error["input"]
     shown = "" if isinstance(given, dict) or error["type"] == "missing" else f" (given: {given!r})"
     return f"{where}: {key}: {reason[:1].lower()}{reason[1:]}{shown}"

@@ -104,7 +104,7 @@ class Commands:
         if answer.failure:
             raise BackendError(answer.failure)
         if answer.exit_code != 0:
-            said = one_line(answer.stderr) or "no message"
+            said = one_line(answer.stderr) or one_line(answer.stdout) or "no message"
             raise BackendError(f"{program} ended with {answer.exit_code}: {said}")
         return answer
 

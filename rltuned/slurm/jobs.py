@@ -1,5 +1,6 @@
 """squeue's rows -> pending and running jobs."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,11 +12,12 @@ from rltuned.errors import SnapshotError
 from rltuned.slurm.columns import Ask, JobRow
 from rltuned.slurm.request import Requests, split_evenly
 from rltuned.slurm.strings import Tasks, expand_hosts, pack_tasks, parse_tasks
-from rltuned.slurm.values import absent, parse_epoch
+from rltuned.slurm.values import absent, parse_epoch, parse_number
 
 _ASK = len(Ask._fields)
 _ROW = _ASK + len(JobRow._fields)
 _RUNNING = frozenset({"R", "CF"})
+_STATE = re.compile(r"[A-Z]{1,3}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ def read_queue(
                 pending.append(_pending(record, requests, pending_of[row.arrayjobid]))
             elif row.statecompact in _RUNNING and not absent(row.starttime):
                 running.append(_running(record, requests, nodes))
+            else:
+                _check_state(row.statecompact)
         except ValueError as error:
             raise SnapshotError(f"squeue: job {row.jobid[:20]}: {error}") from error
     return Queue(
@@ -73,6 +77,12 @@ def read_queue(
         running=tuple(running),
         others=len(records) - len(pending) - len(running),
     )
+
+
+def _check_state(state: str) -> None:
+    """A state that we do not look into may be new, but it is one of Slurm's short words."""
+    if not _STATE.fullmatch(state):
+        raise ValueError(f"{state[:20]!r} is no state")
 
 
 def _records(rows: Iterable[list[str]], extras: tuple[str, ...]) -> dict[str, _Record]:
@@ -127,18 +137,20 @@ def _pending(record: _Record, requests: Requests, pending_records: int) -> Pendi
         else address(job_id, array_id, tasks, pending_records),
         submitted_at=UnixTime(submitted),
         request=requests.read(record.ask, running=False),
-        priority=int(row.prioritylong),
+        priority=parse_number(row.prioritylong),
         partitions=tuple(record.ask.partition.split(",")),
         eligible_at=None if eligible is None else UnixTime(eligible),
         user=row.username,
         account=_text(row.account),
         qos=_text(row.qos),
-        nice=int(row.nice),
+        nice=parse_number(row.nice),
         reason=_text(row.reason),
         held_by=held_by(row.reason),
         reservation=_text(row.reservation),
         dependency=_text(row.dependency),
-        array=None if tasks is None else ArrayInfo(array_id, tasks.count, tasks.throttle),
+        array=None
+        if tasks is None
+        else ArrayInfo(array_id, tasks.count, tasks.throttle, tasks.text),
         het_job_id=het_id,
         het_offset=het_offset,
         cron=record.cron,
@@ -158,7 +170,7 @@ def parse_job_id(text: str) -> JobId:
     Raises:
         ValueError: no positive number.
     """
-    if not text.isascii() or not text.isdigit() or int(text) == 0:
+    if not text.isascii() or not text.isdigit() or parse_number(text) == 0:
         raise ValueError(f"{text[:40]!r} is no job id")
     return JobId(int(text))
 
@@ -167,7 +179,7 @@ def read_het(job_id: str, offset: str) -> tuple[JobId | None, int]:
     """Leader and offset of a heterogeneous job's component; (None, 0) for an ordinary job."""
     if absent(job_id) or job_id == "0":
         return None, 0
-    return parse_job_id(job_id), int(offset)
+    return parse_job_id(job_id), parse_number(offset)
 
 
 def read_tasks(texts: list[str]) -> Tasks | None:
@@ -176,7 +188,7 @@ def read_tasks(texts: list[str]) -> Tasks | None:
         return None
     if len(texts) == 1:
         return parse_tasks(texts[0])
-    return pack_tasks(int(t) for t in texts)
+    return pack_tasks(parse_number(t) for t in texts)
 
 
 def held_by(reason: str) -> str:

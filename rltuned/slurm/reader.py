@@ -23,7 +23,7 @@ from rltuned.slurm.jobs import address, held_by, parse_job_id, read_queue, read_
 from rltuned.slurm.nodes import read_nodes
 from rltuned.slurm.request import Requests
 from rltuned.slurm.site import Site, parse_config, read_site
-from rltuned.slurm.values import absent, parse_epoch
+from rltuned.slurm.values import absent, parse_epoch, parse_number
 
 SITE_LIFE_S: Final = 300.0
 """How long the site's configuration is believed. It changes when somebody edits slurm.conf; the
@@ -183,10 +183,10 @@ class Reader:
 
 
 def _factors(row: PriorityRow) -> tuple[JobId, Factors]:
-    site = int(row.site)
+    site = parse_number(row.site)
     weighted = (row.age, row.fairshare, row.jobsize, row.partition, row.qos)
     return parse_job_id(row.job_id), Factors(
-        priority=int(row.priority),
+        priority=parse_number(row.priority),
         site_factor=None if site < _GARBAGE_SITE else site,
         live=any(int(f) for f in weighted),
     )
@@ -204,7 +204,7 @@ def _with_factors(job: PendingJob, factors: dict[JobId, Factors], site: Site) ->
 
 def _watched(row: WatchRow, task_rows: list[str], pending_records: int) -> Watched:
     job_id, array_id = parse_job_id(row.jobid), parse_job_id(row.arrayjobid)
-    submitted, priority = parse_epoch(row.submittime), int(row.prioritylong)
+    submitted, priority = parse_epoch(row.submittime), parse_number(row.prioritylong)
     if submitted is None:
         raise ValueError(f"job {job_id} has no submit time")
     if not absent(row.hetjobid) and row.hetjobid != "0":
@@ -216,7 +216,7 @@ def _watched(row: WatchRow, task_rows: list[str], pending_records: int) -> Watch
         address=where,
         submitted_at=submitted,
         priority=priority,
-        nice=int(row.nice),
+        nice=parse_number(row.nice),
         held=priority == 0 or bool(held_by(row.reason)),
         oversubscribe=row.oversubscribe,
     )

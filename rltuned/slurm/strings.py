@@ -11,6 +11,7 @@ from typing import Final
 from rltuned.domain import hostlist
 from rltuned.slurm.values import absent, is_amount, parse_count, parse_memory_mib, split_outside
 
+_GRES_NAME: Final = re.compile(r"[A-Za-z0-9_./-]+")
 _NUMBERED: Final = re.compile(r"(.*?)([0-9]{1,18})")
 _STEPPED: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10})(?::([0-9]{1,10}))?)?")
 
@@ -98,7 +99,7 @@ def _parse_one_gres(item: str) -> Gres:
         kind, count = ":".join(words[1:-1]), parse_count(words[-1])
     else:
         kind, count = ":".join(words[1:]), 1
-    if not name or "(" in body or ")" in body:
+    if not _GRES_NAME.fullmatch(name) or "(" in body or ")" in body or not body.isprintable():
         raise ValueError(f"{item!r} is no GRES")
     return Gres(name=name, type=kind, count=count, detail=detail)
 

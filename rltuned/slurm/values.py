@@ -14,6 +14,7 @@ _ABSENT: Final = frozenset(
 )
 _SCALE: Final = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5}
 _AMOUNT: Final = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,6}))?([KMGTP]?)")
+_NUMBER: Final = re.compile(r"-?[0-9]{1,10}")
 _EPOCH_DIGITS: Final = 11
 _CLOCK: Final = re.compile(r"(?:([0-9]{1,9})-)?([0-9]{1,9}(?::[0-9]{1,9}){0,2})")
 
@@ -44,6 +45,17 @@ def split_outside(text: str, opening: str, closing: str) -> list[str]:
         raise ValueError(f"{text[:200]!r}: brackets do not match")
     items.append(text[start:])
     return items
+
+
+def parse_number(text: str) -> int:
+    """A whole number of at most 32 bits, as Slurm keeps priorities, site factors and nice.
+
+    Raises:
+        ValueError: none, or a longer one.
+    """
+    if _NUMBER.fullmatch(text) is None or abs(number := int(text)) >= 2**32:
+        raise ValueError(f"{text[:40]!r} is no number of 32 bits")
+    return number
 
 
 def is_amount(text: str) -> bool:

@@ -7,7 +7,7 @@ used to explain: an action counts as applied when a re-read shows that it is.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, assert_never
 
 from rltuned.domain.plan import (
@@ -81,8 +81,9 @@ class Writer:
         """Release only what is not held at this moment: a release would start a held job."""
         try:
             seen = {} if progress.stopped else self._reader.watch(self._now())
+            dealt = bool(seen) and not self._reader.site(self._now()).multifactor
         except (BackendError, SnapshotError) as error:
-            progress.stopped = progress.stopped or str(error)
+            progress.stopped, dealt = progress.stopped or str(error), False
         lines: list[str] = []
         for index in chunk if not progress.stopped else ():
             action = plan.actions[index]
@@ -95,7 +96,7 @@ class Writer:
                 )
             else:
                 try:
-                    lines.extend(command_lines(action, row.address))
+                    lines.extend(command_lines(_as_number(action, dealt=dealt), row.address))
                 except ValueError as error:
                     progress.result[index] = Outcome(action, Result.REFUSED, str(error))
         self._feed(lines, progress)
@@ -119,8 +120,8 @@ class Writer:
         try:
             seen = self._reader.watch(self._now())
             wanted = any(isinstance(a, SetSiteFactor | Release) for _, a in open_actions)
-            live = wanted and self._reader.site(self._now()).multifactor
-            factors = self._reader.factors() if live else {}
+            multifactor = wanted and self._reader.site(self._now()).multifactor
+            factors = self._reader.factors() if multifactor else {}
         except (BackendError, SnapshotError) as error:
             why = one_line(f"{progress.stopped}; not read back: {error}".removeprefix("; "))
             for index, action in open_actions:
@@ -128,7 +129,18 @@ class Writer:
             return
         for index, action in open_actions:
             said = _complaint(action, progress) or progress.stopped
-            progress.result[index] = judge(action, _same(seen, action), factors, said)
+            sent = _as_number(action, dealt=wanted and not multifactor)
+            found = replace(judge(sent, _same(seen, action), factors, said), action=action)
+            if isinstance(sent, SetPriority) and found.result is Result.APPLIED and sent != action:
+                found = replace(found, detail=f"priority {sent.old} -> {sent.new}, nice counted in")
+            progress.result[index] = found
+
+
+def _as_number(action: Action, *, dealt: bool) -> Action:
+    """Where Slurm deals numbers out by turn (priority/basic), the old one is set, not released."""
+    if not dealt or not isinstance(action, Release) or action.original is None:
+        return action
+    return SetPriority(action.target, action.old, action.original, action.nice)
 
 
 def _chunks(items: Sequence[int], size: int) -> Iterable[Sequence[int]]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -184,3 +185,10 @@ def test_export_refuses_an_existing_folder_and_leaves_nothing_half_written(bundl
     with pytest.raises(ModelError, match="not finite"):
         again(bundle.parent / "broken", broken=True)
     assert sorted(p.name for p in bundle.parent.iterdir()) == ["copy", "warmstart-saf"]
+
+
+def test_a_named_pipe_in_place_of_a_file_is_not_waited_for(bundle: Path) -> None:
+    (bundle / "parity.npz").unlink()
+    os.mkfifo(bundle / "parity.npz", 0o600)
+    with pytest.raises(ModelError, match=r"parity\.npz: not a plain file"):
+        load_actor(bundle)

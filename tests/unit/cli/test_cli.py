@@ -9,15 +9,21 @@ from typer.testing import CliRunner, Result
 
 from rltuned import __version__
 from rltuned.cli import COMMANDS, app
-from rltuned.cli.explain import explanation, in_words
+from rltuned.cli.check import _queue
+from rltuned.cli.explain import _REFUSALS, explanation, in_words
 from rltuned.core.decide import Knobs, decide
+from rltuned.core.select import Refusal
 from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.units import JobId
 from rltuned.errors import ModelError, RltunedError, SettingsError
+from rltuned.settings import load
+from rltuned.slurm.checks import Status
 from tests.builders import job, running, snapshot
 from tests.fakes import ConstantOrder
+from tests.recorded import DATA, Recording, replay
 
 SIM = ("--backend", "sim")
+RECORDED = Recording(DATA / "22.05")
 
 
 def run(*args: str) -> Result:
@@ -127,6 +133,36 @@ def test_explain_finds_arrays_by_every_name(name: str) -> None:
     assert told["address"] == "7_[0-3]"
 
 
+def test_explain_tells_the_records_of_an_array_apart() -> None:
+    head = job(7, address="7_[0-3]", array=ArrayInfo(JobId(7), 4, listed="0-3"))
+    held = job(8, priority=0, held_by="user", array=ArrayInfo(JobId(7), 1, listed="4"))
+    decision = decide(snapshot(head, held), ConstantOrder(), Knobs())
+    found = {name: explanation(decision, name) for name in ("7", "7_2", "7_4", "8", "7_9", "7_x")}
+    ids = {name: told and told["job_id"] for name, told in found.items()}
+    assert ids == {"7": 7, "7_2": 7, "7_4": 8, "8": 8, "7_9": None, "7_x": None}
+
+
+def test_every_refusal_has_words() -> None:
+    assert {reason.value for reason in Refusal} == set(_REFUSALS)
+
+
+def test_check_reads_the_queue_and_knows_the_partitions(config: Path, tmp_path: Path) -> None:
+    bin_dir = tmp_path / "bin"
+    bin_dir.mkdir()
+    slurm = f'[slurm]\nbin_dir = "{bin_dir}"\n'
+    config.write_text(config.read_text() + slurm + '[scope]\nsla_partitions = ["sla", "slaa"]\n')
+    loaded = load(config)
+    backend = replay(bin_dir, RECORDED)
+    found = {c.name: c for c in _queue(loaded, backend.observe)}
+    assert found["queue"].status is Status.OK
+    assert found["scope.sla_partitions"].status is Status.WARN
+    assert "no partition slaa" in found["scope.sla_partitions"].detail
+    (bin_dir / "squeue").unlink()
+    (only,) = _queue(loaded, backend.observe)
+    assert (only.name, only.status) == ("queue", Status.FAIL)
+    assert "squeue is not installed" in only.detail
+
+
 def test_explain_a_running_job() -> None:
     decision = decide(snapshot(runs=[running(5)]), ConstantOrder(), Knobs())
     told = explanation(decision, "5")
@@ -223,7 +259,7 @@ def test_models(tmp_path: Path) -> None:
     models = Path(__file__).resolve().parents[3] / "models"
     result = run("models", "list", str(models))
     assert result.exit_code == 0, result.output
-    (row,) = (r for r in document("models", "list", str(models), "--json") if not r["error"])
+    row = next(r for r in document("models", "list", str(models), "--json") if not r["error"])
     bundle = models / row["name"]
     assert row["digest"] in run("models", "verify", str(bundle)).stdout
     assert document("models", "card", str(bundle))["name"] == row["name"]

@@ -135,3 +135,13 @@ def test_text_for_eyes_has_no_escape_codes_in_a_file() -> None:
     make_log("console", "info", stream).info("cycle", mode="live")
     assert "mode=live" in stream.getvalue()
     assert "\x1b" not in stream.getvalue()
+
+
+def test_console_lines_cannot_steer_a_terminal_or_be_forged() -> None:
+    stream = io.StringIO()
+    log = make_log("console", "info", stream)
+    log.info("note", note="a\x1b[2J\nforged\r\x9b line")
+    log.info("note", note="no\x1b[2Jblank\x9b")
+    first, second = stream.getvalue().splitlines()
+    assert first.isprintable()
+    assert second.endswith("note=no\\x1b[2Jblank\\x9b")

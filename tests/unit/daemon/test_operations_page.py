@@ -2,9 +2,17 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
+from rltuned.cli.explain import explanation
+from rltuned.cli.plan import plan_document
+from rltuned.core.decide import Knobs, decide
+from rltuned.core.features import COLUMNS
 from rltuned.daemon.report import Mode, Skip
 from rltuned.daemon.restore import Fate
+from rltuned.domain.jobs import Ownership
+from tests.builders import job, node, running, snapshot
+from tests.fakes import ConstantOrder
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "operations.md").read_text()
@@ -28,3 +36,25 @@ def test_words_are_explained() -> None:
         assert f"`{word.value}`" in PAGE
     table = PAGE.split("## Give everything back")[1].split("\n## ")[0]
     assert all(fate.value in table for fate in Fate)
+
+
+def keys_of(document: dict[str, Any]) -> set[str]:
+    inner = [v for v in document.values() if isinstance(v, dict)]
+    inner += [
+        v[0] for v in document.values() if isinstance(v, list) and v and isinstance(v[0], dict)
+    ]
+    named = set(document)
+    return named.union(*(keys_of(part) for part in inner)) if inner else named
+
+
+def test_every_key_of_plan_and_explain_is_documented() -> None:
+    owned = Ownership("priority", 5)
+    seen = snapshot(job(1, owned=owned, priority=5), job(2), runs=[running(9)], nodes=[node("p1")])
+    decision = decide(seen, ConstantOrder(), Knobs())
+    plan = plan_document(decision)
+    told, runs = explanation(decision, "1"), explanation(decision, "9")
+    assert told is not None
+    assert runs is not None
+    keys = keys_of(plan) | (keys_of(told) - set(COLUMNS)) | keys_of(runs)
+    section = PAGE.split("## JSON for programs")[1].split("\n## ")[0]
+    assert keys <= set(re.findall(r"`([a-z_]+)`", section))

@@ -195,3 +195,33 @@ def test_flags_win_and_sources_are_told(tmp_path: Path) -> None:
     assert loaded.origin("http.port") == "default"
     with pytest.raises(SettingsError, match=r"^--interval: daemon.interval_s:"):
         load(path, (Flag("daemon.interval_s", -1.0, "--interval"),))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('[scope]\nsla_partitions = ["a,b"]\n', ":2: scope.sla_partitions: must be one name"),
+        ('[scope]\nexcluded_users = [" eve"]\n', ":2: scope.excluded_users: must be one name"),
+        ('[slurm]\nconf = ""\n', ":2: slurm.conf: a path cannot be empty"),
+        ('[daemon]\nstate_dir = ""\n', ":2: daemon.state_dir: a path cannot be empty"),
+        ("[slurm]\nbin_dir = 5\n", ":2: slurm.bin_dir: must be a path, as text"),
+        ("daemon = 5\n", ":1: daemon: must be a table"),
+        ("a = " + "[" * 5000 + "]" * 5000 + "\n", "not valid TOML"),
+        ("a = " + "9" * 5000 + "\n", "not valid TOML"),
+    ],
+)
+def test_values_that_look_right_and_are_not(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(SettingsError, match=says) as told:
+        load(written(tmp_path, text))
+    assert len(str(told.value).splitlines()) == 1
+
+
+def test_a_named_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    with pytest.raises(SettingsError, match="is not a regular file"):
+        load(tmp_path / "pipe")
+
+
+def test_an_endless_file_is_not_read() -> None:
+    with pytest.raises(SettingsError, match="is not a regular file"):
+        load(Path("/dev/zero"))

@@ -148,3 +148,9 @@ def test_knobs_out_of_range(bad: dict[str, int]) -> None:
 def test_one_line_is_bounded() -> None:
     assert len(one_line("x" * 1000)) == 300
     assert one_line("") == ""
+
+
+def test_what_a_failing_command_says_on_standard_output_counts_too(tmp_path: Path) -> None:
+    run, _ = commands(tmp_path, "echo 'Slurmctld(primary) at vm is DOWN'; exit 1")
+    with pytest.raises(BackendError, match=r"ended with 1: Slurmctld.* is DOWN"):
+        run.ask("squeue")

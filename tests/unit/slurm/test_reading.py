@@ -13,7 +13,7 @@ from rltuned.slurm.jobs import address, read_tasks
 from rltuned.slurm.nodes import is_schedulable, read_nodes
 from rltuned.slurm.request import Requests, split_evenly
 from rltuned.slurm.site import parse_config, read_site
-from rltuned.slurm.strings import parse_tasks
+from rltuned.slurm.strings import parse_gres, parse_tasks
 from tests.recorded import DATA, Recording, replay
 
 RECORDED = Recording(DATA / "22.05")
@@ -298,3 +298,24 @@ def test_garbage_site_factor_stays_unknown(tmp_path: Path) -> None:
     assert count == 1
     snapshot = replay(tmp_path, RECORDED, sprio=text).observe()
     assert next(j for j in snapshot.pending if j.job_id == job_id).site_factor is None
+
+
+@pytest.mark.parametrize("column", [("PD", "P\x1b[31mD"), ("442", "9" * 30), ("442", "4_42")])
+def test_values_that_slurm_cannot_mean_skip_the_cycle(
+    tmp_path: Path, column: tuple[str, str]
+) -> None:
+    head, *records = RECORDED.text("squeue").split("\x1e#recorded\n")
+    state = next(r for r in records if "\x1fPD\x1f" in r)
+    fields = state.split("\x1f")
+    place = fields.index("PD") + (0 if column[0] == "PD" else 2)
+    fields[place] = column[1]
+    text = "\x1e#recorded\n".join(
+        [head, *("\x1f".join(fields) if r == state else r for r in records)]
+    )
+    with pytest.raises(SnapshotError, match="squeue: job"):
+        replay(tmp_path, RECORDED, squeue=text).observe()
+
+
+def test_a_gres_has_a_plain_name() -> None:
+    with pytest.raises(ValueError, match="is no GRES"):
+        parse_gres("gres:\x1b[31m")

@@ -1,0 +1,51 @@
+"""priority/basic deals numbers out by turn: a release there would send a job to the back."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rltuned.core.decide import Knobs, decide
+from rltuned.core.planning import Limits
+from rltuned.core.select import Rules
+from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.report import Stage
+from rltuned.daemon.restore import Fate, restore
+from rltuned.daemon.writer import Writer
+from rltuned.domain.plan import Result
+from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.commands import SlurmCli
+from tests.fakes import ConstantOrder
+from tests.lab import SlurmLab
+
+pytestmark = pytest.mark.slurm
+
+
+@contextmanager
+def no_stopwatch(stage: Stage) -> Iterator[None]:
+    del stage
+    yield
+
+
+def test_restore_gives_every_job_the_number_that_it_had(tmp_path: Path) -> None:
+    with SlurmLab(priority_type="priority/basic") as lab:
+        lab.sbatch("-wm1", "-n4")
+        waiting = [lab.sbatch("-wm1", "-n4", f"--nice={n}") for n in (0, 7, 0)]
+        lab.wait_for(lambda: lab.state(waiting[0]) == "PD", 20, "a queue")
+        world = SlurmBackend(SlurmCli(conf=lab.conf), time.time)
+        journal = Journal(tmp_path)
+        before = {j.job_id: j.priority for j in world.observe().pending}
+        seen = world.observe()
+        knobs = Knobs(Rules(min_age_s=0.0), Limits(hysteresis=0.0))
+        plan = decide(seen, ConstantOrder(tuple(reversed(waiting))), knobs).plan
+        outcomes = Writer(journal, SystemClock()).write(world, plan, seen, 1, no_stopwatch)
+        assert {o.result for o in outcomes} == {Result.APPLIED}
+        assert {j.job_id: j.priority for j in world.observe().pending} != before
+        items = restore(world, journal, SystemClock())
+        assert {i.fate for i in items} == {Fate.GIVEN_BACK}
+        assert {j.job_id: j.priority for j in world.observe().pending} == before
+        assert restore(world, journal, SystemClock()) == ()
+        journal.close()
