@@ -1,34 +1,56 @@
 """The simulator: classic rules, a policy at every event, and a month of a whole cluster."""
 
+import resource
 import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
 from rltuned.bench import Figure
 from rltuned.policies.actor import load_actor
+from rltuned.sim.dispatch import BackfillRule
 from rltuned.sim.presets import preset
-from rltuned.sim.protocol import EVENT_KNOBS, Protocol, play_decided
+from rltuned.sim.protocol import Protocol
+from rltuned.sim.readers.clusters import read_philly_csv
+from rltuned.sim.readers.rows import finish
 from rltuned.sim.reshape import scale
 from rltuned.sim.run import compare, whole, windows
 from rltuned.sim.synth import synthesize
+from rltuned.sim.trace import Trace
+from rltuned.sim.world import Rules
+from rltuned.train.players import player_of
 
 SEED: Final = 1
 LOAD: Final = 0.9
 WINDOWS: Final = 10
-SOURCE: Final = "the authors' base pipeline, 10 x 256 jobs, same kind of machine"
+SOURCE: Final = "the authors' base pipeline on 10 x 256 jobs, same kind of machine"
+OURS: Final = "our own bound"
 AUTHORS_JOBS_PER_S: Final = {"fcfs": 3_203.0, "sjf": 3_583.0}
 MONTH_JOBS: Final = 58_854
+MONTH_LOAD: Final = 0.73
+"""What October 2017 offered: 1,823 of 2,490 GPUs."""
 MONTH_TARGET_S: Final = 60.0
+MONTH_TARGET_MIB: Final = 1_024.0
 DECISIONS_PER_S: Final = 5_000.0
+ACTOR_SETTINGS: Final[tuple[tuple[float, BackfillRule], ...]] = (
+    (0.9, "easy"), (1.1, "easy"), (1.1, "none")
+)  # fmt: skip
 
 
-def measure(bundle: Path) -> list[Figure]:
+def measure(bundle: Path, philly: Path | None = None) -> list[Figure]:
     """Jobs per second of rules, decisions per second of the actor, seconds of a month.
+
+    Args:
+        bundle: the model.
+        philly: the real month (merged CSV); None = a generated one.
 
     Raises:
         ModelError: the bundle cannot be used.
+        TraceError: the trace cannot be read.
     """
-    return [*_rules(), _actor(bundle), _month()]
+    return [*_rules(), *_actor(bundle), *_month(philly)]
 
 
 def _rules() -> list[Figure]:
@@ -42,27 +64,53 @@ def _rules() -> list[Figure]:
             began = time.perf_counter()
             compare(chosen, cluster, (policy,), Protocol())
             rate = WINDOWS * size / (time.perf_counter() - began)
-            name = f"simulate_{policy}_{WINDOWS}x{size}"
+            name = f"simulate_{policy}_easy_{WINDOWS}x{size}"
             figures.append(Figure(name, rate, "jobs/s", authors, SOURCE, "higher"))
     return figures
 
 
-def _actor(bundle: Path) -> Figure:
-    cluster = preset("philly-192")
-    trace = scale(synthesize("philly-like", jobs=2_048, seed=SEED), LOAD, cluster.gpus)
-    actor = load_actor(bundle)
-    began = time.perf_counter()
-    outcome = play_decided(cluster, trace.jobs[:1_024], actor, Protocol(knobs=EVENT_KNOBS))
-    rate = outcome.decisions / (time.perf_counter() - began)
-    return Figure("simulate_actor_every_event", rate, "decisions/s", DECISIONS_PER_S,
-                  "our own bound", "higher")  # fmt: skip
+def _actor(bundle: Path) -> list[Figure]:
+    """The shipped actor at every event, where queues are short and where they are long."""
+    cluster, play = preset("philly-192"), player_of(load_actor(bundle))
+    trace = synthesize("philly-like", jobs=20_480, seed=SEED)
+    chosen = windows(trace.jobs, count=WINDOWS, size=1_024, seed=SEED, warmup=0)
+    figures = []
+    for load, backfill in ACTOR_SETTINGS:
+        protocol = Protocol(rules=Rules(backfill))
+        crowded = [
+            replace(w, jobs=scale(Trace(w.jobs, {}), load, cluster.gpus).jobs) for w in chosen
+        ]
+        play(crowded[0], cluster, protocol)  # compiled once, not counted
+        began = time.perf_counter()
+        decisions = sum(play(w, cluster, protocol).decisions for w in crowded)
+        rate = decisions / (time.perf_counter() - began)
+        name = f"simulate_actor_load_{load:g}_{backfill}_{WINDOWS}x1024"
+        figures.append(Figure(name, rate, "decisions/s", DECISIONS_PER_S, OURS, "higher"))
+    return figures
 
 
-def _month() -> Figure:
+def _month(philly: Path | None) -> list[Figure]:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as child:
+        elapsed_s, peak_mib = child.submit(_month_in_child, philly).result()
+    name = "simulate_month_2490_gpus"
+    kind = f"{OURS}; {'the real' if philly else 'a generated'} trace"
+    return [
+        Figure(name, elapsed_s, "s", MONTH_TARGET_S, kind),
+        Figure(f"{name}_memory", peak_mib, "MiB", MONTH_TARGET_MIB, kind),
+    ]
+
+
+def _month_in_child(philly: Path | None) -> tuple[float, float]:
+    """Seconds and peak memory of a month of a whole cluster, in a process of its own."""
     cluster = preset("philly-2490")
-    trace = scale(synthesize("philly-like", jobs=MONTH_JOBS, seed=SEED), LOAD, cluster.gpus)
+    if philly is None:
+        made = synthesize("philly-like", jobs=MONTH_JOBS, seed=SEED)
+        trace = scale(made, MONTH_LOAD, cluster.gpus)
+    else:
+        trace = finish(read_philly_csv(philly), philly, limits="weak", seed=SEED)
+    compare(whole(trace.jobs, first=10, warmup=0), cluster, ("fcfs",), Protocol())
     one = whole(trace.jobs, first=None, warmup=0)
     began = time.perf_counter()
     compare(one, cluster, ("fcfs",), Protocol())
     elapsed_s = time.perf_counter() - began
-    return Figure("simulate_month_2490_gpus", elapsed_s, "s", MONTH_TARGET_S, "our own bound")
+    return elapsed_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -21,11 +21,15 @@ def bench(
     model: Annotated[
         Path, typer.Option("--model", help="Folder of the bundle to score with.")
     ] = Path("models/warmstart-saf"),
+    philly: Annotated[
+        Path | None,
+        typer.Option(help="The real month of Philly (merged CSV); a generated one without it."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure the daemon's speed and memory, and the simulator's where its extra is installed.
 
-    Exit codes: 0 = measured; 2 = the model cannot be used.
+    Exit codes: 0 = measured; 2 = the model or the trace cannot be used.
     """
     figures = [*deciding.measure(model), *placing.measure(), *reading.measure(model)]
     if importlib.util.find_spec("numba") is None:
@@ -33,7 +37,7 @@ def bench(
     else:
         from rltuned.bench import simulating  # noqa: PLC0415 - needs the extra
 
-        figures += simulating.measure(model)
+        figures += simulating.measure(model, philly)
     if as_json:
         typer.echo(json.dumps([_document(f) for f in figures], indent=2))
     else:

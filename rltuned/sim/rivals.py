@@ -5,8 +5,8 @@ all. The networks themselves come with training; here is what they must be able 
 
 - RLScheduler (Zhang et al., SC 2020) picks one job at a time among the first 128.
 - SchedInspector (Zhang et al., SC 2022) looks at what a base policy would start next, and accepts
-  or rejects it. A job that was rejected often enough is let through. Rejecting means "not before the
-  others" here: whoever only orders a queue cannot leave a GPU idle that a job could use.
+  or rejects it. A job that was rejected often enough is let through. Rejecting means "not before
+  the others" here: whoever only orders a queue cannot leave a GPU idle that a job could use.
 """
 
 from dataclasses import dataclass, field
