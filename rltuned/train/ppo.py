@@ -280,6 +280,7 @@ class Report:
     choices: int
     validation: float
     best: float
+    since_best: int
     rollout_s: float
     update_s: float
 
@@ -296,6 +297,7 @@ def train(
     *,
     first_epoch: int = 0,
     best: float = math.inf,
+    since_best: int = 0,
     ranks: Ranks = ALONE,
     on_epoch: Callable[[Report], None] = lambda _report: None,
 ) -> float:
@@ -308,6 +310,7 @@ def train(
         validate: see Validate.
         first_epoch: where an interrupted training goes on.
         best: validation it had reached.
+        since_best: epochs since then.
         ranks: of several machines.
         on_epoch: told after each epoch; saves checkpoints.
 
@@ -315,8 +318,10 @@ def train(
         FloatingPointError: the training broke; the last good checkpoint is untouched.
     """
     torch.set_num_threads(1)
-    recorder, since_best = Recorder(), 0
+    recorder = Recorder()
     for epoch in range(first_epoch, settings.epochs):
+        if settings.patience and since_best >= settings.patience:
+            break
         learner.set_rate(settings.learning_rate * (1 - 0.9 * epoch / settings.epochs))
         began = time.perf_counter()
         episodes = collect(learner, grounds, settings, epoch=epoch, ranks=ranks, recorder=recorder)
@@ -339,11 +344,10 @@ def train(
                 base=base,
                 validation=score,
                 best=best,
+                since_best=since_best,
                 rollout_s=played - began,
                 update_s=ended - played,
                 **asdict(done),
             )
         )
-        if settings.patience and since_best >= settings.patience:
-            break
     return best

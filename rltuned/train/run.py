@@ -22,7 +22,7 @@ from rltuned.train.episodes import Recorder, net_of, play_sampled
 from rltuned.train.export import export_bundle
 from rltuned.train.ground import Window
 from rltuned.train.ppo import Learner, Report, Settings, train
-from rltuned.train.predictor import Fitted, fit
+from rltuned.train.predictor import NO_HISTORY, Fitted, fit
 from rltuned.train.ranks import ALONE, Ranks
 from rltuned.train.session import Session, Standing
 from rltuned.train.trial import Trial, windows_between
@@ -37,6 +37,12 @@ RULES = ("saf", "fcfs", "multifactor")
 WINDOWS_SAID = (
     f"Windows: the first {LEARN_UNTIL:.0%} of each trace to learn from, up to {TEST_FROM:.0%} to "
     "choose the epoch by; these results are of the latter."
+)
+
+
+NO_HISTORY_SAID = (
+    "The predictor ships without any site's history and knows limits and sizes only, until "
+    "`rltuned train predictor` has fitted it to your jobs; half of the held-out windows knew users."
 )
 
 
@@ -127,6 +133,7 @@ def perform(
             lambda actor: trial.ratio(actor, RULES[0]),
             first_epoch=standing.epoch,
             best=standing.best,
+            since_best=standing.since_best,
             ranks=ranks,
             on_epoch=after,
         )
@@ -215,8 +222,10 @@ def _export(job: Job, learner: Learner, trial: Trial, seconds: float) -> Card:
         caveats=[
             WINDOWS_SAID,
             "Results on traces and clusters never trained on are in docs/results.md.",
+            *((NO_HISTORY_SAID,) if job.predictor else ()),
         ],
-        predictor=job.predictor,
+        # nobody else's users: a site fits its own history with `rltuned train predictor`
+        predictor=Predictor(job.predictor.network, NO_HISTORY) if job.predictor else None,
     )
 
 

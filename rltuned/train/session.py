@@ -29,10 +29,11 @@ CURVES: Final = "curves.csv"
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a training stands: the next epoch, and the best validation so far."""
+    """Where a training stands: next epoch, best validation, and epochs since it was reached."""
 
     epoch: int
     best: float
+    since_best: int = 0
 
 
 class Session:
@@ -71,7 +72,7 @@ class Session:
                 other = sorted(k for k in {*told, *ours} if told.get(k) != ours.get(k))
                 raise ModelError(f"{path}: was begun with another {other[0]}")
             _put(learner, tensors)
-            return Standing(int(state["epoch"]), float(state["best"]))
+            return Standing(int(state["epoch"]), float(state["best"]), int(state["since_best"]))
         except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
             raise ModelError(f"{path}: cannot be resumed: {error}") from error
 
@@ -93,7 +94,12 @@ class Session:
             if report.validation <= report.best:
                 _write(self.folder / BEST, save(_plain(learner.actor.state_dict())))
             _write(self.folder / LAST, save(_plain(_tensors(learner))))
-            state = {"epoch": report.epoch + 1, "best": report.best, "settings": self._told}
+            state = {
+                "epoch": report.epoch + 1,
+                "best": report.best,
+                "since_best": report.since_best,
+                "settings": self._told,
+            }
             _write(self.folder / STATE, (json.dumps(state, indent=1) + "\n").encode())
         except OSError as error:
             raise ModelError(f"{self.folder}: checkpoint: {error.strerror}") from error

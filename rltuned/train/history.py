@@ -1,0 +1,199 @@
+"""Warm start from a site's own history: who was started, and who was not, whenever somebody was.
+
+At each start by Slurm's main scheduler the queue of that moment is rebuilt from the accounting
+data: every job that was eligible and had not started. The one that started is the label. Starts by
+backfill or at submit say nothing about rank: they only occupy. Jobs that did not fit beside the
+started one are no counter-example, since the history does not say whether they would have; so only
+jobs that ask for no more GPUs than the started one, of its partition, are its rivals.
+
+No field that is known later than the start is read: run time, end and state of a job place it on
+the cluster while it runs, and that is all.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rltuned.core.features import encode
+from rltuned.core.observation import MAX_QUEUE_SIZE, sample_features
+from rltuned.domain.cluster import GpuCount, Node, Resources
+from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
+from rltuned.errors import TraceError
+from rltuned.policies.network import PaperActor
+from rltuned.sim.engine.arrays import FloatArray
+
+FEWEST_STARTS: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """One job of the accounting data. by_main: Slurm's main scheduler started it."""
+
+    job_id: int
+    submit_s: float
+    eligible_s: float
+    start_s: float
+    end_s: float
+    request: Request
+    partition: str = "gpu"
+    by_main: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Moments of a history: values (q, 256, 8), masks (q, 256) of the rivals and the started one,
+    label (q,): row of the job that was started.
+    """
+
+    values: Tensor
+    masks: Tensor
+    label: Tensor
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def split(self, part: float) -> tuple["Choices", "Choices"]:
+        """Earlier moments and later ones."""
+        at = int(len(self) * part)
+        return (
+            Choices(self.values[:at], self.masks[:at], self.label[:at]),
+            Choices(self.values[at:], self.masks[at:], self.label[at:]),
+        )
+
+
+def choices_of(history: Sequence[Started], gpus: int, *, most: int = 20_000) -> Choices:
+    """Rebuild the moments at which somebody had to be preferred.
+
+    Args:
+        history: jobs in any order.
+        gpus: of the cluster, for the features that speak of free GPUs.
+        most: moments; the latest are kept.
+
+    Raises:
+        TraceError: too few starts by the main scheduler had rivals.
+    """
+    starts = sorted((j for j in history if j.by_main), key=lambda j: (j.start_s, j.job_id))
+    submit = np.array([j.submit_s for j in history])
+    eligible = np.array([j.eligible_s for j in history])
+    start, end = (np.array([getattr(j, n) for j in history]) for n in ("start_s", "end_s"))
+    values, masks, labels = [], [], []
+    for chosen in starts[-most:]:
+        now = chosen.start_s
+        waiting = np.flatnonzero((submit <= now) & (eligible <= now) & (start >= now))
+        rivals = [history[i] for i in waiting.tolist() if _rival(history[i], chosen, now)][
+            : MAX_QUEUE_SIZE - 1
+        ]
+        if not rivals:
+            continue
+        running = [history[i] for i in np.flatnonzero((start < now) & (end > now)).tolist()]
+        queue = sorted([chosen, *rivals], key=lambda j: (j.submit_s, j.job_id))
+        snapshot = _snapshot(queue, running, now, gpus)
+        seen = sample_features(encode(snapshot.pending, snapshot)).values
+        padded = np.zeros((MAX_QUEUE_SIZE, seen.shape[1]), dtype=np.float32)
+        padded[: len(seen)] = seen
+        values.append(padded)
+        masks.append(np.arange(MAX_QUEUE_SIZE) < len(seen))
+        labels.append([j.job_id for j in queue].index(chosen.job_id))
+    if len(labels) < FEWEST_STARTS:
+        raise TraceError(
+            f"{len(labels)} starts by the main scheduler had rivals; {FEWEST_STARTS} are needed"
+        )
+    return Choices(
+        torch.from_numpy(np.stack(values)),
+        torch.from_numpy(np.stack(masks)),
+        torch.tensor(labels),
+    )
+
+
+def _rival(job: Started, chosen: Started, now: float) -> bool:
+    """Whether the job could have been started instead: same partition, no larger, left waiting."""
+    if job.job_id == chosen.job_id or job.partition != chosen.partition:
+        return False
+    together = job.start_s == now and job.by_main  # started in the same pass: no loser
+    return not together and job.request.total.gpus <= chosen.request.total.gpus
+
+
+def _snapshot(
+    queue: Sequence[Started], running: Sequence[Started], now: float, gpus: int
+) -> Snapshot:
+    """One large node stands for the cluster: the history names none of the free ones."""
+    busy = min(gpus, sum(j.request.total.gpus for j in running))
+    kind, name = GpuType("any"), NodeName("all")
+    large = Resources(gpus, 1_000_000, 1_000_000_000)
+    free = Resources(gpus - busy, 1_000_000, 1_000_000_000)
+    node = Node(name, (GpuCount(kind, gpus, gpus - busy),), large, free, True, ("gpu",))
+    return Snapshot(
+        UnixTime(now),
+        "history",
+        tuple(_pending(j) for j in queue),
+        tuple(_running(j, name, kind) for j in running),
+        (node,),
+    )
+
+
+def _pending(job: Started) -> PendingJob:
+    return PendingJob(
+        job_id=JobId(job.job_id),
+        address=str(job.job_id),
+        submitted_at=UnixTime(job.submit_s),
+        request=job.request,
+        priority=1,
+        partitions=("gpu",),
+    )
+
+
+def _running(job: Started, node: NodeName, kind: GpuType) -> RunningJob:
+    gpus = job.request.total.gpus
+    return RunningJob(
+        job_id=JobId(job.job_id),
+        started_at=UnixTime(job.start_s),
+        request=job.request,
+        shares=(Share(node, Resources(gpus, 0, 0), kind if gpus else None),),
+        partition="gpu",
+    )
+
+
+def imitate(
+    choices: Choices,
+    *,
+    hidden: tuple[int, int] = (32, 16),
+    epochs: int = 20,
+    batch: int = 64,
+    learning_rate: float = 5e-3,
+    seed: int = 1,
+) -> PaperActor:
+    """Fit an actor by cross-entropy: the started job among its rivals."""
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    network = PaperActor(choices.values.shape[-1], hidden)
+    optimiser = torch.optim.Adam(network.parameters(), lr=learning_rate)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs)
+    for _ in range(epochs):
+        for some in torch.split(torch.randperm(len(choices)), batch):
+            scores = network(choices.values[some], choices.masks[some])
+            loss = torch.nn.functional.cross_entropy(scores, choices.label[some])
+            optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+        schedule.step()
+    return network
+
+
+def agreement(scores: FloatArray, choices: Choices) -> float:
+    """Share of (started, rival) pairs in which the started job has the higher score.
+
+    Args:
+        scores: (q, 256).
+        choices: the moments.
+    """
+    label = choices.label.numpy()
+    own = scores[np.arange(len(label)), label][:, None]
+    masks = choices.masks.numpy().copy()
+    masks[np.arange(len(label)), label] = False
+    return float((own > scores)[masks].mean())
