@@ -2,14 +2,15 @@
 
 import logging
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping
 from typing import Any, Literal, TextIO
 
 import structlog
 
 from rltuned.core.decide import Entry
 from rltuned.daemon.report import CycleReport, Mode, Skip
-from rltuned.domain.plan import Result
+from rltuned.domain.plan import Outcome, Result
+from rltuned.domain.units import JobId
 
 Log = structlog.typing.FilteringBoundLogger
 
@@ -65,17 +66,27 @@ def log_cycle(log: Log, report: CycleReport, *, proposals: bool = True) -> None:
             log.info("proposal", cycle=report.cycle, **proposal(entry))
     for note in report.decision.notes if report.decision else ():
         log.info("note", cycle=report.cycle, note=note)
-    for outcome in report.outcomes:
-        if outcome.result in {Result.REFUSED, Result.FAILED}:
-            log.warning(
-                "change_failed",
-                cycle=report.cycle,
-                job=outcome.action.target.job_id,
-                result=outcome.result.value,
-                detail=outcome.detail,
-            )
+    for (result, detail), jobs in _failures(report.outcomes).items():
+        log.warning(
+            "change_failed",
+            cycle=report.cycle,
+            job=jobs[0],
+            jobs=len(jobs),
+            result=result.value,
+            detail=detail,
+        )
     troubled = report.journal_error and report.mode is not Mode.DRY_RUN
     (log.warning if troubled else log.info)("cycle", **_cycle(report))
+
+
+def _failures(outcomes: Iterable[Outcome]) -> dict[tuple[Result, str], list[JobId]]:
+    """Jobs by what went wrong: without rights it is the same for all of them, and one line."""
+    found: dict[tuple[Result, str], list[JobId]] = {}
+    for outcome in outcomes:
+        if outcome.result in {Result.REFUSED, Result.FAILED}:
+            jobs = found.setdefault((outcome.result, outcome.detail), [])
+            jobs.append(outcome.action.target.job_id)
+    return found
 
 
 def proposal(entry: Entry) -> dict[str, Any]:

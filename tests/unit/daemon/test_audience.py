@@ -100,6 +100,13 @@ def test_a_live_cycle_names_only_what_failed(desk: Desk) -> None:
     assert (failure["level"], failure["detail"]) == ("warning", "Access denied")
 
 
+def test_the_same_failure_of_many_jobs_is_one_line(desk: Desk) -> None:
+    outcomes = tuple(Outcome(a, Result.REFUSED, "Access denied") for a in DECISION.plan.actions)
+    desk.publisher.cycle(report(Mode.LIVE, outcomes=outcomes))
+    (failure,) = desk.lines("change_failed")
+    assert (failure["job"], failure["jobs"]) == (2, 2)
+
+
 def test_a_skipped_cycle_says_why_and_when_it_goes_on(desk: Desk) -> None:
     desk.publisher.cycle(skipped())
     desk.publisher.cycle(skipped(Skip.UNEXPECTED))
