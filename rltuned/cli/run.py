@@ -69,7 +69,8 @@ def run(
     the cycle, SIGHUP reloads settings and model.
 
     Exit codes: 0 = ended as asked; 1 = three unexpected errors in a row, or the last of a given
-    number of cycles came to no result; 2 = settings, model or address cannot be used.
+    number of cycles came to no result or Slurm took none of its changes; 2 = settings, model or
+    address cannot be used.
     """
     if once and cycles is not None:
         raise typer.BadParameter("--once and --cycles exclude each other")

@@ -133,7 +133,7 @@ class Loop:
 
         Returns:
             Exit code: 0 = stopped as asked; 1 = three unexpected errors in a row, or the last of
-            a given number of cycles came to no result.
+            a given number of cycles came to no result or Slurm took none of its changes.
         """
         self._due = self._clock.monotonic()
         done = 0
@@ -143,7 +143,7 @@ class Loop:
             if self._strikes >= STRIKES:
                 return 1
             if done == cycles:
-                return 0 if report.ok else 1
+                return 0 if report.ok and not report.in_vain else 1
             self._due = self._next_due(report)
             if self._rest():
                 return 0

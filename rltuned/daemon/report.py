@@ -110,6 +110,12 @@ class CycleReport:
     def ok(self) -> bool:
         return self.skip is None
 
+    @property
+    def in_vain(self) -> bool:
+        """Whether Slurm took none of the changes that were sent: no rights, most likely."""
+        useful = {Result.APPLIED, Result.GONE}
+        return bool(self.outcomes) and not any(o.result in useful for o in self.outcomes)
+
     def proposed(self) -> dict[Kind, int]:
         """Actions of the plan by kind."""
         actions = self.decision.plan.actions if self.decision else ()

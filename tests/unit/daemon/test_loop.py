@@ -281,6 +281,11 @@ def test_cycle_numbers_go_on_after_a_restart(bench: Bench) -> None:
     assert [r.cycle for r in bench.heard.reports] == [1, 2, 3]
 
 
+def test_slurm_that_takes_none_of_the_changes_ends_a_counted_run_with_1(bench: Bench) -> None:
+    bench.world.results = dict.fromkeys((1, 2, 3), Result.REFUSED)
+    assert bench.loop().run(1) == 1
+
+
 def test_what_was_refused_or_has_gone_is_no_error(bench: Bench) -> None:
     bench.world.results = {1: Result.REFUSED, 3: Result.GONE}
     assert bench.loop().run(1) == 0
