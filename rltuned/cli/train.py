@@ -2,10 +2,12 @@
 
 import platform
 import sys
+import time
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import torch
 import typer
 from rich.console import Console
@@ -17,9 +19,11 @@ from rltuned.errors import ModelError
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.card import Training
 from rltuned.sim.trace import read_trace
+from rltuned.train.accounting import read_accounting
 from rltuned.train.batch import Contest
 from rltuned.train.course import LEARN_UNTIL, from_files, generated, predictions, predictor_of
 from rltuned.train.export import export_bundle
+from rltuned.train.history import agreement, choices_of, imitate
 from rltuned.train.ppo import Settings as PpoSettings
 from rltuned.train.ranks import ALONE, Ranks, join_ranks
 from rltuned.train.run import Exam, Job, perform, refit
@@ -200,6 +204,58 @@ def predictor(
         f"{out}: {fitted.examples} jobs; loss {fitted.pinball:.4f}, without looking at the job "
         f"{fitted.plain:.4f}; of the long jobs {fitted.long_found:.0%} recognised, by limit alone "
         f"{fitted.long_by_limit:.0%}"
+    )
+
+
+@app.command()
+def history(
+    accounting: Annotated[Path, typer.Argument(help="From sacct; --help says how.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the new bundle; must not exist.")],
+    *,
+    gpus: Annotated[int, typer.Option(help="GPUs of the cluster.", min=1)],
+    epochs: Annotated[int, typer.Option(min=1)] = 20,
+    seed: Annotated[int, typer.Option(min=0)] = 1,
+) -> None:
+    """Teach the actor the order in which this site's Slurm has started jobs until now.
+
+    Make the file with: SLURM_TIME_FORMAT=%s sacct -a -X --parsable2 --starttime=now-30days
+    --format=JobIDRaw,Submit,Eligible,Start,End,Partition,ReqTRES,TimelimitRaw,Flags
+
+    Exit codes: 0 = learned and exported; 2 = input cannot be used.
+    """
+    if out.exists():
+        raise ModelError(f"model {out}: exists already; remove it or choose another name")
+    jobs, never = read_accounting(accounting)
+    earlier, later = choices_of(jobs, gpus).split(0.8)
+    began = time.perf_counter()
+    network = imitate(earlier, epochs=epochs, seed=seed)
+    with torch.inference_mode():
+        scores = network(later.values, later.masks).numpy().astype(np.float64)
+    agreed = agreement(scores, later)
+    export_bundle(
+        out,
+        network,
+        name=out.name,
+        summary="Warm start: the order in which a site's Slurm has started its jobs.",
+        hidden=(32, 16),
+        parity=(later.values[:PARITY_WINDOWS], later.masks[:PARITY_WINDOWS]),
+        training=Training(
+            method="supervised imitation of starts by the main scheduler, cross-entropy",
+            teacher="the site's own Slurm",
+            command=" ".join(["rltuned", *sys.argv[1:]]),
+            seed=seed,
+            settings={"epochs": epochs, "gpus": gpus},
+            data=f"{accounting.name}: {len(jobs)} jobs, {len(earlier)} starts with rivals",
+            data_licence="the site's own",
+            seconds=round(time.perf_counter() - began, 1),
+            machine=f"{platform.machine()}, one thread",
+        ),
+        results={"later_pairwise_agreement": round(agreed, 5)},
+        caveats=["It imitates what was there, and can at best be as good."],
+    )
+    say(
+        f"{out}: {len(jobs)} jobs ({never} never started), {len(earlier) + len(later)} starts with "
+        f"rivals; agrees with the later ones on {agreed:.2%} of the pairs"
     )
 
 

@@ -127,6 +127,7 @@ def fit(
     seed: int = 1,
     epochs: int = 30,
     held_out: float = 0.2,
+    until_s: float | None = None,
     on_epoch: Callable[[int, float], None] = lambda _epoch, _loss: None,
 ) -> Fitted:
     """Fit to jobs in submit order. Same jobs and seed: same predictor.
@@ -137,6 +138,7 @@ def fit(
         seed: of the weights.
         epochs: passes.
         held_out: last part of the jobs, to measure by.
+        until_s: when this is done; who runs still has no run time yet and does not teach.
         on_epoch: told the loss after each pass.
 
     Raises:
@@ -147,7 +149,10 @@ def fit(
     by_user, by_account, history = past(jobs)
     x = assemble([j.request() for j in jobs], by_user, by_account)
     y = np.array([math.log1p(_run(j)) / LOG_FULL for j in jobs], dtype=np.float32)
-    cut = int(len(jobs) * (1 - held_out))
+    if until_s is not None:
+        ended = np.array([j.submit_s + _run(j) <= until_s for j in jobs])
+        x, y = x[ended], y[ended]
+    cut = int(len(y) * (1 - held_out))
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     network = QuantileNet()

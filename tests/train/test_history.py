@@ -1,18 +1,24 @@
 """Known schedulers are recovered from what they started, and nothing later than that is read."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from rltuned.cli.train import app
 from rltuned.errors import TraceError
+from rltuned.policies.actor import load_actor
 from rltuned.sim.cluster import parse_cluster
 from rltuned.sim.trace import TraceJob
+from rltuned.train.accounting import read_accounting
 from rltuned.train.episodes import play_rule
 from rltuned.train.ground import cut, make_ground
 from rltuned.train.history import Choices, Started, agreement, choices_of, imitate
 
+EPOCH = 1_700_000_000
 CLUSTER = """
 [[nodes]]
 name = "a[1-4]"
@@ -94,3 +100,45 @@ def test_nothing_later_than_the_start_is_read() -> None:
 def test_too_short_a_history() -> None:
     with pytest.raises(TraceError, match="had rivals"):
         choices_of(history_of("fcfs")[:40], 16)
+
+
+def accounting_of(history: list[Started]) -> str:
+    rows = ["JobIDRaw|Submit|Eligible|Start|End|Partition|ReqTRES|TimelimitRaw|Flags"]
+    for j in history:
+        flag = "SchedMain" if j.by_main else "SchedBackfill"
+        limit = int((j.request.time_limit_s or 0) // 60)
+        rows.append(
+            f"{j.job_id}|{EPOCH + j.submit_s:.0f}|{EPOCH + j.eligible_s:.0f}|"
+            f"{EPOCH + j.start_s:.0f}|{EPOCH + j.end_s:.0f}|gpu|"
+            f"billing=1,cpu=4,gres/gpu=1,node=1|{limit}|{flag}"
+        )
+    rows.append("9999|100|100|Unknown|Unknown|gpu|cpu=1|UNLIMITED|")
+    return "\n".join(rows) + "\n"
+
+
+def test_the_command_learns_from_accounting_data(tmp_path: Path) -> None:
+    data = tmp_path / "sacct.txt"
+    data.write_text(accounting_of(history_of("fcfs")))
+    jobs, never = read_accounting(data)
+    assert never == 1
+    assert jobs[0].request.total.gpus == 1
+    out = tmp_path / "site"
+    given = ["history", str(data), "--gpus", "16", "--out", str(out)]
+    result = CliRunner().invoke(app, given, catch_exceptions=False)
+    assert result.exit_code == 0
+    assert load_actor(out).card.results["later_pairwise_agreement"] >= 0.95
+
+
+def test_bad_accounting_data_names_line_and_field(tmp_path: Path) -> None:
+    data = tmp_path / "sacct.txt"
+    good = accounting_of(history_of("fcfs")[:2])
+    data.write_text(good.replace("|Flags", ""))
+    with pytest.raises(TraceError, match="no column 'Flags'"):
+        read_accounting(data)
+    lines = good.splitlines()
+    lines[2] = lines[2].replace(lines[2].split("|")[1], "2026-01-01T00", 1)
+    data.write_text("\n".join(lines))
+    with pytest.raises(TraceError, match=r":3: .*SLURM_TIME_FORMAT"):
+        read_accounting(data)
+    with pytest.raises(TraceError, match="cannot be read"):
+        read_accounting(tmp_path / "absent")
