@@ -1,6 +1,6 @@
 """Is joint placement worth it? Paired windows under one order, only the placement differs.
 
-    nice python -m scripts.placement_study WORLD [--load 0.9] [--windows 12] [--jobs 192]
+    nice python -m scripts.placement_study WORLD [--load 0.9] [--windows 12] [--first 1] [--jobs 192]
         [--policy saf] [--variant NAME ...] [--weights key=value,...] [--json OUT]
 
 Worlds: see WORLDS. Variants: pack (best fit), spread (worst fit), milp:K (jobs go where the
@@ -236,6 +236,7 @@ def main() -> None:
     parser.add_argument("world", choices=WORLDS)
     parser.add_argument("--load", type=float, default=0.9)
     parser.add_argument("--windows", type=int, default=12)
+    parser.add_argument("--first", type=int, default=1, help="seed of the first window")
     parser.add_argument("--jobs", type=int, default=192)
     parser.add_argument("--policy", default="saf")
     parser.add_argument("--variant", action="append")
@@ -248,7 +249,7 @@ def main() -> None:
     weights = replace(Weights(), **{key: float(value) for key, value in given})
     variants = ["pack", *(args.variant or ["spread", "milp:16", "order:16"])]
     found: dict[str, list[dict[str, float]]] = {v: [] for v in variants}
-    for number in range(1, args.windows + 1):
+    for number in range(args.first, args.first + args.windows):
         one = window(world, cluster, number, args.jobs, args.load)
         for variant in variants:
             found[variant].append(
