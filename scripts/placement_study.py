@@ -1,7 +1,7 @@
 """Is joint placement worth it? Paired windows under one order, only the placement differs.
 
-    nice python -m scripts.placement_study WORLD [--load 0.9] [--windows 12] [--first 1] [--jobs 192]
-        [--policy saf] [--variant NAME ...] [--weights key=value,...] [--json OUT]
+    nice python -m scripts.placement_study WORLD [--load 0.9] [--windows 12] [--first 1]
+        [--jobs 192] [--policy saf] [--variant NAME ...] [--weights key=value,...] [--json OUT]
 
 Worlds: see WORLDS. Variants: pack (best fit), spread (worst fit), milp:K (jobs go where the
 solution says), order:K (Slurm packs by itself, only order and flags reach it), share:K (order, and

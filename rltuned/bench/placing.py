@@ -39,16 +39,16 @@ def measure() -> list[Figure]:
     """The figures, in milliseconds."""
     at_16 = solved_ms(16, 100)
     figures = [
-        Figure("joint placement, K=16, 100 nodes: median", _median(at_16), "ms", MEDIAN_GOAL_MS,
+        Figure("joint_k16_100_nodes_median", _median(at_16), "ms", MEDIAN_GOAL_MS,
                GOAL),
-        Figure("joint placement, K=16, 100 nodes: p95", float(np.percentile(at_16, 95)), "ms",
+        Figure("joint_k16_100_nodes_p95", float(np.percentile(at_16, 95)), "ms",
                P95_GOAL_MS, GOAL),
-        Figure("joint placement, nothing to decide", skipped_ms(), "ms", PAPER_MS, PAPER),
+        Figure("joint_nothing_to_decide", skipped_ms(), "ms", PAPER_MS, PAPER),
     ]  # fmt: skip
     base = _median(at_16)
     for top_k, nodes in GROWTH:
-        name = f"joint placement, K={top_k}, {nodes} nodes: median"
-        source = "K=16 on 100 nodes here"
+        name = f"joint_k{top_k}_{nodes}_nodes_median"
+        source = "K=16 on 100 nodes, same run"
         figures.append(Figure(name, _median(solved_ms(top_k, nodes)), "ms", base, source))
     return figures
 
