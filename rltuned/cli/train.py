@@ -136,6 +136,7 @@ def ppo(
         raise typer.BadParameter("no CUDA device here")
     if quick:
         epochs, batches = min(epochs, QUICK_EPOCHS), min(batches, QUICK_BATCHES)
+        exam_windows, exam_jobs = min(exam_windows, 4), min(exam_jobs, 256)
     ranks = join_ranks() if distributed else ALONE
     contest = Contest(
         base=base,
