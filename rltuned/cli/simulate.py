@@ -175,7 +175,9 @@ def _draw(played: dict[str, list[Schedule]], cluster: Cluster, path: Path) -> No
 def cluster_named(name: str) -> Cluster:
     """A cluster file, or a preset when there is no such file."""
     path = Path(name)
-    return preset(name) if name in PRESETS and not path.exists() else read_cluster(path)
+    # a name without a folder or an ending is meant as one of ours
+    by_name = not path.exists() and path.name == name and not path.suffix
+    return preset(name) if by_name else read_cluster(path)
 
 
 def _play(

@@ -80,9 +80,18 @@ def _best(setup: Setup, state: State, desk: Desk) -> int:
     Asks only those who would be better than the best so far: few, in a long queue.
     """
     scores, gone, queue = desk.scores, desk.gone, desk.queue
+    shape_of, partition_of = setup.jobs.shape, setup.shapes.partition
+    head, fit, fit_at, moment = state.head, desk.fit, desk.fit_at, stamp(state)
     best, highest = -1, -math.inf
     for at in range(desk.marks[QUEUED]):
-        if scores[at] > highest and not gone[at] and _effective(setup, state, desk, queue[at]):
+        if scores[at] <= highest or gone[at]:
+            continue
+        shape = shape_of[queue[at]]
+        # behind a head of its own: nothing without backfill, nor what is known not to fit
+        held = head[partition_of[shape]] >= 0
+        if held and (not setup.easy or (fit_at[shape] == moment and not fit[shape])):
+            continue
+        if _effective(setup, state, desk, queue[at]):
             best, highest = at, scores[at]
     return best
 
