@@ -13,8 +13,9 @@ from rltuned.sim.protocol import Protocol
 from rltuned.sim.run import Player, schedule_of_engine
 from rltuned.sim.run import Window as Chosen
 from rltuned.train.episodes import NOTHING_KEPT, Recorder, net_of, tables
-from rltuned.train.ground import Window, make_ground
+from rltuned.train.ground import Ground, Window, make_ground
 from rltuned.train.rollout.play import BY_NET, episode
+from rltuned.train.rollout.state import Float32Array
 
 
 def player_of(actor: Actor) -> Player:
@@ -24,9 +25,8 @@ def player_of(actor: Actor) -> Player:
     def play(chosen: Chosen, cluster: Cluster, protocol: Protocol) -> Schedule:
         began = time.perf_counter()
         ground = make_ground(cluster.name, cluster, chosen.jobs, protocol.rules)
-        window = Window(
-            ground, 0, ground.jobs, ground.prepared, ground.sight.fixed, ground.duration_s
-        )
+        fixed = _with_predictions(actor, ground)
+        window = Window(ground, 0, ground.jobs, ground.prepared, fixed, ground.duration_s)
         setup, state, desk, sight = tables(window, seed=0)
         ranking, tape = window.ranking("fcfs"), Recorder(NOTHING_KEPT).tape()
         episode(setup, state, desk, sight, net, ranking, BY_NET, False, False, tape)
@@ -41,6 +41,15 @@ def player_of(actor: Actor) -> Player:
         return schedule_of_engine(played, chosen, cluster, began)
 
     return play
+
+
+def _with_predictions(actor: Actor, ground: Ground) -> Float32Array:
+    """(n, F) the columns that do not change, with the predictor's where the network reads them."""
+    if actor.predictor is None:
+        return ground.sight.fixed
+    users, accounts = [j.user for j in ground.jobs], [j.account for j in ground.jobs]
+    told = actor.predictor.columns(users, accounts, ground.prepared.requests)
+    return np.column_stack([ground.sight.fixed, told]).astype(np.float32)
 
 
 def rankings(jobs: Jobs, start_s: FloatArray) -> int:

@@ -13,18 +13,21 @@ from rltuned.sim.synth import synthesize
 from rltuned.sim.world import Rules
 from rltuned.train.players import player_of
 
-MODEL = f"model:{sorted(Path('models').glob('*/card.json'))[0].parent}"
+MODELS = [f"model:{card.parent}" for card in sorted(Path("models").glob("*/card.json"))]
 
 
+@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("rules", [Rules(), Rules("none", "spread")])
-def test_the_compiled_player_gives_the_schedule_of_the_plain_world(rules: Rules) -> None:
+def test_the_compiled_player_gives_the_schedule_of_the_plain_world(
+    rules: Rules, model: str
+) -> None:
     window = whole(
         synthesize("testbed-1024", jobs=150, seed=3, free_share=0.4).jobs, first=None, warmup=10
     )[0]
     where, protocol = preset("testbed"), Protocol(rules=rules)
-    plain = simulate(window, where, MODEL, protocol)
-    players = {MODEL: player_of(actor_of(MODEL))}
-    fast = compare((window,), where, (MODEL,), protocol, players=players)[MODEL][0]
+    plain = simulate(window, where, model, protocol)
+    players = {model: player_of(actor_of(model))}
+    fast = compare((window,), where, (model,), protocol, players=players)[model][0]
     # two jobs whose scores differ in the last bit of a float32 may change places
     assert np.mean(plain.start_s == fast.start_s) > 0.98
     if (plain.start_s == fast.start_s).all():
