@@ -48,7 +48,8 @@ arch: $(STAMP) ## import-linter: the floors
 check: lint types arch test-quick ## what to run before a commit
 
 bench: $(STAMP) ## the figures of docs/performance.md
-	@$(BIN)/rltuned bench
+	@$(BIN)/rltuned bench $(addprefix --philly ,$(wildcard ../shared/traces/philly_train_2017-10.csv.gz))
+	@if command -v slurmctld >/dev/null; then $(BIN)/python -m scripts.bench_apply; fi
 
 record: $(STAMP) ## record the answers of a real Slurm into tests/data
 	@$(BIN)/python -m scripts.record
