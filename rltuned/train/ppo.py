@@ -7,9 +7,8 @@
 5. update        minibatches, clipping, stop at the target KL
 6. train         epochs, validation, checkpoints, curves
 
-A sample is one choice among at least two candidates (train/rollout/play says what that is); its
-state is the queue at that moment. Source: Schulman et al. 2017; GAE: Schulman et al. 2016; the
-two-pipeline reward: RLTune section 3.3. docs/training.md explains every number that is logged.
+A sample is one choice among at least two candidates (see train/rollout/play).
+Sources: PPO, Schulman et al. 2017; GAE, the same 2016; reward, RLTune 3.3. Curves: docs/training.md
 """
 
 import math
@@ -128,8 +127,7 @@ def collect(
     found = []
     for number in ranks.share(range(rounds)):
         draw = np.random.default_rng([settings.seed, epoch, number])
-        window = draw_window(grounds, settings.contest, draw)
-        seed = int(draw.integers(1 << 40))
+        window, seed = draw_window(grounds, settings.contest, draw), int(draw.integers(1 << 40))
         found.append(compete(window, net, settings.contest, seed, recorder))
     return [episode for group in ranks.gather(found) for episode in group]
 
@@ -185,9 +183,10 @@ def update(
         values = torch.cat([_value(learner, p) for p in everything]).cpu().numpy().astype(float)
         before = torch.cat([log_chances(scores_of(learner.actor, p), p)[0] for p in everything])
     advantage, returns = advantages(batch, values, settings.gae)
-    spread = float(advantage[batch.of_pass].std()) + 1e-8
-    level = float(advantage[batch.of_pass].mean())
-    goal = torch.tensor((advantage - level) / spread, dtype=torch.float32, device=device)
+    weighed = advantage[batch.of_pass]
+    goal = torch.tensor(
+        (advantage - weighed.mean()) / (weighed.std() + 1e-8), dtype=torch.float32, device=device
+    )
     wanted = torch.tensor(returns, dtype=torch.float32, device=device)
     variance = float(returns.var())
     explained = 1 - float((returns - values).var()) / variance if variance > 0 else 0.0
