@@ -188,13 +188,11 @@ def update(
         (advantage - weighed.mean()) / (weighed.std() + 1e-8), dtype=torch.float32, device=device
     )
     wanted = torch.tensor(returns, dtype=torch.float32, device=device)
-    variance = float(returns.var())
-    explained = 1 - float((returns - values).var()) / variance if variance > 0 else 0.0
+    explained = 1 - float((returns - values).var()) / max(float(returns.var()), 1e-12)
     bonus = settings.entropy * (1 - epoch / max(1, settings.epochs))
     seen: list[tuple[float, ...]] = []
     for _ in range(settings.passes):
-        order = draw.permutation(len(batch.rewards))
-        for some in np.array_split(order, settings.minibatches):
+        for some in np.array_split(draw.permutation(len(batch.rewards)), settings.minibatches):
             moments = np.sort(some)
             own = np.array(ranks.share(moments.tolist()), dtype=np.int64)
             part = part_of(batch, own, kind, device)
