@@ -204,7 +204,7 @@ def tables(window: Window, seed: int) -> tuple[Setup, State, Desk, Sight]:
         later_mem=np.zeros((partitions, nodes), dtype=np.int64),
         failed=np.full(kinds, -1),
         refused=np.full(kinds, -1),
-        counters=np.zeros(3, dtype=np.int64),
+        counters=np.zeros(4, dtype=np.int64),
         chosen=np.empty(2 * int(shapes.width.max()), dtype=np.int64),
     )
     desk = Desk(

@@ -1,5 +1,7 @@
 """The compiled engine and the plain world are one and the same Slurm."""
 
+from typing import Literal
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -55,14 +57,18 @@ def test_random_worlds_give_the_same_starts_ends_and_nodes(
     assert plain.decisions == fast.decisions
 
 
+@pytest.mark.parametrize("placement", ["pack", "spread"])
 @pytest.mark.parametrize("policy", ["fcfs", "sjf", "wfp3", "qssf"])
-def test_a_crowded_philly_slice_gives_the_same_schedule(policy: str) -> None:
+def test_a_crowded_philly_slice_gives_the_same_schedule(
+    policy: str, placement: Literal["pack", "spread"]
+) -> None:
     jobs = synthesize("philly-like", jobs=250, seed=5).jobs
     crowded = tuple(
         TraceJob(j.job_id, j.submit_s / 20, j.duration_s, j.gpus, j.time_limit_s) for j in jobs
     )
     window, where = Window(0, crowded), preset("philly-192")
-    plain = simulate(window, where, policy, Protocol(), engine=False)
-    fast = simulate(window, where, policy, Protocol())
+    protocol = Protocol(rules=Rules(placement=placement))
+    plain = simulate(window, where, policy, protocol, engine=False)
+    fast = simulate(window, where, policy, protocol)
     assert plain.start_s.tolist() == fast.start_s.tolist()
     assert plain.nodes == fast.nodes

@@ -16,8 +16,9 @@ from rltuned.sim.engine.arrays import (
 )
 from rltuned.sim.engine.place import fits, move, place, record
 
-PASS, STARTS, RUNNING = 0, 1, 2
-"""Places in State.counters: number of the pass, starts so far, running jobs."""
+PASS, STARTS, RUNNING, LATE = 0, 1, 2, 3
+"""Places in State.counters: number of the pass, starts so far, running jobs, and 1 when a job
+started in this pass after another was refused."""
 
 
 class State(NamedTuple):

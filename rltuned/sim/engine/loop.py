@@ -11,6 +11,7 @@ import numpy as np
 from rltuned.core.features import UNLIMITED_AS_S
 from rltuned.sim.engine.arrays import FloatArray, IntArray, compiled, entry, sources
 from rltuned.sim.engine.dispatch import (
+    LATE,
     PASS,
     STARTS,
     Setup,
@@ -123,10 +124,12 @@ def _pass(
     freed: bool,
     ends: list[tuple[float, int]],
 ) -> None:
-    if ranking.rule == FIXED and not freed and _only_behind(setup, state, ranking, first, last):
+    settled = not freed and state.counters[LATE] == 0
+    if ranking.rule == FIXED and settled and _only_behind(setup, state, ranking, first, last):
         _newcomers(setup, state, ranking, queue, now, first, last, ends)
         return
     begin_pass(state)
+    state.counters[LATE] = 0
     order = queue.jobs[: queue.size[0]]
     if ranking.rule != FIXED:
         scores = _scores(setup, ranking, now, order)
@@ -143,7 +146,9 @@ def _walk(
     partition_of = setup.shapes.partition
     failed, refused, head, shadow_s = state.failed, state.refused, state.head, state.shadow_s
     number, moment, alone = state.counters[PASS], stamp(state), len(head) == 1
+    refusals = 0
     for job in order:
+        refusals += 1
         shape = shape_of[job]
         partition = partition_of[shape]
         if head[partition] >= 0:
@@ -154,6 +159,10 @@ def _walk(
         if consider(setup, state, now, job):
             heapq.heappush(ends, (now + setup.jobs.runs_s[job], job))
             moment = stamp(state)
+            refusals -= 1
+            if refusals > 0:
+                # who was refused before would now be placed elsewhere, perhaps beside the head
+                state.counters[LATE] = 1
 
 
 @compiled
@@ -177,6 +186,7 @@ def _newcomers(
     for job in first + np.argsort(ranking.rank[first:last]):
         _walk(setup, state, now, np.array([job]), ends)
         if state.counters[STARTS] > starts:
+            state.counters[LATE] = 1
             at = 0
             while queue.jobs[at] != job:
                 at += 1

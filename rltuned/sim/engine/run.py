@@ -138,7 +138,7 @@ def run(prepared: Prepared, ranking: Ranking, rules: Rules) -> Played:
         later_mem=np.zeros((partitions, nodes), dtype=np.int64),
         failed=np.full(len(shapes.gpus), -1),
         refused=np.full(len(shapes.gpus), -1),
-        counters=np.zeros(3, dtype=np.int64),
+        counters=np.zeros(4, dtype=np.int64),
         chosen=np.empty(2 * int(shapes.width.max()), dtype=np.int64),
     )
     setup = Setup(hardware, shapes, jobs, rules.placement == "spread", rules.backfill == "easy")
