@@ -396,11 +396,13 @@ class SlurmLab:
 
     def _is_ours(self, pid: int) -> bool:
         """Whether the process carries this lab's SLURM_CONF: ids are re-used, names are shared."""
-        try:
-            words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        except OSError:
-            return False
-        return f"SLURM_CONF={self.conf}".encode() in words
+        return f"SLURM_CONF={self.conf}".encode() in _environment(pid)
+
+    def _is_of_a_job(self, pid: int) -> bool:
+        """Whether it is a step or a job's own process; a person's shell may name our conf too."""
+        words = _environment(pid)
+        of_slurm = any(w.startswith(b"SLURM_JOB_ID=") for w in words) or _comm(pid) == "slurmstepd"
+        return of_slurm and f"SLURM_CONF={self.conf}".encode() in words
 
     def _end_pid(self, pid: int) -> None:
         """End a daemon of an earlier `up`: not our child, so look for it until it has gone."""
@@ -413,7 +415,7 @@ class SlurmLab:
             time.sleep(0.05)
 
     def _end_strays(self) -> None:
-        """Job steps outlive their slurmd: ours are those whose environment names our conf.
+        """Jobs outlive their slurmd: ours are those whose environment names our conf and a job.
 
         Newer slurmstepd wipe their environment; they are known by our log file, which they hold.
         """
@@ -421,7 +423,7 @@ class SlurmLab:
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit() or int(entry.name) == me:
                 continue
-            if self._is_ours(int(entry.name)) or self._is_our_step(entry):
+            if self._is_of_a_job(int(entry.name)) or self._is_our_step(entry):
                 _signal(int(entry.name), signal.SIGKILL)
 
     def _is_our_step(self, entry: Path) -> bool:
@@ -452,6 +454,20 @@ def missing() -> str:
     if absent:
         return f"not installed: {', '.join(absent)} (Debian: slurmctld slurmd slurm-client munge)"
     return ""
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:  # it ended while we looked
+        return []
+
+
+def _comm(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 def _free_ports(count: int) -> list[int]:

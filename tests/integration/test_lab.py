@@ -64,9 +64,16 @@ def test_lab_command_line(slurm: SlurmLab) -> None:
                 timeout=60,
             ).stdout
 
+        # the shell of somebody who did as `env` says
+        names_it = os.environ | {"SLURM_CONF": f"{folder}/slurm.conf"}
+        shell = subprocess.Popen(["sleep", "120"], env=names_it)
         try:
             assert "p1, p2, k1, k2, m1" in lab("up")
             assert f"SLURM_CONF={folder}/slurm.conf" in lab("env")
         finally:
             assert "stopped" in lab("down")
+            lives = shell.poll() is None
+            shell.kill()
+            shell.wait(timeout=10)
+        assert lives
         assert folder not in _all_environments()
