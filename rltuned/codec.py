@@ -15,12 +15,13 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import SnapshotError
 
 _ADAPTER: Final = TypeAdapter(Snapshot)
-_INFINITE: Final = "unlimited"
+_INFINITE: Final = {"unlimited": True}
+"""Stands for infinity, which JSON lacks. No part of a snapshot and no user's text looks like it."""
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
     """One line of JSON with sorted keys: equal snapshots give equal bytes."""
-    tree = _swap(_ADAPTER.dump_python(snapshot, mode="python"), math.inf, _INFINITE)
+    tree = _without_infinity(_ADAPTER.dump_python(snapshot, mode="python"))
     return json.dumps(tree, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
@@ -32,7 +33,7 @@ def decode_snapshot(data: bytes) -> Snapshot:
     """
     try:
         tree = json.loads(data)
-        return _ADAPTER.validate_python(_swap(tree, _INFINITE, math.inf))
+        return _ADAPTER.validate_python(_with_infinity(tree))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -46,10 +47,17 @@ def digest(snapshot: Snapshot) -> str:
     return hashlib.sha256(encode_snapshot(snapshot)).hexdigest()
 
 
-def _swap(value: Any, old: object, new: object) -> Any:
-    """The same tree with one value in place of another: JSON has no infinity."""
+def _without_infinity(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _swap(item, old, new) for key, item in value.items()}
+        return {key: _without_infinity(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_swap(item, old, new) for item in value]
-    return new if isinstance(value, type(old)) and value == old else value
+        return [_without_infinity(item) for item in value]
+    return _INFINITE if value == math.inf else value
+
+
+def _with_infinity(value: Any) -> Any:
+    if value == _INFINITE:
+        return math.inf
+    if isinstance(value, dict):
+        return {key: _with_infinity(item) for key, item in value.items()}
+    return [_with_infinity(item) for item in value] if isinstance(value, list) else value

@@ -227,14 +227,10 @@ class Journal:
 
 @contextmanager
 def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """All of it or nothing: the connection commits at the end and rolls back on any error."""
     db.execute("BEGIN IMMEDIATE")
-    try:
+    with db:
         yield
-    except BaseException:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
-    db.execute("COMMIT")
 
 
 def _insert(db: sqlite3.Connection, action: Action, cluster: str, cycle: int, at: float) -> int:

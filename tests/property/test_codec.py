@@ -1,0 +1,52 @@
+"""A snapshot survives being written down; what is no snapshot is refused."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+
+from rltuned.codec import decode_snapshot, digest, encode_snapshot
+from rltuned.domain.jobs import Ownership
+from rltuned.domain.snapshot import Snapshot
+from rltuned.errors import SnapshotError
+from tests.builders import job, running, snapshot
+from tests.property import worlds
+
+
+@given(worlds.snapshots())
+def test_decoded_is_what_was_encoded(world: Snapshot) -> None:
+    data = encode_snapshot(world)
+    assert decode_snapshot(data) == world
+    assert encode_snapshot(decode_snapshot(data)) == data
+
+
+def test_no_name_that_a_user_chose_is_taken_for_a_limit() -> None:
+    ours = Ownership("priority", 7, nice=3, original=5, earlier=(5, 6))
+    named = job(user="unlimited", account="inf", partition="unlimited", owned=ours)
+    world = snapshot(named, runs=(running(time_limit_s=math.inf),))
+    assert decode_snapshot(encode_snapshot(world)) == world
+
+
+def test_the_digest_tells_worlds_apart_and_not_the_order_of_listing() -> None:
+    one, two = job(1), job(2)
+    assert digest(snapshot(one, two)) == digest(snapshot(two, one))
+    assert digest(snapshot(one, two)) != digest(snapshot(one, replace(two, priority=5)))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "snapshot: "),
+        (b"{}", "snapshot field taken_at"),
+        (b"\xff", "snapshot: "),
+        (encode_snapshot(snapshot(job())).replace(b'"version":1', b'"version":9'), "version 9"),
+        (
+            encode_snapshot(snapshot(job())).replace(b'"priority":1000', b'"priority":-1'),
+            "negative",
+        ),
+    ],
+)
+def test_what_is_no_snapshot_is_refused(data: bytes, message: str) -> None:
+    with pytest.raises(SnapshotError, match=message):
+        decode_snapshot(data)
