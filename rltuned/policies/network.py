@@ -33,11 +33,6 @@ class PaperActor(nn.Module):
         return scores.masked_fill(~mask, MASKED)
 
 
-def log_probabilities(scores: Tensor) -> Tensor:
-    """Masked softmax over the jobs of a window, as logarithms: (..., jobs) -> (..., jobs)."""
-    return torch.log_softmax(scores, dim=-1)
-
-
 class ContextActor(nn.Module):
     """Per-job scorer that also sees the queue: (..., jobs, features) -> (..., jobs) scores.
 

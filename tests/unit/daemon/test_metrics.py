@@ -1,6 +1,5 @@
 """What a cycle leaves in the registry, and that the whole is conventional."""
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from rltuned.daemon.metrics import Metrics, PolicyCard
 from rltuned.daemon.report import CycleReport, Kind, Mode, Skip, Stage
 from rltuned.domain.jobs import Ownership
 from rltuned.domain.plan import Outcome, Result
+from tests import needs
 from tests.builders import NOW, job, running, snapshot
 from tests.fakes import ConstantOrder
 
@@ -157,8 +157,7 @@ def test_the_documentation_is_fresh() -> None:
 
 @pytest.mark.prometheus
 def test_promtool_finds_nothing_to_complain_about(metrics: Metrics) -> None:
-    if shutil.which("promtool") is None:
-        pytest.skip("promtool is not installed")
+    needs.program("promtool")
     metrics.loaded(PolicyCard("fcfs"), at=NOW)
     metrics.update(live_report())
     done = subprocess.run(

@@ -2,11 +2,12 @@
 
 import configparser
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests import needs
 
 ROOT = Path(__file__).resolve().parents[3]
 UNIT = ROOT / "systemd" / "rltuned.service"
@@ -25,8 +26,7 @@ def service() -> configparser.SectionProxy:
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
     """The unit as it would be installed, with a program that is there."""
-    if shutil.which("systemd-analyze") is None:
-        pytest.skip("systemd-analyze is not installed")
+    needs.program("systemd-analyze")
     program = tmp_path / "rltuned"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
@@ -77,8 +77,7 @@ def test_no_sandbox_breaks_munge(service: configparser.SectionProxy) -> None:
 
 
 def test_the_user_file_is_understood() -> None:
-    if shutil.which("systemd-sysusers") is None:
-        pytest.skip("systemd-sysusers is not installed")
+    needs.program("systemd-sysusers")
     done = subprocess.run(
         ["systemd-sysusers", "--dry-run", str(ROOT / "systemd" / "rltuned.sysusers")],
         capture_output=True,
