@@ -1,20 +1,24 @@
 """Is joint placement worth it? Paired windows under one order, only the placement differs.
 
-    nice python -m scripts.placement_study WORLD [--load 0.9] [--windows 12] [--first 1]
-        [--jobs 192] [--policy saf] [--variant NAME ...] [--weights key=value,...] [--json OUT]
+    nice python -m scripts.placement_study [--world NAME ...] [--load 0.9 ...] [--windows 16]
+        [--first 1] [--mode event|cycle ...] [--policy saf ...] [--variant NAME ...]
+        [--weights key=value,... ...] [--results FILE] [--minutes 12] [--table]
 
-Worlds: see WORLDS. Variants: pack (best fit), spread (worst fit), milp:K (jobs go where the
-solution says), order:K (Slurm packs by itself, only order and flags reach it), share:K (order, and
-exclusive jobs may be told to share). Window i is generated from seed i, so windows are independent.
+Variants: pack (best fit), spread (worst fit), first (first fit); milp:K (jobs go to the nodes of
+the solution), order:K (Slurm packs by itself, only the order reaches it), share:K (order, and
+exclusive jobs may be told to share). Every window played is a line of the results file, and is not
+played again: a study goes on where it was stopped. `--table` prints what the file holds.
 """
 
 import argparse
+import itertools
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pulp
@@ -24,140 +28,32 @@ from rltuned.core.milp import Budget, Weights
 from rltuned.core.sharing import Sharing
 from rltuned.errors import SolverError
 from rltuned.sim import fragmentation
-from rltuned.sim.cluster import Cluster, parse_cluster
+from rltuned.sim.cluster import Cluster
 from rltuned.sim.metrics import Schedule
-from rltuned.sim.presets import preset
 from rltuned.sim.protocol import Protocol, jointly
-from rltuned.sim.run import Window, possible, simulate
-from rltuned.sim.synth import synthesize
-from rltuned.sim.trace import TraceJob
+from rltuned.sim.run import Window, simulate
 from rltuned.sim.world import Rules
 from rltuned.solver import cbc
+from scripts.placement_worlds import WORLDS, window
 
-TYPED = """
-[[partitions]]
-name = "gpu"
-default = true
-""" + "".join(
-    f"""
-[[nodes]]
-name = "{prefix}[1-{count}]"
-gpu_type = "{kind}"
-gpus = {gpus}
-cpus = {cpus}
-mem_mib = {gpus * 60_000}
-partitions = ["gpu"]
-"""
-    for prefix, count, kind, gpus, cpus in (
-        ("h", 2, "V100", 8, 96), ("m", 4, "MISC", 8, 96), ("p", 8, "P100", 2, 64),
-        ("t", 8, "T4", 2, 96),
-    )
-)  # fmt: skip
-"""A small cluster in the mould of Alibaba PAI: 80 GPUs of four types."""
-
-
-SMALLEST = 2
-"""GPUs of the smallest nodes: larger jobs stay with their type, whose nodes can carry them."""
-WIDE = 4
-"""From so many GPUs on, a job keeps its usual CPUs: it would fit nowhere else."""
+PLAIN = {"pack", "spread", "first"}
+BASE = "pack"
+RESULTS = Path(".run/placement/study.jsonl")
+BUDGET_KEYS = {"max_slots"}
+"""Settings of the budget that --weights takes besides the weights."""
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """How the jobs of a window are made, and where they run."""
+class Cell:
+    """One window under one placement. weights: what differs from the defaults, "" for PLAIN."""
 
-    cluster: Callable[[], Cluster]
-    make: Callable[[int, int], tuple[TraceJob, ...]]
-    warmup: int = 48
-
-
-def _typed() -> Cluster:
-    return parse_cluster(TYPED, "study", "typed-80")
-
-
-def _testbed() -> Cluster:
-    return preset("testbed")
-
-
-def _philly() -> Cluster:
-    return preset("philly-192")
-
-
-def _jobs(kind: str, free_share: float = 0.0) -> Callable[[int, int], tuple[TraceJob, ...]]:
-    def make(count: int, seed: int) -> tuple[TraceJob, ...]:
-        return synthesize(kind, jobs=count, seed=seed, limits="weak", free_share=free_share).jobs
-
-    return make
-
-
-def _typed_jobs(free_share: float) -> Callable[[int, int], tuple[TraceJob, ...]]:
-    """The testbed's runs and limits, sizes and types drawn for the cluster `typed-80`."""
-
-    def make(count: int, seed: int) -> tuple[TraceJob, ...]:
-        rng = np.random.default_rng((seed, 5))
-        nodes = _typed().nodes
-        sizes = rng.choice((1, 2, 4, 8, 16), size=count, p=(0.45, 0.2, 0.2, 0.1, 0.05))
-        at = rng.choice(len(nodes), size=count, p=[n.total.gpus / 80 for n in nodes])
-        free = rng.random(count) < free_share
-        found = []
-        for i, job in enumerate(_jobs("testbed-1024")(count, seed)):
-            kind, each = nodes[at[i]].gpus[0].gpu_type, nodes[at[i]].total.gpus
-            gpus = int(min(sizes[i], 2 * each))
-            types = () if free[i] and gpus <= SMALLEST else (str(kind),)
-            found.append(
-                replace(job, gpus=gpus, gpu_types=types, cpus=4 * gpus, mem_mib=12_000 * gpus)
-            )
-        return tuple(found)
-
-    return make
-
-
-def _cpu_bound(
-    jobs: Callable[[int, int], tuple[TraceJob, ...]],
-) -> Callable[[int, int], tuple[TraceJob, ...]]:
-    """CPUs per GPU between 1 and 12: some nodes run out of CPUs, some of GPUs."""
-
-    def make(count: int, seed: int) -> tuple[TraceJob, ...]:
-        rng = np.random.default_rng((seed, 7))
-        per_gpu = rng.choice((1, 2, 4, 8, 12), size=count, p=(0.2, 0.3, 0.25, 0.15, 0.1))
-        return tuple(
-            replace(job, cpus=int(job.gpus * each) if job.gpus < WIDE else job.cpus)
-            for job, each in zip(jobs(count, seed), per_gpu, strict=True)
-        )
-
-    return make
-
-
-def _exclusive(
-    jobs: Callable[[int, int], tuple[TraceJob, ...]], share: float
-) -> Callable[[int, int], tuple[TraceJob, ...]]:
-    """Part of the jobs asks for whole nodes, as users do who once met a bad neighbour."""
-
-    def make(count: int, seed: int) -> tuple[TraceJob, ...]:
-        alone = np.random.default_rng((seed, 11)).random(count) < share
-        made = jobs(count, seed)
-        return tuple(replace(j, exclusive=bool(a)) for j, a in zip(made, alone, strict=True))
-
-    return make
-
-
-_TESTBED, _MIXED = _jobs("testbed-1024"), _jobs("testbed-1024", 0.5)
-WORLDS = {
-    "testbed": World(_testbed, _TESTBED),
-    "testbed-mixed": World(_testbed, _MIXED),
-    "testbed-cpu": World(_testbed, _cpu_bound(_MIXED)),
-    "testbed-exclusive": World(_testbed, _exclusive(_TESTBED, 0.5)),
-    "testbed-all-exclusive": World(_testbed, _exclusive(_TESTBED, 1.0)),
-    "typed": World(_typed, _typed_jobs(0.0)),
-    "typed-mixed": World(_typed, _typed_jobs(0.5)),
-    "typed-cpu": World(_typed, _cpu_bound(_typed_jobs(0.5))),
-    "typed-exclusive": World(_typed, _exclusive(_typed_jobs(0.5), 0.25)),
-    "philly": World(_philly, _jobs("philly-like")),
-    "philly-cpu": World(_philly, _cpu_bound(_jobs("philly-like"))),
-    "helios": World(_philly, _jobs("helios-like")),
-}
-"""Names ending in -mixed: half of the jobs accept other types; -exclusive: a part of the jobs asks
-for whole nodes; -cpu: CPUs per GPU differ from job to job."""
+    world: str
+    load: float
+    mode: str
+    policy: str
+    variant: str
+    weights: str
+    number: int
 
 
 @dataclass(slots=True)
@@ -180,34 +76,29 @@ class Counted:
             self.seconds += time.perf_counter() - began
 
 
-SOLVER = Counted()
+def tuning_of(weights: str, **kwargs: Any) -> Tuning:
+    """Tuning from `key=value,...`; a solver on a shared machine gets ten times its usual budget."""
+    given = {k: float(v) for k, v in (pair.split("=") for pair in weights.split(",") if pair)}
+    slots = int(given.pop("max_slots", Budget().max_slots))
+    return Tuning(
+        weights=replace(Weights(), **given), budget=Budget(10.0, max_slots=slots), **kwargs
+    )
 
 
-def stretched(jobs: tuple[TraceJob, ...], load: float, gpus: int) -> tuple[TraceJob, ...]:
-    """Submit times scaled so that mean GPU demand over the arrivals is `load` of the GPUs."""
-    work = sum(j.gpus * min(j.duration_s, j.time_limit_s) for j in jobs)
-    span = jobs[-1].submit_s - jobs[0].submit_s
-    factor = work / (load * gpus * max(span, 1.0))
-    return tuple(replace(j, submit_s=round(j.submit_s * factor)) for j in jobs)
-
-
-def window(world: World, cluster: Cluster, number: int, count: int, load: float) -> Window:
-    # of heavy-tailed run times the longest would alone decide a window's load
-    jobs, _ = possible(world.make(count, number), cluster, skip=True)
-    capped = tuple(replace(j, duration_s=min(j.duration_s, 86_400.0)) for j in jobs)
-    return Window(number, stretched(capped, load, cluster.gpus), world.warmup)
-
-
-def play(one: Window, cluster: Cluster, policy: str, variant: str, weights: Weights) -> Schedule:
-    name, _, top_k = variant.partition(":")
-    if name in {"pack", "spread"}:
-        return simulate(one, cluster, policy, Protocol(rules=Rules(placement=name)))  # type: ignore[arg-type]
+def play(cell: Cell, one: Window, cluster: Cluster, solver: Counted) -> Schedule:
+    """One window under the cell's placement."""
+    name, _, top_k = cell.variant.partition(":")
+    mode: Any = cell.mode
+    if name in PLAIN:
+        rule: Any = name
+        return simulate(one, cluster, cell.policy, Protocol(mode, rules=Rules(placement=rule)))
     scope = frozenset(p.name for p in cluster.partitions) if name == "share" else frozenset()
-    tuning = Tuning(weights=weights, sharing=Sharing(scope), steered=name == "milp")
-    return simulate(one, cluster, policy, jointly(Protocol(), int(top_k), tuning, SOLVER))
+    tuning = tuning_of(cell.weights, sharing=Sharing(scope), steered=name == "milp")
+    return simulate(one, cluster, cell.policy, jointly(Protocol(mode), int(top_k), tuning, solver))
 
 
 def figures(schedule: Schedule, cluster: Cluster) -> dict[str, float]:
+    """Of the jobs after the warm-up: mean wait and bounded slowdown; of all: utilisation, scraps."""
     kept = slice(schedule.warmup, None)
     wait = (schedule.start_s - schedule.submit_s)[kept]
     runs = (schedule.end_s - schedule.start_s)[kept]
@@ -231,44 +122,90 @@ def paired(base: list[float], other: list[float], seed: int = 1) -> tuple[float,
     return float(b.sum() / max(a.sum(), 1e-9)), float(low), float(high)
 
 
+Done = dict[Cell, dict[str, float]]
+
+
+def read(path: Path) -> Done:
+    """What was played already."""
+    if not path.exists():
+        return {}
+    names = [f.name for f in fields(Cell)]
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return {Cell(**{k: row[k] for k in names}): row["figures"] for row in rows}
+
+
+def cells(args: argparse.Namespace) -> Iterator[Cell]:
+    """All that was asked for, window by window, so that what is there is always paired."""
+    numbers = range(args.first, args.first + args.windows)
+    grid = itertools.product(numbers, args.world, args.load, args.mode, args.policy)
+    for number, world, load, mode, policy in grid:
+        for variant in [BASE, *args.variant]:
+            for weights in [""] if variant in PLAIN else args.weights:
+                yield Cell(world, load, mode, policy, variant, weights, number)
+
+
+def run(args: argparse.Namespace, done: Done) -> None:
+    """Play what is missing until it is all there or the time is up."""
+    deadline, solver = time.monotonic() + 60 * args.minutes, Counted()
+    args.results.parent.mkdir(parents=True, exist_ok=True)
+    missing = [cell for cell in dict.fromkeys(cells(args)) if cell not in done]
+    with args.results.open("a") as out:
+        for at, cell in enumerate(missing):
+            if time.monotonic() > deadline:
+                sys.stderr.write(f"time is up: {len(missing) - at} of {len(missing)} left\n")
+                break
+            world = WORLDS[cell.world]
+            one = window(world, cell.number, cell.load)
+            found = figures(play(cell, one, world.cluster, solver), world.cluster)
+            done[cell] = found
+            out.write(json.dumps(asdict(cell) | {"figures": found}) + "\n")
+            out.flush()
+    sys.stderr.write(
+        f"{solver.solves} programs in {solver.seconds:.1f} s, {solver.failures} without answer\n"
+    )
+
+
+def table(args: argparse.Namespace, done: Done) -> Iterable[str]:
+    """One line per comparison: mean, ratio to packing and its interval, of every figure."""
+    asked = dict.fromkeys(replace(cell, number=0) for cell in cells(args))
+    numbers = range(args.first, args.first + args.windows)
+    for cell in asked:
+        base = replace(cell, variant=BASE, weights="")
+        both = [
+            (done[replace(base, number=n)], done[replace(cell, number=n)])
+            for n in numbers
+            if replace(base, number=n) in done and replace(cell, number=n) in done
+        ]
+        if not both:
+            continue
+        parts = []
+        for key in both[0][0]:
+            ratio, low, high = paired([b[key] for b, _ in both], [o[key] for _, o in both])
+            mean = np.mean([o[key] for _, o in both])
+            parts.append(f"{key} {mean:.4g} x{ratio:.3f} [{low:.3f}, {high:.3f}]")
+        head = f"{cell.world} {cell.load} {cell.mode} {cell.policy} {cell.variant} {cell.weights}"
+        yield f"{head} n={len(both)}: " + "; ".join(parts)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("world", choices=WORLDS)
-    parser.add_argument("--load", type=float, default=0.9)
-    parser.add_argument("--windows", type=int, default=12)
+    parser.add_argument("--world", nargs="+", choices=WORLDS, default=list(WORLDS))
+    parser.add_argument("--load", nargs="+", type=float, default=[0.9])
+    parser.add_argument("--mode", nargs="+", choices=["event", "cycle"], default=["event"])
+    parser.add_argument("--policy", nargs="+", default=["saf"])
+    parser.add_argument("--variant", nargs="+", default=["first", "spread", "milp:16", "order:16"])
+    parser.add_argument("--weights", nargs="+", default=[""])
+    parser.add_argument("--windows", type=int, default=16)
     parser.add_argument("--first", type=int, default=1, help="seed of the first window")
-    parser.add_argument("--jobs", type=int, default=192)
-    parser.add_argument("--policy", default="saf")
-    parser.add_argument("--variant", action="append")
-    parser.add_argument("--weights", default="")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--minutes", type=float, default=12.0, help="stop after; 0 = only print")
+    parser.add_argument("--table", action="store_true")
     args = parser.parse_args()
-    world = WORLDS[args.world]
-    cluster = world.cluster()
-    given = [pair.split("=") for pair in args.weights.split(",") if pair]
-    weights = replace(Weights(), **{key: float(value) for key, value in given})
-    variants = ["pack", *(args.variant or ["spread", "milp:16", "order:16"])]
-    found: dict[str, list[dict[str, float]]] = {v: [] for v in variants}
-    for number in range(args.first, args.first + args.windows):
-        one = window(world, cluster, number, args.jobs, args.load)
-        for variant in variants:
-            found[variant].append(
-                figures(play(one, cluster, args.policy, variant, weights), cluster)
-            )
-        sys.stderr.write(f"window {number} done\n")
-    rows = {}
-    for variant in variants:
-        row = {}
-        for key in found[variant][0]:
-            base = [f[key] for f in found["pack"]]
-            other = [f[key] for f in found[variant]]
-            row[key] = (float(np.mean(other)), *paired(base, other))
-        rows[variant] = row
-        cells = (f"{k} {m:.4g} x{r:.3f} [{lo:.3f}, {hi:.3f}]" for k, (m, r, lo, hi) in row.items())
-        print(f"{args.world} load {args.load} {args.policy} {variant}: " + "; ".join(cells))
-    print(f"{SOLVER.solves} programs in {SOLVER.seconds:.1f} s, {SOLVER.failures} without answer")
-    if args.json:
-        args.json.write_text(json.dumps({"args": vars(args) | {"json": None}, "rows": rows}))
+    done = read(args.results)
+    run(args, done)
+    if args.table:
+        for line in table(args, done):
+            print(line)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,8 @@ class Weights:
             larger than what a whole node costs by itself (fragmentation and opening): a job loses
             its node only when others start earlier by it.
         opening: part of fragmentation that is due for each idle node that is begun.
+        stay: for the nodes that Slurm's own best fit would choose; times the standing of the last
+            job. What it takes to send a job elsewhere.
     """
 
     start: float = 1.0
@@ -51,9 +53,10 @@ class Weights:
     waste: float = 0.2
     sharing: float = 0.1
     opening: float = 0.5
+    stay: float = 0.0
 
     def __post_init__(self) -> None:
-        parts = (self.start, self.order, self.occupancy, *self.prices(), self.opening)
+        parts = (self.start, self.order, self.occupancy, *self.prices(), self.opening, self.stay)
         if min(parts) < 0 or not 0 <= self.later <= 1:
             raise ValueError(f"weights must not be negative, and later at most 1: {self}")
 

@@ -136,6 +136,8 @@ class _Maker:
         )
         prices = zip(self._weights.prices(), way.price.parts(), strict=True)
         gain -= self._last * math.fsum(weight * part for weight, part in prices)
+        if slot == 0 and way.shares == self._frame.reference.starts.get(at):
+            gain += self._last * self._weights.stay
         self.options.append(
             Option(at, way, slot, self._times.last_slot(slot, one.limit_s), round(gain, 9))
         )

@@ -5,13 +5,13 @@ The rules, which docs/simulator.md repeats with examples:
   idle cluster: one when one node has that many GPUs; types that would need more are not used;
 - GPUs, CPUs and memory are split as evenly as whole numbers allow, larger shares first;
 - `pack` takes the nodes with the least free GPUs that still fit, so the least is left over;
-  `spread` the ones with most; ties go by name;
+  `spread` the ones with most; ties go by name; `first` goes by name alone;
 - an exclusive job takes whole nodes on which nothing runs.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 
@@ -20,7 +20,9 @@ from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import PendingJob, Request, Share
 from rltuned.domain.units import JobId
 
-PlacementRule = Literal["pack", "spread"]
+PlacementRule = Literal["pack", "spread", "first"]
+"""Best fit, worst fit, and first fit by node name: the last is what studies compare with."""
+_SIGN: Final[Mapping[PlacementRule, int]] = {"pack": 1, "spread": -1, "first": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +122,8 @@ def place_request(
         chosen = _choose(request, count, row, member, capacity, rule=rule)
         if chosen is None:
             continue
-        free = int(idle_gpus(row, capacity)[chosen].sum())
-        rank = (free if rule == "pack" else -free, *sorted(chosen.tolist()))
+        free = _SIGN[rule] * int(idle_gpus(row, capacity)[chosen].sum())
+        rank = (free, *sorted(chosen.tolist()))
         if best is None or rank < (best[0], *sorted(best[1].tolist())):
             best = (rank[0], chosen, row)
     if best is None:
@@ -156,8 +158,7 @@ def _choose(
     if len(fits) < count:
         return None
     idle = idle_gpus(row, capacity)[fits]
-    key = idle if rule == "pack" else -idle
-    ordered = fits[np.argsort(key, kind="stable")]
+    ordered = fits[np.argsort(_SIGN[rule] * idle, kind="stable")]
     with_larger = ordered[free[ordered] > low][:larger]
     if len(with_larger) < larger:
         return None

@@ -119,7 +119,8 @@ def simulate(
         rules = replace(rules, natural=replace(rules.natural, kind="multifactor"))
     protocol = replace(protocol, rules=rules)
     by_rule = protocol.mode == "event" and not protocol.is_joint
-    if engine and by_rule and not protocol.faults and compiled_knows(policy):
+    twin = engine and by_rule and not protocol.faults and rules.placement != "first"
+    if twin and compiled_knows(policy):
         return _engine(window, cluster, policy, protocol)
     began = time.perf_counter()
     scorer = policy_of(policy)

@@ -108,6 +108,13 @@ class Rules:
     placement: PlacementRule = "pack"
     natural: Natural = field(default_factory=Natural)
 
+    @property
+    def spreads(self) -> bool:
+        """Whether the compiled twin is to spread; it knows no first fit."""
+        if self.placement == "first":
+            raise ValueError("first fit is played by the plain world only")
+        return self.placement == "spread"
+
 
 Order = Callable[["World"], Sequence[Pending]]
 """Ranks the pending jobs of a world for one pass, first to start first."""

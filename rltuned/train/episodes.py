@@ -225,7 +225,7 @@ def tables(window: Window, seed: int) -> tuple[Setup, State, Desk, Sight]:
         rows=np.empty((count, window.fixed.shape[1]), dtype=np.float32),
         random=np.array([_state_of(seed)], dtype=np.uint64),
     )
-    setup = Setup(hardware, shapes, jobs, rules.placement == "spread", rules.backfill == "easy")
+    setup = Setup(hardware, shapes, jobs, rules.spreads, rules.backfill == "easy")
     return setup, state, desk, window.ground.sight._replace(fixed=window.fixed)
 
 

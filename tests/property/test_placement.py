@@ -144,3 +144,16 @@ def test_placements_by_hand(fields: dict[str, object], pack: list[str], spread: 
     asks = job(**fields)  # type: ignore[arg-type]
     assert nodes_of(SMALL, asks) == pack
     assert nodes_of(SMALL, asks, "spread") == spread
+
+
+@pytest.mark.parametrize(
+    ("fields", "where"),
+    [
+        ({"gpus": 1}, ["k1:1"]),
+        ({"gpus": 1, "gpu_types": ("p100",)}, ["p1:1"]),
+        ({"gpus": 3}, ["p2:3"]),
+        ({"gpus": 4, "gpu_types": ("k80",)}, ["k1:2", "k2:2"]),
+    ],
+)
+def test_first_fit_goes_by_name(fields: dict[str, object], where: list[str]) -> None:
+    assert nodes_of(SMALL, job(**fields), "first") == where  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from rltuned.sim.presets import preset
 from rltuned.sim.protocol import Protocol, jointly
 from rltuned.sim.run import Window, simulate
 from rltuned.sim.synth import synthesize
+from rltuned.sim.world import Rules
 from rltuned.solver import cbc
 
 CLUSTER = preset("testbed")
@@ -66,3 +67,12 @@ def test_once_per_cycle_as_the_daemon_does() -> None:
 def test_who_knows_the_future_cannot_be_placed_jointly() -> None:
     with pytest.raises(TraceError, match="placement pack or spread only"):
         play(jointly(Protocol(), 16, PATIENT, cbc()), "clairvoyant:sjf")
+
+
+def test_first_fit_is_played_by_the_plain_world_alone() -> None:
+    rules = Rules(placement="first")
+    found = play(Protocol(rules=rules))
+    assert np.isfinite(found.start_s).all()
+    assert found.nodes != play(Protocol()).nodes
+    with pytest.raises(ValueError, match="plain world"):
+        _ = rules.spreads

@@ -195,6 +195,26 @@ def test_fragmentation_fills_gaps_and_opens_few_nodes() -> None:
     assert tight[3] == tight[4]
 
 
+def test_opening_keeps_idle_nodes_idle() -> None:
+    """One GPU of a started node breaks off a scrap, one of an idle node does not."""
+    nodes = [node("p", free_gpus=3), node("idle")]
+    world = snapshot(*jobs({"gpus": 1}, {"gpus": 1}), nodes=nodes)
+    free_to_open = where(jointly(world, tuned(fragmentation=0.5, opening=0.0)))
+    dear_to_open = where(jointly(world, tuned(fragmentation=0.5, opening=1.0)))
+    assert set(free_to_open.values()) == {"idle"}
+    assert set(dear_to_open.values()) == {"p"}
+
+
+def test_stay_keeps_to_the_nodes_of_best_fit() -> None:
+    """Levelling would open the idle node; best fit would not."""
+    nodes = [node("p", free_gpus=2), node("idle")]
+    world = snapshot(*jobs({"gpus": 1}, {"gpus": 1}), nodes=nodes)
+    moved = where(jointly(world, tuned(imbalance=0.5, stay=0.0)))
+    stayed = where(jointly(world, tuned(imbalance=0.5, stay=0.5)))
+    assert set(moved.values()) == {"idle"}
+    assert set(stayed.values()) == {"p"}
+
+
 def test_imbalance_levels_the_load() -> None:
     nodes = [node("a", free_gpus=2), node("b", free_gpus=3), node("c")]
     world = snapshot(*jobs({"gpus": 1}, {"gpus": 1}), nodes=nodes)

@@ -141,7 +141,7 @@ def run(prepared: Prepared, ranking: Ranking, rules: Rules) -> Played:
         counters=np.zeros(4, dtype=np.int64),
         chosen=np.empty(2 * int(shapes.width.max()), dtype=np.int64),
     )
-    setup = Setup(hardware, shapes, jobs, rules.placement == "spread", rules.backfill == "easy")
+    setup = Setup(hardware, shapes, jobs, rules.spreads, rules.backfill == "easy")
     queue = Queue(np.empty(count, dtype=np.int64), np.zeros(1, dtype=np.int64))
     passes = play(setup, state, ranking, queue)
     stuck = np.flatnonzero(np.isnan(state.start_s))
