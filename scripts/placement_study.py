@@ -98,7 +98,7 @@ def play(cell: Cell, one: Window, cluster: Cluster, solver: Counted) -> Schedule
 
 
 def figures(schedule: Schedule, cluster: Cluster) -> dict[str, float]:
-    """Of the jobs after the warm-up: mean wait and bounded slowdown; of all: utilisation, scraps."""
+    """Mean wait and BSLD of the jobs after the warm-up; utilisation and scraps of all."""
     kept = slice(schedule.warmup, None)
     wait = (schedule.start_s - schedule.submit_s)[kept]
     runs = (schedule.end_s - schedule.start_s)[kept]

@@ -39,7 +39,8 @@ def _cluster(name: str, *groups: tuple[str, int, str, int, int]) -> Cluster:
 
 TYPED = _cluster(
     "typed-80",
-    ("h", 2, "V100", 8, 96), ("m", 4, "MISC", 8, 96), ("p", 8, "P100", 2, 64), ("t", 8, "T4", 2, 96),
+    ("h", 2, "V100", 8, 96), ("m", 4, "MISC", 8, 96),
+    ("p", 8, "P100", 2, 64), ("t", 8, "T4", 2, 96),
 )  # fmt: skip
 """80 GPUs of four types in the mould of Alibaba PAI."""
 PHILLY = _cluster("philly-48", ("a", 4, "p100", 2, 12), ("b", 5, "p100", 8, 48))
@@ -47,14 +48,18 @@ PHILLY = _cluster("philly-48", ("a", 4, "p100", 2, 12), ("b", 5, "p100", 8, 48))
 HELIOS = _cluster("helios-64", ("v", 8, "v100", 8, 48))
 PAI = _cluster(
     "pai-40",
-    ("h", 1, "V100", 8, 96), ("m", 2, "MISC", 8, 96), ("p", 4, "P100", 2, 64), ("t", 4, "T4", 2, 96),
+    ("h", 1, "V100", 8, 96), ("m", 2, "MISC", 8, 96),
+    ("p", 4, "P100", 2, 64), ("t", 4, "T4", 2, 96),
 )  # fmt: skip
 TESTBED = preset("testbed")
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Where the jobs of a window run, and how they are made. most_gpus: larger ones are left out."""
+    """Where the jobs of a window run, and how they are made.
+
+    most_gpus: larger jobs are left out. count, warmup: jobs of a window, and of them not scored.
+    """
 
     cluster: Cluster
     make: Jobs

@@ -1,0 +1,1 @@
+"""Programs for developers: studies, benchmarks, generated pages."""
