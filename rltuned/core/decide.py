@@ -13,6 +13,7 @@ import numpy as np
 
 from rltuned.core.capacity import Capacity, IntArray
 from rltuned.core.features import FloatArray, StateMatrix, encode
+from rltuned.core.guards import Guard
 from rltuned.core.joint import Joint, Tuning, place_jointly
 from rltuned.core.milp import Solver
 from rltuned.core.placement import Placement, place
@@ -28,9 +29,11 @@ _OUT_OF_OUR_HANDS = frozenset(
     {
         Refusal.SLA_PARTITION,
         Refusal.OUT_OF_SCOPE,
+        Refusal.BREAKER_OPEN,
         Refusal.EXCLUDED_USER,
         Refusal.EXCLUDED_ACCOUNT,
         Refusal.EXCLUDED_QOS,
+        Refusal.CONTROL,
     }
 )
 """A job that we wrote to and that came under one of these gets its own standing back."""
@@ -95,7 +98,9 @@ class Entry:
 class Decision:
     """What and why, whole.
 
-    entries stand in the new order; joint: how the first were placed together, None unless asked.
+    entries stand in the new order; joint: how the first were placed together, None unless asked;
+    bound: how many jobs each guard kept from where the policy wanted them; held_back: no part of
+    the new order is within both the change cap and the guards, so none of it is written.
     """
 
     snapshot: Snapshot
@@ -108,6 +113,8 @@ class Decision:
     refused: tuple[tuple[JobId, Refusal], ...]
     notes: tuple[str, ...] = ()
     joint: Joint | None = None
+    bound: tuple[tuple[Guard, int], ...] = ()
+    held_back: bool = False
 
 
 def decide(
@@ -158,8 +165,10 @@ def decide(
             *((j.job_id, Refusal.HANDED_BACK) for j in handed_back),
             *over_budget,
         ),
-        notes=_notes(len(over_budget), len(undone), joint),
+        notes=_notes(len(over_budget), len(undone), joint, held_back=ordering.held_back),
         joint=joint,
+        bound=ordering.bound,
+        held_back=ordering.held_back,
     )
 
 
@@ -288,8 +297,12 @@ def span(seconds: float) -> str:
     return f"{days}d{hours % 24:02d}h"
 
 
-def _notes(over_budget: int, undone: int, joint: Joint | None) -> tuple[str, ...]:
+def _notes(
+    over_budget: int, undone: int, joint: Joint | None, *, held_back: bool
+) -> tuple[str, ...]:
     notes = []
+    if held_back:
+        notes.append("nothing is moved: no part of the new order is within change cap and guards")
     if over_budget:
         notes.append(f"{over_budget} jobs keep their number: over the change budget")
     if undone:

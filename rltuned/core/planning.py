@@ -2,21 +2,23 @@
 
 How the numbers are found (docs/adr/0002 argues it):
 
-1. `order`: jobs by score, but scores closer than the hysteresis keep their present order.
+1. `order`: jobs by score, but scores closer than the hysteresis keep their present order; then
+   `guards.project` moves nobody further from Slurm's own order than the guards allow.
 2. `standings`: the numbers to hand out. By default the managed jobs exchange among themselves the
    priorities that Slurm gave them, ties made strictly decreasing, so a job that rltuned does not
    manage has as many managed jobs above it as before. A configured band is the alternative.
-3. `head_first`: when the change cap does not allow the whole new order, its top is put right
-   first, again by an exchange of numbers; later cycles go on further down.
+3. `settling.settle`: what of it this cycle may write.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rltuned.core.guards import Guard, Guards, places, project, windows
+from rltuned.core.settling import Queue, by_number, only_drifted, settle
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import (
     MAX_PRIORITY,
@@ -36,9 +38,6 @@ WriteMode = Literal["priority", "site_factor"]
 LOWEST: Final = 1
 """Never 0: that would hold the job."""
 
-DRIFT_SHARE: Final = 0.01
-"""Part of the span of managed priorities by which numbers may be off while the order is right."""
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -49,12 +48,14 @@ class Limits:
         max_changes: jobs written per cycle at most.
         hysteresis: scores closer than this share of their interquartile range count as equal.
         band: (low, high) for the managed jobs' priorities; None = exchange among themselves.
+        guards: how far from Slurm's own order a job may be put.
     """
 
     write_mode: WriteMode = "priority"
     max_changes: int = 500
     hysteresis: float = 0.02
     band: tuple[int, int] | None = None
+    guards: Guards = field(default_factory=Guards)
 
     def __post_init__(self) -> None:
         if self.max_changes < 0:
@@ -70,13 +71,17 @@ class Ordering:
     """Positions of the chosen jobs (indices into them), and the number each is to have.
 
     before, after: job indices, first to run first. proposed: (n,) the number wanted for each job;
-    settled: (n,) what this cycle's plan will make of it under the change cap.
+    settled: (n,) what this cycle's plan will make of it under the change cap. bound: how many jobs
+    each guard kept from where the policy wanted them. held_back: the change cap allowed only parts
+    of the new order that the guards forbid, so nothing is written.
     """
 
     before: IntArray
     after: IntArray
     proposed: IntArray
     settled: IntArray
+    bound: tuple[tuple[Guard, int], ...] = ()
+    held_back: bool = False
 
 
 def current_values(jobs: Sequence[PendingJob], write_mode: WriteMode) -> IntArray:
@@ -103,26 +108,35 @@ def arrange(
         limits: the knobs.
     """
     in_force = np.array([j.priority for j in jobs], dtype=np.int64)
-    # Slurm breaks ties by submit time and then id, which is the order jobs stand in a snapshot
-    before = np.argsort(-in_force, kind="stable")
-    after = order(scores, before, limits.hysteresis)
+    before = by_number(in_force)
+    wanted = order(scores, before, limits.hysteresis)
+    allowed = windows(jobs, limits.guards)
+    after = project(wanted, allowed)
     values = current_values(jobs, limits.write_mode)
-    numbers = standings(values, limits.band)
     proposed = np.empty(len(jobs), dtype=np.int64)
-    proposed[after] = numbers
-    settled = proposed
-    if limits.write_mode == "site_factor" and _only_drifted(in_force, after, numbers):
-        settled = in_force
-    elif int((proposed != in_force).sum()) <= limits.max_changes:
-        pass
-    elif limits.band is not None:
-        settled = _first_changes(in_force, after, proposed, limits.max_changes)
+    proposed[after] = standings(values, limits.band)
+    queue = Queue(
+        in_force=in_force,
+        dealt=values if limits.write_mode == "priority" else in_force,
+        after=after,
+        others=others,
+        windows=allowed,
+    )
+    if limits.write_mode == "site_factor" and only_drifted(queue, proposed):
+        settled, held_back = in_force, False
     else:
-        dealt = values if limits.write_mode == "priority" else in_force
-        settled = head_first(
-            in_force, dealt, before, after, others=others, max_changes=limits.max_changes
-        )
-    return Ordering(before, after, proposed, settled)
+        settled = settle(queue, proposed, limits.max_changes, fresh=limits.band is not None)
+        held_back = bool((settled == in_force).all() and (proposed != in_force).any())
+    bound = {
+        Guard.HYSTERESIS: int((wanted != order(scores, before, 0.0)).sum()),
+        Guard.BAND: _outside(values, limits.band),
+        **allowed.bound(places(wanted)),
+    }
+    return Ordering(before, after, proposed, settled, tuple(bound.items()), held_back)
+
+
+def _outside(values: IntArray, band: tuple[int, int] | None) -> int:
+    return 0 if band is None else int(((values < band[0]) | (values > band[1])).sum())
 
 
 def _dealt(job: PendingJob) -> int:
@@ -174,85 +188,6 @@ def standings(values: IntArray, band: tuple[int, int] | None) -> IntArray:
     numbers = np.minimum.accumulate(-np.sort(-values) + rank) - rank
     floor = LOWEST + rank[::-1]
     return np.maximum(numbers, floor)
-
-
-def _first_changes(
-    in_force: IntArray, after: IntArray, proposed: IntArray, max_changes: int
-) -> IntArray:
-    """With a band the numbers are fresh, so the first ranks can move in without an exchange."""
-    moved = after[proposed[after] != in_force[after]][:max_changes]
-    settled = in_force.copy()
-    settled[moved] = proposed[moved]
-    return settled
-
-
-def head_first(
-    in_force: IntArray,
-    dealt: IntArray,
-    before: IntArray,
-    after: IntArray,
-    *,
-    others: IntArray,
-    max_changes: int,
-) -> IntArray:
-    """(n,) numbers that put the top of the new order right with at most max_changes writes.
-
-    Finds the largest head that can be afforded: the jobs among the first so many now or in the new
-    order exchange their numbers, everybody else keeps his. The next cycle finds that head in order
-    and spends its writes further down.
-
-    Args:
-        in_force: (n,) present numbers.
-        dealt: (n,) the numbers that jobs of the head bring into the exchange.
-        before: job indices in the present order, first to run first.
-        after: job indices in the new order.
-        others: numbers of the jobs that are not ours, sorted upwards; none of them may be passed
-            by making ties strict.
-        max_changes: writes allowed.
-    """
-    place_before, place_after = np.argsort(before), np.argsort(after)
-    reach = np.minimum(place_before, place_after)
-    best = in_force.copy()
-    low, high = 0, len(in_force)
-    while low < high:
-        middle = (low + high + 1) // 2
-        numbers = _exchange(in_force, dealt, after[reach[after] < middle], others)
-        if numbers is not None and int((numbers != in_force).sum()) <= max_changes:
-            best, low = numbers, middle
-        else:
-            high = middle - 1
-    return best
-
-
-def _exchange(
-    in_force: IntArray, dealt: IntArray, head: IntArray, others: IntArray
-) -> IntArray | None:
-    """The head's own numbers dealt out in its new order, ties made strict upwards.
-
-    None when that would carry one of them over a job that is not ours.
-    """
-    values = np.sort(dealt[head])
-    rank = np.arange(len(head), dtype=np.int64)
-    strict = np.maximum.accumulate(values - rank) + rank
-    passed = np.searchsorted(others, values, "right") != np.searchsorted(others, strict, "right")
-    if passed.any() or (len(strict) and strict[-1] > MAX_PRIORITY):
-        return None
-    numbers = in_force.copy()
-    numbers[head] = strict[::-1]
-    return numbers
-
-
-def _only_drifted(in_force: IntArray, after: IntArray, numbers: IntArray) -> bool:
-    """True when the order is right already and the numbers are off by little.
-
-    Under multifactor every number drifts a little each minute (age, fair share); following that
-    with writes would cost one RPC per job and cycle and change no start.
-    """
-    line = in_force[after]
-    if not len(line) or not (np.diff(line) < 0).all():
-        return False
-    slack = max(1.0, DRIFT_SHARE * float(numbers[0] - numbers[-1]))
-    return bool((np.abs(line - numbers) <= slack).all())
 
 
 def make_plan(jobs: Sequence[PendingJob], ordering: Ordering, limits: Limits) -> tuple[Action, ...]:

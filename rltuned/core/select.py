@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
+from rltuned.core.canary import Canary
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
@@ -18,6 +19,7 @@ class Refusal(StrEnum):
 
     SLA_PARTITION = "sla_partition"
     OUT_OF_SCOPE = "out_of_scope"
+    BREAKER_OPEN = "breaker_open"
     EXCLUDED_USER = "excluded_user"
     EXCLUDED_ACCOUNT = "excluded_account"
     EXCLUDED_QOS = "excluded_qos"
@@ -34,6 +36,8 @@ class Refusal(StrEnum):
     UNFULFILLABLE = "unfulfillable"
     TOO_YOUNG = "too_young"
     SITE_FACTOR_UNKNOWN = "site_factor_unknown"
+    CONTROL = "control"
+    JOB_BUDGET = "job_budget"
     HANDED_BACK = "handed_back"
     CHANGE_BUDGET = "change_budget"
 
@@ -68,6 +72,9 @@ class Rules:
         excluded_users, excluded_accounts, excluded_qos: never touched.
         min_age_s: jobs younger than this wait for the next cycle.
         needs_site_factor: refuse jobs whose site factor Slurm does not show (site_factor mode).
+        max_writes_per_hour: a job that we wrote to so often within the last hour keeps the number
+            that it has; None = any.
+        canary: who is treated; the others are the control and never touched. None = all are.
     """
 
     sla_partitions: frozenset[str] = frozenset()
@@ -77,6 +84,8 @@ class Rules:
     excluded_qos: frozenset[str] = frozenset()
     min_age_s: float = SETTLE_S
     needs_site_factor: bool = False
+    max_writes_per_hour: int | None = None
+    canary: Canary | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +105,7 @@ def select(snapshot: Snapshot, rules: Rules) -> Selection:
     chosen: list[PendingJob] = []
     refused: list[tuple[JobId, Refusal]] = []
     for job in snapshot.pending:
-        reason = refusal(job, snapshot.taken_at, rules)
+        reason = refusal(job, snapshot, rules)
         if reason is None:
             chosen.append(job)
         else:
@@ -104,16 +113,26 @@ def select(snapshot: Snapshot, rules: Rules) -> Selection:
     return Selection(tuple(chosen), tuple(refused))
 
 
-def refusal(job: PendingJob, now: float, rules: Rules) -> Refusal | None:
-    """The first reason, from the most to the least binding, why a job is not ours; None = ours."""
-    return _by_rule(job, rules) or _by_hold(job) or _by_state(job, now, rules)
+def refusal(job: PendingJob, snapshot: Snapshot, rules: Rules) -> Refusal | None:
+    """The first reason, from the most to the least binding, why a job is not ours; None = ours.
+
+    The canary comes late, so that its control are exactly the jobs that would have been treated.
+    """
+    return (
+        _by_rule(job, snapshot.demoted, rules)
+        or _by_hold(job)
+        or _by_state(job, snapshot.taken_at, rules)
+        or _by_trial(job, rules)
+    )
 
 
-def _by_rule(job: PendingJob, rules: Rules) -> Refusal | None:
+def _by_rule(job: PendingJob, demoted: tuple[str, ...], rules: Rules) -> Refusal | None:
     if not rules.sla_partitions.isdisjoint(job.partitions):
         return Refusal.SLA_PARTITION
     if rules.partitions and not rules.partitions.issuperset(job.partitions):
         return Refusal.OUT_OF_SCOPE
+    if not set(demoted).isdisjoint(job.partitions):
+        return Refusal.BREAKER_OPEN
     if job.user in rules.excluded_users:
         return Refusal.EXCLUDED_USER
     if job.account in rules.excluded_accounts:
@@ -155,4 +174,12 @@ def _by_state(job: PendingJob, now: float, rules: Rules) -> Refusal | None:
         return Refusal.TOO_YOUNG
     if rules.needs_site_factor and job.site_factor is None:
         return Refusal.SITE_FACTOR_UNKNOWN
+    return None
+
+
+def _by_trial(job: PendingJob, rules: Rules) -> Refusal | None:
+    if rules.canary is not None and not rules.canary.treats(job):
+        return Refusal.CONTROL
+    if rules.max_writes_per_hour is not None and job.recent_writes >= rules.max_writes_per_hour:
+        return Refusal.JOB_BUDGET
     return None

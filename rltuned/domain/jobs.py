@@ -85,6 +85,19 @@ class Ownership:
 
 
 @dataclass(frozen=True, slots=True)
+class Steering:
+    """What rltuned excluded for a job that excluded nothing, from its own journal.
+
+    Attributes:
+        nodes: excluded last; empty = taken back.
+        since: when it did so first.
+    """
+
+    nodes: tuple[NodeName, ...]
+    since: UnixTime
+
+
+@dataclass(frozen=True, slots=True)
 class PendingJob:
     """One pending record of Slurm's queue.
 
@@ -99,6 +112,8 @@ class PendingJob:
         fixed: its priority was set directly (`scontrol update Priority=`, by us or by somebody
             else), so multifactor does not rule it; False where that cannot be told.
         owned: set when rltuned's journal says that it wrote to this job.
+        recent_writes: how often it did so within the last hour, from the same journal.
+        steering: set when that journal says that it excluded nodes for it.
     """
 
     job_id: JobId
@@ -126,6 +141,8 @@ class PendingJob:
     oversubscribe: str = ""
     fixed: bool = False
     owned: Ownership | None = None
+    recent_writes: int = 0
+    steering: Steering | None = None
 
     def __post_init__(self) -> None:
         if self.priority < 0:
@@ -140,6 +157,17 @@ class PendingJob:
             return False
         actual = self.priority if self.owned.field == "priority" else self.site_factor
         return actual is not None and not self.owned.explains(actual)
+
+    @property
+    def steered(self) -> bool:
+        """Whether the nodes that it excludes now are those that rltuned made it exclude."""
+        ours = () if self.steering is None else self.steering.nodes
+        return bool(ours) and set(ours) == set(self.excluded_nodes)
+
+    @property
+    def own_excluded_nodes(self) -> tuple[NodeName, ...]:
+        """Nodes that it excludes by its own wish."""
+        return () if self.steered else self.excluded_nodes
 
     @property
     def natural_priority(self) -> int | None:
@@ -160,7 +188,10 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
-    """One running record. Nothing better is known of its end than start plus time limit."""
+    """One running record. Nothing better is known of its end than start plus time limit.
+
+    array_job_id: of the array that it is a task of; None for an ordinary job.
+    """
 
     job_id: JobId
     started_at: UnixTime
@@ -170,6 +201,7 @@ class RunningJob:
     user: str = ""
     account: str = ""
     submitted_at: UnixTime | None = None
+    array_job_id: JobId | None = None
 
     def latest_end(self) -> float:
         """Unix time at which the limit ends the job; inf when it has none or it is unknown."""

@@ -1,13 +1,15 @@
 """The cluster at one instant, as a scheduler may know it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from rltuned.domain.cluster import Node, Partition
 from rltuned.domain.jobs import Ownership, PendingJob, RunningJob
 from rltuned.domain.units import JobId, UnixTime
 
 SNAPSHOT_VERSION = 1
+_NOBODY: Mapping[tuple[JobId, UnixTime], int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,7 @@ class Snapshot:
         taken_at: the "now" of every computation on this snapshot.
         others: how many records there are in other states (completing, suspended ...).
         preemption: whether Slurm may preempt jobs; None = not known.
+        demoted: partitions whose circuit breaker is open, from rltuned's journal, sorted.
     """
 
     taken_at: UnixTime
@@ -31,6 +34,7 @@ class Snapshot:
     partitions: tuple[Partition, ...] = ()
     others: int = 0
     preemption: bool | None = None
+    demoted: tuple[str, ...] = ()
     version: int = SNAPSHOT_VERSION
 
     def __post_init__(self) -> None:
@@ -47,17 +51,25 @@ class Snapshot:
         _refuse_twice("running job", [j.job_id for j in self.running])
         _refuse_twice("node", [n.name for n in self.nodes])
 
-    def marked(self, owned: Mapping[tuple[JobId, UnixTime], Ownership]) -> "Snapshot":
-        """The same snapshot with `owned` set on the jobs that the journal says we wrote to.
+    def marked(
+        self,
+        owned: Mapping[tuple[JobId, UnixTime], Ownership],
+        recent_writes: Mapping[tuple[JobId, UnixTime], int] = _NOBODY,
+        demoted: Collection[str] = (),
+    ) -> "Snapshot":
+        """The same snapshot with what the journal says: what is ours, and what we may not do.
 
         The key carries the submit time because Slurm hands out job ids again.
         """
-        if not owned:
+        if not (owned or recent_writes or demoted):
             return self
         pending = tuple(
-            replace(job, owned=owned.get((job.job_id, job.submitted_at))) for job in self.pending
+            replace(job, owned=owned.get(key), recent_writes=recent_writes.get(key, 0))
+            if (key := (job.job_id, job.submitted_at)) in owned or key in recent_writes
+            else job
+            for job in self.pending
         )
-        return replace(self, pending=pending)
+        return replace(self, pending=pending, demoted=tuple(sorted(demoted)))
 
 
 def _refuse_twice(what: str, names: Sequence[int | str]) -> None:

@@ -223,6 +223,7 @@ def _running(record: _Record, requests: Requests, nodes: Mapping[str, Node]) -> 
         user=row.username,
         account=_text(row.account),
         submitted_at=None if submitted is None else UnixTime(submitted),
+        array_job_id=None if absent(row.arraytaskid) else parse_job_id(row.arrayjobid),
     )
 
 
