@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from rltuned.core.decide import Knobs
+from rltuned.daemon.diary import Sight
+from rltuned.daemon.recipe import Recipe
 from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
 from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
 from rltuned.domain.plan import Release, SetPriority, SetSiteFactor, Target
@@ -162,3 +165,9 @@ def set_site_factor(of: PendingJob, new: int) -> SetSiteFactor:
 
 def release(of: PendingJob, nice: int = 0) -> Release:
     return Release(target(of), old=of.priority, nice=nice)
+
+
+def sight(seen: Snapshot, *, cycle: int = 1, at: float = NOW, mode: str = "live") -> Sight:
+    """What the journal keeps of a cycle that changed nothing."""
+    nothing: dict[str, Any] = {"actions": [], "reasons": {}, "notes": []}
+    return Sight(cycle, at, mode, seen, Recipe("fcfs", Knobs()), nothing)

@@ -17,11 +17,13 @@ class Claim:
 
     Attributes:
         owned: the same as the core sees it: what is ours, and which values in force can be.
+        written_at: when we wrote last.
     """
 
     cluster: str
     target: Target
     owned: Ownership
+    written_at: UnixTime
 
     @property
     def field(self) -> str:
@@ -30,6 +32,15 @@ class Claim:
     @property
     def key(self) -> JobKey:
         return self.target.job_id, self.target.submitted_at
+
+
+class Origin(NamedTuple):
+    """Where a write comes from: snapshot is the digest of what the decision had seen, if any."""
+
+    cluster: str
+    cycle: int
+    at: float
+    snapshot: str | None
 
 
 class OpenWrite(NamedTuple):
@@ -43,6 +54,7 @@ class OpenWrite(NamedTuple):
     old: int
     new: int | None
     nice: int | None
+    at: float
 
 
 def sum_up(rows: tuple[OpenWrite, ...]) -> list[Claim]:
@@ -54,6 +66,7 @@ def sum_up(rows: tuple[OpenWrite, ...]) -> list[Claim]:
 def _claim(rows: list[OpenWrite]) -> Claim:
     first, last = rows[0], rows[-1]
     written = [r.new for r in rows if r.new is not None]
+    written_at = max(r.at for r in rows if r.new is not None)
     return Claim(
         cluster=first.cluster,
         target=Target(JobId(first.job_id), UnixTime(first.submitted_at), last.address),
@@ -64,4 +77,5 @@ def _claim(rows: list[OpenWrite]) -> Claim:
             original=first.old,
             earlier=tuple(sorted({*written, *(r.old for r in rows)} - {written[-1]})),
         ),
+        written_at=UnixTime(written_at),
     )

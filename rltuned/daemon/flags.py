@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from rltuned.daemon.claims import JobKey
+from rltuned.daemon.claims import JobKey, Origin
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import (
     OVERSUBSCRIBE_TOKENS,
@@ -47,6 +47,7 @@ class Flag(NamedTuple):
     address: str
     original: str
     value: str
+    written_at: UnixTime
 
     @property
     def key(self) -> JobKey:
@@ -71,16 +72,18 @@ class Flag(NamedTuple):
 
 
 def insert(
-    db: sqlite3.Connection, action: SetOverSubscribe, cluster: str, cycle: int, at: float
+    db: sqlite3.Connection,
+    action: SetOverSubscribe,
+    origin: Origin,
 ) -> int:
     """Note an intent; returns its row id."""
     target = action.target
     cursor = db.execute(
-        "INSERT INTO flags (cycle, at, cluster, job_id, submitted_at, address, old, new)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO flags (cycle, at, cluster, job_id, submitted_at, address, old, new,"
+        " snapshot) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            cycle, at, cluster, target.job_id, target.submitted_at, target.address, action.old,
-            action.new,
+            origin.cycle, origin.at, origin.cluster, target.job_id, target.submitted_at,
+            target.address, action.old, action.new, origin.snapshot,
         ),
     )  # fmt: skip
     return cursor.lastrowid or 0
@@ -120,18 +123,48 @@ def close(db: sqlite3.Connection, how: str, cluster: str, key: JobKey) -> None:
 def open_flags(db: sqlite3.Connection, cluster: str) -> tuple[Flag, ...]:
     """Every job of the cluster that may still carry a flag of ours, by job id."""
     rows = db.execute(
-        "SELECT job_id, submitted_at, address, old, new FROM flags"
+        "SELECT job_id, submitted_at, address, old, new, at FROM flags"
         " WHERE closed IS NULL AND cluster = ? ORDER BY job_id, submitted_at, id",
         (cluster,),
     ).fetchall()
     found: dict[tuple[int, float], Flag] = {}
-    for job_id, submitted_at, address, old, new in rows:
+    for job_id, submitted_at, address, old, new, at in rows:
         first = found.get((job_id, submitted_at))
         original = first.original if first else old
         found[job_id, submitted_at] = Flag(
-            cluster, JobId(job_id), UnixTime(submitted_at), address, original, new
+            cluster,
+            JobId(job_id),
+            UnixTime(submitted_at),
+            address,
+            original,
+            new,
+            UnixTime(at),
         )
     return tuple(found.values())
+
+
+def carried(job: PendingJob) -> bool:
+    """Whether a job carries a flag that may be ours."""
+    return job.oversubscribe == "YES"
+
+
+def reclaim(db: sqlite3.Connection, cluster: str, job: PendingJob, at: float) -> bool:
+    """Take up again a job that was requeued with a flag of ours, under a new submit time."""
+    cursor = db.execute(
+        "INSERT INTO flags (cycle, at, cluster, job_id, submitted_at, address, old, new, result,"
+        " finished_at, detail, snapshot)"
+        " SELECT last.cycle, last.at, last.cluster, last.job_id, ?2, ?3, first.old, last.new,"
+        " 'applied', ?1, 'requeued', last.snapshot FROM flags AS last"
+        " JOIN flags AS first ON first.cluster = last.cluster AND first.job_id = last.job_id"
+        " AND first.submitted_at = last.submitted_at"
+        " WHERE last.id = (SELECT max(id) FROM flags WHERE cluster = ?4 AND job_id = ?5"
+        " AND submitted_at < ?2) AND last.new = ?6"
+        " AND (last.closed IS NULL OR last.closed = 'gone')"
+        " AND NOT EXISTS (SELECT 1 FROM flags WHERE cluster = ?4 AND job_id = ?5"
+        " AND submitted_at = ?2) ORDER BY first.id LIMIT 1",
+        (at, job.submitted_at, job.address, cluster, job.job_id, job.oversubscribe),
+    )
+    return bool(cursor.rowcount)
 
 
 def close_gone(db: sqlite3.Connection, cluster: str, pending: Collection[JobKey]) -> None:

@@ -2,60 +2,26 @@
 
 One SQLite file (WAL, synchronous=FULL). A write is noted with its intent, then carried out, then
 its outcome is noted; a crash in between leaves an intent without an outcome, which counts as ours.
-Needs neither the daemon nor torch. A row is open while its job may still carry something of ours.
+Needs neither the daemon nor torch. The tables are in diary, writes, flags and states.
 """
 
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from rltuned.daemon import flags
-from rltuned.daemon.claims import Claim, JobKey, OpenWrite, sum_up
+from rltuned.daemon import diary, flags, states, writes
+from rltuned.daemon.claims import Claim, JobKey, Origin
+from rltuned.daemon.diary import CycleRow, Sight
+from rltuned.daemon.rotation import Keeping, rotate, shrink
 from rltuned.daemon.store import WriterLock, connect
 from rltuned.domain.jobs import Ownership, PendingJob
-from rltuned.domain.plan import (
-    Action,
-    Outcome,
-    Plan,
-    Release,
-    Result,
-    SetOverSubscribe,
-    SetPriority,
-    SetSiteFactor,
-)
+from rltuned.domain.plan import Action, Outcome, Plan, SetOverSubscribe
 from rltuned.errors import JournalError
+from rltuned.recording import FILE_NAME
 
-FILE_NAME: Final = "journal.sqlite"
 LOCK_NAME: Final = "writer.lock"
-
-KEPT_WRITES: Final = 8
-"""Latest open writes that are kept of each job and field, besides the first."""
-KEEP_S: Final = 90 * 86_400.0
-"""How long cycles and closed writes are kept."""
-PRUNE_EVERY: Final = 1_000
-"""Cycles from one clearing out to the next."""
-
-
-@dataclass(frozen=True, slots=True)
-class CycleRow:
-    """One line of the diary."""
-
-    cycle: int
-    at: float
-    cluster: str
-    mode: str
-    skipped: str
-    policy: str
-    pending: int
-    chosen: int
-    proposed: int
-    applied: int
-    seconds: float
-
 
 Ticket = tuple[int, ...]
 """Row ids of noted intents, one per action of the plan, in its order; those of flags negative."""
@@ -65,10 +31,15 @@ class Journal:
     """The diary of one state folder. Opened at first use, and again after an error.
 
     Every method raises JournalError when the file cannot be used; then nothing may be written.
+
+    Args:
+        folder: where the file lies; it must be there.
+        keeping: how much of the past is kept.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, keeping: Keeping | None = None) -> None:
         self.path = folder / FILE_NAME
+        self._keeping = keeping or Keeping()
         self._lock = WriterLock(folder / LOCK_NAME)
         self._db: sqlite3.Connection | None = None
 
@@ -81,13 +52,7 @@ class Journal:
         if not self._is_there():
             return ()
         with self._session(create=False) as db:
-            rows = db.execute(
-                "SELECT cluster, job_id, submitted_at, address, field, old, new, nice FROM writes"
-                " WHERE closed IS NULL AND cluster = ? ORDER BY job_id, submitted_at, id",
-                (cluster,),
-            ).fetchall()
-        groups = groupby(map(OpenWrite._make, rows), key=lambda r: (r.job_id, r.submitted_at))
-        return tuple(claim for _, group in groups for claim in sum_up(tuple(group)))
+            return writes.open_claims(db, cluster)
 
     def flags(self, cluster: str) -> tuple[flags.Flag, ...]:
         """OverSubscribe flags that jobs of this cluster may still carry of ours."""
@@ -104,9 +69,9 @@ class Journal:
             return True
         with self._session(create=False) as db:
             (found,) = db.execute(
-                "SELECT count(*) FROM (SELECT 1 FROM writes WHERE new IS NOT NULL"
-                " AND (closed IS NULL OR closed = 'gone')"
-                " UNION ALL SELECT 1 FROM flags WHERE closed IS NULL LIMIT 1)"
+                "SELECT EXISTS (SELECT 1 FROM writes WHERE new IS NOT NULL"
+                " AND (closed IS NULL OR closed = 'gone'))"
+                " OR EXISTS (SELECT 1 FROM flags WHERE closed IS NULL OR closed = 'gone')"
             ).fetchone()
         return not found
 
@@ -115,11 +80,23 @@ class Journal:
         if not self._is_there():
             return 0
         with self._session(create=False) as db:
-            (number,) = db.execute(
-                "SELECT max(ifnull((SELECT max(cycle) FROM cycles), 0),"
-                " ifnull((SELECT max(cycle) FROM writes), 0))"
-            ).fetchone()
-        return int(number)
+            return diary.last_cycle(db)
+
+    def recall(self, name: str) -> object:
+        """What was remembered under a name, as JSON decodes it; None = nothing was."""
+        if not self._is_there():
+            return None
+        with self._session(create=False) as db:
+            return states.get(db, name)
+
+    def remember(self, name: str, value: object, at: float) -> None:
+        """Put a JSON value in place of what was remembered under a name, durably.
+
+        Raises:
+            TypeError, ValueError: the value is no JSON.
+        """
+        with self._session(create=True) as db, _transaction(db):
+            states.put(db, name, value, at)
 
     def probe(self) -> None:
         """Find out whether intents could be noted, leaving nothing behind in the diary.
@@ -131,15 +108,38 @@ class Journal:
             db.execute("BEGIN IMMEDIATE")
             db.execute("ROLLBACK")
 
-    def intend(self, plan: Plan, *, cluster: str, cycle: int, at: float) -> Ticket:
+    def keep(self, sight: Sight) -> str:
+        """Note what a cycle saw and planned, and clear out what is old.
+
+        Returns:
+            Digest of the snapshot, for the intents.
+        """
+        with self._session(create=True) as db:
+            with _transaction(db):
+                digest = diary.keep(db, sight)
+                rotate(db, self._keeping, sight.at)
+            shrink(db)
+        return digest
+
+    def intend(
+        self, plan: Plan, *, cluster: str, cycle: int, at: float, snapshot: str | None = None
+    ) -> Ticket:
         """Note what is about to be written. When this returns, it is on the disk.
+
+        Args:
+            plan: what is about to be written.
+            cluster: Slurm's name of it.
+            cycle: by which it was decided.
+            at: now.
+            snapshot: digest of what the decision had seen; None = there was no decision.
 
         Raises:
             JournalError: it is not, or another process is the writer; do not write.
         """
         self._lock.take()
+        origin = Origin(cluster, cycle, at, snapshot)
         with self._session(create=True) as db, _transaction(db):
-            return tuple(_insert(db, a, cluster, cycle, at) for a in plan.actions)
+            return tuple(_insert(db, action, origin) for action in plan.actions)
 
     def settle(self, ticket: Ticket, outcomes: Iterable[Outcome], *, at: float) -> None:
         """Note what came of it, and close what is no longer ours."""
@@ -147,55 +147,42 @@ class Journal:
             for row, outcome in zip(ticket, outcomes, strict=True):
                 if row < 0:
                     flags.settle(db, -row, outcome, at)
-                    continue
-                db.execute(
-                    "UPDATE writes SET result = ?, detail = ?, finished_at = ? WHERE id = ?",
-                    (outcome.result.value, outcome.detail, at, row),
-                )
-                _close_settled(db, row, outcome)
-                _close_superseded(db, row)
+                else:
+                    writes.settle(db, row, outcome, at)
 
     def close_gone(self, cluster: str, pending: Collection[JobKey]) -> int:
         """Close the rows of jobs that are pending no longer; returns how many jobs that were."""
         gone = {c.key for c in self.claims(cluster) if c.key not in pending}
         lost = {f.key for f in self.flags(cluster) if f.key not in pending}
-        if lost:
+        if gone or lost:
             with self._session(create=True) as db, _transaction(db):
                 flags.close_gone(db, cluster, pending)
-        if gone:
-            with self._session(create=True) as db, _transaction(db):
-                for job_id, submitted_at in gone:
-                    _close(db, "gone", (cluster, job_id, submitted_at), _EVERY_FIELD)
+                for key in gone:
+                    writes.close_gone(db, cluster, key)
         return len(gone | lost)
 
     def reclaim(self, cluster: str, pending: Iterable[PendingJob], at: float) -> int:
         """Take up again the jobs that carry a value of ours from before they were requeued.
 
-        A requeued job keeps its directly set priority and its site factor, under a new submit
-        time. It is known by its id together with exactly the value that we wrote last.
+        A requeued job keeps its directly set priority, its site factor and its OverSubscribe
+        flag, under a new submit time. It is known by its id together with exactly the value that
+        we wrote last.
 
         Returns:
-            How many jobs that were.
+            How many values that were.
         """
-        carrying = [found for job in pending if (found := _carried(job)) is not None]
+        carrying = [job for job in pending if writes.carried(job) or flags.carried(job)]
         if not carrying or not self._is_there():
             return 0
         with self._session(create=True) as db, _transaction(db):
-            return sum(_reclaim(db, cluster, job, field, at) for job, field in carrying)
+            found = [writes.reclaim(db, cluster, job, at) for job in carrying]
+            found += [flags.reclaim(db, cluster, job, at) for job in carrying]
+        return sum(found)
 
     def record(self, row: CycleRow) -> None:
-        """Note one cycle, and now and then clear out what is old."""
-        names = ", ".join(CycleRow.__dataclass_fields__)
-        marks = ", ".join("?" * len(CycleRow.__dataclass_fields__))
-        with self._session(create=True) as db:
-            db.execute(
-                f"INSERT OR REPLACE INTO cycles ({names}) VALUES ({marks})",  # noqa: S608 - ours
-                astuple(row),
-            )
-            if row.cycle % PRUNE_EVERY == 0:
-                old = row.at - KEEP_S
-                db.execute("DELETE FROM cycles WHERE at < ?", (old,))
-                db.execute("DELETE FROM writes WHERE closed IS NOT NULL AND at < ?", (old,))
+        """Note how a cycle ended."""
+        with self._session(create=True) as db, _transaction(db):
+            diary.record(db, row)
 
     def let_go(self) -> None:
         """Be the writer no longer, so that `rltuned restore` may be."""
@@ -233,108 +220,7 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
         yield
 
 
-def _insert(db: sqlite3.Connection, action: Action, cluster: str, cycle: int, at: float) -> int:
+def _insert(db: sqlite3.Connection, action: Action, origin: Origin) -> int:
     if isinstance(action, SetOverSubscribe):
-        return -flags.insert(db, action, cluster, cycle, at)
-    field, new, nice = _columns(action)
-    target = action.target
-    cursor = db.execute(
-        "INSERT INTO writes (cycle, at, cluster, job_id, submitted_at, address, field, old, new,"
-        " nice) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            cycle, at, cluster, target.job_id, target.submitted_at, target.address, field,
-            action.old, new, nice,
-        ),
-    )  # fmt: skip
-    return cursor.lastrowid or 0
-
-
-def _columns(action: SetPriority | SetSiteFactor | Release) -> tuple[str, int | None, int | None]:
-    match action:
-        case SetPriority():
-            return "priority", action.new, action.nice
-        case SetSiteFactor():
-            return "site_factor", action.new, None
-        case Release():
-            return "release", None, action.nice
-
-
-def _carried(job: PendingJob) -> tuple[PendingJob, str] | None:
-    """A job that carries a value, in which field, without our knowing whose it is."""
-    if job.owned is not None or job.priority == 0:
-        return None
-    # sprio does not show a job that may not start yet, as one just requeued may not
-    if job.fixed or job.site_factor is None:
-        return job, "priority"
-    return (job, "site_factor") if job.site_factor else None
-
-
-def _reclaim(db: sqlite3.Connection, cluster: str, job: PendingJob, field: str, at: float) -> int:
-    value = job.priority if field == "priority" else job.site_factor
-    cursor = db.execute(
-        "INSERT INTO writes (cycle, at, cluster, job_id, submitted_at, address, field, old, new,"
-        " nice, result, finished_at, detail)"
-        " SELECT last.cycle, ?1, last.cluster, last.job_id, ?2, ?3, last.field, first.old,"
-        " last.new, first.nice, 'applied', ?1, 'requeued' FROM writes AS last"
-        " JOIN writes AS first ON first.cluster = last.cluster AND first.job_id = last.job_id"
-        " AND first.submitted_at = last.submitted_at AND first.field = last.field"
-        " WHERE last.id = (SELECT max(id) FROM writes WHERE cluster = ?4 AND job_id = ?5"
-        " AND field = ?6 AND submitted_at < ?2) AND last.new = ?7"
-        " AND (last.closed IS NULL OR last.closed = 'gone')"
-        " ORDER BY first.id LIMIT 1",
-        (at, job.submitted_at, job.address, cluster, job.job_id, field, value),
-    )
-    return cursor.rowcount
-
-
-def _close_settled(db: sqlite3.Connection, row: int, outcome: Outcome) -> None:
-    """A job that is gone or given back is ours no longer; a refused write never happened."""
-    action, result = outcome.action, outcome.result
-    job: _Job = db.execute(
-        "SELECT cluster, job_id, submitted_at FROM writes WHERE id = ?", (row,)
-    ).fetchone()
-    if result is Result.GONE:
-        _close(db, "gone", job, _EVERY_FIELD)
-    elif result is Result.APPLIED and isinstance(action, Release):
-        _close(db, "released", job, ("priority", "release"))
-    elif result is Result.REFUSED or isinstance(action, Release):
-        db.execute("UPDATE writes SET closed = ? WHERE id = ?", (result.value, row))
-    elif result is Result.APPLIED and isinstance(action, SetSiteFactor):
-        first = db.execute(
-            "SELECT old FROM writes WHERE closed IS NULL AND cluster = ? AND job_id = ?"
-            " AND submitted_at = ? AND field = 'site_factor' ORDER BY id LIMIT 1",
-            job,
-        ).fetchone()
-        if first == (action.new,):
-            _close(db, "restored", job, ("site_factor",))
-
-
-_Job = tuple[str, int, float]
-_EVERY_FIELD = ("priority", "site_factor", "release")
-
-
-def _close(db: sqlite3.Connection, how: str, job: _Job, fields: tuple[str, ...]) -> None:
-    for field in fields:
-        db.execute(
-            "UPDATE writes SET closed = ? WHERE closed IS NULL AND cluster = ? AND job_id = ?"
-            " AND submitted_at = ? AND field = ?",
-            (how, *job, field),
-        )
-
-
-def _close_superseded(db: sqlite3.Connection, row: int) -> None:
-    """Keep of a job's open writes the first and the last few, however long it waits.
-
-    Backfill puts back what was in force when its own pass began, minutes ago at most.
-    """
-    db.execute(
-        "UPDATE writes SET closed = 'superseded' WHERE id IN (SELECT old.id FROM writes AS old"
-        " JOIN writes AS new ON new.id = ? AND old.cluster = new.cluster"
-        " AND old.job_id = new.job_id AND old.submitted_at = new.submitted_at"
-        " AND old.field = new.field WHERE old.closed IS NULL ORDER BY old.id DESC"
-        " LIMIT -1 OFFSET ?) AND id != (SELECT min(first.id) FROM writes AS first"
-        " JOIN writes AS new ON new.id = ? AND first.cluster = new.cluster"
-        " AND first.job_id = new.job_id AND first.submitted_at = new.submitted_at"
-        " AND first.field = new.field WHERE first.closed IS NULL)",
-        (row, KEPT_WRITES, row),
-    )
+        return -flags.insert(db, action, origin)
+    return writes.insert(db, action, origin)

@@ -5,51 +5,14 @@ import os
 import sqlite3
 import stat
 from pathlib import Path
-from typing import Final
 
-from rltuned.daemon import flags
+from rltuned.daemon.schema import bring_up
 from rltuned.errors import JournalError
-
-APPLICATION_ID: Final = 0x726C7475
-""""rltu": marks the file as ours, so that a foreign database is not written to."""
-SCHEMA_VERSION: Final = 2
-"""2: the table of OverSubscribe flags."""
-SCHEMA: Final = """
-CREATE TABLE cycles (
-    cycle INTEGER PRIMARY KEY,
-    at REAL NOT NULL,
-    cluster TEXT NOT NULL,
-    mode TEXT NOT NULL,
-    skipped TEXT NOT NULL,
-    policy TEXT NOT NULL,
-    pending INTEGER NOT NULL,
-    chosen INTEGER NOT NULL,
-    proposed INTEGER NOT NULL,
-    applied INTEGER NOT NULL,
-    seconds REAL NOT NULL
-) STRICT;
-CREATE TABLE writes (
-    id INTEGER PRIMARY KEY,
-    cycle INTEGER NOT NULL,
-    at REAL NOT NULL,
-    cluster TEXT NOT NULL,
-    job_id INTEGER NOT NULL,
-    submitted_at REAL NOT NULL,
-    address TEXT NOT NULL,
-    field TEXT NOT NULL CHECK (field IN ('priority', 'site_factor', 'release')),
-    old INTEGER NOT NULL,
-    new INTEGER,
-    nice INTEGER,
-    result TEXT,
-    detail TEXT NOT NULL DEFAULT '',
-    finished_at REAL,
-    closed TEXT
-) STRICT;
-CREATE INDEX open_writes ON writes (cluster, job_id, submitted_at) WHERE closed IS NULL;
-CREATE INDEX writes_of_job ON writes (job_id);
-"""
+from rltuned.recording import SCHEMA_VERSION, peek
 
 _BUSY_TIMEOUT_S = 5.0
+_LOG_BYTES = 16 * 1024 * 1024
+"""To which the write-ahead log is cut once it was copied into the file."""
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -62,13 +25,14 @@ def connect(path: Path, *, create: bool) -> sqlite3.Connection:
     """
     try:
         _check_place(path, create=create)
+        version = peek(path)
         db = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
     except OSError as error:
         raise JournalError(f"{path}: {error.strerror or error}") from None
     except sqlite3.Error as error:
         raise JournalError(f"{path}: cannot be opened: {error}") from None
     try:
-        _prepare(db, path)
+        _prepare(db, path, version)
     except sqlite3.Error as error:
         db.close()
         raise JournalError(f"{path}: cannot be used: {error}") from None
@@ -105,31 +69,17 @@ def _hand_to_folder_owner(file: int, folder: os.stat_result) -> None:
         os.fchown(file, folder.st_uid, folder.st_gid)
 
 
-def _prepare(db: sqlite3.Connection, path: Path) -> None:
-    (application,) = db.execute("PRAGMA application_id").fetchone()
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if tables and application != APPLICATION_ID:
-        raise JournalError(f"{path}: is a database, but not rltuned's")
-    if version > SCHEMA_VERSION:
-        raise JournalError(
-            f"{path}: was written by a newer rltuned (schema {version}, this release reads "
-            f"{SCHEMA_VERSION})"
-        )
+def _prepare(db: sqlite3.Connection, path: Path, version: int) -> None:
     (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise JournalError(f"{path}: is damaged: {verdict}")
+    if not version:
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only a file without tables takes it
     db.execute("PRAGMA journal_mode = WAL")
-    db.execute("PRAGMA synchronous = FULL")
-    if not tables:
-        db.executescript(
-            f"BEGIN IMMEDIATE; {SCHEMA} {flags.SCHEMA} PRAGMA application_id = {APPLICATION_ID}; "
-            f"PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
-        )
-    elif version < SCHEMA_VERSION:
-        db.executescript(
-            f"BEGIN IMMEDIATE; {flags.SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
-        )
+    db.execute("PRAGMA synchronous = FULL")  # a commit is on the disk before anything is written
+    db.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
+    if version < SCHEMA_VERSION:
+        bring_up(db, version)
 
 
 class WriterLock:

@@ -8,10 +8,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from rltuned.daemon.journal import KEPT_WRITES, Journal
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.rotation import Keeping
+from rltuned.daemon.writes import KEPT
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Action, Outcome, Plan, Result
-from tests.builders import NOW, job, release, set_priority, set_site_factor
+from tests.builders import NOW, job, release, set_priority, set_site_factor, sight, snapshot
 
 JOBS = st.integers(1, 3)
 VALUES = st.integers(1, 50)
@@ -74,6 +76,15 @@ class JournalMachine(RuleBasedStateMachine):
         self.journal.close()
         self.journal = Journal(Path(self.folder.name))
 
+    @rule(number=JOBS)
+    def forget_by_size(self, number: int) -> None:
+        self._keep(number, Keeping(days=1e6, max_mib=0.0), NOW)
+
+    @rule(number=JOBS)
+    def forget_by_age(self, number: int) -> None:
+        self._keep(number, Keeping(days=1.0), NOW + 200 * 86_400.0)
+        self.left = False  # what left the queue so long ago does not come back
+
     @invariant()
     def claims_are_what_was_written(self) -> None:
         claims = {(int(c.target.job_id), str(c.field)): c for c in self.journal.claims(CLUSTER)}
@@ -81,8 +92,13 @@ class JournalMachine(RuleBasedStateMachine):
         for key, (first, written) in self.open.items():
             owned = claims[key].owned
             assert (owned.original, owned.value) == (first, written[-1])
-            assert {first, *written[-KEPT_WRITES:]} <= {owned.value, *owned.earlier}
+            assert {first, *written[-KEPT:]} <= {owned.value, *owned.earlier}
         assert self.journal.is_clean() == (not self.open and not self.left)
+
+    def _keep(self, number: int, keeping: Keeping, at: float) -> None:
+        self.journal.close()
+        self.journal = Journal(Path(self.folder.name), keeping)
+        self.journal.keep(sight(snapshot(self._job(number)), at=at))
 
     def _job(self, number: int) -> PendingJob:
         return job(number, priority=self.priority[number], site_factor=self.site[number])

@@ -1,14 +1,15 @@
 """OverSubscribe in the journal, and its way back."""
 
-import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from rltuned.daemon.journal import FILE_NAME, Journal
+from rltuned.daemon.journal import Journal
 from rltuned.daemon.restore import Fate, restore
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Plan, Result, SetOverSubscribe
+from rltuned.domain.units import JobId, UnixTime
 from tests.builders import NOW, job, request, set_priority, snapshot, target
 from tests.fakes import FakeBackend, FakeClock
 
@@ -71,19 +72,35 @@ def test_ok_cannot_be_set_and_is_said(journal: Journal) -> None:
     assert (item.fate, item.detail) == (Fate.CHANGED, "OverSubscribe=OK cannot be set")
 
 
-def test_a_job_that_started_is_ours_no_longer(journal: Journal) -> None:
+def test_a_job_that_started_is_ours_again_when_it_is_requeued(journal: Journal) -> None:
     world = FakeBackend(snapshot(exclusive()))
     wrote(journal, world, set_flag(exclusive(), "YES"))
     assert journal.close_gone("test", set()) == 1
-    assert journal.is_clean()
+    assert journal.flags("test") == ()
+    again = replace(exclusive(), submitted_at=UnixTime(NOW), oversubscribe="YES")
+    other = replace(again, job_id=JobId(77), address="77")
+    for _ in range(2):  # once, however often it is looked at
+        journal.reclaim("test", (again, other), NOW + 60)
+        (flag,) = journal.flags("test")
+        assert (flag.key, flag.original, flag.value) == ((again.job_id, NOW), "NO", "YES")
+    world.put(again)
+    (item,) = restore(world, journal, FakeClock())
+    assert item.fate is Fate.GIVEN_BACK
 
 
-@pytest.mark.parametrize("result", [Result.REFUSED, Result.GONE])
-def test_a_write_that_did_not_happen_leaves_nothing(journal: Journal, result: Result) -> None:
+def test_a_write_that_was_refused_leaves_nothing(journal: Journal) -> None:
     action = set_flag(exclusive(), "YES")
     ticket = journal.intend(Plan((action,)), cluster="test", cycle=1, at=NOW)
-    journal.settle(ticket, [Outcome(action, result, "so it goes")], at=NOW)
+    journal.settle(ticket, [Outcome(action, Result.REFUSED, "so it goes")], at=NOW)
     assert journal.is_clean()
+
+
+def test_a_job_that_was_gone_before_the_write_may_come_back(journal: Journal) -> None:
+    action = set_flag(exclusive(), "YES")
+    ticket = journal.intend(Plan((action,)), cluster="test", cycle=1, at=NOW)
+    journal.settle(ticket, [Outcome(action, Result.GONE, "so it goes")], at=NOW)
+    assert journal.flags("test") == ()
+    assert not journal.is_clean()
 
 
 def test_an_intent_without_an_outcome_counts_as_ours(journal: Journal) -> None:
@@ -99,20 +116,6 @@ def test_flags_and_numbers_go_through_one_plan(journal: Journal) -> None:
     journal.settle(ticket, world.apply(plan), at=NOW)
     fates = {item.claim.field: item.fate for item in restore(world, journal, FakeClock())}
     assert fates == {"oversubscribe": Fate.GIVEN_BACK, "priority": Fate.GIVEN_BACK}
-
-
-def test_a_journal_of_the_first_schema_gets_the_table(journal: Journal, tmp_path: Path) -> None:
-    world = FakeBackend(snapshot(exclusive()))
-    wrote(journal, world, set_flag(exclusive(), "YES"))
-    journal.close()
-    with sqlite3.connect(tmp_path / FILE_NAME) as db:
-        db.executescript("DROP TABLE flags; PRAGMA user_version = 1;")
-    db.close()
-    later = Journal(tmp_path)
-    assert later.flags("test") == ()
-    wrote(later, world, set_flag(exclusive(2), "YES"))
-    assert [f.job_id for f in later.flags("test")] == []
-    later.close()
 
 
 @pytest.mark.parametrize("token", ["OK", "USER", "", "yes"])

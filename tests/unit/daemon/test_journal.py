@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.daemon.journal import KEEP_S, PRUNE_EVERY, CycleRow, Journal
-from rltuned.daemon.store import APPLICATION_ID
+from rltuned.daemon.diary import CycleRow
+from rltuned.daemon.journal import Journal
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import Action, Outcome, Plan, Result
 from rltuned.errors import JournalError
+from rltuned.recording import APPLICATION_ID
 from tests.builders import NOW, job, release, set_priority, set_site_factor
 
 CLUSTER = "test"
@@ -161,16 +162,6 @@ def test_a_job_that_waits_for_weeks_does_not_fill_the_diary(journal: Journal) ->
     assert {1000, 1001, 1093} <= set(first.earlier)
     assert 1050 not in first.earlier
     assert (second.original, second.value) == (500, 699)
-
-
-def test_old_cycles_and_closed_writes_are_cleared_out(journal: Journal) -> None:
-    write(journal, set_priority(job(1), 900), set_priority(job(2), 900))
-    write(journal, release(job(1, priority=900)))
-    for cycle, at in ((1, NOW), (2, NOW + KEEP_S), (PRUNE_EVERY, NOW + KEEP_S + 5)):
-        journal.record(CycleRow(cycle, at, CLUSTER, "live", "", "fcfs", 1, 1, 1, 1, 0.5))
-    with sqlite3.connect(journal.path) as db:
-        assert db.execute("SELECT cycle FROM cycles").fetchall() == [(2,), (PRUNE_EVERY,)]
-        assert db.execute("SELECT job_id FROM writes").fetchall() == [(2,)]
 
 
 def test_the_file_is_private(journal: Journal) -> None:

@@ -1,0 +1,131 @@
+"""The journal's table of cycles: what each saw, by which settings it decided, and what it planned.
+
+A cycle's row is there before anything is written to Slurm; a process that is killed leaves it
+marked as unfinished.
+"""
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from rltuned.daemon.recipe import Document, Recipe, digest_of, pack_plan
+from rltuned.daemon.report import CycleReport
+from rltuned.domain.plan import Result
+from rltuned.domain.snapshot import Snapshot
+from rltuned.recording import pack
+
+UNFINISHED: Final = "unfinished"
+"""What `skipped` says of a cycle that was cut off by the end of its process."""
+
+_COLUMNS: Final = (
+    "cycle", "at", "cluster", "mode", "skipped", "policy", "pending", "chosen", "proposed",
+    "applied", "seconds", "timings",
+)  # fmt: skip
+_UPSERT: Final = (
+    f"INSERT INTO cycles ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608 - ours
+    " ON CONFLICT (cycle) DO UPDATE SET "
+    + ", ".join(f"{c} = excluded.{c}" for c in _COLUMNS if c != "cycle")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CycleRow:
+    """One line of the diary. timings: seconds by stage."""
+
+    cycle: int
+    at: float
+    cluster: str
+    mode: str
+    skipped: str
+    policy: str
+    pending: int
+    chosen: int
+    proposed: int
+    applied: int
+    seconds: float
+    timings: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a cycle decided on, and what it came to."""
+
+    cycle: int
+    at: float
+    mode: str
+    snapshot: Snapshot
+    recipe: Recipe
+    plan: Document
+
+
+def keep(db: sqlite3.Connection, sight: Sight) -> str:
+    """Note what a cycle is about to do; returns the digest of the snapshot."""
+    packed = pack(sight.snapshot)
+    recipe = sight.recipe.encoded()
+    db.execute(
+        "INSERT INTO snapshots (digest, body) VALUES (?, ?) ON CONFLICT DO NOTHING",
+        (packed.digest, packed.body),
+    )
+    db.execute(
+        "INSERT INTO recipes (digest, body) VALUES (?, ?) ON CONFLICT DO NOTHING",
+        (digest_of(recipe), recipe),
+    )
+    seen = sight.snapshot
+    record(
+        db,
+        CycleRow(
+            sight.cycle, sight.at, seen.cluster, sight.mode, UNFINISHED, sight.recipe.policy,
+            len(seen.pending), 0, len(sight.plan["actions"]), 0, 0.0,
+        ),
+    )  # fmt: skip
+    db.execute(
+        "UPDATE cycles SET taken_at = ?, snapshot = ?, recipe = ? WHERE cycle = ?",
+        (seen.taken_at, packed.digest, digest_of(recipe), sight.cycle),
+    )
+    db.execute(
+        "INSERT OR REPLACE INTO plans (cycle, body) VALUES (?, ?)",
+        (sight.cycle, pack_plan(sight.plan)),
+    )
+    return packed.digest
+
+
+def record(db: sqlite3.Connection, row: CycleRow) -> None:
+    """Note a cycle, or how one ended that is there already."""
+    db.execute(
+        _UPSERT,
+        (
+            row.cycle, row.at, row.cluster, row.mode, row.skipped, row.policy, row.pending,
+            row.chosen, row.proposed, row.applied, row.seconds,
+            json.dumps(dict(row.timings), sort_keys=True),
+        ),
+    )  # fmt: skip
+
+
+def last_cycle(db: sqlite3.Connection) -> int:
+    """Number of the last cycle noted; 0 = none."""
+    (number,) = db.execute(
+        "SELECT max(ifnull((SELECT max(cycle) FROM cycles), 0),"
+        " ifnull((SELECT max(cycle) FROM writes), 0))"
+    ).fetchone()
+    return int(number)
+
+
+def row_of(report: CycleReport, policy: str) -> CycleRow:
+    """What the diary keeps of how a cycle ended."""
+    snapshot, decision = report.snapshot, report.decision
+    return CycleRow(
+        cycle=report.cycle,
+        at=report.started_at,
+        cluster=snapshot.cluster if snapshot else "",
+        mode=report.mode.value,
+        skipped=report.skip.value if report.skip else "",
+        policy=policy,
+        pending=len(snapshot.pending) if snapshot else 0,
+        chosen=len(decision.entries) if decision else 0,
+        proposed=sum(report.proposed().values()),
+        applied=report.results().get(Result.APPLIED, 0),
+        seconds=report.seconds,
+        timings={stage.value: seconds for stage, seconds in report.stages.items()},
+    )

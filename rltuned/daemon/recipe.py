@@ -1,0 +1,109 @@
+"""What a decision depends on besides the snapshot, and what it came to, as the journal keeps them.
+
+A plan is kept as plain JSON and compared as such, so that a journal can be read by a release that
+knows other kinds of action.
+"""
+
+import hashlib
+import json
+import zlib
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from rltuned import __version__
+from rltuned.core.decide import Decision, Knobs
+from rltuned.domain.plan import Action
+from rltuned.errors import JournalError
+
+Document = dict[str, Any]
+"""A JSON object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What is needed to decide again.
+
+    Attributes:
+        policy: its name; model: the digest of its bundle, empty for a rule.
+        solver: empty = none was used.
+        release: of rltuned.
+    """
+
+    policy: str
+    knobs: Knobs
+    model: str = ""
+    solver: str = ""
+    release: str = __version__
+
+    def encoded(self) -> str:
+        return _ADAPTER.dump_json((self,)).decode()[1:-1]
+
+
+# in a tuple of one: a dataclass inherits its configuration
+_ADAPTER: Final = TypeAdapter(tuple[Recipe], config=ConfigDict(ser_json_inf_nan="strings"))
+
+
+def decoded(text: str) -> Recipe:
+    """The recipe that was kept.
+
+    Raises:
+        JournalError: this release has no such setting, or does not allow the value.
+    """
+    try:
+        return _ADAPTER.validate_json(f"[{text}]")[0]
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"][1:])
+        raise JournalError(f"settings of the cycle: {where}: {first['msg']}") from None
+
+
+def digest_of(text: str) -> str:
+    """SHA-256 of an encoded recipe."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def action_document(action: Action) -> Document:
+    """One action, flat: what it is, which job it is for, and its values."""
+    fields = asdict(action)
+    return {"action": type(action).__name__, **fields.pop("target"), **fields}
+
+
+def plan_document(decision: Decision) -> Document:
+    """The plan with the reason of each change of order."""
+    changed = {a.target.job_id for a in decision.plan.actions}
+    return {
+        "actions": [action_document(a) for a in decision.plan.actions],
+        "reasons": {
+            str(e.job.job_id): {
+                "score": e.score,
+                "rank_before": e.rank_before,
+                "rank_after": e.rank_after,
+                "why": e.why,
+            }
+            for e in decision.entries
+            if e.job.job_id in changed
+        },
+        "notes": list(decision.notes),
+    }
+
+
+def pack_plan(document: Document) -> bytes:
+    """Compressed JSON."""
+    return zlib.compress(json.dumps(document, separators=(",", ":")).encode())
+
+
+def unpack_plan(body: bytes) -> Document:
+    """The document that was packed.
+
+    Raises:
+        JournalError: it is damaged.
+    """
+    try:
+        found = json.loads(zlib.decompress(body))
+    except (zlib.error, ValueError) as error:
+        raise JournalError(f"a plan in the journal cannot be read: {error}") from None
+    if not isinstance(found, dict):
+        raise JournalError("a plan in the journal is no JSON object")
+    return found

@@ -1,0 +1,122 @@
+"""Clearing out the journal: by age, and by size, what nobody needs to give anything back.
+
+Rows that are open, in whatever table, are never touched: a restore needs them. Rows of jobs that
+left the queue with something of ours (`gone`) go by age only, since a requeue brings it back.
+"""
+
+import sqlite3
+from dataclasses import dataclass
+from typing import Final
+
+AT_ONCE: Final = 1_000
+"""Rows of a table that one cycle clears out at most."""
+SNAPSHOTS_AT_ONCE: Final = 50
+"""The same of snapshots, so that a lowered limit does not stop the cycle."""
+NUMBERED: Final = 1_000
+"""Latest cycles whose rows stay whatever the size: the numbers go on from them."""
+
+_DAY_S: Final = 86_400.0
+_MIB: Final = 1024 * 1024
+_SLACK_BYTES: Final = 32 * _MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """How long things are kept, and how much: the older give way first, snapshots before rows."""
+
+    days: float = 90.0
+    max_mib: float = 1024.0
+
+
+def rotate(db: sqlite3.Connection, keeping: Keeping, now: float) -> None:
+    """Clear out some of what is too old or too much. Inside a transaction."""
+    _by_age(db, now - keeping.days * _DAY_S)
+    _by_size(db, int(keeping.max_mib * _MIB))
+
+
+def shrink(db: sqlite3.Connection) -> None:
+    """Give cleared pages back to the file system, but for some to grow into again.
+
+    Outside a transaction. A file made by a release before schema 3 keeps its size.
+    """
+    spare = _pragma(db, "freelist_count") - _SLACK_BYTES // _pragma(db, "page_size")
+    if spare > 0:
+        db.execute(f"PRAGMA incremental_vacuum({spare})").fetchall()
+
+
+def used_bytes(db: sqlite3.Connection) -> int:
+    """What the file would need without the pages that are free to be used again."""
+    pages = _pragma(db, "page_count") - _pragma(db, "freelist_count")
+    return pages * _pragma(db, "page_size")
+
+
+def _pragma(db: sqlite3.Connection, name: str) -> int:
+    (value,) = db.execute(f"PRAGMA {name}").fetchone()
+    return int(value)
+
+
+def _by_age(db: sqlite3.Connection, before: float) -> None:
+    old = db.execute(
+        "SELECT cycle FROM (SELECT cycle, at FROM cycles WHERE cycle <"
+        " (SELECT max(cycle) FROM cycles) ORDER BY cycle LIMIT ?) WHERE at < ?",
+        (AT_ONCE, before),
+    ).fetchall()
+    for (cycle,) in old:
+        _drop_snapshot(db, cycle)
+        db.execute("DELETE FROM cycles WHERE cycle = ?", (cycle,))
+    if old:
+        db.execute(
+            "DELETE FROM recipes WHERE NOT EXISTS"
+            " (SELECT 1 FROM cycles WHERE cycles.recipe = recipes.digest)"
+        )
+    for table in ("writes", "flags"):
+        # a job's rows go together: a requeue needs the first and the last of them
+        db.execute(
+            f"DELETE FROM {table} AS old WHERE id IN (SELECT id FROM {table}"  # noqa: S608 - ours
+            " WHERE closed IS NOT NULL ORDER BY id LIMIT ?2) AND at < ?1"
+            f" AND (closed != 'gone' OR NOT EXISTS (SELECT 1 FROM {table} AS other"
+            " WHERE other.job_id = old.job_id AND other.submitted_at = old.submitted_at"
+            " AND other.at >= ?1))",
+            (before, AT_ONCE),
+        )
+
+
+def _by_size(db: sqlite3.Connection, most_bytes: int) -> None:
+    """First the oldest snapshots and plans, then the oldest rows."""
+    for _ in range(SNAPSHOTS_AT_ONCE):
+        if used_bytes(db) <= most_bytes:
+            return
+        (oldest,) = db.execute(
+            "SELECT min(cycle) FROM cycles WHERE snapshot IS NOT NULL"
+        ).fetchone()
+        if oldest is None:
+            db.execute("DELETE FROM snapshots")  # no cycle names them any more
+            _drop_rows(db)
+            return
+        _drop_snapshot(db, oldest)
+
+
+def _drop_snapshot(db: sqlite3.Connection, cycle: int) -> None:
+    """Forget what a cycle saw and planned; a snapshot that another cycle shares stays."""
+    (digest,) = db.execute("SELECT snapshot FROM cycles WHERE cycle = ?", (cycle,)).fetchone()
+    db.execute("UPDATE cycles SET snapshot = NULL WHERE cycle = ?", (cycle,))
+    db.execute("DELETE FROM plans WHERE cycle = ?", (cycle,))
+    db.execute(
+        "DELETE FROM snapshots WHERE digest = ?1"
+        " AND NOT EXISTS (SELECT 1 FROM cycles WHERE snapshot = ?1)",
+        (digest,),
+    )
+
+
+def _drop_rows(db: sqlite3.Connection) -> None:
+    db.execute(
+        "DELETE FROM cycles WHERE cycle IN (SELECT cycle FROM cycles WHERE cycle <="
+        " (SELECT max(cycle) FROM cycles) - ? ORDER BY cycle LIMIT ?)",
+        (NUMBERED, AT_ONCE),
+    )
+    for table in ("writes", "flags"):
+        db.execute(
+            f"DELETE FROM {table} WHERE id IN (SELECT id FROM {table}"  # noqa: S608 - ours
+            " WHERE closed IS NOT NULL AND closed != 'gone' ORDER BY id LIMIT ?)",
+            (AT_ONCE,),
+        )

@@ -1,0 +1,79 @@
+"""The tables of the journal, release by release, and the way from each to the next.
+
+A new file takes every step too, so that a file from an older release ends up with the same tables.
+A step is never edited once it was released; a change is a new step, and one more in
+`rltuned.recording.SCHEMA_VERSION`.
+"""
+
+import sqlite3
+from typing import Final
+
+from rltuned.daemon import flags
+from rltuned.recording import APPLICATION_ID, SCHEMA_VERSION
+
+_FIRST: Final = """
+CREATE TABLE cycles (
+    cycle INTEGER PRIMARY KEY,
+    at REAL NOT NULL,
+    cluster TEXT NOT NULL,
+    mode TEXT NOT NULL,
+    skipped TEXT NOT NULL,
+    policy TEXT NOT NULL,
+    pending INTEGER NOT NULL,
+    chosen INTEGER NOT NULL,
+    proposed INTEGER NOT NULL,
+    applied INTEGER NOT NULL,
+    seconds REAL NOT NULL
+) STRICT;
+CREATE TABLE writes (
+    id INTEGER PRIMARY KEY,
+    cycle INTEGER NOT NULL,
+    at REAL NOT NULL,
+    cluster TEXT NOT NULL,
+    job_id INTEGER NOT NULL,
+    submitted_at REAL NOT NULL,
+    address TEXT NOT NULL,
+    field TEXT NOT NULL CHECK (field IN ('priority', 'site_factor', 'release')),
+    old INTEGER NOT NULL,
+    new INTEGER,
+    nice INTEGER,
+    result TEXT,
+    detail TEXT NOT NULL DEFAULT '',
+    finished_at REAL,
+    closed TEXT
+) STRICT;
+CREATE INDEX open_writes ON writes (cluster, job_id, submitted_at) WHERE closed IS NULL;
+CREATE INDEX writes_of_job ON writes (job_id);
+"""
+_RECORDINGS: Final = """
+CREATE TABLE snapshots (digest TEXT NOT NULL UNIQUE, body BLOB NOT NULL) STRICT;
+CREATE TABLE recipes (digest TEXT NOT NULL UNIQUE, body TEXT NOT NULL) STRICT;
+CREATE TABLE plans (cycle INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT;
+CREATE TABLE states (name TEXT PRIMARY KEY, value TEXT NOT NULL, at REAL NOT NULL) STRICT;
+ALTER TABLE cycles ADD COLUMN taken_at REAL;
+ALTER TABLE cycles ADD COLUMN snapshot TEXT;
+ALTER TABLE cycles ADD COLUMN recipe TEXT;
+ALTER TABLE cycles ADD COLUMN timings TEXT NOT NULL DEFAULT '{}';
+ALTER TABLE writes ADD COLUMN snapshot TEXT;
+ALTER TABLE flags ADD COLUMN snapshot TEXT;
+CREATE INDEX cycles_of_snapshot ON cycles (snapshot) WHERE snapshot IS NOT NULL;
+CREATE INDEX recorded_cycles ON cycles (cycle) WHERE snapshot IS NOT NULL;
+CREATE INDEX cycles_of_recipe ON cycles (recipe) WHERE recipe IS NOT NULL;
+CREATE INDEX spare_writes ON writes (id) WHERE closed IS NOT NULL AND closed != 'gone';
+CREATE INDEX flags_of_job ON flags (job_id);
+"""
+STEPS: Final = (_FIRST, flags.SCHEMA, _RECORDINGS)
+"""1: cycles and writes. 2: OverSubscribe flags. 3: what each cycle saw and planned, and states."""
+
+
+def bring_up(db: sqlite3.Connection, version: int) -> None:
+    """Make every table that a file of an older version (0 = a new file) lacks, or none at all.
+
+    Raises:
+        sqlite3.Error: the disk is full, or the file read-only; nothing has changed.
+    """
+    script = "".join(STEPS[version:])
+    db.executescript(
+        f"BEGIN IMMEDIATE; {script} PRAGMA application_id = {APPLICATION_ID}; "
+        f"PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+    )

@@ -1,0 +1,24 @@
+"""What must outlive the process and is no change to Slurm: one JSON value under each name."""
+
+import json
+import sqlite3
+
+
+def get(db: sqlite3.Connection, name: str) -> object:
+    """The value noted last; None = none was."""
+    row = db.execute("SELECT value FROM states WHERE name = ?", (name,)).fetchone()
+    return None if row is None else json.loads(row[0])
+
+
+def put(db: sqlite3.Connection, name: str, value: object, at: float) -> None:
+    """Note a value in place of the last one.
+
+    Raises:
+        TypeError, ValueError: it is no JSON.
+    """
+    text = json.dumps(value, allow_nan=False, sort_keys=True)
+    db.execute(
+        "INSERT INTO states (name, value, at) VALUES (?, ?, ?) ON CONFLICT (name)"
+        " DO UPDATE SET value = excluded.value, at = excluded.at",
+        (name, text, at),
+    )
