@@ -15,11 +15,13 @@ from typing import Final, Protocol
 
 from rltuned.core.decide import Decision, Knobs, Policy, decide
 from rltuned.core.milp import Solver
-from rltuned.daemon.journal import CycleRow, Journal
+from rltuned.daemon.diary import row_of
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.recipe import Recipe
 from rltuned.daemon.report import CycleReport, Kind, Mode, Skip, Stage
 from rltuned.daemon.signals import Orders
 from rltuned.daemon.writer import Writer
-from rltuned.domain.plan import Outcome, Result
+from rltuned.domain.plan import Outcome
 from rltuned.domain.ports import Backend, Clock
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import (
@@ -49,6 +51,12 @@ class Rig:
     digest: str = ""
     schema: str = ""
     solver: Solver | None = None
+    solver_name: str = ""
+
+    @property
+    def recipe(self) -> Recipe:
+        """What is needed beside a snapshot to decide again."""
+        return Recipe(self.policy.name, self.knobs, self.digest, self.solver_name)
 
 
 class Audience(Protocol):
@@ -77,6 +85,7 @@ class _Draft:
     stages: dict[Stage, float] = field(default_factory=lambda: defaultdict(float))
     snapshot: Snapshot | None = None
     decision: Decision | None = None
+    digest: str | None = None
     outcomes: tuple[Outcome, ...] = ()
     reverted: Mapping[Kind, int] = field(default_factory=dict)
     skip: Skip | None = None
@@ -156,6 +165,7 @@ class Loop:
         try:
             self._observe(draft)
             self._decide(draft)
+            self._keep(draft)
             self._apply(draft)
         except BackendError as error:
             draft.skipped(Skip.BACKEND, error)
@@ -191,6 +201,18 @@ class Loop:
                 draft.snapshot, self.rig.policy, self.rig.knobs, self.rig.solver
             )
 
+    def _keep(self, draft: _Draft) -> None:
+        """Note what was seen and planned, before anything is written."""
+        if draft.decision is None or draft.journal_error:
+            return
+        try:
+            with self._timed(draft, Stage.JOURNAL):
+                draft.digest = self._writer.keep(
+                    draft.decision, self.rig.recipe, self._number, draft.mode
+                )
+        except JournalError as error:
+            draft.journal_error = str(error)
+
     def _apply(self, draft: _Draft) -> None:
         draft.mode = self._mode(draft.journal_error)
         if draft.mode is not Mode.LIVE:
@@ -204,7 +226,12 @@ class Loop:
 
         try:
             draft.outcomes = self._writer.write(
-                self.rig.backend, draft.decision.plan, draft.snapshot, self._number, timed
+                self.rig.backend,
+                draft.decision.plan,
+                draft.snapshot,
+                self._number,
+                timed,
+                digest=draft.digest,
             )
         except JournalError as error:
             draft.journal_error = str(error)
@@ -235,7 +262,7 @@ class Loop:
             journal_error=draft.journal_error,
         )
         try:
-            self._journal.record(diary_row(report, self.rig.policy.name))
+            self._journal.record(row_of(report, self.rig.policy.name))
         except JournalError as error:
             return replace(report, journal_error=str(error))
         return report
@@ -300,21 +327,3 @@ def is_paused(pause_file: Path) -> bool:
     except OSError:
         return True
     return True
-
-
-def diary_row(report: CycleReport, policy: str) -> CycleRow:
-    """What the journal keeps of every cycle."""
-    snapshot, decision = report.snapshot, report.decision
-    return CycleRow(
-        cycle=report.cycle,
-        at=report.started_at,
-        cluster=snapshot.cluster if snapshot else "",
-        mode=report.mode.value,
-        skipped=report.skip.value if report.skip else "",
-        policy=policy,
-        pending=len(snapshot.pending) if snapshot else 0,
-        chosen=len(decision.entries) if decision else 0,
-        proposed=sum(report.proposed().values()),
-        applied=report.results().get(Result.APPLIED, 0),
-        seconds=report.seconds,
-    )

@@ -35,6 +35,7 @@ def build_rig(loaded: Loaded, backend: Backend) -> Rig:
         digest=digest,
         schema=schema,
         solver=solver_named(settings.placement.solver) if uses_solver else None,
+        solver_name=settings.placement.solver if uses_solver else "",
     )
 
 

@@ -5,8 +5,11 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from rltuned.core.decide import Decision
+from rltuned.daemon.diary import Sight
 from rltuned.daemon.journal import Journal
-from rltuned.daemon.report import Kind, Stage
+from rltuned.daemon.recipe import Recipe, plan_document
+from rltuned.daemon.report import Kind, Mode, Stage
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.ports import Backend, Clock
@@ -48,10 +51,34 @@ class Writer:
         self._reverted_before = frozenset(found)
         return marked, dict(new)
 
+    def keep(self, decision: Decision, recipe: Recipe, cycle: int, mode: Mode) -> str:
+        """Note what a cycle saw and planned; returns the digest of the snapshot.
+
+        Raises:
+            JournalError: it could not be noted; then nothing may be written.
+        """
+        return self.journal.keep(
+            Sight(
+                cycle=cycle,
+                at=self._clock.now(),
+                mode=mode.value,
+                snapshot=decision.snapshot,
+                recipe=recipe,
+                plan=plan_document(decision),
+            )
+        )
+
     def write(
-        self, backend: Backend, plan: Plan, snapshot: Snapshot, cycle: int, timed: Stopwatch
+        self,
+        backend: Backend,
+        plan: Plan,
+        snapshot: Snapshot,
+        cycle: int,
+        timed: Stopwatch,
+        *,
+        digest: str | None = None,
     ) -> tuple[Outcome, ...]:
-        """Carry out a plan.
+        """Carry out a plan. digest: under which the journal keeps the snapshot.
 
         Raises:
             JournalError: the intent could not be made durable; nothing was written.
@@ -65,7 +92,11 @@ class Writer:
             if plan.is_empty:
                 return ()
             ticket = self.journal.intend(
-                plan, cluster=snapshot.cluster, cycle=cycle, at=self._clock.now()
+                plan,
+                cluster=snapshot.cluster,
+                cycle=cycle,
+                at=self._clock.now(),
+                snapshot=digest,
             )
         with timed(Stage.APPLY):
             outcomes = backend.apply(plan)
