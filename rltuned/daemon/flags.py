@@ -1,6 +1,6 @@
-"""The journal's table of OverSubscribe flags, which are words and not numbers as the rest is.
+"""The journal's table of what is words and not numbers: OverSubscribe.
 
-A row is open while its job is pending and may still carry the flag that we set.
+A row is open while its job is pending and may still carry the words that we set.
 """
 
 import sqlite3
@@ -18,6 +18,8 @@ from rltuned.domain.plan import (
 )
 from rltuned.domain.units import JobId, UnixTime
 
+OVERSUBSCRIBE: Final = "oversubscribe"
+"""Name of the field, in the table and for people."""
 SCHEMA: Final = """
 CREATE TABLE flags (
     id INTEGER PRIMARY KEY,
@@ -39,7 +41,7 @@ CREATE INDEX open_flags ON flags (cluster, job_id, submitted_at) WHERE closed IS
 
 
 class Flag(NamedTuple):
-    """What we hold of one job: Slurm's own word before our first write, and the one we set."""
+    """What we hold of one job in a field of words: Slurm's before our first write, and ours."""
 
     cluster: str
     job_id: JobId
@@ -48,14 +50,11 @@ class Flag(NamedTuple):
     original: str
     value: str
     written_at: UnixTime
+    field: str = OVERSUBSCRIBE
 
     @property
     def key(self) -> JobKey:
         return self.job_id, self.submitted_at
-
-    @property
-    def field(self) -> str:
-        return "oversubscribe"
 
     @property
     def target(self) -> Target:
@@ -71,104 +70,114 @@ class Flag(NamedTuple):
         return SetOverSubscribe(target, self.value, self.original)
 
 
-def insert(
-    db: sqlite3.Connection,
-    action: SetOverSubscribe,
-    origin: Origin,
-) -> int:
+def insert(db: sqlite3.Connection, action: SetOverSubscribe, origin: Origin) -> int:
     """Note an intent; returns its row id."""
+    field, old, new = _columns(action)
     target = action.target
     cursor = db.execute(
-        "INSERT INTO flags (cycle, at, cluster, job_id, submitted_at, address, old, new,"
-        " snapshot) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO flags (cycle, at, cluster, job_id, submitted_at, address, field, old, new,"
+        " snapshot) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             origin.cycle, origin.at, origin.cluster, target.job_id, target.submitted_at,
-            target.address, action.old, action.new, origin.snapshot,
+            target.address, field, old, new, origin.snapshot,
         ),
     )  # fmt: skip
     return cursor.lastrowid or 0
 
 
+def _columns(action: SetOverSubscribe) -> tuple[str, str, str]:
+    """Field, old words and new words of an action."""
+    return OVERSUBSCRIBE, action.old, action.new
+
+
 def settle(db: sqlite3.Connection, row: int, outcome: Outcome, at: float) -> None:
-    """Note what came of it; a flag that is back at its first word is ours no longer."""
+    """Note what came of it; words that are back at the first ones are ours no longer."""
     db.execute(
         "UPDATE flags SET result = ?, detail = ?, finished_at = ? WHERE id = ?",
         (outcome.result.value, outcome.detail, at, row),
     )
-    cluster, job_id, submitted_at, new = db.execute(
-        "SELECT cluster, job_id, submitted_at, new FROM flags WHERE id = ?", (row,)
+    cluster, job_id, submitted_at, field, new = db.execute(
+        "SELECT cluster, job_id, submitted_at, field, new FROM flags WHERE id = ?", (row,)
     ).fetchone()
     first = db.execute(
         "SELECT old FROM flags WHERE closed IS NULL AND cluster = ? AND job_id = ?"
-        " AND submitted_at = ? ORDER BY id LIMIT 1",
-        (cluster, job_id, submitted_at),
+        " AND submitted_at = ? AND field = ? ORDER BY id LIMIT 1",
+        (cluster, job_id, submitted_at, field),
     ).fetchone()
     if outcome.result is Result.REFUSED:
         db.execute("UPDATE flags SET closed = 'refused' WHERE id = ?", (row,))
     elif outcome.result is Result.GONE:
-        close(db, "gone", cluster, (job_id, submitted_at))
+        _leave(db, cluster, (job_id, submitted_at))
     elif outcome.result is Result.APPLIED and first == (new,):
-        close(db, "restored", cluster, (job_id, submitted_at))
-
-
-def close(db: sqlite3.Connection, how: str, cluster: str, key: JobKey) -> None:
-    """A job carries nothing of ours any more."""
-    db.execute(
-        "UPDATE flags SET closed = ? WHERE closed IS NULL AND cluster = ? AND job_id = ?"
-        " AND submitted_at = ?",
-        (how, cluster, *key),
-    )
+        db.execute(
+            "UPDATE flags SET closed = 'restored' WHERE closed IS NULL AND cluster = ?"
+            " AND job_id = ? AND submitted_at = ? AND field = ?",
+            (cluster, job_id, submitted_at, field),
+        )
 
 
 def open_flags(db: sqlite3.Connection, cluster: str) -> tuple[Flag, ...]:
-    """Every job of the cluster that may still carry a flag of ours, by job id."""
+    """What every job of the cluster may still carry of ours: by job id, one per field."""
     rows = db.execute(
-        "SELECT job_id, submitted_at, address, old, new, at FROM flags"
-        " WHERE closed IS NULL AND cluster = ? ORDER BY job_id, submitted_at, id",
+        "SELECT job_id, submitted_at, field, address, old, new, at FROM flags"
+        " WHERE closed IS NULL AND cluster = ? ORDER BY job_id, submitted_at, field, id",
         (cluster,),
     ).fetchall()
-    found: dict[tuple[int, float], Flag] = {}
-    for job_id, submitted_at, address, old, new, at in rows:
-        first = found.get((job_id, submitted_at))
-        original = first.original if first else old
-        found[job_id, submitted_at] = Flag(
+    found: dict[tuple[int, float, str], Flag] = {}
+    for job_id, submitted_at, field, address, old, new, at in rows:
+        first = found.get((job_id, submitted_at, field))
+        found[job_id, submitted_at, field] = Flag(
             cluster,
             JobId(job_id),
             UnixTime(submitted_at),
             address,
-            original,
+            first.original if first else old,
             new,
             UnixTime(at),
+            field,
         )
     return tuple(found.values())
 
 
-def carried(job: PendingJob) -> bool:
-    """Whether a job carries a flag that may be ours."""
-    return job.oversubscribe == "YES"
+def carried(job: PendingJob) -> tuple[tuple[str, str], ...]:
+    """Fields of a job that may hold words of ours, and the words."""
+    return ((OVERSUBSCRIBE, "YES"),) if job.oversubscribe == "YES" else ()
 
 
 def reclaim(db: sqlite3.Connection, cluster: str, job: PendingJob, at: float) -> bool:
-    """Take up again a job that was requeued with a flag of ours, under a new submit time."""
+    """Take up again a job that was requeued with words of ours, under a new submit time."""
+    return sum(_reclaim(db, cluster, job, at, *words) for words in carried(job)) > 0
+
+
+def _reclaim(db: sqlite3.Connection, cluster: str, job: PendingJob, at: float, *words: str) -> bool:
     cursor = db.execute(
-        "INSERT INTO flags (cycle, at, cluster, job_id, submitted_at, address, old, new, result,"
-        " finished_at, detail, snapshot)"
-        " SELECT last.cycle, last.at, last.cluster, last.job_id, ?2, ?3, first.old, last.new,"
-        " 'applied', ?1, 'requeued', last.snapshot FROM flags AS last"
+        "INSERT INTO flags (cycle, at, cluster, job_id, submitted_at, address, field, old, new,"
+        " result, finished_at, detail, snapshot)"
+        " SELECT last.cycle, last.at, last.cluster, last.job_id, ?2, ?3, last.field, first.old,"
+        " last.new, 'applied', ?1, 'requeued', last.snapshot FROM flags AS last"
         " JOIN flags AS first ON first.cluster = last.cluster AND first.job_id = last.job_id"
-        " AND first.submitted_at = last.submitted_at"
+        " AND first.submitted_at = last.submitted_at AND first.field = last.field"
         " WHERE last.id = (SELECT max(id) FROM flags WHERE cluster = ?4 AND job_id = ?5"
-        " AND submitted_at < ?2) AND last.new = ?6"
+        " AND field = ?6 AND submitted_at < ?2) AND last.new = ?7"
         " AND (last.closed IS NULL OR last.closed = 'gone')"
         " AND NOT EXISTS (SELECT 1 FROM flags WHERE cluster = ?4 AND job_id = ?5"
-        " AND submitted_at = ?2) ORDER BY first.id LIMIT 1",
-        (at, job.submitted_at, job.address, cluster, job.job_id, job.oversubscribe),
+        " AND field = ?6 AND submitted_at = ?2) ORDER BY first.id LIMIT 1",
+        (at, job.submitted_at, job.address, cluster, job.job_id, *words),
     )
     return bool(cursor.rowcount)
 
 
 def close_gone(db: sqlite3.Connection, cluster: str, pending: Collection[JobKey]) -> None:
-    """Close the flags of jobs that are pending no longer."""
+    """Close the rows of jobs that are pending no longer."""
     for flag in open_flags(db, cluster):
         if flag.key not in pending:
-            close(db, "gone", cluster, flag.key)
+            _leave(db, cluster, flag.key)
+
+
+def _leave(db: sqlite3.Connection, cluster: str, key: JobKey) -> None:
+    """A job left the queue; a requeue would bring back what it carries."""
+    db.execute(
+        "UPDATE flags SET closed = 'gone' WHERE closed IS NULL AND cluster = ? AND job_id = ?"
+        " AND submitted_at = ?",
+        (cluster, *key),
+    )
