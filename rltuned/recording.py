@@ -30,6 +30,14 @@ _LEVEL: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
+class Keeping:
+    """How long things are kept, and how much: the older give way first, snapshots before rows."""
+
+    days: float = 90.0
+    max_mib: float = 1024.0
+
+
+@dataclass(frozen=True, slots=True)
 class Packed:
     """A snapshot without its moment, compressed. digest: SHA-256 of what was compressed."""
 

@@ -14,12 +14,12 @@ from typing import Final
 from rltuned.daemon import diary, flags, states, writes
 from rltuned.daemon.claims import Claim, JobKey, Origin
 from rltuned.daemon.diary import CycleRow, Sight
-from rltuned.daemon.rotation import Keeping, rotate, shrink
+from rltuned.daemon.rotation import rotate, shrink
 from rltuned.daemon.store import WriterLock, connect
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import Action, Outcome, Plan, SetOverSubscribe
 from rltuned.errors import JournalError
-from rltuned.recording import FILE_NAME
+from rltuned.recording import FILE_NAME, Keeping
 
 LOCK_NAME: Final = "writer.lock"
 

@@ -5,8 +5,9 @@ left the queue with something of ours (`gone`) go by age only, since a requeue b
 """
 
 import sqlite3
-from dataclasses import dataclass
 from typing import Final
+
+from rltuned.recording import Keeping
 
 AT_ONCE: Final = 1_000
 """Rows of a table that one cycle clears out at most."""
@@ -18,14 +19,6 @@ NUMBERED: Final = 1_000
 _DAY_S: Final = 86_400.0
 _MIB: Final = 1024 * 1024
 _SLACK_BYTES: Final = 32 * _MIB
-
-
-@dataclass(frozen=True, slots=True)
-class Keeping:
-    """How long things are kept, and how much: the older give way first, snapshots before rows."""
-
-    days: float = 90.0
-    max_mib: float = 1024.0
 
 
 def rotate(db: sqlite3.Connection, keeping: Keeping, now: float) -> None:
