@@ -61,6 +61,13 @@ class Journal:
         with self._session(create=False) as db:
             return flags.open_flags(db, cluster)
 
+    def recent_writes(self, cluster: str, since: float) -> Mapping[JobKey, int]:
+        """How often each job of this cluster was written to since then."""
+        if not self._is_there():
+            return {}
+        with self._session(create=False) as db:
+            return writes.recent(db, cluster, since)
+
     def is_clean(self) -> bool:
         """Whether nothing of ours can be in any queue: no job carries something, and none has left
         the queue with something that it would bring back when it is requeued.

@@ -57,6 +57,7 @@ ALTER TABLE cycles ADD COLUMN timings TEXT NOT NULL DEFAULT '{}';
 ALTER TABLE writes ADD COLUMN snapshot TEXT;
 ALTER TABLE flags ADD COLUMN snapshot TEXT;
 ALTER TABLE flags ADD COLUMN field TEXT NOT NULL DEFAULT 'oversubscribe';
+CREATE INDEX writes_by_time ON writes (cluster, at);
 CREATE INDEX cycles_of_snapshot ON cycles (snapshot) WHERE snapshot IS NOT NULL;
 CREATE INDEX recorded_cycles ON cycles (cycle) WHERE snapshot IS NOT NULL;
 CREATE INDEX cycles_of_recipe ON cycles (recipe) WHERE recipe IS NOT NULL;

@@ -10,6 +10,7 @@ from typing import Final
 from rltuned.daemon.claims import Claim, JobKey, OpenWrite, Origin, sum_up
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Release, Result, SetPriority, SetSiteFactor
+from rltuned.domain.units import JobId, UnixTime
 
 KEPT: Final = 8
 """Latest open writes that are kept of each job and field, besides the first."""
@@ -45,6 +46,16 @@ def open_claims(db: sqlite3.Connection, cluster: str) -> tuple[Claim, ...]:
     ).fetchall()
     groups = groupby(map(OpenWrite._make, rows), key=lambda r: (r.job_id, r.submitted_at))
     return tuple(claim for _, group in groups for claim in sum_up(tuple(group)))
+
+
+def recent(db: sqlite3.Connection, cluster: str, since: float) -> dict[JobKey, int]:
+    """How often each job was written to since then, whatever came of it; giving back not counted."""
+    rows = db.execute(
+        "SELECT job_id, submitted_at, count(*) FROM writes WHERE cluster = ? AND at >= ?"
+        " AND field != 'release' AND detail != 'requeued' GROUP BY job_id, submitted_at",
+        (cluster, since),
+    ).fetchall()
+    return {(JobId(job_id), UnixTime(at)): count for job_id, at, count in rows}
 
 
 def settle(db: sqlite3.Connection, row: int, outcome: Outcome, at: float) -> None:

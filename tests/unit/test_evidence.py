@@ -1,0 +1,98 @@
+"""The canary's statistic: seldom wrong whatever the queue does, and it does find harm."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rltuned.core.evidence import LIMIT, Evidence, block_jobs, worse_share
+
+MARGIN = 0.05
+
+
+def alarm_at(
+    rng: np.random.Generator, blocks: int, *, fraction: float, harm: float, phi: float = 0.98
+) -> int | None:
+    """The block at which a trial of a bursty, heavy-tailed queue rings; None = it does not.
+
+    Waits are log-normal around a level that wanders (an AR(1) with correlation phi from start to
+    start), so jobs that start together have much in common. Treated waits are `harm` times as long.
+    """
+    size = block_jobs(fraction)
+    noise = rng.normal(size=(blocks * size, 2))
+    level = np.empty(len(noise))
+    level[0] = noise[0, 0]
+    for i in range(1, len(noise)):
+        level[i] = phi * level[i - 1] + 0.3 * noise[i, 0]
+    treated = rng.random(len(noise)) < fraction
+    waits = np.exp(level + 1.5 * noise[:, 1]) * np.where(treated, harm, 1.0)
+    evidence = Evidence()
+    for block in range(blocks):
+        part = slice(block * size, (block + 1) * size)
+        share = worse_share(
+            waits[part][treated[part]].tolist(), waits[part][~treated[part]].tolist()
+        )
+        if share is not None:
+            evidence = evidence.after(share, MARGIN)
+        if evidence.is_enough:
+            return block + 1
+    return None
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.5])
+def test_a_treatment_that_does_nothing_is_hardly_ever_blamed(fraction: float) -> None:
+    rng = np.random.default_rng(20261121)
+    trials, blocks = 200, 100
+    alarms = sum(
+        alarm_at(rng, blocks, fraction=fraction, harm=1.0) is not None for _ in range(trials)
+    )
+    # looked at after every block; the bound is blocks / LIMIT = 10 % of the trials
+    assert alarms / trials <= blocks / LIMIT / 2
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.5])
+def test_a_treatment_that_triples_the_waits_is_found(fraction: float) -> None:
+    rng = np.random.default_rng(7)
+    found = [alarm_at(rng, 200, fraction=fraction, harm=3.0) for _ in range(20)]
+    assert all(block is not None for block in found)
+
+
+def test_a_long_good_time_does_not_hide_a_bad_one() -> None:
+    evidence = Evidence()
+    for _ in range(10_000):
+        evidence = evidence.after(0.2, MARGIN)
+    blocks = 0
+    while not evidence.is_enough:
+        evidence = evidence.after(0.9, MARGIN)
+        blocks += 1
+    assert blocks <= 25
+
+
+@given(
+    st.lists(st.floats(0, 1e6), max_size=8),
+    st.lists(st.floats(0, 1e6), max_size=8),
+)
+def test_the_share_is_that_of_the_pairs(treated: list[float], control: list[float]) -> None:
+    pairs = [1.0 if t > c else 0.5 if t == c else 0.0 for t in treated for c in control]
+    share = worse_share(treated, control)
+    assert share is None if not pairs else share == pytest.approx(sum(pairs) / len(pairs))
+
+
+@given(st.lists(st.sampled_from((0.0, 0.25, 0.5, 0.75, 1.0)), max_size=6))
+def test_evidence_cannot_grow_on_average_while_the_share_is_a_half(shares: list[float]) -> None:
+    evidence = Evidence()
+    for share in shares:
+        evidence = evidence.after(share, MARGIN)
+    bet = evidence.value * (1 + 0.5 * (1.0 - 0.5 - MARGIN) + 0.5 * (0.0 - 0.5 - MARGIN))
+    assert bet <= evidence.value
+
+
+def test_blocks_hold_some_of_the_smaller_side_and_no_trial_is_one_sided() -> None:
+    assert [block_jobs(f) for f in (0.1, 0.5, 0.9)] == [50, 10, 50]
+    with pytest.raises(ValueError, match="nobody to compare with"):
+        block_jobs(1.0)
+
+
+def test_evidence_below_one_is_none() -> None:
+    with pytest.raises(ValueError, match="below 1"):
+        Evidence(0.5)
