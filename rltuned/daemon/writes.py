@@ -49,7 +49,7 @@ def open_claims(db: sqlite3.Connection, cluster: str) -> tuple[Claim, ...]:
 
 
 def recent(db: sqlite3.Connection, cluster: str, since: float) -> dict[JobKey, int]:
-    """How often each job was written to since then, whatever came of it; giving back not counted."""
+    """How often each job was written to since then, whatever came of it, releases left out."""
     rows = db.execute(
         "SELECT job_id, submitted_at, count(*) FROM writes WHERE cluster = ? AND at >= ?"
         " AND field != 'release' AND detail != 'requeued' GROUP BY job_id, submitted_at",

@@ -270,9 +270,11 @@ def test_the_application_id_says_rltu() -> None:
 
 def test_writes_of_the_last_hour_are_counted_by_job_and_survive_a_restart(tmp_path: Path) -> None:
     first, again = job(1), job(1, submitted_at=NOW - 9)
-    write(Journal(tmp_path), set_priority(first, 900), set_priority(again, 800))
-    write(Journal(tmp_path), set_priority(first, 901), result=Result.REFUSED)
-    write(Journal(tmp_path), release(first))
+    journal = Journal(tmp_path)
+    write(journal, set_priority(first, 900), set_priority(again, 800))
+    write(journal, set_priority(first, 901), result=Result.REFUSED)
+    write(journal, release(first))
+    journal.close()
     journal = Journal(tmp_path)
     assert journal.recent_writes(CLUSTER, NOW - 3_600) == {
         (1, first.submitted_at): 2,
