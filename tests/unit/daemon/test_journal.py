@@ -271,7 +271,8 @@ def test_the_application_id_says_rltu() -> None:
 def test_writes_of_the_last_hour_are_counted_by_job_and_survive_a_restart(tmp_path: Path) -> None:
     first, again = job(1), job(1, submitted_at=NOW - 9)
     journal = Journal(tmp_path)
-    write(journal, set_priority(first, 900), set_priority(again, 800))
+    write(journal, set_priority(first, 900))
+    write(journal, set_priority(again, 800))
     write(journal, set_priority(first, 901), result=Result.REFUSED)
     write(journal, release(first))
     journal.close()
