@@ -1,0 +1,178 @@
+"""The circuit breakers: per partition, kept in the journal, opened by us, closed by a person only.
+
+An open one demotes its partition: jobs there are not ours any more, and those that we wrote to get
+their own standing back. It stays open over restarts until `rltuned breaker reset`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from rltuned.core.evidence import Evidence
+from rltuned.daemon.journal import Journal
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.plan import Outcome, Result
+from rltuned.domain.units import JobId
+from rltuned.errors import JournalError
+
+_NAME: Final = "breakers"
+"""Under which the journal keeps them: cluster -> partition -> breaker."""
+
+
+class Cause(StrEnum):
+    """Why a breaker opened. The value is the metric label and the log word."""
+
+    ERRORS = "errors"
+    WAIT = "wait"
+    SLOWDOWN = "slowdown"
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """One partition's.
+
+    Attributes:
+        opened_at: Unix seconds; None = closed.
+        cause, detail: why it opened, in one word and in one line.
+        errors: cycles in a row in which Slurm did not take most of the changes.
+        evidence: by cause, how strongly the canary speaks for harm.
+    """
+
+    opened_at: float | None = None
+    cause: Cause | None = None
+    detail: str = ""
+    errors: int = 0
+    evidence: Mapping[Cause, Evidence] = field(default_factory=dict)
+
+    @property
+    def is_open(self) -> bool:
+        return self.opened_at is not None
+
+    def opened(self, cause: Cause, detail: str, at: float) -> "Breaker":
+        return Breaker(opened_at=at, cause=cause, detail=detail)
+
+
+Breakers = Mapping[str, Breaker]
+"""By partition."""
+NONE: Final[Breakers] = MappingProxyType({})
+
+_ADAPTER: Final = TypeAdapter(dict[str, dict[str, Breaker]], config=ConfigDict(extra="forbid"))
+
+
+def clusters(journal: Journal) -> dict[str, dict[str, Breaker]]:
+    """The breakers of every cluster; a partition that is not named has a closed one.
+
+    Raises:
+        JournalError: the journal cannot be used, or what it says of them cannot be read.
+    """
+    kept = journal.recall(_NAME)
+    if kept is None:
+        return {}
+    try:
+        return _ADAPTER.validate_python(kept)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise JournalError(f"{journal.path}: circuit breakers: {where}: {first['msg']}") from None
+
+
+def breakers(journal: Journal, cluster: str) -> dict[str, Breaker]:
+    """Those of one cluster, see clusters()."""
+    return clusters(journal).get(cluster, {})
+
+
+def demoted(journal: Journal, cluster: str) -> tuple[str, ...]:
+    """The partitions whose breaker is open.
+
+    Raises:
+        JournalError: it cannot be told.
+    """
+    return tuple(sorted(name for name, b in breakers(journal, cluster).items() if b.is_open))
+
+
+def change(
+    journal: Journal, cluster: str, alter: Callable[[Breakers], Breakers], at: float
+) -> Breakers:
+    """Put altered breakers in place of a cluster's, when they differ; returns them."""
+    everywhere = clusters(journal)
+    before = everywhere.get(cluster, {})
+    after = alter(before)
+    if after != before:
+        everywhere[cluster] = dict(after)
+        journal.remember(_NAME, _ADAPTER.dump_python(everywhere, mode="json"), at)
+    return after
+
+
+def reset(journal: Journal, partition: str | None, at: float) -> list[tuple[str, str]]:
+    """Close breakers, of one partition or of all; returns (cluster, partition) of the open ones."""
+    closed = [
+        (cluster, name)
+        for cluster, those in clusters(journal).items()
+        for name, breaker in those.items()
+        if breaker.is_open and partition in {None, name}
+    ]
+    names = {name for _, name in closed}
+    for cluster in {cluster for cluster, _ in closed}:
+        change(journal, cluster, lambda old: {n: b for n, b in old.items() if n not in names}, at)
+    return sorted(closed)
+
+
+def failing(pending: Iterable[PendingJob], outcomes: Iterable[Outcome]) -> dict[str, str]:
+    """Partitions, of those that changes were sent to, with what went wrong; empty text = nothing.
+
+    A partition fails when Slurm refused, or shows otherwise when read back, more than half of the
+    changes to its jobs. A job that has left the queue meanwhile is no failure.
+    """
+    partitions = {job.job_id: job.partitions for job in pending}
+    bad: Counter[str] = Counter()
+    good: Counter[str] = Counter()
+    said: dict[str, str] = {}
+    for outcome in outcomes:
+        job_id: JobId = outcome.action.target.job_id
+        for name in partitions.get(job_id, ()):
+            if outcome.result in {Result.REFUSED, Result.FAILED}:
+                bad[name] += 1
+                said.setdefault(name, outcome.detail)
+            else:
+                good[name] += 1
+    return {
+        name: f"{bad[name]} of {bad[name] + good[name]} changes not taken: {said[name]}"
+        if bad[name] > good[name]
+        else ""
+        for name in {*bad, *good}
+    }
+
+
+def count_errors(
+    before: Breakers, failures: Mapping[str, str], most: int, at: float
+) -> dict[str, Breaker]:
+    """The breakers after one cycle's changes: the errors counted, and opened at `most` in a row."""
+    after = dict(before)
+    for name, detail in failures.items():
+        breaker = before.get(name, Breaker())
+        if breaker.is_open:
+            continue
+        errors = breaker.errors + 1 if detail else 0
+        if errors >= most:
+            after[name] = breaker.opened(Cause.ERRORS, f"{errors} cycles in a row: {detail}", at)
+        elif errors != breaker.errors:
+            after[name] = replace(breaker, errors=errors)
+    return after
+
+
+def weigh(
+    before: Breakers, partition: str, cause: Cause, evidence: Evidence, at: float
+) -> dict[str, Breaker]:
+    """The breakers with new evidence of harm in one partition, opened when it is enough."""
+    breaker = before.get(partition, Breaker())
+    if breaker.is_open:
+        return dict(before)
+    if evidence.is_enough:
+        detail = f"treated jobs have a longer {cause} than their control: {evidence.value:.0f} to 1"
+        return {**before, partition: breaker.opened(cause, detail, at)}
+    return {**before, partition: replace(breaker, evidence={**breaker.evidence, cause: evidence})}

@@ -1,0 +1,106 @@
+"""The circuit breakers: what opens one, that it stays open, and who closes it."""
+
+from pathlib import Path
+
+import pytest
+
+from rltuned.core.evidence import LIMIT, Evidence
+from rltuned.daemon import breaker
+from rltuned.daemon.breaker import Breaker, Cause
+from rltuned.daemon.journal import Journal
+from rltuned.domain.plan import Outcome, Result
+from rltuned.errors import JournalError
+from tests.builders import NOW, job, set_priority
+
+MOST = 3
+
+
+def outcomes(*results: Result, partition: str = "gpu") -> dict[str, str]:
+    jobs = [job(i, partition=partition) for i in range(1, len(results) + 1)]
+    told = [Outcome(set_priority(j, 9), r, "no") for j, r in zip(jobs, results, strict=True)]
+    return breaker.failing(jobs, told)
+
+
+A, F, G, R = Result.APPLIED, Result.FAILED, Result.GONE, Result.REFUSED
+
+
+@pytest.mark.parametrize(
+    ("results", "fails"),
+    [
+        ((A, A), False),
+        ((R, A), False),
+        ((R, F, A), True),
+        ((G, G), False),
+        ((F, G), False),
+        ((F,), True),
+    ],
+)
+def test_a_partition_fails_when_most_of_its_changes_are_not_taken(
+    results: tuple[Result, ...], fails: bool
+) -> None:
+    assert bool(outcomes(*results)["gpu"]) is fails
+
+
+def test_a_job_of_two_partitions_counts_in_both() -> None:
+    both = job(1, partitions=("gpu", "long"))
+    failures = breaker.failing([both], [Outcome(set_priority(both, 9), F, "reads back 7")])
+    assert failures == dict.fromkeys(("gpu", "long"), "1 of 1 changes not taken: reads back 7")
+
+
+def test_errors_in_a_row_open_it_and_one_good_cycle_in_between_does_not() -> None:
+    bad, good = outcomes(F), outcomes(A)
+    state = breaker.NONE
+    for failures in (bad, bad, good, bad, bad):
+        state = breaker.count_errors(state, failures, MOST, NOW)
+    assert not state["gpu"].is_open
+    state = breaker.count_errors(state, bad, MOST, NOW)
+    assert state["gpu"].cause is Cause.ERRORS
+    assert "3 cycles in a row: 1 of 1 changes not taken: no" in state["gpu"].detail
+    assert breaker.count_errors(state, good, MOST, NOW + 60) == state  # it stays open
+
+
+def test_enough_evidence_opens_it_and_less_is_kept() -> None:
+    state = breaker.weigh(breaker.NONE, "gpu", Cause.WAIT, Evidence(LIMIT - 1), NOW)
+    assert state["gpu"] == Breaker(evidence={Cause.WAIT: Evidence(LIMIT - 1)})
+    state = breaker.weigh(state, "gpu", Cause.WAIT, Evidence(LIMIT), NOW)
+    assert (state["gpu"].cause, state["gpu"].opened_at) == (Cause.WAIT, NOW)
+    assert breaker.weigh(state, "gpu", Cause.SLOWDOWN, Evidence(), NOW + 1) == state
+
+
+def open_one(folder: Path, cluster: str = "c", partition: str = "gpu") -> None:
+    def alter(old: breaker.Breakers) -> breaker.Breakers:
+        state = {**old, partition: Breaker().opened(Cause.ERRORS, "why", NOW)}
+        return {**state, "calm": Breaker(errors=2, evidence={Cause.WAIT: Evidence(7.5)})}
+
+    journal = Journal(folder)
+    breaker.change(journal, cluster, alter, NOW)
+    journal.close()
+
+
+def test_it_survives_a_restart_and_only_a_person_closes_it(tmp_path: Path) -> None:
+    assert breaker.demoted(Journal(tmp_path), "c") == ()
+    open_one(tmp_path)
+    open_one(tmp_path, "other", "long")
+    journal = Journal(tmp_path)
+    assert breaker.demoted(journal, "c") == ("gpu",)
+    assert breaker.breakers(journal, "c")["gpu"] == Breaker(NOW, Cause.ERRORS, "why")
+    assert breaker.breakers(journal, "c")["calm"].evidence == {Cause.WAIT: Evidence(7.5)}
+    assert breaker.reset(journal, "nobody", NOW) == []
+    assert breaker.reset(journal, "gpu", NOW) == [("c", "gpu")]
+    assert breaker.demoted(Journal(tmp_path), "c") == ()
+    assert breaker.demoted(Journal(tmp_path), "other") == ("long",)
+    assert breaker.reset(journal, None, NOW) == [("other", "long")]
+
+
+def test_nothing_is_written_while_nothing_changes(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    breaker.change(journal, "c", lambda old: old, NOW)
+    assert not journal.path.exists()
+
+
+@pytest.mark.parametrize("bad", [{"c": {"gpu": {"errors": "many"}}}, [1], {"c": {"gpu": {"x": 1}}}])
+def test_a_state_that_cannot_be_read_is_an_error(tmp_path: Path, bad: object) -> None:
+    journal = Journal(tmp_path)
+    journal.remember("breakers", bad, NOW)
+    with pytest.raises(JournalError, match="circuit breakers"):
+        breaker.demoted(journal, "c")
