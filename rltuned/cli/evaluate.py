@@ -1,6 +1,7 @@
-"""`rltuned evaluate`: a learned policy beside every rule, with paired intervals."""
+"""`rltuned evaluate`: learned policies beside every rule, with paired intervals."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -13,13 +14,11 @@ from rich.table import Table
 from rltuned.cli.flags import JsonOption, say, warn
 from rltuned.cli.simulate import cluster_named
 from rltuned.errors import TraceError
-from rltuned.policies.actor import Actor, load_actor
-from rltuned.sim.policy import MODELS
 from rltuned.sim.world import Rules
+from rltuned.train.contestants import Contestant, beside, contestant_of, plays_of
 from rltuned.train.course import from_files
-from rltuned.train.evaluate import FEWEST_WINDOWS, RULES, Comparison, Plan, compare
+from rltuned.train.evaluate import FEWEST_WINDOWS, RULES, SHARES, Comparison, Plan, compare
 from rltuned.train.ground import Ground
-from rltuned.train.rollout.state import Float32Array
 
 app = typer.Typer()
 
@@ -27,7 +26,15 @@ app = typer.Typer()
 @app.command()
 def evaluate(
     *,
-    model: Annotated[list[str], typer.Option("--model", "-m", help="Bundle; again for more.")],
+    model: Annotated[
+        list[str],
+        typer.Option(
+            "--model",
+            "-m",
+            help="Bundle, or NAME=BUNDLE,BUNDLE,... for training seeds of one design; again for "
+            "more.",
+        ),
+    ],
     trace: Annotated[list[Path], typer.Option(help="Trace CSV; again for more.")],
     cluster: Annotated[list[str], typer.Option(help="Cluster TOML or preset; again for more.")],
     load: Annotated[
@@ -38,17 +45,23 @@ def evaluate(
     part: Annotated[
         tuple[float, float], typer.Option(help="Of the trace, from and to; 0 1 = all of it.")
     ] = (0.9, 1.0),
+    random: Annotated[
+        bool, typer.Option("--random", help="At random places, as the paper; they may share jobs.")
+    ] = False,
     copies: Annotated[
         int, typer.Option(help="Of each window, with submits moved by up to a minute.", min=1)
     ] = 1,
-    seed: Annotated[int, typer.Option(help="Of the moved submits.", min=0)] = 1,
+    seed: Annotated[int, typer.Option(help="Of random places and moved submits.", min=0)] = 1,
     rule: Annotated[
         list[str] | None, typer.Option("--rule", help="Only these rules; default: all.")
     ] = None,
     curves: Annotated[
-        list[str] | None, typer.Option(help="NAME=curves.csv of a training, for the report.")
+        list[str] | None,
+        typer.Option(help="NAME=curves.csv,... of trainings (one per seed), for the report."),
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="Folder for index.html.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Folder for index.html and results.json.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare learned policies with every rule on the same windows, placement and backfill.
@@ -60,48 +73,49 @@ def evaluate(
     rules = tuple(dict.fromkeys(rule or RULES))
     if unknown := [r for r in rules if r not in RULES]:
         raise TraceError(f"no rule named {unknown[0]!r}; there are {', '.join(RULES)}")
-    actors = {a.name: a for a in (_actor(name) for name in model)}
+    contestants = [contestant_of(given) for given in model]
     sources = from_files(trace, [cluster_named(c) for c in cluster], Rules())
     loads: list[float | None] = [None]
     if load:
         loads = [*load]
-    plans = [Plan(count, window_jobs, at, part, copies=copies, seed=seed) for at in loads]
-    found = _play([s.ground for s in sources], actors, plans, rules)
+    plans = [
+        Plan(count, window_jobs, at, part, random=random, copies=copies, seed=seed) for at in loads
+    ]
+    found = _play([s.ground for s in sources], contestants, plans, rules)
     if any(not c.disjoint for c in found):
         warn("some windows share jobs: intervals are narrower than the truth")
-    document = {"models": _cards(actors), "comparisons": [_plain(c) for c in found]}
+    cards = _cards(contestants)
+    document = {"models": cards, "comparisons": [_plain(c) for c in found]}
     if report is not None:
         from rltuned.train.page import write_page  # noqa: PLC0415 - matplotlib takes a second
 
-        say_path = write_page(report, found, _cards(actors), _curves(curves or []))
+        page = write_page(report, found, cards, _curves(curves or []))
         (report / "results.json").write_text(json.dumps(document, indent=1) + "\n")
-        warn(f"{say_path} written")
+        warn(f"{page} written")
     if as_json:
         say(json.dumps(document))
     else:
         _show(found)
 
 
-def _actor(name: str) -> Actor:
-    given = name.removeprefix("model:")
-    return load_actor(Path(given) if Path(given).is_dir() else MODELS / given)
-
-
 def _play(
-    grounds: list[Ground], actors: dict[str, Actor], plans: list[Plan], rules: tuple[str, ...]
+    grounds: list[Ground],
+    contestants: list[Contestant],
+    plans: list[Plan],
+    rules: tuple[str, ...],
 ) -> list[Comparison]:
-    networks = {name: actor.network for name, actor in actors.items()}
-    steps = len(grounds) * sum(p.windows * p.copies for p in plans) * (len(rules) + len(actors))
+    players = len(rules) + sum(len(c.actors) for c in contestants)
+    steps = len(grounds) * sum(p.windows * p.copies for p in plans) * players
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
         task = bar.add_task("evaluate", total=steps)
         return [
             compare(
                 ground,
-                networks,
+                {c.name: plays_of(c, ground) for c in contestants},
                 plan,
                 rules=rules,
-                foretold=_foretold(ground, actors),
+                beside=beside(contestants, ground),
                 on_window=lambda policy: bar.update(task, advance=1, description=policy),
             )
             for ground in grounds
@@ -109,30 +123,25 @@ def _play(
         ]
 
 
-def _foretold(ground: Ground, actors: dict[str, Actor]) -> dict[str, Float32Array]:
-    jobs = ground.jobs
-    users, accounts = [j.user for j in jobs], [j.account for j in jobs]
+def _cards(contestants: Sequence[Contestant]) -> dict[str, dict[str, object]]:
     return {
-        name: actor.predictor.columns(users, accounts, ground.prepared.requests)
-        for name, actor in actors.items()
-        if actor.predictor is not None
+        c.name: {
+            "summary": c.actors[0].card.summary,
+            "seeds": len(c.actors),
+            "digests": [a.digest for a in c.actors],
+            "commits": [a.card.git_commit for a in c.actors],
+        }
+        for c in contestants
     }
 
 
-def _cards(actors: dict[str, Actor]) -> dict[str, dict[str, object]]:
-    return {
-        name: {"summary": a.card.summary, "digest": a.digest, "commit": a.card.git_commit}
-        for name, a in actors.items()
-    }
-
-
-def _curves(given: list[str]) -> dict[str, Path]:
+def _curves(given: list[str]) -> dict[str, list[Path]]:
     found = {}
     for text in given:
-        name, equals, path = text.partition("=")
+        name, equals, listed = text.partition("=")
         if not equals:
-            raise typer.BadParameter(f"--curves: NAME=FILE, not {text!r}")
-        found[name] = Path(path)
+            raise typer.BadParameter(f"--curves: NAME=FILE,..., not {text!r}")
+        found[name] = [Path(path) for path in listed.split(",")]
     return found
 
 
@@ -140,15 +149,26 @@ def _plain(found: Comparison) -> dict[str, object]:
     return {
         "ground": found.ground,
         "plan": asdict(found.plan),
+        "unit_of_chance": found.plan.unit,
         "windows_disjoint": found.disjoint,
         "jobs": found.jobs,
         "policies": found.means(),
+        "values": {
+            policy: {m: v.tolist() for m, v in table.items()}
+            for policy, table in found.values.items()
+        },
         "paired": {
             model: {rule: {m: asdict(p) for m, p in table.items()} for rule, table in rules.items()}
             for model, rules in found.paired.items()
         },
         "closed_of_fcfs_to_clairvoyant": found.closed,
-        "bound": {"wait_s": found.bound[0], "jct_s": found.bound[1]},
+        "closed_of_fcfs_to_bound": found.closed_bound,
+        "bound": asdict(found.bound),
+        "shares": SHARES.tolist(),
+        "single_jobs": {
+            policy: {m: v.tolist() for m, v in table.items()}
+            for policy, table in found.spread.items()
+        },
     }
 
 

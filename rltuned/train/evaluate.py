@@ -1,88 +1,90 @@
 """Is it better? Learned policies beside every rule, on the same windows, with intervals.
 
 All policies get the same jobs, placement and backfill, and are greedy: nothing is sampled. Windows
-are the unit of chance: differences are paired by window, intervals come from resampling windows
-(percentile bootstrap), which is honest only while windows share no job; the result says so.
+are the unit of chance (see paired): how they were cut decides what an interval means, so the result
+says it.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 
-from rltuned.core.features import NUM_FEATURES
 from rltuned.errors import TraceError
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.network import ContextActor, PaperActor
-from rltuned.policies.predictor import LOG_FULL
 from rltuned.sim.engine.arrays import FloatArray
-from rltuned.sim.metrics import Schedule, jct_bound, score
+from rltuned.sim.metrics import Schedule, score
 from rltuned.sim.policy import CLAIRVOYANT
-from rltuned.train.episodes import net_of, play_greedy, play_order, play_rule
+from rltuned.train.bound import least_bsld, least_wait
+from rltuned.train.episodes import play_order, play_rule
 from rltuned.train.ground import Ground, Window, cut
-from rltuned.train.rollout.state import Float32Array
+from rltuned.train.paired import METRICS, Paired, paired
 
-Network = PaperActor | ContextActor
-METRICS = (
-    "wait_s",
-    "wait_p95_s",
-    "wait_p99_s",
-    "wait_max_s",
-    "jct_s",
-    "bsld",
-    "utilisation",
-    "makespan_s",
-)
-LARGER_IS_BETTER = frozenset({"utilisation"})
-RULES = (*BASELINES, CLAIRVOYANT)
-QSSF = "qssf"
-RESAMPLES = 10_000
-TIE = 1e-9
-FEWEST_WINDOWS = 60
+CLAIRVOYANT_AREA: Final = "clairvoyant:saf"
+"""Smallest true GPU time first: where SJF is not the better order that knows the future."""
+FUTURE: Final = (CLAIRVOYANT, CLAIRVOYANT_AREA)
+RULES: Final = (*BASELINES, *FUTURE)
+FEWEST_WINDOWS: Final = 60
+SHARES: Final = np.linspace(0.0, 1.0, 201)
+"""Of the jobs: where the distributions of single jobs are told."""
+SINGLE: Final = ("wait_s", "bsld", "jct_s")
+WAYS: Final = ("wait_s", "wait_p95_s", "jct_s", "bsld")
+"""Metrics of which it is told how much of the way to the best order a model goes."""
+
+Play = Callable[[Window], FloatArray]
+"""A policy at work: (n,) start times of a window's jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which windows. part: of the trace; copies > 1: the same jobs with submits moved a little."""
+    """Which windows.
+
+    Attributes:
+        windows, window_jobs: how many, of how many jobs.
+        load: GPU demand that submit times are stretched to; None = as in the trace.
+        part: of the trace, from and to.
+        random: at random places, as the paper does, and not evenly spread.
+        copies: of each window, with submit times moved by up to jitter_s.
+        seed: of places and moves.
+    """
 
     windows: int = FEWEST_WINDOWS
     window_jobs: int = 1_024
     load: float | None = None
     part: tuple[float, float] = (0.9, 1.0)
+    random: bool = False
     copies: int = 1
     jitter_s: float = 60.0
     seed: int = 1
 
+    @property
+    def unit(self) -> str:
+        """What intervals are made from: several windows, or the copies of a single one."""
+        return "copies" if self.windows == 1 and self.copies > 1 else "windows"
+
 
 @dataclass(frozen=True, slots=True)
-class Paired:
-    """A model against a rule, one metric: relative change of the mean (-0.1: ten percent less).
+class Bound:
+    """What no order of these jobs can go below, mean over windows (see train/bound)."""
 
-    low, high: 95% interval. geometric: the same of the mean log ratio. wins: windows in which the
-    model is better. sign: chance of so uneven a split if both were equal (two-sided).
-    """
-
-    change: float
-    low: float
-    high: float
-    geometric: float
-    geometric_low: float
-    geometric_high: float
-    wins: int
-    losses: int
-    ties: int
-    sign: float
+    wait_s: float
+    jct_s: float
+    bsld: float
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One trace on one cluster at one load.
+    """One trace on one cluster at one load; k units of chance (see Plan.unit).
 
-    values: policy -> metric -> (k,) per window. paired: model -> rule -> metric. closed: model ->
-    metric -> share of the way from fcfs to the clairvoyant order. bound: least mean wait and JCT
-    that any order could reach.
+    Attributes:
+        disjoint: whether no two windows share a job.
+        values: policy -> metric -> (k,); a model's (s, k) of its s training seeds.
+        paired: model -> rule -> metric.
+        closed: model -> metric -> share of the way from fcfs to the better clairvoyant order.
+        closed_bound: the same to the lower bound.
+        spread: policy -> metric of SINGLE -> (len(SHARES),) quantiles over all jobs.
     """
 
     ground: str
@@ -92,17 +94,19 @@ class Comparison:
     values: Mapping[str, Mapping[str, FloatArray]]
     paired: Mapping[str, Mapping[str, Mapping[str, Paired]]]
     closed: Mapping[str, Mapping[str, float]]
-    bound: tuple[float, float]
+    closed_bound: Mapping[str, Mapping[str, float]]
+    bound: Bound
+    spread: Mapping[str, Mapping[str, FloatArray]]
 
     def means(self) -> dict[str, dict[str, float]]:
-        """Policy -> metric -> mean over windows (all have equally many jobs)."""
+        """Policy -> metric -> mean over windows and seeds (all have equally many jobs)."""
         return {
             p: {m: float(v.mean()) for m, v in table.items()} for p, table in self.values.items()
         }
 
 
 def windows_of(ground: Ground, plan: Plan) -> tuple[list[Window], bool]:
-    """The windows, and whether no two of them share a job.
+    """The windows, the copies of each side by side, and whether no two places share a job.
 
     Raises:
         TraceError: not even one fits in the part.
@@ -114,11 +118,12 @@ def windows_of(ground: Ground, plan: Plan) -> tuple[list[Window], bool]:
             f"{ground.name}: {end - first} jobs between {plan.part[0]:.0%} and {plan.part[1]:.0%} "
             f"are too few for a window of {plan.window_jobs}"
         )
-    starts = first + np.linspace(0, spare, plan.windows).astype(int)
-    disjoint = plan.copies == 1 and (
-        plan.windows == 1 or int(np.diff(starts).min()) >= plan.window_jobs
-    )
     draw = np.random.default_rng(plan.seed)
+    if plan.random:
+        starts = first + np.sort(draw.integers(0, spare + 1, plan.windows))
+    else:
+        starts = first + np.linspace(0, spare, plan.windows).astype(int)
+    disjoint = plan.windows == 1 or int(np.diff(starts).min()) >= plan.window_jobs
     found = [
         cut(
             ground,
@@ -136,51 +141,48 @@ def windows_of(ground: Ground, plan: Plan) -> tuple[list[Window], bool]:
 
 def compare(
     ground: Ground,
-    models: Mapping[str, Network],
+    models: Mapping[str, Sequence[Play]],
     plan: Plan,
     *,
     rules: Sequence[str] = RULES,
-    foretold: Mapping[str, Float32Array] = MappingProxyType({}),
+    beside: Mapping[str, Play] = MappingProxyType({}),
     on_window: Callable[[str], None] = lambda _policy: None,
 ) -> Comparison:
     """Play every window under every policy.
 
     Args:
         ground: trace and cluster.
-        models: by name.
+        models: name -> one player per training seed.
         plan: which windows.
         rules: by name.
-        foretold: model -> predictions for all jobs of the ground, where it reads them. The first
-            of them also serves qssf: smallest predicted run time times GPUs first.
+        beside: more to compare the models with.
         on_window: told the policy after each window.
 
     Raises:
         TraceError: the part of the trace is too short for one window.
     """
     chosen, disjoint = windows_of(ground, plan)
-    nets = {name: net_of(network) for name, network in models.items()}
+    judges: dict[str, Play] = {r: _by_rule(r) for r in rules} | dict(beside)
     values: dict[str, dict[str, FloatArray]] = {}
-    bounds = []
-    beside = (*rules, *((QSSF,) if foretold else ()))
-    for policy in (*beside, *nets):
-        rows = []
-        for window in chosen:
-            if policy == QSSF:
-                start_s = _qssf(window.foretold(next(iter(foretold.values()))))
-            elif policy in foretold:
-                start_s = play_greedy(window.foretold(foretold[policy]), nets[policy])
-            elif policy in nets:
-                start_s = play_greedy(window, nets[policy])
-            else:
-                start_s = play_rule(window, policy)
-            schedule = schedule_of(window, start_s)
-            if policy == rules[0]:
-                bounds.append(jct_bound(schedule, ground.prepared.cluster_gpus))
-            found = score([schedule], ground.prepared.cluster_gpus)
-            rows.append([getattr(found, m) for m in METRICS])
-            on_window(policy)
-        values[policy] = dict(zip(METRICS, np.array(rows, dtype=np.float64).T, strict=True))
-    wait, jct = np.mean(bounds, axis=0).tolist()
+    spread = {}
+    reached: list[FloatArray] = []
+    for policy, players in {**{n: [p] for n, p in judges.items()}, **models}.items():
+        seeds = []
+        kept: list[Schedule] = []
+        for play in players:
+            schedules = []
+            for window in chosen:
+                schedules.append(schedule_of(window, play(window)))
+                on_window(policy)
+            seeds.append(_table(schedules, plan, ground.prepared.cluster_gpus))
+            kept += schedules
+        values[policy] = {
+            m: np.array([s[m] for s in seeds]) if policy in models else seeds[0][m] for m in METRICS
+        }
+        spread[policy] = _spread(kept)
+        if policy == CLAIRVOYANT or not reached:
+            reached = [s.start_s for s in kept]
+    bound = _bound(chosen, reached)
     return Comparison(
         ground=ground.name,
         plan=plan,
@@ -190,20 +192,60 @@ def compare(
         paired={
             name: {
                 rule: {m: paired(values[name][m], values[rule][m], m) for m in METRICS}
-                for rule in beside
+                for rule in judges
             }
-            for name in nets
+            for name in models
         },
-        closed={name: _closed(values, name) for name in nets},
-        bound=(wait, jct),
+        closed={name: _closed(values, name, _best_known(values)) for name in models},
+        closed_bound={
+            name: _closed(
+                values, name, {"wait_s": bound.wait_s, "jct_s": bound.jct_s, "bsld": bound.bsld}
+            )
+            for name in models
+        },
+        bound=bound,
+        spread=spread,
     )
 
 
-def _qssf(window: Window) -> FloatArray:
-    """Quasi-shortest service first (Hu et al., SC'21): predicted GPU time, smallest first."""
-    median_s = np.expm1(window.fixed[:, NUM_FEATURES + 1].astype(np.float64) * LOG_FULL)
-    gpus = np.array([max(job.gpus, 1) for job in window.jobs], dtype=np.float64)
-    return play_order(window, median_s * gpus)
+def _by_rule(rule: str) -> Play:
+    if rule == CLAIRVOYANT_AREA:
+        return lambda window: play_order(window, window.work.runs_s * _gpus(window))
+    return lambda window: play_rule(window, rule)
+
+
+def _gpus(window: Window) -> FloatArray:
+    prepared = window.prepared
+    return np.maximum(prepared.shapes.gpus[prepared.jobs.shape].astype(np.float64), 1.0)
+
+
+def _table(schedules: Sequence[Schedule], plan: Plan, cluster_gpus: int) -> dict[str, FloatArray]:
+    """Metric -> (k,): copies of a place are averaged, since they share their jobs."""
+    rows = []
+    for schedule in schedules:
+        found = score([schedule], cluster_gpus)
+        rows.append([getattr(found, m) for m in METRICS])
+    table = np.array(rows, dtype=np.float64)
+    if plan.unit == "windows":
+        table = table.reshape(plan.windows, plan.copies, -1).mean(axis=1)
+    return dict(zip(METRICS, table.T, strict=True))
+
+
+def _spread(schedules: Sequence[Schedule]) -> dict[str, FloatArray]:
+    single = {
+        "wait_s": [s.wait_s for s in schedules],
+        "bsld": [s.slowdown for s in schedules],
+        "jct_s": [s.end_s - s.submit_s for s in schedules],
+    }
+    return {m: np.quantile(np.concatenate(single[m]), SHARES) for m in SINGLE}
+
+
+def _bound(windows: Sequence[Window], reached: Sequence[FloatArray]) -> Bound:
+    waits = [least_wait(w, s) for w, s in zip(windows, reached, strict=True)]
+    runs = [float(w.prepared.jobs.runs_s.mean()) for w in windows]
+    slow = [least_bsld(w, s) for w, s in zip(windows, reached, strict=True)]
+    wait = float(np.mean(waits))
+    return Bound(wait_s=wait, jct_s=wait + float(np.mean(runs)), bsld=float(np.mean(slow)))
 
 
 def schedule_of(window: Window, start_s: FloatArray) -> Schedule:
@@ -224,55 +266,21 @@ def schedule_of(window: Window, start_s: FloatArray) -> Schedule:
     )
 
 
-def paired(own: FloatArray, other: FloatArray, metric: str, seed: int = 1) -> Paired:
-    """Compare two policies window by window; (k,) values each."""
-    draw = np.random.default_rng(seed)
-    picks = draw.integers(0, len(own), (RESAMPLES, len(own)))
-    floor = 1e-12
-    change = own.mean() / max(other.mean(), floor) - 1
-    resampled = own[picks].mean(axis=1) / np.maximum(other[picks].mean(axis=1), floor) - 1
-    # windows without any wait say nothing about a ratio: a second beside a second is no change
-    logs = np.log((own + SMALLEST[metric]) / (other + SMALLEST[metric]))
-    mean_logs = logs[picks].mean(axis=1)
-    sign = 1.0 if metric in LARGER_IS_BETTER else -1.0
-    better = sign * (own - other)
-    near = TIE * np.maximum(np.abs(own), np.abs(other))
-    wins, losses = int((better > near).sum()), int((better < -near).sum())
-    low, high = np.percentile(resampled, [2.5, 97.5]).tolist()
-    g_low, g_high = (np.exp(np.percentile(mean_logs, [2.5, 97.5])) - 1).tolist()
-    return Paired(
-        change=float(change),
-        low=low,
-        high=high,
-        geometric=float(np.exp(logs.mean()) - 1),
-        geometric_low=g_low,
-        geometric_high=g_high,
-        wins=wins,
-        losses=losses,
-        ties=len(own) - wins - losses,
-        sign=sign_test(wins, losses),
-    )
+def _best_known(values: Mapping[str, Mapping[str, FloatArray]]) -> dict[str, float]:
+    """Per metric the better of the orders that know the future, where one was played."""
+    there = [values[f] for f in FUTURE if f in values]
+    return {m: min(float(v[m].mean()) for v in there) for m in WAYS} if there else {}
 
 
-SMALLEST = dict.fromkeys(METRICS, 1.0) | {"bsld": 0.0, "utilisation": 1e-6}
-"""Added to both sides of a ratio: a second."""
-
-
-def sign_test(wins: int, losses: int) -> float:
-    """Two-sided chance of a split at least so uneven between equals; ties are left out."""
-    count, most = wins + losses, max(wins, losses)
-    if count == 0:
-        return 1.0
-    tail = sum(math.comb(count, k) for k in range(most, count + 1))
-    return min(1.0, float(2 * tail / 2**count))
-
-
-def _closed(values: Mapping[str, Mapping[str, FloatArray]], name: str) -> dict[str, float]:
-    if "fcfs" not in values or CLAIRVOYANT not in values:
+def _closed(
+    values: Mapping[str, Mapping[str, FloatArray]], name: str, ends: Mapping[str, float]
+) -> dict[str, float]:
+    """Metric -> share of the way from fcfs to an end that a model goes."""
+    if "fcfs" not in values:
         return {}
     found = {}
-    for metric in ("wait_s", "wait_p95_s", "jct_s", "bsld"):
-        far = values["fcfs"][metric].mean() - values[CLAIRVOYANT][metric].mean()
-        gone = values["fcfs"][metric].mean() - values[name][metric].mean()
-        found[metric] = float(gone / far) if far > 0 else float("nan")
+    for metric, end in ends.items():
+        begin = float(values["fcfs"][metric].mean())
+        gone = begin - float(values[name][metric].mean())
+        found[metric] = gone / (begin - end) if begin > end else float("nan")
     return found

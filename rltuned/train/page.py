@@ -1,20 +1,17 @@
 """An evaluation as one HTML page that needs nothing else: tables, and plots as inline SVG."""
 
-import csv
 import html
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-import matplotlib as mpl
-import numpy as np
-from matplotlib.figure import Figure
+from typing import Final
 
 from rltuned.errors import TraceError
-from rltuned.sim.policy import CLAIRVOYANT
-from rltuned.train.evaluate import METRICS, Comparison, Paired
+from rltuned.train.evaluate import FUTURE, Comparison
+from rltuned.train.paired import LARGER_IS_BETTER, METRICS, Paired
+from rltuned.train.plots import curves as plot_curves
+from rltuned.train.plots import distributions
 
-UNITS = {
+UNITS: Final = {
     "wait_s": "mean wait, s",
     "wait_p95_s": "p95 wait, s",
     "wait_p99_s": "p99 wait, s",
@@ -24,25 +21,36 @@ UNITS = {
     "utilisation": "utilisation",
     "makespan_s": "makespan, s",
 }
-STYLE = """
-body{font:15px/1.5 system-ui,sans-serif;color:#1c2330;max-width:1080px;margin:2rem auto;
-padding:0 1rem}h1{font-size:1.6rem}h2{margin-top:2.5rem;border-bottom:1px solid #d8dde6}
-h3{margin-top:1.6rem}
-table{border-collapse:collapse;margin:.8rem 0;font-variant-numeric:tabular-nums}
-th,td{padding:.25rem .7rem;text-align:right;border-bottom:1px solid #e6e9ef}
-th{color:#5a6475;font-weight:600}td:first-child,th:first-child{text-align:left}
-tr.model{background:#eef4ff;font-weight:600}td.good{color:#0a7a3d}td.bad{color:#b3261e}
-.note{color:#5a6475}figure{margin:1rem 0;overflow-x:auto}svg{max-width:100%;height:auto}
-.wide{overflow-x:auto}
+IN_OVERVIEW: Final = ("wait_s", "bsld", "jct_s", "utilisation")
+"""The columns of the paper's Table 9."""
+STYLE: Final = """
+:root{color-scheme:light dark;--paper:#fff;--ink:#1c2330;--muted:#667085;--line:#dfe3ea;
+--pale:#d5dae3;--own:#eef4ff;--good:#0a7a3d;--bad:#b3261e;--c0:#2f6fed;--c1:#d9480f;--c2:#0a8a47;
+--c3:#8a3ffc;--c4:#b58900;--c5:#c2255c;--c6:#0b7285;--c7:#5f3dc4}
+@media(prefers-color-scheme:dark){:root{--paper:#14171d;--ink:#e4e7ec;--muted:#98a2b3;
+--line:#2c323d;--pale:#475467;--own:#1b2740;--good:#4cc38a;--bad:#ff8a80;--c0:#7aa7ff;--c1:#ff9a5c;
+--c2:#57d393;--c3:#c4a1ff;--c4:#e8c255;--c5:#ff8fb3;--c6:#5cd0e0;--c7:#a99bff}}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:1240px;
+margin:2rem auto;padding:0 1rem}
+h1{font-size:1.6rem}h2{margin-top:2.6rem;border-bottom:1px solid var(--line);padding-bottom:.2rem}
+h3{margin:1.6rem 0 .2rem;font-size:1.05rem}a{color:var(--c0)}
+nav{columns:3 16rem}nav a{display:block}
+table{border-collapse:collapse;margin:.6rem 0;font-variant-numeric:tabular-nums;font-size:.87rem}
+th,td{padding:.22rem .6rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap;
+vertical-align:top}th{color:var(--muted);font-weight:600;vertical-align:bottom}
+td:first-child,th:first-child,.text{text-align:left}td.text{white-space:normal}
+tr.model{background:var(--own);font-weight:600}.good{color:var(--good)}.bad{color:var(--bad)}
+.note{color:var(--muted);font-weight:400}small{color:var(--muted);font-weight:400}
+figure{margin:1rem 0}svg{max-width:100%;height:auto}svg text{font-family:system-ui,sans-serif}
+.wide{overflow-x:auto}.beside{display:flex;flex-wrap:wrap;column-gap:2rem}summary{cursor:pointer;color:var(--c0)}
 """
-COLOURS = ("#2f6fed", "#d9480f", "#0a7a3d", "#8a3ffc", "#b58900", "#c2255c", "#0b7285", "#5f3dc4")
 
 
 def write_page(
     folder: Path,
     comparisons: Sequence[Comparison],
     cards: Mapping[str, Mapping[str, object]],
-    curves: Mapping[str, Path],
+    curves: Mapping[str, Sequence[Path]],
 ) -> Path:
     """Write index.html; returns its path.
 
@@ -50,7 +58,7 @@ def write_page(
         folder: made when absent.
         comparisons: one section each.
         cards: model -> what to say of it.
-        curves: model -> curves.csv of its training.
+        curves: model -> curves.csv of its trainings, one per seed.
 
     Raises:
         TraceError: it cannot be written, or a curve cannot be read.
@@ -60,13 +68,18 @@ def write_page(
         "<meta name=viewport content='width=device-width,initial-scale=1'>",
         f"<title>rltuned evaluation</title><style>{STYLE}</style>",
         "<h1>rltuned: evaluation</h1>",
+        _contents(comparisons),
         _models(cards),
     ]
     if curves:
-        parts.append(f"<h2>Learning curves</h2><figure>{_curves(curves)}</figure>")
-    if len(comparisons) > 1:
-        parts.append(_overview(comparisons))
-    parts.extend(_section(c) for c in comparisons)
+        parts.append(
+            "<h2>Learning curves</h2><p class=note>Left: how much less the learner's windows cost "
+            "than the base rule's, as sampled while learning. Right: greedy, on held-out windows. "
+            f"Several seeds: mean and range.</p><figure>{plot_curves(curves)}</figure>"
+        )
+    parts.append(_overview(comparisons))
+    parts.append(_transfer(comparisons))
+    parts.extend(_section(c, number) for number, c in enumerate(comparisons))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "index.html"
@@ -76,139 +89,191 @@ def write_page(
     return path
 
 
+def title(found: Comparison) -> str:
+    """Where a comparison took place."""
+    load = "its own load" if found.plan.load is None else f"load {found.plan.load:g}"
+    return f"{found.ground}, {load}"
+
+
+def _contents(comparisons: Sequence[Comparison]) -> str:
+    links = "".join(
+        f"<a href='#s{i}'>{html.escape(title(c))}</a>" for i, c in enumerate(comparisons)
+    )
+    return f"<nav>{links}</nav>"
+
+
 def _models(cards: Mapping[str, Mapping[str, object]]) -> str:
     rows = "".join(
-        f"<tr><td>{html.escape(name)}<td style='text-align:left'>"
-        f"{html.escape(str(card['summary']))}"
-        f"<td><code>{html.escape(str(card['digest'])[:12])}</code>"
+        f"<tr><td>{html.escape(name)}<td class=text>{html.escape(str(card['summary']))}"
+        f"<td>{html.escape(str(card['seeds']))}<td class=text><code>"
+        f"{html.escape(' '.join(str(d)[:12] for d in _listed(card['digests'])))}</code>"
         for name, card in cards.items()
     )
-    return f"<table><tr><th>model<th style='text-align:left'>summary<th>card{rows}</table>"
+    return _framed(f"<tr><th>model<th class=text>summary<th>seeds<th class=text>cards{rows}")
 
 
-def _section(found: Comparison) -> str:
-    plan = found.plan
-    load = "as in the trace" if plan.load is None else f"{plan.load:g}"
-    count = len(next(iter(found.values.values()))["wait_s"])
-    chance = (
-        "windows share no job"
-        if found.disjoint
-        else "windows share jobs: intervals are narrower than the truth"
+def _listed(value: object) -> list[object]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _framed(rows: str) -> str:
+    return f"<div class=wide><table>{rows}</table></div>"
+
+
+def _heads(names: Sequence[str]) -> str:
+    return "".join(f"<th>{n}" for n in names)
+
+
+def _places(comparisons: Sequence[Comparison]) -> list[str]:
+    return [html.escape(title(c)).replace(", ", "<br>") for c in comparisons]
+
+
+def _overview(comparisons: Sequence[Comparison]) -> str:
+    """Every policy everywhere, a table per metric: the paper's Table 9."""
+    parts = ["<h2>Every policy</h2><div class=beside>"]
+    means = [c.means() for c in comparisons]
+    models = {name for c in comparisons for name in c.paired}
+    policies = list(dict.fromkeys(p for m in means for p in m))
+    for metric in IN_OVERVIEW:
+        rows = []
+        for policy in policies:
+            cells = "".join(
+                f"<td>{_number(m[policy][metric])}" if policy in m else "<td>" for m in means
+            )
+            mark = " class=model" if policy in models else ""
+            rows.append(f"<tr{mark}><td>{html.escape(policy)}{cells}")
+        if metric in {"wait_s", "jct_s", "bsld"}:
+            least = "".join(f"<td>{_number(getattr(c.bound, metric))}" for c in comparisons)
+            rows.append(f"<tr class=note><td>no order can go below{least}")
+        head = _heads([UNITS[metric], *_places(comparisons)])
+        parts.append(_framed(f"<tr>{head}{''.join(rows)}"))
+    return "".join((*parts, "</div>"))
+
+
+def _transfer(comparisons: Sequence[Comparison]) -> str:
+    """Models down, rules across: the paper's Table 7, for the geometric mean over the places."""
+    told = (
+        "Change of the ratio, geometric mean over windows and then over the places of this page; "
+        "below, its range over the places."
     )
+    parts = [f"<h2>Each model against each rule</h2><p class=note>{told}</p>"]
+    models = list(dict.fromkeys(name for c in comparisons for name in c.paired))
+    for metric in ("wait_s", "bsld", "jct_s"):
+        rules = list(
+            dict.fromkeys(
+                r for c in comparisons for t in c.paired.values() for r in t if r not in FUTURE
+            )
+        )
+        rows = []
+        for model in models:
+            cells = "".join(
+                _everywhere(
+                    [c.paired[model][r][metric] for c in comparisons if r in c.paired[model]]
+                )
+                for r in rules
+            )
+            rows.append(f"<tr class=model><td>{html.escape(model)}{cells}")
+        head = _heads([UNITS[metric].split(",")[0], *map(html.escape, rules)])
+        parts.append(_framed(f"<tr>{head}{''.join(rows)}"))
+    return "".join(parts)
+
+
+def _everywhere(found: Sequence[Paired]) -> str:
+    if not found:
+        return "<td>"
+    product = 1.0
+    for one in found:
+        product *= (1 + one.geometric) ** (1 / len(found))
+    changes = [one.geometric for one in found]
+    span = f"<br><small>{min(changes):+.0%} to {max(changes):+.0%}</small>"
+    mark = "good" if product < 1 else "bad"
+    return f"<td class={mark}>{product - 1:+.1%}{span if len(found) > 1 else ''}"
+
+
+def _section(found: Comparison, number: int) -> str:
+    plan = found.plan
+    count = plan.windows if plan.unit == "windows" else plan.copies
+    copies = f", each in {plan.copies} copies with moved submits" if plan.copies > 1 else ""
+    if plan.unit == "copies":
+        chance = "intervals are over copies of one stretch: chance of the moment, not of the trace"
+    elif found.disjoint:
+        chance = "no two windows share a job"
+    else:
+        chance = "windows share jobs: intervals are narrower than the truth"
     return "".join(
         (
-            f"<h2>{html.escape(found.ground)}, load {load}</h2><p class=note>{count} windows of ",
-            f"{plan.window_jobs} jobs, {plan.part[0]:.0%} to {plan.part[1]:.0%} of the trace; ",
-            f"{chance}. No order can bring the mean wait below {found.bound[0]:,.0f} s or the ",
-            f"mean JCT below {found.bound[1]:,.0f} s.</p>",
+            f"<h2 id=s{number}>{html.escape(title(found))}</h2><p class=note>{plan.windows} ",
+            f"windows of {plan.window_jobs:,} jobs{copies}, {plan.part[0]:.0%} to ",
+            f"{plan.part[1]:.0%} of the trace{', at random places' if plan.random else ''}; ",
+            f"{chance}. Unit of chance: {count} {plan.unit}. No order can bring the mean wait ",
+            f"below {found.bound.wait_s:,.0f} s, JCT below {found.bound.jct_s:,.0f} s, slowdown ",
+            f"below {found.bound.bsld:.2f}.</p>",
             _table(found),
+            _ways(found),
+            f"<figure>{distributions(found)}</figure>",
             *(_paired(found, model) for model in found.paired),
-            f"<figure>{_distributions(found)}</figure>",
         )
     )
 
 
 def _table(found: Comparison) -> str:
-    means = found.means()
-    head = "".join(f"<th>{UNITS[m]}" for m in METRICS)
     rows = []
-    for policy, table in means.items():
+    for policy, table in found.means().items():
         mark = " class=model" if policy in found.paired else ""
         cells = "".join(f"<td>{_number(table[m])}" for m in METRICS)
         rows.append(f"<tr{mark}><td>{html.escape(policy)}{cells}")
-    return f"<div class=wide><table><tr><th>policy{head}{''.join(rows)}</table></div>"
+    return _framed(f"<tr>{_heads(['policy', *(UNITS[m] for m in METRICS)])}{''.join(rows)}")
+
+
+def _ways(found: Comparison) -> str:
+    """How much of the way from FCFS each model goes."""
+    if not any(found.closed.values()):
+        return ""
+    goals: list[tuple[str, Mapping[str, Mapping[str, float]]]] = [
+        (f"the better of {' and '.join(FUTURE)}", found.closed),
+        ("the lower bound", found.closed_bound),
+    ]
+    rows = [
+        f"<tr><td>{html.escape(model)}<td class=text>{name}"
+        + "".join(f"<td>{table[model][m]:.0%}" for m in ("wait_s", "jct_s", "bsld"))
+        for model in found.paired
+        for name, table in goals
+        if table[model]
+    ]
+    head = "<th>way from FCFS to<th class=text><th>wait<th>JCT<th>slowdown"
+    return _framed(f"<tr>{head}{''.join(rows)}")
 
 
 def _paired(found: Comparison, model: str) -> str:
-    head = "".join(f"<th>{UNITS[m].split(',')[0]}" for m in METRICS)
-    rows = []
-    for rule, table in found.paired[model].items():
-        cells = "".join(_cell(table[m], m) for m in METRICS)
-        rows.append(f"<tr><td>{html.escape(rule)}{cells}")
-    closed = ", ".join(f"{UNITS[m].split(',')[0]} {v:.0%}" for m, v in found.closed[model].items())
+    rows = [
+        f"<tr><td>{html.escape(rule)}{''.join(_cell(table[m], m) for m in METRICS)}"
+        for rule, table in found.paired[model].items()
+    ]
+    head = _heads(["against", *(UNITS[m].split(",")[0] for m in METRICS)])
+    table = _framed(f"<tr>{head}{''.join(rows)}")
     return (
-        f"<h3>{html.escape(model)} against each rule</h3><p class=note>Change of the mean, 95% "
-        f"interval by resampling windows, wins-losses. Way from FCFS to the clairvoyant order: "
-        f"{closed or 'not asked for'}.</p><div class=wide><table><tr><th>against{head}"
-        f"{''.join(rows)}</table></div>"
+        f"<details><summary>{html.escape(model)} against each rule, every metric</summary>"
+        "<p class=note>Change of the mean with its 95% interval; the same of the geometric mean of "
+        "ratios (g); wins-losses; where there are several training seeds, the change of each.</p>"
+        f"{table}</details>"
     )
 
 
 def _cell(found: Paired, metric: str) -> str:
-    sign = -1 if metric == "utilisation" else 1
-    better, worse = sign * found.change < 0, sign * found.change > 0
+    sign = -1 if metric in LARGER_IS_BETTER else 1
     sure = found.low > 0 or found.high < 0
-    mark = " class=good" if better and sure else " class=bad" if worse and sure else ""
+    mark = "" if not sure else " class=good" if sign * found.change < 0 else " class=bad"
+    seeds = f"<br>{_signed(found.seeds)}" if found.seeds else ""
     return (
-        f"<td{mark}>{found.change:+.1%}<br><span class=note>[{found.low:+.1%}, {found.high:+.1%}] "
-        f"{found.wins}-{found.losses}</span>"
+        f"<td{mark}>{found.change:+.1%}<br><small>[{found.low:+.1%}, {found.high:+.1%}]<br>"
+        f"g {found.geometric:+.1%} [{found.geometric_low:+.1%}, {found.geometric_high:+.1%}]<br>"
+        f"{found.wins}-{found.losses}{seeds}</small>"
     )
 
 
-def _overview(comparisons: Sequence[Comparison]) -> str:
-    """Rows: model and rule; columns: where; the transfer matrix of the paper's Table 7."""
-    head = "".join(
-        f"<th>{html.escape(c.ground)}<br>load {c.plan.load or 'own'}" for c in comparisons
-    )
-    rows = []
-    for metric in ("wait_s", "bsld"):
-        for model in comparisons[0].paired:
-            for rule in ("fcfs", "sjf", "saf", "f1", "wfp3", "multifactor", CLAIRVOYANT):
-                cells = "".join(
-                    _cell(c.paired[model][rule][metric], metric)
-                    for c in comparisons
-                    if rule in c.paired[model]
-                )
-                rows.append(f"<tr><td>{UNITS[metric]}: {html.escape(model)} against {rule}{cells}")
-    return f"<h2>Everywhere</h2><div class=wide><table><tr><th>{head}{''.join(rows)}</table></div>"
+def _signed(values: Sequence[float]) -> str:
+    return ", ".join(f"{v:+.0%}" for v in values)
 
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"  # noqa: PLR2004 - three digits
-
-
-def _distributions(found: Comparison) -> str:
-    figure = Figure(figsize=(10.5, 3.6), layout="constrained")
-    axes = figure.subplots(1, 3)
-    for axis, metric in zip(axes, ("wait_s", "bsld", "jct_s"), strict=True):
-        data = [table[metric] for table in found.values.values()]
-        boxes = axis.boxplot(data, orientation="horizontal", showfliers=False, patch_artist=True)
-        for box, policy in zip(boxes["boxes"], found.values, strict=True):
-            box.set_facecolor("#2f6fed" if policy in found.paired else "#dfe4ec")
-        axis.set_yticks(range(1, len(data) + 1), list(found.values) if axis is axes[0] else [])
-        axis.set_xscale("symlog", linthresh=10)
-        axis.set_xlabel(f"{UNITS[metric]} per window")
-        axis.invert_yaxis()
-    return _svg(figure)
-
-
-def _curves(curves: Mapping[str, Path]) -> str:
-    figure = Figure(figsize=(10.5, 3.4), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    for (name, path), colour in zip(curves.items(), COLOURS * len(curves), strict=False):
-        try:
-            with path.open(newline="") as file:
-                rows = list(csv.DictReader(file))
-            epochs = [int(r["epoch"]) for r in rows]
-            gap = np.array([float(r["gap"]) for r in rows])
-            held = np.array([float(r["validation"]) for r in rows])
-        except (OSError, KeyError, ValueError) as error:
-            raise TraceError(f"{path}: not curves of a training: {error}") from error
-        left.plot(epochs, gap, color=colour, label=name)
-        right.plot(epochs, np.exp(held), color=colour, label=name)
-    left.set_ylabel("gap to the base rule, training windows")
-    right.set_ylabel("held out: model over SAF")
-    right.axhline(1.0, color="#5a6475", linewidth=0.8)
-    for axis in (left, right):
-        axis.set_xlabel("epoch")
-        axis.grid(alpha=0.3)
-    left.legend()
-    return _svg(figure)
-
-
-def _svg(figure: Figure) -> str:
-    buffer = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": "rltuned", "font.size": 9}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    text = buffer.getvalue()
-    return text[text.index("<svg") :]

@@ -16,11 +16,20 @@ from rltuned.policies.network import PaperActor
 from rltuned.sim.protocol import Protocol, play_direct
 from rltuned.sim.trace import Trace, write_trace
 from rltuned.train.episodes import net_of, play_greedy
-from rltuned.train.evaluate import METRICS, RULES, Plan, compare, paired, sign_test, windows_of
+from rltuned.train.evaluate import RULES, Plan, Play, compare, windows_of
 from rltuned.train.ground import cut
+from rltuned.train.paired import METRICS, paired, sign_test
 from tests.train.worlds import random_ground
 
 GROUND = random_ground("testbed", 3, 400)
+
+
+def play_of(seed: int) -> Play:
+    torch.manual_seed(seed)
+    net = net_of(PaperActor(8, (4, 4)))
+    return lambda window: play_greedy(window, net)
+
+
 MODEL = Path(__file__).parents[2] / "models" / "warmstart-saf"
 
 
@@ -51,8 +60,7 @@ def test_sign_test_by_hand() -> None:
 
 
 def test_every_rule_against_itself_is_a_tie_and_the_clairvoyant_is_the_end_of_the_way() -> None:
-    network = PaperActor(8, (4, 4))
-    found = compare(GROUND, {"model:x": network}, Plan(3, 100, 1.2, (0.0, 1.0)))
+    found = compare(GROUND, {"model:x": [play_of(1)]}, Plan(3, 100, 1.2, (0.0, 1.0)))
     assert set(found.values) == {*RULES, "model:x"}
     assert found.disjoint
     assert found.jobs == 300
@@ -63,16 +71,47 @@ def test_every_rule_against_itself_is_a_tie_and_the_clairvoyant_is_the_end_of_th
             table["jct_s"] - table["wait_s"],
             found.values["fcfs"]["jct_s"] - found.values["fcfs"]["wait_s"],
         )
-        assert (table["wait_s"] >= found.bound[0] * 0).all()
-    assert found.means()["fcfs"]["wait_s"] >= found.bound[0]
+    for table in found.means().values():
+        assert table["wait_s"] >= found.bound.wait_s > 0
+        assert table["bsld"] >= found.bound.bsld >= 1
+        assert table["jct_s"] >= found.bound.jct_s
+    closed = found.closed["model:x"]["wait_s"]
+    assert abs(found.closed_bound["model:x"]["wait_s"]) < abs(closed)
+    assert found.spread["fcfs"]["wait_s"][0] >= 0
+
+
+def test_training_seeds_count_by_their_mean_and_each_is_told() -> None:
+    plays = [play_of(1), play_of(2), play_of(3)]
+    plan = Plan(3, 100, 1.2, (0.0, 1.0))
+    found = compare(GROUND, {"x": plays, "y": plays[:1]}, plan, rules=("fcfs",))
+    assert found.values["x"]["wait_s"].shape == (3, 3)
+    pair = found.paired["x"]["fcfs"]["wait_s"]
+    assert len(pair.seeds) == 3
+    assert pair.change == pytest.approx(np.mean(pair.seeds))
+    assert pair.seeds[0] == pytest.approx(found.paired["y"]["fcfs"]["wait_s"].change)
+    assert not found.paired["y"]["fcfs"]["wait_s"].seeds
+
+
+def test_copies_of_a_place_are_one_unit_of_chance_and_of_a_single_place_the_units() -> None:
+    several = compare(GROUND, {}, Plan(3, 100, 1.2, (0.0, 1.0), copies=2), rules=("fcfs",))
+    assert several.plan.unit == "windows"
+    assert several.values["fcfs"]["wait_s"].shape == (3,)
+    assert several.disjoint
+    single = compare(GROUND, {}, Plan(1, 300, 1.2, (0.0, 1.0), copies=4), rules=("fcfs",))
+    assert single.plan.unit == "copies"
+    assert single.values["fcfs"]["wait_s"].shape == (4,)
 
 
 def test_windows_that_share_jobs_are_said_to() -> None:
     assert windows_of(GROUND, Plan(4, 100, None, (0.0, 1.0)))[1]
     assert not windows_of(GROUND, Plan(5, 100, None, (0.0, 1.0)))[1]
     copies, disjoint = windows_of(GROUND, Plan(1, 100, None, (0.0, 1.0), copies=3))
-    assert not disjoint
+    assert disjoint
     assert len(copies) == 3
+    random, _ = windows_of(GROUND, Plan(4, 100, None, (0.0, 1.0), random=True))
+    again, _ = windows_of(GROUND, Plan(4, 100, None, (0.0, 1.0), random=True))
+    assert [w.first for w in random] == [w.first for w in again]
+    assert len({int(d) for d in np.diff([w.first for w in random])}) > 1
     assert (copies[0].submit_s != copies[1].submit_s).any()
     with pytest.raises(TraceError, match="too few"):
         windows_of(GROUND, Plan(1, 300, None, (0.9, 1.0)))
@@ -99,15 +138,34 @@ def test_the_command_prints_json_and_writes_a_page_that_needs_nothing(tmp_path: 
     curves = tmp_path / "curves.csv"
     curves.write_text("epoch,gap,validation\n0,0.1,0.2\n1,0.2,0.1\n")
     report = tmp_path / "report"
-    given = ["--model", str(MODEL), "--trace", str(trace), "--cluster", "testbed"]
+    given = [
+        "--model",
+        str(MODEL),
+        "--model",
+        f"twice={MODEL},{MODEL}",
+        "--trace",
+        str(trace),
+        "--cluster",
+        "testbed",
+    ]
     given += ["--part", "0", "1", "--windows", "3", "--window-jobs", "80", "--load", "0.9"]
-    given += ["--load", "1.2", "--report", str(report), "--curves", f"x={curves}", "--json"]
+    given += [
+        "--load",
+        "1.2",
+        "--report",
+        str(report),
+        "--curves",
+        f"x={curves},{curves}",
+        "--json",
+    ]
     result = CliRunner().invoke(app, given, catch_exceptions=False)
     assert result.exit_code == 0
     document = json.loads(result.stdout)
     assert [c["plan"]["load"] for c in document["comparisons"]] == [0.9, 1.2]
     pair = document["comparisons"][0]["paired"]["model:warmstart-saf"]["saf"]["wait_s"]
     assert pair["low"] <= pair["change"] <= pair["high"]
+    seeds = document["comparisons"][0]["paired"]["twice"]["saf"]["wait_s"]["seeds"]
+    assert seeds == pytest.approx([pair["change"]] * 2)
     page = (report / "index.html").read_text()
     assert page.count("<svg") == 3
     assert not re.search(r"(src|href)=[\"']?(http|/)", page.replace("http://www.w3.org", ""))

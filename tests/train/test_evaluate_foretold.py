@@ -10,6 +10,7 @@ from rltuned.errors import ModelError
 from rltuned.policies.actor import load_actor
 from rltuned.sim.protocol import Protocol, play_direct
 from rltuned.train.batch import Contest
+from rltuned.train.contestants import beside, contestant_of, plays_of
 from rltuned.train.course import Source
 from rltuned.train.episodes import net_of, play_greedy
 from rltuned.train.evaluate import Plan, compare
@@ -69,16 +70,13 @@ def test_the_daemon_s_actor_and_the_compiled_one_schedule_alike(bundle: Path) ->
 
 def test_qssf_stands_beside_a_model_with_a_predictor(bundle: Path) -> None:
     actor = load_actor(bundle)
-    assert actor.predictor is not None
-    columns = actor.predictor.columns(
-        [j.user for j in PLAIN.jobs], [""] * len(PLAIN), PLAIN.prepared.requests
-    )
+    contestant = contestant_of(str(bundle))
     found = compare(
         PLAIN,
-        {actor.name: actor.network},
+        {actor.name: plays_of(contestant, PLAIN)},
         Plan(2, 100, 1.2, (0.0, 1.0)),
         rules=("fcfs", "saf"),
-        foretold={actor.name: columns},
+        beside=beside([contestant], PLAIN),
     )
     assert set(found.paired[actor.name]) == {"fcfs", "saf", "qssf"}
 

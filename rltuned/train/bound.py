@@ -1,0 +1,208 @@
+# ruff: noqa: PLR0917 - compiled functions take their arguments by place
+"""No order can do better than this: lower bounds on mean wait and mean bounded slowdown.
+
+A job's start costs its weight times the start time. GPUs of a type and an instant get a price; a
+job that starts at S pays for its GPUs from S to its end. For any prices that are not negative,
+
+    sum over jobs of (least over S of [weight * S + what it pays]) - what all GPUs would earn
+
+is a lower bound on the cost of every schedule that uses no more GPUs than there are: each schedule
+pays at least the least, and earns at most all (Lagrangian relaxation of the capacity). So the bound
+holds whatever prices the search below ends with; the search only makes it tight. It lets jobs be
+split over nodes and ignores CPUs, memory, exclusive nodes, backfill and what a scheduler cannot
+know, so it is below the clairvoyant optimum, not equal to it. Source of the method: Fisher, The
+Lagrangian relaxation method (Management Science, 1981); the steps are Polyak's.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from rltuned.sim.engine.arrays import BoolArray, FloatArray, compiled, entry
+from rltuned.sim.metrics import SHORTEST_S
+from rltuned.train.ground import Window
+
+CELLS: Final = 768
+"""Instants share a price within a cell of time."""
+STEPS: Final = 250
+PATIENCE: Final = 12
+"""Steps without a better bound before they are made smaller."""
+
+
+def least_wait(window: Window, reached_s: FloatArray) -> float:
+    """Seconds of mean wait that no order of these jobs can go below.
+
+    Args:
+        window: the jobs and the cluster.
+        reached_s: (n,) start times of some schedule, which tells the search where to look.
+    """
+    submit_s = window.submit_s
+    weights = np.ones(len(window))
+    total = _least(window, weights, reached_s)
+    return max(0.0, (total - float(submit_s.sum())) / len(window))
+
+
+def least_bsld(window: Window, reached_s: FloatArray) -> float:
+    """Mean bounded slowdown that no order can go below; reached_s as in least_wait."""
+    longer = np.maximum(window.duration_s, SHORTEST_S)
+    weights = 1.0 / longer
+    total = _least(window, weights, reached_s) - float((weights * window.submit_s).sum())
+    # (wait + duration) / longer is below the slowdown of a job shorter than the shortest: 1
+    return max(1.0, (total + float((window.duration_s / longer).sum())) / len(window))
+
+
+class Load(NamedTuple):
+    """What is to be scheduled. submit_s, runs_s, gpus, weights: (n,). accepts: (n, T) GPU types.
+
+    there: (T,) GPUs of each type.
+    """
+
+    submit_s: FloatArray
+    runs_s: FloatArray
+    gpus: FloatArray
+    weights: FloatArray
+    accepts: BoolArray
+    there: FloatArray
+
+
+def _least(window: Window, weights: FloatArray, reached_s: FloatArray) -> float:
+    """The best bound found on the sum of weight * start."""
+    prepared = window.prepared
+    jobs, shapes, hardware = prepared.jobs, prepared.shapes, prepared.hardware
+    types = shapes.accepts.shape[1] - 1
+    load = Load(
+        submit_s=jobs.submit_s,
+        runs_s=jobs.runs_s,
+        gpus=shapes.gpus[jobs.shape].astype(np.float64),
+        weights=weights,
+        accepts=np.ascontiguousarray(shapes.accepts[jobs.shape][:, :types]),
+        there=np.bincount(hardware.row, hardware.gpus, types + 1)[:types].astype(np.float64),
+    )
+    horizon_s = float((reached_s + jobs.runs_s).max()) * 1.001 + 1.0
+    return _search(load, horizon_s / CELLS, float((weights * reached_s).sum()))
+
+
+def _search(load: Load, width_s: float, reached: float) -> float:
+    """Raise prices where more is asked for than there is, lower them elsewhere."""
+    price = np.zeros((len(load.there), CELLS))
+    used = np.empty_like(price)
+    best, since, pace = -math.inf, 0, 1.0
+    for _ in range(STEPS):
+        bound = float(charge(load, price, width_s, used))
+        since = 0 if bound > best else since + 1
+        best = max(best, bound)
+        if since > PATIENCE:
+            pace, since = pace / 2.0, 0
+        over = used - load.there[:, None] * width_s
+        over[(over < 0.0) & (price == 0.0)] = 0.0
+        norm = float((over * over).sum())
+        if norm == 0.0 or bound >= reached:
+            break
+        price = np.maximum(price + pace * (reached - bound) / norm * over, 0.0)
+    return best
+
+
+@compiled
+def _earned(price: FloatArray, before: FloatArray, width_s: float, at_s: float) -> float:
+    """What one GPU earns until a time, as prices (C,) and their sums before each cell say."""
+    cell = min(int(at_s / width_s), len(price) - 1)
+    rest_s = min(at_s - cell * width_s, width_s)
+    return float(before[cell] + price[cell] * rest_s)
+
+
+@compiled
+def _best_start(
+    submit_s: float,
+    run_s: float,
+    gpus: float,
+    weight: float,
+    price: FloatArray,
+    before: FloatArray,
+    width_s: float,
+) -> tuple[float, float]:
+    """(cost, start) of the cheapest start: at the submit, or where start or end meets a cell."""
+    cells = len(price)
+    best_s = submit_s
+    paid = _earned(price, before, width_s, submit_s + run_s) - _earned(
+        price, before, width_s, submit_s
+    )
+    best = weight * submit_s + gpus * paid
+    for shift_s in (0.0, run_s):
+        cell = int((submit_s + shift_s) / width_s) + 1
+        while cell <= cells:
+            start_s = cell * width_s - shift_s
+            cell += 1
+            if weight * start_s >= best:
+                break
+            if start_s < submit_s:
+                continue
+            paid = _earned(price, before, width_s, start_s + run_s) - _earned(
+                price, before, width_s, start_s
+            )
+            if weight * start_s + gpus * paid < best:
+                best, best_s = weight * start_s + gpus * paid, start_s
+    return best, best_s
+
+
+@compiled
+def _occupy(used: FloatArray, width_s: float, start_s: float, end_s: float, gpus: float) -> None:
+    """Add GPU-seconds to the cells (C,) between two times."""
+    first, last = int(start_s / width_s), int(end_s / width_s)
+    for cell in range(first, min(last, len(used) - 1) + 1):
+        from_s, to_s = max(start_s, cell * width_s), min(end_s, (cell + 1) * width_s)
+        used[cell] += gpus * max(to_s - from_s, 0.0)
+
+
+@compiled
+def _admit(
+    load: Load,
+    job: int,
+    price: FloatArray,
+    before: FloatArray,
+    width_s: float,
+    used: FloatArray,
+) -> float:
+    """The least that a job costs, on the GPU type where that is least; there it takes its GPUs."""
+    gpus, weight, submit_s = load.gpus[job], load.weights[job], load.submit_s[job]
+    if gpus == 0.0:
+        return float(weight * submit_s)
+    least, start_s, where = math.inf, 0.0, 0
+    for kind in range(len(price)):
+        if load.accepts[job, kind]:
+            cost, at_s = _best_start(
+                submit_s, load.runs_s[job], gpus, weight, price[kind], before[kind], width_s
+            )
+            if cost < least:
+                least, start_s, where = cost, at_s, kind
+    _occupy(used[where], width_s, start_s, start_s + load.runs_s[job], gpus)
+    return least
+
+
+Charge = Callable[[Load, FloatArray, float, FloatArray], float]
+
+
+def _charge_over(digest: str) -> Charge:
+    def charge(load: Load, price: FloatArray, width_s: float, used: FloatArray) -> float:
+        if digest == "":  # never; naming it makes it part of the cache's key
+            return 0.0
+        types, cells = price.shape
+        before = np.zeros((types, cells + 1))
+        used[:] = 0.0
+        bound = 0.0
+        for kind in range(types):
+            for cell in range(cells):
+                before[kind, cell + 1] = before[kind, cell] + price[kind, cell] * width_s
+            bound -= load.there[kind] * before[kind, cells]
+        for job in range(len(load.submit_s)):
+            bound += _admit(load, job, price, before, width_s, used)
+        return bound
+
+    return entry(charge)
+
+
+charge = _charge_over(hashlib.sha256(Path(__file__).read_bytes()).hexdigest())
+"""The bound that prices (T, C) give; fills used (T, C) with the GPU-seconds that jobs take then."""
