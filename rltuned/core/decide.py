@@ -7,7 +7,7 @@ would do. A dry run is a decision whose plan is not applied.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from rltuned.core.milp import Solver
 from rltuned.core.placement import Placement, place
 from rltuned.core.planning import Limits, Ordering, arrange, make_plan, undo
 from rltuned.core.select import Refusal, Rules, select
+from rltuned.core.starvation import Bound, overdue
+from rltuned.core.steering import exclude
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Action, Plan
 from rltuned.domain.snapshot import Snapshot
@@ -37,6 +39,8 @@ _OUT_OF_OUR_HANDS = frozenset(
     }
 )
 """A job that we wrote to and that came under one of these gets its own standing back."""
+
+_OVERDUE: Final = "; overdue by the starvation bound: comes first"
 
 
 class Policy(Protocol):
@@ -65,6 +69,7 @@ class Knobs:
         top_k: how many of the first ranks are placed.
         placement: how. `milp` may also change the order among them and set OverSubscribe.
         tuning: of `milp`.
+        starvation: when a job has waited so long that it comes first; None = never.
     """
 
     rules: Rules = field(default_factory=Rules)
@@ -72,6 +77,7 @@ class Knobs:
     top_k: int = 16
     placement: PlacementMode = "pack"
     tuning: Tuning = field(default_factory=Tuning)
+    starvation: Bound | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +142,8 @@ def decide(
     chosen, handed_back = _ours_to_order(selection.chosen, knobs.limits)
     matrix = encode(chosen, snapshot)
     scores = checked_scores(policy, matrix)
-    ordering = arrange(chosen, scores, _others(snapshot, chosen), knobs.limits)
+    late = overdue(chosen, snapshot, knobs.starvation)
+    ordering = arrange(chosen, scores, _others(snapshot, chosen), knobs.limits, late)
     joint = None
     if knobs.placement == "milp":
         ordering, joint = _joined(matrix, ordering, snapshot, knobs, solver)
@@ -151,7 +158,9 @@ def decide(
     given_back = [j for j in snapshot.pending if j.job_id in leaving] + list(handed_back)
     undone = [action for job in given_back if (action := undo(job)) is not None]
     flags = joint.actions if joint else ()
-    actions: Sequence[Action] = [*undone, *flags, *make_plan(chosen, ordering, knobs.limits)]
+    excluded = exclude(snapshot, joint.excluded if joint else {})
+    numbers = make_plan(chosen, ordering, knobs.limits)
+    actions: Sequence[Action] = [*undone, *flags, *excluded, *numbers]
     return Decision(
         snapshot=snapshot,
         policy=policy.name,
@@ -222,7 +231,9 @@ def _joined(
     standing = np.empty(len(after))
     standing[after] = -np.arange(len(after))
     exact = replace(knobs.limits, hysteresis=0.0)
-    return arrange(matrix.jobs, standing, _others(snapshot, matrix.jobs), exact), joint
+    others = _others(snapshot, matrix.jobs)
+    again = arrange(matrix.jobs, standing, others, exact, ordering.overdue)
+    return replace(again, bound=ordering.bound), joint
 
 
 def _ours_to_order(
@@ -269,7 +280,7 @@ def _entries(
             proposed=int(ordering.proposed[i]),
             settled=int(ordering.settled[i]),
             placement=placed.get(matrix.jobs[i].job_id),
-            why=_why(matrix, i, bool(fits[i])),
+            why=_why(matrix, i, bool(fits[i])) + (_OVERDUE if i in ordering.overdue else ""),
         )
         for rank, i in enumerate(ordering.after.tolist(), start=1)
     )

@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rltuned.core.starvation import NOBODY, lift
 from rltuned.domain.jobs import PendingJob
 
 IntArray = NDArray[np.int64]
@@ -32,6 +33,7 @@ class Guard(StrEnum):
     HYSTERESIS = "hysteresis"
     DISPLACEMENT = "displacement"
     USER_FLOOR = "user_floor"
+    STARVATION = "starvation"
     BAND = "band"
 
 
@@ -114,20 +116,22 @@ def places(order: IntArray) -> IntArray:
     return found
 
 
-def windows(jobs: Sequence[PendingJob], guards: Guards) -> Windows:
+def windows(jobs: Sequence[PendingJob], guards: Guards, overdue: IntArray = NOBODY) -> Windows:
     """The places that all guards together allow.
 
     Args:
         jobs: the jobs that we order, in snapshot order, by which Slurm breaks ties.
         guards: the knobs.
+        overdue: jobs that have the first places, in this order, whatever was natural.
     """
     count = len(jobs)
     values = np.array([natural_value(j) for j in jobs], dtype=np.int64)
-    natural = places(np.argsort(-values, kind="stable"))
+    natural = places(lift(np.argsort(-values, kind="stable"), overdue))
     first, last = np.zeros(count, dtype=np.int64), np.full(count, count - 1, dtype=np.int64)
     by = {
         Guard.DISPLACEMENT: _near(natural, guards.max_displacement),
         Guard.USER_FLOOR: (first, _kept_in_head(jobs, natural, guards)),
+        Guard.STARVATION: (first, np.where(natural < len(overdue), natural, last)),
     }
     earliest = np.maximum.reduce([first, *(early for early, _ in by.values())])
     latest = np.minimum.reduce([last, *(late for _, late in by.values())])

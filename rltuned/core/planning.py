@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from rltuned.core.guards import Guard, Guards, places, project, windows
 from rltuned.core.settling import Queue, by_number, only_drifted, settle
+from rltuned.core.starvation import NOBODY, lift
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import (
     MAX_PRIORITY,
@@ -73,7 +74,8 @@ class Ordering:
     before, after: job indices, first to run first. proposed: (n,) the number wanted for each job;
     settled: (n,) what this cycle's plan will make of it under the change cap. bound: how many jobs
     each guard kept from where the policy wanted them. held_back: the change cap allowed only parts
-    of the new order that the guards forbid, so nothing is written.
+    of the new order that the guards forbid, so nothing is written. overdue: job indices, first
+    by the starvation bound.
     """
 
     before: IntArray
@@ -82,6 +84,7 @@ class Ordering:
     settled: IntArray
     bound: tuple[tuple[Guard, int], ...] = ()
     held_back: bool = False
+    overdue: IntArray = field(default_factory=NOBODY.copy)
 
 
 def current_values(jobs: Sequence[PendingJob], write_mode: WriteMode) -> IntArray:
@@ -97,7 +100,11 @@ def current_values(jobs: Sequence[PendingJob], write_mode: WriteMode) -> IntArra
 
 
 def arrange(
-    jobs: Sequence[PendingJob], scores: FloatArray, others: IntArray, limits: Limits
+    jobs: Sequence[PendingJob],
+    scores: FloatArray,
+    others: IntArray,
+    limits: Limits,
+    overdue: IntArray = NOBODY,
 ) -> Ordering:
     """Find the new order and the numbers that bring it about.
 
@@ -106,12 +113,13 @@ def arrange(
         scores: (n,), higher = sooner.
         others: priorities of the pending jobs that are not ours, sorted upwards.
         limits: the knobs.
+        overdue: jobs that come first whatever their score, in this order.
     """
     in_force = np.array([j.priority for j in jobs], dtype=np.int64)
     before = by_number(in_force)
     wanted = order(scores, before, limits.hysteresis)
-    allowed = windows(jobs, limits.guards)
-    after = project(wanted, allowed)
+    allowed = windows(jobs, limits.guards, overdue)
+    after = project(lift(wanted, overdue), allowed)
     values = current_values(jobs, limits.write_mode)
     proposed = np.empty(len(jobs), dtype=np.int64)
     proposed[after] = standings(values, limits.band)
@@ -132,7 +140,7 @@ def arrange(
         Guard.BAND: _outside(values, limits.band),
         **allowed.bound(places(wanted)),
     }
-    return Ordering(before, after, proposed, settled, tuple(bound.items()), held_back)
+    return Ordering(before, after, proposed, settled, tuple(bound.items()), held_back, overdue)
 
 
 def _outside(values: IntArray, band: tuple[int, int] | None) -> int:

@@ -10,12 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+import numpy as np
+
 from rltuned.core.decide import Knobs, Policy, checked_scores, decide
 from rltuned.core.features import encode
 from rltuned.core.joint import Tuning
 from rltuned.core.milp import Solver
 from rltuned.core.planning import Limits
 from rltuned.core.select import Rules as Scope
+from rltuned.core.starvation import Bound, lift, overdue
 from rltuned.errors import TraceError
 from rltuned.sim.backend import SimBackend, snapshot_of
 from rltuned.sim.cluster import Cluster
@@ -39,6 +42,7 @@ class Protocol:
             the daemon's defaults (cycle mode). With placement `milp` the daemon's own brain decides
             in event mode too; steered, its placements are followed.
         solver: for placement `milp`.
+        starvation: the guard on jobs that wait too long, for learned policies; None = none.
     """
 
     mode: Mode = "event"
@@ -47,6 +51,7 @@ class Protocol:
     faults: tuple[Fault, ...] = ()
     knobs: Knobs | None = None
     solver: Solver | None = None
+    starvation: Bound | None = None
 
     @property
     def is_joint(self) -> bool:
@@ -87,7 +92,7 @@ def play_direct(
     cluster: Cluster, jobs: Sequence[TraceJob], policy: Policy | None, protocol: Protocol
 ) -> Outcome:
     """Order the queue by scores at every event; policy None = by true run time."""
-    order = clairvoyant if policy is None else by_score(policy)
+    order = clairvoyant if policy is None else by_score(policy, protocol.starvation)
     world = World(
         cluster,
         jobs,
@@ -111,7 +116,8 @@ def play_decided(
     )
     backend = SimBackend(world)
     cycle = protocol.mode == "cycle"
-    knobs = protocol.knobs or (CYCLE_KNOBS if cycle else EVENT_KNOBS)
+    own = protocol.knobs or (CYCLE_KNOBS if cycle else EVENT_KNOBS)
+    knobs = replace(own, starvation=protocol.starvation)
     first = world.next_time() or 0.0
     decisions = 0
     while (now := _next(world, first, protocol.interval_s if cycle else 0.0)) is not None:
@@ -134,16 +140,20 @@ def _listener(policy: Policy | None) -> Callable[[Ended], None] | None:
     return policy.ended if isinstance(policy, Learner) else None
 
 
-def by_score(policy: Policy) -> Order:
-    """The order that a policy's scores put the whole queue in; equal scores by submit order."""
+def by_score(policy: Policy, starvation: Bound | None = None) -> Order:
+    """The order that a policy's scores put the whole queue in; equal scores by submit order.
+
+    Overdue jobs come first.
+    """
 
     def order(world: World) -> Sequence[Pending]:
         snapshot = snapshot_of(world)
-        scores = checked_scores(policy, encode(snapshot.pending, snapshot))
-        ranked = sorted(
-            zip(snapshot.pending, scores, strict=True), key=lambda js: (-js[1], js[0].job_id)
-        )
-        return [world.pending[job.job_id] for job, _ in ranked]
+        jobs = snapshot.pending
+        scores = checked_scores(policy, encode(jobs, snapshot))
+        # jobs stand in submit order, which a stable sort keeps among equals
+        ranked = np.argsort(-scores, kind="stable")
+        ranked = lift(ranked, overdue(jobs, snapshot, starvation))
+        return [world.pending[jobs[i].job_id] for i in ranked.tolist()]
 
     return order
 

@@ -6,10 +6,12 @@ from typing import Final
 import numpy as np
 
 from rltuned.core.features import NUM_FEATURES
+from rltuned.core.starvation import Bound
 from rltuned.policies.network import ContextActor, PaperActor
 from rltuned.sim.engine.arrays import FloatArray, Free, IntArray, Shares
 from rltuned.sim.engine.dispatch import Setup, State
 from rltuned.sim.engine.loop import Ranking
+from rltuned.sim.engine.run import spreads
 from rltuned.train.ground import Window
 from rltuned.train.rollout.nets import CONTEXT, PAPER
 from rltuned.train.rollout.play import BY_NET, BY_RULE, episode
@@ -136,19 +138,19 @@ def play_rule(window: Window, policy: str) -> FloatArray:
     return state.start_s
 
 
-def play_order(window: Window, keys: FloatArray) -> FloatArray:
+def play_order(window: Window, keys: FloatArray, starvation: Bound | None = None) -> FloatArray:
     """(n,) start times when the job with the smallest key goes first; equal keys by submit."""
     rank = np.empty(len(keys), dtype=np.int64)
     rank[np.argsort(keys, kind="stable")] = np.arange(len(keys))
-    setup, state, desk, sight = tables(window, seed=0)
+    setup, state, desk, sight = tables(window, seed=0, starvation=starvation)
     ranking = window.ranking("fcfs")._replace(rank=rank)
     episode(setup, state, desk, sight, _NO_NET, ranking, BY_RULE, False, False, _tape(NOTHING_KEPT))
     return state.start_s
 
 
-def play_greedy(window: Window, net: Net) -> FloatArray:
-    """(n,) start times under a network that always takes its best."""
-    setup, state, desk, sight = tables(window, seed=0)
+def play_greedy(window: Window, net: Net, starvation: Bound | None = None) -> FloatArray:
+    """(n,) start times under a network that always takes its best, but for overdue jobs."""
+    setup, state, desk, sight = tables(window, seed=0, starvation=starvation)
     tape = _tape(NOTHING_KEPT)
     episode(setup, state, desk, sight, net, _NO_RANKING, BY_NET, False, False, tape)
     return state.start_s
@@ -185,8 +187,10 @@ def _decisions(tape: Tape) -> Decisions:
     )
 
 
-def tables(window: Window, seed: int) -> tuple[Setup, State, Desk, Sight]:
-    """An empty cluster and an empty queue before the first job."""
+def tables(
+    window: Window, seed: int, starvation: Bound | None = None
+) -> tuple[Setup, State, Desk, Sight]:
+    """An empty cluster and an empty queue before the first job; starvation None: no guard."""
     prepared, rules = window.prepared, window.ground.rules
     jobs, shapes, hardware = prepared.jobs, prepared.shapes, prepared.hardware
     count, nodes, kinds = len(window), len(hardware.row), len(shapes.gpus)
@@ -224,9 +228,19 @@ def tables(window: Window, seed: int) -> tuple[Setup, State, Desk, Sight]:
         back=np.zeros(nodes),
         rows=np.empty((count, window.fixed.shape[1]), dtype=np.float32),
         random=np.array([_state_of(seed)], dtype=np.uint64),
+        starvation=np.array([starvation.bound_s, starvation.factor] if starvation else [np.inf, 1]),
+        usable=_usable(window),
     )
-    setup = Setup(hardware, shapes, jobs, rules.spreads, rules.backfill == "easy")
+    setup = Setup(hardware, shapes, jobs, spreads(rules), rules.backfill == "easy")
     return setup, state, desk, window.ground.sight._replace(fixed=window.fixed)
+
+
+def _usable(window: Window) -> IntArray:
+    """(S,) GPUs on nodes and of types that each request could use."""
+    hardware, wanted = window.prepared.hardware, window.ground.sight.wanted
+    member = hardware.member[window.prepared.shapes.partition]
+    usable: IntArray = ((member & wanted[:, hardware.row]) * hardware.gpus).sum(axis=1)
+    return usable
 
 
 def _state_of(seed: int) -> int:

@@ -27,7 +27,7 @@ def player_of(actor: Actor) -> Player:
         ground = make_ground(cluster.name, cluster, chosen.jobs, protocol.rules)
         fixed = _with_predictions(actor, ground)
         window = Window(ground, 0, ground.jobs, ground.prepared, fixed, ground.duration_s)
-        setup, state, desk, sight = tables(window, seed=0)
+        setup, state, desk, sight = tables(window, seed=0, starvation=protocol.starvation)
         ranking, tape = window.ranking("fcfs"), Recorder(NOTHING_KEPT).tape()
         episode(setup, state, desk, sight, net, ranking, BY_NET, False, False, tape)
         jobs = ground.prepared.jobs

@@ -122,6 +122,7 @@ def test_a_guard_counts_the_jobs_that_it_kept_from_where_they_were_wanted() -> N
     assert allowed.bound(places(np.arange(5, -1, -1))) == {
         Guard.DISPLACEMENT: 2,
         Guard.USER_FLOOR: 1,
+        Guard.STARVATION: 0,
     }
 
 

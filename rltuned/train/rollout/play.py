@@ -37,6 +37,7 @@ from rltuned.train.rollout.choice import (
 )
 from rltuned.train.rollout.look import look
 from rltuned.train.rollout.nets import forward, sampled
+from rltuned.train.rollout.overdue import lift_overdue
 from rltuned.train.rollout.state import (
     ARRIVED,
     PASSES,
@@ -235,6 +236,7 @@ def _episode_over(digest: str) -> Episode:
             _rank(setup, state, desk, sight, net, ranking, mode, tape)
             if sample:
                 _noise(desk, desk.scores, desk.marks[QUEUED])
+            lift_overdue(setup, state, sight, desk)
             _pass(setup, state, desk, tape, store)
 
     return entry(episode)

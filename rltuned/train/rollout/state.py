@@ -51,6 +51,7 @@ class Desk(NamedTuple):
     clock: [now]. queue: (n,) pending jobs in submit order, marks[QUEUED] of them. fit, harmless:
     (S,) what is known of a shape, valid while fit_at, harmless_at equal the stamp of the moment.
     survey: (S, 6); surveyed: (S,) pass of the last look. random: [state of the generator].
+    starvation: [bound_s, factor], see core/starvation; usable: (S,) GPUs that a shape could use.
     """
 
     clock: FloatArray
@@ -69,6 +70,8 @@ class Desk(NamedTuple):
     back: FloatArray
     rows: Float32Array
     random: NDArray[np.uint64]
+    starvation: FloatArray
+    usable: IntArray
 
 
 class Tape(NamedTuple):
