@@ -7,6 +7,7 @@
 | TraceError    | sim: trace, cluster, policy name  | cli        | exit 2                          |
 | BackendError  | backends: command failed, timeout | loop       | the cycle is skipped, back-off  |
 | SnapshotError | backends: answer unreadable       | loop       | the cycle is skipped            |
+| BusyError     | daemon.load: slurmctld is busy    | loop       | the cycle is skipped, stretched |
 | PolicyError   | core.decide: scores unfit, band   | loop       | an empty plan, counted          |
 | SolverError   | solver, core.milp: no answer      | core.joint | greedy placement, noted         |
 | JournalError  | daemon.journal: cannot be written | loop       | nothing is written to Slurm     |
@@ -35,6 +36,10 @@ class BackendError(RltunedError):
 
 class SnapshotError(RltunedError):
     """The world answered something that cannot be read with certainty."""
+
+
+class BusyError(RltunedError):
+    """slurmctld has no time for us now; names the figures of sdiag that say so."""
 
 
 class PolicyError(RltunedError):

@@ -30,7 +30,7 @@ for place in proc dev tmp; do
 done
 cp /etc/hosts /etc/hostname "$root/etc/"
 mkdir -p "$dir/bin"
-for program in squeue sinfo sprio scontrol sbatch scancel sacctmgr munged slurmctld slurmd; do
+for program in squeue sinfo sprio sdiag scontrol sbatch scancel sacctmgr munged slurmctld slurmd; do
     for folder in usr/bin usr/sbin; do
         if [ -e "$root/$folder/$program" ]; then
             printf '#!/bin/sh\nexec chroot %s /%s/%s "$@"\n' "$root" "$folder" "$program" >"$dir/bin/$program"

@@ -48,6 +48,7 @@ def record(search: str) -> Path:
         answers = {
             "config": config,
             "ping": commands.ask("scontrol", "ping").stdout,
+            "sdiag": commands.ask("sdiag").stdout,
             "usage": usage,
             "fields": names_known,
             "squeue": commands.ask(*ask, "--noconvert", "-O", MARKS.columns(names)).stdout,

@@ -22,8 +22,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from tests.accounting import Accounting
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "scontrol", "squeue", "sinfo", "sprio", "sbatch")
 SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+BACKUP = "backup1"
 START_S = 30.0
 COMMAND_S = 30.0
 
@@ -78,6 +81,8 @@ class SlurmLab:
     Args:
         folder: where everything lives; None makes a temporary one, removed by stop().
         nodes, partitions, extra: what slurm.conf says beyond the common part.
+        accounting: with slurmdbd and a database of its own, so that users have admin levels.
+        backup: a second SlurmctldHost named BACKUP on 127.0.0.2; start_backup() starts it.
         search: where the programs are; another release's may be put first.
         keep: leave the daemons running when this process ends (for `make slurm-up`).
     """
@@ -90,8 +95,11 @@ class SlurmLab:
     priority_type: str = "priority/multifactor"
     search: str = SEARCH
     keep: bool = False
+    accounting: bool = False
+    backup: bool = False
     _own_folder: bool = False
     _children: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _database: Accounting | None = None
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -113,13 +121,25 @@ class SlurmLab:
         return self.root / "slurm.conf"
 
     @property
+    def host(self) -> str:
+        """This machine's name, as slurm.conf has it."""
+        return socket.gethostname().split(".")[0]
+
+    @property
     def node_names(self) -> tuple[str, ...]:
         return tuple(name for spec in self.nodes for name in spec.names)
 
     def environ(self) -> dict[str, str]:
         """The environment for commands against this cluster; nothing of a surrounding Slurm job."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "SBATCH"))}
-        return {**kept, "SLURM_CONF": str(self.conf), "PATH": self.search, "LC_ALL": "C"}
+        database = self._database.environ if self._database else {}
+        return {
+            **kept,
+            **database,
+            "SLURM_CONF": str(self.conf),
+            "PATH": self.search,
+            "LC_ALL": "C",
+        }
 
     def start(self) -> None:
         """Write the configuration and start every daemon; stops what it started when it fails."""
@@ -146,6 +166,7 @@ class SlurmLab:
         shutil.rmtree(self.root / "state")  # jobs of an earlier `up` are not ours to revive
         (self.root / "state").mkdir()
         self._start_munge()
+        self._start_accounting()
         self.start_controller()
         for name in self.node_names:
             self.start_node(name)
@@ -161,7 +182,7 @@ class SlurmLab:
 
     def _stop_all(self) -> None:
         names = [p.stem for p in sorted((self.root / "pid").glob("*.pid"))]
-        last = ("slurmctld", "munged")
+        last = ("slurmctld", "slurmdbd", "mariadbd", "munged")
         for name in [n for n in names if n not in last] + [n for n in last if n in names]:
             self._end(name)
         self._end_strays()
@@ -172,6 +193,35 @@ class SlurmLab:
 
     def stop_controller(self) -> None:
         self._end("slurmctld")
+
+    def start_backup(self) -> None:
+        """The second slurmctld, in name and address spaces of its own, as on another machine."""
+        hosts, conf = self.root / "hosts", self.root / "slurm-backup.conf"
+        hosts.write_text(f"127.0.0.1 localhost {self.host}\n127.0.0.2 {BACKUP}\n")
+        conf.write_text(self.conf.read_text().replace("/slurmctld.", "/slurmctld-backup."))
+        self._spawn(
+            "slurmctld-backup",
+            [
+                "unshare",
+                "--uts",
+                "--mount",
+                "sh",
+                "-c",
+                'hostname "$1" && mount --bind "$2" /etc/hosts && exec slurmctld -f "$3" -D -i',
+                "sh",
+                BACKUP,
+                str(hosts),
+                str(conf),
+            ],
+        )
+        self.wait_for(
+            lambda: f"{BACKUP} is UP" in self.run("scontrol", "ping", check=False),
+            START_S,
+            "backup",
+        )
+
+    def stop_backup(self) -> None:
+        self._end("slurmctld-backup")
 
     def start_node(self, name: str) -> None:
         self._spawn(f"slurmd-{name}", ["slurmd", "-D", "-N", name])
@@ -273,13 +323,21 @@ class SlurmLab:
             (self.root / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
 
     def _slurm_conf(self, sock: Path) -> str:
-        ports = _free_ports(1 + len(self.node_names))
-        host = socket.gethostname().split(".")[0]
-        node_ports = dict(zip(self.node_names, ports[1:], strict=True))
+        ports = _free_ports(2 + len(self.node_names))
+        host = self.host
+        node_ports = dict(zip(self.node_names, ports[2:], strict=True))
+        self._database = Accounting(self.root, ports[1], sock, host) if self.accounting else None
+        backup = (
+            f"SlurmctldHost={BACKUP}(127.0.0.2)",
+            "CommunicationParameters=NoCtldInAddrAny",
+            "DebugFlags=NO_CONF_HASH",
+        )
         gres = "gpu,shard" if any(spec.shards for spec in self.nodes) else "gpu"
         lines = [
             "ClusterName=rltlab",
             f"SlurmctldHost={host}(127.0.0.1)",
+            *(backup if self.backup else ()),
+            *(self._database.slurm_conf() if self._database else ()),
             f"SlurmctldPort={ports[0]}",
             "SlurmUser=root",
             "SlurmdUser=root",
@@ -298,7 +356,7 @@ class SlurmLab:
             "JobAcctGatherType=jobacct_gather/none",
             "ReturnToService=2",
             "SlurmdParameters=config_overrides",
-            "SlurmctldTimeout=60",
+            f"SlurmctldTimeout={2 if self.backup else 60}",
             "SlurmdTimeout=300",
             "MessageTimeout=10",
             "KillWait=1",
@@ -362,6 +420,18 @@ class SlurmLab:
         )
         # the socket is there a moment before munged answers, and slurmctld asks only once
         self.wait_for((folder / "s").exists, START_S, "munge socket")
+
+    def _start_accounting(self) -> None:
+        if self._database is None:
+            return
+        self._database.prepare()
+        self._database.start(self._spawn, lambda seen, what: self.wait_for(seen, START_S, what))
+        self.wait_for(
+            lambda: "Cluster" in self.run("sacctmgr", "show", "cluster", check=False),
+            START_S,
+            "slurmdbd",
+        )
+        self.run("sacctmgr", "-i", "add", "cluster", "rltlab")
 
     def _spawn(self, name: str, argv: list[str]) -> None:
         program = shutil.which(argv[0], path=self.search)

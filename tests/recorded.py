@@ -42,7 +42,7 @@ def replay(folder: Path, recording: Recording, **changed: str) -> SlurmBackend:
     """
     answers = folder / "answers"
     answers.mkdir(exist_ok=True)
-    for name in ("squeue", "watch", "sinfo", "sprio", "config", "ping", "usage", "fields"):
+    for name in ("squeue", "watch", "sinfo", "sprio", "config", "ping", "sdiag", "usage", "fields"):
         text = changed.get(name, recording.text(name))
         (answers / name).write_text(text, newline="", errors="surrogateescape")
     scripts = {
@@ -51,6 +51,7 @@ def replay(folder: Path, recording: Recording, **changed: str) -> SlurmBackend:
         esac""",
         "sinfo": "f=sinfo",
         "sprio": "f=sprio",
+        "sdiag": "f=sdiag",
         "scontrol": 'case "$*" in ping) f=ping;; *) f=config;; esac',
     }
     for name, choose in scripts.items():

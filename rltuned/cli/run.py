@@ -3,7 +3,7 @@
 import math
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from typing import Annotated
 
 import typer
@@ -21,12 +21,15 @@ from rltuned.cli.flags import (
 from rltuned.cli.tables import show_cycle
 from rltuned.cli.world import Place, open_world
 from rltuned.daemon.audience import Publisher
+from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.http import MetricsServer
 from rltuned.daemon.journal import Journal
+from rltuned.daemon.lease import Lease
 from rltuned.daemon.logs import make_log
-from rltuned.daemon.loop import Loop, Rig
+from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics import Metrics
-from rltuned.daemon.rig import build_rig
+from rltuned.daemon.rig import build_rig, open_lease
+from rltuned.daemon.seams import Rig
 from rltuned.daemon.signals import Orders, listening
 from rltuned.daemon.systemd import Notifier, watchdog_interval_s
 from rltuned.settings import Loaded
@@ -88,14 +91,17 @@ def run(
             )
 
         metrics = Metrics(CollectorRegistry())
+        lease = None if is_sim else open_lease(read().settings, SystemClock())
         place = open_world(
             backend,
             speed=speed,
             seed=seed,
             on_call=lambda call: metrics.command(call.program, call.seconds, ok=call.ok),
+            lease=lease,
         )
         wants_table = is_sim if show is None else show
-        code = _serve(place, metrics, read, 1 if once else cycles, show=wants_table)
+        with closing(lease) if lease else nullcontext():
+            code = _serve(place, metrics, read, 1 if once else cycles, lease, show=wants_table)
     raise typer.Exit(code)
 
 
@@ -104,6 +110,7 @@ def _serve(
     metrics: Metrics,
     read: Callable[[], Loaded],
     cycles: int | None,
+    lease: Lease | None,
     *,
     show: bool,
 ) -> int:
@@ -116,11 +123,12 @@ def _serve(
         publisher = Publisher(
             metrics, log, notifier, place.system, show_cycle if show else None
         )  # fmt: skip
-        journal = stack.enter_context(closing(Journal(loaded.settings.daemon.state_dir)))
+        kept = loaded.settings.journal.keeping()
+        journal = stack.enter_context(closing(Journal(loaded.settings.daemon.state_dir, kept)))
         stack.enter_context(listening(orders, lambda stop: place.system.wake(stop=stop)))
 
         def assemble(settings: Loaded) -> Rig:
-            return build_rig(settings, place.backend(settings))
+            return build_rig(settings, place.backend(settings), lease)
 
         rig = assemble(loaded)
         http = loaded.settings.http

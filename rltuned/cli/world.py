@@ -5,7 +5,11 @@ from dataclasses import dataclass
 
 from rltuned.cli.flags import World
 from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.fence import Fence
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.lease import Lease
 from rltuned.domain.ports import Backend, Clock
+from rltuned.errors import JournalError
 from rltuned.settings import Loaded
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import CallRecord
@@ -36,11 +40,19 @@ def open_world(
     speed: float = 1.0,
     seed: int = 0,
     on_call: Callable[[CallRecord], None] = _ignore,
+    lease: Lease | None = None,
 ) -> Place:
-    """Make clock and backend. on_call: told of every Slurm command that ends."""
+    """Make clock and backend.
+
+    Args:
+        world: which cluster.
+        speed, seed: of the built-in one.
+        on_call: told of every Slurm command that ends.
+        lease: asked right before every batch of updates.
+    """
     system = SystemClock()
     if world is World.SLURM:
-        return Place(system, system, lambda loaded: real_slurm(loaded, system, on_call))
+        return Place(system, system, lambda loaded: real_slurm(loaded, system, on_call, lease))
     from rltuned.sim.demo import ScaledClock, demo_backend  # noqa: PLC0415 - numba's floor
 
     clock = ScaledClock(system, speed)
@@ -49,7 +61,31 @@ def open_world(
 
 
 def real_slurm(
-    loaded: Loaded, clock: Clock, on_call: Callable[[CallRecord], None] = _ignore
+    loaded: Loaded,
+    clock: SystemClock,
+    on_call: Callable[[CallRecord], None] = _ignore,
+    lease: Lease | None = None,
 ) -> SlurmBackend:
     """The real cluster, called as the settings say."""
-    return SlurmBackend(loaded.settings.slurm.cli(), clock.now, on_call=on_call)
+    max_age_s = loaded.settings.daemon.max_snapshot_age_s
+    fence = Fence(clock.readings, max_age_s, *((lease.lost,) if lease else ()))
+    return SlurmBackend(
+        loaded.settings.slurm.cli(),
+        clock.now,
+        on_call=on_call,
+        exclusions=_needs_exclusions(loaded),
+        fence=fence,
+    )
+
+
+def _needs_exclusions(loaded: Loaded) -> bool:
+    """Whether jobs are steered, or may still carry what was excluded for them."""
+    if loaded.settings.placement.steer:
+        return True
+    journal = Journal(loaded.settings.daemon.state_dir)
+    try:
+        return journal.has_steered()
+    except JournalError:
+        return False  # who writes or restores says so
+    finally:
+        journal.close()

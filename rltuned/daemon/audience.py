@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from rltuned.daemon.http import Health
 from rltuned.daemon.logs import Log, log_cycle
-from rltuned.daemon.loop import Rig
 from rltuned.daemon.metrics import Metrics, PolicyCard
 from rltuned.daemon.report import CycleReport
+from rltuned.daemon.seams import Rig
 from rltuned.daemon.systemd import Notifier
 from rltuned.domain.ports import Clock
 

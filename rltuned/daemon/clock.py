@@ -24,6 +24,10 @@ class SystemClock:
     def monotonic(self) -> float:
         return time.monotonic()
 
+    def readings(self) -> tuple[float, float, float]:
+        """Three clocks at once: one that stops in sleep, one that does not, and the wall clock."""
+        return time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME), time.time()
+
     def wait(self, seconds: float) -> bool:
         """Sleep; returns early after a wake-up.
 

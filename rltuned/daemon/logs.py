@@ -121,15 +121,31 @@ def _cycle(report: CycleReport) -> dict[str, Any]:
     fields |= _seconds(report)
     if report.journal_error:
         fields["journal"] = report.journal_error
+    if report.standby:
+        fields["standby"] = report.standby
+    return fields | _load(report)
+
+
+def _load(report: CycleReport) -> dict[str, Any]:
+    """Only what is out of the ordinary."""
+    weighed = report.weighed
+    if weighed is None:
+        return {}
+    fields: dict[str, Any] = {} if weighed.stretch == 1 else {"stretch": weighed.stretch}
+    if weighed.unknown:
+        fields["load_unknown"] = weighed.unknown
+    if weighed.load is not None and weighed.load.rate_limited:
+        fields["rate_limited"] = weighed.load.rate_limited
     return fields
 
 
 def _skipped(report: CycleReport) -> dict[str, Any]:
-    fields = {
+    fields: dict[str, Any] = {
         "cycle": report.cycle,
         "reason": report.skip.value if report.skip else "",
         "detail": report.detail,
-    } | _seconds(report)
+    }
+    fields = fields | _seconds(report) | _load(report)
     if report.backoff_s is not None:
         fields["next_try_s"] = round(report.backoff_s, 3)
     return fields

@@ -11,21 +11,23 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
-from rltuned.core.decide import Decision, Knobs, Policy, decide
-from rltuned.core.milp import Solver
+from rltuned.core.decide import Decision, decide
 from rltuned.daemon.diary import row_of
 from rltuned.daemon.journal import Journal
-from rltuned.daemon.recipe import Recipe
+from rltuned.daemon.load import Weighed
+from rltuned.daemon.pace import Pace, refuse_when_busy
 from rltuned.daemon.report import CycleReport, Kind, Mode, Skip, Stage
+from rltuned.daemon.seams import Audience, Rig
 from rltuned.daemon.signals import Orders
 from rltuned.daemon.writer import Writer
 from rltuned.domain.plan import Outcome
-from rltuned.domain.ports import Backend, Clock
+from rltuned.domain.ports import Clock
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import (
     BackendError,
+    BusyError,
     JournalError,
     ModelError,
     PolicyError,
@@ -35,46 +37,6 @@ from rltuned.errors import (
 
 STRIKES: Final = 3
 """So many unexpected exceptions in a row, and the process ends for systemd to start it afresh."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rig:
-    """Everything that a reload may exchange. digest, schema: of the policy's model, if any."""
-
-    backend: Backend
-    policy: Policy
-    knobs: Knobs
-    dry_run: bool
-    interval_s: float
-    max_backoff_s: float
-    pause_file: Path
-    digest: str = ""
-    schema: str = ""
-    solver: Solver | None = None
-    solver_name: str = ""
-
-    @property
-    def recipe(self) -> Recipe:
-        """What is needed beside a snapshot to decide again."""
-        return Recipe(self.policy.name, self.knobs, self.digest, self.solver_name)
-
-
-class Audience(Protocol):
-    """Who hears of what happens: metrics, log lines, systemd, a table on the terminal."""
-
-    def cycle(self, report: CycleReport) -> None: ...
-
-    def alive(self) -> None:
-        """The loop got a step further, or waits as it should."""
-        ...
-
-    def unexpected(self, error: Exception) -> None: ...
-
-    def reloading(self) -> None: ...
-
-    def loaded(self, rig: Rig) -> None: ...
-
-    def not_loaded(self, reason: str) -> None: ...
 
 
 @dataclass
@@ -88,6 +50,8 @@ class _Draft:
     digest: str | None = None
     outcomes: tuple[Outcome, ...] = ()
     reverted: Mapping[Kind, int] = field(default_factory=dict)
+    weighed: Weighed | None = None
+    standby: str = ""
     skip: Skip | None = None
     detail: str = ""
     journal_error: str = ""
@@ -129,9 +93,8 @@ class Loop:
         self._reload = reload
         self._heartbeat_s = heartbeat_s
         self._stopwatch = stopwatch or clock.monotonic
-        self._due = 0.0
+        self._pace = Pace(clock)
         self._strikes = 0  # unexpected errors in a row
-        self._silences = 0  # how often in a row Slurm did not answer
         try:
             self._number = journal.last_cycle()
         except JournalError:
@@ -144,7 +107,7 @@ class Loop:
             Exit code: 0 = stopped as asked; 1 = three unexpected errors in a row, or the last of
             a given number of cycles came to no result or Slurm took none of its changes.
         """
-        self._due = self._clock.monotonic()
+        self._pace = Pace(self._clock)
         done = 0
         while True:
             report = self.cycle()
@@ -153,7 +116,7 @@ class Loop:
                 return 1
             if done == cycles:
                 return 0 if report.ok and not report.in_vain else 1
-            self._due = self._next_due(report)
+            self._pace.after(report)
             if self._rest():
                 return 0
 
@@ -163,6 +126,7 @@ class Loop:
         started_at = self._clock.now()
         draft = _Draft(self._mode())
         try:
+            self._weigh(draft)
             self._observe(draft)
             self._decide(draft)
             self._keep(draft)
@@ -173,16 +137,22 @@ class Loop:
             draft.skipped(Skip.SNAPSHOT, error)
         except PolicyError as error:
             draft.skipped(Skip.POLICY, error)
+        except BusyError as error:
+            draft.skipped(Skip.BUSY, error)
         except Exception as error:  # noqa: BLE001
             # The one broad except of the package: a bug must not stop the watching, but one that
             # stays ends the process. Nothing is half done: unsettled intents are in the journal.
             draft.skipped(Skip.UNEXPECTED, error)
             self._audience.unexpected(error)
         self._strikes = self._strikes + 1 if draft.skip is Skip.UNEXPECTED else 0
-        self._silences = self._silences + 1 if draft.skip is Skip.BACKEND else 0
         report = self._report(draft, started_at)
         self._audience.cycle(report)
         return report
+
+    def _weigh(self, draft: _Draft) -> None:
+        with self._timed(draft, Stage.OBSERVE):
+            draft.weighed = self._pace.weigh(self.rig)
+        refuse_when_busy(draft.weighed)
 
     def _observe(self, draft: _Draft) -> None:
         with self._timed(draft, Stage.OBSERVE):
@@ -215,6 +185,9 @@ class Loop:
 
     def _apply(self, draft: _Draft) -> None:
         draft.mode = self._mode(draft.journal_error)
+        if draft.mode is Mode.LIVE and self.rig.seat is not None:
+            draft.standby = self.rig.seat()
+            draft.mode = Mode.STANDBY if draft.standby else Mode.LIVE
         if draft.mode is not Mode.LIVE:
             self._journal.let_go()
             return
@@ -256,7 +229,9 @@ class Loop:
             decision=draft.decision,
             outcomes=draft.outcomes,
             reverted=draft.reverted,
-            backoff_s=self._backoff_s() if draft.skip is Skip.BACKEND else None,
+            backoff_s=self._pace.backoff_s(self.rig, draft.skip),
+            weighed=draft.weighed,
+            standby=draft.standby,
             skip=draft.skip,
             detail=draft.detail,
             journal_error=draft.journal_error,
@@ -267,30 +242,14 @@ class Loop:
             return replace(report, journal_error=str(error))
         return report
 
-    def _backoff_s(self) -> float:
-        """One interval after the first silence, doubling up to the cap."""
-        # an exponent beyond 32 only overflows; the cap is far below
-        return min(
-            max(self.rig.max_backoff_s, self.rig.interval_s),
-            self.rig.interval_s * 2.0 ** min(self._silences - 1, 32),
-        )
-
-    def _next_due(self, report: CycleReport) -> float:
-        """When the next cycle starts: on the grid of the interval, late ones left out."""
-        now = self._clock.monotonic()
-        if report.backoff_s is not None:
-            return now + report.backoff_s
-        interval_s = self.rig.interval_s
-        return self._due + interval_s * max(1, math.ceil((now - self._due) / interval_s))
-
     def _rest(self) -> bool:
         """Wait, doing what is asked for by signal meanwhile; True = stop."""
         while not self._orders.stop:
             if self._orders.reload:
                 self._orders.reload = False
                 self._take_over()
-                self._due = min(self._due, self._clock.monotonic() + self.rig.interval_s)
-            left_s = self._due - self._clock.monotonic()
+                self._pace.at_most(self.rig.interval_s)
+            left_s = self._pace.left_s
             if left_s <= 0:
                 return False
             self._audience.alive()

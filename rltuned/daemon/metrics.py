@@ -8,11 +8,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from rltuned import __version__
 from rltuned.core.joint import How
 from rltuned.core.select import Refusal
+from rltuned.daemon.load import Weighed
 from rltuned.daemon.report import CycleReport, Kind, Mode, Skip, Stage
 from rltuned.domain.plan import Result
+from rltuned.slurm.sdiag import Figure
 
 STAGE_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-COMMANDS = ("squeue", "sinfo", "sprio", "scontrol", "sacctmgr", "other")
+COMMANDS = ("squeue", "sinfo", "sprio", "scontrol", "sdiag", "sacctmgr", "other")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Metrics:
         self._make_jobs(registry)
         self._make_changes(registry)
         self._make_slurm(registry)
+        self._make_load(registry)
         self._shown_policy: tuple[str, str, str] | None = None
         self._start_at_zero()
 
@@ -55,8 +58,8 @@ class Metrics:
         )
         self.mode = Gauge(
             "rltuned_mode",
-            "1 for what the last cycle was allowed to do: live, dry_run, paused (pause file) or "
-            "observe (the journal cannot be used).",
+            "1 for what the last cycle was allowed to do: live, dry_run, paused (pause file), "
+            "observe (the journal cannot be used) or standby (the other daemon writes).",
             ["mode"],
             registry=registry,
         )
@@ -78,7 +81,8 @@ class Metrics:
         self.skipped = Counter(
             "rltuned_cycles_skipped",
             "Cycles without a result, by reason: backend (Slurm did not answer), snapshot (its "
-            "answer is unreadable), policy (no usable scores) or unexpected (a bug).",
+            "answer is unreadable), policy (no usable scores), busy (slurmctld has "
+            "no time, by sdiag) or unexpected (a bug).",
             ["reason"],
             registry=registry,
         )
@@ -193,11 +197,47 @@ class Metrics:
             registry=registry,
         )
 
+    def _make_load(self, registry: CollectorRegistry) -> None:
+        self.load = Gauge(
+            "rltuned_slurmctld_load_ratio",
+            "Figures of the last sdiag as shares of their bounds under [load]; at 1 slurmctld is "
+            "left alone.",
+            ["figure"],
+            registry=registry,
+        )
+        self.load_known = Gauge(
+            "rltuned_slurmctld_load_known",
+            "1 when the last sdiag could be read; at 0 the load steers nothing.",
+            registry=registry,
+        )
+        self.stretch = Gauge(
+            "rltuned_interval_stretch_ratio",
+            "By what the interval is multiplied because slurmctld is busy; 1 = ordinary.",
+            registry=registry,
+        )
+        self.limited = Counter(
+            "rltuned_rate_limited",
+            "How often slurmctld told our updates to back off (its own rl_enable).",
+            registry=registry,
+        )
+
+    def _update_load(self, weighed: Weighed | None) -> None:
+        self.load_known.set(weighed is not None and weighed.load is not None)
+        if weighed is None:
+            return
+        self.stretch.set(weighed.stretch)
+        if weighed.load is not None:
+            self.limited.inc(weighed.load.rate_limited)
+        for figure in Figure:
+            self.load.labels(figure=figure.value).set(weighed.shares.get(figure, 0.0))
+
     def _start_at_zero(self) -> None:
         """Give every label its series now, so that no panel and no alert is ever empty."""
         self.build.labels(version=__version__).set(1)
         _born(self.mode, Mode)
         _born(self.skipped, Skip)
+        _born(self.load, Figure)
+        self.stretch.set(1)
         _born(self.stages, Stage)
         _born(self.jobs, ("pending", "running", "other"))
         _born(self.refused, Refusal)
@@ -224,6 +264,7 @@ class Metrics:
             self.skipped.labels(reason=report.skip.value).inc()
         else:
             self.success_at.set(report.started_at)
+        self._update_load(report.weighed)
         self._update_jobs(report)
         self._update_changes(report)
 

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rltuned.core.decide import Decision, Entry
+from rltuned.daemon.load import Weighed
 from rltuned.domain.plan import (
     Action,
     Outcome,
     Release,
     Result,
+    SetExcludedNodes,
     SetOverSubscribe,
     SetPriority,
     SetSiteFactor,
@@ -27,6 +29,8 @@ class Mode(StrEnum):
     """Would be live, but the pause file exists."""
     OBSERVE = "observe"
     """Would be live, but the journal cannot be used, so nothing could be given back."""
+    STANDBY = "standby"
+    """Would be live, but the daemon beside the other slurmctld is the one that writes."""
 
 
 class Skip(StrEnum):
@@ -35,6 +39,7 @@ class Skip(StrEnum):
     BACKEND = "backend"
     SNAPSHOT = "snapshot"
     POLICY = "policy"
+    BUSY = "busy"
     UNEXPECTED = "unexpected"
 
 
@@ -54,6 +59,7 @@ class Kind(StrEnum):
     SITE_FACTOR = "site_factor"
     RELEASE = "release"
     OVERSUBSCRIBE = "oversubscribe"
+    EXCLUDED_NODES = "excluded_nodes"
 
 
 def kind_of(action: Action) -> Kind:
@@ -67,6 +73,8 @@ def kind_of(action: Action) -> Kind:
             return Kind.RELEASE
         case SetOverSubscribe():
             return Kind.OVERSUBSCRIBE
+        case SetExcludedNodes():
+            return Kind.EXCLUDED_NODES
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +91,8 @@ class CycleReport:
         outcomes: what came of each action; empty when nothing was applied.
         reverted: jobs, by kind, found at another value than the one we wrote and saw applied.
         backoff_s: pause before the next try; None = the ordinary schedule.
+        weighed: how busy slurmctld was; None = nobody was asked.
+        standby: why another daemon is the one that writes; empty = none is.
         skip, detail: why there is no result, in one word and in one line.
         journal_error: why the journal cannot be used; empty = it can.
     """
@@ -97,6 +107,8 @@ class CycleReport:
     outcomes: tuple[Outcome, ...] = ()
     reverted: Mapping[Kind, int] | None = None
     backoff_s: float | None = None
+    weighed: Weighed | None = None
+    standby: str = ""
     skip: Skip | None = None
     detail: str = ""
     journal_error: str = ""

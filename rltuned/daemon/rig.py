@@ -1,21 +1,55 @@
 """From checked settings to what the loop runs on; the same way at start and at every reload."""
 
 import difflib
+import socket
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 from rltuned.core.decide import Policy
-from rltuned.daemon.loop import Rig
+from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.lease import Lease
+from rltuned.daemon.seams import Rig
 from rltuned.domain.ports import Backend
 from rltuned.policies.baselines import BASELINES
-from rltuned.settings import Loaded
+from rltuned.settings import Loaded, Settings
+from rltuned.slurm.sdiag import Load
 from rltuned.solver import solver_named
+
+
+@runtime_checkable
+class Gauged(Protocol):
+    """A world that can tell how busy it is; the simulated one has no controller to spare."""
+
+    def load(self) -> Load: ...
+
+
+@runtime_checkable
+class Controlled(Protocol):
+    """A world with controllers, of which one acts."""
+
+    def acting(self) -> str: ...
+
 
 MODEL_PREFIX: Final = "model:"
 
 
-def build_rig(loaded: Loaded, backend: Backend) -> Rig:
+def open_lease(settings: Settings, clock: SystemClock) -> Lease | None:
+    """Our side of the lease, where there is a second daemon; None = there is none."""
+    ha = settings.ha
+    if ha.lease_dir is None:
+        return None
+    host = ha.host or socket.gethostname().partition(".")[0]
+    return Lease(ha.lease_dir, host, ha.lease_s, settings.slurm.timeout_s, clock.readings)
+
+
+def build_rig(loaded: Loaded, backend: Backend, lease: Lease | None = None) -> Rig:
     """Everything that the loop may exchange, from settings that were read.
+
+    Args:
+        loaded: the settings.
+        backend: the world.
+        lease: says which of two daemons writes; None = there is no other.
 
     Raises:
         SettingsError: there is no such policy.
@@ -36,7 +70,17 @@ def build_rig(loaded: Loaded, backend: Backend) -> Rig:
         schema=schema,
         solver=solver_named(settings.placement.solver) if uses_solver else None,
         solver_name=settings.placement.solver if uses_solver else "",
+        gauge=backend.load if settings.load.enabled and isinstance(backend, Gauged) else None,
+        bounds=settings.load.bounds(),
+        seat=_seat(backend, lease),
     )
+
+
+def _seat(backend: Backend, lease: Lease | None) -> Callable[[], str] | None:
+    if lease is None or not isinstance(backend, Controlled):
+        return None
+    world = backend
+    return lambda: lease.claim(world.acting())
 
 
 def find_policy(loaded: Loaded) -> tuple[Policy, str, str]:

@@ -13,6 +13,8 @@ from rltuned.core.decide import Knobs, PlacementMode
 from rltuned.core.planning import LOWEST, Limits
 from rltuned.core.select import SETTLE_S, Rules
 from rltuned.domain.plan import MAX_PRIORITY
+from rltuned.settings.controller import HaKeys, LoadKeys, check_lease
+from rltuned.settings.keeping import JournalKeys
 from rltuned.settings.key import FilePath, Keys, Names, OptionalPath, key, table
 from rltuned.settings.placing import OverSubscribeKeys, PlacementKeys, tuning
 from rltuned.slurm.commands import SlurmCli
@@ -60,6 +62,14 @@ class DaemonKeys(Keys):
         "",
         "While this file exists rltuned observes and reports but writes nothing. It is looked at "
         "right before every write.",
+    )
+    max_snapshot_age_s: float = key(
+        120.0,
+        "seconds",
+        "Nothing is written on what was seen longer ago than this, by any of three clocks, looked "
+        "at right before every batch: a daemon that was stopped and goes on must look again first.",
+        ge=1.0,
+        le=3600.0,
     )
 
 
@@ -259,8 +269,16 @@ class Settings(Keys):
         OverSubscribeKeys, "Telling exclusive jobs to share their nodes. Off by default."
     )
     slurm: SlurmKeys = table(SlurmKeys, "How Slurm's commands are called.")
+    load: LoadKeys = table(LoadKeys, "When slurmctld is too busy for us.")
+    ha: HaKeys = table(HaKeys, "A second daemon beside the backup slurmctld. Read at start only.")
+    journal: JournalKeys = table(JournalKeys, "How much of the past is kept. Read at start only.")
     http: HttpKeys = table(HttpKeys, "Metrics and health for Prometheus. Read at start only.")
     log: LogKeys = table(LogKeys, "Log lines, on standard error. Read at start only.")
+
+    @model_validator(mode="after")
+    def _lease_outlives_a_cycle(self) -> Self:
+        check_lease(self.ha, self.daemon.interval_s, self.slurm.timeout_s)
+        return self
 
     def knobs(self) -> Knobs:
         """What `decide` is steered by."""

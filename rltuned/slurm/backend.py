@@ -2,14 +2,40 @@
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Protocol
 
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.snapshot import Snapshot
 from rltuned.slurm.checks import Check, examine, gather
 from rltuned.slurm.columns import Marks
 from rltuned.slurm.commands import CallRecord, Commands, SlurmCli
+from rltuned.slurm.controllers import acting_host
 from rltuned.slurm.reader import Reader
+from rltuned.slurm.sdiag import Load, parse_sdiag
 from rltuned.slurm.writer import Writer
+
+
+class Fence(Protocol):
+    """The last look before a batch is sent."""
+
+    def look(self) -> None:
+        """A look at the cluster begins now."""
+        ...
+
+    def shut(self) -> str:
+        """Why nothing may be sent; empty = send."""
+        ...
+
+
+class Unfenced:
+    """Nothing speaks against writing: a test, or a program that ends at once."""
+
+    def look(self) -> None:
+        """Nothing is kept."""
+
+    def shut(self) -> str:
+        return ""
 
 
 def _uncounted(_: CallRecord) -> None:
@@ -25,6 +51,9 @@ class SlurmBackend:
         on_call: told of every finished command, for the metrics.
         environ: see Commands.
         marks: see columns.Marks; None = a random mark.
+        exclusions: read excluded nodes of pending jobs where squeue's columns lack them (before
+            24.11), by one more squeue; needed to steer and to take steering back.
+        fence: told of every look at the cluster and asked right before every batch of updates.
     """
 
     def __init__(
@@ -35,11 +64,16 @@ class SlurmBackend:
         on_call: Callable[[CallRecord], None] = _uncounted,
         environ: Mapping[str, str] = os.environ,
         marks: Marks | None = None,
+        exclusions: bool = False,
+        fence: Fence | None = None,
     ) -> None:
         self._now = now
-        self._commands = Commands(cli, on_call, environ)
-        self._reader = Reader(self._commands, marks)
-        self._writer = Writer(self._commands, self._reader, now)
+        self._on_call = on_call
+        self._fence = fence or Unfenced()
+        self._limited = 0  # since the last look at the load
+        self._commands = Commands(cli, self._count, environ)
+        self._reader = Reader(self._commands, marks, exclusions=exclusions)
+        self._writer = Writer(self._commands, self._reader, now, self._fence.shut)
 
     def observe(self) -> Snapshot:
         """Read the cluster: one squeue, one sinfo, one sprio.
@@ -48,11 +82,35 @@ class SlurmBackend:
             BackendError: a command failed, timed out, or the controller is away.
             SnapshotError: an answer could not be read.
         """
+        self._fence.look()
         return self._reader.snapshot(self._now())
 
     def apply(self, plan: Plan) -> tuple[Outcome, ...]:
         """Carry out a plan: one outcome per action, in the same order. Never raises per action."""
         return self._writer.apply(plan)
+
+    def load(self) -> Load:
+        """How busy slurmctld is: one sdiag, one RPC.
+
+        Raises:
+            BackendError: sdiag failed.
+            SnapshotError: its answer could not be read.
+        """
+        seen = parse_sdiag(self._commands.ask("sdiag").stdout)
+        limited, self._limited = self._limited, 0
+        return replace(seen, rate_limited=limited)
+
+    def acting(self) -> str:
+        """Host of the slurmctld that acts, as SlurmctldHost has it: one `scontrol ping`.
+
+        Raises:
+            BackendError: it could not be asked, or none answers.
+        """
+        return acting_host(self._commands)
+
+    def _count(self, call: CallRecord) -> None:
+        self._limited += call.limited
+        self._on_call(call)
 
     def check(self) -> tuple[Check, ...]:
         """Judge the site's settings and our rights, without writing anything."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import selectors
 import shutil
 import signal
@@ -17,6 +18,8 @@ from rltuned.errors import BackendError
 _KEPT: Final = ("PATH", "HOME", "LD_LIBRARY_PATH", "TZ")
 _PIECE: Final = 65_536
 _REAP_S: Final = 2.0
+_LIMITED: Final = re.compile(r"RPC rate limited (?P<times>\d+) time")
+"""What a command told to be talkative (-v) says each time slurmctld sends it to wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +50,13 @@ class SlurmCli:
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """One finished command, for the metrics."""
+    """One finished command, for the metrics. limited: how often slurmctld told it to back off."""
 
     program: str
     seconds: float
     ok: bool
     timed_out: bool = False
+    limited: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,11 @@ class Answer:
     stderr: str
     exit_code: int | None
     failure: str = ""
+
+    @property
+    def limited(self) -> int:
+        """How often slurmctld told the command to back off, as far as the command says so."""
+        return len(_LIMITED.findall(self.stderr))
 
 
 def _ignore(_: CallRecord) -> None:
@@ -128,6 +137,7 @@ class Commands:
                 seconds=time.monotonic() - started,
                 ok=answer.exit_code == 0,
                 timed_out="gave no answer" in answer.failure,
+                limited=answer.limited,
             )
         )
         return answer

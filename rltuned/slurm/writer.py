@@ -16,6 +16,7 @@ from rltuned.domain.plan import (
     Plan,
     Release,
     Result,
+    SetExcludedNodes,
     SetOverSubscribe,
     SetPriority,
     SetSiteFactor,
@@ -24,6 +25,7 @@ from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.commands import Commands, one_line
 from rltuned.slurm.reader import Factors, Reader, Watched
+from rltuned.slurm.strings import format_hosts
 
 _ADDRESS: Final = re.compile(r"[1-9][0-9]{0,9}(?:\+[0-9]{1,6}|_[0-9]{1,10}|_\[[0-9,:-]+\])?")
 _LINE_LIMIT: Final = 4000
@@ -38,27 +40,49 @@ _GONE: Final = re.compile(r"invalid job id|already finished|no longer pending", 
 
 @dataclass(slots=True)
 class _Progress:
-    """What is known of each action while a plan is carried out."""
+    """What is known of each action while a plan is carried out.
+
+    stopped: why an answer is missing; what was sent may have been done. withheld: why nothing more
+    is sent; what was not sent was certainly not done.
+    """
 
     result: dict[int, Outcome] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
     stopped: str = ""
+    withheld: str = ""
 
 
 class Writer:
-    """Carries out plans."""
+    """Carries out plans.
 
-    def __init__(self, commands: Commands, reader: Reader, now: Callable[[], float]) -> None:
+    Args:
+        commands, reader, now: how Slurm is called and read, and the time.
+        fence: asked right before every batch; why it must not be sent, empty = send it.
+    """
+
+    def __init__(
+        self,
+        commands: Commands,
+        reader: Reader,
+        now: Callable[[], float],
+        fence: Callable[[], str],
+    ) -> None:
         self._commands = commands
         self._reader = reader
         self._now = now
+        self._fence = fence
 
     def apply(self, plan: Plan) -> tuple[Outcome, ...]:
         """Send a plan and tell what became of each action. Never raises per action."""
         if plan.is_empty:
             return ()
         progress = _Progress()
-        sets = [i for i, a in enumerate(plan.actions) if not isinstance(a, Release)]
+        self._keep_others_exclusions(plan, progress)
+        sets = [
+            i
+            for i, a in enumerate(plan.actions)
+            if not isinstance(a, Release) and i not in progress.result
+        ]
         releases = [i for i, a in enumerate(plan.actions) if isinstance(a, Release)]
         for chunk in _chunks(sets, self._commands.cli.chunk):
             self._send(plan, chunk, progress)
@@ -66,6 +90,25 @@ class Writer:
             self._send_releases(plan, chunk, progress)
         self._look_back(plan, progress)
         return tuple(progress.result[i] for i in range(len(plan.actions)))
+
+    def _keep_others_exclusions(self, plan: Plan, progress: _Progress) -> None:
+        """Drop what would overwrite nodes that somebody excluded since we looked."""
+        asked = [(i, a) for i, a in enumerate(plan.actions) if isinstance(a, SetExcludedNodes)]
+        if not asked:
+            return
+        try:
+            seen = self._reader.excluded(self._now())
+        except (BackendError, SnapshotError) as error:
+            for index, action in asked:
+                progress.result[index] = Outcome(action, Result.REFUSED, f"not compared: {error}")
+            return
+        for index, action in asked:
+            actual = seen.get(action.target.job_id)
+            if actual is None:
+                progress.result[index] = Outcome(action, Result.GONE, "no longer pending")
+            elif actual != frozenset(action.old):
+                why = f"ExcNodeList is {format_hosts(sorted(actual)) or 'empty'} meanwhile"
+                progress.result[index] = Outcome(action, Result.REFUSED, why)
 
     def _send(self, plan: Plan, chunk: Sequence[int], progress: _Progress) -> None:
         lines: list[str] = []
@@ -75,7 +118,7 @@ class Writer:
                 lines.extend(command_lines(action, action.target.address))
             except ValueError as error:
                 progress.result[index] = Outcome(action, Result.REFUSED, str(error))
-        self._feed(lines, progress)
+        self._feed(plan, chunk, lines, progress)
 
     def _send_releases(self, plan: Plan, chunk: Sequence[int], progress: _Progress) -> None:
         """Release only what is not held at this moment: a release would start a held job."""
@@ -99,19 +142,30 @@ class Writer:
                     lines.extend(command_lines(_as_number(action, dealt=dealt), row.address))
                 except ValueError as error:
                     progress.result[index] = Outcome(action, Result.REFUSED, str(error))
-        self._feed(lines, progress)
+        self._feed(plan, chunk, lines, progress)
 
-    def _feed(self, lines: list[str], progress: _Progress) -> None:
+    def _feed(
+        self, plan: Plan, chunk: Sequence[int], lines: list[str], progress: _Progress
+    ) -> None:
         if not lines or progress.stopped:
             return
+        progress.withheld = progress.withheld or self._fence()
+        if progress.withheld:
+            for index in chunk:
+                kept = Outcome(plan.actions[index], Result.REFUSED, progress.withheld)
+                progress.result.setdefault(index, kept)
+            return
         try:
-            answer = self._commands.call("scontrol", feed="\n".join(lines) + "\n")
+            # -v: only then does it say that it was made to wait
+            answer = self._commands.call("scontrol", "-v", feed="\n".join(lines) + "\n")
         except BackendError as error:
             progress.stopped = str(error)
             return
         progress.said.update(read_complaints(answer.stderr))
         if answer.failure:
             progress.stopped = answer.failure
+        elif answer.limited:
+            progress.withheld = "not sent: slurmctld limits the rate of our requests"
 
     def _look_back(self, plan: Plan, progress: _Progress) -> None:
         open_actions = [(i, a) for i, a in enumerate(plan.actions) if i not in progress.result]
@@ -119,6 +173,8 @@ class Writer:
             return
         try:
             seen = self._reader.watch(self._now())
+            if any(isinstance(a, SetExcludedNodes) for _, a in open_actions):
+                seen = self._reader.with_excluded(seen, self._now())
             wanted = any(isinstance(a, SetSiteFactor | Release) for _, a in open_actions)
             multifactor = wanted and self._reader.site(self._now()).multifactor
             factors = self._reader.factors() if multifactor else {}
@@ -166,24 +222,32 @@ def command_lines(action: Action, address: str) -> list[str]:
     """
     if not _ADDRESS.fullmatch(address):
         raise ValueError(f"{one_line(address, 60)!r} is no address of a job; nothing was sent")
-    match action:
-        case SetPriority():
-            lines = [f"update JobId={address} Priority={action.new:d}"]
-        case SetSiteFactor():
-            lines = [f"update JobId={address} SiteFactor={action.new:d}"]
-        case SetOverSubscribe():
-            lines = [f"update JobId={address} OverSubscribe={action.new}"]
-        case Release():
-            lines = [f"release {address}"]
-            if action.nice:
-                lines.append(f"update JobId={address} Nice={action.nice:d}")
-        case _:
-            assert_never(action)
+    if isinstance(action, Release):
+        lines = [f"release {address}"]
+        lines += [f"update JobId={address} Nice={action.nice:d}"] if action.nice else []
+    else:
+        lines = [f"update JobId={address} {_assignment(action)}"]
     if max(map(len, lines)) > _LINE_LIMIT:
         raise ValueError(
-            "the array's task list is too long for one scontrol line; nothing was sent"
+            "a list of tasks or nodes is too long for one scontrol line; nothing was sent"
         )
     return lines
+
+
+def _assignment(
+    action: SetPriority | SetSiteFactor | SetOverSubscribe | SetExcludedNodes,
+) -> str:
+    match action:
+        case SetPriority():
+            return f"Priority={action.new:d}"
+        case SetSiteFactor():
+            return f"SiteFactor={action.new:d}"
+        case SetOverSubscribe():
+            return f"OverSubscribe={action.new}"
+        case SetExcludedNodes():
+            return f"ExcNodeList={format_hosts(action.new)}"
+        case _:
+            assert_never(action)
 
 
 def read_complaints(stderr: str) -> dict[str, str]:
@@ -242,6 +306,9 @@ def _difference(action: Action, row: Watched, factors: Factors | None) -> str:
         case SetOverSubscribe():
             good = row.oversubscribe == action.new
             wrong = f"reads back OverSubscribe={row.oversubscribe}"
+        case SetExcludedNodes():
+            good = row.excluded == frozenset(action.new)
+            wrong = f"reads back ExcNodeList={format_hosts(sorted(row.excluded or ()))}"
         case Release():
             # sprio shows factors only of jobs that multifactor rules; where it shows none, the
             # value must at least have left the one at which the job was frozen

@@ -12,9 +12,9 @@ from rltuned.core.decide import Knobs, decide
 from rltuned.core.planning import Limits
 from rltuned.daemon.audience import Publisher
 from rltuned.daemon.logs import make_log
-from rltuned.daemon.loop import Rig
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.report import CycleReport, Mode, Skip, Stage
+from rltuned.daemon.seams import Rig
 from rltuned.daemon.systemd import Notifier
 from rltuned.domain.plan import Outcome, Result
 from tests.builders import NOW, job, snapshot

@@ -43,6 +43,7 @@ def test_every_default_is_pinned() -> None:
             "max_backoff_s": 600.0,
             "state_dir": "/var/lib/rltuned",
             "pause_file": "/run/rltuned/PAUSE",
+            "max_snapshot_age_s": 120.0,
         },
         "policy": {
             "name": "f1",
@@ -73,6 +74,15 @@ def test_every_default_is_pinned() -> None:
         },
         "oversubscribe": {"scope": [], "allow_cpu_sharing": False},
         "slurm": {"bin_dir": None, "conf": None, "timeout_s": 20.0, "chunk": 200},
+        "load": {
+            "enabled": True,
+            "max_server_threads": 100,
+            "max_agent_queue": 500,
+            "max_dbd_queue": 5000,
+            "max_rpc_s": 0.5,
+            "max_backfill_s": 120.0,
+        },
+        "ha": {"lease_dir": None, "host": "", "lease_s": 180.0},
         "http": {"enabled": True, "address": "127.0.0.1", "port": 9841},
         "log": {"format": "console", "level": "info"},
     }

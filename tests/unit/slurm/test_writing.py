@@ -1,6 +1,7 @@
 """What is sent for an action, and what is made of the answer and the look back."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,13 @@ from rltuned.domain.plan import (
     Plan,
     Release,
     Result,
+    SetExcludedNodes,
     SetOverSubscribe,
     SetPriority,
     SetSiteFactor,
     Target,
 )
-from rltuned.domain.units import JobId, UnixTime
+from rltuned.domain.units import JobId, NodeName, UnixTime
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.reader import Factors, Watched
@@ -33,9 +35,17 @@ def row(priority: int = 5, nice: int = 0, held: bool = False) -> Watched:
     return Watched("12", 100.0, priority, nice, held)
 
 
+NODES = (NodeName("k1"), NodeName("k2"), NodeName("m1"))
+KEEP_OFF = SetExcludedNodes(target(), (), NODES)
+
+
 def test_lines() -> None:
     assert command_lines(SetOverSubscribe(target(), "NO", "YES"), "12") == [
         "update JobId=12 OverSubscribe=YES"
+    ]
+    assert command_lines(KEEP_OFF, "12") == ["update JobId=12 ExcNodeList=k[1-2],m1"]
+    assert command_lines(SetExcludedNodes(target(), NODES, ()), "12") == [
+        "update JobId=12 ExcNodeList="
     ]
     assert command_lines(SetPriority(target(), 1, 7, 3), "12") == ["update JobId=12 Priority=7"]
     assert command_lines(SetSiteFactor(target(), 0, -4), "12_[0-3]") == [
@@ -89,6 +99,12 @@ SET = SetPriority(target(), 1, 7, 0)
 SITE = SetSiteFactor(target(), 0, 7)
 FREE = Release(target(), 7, 30)
 SHARE = SetOverSubscribe(target(), "NO", "YES")
+
+
+def keeps_off(*names: str) -> Watched:
+    return replace(row(), excluded=frozenset(map(NodeName, names)))
+
+
 SHARED = Watched("12", 100.0, 5, 0, held=False, oversubscribe="YES")
 
 
@@ -118,6 +134,10 @@ SHARED = Watched("12", 100.0, 5, 0, held=False, oversubscribe="YES")
         (SHARE, row(), None, "Access/permission denied", (Result.REFUSED, "denied")),
         (SHARE, None, None, "Job is no longer pending execution", (Result.GONE, "no longer")),
         (FREE, row(0, 30, held=True), None, "", (Result.REFUSED, "held")),
+        (KEEP_OFF, keeps_off("m1", "k2", "k1"), None, "", (Result.APPLIED, "")),
+        (KEEP_OFF, keeps_off("m1"), None, "", (Result.FAILED, "ExcNodeList=m1")),
+        (KEEP_OFF, row(), None, "", (Result.FAILED, "reads back ExcNodeList=")),
+        (KEEP_OFF, keeps_off(), None, "Invalid user id", (Result.REFUSED, "user id")),
     ],
 )
 def test_judge(
@@ -148,7 +168,8 @@ def test_without_scontrol_every_action_fails_and_none_raises(tmp_path: Path) -> 
 def test_scontrol_that_hangs_costs_one_timeout_and_is_looked_back_on(tmp_path: Path) -> None:
     replay(tmp_path, RECORDED)
     (tmp_path / "scontrol").write_text(
-        f'#!/bin/sh\n[ $# -gt 0 ] && exec cat {tmp_path}/answers/config\ncat > "{tmp_path}/got"\n'
+        f'#!/bin/sh\n[ "$1" = show ] && exec cat {tmp_path}/answers/config\n'
+        f'cat > "{tmp_path}/got"\n'
         'echo called >> "$0.count"\nsleep 600\n'
     )
     it = SlurmBackend(

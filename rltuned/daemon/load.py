@@ -1,0 +1,74 @@
+"""How much of slurmctld's time we may take: the busier it says it is, the rarer our cycles.
+
+Doubling and halving with a gap between: a figure at its bound doubles the pause, and only when all
+figures are at half of theirs or below is it halved again, so it does not flutter.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from rltuned.errors import BackendError, SnapshotError
+from rltuned.slurm.sdiag import Bounds, Figure, Load, pressures
+
+CALM: Final = 0.5
+"""At or below this share of every bound slurmctld counts as calm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """What one look came to.
+
+    Attributes:
+        load: what sdiag said; None = it could not be asked or read, and nothing follows from it.
+        rpc_mean_s: see Load.rpc_mean_s.
+        shares: each figure as a share of its bound.
+        stretch: by what the interval is multiplied now.
+        unknown: why load is None.
+    """
+
+    load: Load | None
+    rpc_mean_s: float | None
+    shares: Mapping[Figure, float]
+    stretch: float
+    unknown: str = ""
+
+    @property
+    def busy(self) -> tuple[str, ...]:
+        """The figures at or over their bounds, in words; not empty = leave slurmctld alone."""
+        over = {figure: share for figure, share in self.shares.items() if share >= 1.0}
+        return tuple(f"{figure} is {share:.1f} times its bound" for figure, share in over.items())
+
+
+def next_stretch(stretch: float, pressure: float, most: float) -> float:
+    """The factor on the interval after a look. pressure: the highest share of a bound."""
+    factor = 2.0 if pressure >= 1.0 else 0.5 if pressure <= CALM else 1.0
+    return min(max(stretch * factor, 1.0), most)
+
+
+class Throttle:
+    """Keeps the factor, and the last look, from cycle to cycle and over reloads."""
+
+    def __init__(self) -> None:
+        self.stretch = 1.0
+        self._before: Load | None = None
+
+    def weigh(self, ask: Callable[[], Load], bounds: Bounds, most: float) -> Weighed:
+        """Look at the load and draw the conclusion. Never raises for a Slurm that is away.
+
+        Args:
+            ask: looks at the load; may raise BackendError or SnapshotError.
+            bounds: from where on slurmctld counts as busy.
+            most: largest factor on the interval, at least 1.
+        """
+        try:
+            load = ask()
+        except (BackendError, SnapshotError) as error:
+            return Weighed(None, None, {}, self.stretch, str(error))
+        mean_s = load.rpc_mean_s(self._before)
+        self._before = load
+        shares = pressures(load, mean_s, bounds)
+        # a rate limit is about us alone: fewer cycles mend it, so it skips none
+        pressure = max(shares.values(), default=0.0) if not load.rate_limited else 1.0
+        self.stretch = next_stretch(self.stretch, pressure, most)
+        return Weighed(load, mean_s, shares, self.stretch)

@@ -1,0 +1,64 @@
+"""What the loop runs on, and who listens to it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from rltuned.core.decide import Knobs, Policy
+from rltuned.core.milp import Solver
+from rltuned.daemon.recipe import Recipe
+from rltuned.daemon.report import CycleReport
+from rltuned.domain.ports import Backend
+from rltuned.slurm.sdiag import Bounds, Load
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """Everything that a reload may exchange.
+
+    Attributes:
+        digest, schema: of the policy's model, if any.
+        gauge: tells how busy slurmctld is; None = nobody can be asked.
+        bounds: from where on that is too busy for us.
+        seat: asked before a plan is written: why another daemon is the one that writes, empty =
+            we are; None = there is no other.
+    """
+
+    backend: Backend
+    policy: Policy
+    knobs: Knobs
+    dry_run: bool
+    interval_s: float
+    max_backoff_s: float
+    pause_file: Path
+    digest: str = ""
+    schema: str = ""
+    solver: Solver | None = None
+    solver_name: str = ""
+    gauge: Callable[[], Load] | None = None
+    bounds: Bounds = Bounds()  # noqa: RUF009 - frozen
+    seat: Callable[[], str] | None = None
+
+    @property
+    def recipe(self) -> Recipe:
+        """What is needed beside a snapshot to decide again."""
+        return Recipe(self.policy.name, self.knobs, self.digest, self.solver_name)
+
+
+class Audience(Protocol):
+    """Who hears of what happens: metrics, log lines, systemd, a table on the terminal."""
+
+    def cycle(self, report: CycleReport) -> None: ...
+
+    def alive(self) -> None:
+        """The loop got a step further, or waits as it should."""
+        ...
+
+    def unexpected(self, error: Exception) -> None: ...
+
+    def reloading(self) -> None: ...
+
+    def loaded(self, rig: Rig) -> None: ...
+
+    def not_loaded(self, reason: str) -> None: ...

@@ -1,0 +1,101 @@
+"""The keys about slurmctld itself: how much of its time we may take, and which one is ours."""
+
+from rltuned.settings.key import Keys, OptionalPath, key
+from rltuned.slurm.sdiag import Bounds
+
+_RENEWALS = 2
+"""So many intervals a lease must hold at least, so that one late cycle does not lose it."""
+
+
+class LoadKeys(Keys):
+    """When slurmctld is left alone."""
+
+    enabled: bool = key(
+        True, "", "Ask sdiag before every cycle (one RPC). false = never, and never back off."
+    )
+    max_server_threads: int = key(
+        Bounds().server_threads,
+        "",
+        "RPCs that slurmctld serves at this moment; its own bound is 256. 0 = does not count.",
+        ge=0,
+        le=256,
+    )
+    max_agent_queue: int = key(
+        Bounds().agent_queue,
+        "messages",
+        "Messages to nodes that wait to be sent. 0 = does not count.",
+        ge=0,
+    )
+    max_dbd_queue: int = key(
+        Bounds().dbd_queue,
+        "messages",
+        "Messages to slurmdbd that wait to be sent; in write_mode = priority every change adds "
+        "one. Slurm drops job records beyond MaxDBDMsgs (10000 and more). 0 = does not count.",
+        ge=0,
+    )
+    max_rpc_s: float = key(
+        Bounds().rpc_s,
+        "seconds",
+        "Mean time of the RPCs of all users since the last look. 0 = does not count.",
+        ge=0.0,
+    )
+    max_backfill_s: float = key(
+        Bounds().backfill_s,
+        "seconds",
+        "Duration of the last backfill cycle. Set it above what is usual on your site. 0 = does "
+        "not count.",
+        ge=0.0,
+    )
+
+    def bounds(self) -> Bounds:
+        return Bounds(
+            self.max_server_threads,
+            self.max_agent_queue,
+            self.max_dbd_queue,
+            self.max_rpc_s,
+            self.max_backfill_s,
+        )
+
+
+class HaKeys(Keys):
+    """Two daemons, one beside each slurmctld."""
+
+    lease_dir: OptionalPath = key(
+        None,
+        "",
+        "Folder that the hosts of all slurmctld share and where rltuned may write: not "
+        "StateSaveLocation itself, but a place beside it. With it, only the daemon beside the "
+        "acting slurmctld writes, and only while it holds the lease there. Absent = this is the "
+        "only daemon.",
+    )
+    host: str = key(
+        "",
+        "",
+        "This machine's name as SlurmctldHost has it; empty = its short host name.",
+    )
+    lease_s: float = key(
+        180.0,
+        "seconds",
+        "How long a lease is good after it was renewed, which every cycle does. The other daemon "
+        "waits as long before it takes the lease of one that fell silent.",
+        ge=1.0,
+        le=3600.0,
+    )
+
+
+def check_lease(ha: HaKeys, interval_s: float, timeout_s: float) -> None:
+    """Refuse a lease that ordinary cycles would lose, or one command outlive.
+
+    Raises:
+        ValueError: it is shorter than two intervals, or not longer than a command may take.
+    """
+    if ha.lease_dir is None:
+        return
+    if ha.lease_s < _RENEWALS * interval_s:
+        raise ValueError(
+            f"ha.lease_s = {ha.lease_s:g} is less than twice daemon.interval_s = {interval_s:g}"
+        )
+    if ha.lease_s <= timeout_s:
+        raise ValueError(
+            f"ha.lease_s = {ha.lease_s:g} must be more than slurm.timeout_s = {timeout_s:g}"
+        )

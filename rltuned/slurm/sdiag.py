@@ -1,0 +1,118 @@
+"""How busy slurmctld says it is (`sdiag`), and from where on that is too busy for us."""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from rltuned.errors import SnapshotError
+
+_SECONDS_PER_US: Final = 1e-6
+_FIGURE: Final = re.compile(r"^\s*(?P<name>[A-Z][^:\n]*?)\s*:\s*(?P<value>\d+)\s*$", re.MULTILINE)
+_RPC: Final = re.compile(r"\bcount:(?P<count>\d+)\s+ave_time:\d+\s+total_time:(?P<total>\d+)\s*$")
+_BY_TYPE: Final = "Remote Procedure Call statistics by message type"
+_BACKFILL: Final = "Backfilling stats"
+
+
+class Figure(StrEnum):
+    """What is compared with a bound."""
+
+    SERVER_THREADS = "server_threads"
+    AGENT_QUEUE = "agent_queue"
+    DBD_QUEUE = "dbd_queue"
+    RPC = "rpc_mean"
+    BACKFILL = "backfill_cycle"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One look at slurmctld's own statistics.
+
+    Attributes:
+        server_threads: RPCs being served at this moment; Slurm's own bound is 256.
+        agent_queue: messages to nodes that wait to be sent.
+        dbd_queue: messages to slurmdbd that wait to be sent.
+        rpc_count, rpc_total_s: RPCs answered, and the time they took, since the statistics began
+            (a restart, midnight, or `sdiag --reset`).
+        backfill_s: duration of the last backfill cycle; 0 before the first.
+        rate_limited: how often our own commands were told to back off since the look before.
+    """
+
+    server_threads: int
+    agent_queue: int
+    dbd_queue: int
+    rpc_count: int
+    rpc_total_s: float
+    backfill_s: float
+    rate_limited: int = 0
+
+    def rpc_mean_s(self, before: "Load | None") -> float | None:
+        """Mean time of the RPCs answered since the look before; None = that is not known."""
+        if before is None or self.rpc_count <= before.rpc_count:
+            return None  # the first look, or the statistics began anew
+        spent_s = self.rpc_total_s - before.rpc_total_s
+        return spent_s / (self.rpc_count - before.rpc_count) if spent_s >= 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """From where on slurmctld counts as busy; 0 = this figure does not count.
+
+    Attributes:
+        server_threads: RPCs being served at once, of Slurm's 256.
+        agent_queue, dbd_queue: messages waiting to be sent to nodes, to slurmdbd.
+        rpc_s: mean time of the RPCs answered since our last look.
+        backfill_s: duration of the last backfill cycle.
+    """
+
+    server_threads: int = 100
+    agent_queue: int = 500
+    dbd_queue: int = 5_000
+    rpc_s: float = 0.5
+    backfill_s: float = 120.0
+
+
+def parse_sdiag(text: str) -> Load:
+    """The load in sdiag's text; read the same way from 22.05 to 26.05.
+
+    Raises:
+        SnapshotError: a figure is missing.
+    """
+    head, found, tail = text.partition(_BACKFILL)
+    backfill, by_type, rpcs = tail.partition(_BY_TYPE)
+    if not found or not by_type:
+        raise SnapshotError(f"sdiag: no {_BY_TYPE if found else _BACKFILL!r} in the answer")
+    figures = _figures(head)
+    counts = [m for line in _first_block(rpcs) if (m := _RPC.search(line))]
+    try:
+        return Load(
+            server_threads=figures["Server thread count"],
+            agent_queue=figures["Agent queue size"],
+            dbd_queue=figures["DBD Agent queue size"],
+            rpc_count=sum(int(m["count"]) for m in counts),
+            rpc_total_s=sum(int(m["total"]) for m in counts) * _SECONDS_PER_US,
+            backfill_s=_figures(backfill).get("Last cycle", 0) * _SECONDS_PER_US,
+        )
+    except KeyError as error:
+        raise SnapshotError(f"sdiag: no {error} in the answer") from None
+
+
+def _figures(text: str) -> dict[str, int]:
+    return {m["name"]: int(m["value"]) for m in _FIGURE.finditer(text)}
+
+
+def _first_block(text: str) -> list[str]:
+    """The lines up to the first blank one: the statistics by user count the same RPCs again."""
+    return text.strip("\n").split("\n\n", 1)[0].split("\n")
+
+
+def pressures(load: Load, rpc_mean_s: float | None, bounds: Bounds) -> dict[Figure, float]:
+    """Each figure as a share of its bound; unknown ones and those that do not count left out."""
+    figures = (
+        (Figure.SERVER_THREADS, load.server_threads, bounds.server_threads),
+        (Figure.AGENT_QUEUE, load.agent_queue, bounds.agent_queue),
+        (Figure.DBD_QUEUE, load.dbd_queue, bounds.dbd_queue),
+        (Figure.RPC, rpc_mean_s, bounds.rpc_s),
+        (Figure.BACKFILL, load.backfill_s, bounds.backfill_s),
+    )
+    return {name: value / bound for name, value, bound in figures if value is not None and bound}

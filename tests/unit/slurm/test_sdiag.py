@@ -1,0 +1,103 @@
+"""slurmctld's own figures, from three recorded releases, and from where on they are too high."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rltuned.errors import BackendError, SnapshotError
+from rltuned.slurm.commands import Answer, CallRecord, Commands, SlurmCli
+from rltuned.slurm.sdiag import Bounds, Figure, Load, parse_sdiag, pressures
+from tests.recorded import DATA, RELEASES, Recording, replay
+
+CALM = Load(1, 0, 0, rpc_count=100, rpc_total_s=1.0, backfill_s=0.01)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_every_release_is_read(release: str, tmp_path: Path) -> None:
+    recording = Recording(DATA / release)
+    text = recording.text("sdiag")
+    load = replay(tmp_path, recording).load()
+    assert load == parse_sdiag(text)
+    by_type = text.split("by message type\n")[1].split("\n\n")[0]
+    assert load.rpc_count == sum(int(r.split("count:")[1].split()[0]) for r in by_type.split("\n"))
+    assert 0 < load.rpc_total_s < 1
+    assert 0 < load.backfill_s < 1
+    assert load.server_threads >= 1
+    assert (load.agent_queue, load.dbd_queue) == (0, 0)
+
+
+def test_each_figure_is_the_one_it_is_named_after() -> None:
+    text = Recording(DATA / "22.05").text("sdiag")
+    for was, now, want in (
+        ("Server thread count:  3", "Server thread count:  77", {"server_threads": 77}),
+        ("DBD Agent queue size: 0", "DBD Agent queue size: 9000", {"dbd_queue": 9000}),
+        ("\nAgent queue size:     0", "\nAgent queue size:     31", {"agent_queue": 31}),
+    ):
+        assert text.count(was) == 1
+        load = parse_sdiag(text.replace(was, now))
+        assert load == replace(parse_sdiag(text), **want)
+
+
+def test_the_backfill_cycle_is_not_the_main_schedulers() -> None:
+    text = Recording(DATA / "24.11").text("sdiag")
+    assert parse_sdiag(text).backfill_s == pytest.approx(0.005202)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_what_is_cut_off_or_foreign_is_no_answer(release: str) -> None:
+    text = Recording(DATA / release).text("sdiag")
+    for bad in (
+        "",
+        text[:200],
+        text.replace("Agent queue size", "Agent tail"),
+        text.split("Remote")[0],
+    ):
+        with pytest.raises(SnapshotError, match="sdiag"):
+            parse_sdiag(bad)
+
+
+def test_the_mean_counts_only_what_came_since() -> None:
+    later = replace(CALM, rpc_count=110, rpc_total_s=6.0)
+    assert later.rpc_mean_s(CALM) == pytest.approx(0.5)
+    assert CALM.rpc_mean_s(None) is None
+    assert CALM.rpc_mean_s(CALM) is None
+    assert CALM.rpc_mean_s(later) is None, "the statistics were reset"
+
+
+def test_shares_of_the_bounds() -> None:
+    load = Load(50, 5, 10, 1, 1.0, 30.0)
+    shares = pressures(load, 0.1, Bounds(100, 50, 5, 0.2, 0.0))
+    assert shares == {
+        Figure.SERVER_THREADS: 0.5,
+        Figure.AGENT_QUEUE: 0.1,
+        Figure.DBD_QUEUE: 2.0,
+        Figure.RPC: 0.5,
+    }
+    assert Figure.RPC not in pressures(load, None, Bounds())
+
+
+@given(st.builds(Load, *[st.integers(0, 2**40)] * 4, *[st.floats(0, 1e9)] * 2))
+def test_shares_are_never_negative(load: Load) -> None:
+    assert all(share >= 0 for share in pressures(load, None, Bounds()).values())
+
+
+def test_a_rate_limit_is_counted_from_what_scontrol_says(tmp_path: Path) -> None:
+    said = "scontrol: RPC rate limited 1 time(s). Sleeping then trying again."  # 24.11 and 26.05
+    answer = Answer("", f"{said}\n{said}\nInvalid job id specified for job 99\n", 1)
+    assert answer.limited == 2
+    program = tmp_path / "scontrol"
+    program.write_text(f'#!/bin/sh\necho "{said}" >&2\n')
+    program.chmod(0o755)
+    calls: list[CallRecord] = []
+    Commands(SlurmCli(bin_dir=tmp_path), calls.append).call("scontrol", "-v", feed="x\n")
+    assert [c.limited for c in calls] == [1]
+
+
+def test_without_sdiag_it_is_a_backend_error(tmp_path: Path) -> None:
+    it = replay(tmp_path, Recording(DATA / "22.05"))
+    (tmp_path / "sdiag").unlink()
+    with pytest.raises(BackendError, match="sdiag is not installed"):
+        it.load()
