@@ -24,6 +24,8 @@ COMMANDS: Final = {
     "explain": "Say where a job stands, why, and what rltuned would do with it.",
     "check": "Check settings, model, state folder and Slurm, with the mend for what is wrong.",
     "restore": "Give the jobs that rltuned changed their own priority back.",
+    "history": "Say what rltuned has changed of a job, when and why, from the journal.",
+    "replay": "Decide a past cycle again from the journal, and compare the plans.",
     "config": "Check and show the settings.",
     "models": "The bundles of trained policies.",
     "train": "Learn policies offline (needs the train extra).",

@@ -142,10 +142,7 @@ def _lists(array: ArrayInfo, task: str) -> bool:
     """Whether a record of an array holds this task."""
     if not array.listed or not (task.isascii() and task.isdigit()):
         return not array.listed
-    return any(
-        first <= int(task) <= last and (int(task) - first) % step == 0
-        for first, last, step in parse_tasks(array.listed).ranges
-    )
+    return parse_tasks(array.listed).holds(int(task))
 
 
 def _of_verdict(verdict: dict[str, Any] | None) -> list[str]:

@@ -6,10 +6,10 @@ import typer
 
 from rltuned.cli.flags import ConfigOption, World, say, settings_of
 from rltuned.cli.world import open_world
+from rltuned.daemon.asked import asked_job, asked_moment
 from rltuned.daemon.journal import Journal
-from rltuned.daemon.restore import Restored, is_complete
+from rltuned.daemon.restore import EVERYTHING, Restored, Wanted, is_complete
 from rltuned.daemon.restore import restore as give_back
-from rltuned.domain.units import JobId
 
 app = typer.Typer()
 
@@ -18,28 +18,43 @@ app = typer.Typer()
 def restore(
     *,
     job: Annotated[
-        int | None, typer.Option("--job", min=1, help="Only this job.", show_default=False)
+        str | None,
+        typer.Option(
+            "--job",
+            metavar="JOBID",
+            help="Only this job, as squeue names it: 12, 12_3, 12+1.",
+            show_default=False,
+        ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            help="Only jobs that rltuned wrote to since then: 2h, 30m, 2026-01-31T12:00.",
+            show_default=False,
+        ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every job.")] = False,
     config: ConfigOption = None,
 ) -> None:
     """Give the jobs that rltuned changed their own priority back.
 
-    A value that somebody else has changed since is left alone, and a held job is never released;
-    both are reported. A live daemon must be paused or stopped first.
+    A job is given back in whole: it gets what it had before rltuned first wrote to it. A value
+    that somebody else has changed since is left alone, and a held job is never released; both are
+    reported. A live daemon must be paused or stopped first.
 
     Exit codes: 0 = nothing of ours is left, or only what others changed or hold; 1 = something
     could not be given back; 2 = settings cannot be used.
     """
-    if everything == (job is not None):
-        raise typer.BadParameter("say either --job JOBID or --all")
+    if [everything, job is not None, since is not None].count(True) != 1:
+        raise typer.BadParameter("say one of --job JOBID, --since TIME and --all")
     loaded = settings_of(config)
     place = open_world(World.SLURM)
-    journal = Journal(loaded.settings.daemon.state_dir)
+    wanted = _wanted(job, since, place.clock.now())
+    journal = Journal(loaded.settings.daemon.state_dir, loaded.settings.journal.keeping())
     try:
-        items = give_back(
-            place.backend(loaded), journal, place.clock, JobId(job) if job is not None else None
-        )
+        items = give_back(place.backend(loaded), journal, place.clock, wanted)
     finally:
         journal.close()
     for item in items:
@@ -49,5 +64,14 @@ def restore(
     raise typer.Exit(0 if is_complete(items) else 1)
 
 
+def _wanted(job: str | None, since: str | None, now: float) -> Wanted:
+    try:
+        if job is not None:
+            return Wanted(job=asked_job(job))
+        return EVERYTHING if since is None else Wanted(since=asked_moment(since, now))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 def _line(item: Restored) -> str:
-    return f"job {item.claim.target.job_id}: {item.fate}: {item.detail}"
+    return f"job {item.claim.target.address}: {item.fate}: {item.detail}"

@@ -1,4 +1,4 @@
-"""The journal's table of what is words and not numbers: OverSubscribe.
+"""The journal's table of what is words and not numbers: OverSubscribe and excluded nodes.
 
 A row is open while its job is pending and may still carry the words that we set.
 """
@@ -8,18 +8,20 @@ from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from rltuned.daemon.claims import JobKey, Origin
-from rltuned.domain.jobs import PendingJob
+from rltuned.domain.jobs import PendingJob, Steering
 from rltuned.domain.plan import (
     OVERSUBSCRIBE_TOKENS,
     Outcome,
     Result,
+    SetExcludedNodes,
     SetOverSubscribe,
     Target,
 )
-from rltuned.domain.units import JobId, UnixTime
+from rltuned.domain.units import JobId, NodeName, UnixTime
 
 OVERSUBSCRIBE: Final = "oversubscribe"
-"""Name of the field, in the table and for people."""
+EXCLUDED_NODES: Final = "excluded_nodes"
+"""Names of the fields, in the table and for people."""
 SCHEMA: Final = """
 CREATE TABLE flags (
     id INTEGER PRIMARY KEY,
@@ -60,8 +62,10 @@ class Flag(NamedTuple):
     def target(self) -> Target:
         return Target(self.job_id, self.submitted_at, self.address)
 
-    def undo(self, job: PendingJob) -> SetOverSubscribe | str:
+    def undo(self, job: PendingJob) -> SetOverSubscribe | SetExcludedNodes | str:
         """What takes it back as far as Slurm lets us, or why nothing does."""
+        if self.field == EXCLUDED_NODES:
+            return self._undo_excluded(job)
         if job.oversubscribe != self.value:
             return f"OverSubscribe is {job.oversubscribe}, we wrote {self.value}"
         if self.original not in OVERSUBSCRIBE_TOKENS:
@@ -69,8 +73,27 @@ class Flag(NamedTuple):
         target = Target(job.job_id, job.submitted_at, job.address)
         return SetOverSubscribe(target, self.value, self.original)
 
+    def _undo_excluded(self, job: PendingJob) -> SetExcludedNodes | str:
+        if words_of(job.excluded_nodes) != self.value:
+            actual = words_of(job.excluded_nodes) or "empty"
+            return f"ExcNodeList is {actual}, we wrote {self.value or 'nothing'}"
+        target = Target(job.job_id, job.submitted_at, job.address)
+        return SetExcludedNodes(target, nodes_of(self.value), nodes_of(self.original))
 
-def insert(db: sqlite3.Connection, action: SetOverSubscribe, origin: Origin) -> int:
+
+def words_of(nodes: Collection[NodeName]) -> str:
+    """Nodes as the table holds them: equal sets, equal words."""
+    return ",".join(sorted(nodes))
+
+
+def nodes_of(words: str) -> tuple[NodeName, ...]:
+    """What `words_of` was made from, by name."""
+    return tuple(NodeName(name) for name in words.split(",") if name)
+
+
+def insert(
+    db: sqlite3.Connection, action: SetOverSubscribe | SetExcludedNodes, origin: Origin
+) -> int:
     """Note an intent; returns its row id."""
     field, old, new = _columns(action)
     target = action.target
@@ -85,8 +108,10 @@ def insert(db: sqlite3.Connection, action: SetOverSubscribe, origin: Origin) -> 
     return cursor.lastrowid or 0
 
 
-def _columns(action: SetOverSubscribe) -> tuple[str, str, str]:
+def _columns(action: SetOverSubscribe | SetExcludedNodes) -> tuple[str, str, str]:
     """Field, old words and new words of an action."""
+    if isinstance(action, SetExcludedNodes):
+        return EXCLUDED_NODES, words_of(action.old), words_of(action.new)
     return OVERSUBSCRIBE, action.old, action.new
 
 
@@ -139,9 +164,36 @@ def open_flags(db: sqlite3.Connection, cluster: str) -> tuple[Flag, ...]:
     return tuple(found.values())
 
 
+def has_steered(db: sqlite3.Connection) -> bool:
+    """Whether nodes that we excluded may be in any queue, or come back with a requeued job."""
+    (found,) = db.execute(
+        "SELECT EXISTS (SELECT 1 FROM flags WHERE field = ?"
+        " AND (closed IS NULL OR closed = 'gone'))",
+        (EXCLUDED_NODES,),
+    ).fetchone()
+    return bool(found)
+
+
+def steering(db: sqlite3.Connection, cluster: str) -> dict[JobKey, Steering]:
+    """What we excluded of each pending job, and since when; of restored ones nothing any more."""
+    rows = db.execute(
+        "SELECT job_id, submitted_at, new, closed, at FROM flags WHERE cluster = ? AND field = ?"
+        " AND ifnull(closed, '') != 'gone' ORDER BY id",
+        (cluster, EXCLUDED_NODES),
+    ).fetchall()
+    found: dict[JobKey, Steering] = {}
+    for job_id, submitted_at, new, closed, at in rows:
+        key = JobId(job_id), UnixTime(submitted_at)
+        since = found[key].since if key in found else UnixTime(at)
+        found[key] = Steering(nodes_of(new) if closed is None else (), since)
+    return found
+
+
 def carried(job: PendingJob) -> tuple[tuple[str, str], ...]:
     """Fields of a job that may hold words of ours, and the words."""
-    return ((OVERSUBSCRIBE, "YES"),) if job.oversubscribe == "YES" else ()
+    flag = ((OVERSUBSCRIBE, "YES"),) if job.oversubscribe == "YES" else ()
+    nodes = words_of(job.excluded_nodes) if job.steering is None else ""
+    return (*flag, (EXCLUDED_NODES, nodes)) if nodes else flag
 
 
 def reclaim(db: sqlite3.Connection, cluster: str, job: PendingJob, at: float) -> bool:

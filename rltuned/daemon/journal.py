@@ -16,8 +16,8 @@ from rltuned.daemon.claims import Claim, JobKey, Origin
 from rltuned.daemon.diary import CycleRow, Sight
 from rltuned.daemon.rotation import rotate, shrink
 from rltuned.daemon.store import WriterLock, connect
-from rltuned.domain.jobs import Ownership, PendingJob
-from rltuned.domain.plan import Action, Outcome, Plan, SetOverSubscribe
+from rltuned.domain.jobs import Ownership, PendingJob, Steering
+from rltuned.domain.plan import Action, Outcome, Plan, SetExcludedNodes, SetOverSubscribe
 from rltuned.errors import JournalError
 from rltuned.recording import FILE_NAME, Keeping
 
@@ -55,7 +55,7 @@ class Journal:
             return writes.open_claims(db, cluster)
 
     def flags(self, cluster: str) -> tuple[flags.Flag, ...]:
-        """OverSubscribe flags that jobs of this cluster may still carry of ours."""
+        """OverSubscribe flags and excluded nodes that jobs may still carry of ours."""
         if not self._is_there():
             return ()
         with self._session(create=False) as db:
@@ -67,6 +67,20 @@ class Journal:
             return {}
         with self._session(create=False) as db:
             return writes.recent(db, cluster, since)
+
+    def steering(self, cluster: str) -> Mapping[JobKey, Steering]:
+        """What `Snapshot.steered` wants to know; empty when there is no journal yet."""
+        if not self._is_there():
+            return {}
+        with self._session(create=False) as db:
+            return flags.steering(db, cluster)
+
+    def has_steered(self) -> bool:
+        """Whether a job may carry excluded nodes of ours, or would bring them back requeued."""
+        if not self._is_there():
+            return False
+        with self._session(create=False) as db:
+            return flags.has_steered(db)
 
     def is_clean(self) -> bool:
         """Whether nothing of ours can be in any queue: no job carries something, and none has left
@@ -125,7 +139,7 @@ class Journal:
             with _transaction(db):
                 digest = diary.keep(db, sight)
                 rotate(db, self._keeping, sight.at)
-            shrink(db)
+            shrink(db, self._keeping)
         return digest
 
     def intend(
@@ -171,9 +185,9 @@ class Journal:
     def reclaim(self, cluster: str, pending: Iterable[PendingJob], at: float) -> int:
         """Take up again the jobs that carry a value of ours from before they were requeued.
 
-        A requeued job keeps its directly set priority, its site factor and its OverSubscribe
-        flag, under a new submit time. It is known by its id together with exactly the value that
-        we wrote last.
+        A requeued job keeps its directly set priority, its site factor, its OverSubscribe flag and
+        its excluded nodes, under a new submit time. It is known by its id together with exactly
+        the value that we wrote last.
 
         Returns:
             How many values that were.
@@ -228,6 +242,6 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def _insert(db: sqlite3.Connection, action: Action, origin: Origin) -> int:
-    if isinstance(action, SetOverSubscribe):
+    if isinstance(action, SetOverSubscribe | SetExcludedNodes):
         return -flags.insert(db, action, origin)
     return writes.insert(db, action, origin)

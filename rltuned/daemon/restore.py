@@ -4,10 +4,13 @@ Compare and set: a job whose value is not one that can be ours is left alone and
 job is never released, because a release would start it. Works with the daemon dead; no torch here.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
+from rltuned.daemon.asked import AskedJob
 from rltuned.daemon.claims import Claim
 from rltuned.daemon.flags import Flag
 from rltuned.daemon.journal import Journal
@@ -18,6 +21,7 @@ from rltuned.domain.plan import (
     Plan,
     Release,
     Result,
+    SetExcludedNodes,
     SetOverSubscribe,
     SetPriority,
     SetSiteFactor,
@@ -25,7 +29,6 @@ from rltuned.domain.plan import (
 )
 from rltuned.domain.ports import Backend, Clock
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import JobId
 
 PASSES = 2
 """A job written in both modes shows its site factor only after its release."""
@@ -58,10 +61,31 @@ class Restored:
     detail: str
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be given back: everything, one job, or the jobs that we wrote to since a time."""
+
+    job: AskedJob | None = None
+    since: float = -math.inf
+
+    def holds(self, claim: Claim | Flag, job: PendingJob | None) -> bool:
+        """job: the claim's, as the queue shows it; None = it is not pending any more."""
+        if claim.written_at < self.since:
+            return False
+        if self.job is None:
+            return True
+        if job is not None:
+            return self.job.means(job)
+        return self.job.named(claim.target.job_id, claim.target.address)
+
+
+EVERYTHING: Final = Wanted()
+
+
 def restore(
-    backend: Backend, journal: Journal, clock: Clock, job_id: JobId | None = None
+    backend: Backend, journal: Journal, clock: Clock, wanted: Wanted = EVERYTHING
 ) -> tuple[Restored, ...]:
-    """Give back everything that is ours, or what is ours of one job.
+    """Give back everything that is ours, or what is wanted of it.
 
     Raises:
         BackendError, SnapshotError: Slurm cannot be read.
@@ -72,28 +96,24 @@ def restore(
     found: dict[tuple[object, str], Restored] = {}
     for _ in range(PASSES):
         before = dict(found)
-        for item in _one_pass(backend, journal, clock, job_id):
+        for item in _one_pass(backend, journal, clock, wanted):
             found[item.claim.key, item.claim.field] = item
         if not any(r.fate is Fate.UNKNOWN for r in found.values()) or found == before:
             break
     return tuple(found.values())
 
 
-def _one_pass(
-    backend: Backend, journal: Journal, clock: Clock, job_id: JobId | None
-) -> list[Restored]:
+def _one_pass(backend: Backend, journal: Journal, clock: Clock, wanted: Wanted) -> list[Restored]:
     snapshot = backend.observe()
     snapshot = snapshot.marked(journal.owned(snapshot.cluster))
     journal.reclaim(snapshot.cluster, snapshot.pending, clock.now())
-    claims = [
-        c for c in journal.claims(snapshot.cluster) if job_id in {None, c.target.job_id}
-    ]  # fmt: skip
     pending = {(j.job_id, j.submitted_at): j for j in snapshot.pending}
-    frozen = {c.key for c in claims if c.field == "priority"}
+    ours: list[Claim | Flag] = [*journal.flags(snapshot.cluster), *journal.claims(snapshot.cluster)]
+    keys = {c.key for c in ours if wanted.holds(c, pending.get(c.key))}
+    held = [c for c in ours if c.key in keys]  # a job as a whole, whatever field called for it
+    frozen = {c.key for c in held if c.field == "priority"}
     done: list[Restored] = []
     planned: list[tuple[Claim | Flag, Action]] = []
-    flags = [f for f in journal.flags(snapshot.cluster) if job_id in {None, f.job_id}]
-    held: list[Claim | Flag] = [*flags, *claims]
     for claim in held:
         verdict = _judge(claim, pending.get(claim.key), is_frozen=claim.key in frozen)
         if isinstance(verdict, Restored):
@@ -185,6 +205,8 @@ def _done(action: Action) -> str:
                 f"OverSubscribe {action.old} -> {action.new}: alone on its nodes again, with what "
                 "it asked for; whole nodes cannot be given back"
             )
+        case SetExcludedNodes():
+            return f"ExcNodeList {','.join(action.old)} -> {','.join(action.new) or 'empty'}"
         case SetPriority():
             return f"priority {action.old} -> {action.new}"
 

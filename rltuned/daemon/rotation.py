@@ -18,7 +18,6 @@ NUMBERED: Final = 1_000
 
 _DAY_S: Final = 86_400.0
 _MIB: Final = 1024 * 1024
-_SLACK_BYTES: Final = 32 * _MIB
 
 
 def rotate(db: sqlite3.Connection, keeping: Keeping, now: float) -> None:
@@ -27,14 +26,16 @@ def rotate(db: sqlite3.Connection, keeping: Keeping, now: float) -> None:
     _by_size(db, int(keeping.max_mib * _MIB))
 
 
-def shrink(db: sqlite3.Connection) -> None:
-    """Give cleared pages back to the file system, but for some to grow into again.
+def shrink(db: sqlite3.Connection, keeping: Keeping) -> None:
+    """Give cleared pages back to the file system, but for a tenth of the limit to grow into.
 
     Outside a transaction. A file made by a release before schema 3 keeps its size.
     """
-    spare = _pragma(db, "freelist_count") - _SLACK_BYTES // _pragma(db, "page_size")
+    slack = int(keeping.max_mib * _MIB) // 10 // _pragma(db, "page_size")
+    spare = _pragma(db, "freelist_count") - slack
     if spare > 0:
-        db.execute(f"PRAGMA incremental_vacuum({spare})").fetchall()
+        # execute() would step once, which is one page
+        db.executescript(f"PRAGMA incremental_vacuum({spare});")
 
 
 def used_bytes(db: sqlite3.Connection) -> int:

@@ -18,8 +18,7 @@ class JournalKeys(Keys):
         int(Keeping().max_mib),
         "MiB",
         "When the journal has grown to this, the oldest snapshots and plans give way, then the "
-        "oldest finished changes. 10,000 pending jobs take about 0.4 MiB a cycle, 100 a tenth of "
-        "a percent of it.",
+        "oldest finished changes. A cycle with 10,000 pending jobs takes about half a MiB.",
         ge=16,
         le=1_048_576,
     )

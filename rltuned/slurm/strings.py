@@ -154,6 +154,12 @@ class Tasks:
         """The tasks without the throttle, as scontrol takes them between brackets."""
         return ",".join(_format_range(*r) for r in self.ranges)
 
+    def holds(self, task: int) -> bool:
+        return any(
+            first <= task <= last and (task - first) % step == 0
+            for first, last, step in self.ranges
+        )
+
 
 def parse_tasks(text: str) -> Tasks:
     """Tasks as squeue prints them, "[...]" allowed around.

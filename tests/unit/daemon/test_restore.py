@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from rltuned.daemon.asked import asked_job
 from rltuned.daemon.journal import Journal
-from rltuned.daemon.restore import Fate, Restored, is_complete, restore
+from rltuned.daemon.restore import EVERYTHING, Fate, Restored, Wanted, is_complete, restore
+from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.plan import Action, Plan, Release, Result, SetSiteFactor
 from rltuned.domain.units import JobId, UnixTime
 from tests.builders import NOW, job, set_priority, set_site_factor, snapshot
@@ -35,8 +37,10 @@ def fates(items: tuple[Restored, ...]) -> dict[int, Fate]:
     return {int(r.claim.target.job_id): r.fate for r in items}
 
 
-def give_back(world: FakeBackend, journal: Journal, job_id: int | None = None) -> dict[int, Fate]:
-    return fates(restore(world, journal, FakeClock(), JobId(job_id) if job_id else None))
+def give_back(
+    world: FakeBackend, journal: Journal, wanted: Wanted | None = None
+) -> dict[int, Fate]:
+    return fates(restore(world, journal, FakeClock(), wanted or EVERYTHING))
 
 
 def test_priority_is_released_with_the_users_nice(world: FakeBackend, journal: Journal) -> None:
@@ -93,8 +97,37 @@ def test_a_job_that_is_gone_is_closed(world: FakeBackend, journal: Journal) -> N
 
 def test_one_job_only(world: FakeBackend, journal: Journal) -> None:
     change(world, journal, set_priority(world.job(1), 900), set_priority(world.job(2), 800))
-    assert give_back(world, journal, job_id=2) == {2: Fate.GIVEN_BACK}
+    assert give_back(world, journal, Wanted(asked_job("2"))) == {2: Fate.GIVEN_BACK}
     assert world.job(1).priority == 900
+
+
+def test_one_task_gives_back_the_record_that_holds_it(journal: Journal) -> None:
+    whole = job(10, address="10_[0-3]", array=ArrayInfo(JobId(10), 4, listed="0-3"))
+    part = job(12, array=ArrayInfo(JobId(10), 1, listed="4"))
+    world = FakeBackend(snapshot(whole, part, job(4)))
+    change(world, journal, *(set_priority(world.job(i), 900) for i in (10, 12, 4)))
+    assert give_back(world, journal, Wanted(asked_job("10_4"))) == {12: Fate.GIVEN_BACK}
+    assert give_back(world, journal, Wanted(asked_job("10_2"))) == {10: Fate.GIVEN_BACK}
+    change(world, journal, *(set_priority(world.job(i), 800) for i in (10, 12)))
+    assert give_back(world, journal, Wanted(asked_job("10"))) == dict.fromkeys(
+        (10, 12), Fate.GIVEN_BACK
+    )
+    assert world.job(4).priority == 900
+
+
+def test_since_a_time_gives_the_jobs_written_since_back_in_whole(
+    world: FakeBackend, journal: Journal
+) -> None:
+    for at, actions in (
+        (NOW, (set_priority(world.job(1), 900), set_site_factor(world.job(2), 500))),
+        (NOW + 600, (set_site_factor(job(2, site_factor=500), 700),)),
+    ):
+        ticket = journal.intend(Plan(actions), cluster="test", cycle=1, at=at)
+        journal.settle(ticket, world.apply(Plan(actions)), at=at)
+    assert give_back(world, journal, Wanted(since=NOW + 601)) == {}
+    assert give_back(world, journal, Wanted(since=NOW + 600)) == {2: Fate.GIVEN_BACK}
+    assert (world.job(2).site_factor, world.job(1).priority) == (40, 900)
+    assert give_back(world, journal, Wanted(since=NOW)) == {1: Fate.GIVEN_BACK}
 
 
 def test_a_value_that_slurm_does_not_show_is_not_guessed(

@@ -1,0 +1,77 @@
+"""Which jobs and since when, in the words of a person: `4711`, `4711_4`, `4711+1`, `2h`."""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from rltuned.domain.jobs import PendingJob
+from rltuned.slurm.strings import parse_tasks
+
+_NAME: Final = re.compile(
+    r"(?P<id>[1-9][0-9]{0,9})(?:_(?:(?P<task>[0-9]{1,9})|\[.+\])|\+[0-9]{1,9})?"
+)
+_AGO: Final = re.compile(r"(?P<count>[0-9]{1,9})(?P<unit>[smhd])")
+_UNIT_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+@dataclass(frozen=True, slots=True)
+class AskedJob:
+    """A job as squeue names it: an id, an array's task (or record), a heterogeneous job's part.
+
+    An id alone stands for all records of its array. A task stands for the record that holds it:
+    tasks that Slurm has not parted share one priority, and are given back together.
+    """
+
+    text: str
+    job_id: int
+    task: int | None
+
+    def means(self, job: PendingJob) -> bool:
+        """Whether a job of the queue is meant."""
+        if self.text in {job.address, str(job.job_id)}:
+            return True
+        if job.array is None or job.array.array_job_id != self.job_id:
+            return False
+        if self.task is None:
+            return self.text == str(self.job_id)
+        return not job.array.listed or parse_tasks(job.array.listed).holds(self.task)
+
+    def named(self, job_id: int, address: str) -> bool:
+        """The same of a row of the journal, which knows a record by its id and address only."""
+        if self.text in {address, str(job_id)}:
+            return True
+        array, _, tasks = address.partition("_")
+        if array.partition("+")[0] != str(self.job_id):
+            return False
+        if self.task is None:
+            return self.text == str(self.job_id)
+        return "+" not in address and (not tasks or parse_tasks(tasks).holds(self.task))
+
+
+def asked_job(text: str) -> AskedJob:
+    """Read a job's name.
+
+    Raises:
+        ValueError: it is none.
+    """
+    match = _NAME.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text[:80]!r} is no job: 4711, 4711_4 or 4711+1")
+    task = match["task"]
+    return AskedJob(text, int(match["id"]), None if task is None else int(task))
+
+
+def asked_moment(text: str, now: float) -> float:
+    """Unix time of "2h" (ago; s, m, h, d) or of an ISO time, which is local where it names no zone.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    ago = _AGO.fullmatch(text)
+    if ago is not None:
+        return now - int(ago["count"]) * _UNIT_S[ago["unit"]]
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        raise ValueError(f"{text[:80]!r} is no time: 2h, 30m or 2026-01-31T12:00") from None

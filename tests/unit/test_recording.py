@@ -1,0 +1,93 @@
+"""Snapshots in the journal: kept once, read without touching the file, refused when damaged."""
+
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+
+from rltuned.daemon.journal import Journal
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import UnixTime
+from rltuned.errors import JournalError, SnapshotError
+from rltuned.recording import FILE_NAME, Packed, open_to_read, pack, recorded, unpack
+from tests.builders import NOW, job, sight, snapshot
+from tests.property import worlds
+
+SEEN = snapshot(job(1), job(2))
+
+
+@given(worlds.snapshots())
+def test_unpacked_is_what_was_packed(world: Snapshot) -> None:
+    assert unpack(pack(world), world.taken_at) == world
+
+
+def test_the_digest_knows_the_cluster_and_not_the_moment() -> None:
+    later = replace(SEEN, taken_at=UnixTime(NOW + 60))
+    assert pack(later) == pack(SEEN)
+    assert pack(snapshot(job(1), job(2, priority=7))).digest != pack(SEEN).digest
+
+
+def test_a_damaged_body_is_refused() -> None:
+    packed = pack(SEEN)
+    with pytest.raises(SnapshotError, match=packed.digest[:12]):
+        unpack(Packed(packed.digest, packed.body[:-9]), NOW)
+    with pytest.raises(SnapshotError, match="digest does not fit"):
+        unpack(Packed("0" * 64, packed.body), NOW)
+
+
+def keep(journal: Journal, *snapshots: Snapshot) -> None:
+    for cycle, seen in enumerate(snapshots, start=1):
+        journal.keep(sight(seen, cycle=cycle, at=seen.taken_at))
+
+
+def test_an_unchanged_cluster_is_kept_once_and_read_at_both_moments(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    later = replace(SEEN, taken_at=UnixTime(NOW + 60))
+    keep(journal, SEEN, later, snapshot(job(1), taken_at=NOW + 120))
+    found = list(recorded(tmp_path / FILE_NAME))
+    assert [r.cycle for r in found] == [1, 2, 3]
+    assert [r.snapshot for r in found][:2] == [SEEN, later]
+    with closing(open_to_read(tmp_path / FILE_NAME)) as db:
+        assert db.execute("SELECT count(*) FROM snapshots").fetchone() == (2,)
+    journal.close()
+
+
+def test_a_reader_cannot_write_and_does_not_wait_for_the_writer(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    keep(journal, SEEN)
+    with closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as writer:
+        writer.execute("BEGIN EXCLUSIVE")
+        writer.execute("DELETE FROM snapshots")
+        assert len(list(recorded(tmp_path / FILE_NAME))) == 1
+        with (
+            closing(open_to_read(tmp_path / FILE_NAME)) as db,
+            pytest.raises(sqlite3.OperationalError, match="readonly"),
+        ):
+            db.execute("DELETE FROM cycles")
+        writer.execute("ROLLBACK")
+    journal.close()
+
+
+@pytest.mark.parametrize("content", [b"garbage" * 100, None])
+def test_what_is_no_journal_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "some file?mode=rwc"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(JournalError, match="some file"):
+        list(recorded(path))
+    with pytest.raises(JournalError, match="not a regular file"):
+        list(recorded(tmp_path))
+
+
+def test_damaged_rows_are_named(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    keep(journal, SEEN)
+    journal.close()
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as db:
+        db.execute("UPDATE snapshots SET body = x'00'")
+        db.commit()
+    with pytest.raises(SnapshotError, match=pack(SEEN).digest[:12]):
+        list(recorded(tmp_path / FILE_NAME))
