@@ -14,6 +14,7 @@ from rltuned.domain.plan import (
     Plan,
     Release,
     Result,
+    SetExcludedNodes,
     SetOverSubscribe,
     SetPriority,
     SetSiteFactor,
@@ -135,6 +136,8 @@ def changed(was: PendingJob, action: Action) -> PendingJob:
         case SetOverSubscribe():
             asks = replace(was.request, exclusive=action.new != "YES" and was.request.exclusive)
             return replace(was, oversubscribe=action.new, request=asks)
+        case SetExcludedNodes():
+            return replace(was, excluded_nodes=action.new)
 
 
 NATURAL = 5_000

@@ -36,7 +36,8 @@ def look(config: Path | None, world: World, policy: str | None, seed: int) -> De
 def _marked(snapshot: Snapshot, loaded: Loaded) -> Snapshot:
     journal = Journal(loaded.settings.daemon.state_dir)
     try:
-        return snapshot.marked(journal.owned(snapshot.cluster))
+        marked = snapshot.marked(journal.owned(snapshot.cluster))
+        return marked.steered(journal.steering(snapshot.cluster))
     except JournalError as error:
         warn(f"cannot tell which jobs rltuned has changed before: {error}")
         return snapshot

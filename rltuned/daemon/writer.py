@@ -40,6 +40,7 @@ class Writer:
             JournalError: it cannot be told what is ours.
         """
         marked = snapshot.marked(self.journal.owned(snapshot.cluster))
+        marked = marked.steered(self.journal.steering(snapshot.cluster))
         found = {
             (job.job_id, actual): Kind(job.owned.field)
             for job in marked.pending

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from rltuned.domain.cluster import Node, Partition
-from rltuned.domain.jobs import Ownership, PendingJob, RunningJob
+from rltuned.domain.jobs import Ownership, PendingJob, RunningJob, Steering
 from rltuned.domain.units import JobId, UnixTime
 
 SNAPSHOT_VERSION = 1
@@ -70,6 +70,18 @@ class Snapshot:
             for job in self.pending
         )
         return replace(self, pending=pending, demoted=tuple(sorted(demoted)))
+
+    def steered(self, steering: Mapping[tuple[JobId, UnixTime], Steering]) -> "Snapshot":
+        """The same snapshot with `steering` set on the jobs that we excluded nodes for."""
+        if not steering:
+            return self
+        pending = tuple(
+            replace(job, steering=steering[key])
+            if (key := (job.job_id, job.submitted_at)) in steering
+            else job
+            for job in self.pending
+        )
+        return replace(self, pending=pending)
 
 
 def _refuse_twice(what: str, names: Sequence[int | str]) -> None:

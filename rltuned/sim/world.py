@@ -13,7 +13,7 @@ from enum import IntEnum, StrEnum
 from rltuned.core.capacity import Capacity
 from rltuned.core.placement import PlacementRule, width
 from rltuned.domain.cluster import Partition
-from rltuned.domain.jobs import Request, Share
+from rltuned.domain.jobs import Request, Share, Steering
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import NodeName, UnixTime
 from rltuned.errors import TraceError
@@ -65,6 +65,8 @@ class Pending:
     requeues: int = 0
     reason: str = ""
     oversubscribe: str = ""
+    excluded: tuple[NodeName, ...] = ()
+    steering: Steering | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +109,6 @@ class Rules:
     backfill: BackfillRule = "easy"
     placement: PlacementRule = "pack"
     natural: Natural = field(default_factory=Natural)
-
-    @property
-    def spreads(self) -> bool:
-        """Whether the compiled twin is to spread; it knows no first fit."""
-        if self.placement == "first":
-            raise ValueError("first fit is played by the plain world only")
-        return self.placement == "spread"
 
 
 Order = Callable[["World"], Sequence[Pending]]
@@ -222,7 +217,7 @@ class World:
         self.passes += 1
         ordered = self._order(self)
         entries = [
-            Entry(p.number, p.request, p.partition.name, wish=self.wishes.get(p.number))
+            Entry(p.number, p.request, p.partition.name, p.excluded, wish=self.wishes.get(p.number))
             for p in ordered
         ]
         self.wishes = {}

@@ -6,7 +6,7 @@ from typing import Final
 
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import JobId, UnixTime
+from rltuned.domain.units import JobId, NodeName, UnixTime
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.columns import (
     NODE_COLUMNS,
@@ -23,6 +23,7 @@ from rltuned.slurm.jobs import address, held_by, parse_job_id, read_queue, read_
 from rltuned.slurm.nodes import read_nodes
 from rltuned.slurm.request import Requests
 from rltuned.slurm.site import Site, parse_config, read_site
+from rltuned.slurm.strings import expand_hosts
 from rltuned.slurm.values import absent, parse_epoch, parse_number
 
 SITE_LIFE_S: Final = 300.0
@@ -34,7 +35,7 @@ _GARBAGE_SITE: Final = -2_147_483_000
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A pending record as the light re-read shows it."""
+    """A pending record as the light re-read shows it. excluded: None = not asked for."""
 
     address: str
     submitted_at: float
@@ -42,6 +43,7 @@ class Watched:
     nice: int
     held: bool
     oversubscribe: str = ""
+    excluded: frozenset[NodeName] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +64,12 @@ class Reader:
     address; -a, because hidden partitions hold nodes and jobs too.
     """
 
-    def __init__(self, commands: Commands, marks: Marks | None = None) -> None:
+    def __init__(
+        self, commands: Commands, marks: Marks | None = None, *, exclusions: bool = False
+    ) -> None:
         self._commands = commands
         self._marks = marks or Marks()
+        self._exclusions = exclusions
         self._site: tuple[float, Site, Layout] | None = None
 
     def snapshot(self, taken_at: float) -> Snapshot:
@@ -81,6 +86,17 @@ class Reader:
             raise
 
     def _snapshot(self, taken_at: float) -> Snapshot:
+        seen = self._without_exclusions(taken_at)
+        if not self._exclusions or "ExcNodes" in self._known_site(taken_at)[1].extras:
+            return seen
+        known = self.excluded(taken_at)
+        pending = (
+            replace(j, excluded_nodes=tuple(sorted(known.get(j.job_id, j.excluded_nodes))))
+            for j in seen.pending
+        )
+        return replace(seen, pending=tuple(pending))
+
+    def _without_exclusions(self, taken_at: float) -> Snapshot:
         site, layout = self._known_site(taken_at)
         names = layout.job_columns
         jobs = self._squeue(layout, "--noconvert", "-O", self._marks.columns(names))
@@ -163,6 +179,32 @@ class Reader:
             }
         except ValueError as error:
             raise SnapshotError(f"squeue: {error}") from error
+
+    def excluded(self, now: float) -> dict[JobId, frozenset[NodeName]]:
+        """Nodes that every pending record excludes: a column without a name in older releases.
+
+        Raises:
+            BackendError: squeue failed.
+            SnapshotError: its answer could not be read.
+        """
+        _, layout = self._known_site(now)
+        answer = self._squeue(layout, "-t", "PD", "-o", self._marks.letters("Ax"))
+        try:
+            return {
+                parse_job_id(job_id.strip()): frozenset(map(NodeName, expand_hosts(names.strip())))
+                for job_id, names in self._marks.rows("squeue", answer, 2)
+            }
+        except ValueError as error:
+            raise SnapshotError(f"squeue: {error}") from error
+
+    def with_excluded(self, seen: dict[JobId, Watched], now: float) -> dict[JobId, Watched]:
+        """The same records with the nodes that they exclude.
+
+        Raises:
+            BackendError, SnapshotError: as `excluded`.
+        """
+        known = self.excluded(now)
+        return {job_id: replace(row, excluded=known.get(job_id)) for job_id, row in seen.items()}
 
     def factors(self) -> dict[JobId, Factors]:
         """What sprio shows: jobs that are pending, eligible and not held.

@@ -9,6 +9,7 @@ from rltuned.core.joint import Tuning
 from rltuned.core.milp import Budget
 from rltuned.core.sharing import Sharing
 from rltuned.errors import TraceError
+from rltuned.sim.engine.run import spreads
 from rltuned.sim.metrics import Schedule
 from rltuned.sim.presets import preset
 from rltuned.sim.protocol import Protocol, jointly
@@ -75,4 +76,4 @@ def test_first_fit_is_played_by_the_plain_world_alone() -> None:
     assert np.isfinite(found.start_s).all()
     assert found.nodes != play(Protocol()).nodes
     with pytest.raises(ValueError, match="plain world"):
-        _ = rules.spreads
+        spreads(rules)

@@ -141,7 +141,7 @@ def run(prepared: Prepared, ranking: Ranking, rules: Rules) -> Played:
         counters=np.zeros(4, dtype=np.int64),
         chosen=np.empty(2 * int(shapes.width.max()), dtype=np.int64),
     )
-    setup = Setup(hardware, shapes, jobs, rules.spreads, rules.backfill == "easy")
+    setup = Setup(hardware, shapes, jobs, spreads(rules), rules.backfill == "easy")
     queue = Queue(np.empty(count, dtype=np.int64), np.zeros(1, dtype=np.int64))
     passes = play(setup, state, ranking, queue)
     stuck = np.flatnonzero(np.isnan(state.start_s))
@@ -149,6 +149,13 @@ def run(prepared: Prepared, ranking: Ranking, rules: Rules) -> Played:
         raise TraceError(f"{len(stuck)} jobs never started, the first is row {stuck[0] + 1}")
     offset = np.append(jobs.offset, total)
     return Played(state.start_s, state.start_s + jobs.runs_s, offset, shares, int(passes))
+
+
+def spreads(rules: Rules) -> bool:
+    """Whether to spread; otherwise the engine packs. It knows no first fit."""
+    if rules.placement == "first":
+        raise ValueError("first fit is played by the plain world only")
+    return rules.placement == "spread"
 
 
 def ranking_of(

@@ -1,0 +1,120 @@
+"""Excluded nodes in the journal, and their way back."""
+
+from pathlib import Path
+
+import pytest
+
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.restore import Fate, restore
+from rltuned.daemon.writer import Writer
+from rltuned.domain.jobs import PendingJob, Steering
+from rltuned.domain.plan import Plan, Result, SetExcludedNodes
+from rltuned.domain.units import JobId, NodeName, UnixTime
+from tests.builders import NOW, job, snapshot, target
+from tests.fakes import FakeBackend, FakeClock
+
+K = (NodeName("k1"), NodeName("k2"))
+KEY = (JobId(1), UnixTime(NOW - 600.0))
+
+
+def keep_off(of: PendingJob, *nodes: NodeName) -> SetExcludedNodes:
+    return SetExcludedNodes(target(of), of.excluded_nodes, nodes)
+
+
+def wrote(
+    journal: Journal, world: FakeBackend, *actions: SetExcludedNodes, at: float = NOW
+) -> None:
+    ticket = journal.intend(Plan(actions), cluster="test", cycle=1, at=at)
+    journal.settle(ticket, world.apply(Plan(actions)), at=at)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path)
+
+
+@pytest.fixture
+def world(journal: Journal) -> FakeBackend:
+    """One job that is kept off two nodes by us."""
+    world = FakeBackend(snapshot(job()))
+    wrote(journal, world, keep_off(job(), *K))
+    return world
+
+
+def test_what_is_ours_is_known_and_since_when(journal: Journal, world: FakeBackend) -> None:
+    assert journal.steering("test") == {KEY: Steering(K, UnixTime(NOW))}
+    assert journal.has_steered()
+    assert not journal.is_clean()
+    marked, _ = Writer(journal, FakeClock()).mark(world.observe())
+    assert marked.pending[0].steered
+    assert marked.pending[0].own_excluded_nodes == ()
+
+
+def test_an_intent_without_an_outcome_counts_as_ours(journal: Journal) -> None:
+    journal.intend(Plan((keep_off(job(), *K),)), cluster="test", cycle=1, at=NOW)
+    assert journal.steering("test") == {KEY: Steering(K, UnixTime(NOW))}
+
+
+def test_taken_back_it_is_ours_no_longer_but_the_clock_goes_on(
+    journal: Journal, world: FakeBackend
+) -> None:
+    wrote(journal, world, keep_off(world.job(1)), at=NOW + 60)
+    assert world.job(1).excluded_nodes == ()
+    assert journal.steering("test") == {KEY: Steering((), UnixTime(NOW))}
+    assert journal.is_clean()
+    wrote(journal, world, keep_off(world.job(1), *K), at=NOW + 120)
+    assert journal.steering("test") == {KEY: Steering(K, UnixTime(NOW))}
+
+
+def test_restore_leaves_nothing_behind(journal: Journal, world: FakeBackend) -> None:
+    (item,) = restore(world, journal, FakeClock())
+    assert (item.fate, item.detail) == (Fate.GIVEN_BACK, "ExcNodeList k1,k2 -> empty")
+    assert world.job(1).excluded_nodes == ()
+    assert journal.is_clean()
+
+
+def test_nodes_that_somebody_else_excluded_are_left_alone(
+    journal: Journal, world: FakeBackend
+) -> None:
+    theirs = (NodeName("p1"),)
+    world.put(job(excluded_nodes=theirs))
+    (item,) = restore(world, journal, FakeClock())
+    assert item.fate is Fate.CHANGED
+    assert "ExcNodeList is p1, we wrote k1,k2" in item.detail
+    assert world.job(1).excluded_nodes == theirs
+
+
+def test_an_exclusion_that_never_arrived_is_said(journal: Journal) -> None:
+    world = FakeBackend(snapshot(job()))
+    journal.intend(Plan((keep_off(job(), *K),)), cluster="test", cycle=1, at=NOW)
+    (item,) = restore(world, journal, FakeClock())
+    assert "ExcNodeList is empty, we wrote k1,k2" in item.detail
+
+
+def test_a_refused_one_was_never_made_but_counts_for_the_expiry(journal: Journal) -> None:
+    world = FakeBackend(snapshot(job()), results={1: Result.REFUSED})
+    wrote(journal, world, keep_off(job(), *K))
+    assert journal.steering("test") == {KEY: Steering((), UnixTime(NOW))}
+    assert not journal.has_steered()
+
+
+def test_a_requeued_job_brings_it_back_and_it_is_ours_again(
+    journal: Journal, world: FakeBackend
+) -> None:
+    journal.close_gone("test", set())
+    assert journal.steering("test") == {}
+    assert journal.has_steered()
+    again = job(submitted_at=NOW + 30, excluded_nodes=K)
+    assert journal.reclaim("test", [again], NOW + 60) == 1
+    assert set(journal.steering("test")) == {(JobId(1), UnixTime(NOW + 30))}
+    world.put(again)
+    (item,) = restore(world, journal, FakeClock())
+    assert item.fate is Fate.GIVEN_BACK
+    assert world.job(1).excluded_nodes == ()
+
+
+@pytest.mark.usefixtures("world")
+def test_a_job_with_other_nodes_is_not_taken_for_ours(journal: Journal) -> None:
+    journal.close_gone("test", set())
+    other = job(submitted_at=NOW + 30, excluded_nodes=(NodeName("k1"),))
+    assert journal.reclaim("test", [other], NOW + 60) == 0
