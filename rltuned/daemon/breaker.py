@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Protocol
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from rltuned.core.evidence import Evidence
-from rltuned.daemon.journal import Journal
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Result
 from rltuned.domain.units import JobId
@@ -22,6 +21,14 @@ from rltuned.errors import JournalError
 
 _NAME: Final = "breakers"
 """Under which the journal keeps them: cluster -> partition -> breaker."""
+
+
+class Memory(Protocol):
+    """What outlives the process: the part of the journal that is needed here."""
+
+    def recall(self, name: str) -> object: ...
+
+    def remember(self, name: str, value: object, at: float) -> None: ...
 
 
 class Cause(StrEnum):
@@ -64,13 +71,13 @@ NONE: Final[Breakers] = MappingProxyType({})
 _ADAPTER: Final = TypeAdapter(dict[str, dict[str, Breaker]], config=ConfigDict(extra="forbid"))
 
 
-def clusters(journal: Journal) -> dict[str, dict[str, Breaker]]:
+def clusters(memory: Memory) -> dict[str, dict[str, Breaker]]:
     """The breakers of every cluster; a partition that is not named has a closed one.
 
     Raises:
         JournalError: the journal cannot be used, or what it says of them cannot be read.
     """
-    kept = journal.recall(_NAME)
+    kept = memory.recall(_NAME)
     if kept is None:
         return {}
     try:
@@ -78,47 +85,47 @@ def clusters(journal: Journal) -> dict[str, dict[str, Breaker]]:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise JournalError(f"{journal.path}: circuit breakers: {where}: {first['msg']}") from None
+        raise JournalError(f"circuit breakers in the journal: {where}: {first['msg']}") from None
 
 
-def breakers(journal: Journal, cluster: str) -> dict[str, Breaker]:
+def breakers(memory: Memory, cluster: str) -> dict[str, Breaker]:
     """Those of one cluster, see clusters()."""
-    return clusters(journal).get(cluster, {})
+    return clusters(memory).get(cluster, {})
 
 
-def demoted(journal: Journal, cluster: str) -> tuple[str, ...]:
+def demoted(memory: Memory, cluster: str) -> tuple[str, ...]:
     """The partitions whose breaker is open.
 
     Raises:
         JournalError: it cannot be told.
     """
-    return tuple(sorted(name for name, b in breakers(journal, cluster).items() if b.is_open))
+    return tuple(sorted(name for name, b in breakers(memory, cluster).items() if b.is_open))
 
 
 def change(
-    journal: Journal, cluster: str, alter: Callable[[Breakers], Breakers], at: float
+    memory: Memory, cluster: str, alter: Callable[[Breakers], Breakers], at: float
 ) -> Breakers:
     """Put altered breakers in place of a cluster's, when they differ; returns them."""
-    everywhere = clusters(journal)
+    everywhere = clusters(memory)
     before = everywhere.get(cluster, {})
     after = alter(before)
     if after != before:
         everywhere[cluster] = dict(after)
-        journal.remember(_NAME, _ADAPTER.dump_python(everywhere, mode="json"), at)
+        memory.remember(_NAME, _ADAPTER.dump_python(everywhere, mode="json"), at)
     return after
 
 
-def reset(journal: Journal, partition: str | None, at: float) -> list[tuple[str, str]]:
+def reset(memory: Memory, partition: str | None, at: float) -> list[tuple[str, str]]:
     """Close breakers, of one partition or of all; returns (cluster, partition) of the open ones."""
     closed = [
         (cluster, name)
-        for cluster, those in clusters(journal).items()
+        for cluster, those in clusters(memory).items()
         for name, breaker in those.items()
         if breaker.is_open and partition in {None, name}
     ]
     names = {name for _, name in closed}
     for cluster in {cluster for cluster, _ in closed}:
-        change(journal, cluster, lambda old: {n: b for n, b in old.items() if n not in names}, at)
+        change(memory, cluster, lambda old: {n: b for n, b in old.items() if n not in names}, at)
     return sorted(closed)
 
 

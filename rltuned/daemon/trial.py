@@ -10,8 +10,7 @@ from rltuned.core.evidence import Evidence, block_jobs, worse_share
 from rltuned.core.ladder import Ladder, Rung
 from rltuned.core.select import Refusal, Rules, select
 from rltuned.daemon import breaker
-from rltuned.daemon.breaker import Breaker, Breakers, Cause
-from rltuned.daemon.journal import Journal
+from rltuned.daemon.breaker import Breaker, Breakers, Cause, Memory
 from rltuned.daemon.outcomes import Arm, Outcomes, Watcher
 from rltuned.daemon.shadow import Agreement, look_back
 from rltuned.domain.plan import Outcome
@@ -37,15 +36,15 @@ class Verdict:
 
     outcomes: Outcomes = field(default_factory=Outcomes)
     agreement: Agreement | None = None
-    breakers: Breakers = breaker.NONE
+    breakers: Breakers = field(default_factory=dict)
     opened: tuple[str, ...] = ()
 
 
 class Trial:
     """Follows the jobs from look to look, and opens breakers."""
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
         self._watcher = Watcher()
         self._last: Decision | None = None
         self._ladder: Ladder | None = None
@@ -91,7 +90,7 @@ class Trial:
                 after = self._compare(after, what, ladder, at)
             return after
 
-        after = breaker.change(self._journal, seen.cluster, alter, at)
+        after = breaker.change(self._memory, seen.cluster, alter, at)
         opened = [n for n, b in after.items() if b.is_open and n not in seen.demoted]
         return Verdict(what, agreement, after, tuple(sorted(opened)))
 
