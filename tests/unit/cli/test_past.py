@@ -1,0 +1,268 @@
+"""`history` and `replay`: a job's changes and a cycle's plan, from the journal alone."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from rltuned.cli import app
+from rltuned.core.decide import Knobs
+from rltuned.core.planning import Limits
+from rltuned.core.select import Rules
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.loop import Loop
+from rltuned.daemon.restore import Fate, restore
+from rltuned.daemon.seams import Rig
+from rltuned.daemon.signals import Orders
+from rltuned.domain.plan import Plan
+from rltuned.domain.snapshot import Snapshot
+from rltuned.errors import JournalError, ModelError, RltunedError
+from rltuned.policies.actor import load_actor
+from rltuned.policies.baselines import BASELINES
+from rltuned.recording import FILE_NAME, open_to_read
+from tests.builders import NOW, job, set_site_factor, snapshot
+from tests.fakes import FakeBackend, FakeClock
+from tests.unit.daemon.test_loop import Heard
+
+MODELS = Path(__file__).resolve().parents[3] / "models"
+KNOBS = Knobs(Rules(sla_partitions=frozenset({"sla"})), Limits(hysteresis=0.0))
+
+
+def world() -> Snapshot:
+    """The shortest job stands last."""
+    return snapshot(
+        job(1, priority=300, time_limit_s=9_000.0),
+        job(2, priority=200, time_limit_s=6_000.0),
+        job(3, priority=100, time_limit_s=3_000.0),
+        job(4, priority=50, partition="sla"),
+    )
+
+
+def rig_of(backend: Any, folder: Path, *, policy: Any = None, digest: str = "") -> Rig:
+    return Rig(
+        backend=backend,
+        policy=policy or BASELINES["sjf"],
+        knobs=KNOBS,
+        dry_run=False,
+        interval_s=60.0,
+        max_backoff_s=200.0,
+        pause_file=folder / "PAUSE",
+        digest=digest,
+    )
+
+
+def live(folder: Path, cycles: int = 1, **named: Any) -> FakeBackend:
+    """Let the loop run on a fake world with a journal in the folder."""
+    backend = FakeBackend(world())
+    journal = Journal(folder)
+    rig = rig_of(backend, folder, **named)
+    loop = Loop(rig, FakeClock(), journal, Heard(), orders=Orders(), reload=lambda: rig)
+    assert loop.run(cycles) == 0
+    journal.close()
+    return backend
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "rltuned.toml"
+    path.write_text(f'[daemon]\nstate_dir = "{tmp_path}"\n[policy]\nmodels_dir = "{MODELS}"\n')
+    path.chmod(0o600)
+    return path
+
+
+def run(*args: str) -> Result:
+    result = CliRunner().invoke(app, args)
+    if isinstance(result.exception, RltunedError):
+        raise result.exception
+    return result
+
+
+def test_history_tells_every_change_with_its_reason(tmp_path: Path, config: Path) -> None:
+    backend = live(tmp_path)
+    journal = Journal(tmp_path)
+    restore(backend, journal, FakeClock())
+    journal.close()
+    result = run("history", "3", "--config", str(config))
+    assert result.exit_code == 0
+    head, first, second = result.stdout.splitlines()
+    assert head.startswith("job 3 of test, submitted 20")
+    assert "priority 100 -> 300: applied; cycle 1 by sjf: 1 GPU, limit 50m" in first
+    assert first.endswith("rank 3 -> 1")
+    assert "priority 300 -> released: applied; by restore" in second
+    document = json.loads(run("history", "3", "--json", "--config", str(config)).stdout)
+    change = document["changes"][0]
+    assert (change["old"], change["new"], change["closed"]) == (100, 300, "released")
+    assert change["reason"]["rank_after"] == 1
+    assert change["snapshot"] is not None
+
+
+def test_a_job_without_changes_is_said_so(tmp_path: Path, config: Path) -> None:
+    live(tmp_path)
+    result = run("history", "4", "--config", str(config))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "knows of no change to job 4" in result.stderr
+    assert run("history", "x4", "--config", str(config)).exit_code == 2
+    with pytest.raises(JournalError, match="cannot be opened"):
+        run("history", "4", "--journal", str(tmp_path / "absent"))
+
+
+def test_the_same_plan_comes_out_again(tmp_path: Path, config: Path) -> None:
+    live(tmp_path, cycles=2)
+    for cycle, actions in ((1, 2), (2, 0)):
+        result = run("replay", str(cycle), "--config", str(config))
+        assert result.exit_code == 0, result.output
+        first, second = result.stdout.splitlines()
+        assert first.endswith(f"(live), sjf: 4 pending, {actions} actions")
+        assert second == "identical"
+
+
+def test_a_plan_that_differs_is_listed(tmp_path: Path, config: Path) -> None:
+    live(tmp_path)
+    result = run("replay", "1", "--policy", "fcfs", "--config", str(config))
+    assert result.exit_code == 1
+    assert "job 3: SetPriority: was old 100, new 300, nice 0, is nothing" in result.stdout
+    told = run("replay", "1", "--policy", "fcfs", "--config", str(config), "--json").stdout
+    document = json.loads(told)
+    assert (document["identical"], len(document["differences"])) == (False, 2)
+
+
+def test_a_model_must_be_the_very_one(tmp_path: Path, config: Path) -> None:
+    actor = load_actor(MODELS / "rltune-paper")
+    live(tmp_path, policy=actor, digest=actor.digest)
+    assert run("replay", "1", "--config", str(config)).exit_code == 0
+    other = tmp_path / "other"
+    other.mkdir()
+    live(other, policy=actor, digest="0" * 64)
+    with pytest.raises(ModelError, match="digest 000000000000, and model:rltune-paper has"):
+        run("replay", "1", "--journal", str(other / FILE_NAME), "--config", str(config))
+
+
+def test_cycles_that_cannot_be_replayed_say_why(tmp_path: Path, config: Path) -> None:
+    live(tmp_path, cycles=2)
+    with pytest.raises(JournalError, match=r"cycle 9 is not in the journal; 1 to 2 are kept"):
+        run("replay", "9", "--config", str(config))
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as db:
+        db.execute("UPDATE cycles SET snapshot = NULL WHERE cycle = 1")
+        db.execute("UPDATE cycles SET taken_at = NULL, skipped = 'backend' WHERE cycle = 2")
+        db.commit()
+    with pytest.raises(JournalError, match="cycle 1 has been cleared out"):
+        run("replay", "1", "--config", str(config))
+    with pytest.raises(JournalError, match=r"came to no decision \(backend\)"):
+        run("replay", "2", "--config", str(config))
+
+
+KILLED = """
+import os, signal, sqlite3, sys
+from pathlib import Path
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.loop import Loop
+from rltuned.daemon.signals import Orders
+from tests.fakes import FakeBackend, FakeClock
+from tests.unit.cli.test_past import rig_of, world
+from tests.unit.daemon.test_loop import Heard
+
+folder, stage = Path(sys.argv[1]), sys.argv[2]
+
+class Killer(FakeBackend):
+    def apply(self, plan):
+        if stage == "after":
+            super().apply(plan)
+        db = sqlite3.connect(folder / "journal.sqlite")
+        columns = "job_id, submitted_at, field, old, new, cycle, snapshot"
+        rows = db.execute(f"SELECT {columns} FROM writes")
+        print(rows.fetchall(), journal._db.execute("PRAGMA synchronous").fetchone(), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+journal = Journal(folder)
+rig = rig_of(Killer(world()), folder)
+Loop(rig, FakeClock(), journal, Heard(), orders=Orders(), reload=lambda: rig).run(1)
+"""
+
+
+@pytest.mark.parametrize("stage", ["before", "after"])
+def test_a_kill_at_the_write_leaves_the_intent(tmp_path: Path, config: Path, stage: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path), stage],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    with closing(open_to_read(tmp_path / FILE_NAME)) as db:
+        (digest,) = db.execute("SELECT digest FROM snapshots").fetchone()
+        (skipped,) = db.execute("SELECT skipped FROM cycles").fetchone()
+    then = NOW - 600.0
+    rows = [(3, then, "priority", 100, 300, 1, digest), (1, then, "priority", 300, 100, 1, digest)]
+    assert done.stdout == f"{rows} (2,)\n"  # seen by another connection; 2 = FULL
+    assert skipped == "unfinished"
+    told = run("history", "3", "--config", str(config)).stdout
+    assert "priority 100 -> 300: unknown (the process ended before it was seen)" in told
+    assert run("replay", "1", "--config", str(config)).exit_code == 0
+    seen = world()
+    if stage == "after":
+        new = {1: 100, 3: 300}
+        jobs = tuple(replace(j, priority=new.get(j.job_id, j.priority)) for j in seen.pending)
+        seen = replace(seen, pending=jobs)
+    backend, journal = FakeBackend(seen), Journal(tmp_path)
+    items = restore(backend, journal, FakeClock())
+    assert {int(i.claim.target.job_id): i.fate for i in items} == dict.fromkeys(
+        (1, 3), Fate.GIVEN_BACK
+    )
+    assert journal.is_clean()
+    journal.close()
+
+
+BLOCKED = """
+import sys
+sys.modules["torch"] = sys.modules["numba"] = None
+from rltuned.cli import main
+sys.argv = ["rltuned", *sys.argv[1:]]
+main()
+"""
+
+
+def blocked(*args: str) -> "subprocess.CompletedProcess[str]":
+    """A command where torch cannot be imported and no program of Slurm can be found."""
+    return subprocess.run(
+        [sys.executable, "-c", BLOCKED, *args],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={"PATH": "/nowhere", "HOME": os.environ.get("HOME", "/")},
+    )
+
+
+def test_neither_needs_torch_or_slurm(tmp_path: Path, config: Path) -> None:
+    live(tmp_path)
+    journal = Journal(tmp_path)
+    journal.probe()  # the daemon has it open
+    for args in (("history", "3"), ("replay", "1")):
+        done = blocked(*args, "--config", str(config))
+        assert (done.returncode, done.stderr) == (0, "")
+    journal.close()
+
+
+def test_what_is_written_to_the_state_folder_is_private(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    before = os.umask(0)
+    try:
+        action = set_site_factor(job(1), 5)
+        journal.intend(Plan((action,)), cluster="test", cycle=1, at=NOW)
+    finally:
+        os.umask(before)
+    modes = {f.name: f.stat().st_mode & 0o777 for f in tmp_path.iterdir()}
+    assert modes == dict.fromkeys(
+        (FILE_NAME, f"{FILE_NAME}-wal", f"{FILE_NAME}-shm", "writer.lock"), 0o600
+    )
+    journal.close()
