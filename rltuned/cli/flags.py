@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from rltuned.core.starvation import Bound
 from rltuned.settings import Flag, Loaded, load
 
 CONFIG_VARIABLE = "RLTUNED_CONFIG"
@@ -17,6 +18,13 @@ class World(StrEnum):
 
     SLURM = "slurm"
     SIM = "sim"
+
+
+class OnOff(StrEnum):
+    """A switch that can be named."""
+
+    ON = "on"
+    OFF = "off"
 
 
 ConfigOption = Annotated[
@@ -37,6 +45,26 @@ PolicyOption = Annotated[
     typer.Option("--policy", "-p", help="Base policy or model:NAME.", show_default=False),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+GuardOption = Annotated[
+    OnOff,
+    typer.Option(
+        "--guard", help="Put jobs first that a model lets wait too long; rules go unguarded."
+    ),
+]
+BoundOption = Annotated[
+    float,
+    typer.Option(
+        "--starvation-bound", help="Seconds that a model may let a job wait in any case.", min=0.0
+    ),
+]
+FactorOption = Annotated[
+    float,
+    typer.Option(
+        "--starvation-factor",
+        help="Or so many times what jobs submitted before it make it wait.",
+        min=1.0,
+    ),
+]
 SeedOption = Annotated[int, typer.Option("--seed", help="Of the built-in cluster's jobs.", min=0)]
 SpeedOption = Annotated[
     float,
@@ -53,6 +81,14 @@ def settings_of(config: Path | None, *flags: tuple[str, object, str]) -> Loaded:
         SettingsError: the file or a flag cannot be used.
     """
     return load(config, tuple(Flag(*flag) for flag in flags if flag[1] is not None))
+
+
+def starvation_of(guard: OnOff, bound_s: float, factor: float) -> Bound | None:
+    """The guard that the three options ask for."""
+    try:
+        return Bound(bound_s, factor) if guard is OnOff.ON else None
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def say(text: str = "") -> None:

@@ -11,9 +11,19 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from rltuned.cli.flags import JsonOption, say, warn
+from rltuned.cli.flags import (
+    BoundOption,
+    FactorOption,
+    GuardOption,
+    JsonOption,
+    OnOff,
+    say,
+    starvation_of,
+    warn,
+)
 from rltuned.core.joint import Tuning
 from rltuned.core.sharing import Sharing
+from rltuned.core.starvation import BOUND_S, FACTOR
 from rltuned.errors import TraceError
 from rltuned.sim import fragmentation
 from rltuned.sim.cluster import Cluster, read_cluster
@@ -101,6 +111,9 @@ def simulate(
     warmup: Annotated[
         int, typer.Option(help="The first N jobs of each set run but are not scored.")
     ] = 0,
+    guard: GuardOption = OnOff.ON,
+    guard_bound: BoundOption = BOUND_S,
+    guard_factor: FactorOption = FACTOR,
     faults: Annotated[Path | None, typer.Option(help="CSV of node failures and drains.")] = None,
     skip_impossible: Annotated[
         bool, typer.Option("--skip-impossible", help="Leave out jobs that can never run.")
@@ -128,6 +141,7 @@ def simulate(
             Natural(kind=natural.value),
         ),
         faults=read_faults(faults) if faults else (),
+        starvation=starvation_of(guard, guard_bound, guard_factor),
     )
     if placement is PlacementName.MILP:
         tuning = Tuning(sharing=Sharing(frozenset(share or ())), steered=steer)

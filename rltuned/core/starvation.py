@@ -46,8 +46,8 @@ class Bound:
     def __post_init__(self) -> None:
         if not self.bound_s >= 0:
             raise ValueError(f"bound_s {self.bound_s} is not a number of seconds from 0 on")
-        if not self.factor >= 1:
-            raise ValueError(f"factor {self.factor} is below 1")
+        if not 1 <= self.factor < np.inf:
+            raise ValueError(f"factor {self.factor} is not a number from 1 on")
 
 
 def overdue(jobs: Sequence[PendingJob], snapshot: Snapshot, bound: Bound | None) -> IntArray:

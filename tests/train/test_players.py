@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rltuned.core.starvation import Bound
 from rltuned.sim.policy import actor_of
 from rltuned.sim.presets import preset
 from rltuned.sim.protocol import Protocol
@@ -17,14 +18,21 @@ MODELS = [f"model:{card.parent}" for card in sorted(Path("models").glob("*/card.
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("rules", [Rules(), Rules("none", "spread")])
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        Protocol(),
+        Protocol(rules=Rules("none", "spread")),
+        Protocol(starvation=Bound(bound_s=600.0, factor=1.5)),
+    ],
+)
 def test_the_compiled_player_gives_the_schedule_of_the_plain_world(
-    rules: Rules, model: str
+    protocol: Protocol, model: str
 ) -> None:
     window = whole(
         synthesize("testbed-1024", jobs=150, seed=3, free_share=0.4).jobs, first=None, warmup=10
     )[0]
-    where, protocol = preset("testbed"), Protocol(rules=rules)
+    where = preset("testbed")
     plain = simulate(window, where, model, protocol)
     players = {model: player_of(actor_of(model))}
     fast = compare((window,), where, (model,), protocol, players=players)[model][0]
