@@ -8,7 +8,7 @@ LAB := .run/slurm
 RUFF := $(BIN)/ruff
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-packages test-quick lint fmt types arch check bench record docs \
+.PHONY: help setup demo test test-packages test-quick lint fmt types arch check bench bench-guidance record docs \
         slurm-up slurm-down clean
 
 help: ## this list
@@ -50,6 +50,11 @@ check: lint types arch test-quick ## what to run before a commit
 bench: $(STAMP) ## the figures of docs/performance.md
 	@$(BIN)/rltuned bench $(addprefix --philly ,$(wildcard ../shared/traces/philly_train_2017-10.csv.gz))
 	@if command -v slurmctld >/dev/null; then $(BIN)/python -m scripts.bench_apply; fi
+	@$(BIN)/python -m scripts.placement_study --windows 2 --variant first spread milp:16 all:16 \
+	    --results .run/placement/small.jsonl --minutes 3 --table
+
+bench-guidance: $(STAMP) test-packages ## OverSubscribe guidance on a real Slurm, three times
+	@$(BIN)/python -m scripts.bench_guidance
 
 record: $(STAMP) ## record the answers of a real Slurm into tests/data
 	@$(BIN)/python -m scripts.record

@@ -29,7 +29,7 @@ from typing import Final, Literal
 import pulp
 from pulp.apis.coin_api import PULP_CBC_CMD
 
-from rltuned.core.milp import Budget
+from rltuned.core.milp import Budget, Solver
 from rltuned.errors import SolverError
 
 SolverName = Literal["cbc", "highs"]
@@ -143,6 +143,22 @@ def highs() -> ChildSolver:
 def solver_named(name: SolverName) -> ChildSolver:
     """The solver of the settings."""
     return {"cbc": cbc, "highs": highs}[name]()
+
+
+def probe(solver: Solver, budget: Budget) -> None:
+    """Solve a program whose answer is known: of two jobs that do not fit together, the better.
+
+    Raises:
+        SolverError: the solver is missing, too slow, or gives another answer.
+    """
+    problem = pulp.LpProblem("probe", pulp.LpMaximize)
+    one, other = (problem.add_variable(name, cat=pulp.LpBinary) for name in ("x0", "x1"))
+    problem += 2 * one + 3 * other
+    problem += one + other <= 1
+    values = solver(problem, budget)
+    found = {name: round(values.get(name, 0.0)) for name in ("x0", "x1")}
+    if found != {"x0": 0, "x1": 1}:
+        raise SolverError(f"the solver answers {found} where x1 alone is right")
 
 
 def read_answer(text: bytes, who: str) -> dict[str, float]:

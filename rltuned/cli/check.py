@@ -1,6 +1,7 @@
 """`rltuned check`: everything that must be right before going live, each with its mend."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from typing import Annotated
 
@@ -21,9 +22,11 @@ from rltuned.errors import (
     ModelError,
     SettingsError,
     SnapshotError,
+    SolverError,
 )
 from rltuned.settings import Loaded
 from rltuned.slurm.checks import Check, Status
+from rltuned.solver import probe, solver_named
 
 app = typer.Typer()
 
@@ -70,6 +73,7 @@ def check(
 def _here(loaded: Loaded) -> Iterator[Check]:
     yield Check("settings", Status.OK, f"{loaded.path or 'no file: defaults'}")
     yield _policy(loaded)
+    yield _solver(loaded)
     yield _journal(loaded)
     yield _http(loaded)
     yield _mode(loaded)
@@ -82,6 +86,25 @@ def _policy(loaded: Loaded) -> Check:
         return Check("policy", Status.FAIL, str(error), "choose another [policy] name")
     detail = f"{policy.name}, card sha256 {digest}" if digest else f"{policy.name}, a base policy"
     return Check("policy", Status.OK, detail)
+
+
+def _solver(loaded: Loaded) -> Check:
+    """A tiny program, solved as the daemon would."""
+    settings = loaded.settings
+    if settings.policy.placement != "milp":
+        return Check("solver", Status.OK, f"not needed: placement {settings.policy.placement}")
+    name, budget = settings.placement.solver, settings.placement.budget()
+    began = time.perf_counter()
+    try:
+        probe(solver_named(name), budget)
+    except SolverError as error:
+        return Check(
+            "solver",
+            Status.FAIL,
+            f"{error}: every joint decision would fall back to best fit",
+            "pip install highspy" if name == "highs" else "reinstall pulp: CBC comes with it",
+        )
+    return Check("solver", Status.OK, f"{name} solves, {time.perf_counter() - began:.2f} s")
 
 
 def _journal(loaded: Loaded) -> Check:

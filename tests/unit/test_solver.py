@@ -12,7 +12,7 @@ import pytest
 
 from rltuned.core.milp import Budget
 from rltuned.errors import SolverError
-from rltuned.solver import ChildSolver, cbc, highs, read_answer
+from rltuned.solver import ChildSolver, cbc, highs, probe, read_answer
 
 QUICK = Budget(wall_s=0.5)
 
@@ -112,6 +112,14 @@ def test_a_talkative_program_does_not_fill_the_memory(tmp_path: Path) -> None:
 def test_a_missing_program_is_said() -> None:
     with pytest.raises(SolverError, match=r"ended with|cannot be started"):
         cbc(Path("/nonexistent/cbc"))(knapsack(), QUICK)
+
+
+def test_a_probe_tells_whether_a_solver_works() -> None:
+    probe(cbc(), Budget(wall_s=20.0))
+    with pytest.raises(SolverError, match=r"/nonexistent/cbc|cannot be started"):
+        probe(cbc(Path("/nonexistent/cbc")), QUICK)
+    with pytest.raises(SolverError, match=r"answers .* where x1 alone is right"):
+        probe(lambda _problem, _budget: {"x0": 1.0}, QUICK)
 
 
 @pytest.mark.parametrize("ending", ["exit 3", "kill -KILL $$", "kill -SEGV $$"])

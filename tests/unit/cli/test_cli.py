@@ -240,6 +240,7 @@ def test_check_without_slurm(config: Path) -> None:
     assert {c["name"]: c["status"] for c in checks} == {
         "settings": "ok",
         "policy": "ok",
+        "solver": "ok",
         "journal": "ok",
         "http": "ok",
         "mode": "ok",
@@ -253,6 +254,17 @@ def test_check_says_what_to_mend(config: Path) -> None:
     assert "FAIL  journal: /no/such/folder" in result.stdout
     assert "mend: make /no/such/folder" in result.stdout
     assert "ok    mode: live, write_mode priority" in result.stdout
+
+
+def test_check_solves_a_program_where_one_is_needed(config: Path) -> None:
+    own = config.read_text()
+    config.write_text(own.replace("[policy]\n", "") + '\n[policy]\nplacement = "milp"\n')
+    result = run("check", "--no-slurm", "--config", str(config))
+    assert "ok    solver: cbc solves" in result.stdout, result.output
+    config.write_text(config.read_text() + "[placement]\nbudget_s = 1e-6\n")
+    result = run("check", "--no-slurm", "--config", str(config))
+    assert result.exit_code == 1
+    assert "FAIL  solver: cbc took longer than 1e-06 s" in result.stdout
 
 
 def test_models(tmp_path: Path) -> None:
