@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from rich.table import Table
 
 from rltuned.cli.flags import JsonOption, say, warn
 from rltuned.cli.simulate import cluster_named
+from rltuned.core.starvation import BOUND_S, FACTOR, Bound
 from rltuned.errors import TraceError
 from rltuned.sim.world import Rules
 from rltuned.train.contestants import Contestant, beside, contestant_of, plays_of
@@ -21,6 +23,18 @@ from rltuned.train.evaluate import FEWEST_WINDOWS, RULES, SHARES, Comparison, Pl
 from rltuned.train.ground import Ground
 
 app = typer.Typer()
+
+
+class GuardName(StrEnum):
+    """Whether models play with their guard."""
+
+    ON = "on"
+    OFF = "off"
+    BOTH = "both"
+
+
+UNGUARDED = " unguarded"
+"""Behind a model's name where it plays both ways."""
 
 
 @app.command()
@@ -52,6 +66,18 @@ def evaluate(
         int, typer.Option(help="Of each window, with submits moved by up to a minute.", min=1)
     ] = 1,
     seed: Annotated[int, typer.Option(help="Of random places and moved submits.", min=0)] = 1,
+    guard: Annotated[
+        GuardName,
+        typer.Option(
+            help="Models with the starvation bound as the daemon has it, without, or both."
+        ),
+    ] = GuardName.ON,
+    bound_s: Annotated[
+        float, typer.Option("--starvation-bound", help="Seconds; see docs/adr/0011.", min=0)
+    ] = BOUND_S,
+    factor: Annotated[
+        float, typer.Option("--starvation-factor", help="Of the base order's wait.", min=1)
+    ] = FACTOR,
     rule: Annotated[
         list[str] | None, typer.Option("--rule", help="Only these rules; default: all.")
     ] = None,
@@ -81,11 +107,16 @@ def evaluate(
     plans = [
         Plan(count, window_jobs, at, part, random=random, copies=copies, seed=seed) for at in loads
     ]
-    found = _play([s.ground for s in sources], contestants, plans, rules)
+    guards = _guards(guard, Bound(bound_s, factor))
+    found = _play([s.ground for s in sources], contestants, plans, rules, guards)
     if any(not c.disjoint for c in found):
         warn("some windows share jobs: intervals are narrower than the truth")
     cards = _cards(contestants)
-    document = {"models": cards, "comparisons": [_plain(c) for c in found]}
+    document = {
+        "models": cards,
+        "guard": {"played": guard.value, "bound_s": bound_s, "factor": factor},
+        "comparisons": [_plain(c) for c in found],
+    }
     if report is not None:
         from rltuned.train.page import write_page  # noqa: PLC0415 - matplotlib takes a second
 
@@ -98,13 +129,21 @@ def evaluate(
         _show(found)
 
 
+def _guards(asked: GuardName, bound: Bound) -> dict[str, Bound | None]:
+    """What stands behind a model's name, and the guard it then has."""
+    if asked is GuardName.BOTH:
+        return {"": bound, UNGUARDED: None}
+    return {"": bound if asked is GuardName.ON else None}
+
+
 def _play(
     grounds: list[Ground],
     contestants: list[Contestant],
     plans: list[Plan],
     rules: tuple[str, ...],
+    guards: dict[str, Bound | None],
 ) -> list[Comparison]:
-    players = len(rules) + sum(len(c.actors) for c in contestants)
+    players = len(rules) + sum(len(c.actors) for c in contestants) * len(guards)
     steps = len(grounds) * sum(p.windows * p.copies for p in plans) * players
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
@@ -112,7 +151,11 @@ def _play(
         return [
             compare(
                 ground,
-                {c.name: plays_of(c, ground) for c in contestants},
+                {
+                    f"{c.name}{behind}": plays_of(c, ground, bound)
+                    for c in contestants
+                    for behind, bound in guards.items()
+                },
                 plan,
                 rules=rules,
                 beside=beside(contestants, ground),

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from rltuned.core.features import NUM_FEATURES
+from rltuned.core.starvation import Bound
 from rltuned.errors import ModelError
 from rltuned.policies.actor import Actor, load_actor
 from rltuned.policies.predictor import LOG_FULL
@@ -46,14 +47,16 @@ def _load(name: str) -> Actor:
     return load_actor(Path(given) if Path(given).is_dir() else MODELS / given)
 
 
-def plays_of(contestant: Contestant, ground: Ground) -> list[Play]:
-    """One player per training seed."""
-    return [_play(actor, ground) for actor in contestant.actors]
+def plays_of(contestant: Contestant, ground: Ground, starvation: Bound | None) -> list[Play]:
+    """One player per training seed, with its guard; None = without."""
+    return [_play(actor, ground, starvation) for actor in contestant.actors]
 
 
-def _play(actor: Actor, ground: Ground) -> Play:
+def _play(actor: Actor, ground: Ground, starvation: Bound | None) -> Play:
     net, columns = net_of(actor.network), foretold(actor, ground)
-    return lambda window: play_greedy(window if columns is None else window.foretold(columns), net)
+    return lambda window: play_greedy(
+        window if columns is None else window.foretold(columns), net, starvation
+    )
 
 
 def foretold(actor: Actor, ground: Ground) -> Float32Array | None:

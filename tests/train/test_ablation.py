@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from rltuned.core.features import COLUMN, NUM_FEATURES
+from rltuned.policies.network import ContextActor
 from rltuned.train.ablation import EIGHT, NAIVE, NINE, SEVEN, Student, per_job
 from rltuned.train.batch import Contest
 from rltuned.train.episodes import net_of, play_greedy
@@ -28,17 +29,19 @@ def test_only_the_chosen_columns_and_no_other_job_count_after_training_too() -> 
         minibatches=2,
     )
     student = Student(settings, SEVEN)
-    before = student.actor.head.weight.detach().clone()
+    actor = student.actor
+    assert isinstance(actor, ContextActor)
+    before = actor.head.weight.detach().clone()
     train(student, [GROUND], settings, lambda _actor: 0.0)
-    assert not torch.equal(before, student.actor.head.weight)
+    assert not torch.equal(before, actor.head.weight)
     rows = torch.rand(30, NUM_FEATURES)
     mask = torch.ones(30, dtype=torch.bool)
-    scores = student.actor(rows, mask)
+    scores = actor(rows, mask)
     others = [i for name, i in COLUMN.items() if name not in SEVEN]
     changed = rows.clone()
     changed[:, others] = torch.rand(30, len(others))
-    assert torch.equal(scores, student.actor(changed, mask))
-    assert torch.allclose(scores[:10], student.actor(rows[:10], mask[:10]), atol=1e-6)
+    assert torch.equal(scores, actor(changed, mask))
+    assert torch.allclose(scores[:10], actor(rows[:10], mask[:10]), atol=1e-6)
 
 
 def test_it_plays_compiled_as_a_network_over_the_whole_table() -> None:

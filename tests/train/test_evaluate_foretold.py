@@ -73,7 +73,7 @@ def test_qssf_stands_beside_a_model_with_a_predictor(bundle: Path) -> None:
     contestant = contestant_of(str(bundle))
     found = compare(
         PLAIN,
-        {actor.name: plays_of(contestant, PLAIN)},
+        {actor.name: plays_of(contestant, PLAIN, None)},
         Plan(2, 100, 1.2, (0.0, 1.0)),
         rules=("fcfs", "saf"),
         beside=beside([contestant], PLAIN),

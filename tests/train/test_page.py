@@ -1,0 +1,67 @@
+"""The page in a browser: it draws itself, light and dark, and asks nobody for anything."""
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from matplotlib import image
+
+from rltuned.policies.network import PaperActor
+from rltuned.train.episodes import net_of, play_greedy
+from rltuned.train.evaluate import Plan, compare
+from rltuned.train.page import write_page
+from tests import needs
+from tests.train.worlds import random_ground
+
+WIDE, TALL = 1300, 3000
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(1)
+    nets = [net_of(PaperActor(8, (4, 4))) for _ in range(2)]
+    ground = random_ground("testbed", 3, 300)
+    plays = [lambda window, net=net: play_greedy(window, net) for net in nets]
+    found = [compare(ground, {"ours": plays}, Plan(3, 90, load, (0.0, 1.0))) for load in (0.9, 1.2)]
+    folder = tmp_path_factory.mktemp("page")
+    curves = folder / "curves.csv"
+    curves.write_text("epoch,gap,validation\n0,0.1,0.2\n1,0.2,0.1\n2,0.2,-0.1\n")
+    cards: dict[str, dict[str, object]] = {
+        "ours": {"summary": "a <test>", "seeds": 2, "digests": ["12", "34"]}
+    }
+    return write_page(folder, found, cards, {"ours": [curves, curves]})
+
+
+def chromium(page: Path, *asked: str) -> str:
+    needs.program("chromium")
+    given = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+    given += [f"--user-data-dir={page.parent / 'profile'}", f"--window-size={WIDE},{TALL}"]
+    done = subprocess.run(
+        [*given, *asked, page.as_uri()], capture_output=True, text=True, timeout=120, check=True
+    )
+    return done.stdout
+
+
+def test_a_browser_finds_every_table_and_plot(page: Path) -> None:
+    dom = chromium(page, "--dump-dom")
+    assert dom.count("<svg") == 3
+    for said in ("Every policy", "Each model against each rule", "Learning curves", "a &lt;test"):
+        assert said in dom
+    assert "var(--" in dom
+    assert "#0" not in dom.split("</style>")[1].replace("#0f", "")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_it_can_be_read_light_and_dark(page: Path, dark: bool, tmp_path: Path) -> None:
+    shot = tmp_path / "shot.png"
+    scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
+    chromium(page, scheme, f"--screenshot={shot}")
+    grey = image.imread(shot)[..., :3].mean(axis=2)
+    assert grey.shape == (TALL, WIDE)
+    paper = float(np.median(grey))
+    assert paper < 0.2 if dark else paper > 0.9
+    # ink in every quarter of the page: tables above, plots below
+    inked = np.abs(grey - paper) > 0.4
+    assert all(part.mean() > 0.002 for part in np.array_split(inked, 4))

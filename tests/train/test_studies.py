@@ -1,0 +1,39 @@
+"""The study script: its rows differ from the standard in one thing, and its tables count right."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from scripts.studies import ROWS, main, settings_of
+
+
+def test_every_row_is_the_standard_but_for_what_it_is_named_by() -> None:
+    standard = settings_of(ROWS["standard"], 1, 15)
+    assert {s.epochs for s in (settings_of(r, 1, 15) for r in ROWS.values())} == {15}
+    for row in ROWS.values():
+        settings = settings_of(row, 1, 15)
+        assert settings.contest.objective == standard.contest.objective
+        assert settings.contest.window_jobs == 256
+        assert settings.batches == 50
+
+
+def test_unknown_rows_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "best"])
+    assert "no row 'best'" in capsys.readouterr().err
+
+
+def test_tables_from_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rules = {r: {"wait": [99.0] * 6, "bsld": [0.99] * 6} for r in ("fcfs", "saf", "sjf", "f1")}
+    rules |= {r: rules["saf"] for r in ("wfp3", "multifactor")}
+    (tmp_path / "rules.json").write_text(json.dumps(dict.fromkeys(("philly", "helios"), rules)))
+    for seed, wait in ((1, 49.0), (2, 199.0)):
+        folder = tmp_path / f"naive-{seed}"
+        folder.mkdir()
+        found = {"wait": [wait] * 6, "bsld": [0.49] * 6}
+        (folder / "found.json").write_text(json.dumps({"tested": {"philly": found}}))
+    main(["table", "--out", str(tmp_path)])
+    told = capsys.readouterr().out
+    naive = next(line for line in told.splitlines() if line.startswith("| naive"))
+    assert "| +0.0 [+0.0, +0.0] | -50.0, +100.0 | -50.0" in naive
