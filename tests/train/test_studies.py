@@ -26,7 +26,7 @@ def test_unknown_rows_are_named(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_tables_from_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rules = {r: {"wait": [99.0] * 6, "bsld": [0.99] * 6} for r in ("fcfs", "saf", "sjf", "f1")}
-    rules |= {r: rules["saf"] for r in ("wfp3", "multifactor")}
+    rules |= dict.fromkeys(("wfp3", "multifactor"), rules["saf"])
     (tmp_path / "rules.json").write_text(json.dumps(dict.fromkeys(("philly", "helios"), rules)))
     for seed, wait in ((1, 49.0), (2, 199.0)):
         folder = tmp_path / f"naive-{seed}"
