@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from rltuned.cli.flags import JsonOption, say, warn
+from rltuned.cli.flags import BoundOption, FactorOption, JsonOption, OnOff, say, starvation_of, warn
 from rltuned.cli.simulate import cluster_named
 from rltuned.core.starvation import BOUND_S, FACTOR, Bound
 from rltuned.errors import TraceError
@@ -72,12 +72,8 @@ def evaluate(
             help="Models with the starvation bound as the daemon has it, without, or both."
         ),
     ] = GuardName.ON,
-    bound_s: Annotated[
-        float, typer.Option("--starvation-bound", help="Seconds; see docs/adr/0011.", min=0)
-    ] = BOUND_S,
-    factor: Annotated[
-        float, typer.Option("--starvation-factor", help="Of the base order's wait.", min=1)
-    ] = FACTOR,
+    guard_bound: BoundOption = BOUND_S,
+    guard_factor: FactorOption = FACTOR,
     rule: Annotated[
         list[str] | None, typer.Option("--rule", help="Only these rules; default: all.")
     ] = None,
@@ -107,14 +103,14 @@ def evaluate(
     plans = [
         Plan(count, window_jobs, at, part, random=random, copies=copies, seed=seed) for at in loads
     ]
-    guards = _guards(guard, Bound(bound_s, factor))
+    guards = _guards(guard, guard_bound, guard_factor)
     found = _play([s.ground for s in sources], contestants, plans, rules, guards)
     if any(not c.disjoint for c in found):
         warn("some windows share jobs: intervals are narrower than the truth")
     cards = _cards(contestants)
     document = {
         "models": cards,
-        "guard": {"played": guard.value, "bound_s": bound_s, "factor": factor},
+        "guard": {"played": guard.value, "bound_s": guard_bound, "factor": guard_factor},
         "comparisons": [_plain(c) for c in found],
     }
     if report is not None:
@@ -129,8 +125,9 @@ def evaluate(
         _show(found)
 
 
-def _guards(asked: GuardName, bound: Bound) -> dict[str, Bound | None]:
+def _guards(asked: GuardName, bound_s: float, factor: float) -> dict[str, Bound | None]:
     """What stands behind a model's name, and the guard it then has."""
+    bound = starvation_of(OnOff.ON, bound_s, factor)
     if asked is GuardName.BOTH:
         return {"": bound, UNGUARDED: None}
     return {"": bound if asked is GuardName.ON else None}
