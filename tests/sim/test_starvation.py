@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.starvation import Bound, overdue
-from rltuned.domain.cluster import Partition
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.sim.backend import snapshot_of
@@ -97,7 +96,8 @@ class Watched:
     policy: Mean
     bound: Bound
     rankings: int = 0
-    lifted: set[int] = field(default_factory=set)
+    lifted: int = 0
+    """How often a job stood further back by the policy."""
 
     def __call__(self, world: World) -> Sequence[Pending]:
         order = by_score(self.policy, self.bound)(world)
@@ -110,7 +110,7 @@ class Watched:
         plain = [p.number for p in by_score(self.policy)(world)]
         assert [p.number for p in order] == late + [n for n in plain if n not in late]
         self.rankings += 1
-        self.lifted.update(n for n in late if plain.index(n) > late.index(n))
+        self.lifted += sum(plain.index(n) > late.index(n) for n in late)
         return order
 
 
@@ -143,7 +143,9 @@ def limits_of(where: Cluster, jobs: Sequence[TraceJob]) -> list[float]:
     return found
 
 
-def proven_s(where: Cluster, jobs: Sequence[TraceJob], done: list[Record], bound: Bound) -> list:
+def proven_s(
+    where: Cluster, jobs: Sequence[TraceJob], done: list[Record], bound: Bound
+) -> list[float]:
     """(n,) the longest that each job can wait, by the theorem of docs/adr/0011.
 
     A: max(bound, factor x what the jobs that came before take of the GPUs it could use), the
@@ -251,7 +253,6 @@ def test_the_daemons_brain_at_every_event_plays_the_same_guard(
     case: Case, how: str, bound: Bound, backfill: BackfillRule
 ) -> None:
     where, jobs = case
-    where = Cluster(where.name, where.nodes, tuple(_plain(p) for p in where.partitions))
     protocol = Protocol(rules=Rules(backfill=backfill), starvation=bound)
     direct = played(where, jobs, how, protocol)
     world = play_decided(where, jobs, Mean(SCORERS[how]), protocol).world
@@ -260,10 +261,6 @@ def test_the_daemons_brain_at_every_event_plays_the_same_guard(
         assert [r.started_at for r in direct] == [
             world.finished[i + 1].started_at for i in range(len(jobs))
         ]
-
-
-def _plain(partition: Partition) -> Partition:
-    return Partition(partition.name, partition.default, partition.max_time_s)
 
 
 @calm
