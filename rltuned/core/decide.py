@@ -181,6 +181,12 @@ def decide(
     )
 
 
+def give_back(snapshot: Snapshot) -> Plan:
+    """What takes back all that we hold of pending jobs; no order of ours comes in its place."""
+    undone = [action for job in snapshot.pending if (action := undo(job)) is not None]
+    return Plan((*undone, *exclude(snapshot, {})))
+
+
 def checked_scores(policy: Policy, matrix: StateMatrix) -> FloatArray:
     """The policy's scores, refused unless there is one finite number per job.
 
@@ -270,6 +276,7 @@ def _entries(
     rank_before = {int(job): rank for rank, job in enumerate(ordering.before, start=1)}
     placed = {p.job_id: p for p in placements}
     fits = matrix.column("can_schedule_now")
+    late = frozenset(ordering.overdue.tolist())
     return tuple(
         Entry(
             job=matrix.jobs[i],
@@ -280,7 +287,7 @@ def _entries(
             proposed=int(ordering.proposed[i]),
             settled=int(ordering.settled[i]),
             placement=placed.get(matrix.jobs[i].job_id),
-            why=_why(matrix, i, bool(fits[i])) + (_OVERDUE if i in ordering.overdue else ""),
+            why=_why(matrix, i, bool(fits[i])) + (_OVERDUE if i in late else ""),
         )
         for rank, i in enumerate(ordering.after.tolist(), start=1)
     )
