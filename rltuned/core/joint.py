@@ -5,22 +5,23 @@ itself. Then those come first, in their order, and the change is kept only when 
 (see core/timeline) over the new order is worth more than over the old one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cache, partial
 
 import numpy as np
 
 from rltuned.core.capacity import Capacity
 from rltuned.core.milp import Budget, Option, Solver, Weights, choose
 from rltuned.core.options import Frame, build
-from rltuned.core.placement import Placement
+from rltuned.core.placement import Placement, place_request
 from rltuned.core.sharing import Sharing, Void, obstacle
 from rltuned.core.solution import Solution, Verdict, beside_others
 from rltuned.core.steering import Exclusions, Steer, may_steer
 from rltuned.core.timeline import Candidate, Reference, reference, releases
 from rltuned.core.ways import Bounds
-from rltuned.domain.jobs import PendingJob
+from rltuned.domain.jobs import PendingJob, Share
 from rltuned.domain.plan import SetOverSubscribe
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
@@ -117,23 +118,24 @@ def _placed(
     capacity = Capacity.of(snapshot)
     places, candidates = _candidates(ranked, capacity)
     apart = _why_apart(candidates, capacity) if not may_share else ""
-    ends = releases(snapshot, capacity)
+    if apart:
+        return Joint(How.SKIPPED, apart, same, _each_for_itself(candidates, capacity))
+    ends = cache(partial(releases, snapshot, capacity))
     walked = reference(candidates, capacity, ends)
-    greedy = _placements(candidates, walked)
+    greedy = _placements(candidates, walked.starts)
     steerable = frozenset(
         at
         for at, one in enumerate(candidates)
         if may_steer(one.job, snapshot.taken_at, tuning.steer)
         and len(capacity.accepted(one.request)) > 1
     )
-    if not apart and not may_share and not tuning.steered:
-        apart = _why_settled(candidates, walked, steerable)
-    if apart:
-        return Joint(How.SKIPPED, apart, same, greedy)
+    settled = _why_settled(candidates, walked, steerable)
+    if settled and not may_share and not tuning.steered:
+        return Joint(How.SKIPPED, settled, same, greedy)
     shareable = {
         at: beside_others(candidates[at]) for at, place in enumerate(places) if place in may_share
     }
-    frame = Frame(candidates, shareable, capacity, ends, walked)
+    frame = Frame(candidates, shareable, capacity, ends(), walked)
     instance, times = build(frame, tuning.weights, tuning.budget, tuning.bounds)
     ways = _ways_now(len(candidates), instance.options)
     if max(ways, default=0) <= 1:
@@ -224,10 +226,19 @@ def _why_settled(
     return ""
 
 
-def _placements(candidates: Sequence[Candidate], walked: Reference) -> tuple[Placement, ...]:
-    return tuple(
-        Placement(candidates[at].job.job_id, shares) for at, shares in walked.starts.items()
-    )
+def _each_for_itself(candidates: Sequence[Candidate], capacity: Capacity) -> tuple[Placement, ...]:
+    found = {
+        at: shares
+        for at, one in enumerate(candidates)
+        if (shares := place_request(one.request, one.member, capacity, "pack")) is not None
+    }
+    return _placements(candidates, found)
+
+
+def _placements(
+    candidates: Sequence[Candidate], starts: Mapping[int, tuple[Share, ...]]
+) -> tuple[Placement, ...]:
+    return tuple(Placement(candidates[at].job.job_id, shares) for at, shares in starts.items())
 
 
 def _ways_now(count: int, options: Sequence[Option]) -> list[int]:

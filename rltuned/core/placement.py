@@ -116,6 +116,44 @@ def place_request(
     request: Request, member: BoolArray, capacity: Capacity, rule: PlacementRule
 ) -> tuple[Share, ...] | None:
     """As `place`, for a bare request on the nodes of member (N,)."""
+    shares = _on_one_node(request, member, capacity, rule)
+    if shares is None:
+        return place_widely(request, member, capacity, rule)
+    return shares or None
+
+
+def _on_one_node(
+    request: Request, member: BoolArray, capacity: Capacity, rule: PlacementRule
+) -> tuple[Share, ...] | None:
+    """What most jobs need, all GPU types at once: the same node as `place_widely` finds.
+
+    Returns:
+        () when the job does not fit now; None when this is not a matter of one node.
+    """
+    need = request.total
+    if not need.gpus or request.exclusive or request.nodes not in {None, 1}:
+        return None
+    rows = list(capacity.accepted(request))
+    big = member & (capacity.total_cpus >= need.cpus) & (capacity.total_mem_mib >= need.mem_mib)
+    carries = (capacity.total_gpus[rows] >= need.gpus) & big  # (R, N)
+    if not carries.any():
+        return None
+    free = capacity.free_gpus[rows]
+    fits = carries & (free >= need.gpus) & capacity.usable
+    fits &= (capacity.free_cpus >= need.cpus) & (capacity.free_mem_mib >= need.mem_mib)
+    if not fits.any():
+        return ()
+    key = np.where(fits, _SIGN[rule] * free, np.iinfo(np.int64).max)
+    least = key.min(axis=0)  # (N,)
+    column = int(least.argmin())
+    row = rows[int(key[:, column].argmin())]
+    return shares_on(request, [column], row, capacity)
+
+
+def place_widely(
+    request: Request, member: BoolArray, capacity: Capacity, rule: PlacementRule
+) -> tuple[Share, ...] | None:
+    """The search for any number of nodes, type by type."""
     count, rows = width(request, member, capacity)
     best: tuple[int, IntArray, int] | None = None
     for row in rows:

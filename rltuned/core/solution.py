@@ -150,7 +150,7 @@ class Solution:
     def _walk(self, order: Sequence[int], excluded: _Columns) -> dict[int, tuple[Share, ...]]:
         """What Slurm's own walk over an order starts, flags set as decided."""
         jobs = [self._as_slurm_sees(at, excluded.get(at, ())) for at in order]
-        walked = reference(jobs, self.frame.capacity, self.frame.ends)
+        walked = reference(jobs, self.frame.capacity, lambda: self.frame.ends)
         return {order[i]: shares for i, shares in walked.starts.items()}
 
     def _as_slurm_sees(self, at: int, excluded: tuple[NodeName, ...]) -> Candidate:

@@ -6,7 +6,7 @@ only if they do not put it off (EASY backfill).
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -147,19 +147,22 @@ class _Head:
 
 
 def reference(
-    candidates: Sequence[Candidate], capacity: Capacity, ends: Sequence[Release]
+    candidates: Sequence[Candidate], capacity: Capacity, ends: Callable[[], Sequence[Release]]
 ) -> Reference:
-    """Slurm's own walk over the candidates in the given order."""
+    """Slurm's own walk over the candidates in the given order.
+
+    ends: see `releases`; only called when somebody has to wait.
+    """
     free = capacity.copy()
     starts: dict[int, tuple[Share, ...]] = {}
     heads: dict[str, _Head] = {}
-    waiting = list(ends)
+    begun: list[Release] = []
     for at, one in enumerate(candidates):
         shares = place_request(one.request, one.member, free, "pack")
         partition = one.job.partitions[0]
         if shares is None:
             if partition not in heads:
-                heads[partition] = _reserve(at, one, free, waiting)
+                heads[partition] = _reserve(at, one, free, [*ends(), *begun])
             continue
         late = [h for h in heads.values() if one.limit_s > h.at_s]
         if not all(_still_fits(h, candidates, shares) for h in late):
@@ -168,7 +171,7 @@ def reference(
         for head in late:
             head.later.take(shares)
         starts[at] = shares
-        waiting.append(Release(one.limit_s, shares))
+        begun.append(Release(one.limit_s, shares))
     reserved = tuple(Reserved(h.candidate, h.at_s, h.shares) for h in heads.values())
     return Reference(starts, reserved)
 

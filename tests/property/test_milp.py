@@ -96,7 +96,7 @@ def instance_of(world: Snapshot, tuned: Weights) -> Instance:
     capacity = Capacity.of(world)
     jobs = [Candidate(j, j.request, capacity.members_of(j.partitions)) for j in world.pending]
     ends = releases(world, capacity)
-    walked = reference(jobs, capacity, ends)
+    walked = reference(jobs, capacity, lambda: ends)
     frame = Frame(jobs, {}, capacity, ends, walked)
     return build(frame, tuned, PATIENT, Bounds(max_ways=3))[0]
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rltuned.core.capacity import Capacity
 from rltuned.core.features import encode
-from rltuned.core.placement import PlacementRule, place
+from rltuned.core.placement import PlacementRule, place, place_request, place_widely
 from rltuned.core.survey import shapes_of, survey
 from rltuned.domain.cluster import Node, Resources
 from rltuned.domain.jobs import PendingJob
@@ -15,7 +15,7 @@ from rltuned.domain.snapshot import Snapshot
 from tests.builders import job, node, request, snapshot
 from tests.property import worlds
 
-RULES: tuple[PlacementRule, ...] = ("pack", "spread")
+RULES: tuple[PlacementRule, ...] = ("pack", "spread", "first")
 
 
 @given(worlds.snapshots(), st.sampled_from(RULES))
@@ -46,6 +46,16 @@ def test_what_is_placed_is_the_request_on_usable_nodes_of_its_partition(
             assert max(spread) - min(spread) <= 1
         if wanted.gpu_types and wanted.total.gpus:
             assert found.shares[0].gpu_type in wanted.gpu_types
+
+
+@given(worlds.snapshots(), st.sampled_from(RULES))
+def test_the_short_way_to_one_node_ends_where_the_long_one_does(
+    world: Snapshot, rule: PlacementRule
+) -> None:
+    capacity = Capacity.of(world)
+    for pending in world.pending:
+        asked = pending.request, capacity.members_of(pending.partitions), capacity, rule
+        assert place_request(*asked) == place_widely(*asked)
 
 
 @given(worlds.snapshots())
