@@ -194,6 +194,11 @@ class SlurmLab:
     def stop_controller(self) -> None:
         self._end("slurmctld")
 
+    def kill_controller(self) -> None:
+        """End the primary as a crash would: nothing is saved, nothing is handed over."""
+        _signal(self.pid("slurmctld"), signal.SIGKILL)
+        self._end("slurmctld")
+
     def start_backup(self) -> None:
         """The second slurmctld, in name and address spaces of its own, as on another machine."""
         hosts, conf = self.root / "hosts", self.root / "slurm-backup.conf"

@@ -46,7 +46,8 @@ def open_world(
 
     Args:
         world: which cluster.
-        speed, seed: of the built-in one.
+        speed: of the built-in one.
+        seed: of the built-in one's jobs.
         on_call: told of every Slurm command that ends.
         lease: asked right before every batch of updates.
     """

@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from rltuned.daemon import diary, flags, states, writes
+from rltuned.daemon import diary, flags, handover, states, writes
 from rltuned.daemon.claims import Claim, JobKey, Origin
 from rltuned.daemon.diary import CycleRow, Sight
+from rltuned.daemon.handover import Handover
 from rltuned.daemon.rotation import rotate, shrink
 from rltuned.daemon.store import WriterLock, connect
 from rltuned.domain.jobs import Ownership, PendingJob, Steering
@@ -204,6 +205,22 @@ class Journal:
         """Note how a cycle ended."""
         with self._session(create=True) as db, _transaction(db):
             diary.record(db, row)
+
+    def pack(self, cluster: str, holder: str, term: int) -> Handover:
+        """What we hold of a cluster, for another daemon to go on with."""
+        with self._session(create=True) as db:
+            return handover.pack(db, cluster, holder, term)
+
+    def unpack(self, given: Handover) -> None:
+        """Go on with what another daemon held."""
+        with self._session(create=True) as db, _transaction(db):
+            handover.unpack(db, given, diary.last_cycle(db))
+
+    def leave(self, cluster: str) -> None:
+        """Hold nothing of a cluster any more: another daemon has taken it over."""
+        if self._is_there():
+            with self._session(create=False) as db, _transaction(db):
+                handover.leave(db, cluster)
 
     def let_go(self) -> None:
         """Be the writer no longer, so that `rltuned restore` may be."""

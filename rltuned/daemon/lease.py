@@ -66,8 +66,9 @@ class Lease:
         self._watched: tuple[tuple[int, int], tuple[float, ...]] | None = None
 
     @property
-    def held(self) -> bool:
-        return self._term is not None
+    def term(self) -> int | None:
+        """Number of our turn; None = it is not ours, as far as we know."""
+        return self._term
 
     def claim(self, acting: str) -> str:
         """Take or renew the lease when our slurmctld acts, give it up when another does.

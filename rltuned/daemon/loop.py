@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from rltuned.core.decide import Decision, decide
+from rltuned.core.decide import Decision, decide, give_back
+from rltuned.core.ladder import Rung
 from rltuned.daemon.diary import row_of
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.load import Weighed
@@ -21,8 +22,9 @@ from rltuned.daemon.pace import Pace, refuse_when_busy
 from rltuned.daemon.report import CycleReport, Kind, Mode, Skip, Stage
 from rltuned.daemon.seams import Audience, Rig
 from rltuned.daemon.signals import Orders
+from rltuned.daemon.trial import Trial, Verdict
 from rltuned.daemon.writer import Writer
-from rltuned.domain.plan import Outcome
+from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.ports import Clock
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import (
@@ -37,6 +39,12 @@ from rltuned.errors import (
 
 STRIKES: Final = 3
 """So many unexpected exceptions in a row, and the process ends for systemd to start it afresh."""
+_MODES: Final = {
+    Rung.OBSERVE: Mode.OBSERVE,
+    Rung.SHADOW: Mode.SHADOW,
+    Rung.CANARY: Mode.LIVE,
+    Rung.FULL: Mode.LIVE,
+}
 
 
 @dataclass
@@ -52,6 +60,7 @@ class _Draft:
     reverted: Mapping[Kind, int] = field(default_factory=dict)
     weighed: Weighed | None = None
     standby: str = ""
+    verdict: Verdict | None = None
     skip: Skip | None = None
     detail: str = ""
     journal_error: str = ""
@@ -88,6 +97,7 @@ class Loop:
         self._clock = clock
         self._journal = journal
         self._writer = Writer(journal, clock)
+        self._trial = Trial(journal)
         self._audience = audience
         self._orders = orders
         self._reload = reload
@@ -105,7 +115,8 @@ class Loop:
 
         Returns:
             Exit code: 0 = stopped as asked; 1 = three unexpected errors in a row, or the last of
-            a given number of cycles came to no result or Slurm took none of its changes.
+            a given number of cycles came to no result, Slurm took none of its changes, or a
+            circuit breaker is open.
         """
         self._pace = Pace(self._clock)
         done = 0
@@ -115,7 +126,7 @@ class Loop:
             if self._strikes >= STRIKES:
                 return 1
             if done == cycles:
-                return 0 if report.ok and not report.in_vain else 1
+                return 0 if report.ok and not (report.in_vain or report.demoted) else 1
             self._pace.after(report)
             if self._rest():
                 return 0
@@ -131,6 +142,7 @@ class Loop:
             self._decide(draft)
             self._keep(draft)
             self._apply(draft)
+            self._judge(draft)
         except BackendError as error:
             draft.skipped(Skip.BACKEND, error)
         except SnapshotError as error:
@@ -164,7 +176,8 @@ class Loop:
             draft.journal_error = str(error)
 
     def _decide(self, draft: _Draft) -> None:
-        if draft.snapshot is None:
+        only_looks = self.rig.ladder.rung is Rung.OBSERVE and not self.rig.dry_run
+        if draft.snapshot is None or only_looks:
             return
         with self._timed(draft, Stage.DECIDE):
             draft.decision = decide(
@@ -185,30 +198,64 @@ class Loop:
 
     def _apply(self, draft: _Draft) -> None:
         draft.mode = self._mode(draft.journal_error)
-        if draft.mode is Mode.LIVE and self.rig.seat is not None:
-            draft.standby = self.rig.seat()
-            draft.mode = Mode.STANDBY if draft.standby else Mode.LIVE
-        if draft.mode is not Mode.LIVE:
-            self._journal.let_go()
-            return
-        if draft.snapshot is None or draft.decision is None:
-            return
-
-        def timed(stage: Stage) -> AbstractContextManager[None]:
-            return self._timed(draft, stage)
-
+        plan = self._allowed(draft)
         try:
-            draft.outcomes = self._writer.write(
-                self.rig.backend,
-                draft.decision.plan,
-                draft.snapshot,
-                self._number,
-                timed,
-                digest=draft.digest,
-            )
+            if plan is not None and draft.snapshot is not None and self._is_ours(draft):
+                self._write(draft, plan, draft.snapshot)
+            else:
+                self._journal.let_go()
         except JournalError as error:
             draft.journal_error = str(error)
             draft.mode = Mode.OBSERVE
+
+    def _is_ours(self, draft: _Draft) -> bool:
+        """Whether we are the one daemon that writes."""
+        if self.rig.seat is not None and draft.snapshot is not None:
+            draft.standby = self.rig.seat.take(self._journal, draft.snapshot.cluster)
+            draft.mode = Mode.STANDBY if draft.standby else draft.mode
+        return not draft.standby
+
+    def _write(self, draft: _Draft, plan: Plan, snapshot: Snapshot) -> None:
+        def timed(stage: Stage) -> AbstractContextManager[None]:
+            return self._timed(draft, stage)
+
+        draft.outcomes = self._writer.write(
+            self.rig.backend,
+            plan,
+            snapshot,
+            self._number,
+            timed,
+            digest=draft.digest,
+            seat=self.rig.seat,
+        )
+
+    def _allowed(self, draft: _Draft) -> Plan | None:
+        """What may be written now; None = nothing.
+
+        A stage that writes nothing of its own gives back what an earlier one has left.
+        """
+        if draft.mode is Mode.LIVE:
+            return draft.decision.plan if draft.decision is not None else None
+        if draft.mode in {Mode.OBSERVE, Mode.SHADOW} and not draft.journal_error:
+            left = give_back(draft.snapshot) if draft.snapshot is not None else Plan()
+            return None if left.is_empty else left
+        return None
+
+    def _judge(self, draft: _Draft) -> None:
+        """Learn how jobs fare; may open circuit breakers, which the next cycle acts upon."""
+        if draft.snapshot is None or draft.journal_error:
+            return
+        try:
+            draft.verdict = self._trial.judge(
+                self.rig.ladder,
+                self.rig.knobs.rules,
+                draft.snapshot,
+                draft.decision,
+                draft.outcomes,
+                live=draft.mode is Mode.LIVE,
+            )
+        except JournalError as error:
+            draft.journal_error = str(error)
 
     def _mode(self, journal_error: str = "") -> Mode:
         """What may be done now; asked again right before the write."""
@@ -216,7 +263,9 @@ class Loop:
             return Mode.DRY_RUN
         if journal_error:
             return Mode.OBSERVE
-        return Mode.PAUSED if is_paused(self.rig.pause_file) else Mode.LIVE
+        if is_paused(self.rig.pause_file):
+            return Mode.PAUSED
+        return _MODES[self.rig.ladder.rung]
 
     def _report(self, draft: _Draft, started_at: float) -> CycleReport:
         report = CycleReport(
@@ -232,6 +281,7 @@ class Loop:
             backoff_s=self._pace.backoff_s(self.rig, draft.skip),
             weighed=draft.weighed,
             standby=draft.standby,
+            verdict=draft.verdict,
             skip=draft.skip,
             detail=draft.detail,
             journal_error=draft.journal_error,

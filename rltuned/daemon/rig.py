@@ -2,7 +2,6 @@
 
 import difflib
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
@@ -10,6 +9,7 @@ from rltuned.core.decide import Policy
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.lease import Lease
 from rltuned.daemon.seams import Rig
+from rltuned.daemon.seat import Seat
 from rltuned.domain.ports import Backend
 from rltuned.policies.baselines import BASELINES
 from rltuned.settings import Loaded, Settings
@@ -43,13 +43,16 @@ def open_lease(settings: Settings, clock: SystemClock) -> Lease | None:
     return Lease(ha.lease_dir, host, ha.lease_s, settings.slurm.timeout_s, clock.readings)
 
 
-def build_rig(loaded: Loaded, backend: Backend, lease: Lease | None = None) -> Rig:
+def build_rig(
+    loaded: Loaded, backend: Backend, lease: Lease | None = None, *, dry_run: bool = False
+) -> Rig:
     """Everything that the loop may exchange, from settings that were read.
 
     Args:
         loaded: the settings.
         backend: the world.
         lease: says which of two daemons writes; None = there is no other.
+        dry_run: decide whatever the stage, and write nothing.
 
     Raises:
         SettingsError: there is no such policy.
@@ -62,7 +65,7 @@ def build_rig(loaded: Loaded, backend: Backend, lease: Lease | None = None) -> R
         backend=backend,
         policy=policy,
         knobs=settings.knobs(),
-        dry_run=settings.daemon.dry_run,
+        dry_run=dry_run,
         interval_s=settings.daemon.interval_s,
         max_backoff_s=settings.daemon.max_backoff_s,
         pause_file=settings.daemon.pause_file,
@@ -72,15 +75,16 @@ def build_rig(loaded: Loaded, backend: Backend, lease: Lease | None = None) -> R
         solver_name=settings.placement.solver if uses_solver else "",
         gauge=backend.load if settings.load.enabled and isinstance(backend, Gauged) else None,
         bounds=settings.load.bounds(),
-        seat=_seat(backend, lease),
+        seat=_seat(settings, backend, lease),
+        ladder=settings.ladder.ladder(),
     )
 
 
-def _seat(backend: Backend, lease: Lease | None) -> Callable[[], str] | None:
-    if lease is None or not isinstance(backend, Controlled):
+def _seat(settings: Settings, backend: Backend, lease: Lease | None) -> Seat | None:
+    folder = settings.ha.lease_dir
+    if lease is None or folder is None or not isinstance(backend, Controlled):
         return None
-    world = backend
-    return lambda: lease.claim(world.acting())
+    return Seat(folder, lease, backend.acting)
 
 
 def find_policy(loaded: Loaded) -> tuple[Policy, str, str]:

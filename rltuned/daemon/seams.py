@@ -1,14 +1,16 @@
 """What the loop runs on, and who listens to it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from rltuned.core.decide import Knobs, Policy
+from rltuned.core.ladder import Ladder
 from rltuned.core.milp import Solver
 from rltuned.daemon.recipe import Recipe
 from rltuned.daemon.report import CycleReport
+from rltuned.daemon.seat import Seat
 from rltuned.domain.ports import Backend
 from rltuned.slurm.sdiag import Bounds, Load
 
@@ -21,8 +23,8 @@ class Rig:
         digest, schema: of the policy's model, if any.
         gauge: tells how busy slurmctld is; None = nobody can be asked.
         bounds: from where on that is too busy for us.
-        seat: asked before a plan is written: why another daemon is the one that writes, empty =
-            we are; None = there is no other.
+        seat: of the one daemon that writes; None = there is no other daemon.
+        ladder: how far we are trusted.
     """
 
     backend: Backend
@@ -38,7 +40,8 @@ class Rig:
     solver_name: str = ""
     gauge: Callable[[], Load] | None = None
     bounds: Bounds = Bounds()  # noqa: RUF009 - frozen
-    seat: Callable[[], str] | None = None
+    seat: Seat | None = None
+    ladder: Ladder = field(default_factory=Ladder)
 
     @property
     def recipe(self) -> Recipe:

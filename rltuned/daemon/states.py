@@ -10,13 +10,22 @@ def get(db: sqlite3.Connection, name: str) -> object:
     return None if row is None else json.loads(row[0])
 
 
+def everything(db: sqlite3.Connection) -> list[tuple[str, str, float]]:
+    """Name, value as JSON text, and time of all that is noted."""
+    return db.execute("SELECT name, value, at FROM states ORDER BY name").fetchall()
+
+
 def put(db: sqlite3.Connection, name: str, value: object, at: float) -> None:
     """Note a value in place of the last one.
 
     Raises:
         TypeError, ValueError: it is no JSON.
     """
-    text = json.dumps(value, allow_nan=False, sort_keys=True)
+    put_text(db, name, json.dumps(value, allow_nan=False, sort_keys=True), at)
+
+
+def put_text(db: sqlite3.Connection, name: str, text: str, at: float) -> None:
+    """The same with a value that is JSON text already."""
     db.execute(
         "INSERT INTO states (name, value, at) VALUES (?, ?, ?) ON CONFLICT (name)"
         " DO UPDATE SET value = excluded.value, at = excluded.at",

@@ -3,18 +3,22 @@
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Final, Protocol
 
 from rltuned.core.decide import Decision
+from rltuned.daemon.breaker import demoted
 from rltuned.daemon.diary import Sight
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.recipe import Recipe, plan_document
 from rltuned.daemon.report import Kind, Mode, Stage
+from rltuned.daemon.seat import Seat
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.ports import Backend, Clock
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
+
+_HOUR_S: Final = 3_600.0
 
 
 class Stopwatch(Protocol):
@@ -39,7 +43,7 @@ class Writer:
         Raises:
             JournalError: it cannot be told what is ours.
         """
-        marked = snapshot.marked(self.journal.owned(snapshot.cluster))
+        marked = marked_by(self.journal, snapshot)
         marked = marked.steered(self.journal.steering(snapshot.cluster))
         found = {
             (job.job_id, actual): Kind(job.owned.field)
@@ -78,8 +82,18 @@ class Writer:
         timed: Stopwatch,
         *,
         digest: str | None = None,
+        seat: Seat | None = None,
     ) -> tuple[Outcome, ...]:
-        """Carry out a plan. digest: under which the journal keeps the snapshot.
+        """Carry out a plan.
+
+        Args:
+            backend: where.
+            plan: what.
+            snapshot: what the plan was made from.
+            cycle: its number.
+            timed: times the stages.
+            digest: under which the journal keeps the snapshot.
+            seat: where a successor on another host finds what is ours; None = there is none.
 
         Raises:
             JournalError: the intent could not be made durable; nothing was written.
@@ -99,11 +113,27 @@ class Writer:
                 at=self._clock.now(),
                 snapshot=digest,
             )
+            if seat is not None:
+                seat.publish(self.journal, snapshot.cluster)
         with timed(Stage.APPLY):
             outcomes = backend.apply(plan)
         with timed(Stage.JOURNAL):
             self.journal.settle(ticket, outcomes, at=self._clock.now())
         return outcomes
+
+
+def marked_by(journal: Journal, snapshot: Snapshot) -> Snapshot:
+    """A snapshot with what the journal says of its jobs and partitions.
+
+    Raises:
+        JournalError: it cannot be told.
+    """
+    cluster = snapshot.cluster
+    return snapshot.marked(
+        journal.owned(cluster),
+        journal.recent_writes(cluster, snapshot.taken_at - _HOUR_S),
+        demoted(journal, cluster),
+    )
 
 
 def _in_force(job: PendingJob) -> int | None:

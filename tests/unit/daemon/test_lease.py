@@ -105,7 +105,7 @@ def test_the_end_of_a_daemon_frees_it(shared: Path) -> None:
     a.claim("head1")
     a.close()
     a.close()
-    assert not a.held
+    assert a.term is None
     assert b.claim("head2") == ""
 
 

@@ -1,0 +1,83 @@
+"""The seat of the one daemon that writes: the lease, who is beside the acting slurmctld, and what
+goes from hand to hand with it.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from rltuned.daemon.handover import Handover, publish, published
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.lease import Lease
+from rltuned.errors import JournalError
+
+
+class Seat:
+    """One daemon's claim to be the one that writes.
+
+    Args:
+        folder: the shared folder, of lease and handover.
+        lease: our side of it.
+        acting: tells the host of the slurmctld that acts; raises BackendError.
+    """
+
+    def __init__(self, folder: Path, lease: Lease, acting: Callable[[], str]) -> None:
+        self._folder = folder
+        self._lease = lease
+        self._acting = acting
+        self._left: Handover | None = None  # what we published last
+
+    def take(self, journal: Journal, cluster: str) -> str:
+        """Be the one that writes, if that is right now.
+
+        Returns:
+            Why we are not; empty = we are.
+
+        Raises:
+            BackendError: it cannot be told which slurmctld acts.
+            JournalError: what is ours cannot be told or handed over; nothing may be written.
+        """
+        refused = self._lease.claim(self._acting())
+        took = take_in(self._folder, self._lease.host, journal, cluster, ours=not refused)
+        if refused:
+            return refused
+        self.publish(journal, cluster)
+        return f"took over from {took}; the next cycle writes" if took else ""
+
+    def publish(self, journal: Journal, cluster: str) -> None:
+        """Leave for a successor what we hold; to be done before anything is written.
+
+        Raises:
+            JournalError: it could not be done.
+        """
+        if self._lease.term is None:
+            raise JournalError("the lease was lost")
+        held = journal.pack(cluster, self._lease.host, self._lease.term)
+        if held != self._left:
+            publish(self._folder, held)
+            self._left = held
+
+
+def take_in(folder: Path, host: str, journal: Journal, cluster: str, *, ours: bool) -> str:
+    """Bring a journal into line with what was handed over.
+
+    Args:
+        folder: the shared folder.
+        host: ours.
+        journal: ours.
+        cluster: Slurm's name of it.
+        ours: whether the changes are ours from now on, or the other daemon's.
+
+    Returns:
+        The host from which something was taken over; empty = from none.
+
+    Raises:
+        JournalError: the file or the journal cannot be used.
+    """
+    given = published(folder)
+    if given is None or given.holder == host or given.cluster != cluster:
+        return ""
+    if not ours:
+        journal.leave(cluster)
+        return ""
+    journal.unpack(given)
+    return given.holder

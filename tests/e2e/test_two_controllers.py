@@ -1,0 +1,181 @@
+"""Two daemons, a real primary and a real backup slurmctld: the right one writes, never both."""
+
+import shutil
+import signal
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import slurm_or_skip
+from tests.e2e.process import Daemon
+from tests.e2e.test_daemon_slurm import FULL, priority, queue, rltuned, waiting
+from tests.lab import BACKUP, SlurmLab
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+
+LEASE_S = 12
+
+
+@pytest.fixture
+def lab() -> Iterator[SlurmLab]:
+    slurm_or_skip()
+    with SlurmLab(backup=True) as started:
+        started.start_backup()
+        yield started
+
+
+def settings(lab: SlurmLab, folder: Path, host: str, more: str = "", slurm: str = "") -> Path:
+    """One daemon's own settings and state; the lease is in a folder that both see."""
+    own = folder / host
+    own.mkdir(mode=0o700)
+    shared = folder / "shared"
+    shared.mkdir(mode=0o700, exist_ok=True)
+    path = own / "rltuned.toml"
+    path.write_text(
+        f"""
+[daemon]
+interval_s = 1
+max_backoff_s = 2
+state_dir = "{own}"
+pause_file = "{own}/PAUSE"
+{more}
+[policy]
+name = "sjf"
+[scope]
+min_age_s = 0
+[limits]
+hysteresis = 0.0
+[slurm]
+conf = "{lab.conf}"
+timeout_s = 10
+{slurm}
+[ha]
+lease_dir = "{shared}"
+host = "{host}"
+lease_s = {LEASE_S}
+[http]
+port = 0
+"""
+    )
+    path.chmod(0o600)
+    return path
+
+
+def written(config: Path) -> list[tuple[float, float]]:
+    """When this daemon sent something to Slurm: from the intent to what came of it."""
+    with sqlite3.connect(f"file:{config.parent}/journal.sqlite?mode=ro", uri=True) as db:
+        rows = db.execute(
+            "SELECT at, finished_at FROM writes WHERE result = 'applied' ORDER BY at"
+        ).fetchall()
+    db.close()
+    return [(float(at), float(end)) for at, end in rows]
+
+
+def test_primary_killed_backup_takes_over_primary_back(lab: SlurmLab, tmp_path: Path) -> None:
+    long, middle, short = waiting(lab)
+    one, two = (settings(lab, tmp_path, host) for host in (lab.host, BACKUP))
+    with (
+        Daemon(one.parent, "--live", "--config", str(one)) as a,
+        Daemon(two.parent, "--live", "--config", str(two)) as b,
+    ):
+        a.wait_for_log("applied=")
+        b.wait_for_log(f"the slurmctld on {lab.host} acts, and this is {BACKUP}")
+        assert priority(lab, short) > priority(lab, middle) > priority(lab, long)
+        assert written(two) == []
+        assert b.metric('rltuned_mode{mode="standby"}') == 1
+
+        killed_at = time.time()
+        lab.kill_controller()
+        lab.wait_for(lambda: str(short) in lab.run("squeue", "-h", check=False), 60, "backup acts")
+        shorter = lab.sbatch(*FULL, "--time=15")
+        b.wait_for(lambda: bool(written(two)), "the backup's daemon writes")
+        a.wait_for_log(f"the slurmctld on {BACKUP} acts, and this is {lab.host}")
+        lab.wait_for(
+            lambda: priority(lab, shorter) > priority(lab, short) > priority(lab, long),
+            30,
+            "in the order of the daemon that took over, with what the other had written",
+        )
+        assert all(end < killed_at for _, end in written(one))
+
+        back_at = time.time()
+        lab.start_controller()
+        shortest = lab.sbatch(*FULL, "--time=5")
+        a.wait_for(lambda: written(one)[-1][0] > back_at, "the primary's daemon writes again")
+        b.wait_for(lambda: b.log().rindex("standby") > b.log().rindex("applied="), "standby again")
+        lab.wait_for(lambda: priority(lab, shortest) > priority(lab, shorter), 30, "its order")
+        for daemon in (a, b):
+            daemon.signal(signal.SIGTERM)
+            assert daemon.ends() == 0
+            assert "Traceback" not in daemon.log()
+    spans = sorted(
+        [(*span, "one") for span in written(one)] + [(*span, "two") for span in written(two)]
+    )
+    turns = [name for i, (_, _, name) in enumerate(spans) if not i or spans[i - 1][2] != name]
+    assert turns == ["one", "two", "one"]
+    assert all(
+        now[0] >= before[1]
+        for before, now in zip(spans, spans[1:], strict=False)
+        if before[2] != now[2]
+    ), "never both at a time"
+
+
+def test_a_daemon_that_was_stopped_wakes_up_with_an_old_view(lab: SlurmLab, tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("squeue", "sinfo", "scontrol", "sdiag"):
+        (programs / name).symlink_to(shutil.which(name) or "")
+    hold, reached = tmp_path / "hold", tmp_path / "reached"
+    (programs / "sprio").write_text(
+        f'#!/bin/sh\n{shutil.which("sprio")} "$@"\n[ -e {hold} ] && touch {reached}\n'
+        f"while [ -e {hold} ]; do sleep 0.05; done\n"
+    )
+    (programs / "sprio").chmod(0o755)
+    config = settings(lab, tmp_path, lab.host, "max_snapshot_age_s = 2", f'bin_dir = "{programs}"')
+    hold.touch()
+    waiting(lab)
+    before = {j: row for j, row in queue(lab).items() if row[2] == "PD"}
+    with Daemon(config.parent, "--live", "--config", str(config)) as daemon:
+        daemon.wait_for(reached.exists, "it has read the queue")
+        daemon.signal(signal.SIGSTOP)
+        hold.unlink()
+        (config.parent / "PAUSE").touch()  # only the plan it wakes up with is of interest
+        time.sleep(3)
+        (config.parent / "PAUSE").unlink()
+        daemon.signal(signal.SIGCONT)
+        daemon.wait_for_log("not sent: the queue was seen")
+        # what was kept back is planned anew from a fresh view
+        daemon.wait_for_log("applied=")
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+    first = daemon.log().index("not sent: the queue was seen")
+    assert first < daemon.log().index("applied=")
+    assert queue(lab).keys() >= before.keys()
+    assert rltuned("restore", "--all", "--config", str(config)).returncode == 0
+
+
+def test_a_holder_that_is_stopped_loses_the_lease_and_does_not_write(
+    lab: SlurmLab, tmp_path: Path
+) -> None:
+    _, _, short = waiting(lab)
+    one, two = (settings(lab, tmp_path, host) for host in (lab.host, BACKUP))
+    with (
+        Daemon(one.parent, "--live", "--config", str(one)) as a,
+        Daemon(two.parent, "--live", "--config", str(two)) as b,
+    ):
+        a.wait_for_log("applied=")
+        b.wait_for_log("standby=")
+        a.signal(signal.SIGSTOP)
+        stopped_at = time.time()
+        lab.kill_controller()
+        lab.wait_for(lambda: str(short) in lab.run("squeue", "-h", check=False), 60, "backup acts")
+        shorter = lab.sbatch(*FULL, "--time=15")
+        b.wait_for_log(f"{lab.host} holds the lease")
+        b.wait_for(lambda: bool(written(two)), "the lease ran out")
+        assert written(two)[0][0] > stopped_at + LEASE_S - 2
+        a.signal(signal.SIGCONT)
+        a.wait_for_log(f"the slurmctld on {BACKUP} acts, and this is {lab.host}")
+        assert all(end < stopped_at for _, end in written(one))
+        assert priority(lab, shorter) > priority(lab, short)

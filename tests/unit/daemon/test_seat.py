@@ -1,0 +1,221 @@
+"""What one daemon holds goes to the one that takes over, and nobody holds it twice."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from rltuned.daemon.handover import FILE, Handover, published
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.lease import Lease
+from rltuned.daemon.report import Mode, Skip
+from rltuned.daemon.restore import Fate, restore
+from rltuned.daemon.seams import Rig
+from rltuned.daemon.seat import Seat, take_in
+from rltuned.domain.plan import Result
+from rltuned.errors import BackendError, JournalError
+from tests.builders import job, snapshot
+from tests.fakes import ConstantOrder, FakeBackend, FakeClock
+from tests.unit.daemon.test_fence import Clocks
+from tests.unit.daemon.test_loop import Bench
+
+CLUSTER = snapshot().cluster
+
+
+@dataclass
+class Ping:
+    """Says which slurmctld acts."""
+
+    acting: str = "head1"
+
+    def __call__(self) -> str:
+        if not self.acting:
+            raise BackendError("scontrol ping: no slurmctld answers")
+        return self.acting
+
+
+@dataclass
+class Beside(Bench):
+    """A daemon beside one of two controllers."""
+
+    host: str = "head1"
+    shared: Path = Path()
+    ping: Ping = field(default_factory=Ping)
+
+    def __post_init__(self) -> None:
+        self.clocks = Clocks()
+        self.lease = Lease(self.shared, self.host, 180.0, 20.0, self.clocks)
+        self.seat = Seat(self.shared, self.lease, self.ping)
+
+    def rig(self) -> Rig:
+        return replace(super().rig(), seat=self.seat)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Beside, Beside]:
+    """Both see one world, one shared folder and the same answer to scontrol ping."""
+    for name in ("shared", "head1", "head2"):
+        (tmp_path / name).mkdir(mode=0o700)
+    one = Beside(tmp_path / "head1", shared=tmp_path / "shared")
+    two = Beside(
+        tmp_path / "head2",
+        host="head2",
+        shared=one.shared,
+        world=one.world,
+        ping=one.ping,
+        policy=ConstantOrder((2, 3, 1)),
+    )
+    return one, two
+
+
+def test_the_one_that_takes_over_goes_on_with_what_the_other_wrote(
+    pair: tuple[Beside, Beside],
+) -> None:
+    one, two = pair
+    one.loop().run(1)
+    assert one.priorities() == {1: 100, 2: 200, 3: 300}
+    loop = two.loop()
+    loop.run(1)
+    assert two.heard.reports[-1].mode is Mode.STANDBY
+    assert "head1 acts, and this is head2" in two.heard.reports[-1].standby
+
+    one.ping.acting = "head2"
+    one.loop().run(1)
+    assert one.heard.reports[-1].mode is Mode.STANDBY
+    loop.run(1)
+    assert two.heard.reports[-1].standby == "took over from head1; the next cycle writes"
+    loop.run(1)
+    last = two.heard.reports[-1]
+    assert last.mode is Mode.LIVE
+    assert last.results() == {Result.APPLIED: 2}
+    assert two.priorities() == {1: 100, 2: 300, 3: 200}
+    assert last.owned() == 2
+    owned = Journal(two.folder).owned(CLUSTER)
+    originals = {key[0]: o.original for key, o in owned.items()}
+    assert originals == {1: 300, 2: 200, 3: 100}, "Slurm's own, from before both"
+
+
+def test_restore_gives_back_on_the_host_that_holds_it_and_only_there(
+    pair: tuple[Beside, Beside],
+) -> None:
+    one, two = pair
+    one.loop().run(1)
+    one.ping.acting = "head2"
+    one.loop().run(1)
+    loop = two.loop()
+    loop.run(2)
+    one.loop().run(1)
+    one_journal, two_journal = Journal(one.folder), Journal(two.folder)
+    assert restore(one.world, one_journal, FakeClock()) == ()
+    loop._journal.let_go()  # the daemon has ended
+    done = restore(two.world, two_journal, FakeClock())
+    assert {item.fate for item in done} == {Fate.GIVEN_BACK}
+    assert len(done) == 3
+
+
+def test_back_again_it_is_the_first_ones_once_more(pair: tuple[Beside, Beside]) -> None:
+    one, two = pair
+    first, second = one.loop(), two.loop()
+    first.run(1)
+    one.ping.acting = "head2"
+    first.run(1)
+    second.run(2)
+    one.ping.acting = "head1"
+    second.run(1)
+    first.run(2)
+    assert one.heard.reports[-1].mode is Mode.LIVE
+    assert one.priorities() == {1: 100, 2: 200, 3: 300}
+    assert len(Journal(one.folder).claims(CLUSTER)) == 3
+    second.run(1)
+    assert Journal(two.folder).claims(CLUSTER) == ()
+
+
+def test_the_breakers_and_other_states_go_along(pair: tuple[Beside, Beside]) -> None:
+    one, two = pair
+    journal = Journal(one.folder)
+    journal.remember("breaker", {"open": ["gpu"]}, 1.0)
+    one.loop().run(1)
+    one.ping.acting = "head2"
+    one.loop().run(1)
+    two.loop().run(1)
+    assert Journal(two.folder).recall("breaker") == {"open": ["gpu"]}
+
+
+def test_it_is_published_before_it_is_written(pair: tuple[Beside, Beside]) -> None:
+    one, _ = pair
+    seen: list[int] = []
+    apply = one.world.apply
+
+    @dataclass
+    class Watching(FakeBackend):
+        def apply(self, plan):  # type: ignore[no-untyped-def]
+            given = published(one.shared)
+            seen.append(len(given.writes) if given else 0)
+            return apply(plan)
+
+    one.world = Watching(one.world.world)
+    one.loop().run(1)
+    assert seen == [2]
+
+
+def test_where_it_cannot_be_published_nothing_is_written(pair: tuple[Beside, Beside]) -> None:
+    one, _ = pair
+    (one.shared / f"{FILE}.head1").mkdir()
+    one.loop().run(1)
+    report = one.heard.reports[-1]
+    assert report.mode is Mode.OBSERVE
+    assert FILE in report.journal_error
+    assert one.world.plans == []
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"holder": "x", "term": 0, "cluster": "c"}'])
+def test_a_handover_that_cannot_be_read_lets_nobody_write(
+    pair: tuple[Beside, Beside], text: str
+) -> None:
+    one, _ = pair
+    (one.shared / FILE).write_text(text)
+    (one.shared / FILE).chmod(0o600)
+    one.loop().run(1)
+    assert one.heard.reports[-1].mode is Mode.OBSERVE
+    assert "is not a handover" in one.heard.reports[-1].journal_error
+    assert one.world.plans == []
+
+
+def test_files_of_others_are_not_believed(pair: tuple[Beside, Beside]) -> None:
+    one, two = pair
+    one.loop().run(1)
+    (one.shared / FILE).chmod(0o666)
+    with pytest.raises(JournalError, match="others may write"):
+        published(one.shared)
+    (one.shared / FILE).unlink()
+    (one.shared / FILE).symlink_to(one.shared / "rltuned.lease")
+    with pytest.raises(JournalError, match="symbolic links"):
+        take_in(one.shared, "head2", Journal(two.folder), CLUSTER, ours=True)
+
+
+def test_another_clusters_handover_is_left_alone(pair: tuple[Beside, Beside]) -> None:
+    one, two = pair
+    one.loop().run(1)
+    assert take_in(one.shared, "head2", Journal(two.folder), "elsewhere", ours=True) == ""
+    assert Journal(two.folder).claims("elsewhere") == ()
+
+
+def test_without_a_controller_the_cycle_is_skipped(pair: tuple[Beside, Beside]) -> None:
+    one, _ = pair
+    one.ping.acting = ""
+    one.loop().run(1)
+    assert one.heard.reports[-1].skip is Skip.BACKEND
+    assert one.world.plans == []
+
+
+def test_what_is_handed_over_comes_back_the_same(pair: tuple[Beside, Beside]) -> None:
+    one, two = pair
+    one.world.world = snapshot(*(job(n, priority=n * 10) for n in range(1, 6)))
+    one.policy = ConstantOrder((5, 1, 4, 2, 3))
+    one.loop().run(2)
+    given = published(one.shared)
+    assert given is not None
+    assert Handover.model_validate_json(given.model_dump_json()) == given
+    journal = Journal(two.folder)
+    journal.unpack(given)
+    assert journal.claims(CLUSTER) == Journal(one.folder).claims(CLUSTER)
