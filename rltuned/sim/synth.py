@@ -109,6 +109,14 @@ def synthesize(
     return Trace(made, notes)
 
 
+def jobs_of(
+    shape: Shape, *, jobs: int, seed: int, limits: Strength, free_share: float = 0.0
+) -> tuple[TraceJob, ...]:
+    """Jobs of any marginals, drawn as those of the kinds in SHAPES are."""
+    made, _ = _cluster_like(shape)(jobs, np.random.default_rng(seed), limits, free_share)
+    return made
+
+
 Made = tuple[tuple[TraceJob, ...], str]
 
 

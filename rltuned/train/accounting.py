@@ -12,6 +12,7 @@ from typing import Final
 
 from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import Request
+from rltuned.domain.units import GpuType
 from rltuned.errors import TraceError
 from rltuned.train.history import Started
 
@@ -28,6 +29,9 @@ COLUMNS: Final = (
 )
 NOT_YET: Final = frozenset({"", "Unknown", "None", "0"})
 _GPUS = re.compile(r"(?:^|,)gres/gpu=(\d+)")
+_TYPES = re.compile(r"(?:^|,)gres/gpu:([^=,]+)=[1-9]")
+"""Only where AccountingStorageTRES names the types: Slurm keeps the total alone otherwise."""
+_NODES = re.compile(r"(?:^|,)node=(\d+)")
 _CPUS = re.compile(r"(?:^|,)cpu=(\d+)")
 
 
@@ -57,7 +61,8 @@ def read_accounting(path: Path) -> tuple[list[Started], int]:
 
 def _started(row: dict[str, str], where: str) -> Started:
     end_s = math.inf if row["End"] in NOT_YET else _seconds(row, "End", where)
-    gpus, cpus = (_amount(p, row["ReqTRES"] or "") for p in (_GPUS, _CPUS))
+    asked = row["ReqTRES"] or ""
+    gpus, cpus, nodes = (_amount(p, asked) for p in (_GPUS, _CPUS, _NODES))
     if not (row["JobIDRaw"] or "").isdigit():
         raise TraceError(f"{where}: JobIDRaw is not a number: {row['JobIDRaw']!r}")
     return Started(
@@ -66,7 +71,12 @@ def _started(row: dict[str, str], where: str) -> Started:
         eligible_s=_seconds(row, "Eligible", where),
         start_s=_seconds(row, "Start", where),
         end_s=end_s,
-        request=Request(Resources(gpus, max(1, cpus), 0), _limit(row["TimelimitRaw"], where)),
+        request=Request(
+            Resources(gpus, max(1, cpus), 0),
+            _limit(row["TimelimitRaw"], where),
+            tuple(GpuType(t) for t in sorted(_TYPES.findall(asked))),
+            max(1, nodes),
+        ),
         partition=row["Partition"],
         by_main="SchedMain" in (row["Flags"] or ""),
     )

@@ -59,6 +59,7 @@ class Exam:
 class Job:
     """One training. warm: a rule whose order the actor learns first. start: a bundle to begin from.
 
+    judges: grounds that are never learned from; one window of each helps to choose the epoch.
     command: as it was given, for the card.
     """
 
@@ -73,26 +74,26 @@ class Job:
     resume: bool = False
     device: str = "cpu"
     predictor: Predictor | None = None
+    judges: tuple[Source, ...] = ()
 
 
-def held_out(sources: Sequence[Source], exam: Exam) -> list[Window]:
-    """The windows of the exam.
+def held_out(sources: Sequence[Source], exam: Exam, judges: Sequence[Source] = ()) -> list[Window]:
+    """The windows of the exam: of each source's later part, and one of each judge.
 
     Raises:
         TraceError: no trace is long enough for one.
     """
-    part = LEARN_UNTIL, TEST_FROM
+    part, size, loads = (LEARN_UNTIL, TEST_FROM), exam.window_jobs, exam.loads
     found = [
         window
         for source in sources
         for window in windows_between(
-            source.ground,
-            part,
-            count=exam.windows_per_ground,
-            size=exam.window_jobs,
-            loads=exam.loads,
+            source.ground, part, count=exam.windows_per_ground, size=size, loads=loads
         )
     ]
+    for number, judge in enumerate(judges):
+        load = loads[number % len(loads)]
+        found += windows_between(judge.ground, (LEARN_UNTIL, 1.0), count=1, size=size, loads=[load])
     if not found:
         longest = max(len(s.ground) for s in sources)
         raise TraceError(
@@ -116,7 +117,7 @@ def perform(
         raise ModelError(f"model {job.out}: exists already; remove it or choose another name")
     check(job)
     session = Session(job.folder, settings, resume=job.resume) if ranks.rank == 0 else None
-    trial = Trial.of(held_out(job.sources, job.exam), settings.contest.objective, RULES)
+    trial = Trial.of(held_out(job.sources, job.exam, job.judges), settings.contest.objective, RULES)
     learner = Learner(settings, job.device)
     standing = _begin(learner, job)
 
@@ -128,7 +129,7 @@ def perform(
     try:
         train(
             learner,
-            [s.ground for s in job.sources],
+            [s.ground for s in job.sources for _ in range(s.share)],
             settings,
             lambda actor: trial.ratio(actor, RULES[0]),
             first_epoch=standing.epoch,

@@ -9,14 +9,26 @@ import torch
 from typer.testing import CliRunner
 
 from rltuned.cli.train import app
+from rltuned.domain.cluster import Resources
+from rltuned.domain.jobs import Request
+from rltuned.domain.units import GpuType
 from rltuned.errors import TraceError
 from rltuned.policies.actor import load_actor
 from rltuned.sim.cluster import parse_cluster
+from rltuned.sim.presets import preset
+from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import TraceJob
 from rltuned.train.accounting import read_accounting
 from rltuned.train.episodes import play_rule
-from rltuned.train.ground import cut, make_ground
-from rltuned.train.history import Choices, Started, agreement, choices_of, imitate
+from rltuned.train.ground import Ground, cut, make_ground
+from rltuned.train.history import (
+    FEWEST_STARTS,
+    Choices,
+    Started,
+    agreement,
+    choices_of,
+    imitate,
+)
 
 EPOCH = 1_700_000_000
 CLUSTER = """
@@ -44,16 +56,26 @@ def single_jobs(count: int) -> tuple[TraceJob, ...]:
 GROUND = make_ground("one", parse_cluster(CLUSTER, "one", "one"), single_jobs(900))
 
 
-def history_of(rule: str) -> list[Started]:
+MIXED = make_ground(
+    "mixed",
+    preset("testbed"),
+    synthesize("testbed-1024", jobs=2_000, seed=3, limits="weak").jobs,
+)
+
+
+def history_of(rule: str, ground: Ground = GROUND, load: float = 1.3) -> list[Started]:
     """What a site that orders its queue by a rule would have in its accounting data."""
-    window = cut(GROUND, 0, 900, load=1.3)
+    count = len(ground)
+    window = cut(ground, 0, count, load=load)
     starts = play_rule(window, rule)
     ends = starts + window.prepared.jobs.runs_s
-    order = np.lexsort((np.arange(900), starts))
-    key = {"fcfs": window.submit_s, "sjf": window.prepared.jobs.limit_s}[rule]
+    order = np.lexsort((np.arange(count), starts))
+    limit_s = window.prepared.jobs.limit_s
+    gpus = np.array([job.gpus for job in window.jobs])
+    key = {"fcfs": window.submit_s, "sjf": limit_s, "saf": limit_s * gpus}[rule]
     waiting_better = [
         ((window.submit_s <= starts[i]) & (starts > starts[i]) & (key < key[i])).any()
-        for i in range(900)
+        for i in range(count)
     ]
     return [
         Started(
@@ -83,6 +105,40 @@ def test_a_known_scheduler_is_recovered(rule: str) -> None:
     assert agreed(later, network) >= 0.95
 
 
+@pytest.mark.parametrize("rule", ["fcfs", "sjf", "saf"])
+def test_a_known_scheduler_is_recovered_on_nodes_of_three_types(rule: str) -> None:
+    history = history_of(rule, MIXED, 1.2)
+    earlier, later = choices_of(history, 13).split(0.8)
+    assert len(later) > 50
+    assert agreed(later, imitate(earlier, seed=1)) >= 0.95
+
+
+def test_who_could_not_have_had_the_place_is_no_rival() -> None:
+    a100, t4 = GpuType("a100"), GpuType("t4")
+    two = Resources(2, 2, 0)
+
+    def job(number: int, start_s: float, request: Request) -> Started:
+        return Started(number, 0.0, 0.0, start_s, start_s + 5, request)
+
+    def rivals(chosen: Request, other: Request) -> int:
+        history = []
+        for k in range(FEWEST_STARTS):
+            history += [job(2 * k + 1, 10.0 * k, chosen), job(2 * k + 2, 1e6, other)]
+        # the last of them were all left waiting, so the first moment has each of them as a rival
+        try:
+            return int(choices_of(history, 8).masks[0].sum()) - 1
+        except TraceError:
+            return 0
+
+    typed = Request(two, 60.0, (a100,), 1)
+    assert rivals(typed, typed) > 0
+    assert rivals(typed, Request(two, 60.0, (t4,), 1)) == 0
+    assert rivals(typed, Request(two, 60.0, (), 1)) > 0
+    assert rivals(Request(two, 60.0, (), 1), typed) == 0
+    assert rivals(Request(two, 60.0, (), 2), Request(two, 60.0, (), 1)) == 0
+    assert rivals(Request(two, 60.0, (), 1), Request(Resources(1, 3, 0), 60.0, (), 1)) == 0
+
+
 def test_nothing_later_than_the_start_is_read() -> None:
     history = history_of("fcfs")
     moment = history[450].start_s
@@ -110,7 +166,7 @@ def accounting_of(history: list[Started]) -> str:
         rows.append(
             f"{j.job_id}|{EPOCH + j.submit_s:.0f}|{EPOCH + j.eligible_s:.0f}|"
             f"{EPOCH + j.start_s:.0f}|{EPOCH + j.end_s:.0f}|gpu|"
-            f"billing=1,cpu=4,gres/gpu=1,node=1|{limit}|{flag}"
+            f"billing=1,cpu=4,gres/gpu=1,gres/gpu:a100=1,node=1|{limit}|{flag}"
         )
     rows.append("9999|100|100|Unknown|Unknown|gpu|cpu=1|UNLIMITED|")
     return "\n".join(rows) + "\n"
@@ -122,6 +178,7 @@ def test_the_command_learns_from_accounting_data(tmp_path: Path) -> None:
     jobs, never = read_accounting(data)
     assert never == 1
     assert jobs[0].request.total.gpus == 1
+    assert jobs[0].request.gpu_types == ("a100",)
     out = tmp_path / "site"
     given = ["history", str(data), "--gpus", "16", "--out", str(out)]
     result = CliRunner().invoke(app, given, catch_exceptions=False)

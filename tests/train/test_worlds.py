@@ -1,0 +1,68 @@
+"""Random worlds: reproducible, playable, wide; and the courses that are made of them."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rltuned.sim.world import impossible
+from rltuned.train.course import JUDGES, LEARN_UNTIL, drawn, generated, predictions, together
+from rltuned.train.episodes import play_rule
+from rltuned.train.ground import cut
+from rltuned.train.predictor import fit
+from rltuned.train.run import Exam, held_out
+from rltuned.train.worlds import LEAST_GPUS, MOST_GPUS, random_world
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 100_000))
+def test_every_job_of_a_world_can_run_there(seed: int) -> None:
+    world = random_world(seed, 200)
+    assert len(world.jobs) >= 100
+    assert all(impossible(job, world.cluster) is None for job in world.jobs)
+    # rounding to whole nodes, at least one of each kind, may leave the bounds a little
+    assert LEAST_GPUS / 2 <= world.cluster.gpus <= MOST_GPUS + 32
+    assert random_world(seed, 200) == world
+
+
+def test_worlds_differ_in_what_matters() -> None:
+    worlds = [random_world(seed, 100) for seed in range(60)]
+    assert {w.limits for w in worlds} == {"weak", "informative", "none"}
+    assert {len({n.gpus[0].gpu_type for n in w.cluster.nodes}) for w in worlds} >= {1, 2, 3}
+    assert {n.total.gpus for w in worlds for n in w.cluster.nodes} == {1, 2, 4, 8}
+    sizes = [w.cluster.gpus for w in worlds]
+    assert min(sizes) < 20
+    assert max(sizes) > 400
+
+
+def test_judges_are_not_learned_from() -> None:
+    learned = {s.ground.name for seed in (1, 2, 3) for s in drawn(seed, 3, jobs=120)}
+    assert learned.isdisjoint(s.ground.name for s in drawn(JUDGES, 3, jobs=120))
+    assert len(learned) == 9
+
+
+def test_traces_and_worlds_come_equally_often_and_judges_take_part_in_the_exam() -> None:
+    traces, worlds = generated(1, jobs=300), drawn(1, 9, jobs=120)
+    course = together(traces, worlds)
+    assert sum(s.share for s in course[: len(traces)]) == 8
+    assert together(traces, []) == traces
+    judges = drawn(JUDGES, 2, jobs=300)
+    windows = held_out(traces, Exam(2, 25, (0.7, 1.1)), judges)
+    assert len(windows) == 2 * len(traces) + 2
+    assert windows[-1].ground is judges[-1].ground
+    assert windows[-1].first >= int(len(judges[-1].ground) * LEARN_UNTIL)
+
+
+def test_users_are_known_in_every_other_world() -> None:
+    guess = predictions(fit(random_world(3, 600).jobs, epochs=1).predictor)
+    for number, source in enumerate(drawn(0, 2, guess, jobs=400)):
+        columns = guess(source.ground.jobs)
+        np.testing.assert_array_equal(source.ground.sight.fixed[:, -3:], columns[number])
+        assert (columns[0] != columns[1]).any()
+
+
+@pytest.mark.parametrize("rule", ["fcfs", "saf"])
+def test_rules_play_in_worlds(rule: str) -> None:
+    [source] = drawn(5, 1, jobs=200)
+    starts = play_rule(cut(source.ground, 0, 150, load=1.0), rule)
+    assert np.isfinite(starts).all()
