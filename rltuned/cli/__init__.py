@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "plan": "Decide once, show what would change, and write nothing.",
     "explain": "Say where a job stands, why, and what rltuned would do with it.",
     "check": "Check settings, model, state folder and Slurm, with the mend for what is wrong.",
+    "breaker": "Show and close the circuit breakers of partitions.",
     "restore": "Give the jobs that rltuned changed their own priority back.",
     "history": "Say what rltuned has changed of a job, when and why, from the journal.",
     "replay": "Decide a past cycle again from the journal, and compare the plans.",

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
 from rltuned.cli.world import real_slurm
+from rltuned.daemon.breaker import clusters
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.http import Health, MetricsServer
 from rltuned.daemon.journal import Journal
@@ -77,6 +78,7 @@ def _here(loaded: Loaded) -> Iterator[Check]:
     yield _journal(loaded)
     yield _http(loaded)
     yield _mode(loaded)
+    yield _breakers(loaded)
 
 
 def _policy(loaded: Loaded) -> Check:
@@ -147,13 +149,35 @@ def _http(loaded: Loaded) -> Check:
 
 def _mode(loaded: Loaded) -> Check:
     daemon = loaded.settings.daemon
-    if daemon.dry_run:
-        return Check("mode", Status.OK, "dry run: nothing is written to Slurm")
+    rung = loaded.settings.ladder.ladder().rung
+    if not rung.writes:
+        return Check("mode", Status.OK, f"stage {rung}: nothing is written to Slurm")
     if is_paused(daemon.pause_file):
         return Check(
             "mode", Status.WARN, f"paused by {daemon.pause_file}", "remove the file to go on"
         )
-    return Check("mode", Status.OK, f"live, write_mode {loaded.settings.limits.write_mode}")
+    mode = loaded.settings.limits.write_mode
+    return Check("mode", Status.OK, f"stage {rung}: it writes, write_mode {mode}")
+
+
+def _breakers(loaded: Loaded) -> Check:
+    journal = Journal(loaded.settings.daemon.state_dir)
+    try:
+        every = [item for those in clusters(journal).values() for item in those.items()]
+    except JournalError as error:
+        mend = "rltuned restore --all, then move the journal away"
+        return Check("breakers", Status.FAIL, str(error), mend)
+    finally:
+        journal.close()
+    named = sorted({name for name, breaker in every if breaker.is_open})
+    if not named:
+        return Check("breakers", Status.OK, "no circuit breaker is open")
+    return Check(
+        "breakers",
+        Status.WARN,
+        f"open: {', '.join(named)}; nothing is written there",
+        "rltuned breaker show says why; rltuned breaker reset when it is mended",
+    )
 
 
 def _queue(loaded: Loaded, observe: Callable[[], Snapshot]) -> Iterator[Check]:

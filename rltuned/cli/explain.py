@@ -29,6 +29,9 @@ app = typer.Typer()
 _REFUSALS = {
     "sla_partition": "it is in an SLA partition, which rltuned never touches",
     "out_of_scope": "its partition is not among those that rltuned manages",
+    "breaker_open": "the circuit breaker of its partition is open (rltuned breaker show)",
+    "control": "it is in the control of the canary, which is left to Slurm",
+    "job_budget": "rltuned has written to it as often as it may within an hour",
     "excluded_user": "its user is excluded in the settings",
     "excluded_account": "its account is excluded in the settings",
     "excluded_qos": "its QOS is excluded in the settings",

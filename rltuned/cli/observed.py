@@ -7,6 +7,7 @@ from rltuned.cli.world import open_world
 from rltuned.core.decide import Decision, decide
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.rig import build_rig
+from rltuned.daemon.writer import marked_by
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import JournalError
 from rltuned.settings import Loaded
@@ -36,7 +37,7 @@ def look(config: Path | None, world: World, policy: str | None, seed: int) -> De
 def _marked(snapshot: Snapshot, loaded: Loaded) -> Snapshot:
     journal = Journal(loaded.settings.daemon.state_dir)
     try:
-        marked = snapshot.marked(journal.owned(snapshot.cluster))
+        marked = marked_by(journal, snapshot)
         return marked.steered(journal.steering(snapshot.cluster))
     except JournalError as error:
         warn(f"cannot tell which jobs rltuned has changed before: {error}")

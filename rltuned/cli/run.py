@@ -20,6 +20,7 @@ from rltuned.cli.flags import (
 )
 from rltuned.cli.tables import show_cycle
 from rltuned.cli.world import Place, open_world
+from rltuned.core.ladder import Rung
 from rltuned.daemon.audience import Publisher
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.http import MetricsServer
@@ -45,8 +46,14 @@ def run(
     dry_run: Annotated[
         bool | None,
         typer.Option(
-            "--dry-run/--live", help="Write nothing, or write to Slurm.", show_default=False
+            "--dry-run/--live",
+            help="Decide and write nothing, or write: short for --stage full.",
+            show_default=False,
         ),
+    ] = None,
+    stage: Annotated[
+        Rung | None,
+        typer.Option("--stage", help="Of the trust ladder, over the settings."),
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="One cycle, then end.")] = False,
     cycles: Annotated[
@@ -68,8 +75,9 @@ def run(
 ) -> None:
     """Watch the queue and rank it, every interval: the daemon.
 
-    A dry run unless the settings say `dry_run = false` or --live is given. SIGTERM ends it after
-    the cycle, SIGHUP reloads settings and model.
+    What it may do is the stage of the trust ladder: `[ladder] stage` in the settings, which is
+    observe at first. A dry run decides whatever the stage and writes nothing; the built-in cluster
+    is run dry unless a stage is said. SIGTERM ends it after the cycle, SIGHUP reloads.
 
     Exit codes: 0 = ended as asked; 1 = three unexpected errors in a row, or the last of a given
     number of cycles came to no result or Slurm took none of its changes; 2 = settings, model or
@@ -77,17 +85,24 @@ def run(
     """
     if once and cycles is not None:
         raise typer.BadParameter("--once and --cycles exclude each other")
+    if dry_run is not None and stage is not None:
+        raise typer.BadParameter("--stage excludes --dry-run and --live")
     is_sim = backend is World.SIM
     with _scratch(wanted=is_sim) as folder:
 
         def read() -> Loaded:
             return settings_of(
                 config,
-                ("daemon.dry_run", dry_run, "--dry-run/--live"),
+                ("ladder.stage", _stage(stage, dry_run), "--live or --stage"),
                 ("daemon.interval_s", interval, "--interval"),
                 ("policy.name", policy, "--policy"),
                 ("http.port", 0 if is_sim and port is None else port, "--port"),
                 ("daemon.state_dir", folder, "--backend sim"),
+            )
+
+        def is_dry(loaded: Loaded) -> bool:
+            return bool(dry_run) or (
+                is_sim and loaded.settings.ladder.ladder().rung is Rung.OBSERVE
             )
 
         metrics = Metrics(CollectorRegistry())
@@ -101,8 +116,22 @@ def run(
         )
         wants_table = is_sim if show is None else show
         with closing(lease) if lease else nullcontext():
-            code = _serve(place, metrics, read, 1 if once else cycles, lease, show=wants_table)
+            code = _serve(
+                place,
+                metrics,
+                read,
+                1 if once else cycles,
+                lease=lease,
+                is_dry=is_dry,
+                show=wants_table,
+            )
     raise typer.Exit(code)
+
+
+def _stage(stage: Rung | None, dry_run: bool | None) -> str | None:
+    if dry_run is False:
+        return Rung.FULL.value
+    return None if stage is None else stage.value
 
 
 def _serve(
@@ -110,8 +139,9 @@ def _serve(
     metrics: Metrics,
     read: Callable[[], Loaded],
     cycles: int | None,
-    lease: Lease | None,
     *,
+    lease: Lease | None,
+    is_dry: Callable[[Loaded], bool],
     show: bool,
 ) -> int:
     """Put the daemon together and let it run; returns its exit code."""
@@ -128,7 +158,7 @@ def _serve(
         stack.enter_context(listening(orders, lambda stop: place.system.wake(stop=stop)))
 
         def assemble(settings: Loaded) -> Rig:
-            return build_rig(settings, place.backend(settings), lease)
+            return build_rig(settings, place.backend(settings), lease, dry_run=is_dry(settings))
 
         rig = assemble(loaded)
         http = loaded.settings.http

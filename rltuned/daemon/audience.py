@@ -62,15 +62,18 @@ class Publisher:
         self._reload_error = ""
         self._interval_s = rig.interval_s
         self._metrics.loaded(PolicyCard(rig.policy.name, rig.digest, rig.schema), self._clock.now())
+        self._metrics.trial.stage(rig.ladder.rung)
         self._log.info(
             "loaded",
             policy=rig.policy.name,
             digest=rig.digest,
             write_mode=rig.knobs.limits.write_mode,
+            stage=rig.ladder.rung.value,
             dry_run=rig.dry_run,
             interval_s=rig.interval_s,
         )
-        self._notifier.ready(f"policy {rig.policy.name}, {'dry run' if rig.dry_run else 'live'}")
+        stage = "dry run" if rig.dry_run else f"stage {rig.ladder.rung}"
+        self._notifier.ready(f"policy {rig.policy.name}, {stage}")
 
     def not_loaded(self, reason: str) -> None:
         self._reload_error = reason

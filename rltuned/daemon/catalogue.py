@@ -11,19 +11,22 @@ _INTRO = """\
 <!-- Made by `make docs`; a test fails when it is stale. -->
 
 `/metrics` shows the state after the last cycle; a scrape never calls Slurm. Times are seconds, all
-labels are bounded, no label names a job or a user, and every series exists from the start.
+labels are bounded, no label names a job or a user, and every series exists from the start, those of
+a partition from the first look on.
 
 | metric | type | labels | meaning |
 |---|---|---|---|
 """
-_FREE = frozenset({"version", "name", "digest", "schema"})
+_FREE = frozenset({"version", "name", "digest", "schema", "partition"})
 """Labels whose values are not a fixed set."""
 
 
 def markdown() -> str:
     """The text of docs/metrics.md."""
     registry = CollectorRegistry()
-    Metrics(registry).loaded(PolicyCard("fcfs"), at=0.0)
+    metrics = Metrics(registry)
+    metrics.loaded(PolicyCard("fcfs"), at=0.0)
+    metrics.trial.show("any")
     return _INTRO + "".join(sorted(_row(family) for family in registry.collect()))
 
 

@@ -66,6 +66,7 @@ def log_cycle(log: Log, report: CycleReport, *, proposals: bool = True) -> None:
             log.info("proposal", cycle=report.cycle, **proposal(entry))
     for note in report.decision.notes if report.decision else ():
         log.info("note", cycle=report.cycle, note=note)
+    log_verdict(log, report)
     for (result, detail), jobs in _failures(report.outcomes).items():
         log.warning(
             "change_failed",
@@ -75,8 +76,34 @@ def log_cycle(log: Log, report: CycleReport, *, proposals: bool = True) -> None:
             result=result.value,
             detail=detail,
         )
-    troubled = report.journal_error and report.mode is not Mode.DRY_RUN
+    troubled = (report.journal_error and report.mode is not Mode.DRY_RUN) or report.demoted
     (log.warning if troubled else log.info)("cycle", **_cycle(report))
+
+
+def log_verdict(log: Log, report: CycleReport) -> None:
+    """A line when Slurm started jobs that a shadow had ranked, and one per breaker that opened."""
+    verdict = report.verdict
+    if verdict is None:
+        return
+    if (found := verdict.agreement) is not None:
+        log.info(
+            "shadow",
+            cycle=report.cycle,
+            started=found.started,
+            agreed=found.agreed,
+            ours=None if found.ours is None else round(found.ours, 3),
+            slurm=None if found.slurms is None else round(found.slurms, 3),
+        )
+    for partition in verdict.opened:
+        breaker = verdict.breakers[partition]
+        log.error(
+            "breaker_opened",
+            cycle=report.cycle,
+            partition=partition,
+            cause=str(breaker.cause),
+            detail=breaker.detail,
+            then="its jobs get their own standing back; rltuned breaker reset closes it",
+        )
 
 
 def _failures(outcomes: Iterable[Outcome]) -> dict[tuple[Result, str], list[JobId]]:
@@ -116,6 +143,8 @@ def _cycle(report: CycleReport) -> dict[str, Any]:
         "proposed": sum(report.proposed().values()),
     }
     fields |= {result.value: count for result, count in report.results().items()}
+    if report.demoted:
+        fields["breaker_open"] = ",".join(report.demoted)
     if report.reverted:
         fields["reverted"] = sum(report.reverted.values())
     fields |= _seconds(report)

@@ -10,6 +10,7 @@ from rltuned.core.joint import How
 from rltuned.core.select import Refusal
 from rltuned.daemon.load import Weighed
 from rltuned.daemon.report import CycleReport, Kind, Mode, Skip, Stage
+from rltuned.daemon.trial_metrics import TrialMetrics
 from rltuned.domain.plan import Result
 from rltuned.slurm.sdiag import Figure
 
@@ -43,6 +44,7 @@ class Metrics:
         self._make_changes(registry)
         self._make_slurm(registry)
         self._make_load(registry)
+        self.trial = TrialMetrics(registry)
         self._shown_policy: tuple[str, str, str] | None = None
         self._start_at_zero()
 
@@ -59,7 +61,8 @@ class Metrics:
         self.mode = Gauge(
             "rltuned_mode",
             "1 for what the last cycle was allowed to do: live, dry_run, paused (pause file), "
-            "observe (the journal cannot be used) or standby (the other daemon writes).",
+            "observe (its stage, or the journal cannot be used), shadow (its stage) or standby "
+            "(the other daemon writes).",
             ["mode"],
             registry=registry,
         )
@@ -265,6 +268,7 @@ class Metrics:
         else:
             self.success_at.set(report.started_at)
         self._update_load(report.weighed)
+        self.trial.update(report)
         self._update_jobs(report)
         self._update_changes(report)
 

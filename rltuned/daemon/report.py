@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from rltuned.core.decide import Decision, Entry
 from rltuned.daemon.load import Weighed
+from rltuned.daemon.trial import Verdict
 from rltuned.domain.plan import (
     Action,
     Outcome,
@@ -28,7 +29,9 @@ class Mode(StrEnum):
     PAUSED = "paused"
     """Would be live, but the pause file exists."""
     OBSERVE = "observe"
-    """Would be live, but the journal cannot be used, so nothing could be given back."""
+    """Only looks, by its stage; or the journal cannot be used, so nothing could be given back."""
+    SHADOW = "shadow"
+    """Decides and compares, by its stage."""
     STANDBY = "standby"
     """Would be live, but the daemon beside the other slurmctld is the one that writes."""
 
@@ -93,6 +96,7 @@ class CycleReport:
         backoff_s: pause before the next try; None = the ordinary schedule.
         weighed: how busy slurmctld was; None = nobody was asked.
         standby: why another daemon is the one that writes; empty = none is.
+        verdict: how jobs fare, and which circuit breakers are open; None when not known.
         skip, detail: why there is no result, in one word and in one line.
         journal_error: why the journal cannot be used; empty = it can.
     """
@@ -109,6 +113,7 @@ class CycleReport:
     backoff_s: float | None = None
     weighed: Weighed | None = None
     standby: str = ""
+    verdict: Verdict | None = None
     skip: Skip | None = None
     detail: str = ""
     journal_error: str = ""
@@ -127,6 +132,12 @@ class CycleReport:
         """Whether Slurm took none of the changes that were sent: no rights, most likely."""
         useful = {Result.APPLIED, Result.GONE}
         return bool(self.outcomes) and not any(o.result in useful for o in self.outcomes)
+
+    @property
+    def demoted(self) -> tuple[str, ...]:
+        """Partitions whose circuit breaker is open."""
+        breakers = self.verdict.breakers if self.verdict else {}
+        return tuple(sorted(name for name, breaker in breakers.items() if breaker.is_open))
 
     def proposed(self) -> dict[Kind, int]:
         """Actions of the plan by kind."""
@@ -163,7 +174,8 @@ class CycleReport:
         pending = len(self.snapshot.pending) if self.snapshot else 0
         applied = self.results().get(Result.APPLIED, 0)
         proposed = sum(self.proposed().values())
+        demoted = f"; circuit breaker open: {', '.join(self.demoted)}" if self.demoted else ""
         return (
             f"cycle {self.cycle} {self.mode}: {pending} pending, {proposed} proposed, "
-            f"{applied} applied"
+            f"{applied} applied{demoted}"
         )

@@ -4,6 +4,7 @@ Each table turns itself into the frozen dataclass that lives beside the code it 
 below ever sees this module.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Self
 
@@ -17,6 +18,7 @@ from rltuned.settings.controller import HaKeys, LoadKeys, check_lease
 from rltuned.settings.keeping import JournalKeys
 from rltuned.settings.key import FilePath, Keys, Names, OptionalPath, key, table
 from rltuned.settings.placing import OverSubscribeKeys, PlacementKeys, tuning
+from rltuned.settings.trust import GuardKeys, LadderKeys, check_canary
 from rltuned.slurm.commands import SlurmCli
 
 HTTP_PORT = 9841
@@ -29,12 +31,6 @@ _ENDS = 2
 class DaemonKeys(Keys):
     """The loop."""
 
-    dry_run: bool = key(
-        True,
-        "",
-        "Decide and report, but write nothing to Slurm. Going live is a decision of yours, so it "
-        "is never the default.",
-    )
     interval_s: float = key(
         60.0,
         "seconds",
@@ -264,6 +260,8 @@ class Settings(Keys):
     policy: PolicyKeys = table(PolicyKeys, "Who ranks the jobs.")
     scope: ScopeKeys = table(ScopeKeys, "Which jobs are ours. Others are never touched.")
     limits: LimitKeys = table(LimitKeys, "How much one cycle may change.")
+    guards: GuardKeys = table(GuardKeys, "How far rltuned may go from what Slurm would do.")
+    ladder: LadderKeys = table(LadderKeys, "How far rltuned is trusted.")
     placement: PlacementKeys = table(PlacementKeys, 'The solver behind `placement = "milp"`.')
     oversubscribe: OverSubscribeKeys = table(
         OverSubscribeKeys, "Telling exclusive jobs to share their nodes. Off by default."
@@ -280,13 +278,20 @@ class Settings(Keys):
         check_lease(self.ha, self.daemon.interval_s, self.slurm.timeout_s)
         return self
 
+    @model_validator(mode="after")
+    def _canary_is_within_the_scope(self) -> Self:
+        check_canary(self.ladder, self.scope.partitions, self.scope.sla_partitions)
+        return self
+
     def knobs(self) -> Knobs:
         """What `decide` is steered by."""
         by_site_factor = self.limits.write_mode == "site_factor"
+        scope = self.scope.rules(needs_site_factor=by_site_factor)
         return Knobs(
-            rules=self.scope.rules(needs_site_factor=by_site_factor),
-            limits=self.limits.limits(),
+            rules=self.ladder.rules(self.guards.rules(scope)),
+            limits=replace(self.limits.limits(), guards=self.guards.guards()),
             top_k=self.policy.top_k,
             placement=self.policy.placement,
             tuning=tuning(self.placement, self.oversubscribe),
+            starvation=self.guards.starvation(),
         )

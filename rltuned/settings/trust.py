@@ -1,9 +1,13 @@
 """The keys of the guards and of the trust ladder."""
 
+from collections.abc import Collection
+from dataclasses import replace
 from typing import Literal
 
 from rltuned.core.guards import Guards
 from rltuned.core.ladder import Ladder, Rung
+from rltuned.core.select import Rules
+from rltuned.core.starvation import BOUND_S, FACTOR, Bound
 from rltuned.settings.key import Keys, Names, key
 
 
@@ -42,6 +46,29 @@ class GuardKeys(Keys):
         ge=1,
         le=100_000,
     )
+
+    starvation_bound_s: float = key(
+        BOUND_S,
+        "seconds",
+        "A job that has waited longer than this, and longer than starvation_factor times what "
+        "jobs submitted before it are seen to make it wait, stands before all others until it "
+        "starts; several such jobs in the order in which they became eligible.",
+        ge=0.0,
+        le=31_536_000.0,
+    )
+    starvation_factor: float = key(
+        FACTOR,
+        "",
+        "See starvation_bound_s. 1 = put nobody before a job that has waited starvation_bound_s.",
+        ge=1.0,
+        le=1_000.0,
+    )
+
+    def rules(self, scope: Rules) -> Rules:
+        return replace(scope, max_writes_per_hour=self.max_changes_per_job_hour)
+
+    def starvation(self) -> Bound:
+        return Bound(self.starvation_bound_s, self.starvation_factor)
 
     def guards(self) -> Guards:
         return Guards(self.max_displacement, self.user_head, self.user_floor)
@@ -97,4 +124,26 @@ class LadderKeys(Keys):
             self.canary_salt,
             self.canary_margin,
             self.max_errors,
+        )
+
+    def rules(self, scope: Rules) -> Rules:
+        """The scope, narrowed to a canary's while there is one."""
+        canary = self.ladder().canary
+        if canary is None:
+            return scope
+        only = frozenset(self.canary_partitions) or scope.partitions
+        return replace(scope, partitions=only, canary=canary)
+
+
+def check_canary(ladder: LadderKeys, managed: Collection[str], sla: Collection[str]) -> None:
+    """Refuse a canary in partitions that are not ours.
+
+    Raises:
+        ValueError: names them.
+    """
+    outside = {p for p in ladder.canary_partitions if p in sla or (managed and p not in managed)}
+    if outside:
+        raise ValueError(
+            f"ladder.canary_partitions: {', '.join(sorted(outside))} is not in scope.partitions, "
+            "or is an SLA partition"
         )

@@ -87,7 +87,7 @@ def waiting(slurm: SlurmLab, nices: Sequence[int] = (5, 5, 5)) -> tuple[int, int
 def test_a_dry_run_changes_nothing(slurm: SlurmLab, config: Path, tmp_path: Path) -> None:
     waiting(slurm)
     before = queue(slurm)
-    with Daemon(tmp_path, "--config", str(config)) as daemon:
+    with Daemon(tmp_path, "--dry-run", "--config", str(config)) as daemon:
         daemon.wait_for_log("proposed=", times=3)
         assert "old=" in daemon.log()
         assert "rank_before=" in daemon.log()

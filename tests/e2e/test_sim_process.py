@@ -94,11 +94,11 @@ def test_systemd_hears_of_everything(tmp_path: Path, config: Path) -> None:
 
 
 def test_exit_codes_of_a_bad_start(config: Path) -> None:
-    config.write_text("[daemon]\ndry_runn = false\n")
+    config.write_text("[ladder]\nstagge = 'full'\n")
     done = rltuned("run", *SIM, "--once", "--config", str(config))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        f"rltuned: {config}:2: daemon.dry_runn: unknown key; did you mean dry_run?\n"
+        f"rltuned: {config}:2: ladder.stagge: unknown key; did you mean stage?\n"
     )
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

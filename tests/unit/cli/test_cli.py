@@ -221,7 +221,7 @@ def test_config_check(config: Path) -> None:
 def test_config_show_tells_sources(config: Path) -> None:
     shown = document("config", "show", "--json", "--config", str(config))
     assert shown["daemon.interval_s"] == {"value": 30.0, "source": f"{config}:3"}
-    assert shown["daemon.dry_run"] == {"value": True, "source": "default"}
+    assert shown["ladder.stage"] == {"value": "observe", "source": "default"}
     text = run("config", "show", "--config", str(config)).stdout
     assert f"interval_s = 30.0 {'':<37} # {config}:3".split() == next(
         line.split() for line in text.splitlines() if line.startswith("interval_s")
@@ -244,16 +244,17 @@ def test_check_without_slurm(config: Path) -> None:
         "journal": "ok",
         "http": "ok",
         "mode": "ok",
+        "breakers": "ok",
     }
 
 
 def test_check_says_what_to_mend(config: Path) -> None:
-    config.write_text('[daemon]\nstate_dir = "/no/such/folder"\ndry_run = false\n')
+    config.write_text('[daemon]\nstate_dir = "/no/such/folder"\n[ladder]\nstage = "full"\n')
     result = run("check", "--no-slurm", "--config", str(config))
     assert result.exit_code == 1
     assert "FAIL  journal: /no/such/folder" in result.stdout
     assert "mend: make /no/such/folder" in result.stdout
-    assert "ok    mode: live, write_mode priority" in result.stdout
+    assert "ok    mode: stage full: it writes, write_mode priority" in result.stdout
 
 
 def test_check_solves_a_program_where_one_is_needed(config: Path) -> None:

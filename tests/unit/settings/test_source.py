@@ -5,9 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from rltuned.core.canary import Canary
 from rltuned.core.decide import Knobs
+from rltuned.core.guards import Guards
+from rltuned.core.ladder import Ladder, Rung
 from rltuned.core.planning import Limits
 from rltuned.core.select import Rules
+from rltuned.core.starvation import Bound
 from rltuned.errors import SettingsError
 from rltuned.settings import Flag, load
 from rltuned.settings.keys import Settings
@@ -25,20 +29,24 @@ def written(folder: Path, text: str) -> Path:
 def test_an_empty_file_means_defaults(tmp_path: Path) -> None:
     settings = load(written(tmp_path, "")).settings
     assert settings == Settings()
-    assert settings.daemon.dry_run is True
+    assert settings.ladder.stage == "observe"
     assert settings.http.address == "127.0.0.1"
 
 
 def test_defaults_are_those_of_the_code_they_steer() -> None:
     settings = Settings()
-    assert settings.knobs() == Knobs(Rules(), Limits())
+    assert settings.knobs() == Knobs(
+        Rules(max_writes_per_hour=30),
+        Limits(guards=Guards(max_displacement=500, user_head=32, user_floor=0.25)),
+        starvation=Bound(),
+    )
+    assert settings.ladder.ladder() == Ladder(Rung.OBSERVE)
     assert settings.slurm.cli() == SlurmCli()
 
 
 def test_every_default_is_pinned() -> None:
     assert Settings().model_dump(mode="json") == {
         "daemon": {
-            "dry_run": True,
             "interval_s": 60.0,
             "max_backoff_s": 600.0,
             "state_dir": "/var/lib/rltuned",
@@ -65,12 +73,30 @@ def test_every_default_is_pinned() -> None:
             "hysteresis": 0.02,
             "band": [],
         },
+        "guards": {
+            "max_displacement": 500,
+            "user_floor": 0.25,
+            "user_head": 32,
+            "max_changes_per_job_hour": 30,
+            "starvation_bound_s": 3600.0,
+            "starvation_factor": 3.0,
+        },
+        "ladder": {
+            "stage": "observe",
+            "canary_fraction": 0.1,
+            "canary_partitions": [],
+            "canary_salt": "",
+            "canary_margin": 0.05,
+            "max_errors": 5,
+        },
         "placement": {
             "solver": "cbc",
             "budget_s": 1.0,
             "memory_mib": 1024,
             "horizon_s": 14400.0,
             "max_slots": 4,
+            "steer": False,
+            "steer_expiry_s": 600.0,
         },
         "oversubscribe": {"scope": [], "allow_cpu_sharing": False},
         "slurm": {"bin_dir": None, "conf": None, "timeout_s": 20.0, "chunk": 200},
@@ -83,6 +109,7 @@ def test_every_default_is_pinned() -> None:
             "max_backfill_s": 120.0,
         },
         "ha": {"lease_dir": None, "host": "", "lease_s": 180.0},
+        "journal": {"keep_days": 90.0, "max_mib": 1024},
         "http": {"enabled": True, "address": "127.0.0.1", "port": 9841},
         "log": {"format": "console", "level": "info"},
     }
@@ -108,21 +135,44 @@ conf = "/opt/slurm.conf"
     assert knobs.rules.sla_partitions == frozenset({"urgent"})
     assert knobs.rules.partitions == frozenset({"gpu", "long"})
     assert knobs.rules.needs_site_factor
-    assert knobs.limits == Limits("site_factor", band=(10, 2000))
+    assert knobs.limits.write_mode == "site_factor"
+    assert knobs.limits.band == (10, 2000)
+    assert knobs.rules.canary is None
     assert (knobs.top_k, knobs.placement) == (3, "spread")
     assert settings.slurm.cli().conf == Path("/opt/slurm.conf")
+
+
+def test_a_canary_narrows_the_scope(tmp_path: Path) -> None:
+    text = "[ladder]\nstage = 'canary'\ncanary_partitions = ['gpu']\ncanary_fraction = 0.25\n"
+    settings = load(written(tmp_path, text)).settings
+    rules = settings.knobs().rules
+    assert rules.partitions == frozenset({"gpu"})
+    assert rules.canary == Canary(0.25)
+    assert settings.ladder.ladder() == Ladder(Rung.CANARY, fraction=0.25)
+    wide = load(written(tmp_path, text.replace("canary'", "full'", 1))).settings
+    assert (wide.knobs().rules.partitions, wide.knobs().rules.canary) == (frozenset(), None)
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         (
-            "[daemon]\n\ndry_runn = true",
-            "{f}:3: daemon.dry_runn: unknown key; did you mean dry_run?",
+            "[ladder]\n\nstagge = 'full'",
+            "{f}:3: ladder.stagge: unknown key; did you mean stage?",
         ),
-        ("[deamon]\ndry_run = true", "{f}:1: deamon: unknown table; did you mean daemon?"),
-        ("verbose = true", "{f}:1: verbose: unknown key; known here: daemon, http, limits, log"),
-        ("[daemon]\ndry_run = 'no'", "{f}:2: daemon.dry_run: input should be a valid boolean"),
+        ("[deamon]\ninterval_s = 9", "{f}:1: deamon: unknown table; did you mean daemon?"),
+        ("verbose = true", "{f}:1: verbose: unknown key; known here: daemon, guards, ha, http"),
+        ("[http]\nenabled = 'no'", "{f}:2: http.enabled: input should be a valid boolean"),
+        ("[ladder]\nstage = 'live'", "{f}:2: ladder.stage: input should be 'observe',"),
+        ("[ladder]\ncanary_fraction = 1.0", "{f}:2: ladder.canary_fraction:"),
+        (
+            "[scope]\npartitions = ['a']\n[ladder]\ncanary_partitions = ['b']",
+            "ladder.canary_partitions: b is not in scope.partitions",
+        ),
+        (
+            "[scope]\nsla_partitions = ['a']\n[ladder]\ncanary_partitions = ['a']",
+            "ladder.canary_partitions: a is not in scope.partitions, or is an SLA partition",
+        ),
         ("[daemon]\ninterval_s = '60'", "{f}:2: daemon.interval_s: input should be a valid number"),
         ("[daemon]\ninterval_s = 0.5", "greater than or equal to 1 (given: 0.5)"),
         ("[daemon]\ninterval_s = nan", "{f}:2: daemon.interval_s:"),
@@ -196,11 +246,11 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 
 
 def test_flags_win_and_sources_are_told(tmp_path: Path) -> None:
-    path = written(tmp_path, "[daemon]\ninterval_s = 30\ndry_run = true\n")
-    loaded = load(path, (Flag("daemon.dry_run", False, "--live"),))
-    assert loaded.settings.daemon.dry_run is False
+    path = written(tmp_path, "[daemon]\ninterval_s = 30\n[ladder]\nstage = 'shadow'\n")
+    loaded = load(path, (Flag("ladder.stage", "full", "--live"),))
+    assert loaded.settings.ladder.stage == "full"
     assert loaded.settings.daemon.interval_s == 30
-    assert loaded.origin("daemon.dry_run") == "--live"
+    assert loaded.origin("ladder.stage") == "--live"
     assert loaded.origin("daemon.interval_s") == f"{path}:2"
     assert loaded.origin("http.port") == "default"
     with pytest.raises(SettingsError, match=r"^--interval: daemon.interval_s:"):

@@ -1,0 +1,185 @@
+"""How jobs fare, and what guards and breakers do, as Prometheus metrics.
+
+The names of partitions are the only labels that are a site's own: they have their series from the
+first look on, and beyond MAX_PARTITIONS of them the rest share one.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from rltuned.core.evidence import Evidence
+from rltuned.core.guards import Guard
+from rltuned.core.ladder import Rung
+from rltuned.daemon.breaker import Breaker, Cause
+from rltuned.daemon.outcomes import Arm, Outcomes
+from rltuned.daemon.report import CycleReport
+from rltuned.daemon.shadow import Agreement
+
+MAX_PARTITIONS: Final = 64
+THE_REST: Final = "(more)"
+"""No partition can be named so."""
+WAIT_BUCKETS_S: Final = (
+    10, 60, 300, 900, 1_800, 3_600, 7_200, 14_400, 28_800, 57_600, 86_400, 172_800, 604_800,
+)  # fmt: skip
+SLOWDOWN_BUCKETS: Final = (1, 1.5, 2, 3, 5, 10, 20, 50, 100, 300, 1_000)
+
+
+class TrialMetrics:
+    """Metrics of the trust ladder on one registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._known: set[str] = set()
+        self._make_guards(registry)
+        self._make_outcomes(registry)
+        self._make_breakers(registry)
+        for guard in Guard:
+            self.guarded.labels(guard=guard.value)
+        for rung in Rung:
+            self.rung.labels(stage=rung.value)
+        for verdict in ("agreed", "otherwise"):
+            self.shadow_starts.labels(verdict=verdict)
+        for order in ("ours", "slurm"):
+            self.agreement.labels(order=order)
+        for cause in Cause:
+            self.breaker_opened.labels(cause=cause.value)
+
+    def _make_guards(self, registry: CollectorRegistry) -> None:
+        self.guarded = Gauge(
+            "rltuned_guarded_jobs",
+            "Jobs that the last order put elsewhere than the policy wanted, by the guard that "
+            "forbade it.",
+            ["guard"],
+            registry=registry,
+        )
+        self.held_back = Counter(
+            "rltuned_plans_held_back",
+            "Plans not written because no part of them was within both change cap and guards.",
+            registry=registry,
+        )
+        self.rung = Gauge(
+            "rltuned_stage",
+            "1 for the stage of the trust ladder that the settings say: observe, shadow, canary "
+            "or full.",
+            ["stage"],
+            registry=registry,
+        )
+
+    def _make_outcomes(self, registry: CollectorRegistry) -> None:
+        self.wait = Histogram(
+            "rltuned_job_wait_seconds",
+            "From submission to start, of jobs that started, by partition and arm: treated, "
+            "control (ours to order, but left to Slurm) or other.",
+            ["partition", "arm"],
+            buckets=WAIT_BUCKETS_S,
+            registry=registry,
+        )
+        self.slowdown = Histogram(
+            "rltuned_job_bounded_slowdown_ratio",
+            "Bounded slowdown (10 s) of jobs that were seen to start and have ended, by partition "
+            "and arm.",
+            ["partition", "arm"],
+            buckets=SLOWDOWN_BUCKETS,
+            registry=registry,
+        )
+        self.shadow_starts = Counter(
+            "rltuned_shadow_starts",
+            "Jobs that Slurm started while we only watched: agreed = among as many first ones of "
+            "our order, otherwise = we would have started others before.",
+            ["verdict"],
+            registry=registry,
+        )
+        self.agreement = Gauge(
+            "rltuned_shadow_agreement_ratio",
+            "Share of the pairs of a started and a waiting job that an order has that way round, "
+            "at the last start seen: our order, and Slurm's own for comparison.",
+            ["order"],
+            registry=registry,
+        )
+
+    def _make_breakers(self, registry: CollectorRegistry) -> None:
+        self.breaker_open = Gauge(
+            "rltuned_breaker_open",
+            "1 for a partition whose circuit breaker is open: nothing is written there until "
+            "`rltuned breaker reset`.",
+            ["partition"],
+            registry=registry,
+        )
+        self.breaker_opened = Counter(
+            "rltuned_breaker_opened",
+            "Circuit breakers opened, by cause: errors, wait or slowdown.",
+            ["cause"],
+            registry=registry,
+        )
+        self.evidence = Gauge(
+            "rltuned_canary_evidence_ratio",
+            "How strongly the canary speaks for harm, by partition and by what is compared (wait, "
+            "slowdown): 1 = not at all, at 1000 the circuit breaker opens.",
+            ["partition", "figure"],
+            registry=registry,
+        )
+
+    def show(self, partition: str) -> None:
+        """Give a partition its series, if it is new and there are not too many."""
+        if partition in self._known or len(self._known) >= MAX_PARTITIONS:
+            return
+        self._known.add(partition)
+        for arm in Arm:
+            self.wait.labels(partition, arm.value)
+            self.slowdown.labels(partition, arm.value)
+        self._show_breaker(partition, Breaker())
+
+    def stage(self, now: Rung) -> None:
+        """Settings were loaded."""
+        for rung in Rung:
+            self.rung.labels(stage=rung.value).set(rung is now)
+
+    def update(self, report: CycleReport) -> None:
+        """Take over one cycle."""
+        decision, verdict = report.decision, report.verdict
+        if decision is not None:
+            bound: Mapping[Guard, int] = dict(decision.bound)
+            for guard in Guard:
+                self.guarded.labels(guard=guard.value).set(bound.get(guard, 0))
+            self.held_back.inc(decision.held_back)
+        if verdict is None:
+            return
+        for partition in report.snapshot.partitions if report.snapshot else ():
+            self.show(partition.name)
+        self._count(verdict.outcomes)
+        self._compare(verdict.agreement)
+        for cause in (verdict.breakers[name].cause for name in verdict.opened):
+            if cause is not None:
+                self.breaker_opened.labels(cause=cause.value).inc()
+        for name in self._known:
+            self._show_breaker(name, verdict.breakers.get(name, Breaker()))
+
+    def _count(self, outcomes: Outcomes) -> None:
+        for job in outcomes.started:
+            if job.wait_s is not None:
+                labels = (self._name(job.partition), job.arm.value)
+                self.wait.labels(*labels).observe(job.wait_s)
+        for ended in outcomes.ended:
+            if (slowdown := ended.slowdown) is not None:
+                labels = (self._name(ended.job.partition), ended.job.arm.value)
+                self.slowdown.labels(*labels).observe(slowdown)
+
+    def _compare(self, agreement: Agreement | None) -> None:
+        if agreement is None:
+            return
+        self.shadow_starts.labels(verdict="agreed").inc(agreement.agreed)
+        self.shadow_starts.labels(verdict="otherwise").inc(agreement.started - agreement.agreed)
+        if agreement.ours is not None and agreement.slurms is not None:
+            self.agreement.labels(order="ours").set(agreement.ours)
+            self.agreement.labels(order="slurm").set(agreement.slurms)
+
+    def _show_breaker(self, partition: str, breaker: Breaker) -> None:
+        self.breaker_open.labels(partition).set(breaker.is_open)
+        for figure in (Cause.WAIT, Cause.SLOWDOWN):
+            evidence = breaker.evidence.get(figure, Evidence())
+            self.evidence.labels(partition, figure.value).set(evidence.value)
+
+    def _name(self, partition: str) -> str:
+        self.show(partition)
+        return partition if partition in self._known else THE_REST
