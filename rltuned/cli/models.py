@@ -27,7 +27,7 @@ def verify(bundle: BundleArgument) -> None:
 
     Exit codes: 0 = fit to be used; 2 = not, with the file and the reason.
     """
-    actor = load_actor(bundle)
+    actor = load_actor(bundle, inspectors=True)
     say(f"{bundle}: ok: {actor.name}, card sha256 {actor.digest}")
 
 
@@ -65,12 +65,12 @@ def list_models(
 @app.command()
 def card(bundle: BundleArgument) -> None:
     """Print the card of a bundle that passes all checks, as JSON."""
-    say(load_actor(bundle).card.model_dump_json(indent=2))
+    say(load_actor(bundle, inspectors=True).card.model_dump_json(indent=2))
 
 
 def _row(bundle: Path) -> dict[str, str]:
     try:
-        actor = load_actor(bundle)
+        actor = load_actor(bundle, inspectors=True)
     except ModelError as error:
         return {"name": bundle.name, "summary": "", "digest": "", "error": str(error)}
     return {

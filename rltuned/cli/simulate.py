@@ -30,7 +30,7 @@ from rltuned.sim.cluster import Cluster, read_cluster
 from rltuned.sim.faults import read_faults
 from rltuned.sim.metrics import Schedule
 from rltuned.sim.natural import Natural
-from rltuned.sim.policy import MODEL_PREFIX, actor_of, policy_of
+from rltuned.sim.policy import actor_of, is_learned, policy_of
 from rltuned.sim.presets import PRESETS, preset
 from rltuned.sim.protocol import Protocol, jointly
 from rltuned.sim.report import bound, document, scores_of, write_jobs
@@ -215,7 +215,7 @@ def _compiled(policies: list[str], protocol: Protocol) -> dict[str, Player]:
         return {}
     if not importlib.util.find_spec("numba"):
         return {}
-    models = [name for name in policies if name.startswith(MODEL_PREFIX)]
+    models = [name for name in policies if is_learned(name)]
     if not models:
         return {}
     from rltuned.train.players import player_of  # noqa: PLC0415 - needs the extra

@@ -7,11 +7,10 @@ from typing import Annotated
 
 import torch
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from rltuned.cli import imitate
+from rltuned.cli import imitate, rivals
 from rltuned.cli.flags import say
+from rltuned.cli.progress import perform_with_bar
 from rltuned.cli.simulate import cluster_named
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.trace import read_trace
@@ -27,12 +26,14 @@ from rltuned.train.course import (
     together,
 )
 from rltuned.train.ppo import Settings as PpoSettings
-from rltuned.train.ranks import ALONE, Ranks, join_ranks
-from rltuned.train.run import Exam, Job, perform, refit
+from rltuned.train.ranks import ALONE, join_ranks
+from rltuned.train.run import Exam, Job, refit
 
 app = typer.Typer(no_args_is_help=True, help="Learn policies offline.")
 app.command()(imitate.warmstart)
 app.command()(imitate.history)
+app.command()(rivals.rlscheduler)
+app.command()(rivals.schedinspector)
 
 
 @app.callback()
@@ -183,7 +184,7 @@ def ppo(
         device=device,
         predictor=predictor,
     )
-    _with_bar(job, ranks, epochs)
+    perform_with_bar(job, ranks)
 
 
 @app.command()
@@ -209,25 +210,3 @@ def predictor(
         f"{fitted.plain:.4f}; of the long jobs {fitted.long_found:.0%} recognised, by limit alone "
         f"{fitted.long_by_limit:.0%}"
     )
-
-
-def _with_bar(job: Job, ranks: Ranks, epochs: int) -> None:
-    columns = (
-        TextColumn("epoch {task.completed}/{task.total}"),
-        BarColumn(),
-        TextColumn("gap {task.fields[gap]:+.3f}  held out {task.fields[held]:+.3f} vs saf"),
-        TimeRemainingColumn(),
-    )
-    console = Console(file=sys.stderr)
-    with Progress(*columns, console=console, disable=ranks.rank > 0) as bar:
-        task = bar.add_task("ppo", total=epochs, gap=float("nan"), held=float("nan"))
-        card = perform(
-            job,
-            ranks=ranks,
-            on_epoch=lambda r: bar.update(
-                task, completed=r.epoch + 1, gap=r.gap, held=r.validation
-            ),
-        )
-    if card is not None:
-        told = ", ".join(f"{k} {v:+.1%}" for k, v in card.results.items() if "geometric" in k)
-        say(f"{job.out}: {told}; {card.training.seconds:.0f} s")

@@ -23,6 +23,7 @@ from rltuned.errors import ModelError
 from rltuned.policies.card import CARD_FILE, PARITY_FILE, WEIGHTS_FILE, Card
 from rltuned.policies.network import ContextActor, PaperActor, build
 from rltuned.policies.predictor import PREDICTOR_FILE, Predictor, read_predictor
+from rltuned.policies.rivals import KERNEL_AT, VISIBLE, inspector_pair
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 PARITY_TOLERANCE: Final = 1e-5
@@ -58,11 +59,29 @@ class Actor:
             return np.empty(0)
         if self.card.architecture.kind == "context":
             return self.forward(self._seen(matrix), np.ones(len(matrix), dtype=bool))
+        if self.card.architecture.kind == "kernel":
+            return self._visible_first(matrix)
         found = [
             self.forward(w.values, w.mask)[: w.count]
             for w in windows(sample_features(matrix).values)
         ]
         return np.concatenate(found)
+
+    def accepts(self, matrix: StateMatrix, row: int, rejections: int) -> bool:
+        """Whether an inspector lets the base policy's pick go; rejections: how often it did not."""
+        accept, reject = self.forward(
+            inspector_pair(matrix.values, row, rejections), np.ones(2, dtype=bool)
+        )
+        return bool(accept >= reject)
+
+    def _visible_first(self, matrix: StateMatrix) -> FloatArray:
+        """(n,) the kernel's scores of the oldest jobs; the others behind, by submit time."""
+        waiting = np.argsort(matrix.submit_s, kind="stable")
+        seen, later = waiting[:VISIBLE], waiting[VISIBLE:]
+        scores = np.empty(len(matrix))
+        scores[seen] = self.forward(matrix.values[seen][:, KERNEL_AT], np.ones(len(seen), bool))
+        scores[later] = scores[seen].min() - 1.0 - np.arange(len(later))
+        return scores
 
     def _seen(self, matrix: StateMatrix) -> Float32Array:
         """(n, features) what the context network reads."""
@@ -82,8 +101,12 @@ class Actor:
         return found
 
 
-def load_actor(bundle: Path) -> Actor:
+def load_actor(bundle: Path, *, inspectors: bool = False) -> Actor:
     """The actor of a bundle, after all its checks and its self-test.
+
+    Args:
+        bundle: its folder.
+        inspectors: also take one that orders nothing by itself; see policies/rivals.
 
     Raises:
         ModelError: names the file and what is wrong with it: missing, foreign owner, writable by
@@ -101,6 +124,11 @@ def load_actor(bundle: Path) -> Actor:
         raise ModelError(
             f"model {bundle / CARD_FILE}: trained on features {card.schema_id}, "
             f"this release computes {SCHEMA_ID}; train it again"
+        )
+    if card.architecture.kind == "inspector" and not inspectors:
+        raise ModelError(
+            f"model {bundle}: an inspector of {card.architecture.base}'s picks orders no queue; "
+            "`rltuned simulate --policy schedinspector` plays it"
         )
     network = _network(bundle / WEIGHTS_FILE, _read_sealed(bundle / WEIGHTS_FILE, card), card)
     predictor = None
@@ -157,7 +185,7 @@ def _read_sealed(path: Path, card: Card) -> bytes:
 
 def _network(path: Path, data: bytes, card: Card) -> PaperActor | ContextActor:
     shape = card.architecture
-    network = build(shape.kind, shape.features, shape.hidden)
+    network = build(shape.kind, shape.features, shape.hidden, shape.base)
     try:
         tensors = load_tensors(data)
         network.load_state_dict(tensors)

@@ -10,7 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from rltuned.core.features import NUM_FEATURES
 from rltuned.core.observation import MAX_QUEUE_SIZE, OBSERVED
+from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import QUANTILES
+from rltuned.policies.rivals import INSPECTED, KERNEL
 
 CARD_FILE: Final = "card.json"
 WEIGHTS_FILE: Final = "actor.safetensors"
@@ -23,19 +25,23 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-Kind = Literal["paper", "context"]
+Kind = Literal["paper", "context", "kernel", "inspector"]
+"""Of networks. `kernel` is RLScheduler's, `inspector` SchedInspector's: it accepts or rejects the
+picks of a base policy, so it cannot order a queue by itself."""
+HIDDEN_LAYERS: Final = {"paper": 2, "context": 2, "kernel": 3, "inspector": 3}
+_OWN_FEATURES: Final = {"paper": OBSERVED, "kernel": len(KERNEL), "inspector": len(INSPECTED)}
 
 
 def features_of(kind: Kind, *, predicted: bool) -> int:
     """How many features of a job an architecture reads.
 
     Raises:
-        ValueError: the paper's network does without a predictor.
+        ValueError: only the context network reads what a predictor says.
     """
-    if kind == "paper":
+    if kind != "context":
         if predicted:
-            raise ValueError("the paper's network reads no predictions")
-        return OBSERVED
+            raise ValueError(f"the {kind} network reads no predictions")
+        return _OWN_FEATURES[kind]
     return NUM_FEATURES + len(QUANTILES) * predicted
 
 
@@ -49,12 +55,13 @@ class Architecture(_Strict):
     kind: Kind
     features: int = OBSERVED
     predicted: bool = Field(default=False, description="reads predicted run times")
-    hidden: tuple[int, int] = Field(description="widths of the two hidden layers")
+    hidden: tuple[int, ...] = Field(description="widths of the hidden layers")
+    base: str | None = Field(default=None, description="the rule that an inspector watches over")
     max_jobs: Literal[256] = MAX_QUEUE_SIZE
 
     @field_validator("hidden")
     @classmethod
-    def _bounded(cls, hidden: tuple[int, int]) -> tuple[int, int]:
+    def _bounded(cls, hidden: tuple[int, ...]) -> tuple[int, ...]:
         if not all(1 <= width <= MAX_HIDDEN for width in hidden):
             raise ValueError(f"widths must be 1 to {MAX_HIDDEN}")
         return hidden
@@ -63,6 +70,10 @@ class Architecture(_Strict):
     def _reads_what_it_can(self) -> "Architecture":
         if self.features != features_of(self.kind, predicted=self.predicted):
             raise ValueError(f"{self.kind} does not read {self.features} features")
+        if len(self.hidden) != HIDDEN_LAYERS[self.kind]:
+            raise ValueError(f"{self.kind} has {HIDDEN_LAYERS[self.kind]} hidden layers")
+        if (self.kind == "inspector") != (self.base in BASELINES):
+            raise ValueError(f"base {self.base!r}: an inspector has one, others none")
         return self
 
 

@@ -5,10 +5,12 @@ jobs: one score per job, the same weights for every row, so a queue of any lengt
 and the order of its rows does not matter. `context` adds what the whole queue looks like.
 """
 
-from typing import Final
+from typing import ClassVar, Final
 
 import torch
 from torch import Tensor, nn
+
+from rltuned.policies.card import Kind
 
 MASKED: Final = -1e9
 """Score of a padded row before the softmax: its probability is zero in float32."""
@@ -17,20 +19,36 @@ MASKED: Final = -1e9
 class PaperActor(nn.Module):
     """Per-job scorer: (..., jobs, features) -> (..., jobs) scores, higher = sooner."""
 
-    def __init__(self, features: int, hidden: tuple[int, int]) -> None:
+    kind: ClassVar[Kind] = "paper"
+
+    def __init__(self, features: int, hidden: tuple[int, ...]) -> None:
         super().__init__()
-        self.layers = nn.Sequential(
-            nn.Linear(features, hidden[0]),
-            nn.ReLU(),
-            nn.Linear(hidden[0], hidden[1]),
-            nn.ReLU(),
-            nn.Linear(hidden[1], 1),
-        )
+        self.layers = perceptron(features, hidden)
 
     def forward(self, observation: Tensor, mask: Tensor) -> Tensor:
         """Score each job; rows where mask is False get MASKED."""
         scores: Tensor = self.layers(observation).squeeze(-1)
         return scores.masked_fill(~mask, MASKED)
+
+
+class KernelActor(PaperActor):
+    """RLScheduler's: the same small network slides over the jobs, one hidden layer deeper."""
+
+    kind: ClassVar[Kind] = "kernel"
+
+
+class InspectorActor(PaperActor):
+    """SchedInspector's: scores a base policy's pick, and nobody; see policies/rivals.
+
+    Two outputs, accept and reject, say the same as one score of the pick beside that of a row of
+    zeros: both are a softmax over any difference that the layers can form.
+    """
+
+    kind: ClassVar[Kind] = "inspector"
+
+    def __init__(self, features: int, hidden: tuple[int, ...], base: str) -> None:
+        super().__init__(features, hidden)
+        self.base = base
 
 
 class ContextActor(nn.Module):
@@ -40,7 +58,9 @@ class ContextActor(nn.Module):
     code. Rows may come in any order and any number: scores follow them (Deep Sets).
     """
 
-    def __init__(self, features: int, hidden: tuple[int, int]) -> None:
+    kind: ClassVar[Kind] = "context"
+
+    def __init__(self, features: int, hidden: tuple[int, ...]) -> None:
         super().__init__()
         self.encoder = nn.Linear(features, hidden[0])
         self.mix = nn.Linear(3 * hidden[0], hidden[1])
@@ -59,6 +79,23 @@ class ContextActor(nn.Module):
         return scores.masked_fill(~mask, MASKED)
 
 
-def build(kind: str, features: int, hidden: tuple[int, int]) -> PaperActor | ContextActor:
-    """The network of an architecture, its weights still random."""
-    return (PaperActor if kind == "paper" else ContextActor)(features, hidden)
+def perceptron(inputs: int, hidden: tuple[int, ...]) -> nn.Sequential:
+    """Linear layers with ReLU between them, one output."""
+    layers: list[nn.Module] = []
+    for width in hidden:
+        layers += [nn.Linear(inputs, width), nn.ReLU()]
+        inputs = width
+    return nn.Sequential(*layers, nn.Linear(inputs, 1))
+
+
+def build(
+    kind: Kind, features: int, hidden: tuple[int, ...], base: str | None = None
+) -> PaperActor | ContextActor:
+    """The network of an architecture, its weights still random; base: of an inspector."""
+    if kind == "inspector":
+        if base is None:
+            raise ValueError("an inspector needs a base policy")
+        return InspectorActor(features, hidden, base)
+    if kind == "context":
+        return ContextActor(features, hidden)
+    return (KernelActor if kind == "kernel" else PaperActor)(features, hidden)

@@ -7,20 +7,23 @@ from rltuned.core.decide import Policy
 from rltuned.errors import TraceError
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim import qssf
+from rltuned.sim.rivals import Inspected
 
 if TYPE_CHECKING:
     from rltuned.policies.actor import Actor
 
 CLAIRVOYANT: Final = "clairvoyant:sjf"
 """Shortest true run time first: what no scheduler can know, as a reference."""
-NOT_TRAINED: Final = ("rlscheduler", "schedinspector")
+RIVALS: Final = ("rlscheduler", "schedinspector")
+"""Learned by others' designs: bundles of these names in MODELS, or else in our own checkout's."""
 MODEL_PREFIX: Final = "model:"
 MODELS: Final = Path("models")
+_OURS: Final = Path(__file__).resolve().parents[2] / "models"
 
 
 def known() -> tuple[str, ...]:
     """The names there are."""
-    return (*BASELINES, qssf.NAME, CLAIRVOYANT, f"{MODEL_PREFIX}<name or folder>")
+    return (*BASELINES, qssf.NAME, *RIVALS, CLAIRVOYANT, f"{MODEL_PREFIX}<name or folder>")
 
 
 def policy_of(name: str) -> Policy | None:
@@ -32,22 +35,22 @@ def policy_of(name: str) -> Policy | None:
     """
     if name == CLAIRVOYANT:
         return None
-    if name.startswith(MODEL_PREFIX):
-        return actor_of(name)
+    if is_learned(name):
+        return _led_by(actor_of(name))
     if name in BASELINES:
         return BASELINES[name]
     if name == qssf.NAME:
         return qssf.Qssf()  # a new one, that has seen no job end yet
-    if name in NOT_TRAINED:
-        raise TraceError(
-            f"policy {name!r} is a network that must be trained, and none is given; "
-            f"there are {', '.join(known())}"
-        )
     raise TraceError(f"no policy named {name!r}; there are {', '.join(known())}")
 
 
+def is_learned(name: str) -> bool:
+    """Whether a name stands for a bundle."""
+    return name.startswith(MODEL_PREFIX) or name in RIVALS
+
+
 def actor_of(name: str) -> "Actor":
-    """The actor of `model:<name or folder>`.
+    """The actor of `model:<name or folder>`, or of a rival.
 
     Raises:
         ModelError: the model cannot be used.
@@ -55,4 +58,14 @@ def actor_of(name: str) -> "Actor":
     from rltuned.policies.actor import load_actor  # noqa: PLC0415 - torch costs seconds
 
     given = name.removeprefix(MODEL_PREFIX)
-    return load_actor(Path(given) if Path(given).is_dir() else MODELS / given)
+    if name in RIVALS:
+        place = MODELS / name if (MODELS / name).is_dir() else _OURS / name
+    else:
+        place = Path(given) if Path(given).is_dir() else MODELS / given
+    return load_actor(place, inspectors=True)
+
+
+def _led_by(actor: "Actor") -> Policy:
+    """The actor itself, or the rule whose picks it inspects: anew, with nobody rejected yet."""
+    base = actor.card.architecture.base
+    return actor if base is None else Inspected(BASELINES[base], actor)

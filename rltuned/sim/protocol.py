@@ -23,6 +23,7 @@ from rltuned.errors import TraceError
 from rltuned.sim.backend import SimBackend, snapshot_of
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.history import Ended, Learner
+from rltuned.sim.rivals import Inspected
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Fault, Order, Pending, Rules, World
 
@@ -92,7 +93,7 @@ def play_direct(
     cluster: Cluster, jobs: Sequence[TraceJob], policy: Policy | None, protocol: Protocol
 ) -> Outcome:
     """Order the queue by scores at every event; policy None = by true run time."""
-    order = clairvoyant if policy is None else by_score(policy, protocol.starvation)
+    order = clairvoyant if policy is None else _order_of(policy, protocol.starvation)
     world = World(
         cluster,
         jobs,
@@ -101,10 +102,20 @@ def play_direct(
         order=order,
         on_end=_listener(policy),
     )
-    while world.next_time() is not None:
-        world.step()
+    while (now := _soonest(world, policy)) is not None:
+        if world.next_time() == now:
+            world.happen()
+        world.now = now
+        world.schedule()
     _refuse_stuck(world)
     return Outcome(world, world.passes)
+
+
+def _soonest(world: World, policy: Policy | None) -> float | None:
+    """The next event, or the second try that an inspector waits for; None when all is done."""
+    event = world.next_time()
+    wake_s = policy.wake_s if isinstance(policy, Inspected) else math.inf
+    return event if wake_s == math.inf else min(wake_s, math.inf if event is None else event)
 
 
 def play_decided(
@@ -138,6 +149,13 @@ def play_decided(
 def _listener(policy: Policy | None) -> Callable[[Ended], None] | None:
     """Who wants to know of jobs that end; only a policy that learns from them does."""
     return policy.ended if isinstance(policy, Learner) else None
+
+
+def _order_of(policy: Policy, starvation: Bound | None) -> Order:
+    """What a policy makes of the queue at an event; an inspector may let only some of it start."""
+    if isinstance(policy, Inspected):
+        return lambda world: policy.order(world, starvation)
+    return by_score(policy, starvation)
 
 
 def by_score(policy: Policy, starvation: Bound | None = None) -> Order:

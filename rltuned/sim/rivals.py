@@ -1,70 +1,42 @@
-"""Where the networks of others plug in: RLScheduler picks, SchedInspector objects.
+"""SchedInspector in the simulator: somebody objects to what a base policy would start next.
 
-Both become policies like any other, so placement, backfill and everything else are the same for
-all. The networks themselves come with training; here is what they must be able to say.
+Zhang et al., HPDC'22. The base policy's picks of a pass are judged in its order as the pass begins,
+until one is rejected or one does not fit on what is free. A pick that does not fit becomes the
+blocked head, and what is behind it is backfill, which nobody inspects. After a rejection the pick
+and everybody behind it wait: the base policy tries again when something happens, at the latest
+after `INTERVAL_S`. A job that was rejected `MOST_REJECTIONS` times is let through unasked, so no
+job waits for ever. Where nobody could start, nobody is asked.
 
-- RLScheduler (Zhang et al., SC 2020) picks one job at a time among the first 128.
-- SchedInspector (Zhang et al., SC 2022) looks at what a base policy would start next, and accepts
-  or rejects it. A job that was rejected often enough is let through. Rejecting means "not before
-  the others" here: whoever only orders a queue cannot leave a GPU idle that a job could use.
+This leaves GPUs idle that a job could use, which whoever only orders a queue cannot do. Where the
+daemon's own brain decides (mode `cycle`, placement `milp`), a rejected pick goes behind the others
+instead of making Slurm wait.
+
+RLScheduler needs no place of its own here: its network scores the queue (policies/actor).
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from rltuned.core.decide import Policy
-from rltuned.core.features import FloatArray, StateMatrix
+from rltuned.core.capacity import IntArray
+from rltuned.core.decide import Policy, checked_scores
+from rltuned.core.features import FloatArray, StateMatrix, encode
+from rltuned.core.starvation import Bound, lift, overdue
 from rltuned.domain.units import JobId
-from rltuned.errors import PolicyError
-
-VISIBLE: Final = 128
-MOST_REJECTIONS: Final = 72
-
-IntArray = np.ndarray[tuple[int], np.dtype[np.int64]]
-
-
-class Picker(Protocol):
-    """RLScheduler's network, or a stand-in."""
-
-    def pick(self, matrix: StateMatrix, rows: IntArray) -> int:
-        """Which job goes next: one of rows, which are those not picked yet, in submit order."""
-        ...
+from rltuned.policies.rivals import INTERVAL_S, MOST_REJECTIONS
+from rltuned.sim.backend import snapshot_of
+from rltuned.sim.world import Pending, World
 
 
 class Inspector(Protocol):
-    """SchedInspector's network, or a stand-in."""
+    """SchedInspector's network (policies/actor), or a stand-in."""
 
     def accepts(self, matrix: StateMatrix, row: int, rejections: int) -> bool:
-        """Whether the base policy's next job may go; rejections: how often it was refused."""
+        """Whether the base policy's pick may go; rejections: how often it was refused."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Picking:
-    """The order in which a picker picks, as a policy; who is not visible follows by submit time."""
-
-    picker: Picker
-    visible: int = VISIBLE
-    name: str = "rlscheduler"
-
-    def score(self, matrix: StateMatrix) -> FloatArray:
-        """(n,) the place in the order of picks, negative.
-
-        Raises:
-            PolicyError: the picker named a job that was not offered.
-        """
-        waiting = np.argsort(matrix.submit_s, kind="stable").astype(np.int64)
-        rows, later = waiting[: self.visible], waiting[self.visible :]
-        order: list[int] = []
-        while len(rows):
-            picked = int(self.picker.pick(matrix, rows))
-            if picked not in rows:
-                raise PolicyError(f"policy {self.name} picked row {picked}, which was not offered")
-            order.append(picked)
-            rows = rows[rows != picked]
-        return _places([*order, *later.tolist()])
 
 
 @dataclass(slots=True)
@@ -76,24 +48,47 @@ class Inspected:
     most: int = MOST_REJECTIONS
     name: str = "schedinspector"
     rejections: dict[JobId, int] = field(default_factory=dict)
+    wake_s: float = math.inf
+    """When the base policy tries again, unless something happens before."""
+
+    def order(self, world: World, starvation: Bound | None = None) -> Sequence[Pending]:
+        """Who may start in this pass, in the base policy's order; the others wait.
+
+        Overdue jobs come first, and nobody is asked about them.
+        """
+        snapshot = snapshot_of(world)
+        matrix = encode(snapshot.pending, snapshot)
+        late = overdue(snapshot.pending, snapshot, starvation)
+        ranked = lift(self._ranked(matrix), late)
+        cut = self._rejected(matrix, ranked, unasked=len(late))
+        self.wake_s = world.now + INTERVAL_S if cut < len(ranked) else math.inf
+        return [world.pending[matrix.jobs[row].job_id] for row in ranked[:cut].tolist()]
 
     def score(self, matrix: StateMatrix) -> FloatArray:
-        """(n,) the base policy's order, without those that were rejected before one was accepted;
-        they come after all others.
-        """
-        ranked = np.argsort(-np.asarray(self.base.score(matrix)), kind="stable").tolist()
-        rejected: list[int] = []
-        for row in ranked:
+        """(n,) the base policy's order, a rejected pick behind all others."""
+        ranked = self._ranked(matrix)
+        cut = self._rejected(matrix, ranked)
+        ranked = np.concatenate([ranked[:cut], ranked[cut + 1 :], ranked[cut : cut + 1]])
+        scores = np.empty(len(ranked))
+        scores[ranked] = -np.arange(len(ranked), dtype=np.float64)
+        return scores
+
+    def _ranked(self, matrix: StateMatrix) -> IntArray:
+        # jobs stand in submit order, which a stable sort keeps among equals
+        return np.argsort(-checked_scores(self.base, matrix), kind="stable")
+
+    def _rejected(self, matrix: StateMatrix, ranked: IntArray, unasked: int = 0) -> int:
+        """The place of the pick that is rejected; how many there are when none is."""
+        can = matrix.column("can_schedule_now")
+        if not can.any():
+            return len(ranked)
+        for place, row in enumerate(ranked.tolist()):
             job_id = matrix.jobs[row].job_id
             refused = self.rejections.get(job_id, 0)
-            if refused >= self.most or self.inspector.accepts(matrix, row, refused):
+            asked = place >= unasked and refused < self.most
+            if asked and not self.inspector.accepts(matrix, row, refused):
+                self.rejections[job_id] = refused + 1
+                return place
+            if not can[row]:
                 break
-            self.rejections[job_id] = refused + 1
-            rejected.append(row)
-        return _places([*ranked[len(rejected) :], *rejected])
-
-
-def _places(order: list[int]) -> FloatArray:
-    scores = np.empty(len(order))
-    scores[order] = -np.arange(len(order), dtype=np.float64)
-    return scores
+        return len(ranked)

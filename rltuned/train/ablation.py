@@ -33,7 +33,7 @@ EIGHT: Final = (*SEVEN, "free_nodes")
 NINE: Final = (*EIGHT, "job_size")
 
 
-def per_job(columns: Sequence[str], hidden: tuple[int, int]) -> ContextActor:
+def per_job(columns: Sequence[str], hidden: tuple[int, ...]) -> ContextActor:
     """The paper's network over some columns of the whole table, weights random as the paper's."""
     plain = PaperActor(len(columns), hidden).state_dict()
     actor = ContextActor(NUM_FEATURES, hidden)

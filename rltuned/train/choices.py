@@ -10,6 +10,7 @@ from rltuned.core.features import COLUMN
 from rltuned.core.observation import FIXED
 from rltuned.policies.card import Kind
 from rltuned.policies.network import ContextActor, PaperActor
+from rltuned.policies.rivals import KERNEL_AT
 from rltuned.sim.engine.arrays import IntArray
 from rltuned.train.batch import Batch, spans
 from rltuned.train.critic import pooled
@@ -43,7 +44,7 @@ def part_of(batch: Batch, moments: IntArray, kind: Kind, device: str) -> Part:
     starts = np.cumsum(lengths) - lengths
     shift = starts - batch.first[moments]
     rows = batch.rows[row_at]
-    seen = eight(rows, batch.flags[moments][moment]) if kind == "paper" else rows
+    seen = seen_by(kind, rows, batch.flags[moments][moment])
     place = np.arange(len(row_at)) - starts[moment]
 
     def tensor(array: np.ndarray) -> Tensor:
@@ -69,6 +70,13 @@ def choices_at(batch: Batch, moments: IntArray) -> IntArray:
 
 def _bounds(batch: Batch) -> IntArray:
     return np.append(batch.of_pass.searchsorted(np.arange(len(batch.first) - 1)), len(batch.choice))
+
+
+def seen_by(kind: Kind, rows: np.ndarray, flags: IntArray) -> np.ndarray:
+    """(R, features) what a network reads of rows; flags: of each row's moment, (R, 2)."""
+    if kind == "paper":
+        return eight(rows, flags)
+    return rows[:, KERNEL_AT] if kind == "kernel" else rows
 
 
 def eight(rows: np.ndarray, flags: IntArray) -> np.ndarray:

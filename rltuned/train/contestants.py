@@ -44,7 +44,7 @@ def contestant_of(given: str) -> Contestant:
 
 def _load(name: str) -> Actor:
     given = name.removeprefix(MODEL_PREFIX)
-    return load_actor(Path(given) if Path(given).is_dir() else MODELS / given)
+    return load_actor(Path(given) if Path(given).is_dir() else MODELS / given, inspectors=True)
 
 
 def plays_of(contestant: Contestant, ground: Ground, starvation: Bound | None) -> list[Play]:

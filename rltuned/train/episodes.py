@@ -7,14 +7,16 @@ import numpy as np
 
 from rltuned.core.features import NUM_FEATURES
 from rltuned.core.starvation import Bound
-from rltuned.policies.network import ContextActor, PaperActor
+from rltuned.policies.baselines import BASELINES
+from rltuned.policies.network import ContextActor, InspectorActor, PaperActor
+from rltuned.policies.rivals import INSPECTED
 from rltuned.sim.engine.arrays import FloatArray, Free, IntArray, Shares
 from rltuned.sim.engine.dispatch import Setup, State
 from rltuned.sim.engine.loop import Ranking
 from rltuned.sim.engine.run import spreads
 from rltuned.train.ground import Window
-from rltuned.train.rollout.nets import CONTEXT, PAPER
-from rltuned.train.rollout.play import BY_NET, BY_RULE, episode
+from rltuned.train.rollout.nets import CONTEXT, INSPECTOR, KERNEL, PAPER
+from rltuned.train.rollout.play import BY_INSPECTOR, BY_NET, BY_RULE, episode
 from rltuned.train.rollout.state import (
     TAPE_CANDIDATES,
     TAPE_DECISIONS,
@@ -28,6 +30,9 @@ from rltuned.train.rollout.state import (
     Tape,
 )
 
+RULES: Final = tuple(BASELINES)
+"""Net.base points into them."""
+KINDS: Final = {"paper": PAPER, "context": CONTEXT, "kernel": KERNEL, "inspector": INSPECTOR}
 _NO_RANKING: Final = Ranking(
     0, np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros((0, 2)), np.zeros(2)
 )
@@ -104,29 +109,34 @@ NOTHING_KEPT: Final = Scratch(rows=1, decisions=1, candidates=1)
 def net_of(network: PaperActor | ContextActor) -> Net:
     """A network's weights in the form that the compiled forward reads."""
     w = {k: v.detach().cpu().numpy().astype(np.float32) for k, v in network.state_dict().items()}
+    deep = pooled = np.zeros((0, 0), dtype=np.float32)
+    deep_b = np.zeros(0, dtype=np.float32)
     if isinstance(network, PaperActor):
-        names = ("layers.0", "layers.2", "layers.4")
-        pooled, second = np.zeros((0, 0), dtype=np.float32), w["layers.2.weight"].T
+        names = [name.removesuffix(".weight") for name in w if name.endswith(".weight")]
+        second = w[f"{names[1]}.weight"].T
+        for name in names[2:-1]:
+            deep, deep_b = np.ascontiguousarray(w[f"{name}.weight"].T), w[f"{name}.bias"]
     else:
-        names = ("encoder", "mix", "head")
+        names = ["encoder", "mix", "head"]
         hidden = len(w["encoder.bias"])
         whole = w["mix.weight"].T  # own, mean, most: stacked
         second, pooled = whole[:hidden], np.ascontiguousarray(whole[hidden:])
     return Net(
-        kind=PAPER if isinstance(network, PaperActor) else CONTEXT,
+        kind=KINDS[network.kind],
         w1=np.ascontiguousarray(w[f"{names[0]}.weight"].T),
         b1=w[f"{names[0]}.bias"],
         w2=np.ascontiguousarray(second),
         pooled=pooled,
         b2=w[f"{names[1]}.bias"],
-        w3=np.ascontiguousarray(w[f"{names[2]}.weight"][0]),
-        b3=w[f"{names[2]}.bias"],
+        deep=deep,
+        deep_b=deep_b,
+        w3=np.ascontiguousarray(w[f"{names[-1]}.weight"][0]),
+        b3=w[f"{names[-1]}.bias"],
+        base=RULES.index(network.base) if isinstance(network, InspectorActor) else -1,
     )
 
 
-_NO_NET: Final = Net(
-    PAPER, *(np.zeros(s, dtype=np.float32) for s in ((0, 0), 0, (0, 0), (0, 0), 0, 0, 1))
-)
+_NO_NET: Final = net_of(PaperActor(1, (1, 1)))
 
 
 def play_rule(window: Window, policy: str) -> FloatArray:
@@ -148,11 +158,19 @@ def play_order(window: Window, keys: FloatArray, starvation: Bound | None = None
     return state.start_s
 
 
+def led_by(window: Window, net: Net) -> tuple[Ranking, int]:
+    """Who orders the queue: the network, or the rule that an inspector watches over."""
+    if net.kind == INSPECTOR:
+        return window.ranking(RULES[net.base]), BY_INSPECTOR
+    return _NO_RANKING, BY_NET
+
+
 def play_greedy(window: Window, net: Net, starvation: Bound | None = None) -> FloatArray:
     """(n,) start times under a network that always takes its best, but for overdue jobs."""
     setup, state, desk, sight = tables(window, seed=0, starvation=starvation)
     tape = _tape(NOTHING_KEPT)
-    episode(setup, state, desk, sight, net, _NO_RANKING, BY_NET, False, False, tape)
+    ranking, mode = led_by(window, net)
+    episode(setup, state, desk, sight, net, ranking, mode, False, False, tape)
     return state.start_s
 
 
@@ -163,10 +181,12 @@ def play_sampled(
 
     The same window, weights and seed give the same episode.
     """
+    ranking, mode = led_by(window, net)
+    features = len(INSPECTED) if mode == BY_INSPECTOR else window.fixed.shape[1]
     while True:
         setup, state, desk, sight = tables(window, seed)
-        tape = recorder.tape(window.fixed.shape[1])
-        episode(setup, state, desk, sight, net, _NO_RANKING, BY_NET, True, True, tape)
+        tape = recorder.tape(features)
+        episode(setup, state, desk, sight, net, ranking, mode, True, True, tape)
         if not tape.used[TAPE_FULL]:
             return state.start_s, _decisions(tape)
         recorder.grow()
@@ -212,8 +232,8 @@ def tables(
         chosen=np.empty(2 * int(shapes.width.max()), dtype=np.int64),
     )
     desk = Desk(
-        clock=np.zeros(1),
-        marks=np.zeros(3, dtype=np.int64),
+        clock=np.array([0.0, np.inf]),
+        marks=np.zeros(4, dtype=np.int64),
         queue=np.empty(count, dtype=np.int64),
         scores=np.empty(count),
         gone=np.zeros(count, dtype=bool),
@@ -230,6 +250,7 @@ def tables(
         random=np.array([_state_of(seed)], dtype=np.uint64),
         starvation=np.array([starvation.bound_s, starvation.factor] if starvation else [np.inf, 1]),
         usable=_usable(window),
+        rejected=np.zeros(count, dtype=np.int64),
     )
     setup = Setup(hardware, shapes, jobs, spreads(rules), rules.backfill == "easy")
     return setup, state, desk, window.ground.sight._replace(fixed=window.fixed)

@@ -22,11 +22,10 @@ from rltuned.policies.card import (
     WEIGHTS_FILE,
     Architecture,
     Card,
-    Kind,
     Training,
     features_of,
 )
-from rltuned.policies.network import ContextActor, PaperActor
+from rltuned.policies.network import ContextActor, InspectorActor, PaperActor
 from rltuned.policies.predictor import PREDICTOR_FILE, Predictor
 
 
@@ -36,7 +35,7 @@ def export_bundle(
     *,
     name: str,
     summary: str,
-    hidden: tuple[int, int],
+    hidden: tuple[int, ...],
     parity: tuple[Tensor, Tensor],
     training: Training,
     results: dict[str, float],
@@ -88,11 +87,15 @@ def export_bundle(
 
 
 def _architecture(
-    network: PaperActor | ContextActor, hidden: tuple[int, int], *, predicted: bool
+    network: PaperActor | ContextActor, hidden: tuple[int, ...], *, predicted: bool
 ) -> Architecture:
-    kind: Kind = "paper" if isinstance(network, PaperActor) else "context"
-    features = features_of(kind, predicted=predicted)
-    return Architecture(kind=kind, features=features, predicted=predicted, hidden=hidden)
+    return Architecture(
+        kind=network.kind,
+        features=features_of(network.kind, predicted=predicted),
+        predicted=predicted,
+        hidden=hidden,
+        base=network.base if isinstance(network, InspectorActor) else None,
+    )
 
 
 def _parity_bytes(network: PaperActor | ContextActor, values: Tensor, masks: Tensor) -> bytes:
@@ -112,7 +115,7 @@ def _write(target: Path, files: dict[str, bytes]) -> None:
             staged.mkdir()
             for name, data in files.items():
                 (staged / name).write_bytes(data)
-            load_actor(staged)
+            load_actor(staged, inspectors=True)
             shutil.move(staged, target)
     except OSError as error:
         raise ModelError(f"model {target}: {error.strerror or error}") from error

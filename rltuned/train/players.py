@@ -12,10 +12,10 @@ from rltuned.sim.metrics import Schedule
 from rltuned.sim.protocol import Protocol
 from rltuned.sim.run import Player, schedule_of_engine
 from rltuned.sim.run import Window as Chosen
-from rltuned.train.episodes import NOTHING_KEPT, Recorder, net_of, tables
+from rltuned.train.episodes import NOTHING_KEPT, Recorder, led_by, net_of, tables
 from rltuned.train.ground import Ground, Window, make_ground
-from rltuned.train.rollout.play import BY_NET, episode
-from rltuned.train.rollout.state import Float32Array
+from rltuned.train.rollout.play import episode
+from rltuned.train.rollout.state import WAKES, Float32Array
 
 
 def player_of(actor: Actor) -> Player:
@@ -28,15 +28,15 @@ def player_of(actor: Actor) -> Player:
         fixed = _with_predictions(actor, ground)
         window = Window(ground, 0, ground.jobs, ground.prepared, fixed, ground.duration_s)
         setup, state, desk, sight = tables(window, seed=0, starvation=protocol.starvation)
-        ranking, tape = window.ranking("fcfs"), Recorder(NOTHING_KEPT).tape()
-        episode(setup, state, desk, sight, net, ranking, BY_NET, False, False, tape)
+        (ranking, mode), tape = led_by(window, net), Recorder(NOTHING_KEPT).tape()
+        episode(setup, state, desk, sight, net, ranking, mode, False, False, tape)
         jobs = ground.prepared.jobs
         played = Played(
             start_s=state.start_s,
             end_s=state.start_s + jobs.runs_s,
             offset=np.append(jobs.offset, len(state.shares.node)),
             shares=state.shares,
-            passes=rankings(jobs, state.start_s),
+            passes=rankings(jobs, state.start_s) + int(desk.marks[WAKES]),
         )
         return schedule_of_engine(played, chosen, cluster, began)
 

@@ -14,7 +14,7 @@ Sources: PPO, Schulman et al. 2017; GAE, the same 2016; reward, RLTune 3.3. Curv
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from rltuned.policies.network import ContextActor, PaperActor, build
 from rltuned.sim.engine.arrays import FloatArray
 from rltuned.train.batch import Batch, Contest, Episode, compete, draw_window, join
 from rltuned.train.choices import Part, choices_at, log_chances, part_of, scores_of
-from rltuned.train.critic import ContextCritic, PaperCritic
+from rltuned.train.critic import critic_of
 from rltuned.train.episodes import Recorder, net_of
 from rltuned.train.ground import Ground
 from rltuned.train.ranks import ALONE, Ranks
@@ -38,16 +38,16 @@ class Settings:
     """What is learned and how; the defaults are the paper's budget.
 
     Attributes:
-        network: `paper` or `context`.
+        network: which one. An inspector watches over the contest's base.
         predict: the context network also reads the quantiles of a run-time predictor.
-        hidden: widths of the actor's two hidden layers.
+        hidden: widths of the actor's hidden layers.
+        sieved: so many epochs draw from the contest's sieve, the others from all windows.
         epochs, batches: updates, and episodes in each.
         learning_rate: of the actor, falling linearly to a tenth; the critic's is three times it.
         entropy: bonus at the first epoch, falling linearly to zero.
         clip: of the probability ratio. target_kl: an update stops beyond one and a half times it.
-        passes: over the data of an epoch. minibatches: per pass.
+        passes: over the data of an epoch. minibatches: per pass. gradient_norm: the largest.
         gae: lambda. gamma is 1: an episode ends, and no second of waiting counts less.
-        gradient_norm: largest norm of a gradient.
         patience: epochs without a better validation before stopping; 0 = never.
         seed: of windows, noise and weights.
     """
@@ -55,7 +55,7 @@ class Settings:
     contest: Contest = field(default_factory=Contest)
     network: Kind = "paper"
     predict: bool = False
-    hidden: tuple[int, int] = (32, 16)
+    hidden: tuple[int, ...] = (32, 16)
     epochs: int = 100
     batches: int = 100
     learning_rate: float = 1e-3
@@ -66,6 +66,7 @@ class Settings:
     minibatches: int = 8
     gae: float = 0.97
     gradient_norm: float = 0.5
+    sieved: int = 0
     patience: int = 0
     seed: int = 1
 
@@ -87,10 +88,8 @@ class Learner:
     def __init__(self, settings: Settings, device: str = "cpu") -> None:
         torch.manual_seed(settings.seed)
         features = features_of(settings.network, predicted=settings.predict)
-        self.actor = build(settings.network, features, settings.hidden)
-        self.critic: PaperCritic | ContextCritic = (
-            PaperCritic() if settings.network == "paper" else ContextCritic(features)
-        )
+        self.actor = build(settings.network, features, settings.hidden, settings.contest.base)
+        self.critic = critic_of(settings.network, features)
         self.device = device
         self.actor.to(device)
         self.critic.to(device)
@@ -122,13 +121,14 @@ def collect(
     recorder: Recorder,
 ) -> list[Episode]:
     """The episodes of one epoch. Windows and noise depend on seed and epoch alone."""
-    net = net_of(learner.actor)
-    rounds = max(1, settings.batches // settings.contest.rollouts)
+    net, contest = net_of(learner.actor), settings.contest
+    contest = contest if epoch < settings.sieved else replace(contest, sieve=None)
+    rounds = max(1, settings.batches // contest.rollouts)
     found = []
     for number in ranks.share(range(rounds)):
         draw = np.random.default_rng([settings.seed, epoch, number])
-        window, seed = draw_window(grounds, settings.contest, draw), int(draw.integers(1 << 40))
-        found.append(compete(window, net, settings.contest, seed, recorder))
+        window, seed = draw_window(grounds, contest, draw), int(draw.integers(1 << 40))
+        found.append(compete(window, net, contest, seed, recorder))
     return [episode for group in ranks.gather(found) for episode in group]
 
 

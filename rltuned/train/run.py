@@ -8,15 +8,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rltuned.core.observation import MAX_QUEUE_SIZE, OBSERVED
+from rltuned.core.observation import MAX_QUEUE_SIZE
 from rltuned.errors import ModelError, TraceError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.card import PARITY_FILE, Card, Training
-from rltuned.policies.network import PaperActor
+from rltuned.policies.card import PARITY_FILE, Card, Training, features_of
 from rltuned.policies.predictor import Predictor
 from rltuned.sim.trace import TraceJob
-from rltuned.train.choices import eight
+from rltuned.train.choices import seen_by
 from rltuned.train.course import LEARN_UNTIL, TEST_FROM, Source
 from rltuned.train.episodes import Recorder, net_of, play_sampled
 from rltuned.train.export import export_bundle
@@ -60,7 +59,7 @@ class Job:
     """One training. warm: a rule whose order the actor learns first. start: a bundle to begin from.
 
     judges: grounds that are never learned from; one window of each helps to choose the epoch.
-    command: as it was given, for the card.
+    command: as it was given, for the card. summary: of the card, when it is no design of ours.
     """
 
     settings: Settings
@@ -75,6 +74,7 @@ class Job:
     device: str = "cpu"
     predictor: Predictor | None = None
     judges: tuple[Source, ...] = ()
+    summary: str | None = None
 
 
 def held_out(sources: Sequence[Source], exam: Exam, judges: Sequence[Source] = ()) -> list[Window]:
@@ -203,7 +203,8 @@ def _export(job: Job, learner: Learner, trial: Trial, seconds: float) -> Card:
         job.out,
         actor,
         name=job.out.name,
-        summary=f"PPO, {settings.network} network, objective {settings.contest.objective}.",
+        summary=job.summary
+        or f"PPO, {settings.network} network, objective {settings.contest.objective}.",
         hidden=settings.hidden,
         parity=parity_windows(trial.windows, learner),
         training=Training(
@@ -234,8 +235,10 @@ def parity_windows(
     windows: Sequence[Window], learner: Learner
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Queues of real episodes, as the network sees them: (k, 256, features) and (k, 256)."""
-    net, paper = net_of(learner.actor), isinstance(learner.actor, PaperActor)
-    features = OBSERVED if paper else windows[0].fixed.shape[1]
+    net, kind = net_of(learner.actor), learner.actor.kind
+    features = (
+        windows[0].fixed.shape[1] if kind == "context" else features_of(kind, predicted=False)
+    )
     values = np.zeros((PARITY_WINDOWS, MAX_QUEUE_SIZE, features), np.float32)
     masks = np.zeros((PARITY_WINDOWS, MAX_QUEUE_SIZE), dtype=bool)
     for k in range(PARITY_WINDOWS):
@@ -244,9 +247,12 @@ def parity_windows(
             masks[k, :2] = True
             continue
         longest = int(np.diff(kept.first).argmax())
-        rows = kept.rows[kept.first[longest] : kept.first[longest + 1]][:MAX_QUEUE_SIZE]
+        rows = kept.rows[kept.first[longest] : kept.first[longest + 1]]
+        if kind == "inspector":  # one pick after the other, each with its nobody
+            rows = kept.rows
+        rows = rows[:MAX_QUEUE_SIZE]
         flags = np.repeat(kept.flags[longest][None], len(rows), axis=0)
-        values[k, : len(rows)] = eight(rows, flags) if paper else rows
+        values[k, : len(rows)] = seen_by(kind, rows, flags)
         masks[k, : len(rows)] = True
     return torch.from_numpy(values), torch.from_numpy(masks)
 

@@ -66,7 +66,9 @@ class Session:
         try:
             state = json.loads(path.read_text())
             tensors = load((self.folder / LAST).read_bytes())
-            told = {k: v for k, v in state["settings"].items() if k not in {"epochs", "patience"}}
+            # a setting younger than the checkpoint had its default
+            whole = Settings().described() | state["settings"]
+            told = {k: v for k, v in whole.items() if k not in {"epochs", "patience"}}
             ours = {k: v for k, v in self._told.items() if k not in {"epochs", "patience"}}
             if told != ours:
                 other = sorted(k for k in {*told, *ours} if told.get(k) != ours.get(k))

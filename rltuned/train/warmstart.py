@@ -31,7 +31,7 @@ class Settings:
     epochs: int = 40
     batch: int = 16
     learning_rate: float = 3e-3
-    hidden: tuple[int, int] = (32, 16)
+    hidden: tuple[int, ...] = (32, 16)
     seed: int = 1
     max_jobs: int = 256
     network: Kind = "paper"

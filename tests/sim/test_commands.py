@@ -120,7 +120,6 @@ def test_people_get_a_table_and_a_picture(trace: Path, tmp_path: Path) -> None:
     ("args", "told"),
     [
         (("-p", "best"), "no policy named 'best'; there are fcfs"),
-        (("-p", "rlscheduler"), "none is given; there are fcfs, .*qssf"),
         (("-p", "fcfs", "--first", 0), "--first 0"),
         (("-p", "fcfs", "--first", 9, "--warmup", 9), "--warmup 9"),
         (("-p", "fcfs", "--windows", 2, "--window-jobs", 500), "2 windows of 500 jobs"),

@@ -1,18 +1,16 @@
-# ruff: noqa: ARG002 - stand-ins need not look at what they are shown
-"""RLScheduler's and SchedInspector's places in the simulator, with stand-ins for their networks."""
+"""SchedInspector's place in the simulator, with stand-ins for its network."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import numpy as np
-import pytest
 from hypothesis import HealthCheck, given, settings
 
 from rltuned.core.features import StateMatrix
-from rltuned.errors import PolicyError
 from rltuned.policies.baselines import BASELINES
+from rltuned.policies.rivals import INTERVAL_S, MOST_REJECTIONS
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.protocol import Protocol, play_decided, play_direct
-from rltuned.sim.rivals import Inspected, IntArray, Picking
+from rltuned.sim.protocol import Outcome, Protocol, play_decided, play_direct
+from rltuned.sim.rivals import Inspected
 from rltuned.sim.run import Window, schedule_of, simulate
 from rltuned.sim.trace import TraceJob
 from tests.sim.worlds import cases, cluster, job
@@ -24,57 +22,26 @@ calm = settings(
 )
 
 
-class Shortest:
-    """Picks the job with the smallest limit."""
-
-    def pick(self, matrix: StateMatrix, rows: IntArray) -> int:
-        return int(rows[np.argmin(matrix.limit_s[rows])])
-
-
 @dataclass
-class Never:
-    """Accepts nobody, and remembers whom it was asked about."""
+class Saying:
+    """Accepts by a rule of the job's number and its rejections, and remembers the questions."""
 
+    rule: Callable[[int, int], bool]
     asked: list[int] = field(default_factory=list)
 
     def accepts(self, matrix: StateMatrix, row: int, rejections: int) -> bool:
         self.asked.append(matrix.jobs[row].job_id)
-        return False
+        return self.rule(matrix.jobs[row].job_id, rejections)
 
 
-class Always:
-    def accepts(self, matrix: StateMatrix, row: int, rejections: int) -> bool:
-        return True
-
-
-@calm
-@given(case=cases())
-def test_a_picker_of_the_shortest_gives_the_schedule_of_sjf(
-    case: tuple[Cluster, tuple[TraceJob, ...]],
-) -> None:
-    where, jobs = case
-    window = Window(0, jobs)
-    wanted = simulate(window, where, "sjf", Protocol())
-    for play in (play_direct, play_decided):
-        picked = schedule_of(play(where, jobs, Picking(Shortest()), Protocol()), window, where, 0.0)
-        assert picked.start_s.tolist() == wanted.start_s.tolist()
-
-
-def test_who_is_not_visible_comes_after_the_others() -> None:
-    jobs = [job("a", 0, 5, 1)] + [job(f"j{i}", 1, 9 - i, 1) for i in range(4)]
-    world = play_direct(cluster(("n", 1)), jobs, Picking(Shortest(), visible=2), Protocol()).world
-    # at 5 it sees j0 (9 s) and j1 (8 s), not j3 (6 s): j1; then j0 and j2 (7 s): j2; then j3, j0
-    order = sorted(world.finished.values(), key=lambda r: r.started_at)
-    assert [r.job.job_id for r in order] == ["a", "j1", "j2", "j3", "j0"]
-
-
-def test_a_picker_that_names_a_stranger_is_refused() -> None:
-    class Wrong:
-        def pick(self, matrix: StateMatrix, rows: IntArray) -> int:
-            return 99
-
-    with pytest.raises(PolicyError, match="rlscheduler picked row 99"):
-        play_direct(cluster(("n", 1)), [job("a", 0, 5, 1)], Picking(Wrong()), Protocol())
+def inspected(
+    jobs: list[TraceJob], rule: Callable[[int, int], bool], most: int = MOST_REJECTIONS
+) -> tuple[dict[str, float], list[int]]:
+    """Start times by job id on one GPU under fcfs, and who was asked about."""
+    saying = Saying(rule)
+    policy = Inspected(BASELINES["fcfs"], saying, most=most)
+    world = play_direct(cluster(("n", 1)), jobs, policy, Protocol()).world
+    return {r.job.job_id: r.started_at for r in world.finished.values()}, saying.asked
 
 
 @calm
@@ -85,33 +52,70 @@ def test_an_inspector_that_accepts_leaves_the_base_policy_alone(
     where, jobs = case
     window = Window(0, jobs)
     base = simulate(window, where, "saf", Protocol())
-    policy = Inspected(BASELINES["saf"], Always())
-    done = schedule_of(play_decided(where, jobs, policy, Protocol()), window, where, 0.0)
-    assert done.start_s.tolist() == base.start_s.tolist()
+    for play in (play_direct, play_decided):
+        policy = Inspected(BASELINES["saf"], Saying(lambda *_: True))
+        outcome: Outcome = play(where, jobs, policy, Protocol())
+        done = schedule_of(outcome, window, where, 0.0)
+        assert done.start_s.tolist() == base.start_s.tolist()
+        assert done.nodes == base.nodes
+        assert done.decisions == base.decisions
 
 
-def test_who_is_rejected_comes_last_until_it_was_rejected_often_enough() -> None:
-    """One GPU, fcfs, and an inspector who rejects job 2 whenever he is asked."""
+@calm
+@given(case=cases())
+def test_one_that_never_accepts_makes_them_wait_and_all_run(
+    case: tuple[Cluster, tuple[TraceJob, ...]],
+) -> None:
+    where, jobs = case
+    policy = Inspected(BASELINES["fcfs"], Saying(lambda *_: False), most=3)
+    world = play_direct(where, jobs, policy, Protocol()).world
+    assert len(world.finished) == len(jobs)
+    assert all(n <= 3 for n in policy.rejections.values())
+    decided = play_decided(where, jobs, policy, Protocol()).world
+    assert len(decided.finished) == len(jobs)
 
-    class NotTheSecond:
-        def accepts(self, matrix: StateMatrix, row: int, rejections: int) -> bool:
-            return matrix.jobs[row].job_id != 2
 
-    jobs = [job(n, 0, 1, 1) for n in "abcdef"]
-    for most, turn in ((72, 5.0), (2, 3.0), (0, 1.0)):
-        policy = Inspected(BASELINES["fcfs"], NotTheSecond(), most=most)
-        world = play_direct(cluster(("n", 1)), jobs, policy, Protocol()).world
-        # at 0 job 1 is asked about first and accepted; from 1 on job 2 is, once per second
-        assert world.finished[2].started_at == turn
+def test_a_rejected_pick_waits_until_the_interval_has_passed() -> None:
+    started, asked = inspected([job("a", 0, 5, 1)], lambda _, refused: refused >= 2)
+    assert started == {"a": 2 * INTERVAL_S}
+    assert asked == [1, 1, 1]
 
 
-def test_nobody_is_left_out_by_an_inspector_who_never_accepts() -> None:
-    never = Never()
-    world = play_direct(
-        cluster(("n", 1)),
-        [job(n, 0, 1, 1) for n in "abc"],
-        Inspected(BASELINES["fcfs"], never),
-        Protocol(),
-    ).world
-    assert len(world.finished) == 3
-    assert never.asked[:3] == [1, 2, 3]
+def test_nobody_waits_longer_than_the_bound_allows() -> None:
+    started, asked = inspected([job("a", 0, 5, 1)], lambda *_: False)
+    assert started == {"a": MOST_REJECTIONS * INTERVAL_S}
+    assert len(asked) == MOST_REJECTIONS
+
+
+def test_whatever_happens_first_is_the_next_try_and_clears_the_interval() -> None:
+    jobs = [job("a", 0, 5, 1), job("b", 100, 5, 1)]
+    started, asked = inspected(jobs, lambda _, refused: refused >= 1)
+    # at 0 a: no. At 100 (b came) the GPU is free, so both are judged: a yes, b no. At 105 b: yes
+    assert started == {"a": 100.0, "b": 105.0}
+    assert asked == [1, 1, 2, 2]
+
+
+def test_those_behind_a_rejected_pick_wait_too() -> None:
+    jobs = [job("a", 0, 5, 1), job("b", 0, 5, 1)]
+    saying = Saying(lambda number, refused: number != 1 or refused >= 1)
+    policy = Inspected(BASELINES["fcfs"], saying)
+    world = play_direct(cluster(("n", 2)), jobs, policy, Protocol()).world
+    assert {r.job.job_id: r.started_at for r in world.finished.values()} == {"a": 600, "b": 600}
+    assert saying.asked == [1, 1, 2]
+
+
+def test_backfill_behind_a_pick_that_does_not_fit_is_not_inspected() -> None:
+    jobs = [job("a", 0, 50, 1), job("wide", 1, 50, 2), job("short", 2, 5, 1)]
+    saying = Saying(lambda *_: True)
+    policy = Inspected(BASELINES["fcfs"], saying)
+    world = play_direct(cluster(("n", 2)), jobs, policy, Protocol()).world
+    assert world.finished[3].started_at == 2
+    # at 1 and at 7 nobody could start, so nobody was asked; at 2 the head is asked about
+    assert saying.asked == [1, 2, 2]
+
+
+def test_in_the_daemons_hands_a_rejected_pick_goes_behind_the_others() -> None:
+    jobs = [job(n, 0, 1, 1) for n in "abc"]
+    policy = Inspected(BASELINES["fcfs"], Saying(lambda number, _: number != 1))
+    world = play_decided(cluster(("n", 1)), jobs, policy, Protocol()).world
+    assert [world.finished[n].started_at for n in (1, 2, 3)] == [2.0, 0.0, 1.0]

@@ -4,13 +4,15 @@ import numpy as np
 
 from rltuned.core.features import COLUMN
 from rltuned.core.observation import FIXED
+from rltuned.policies.rivals import KERNEL_AT
 from rltuned.sim.engine.arrays import FloatArray, IntArray, compiled
 from rltuned.train.rollout.look import FRAGMENTED, SEVERAL
 from rltuned.train.rollout.state import Float32Array, Net
 
-PAPER, CONTEXT = 0, 1
+PAPER, CONTEXT, KERNEL, INSPECTOR = 0, 1, 2, 3
 BLOCK = 256
 _FIXED_AT = np.array([COLUMN[name] for name in FIXED])
+_KERNEL_AT = np.array(KERNEL_AT)
 _SIZE, _URGENCY = COLUMN["job_size"], COLUMN["urgency"]
 _WAYS, _FREE_NODES = COLUMN["num_ways"], COLUMN["free_nodes"]
 
@@ -19,10 +21,10 @@ _WAYS, _FREE_NODES = COLUMN["num_ways"], COLUMN["free_nodes"]
 def forward(net: Net, rows: Float32Array, count: int, flags: IntArray, scores: FloatArray) -> None:
     """Fill scores[:count] from the features of the queue.
 
-    Jobs do not see each other in the paper's network: a block of them at a time, so that what a
-    layer needs stays in the nearest cache.
+    Only in the context network do jobs see each other: of the others a block of them at a time, so
+    that what a layer needs stays in the nearest cache.
     """
-    step = BLOCK if net.kind == PAPER else max(count, 1)
+    step = max(count, 1) if net.kind == CONTEXT else BLOCK
     for first in range(0, count, step):
         last = min(first + step, count)
         _together(net, rows[first:last], last - first, flags, scores[first:last])
@@ -33,7 +35,7 @@ def _together(
     net: Net, rows: Float32Array, count: int, flags: IntArray, scores: FloatArray
 ) -> None:
     seen = np.empty((len(net.w1), count), dtype=np.float32)
-    _turn(net.kind == PAPER, rows, count, flags, seen)
+    _turn(net.kind, rows, count, flags, seen)
     hidden = np.empty((len(net.b1), count), dtype=np.float32)
     _dense(net.w1, net.b1, seen, hidden)
     bias = net.b2.copy()
@@ -41,8 +43,12 @@ def _together(
         _pool(net, hidden, bias)
     second = np.empty((len(bias), count), dtype=np.float32)
     _dense(net.w2, bias, hidden, second)
+    if len(net.deep_b) > 0:
+        third = np.empty((len(net.deep_b), count), dtype=np.float32)
+        _dense(net.deep, net.deep_b, second, third)
+        second = third
     total = np.zeros(count, dtype=np.float32)
-    for k in range(len(bias)):
+    for k in range(len(second)):
         weight = net.w3[k]
         for at in range(count):
             total[at] += second[k, at] * weight
@@ -52,9 +58,9 @@ def _together(
 
 
 @compiled
-def _turn(paper: bool, rows: Float32Array, count: int, flags: IntArray, seen: Float32Array) -> None:
+def _turn(kind: int, rows: Float32Array, count: int, flags: IntArray, seen: Float32Array) -> None:
     """What the first layer reads, one feature after the other: jobs side by side."""
-    if paper:
+    if kind == PAPER:
         fragmented, several = flags[FRAGMENTED], flags[SEVERAL]
         for at in range(count):
             for i in range(len(_FIXED_AT)):
@@ -65,7 +71,7 @@ def _turn(paper: bool, rows: Float32Array, count: int, flags: IntArray, seen: Fl
         return
     for at in range(count):
         for i in range(len(seen)):
-            seen[i, at] = rows[at, i]
+            seen[i, at] = rows[at, _KERNEL_AT[i] if kind == KERNEL else i]
 
 
 @compiled

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rltuned.policies.rivals import VISIBLE
 from rltuned.sim.engine.arrays import compiled, entry
 from rltuned.sim.engine.arrays import sources as engine_sources
 from rltuned.sim.engine.dispatch import (
@@ -35,11 +36,14 @@ from rltuned.train.rollout.choice import (
     walk_greedily,
     walk_past,
 )
+from rltuned.train.rollout.inspect import inspect
 from rltuned.train.rollout.look import look
-from rltuned.train.rollout.nets import forward, sampled
+from rltuned.train.rollout.nets import KERNEL, forward, sampled
+from rltuned.train.rollout.noise import add_noise
 from rltuned.train.rollout.overdue import lift_overdue
 from rltuned.train.rollout.state import (
     ARRIVED,
+    NOW,
     PASSES,
     QUEUED,
     TAPE_CANDIDATES,
@@ -47,13 +51,15 @@ from rltuned.train.rollout.state import (
     TAPE_FULL,
     TAPE_PASSES,
     TAPE_ROWS,
+    WAKE,
+    WAKES,
     Desk,
     Net,
     Sight,
     Tape,
 )
 
-BY_RULE, BY_NET = 0, 1
+BY_RULE, BY_NET, BY_INSPECTOR = 0, 1, 2
 
 
 @compiled
@@ -64,9 +70,12 @@ def _advance(setup: Setup, state: State, desk: Desk) -> bool:
         now = _next_end(setup, state)
         if marks[ARRIVED] < len(submit_s):
             now = min(now, submit_s[marks[ARRIVED]])
+        if desk.clock[WAKE] < now:
+            now = desk.clock[WAKE]
+            marks[WAKES] += 1
         if now == math.inf:
             return False
-        desk.clock[0] = now
+        desk.clock[NOW], desk.clock[WAKE] = now, math.inf
         _end_all(setup, state, now)
         while marks[ARRIVED] < len(submit_s) and submit_s[marks[ARRIVED]] == now:
             desk.queue[marks[QUEUED]] = marks[ARRIVED]
@@ -100,21 +109,6 @@ def _end_all(setup: Setup, state: State, now: float) -> None:
 
 
 @compiled
-def _noise(desk: Desk, scores: np.ndarray, count: int) -> None:
-    """Add Gumbel noise, from a 64-bit xorshift generator of our own: the same on every machine."""
-    x = desk.random[0]
-    for at in range(count):
-        x ^= x >> np.uint64(12)
-        x ^= x << np.uint64(25)
-        x ^= x >> np.uint64(27)
-        uniform = (
-            np.float64((x * np.uint64(2685821657736338717)) >> np.uint64(11)) + 0.5
-        ) / 2.0**53
-        scores[at] -= math.log(-math.log(uniform))
-    desk.random[0] = x
-
-
-@compiled
 def _rank(
     setup: Setup,
     state: State,
@@ -125,10 +119,11 @@ def _rank(
     mode: int,
     tape: Tape,
 ) -> None:
-    count, now = desk.marks[QUEUED], desk.clock[0]
-    if mode == BY_NET:
-        flags = tape.flags[min(tape.used[TAPE_PASSES], len(tape.flags) - 1)]
+    count, now = desk.marks[QUEUED], desk.clock[NOW]
+    flags = tape.flags[min(tape.used[TAPE_PASSES], len(tape.flags) - 1)]
+    if mode != BY_RULE:
         look(setup, state, sight, desk, flags)
+    if mode == BY_NET:
         forward(net, desk.rows, count, flags, desk.scores)
         return
     for at in range(count):
@@ -140,8 +135,21 @@ def _rank(
 
 
 @compiled
-def _pass(setup: Setup, state: State, desk: Desk, tape: Tape, store: bool) -> None:
-    """Choose until nobody is a candidate; keep the choices that were choices."""
+def _put_behind(desk: Desk, count: int) -> None:
+    """Whom RLScheduler does not see comes after whom it sees, by submit time."""
+    if count <= VISIBLE:
+        return
+    low = desk.scores[:VISIBLE].min()
+    for at in range(VISIBLE, count):
+        desk.scores[at] = low - 1.0 - (at - VISIBLE)
+
+
+@compiled
+def _pass(setup: Setup, state: State, desk: Desk, tape: Tape, store: bool, visible: int) -> None:
+    """Choose until nobody is a candidate; keep the choices that were choices.
+
+    visible: only among so many of the oldest jobs does the network choose.
+    """
     used = tape.used
     decisions, candidates, waiting = used[TAPE_DECISIONS], used[TAPE_CANDIDATES], desk.marks[QUEUED]
     room = _room(tape, waiting)
@@ -151,13 +159,9 @@ def _pass(setup: Setup, state: State, desk: Desk, tape: Tape, store: bool) -> No
         return
     count = list_candidates(setup, state, desk)
     while count > 0:
-        best = desk.effective[0]
-        for i in range(1, count):
-            at = desk.effective[i]
-            if desk.scores[at] > desk.scores[best]:
-                best = at
-        if count > 1:
-            _keep(tape, desk, best, count)
+        best, among = _first(desk, count, visible)
+        if among > 1:
+            _keep(tape, desk, best, among)
         walk_past(desk, best)
         choose_job(setup, state, desk, best)
         count = list_candidates(setup, state, desk)
@@ -166,6 +170,18 @@ def _pass(setup: Setup, state: State, desk: Desk, tape: Tape, store: bool) -> No
         used[TAPE_DECISIONS], used[TAPE_CANDIDATES] = decisions, candidates
     elif used[TAPE_DECISIONS] > decisions:
         _keep_rows(tape, desk, waiting)
+
+
+@compiled
+def _first(desk: Desk, count: int, visible: int) -> tuple[int, int]:
+    """The best of the candidates, and how many of them stand among the oldest `visible`."""
+    best, among = desk.effective[0], 0
+    for i in range(count):
+        at = desk.effective[i]
+        if desk.scores[at] > desk.scores[best]:
+            best = at
+        among += at < visible
+    return best, among
 
 
 @compiled
@@ -200,7 +216,7 @@ def _keep_rows(tape: Tape, desk: Desk, waiting: int) -> None:
     used = tape.used
     number, base = used[TAPE_PASSES], used[TAPE_ROWS]
     tape.rows[base : base + waiting] = desk.rows[:waiting]
-    tape.now_s[number] = desk.clock[0]
+    tape.now_s[number] = desk.clock[NOW]
     tape.first[number + 1] = base + waiting
     used[TAPE_PASSES] += 1
     used[TAPE_ROWS] += waiting
@@ -234,10 +250,17 @@ def _episode_over(digest: str) -> Episode:
             return
         while _advance(setup, state, desk):
             _rank(setup, state, desk, sight, net, ranking, mode, tape)
-            if sample:
-                _noise(desk, desk.scores, desk.marks[QUEUED])
+            count = desk.marks[QUEUED]
+            if sample and mode == BY_NET:
+                add_noise(desk, desk.scores, count)
+            if net.kind == KERNEL and mode == BY_NET:
+                _put_behind(desk, count)
             lift_overdue(setup, state, sight, desk)
-            _pass(setup, state, desk, tape, store)
+            if mode == BY_INSPECTOR:
+                inspect(setup, state, desk, net, tape, sample, store)
+                continue
+            visible = VISIBLE if net.kind == KERNEL else count
+            _pass(setup, state, desk, tape, store, visible)
 
     return entry(episode)
 
@@ -298,7 +321,8 @@ def _observe8_over(digest: str) -> Callable[[np.ndarray, np.ndarray, np.ndarray]
 
 _DIGEST = sources()
 episode = _episode_over(_DIGEST)
-"""Play a window to its end by a rule or a network; fills state, and tape when asked to store."""
+"""Play a window to its end, led by a rule, a network or an inspector over a rule; fills state, and
+tape when asked to store."""
 advance = _advance_over(_DIGEST)
 """To the next decision; the number of candidates, 0 = all jobs have ended."""
 choose = _choose_over(_DIGEST)

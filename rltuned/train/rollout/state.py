@@ -9,8 +9,11 @@ from rltuned.sim.engine.arrays import BoolArray, FloatArray, IntArray
 
 Float32Array = NDArray[np.float32]
 
-QUEUED, ARRIVED, PASSES = 0, 1, 2
-"""Places in Desk.marks: pending jobs, jobs submitted so far, passes in which somebody fitted."""
+QUEUED, ARRIVED, PASSES, WAKES = 0, 1, 2, 3
+"""Places in Desk.marks: pending jobs, jobs submitted so far, passes in which somebody fitted, and
+instants at which nothing happened but a second try after a rejection."""
+NOW, WAKE = 0, 1
+"""Places in Desk.clock: the time, and when a rejection wants a second try (infinite: never)."""
 TAPE_PASSES, TAPE_ROWS, TAPE_DECISIONS, TAPE_CANDIDATES, TAPE_FULL = 0, 1, 2, 3, 4
 """Places in Tape.used: how much of each array is filled, and whether something was left out."""
 
@@ -30,9 +33,11 @@ class Sight(NamedTuple):
 
 
 class Net(NamedTuple):
-    """A network's weights; kind: PAPER or CONTEXT. F inputs, H and K hidden units.
+    """A network's weights. F inputs, H and K hidden units; kind: as in rollout/nets.
 
-    w1 (F, H), b1 (H,), w2 (H, K), pooled (2 H, K; empty for PAPER), b2 (K,), w3 (K,), b3 (1,).
+    w1 (F, H), b1 (H,), w2 (H, K), pooled (2 H, K; empty but for CONTEXT), b2 (K,), deep (K, L) and
+    deep_b (L,) of a third hidden layer (empty: none, and L = K), w3 (L,), b3 (1,). base: of an
+    inspector, the place of its rule in episodes.RULES; else -1.
     """
 
     kind: int
@@ -41,17 +46,21 @@ class Net(NamedTuple):
     w2: Float32Array
     pooled: Float32Array
     b2: Float32Array
+    deep: Float32Array
+    deep_b: Float32Array
     w3: Float32Array
     b3: Float32Array
+    base: int
 
 
 class Desk(NamedTuple):
     """The scheduler's desk: clock, queue and work space.
 
-    clock: [now]. queue: (n,) pending jobs in submit order, marks[QUEUED] of them. fit, harmless:
-    (S,) what is known of a shape, valid while fit_at, harmless_at equal the stamp of the moment.
-    survey: (S, 6); surveyed: (S,) pass of the last look. random: [state of the generator].
+    clock: [now, wake]. queue: (n,) pending jobs in submit order, marks[QUEUED] of them. fit,
+    harmless: (S,) what is known of a shape, valid while fit_at, harmless_at equal the stamp of the
+    moment. survey: (S, 6); surveyed: (S,) pass of the last look. random: [state of the generator].
     starvation: [bound_s, factor], see core/starvation; usable: (S,) GPUs that a shape could use.
+    rejected: (n,) how often an inspector refused each job.
     """
 
     clock: FloatArray
@@ -72,6 +81,7 @@ class Desk(NamedTuple):
     random: NDArray[np.uint64]
     starvation: FloatArray
     usable: IntArray
+    rejected: IntArray
 
 
 class Tape(NamedTuple):
