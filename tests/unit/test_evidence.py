@@ -6,37 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.core.evidence import LIMIT, Evidence, block_jobs, worse_share
-
-MARGIN = 0.05
-
-
-def alarm_at(
-    rng: np.random.Generator, blocks: int, *, fraction: float, harm: float, phi: float = 0.98
-) -> int | None:
-    """The block at which a trial of a bursty, heavy-tailed queue rings; None = it does not.
-
-    Waits are log-normal around a level that wanders (an AR(1) with correlation phi from start to
-    start), so jobs that start together have much in common. Treated waits are `harm` times as long.
-    """
-    size = block_jobs(fraction)
-    noise = rng.normal(size=(blocks * size, 2))
-    level = np.empty(len(noise))
-    level[0] = noise[0, 0]
-    for i in range(1, len(noise)):
-        level[i] = phi * level[i - 1] + 0.3 * noise[i, 0]
-    treated = rng.random(len(noise)) < fraction
-    waits = np.exp(level + 1.5 * noise[:, 1]) * np.where(treated, harm, 1.0)
-    evidence = Evidence()
-    for block in range(blocks):
-        part = slice(block * size, (block + 1) * size)
-        share = worse_share(
-            waits[part][treated[part]].tolist(), waits[part][~treated[part]].tolist()
-        )
-        if share is not None:
-            evidence = evidence.after(share, MARGIN)
-        if evidence.is_enough:
-            return block + 1
-    return None
+from scripts.canary_study import MARGIN, alarm_at
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.5])

@@ -13,6 +13,8 @@ from rltuned.cli.check import _queue
 from rltuned.cli.explain import _REFUSALS, explanation, in_words
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.select import Refusal
+from rltuned.daemon.breaker import Breaker, Cause, change
+from rltuned.daemon.journal import Journal
 from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.units import JobId
 from rltuned.errors import ModelError, RltunedError, SettingsError
@@ -285,3 +287,34 @@ def test_models(tmp_path: Path) -> None:
 def test_restore_with_nothing_to_give_back(config: Path) -> None:
     result = run("restore", "--all", "--config", str(config))
     assert (result.exit_code, result.stdout) == (0, "nothing to give back\n")
+
+
+def test_a_stage_may_be_said_and_excludes_the_other_switches(config: Path) -> None:
+    args = ("--once", "--no-show", "--config", str(config))
+    shadow = run("run", *SIM, "--stage", "shadow", *args)
+    assert "mode=shadow" in shadow.stderr
+    assert "stage=shadow" in shadow.stderr
+    assert run("run", *SIM, "--stage", "full", "--dry-run", *args).exit_code == 2
+    assert "mode=dry_run" in run("run", *SIM, *args).stderr
+
+
+def test_breakers_are_shown_and_closed(config: Path) -> None:
+    options = ("--config", str(config))
+    assert run("breaker", "show", *options).stdout == "every circuit breaker is closed\n"
+    journal = Journal(config.parent)
+    state = {"gpu": Breaker().opened(Cause.ERRORS, "why", 0.0), "long": Breaker(errors=1)}
+    change(journal, "c1", lambda _: state, 0.0)
+    journal.close()
+    shown = run("breaker", "show", *options)
+    assert shown.exit_code == 1
+    assert shown.stdout.splitlines() == [
+        "c1: gpu: open since 1970-01-01T00:00:00+00:00: errors: why",
+        "c1: long: closed, 1 cycles of errors in a row",
+    ]
+    assert "WARN  breakers: open: gpu" in run("check", "--no-slurm", *options).stdout.replace(
+        "warn", "WARN"
+    )
+    assert run("breaker", "reset", "long", *options).exit_code == 1
+    assert run("breaker", "reset", *options).stdout == "c1: gpu: closed\n"
+    assert run("breaker", "reset", *options).exit_code == 1
+    assert run("breaker", "show", *options).exit_code == 0

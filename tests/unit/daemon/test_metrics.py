@@ -1,6 +1,7 @@
 """What a cycle leaves in the registry, and that the whole is conventional."""
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,12 +9,20 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.samples import Sample
 
 from rltuned.core.decide import Knobs, decide
+from rltuned.core.guards import Guard
+from rltuned.core.ladder import Rung
 from rltuned.core.select import Refusal, Rules
+from rltuned.daemon.breaker import Breaker, Cause
 from rltuned.daemon.catalogue import markdown
 from rltuned.daemon.metrics import Metrics, PolicyCard
+from rltuned.daemon.outcomes import Arm, Ended, Outcomes, Started
 from rltuned.daemon.report import CycleReport, Kind, Mode, Skip, Stage
+from rltuned.daemon.shadow import Agreement
+from rltuned.daemon.trial import Verdict
+from rltuned.daemon.trial_metrics import MAX_PARTITIONS, THE_REST
 from rltuned.domain.jobs import Ownership
 from rltuned.domain.plan import Outcome, Result
+from rltuned.domain.units import JobId, UnixTime
 from tests import needs
 from tests.builders import NOW, job, running, snapshot
 from tests.fakes import ConstantOrder
@@ -180,3 +189,53 @@ def _series(metrics: Metrics) -> set[tuple[str, tuple[tuple[str, str], ...]]]:
         for f in metrics.registry.collect()
         for s in f.samples
     }
+
+
+def test_how_jobs_fare_by_partition_and_arm(metrics: Metrics) -> None:
+    started = Started(
+        JobId(7), (JobId(7), UnixTime(NOW)), "gpu", Arm.TREATED, NOW, 620.0, first=True
+    )
+    verdict = Verdict(
+        outcomes=Outcomes((started,), (Ended(started, 310.0),)),
+        agreement=Agreement(3, 2, ours=0.75, slurms=0.5),
+        breakers={"gpu": Breaker(opened_at=NOW, cause=Cause.WAIT)},
+        opened=("gpu",),
+    )
+    metrics.update(replace(live_report(), verdict=verdict))
+    arm = {"partition": "gpu", "arm": "treated"}
+    assert value(metrics, "rltuned_job_wait_seconds_sum", **arm) == 620
+    assert value(metrics, "rltuned_job_bounded_slowdown_ratio_sum", **arm) == 3.0
+    assert value(metrics, "rltuned_job_wait_seconds_count", partition="gpu", arm="control") == 0
+    assert value(metrics, "rltuned_shadow_starts_total", verdict="agreed") == 2
+    assert value(metrics, "rltuned_shadow_starts_total", verdict="otherwise") == 1
+    assert value(metrics, "rltuned_shadow_agreement_ratio", order="ours") == 0.75
+    assert value(metrics, "rltuned_breaker_open", partition="gpu") == 1
+    assert value(metrics, "rltuned_breaker_opened_total", cause="wait") == 1
+    metrics.update(replace(live_report(), verdict=Verdict()))
+    assert value(metrics, "rltuned_breaker_open", partition="gpu") == 0
+    assert value(metrics, "rltuned_canary_evidence_ratio", partition="gpu", figure="wait") == 1
+
+
+def test_more_partitions_than_can_be_shown_share_one_series(metrics: Metrics) -> None:
+    for number in range(MAX_PARTITIONS + 9):
+        one = Started(
+            JobId(1), (JobId(1), UnixTime(NOW)), f"p{number}", Arm.OTHER, NOW, 1.0, first=True
+        )
+        metrics.update(replace(live_report(), snapshot=None, verdict=Verdict(Outcomes((one,)))))
+    names = {s.labels["partition"] for s in _samples(metrics, "rltuned_breaker_open")}
+    assert len(names) == MAX_PARTITIONS
+    labels = {"partition": THE_REST, "arm": "other"}
+    assert value(metrics, "rltuned_job_wait_seconds_count", **labels) == 9
+
+
+def test_guards_and_the_stage(metrics: Metrics) -> None:
+    metrics.trial.stage(Rung.CANARY)
+    assert value(metrics, "rltuned_stage", stage="canary") == 1
+    assert value(metrics, "rltuned_stage", stage="observe") == 0
+    decision = live_report().decision
+    assert decision is not None
+    bound = replace(decision, bound=((Guard.DISPLACEMENT, 4),), held_back=True)
+    metrics.update(replace(live_report(), decision=bound))
+    assert value(metrics, "rltuned_guarded_jobs", guard="displacement") == 4
+    assert value(metrics, "rltuned_guarded_jobs", guard="user_floor") == 0
+    assert value(metrics, "rltuned_plans_held_back_total") == 1

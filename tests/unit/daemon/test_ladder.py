@@ -1,0 +1,194 @@
+"""The trust ladder in the loop: what each stage may do, and that going down gives back."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from rltuned.core.canary import Canary
+from rltuned.core.decide import Knobs
+from rltuned.core.ladder import Ladder, Rung
+from rltuned.core.select import Rules
+from rltuned.daemon import breaker
+from rltuned.daemon.breaker import Cause
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.loop import Loop
+from rltuned.daemon.report import CycleReport, Kind, Mode
+from rltuned.daemon.seams import Rig
+from rltuned.domain.plan import Result
+from rltuned.domain.units import UnixTime
+from tests.builders import NOW, job, running, snapshot
+from tests.fakes import NATURAL, ConstantOrder, FakeBackend
+from tests.unit.daemon.test_loop import Bench
+
+COUNT = 40
+MANY = snapshot(*(job(i, priority=1_000 - i) for i in range(1, COUNT + 1)))
+LAST_FIRST = ConstantOrder(tuple(range(COUNT, 0, -1)))
+SLURMS_OWN = {1: 300, 2: 200, 3: 100}
+
+
+@dataclass
+class Climb(Bench):
+    """A loop on a rung of the ladder."""
+
+    ladder: Ladder = field(default_factory=lambda: Ladder(rung=Rung.FULL, max_errors=2))
+    budget: int | None = None
+
+    def rig(self) -> Rig:
+        rules = Rules(canary=self.ladder.canary, max_writes_per_hour=self.budget)
+        return replace(super().rig(), knobs=Knobs(rules, self.limits), ladder=self.ladder)
+
+    def on(self, rung: Rung) -> "Climb":
+        self.ladder = replace(self.ladder, rung=rung, fraction=0.5)
+        return self
+
+    def climb(self, loop: Loop, rung: Rung) -> None:
+        """Settings with another stage are loaded."""
+        self.on(rung)
+        loop.rig = self.rig()
+
+    @property
+    def last(self) -> CycleReport:
+        return self.heard.reports[-1]
+
+    def demoted(self) -> list[str]:
+        return list(self.last.demoted)
+
+
+@pytest.fixture
+def climb(tmp_path: Path) -> Climb:
+    return Climb(tmp_path)
+
+
+def test_an_observer_asks_no_policy_and_writes_nothing(climb: Climb) -> None:
+    assert climb.on(Rung.OBSERVE).loop().run(2) == 0
+    assert (climb.last.mode, climb.last.decision) == (Mode.OBSERVE, None)
+    assert climb.last.verdict is not None
+    assert climb.world.plans == []
+
+
+def test_a_dry_run_decides_even_as_an_observer(climb: Climb) -> None:
+    climb.live = False
+    climb.on(Rung.OBSERVE).loop().run(1)
+    assert (climb.last.mode, climb.last.proposed()) == (Mode.DRY_RUN, {Kind.PRIORITY: 2})
+
+
+def test_a_shadow_decides_scores_itself_and_writes_nothing(climb: Climb) -> None:
+    loop = climb.on(Rung.SHADOW).loop()
+    loop.cycle()
+    assert (climb.last.mode, climb.last.proposed()) == (Mode.SHADOW, {Kind.PRIORITY: 2})
+    climb.clock.advance(60.0)
+    begun = running(1, started_at=NOW + 30, submitted_at=climb.world.job(1).submitted_at)
+    climb.world.drop(1)
+    climb.world.world = replace(climb.world.world, running=(begun,), taken_at=UnixTime(NOW + 60))
+    loop.cycle()
+    assert climb.last.verdict is not None
+    assert climb.last.verdict.agreement is not None
+    # ours was 3, 2, 1 and Slurm started 1: no pair our way round, all Slurm's
+    assert climb.last.verdict.agreement.ours == 0.0
+    assert climb.last.verdict.agreement.slurms == 1.0
+    assert climb.world.plans == []
+
+
+@pytest.mark.parametrize("rung", [Rung.SHADOW, Rung.OBSERVE])
+def test_going_down_gives_back_and_then_lets_go(climb: Climb, rung: Rung) -> None:
+    loop = climb.loop()
+    loop.cycle()
+    climb.climb(loop, rung)
+    loop.cycle()
+    assert climb.priorities() == {1: NATURAL, 2: 200, 3: NATURAL}
+    assert Journal(climb.folder).claims("test") == ()
+    loop.cycle()
+    assert len(climb.world.plans) == 2
+    Journal(climb.folder)._lock.take()
+
+
+def test_a_paused_or_dry_daemon_does_not_even_give_back(climb: Climb) -> None:
+    loop = climb.loop()
+    loop.cycle()
+    climb.climb(loop, Rung.SHADOW)
+    (climb.folder / "PAUSE").touch()
+    loop.cycle()
+    assert climb.last.mode is Mode.PAUSED
+    loop.rig = replace(loop.rig, dry_run=True)
+    loop.cycle()
+    assert len(climb.world.plans) == 1
+
+
+def test_a_canary_touches_only_the_treated(tmp_path: Path) -> None:
+    climb = Climb(tmp_path, world=FakeBackend(MANY), policy=LAST_FIRST).on(Rung.CANARY)
+    treated = {int(j.job_id) for j in MANY.pending if Canary(0.5).treats(j)}
+    assert 0 < len(treated) < COUNT
+    before = climb.priorities()
+    climb.loop().run(3)
+    after = climb.priorities()
+    assert {i for i in before if before[i] != after[i]} <= treated
+    assert sorted(treated, key=lambda i: -after[i]) == sorted(treated, reverse=True)
+    assert sorted(after[i] for i in treated) == sorted(before[i] for i in treated)
+
+
+def test_from_full_to_canary_the_control_gets_its_own_standing_back(tmp_path: Path) -> None:
+    climb = Climb(tmp_path, world=FakeBackend(MANY), policy=LAST_FIRST)
+    loop = climb.loop()
+    loop.cycle()
+    climb.climb(loop, Rung.CANARY)
+    loop.cycle()
+    for one in climb.world.world.pending:
+        if not Canary(0.5).treats(one):
+            assert one.priority == NATURAL
+    held = {key[0] for key in Journal(tmp_path).owned("test")}
+    assert all(Canary(0.5).treats(climb.world.job(i)) for i in held)
+
+
+def test_errors_open_the_breaker_the_queue_is_restored_and_a_restart_does_not_close_it(
+    climb: Climb,
+) -> None:
+    loop = climb.loop()
+    loop.cycle()  # two writes are taken
+    climb.world.put(replace(climb.world.job(2), priority=250))
+    climb.policy = ConstantOrder((1, 2, 3))
+    climb.world.results = dict.fromkeys((1, 2, 3), Result.FAILED)
+    loop.rig = climb.rig()
+    loop.cycle()
+    assert climb.demoted() == []
+    loop.cycle()
+    assert climb.demoted() == ["gpu"]
+    assert "circuit breaker open: gpu" in climb.last.summary()
+    climb.world.results = {}
+    loop.cycle()
+    assert climb.priorities() == {1: NATURAL, 2: 250, 3: NATURAL}
+    assert climb.last.refused() == {"breaker_open": 3}
+
+    loop._journal.close()
+    again = climb.loop()
+    assert again.run(2) == 1, "an open breaker is no success"
+    assert climb.last.proposed() == {}
+    journal = Journal(climb.folder)
+    assert breaker.breakers(journal, "test")["gpu"].cause is Cause.ERRORS
+    assert breaker.reset(journal, "gpu", NOW) == [("test", "gpu")]
+    again.cycle()
+    assert climb.last.results() != {}
+
+
+def test_a_job_is_written_to_so_often_an_hour_and_a_restart_does_not_forget(climb: Climb) -> None:
+    climb.budget = 2
+    orders = (ConstantOrder((3, 2, 1)), ConstantOrder((1, 2, 3)), ConstantOrder((3, 2, 1)))
+    for policy in orders:
+        climb.policy = policy
+        loop = climb.loop()
+        loop.cycle()
+        loop._journal.close()
+    assert climb.last.refused() == {"job_budget": 2}
+    assert climb.priorities() == SLURMS_OWN
+    climb.clock.advance(3_700.0)
+    climb.world.world = replace(climb.world.world, taken_at=UnixTime(climb.clock.now()))
+    climb.loop().cycle()
+    assert climb.priorities() == {1: 100, 2: 200, 3: 300}
+
+
+def test_a_breaker_state_that_cannot_be_read_stops_every_write(climb: Climb) -> None:
+    Journal(climb.folder).remember("breakers", [1], NOW)
+    climb.loop().run(1)
+    assert climb.world.plans == []
+    assert climb.last.mode is Mode.OBSERVE
+    assert "circuit breakers" in climb.last.journal_error
