@@ -22,6 +22,18 @@ def missing() -> str:
     return f"not installed: {', '.join(absent)} (mariadb-server slurmdbd)" if absent else ""
 
 
+OPERATOR, PLAIN, OWNER = "games", "news", "mail"
+"""Users that every Debian has and that nobody uses: so no test has to make any."""
+
+
+def as_user(user: str) -> tuple[str, ...]:
+    """What runs a command as this user; it may read every file, because a checkout may lie in
+    root's home. Slurm only asks munge who it is, so it has no more rights there.
+    """
+    caps = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
+    return ("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", *caps)
+
+
 @dataclass(frozen=True)
 class Accounting:
     """Where the database of one lab lies.

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests import accounting
+from tests.accounting import OPERATOR, OWNER, PLAIN
 from tests.lab import SlurmLab, missing
 from tests.needs import skip_or_fail
 
@@ -29,3 +31,28 @@ def slurm(slurm_session: SlurmLab) -> Iterator[SlurmLab]:
     slurm_session.clear()
     yield slurm_session
     slurm_session.clear()
+
+
+@pytest.fixture(scope="session")
+def accounts_session() -> Iterator[SlurmLab]:
+    """One real cluster with slurmdbd: an operator, a plain user and the owner of the jobs."""
+    slurm_or_skip()
+    why = accounting.missing()
+    if why:
+        skip_or_fail(why)
+    with SlurmLab(accounting=True, extra=("PrivateData=jobs",)) as started:
+        started.run("sacctmgr", "-i", "add", "account", "lab")
+        for user in (PLAIN, OWNER):
+            started.run("sacctmgr", "-i", "add", "user", user, "account=lab")
+        started.run(
+            "sacctmgr", "-i", "add", "user", OPERATOR, "account=root", "adminlevel=operator"
+        )
+        yield started
+
+
+@pytest.fixture
+def accounts(accounts_session: SlurmLab) -> Iterator[SlurmLab]:
+    """That cluster with an empty queue, and emptied again after the test."""
+    accounts_session.clear()
+    yield accounts_session
+    accounts_session.clear()

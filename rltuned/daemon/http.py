@@ -1,8 +1,10 @@
 """/metrics, /healthz and /readyz: read-only, never calls Slurm, bounded against slow clients."""
 
+import io
 import json
 import socket
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +19,10 @@ from rltuned.errors import SettingsError
 
 MAX_CONNECTIONS = 32
 """When one more comes, the oldest is cut: slow readers can never keep Prometheus out."""
-READ_TIMEOUT_S = 5.0
+PATIENCE_S = 5.0
+"""For the whole request, and again for each piece of the answer."""
+MAX_REQUEST_BYTES = 128 * 1024
+"""Request line and headers together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,13 @@ class Health:
 class MetricsServer:
     """Serves until closed, in threads of its own.
 
+    Args:
+        address: where it listens.
+        port: 0 = any free one.
+        registry: what /metrics shows.
+        health: what /readyz says.
+        patience_s: how long a client may take for its request.
+
     Raises:
         SettingsError: the address cannot be listened on.
     """
@@ -41,8 +53,13 @@ class MetricsServer:
         port: int,
         registry: CollectorRegistry,
         health: Callable[[], Health],
+        patience_s: float = PATIENCE_S,
     ) -> None:
-        handler = type("Handler", (_Handler,), {"registry": registry, "health": health})
+        handler = type(
+            "Handler",
+            (_Handler,),
+            {"registry": registry, "health": health, "timeout": patience_s},
+        )
         try:
             self._server = _Server((address, port), handler)
         except (OSError, OverflowError) as error:
@@ -66,6 +83,10 @@ class MetricsServer:
         host = str(self._server.server_address[0])
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
+    def open_connections(self) -> tuple[int, ...]:
+        """The connections that are being served or waited for."""
+        return self._server.numbers()
+
     def close(self) -> None:
         self._server.shutdown()
         self._server.cut_all()
@@ -77,7 +98,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     allow_reuse_address = True
-    request_queue_size = 64
+    request_queue_size = 1024  # a burst of clients must not make Prometheus wait for a second SYN
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self._open: OrderedDict[int, socket.socket] = OrderedDict()
@@ -102,6 +123,10 @@ class _Server(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is not our trouble, and never a traceback on standard error."""
 
+    def numbers(self) -> tuple[int, ...]:
+        with self._guard:
+            return tuple(self._open)
+
     def cut_all(self) -> None:
         with self._guard:
             for connection in self._open.values():
@@ -116,14 +141,48 @@ def _cut(connection: socket.socket) -> None:
         return  # it has gone by itself
 
 
+class _Request(io.RawIOBase):
+    """What one client sends: so many bytes at most, in so much time altogether.
+
+    A timeout for each piece alone would let a client send one byte every few seconds for ever.
+    """
+
+    def __init__(self, connection: socket.socket, patience_s: float) -> None:
+        super().__init__()
+        self._connection = connection
+        self._patience_s = patience_s
+        self._deadline = time.monotonic() + patience_s
+        self._left = MAX_REQUEST_BYTES
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0 or self._left <= 0:
+            raise TimeoutError("too slow, or too long")
+        self._connection.settimeout(left_s)
+        try:
+            count = self._connection.recv_into(buffer, min(len(buffer), self._left))
+        finally:
+            self._connection.settimeout(self._patience_s)
+        self._left -= count
+        return count
+
+
 class _Handler(BaseHTTPRequestHandler):
     """One request per connection."""
 
     registry: CollectorRegistry
     health: Callable[[], Health]
-    timeout = READ_TIMEOUT_S
+    timeout = PATIENCE_S
     server_version = "rltuned"
     sys_version = ""
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile.close()
+        self.rfile = io.BufferedReader(_Request(self.connection, self.timeout))
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]

@@ -102,6 +102,7 @@ def examine(evidence: Evidence) -> tuple[Check, ...]:
     found.extend(judge(config) for judge in _CONFIG_CHECKS)
     found.append(_clock(config, evidence))
     found.append(_rights(config, evidence))
+    found.append(_private_data(config, evidence))
     return tuple(found)
 
 
@@ -240,6 +241,32 @@ def _clock(config: Mapping[str, str], evidence: Evidence) -> Check:
     if abs(skew) > _SKEW_WARN_S:
         return Check("clock", Status.WARN, detail, "synchronise both clocks (chrony, ntpd)")
     return Check("clock", Status.OK, detail)
+
+
+def _is_privileged(config: Mapping[str, str], evidence: Evidence) -> bool:
+    slurm_user = config.get("SlurmUser", "")
+    return (
+        evidence.uid == 0
+        or slurm_user.endswith(f"({evidence.uid})")
+        or evidence.admin_level in {"Operator", "Administrator"}
+    )
+
+
+def _private_data(config: Mapping[str, str], evidence: Evidence) -> Check:
+    """A queue of which we see a part looks like a short queue: nothing would warn us later."""
+    hidden = config.get("PrivateData", "").split(",")
+    if not {"jobs", "nodes", "partitions", "reservations"} & set(hidden):
+        return Check("private_data", Status.OK, "Slurm shows everybody every job")
+    names = ",".join(hidden)
+    if _is_privileged(config, evidence):
+        return Check("private_data", Status.OK, f"PrivateData={names}, and this user sees all")
+    return Check(
+        "private_data",
+        Status.FAIL,
+        f"PrivateData={names}: this user sees only its own "
+        f"{'jobs' if 'jobs' in hidden else 'part'}, so every rank would be wrong",
+        "run rltuned as an account with AdminLevel=Operator",
+    )
 
 
 def _rights(config: Mapping[str, str], evidence: Evidence) -> Check:

@@ -110,6 +110,11 @@ def test_primary_killed_backup_takes_over_primary_back(lab: SlurmLab, tmp_path: 
             daemon.signal(signal.SIGTERM)
             assert daemon.ends() == 0
             assert "Traceback" not in daemon.log()
+    # what either has written is given back where it is held now, and only there
+    assert rltuned("restore", "--all", "--config", str(two)).stdout == "nothing to give back\n"
+    given = rltuned("restore", "--all", "--config", str(one))
+    assert given.returncode == 0, given.stdout
+    assert all(f"job {j}: given back" in given.stdout for j in (short, shorter, shortest))
     spans = sorted(
         [(*span, "one") for span in written(one)] + [(*span, "two") for span in written(two)]
     )

@@ -3,6 +3,8 @@
 import http.client
 import json
 import socket
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -94,6 +96,46 @@ def test_slow_clients_are_cut_and_prometheus_gets_in(server: MetricsServer) -> N
     finally:
         for client in slow:
             client.close()
+
+
+def test_five_hundred_idle_clients_keep_nobody_out(server: MetricsServer) -> None:
+    before = threading.active_count()
+    idle = []
+    try:
+        for number in range(500):
+            idle.append(socket.create_connection(("127.0.0.1", server.port), timeout=10))
+            if number % 100 == 99:
+                assert ask(server, "/metrics")[0] == 200
+                assert ask(server, "/healthz")[0] == 200
+        assert threading.active_count() - before <= MAX_CONNECTIONS + 2
+        assert len(server.open_connections()) <= MAX_CONNECTIONS
+    finally:
+        for client in idle:
+            client.close()
+
+
+@pytest.mark.parametrize("piece", [b"x", b"GET /metrics HTTP/1.1\r\n", b"X-Slow: 1\r\n"])
+def test_a_client_that_trickles_is_cut_all_the_same(doctor: Doctor, piece: bytes) -> None:
+    quick = MetricsServer("127.0.0.1", 0, CollectorRegistry(), doctor, patience_s=0.5)
+    try:
+        with socket.create_connection(("127.0.0.1", quick.port), timeout=10) as slow:
+            with pytest.raises(ConnectionError):  # noqa: PT012 - it ends when it is cut
+                while True:  # each piece comes well before the patience is over
+                    slow.sendall(piece)
+                    time.sleep(0.05)
+        assert ask(quick, "/healthz")[0] == 200
+    finally:
+        quick.close()
+
+
+def test_a_request_without_end_is_cut(server: MetricsServer) -> None:
+    header = b"X-Junk: " + b"x" * 4_000 + b"\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+        client.sendall(b"GET /metrics HTTP/1.1\r\n")
+        with pytest.raises(ConnectionError):  # noqa: PT012 - it ends when it is cut
+            for _ in range(10_000):
+                client.sendall(header)
+    assert ask(server, "/metrics")[0] == 200
 
 
 def test_a_taken_port_is_one_clear_line(server: MetricsServer, doctor: Doctor) -> None:

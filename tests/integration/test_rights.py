@@ -1,0 +1,283 @@
+"""What Slurm's level Operator lets rltuned do, by a real slurmdbd, and what a plain user is told.
+
+docs/security.md says what is measured here; the test holds the two together.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.accounting import OPERATOR, OWNER, PLAIN, as_user
+from tests.lab import SlurmLab
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+
+FULL = ("--gres=gpu:p100:4", "-n16", "-N1")
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text()
+
+
+@dataclass
+class Queue:
+    """Two jobs of OWNER run, three wait; one of PLAIN waits too."""
+
+    lab: SlurmLab
+    running: list[int]
+    waiting: list[int]
+    of_plain: int
+
+    def priority(self, job: int) -> int:
+        return int(self.lab.run("squeue", "-h", "-o", "%Q", "-j", str(job)))
+
+    def order(self) -> list[int]:
+        """The waiting jobs of OWNER, highest priority first."""
+        return sorted(self.waiting, key=self.priority, reverse=True)
+
+
+def sbatch(lab: SlurmLab, user: str, *options: str) -> int:
+    words = ("sbatch", "--parsable", "--output=/dev/null", "--chdir=/", *options)
+    return int(lab.run(*as_user(user), *words, "--wrap=sleep 600").split(";")[0])
+
+
+@pytest.fixture
+def jobs(accounts: SlurmLab) -> Queue:
+    running = [sbatch(accounts, OWNER, *FULL, "--time=200") for _ in range(2)]
+    accounts.wait_for(lambda: all(accounts.state(j) == "R" for j in running), 30, "two run")
+    waiting = [
+        sbatch(accounts, OWNER, *FULL, f"--time={m}", "--nice=5", "--exclusive", "-Jsecretname")
+        for m in (90, 60, 30)
+    ]
+    return Queue(accounts, running, waiting, sbatch(accounts, PLAIN, *FULL, "--time=20"))
+
+
+@pytest.fixture
+def config(accounts: SlurmLab, tmp_path: Path) -> Callable[..., Path]:
+    """Writes the settings of a user, whose state folder is its own."""
+    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        folder.chmod(0o755)
+
+    def write(user: str, write_mode: str = "priority") -> Path:
+        state = tmp_path / user
+        state.mkdir(mode=0o700, exist_ok=True)
+        shutil.chown(state, user, user)
+        path = tmp_path / f"{user}.toml"
+        path.write_text(
+            f"""
+[daemon]
+interval_s = 1
+state_dir = "{state}"
+pause_file = "{state}/PAUSE"
+[policy]
+name = "sjf"
+[scope]
+min_age_s = 0
+[limits]
+hysteresis = 0.0
+write_mode = "{write_mode}"
+[slurm]
+conf = "{accounts.conf}"
+[http]
+port = 0
+"""
+        )
+        path.chmod(0o644)
+        return path
+
+    return write
+
+
+def rltuned(user: str, config: Path, *args: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [*as_user(user), sys.executable, "-m", "rltuned", *args, "--config", str(config)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        cwd="/",
+        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+
+
+@pytest.mark.parametrize("write_mode", ["priority", "site_factor"])
+def test_an_operator_can_do_all_that_is_needed(
+    jobs: Queue, config: Callable[..., Path], write_mode: str
+) -> None:
+    path = config(OPERATOR, write_mode)
+    checked = rltuned(OPERATOR, path, "check")
+    assert checked.returncode == 0, checked.stdout
+    assert f"{OPERATOR} (5) is Operator" in checked.stdout
+    assert jobs.order() == jobs.waiting
+    done = rltuned(OPERATOR, path, "run", "--live", "--once")
+    assert done.returncode == 0, done.stderr
+    assert jobs.order() == jobs.waiting[::-1]
+    given = rltuned(OPERATOR, path, "restore", "--all")
+    assert given.returncode == 0, given.stdout
+    assert jobs.order() == jobs.waiting
+    nice = jobs.lab.run("squeue", "-h", "-O", "Nice:|", "-j", str(jobs.waiting[0])).strip(" |\n")
+    assert nice == "5"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "update JobId={} Priority=7",
+        "update JobId={} SiteFactor=7",
+        "update JobId={} OverSubscribe=yes",
+        "update JobId={} ExcNodeList=k1",
+        "update JobId={} Nice=7",
+        "release {}",
+    ],
+)
+def test_a_plain_user_can_do_none_of_it_to_others(jobs: Queue, words: str) -> None:
+    argv = words.format(jobs.waiting[0]).split()
+    assert "Invalid user id" in jobs.lab.run(*as_user(PLAIN), "scontrol", *argv, check=False)
+
+
+MAY = {
+    "set a priority, a site factor, a nice": "scontrol update JobId={wait} Priority=7",
+    "set OverSubscribe": "scontrol update JobId={wait} OverSubscribe=yes",
+    "set excluded nodes": "scontrol update JobId={wait} ExcNodeList=k1",
+    "give a job back": "scontrol release {wait}",
+    "lengthen a time limit": "scontrol update JobId={wait} TimeLimit=500",
+    "move a job to another partition": "scontrol update JobId={wait} Partition=sla",
+    "hold a job": "scontrol hold {last}",
+    "cancel a job": "scancel {wait}",
+    "requeue a running job": "scontrol requeue {run}",
+    "reserve nodes": "scontrol create reservation ReservationName=x StartTime=now+1hour "
+    "Duration=10 Users=root Nodes=m1",
+    "reset the statistics of sdiag": "sdiag -r",
+    "add an account": "sacctmgr -i add account spare",
+}
+MAY_NOT = {
+    "set an AdminComment": "scontrol update JobId={last} AdminComment=x",
+    "change a partition": "scontrol update PartitionName=gpu State=DOWN",
+    "drain a node": "scontrol update NodeName=m1 State=DRAIN Reason=x",
+    "reconfigure slurmctld": "scontrol reconfigure",
+    "change slurmctld's log level": "scontrol setdebug info",
+    "stop slurmctld": "scontrol shutdown",
+    "submit as somebody else": f"sbatch --uid={OWNER} --wrap=id",
+    "change an admin level": f"sacctmgr -i modify user {PLAIN} set adminlevel=operator",
+    "add a QOS": "sacctmgr -i add qos spare",
+}
+
+
+def test_what_an_operator_may_do_and_what_not(jobs: Queue) -> None:
+    lab = jobs.lab
+    places = {"wait": jobs.waiting[0], "last": jobs.waiting[2], "run": jobs.running[0]}
+
+    def tried(words: str) -> bool:
+        argv = [*as_user(OPERATOR), *words.format(**places).split()]
+        done = subprocess.run(
+            argv,
+            env=lab.environ(),
+            cwd="/",
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
+        )
+        return done.returncode == 0
+
+    try:
+        assert {act: tried(words) for act, words in MAY.items()} == dict.fromkeys(MAY, True)
+        assert {a: tried(words) for a, words in MAY_NOT.items()} == dict.fromkeys(MAY_NOT, False)
+        assert lab.controller_up()
+    finally:
+        lab.run("scontrol", "delete", "ReservationName=x", check=False)
+        lab.run("sacctmgr", "-i", "delete", "account", "spare", check=False)
+    table = PAGE.split("## What Operator may do")[1].split("\n## ")[0]
+    yes = {row.strip() for row in re.findall(r"^\| ([^|]+) \| yes", table, re.MULTILINE)}
+    no = {row.strip() for row in re.findall(r"^\| ([^|]+) \| no", table, re.MULTILINE)}
+    assert (yes, no) == (set(MAY), set(MAY_NOT))
+
+
+@pytest.mark.usefixtures("jobs")
+def test_check_tells_a_plain_user_what_is_missing(config: Callable[..., Path]) -> None:
+    done = rltuned(PLAIN, config(PLAIN), "check")
+    assert done.returncode == 1
+    assert f"FAIL  rights: {PLAIN} (9) has admin level None; Priority needs Operator" in done.stdout
+    assert f"mend: sacctmgr modify user {PLAIN} set adminlevel=Operator" in done.stdout
+    assert "FAIL  private_data: PrivateData=jobs: this user sees only its own jobs" in done.stdout
+    assert "1 pending" in done.stdout, "of four"
+
+
+def test_a_plain_user_who_goes_live_changes_nothing(
+    jobs: Queue, config: Callable[..., Path]
+) -> None:
+    before = [jobs.priority(j) for j in jobs.waiting]
+    done = rltuned(PLAIN, config(PLAIN), "run", "--live", "--once")
+    assert "Traceback" not in done.stderr
+    assert (
+        max(abs(a - b) for a, b in zip(before, map(jobs.priority, jobs.waiting), strict=True)) < 3
+    )
+
+
+def test_explain_shows_a_user_only_what_squeue_shows_them(
+    jobs: Queue, config: Callable[..., Path]
+) -> None:
+    mine, others = jobs.of_plain, jobs.waiting[0]
+    path = config(PLAIN)
+    seen = jobs.lab.run(*as_user(PLAIN), "squeue", "-h", "-a", "-o", "%A").split()
+    assert seen == [str(mine)]
+    own = json.loads(rltuned(PLAIN, path, "explain", str(mine), "--json").stdout)
+    assert (own["job_id"], own["ranked_jobs"]) == (mine, 1)
+    hidden = rltuned(PLAIN, path, "explain", str(others))
+    assert hidden.returncode == 1
+    assert f"shows no pending or running job {others}" in hidden.stderr
+    assert hidden.stdout == ""
+    running = rltuned(PLAIN, path, "explain", str(jobs.running[0]))
+    assert running.returncode == 1
+    planned = json.loads(rltuned(PLAIN, path, "plan", "--json").stdout)
+    assert [j["job_id"] for j in planned["jobs"]] == [mine]
+    # an operator sees all, as in squeue
+    whole = rltuned(OPERATOR, config(OPERATOR), "explain", str(others), "--json")
+    assert whole.returncode == 0, whole.stderr
+    assert json.loads(whole.stdout)["job_id"] == others
+
+
+@pytest.mark.usefixtures("jobs")
+def test_the_journal_is_for_its_owner_alone(config: Callable[..., Path]) -> None:
+    path = config(OPERATOR)
+    assert rltuned(OPERATOR, path, "run", "--live", "--once").returncode == 0
+    state = path.parent / OPERATOR
+    files = {p.name: p.stat().st_mode & 0o777 for p in state.iterdir()}
+    assert "journal.sqlite" in files
+    assert all(mode & 0o077 == 0 for mode in files.values()), files
+    assert rltuned(OPERATOR, path, "restore", "--all").returncode == 0
+
+
+def test_rpcs_per_cycle(jobs: Queue, config: Callable[..., Path]) -> None:
+    """docs/operations.md gives these numbers."""
+    path = config(OPERATOR)
+
+    def by_user() -> int:
+        text = jobs.lab.run("sdiag").split("statistics by user")[1]
+        found = re.search(rf"^\s*{OPERATOR}\s.*?count:(\d+)", text, re.MULTILINE)
+        return int(found[1]) if found else 0
+
+    def by_type() -> dict[str, int]:
+        text = jobs.lab.run("sdiag").split("by message type")[1].split("\n\n")[0]
+        return {m[1]: int(m[2]) for m in re.finditer(r"(REQUEST_\w+).*?count:(\d+)", text)}
+
+    def cost(*args: str) -> int:
+        before = by_user()
+        done = rltuned(OPERATOR, path, "run", *args)
+        assert done.returncode == 0, done.stderr
+        return by_user() - before
+
+    once, six = cost("--dry-run", "--cycles", "1"), cost("--dry-run", "--cycles", "6")
+    assert six - once == 5 * 6, "six RPCs a cycle"
+    assert once == 6 + 2, "and two for the site's configuration, every five minutes"
+    types = by_type()
+    changed = cost("--live", "--cycles", "1")
+    after = by_type()
+    sent = after["REQUEST_UPDATE_JOB"] - types.get("REQUEST_UPDATE_JOB", 0)
+    assert sent >= 2
+    assert changed == once + sent + 2, "one for each change, and two for the look back"
+    assert rltuned(OPERATOR, path, "restore", "--all").returncode == 0
