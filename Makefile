@@ -9,7 +9,7 @@ RUFF := $(BIN)/ruff
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-packages test-quick lint fmt types arch check bench bench-guidance record docs \
-        slurm-up slurm-down clean
+        slurm-up slurm-down wheel deb dist test-systemd clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,19 @@ slurm-up: $(STAMP) test-packages ## start a test Slurm with 13 fake GPUs
 
 slurm-down: $(STAMP) ## stop it
 	@$(BIN)/python -m tests.lab down --dir $(LAB)
+
+wheel: $(STAMP) ## dist/: the Python wheel
+	@sh scripts/dist.sh wheel
+
+deb: $(STAMP) ## dist/: a Debian package with every dependency in it
+	@sh scripts/dist.sh deb
+
+dist: $(STAMP) ## dist/: wheel, package, bill of materials, hashes
+	@sh scripts/dist.sh all
+
+test-systemd: $(STAMP) ## the package on a Debian 12 that systemd boots (root; about ten minutes)
+	@sh scripts/test-packages.sh debootstrap systemd-container fakeroot lintian
+	@$(BIN)/python -m pytest -q tests/booted
 
 clean: ## remove .venv and what tools left behind
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist

@@ -11,6 +11,9 @@ from tests import needs
 
 ROOT = Path(__file__).resolve().parents[3]
 UNIT = ROOT / "systemd" / "rltuned.service"
+INSTANCE = ROOT / "systemd" / "rltuned@.service"
+TRAIN = ROOT / "systemd" / "rltuned-train.service"
+TIMER = ROOT / "systemd" / "rltuned-train.timer"
 MAX_EXPOSURE = 2.0
 """Of 10, as `systemd-analyze security` counts; its own word for this is OK."""
 
@@ -23,41 +26,61 @@ def service() -> configparser.SectionProxy:
     return parser["Service"]
 
 
-@pytest.fixture
-def installed(tmp_path: Path) -> Path:
-    """The unit as it would be installed, with a program that is there."""
+def installed(unit: Path, folder: Path) -> Path:
+    """The unit as it would be installed, with programs that are there."""
     needs.program("systemd-analyze")
-    program = tmp_path / "rltuned"
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
-    copy = tmp_path / UNIT.name
-    copy.write_text(UNIT.read_text().replace("/opt/rltuned/bin/rltuned", str(program)))
+    for name in ("rltuned", "retrain"):
+        program = folder / name
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+    copy = folder / unit.name
+    copy.write_text(unit.read_text().replace("/opt/rltuned/bin/", f"{folder}/"))
     return copy
 
 
-def test_systemd_understands_every_line(installed: Path) -> None:
-    done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", str(installed)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
+def analyze(*argv: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["systemd-analyze", *argv], capture_output=True, text=True, check=False, timeout=60
     )
+
+
+@pytest.mark.parametrize("unit", [UNIT, INSTANCE, TRAIN], ids=lambda unit: unit.name)
+def test_systemd_understands_every_line(unit: Path, tmp_path: Path) -> None:
+    copy = installed(unit, tmp_path)
+    # a template is looked at by one of its instances
+    shown = copy.with_name(copy.name.replace("@.", "@one."))
+    if shown != copy:
+        copy.rename(shown)
+    done = analyze("verify", "--man=no", str(shown))
     ours = [line for line in done.stderr.splitlines() if "rltuned" in line]
     assert (done.returncode, ours) == (0, [])
 
 
-def test_the_service_is_well_shut_in(installed: Path) -> None:
-    done = subprocess.run(
-        ["systemd-analyze", "security", "--offline=yes", "--no-pager", str(installed)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+def test_systemd_understands_the_timer(tmp_path: Path) -> None:
+    installed(TRAIN, tmp_path)
+    copy = tmp_path / TIMER.name
+    copy.write_text(TIMER.read_text())
+    done = analyze("verify", "--man=no", str(copy))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("unit", [UNIT, TRAIN], ids=lambda unit: unit.name)
+def test_the_services_are_well_shut_in(unit: Path, tmp_path: Path) -> None:
+    copy = installed(unit, tmp_path)
+    done = analyze("security", "--offline=yes", "--no-pager", str(copy))
     found = re.search(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
     assert found is not None, done.stderr
     assert float(found[1]) <= MAX_EXPOSURE
+
+
+def test_an_instance_differs_in_its_names_only() -> None:
+    """One unit for one cluster, one for many: what is changed in one belongs in the other."""
+    single, many = UNIT.read_text().splitlines(), INSTANCE.read_text().splitlines()
+    differing = [(a, b) for a, b in zip(single, many, strict=True) if a != b]
+    assert {line.partition("=")[0] for line, _ in differing if not line.startswith("#")} == {
+        "Description", "ExecStart", "ExecStopPost", "StateDirectory", "RuntimeDirectory",
+    }  # fmt: skip
+    assert all("%i" in other for line, other in differing if not line.startswith("#"))
 
 
 def test_it_survives_slurm_and_gives_back_on_stop(service: configparser.SectionProxy) -> None:
