@@ -1,0 +1,181 @@
+"""The trust ladder on a real Slurm: an observer, a canary, a breaker that opens and restores."""
+
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from rltuned.core.canary import Canary
+from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.journal import Journal
+from rltuned.domain.snapshot import Snapshot
+from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.commands import SlurmCli
+from tests.e2e.process import Daemon
+from tests.e2e.test_daemon_slurm import FULL, priority, queue, rltuned, waiting
+from tests.lab import SlurmLab
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+
+FRACTION = 0.5
+JOBS = 12
+PROGRAMS = ("squeue", "sinfo", "sprio", "sdiag")
+
+
+@pytest.fixture
+def bin_dir(tmp_path: Path) -> Path:
+    """Slurm's commands, of which scontrol does not set priorities while the file REFUSE is there.
+
+    It says so as scontrol does, and goes on with the other lines.
+    """
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in PROGRAMS:
+        (folder / name).symlink_to(found(name))
+    script = folder / "scontrol"
+    script.write_text(
+        f"""#!/bin/sh
+if [ -e {tmp_path}/REFUSE ] && [ ! -t 0 ]; then
+    echo 'slurm_update error: Access/permission denied' >&2
+    grep -v ' Priority=' | {found("scontrol")} "$@"
+    exit 1
+fi
+exec {found("scontrol")} "$@"
+"""
+    )
+    script.chmod(0o755)
+    return folder
+
+
+def found(name: str) -> str:
+    path = shutil.which(name)
+    assert path is not None
+    return path
+
+
+@pytest.fixture
+def config(slurm: SlurmLab, tmp_path: Path, bin_dir: Path) -> Iterator[Path]:
+    path = tmp_path / "rltuned.toml"
+    path.write_text(
+        f"""
+[daemon]
+interval_s = 1
+state_dir = "{tmp_path}"
+pause_file = "{tmp_path / "PAUSE"}"
+[policy]
+name = "sjf"
+[scope]
+min_age_s = 0
+[limits]
+hysteresis = 0.0
+[ladder]
+canary_fraction = {FRACTION}
+max_errors = 2
+[slurm]
+conf = "{slurm.conf}"
+bin_dir = "{bin_dir}"
+timeout_s = 10
+[http]
+port = 0
+"""
+    )
+    path.chmod(0o600)
+    yield path
+    (tmp_path / "REFUSE").unlink(missing_ok=True)
+    rltuned("restore", "--all", "--config", str(path))
+
+
+def test_the_first_start_observes(slurm: SlurmLab, config: Path, tmp_path: Path) -> None:
+    long, *_ = waiting(slurm)
+    before = queue(slurm)
+    with Daemon(tmp_path, "--config", str(config)) as daemon:
+        daemon.wait_for_log("mode=observe", times=2)
+        slurm.run("scancel", *slurm.run("squeue", "-h", "-t", "R", "-o", "%A").split())
+        slurm.wait_for(lambda: slurm.state(long) == "R", 30, "jobs start")
+        daemon.wait_for(
+            lambda: (
+                daemon.metric('rltuned_job_wait_seconds_count{arm="control",partition="gpu"}') >= 2
+            ),
+            "starts are counted",
+        )
+        assert daemon.metric('rltuned_stage{stage="observe"}') == 1
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+    after = queue(slurm)
+    assert {j: row[1] for j, row in after.items()} == {j: before[j][1] for j in after}
+    assert rltuned("restore", "--all", "--config", str(config)).stdout == "nothing to give back\n"
+
+
+def test_a_canary_touches_only_the_treated(slurm: SlurmLab, config: Path, tmp_path: Path) -> None:
+    waiting(slurm)
+    for minutes in range(JOBS, 0, -1):
+        slurm.sbatch(*FULL, f"--time={minutes}", "--nice=7")
+    seen = look(slurm)
+    treated = {int(j.job_id) for j in seen.pending if Canary(FRACTION).treats(j)}
+    control = {int(j.job_id) for j in seen.pending} - treated
+    assert treated
+    assert control
+    before = queue(slurm)
+    for _ in range(2):
+        done = rltuned("run", "--stage", "canary", "--once", "--config", str(config))
+        assert done.returncode == 0, done.stderr
+    after = queue(slurm)
+    with closing(Journal(tmp_path)) as journal:
+        touched = {int(job_id) for job_id, _ in journal.owned(seen.cluster)}
+    assert touched
+    assert touched <= treated
+    assert ruled_by_slurm(slurm) >= control
+    assert {j: after[j][1] for j in control} == {j: before[j][1] for j in control}
+    # age moves Slurm's own numbers, of all waiting jobs alike
+    moved = {int(after[j][0]) - int(before[j][0]) for j in control}
+    assert max(moved) - min(moved) <= 1
+
+
+def test_a_breaker_opens_restores_the_queue_and_survives_a_restart(
+    slurm: SlurmLab, config: Path, tmp_path: Path
+) -> None:
+    jobs = waiting(slurm)
+    options = ("--stage", "full", "--config", str(config))
+    with Daemon(tmp_path, *options) as daemon:
+        daemon.wait_for_log("applied=")
+        daemon.wait_for(lambda: priority(slurm, jobs[2]) > priority(slurm, jobs[0]), "an order")
+        (tmp_path / "REFUSE").touch()
+        shortest = slurm.sbatch(*FULL, "--time=1", "--nice=7")
+        daemon.wait_for_log("breaker_opened")
+        daemon.wait_for(lambda: set(jobs) <= ruled_by_slurm(slurm), "multifactor rules again")
+        assert daemon.metric('rltuned_breaker_open{partition="gpu"}') == 1
+        assert daemon.metric('rltuned_breaker_opened_total{cause="errors"}') == 1
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+    nices = {queue(slurm)[j][1] for j in jobs}
+    assert nices == {"5"}, daemon.log()
+    # all equal but for their age: the oldest is first again, as without us
+    assert priority(slurm, jobs[0]) >= priority(slurm, jobs[1]) >= priority(slurm, jobs[2])
+    done = rltuned("restore", "--all", "--config", str(config))
+    assert done.stdout == "nothing to give back\n"
+
+    (tmp_path / "REFUSE").unlink()
+    done = rltuned("run", "--once", *options)
+    assert done.returncode == 1, "an open breaker is no success"
+    assert "breaker_open=gpu" in done.stderr
+    assert {*jobs, shortest} <= ruled_by_slurm(slurm)
+    shown = rltuned("breaker", "show", "--config", str(config))
+    assert shown.returncode == 1
+    assert "gpu: open since" in shown.stdout
+    assert "changes not taken" in shown.stdout
+    assert rltuned("breaker", "reset", "gpu", "--config", str(config)).returncode == 0
+    done = rltuned("run", "--once", *options)
+    assert done.returncode == 0, done.stderr
+    assert priority(slurm, shortest) > priority(slurm, jobs[0])
+
+
+def look(slurm: SlurmLab) -> Snapshot:
+    return SlurmBackend(SlurmCli(conf=slurm.conf), SystemClock().now).observe()
+
+
+def ruled_by_slurm(slurm: SlurmLab) -> set[int]:
+    """Pending jobs whose priority multifactor rules: all but those frozen at a number."""
+    return {int(job.job_id) for job in look(slurm).pending if not job.fixed}
