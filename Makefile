@@ -8,7 +8,7 @@ LAB := .run/slurm
 RUFF := $(BIN)/ruff
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-packages test-quick lint fmt types arch check bench bench-guidance record docs \
+.PHONY: help setup demo test test-packages test-quick lint fmt types arch check bench bench-guidance studies record docs \
         slurm-up slurm-down wheel deb dist test-systemd clean
 
 help: ## this list
@@ -55,6 +55,10 @@ bench: $(STAMP) ## the figures of docs/performance.md
 
 bench-guidance: $(STAMP) test-packages ## OverSubscribe guidance on a real Slurm, three times
 	@$(BIN)/python -m scripts.bench_guidance
+
+studies: $(STAMP) ## the studies of docs/results.md; hours, goes on where it stopped
+	@nice $(BIN)/python -m scripts.studies run --minutes 600
+	@$(BIN)/python -m scripts.studies table
 
 record: $(STAMP) ## record the answers of a real Slurm into tests/data
 	@$(BIN)/python -m scripts.record
