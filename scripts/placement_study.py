@@ -9,7 +9,8 @@ the solution); order:K (Slurm packs by itself, only the order reaches it); steer
 that accept several GPU types are kept off some); share:K (order, and exclusive jobs may be told to
 share); all:K (order, steer and share: what the daemon does when it is allowed all of it). Every
 window played is a line of the results file, and is not played again: a study goes on where it was
-stopped. `--table` prints what the file holds.
+stopped. `--table` prints what the file holds. A policy is a name of `rltuned simulate`; `~column`
+behind it hides a feature from it, as in model:rltune-paper~num_ways.
 """
 
 import argparse
@@ -25,6 +26,8 @@ from typing import Any
 import numpy as np
 import pulp
 
+from rltuned.core.decide import Policy
+from rltuned.core.features import COLUMN, FloatArray, StateMatrix
 from rltuned.core.joint import Tuning
 from rltuned.core.milp import Budget, Weights
 from rltuned.core.sharing import Sharing
@@ -33,8 +36,9 @@ from rltuned.errors import SolverError
 from rltuned.sim import fragmentation
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.metrics import Schedule
-from rltuned.sim.protocol import Protocol, jointly
-from rltuned.sim.run import Window, simulate
+from rltuned.sim.policy import policy_of
+from rltuned.sim.protocol import Protocol, jointly, play_decided, play_direct
+from rltuned.sim.run import Window, schedule_of, simulate
 from rltuned.sim.world import Rules
 from rltuned.solver import cbc
 from scripts.placement_worlds import WORLDS, window
@@ -90,31 +94,70 @@ def tuning_of(weights: str, **kwargs: Any) -> Tuning:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Blind:
+    """A policy that no longer sees some features: zero for every job."""
+
+    seeing: Policy
+    hidden: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return "~".join((self.seeing.name, *self.hidden))
+
+    def score(self, matrix: StateMatrix) -> FloatArray:
+        values = matrix.values.copy()
+        values[:, [COLUMN[name] for name in self.hidden]] = 0.0
+        return self.seeing.score(replace(matrix, values=values))
+
+
 def play(cell: Cell, one: Window, cluster: Cluster, solver: Counted) -> Schedule:
     """One window under the cell's placement."""
+    protocol = protocol_of(cell, cluster, solver)
+    policy, *hidden = cell.policy.split("~")
+    if not hidden:
+        return simulate(one, cluster, policy, protocol)
+    seeing = policy_of(policy)
+    if seeing is None:
+        raise SystemExit(f"{policy} has no features to hide")
+    direct = protocol.mode == "event" and not protocol.is_joint
+    played = (play_direct if direct else play_decided)(
+        cluster, one.jobs, Blind(seeing, tuple(hidden)), protocol
+    )
+    return schedule_of(played, one, cluster, 0.0)
+
+
+def protocol_of(cell: Cell, cluster: Cluster, solver: Counted) -> Protocol:
+    """How the cell's variant is played."""
     name, _, top_k = cell.variant.partition(":")
     mode: Any = cell.mode
     if name in PLAIN:
         rule: Any = name
-        return simulate(one, cluster, cell.policy, Protocol(mode, rules=Rules(placement=rule)))
+        return Protocol(mode, rules=Rules(placement=rule))
     scope = frozenset(p.name for p in cluster.partitions) if name in SHARING else frozenset()
     tuning = tuning_of(
         cell.weights, sharing=Sharing(scope), steer=Steer(name in STEERING), steered=name == "milp"
     )
-    return simulate(one, cluster, cell.policy, jointly(Protocol(mode), int(top_k), tuning, solver))
+    return jointly(Protocol(mode), int(top_k), tuning, solver)
 
 
 def figures(schedule: Schedule, cluster: Cluster) -> dict[str, float]:
-    """Mean wait and BSLD of the jobs after the warm-up; utilisation and scraps of all."""
+    """Mean wait and BSLD of the jobs after the warm-up; utilisation and scraps of all.
+
+    busy: utilisation from the end of the warm-up to the last submit, without filling and draining.
+    """
     kept = slice(schedule.warmup, None)
     wait = (schedule.start_s - schedule.submit_s)[kept]
     runs = (schedule.end_s - schedule.start_s)[kept]
     span = float(schedule.end_s.max() - schedule.submit_s.min())
     used = float((schedule.gpus * (schedule.end_s - schedule.start_s)).sum())
+    since, until = schedule.submit_s[kept].min(), schedule.submit_s.max()
+    inside = np.clip(schedule.end_s, since, until) - np.clip(schedule.start_s, since, until)
     return {
         "wait_s": float(wait.mean()),
         "bsld": float(np.maximum(1.0, (wait + runs) / np.maximum(runs, 10.0)).mean()),
         "utilisation": used / (cluster.gpus * span),
+        "busy": float((schedule.gpus * inside).sum()) / (cluster.gpus * max(until - since, 1.0)),
         "scraps": float(fragmentation.mean(schedule, cluster)),
     }
 
