@@ -28,6 +28,11 @@ from rltuned.slurm.reader import Factors, Reader, Watched
 from rltuned.slurm.strings import format_hosts
 
 _ADDRESS: Final = re.compile(r"[1-9][0-9]{0,9}(?:\+[0-9]{1,6}|_[0-9]{1,10}|_\[[0-9,:-]+\])?")
+_LINE: Final = re.compile(
+    r"release \S+|update JobId=\S+ (?:(?:Priority|SiteFactor|Nice)=-?[0-9]{1,10}"
+    r"|OverSubscribe=(?:YES|NO)|ExcNodeList=[A-Za-z0-9_.,\[\]-]*)"
+)
+"""All that scontrol is ever told."""
 _LINE_LIMIT: Final = 4000
 """scontrol reads its input in pieces of 4096 bytes; a longer line would become two commands."""
 _NAMED: Final = re.compile(r"(?P<said>.+?) for job (?P<id>[0-9][0-9_+,:-]*)$")
@@ -218,7 +223,8 @@ def command_lines(action: Action, address: str) -> list[str]:
         address: how scontrol names the record.
 
     Raises:
-        ValueError: the address is not one of a job, or the line would be too long for scontrol.
+        ValueError: the address is not one of a job, a node's name cannot be one, or the line would
+            be too long for scontrol.
     """
     if not _ADDRESS.fullmatch(address):
         raise ValueError(f"{one_line(address, 60)!r} is no address of a job; nothing was sent")
@@ -227,6 +233,8 @@ def command_lines(action: Action, address: str) -> list[str]:
         lines += [f"update JobId={address} Nice={action.nice:d}"] if action.nice else []
     else:
         lines = [f"update JobId={address} {_assignment(action)}"]
+    if not all(_LINE.fullmatch(line) for line in lines):
+        raise ValueError(f"{one_line(lines[0], 80)!r} is no line for scontrol; nothing was sent")
     if max(map(len, lines)) > _LINE_LIMIT:
         raise ValueError(
             "a list of tasks or nodes is too long for one scontrol line; nothing was sent"

@@ -83,3 +83,16 @@ def test_slurm_that_is_away_is_one_clear_line(tmp_path: Path) -> None:
     assert (only.name, only.status) == ("slurm", Status.FAIL)
     assert "scontrol is not installed" in only.detail
     assert "bin_dir" in only.mend
+
+
+def test_a_queue_of_which_we_see_a_part_is_no_queue() -> None:
+    assert found(GOOD)["private_data"].status is Status.OK
+    private = with_line("PrivateData", "jobs,usage")
+    assert found(private)["private_data"].status is Status.OK, "root sees all"
+    plain = found(replace(private, uid=1000, user="rltuned"))["private_data"]
+    assert plain.status is Status.FAIL
+    assert "PrivateData=jobs,usage: this user sees only its own jobs" in plain.detail
+    operator = replace(private, uid=1000, user="rltuned", admin_level="Operator")
+    assert found(operator)["private_data"].status is Status.OK
+    usage = with_line("PrivateData", "usage,users")
+    assert found(replace(usage, uid=1000))["private_data"].status is Status.OK

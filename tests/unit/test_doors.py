@@ -1,0 +1,110 @@
+"""The doors to the system, looked for in the syntax of every module: few, and known."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rltuned.domain.plan import (
+    MAX_PRIORITY,
+    OVERSUBSCRIBE_TOKENS,
+    Action,
+    Release,
+    SetExcludedNodes,
+    SetOverSubscribe,
+    SetPriority,
+    SetSiteFactor,
+    Target,
+)
+from rltuned.domain.units import JobId, NodeName, UnixTime
+from rltuned.slurm.writer import command_lines
+
+PACKAGE = Path(__file__).resolve().parents[2] / "rltuned"
+PROGRAMS = {"slurm/commands.py", "solver.py"}
+"""Where programs are run."""
+UNPICKLED = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text())
+
+
+def imported(tree: ast.Module) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module.split(".")[0])
+    return names
+
+
+def calls(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func), node
+
+
+def test_programs_are_run_in_two_places_and_never_by_a_shell() -> None:
+    running = {name for name, tree in modules() if "subprocess" in imported(tree)}
+    assert running == PROGRAMS
+    for name, tree in modules():
+        for called, call in calls(tree):
+            assert not called.startswith(("os.system", "os.popen", "os.exec", "os.spawn")), name
+            assert not any(k.arg == "shell" for k in call.keywords), f"{name}: {called}"
+
+
+def test_nothing_is_unpickled_or_evaluated() -> None:
+    for name, tree in modules():
+        assert not imported(tree) & UNPICKLED, name
+        for called, call in calls(tree):
+            assert called not in {"eval", "exec", "torch.export.load"}, name
+            if called == "torch.load":
+                assert name.startswith("train/"), name
+                assert any(k.arg == "weights_only" for k in call.keywords), name
+
+
+ID = r"[1-9][0-9]{0,9}(?:\+[0-9]{1,6}|_[0-9]{1,10}|_\[[0-9,:-]+\])?"
+ANY = st.text(max_size=60) | st.from_regex(rf"{ID}( Priority=0)?\n?", fullmatch=True)
+NAMES = st.sampled_from(["k1", "p[1-3]", "k 1", "k1 Priority=0", "k1\nshutdown", "-", ""]) | ANY
+WHOLE = st.integers(-(2**40), 2**40)
+TARGETS = st.builds(Target, st.integers(1, 2**31).map(JobId), st.just(UnixTime(1.0)), ANY)
+NODES = st.lists(NAMES.map(NodeName), max_size=3).map(tuple)
+TOKENS = st.sampled_from(sorted(OVERSUBSCRIBE_TOKENS))
+
+
+@st.composite
+def actions(draw: st.DrawFn) -> Action:
+    """Actions with any text and any number that the types let through."""
+    makers = (
+        lambda: SetPriority(draw(TARGETS), draw(WHOLE), draw(WHOLE), draw(WHOLE)),
+        lambda: SetSiteFactor(draw(TARGETS), draw(WHOLE), draw(WHOLE)),
+        lambda: Release(draw(TARGETS), draw(WHOLE), draw(WHOLE), draw(WHOLE)),
+        lambda: SetOverSubscribe(draw(TARGETS), draw(TOKENS), draw(TOKENS)),
+        lambda: SetExcludedNodes(draw(TARGETS), draw(NODES), draw(NODES)),
+    )
+    return draw(st.sampled_from(makers))()
+
+
+GRAMMAR = (
+    rf"release {ID}"
+    rf"|update JobId={ID} (?:Priority=[0-9]{{1,10}}|SiteFactor=-?[0-9]{{1,10}}|Nice=-?[0-9]{{1,10}}"
+    r"|OverSubscribe=(?:YES|NO)|ExcNodeList=[A-Za-z0-9_.,\[\]-]*)"
+)
+
+
+@given(st.data())
+def test_scontrol_is_told_nothing_but_five_kinds_of_lines(data: st.DataObject) -> None:
+    try:
+        action = data.draw(actions())
+        lines = command_lines(action, action.target.address)
+    except ValueError:
+        return  # refused, before anything is sent
+    for line in lines:
+        assert re.fullmatch(GRAMMAR, line), line
+        assert "Priority=0" not in line.split(" ")
+    assert MAX_PRIORITY < 2**32
