@@ -82,18 +82,24 @@ INSERT INTO flags VALUES
 """
 
 
+def journal_of(folder: Path, tables: str, version: int) -> sqlite3.Connection:
+    """A new file with the tables of a release."""
+    path = folder / FILE_NAME
+    db = sqlite3.connect(path)
+    db.executescript(
+        f"PRAGMA journal_mode = WAL; BEGIN; {tables} PRAGMA user_version = {version};"
+        f" PRAGMA application_id = {APPLICATION_ID}; COMMIT;"
+    )
+    path.chmod(0o600)
+    return db
+
+
 def older(folder: Path, version: int) -> Path:
     """A journal as that release left it: one write done, one cut off, one job gone."""
-    path = folder / FILE_NAME
     tables = SCHEMA_1 + ROWS + (SCHEMA_2 + FLAG_ROWS if version > 1 else "")
     tables = tables.replace(":now", str(NOW)).replace(":then", str(NOW - 600))
-    with closing(sqlite3.connect(path)) as db:
-        db.executescript(
-            f"PRAGMA journal_mode = WAL; BEGIN; {tables} PRAGMA user_version = {version};"
-            f" PRAGMA application_id = {APPLICATION_ID}; COMMIT;"
-        )
-    path.chmod(0o600)
-    return path
+    journal_of(folder, tables, version).close()
+    return folder / FILE_NAME
 
 
 def tables_of(path: Path) -> list[tuple[str, str]]:

@@ -1,0 +1,222 @@
+"""Undo on a real Slurm: exactly, after restarts, from old journals, without torch, job by job."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from rltuned.domain.jobs import PendingJob
+from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.commands import SlurmCli
+from tests.conftest import slurm_or_skip
+from tests.e2e.process import Daemon
+from tests.lab import SlurmLab
+from tests.unit.daemon.test_migration import SCHEMA_1, journal_of
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+
+FULL = ("--gres=gpu:p100:4", "-n16", "-N1")
+TIMELESS = ("PriorityWeightAge=0", "PriorityDecayHalfLife=0", "PriorityUsageResetPeriod=YEARLY")
+"""Weights under which no factor moves with time, so that all of sprio can be compared."""
+
+
+@pytest.fixture(scope="module")
+def timeless_session() -> Iterator[SlurmLab]:
+    slurm_or_skip()
+    with SlurmLab(extra=TIMELESS) as started:
+        yield started
+
+
+@pytest.fixture
+def timeless(timeless_session: SlurmLab) -> Iterator[SlurmLab]:
+    timeless_session.clear()
+    yield timeless_session
+    timeless_session.clear()
+
+
+def settings(slurm: SlurmLab, folder: Path, mode: str) -> Path:
+    path = folder / "rltuned.toml"
+    path.write_text(
+        f"""
+[daemon]
+interval_s = 1
+state_dir = "{folder}"
+pause_file = "{folder / "PAUSE"}"
+[policy]
+name = "sjf"
+[scope]
+min_age_s = 0
+[limits]
+write_mode = "{mode}"
+hysteresis = 0.0
+[slurm]
+conf = "{slurm.conf}"
+timeout_s = 5
+[http]
+port = 0
+"""
+    )
+    path.chmod(0o600)
+    return path
+
+
+def rltuned(*args: str) -> str:
+    """A command that must succeed, where torch cannot be imported; its output."""
+    program = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from rltuned.cli import main\n"
+        "sys.argv = ['rltuned', *sys.argv[1:]]\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *args],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def fill(slurm: SlurmLab) -> list[int]:
+    """Both p nodes are busy; jobs of many kinds wait behind them, the shortest last."""
+    for node in ("p1", "p2"):
+        blocker = slurm.sbatch(*FULL, f"-w{node}", "--time=2:00:00")
+        slurm.wait_for(lambda b=blocker: slurm.state(b) == "R", 30, "a blocker runs")  # type: ignore[misc]
+    kinds = [
+        ("--time=90",),
+        ("--time=80", "--nice=70"),
+        ("--time=70", "--nice=-30"),
+        ("--time=60", "--array=0-9%3"),
+        ("--time=50", "--hold"),
+        ("--time=40", "-pgpu,short"),
+        ("--time=30", "-psla"),
+        ("--time=20", "--exclusive"),
+        ("--time=10",),
+    ]
+    jobs = [slurm.sbatch(*FULL, *kind) for kind in kinds]
+    slurm.wait_for(lambda: all(slurm.state(j) == "PD" for j in jobs), 30, "all wait")
+    return jobs
+
+
+def shown(slurm: SlurmLab) -> tuple[str, str]:
+    """All of sprio, and of the waiting jobs all that rltuned could have changed."""
+    columns = "JobArrayID:|,PriorityLong:|,Nice:|,StateCompact:|,Partition:|,OverSubscribe:|"
+    return slurm.run("sprio", "-l"), slurm.run(
+        "squeue", "-a", "-r", "-t", "PD", "-S", "i", "-O", columns
+    )
+
+
+def settled(slurm: SlurmLab) -> tuple[str, str]:
+    """The same, once Slurm has computed every priority anew."""
+    seen = shown(slurm)
+    for _ in range(20):
+        time.sleep(2.5)  # PriorityCalcPeriod is a second, bf_interval two
+        seen, before = shown(slurm), seen
+        if seen == before:
+            return seen
+    raise AssertionError(f"the queue does not come to rest:\n{seen}")
+
+
+def test_after_restore_the_queue_is_as_if_never_touched(timeless: SlurmLab, tmp_path: Path) -> None:
+    config = settings(timeless, tmp_path, "site_factor")
+    fill(timeless)
+    untouched = settled(timeless)
+    with Daemon(tmp_path, "--live", "--config", str(config)) as daemon:
+        daemon.wait_for_log("applied=")
+        daemon.wait_for(lambda: shown(timeless)[0] != untouched[0], "sprio shows the change")
+        config.write_text(config.read_text().replace('"sjf"', '"smallest"'))
+        daemon.signal(signal.SIGHUP)
+        daemon.wait_for_log("policy=smallest")
+        config.write_text(config.read_text().replace('"smallest"', '"wfp3"'))
+        daemon.signal(signal.SIGHUP)
+        daemon.wait_for_log("policy=wfp3")
+        daemon.wait_for_log("cycle", times=8)
+        daemon.signal(signal.SIGKILL)
+        daemon.ends()
+    timeless.stop_controller()
+    timeless.start_controller()
+    assert "given back" in rltuned("restore", "--all", "--config", str(config))
+    assert settled(timeless) == untouched
+
+
+def observed(slurm: SlurmLab) -> dict[int, PendingJob]:
+    backend = SlurmBackend(SlurmCli(conf=slurm.conf), time.time)
+    return {int(j.job_id): j for j in backend.observe().pending}
+
+
+def test_a_journal_of_the_first_release_is_enough(timeless: SlurmLab, tmp_path: Path) -> None:
+    config = settings(timeless, tmp_path, "priority")
+    one = fill(timeless)[1]
+    untouched = settled(timeless)
+    was = observed(timeless)[one]
+    with closing(journal_of(tmp_path, SCHEMA_1, version=1)) as db:
+        db.execute(
+            "INSERT INTO writes (id, cycle, at, cluster, job_id, submitted_at, address, field,"
+            " old, new, nice) VALUES (1, 9, ?, 'rltlab', ?, ?, ?, 'priority', ?, 4711, ?)",
+            (time.time(), one, was.submitted_at, was.address, was.priority, was.nice),
+        )
+        db.commit()
+    timeless.scontrol("update", f"JobId={one}", "Priority=4711")  # and then the process died
+    timeless.stop_controller()
+    timeless.start_controller()
+    told = rltuned("restore", "--all", "--config", str(config))
+    assert (
+        told == f"job {one}: given back: priority 4711 released to multifactor, nice 70 set again\n"
+    )
+    assert settled(timeless) == untouched
+
+
+def test_a_task_an_array_and_what_was_written_since(timeless: SlurmLab, tmp_path: Path) -> None:
+    config = settings(timeless, tmp_path, "site_factor")
+    jobs = fill(timeless)
+    array, last = jobs[3], jobs[-1]
+    untouched = settled(timeless)
+    once = ("run", "--live", "--once", "--config", str(config))
+    rltuned(*once)
+    assert rltuned("restore", "--since", "0s", "--config", str(config)) == "nothing to give back\n"
+    told = rltuned("restore", "--job", f"{array}_4", "--config", str(config))
+    assert told.startswith(f"job {array}: given back: site factor ")
+    assert len(told.splitlines()) == 1
+    assert "site_factor" in rltuned("history", f"{array}_4", "--config", str(config))
+    assert "identical" in rltuned("replay", "1", "--config", str(config))
+    timeless.scontrol("update", f"JobId={last}", "SiteFactor=77")
+    told = rltuned("restore", "--since", "1h", "--config", str(config))
+    assert f"job {last}: changed by somebody else: site factor is 77" in told
+    assert f"job {array}:" not in told
+    timeless.scontrol("update", f"JobId={last}", "SiteFactor=0")
+    assert settled(timeless) == untouched
+
+
+def test_what_the_service_does_when_it_stops(timeless: SlurmLab, tmp_path: Path) -> None:
+    """The command of ExecStopPost, as the unit has it, with our settings and Python."""
+    config = settings(timeless, tmp_path, "site_factor")
+    fill(timeless)
+    untouched = settled(timeless)
+    with Daemon(tmp_path, "--live", "--config", str(config)) as daemon:
+        daemon.wait_for_log("applied=")
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+    unit = Path(__file__).resolve().parents[2] / "systemd" / "rltuned.service"
+    lines = unit.read_text().splitlines()
+    (line,) = [text for text in lines if text.startswith("ExecStopPost=")]
+    program, *args = line.removeprefix("ExecStopPost=").split()
+    assert Path(program).name == "rltuned"
+    done = subprocess.run(
+        [sys.executable, "-m", "rltuned", *args],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "RLTUNED_CONFIG": str(config)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "given back" in done.stdout
+    assert settled(timeless) == untouched
