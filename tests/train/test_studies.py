@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.results_table import main as results
 from scripts.studies import ROWS, main, settings_of
 
 
@@ -37,3 +38,24 @@ def test_tables_from_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixture
     told = capsys.readouterr().out
     naive = next(line for line in told.splitlines() if line.startswith("| naive"))
     assert "| +0.0 [+0.0, +0.0] | -50.0, +100.0 | -50.0" in naive
+
+
+def test_the_table_of_results_tells_each_place_and_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair = {"change": -0.1, "low": -0.2, "high": 0.05, "geometric": -0.08}
+    pair |= {"wins": 3, "losses": 2}
+    metrics = {m: pair | {"seeds": [-0.2, 0.0]} for m in ("wait_s", "bsld")}
+    found = {
+        "plan": {"load": 0.9},
+        "policies": {p: {"wait_p99_s": 50.0, "wait_max_s": 80.0} for p in ("fcfs", "model:x")},
+        "paired": {"model:x": {"fcfs": metrics, "saf": metrics}},
+        "closed_of_fcfs_to_clairvoyant": {"model:x": {"wait_s": 0.5, "bsld": 0.25}},
+        "closed_of_fcfs_to_bound": {"model:x": {"wait_s": 0.4, "bsld": 0.2}},
+    }
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "results.json").write_text(json.dumps({"comparisons": [found]}))
+    results([str(tmp_path)])
+    told = capsys.readouterr().out.splitlines()[-1]
+    assert told.startswith("| here | 0.9 | x | -10.0 [-20.0, +5.0], g -8.0, 3-2 (-20, +0) |")
+    assert told.endswith("| 1.00 | 1.00 | 50 / 25 | 40 / 20 |")
