@@ -156,7 +156,7 @@ def predictor_of(traces: Sequence[Path], seed: int, worlds: int = 0) -> Predicto
     first_world = (seed + 1) * WORLDS_PER_SEED
     read += [random_world(first_world + number, WORLD_JOBS).jobs for number in range(worlds)]
     first, *others = [jobs[: int(len(jobs) * LEARN_UNTIL)] for jobs in read]
-    return fit(first, beside=others, seed=seed, until_s=first[-1].submit_s).predictor
+    return fit(first, beside=others, seed=seed).predictor
 
 
 def predictions(predictor: Predictor) -> Predict:

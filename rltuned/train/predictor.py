@@ -2,7 +2,8 @@
 
 Every job is an example: its inputs are what was known of its user and account when it was
 submitted (jobs that had ended before), its target is how long it then ran. Earlier jobs teach,
-later ones are held out. The history that is shipped is the one at the end of the given jobs.
+later ones are held out. The moment of fitting is the last submit of a trace: who still runs then
+has no run time yet and does not teach. The history that is shipped is the one at that moment.
 """
 
 import heapq
@@ -127,7 +128,6 @@ def fit(
     seed: int = 1,
     epochs: int = 30,
     held_out: float = 0.2,
-    until_s: float | None = None,
     on_epoch: Callable[[int, float], None] = lambda _epoch, _loss: None,
 ) -> Fitted:
     """Fit to jobs in submit order. Same jobs and seed: same predictor.
@@ -138,7 +138,6 @@ def fit(
         seed: of the weights.
         epochs: passes.
         held_out: last part of the jobs, to measure by.
-        until_s: when this is done; who runs still has no run time yet and does not teach.
         on_epoch: told the loss after each pass.
 
     Raises:
@@ -146,12 +145,7 @@ def fit(
     """
     if len(jobs) < FEWEST_JOBS:
         raise TraceError(f"{len(jobs)} jobs are too few to predict from; at least {FEWEST_JOBS}")
-    by_user, by_account, history = past(jobs)
-    x = assemble([j.request() for j in jobs], by_user, by_account)
-    y = np.array([math.log1p(_run(j)) / LOG_FULL for j in jobs], dtype=np.float32)
-    if until_s is not None:
-        ended = np.array([j.submit_s + _run(j) <= until_s for j in jobs])
-        x, y = x[ended], y[ended]
+    x, y, history = _examples(jobs)
     cut = int(len(y) * (1 - held_out))
     torch.set_num_threads(1)
     torch.manual_seed(seed)
@@ -178,13 +172,16 @@ def fit(
             total += float(loss.detach()) * len(some)
         schedule.step()
         on_epoch(epoch, total / count)
-    return _measured(Predictor(network, history), x[cut:], y[cut:], y[:cut], len(jobs))
+    return _measured(Predictor(network, history), x[cut:], y[cut:], y[:cut], len(y))
 
 
-def _examples(jobs: Sequence[TraceJob]) -> tuple[Float32Array, Float32Array]:
-    by_user, by_account, _ = past(jobs)
+def _examples(jobs: Sequence[TraceJob]) -> tuple[Float32Array, Float32Array, History]:
+    """Inputs and targets of the jobs that had ended by the last submit, and the history then."""
+    by_user, by_account, history = past(jobs)
     inputs = assemble([j.request() for j in jobs], by_user, by_account)
-    return inputs, np.array([math.log1p(_run(j)) / LOG_FULL for j in jobs], dtype=np.float32)
+    runs = np.array([math.log1p(_run(j)) / LOG_FULL for j in jobs], dtype=np.float32)
+    ended = np.array([j.submit_s + _run(j) <= jobs[-1].submit_s for j in jobs])
+    return inputs[ended], runs[ended], history
 
 
 def pinball(told: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

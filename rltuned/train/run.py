@@ -267,7 +267,7 @@ def refit(model: Path, out: Path, jobs: Sequence[TraceJob], source: str, seed: i
     actor = load_actor(model)
     if actor.predictor is None:
         raise ModelError(f"model {model}: its network reads no predictions")
-    fitted = fit(jobs, seed=seed, until_s=jobs[-1].submit_s)
+    fitted = fit(jobs, seed=seed)
     with np.load(model / PARITY_FILE, allow_pickle=False) as archive:
         parity = torch.from_numpy(archive["values"]), torch.from_numpy(archive["masks"])
     card = actor.card

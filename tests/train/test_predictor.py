@@ -60,6 +60,24 @@ def test_nothing_that_has_not_ended_by_then_is_used() -> None:
     assert (past(jobs)[0] != past(changed)[0]).any()
 
 
+def unended(jobs: list[TraceJob]) -> list[TraceJob]:
+    """The same jobs, those that still ran at the last submit running much longer."""
+    last_s = jobs[-1].submit_s
+    assert sum(j.submit_s + j.duration_s > last_s for j in jobs) >= 3
+    return [
+        replace(j, duration_s=j.duration_s * 9 + 1e6) if j.submit_s + j.duration_s > last_s else j
+        for j in jobs
+    ]
+
+
+def test_who_still_runs_when_the_trace_ends_does_not_teach() -> None:
+    """Non-interference: neither in the trace itself nor in those beside it."""
+    jobs, other = jobs_of(400), jobs_of(300, seed=2)
+    whole = fit(jobs, beside=[other], epochs=2).predictor.to_bytes()
+    assert fit(unended(jobs), beside=[other], epochs=2).predictor.to_bytes() == whole
+    assert fit(jobs, beside=[unended(other)], epochs=2).predictor.to_bytes() == whole
+
+
 def test_strangers_are_judged_by_their_limit_alone() -> None:
     jobs = jobs_of(1_000)
     predictor = fit(jobs, epochs=5).predictor
