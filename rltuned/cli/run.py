@@ -100,13 +100,10 @@ def run(
                 ("daemon.state_dir", folder, "--backend sim"),
             )
 
-        def is_dry(loaded: Loaded) -> bool:
-            return bool(dry_run) or (
-                is_sim and loaded.settings.ladder.ladder().rung is Rung.OBSERVE
-            )
-
+        settings = read().settings
+        only_looks = settings.ladder.ladder().rung is Rung.OBSERVE
         metrics = Metrics(CollectorRegistry())
-        lease = None if is_sim else open_lease(read().settings, SystemClock())
+        lease = None if is_sim else open_lease(settings, SystemClock())
         place = open_world(
             backend,
             speed=speed,
@@ -122,7 +119,7 @@ def run(
                 read,
                 1 if once else cycles,
                 lease=lease,
-                is_dry=is_dry,
+                dry_run=bool(dry_run) or (is_sim and only_looks),
                 show=wants_table,
             )
     raise typer.Exit(code)
@@ -141,7 +138,7 @@ def _serve(
     cycles: int | None,
     *,
     lease: Lease | None,
-    is_dry: Callable[[Loaded], bool],
+    dry_run: bool,
     show: bool,
 ) -> int:
     """Put the daemon together and let it run; returns its exit code."""
@@ -158,7 +155,7 @@ def _serve(
         stack.enter_context(listening(orders, lambda stop: place.system.wake(stop=stop)))
 
         def assemble(settings: Loaded) -> Rig:
-            return build_rig(settings, place.backend(settings), lease, dry_run=is_dry(settings))
+            return build_rig(settings, place.backend(settings), lease, dry_run=dry_run)
 
         rig = assemble(loaded)
         http = loaded.settings.http

@@ -137,3 +137,31 @@ def test_output_to_a_reader_that_goes_away_is_no_traceback() -> None:
     )
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
+
+
+def test_up_and_down_the_ladder_by_reload(tmp_path: Path, config: Path) -> None:
+    def stage(name: str) -> None:
+        config.write_text(
+            f'[http]\nport = 0\n[ladder]\nstage = "{name}"\ncanary_fraction = 0.5\n'
+            "[daemon]\ninterval_s = 120\n"
+        )
+
+    stage("shadow")
+    with Daemon(tmp_path, *SIM, "--speed", "1200", "--config", str(config)) as daemon:
+        daemon.wait_for_log("agreed=")
+        assert daemon.metric("rltuned_jobs_owned") == 0
+        stage("canary")
+        daemon.signal(signal.SIGHUP)
+        daemon.wait_for_log("stage=canary")
+        for arm in ("treated", "control"):
+            series = f'rltuned_job_wait_seconds_count{{arm="{arm}",partition="gpu"}}'
+            daemon.wait_for(lambda s=series: daemon.metric(s) > 0, f"a {arm} job starts")  # type: ignore[misc]
+        assert daemon.metric("rltuned_jobs_owned") > 0
+        assert daemon.metric('rltuned_jobs_refused{reason="control"}') > 0
+        stage("observe")
+        daemon.signal(signal.SIGHUP)
+        daemon.wait_for_log("stage=observe")
+        daemon.wait_for(lambda: daemon.metric("rltuned_jobs_owned") == 0, "all is given back")
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+        assert "Traceback" not in daemon.log()
