@@ -6,7 +6,8 @@
 
 Prints one line of a Markdown table for every pair of bound and factor: the mean wait against FCFS
 and against the model unguarded, p99 and longest wait as multiples of FCFS's (means over windows),
-and the longest wait's multiple in the worst window.
+the longest wait's multiple in the worst window, and the part of the jobs that wait longer than
+both the bound and the factor times their own wait under FCFS.
 """
 
 import argparse
@@ -27,7 +28,10 @@ from rltuned.train.evaluate import Plan, windows_of
 from rltuned.train.ground import Ground, Window
 
 HOUR_S = 3_600.0
-HEAD = "| bound | factor | wait, FCFS | wait, unguarded | p99 / FCFS | longest / FCFS | worst |"
+HEAD = (
+    "| bound | factor | wait, FCFS | wait, unguarded | p99 / FCFS | longest / FCFS | worst "
+    "| beyond |"
+)
 
 
 def main() -> None:
@@ -51,10 +55,10 @@ def main() -> None:
         f"longest {tails[1]} h\n\n{HEAD}\n{'|---' * HEAD.count(' | ')}|---|"
     )
     free = _waits(contestant, source.ground, windows, None)
-    _say(_row("none", "", free, free, fcfs))
+    _say(_row(None, free, free, fcfs))
     for bound in _bounds(asked):
         kept = _waits(contestant, source.ground, windows, bound)
-        _say(_row(f"{bound.bound_s / HOUR_S:g} h", f"{bound.factor:g}", kept, free, fcfs))
+        _say(_row(bound, kept, free, fcfs))
 
 
 def _asked() -> argparse.Namespace:
@@ -86,7 +90,7 @@ def _waits(
 
 
 def _row(
-    bound: str, factor: str, own: list[FloatArray], free: list[FloatArray], fcfs: list[FloatArray]
+    bound: Bound | None, own: list[FloatArray], free: list[FloatArray], fcfs: list[FloatArray]
 ) -> str:
     ratios = [
         np.mean([_tail(w, q) for w in own]) / np.mean([_tail(w, q) for w in fcfs])
@@ -94,13 +98,22 @@ def _row(
     ]
     worst = max(_tail(a, 100) / max(_tail(b, 100), 1.0) for a, b in zip(own, fcfs, strict=True))
     cells = [
-        bound,
-        factor,
+        *(
+            ("none", "")
+            if bound is None
+            else (f"{bound.bound_s / HOUR_S:g} h", f"{bound.factor:g}")
+        ),
         f"{_mean(own) / _mean(fcfs) - 1:+.1%}",
         f"{_mean(own) / _mean(free) - 1:+.1%}",
         *(f"{r:.2f}" for r in (*ratios, worst)),
+        f"{_beyond(own, fcfs, bound or Bound()):.1%}",
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _beyond(own: list[FloatArray], fcfs: list[FloatArray], bound: Bound) -> float:
+    waits, base = np.concatenate(own), np.concatenate(fcfs)
+    return float((waits > np.maximum(bound.bound_s, bound.factor * base)).mean())
 
 
 def _mean(waits: list[FloatArray]) -> float:
