@@ -3,6 +3,7 @@
 import platform
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -16,9 +17,10 @@ from rltuned.cli.flags import say
 from rltuned.errors import ModelError
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.card import Training
+from rltuned.policies.network import PaperActor
 from rltuned.train.accounting import read_accounting
 from rltuned.train.export import export_bundle
-from rltuned.train.history import EPOCHS, agreement, choices_of, imitate
+from rltuned.train.history import EPOCHS, Choices, agreement, choices_of, imitate
 from rltuned.train.warmstart import Settings, Taught, teach
 
 PARITY_WINDOWS = 4
@@ -46,6 +48,31 @@ def history(
     earlier, later = choices_of(jobs, gpus).split(0.8)
     began = time.perf_counter()
     network = imitate(earlier, epochs=epochs, seed=seed)
+    site = Site(
+        data=f"{accounting.name}: {len(jobs)} jobs, {len(earlier)} starts with rivals",
+        settings={"epochs": epochs, "gpus": gpus},
+        seed=seed,
+        seconds=time.perf_counter() - began,
+    )
+    agreed = export_site(out, network, later, site)
+    say(
+        f"{out}: {len(jobs)} jobs ({never} never started), {len(earlier) + len(later)} starts with "
+        f"rivals; agrees with the later ones on {agreed:.2%} of the pairs"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What a bundle's card says of the site that was learned from."""
+
+    data: str
+    settings: dict[str, int | float | str]
+    seed: int
+    seconds: float
+
+
+def export_site(out: Path, network: PaperActor, later: Choices, site: Site) -> float:
+    """Export what was learned from a site; returns the share of later pairs it agrees on."""
     with torch.inference_mode():
         scores = network(later.values, later.masks).numpy().astype(np.float64)
     agreed = agreement(scores, later)
@@ -60,20 +87,17 @@ def history(
             method="supervised imitation of starts by the main scheduler, cross-entropy",
             teacher="the site's own Slurm",
             command=" ".join(["rltuned", *sys.argv[1:]]),
-            seed=seed,
-            settings={"epochs": epochs, "gpus": gpus},
-            data=f"{accounting.name}: {len(jobs)} jobs, {len(earlier)} starts with rivals",
+            seed=site.seed,
+            settings=site.settings,
+            data=site.data,
             data_licence="the site's own",
-            seconds=round(time.perf_counter() - began, 1),
+            seconds=round(site.seconds, 1),
             machine=f"{platform.machine()}, one thread",
         ),
         results={"later_pairwise_agreement": round(agreed, 5)},
         caveats=["It imitates what was there, and can at best be as good."],
     )
-    say(
-        f"{out}: {len(jobs)} jobs ({never} never started), {len(earlier) + len(later)} starts with "
-        f"rivals; agrees with the later ones on {agreed:.2%} of the pairs"
-    )
+    return agreed
 
 
 def warmstart(

@@ -8,7 +8,7 @@ from typing import Annotated
 import torch
 import typer
 
-from rltuned.cli import imitate, rivals
+from rltuned.cli import imitate, journalled, rivals
 from rltuned.cli.flags import say
 from rltuned.cli.progress import perform_with_bar
 from rltuned.cli.simulate import cluster_named
@@ -32,6 +32,7 @@ from rltuned.train.run import Exam, Job, refit
 app = typer.Typer(no_args_is_help=True, help="Learn policies offline.")
 app.command()(imitate.warmstart)
 app.command()(imitate.history)
+app.command()(journalled.journal)
 app.command()(rivals.rlscheduler)
 app.command()(rivals.schedinspector)
 

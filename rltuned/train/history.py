@@ -117,10 +117,10 @@ def _rival(job: Started, chosen: Started, now: float) -> bool:
     if job.job_id == chosen.job_id or job.partition != chosen.partition:
         return False
     together = job.start_s == now and job.by_main  # started in the same pass: no loser
-    return not together and _fits_in_place_of(job.request, chosen.request)
+    return not together and fits_in_place_of(job.request, chosen.request)
 
 
-def _fits_in_place_of(asked: Request, given: Request) -> bool:
+def fits_in_place_of(asked: Request, given: Request) -> bool:
     """No more of anything, on no more nodes and no more on each; and the GPU types are accepted.
 
     Who accepts any type could have had the chosen one's; who is bound to a type could not have

@@ -1,0 +1,106 @@
+"""Warm start from the daemon's journal: who had started by the next look, and who had not.
+
+Two snapshots in a row show a decision of Slurm's main scheduler: of the jobs that wait in the
+first, some run in the second. Each of them is preferred to every job that is left waiting, would
+have fitted in its place, and stood behind it. What a network sees is the first snapshot alone; the
+second one says only who started.
+
+Left out, because it says nothing of the main scheduler's order:
+- jobs that rltuned had written to, as choices and as rivals;
+- starts in front of a job that would have fitted and had the higher priority: backfill;
+- looks too far apart, and jobs that are gone without being seen to run.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import torch
+
+from rltuned.core.capacity import BoolArray
+from rltuned.core.features import Float32Array, encode
+from rltuned.core.observation import MAX_QUEUE_SIZE, sample_features
+from rltuned.core.select import Rules, select
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.snapshot import Snapshot
+from rltuned.errors import TraceError
+from rltuned.recording import Recorded
+from rltuned.train.history import FEWEST_STARTS, Choices, fits_in_place_of
+
+LONGEST_GAP_S: Final = 300.0
+"""Looks further apart than this do not show one decision; the daemon looks every minute."""
+_FREE: Final = Rules(min_age_s=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One preference: of the jobs of `queue` (places), `chosen` was started, `rivals` were not."""
+
+    seen: Snapshot
+    queue: tuple[PendingJob, ...]
+    chosen: int
+    rivals: tuple[int, ...]
+
+
+def moments_of(records: Iterable[Recorded]) -> Iterator[Moment]:
+    """Every preference in a journal; records in the order of time."""
+    for before, after in pairwise(records):
+        seen, later = before.snapshot, after.snapshot
+        gap_s = later.taken_at - seen.taken_at
+        if seen.cluster == later.cluster and 0 < gap_s <= LONGEST_GAP_S:
+            yield from _between(seen, later)
+
+
+def choices_of(records: Iterable[Recorded], *, most: int = 6_000) -> Choices:
+    """What a network learns from a journal.
+
+    Args:
+        records: in the order of time.
+        most: moments; the latest are kept.
+
+    Raises:
+        TraceError: too few starts had rivals.
+    """
+    rows = deque((_row(moment) for moment in moments_of(records)), maxlen=most)
+    if len(rows) < FEWEST_STARTS:
+        raise TraceError(
+            f"{len(rows)} starts in the journal's snapshots had rivals; {FEWEST_STARTS} are needed"
+        )
+    values, masks, labels = zip(*rows, strict=True)
+    return Choices(
+        torch.from_numpy(np.stack(values)), torch.from_numpy(np.stack(masks)), torch.tensor(labels)
+    )
+
+
+def _row(moment: Moment) -> tuple[Float32Array, BoolArray, int]:
+    """(256, 8) features as the daemon would see them, (256,) who is compared, and who won."""
+    seen = sample_features(encode(moment.queue, moment.seen)).values
+    places = sorted((moment.chosen, *moment.rivals[: MAX_QUEUE_SIZE - 1]))
+    values = np.zeros((MAX_QUEUE_SIZE, seen.shape[1]), dtype=np.float32)
+    values[: len(places)] = seen[places]
+    return values, np.arange(MAX_QUEUE_SIZE) < len(places), places.index(moment.chosen)
+
+
+def _between(seen: Snapshot, later: Snapshot) -> Iterator[Moment]:
+    queue = select(seen, _FREE).chosen
+    begun = {(j.job_id, j.submitted_at) for j in later.running if j.started_at >= seen.taken_at}
+    waiting = {(j.job_id, j.submitted_at) for j in later.pending}
+    left = [
+        place
+        for place, job in enumerate(queue)
+        if job.owned is None and (job.job_id, job.submitted_at) in waiting
+    ]
+    for place, job in enumerate(queue):
+        if job.owned is None and (job.job_id, job.submitted_at) in begun:
+            rivals = tuple(other for other in left if _is_rival(queue[other], job))
+            if rivals and all(queue[other].priority <= job.priority for other in rivals):
+                yield Moment(seen, queue, place, rivals)
+
+
+def _is_rival(job: PendingJob, chosen: PendingJob) -> bool:
+    """Whether a job that was left waiting would have fitted where the chosen one went."""
+    together = not set(chosen.partitions).isdisjoint(job.partitions)
+    return together and fits_in_place_of(job.request, chosen.request)
