@@ -1,11 +1,16 @@
 """OverSubscribe guidance on a real Slurm: what isolation leaves idle gets used."""
 
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from rltuned.domain.plan import SetOverSubscribe
-from tests.guidance import JOBS, cycle, guided, play
+from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.restore import Fate, restore
+from rltuned.domain.plan import Plan, Result, SetOverSubscribe, Target
+from tests.guidance import ALONE, JOBS, cycle, guided, play
 from tests.lab import SlurmLab
 
 pytestmark = pytest.mark.slurm
@@ -35,3 +40,27 @@ def test_a_void_partition_is_left_alone_and_says_so(slurm: SlurmLab) -> None:
     assert flagged == 0
     assert not any(isinstance(a, SetOverSubscribe) for a in decision.plan.actions)
     assert any("void" in note for note in decision.notes)
+
+
+def test_a_requeued_job_is_isolated_again_when_it_is_given_back(
+    slurm: SlurmLab, tmp_path: Path
+) -> None:
+    busy = [slurm.sbatch("-c1", f"-w{name}", "-t5") for name in slurm.node_names]
+    slurm.wait_for(lambda: all(slurm.state(i) == "R" for i in busy), 20, "no node is idle")
+    alone = slurm.sbatch(*ALONE, "--requeue")
+    backend, _ = guided(slurm, frozenset({"gpu"}))
+    (found,) = backend.observe().pending
+    target = Target(found.job_id, found.submitted_at, found.address)
+    plan = Plan((SetOverSubscribe(target, found.oversubscribe, "YES"),))
+    journal, clock = Journal(tmp_path), SystemClock()
+    ticket = journal.intend(plan, cluster="rltlab", cycle=1, at=time.time())
+    outcomes = backend.apply(plan)
+    journal.settle(ticket, outcomes, at=time.time())
+    assert [o.result for o in outcomes] == [Result.APPLIED]
+    slurm.wait_for(lambda: slurm.state(alone) == "R", 20, "it runs beside another")
+    journal.close_gone("rltlab", set())
+    slurm.scontrol("requeuehold", str(alone))
+    slurm.wait_for(lambda: slurm.state(alone) == "PD", 20, "it waits again")
+    (item,) = restore(backend, journal, clock)
+    assert (item.fate, item.claim.field) == (Fate.GIVEN_BACK, "oversubscribe")
+    assert "OverSubscribe=NO" in slurm.scontrol("-o", "show", "job", str(alone))
