@@ -102,7 +102,12 @@ class _Held:
     """What the running jobs hold, where, and since when."""
 
     def __init__(self, jobs: Sequence[RunningJob], now: float, capacity: Capacity) -> None:
-        shares = [(i, s) for i, job in enumerate(jobs) for s in job.shares if s.taken.gpus]
+        shares = [
+            (i, share)
+            for i, job in enumerate(jobs)
+            for share in job.shares
+            if share.taken.gpus and share.node in capacity.index  # a node may have left the cluster
+        ]
         self._now = now
         self._job = np.array([i for i, _ in shares], dtype=np.int64)
         column = [capacity.index[s.node] for _, s in shares]

@@ -10,9 +10,11 @@ from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.guards import Guard, Guards
 from rltuned.core.planning import Limits, WriteMode
 from rltuned.core.starvation import Bound, lift, overdue
-from rltuned.domain.jobs import PendingJob, RunningJob
+from rltuned.domain.cluster import Resources
+from rltuned.domain.jobs import PendingJob, RunningJob, Share
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import UnixTime
+from rltuned.domain.units import NodeName, UnixTime
+from rltuned.settings.keys import Settings
 from tests.builders import NOW, job, node, running, snapshot
 
 TIGHT = Bound(bound_s=100.0, factor=2.0)
@@ -93,6 +95,15 @@ def test_only_gpus_count_that_the_job_could_use(
 ) -> None:
     seen = world(waited(1, 200.0, **asks), others=(held(9, 4, 900.0, 800.0),))
     assert late(seen) == expected
+
+
+def test_a_running_job_on_a_node_that_is_gone_counts_for_nothing() -> None:
+    gone = replace(held(9, 4, 900.0, 800.0), shares=(Share(NodeName("gone"), Resources(4, 1, 1)),))
+    assert late(world(waited(1, 200.0), others=(gone,))) == [1]
+
+
+def test_the_daemon_has_it_on_unless_told() -> None:
+    assert Settings().knobs().starvation == Bound()
 
 
 def test_lifting_keeps_the_order_of_the_rest() -> None:
