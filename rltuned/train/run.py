@@ -145,7 +145,7 @@ def perform(
     if session is None:
         return None
     session.load_best(learner)
-    return _export(job, learner, trial, session.seconds())
+    return _export(job, learner, trial, session.seconds(), ranks.world)
 
 
 def check(job: Job) -> None:
@@ -188,7 +188,7 @@ def _begin(learner: Learner, job: Job) -> Standing:
     return Standing(0, float("inf"))
 
 
-def _export(job: Job, learner: Learner, trial: Trial, seconds: float) -> Card:
+def _export(job: Job, learner: Learner, trial: Trial, seconds: float, ranks: int) -> Card:
     settings = job.settings
     actor = learner.actor.cpu()
     own = trial.totals(actor)
@@ -218,7 +218,8 @@ def _export(job: Job, learner: Learner, trial: Trial, seconds: float) -> Card:
             data="; ".join(s.said for s in job.sources),
             data_licence="; ".join(sorted({s.licence for s in job.sources})),
             seconds=round(seconds, 1),
-            machine=f"{platform.machine()}, one thread, {job.device}",
+            machine=f"{platform.machine()}, one thread, {job.device}"
+            + (f", {ranks} ranks" if ranks > 1 else ""),
         ),
         results=results,
         caveats=[
