@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from prometheus_client import CollectorRegistry
 
+from rltuned.cli.controllers import controller_checks
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
 from rltuned.cli.world import real_slurm
 from rltuned.daemon.breaker import clusters
@@ -51,11 +52,13 @@ def check(
     loaded = settings_of(config)
     checks = list(_here(loaded))
     if not only_here:
-        slurm = real_slurm(loaded, SystemClock()).check()
+        backend = real_slurm(loaded, SystemClock())
+        slurm = backend.check()
         checks += [
             *slurm,
+            *controller_checks(loaded, backend),
             *_fit(loaded, slurm),
-            *_queue(loaded, real_slurm(loaded, SystemClock()).observe),
+            *_queue(loaded, backend.observe),
         ]
     if as_json:
         rows = [

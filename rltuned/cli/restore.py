@@ -4,12 +4,14 @@ from typing import Annotated
 
 import typer
 
-from rltuned.cli.flags import ConfigOption, World, say, settings_of
+from rltuned.cli.flags import ConfigOption, World, say, settings_of, warn
 from rltuned.cli.world import open_world
 from rltuned.daemon.asked import asked_job, asked_moment
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.restore import EVERYTHING, Restored, Wanted, is_complete
 from rltuned.daemon.restore import restore as give_back
+from rltuned.daemon.rig import open_lease
+from rltuned.daemon.seat import after_restore, before_restore
 
 app = typer.Typer()
 
@@ -53,8 +55,15 @@ def restore(
     place = open_world(World.SLURM)
     wanted = _wanted(job, since, place.clock.now())
     journal = Journal(loaded.settings.daemon.state_dir, loaded.settings.journal.keeping())
+    lease, folder = open_lease(loaded.settings, place.system), loaded.settings.ha.lease_dir
     try:
+        if lease is not None and folder is not None:
+            elsewhere = before_restore(folder, lease.host, journal)
+            if elsewhere:
+                warn(f"what {elsewhere} has taken over is given back there")
         items = give_back(place.backend(loaded), journal, place.clock, wanted)
+        if lease is not None and folder is not None:
+            after_restore(folder, lease, journal)
     finally:
         journal.close()
     for item in items:

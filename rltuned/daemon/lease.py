@@ -17,6 +17,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rltuned.daemon.fence import Readings, longest_s
+from rltuned.errors import JournalError
 
 FILE: Final = "rltuned.lease"
 _OTHERS_MAY_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
@@ -98,6 +99,24 @@ class Lease:
                 return ""
         except (OSError, ValidationError) as error:
             return f"{self._path}: {_reason(error)}"
+
+    def trouble(self) -> str:
+        """Why the file cannot be used; empty = it can. Changes nothing in it."""
+        try:
+            with self._locked() as file:
+                _read(file)
+        except (OSError, ValidationError) as error:
+            return f"{self._path}: {_reason(error)}"
+        return ""
+
+    @contextmanager
+    def turn(self, term: int) -> Iterator[bool]:
+        """Keep everybody from taking it while the block runs; whether it is still this turn."""
+        try:
+            with self._locked() as file:
+                yield _read(file).term == term
+        except (OSError, ValidationError) as error:
+            raise JournalError(f"{self._path}: {_reason(error)}") from None
 
     def lost(self) -> str:
         """Why a batch may not be sent now; empty = the lease is still ours."""

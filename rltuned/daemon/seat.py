@@ -81,3 +81,33 @@ def take_in(folder: Path, host: str, journal: Journal, cluster: str, *, ours: bo
         return ""
     journal.unpack(given)
     return given.holder
+
+
+def before_restore(folder: Path, host: str, journal: Journal) -> str:
+    """Count as ours no longer what another daemon has taken over; it is that one's to give back.
+
+    Returns:
+        The host of that daemon; empty = nothing was taken over.
+
+    Raises:
+        JournalError: the file or the journal cannot be used.
+    """
+    given = published(folder)
+    if given is None or given.holder == host:
+        return ""
+    journal.leave(given.cluster)
+    return given.holder
+
+
+def after_restore(folder: Path, lease: Lease, journal: Journal) -> None:
+    """Tell a successor that what was ours has been given back.
+
+    Raises:
+        JournalError: the file, the lease or the journal cannot be used.
+    """
+    given = published(folder)
+    if given is None or given.holder != lease.host:
+        return
+    with lease.turn(given.term) as still:
+        if still:
+            publish(folder, journal.pack(given.cluster, lease.host, given.term))

@@ -10,7 +10,7 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.slurm.checks import Check, examine, gather
 from rltuned.slurm.columns import Marks
 from rltuned.slurm.commands import CallRecord, Commands, SlurmCli
-from rltuned.slurm.controllers import acting_host
+from rltuned.slurm.controllers import Controller, acting_host, ask_controllers
 from rltuned.slurm.reader import Reader
 from rltuned.slurm.sdiag import Load, parse_sdiag
 from rltuned.slurm.writer import Writer
@@ -106,7 +106,15 @@ class SlurmBackend:
         Raises:
             BackendError: it could not be asked, or none answers.
         """
-        return acting_host(self._commands)
+        return acting_host(self.controllers())
+
+    def controllers(self) -> tuple[Controller, ...]:
+        """Every slurmctld, in the order of SlurmctldHost; at least one of them answers.
+
+        Raises:
+            BackendError: it could not be asked, or none answers.
+        """
+        return ask_controllers(self._commands)
 
     def _count(self, call: CallRecord) -> None:
         self._limited += call.limited

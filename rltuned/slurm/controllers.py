@@ -30,8 +30,8 @@ def parse_ping(text: str) -> tuple[Controller, ...]:
     return tuple(Controller(m["role"], m["host"], m["state"] == "UP") for m in _LINE.finditer(text))
 
 
-def acting_host(commands: Commands) -> str:
-    """Name of the host whose slurmctld acts, as SlurmctldHost has it.
+def ask_controllers(commands: Commands) -> tuple[Controller, ...]:
+    """Every slurmctld, in the order of SlurmctldHost; at least one of them answers.
 
     Raises:
         BackendError: scontrol could not ask, or no controller answers.
@@ -39,8 +39,13 @@ def acting_host(commands: Commands) -> str:
     answer = commands.call("scontrol", "ping")  # ends with 1 when one of them is down
     if answer.failure:
         raise BackendError(answer.failure)
-    up = [c.host for c in parse_ping(answer.stdout) if c.up]
-    if not up:
+    found = parse_ping(answer.stdout)
+    if not any(c.up for c in found):
         said = one_line(answer.stdout) or one_line(answer.stderr) or "no message"
         raise BackendError(f"scontrol ping: no slurmctld answers: {said}")
-    return up[0]
+    return found
+
+
+def acting_host(found: tuple[Controller, ...]) -> str:
+    """Name of the host whose slurmctld acts, as SlurmctldHost has it."""
+    return next(c.host for c in found if c.up)

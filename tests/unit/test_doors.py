@@ -80,14 +80,18 @@ TOKENS = st.sampled_from(sorted(OVERSUBSCRIBE_TOKENS))
 @st.composite
 def actions(draw: st.DrawFn) -> Action:
     """Actions with any text and any number that the types let through."""
-    makers = (
-        lambda: SetPriority(draw(TARGETS), draw(WHOLE), draw(WHOLE), draw(WHOLE)),
-        lambda: SetSiteFactor(draw(TARGETS), draw(WHOLE), draw(WHOLE)),
-        lambda: Release(draw(TARGETS), draw(WHOLE), draw(WHOLE), draw(WHOLE)),
-        lambda: SetOverSubscribe(draw(TARGETS), draw(TOKENS), draw(TOKENS)),
-        lambda: SetExcludedNodes(draw(TARGETS), draw(NODES), draw(NODES)),
-    )
-    return draw(st.sampled_from(makers))()
+    target = draw(TARGETS)
+    match draw(st.integers(0, 4)):
+        case 0:
+            return SetPriority(target, draw(WHOLE), draw(WHOLE), draw(WHOLE))
+        case 1:
+            return SetSiteFactor(target, draw(WHOLE), draw(WHOLE))
+        case 2:
+            return Release(target, draw(WHOLE), draw(WHOLE), draw(WHOLE))
+        case 3:
+            return SetOverSubscribe(target, draw(TOKENS), draw(TOKENS))
+        case _:
+            return SetExcludedNodes(target, draw(NODES), draw(NODES))
 
 
 GRAMMAR = (

@@ -11,7 +11,7 @@ from rltuned.daemon.lease import Lease
 from rltuned.daemon.report import Mode, Skip
 from rltuned.daemon.restore import Fate, restore
 from rltuned.daemon.seams import Rig
-from rltuned.daemon.seat import Seat, take_in
+from rltuned.daemon.seat import Seat, after_restore, before_restore, take_in
 from rltuned.domain.plan import Result
 from rltuned.errors import BackendError, JournalError
 from tests.builders import job, snapshot
@@ -111,6 +111,42 @@ def test_restore_gives_back_on_the_host_that_holds_it_and_only_there(
     done = restore(two.world, two_journal, FakeClock())
     assert {item.fate for item in done} == {Fate.GIVEN_BACK}
     assert len(done) == 3
+
+
+def test_a_successor_does_not_count_as_its_own_what_was_given_back(
+    pair: tuple[Beside, Beside],
+) -> None:
+    one, two = pair
+    loop = one.loop()
+    loop.run(1)
+    loop._journal.let_go()  # the daemon has ended
+    one.lease.close()
+    journal = Journal(one.folder)
+    assert before_restore(one.shared, "head1", journal) == ""
+    restore(one.world, journal, FakeClock())
+    after_restore(one.shared, one.lease, journal)
+    assert take_in(one.shared, "head2", Journal(two.folder), CLUSTER, ours=True) == "head1"
+    assert Journal(two.folder).claims(CLUSTER) == ()
+
+
+def test_a_restore_that_comes_too_late_leaves_the_successors_file_alone(
+    pair: tuple[Beside, Beside],
+) -> None:
+    one, two = pair
+    one.loop().run(1)
+    stale = published(one.shared)
+    one.ping.acting = "head2"
+    one.loop().run(1)
+    assert two.lease.claim("head2") == ""  # it has the lease, but has published nothing yet
+    after_restore(one.shared, one.lease, Journal(one.folder))
+    assert published(one.shared) == stale
+    two.loop().run(2)
+    assert before_restore(one.shared, "head1", Journal(one.folder)) == "head2"
+    assert Journal(one.folder).claims(CLUSTER) == ()
+    (one.shared / "rltuned.lease").unlink()
+    (one.shared / "rltuned.lease").write_text("{")
+    with pytest.raises(JournalError, match="is not a lease"), two.lease.turn(1):
+        pass
 
 
 def test_back_again_it_is_the_first_ones_once_more(pair: tuple[Beside, Beside]) -> None:

@@ -17,6 +17,7 @@ from rltuned.settings import Flag, load
 from rltuned.settings.keys import Settings
 from rltuned.settings.source import key_lines
 from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.sdiag import Bounds
 
 
 def written(folder: Path, text: str) -> Path:
@@ -86,7 +87,7 @@ def test_every_default_is_pinned() -> None:
             "canary_fraction": 0.1,
             "canary_partitions": [],
             "canary_salt": "",
-            "canary_margin": 0.05,
+            "canary_margin": 0.02,
             "max_errors": 5,
         },
         "placement": {
@@ -164,6 +165,7 @@ def test_a_canary_narrows_the_scope(tmp_path: Path) -> None:
         ("verbose = true", "{f}:1: verbose: unknown key; known here: daemon, guards, ha, http"),
         ("[http]\nenabled = 'no'", "{f}:2: http.enabled: input should be a valid boolean"),
         ("[ladder]\nstage = 'live'", "{f}:2: ladder.stage: input should be 'observe',"),
+        ("[ladder]\ncanary_margin = 0.2", "{f}:2: ladder.canary_margin:"),
         ("[ladder]\ncanary_fraction = 1.0", "{f}:2: ladder.canary_fraction:"),
         (
             "[scope]\npartitions = ['a']\n[ladder]\ncanary_partitions = ['b']",
@@ -285,3 +287,24 @@ def test_a_named_pipe_is_not_waited_for(tmp_path: Path) -> None:
 def test_an_endless_file_is_not_read() -> None:
     with pytest.raises(SettingsError, match="is not a regular file"):
         load(Path("/dev/zero"))
+
+
+def test_a_lease_that_a_cycle_or_a_command_would_outlive(tmp_path: Path) -> None:
+    lease = '[ha]\nlease_dir = "/shared"\nlease_s = '
+    for text, says in (
+        (lease + "119", "ha.lease_s = 119 is less than twice daemon.interval_s = 60"),
+        (
+            f"{lease}120\n[slurm]\ntimeout_s = 120",
+            "ha.lease_s = 120 must be more than slurm.timeout_s = 120",
+        ),
+    ):
+        with pytest.raises(SettingsError, match=says):
+            load(written(tmp_path, text))
+    assert load(written(tmp_path, lease + "120")).settings.ha.lease_s == 120
+    assert load(written(tmp_path, "[ha]\nlease_s = 5")).settings.ha.lease_dir is None
+
+
+def test_bounds_of_the_load_reach_the_code_they_steer(tmp_path: Path) -> None:
+    settings = load(written(tmp_path, "[load]\nmax_dbd_queue = 7\nmax_rpc_s = 0")).settings
+    assert settings.load.bounds() == Bounds(dbd_queue=7, rpc_s=0)
+    assert Settings().load.bounds() == Bounds()
