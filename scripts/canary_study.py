@@ -1,6 +1,6 @@
 """How often the canary's statistic is wrong, and how soon it is right: the table of ADR 0010.
 
-python -m scripts.canary_study --trials 1000 --blocks 200 --seed 1
+python -m scripts.canary_study --trials 250 --blocks 200 --seed 1
 """
 
 import argparse
@@ -8,8 +8,9 @@ import argparse
 import numpy as np
 
 from rltuned.core.evidence import Evidence, block_jobs, worse_share
+from rltuned.core.ladder import Ladder
 
-MARGIN = 0.05
+MARGIN = Ladder().margin
 FRACTIONS = (0.1, 0.5)
 HARMS = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 10.0)
 
@@ -44,7 +45,7 @@ def alarm_at(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trials", type=int, default=1_000)
+    parser.add_argument("--trials", type=int, default=250)
     parser.add_argument("--blocks", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()

@@ -5,10 +5,11 @@ is asked in which share of the pairs the treated job fared worse. Who is treated
 so if the treatment does nothing that share is 1/2 on average in every block, however the queue
 behaves meanwhile: bursts, trends and heavy tails fall on both sides alike.
 
-The shares are bet upon (testing by betting): evidence is multiplied by 1 + (share - 1/2 - margin),
-which cannot grow on average unless the treated fare worse by more than the margin, and never falls
-below 1, so that good days do not hide bad ones that follow (CUSUM). By Ville's inequality evidence
-reaches a limit c within n blocks without cause with a chance of n/c at most. docs/adr/0010.
+The shares are bet upon (testing by betting): evidence is multiplied by
+1 + STAKE x (share - 1/2 - margin), which cannot grow on average unless the treated fare worse by
+more than the margin, and never falls below 1, so that good days do not hide bad ones that follow
+(CUSUM). By Ville's inequality evidence reaches a limit c within n blocks without cause with a
+chance of n/c at most. docs/adr/0010.
 """
 
 from collections.abc import Sequence
@@ -20,6 +21,10 @@ import numpy as np
 
 LIMIT: Final = 1_000.0
 """Evidence at which the treated are held to fare worse: a false alarm in 1000 blocks at most."""
+STAKE: Final = 1.5
+"""Of what could be lost; any fixed one is right, this one finds harm soon (ADR 0010)."""
+MAX_MARGIN: Final = 0.15
+"""Beyond 1 / STAKE - 1/2 a bet could lose more than everything."""
 PER_SIDE: Final = 5
 """Jobs of the smaller side that a block holds on average."""
 
@@ -59,9 +64,9 @@ class Evidence:
 
         Args:
             share: of pairs in which the treated fared worse, 0 to 1.
-            margin: by how much it may be above 1/2.
+            margin: by how much it may be above 1/2; MAX_MARGIN at most.
         """
-        return Evidence(max(1.0, self.value * (1.0 + share - 0.5 - margin)))
+        return Evidence(max(1.0, self.value * (1.0 + STAKE * (share - 0.5 - margin))))
 
     @property
     def is_enough(self) -> bool:

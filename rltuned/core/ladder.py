@@ -39,7 +39,7 @@ class Ladder:
     rung: Rung = Rung.FULL
     fraction: float = 0.1
     salt: str = ""
-    margin: float = 0.05
+    margin: float = 0.02
     max_errors: int = 5
 
     @property

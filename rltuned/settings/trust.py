@@ -4,6 +4,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Literal
 
+from rltuned.core.evidence import MAX_MARGIN
 from rltuned.core.guards import Guards
 from rltuned.core.ladder import Ladder, Rung
 from rltuned.core.select import Rules
@@ -106,7 +107,7 @@ class LadderKeys(Keys):
         "By how much the chance that a treated job fares worse than one of its control may be "
         "above one half; evidence of more opens the partition's circuit breaker.",
         ge=0.0,
-        le=0.4,
+        le=MAX_MARGIN,
     )
     max_errors: int = key(
         Ladder().max_errors,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltuned.core.evidence import LIMIT, Evidence, block_jobs, worse_share
+from rltuned.core.evidence import LIMIT, MAX_MARGIN, STAKE, Evidence, block_jobs, worse_share
 from scripts.canary_study import MARGIN, alarm_at
 
 
@@ -53,8 +53,11 @@ def test_evidence_cannot_grow_on_average_while_the_share_is_a_half(shares: list[
     evidence = Evidence()
     for share in shares:
         evidence = evidence.after(share, MARGIN)
-    bet = evidence.value * (1 + 0.5 * (1.0 - 0.5 - MARGIN) + 0.5 * (0.0 - 0.5 - MARGIN))
-    assert bet <= evidence.value
+    won = 1 + STAKE * (1.0 - 0.5 - MARGIN)
+    lost = 1 + STAKE * (0.0 - 0.5 - MARGIN)
+    assert lost > 0
+    assert 0.5 * evidence.value * (won + lost) <= evidence.value
+    assert 1 + STAKE * (0.0 - 0.5 - MAX_MARGIN) > 0
 
 
 def test_blocks_hold_some_of_the_smaller_side_and_no_trial_is_one_sided() -> None:
