@@ -107,7 +107,8 @@ def _result(row: Change) -> str:
 def _by(row: Change) -> str:
     if row.snapshot is None:
         return "; by restore"
-    text = f"; cycle {row.cycle}" + (f" by {row.policy}" if row.policy else "")
+    who = row.policy if row.mode == "live" else f"mode {row.mode}" if row.mode else ""
+    text = f"; cycle {row.cycle}" + (f" by {who}" if who else "")
     if row.reason is None:
         return text
     reason = row.reason

@@ -50,45 +50,48 @@ class CycleRow:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What a cycle decided on, and what it came to."""
+    """What a cycle saw, by what it decided, and what it planned; None = it only looked."""
 
     cycle: int
     at: float
     mode: str
     snapshot: Snapshot
-    recipe: Recipe
-    plan: Document
+    recipe: Recipe | None = None
+    plan: Document | None = None
 
 
 def keep(db: sqlite3.Connection, sight: Sight) -> str:
     """Note what a cycle is about to do; returns the digest of the snapshot."""
-    packed = pack(sight.snapshot)
-    recipe = sight.recipe.encoded()
+    packed, seen = pack(sight.snapshot), sight.snapshot
+    actions = sight.plan["actions"] if sight.plan else ()
     db.execute(
         "INSERT INTO snapshots (digest, body) VALUES (?, ?) ON CONFLICT DO NOTHING",
         (packed.digest, packed.body),
     )
-    db.execute(
-        "INSERT INTO recipes (digest, body) VALUES (?, ?) ON CONFLICT DO NOTHING",
-        (digest_of(recipe), recipe),
-    )
-    seen = sight.snapshot
     record(
         db,
         CycleRow(
-            sight.cycle, sight.at, seen.cluster, sight.mode, UNFINISHED, sight.recipe.policy,
-            len(seen.pending), 0, len(sight.plan["actions"]), 0, 0.0,
+            sight.cycle, sight.at, seen.cluster, sight.mode, UNFINISHED,
+            sight.recipe.policy if sight.recipe else "", len(seen.pending), 0, len(actions), 0, 0.0,
         ),
     )  # fmt: skip
     db.execute(
-        "UPDATE cycles SET taken_at = ?, snapshot = ?, recipe = ? WHERE cycle = ?",
-        (seen.taken_at, packed.digest, digest_of(recipe), sight.cycle),
+        "UPDATE cycles SET taken_at = ?, snapshot = ? WHERE cycle = ?",
+        (seen.taken_at, packed.digest, sight.cycle),
     )
-    db.execute(
-        "INSERT OR REPLACE INTO plans (cycle, body) VALUES (?, ?)",
-        (sight.cycle, pack_plan(sight.plan)),
-    )
+    if sight.recipe is not None and sight.plan is not None:
+        _keep_plan(db, sight.cycle, sight.recipe, sight.plan)
     return packed.digest
+
+
+def _keep_plan(db: sqlite3.Connection, cycle: int, recipe: Recipe, plan: Document) -> None:
+    text = recipe.encoded()
+    db.execute(
+        "INSERT INTO recipes (digest, body) VALUES (?, ?) ON CONFLICT DO NOTHING",
+        (digest_of(text), text),
+    )
+    db.execute("UPDATE cycles SET recipe = ? WHERE cycle = ?", (digest_of(text), cycle))
+    db.execute("INSERT OR REPLACE INTO plans (cycle, body) VALUES (?, ?)", (cycle, pack_plan(plan)))
 
 
 def record(db: sqlite3.Connection, row: CycleRow) -> None:

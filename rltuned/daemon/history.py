@@ -20,8 +20,8 @@ class Change(NamedTuple):
         new: None for a release.
         result: in the words of `domain.plan.Result`; None = the process ended in between.
         closed: why it is ours no longer; None = it still is.
-        policy: who decided; "" = a restore, or a cycle that has been cleared out.
-        reason: score, ranks and why; None = not kept.
+        mode, policy: of the cycle that decided; "" = a restore, or one that has been cleared out.
+        reason: score, ranks and why; None = not kept, or not a matter of rank.
     """
 
     cycle: int
@@ -39,6 +39,7 @@ class Change(NamedTuple):
     finished_at: float | None
     closed: str | None
     snapshot: str | None
+    mode: str
     policy: str
     reason: Document | None
 
@@ -58,9 +59,10 @@ class Decided:
 _CHANGES = """
 SELECT w.cycle, w.at, w.cluster, job_id, submitted_at, address, {field} AS field, old, new,
     {nice} AS nice, result, detail, finished_at, closed, w.snapshot,
+    CASE WHEN w.snapshot IS NULL THEN '' ELSE ifnull(c.mode, '') END AS mode,
     CASE WHEN w.snapshot IS NULL THEN '' ELSE ifnull(c.policy, '') END AS policy, p.body
 FROM {table} AS w LEFT JOIN cycles AS c ON c.cycle = w.cycle
-LEFT JOIN plans AS p ON p.cycle = w.cycle AND w.snapshot IS NOT NULL
+LEFT JOIN plans AS p ON p.cycle = w.cycle AND w.snapshot IS NOT NULL AND c.mode = 'live'
 WHERE job_id = ?1 OR address GLOB ?2 OR address GLOB ?3
 """
 
@@ -103,21 +105,18 @@ def decided(db: sqlite3.Connection, cycle: int) -> Decided:
     if row is None:
         raise JournalError(f"cycle {cycle} is not in the journal; {_span(db)}")
     at, mode, skipped, taken_at, digest, body, recipe, plan = row
-    if taken_at is None:
-        raise JournalError(f"cycle {cycle} came to no decision{_why(skipped)}; {_span(db)}")
-    if body is None or recipe is None or plan is None:
+    if taken_at is None or recipe is None:
+        raise JournalError(f"cycle {cycle} came to no decision ({skipped or mode}); {_span(db)}")
+    if body is None or plan is None:
         raise JournalError(f"the snapshot of cycle {cycle} has been cleared out; {_span(db)}")
     snapshot = unpack(Packed(digest, body), taken_at)
     return Decided(cycle, at, mode, snapshot, decoded(recipe), unpack_plan(plan))
 
 
-def _why(skipped: str) -> str:
-    return f" ({skipped})" if skipped else ", or was noted by an older release"
-
-
 def _span(db: sqlite3.Connection) -> str:
     first, last = db.execute(
-        "SELECT min(cycle), max(cycle) FROM cycles WHERE snapshot IS NOT NULL"
+        "SELECT min(cycle), max(cycle) FROM cycles"
+        " WHERE snapshot IS NOT NULL AND recipe IS NOT NULL"
     ).fetchone()
     return "no cycle can be decided again" if first is None else f"{first} to {last} are kept"
 

@@ -139,8 +139,10 @@ class Loop:
         try:
             self._weigh(draft)
             self._observe(draft)
-            self._decide(draft)
-            self._keep(draft)
+            try:
+                self._decide(draft)
+            finally:  # what no decision came of is what one will want to look at
+                self._keep(draft)
             self._apply(draft)
             self._judge(draft)
         except BackendError as error:
@@ -186,12 +188,12 @@ class Loop:
 
     def _keep(self, draft: _Draft) -> None:
         """Note what was seen and planned, before anything is written."""
-        if draft.decision is None or draft.journal_error:
+        if draft.snapshot is None or draft.journal_error:
             return
         try:
             with self._timed(draft, Stage.JOURNAL):
                 draft.digest = self._writer.keep(
-                    draft.decision, self.rig.recipe, self._number, draft.mode
+                    draft.snapshot, draft.decision, self.rig.recipe, self._number, draft.mode
                 )
         except JournalError as error:
             draft.journal_error = str(error)

@@ -56,8 +56,15 @@ class Writer:
         self._reverted_before = frozenset(found)
         return marked, dict(new)
 
-    def keep(self, decision: Decision, recipe: Recipe, cycle: int, mode: Mode) -> str:
-        """Note what a cycle saw and planned; returns the digest of the snapshot.
+    def keep(
+        self,
+        snapshot: Snapshot,
+        decision: Decision | None,
+        recipe: Recipe,
+        cycle: int,
+        mode: Mode,
+    ) -> str:
+        """Note what a cycle saw and planned, if it did; returns the digest of the snapshot.
 
         Raises:
             JournalError: it could not be noted; then nothing may be written.
@@ -67,9 +74,9 @@ class Writer:
                 cycle=cycle,
                 at=self._clock.now(),
                 mode=mode.value,
-                snapshot=decision.snapshot,
-                recipe=recipe,
-                plan=plan_document(decision),
+                snapshot=snapshot,
+                recipe=recipe if decision is not None else None,
+                plan=plan_document(decision) if decision is not None else None,
             )
         )
 

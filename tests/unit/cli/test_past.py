@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 
 from rltuned.cli import app
 from rltuned.core.decide import Knobs
+from rltuned.core.ladder import Ladder, Rung
 from rltuned.core.planning import Limits
 from rltuned.core.select import Rules
 from rltuned.daemon.journal import Journal
@@ -28,7 +29,7 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import JournalError, ModelError, RltunedError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
-from rltuned.recording import FILE_NAME, open_to_read
+from rltuned.recording import FILE_NAME, open_to_read, recorded
 from tests.builders import NOW, job, set_site_factor, snapshot
 from tests.fakes import FakeBackend, FakeClock
 from tests.unit.daemon.test_loop import Heard
@@ -47,7 +48,7 @@ def world() -> Snapshot:
     )
 
 
-def rig_of(backend: Any, folder: Path, *, policy: Any = None, digest: str = "") -> Rig:
+def rig_of(backend: Any, folder: Path, *, policy: Any = None, **more: Any) -> Rig:
     return Rig(
         backend=backend,
         policy=policy or BASELINES["sjf"],
@@ -56,7 +57,7 @@ def rig_of(backend: Any, folder: Path, *, policy: Any = None, digest: str = "") 
         interval_s=60.0,
         max_backoff_s=200.0,
         pause_file=folder / "PAUSE",
-        digest=digest,
+        **more,
     )
 
 
@@ -123,6 +124,16 @@ def test_the_same_plan_comes_out_again(tmp_path: Path, config: Path) -> None:
         first, second = result.stdout.splitlines()
         assert first.endswith(f"(live), sjf: 4 pending, {actions} actions")
         assert second == "identical"
+
+
+def test_a_cycle_that_only_looked_is_kept_and_has_nothing_to_replay(
+    tmp_path: Path, config: Path
+) -> None:
+    live(tmp_path, ladder=Ladder(rung=Rung.OBSERVE))
+    live(tmp_path)
+    assert [r.snapshot for r in recorded(tmp_path / FILE_NAME)] == [world(), world()]
+    with pytest.raises(JournalError, match=r"came to no decision \(observe\); 2 to 2 are kept"):
+        run("replay", "1", "--config", str(config))
 
 
 def test_a_plan_that_differs_is_listed(tmp_path: Path, config: Path) -> None:

@@ -1,6 +1,7 @@
 """The loop with a fake world, a fake clock and a policy that knows its order beforehand."""
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from rltuned.daemon.seams import Rig
 from rltuned.daemon.signals import Orders
 from rltuned.domain.plan import Result
 from rltuned.errors import BackendError, SettingsError, SnapshotError
+from rltuned.recording import FILE_NAME, open_to_read, recorded
 from tests.builders import job, snapshot
 from tests.fakes import BrokenPolicy, ConstantOrder, FakeBackend, FakeClock, RaisingPolicy
 
@@ -190,6 +192,15 @@ def test_an_unreadable_answer_skips_the_cycle_and_nothing_else(bench: Bench) -> 
     assert first.skip is Skip.SNAPSHOT
     assert first.detail == "squeue: 3 fields instead of 40"
     assert bench.clock.waits == [60.0]
+
+
+def test_what_no_decision_came_of_is_kept_too(bench: Bench) -> None:
+    bench.policy = BrokenPolicy()
+    bench.loop().run(1)
+    (kept,) = recorded(bench.folder / FILE_NAME)
+    assert kept.snapshot == WORLD
+    with closing(open_to_read(bench.folder / FILE_NAME)) as db:
+        assert db.execute("SELECT skipped, recipe FROM cycles").fetchall() == [("policy", None)]
 
 
 def test_useless_scores_write_nothing(bench: Bench) -> None:
