@@ -22,11 +22,17 @@ from rltuned.core.observation import sample_features, windows
 from rltuned.errors import ModelError
 from rltuned.policies.card import CARD_FILE, PARITY_FILE, WEIGHTS_FILE, Card
 from rltuned.policies.network import ContextActor, PaperActor, build
-from rltuned.policies.predictor import PREDICTOR_FILE, Predictor, read_predictor
+from rltuned.policies.predictor import (
+    PARITY_TOLERANCE,
+    PREDICTOR_FILE,
+    PREDICTOR_PARITY_FILE,
+    Predictor,
+    read_predictor,
+    self_test,
+)
 from rltuned.policies.rivals import KERNEL_AT, VISIBLE, inspector_pair
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
-PARITY_TOLERANCE: Final = 1e-5
 
 
 class Actor:
@@ -133,8 +139,7 @@ def load_actor(bundle: Path, *, inspectors: bool = False) -> Actor:
     network = _network(bundle / WEIGHTS_FILE, _read_sealed(bundle / WEIGHTS_FILE, card), card)
     predictor = None
     if card.architecture.predicted:
-        path = bundle / PREDICTOR_FILE
-        predictor = read_predictor(path, _read_sealed(path, card))
+        predictor = _predictor(bundle, card)
     actor = Actor(card, hashlib.sha256(card_bytes).hexdigest(), network, predictor)
     _self_test(actor, bundle / PARITY_FILE, _read_sealed(bundle / PARITY_FILE, card))
     return actor
@@ -196,6 +201,15 @@ def _network(path: Path, data: bytes, card: Card) -> PaperActor | ContextActor:
         if tensor.dtype != torch.float32 or not bool(torch.isfinite(tensor).all()):
             raise ModelError(f"model {path}: tensor {name} is not finite float32")
     return network
+
+
+def _predictor(bundle: Path, card: Card) -> Predictor:
+    """With its self-test, which bundles made before it existed do not list."""
+    path, pairs = bundle / PREDICTOR_FILE, bundle / PREDICTOR_PARITY_FILE
+    found = read_predictor(path, _read_sealed(path, card))
+    if PREDICTOR_PARITY_FILE in card.files_sha256:
+        self_test(found, pairs, _read_sealed(pairs, card))
+    return found
 
 
 def _self_test(actor: Actor, path: Path, data: bytes) -> None:

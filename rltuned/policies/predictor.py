@@ -7,6 +7,7 @@ Fit it again for each site, every now and then: `rltuned train predictor`.
 """
 
 import hashlib
+import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ from rltuned.domain.jobs import Request
 from rltuned.errors import ModelError
 
 PREDICTOR_FILE: Final = "predictor.safetensors"
+PREDICTOR_PARITY_FILE: Final = "predictor-parity.npz"
+PARITY_TOLERANCE: Final = 1e-5
+PARITY_ROWS: Final = 64
 QUANTILES: Final = (0.1, 0.5, 0.9)
 STATS: Final = 4
 """Of a user or account: ln(1+jobs), mean and spread of ln(1+run), share of long runs."""
@@ -154,3 +158,37 @@ def read_predictor(path: Path, data: bytes) -> Predictor:
     if not finite or not np.isfinite(stats).all() or (np.diff(keys) <= 0).any():
         raise ModelError(f"model {path}: not finite, or its history is not in order")
     return Predictor(network, History(keys, stats))
+
+
+def parity_bytes(predictor: Predictor) -> bytes:
+    """Inputs of all kinds, and what the network says of them now: (64, INPUTS) and (64, 3)."""
+    draw = np.random.default_rng(0)
+    inputs = draw.random((PARITY_ROWS, INPUTS)).astype(np.float32)
+    for first in (4, 5 + STATS):  # some are strangers
+        inputs[draw.random(PARITY_ROWS) < 0.25, first : first + STATS + 1] = 0.0  # noqa: PLR2004
+    with torch.inference_mode():
+        told = predictor.network(torch.from_numpy(inputs)).numpy()
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, inputs=inputs, told=told)
+    return buffer.getvalue()
+
+
+def self_test(predictor: Predictor, path: Path, data: bytes) -> None:
+    """Does it say here what it said where it was fitted?
+
+    Raises:
+        ModelError: the sealed file (path stands in the messages) is damaged, or it does not.
+    """
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            inputs, told = archive["inputs"], archive["told"]
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"model {path}: {error}") from error
+    shapes = inputs.shape[1:], told.shape[1:], len(told)
+    if not len(inputs) or shapes != ((INPUTS,), (len(QUANTILES),), len(inputs)):
+        raise ModelError(f"model {path}: arrays of shape {inputs.shape} and {told.shape}")
+    with torch.inference_mode():
+        again = predictor.network(torch.from_numpy(inputs.astype(np.float32))).numpy()
+    worst = float(np.abs(again - told).max())
+    if not worst <= PARITY_TOLERANCE:
+        raise ModelError(f"model {path}: predictions differ by {worst:.2g} from those of the fit")

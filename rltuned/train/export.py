@@ -26,7 +26,12 @@ from rltuned.policies.card import (
     features_of,
 )
 from rltuned.policies.network import ContextActor, InspectorActor, PaperActor
-from rltuned.policies.predictor import PREDICTOR_FILE, Predictor
+from rltuned.policies.predictor import (
+    PREDICTOR_FILE,
+    PREDICTOR_PARITY_FILE,
+    Predictor,
+    parity_bytes,
+)
 
 
 def export_bundle(
@@ -67,6 +72,7 @@ def export_bundle(
     files = {WEIGHTS_FILE: weights, PARITY_FILE: pairs}
     if predictor is not None:
         files[PREDICTOR_FILE] = predictor.to_bytes()
+        files[PREDICTOR_PARITY_FILE] = parity_bytes(predictor)
     card = Card(
         format=FORMAT,
         name=name,

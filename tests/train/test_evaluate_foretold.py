@@ -1,5 +1,6 @@
 """Models that read predictions: evaluated, refitted to a site, and scored alike by the daemon."""
 
+import io
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +9,12 @@ import pytest
 
 from rltuned.errors import ModelError
 from rltuned.policies.actor import load_actor
+from rltuned.policies.predictor import (
+    PREDICTOR_PARITY_FILE,
+    Predictor,
+    QuantileNet,
+    self_test,
+)
 from rltuned.sim.protocol import Protocol, play_direct
 from rltuned.train.batch import Contest
 from rltuned.train.contestants import beside, contestant_of, plays_of
@@ -16,7 +23,7 @@ from rltuned.train.episodes import net_of, play_greedy
 from rltuned.train.evaluate import Plan, compare
 from rltuned.train.ground import cut, make_ground
 from rltuned.train.ppo import Settings
-from rltuned.train.predictor import as_known, fit
+from rltuned.train.predictor import NO_HISTORY, as_known, fit
 from rltuned.train.run import Exam, Job, perform, refit
 from tests.train.worlds import random_ground
 
@@ -97,8 +104,24 @@ def test_a_site_fits_the_predictor_to_its_own_jobs(bundle: Path, tmp_path: Path)
         refit(saf, tmp_path / "x", PLAIN.jobs, "x", 1)
 
 
-def test_a_tampered_predictor_is_refused(bundle: Path) -> None:
-    path = bundle / "predictor.safetensors"
+def test_a_predictor_that_says_something_else_here_is_refused(bundle: Path) -> None:
+    actor = load_actor(bundle)
+    path = bundle / PREDICTOR_PARITY_FILE
+    assert actor.predictor is not None
+    self_test(actor.predictor, path, path.read_bytes())
+    other = Predictor(QuantileNet(), NO_HISTORY)
+    with pytest.raises(ModelError, match="predictions differ by"):
+        self_test(other, path, path.read_bytes())
+    short = io.BytesIO()
+    np.savez_compressed(short, inputs=np.zeros((2, 3)), told=np.zeros((2, 3)))
+    for damaged in (b"nothing", short.getvalue()):
+        with pytest.raises(ModelError, match="predictor-parity"):
+            self_test(other, path, damaged)
+
+
+@pytest.mark.parametrize("name", ["predictor.safetensors", PREDICTOR_PARITY_FILE])
+def test_a_tampered_predictor_is_refused(bundle: Path, name: str) -> None:
+    path = bundle / name
     data = path.read_bytes()
     try:
         path.write_bytes(data[:-1] + b"x")
