@@ -1,4 +1,4 @@
-"""Of two daemons, one beside each slurmctld, the one that may write. ADR 0010 argues for it.
+"""Of two daemons, one beside each slurmctld, the one that may write. ADR 0012 argues for it.
 
 A small file in a folder that both hosts share says who holds the lease. Nobody compares clocks of
 two machines: the holder renews by counting up, and the other takes over only after it has itself
