@@ -15,7 +15,7 @@ from rltuned.errors import TraceError
 from rltuned.sim import qssf
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.metrics import Schedule
-from rltuned.sim.policy import CLAIRVOYANT, MODEL_PREFIX, policy_of
+from rltuned.sim.policy import CLAIRVOYANT, is_learned, policy_of
 from rltuned.sim.protocol import Outcome, Protocol, play_decided, play_direct
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import impossible
@@ -117,7 +117,7 @@ def simulate(
     rules = protocol.rules
     if policy == "multifactor":
         rules = replace(rules, natural=replace(rules.natural, kind="multifactor"))
-    guard = protocol.starvation if policy.startswith(MODEL_PREFIX) else None
+    guard = protocol.starvation if is_learned(policy) else None
     protocol = replace(protocol, rules=rules, starvation=guard)
     by_rule = protocol.mode == "event" and not protocol.is_joint
     twin = engine and by_rule and not protocol.faults and rules.placement != "first"
