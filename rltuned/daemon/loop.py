@@ -105,10 +105,7 @@ class Loop:
         self._stopwatch = stopwatch or clock.monotonic
         self._pace = Pace(clock)
         self._strikes = 0  # unexpected errors in a row
-        try:
-            self._number = journal.last_cycle()
-        except JournalError:
-            self._number = 0  # the first cycle will say what is wrong with it
+        self._number = 0
 
     def run(self, cycles: int | None = None) -> int:
         """Run so many cycles, or until told to stop.
@@ -133,7 +130,7 @@ class Loop:
 
     def cycle(self) -> CycleReport:
         """Observe, decide, apply, report."""
-        self._number += 1
+        self._number = self._next_number()
         started_at = self._clock.now()
         draft = _Draft(self._mode())
         try:
@@ -162,6 +159,13 @@ class Loop:
         report = self._report(draft, started_at)
         self._audience.cycle(report)
         return report
+
+    def _next_number(self) -> int:
+        """One more than the last; a `run --once` may have noted one in the same journal."""
+        try:
+            return max(self._number, self._journal.last_cycle()) + 1
+        except JournalError:
+            return self._number + 1  # the cycle will say what is wrong with it
 
     def _weigh(self, draft: _Draft) -> None:
         with self._timed(draft, Stage.OBSERVE):

@@ -293,6 +293,12 @@ def test_cycle_numbers_go_on_after_a_restart(bench: Bench) -> None:
     assert [r.cycle for r in bench.heard.reports] == [1, 2, 3]
 
 
+def test_two_loops_on_one_journal_do_not_take_each_others_numbers(bench: Bench) -> None:
+    bench.live = False
+    one, other = bench.loop(), bench.loop()
+    assert [loop.cycle().cycle for loop in (one, other, other, one)] == [1, 2, 3, 4]
+
+
 def test_slurm_that_takes_none_of_the_changes_ends_a_counted_run_with_1(bench: Bench) -> None:
     bench.world.results = dict.fromkeys((1, 2, 3), Result.REFUSED)
     assert bench.loop().run(1) == 1

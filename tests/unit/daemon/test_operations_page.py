@@ -8,6 +8,8 @@ from rltuned.cli.explain import explanation
 from rltuned.cli.plan import plan_document
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import COLUMNS
+from rltuned.daemon.history import Change
+from rltuned.daemon.recipe import plan_document as plan_recorded
 from rltuned.daemon.report import Mode, Skip
 from rltuned.daemon.restore import Fate
 from rltuned.domain.jobs import Ownership
@@ -47,6 +49,9 @@ def keys_of(document: dict[str, Any]) -> set[str]:
     return named.union(*(keys_of(part) for part in inner)) if inner else named
 
 
+REPLAYED = ("cycle", "identical", "differences", "recorded", "again")
+
+
 def test_every_key_of_plan_and_explain_is_documented() -> None:
     owned = Ownership("priority", 5)
     seen = snapshot(job(1, owned=owned, priority=5), job(2), runs=[running(9)], nodes=[node("p1")])
@@ -56,5 +61,6 @@ def test_every_key_of_plan_and_explain_is_documented() -> None:
     assert told is not None
     assert runs is not None
     keys = keys_of(plan) | (keys_of(told) - set(COLUMNS)) | keys_of(runs)
+    keys |= {*Change._fields, "changes", *plan_recorded(decision), *REPLAYED}
     section = PAGE.split("## JSON for programs")[1].split("\n## ")[0]
     assert keys <= set(re.findall(r"`([a-z_]+)`", section))
