@@ -39,8 +39,8 @@ class Weights:
             larger than what a whole node costs by itself (fragmentation and opening): a job loses
             its node only when others start earlier by it.
         opening: part of fragmentation that is due for each idle node that is begun.
-        stay: for the nodes that Slurm's own best fit would choose; times the standing of the last
-            job. What it takes to send a job elsewhere.
+        stay: for other nodes than best fit would choose, where a job would start by itself; times
+            the standing of the last job. What it takes to send a job elsewhere.
     """
 
     start: float = 1.0
@@ -48,12 +48,12 @@ class Weights:
     later: float = 0.5
     occupancy: float = 0.5
     fragmentation: float = 0.02
-    imbalance: float = 0.0
+    imbalance: float = 0.05
     contention: float = 0.0
     waste: float = 0.2
     sharing: float = 0.1
     opening: float = 0.5
-    stay: float = 0.0
+    stay: float = 0.1
 
     def __post_init__(self) -> None:
         parts = (self.start, self.order, self.occupancy, *self.prices(), self.opening, self.stay)

@@ -136,23 +136,25 @@ class _Maker:
         )
         prices = zip(self._weights.prices(), way.price.parts(), strict=True)
         gain -= self._last * math.fsum(weight * part for weight, part in prices)
-        if slot == 0 and way.shares == self._frame.reference.starts.get(at):
-            gain += self._last * self._weights.stay
+        if slot == 0 and self._leaves(at, way):
+            gain -= self._last * self._weights.stay
         self.options.append(
             Option(at, way, slot, self._times.last_slot(slot, one.limit_s), round(gain, 9))
         )
 
+    def _leaves(self, at: int, way: Way) -> bool:
+        """Whether a job that best fit would start now is sent elsewhere; sharing has its price."""
+        by_itself = self._frame.reference.starts.get(at)
+        return by_itself is not None and way.kind is not Kind.SHARE and way.shares != by_itself
+
 
 def lens_of(candidates: Sequence[Candidate], capacity: Capacity) -> Lens:
-    """What a GPU comes with in this queue (medians), and how sought after every type is."""
+    """What a GPU comes with in this queue (medians), and how much of every type is in use."""
     asked = [c.request.total for c in candidates if c.request.total.gpus]
-    pressure = np.zeros(len(capacity.total_gpus))
-    for one in candidates:
-        rows = list(capacity.accepted(one.request))
-        pressure[rows] += one.request.total.gpus / max(1, len(rows))
-    pressure /= np.maximum(capacity.total_gpus.sum(axis=1), 1)
+    total = capacity.total_gpus.sum(axis=1)
+    used = 1.0 - capacity.free_gpus.sum(axis=1) / np.maximum(total, 1)
     return Lens(
         cpus_per_gpu=float(np.median([a.cpus / a.gpus for a in asked])) if asked else 0.0,
         mem_mib_per_gpu=float(np.median([a.mem_mib / a.gpus for a in asked])) if asked else 0.0,
-        pressure=tuple(np.minimum(pressure, 1.0).tolist()),
+        pressure=tuple(np.where(total > 0, used, 0.0).tolist()),
     )

@@ -25,7 +25,7 @@ class Price:
             an idle node is not in it: see `Way.opens`.
         imbalance: growth of the squared load of the nodes, mean over them.
         contention: how full the nodes are of other jobs, and how many nodes more than needed.
-        waste: how much scarcer the GPU type used is than the least scarce one the job accepts.
+        waste: how much fuller the GPU type used is than the emptiest one the job accepts.
         sharing: 1 for an exclusive job that is not given whole nodes.
     """
 
@@ -41,9 +41,9 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Lens:
-    """How free GPUs are valued: what a GPU usually comes with, and how sought after each type is.
+    """How free GPUs are valued: what a GPU usually comes with, and how full each type is.
 
-    pressure: for each row of the capacity, GPUs wanted of that type / GPUs there, at most 1.
+    pressure: for each row of the capacity, the part of that type's GPUs in use.
     """
 
     cpus_per_gpu: float = 0.0

@@ -28,7 +28,13 @@ from tests.fakes import ConstantOrder
 
 PATIENT = Budget(wall_s=20.0)
 BARE = Weights(
-    order=1.0, fragmentation=0.0, imbalance=0.0, contention=0.0, waste=0.0, occupancy=0.0
+    order=1.0,
+    fragmentation=0.0,
+    imbalance=0.0,
+    contention=0.0,
+    waste=0.0,
+    occupancy=0.0,
+    stay=0.0,
 )
 STEERED = Tuning(weights=BARE, budget=PATIENT, steered=True)
 
