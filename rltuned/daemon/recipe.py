@@ -6,11 +6,12 @@ knows other kinds of action.
 
 import hashlib
 import json
+import math
 import zlib
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from rltuned import __version__
 from rltuned.core.decide import Decision, Knobs
@@ -38,11 +39,11 @@ class Recipe:
     release: str = __version__
 
     def encoded(self) -> str:
-        return _ADAPTER.dump_json((self,)).decode()[1:-1]
+        """JSON; equal recipes give equal text."""
+        return json.dumps(_plain(_ADAPTER.dump_python(self)), sort_keys=True, allow_nan=False)
 
 
-# in a tuple of one: a dataclass inherits its configuration
-_ADAPTER: Final = TypeAdapter(tuple[Recipe], config=ConfigDict(ser_json_inf_nan="strings"))
+_ADAPTER: Final = TypeAdapter(Recipe)
 
 
 def decoded(text: str) -> Recipe:
@@ -52,11 +53,22 @@ def decoded(text: str) -> Recipe:
         JournalError: this release has no such setting, or does not allow the value.
     """
     try:
-        return _ADAPTER.validate_json(f"[{text}]")[0]
+        return _ADAPTER.validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"][1:])
+        where = ".".join(str(part) for part in first["loc"])
         raise JournalError(f"settings of the cycle: {where}: {first['msg']}") from None
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can say: sets in order, infinity as the word that pydantic reads."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, frozenset):
+        return sorted(value)
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return "Infinity" if value == math.inf else value
 
 
 def digest_of(text: str) -> str:

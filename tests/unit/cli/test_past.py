@@ -30,6 +30,7 @@ from rltuned.errors import JournalError, ModelError, RltunedError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.recording import FILE_NAME, open_to_read, recorded
+from rltuned.solver import cbc
 from tests.builders import NOW, job, set_site_factor, snapshot
 from tests.fakes import FakeBackend, FakeClock
 from tests.unit.daemon.test_loop import Heard
@@ -48,11 +49,13 @@ def world() -> Snapshot:
     )
 
 
-def rig_of(backend: Any, folder: Path, *, policy: Any = None, **more: Any) -> Rig:
+def rig_of(
+    backend: Any, folder: Path, *, policy: Any = None, knobs: Knobs = KNOBS, **more: Any
+) -> Rig:
     return Rig(
         backend=backend,
         policy=policy or BASELINES["sjf"],
-        knobs=KNOBS,
+        knobs=knobs,
         dry_run=False,
         interval_s=60.0,
         max_backoff_s=200.0,
@@ -144,6 +147,13 @@ def test_a_plan_that_differs_is_listed(tmp_path: Path, config: Path) -> None:
     told = run("replay", "1", "--policy", "fcfs", "--config", str(config), "--json").stdout
     document = json.loads(told)
     assert (document["identical"], len(document["differences"])) == (False, 2)
+
+
+def test_a_joint_placement_is_solved_again(tmp_path: Path, config: Path) -> None:
+    knobs = replace(KNOBS, placement="milp", top_k=3)
+    live(tmp_path, knobs=knobs, solver=cbc(), solver_name="cbc")
+    result = run("replay", "1", "--config", str(config))
+    assert result.exit_code == 0, result.output
 
 
 def test_a_model_must_be_the_very_one(tmp_path: Path, config: Path) -> None:

@@ -147,6 +147,18 @@ def test_a_second_writer_is_refused_until_the_first_lets_go(tmp_path: Path) -> N
     write(second, set_priority(job(2), 900))
 
 
+def test_what_is_remembered_outlives_the_process_and_is_replaced(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    assert journal.recall("breakers") is None
+    journal.remember("breakers", {"gpu": [1, 2.5, None]}, NOW)
+    journal.remember("breakers", {"gpu": []}, NOW + 1)
+    journal.close()
+    assert Journal(tmp_path).recall("breakers") == {"gpu": []}
+    with pytest.raises(TypeError):
+        journal.remember("breakers", object(), NOW)
+    assert journal.recall("breakers") == {"gpu": []}
+
+
 def test_the_diary_keeps_cycles(journal: Journal) -> None:
     row = CycleRow(41, NOW, CLUSTER, "live", "", "fcfs", 10, 8, 3, 3, 0.5)
     journal.record(row)

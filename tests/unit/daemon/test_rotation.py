@@ -11,11 +11,11 @@ import numpy as np
 from rltuned.daemon.diary import CycleRow
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.rotation import used_bytes
-from rltuned.domain.plan import Action, Outcome, Plan, Result
+from rltuned.domain.plan import Action, Outcome, Plan, Result, SetOverSubscribe
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
 from rltuned.recording import FILE_NAME, Keeping, open_to_read
-from tests.builders import NOW, job, release, set_priority, sight, snapshot
+from tests.builders import NOW, job, release, set_priority, sight, snapshot, target
 
 DAY_S = 86_400.0
 CLUSTER = "test"
@@ -135,6 +135,20 @@ def test_a_job_that_waits_longer_than_anything_is_kept_stays_ours(tmp_path: Path
     (claim,) = journal.claims(CLUSTER)
     assert (claim.owned.original, claim.owned.value) == (500, 540)
     assert claim.written_at == UnixTime(NOW + 39 * DAY_S)
+    journal.close()
+
+
+def test_flags_go_and_stay_by_the_same_rules(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, Keeping(days=1, max_mib=0.0))
+    open_one, back, left = (job(i, oversubscribe="NO") for i in (1, 2, 3))
+    for one in (open_one, back, left):
+        write(journal, SetOverSubscribe(target(one), "NO", "YES"), result=Result.APPLIED)
+    write(journal, SetOverSubscribe(target(back), "YES", "NO"), result=Result.APPLIED)
+    journal.close_gone(CLUSTER, {(j.job_id, j.submitted_at) for j in (open_one, back)})
+    journal.keep(sight(snapshot(job(9)), cycle=1, at=NOW + 60))
+    assert rows(tmp_path, "SELECT job_id FROM flags ORDER BY id") == [(1,), (3,)]
+    journal.keep(sight(snapshot(job(9)), cycle=2, at=NOW + 3 * DAY_S))
+    assert rows(tmp_path, "SELECT job_id FROM flags") == [(1,)]
     journal.close()
 
 
