@@ -1,5 +1,7 @@
 """Excluded nodes on a real Slurm: what they do, that they can be undone, and whom they spare."""
 
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -175,6 +177,34 @@ def test_a_requeued_job_is_freed_of_what_was_ours(slurm: SlurmLab, tmp_path: Pat
     (item,) = restore(it, journal, clock)
     assert (item.fate, item.claim.field) == (Fate.GIVEN_BACK, "excluded_nodes")
     assert shown(slurm, waiting)["ExcNodeList"] == "(null)"
+
+
+def test_the_command_takes_it_back_where_steering_is_switched_off(
+    slurm: SlurmLab, tmp_path: Path
+) -> None:
+    """And a live cycle does: the setting may go before what it did."""
+    fill(slurm)
+    waiting = slurm.sbatch(*ANY_GPU)
+    it, journal = backend(slurm), Journal(tmp_path)
+    config = tmp_path / "rltuned.toml"
+    config.write_text(
+        f'[daemon]\nstate_dir = "{tmp_path}"\n[http]\nenabled = false\n'
+        f'[slurm]\nconf = "{slurm.conf}"\n[scope]\nmin_age_s = 0\n'
+    )
+    for command in (("restore", "--all"), ("run", "--live", "--once")):
+        plan = keep_off(job(it.observe(), waiting), *P)
+        assert only(write(journal, it, plan)) == (Result.APPLIED, "")
+        journal.let_go()
+        done = subprocess.run(
+            [sys.executable, "-m", "rltuned", *command, "--config", str(config)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert shown(slurm, waiting)["ExcNodeList"] == "(null)"
+        assert not journal.has_steered()
 
 
 @pytest.fixture
