@@ -28,7 +28,7 @@ class Contest:
         objective: the metric.
         form: `gap`, the paper's reward at the end; `dense`, the same sum spread over the choices;
             `metric`, RLScheduler's: less the cost, in parts of `unit`; `percent`,
-            SchedInspector's: (base - own) over the base.
+            SchedInspector's: (base - own) over the base, at least -1.
         reference: what each stretch of time is compared with: the base's cost in it, or the mean
             cost of the learner's own other rollouts of the same jobs.
         window_jobs: jobs per window.
@@ -125,7 +125,8 @@ def _episode(
     elif contest.form == "metric":
         rewards[-1:] = -own / contest.unit
     elif contest.form == "percent":
-        rewards[-1:] = (base - own) / max(base, FLOOR[contest.objective])
+        # where the base hardly waits, one rejection is worth thousands of percent
+        rewards[-1:] = max(-1.0, (base - own) / max(base, FLOOR[contest.objective]))
     else:
         beside = np.mean([np.diff(cost(times, r)) for r in references], axis=0)
         rewards = (beside - np.diff(cost(times, start_s))) / unit
