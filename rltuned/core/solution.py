@@ -131,11 +131,14 @@ class Solution:
             if at in self.steerable and not self._same_type(by_itself.get(at), at)
             if (nodes := self._other_types(at))
         }
-        for _ in range(2):  # one that would wait for its type takes its exclusion with it
-            steered = self._walk(order, wanted)
+        if not wanted:
+            return {}
+        steered = self._walk(order, wanted)
+        while not wanted.keys() <= steered.keys():  # one that would wait for its type is let go
             wanted = {at: nodes for at, nodes in wanted.items() if at in steered}
+            steered = self._walk(order, wanted)
         lost = self._worth_of(by_itself) - self._worth_of(steered)
-        return wanted if wanted and lost <= _EQUAL else {}
+        return wanted if lost <= _EQUAL else {}
 
     def _same_type(self, shares: tuple[Share, ...] | None, at: int) -> bool:
         wanted = self.chosen[at].way.shares
