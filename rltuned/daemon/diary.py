@@ -110,7 +110,7 @@ def last_cycle(db: sqlite3.Connection) -> int:
     """Number of the last cycle noted; 0 = none."""
     (number,) = db.execute(
         "SELECT max(ifnull((SELECT max(cycle) FROM cycles), 0),"
-        " ifnull((SELECT max(cycle) FROM writes), 0))"
+        " ifnull((SELECT cycle FROM writes ORDER BY id DESC LIMIT 1), 0))"
     ).fetchone()
     return int(number)
 
