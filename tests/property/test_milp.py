@@ -23,6 +23,7 @@ from rltuned.core.milp import (
 )
 from rltuned.core.options import Frame, build
 from rltuned.core.placement import place
+from rltuned.core.steering import Steer
 from rltuned.core.timeline import Candidate, reference, releases
 from rltuned.core.ways import Bounds
 from rltuned.domain.snapshot import Snapshot
@@ -200,3 +201,28 @@ def test_a_joint_decision_holds_together(world: Snapshot) -> None:
     by_greed = place_jointly(world.pending, fits, world, Tuning(budget=PATIENT), None)
     assert by_greed.order == tuple(range(len(world.pending)))
     assert not by_greed.actions
+
+
+@settings(max_examples=60, deadline=None)
+@given(small_worlds())
+def test_steering_leaves_every_job_where_the_solution_wants_it(world: Snapshot) -> None:
+    """A job is kept off nodes only when it starts now, never off those it is to have, and Slurm's
+    own walk without those nodes still starts it, on the type that was chosen."""
+    capacity = Capacity.of(world)
+    fits = [place(j, capacity) is not None for j in world.pending]
+    tuning = Tuning(budget=PATIENT, steer=Steer(on=True))
+    joint = place_jointly(world.pending, fits, world, tuning, cbc())
+    placed = {p.job_id: p for p in joint.placements}
+    ordered = [world.pending[at] for at in joint.order]
+    seen = []
+    for one in ordered:
+        member = capacity.members_of(one.partitions)
+        off = joint.excluded.get(one.job_id, ())
+        member[[capacity.index[name] for name in off]] = False
+        seen.append(Candidate(one, one.request, member))
+    walked = reference(seen, capacity, lambda: releases(world, capacity))
+    starts = {ordered[at].job_id: shares for at, shares in walked.starts.items()}
+    for job_id, off in joint.excluded.items():
+        wanted = placed[job_id].shares
+        assert not set(off) & {s.node for s in wanted}
+        assert {s.gpu_type for s in starts[job_id]} == {s.gpu_type for s in wanted}
