@@ -203,14 +203,38 @@ def test_a_joint_decision_holds_together(world: Snapshot) -> None:
     assert not by_greed.actions
 
 
+@st.composite
+def unequally_full(draw: st.DrawFn) -> Snapshot:
+    """Small nodes of one type, nearly full, beside larger emptier ones; most jobs accept both."""
+    nodes = [
+        node(f"a{i}", gpu_type="a100", gpus=4, free_gpus=draw(st.integers(0, 2)))
+        for i in range(draw(st.integers(1, 2)))
+    ]
+    nodes += [
+        node(f"k{i}", gpu_type="k80", gpus=8, free_gpus=draw(st.integers(2, 8)))
+        for i in range(draw(st.integers(1, 2)))
+    ]
+    queue = [
+        job(
+            i,
+            submitted_at=NOW - 1_000 + i,
+            gpus=draw(st.integers(1, 3)),
+            gpu_types=draw(st.sampled_from([(), (), ("a100",), ("k80",)])),
+        )
+        for i in range(1, draw(st.integers(3, 6)))
+    ]
+    return snapshot(*queue, nodes=nodes)
+
+
 @settings(max_examples=60, deadline=None)
-@given(small_worlds())
+@given(unequally_full())
 def test_steering_leaves_every_job_where_the_solution_wants_it(world: Snapshot) -> None:
     """A job is kept off nodes only when it starts now, never off those it is to have, and Slurm's
     own walk without those nodes still starts it, on the type that was chosen."""
     capacity = Capacity.of(world)
     fits = [place(j, capacity) is not None for j in world.pending]
-    tuning = Tuning(budget=PATIENT, steer=Steer(on=True))
+    weights = Weights(waste=1.0, stay=0.0)
+    tuning = Tuning(weights=weights, budget=PATIENT, steer=Steer(on=True))
     joint = place_jointly(world.pending, fits, world, tuning, cbc())
     placed = {p.job_id: p for p in joint.placements}
     ordered = [world.pending[at] for at in joint.order]
