@@ -129,8 +129,9 @@ def settle(db: sqlite3.Connection, row: int, outcome: Outcome, at: float) -> Non
         " AND submitted_at = ? AND field = ? ORDER BY id LIMIT 1",
         (cluster, job_id, submitted_at, field),
     ).fetchone()
-    if outcome.result is Result.REFUSED:
-        db.execute("UPDATE flags SET closed = 'refused' WHERE id = ?", (row,))
+    if outcome.result in {Result.REFUSED, Result.WITHHELD}:
+        closed = outcome.result.value
+        db.execute("UPDATE flags SET closed = ? WHERE id = ?", (closed, row))
     elif outcome.result is Result.GONE:
         _leave(db, cluster, (job_id, submitted_at))
     elif outcome.result is Result.APPLIED and first == (new,):
@@ -209,6 +210,7 @@ def _reclaim(db: sqlite3.Connection, cluster: str, job: PendingJob, at: float, *
         " last.new, 'applied', ?1, 'requeued', last.snapshot FROM flags AS last"
         " JOIN flags AS first ON first.cluster = last.cluster AND first.job_id = last.job_id"
         " AND first.submitted_at = last.submitted_at AND first.field = last.field"
+        " AND (first.closed IS NULL OR first.closed = 'gone')"
         " WHERE last.id = (SELECT max(id) FROM flags WHERE cluster = ?4 AND job_id = ?5"
         " AND field = ?6 AND submitted_at < ?2) AND last.new = ?7"
         " AND (last.closed IS NULL OR last.closed = 'gone')"

@@ -49,10 +49,14 @@ def open_claims(db: sqlite3.Connection, cluster: str) -> tuple[Claim, ...]:
 
 
 def recent(db: sqlite3.Connection, cluster: str, since: float) -> dict[JobKey, int]:
-    """How often each job was written to since then, whatever came of it, releases left out."""
+    """How often each job was written to since then, whatever came of it.
+
+    Left out are releases, and what was never sent.
+    """
     rows = db.execute(
         "SELECT job_id, submitted_at, count(*) FROM writes WHERE cluster = ? AND at >= ?"
-        " AND field != 'release' AND detail != 'requeued' GROUP BY job_id, submitted_at",
+        " AND field != 'release' AND detail != 'requeued' AND ifnull(result, '') != 'withheld'"
+        " GROUP BY job_id, submitted_at",
         (cluster, since),
     ).fetchall()
     return {(JobId(job_id), UnixTime(at)): count for job_id, at, count in rows}
@@ -81,6 +85,7 @@ def reclaim(db: sqlite3.Connection, cluster: str, job: PendingJob, at: float) ->
         " last.new, first.nice, 'applied', ?1, 'requeued', last.snapshot FROM writes AS last"
         " JOIN writes AS first ON first.cluster = last.cluster AND first.job_id = last.job_id"
         " AND first.submitted_at = last.submitted_at AND first.field = last.field"
+        " AND (first.closed IS NULL OR first.closed = 'gone')"
         " WHERE last.id = (SELECT max(id) FROM writes WHERE cluster = ?4 AND job_id = ?5"
         " AND field = ?6 AND submitted_at < ?2) AND last.new = ?7"
         " AND (last.closed IS NULL OR last.closed = 'gone')"
@@ -128,7 +133,7 @@ def _close_settled(db: sqlite3.Connection, row: int, outcome: Outcome) -> None:
         _leave(db, job)
     elif result is Result.APPLIED and isinstance(action, Release):
         _close(db, "released", job, ("priority", "release"))
-    elif result is Result.REFUSED or isinstance(action, Release):
+    elif result in {Result.REFUSED, Result.WITHHELD} or isinstance(action, Release):
         db.execute("UPDATE writes SET closed = ? WHERE id = ?", (result.value, row))
     elif result is Result.APPLIED and isinstance(action, SetSiteFactor):
         first = db.execute(
@@ -145,10 +150,10 @@ def _leave(db: sqlite3.Connection, job: _Job) -> None:
     _close(db, "gone", job, _EVERY_FIELD)
     db.execute(
         "UPDATE writes SET closed = 'superseded' WHERE closed = 'gone' AND cluster = ?1"
-        " AND job_id = ?2 AND submitted_at = ?3 AND id NOT IN (SELECT min(id) FROM writes"
-        " WHERE cluster = ?1 AND job_id = ?2 AND submitted_at = ?3 GROUP BY field UNION"
-        " SELECT max(id) FROM writes WHERE cluster = ?1 AND job_id = ?2 AND submitted_at = ?3"
-        " GROUP BY field)",
+        " AND job_id = ?2 AND submitted_at = ?3 AND id NOT IN (SELECT min(id) FROM writes WHERE"
+        " closed = 'gone' AND cluster = ?1 AND job_id = ?2 AND submitted_at = ?3 GROUP BY field"
+        " UNION SELECT max(id) FROM writes WHERE closed = 'gone' AND cluster = ?1 AND job_id = ?2"
+        " AND submitted_at = ?3 GROUP BY field)",
         job,
     )
 

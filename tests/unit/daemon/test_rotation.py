@@ -126,6 +126,21 @@ def test_what_left_the_queue_is_kept_for_its_return_and_no_more(tmp_path: Path) 
     journal.close()
 
 
+def test_a_job_given_back_and_taken_again_returns_to_what_it_had_the_second_time(
+    tmp_path: Path,
+) -> None:
+    journal = Journal(tmp_path, Keeping(max_mib=0.0))
+    write(journal, set_priority(job(1, priority=100), 900), result=Result.APPLIED)
+    write(journal, release(job(1, priority=900)), result=Result.APPLIED)
+    gone(journal, 1, [600, 700, 800], at=NOW)
+    journal.keep(sight(snapshot(job(9)), cycle=1, at=NOW + 60))
+    assert rows(tmp_path, "SELECT old, new FROM writes") == [(500, 600), (700, 800)]
+    back = job(1, priority=800, submitted_at=NOW + 60, fixed=True, site_factor=None)
+    assert journal.reclaim(CLUSTER, [back], NOW + 90) == 1
+    assert journal.owned(CLUSTER)[back.job_id, back.submitted_at].original == 500
+    journal.close()
+
+
 def test_a_job_that_waits_longer_than_anything_is_kept_stays_ours(tmp_path: Path) -> None:
     journal = Journal(tmp_path, Keeping(days=1, max_mib=0.0))
     for day in range(40):
