@@ -42,7 +42,7 @@ class Publisher:
     def cycle(self, report: CycleReport) -> None:
         self._metrics.update(report)
         log_cycle(self._log, report, proposals=self._show is None)
-        self._interval_s = report.interval_s
+        self._interval_s = report.next_in_s
         if report.ok:
             self._result_at_s = self._clock.monotonic()
         self._notifier.alive(report.summary())

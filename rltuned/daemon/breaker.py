@@ -133,7 +133,8 @@ def failing(pending: Iterable[PendingJob], outcomes: Iterable[Outcome]) -> dict[
     """Partitions, of those that changes were sent to, with what went wrong; empty text = nothing.
 
     A partition fails when Slurm refused, or shows otherwise when read back, more than half of the
-    changes to its jobs. A job that has left the queue meanwhile is no failure.
+    changes to its jobs. A job that has left the queue meanwhile is no failure, and
+    what was not sent says nothing.
     """
     partitions = {job.job_id: job.partitions for job in pending}
     bad: Counter[str] = Counter()
@@ -145,7 +146,7 @@ def failing(pending: Iterable[PendingJob], outcomes: Iterable[Outcome]) -> dict[
             if outcome.result in {Result.REFUSED, Result.FAILED}:
                 bad[name] += 1
                 said.setdefault(name, outcome.detail)
-            else:
+            elif outcome.result is not Result.WITHHELD:
                 good[name] += 1
     return {
         name: f"{bad[name]} of {bad[name] + good[name]} changes not taken: {said[name]}"

@@ -19,7 +19,9 @@ from rltuned.daemon import states
 from rltuned.errors import JournalError
 
 FILE: Final = "rltuned.handover"
-_MOST_BYTES: Final = 64 * 1024 * 1024
+GONE_JOBS: Final = 1000
+"""Of so many jobs that have left the queue the rows go along, in case they are requeued."""
+_MOST_BYTES: Final = 256 * 1024 * 1024
 _OTHERS_MAY_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _MOVED: Final = "handed over"
 
@@ -165,8 +167,10 @@ def _held(
 ) -> list[dict[str, object]]:
     names = tuple(shape.model_fields)
     rows = db.execute(
-        f"SELECT {', '.join(names)} FROM {table} WHERE cluster = ?"  # noqa: S608 - names of ours
-        " AND (closed IS NULL OR closed = 'gone') ORDER BY id",
-        (cluster,),
+        f"SELECT {', '.join(names)} FROM {table} WHERE cluster = ?1"  # noqa: S608 - names of ours
+        " AND (closed IS NULL OR closed = 'gone' AND (job_id, submitted_at) IN"
+        f" (SELECT job_id, submitted_at FROM {table} WHERE cluster = ?1 AND closed = 'gone'"
+        " GROUP BY job_id, submitted_at ORDER BY max(id) DESC LIMIT ?2)) ORDER BY id",
+        (cluster, GONE_JOBS),
     ).fetchall()
     return [dict(zip(names, row, strict=True)) for row in rows]

@@ -110,7 +110,7 @@ def _failures(outcomes: Iterable[Outcome]) -> dict[tuple[Result, str], list[JobI
     """Jobs by what went wrong: without rights it is the same for all of them, and one line."""
     found: dict[tuple[Result, str], list[JobId]] = {}
     for outcome in outcomes:
-        if outcome.result in {Result.REFUSED, Result.FAILED}:
+        if outcome.result in {Result.REFUSED, Result.WITHHELD, Result.FAILED}:
             jobs = found.setdefault((outcome.result, outcome.detail), [])
             jobs.append(outcome.action.target.job_id)
     return found

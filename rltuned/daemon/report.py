@@ -124,6 +124,11 @@ class CycleReport:
         return sum(self.stages.values())
 
     @property
+    def next_in_s(self) -> float:
+        """Time from the start of this cycle to that of the next, when Slurm answers."""
+        return self.interval_s * (self.weighed.stretch if self.weighed else 1.0)
+
+    @property
     def ok(self) -> bool:
         return self.skip is None
 

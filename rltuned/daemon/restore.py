@@ -188,6 +188,7 @@ def _told(claim: Claim | Flag, outcome: Outcome) -> Restored:
         Result.APPLIED: Fate.GIVEN_BACK,
         Result.GONE: Fate.GONE,
         Result.REFUSED: Fate.REFUSED,
+        Result.WITHHELD: Fate.FAILED,
         Result.FAILED: Fate.FAILED,
     }
     return Restored(claim, fates[outcome.result], outcome.detail or _done(outcome.action))

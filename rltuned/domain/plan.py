@@ -124,6 +124,8 @@ class Result(StrEnum):
     """The job started, ended or was purged meanwhile: normal."""
     REFUSED = "refused"
     """Slurm said no: held meanwhile, no rights, a submit plugin ..."""
+    WITHHELD = "withheld"
+    """It was not sent: the view was too old, the lease was lost, or our request rate is limited."""
     FAILED = "failed"
     """No answer, or one that could not be read. The value in force is not known."""
 

@@ -72,6 +72,7 @@ class HaKeys(Keys):
         "",
         "",
         "This machine's name as SlurmctldHost has it; empty = its short host name.",
+        pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$",
     )
     lease_s: float = key(
         180.0,

@@ -157,7 +157,7 @@ class Writer:
         progress.withheld = progress.withheld or self._fence()
         if progress.withheld:
             for index in chunk:
-                kept = Outcome(plan.actions[index], Result.REFUSED, progress.withheld)
+                kept = Outcome(plan.actions[index], Result.WITHHELD, progress.withheld)
                 progress.result.setdefault(index, kept)
             return
         try:

@@ -114,7 +114,7 @@ class JournalMachine(RuleBasedStateMachine):
         if result is Result.GONE:
             self._gone(number)
             self.left = True
-        elif result is not Result.REFUSED:
+        elif result not in {Result.REFUSED, Result.WITHHELD}:
             first, written = self.open.get((number, field), (old, []))
             self.open[number, field] = (first, [*written, value])
 

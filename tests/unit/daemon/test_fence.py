@@ -108,7 +108,7 @@ def test_it_is_asked_before_every_batch_and_what_is_withheld_was_not_sent(tmp_pa
     )
     outcomes = it.apply(plan)
     assert len(sent.read_text().splitlines()) == 2
-    assert [o.result for o in outcomes[2:]] == [Result.REFUSED] * 2
+    assert [o.result for o in outcomes[2:]] == [Result.WITHHELD] * 2
     assert "seen 150 s ago" in outcomes[2].detail
     assert "seen 150 s ago" in outcomes[3].detail, "once shut it stays shut for this plan"
 
@@ -131,7 +131,7 @@ def test_after_a_rate_limit_the_rest_of_the_plan_waits(tmp_path: Path) -> None:
         )
     )
     assert len((tmp_path / "sent").read_text().splitlines()) == 1
-    assert [o.result for o in outcomes[1:]] == [Result.REFUSED] * 2
+    assert [o.result for o in outcomes[1:]] == [Result.WITHHELD] * 2
     assert "limits the rate" in outcomes[1].detail
     assert it.load().rate_limited == 1
     assert it.load().rate_limited == 0
