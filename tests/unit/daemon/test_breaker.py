@@ -41,6 +41,12 @@ def test_a_partition_fails_when_most_of_its_changes_are_not_taken(
     assert bool(outcomes(*results)["gpu"]) is fails
 
 
+def test_what_was_not_sent_says_nothing() -> None:
+    withheld = Result.WITHHELD
+    assert outcomes(withheld, withheld) == {}
+    assert outcomes(R, withheld) == outcomes(R)
+
+
 def test_a_job_of_two_partitions_counts_in_both() -> None:
     both = job(1, partitions=("gpu", "long"))
     failures = breaker.failing([both], [Outcome(set_priority(both, 9), F, "reads back 7")])
@@ -60,11 +66,14 @@ def test_errors_in_a_row_open_it_and_one_good_cycle_in_between_does_not() -> Non
 
 
 def test_enough_evidence_opens_it_and_less_is_kept() -> None:
-    state = breaker.weigh(breaker.NONE, "gpu", Cause.WAIT, Evidence(LIMIT - 1), NOW)
-    assert state["gpu"] == Breaker(evidence={Cause.WAIT: Evidence(LIMIT - 1)})
-    state = breaker.weigh(state, "gpu", Cause.WAIT, Evidence(LIMIT), NOW)
+    state = {"gpu": Breaker(evidence={Cause.WAIT: Evidence(LIMIT - 1)})}
+    calm = breaker.weigh(state, "gpu", Cause.WAIT, 0.5, margin=0.0, at=NOW)
+    assert calm == state
+    state = breaker.weigh(state, "gpu", Cause.SLOWDOWN, 0.9, margin=0.0, at=NOW)
+    assert not state["gpu"].is_open
+    state = breaker.weigh(state, "gpu", Cause.WAIT, 0.9, margin=0.0, at=NOW)
     assert (state["gpu"].cause, state["gpu"].opened_at) == (Cause.WAIT, NOW)
-    assert breaker.weigh(state, "gpu", Cause.SLOWDOWN, Evidence(), NOW + 1) == state
+    assert breaker.weigh(state, "gpu", Cause.SLOWDOWN, 0.9, margin=0.0, at=NOW + 1) == state
 
 
 def open_one(folder: Path, cluster: str = "c", partition: str = "gpu") -> None:
