@@ -115,6 +115,7 @@ class Catalogue:
         self._idle = capacity.untouched()
         self._widths = {} if widths is None else widths
         self._known: dict[Shape, tuple[Draft, ...]] = {}
+        self._tables: dict[tuple[Asks, bytes, int, int], tuple[_Table, list[_Dealt]]] = {}
 
     def ways(self, request: Request, member: BoolArray, turn: int = 0) -> tuple[Way, ...]:
         """All ways kept, packing first; empty when the request does not fit.
@@ -165,7 +166,7 @@ class Catalogue:
             counts.append(narrowest + 1)
         wanted = [self._lens.pressure[r] if r < len(self._lens.pressure) else 0.0 for r in rows]
         found = [
-            self._on_row(request, member, row, count, waste=pressure - min(wanted))
+            self._on_row(Asks.of(request, count), member, row, count, waste=pressure - min(wanted))
             for count in counts
             for row, pressure in zip(rows, wanted, strict=True)
         ]
@@ -178,9 +179,17 @@ class Catalogue:
         )
 
     def _on_row(
-        self, request: Request, member: BoolArray, row: int, count: int, *, waste: float
+        self, asks: Asks, member: BoolArray, row: int, count: int, *, waste: float
     ) -> tuple["_Table", list["_Dealt"], int]:
-        asks = Asks.of(request, count)
+        key = (asks, member.tobytes(), row, count)
+        if key not in self._tables:
+            self._tables[key] = self._table(asks, member, row, count)
+        table, dealt = self._tables[key]
+        return replace(table, waste=waste), dealt, count
+
+    def _table(
+        self, asks: Asks, member: BoolArray, row: int, count: int
+    ) -> tuple["_Table", list["_Dealt"]]:
         groups = self._groups(asks, member, row)
         first = np.array([g[0] for g in groups], dtype=np.int64)
         more = (self.capacity.free_gpus[row][first] > asks.low).tolist()
@@ -193,8 +202,8 @@ class Catalogue:
         if asks.larger:
             high = node_prices(c, self._lens, idle, row, asks, more=1)[:, first]
         free = idle_gpus(row, c)[first]
-        table = _Table(groups, row, idle[first], free, low, high, waste)
-        return table, [p for p in dealt if p is not None], count
+        table = _Table(groups, row, idle[first], free, low, high)
+        return table, [p for p in dealt if p is not None]
 
     def _patterns(self, sizes: Sequence[int], count: int) -> list["_Pattern"]:
         """Every multiset of groups up to the bound; beyond it half from either end."""
@@ -250,7 +259,7 @@ class _Table:
     free: IntArray  # (G,)
     low: FloatArray
     high: FloatArray
-    waste: float
+    waste: float = 0.0
 
     def sheet(self, patterns: Sequence[_Dealt], count: int, extra: int) -> FloatArray:
         """(P, 7) of each pattern: nodes, free GPUs on them, four prices, idle nodes begun.
@@ -267,9 +276,7 @@ class _Table:
         prices = (with_low @ self.low.T + with_high @ self.high.T) / count  # (P, 3)
         prices[:, 2] = np.minimum(prices[:, 2] + extra / count, 1.0)
         waste, nodes = np.full(len(patterns), self.waste), np.full(len(patterns), float(count))
-        return np.column_stack(
-            [nodes, taken_all @ self.free, prices, waste, taken_all @ self.idle]
-        )  # fmt: skip
+        return np.column_stack([nodes, taken_all @ self.free, prices, waste, taken_all @ self.idle])
 
     def draft(self, pattern: _Dealt, line: Sequence[float], kind: Kind) -> Draft:
         """A pattern with its line of the sheet."""
