@@ -174,12 +174,22 @@ def count_errors(
 
 
 def weigh(
-    before: Breakers, partition: str, cause: Cause, evidence: Evidence, at: float
+    before: Breakers, partition: str, cause: Cause, share: float, *, margin: float, at: float
 ) -> dict[str, Breaker]:
-    """The breakers with new evidence of harm in one partition, opened when it is enough."""
+    """The breakers after one more block of a partition's canary, opened when it is enough.
+
+    Args:
+        before: as they were.
+        partition: where the block's jobs are.
+        cause: what was compared.
+        share: of the pairs, in which the treated job fared worse.
+        margin: by how much that may be above 1/2.
+        at: now.
+    """
     breaker = before.get(partition, Breaker())
     if breaker.is_open:
         return dict(before)
+    evidence = breaker.evidence.get(cause, Evidence()).after(share, margin)
     if evidence.is_enough:
         detail = f"treated jobs have a longer {cause} than their control: {evidence.value:.0f} to 1"
         return {**before, partition: breaker.opened(cause, detail, at)}

@@ -123,6 +123,11 @@ class Watcher:
         return [Ended(job, max(1.0, at - job.started_at)) for job in jobs]
 
 
+def unit_of(job: PendingJob) -> JobKey:
+    """What the lot is drawn for: the array with its submit time, or the job itself."""
+    return job.job_id if job.array is None else job.array.array_job_id, job.submitted_at
+
+
 def _unit(job: RunningJob) -> JobKey:
     number = job.job_id if job.array_job_id is None else job.array_job_id
     return number, UnixTime(job.started_at if job.submitted_at is None else job.submitted_at)
@@ -133,8 +138,7 @@ def _arms_of_units(
 ) -> Mapping[JobKey, Arm]:
     found: dict[JobKey, Arm] = {}
     for job in pending:
-        number = job.job_id if job.array is None else job.array.array_job_id
-        key = (number, job.submitted_at)
+        key = unit_of(job)
         # of an array one record may be held and the others not
         if found.get(key, Arm.OTHER) is Arm.OTHER:
             found[key] = arms.get(job.job_id, Arm.OTHER)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rltuned.core.decide import Decision
-from rltuned.daemon.outcomes import Started
+from rltuned.daemon.outcomes import Started, unit_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,8 @@ def look_back(last: Decision, started: Collection[Started]) -> Agreement | None:
     waiting: list[tuple[int, int]] = []
     begun: list[tuple[int, int]] = []
     for entry in last.entries:
-        array = entry.job.array
-        number = entry.job.job_id if array is None else array.array_job_id
         ranks = (entry.rank_after, entry.rank_before)
-        (begun if (number, entry.job.submitted_at) in units else waiting).append(ranks)
+        (begun if unit_of(entry.job) in units else waiting).append(ranks)
     if not begun:
         return None
     return Agreement(

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rltuned.core.decide import Decision
-from rltuned.core.evidence import Evidence, block_jobs, worse_share
+from rltuned.core.evidence import block_jobs, worse_share
 from rltuned.core.ladder import Ladder, Rung
 from rltuned.core.select import Refusal, Rules, select
 from rltuned.daemon import breaker
-from rltuned.daemon.breaker import Breaker, Breakers, Cause, Memory
-from rltuned.daemon.outcomes import Arm, Outcomes, Watcher
+from rltuned.daemon.breaker import Breakers, Cause, Memory
+from rltuned.daemon.cohorts import Cohorts
+from rltuned.daemon.outcomes import Arm, Ended, Outcomes, Watcher
 from rltuned.daemon.shadow import Agreement, look_back
 from rltuned.domain.plan import Outcome
 from rltuned.domain.snapshot import Snapshot
@@ -48,7 +49,9 @@ class Trial:
         self._watcher = Watcher()
         self._last: Decision | None = None
         self._ladder: Ladder | None = None
-        self._blocks: dict[tuple[str, Cause], list[tuple[Arm, float]]] = defaultdict(list)
+        self._cohorts: Cohorts | None = None
+        self._size = 0
+        self._slowdowns: dict[str, list[tuple[Arm, float]]] = defaultdict(list)
 
     def judge(
         self,
@@ -68,50 +71,66 @@ class Trial:
             seen: what the cycle saw.
             decision: what it decided; None = it only looked.
             outcomes: what came of the changes that it sent.
-            live: whether it was allowed to write; while it is not, nothing is compared.
+            live: whether it was allowed to write; while it is not, the canary gathers nothing.
 
         Raises:
             JournalError: the breakers cannot be read or kept.
         """
-        what = self._watcher.look(seen, arms(seen, decision, rules, ladder.rung))
+        sides = arms(seen, decision, rules, ladder.rung)
+        what = self._watcher.look(seen, sides)
         agreement = None
         if self._last is not None and not live:
             agreement = look_back(self._last, what.started)
         self._last = decision
-        if ladder != self._ladder or not live:
-            self._blocks.clear()  # what was gathered under other terms is not compared
-            self._ladder = ladder
+        shares = self._compare(ladder, seen, sides, what, live=live)
         failures = breaker.failing(seen.pending, outcomes)
         at = float(seen.taken_at)
 
         def alter(before: Breakers) -> Breakers:
             after: Breakers = breaker.count_errors(before, failures, ladder.max_errors, at)
-            if live and ladder.rung is Rung.CANARY:
-                after = self._compare(after, what, ladder, at)
+            for partition, cause, share in shares:
+                after = breaker.weigh(after, partition, cause, share, margin=ladder.margin, at=at)
             return after
 
         after = breaker.change(self._memory, seen.cluster, alter, at)
         opened = [n for n, b in after.items() if b.is_open and n not in seen.demoted]
         return Verdict(what, agreement, after, tuple(sorted(opened)))
 
-    def _compare(self, before: Breakers, what: Outcomes, ladder: Ladder, at: float) -> Breakers:
-        """Close the blocks that are full, and add what they say to the evidence."""
-        after = before
-        size = block_jobs(ladder.fraction)
-        for partition, cause, arm, figure in _figures(what):
-            block = self._blocks[partition, cause]
-            block.append((arm, figure))
-            if len(block) < size:
-                continue
-            share = worse_share(
-                [f for a, f in block if a is Arm.TREATED], [f for a, f in block if a is Arm.CONTROL]
-            )
-            block.clear()
-            if share is not None:
-                old = after.get(partition, Breaker()).evidence.get(cause, Evidence())
-                evidence = old.after(share, ladder.margin)
-                after = breaker.weigh(after, partition, cause, evidence, at)
-        return after
+    def _compare(
+        self,
+        ladder: Ladder,
+        seen: Snapshot,
+        sides: Mapping[JobId, Arm],
+        what: Outcomes,
+        *,
+        live: bool,
+    ) -> list[tuple[str, Cause, float]]:
+        """The canary's blocks that are decided now, each with the share that fared worse."""
+        if ladder != self._ladder:
+            # what was gathered under other terms is not compared
+            self._ladder, self._slowdowns = ladder, defaultdict(list)
+            size = block_jobs(ladder.fraction) if ladder.rung is Rung.CANARY else 0
+            self._cohorts, self._size = Cohorts(size) if size else None, size
+        if self._cohorts is None:
+            return []
+        waits = self._cohorts.look(seen, sides, what.started, joining=live)
+        found = [(partition, Cause.WAIT, share) for partition, share in waits]
+        slower = [(e.job.partition, self._slower(e)) for e in what.ended] if live else []
+        return found + [(name, Cause.SLOWDOWN, s) for name, s in slower if s is not None]
+
+    def _slower(self, ended: Ended) -> float | None:
+        """The share of the block that this job completes, by bounded slowdown; None = it is not."""
+        if not ended.job.first or ended.job.arm is Arm.OTHER or ended.slowdown is None:
+            return None
+        block = self._slowdowns[ended.job.partition]
+        block.append((ended.job.arm, ended.slowdown))
+        if len(block) < self._size:
+            return None
+        del self._slowdowns[ended.job.partition]
+        return worse_share(
+            [figure for arm, figure in block if arm is Arm.TREATED],
+            [figure for arm, figure in block if arm is Arm.CONTROL],
+        )
 
 
 def arms(
@@ -127,13 +146,3 @@ def arms(
         elif reason not in _OURS_ALL_THE_SAME:
             found[job_id] = Arm.OTHER
     return found
-
-
-def _figures(what: Outcomes) -> Iterable[tuple[str, Cause, Arm, float]]:
-    """What is compared: of each unit of the lot the first job, its wait and its slowdown."""
-    for job in what.started:
-        if job.first and job.arm is not Arm.OTHER and job.wait_s is not None:
-            yield job.partition, Cause.WAIT, job.arm, job.wait_s
-    for ended in what.ended:
-        if ended.job.first and ended.job.arm is not Arm.OTHER and ended.slowdown is not None:
-            yield ended.job.partition, Cause.SLOWDOWN, ended.job.arm, ended.slowdown

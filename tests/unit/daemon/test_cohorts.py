@@ -1,0 +1,94 @@
+"""Blocks of arrivals: who joins, what counts as a wait, and when a block is decided."""
+
+from dataclasses import dataclass, field
+
+from rltuned.daemon.cohorts import HORIZON_S, Cohorts
+from rltuned.daemon.outcomes import Arm, Started, unit_of
+from rltuned.domain.jobs import ArrayInfo, PendingJob
+from rltuned.domain.units import JobId
+from tests.builders import NOW, job, snapshot
+
+T, C = Arm.TREATED, Arm.CONTROL
+
+
+@dataclass
+class Room:
+    """Cohorts of two, one job a side; odd ids are treated."""
+
+    cohorts: Cohorts = field(default_factory=lambda: Cohorts(2))
+    now: float = NOW
+
+    def look(
+        self, *pending: PendingJob, starts: tuple[PendingJob, ...] = (), joining: bool = True
+    ) -> list[tuple[str, float]]:
+        """A look, at which these jobs are seen to have started just now."""
+        begun = [
+            Started(j.job_id, unit_of(j), j.partitions[0], T, self.now, 1.0, first=True)
+            for j in starts
+        ]
+        arms = {j.job_id: T if j.job_id % 2 else C for j in pending}
+        seen = snapshot(*pending, taken_at=self.now)
+        return self.cohorts.look(seen, arms, begun, joining=joining)
+
+    def later(self, seconds: float) -> "Room":
+        self.now += seconds
+        return self
+
+
+def test_a_block_is_decided_when_all_of_it_have_started() -> None:
+    room, one, two = Room(), job(1), job(2)
+    assert room.look(one, two) == []
+    assert room.later(60).look(one, starts=(two,)) == []
+    assert room.later(60).look(starts=(one,)) == [("gpu", 1.0)]
+    assert room.later(60).look() == []
+
+
+def test_a_job_that_never_starts_counts_as_a_day() -> None:
+    room, one, two = Room(), job(1), job(2)
+    room.look(one, two)
+    room.later(60).look(one, starts=(two,))
+    assert room.later(HORIZON_S - 61).look(one) == []
+    assert room.later(1).look(one) == [("gpu", 1.0)]
+
+
+def test_two_that_wait_more_than_a_day_are_equal() -> None:
+    room, one, two = Room(), job(1), job(2)
+    room.look(one, two)
+    assert room.later(2 * HORIZON_S).look(one, starts=(two,)) == [("gpu", 0.5)]
+
+
+def test_one_that_left_without_being_seen_to_run_has_waited_until_then() -> None:
+    room, one, two = Room(), job(1), job(2)
+    room.look(one, two)
+    room.later(60).look(two)
+    assert room.later(60).look(starts=(two,)) == [("gpu", 0.0)]
+
+
+def test_a_block_without_one_side_says_nothing() -> None:
+    room = Room()
+    room.look(job(1), job(3))
+    assert room.later(60).look() == []
+
+
+def test_nobody_joins_while_nothing_is_written_but_the_open_blocks_go_on() -> None:
+    room, one, two = Room(), job(1), job(2)
+    room.look(one, two, joining=False)
+    room.later(60).look(one, two)
+    assert room.later(60).look(starts=(one,), joining=False) == [("gpu", 0.5)]
+
+
+def test_an_array_joins_once_and_a_job_that_is_not_in_the_trial_never() -> None:
+    room = Room()
+    head = job(2, array=ArrayInfo(JobId(2), 3))
+    task = job(4, array=ArrayInfo(JobId(2), 1), submitted_at=head.submitted_at)
+    room.look(head, task)
+    room.cohorts.look(snapshot(job(9), head, task), {JobId(9): Arm.OTHER}, [], joining=True)
+    assert room.later(60).look(head, task, job(1)) == []
+    assert room.later(60).look(starts=(head, job(1))) == [("gpu", 0.0)]
+
+
+def test_partitions_have_blocks_of_their_own() -> None:
+    room = Room()
+    room.look(job(1, partition="a"), job(2, partition="b"))
+    room.later(60).look(job(3, partition="b"), job(2, partition="b"))
+    assert room.later(60).look() == [("b", 0.0)]
