@@ -13,7 +13,7 @@ Left out, because it says nothing of the main scheduler's order:
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
@@ -85,7 +85,7 @@ def _row(moment: Moment) -> tuple[Float32Array, BoolArray, int]:
 
 
 def _between(seen: Snapshot, later: Snapshot) -> Iterator[Moment]:
-    queue = select(seen, _FREE).chosen
+    queue = select(replace(seen, demoted=()), _FREE).chosen  # what is not ours teaches best
     begun = {(j.job_id, j.submitted_at) for j in later.running if j.started_at >= seen.taken_at}
     waiting = {(j.job_id, j.submitted_at) for j in later.pending}
     left = [

@@ -118,7 +118,7 @@ def settled(slurm: SlurmLab) -> tuple[str, str]:
     """The same, once Slurm has computed every priority anew."""
     seen = shown(slurm)
     for _ in range(20):
-        time.sleep(2.5)  # PriorityCalcPeriod is a second, bf_interval two
+        time.sleep(2.5)  # both schedulers pass every two seconds
         seen, before = shown(slurm), seen
         if seen == before:
             return seen

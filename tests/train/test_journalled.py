@@ -147,6 +147,10 @@ def test_what_rltuned_wrote_to_teaches_nothing() -> None:
     assert preferences(marked, after(2)) == [(2, {4})]
 
 
+def test_a_partition_that_was_taken_from_rltuned_teaches() -> None:
+    assert preferences(replace(FIRST, demoted=("gpu",)), after(1)) == [(1, {2, 4})]
+
+
 def test_a_requeued_job_is_not_taken_for_a_start() -> None:
     before = snapshot(job(1, submitted_at=NOW - 5, priority=9), job(2, priority=1))
     again = running(1, started_at=NOW + 5, submitted_at=UnixTime(NOW - 600))
