@@ -28,6 +28,7 @@ from rltuned.train.course import (
 from rltuned.train.ppo import Settings as PpoSettings
 from rltuned.train.ranks import ALONE, join_ranks
 from rltuned.train.run import Exam, Job, refit
+from rltuned.train.seedling import NAME as FORETOLD
 
 app = typer.Typer(no_args_is_help=True, help="Learn policies offline.")
 app.command()(imitate.warmstart)
@@ -116,7 +117,8 @@ def ppo(
     patience: Annotated[int, typer.Option(help="0 = all epochs.", min=0)] = 0,
     seed: Annotated[int, typer.Option(min=0)] = 1,
     warm: Annotated[
-        str | None, typer.Option("--warm", help="Learn this rule's order first.")
+        str | None,
+        typer.Option("--warm", help=f"Learn this rule's order first, or begin from {FORETOLD}."),
     ] = None,
     start: Annotated[Path | None, typer.Option("--from", help="Begin from this bundle.")] = None,
     exam_windows: Annotated[int, typer.Option(help="Held out, per ground.", min=1)] = 12,
@@ -134,7 +136,9 @@ def ppo(
 
     Exit codes: 0 = trained and exported; 2 = input cannot be used, or the training broke.
     """
-    for name in (base, *([warm] if warm else [])):
+    if warm == FORETOLD and network is NetworkName.PAPER:
+        raise typer.BadParameter(f"--warm {FORETOLD}: for the context network")
+    for name in (base, *([warm] if warm and warm != FORETOLD else [])):
         if name not in BASELINES:
             raise typer.BadParameter(f"no rule {name!r}; there are: {', '.join(BASELINES)}")
     if device == "cuda" and not torch.cuda.is_available():

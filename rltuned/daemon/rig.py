@@ -12,6 +12,7 @@ from rltuned.daemon.seams import Rig
 from rltuned.daemon.seat import Seat
 from rltuned.domain.ports import Backend
 from rltuned.policies.baselines import BASELINES
+from rltuned.policies.shelf import find_bundle
 from rltuned.settings import Loaded, Settings
 from rltuned.slurm.sdiag import Load
 from rltuned.solver import solver_named
@@ -32,6 +33,8 @@ class Controlled(Protocol):
 
 
 MODEL_PREFIX: Final = "model:"
+RULE_HINT: Final = 'a rule needs no model: policy.name = "saf"'
+"""Nobody else ranks in a missing model's place: which order a cluster has is its owner's choice."""
 
 
 def open_lease(settings: Settings, clock: SystemClock) -> Lease | None:
@@ -97,7 +100,12 @@ def find_policy(loaded: Loaded) -> tuple[Policy, str, str]:
     name = check_policy_name(loaded)
     if not name.startswith(MODEL_PREFIX):
         return BASELINES[name], "", ""
-    from rltuned.policies.actor import load_actor  # noqa: PLC0415 - torch, only where it is needed
+    try:
+        from rltuned.policies.actor import load_actor  # noqa: PLC0415 - torch, only where needed
+    except (ImportError, OSError) as error:  # not installed, or one of its libraries does not load
+        raise loaded.error(
+            "policy.name", f"{name} cannot run here: {error}; {RULE_HINT}"
+        ) from error
 
     actor = load_actor(model_path(loaded))
     return actor, actor.digest, actor.card.schema_id
@@ -113,7 +121,7 @@ def check_policy_name(loaded: Loaded) -> str:
     if name.startswith(MODEL_PREFIX):
         folder = model_path(loaded)
         if not folder.is_dir():
-            raise loaded.error("policy.name", f"no model folder {folder}")
+            raise loaded.error("policy.name", f"no model folder {folder}; {RULE_HINT}")
         return name
     if name not in BASELINES:
         close = difflib.get_close_matches(name, BASELINES, n=1)
@@ -133,4 +141,4 @@ def model_path(loaded: Loaded) -> Path:
     name = policy.name.removeprefix(MODEL_PREFIX)
     if not name or name != Path(name).name:
         raise loaded.error("policy.name", f"{name!r} is not the name of a folder in models_dir")
-    return policy.models_dir / name
+    return find_bundle(policy.models_dir, name)

@@ -18,6 +18,7 @@ CARD_FILE: Final = "card.json"
 WEIGHTS_FILE: Final = "actor.safetensors"
 PARITY_FILE: Final = "parity.npz"
 FORMAT: Final = 1
+BUNDLE_NAME: Final = "[a-z0-9][a-z0-9._-]{0,63}"
 MAX_HIDDEN: Final = 4_096
 
 
@@ -95,7 +96,7 @@ class Card(_Strict):
     """card.json."""
 
     format: Literal[1]
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")
+    name: str = Field(pattern=f"^{BUNDLE_NAME}$")
     summary: str
     schema_id: str
     architecture: Architecture

@@ -14,6 +14,7 @@ from rltuned.core.decide import Knobs, PlacementMode
 from rltuned.core.planning import LOWEST, Limits
 from rltuned.core.select import SETTLE_S, Rules
 from rltuned.domain.plan import MAX_PRIORITY
+from rltuned.policies.shelf import MODELS_DIR
 from rltuned.settings.controller import HaKeys, LoadKeys, check_lease
 from rltuned.settings.keeping import JournalKeys
 from rltuned.settings.key import FilePath, Keys, Names, OptionalPath, key, table
@@ -73,16 +74,18 @@ class PolicyKeys(Keys):
     """Who ranks the jobs."""
 
     name: str = key(
-        "f1",
+        "model:rltune",
         "",
         "A base policy (fcfs, sjf, saf, smallest, wfp3, unicep, f1, multifactor) or model:NAME "
-        "for a trained one in models_dir. The default needs no model.",
+        "for a trained one in models_dir. Where the model cannot be used the daemon does not "
+        "start, and no other policy takes its place.",
         min_length=1,
     )
     models_dir: FilePath = key(
-        Path("/usr/share/rltuned/models"),
+        MODELS_DIR,
         "",
-        "Where the model bundles lie, one folder each.",
+        "Where the model bundles lie, one folder each. Where the default folder is absent, the "
+        "bundles are meant that pip installed with rltuned or that lie in its checkout.",
     )
     top_k: int = key(
         16,

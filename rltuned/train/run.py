@@ -1,18 +1,21 @@
 """One training from its settings to its bundle: what `rltuned train ppo` does."""
 
 import platform
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
 from rltuned.core.observation import MAX_QUEUE_SIZE
 from rltuned.errors import ModelError, TraceError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.card import PARITY_FILE, Card, Training, features_of
+from rltuned.policies.card import BUNDLE_NAME, PARITY_FILE, Card, Training, features_of
+from rltuned.policies.network import ContextActor
 from rltuned.policies.predictor import Predictor
 from rltuned.sim.trace import TraceJob
 from rltuned.train.choices import seen_by
@@ -23,12 +26,14 @@ from rltuned.train.ground import Window
 from rltuned.train.ppo import Learner, Report, Settings, train
 from rltuned.train.predictor import NO_HISTORY, Fitted, fit
 from rltuned.train.ranks import ALONE, Ranks
+from rltuned.train.seedling import NAME, plant
 from rltuned.train.session import Session, Standing
 from rltuned.train.trial import Trial, windows_between
 from rltuned.train.warmstart import Settings as Lessons
 from rltuned.train.warmstart import teach
 
 PARITY_WINDOWS = 4
+LARGEST_SCORE = 8.0
 RULES = ("saf", "fcfs", "multifactor")
 """What a card compares with on the held-out windows; the first one chooses the best epoch."""
 
@@ -152,8 +157,11 @@ def check(job: Job) -> None:
     """Refuse what cannot work before any work is done.
 
     Raises:
+        ModelError: the new bundle cannot have this name.
         TraceError: a trace is shorter than one window.
     """
+    if not re.fullmatch(BUNDLE_NAME, job.out.name):
+        raise ModelError(f"model {job.out}: small letters, digits, '.', '_' and '-' make its name")
     size = job.settings.contest.window_jobs
     for source in job.sources:
         if len(source.ground) * LEARN_UNTIL < size:
@@ -174,6 +182,8 @@ def _begin(learner: Learner, job: Job) -> Standing:
         from safetensors.torch import load_file  # noqa: PLC0415 - only here
 
         learner.actor.load_state_dict(load_file(job.start / "actor.safetensors"))
+    elif job.warm == NAME and isinstance(learner.actor, ContextActor):
+        plant(learner.actor)
     elif job.warm is not None:
         lessons = Lessons(
             queues=400,
@@ -199,6 +209,8 @@ def _export(job: Job, learner: Learner, trial: Trial, seconds: float, ranks: int
         results[f"held_out_{trial.objective}_geometric_against_{rule}"] = round(
             float(np.exp(np.log(own / totals).mean()) - 1), 4
         )
+    parity = parity_windows(trial.windows, learner)
+    settle(actor, parity)
     return export_bundle(
         job.out,
         actor,
@@ -206,7 +218,7 @@ def _export(job: Job, learner: Learner, trial: Trial, seconds: float, ranks: int
         summary=job.summary
         or f"PPO, {settings.network} network, objective {settings.contest.objective}.",
         hidden=settings.hidden,
-        parity=parity_windows(trial.windows, learner),
+        parity=parity,
         training=Training(
             method="PPO on whole scheduling episodes in the simulator"
             + (f", begun from the order of {job.warm}" if job.warm else "")
@@ -230,6 +242,17 @@ def _export(job: Job, learner: Learner, trial: Trial, seconds: float, ranks: int
         # nobody else's users: a site fits its own history with `rltuned train predictor`
         predictor=Predictor(job.predictor.network, NO_HISTORY) if job.predictor else None,
     )
+
+
+def settle(actor: nn.Module, parity: tuple[torch.Tensor, torch.Tensor]) -> None:
+    """Bring the scores to at most LARGEST_SCORE: their order stays, float32 is finer there."""
+    values, masks = parity
+    with torch.no_grad():
+        largest = float(actor(values, masks)[masks].abs().max())
+        if largest > LARGEST_SCORE:
+            last = [m for m in actor.modules() if isinstance(m, nn.Linear)][-1]
+            last.weight.mul_(LARGEST_SCORE / largest)
+            last.bias.mul_(LARGEST_SCORE / largest)
 
 
 def parity_windows(

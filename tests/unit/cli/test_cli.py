@@ -103,7 +103,7 @@ def test_the_same_seed_gives_the_same_plan() -> None:
 
 def test_plan_as_a_table() -> None:
     text = run("plan", *SIM).stdout
-    assert "f1 ranks" in text
+    assert "model:rltune ranks" in text
     assert "priority now" in text
 
 

@@ -55,7 +55,7 @@ def test_every_default_is_pinned() -> None:
             "max_snapshot_age_s": 120.0,
         },
         "policy": {
-            "name": "f1",
+            "name": "model:rltune",
             "models_dir": "/usr/share/rltuned/models",
             "top_k": 16,
             "placement": "pack",

@@ -1,0 +1,24 @@
+"""Where the model bundles lie that come with rltuned."""
+
+import sys
+from pathlib import Path
+from typing import Final
+
+MODELS_DIR: Final = Path("/usr/share/rltuned/models")
+"""Where the packages of a distribution put them; the default of policy.models_dir."""
+_INSTALLED: Final = Path(sys.prefix, "share", "rltuned", "models")
+_CHECKOUT: Final = Path(__file__).resolve().parents[2] / "models"
+
+
+def find_bundle(models_dir: Path, name: str) -> Path:
+    """The folder of a bundle; where it should be, when it is nowhere.
+
+    A models_dir that somebody has chosen is the only place. The default one may be absent because
+    rltuned was installed by pip, which puts what a wheel brings under its own prefix, or runs from
+    a checkout: then the bundles that came with this very program are meant.
+    """
+    places = [models_dir]
+    if models_dir == MODELS_DIR and not models_dir.is_dir():
+        places += [_INSTALLED, _CHECKOUT]
+    found = [place / name for place in places if (place / name).is_dir()]
+    return found[0] if found else models_dir / name

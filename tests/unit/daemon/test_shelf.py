@@ -1,0 +1,66 @@
+"""The model of the settings is found, or the daemon says why not and does not start."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rltuned.daemon.rig import find_policy, model_path
+from rltuned.errors import SettingsError
+from rltuned.policies import shelf
+from rltuned.settings import Settings, load
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def settings_in(tmp_path: Path, text: str = "") -> Path:
+    path = tmp_path / "rltuned.toml"
+    path.write_text(text)
+    return path
+
+
+def test_the_default_policy_is_a_shipped_model(tmp_path: Path) -> None:
+    policy, digest, schema = find_policy(load(settings_in(tmp_path)))
+    assert policy.name == Settings().policy.name == "model:rltune"
+    assert digest
+    assert schema
+
+
+def test_bundles_are_found_where_pip_puts_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent, installed = tmp_path / "absent", tmp_path / "share"
+    (installed / "rltune").mkdir(parents=True)
+    monkeypatch.setattr(shelf, "_INSTALLED", installed)
+    monkeypatch.setattr(shelf, "MODELS_DIR", absent)
+    assert shelf.find_bundle(absent, "rltune") == installed / "rltune"
+    assert shelf.find_bundle(absent, "gone") == absent / "gone"
+    absent.mkdir()
+    assert shelf.find_bundle(absent, "rltune") == absent / "rltune"
+
+
+def test_a_chosen_folder_is_the_only_place(tmp_path: Path) -> None:
+    own = f'[policy]\nmodels_dir = "{tmp_path}"\n'
+    loaded = load(settings_in(tmp_path, own))
+    assert model_path(loaded) == tmp_path / "rltune"
+    with pytest.raises(SettingsError, match=r'no model folder .*rltune; .* policy.name = "saf"'):
+        find_policy(loaded)
+
+
+def test_without_torch_nobody_else_ranks(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('libgomp.so.1: cannot open')\n")
+    ran = subprocess.run(
+        [sys.executable, "-m", "rltuned", "run", "--backend", "sim", "--cycles", "1"],
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert ran.returncode == 2
+    assert "policy.name: model:rltune cannot run here: libgomp.so.1" in ran.stderr
+    assert 'policy.name = "saf"' in ran.stderr
+    assert "Traceback" not in ran.stderr
