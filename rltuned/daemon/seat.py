@@ -49,12 +49,18 @@ class Seat:
         Raises:
             JournalError: it could not be done.
         """
-        if self._lease.term is None:
-            raise JournalError("the lease was lost")
-        held = journal.pack(cluster, self._lease.host, self._lease.term)
-        if held != self._left:
+        term = self._lease.term
+        if term is None:
+            raise JournalError("the lease is not ours")
+        held = journal.pack(cluster, self._lease.host, term)
+        if held == self._left:
+            return
+        # locked: one who is stopped right here must not overwrite its successor's file later
+        with self._lease.turn(term) as still:
+            if not still:
+                raise JournalError("the lease was taken by another daemon")
             publish(self._folder, held)
-            self._left = held
+        self._left = held
 
 
 def take_in(folder: Path, host: str, journal: Journal, cluster: str, *, ours: bool) -> str:

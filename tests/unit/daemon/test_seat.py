@@ -194,6 +194,24 @@ def test_it_is_published_before_it_is_written(pair: tuple[Beside, Beside]) -> No
     assert seen == [2]
 
 
+def test_one_who_lost_the_lease_overwrites_nothing(pair: tuple[Beside, Beside]) -> None:
+    one, two = pair
+    one.loop().run(1)
+    journal = Journal(one.folder)
+    journal.remember("breaker", 1, 1.0)  # so that there is something new to publish
+    one.lease.close()
+    assert two.lease.claim("head2") == ""
+    two.seat.publish(Journal(two.folder), CLUSTER)
+    with pytest.raises(JournalError, match="is not ours"):
+        one.seat.publish(journal, CLUSTER)
+    one.lease._term = 1  # it was stopped, and does not know yet
+    with pytest.raises(JournalError, match="taken by another"):
+        one.seat.publish(journal, CLUSTER)
+    left = published(one.shared)
+    assert left is not None
+    assert left.holder == "head2"
+
+
 def test_where_it_cannot_be_published_nothing_is_written(pair: tuple[Beside, Beside]) -> None:
     one, _ = pair
     (one.shared / f"{FILE}.head1").mkdir()
