@@ -1,6 +1,8 @@
 """`rltuned restore`: give back what rltuned changed. Needs no torch and no running daemon."""
 
-from typing import Annotated
+import os
+from pathlib import Path
+from typing import Annotated, Final
 
 import typer
 
@@ -8,12 +10,18 @@ from rltuned.cli.flags import ConfigOption, World, say, settings_of, warn
 from rltuned.cli.world import open_world
 from rltuned.daemon.asked import asked_job, asked_moment
 from rltuned.daemon.journal import Journal
+from rltuned.daemon.lastgood import last_settings
 from rltuned.daemon.restore import EVERYTHING, Restored, Wanted, is_complete
 from rltuned.daemon.restore import restore as give_back
 from rltuned.daemon.rig import open_lease
 from rltuned.daemon.seat import after_restore, before_restore
+from rltuned.errors import SettingsError
+from rltuned.settings import Loaded
 
 app = typer.Typer()
+
+STATE_VARIABLE: Final = "STATE_DIRECTORY"
+"""Set by systemd for every command of a service that has a StateDirectory."""
 
 
 @app.command()
@@ -51,7 +59,7 @@ def restore(
     """
     if [everything, job is not None, since is not None].count(True) != 1:
         raise typer.BadParameter("say one of --job JOBID, --since TIME and --all")
-    loaded = settings_of(config)
+    loaded = _settings(config)
     place = open_world(World.SLURM)
     wanted = _wanted(job, since, place.clock.now())
     journal = Journal(loaded.settings.daemon.state_dir, loaded.settings.journal.keeping())
@@ -71,6 +79,23 @@ def restore(
     if not items:
         say("nothing to give back")
     raise typer.Exit(0 if is_complete(items) else 1)
+
+
+def _settings(config: Path | None) -> Loaded:
+    """The settings of the file; for the service that stops, those that the daemon last ran with
+    stand in for a file that cannot be used.
+    """
+    try:
+        return settings_of(config)
+    except SettingsError as error:
+        folder = os.environ.get(STATE_VARIABLE, "").partition(":")[0]
+        settings = last_settings(Path(folder)) if folder else None
+        if settings is None:
+            raise
+        for line in str(error).splitlines():
+            warn(line)
+        warn("giving back by the settings that the daemon last ran with")
+        return Loaded(settings)
 
 
 def _wanted(job: str | None, since: str | None, now: float) -> Wanted:

@@ -25,6 +25,7 @@ from rltuned.daemon.audience import Publisher
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.http import MetricsServer
 from rltuned.daemon.journal import Journal
+from rltuned.daemon.lastgood import keep_settings
 from rltuned.daemon.lease import Lease
 from rltuned.daemon.logs import make_log
 from rltuned.daemon.loop import Loop
@@ -155,7 +156,9 @@ def _serve(
         stack.enter_context(listening(orders, lambda stop: place.system.wake(stop=stop)))
 
         def assemble(settings: Loaded) -> Rig:
-            return build_rig(settings, place.backend(settings), lease, dry_run=dry_run)
+            rig = build_rig(settings, place.backend(settings), lease, dry_run=dry_run)
+            keep_settings(journal, settings.settings, place.system.now())
+            return rig
 
         rig = assemble(loaded)
         http = loaded.settings.http

@@ -196,7 +196,10 @@ def test_a_task_an_array_and_what_was_written_since(timeless: SlurmLab, tmp_path
 
 
 def test_what_the_service_does_when_it_stops(timeless: SlurmLab, tmp_path: Path) -> None:
-    """The command of ExecStopPost, as the unit has it, with our settings and Python."""
+    """The command of ExecStopPost, as the unit has it, with our settings and Python.
+
+    Somebody has spoilt the settings while the daemon ran, as it happens before a restart.
+    """
     config = settings(timeless, tmp_path, "site_factor")
     fill(timeless)
     untouched = settled(timeless)
@@ -204,6 +207,7 @@ def test_what_the_service_does_when_it_stops(timeless: SlurmLab, tmp_path: Path)
         daemon.wait_for_log("applied=")
         daemon.signal(signal.SIGTERM)
         assert daemon.ends() == 0
+    config.write_text("[daemon]\ninterval_ss = 1\n")
     unit = Path(__file__).resolve().parents[2] / "systemd" / "rltuned.service"
     lines = unit.read_text().splitlines()
     (line,) = [text for text in lines if text.startswith("ExecStopPost=")]
@@ -215,8 +219,13 @@ def test_what_the_service_does_when_it_stops(timeless: SlurmLab, tmp_path: Path)
         text=True,
         check=False,
         timeout=120,
-        env={**os.environ, "RLTUNED_CONFIG": str(config)},
+        env={
+            **os.environ,
+            "RLTUNED_CONFIG": str(config),
+            "STATE_DIRECTORY": f"{tmp_path}:/elsewhere",
+        },
     )
     assert done.returncode == 0, done.stderr
+    assert "interval_ss: unknown key" in done.stderr
     assert "given back" in done.stdout
     assert settled(timeless) == untouched

@@ -1,0 +1,66 @@
+"""The settings that the daemon last ran with come back as they were, or not at all."""
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from rltuned.cli.restore import _settings
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.lastgood import NAME, keep_settings, last_settings
+from rltuned.errors import SettingsError
+from rltuned.settings import Flag, load
+from rltuned.settings.keys import Settings
+from tests.builders import NOW
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "deploy" / "rltuned.example.toml"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Settings(),
+        load(
+            EXAMPLE,
+            (
+                Flag("scope.sla_partitions", ["sla"], "-"),
+                Flag("limits.band", [5, 900], "-"),
+                Flag("slurm.conf", "/etc/slurm/other.conf", "-"),
+            ),
+        ).settings,
+    ],
+)
+def test_they_come_back_as_they_were(tmp_path: Path, settings: Settings) -> None:
+    with closing(Journal(tmp_path)) as journal:
+        keep_settings(journal, settings, NOW)
+    assert last_settings(tmp_path) == settings
+
+
+def test_nothing_is_made_up(tmp_path: Path) -> None:
+    assert last_settings(tmp_path) is None
+    assert last_settings(tmp_path / "absent") is None
+    with closing(Journal(tmp_path)) as journal:
+        journal.remember(NAME, {"daemon": {"of_another_release": 1}}, NOW)
+    assert last_settings(tmp_path) is None
+
+
+def test_a_journal_that_cannot_be_used_stops_no_start(tmp_path: Path) -> None:
+    keep_settings(Journal(tmp_path / "absent"), Settings(), NOW)
+
+
+def test_they_stand_in_for_a_spoilt_file_in_the_service_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spoilt = tmp_path / "rltuned.toml"
+    spoilt.write_text("[daemon]\ninterval_ss = 1\n")
+    spoilt.chmod(0o600)
+    monkeypatch.delenv("STATE_DIRECTORY", raising=False)
+    with pytest.raises(SettingsError, match="interval_ss"):
+        _settings(spoilt)
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path))
+    with pytest.raises(SettingsError, match="interval_ss"):
+        _settings(spoilt)
+    with closing(Journal(tmp_path)) as journal:
+        keep_settings(journal, Settings(), NOW)
+    assert _settings(spoilt).settings == Settings()
+    assert "giving back by the settings that the daemon last ran with" in capsys.readouterr().err
