@@ -40,8 +40,3 @@ def decode_snapshot(data: bytes) -> Snapshot:
 def digest_of(data: bytes) -> str:
     """SHA-256 of an encoded snapshot, by which the journal names it."""
     return hashlib.sha256(data).hexdigest()
-
-
-def digest(snapshot: Snapshot) -> str:
-    """SHA-256 of the encoded snapshot."""
-    return digest_of(encode_snapshot(snapshot))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rltuned.codec import digest
+from rltuned.codec import encode_snapshot
 from rltuned.core.decide import decide
 from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.policies.baselines import BASELINES
@@ -157,20 +157,20 @@ def test_the_future_changes_no_plan(case: Case, stop: int, stretch: float) -> No
     if {r.number for r in other.finished.values()} != over:
         return  # a limit that had cut a job short made its new run time visible
     seen, unseen = snapshot_of(one), snapshot_of(other)
-    assert digest(seen) == digest(unseen)
+    assert encode_snapshot(seen) == encode_snapshot(unseen)
     policy = BASELINES["wfp3"]
     assert decide(seen, policy, EVENT_KNOBS).plan == decide(unseen, policy, EVENT_KNOBS).plan
 
 
 @calm
 @given(case=cases(most=15))
-def test_the_same_world_twice_gives_the_same_digests(case: Case) -> None:
+def test_the_same_world_twice_gives_the_same_snapshots(case: Case) -> None:
     where, jobs = case
     first, second = World(where, jobs), World(where, jobs)
     while first.next_time() is not None:
         first.step()
         second.step()
-        assert digest(snapshot_of(first)) == digest(snapshot_of(second))
+        assert encode_snapshot(snapshot_of(first)) == encode_snapshot(snapshot_of(second))
 
 
 @calm
