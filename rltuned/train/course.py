@@ -72,7 +72,9 @@ def from_files(
             said = f"{path.name} on {cluster.name}: {len(jobs)} jobs, {left_out} left out"
             said += f"; {notes['source']}" if "source" in notes else ""
             said += f"; synthetic: {notes['synthetic']}" if "synthetic" in notes else ""
-            name, licence = f"{path.name}@{cluster.name}", notes.get("licence", "see the source")
+            name = f"{path.name}@{cluster.name}"
+            # our readers name the licence beside the source; own files may say it apart
+            licence = notes.get("licence", notes.get("source", "see the source"))
             found += [
                 Source(make_ground(name, cluster, jobs, rules, columns), said, licence)
                 for columns in (predict(jobs) if predict else [None])
