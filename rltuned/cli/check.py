@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from rltuned.cli.controllers import controller_checks
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
 from rltuned.cli.world import real_slurm
+from rltuned.core.ladder import Rung
 from rltuned.daemon.breaker import clusters
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.http import Health, MetricsServer
@@ -217,9 +218,19 @@ def _queue(loaded: Loaded, observe: Callable[[], Snapshot]) -> Iterator[Check]:
 def _fit(loaded: Loaded, slurm: tuple[Check, ...]) -> Iterator[Check]:
     """What only settings and site together tell."""
     kind = next((c for c in slurm if c.name == "priority"), None)
-    if loaded.settings.limits.write_mode != "site_factor" or kind is None:
+    if kind is None:
         return
-    if kind.status is not Status.OK:
+    by_site_factor = loaded.settings.limits.write_mode == "site_factor"
+    is_canary = loaded.settings.ladder.ladder().rung is Rung.CANARY
+    if is_canary and not by_site_factor and kind.status is Status.OK:
+        yield Check(
+            "canary",
+            Status.WARN,
+            "treated jobs are frozen at a number while their control goes on to age, so they "
+            "fall behind whatever the policy",
+            "write_mode = site_factor makes it a fair trial",
+        )
+    if by_site_factor and kind.status is not Status.OK:
         yield Check(
             "write_mode",
             Status.FAIL,

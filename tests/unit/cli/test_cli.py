@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from rltuned import __version__
 from rltuned.cli import COMMANDS, app
-from rltuned.cli.check import _queue
+from rltuned.cli.check import _fit, _queue
 from rltuned.cli.explain import _REFUSALS, explanation, in_words
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.select import Refusal
@@ -19,7 +19,7 @@ from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.units import JobId
 from rltuned.errors import ModelError, RltunedError, SettingsError
 from rltuned.settings import load
-from rltuned.slurm.checks import Status
+from rltuned.slurm.checks import Check, Status
 from tests.builders import job, running, snapshot
 from tests.fakes import ConstantOrder
 from tests.recorded import DATA, Recording, replay
@@ -318,3 +318,12 @@ def test_breakers_are_shown_and_closed(config: Path) -> None:
     assert run("breaker", "reset", *options).stdout == "c1: gpu: closed\n"
     assert run("breaker", "reset", *options).exit_code == 1
     assert run("breaker", "show", *options).exit_code == 0
+
+
+def test_a_canary_by_priorities_is_warned_of_where_jobs_age(config: Path) -> None:
+    multifactor = (Check("priority", Status.OK, "priority/multifactor"),)
+    config.write_text(config.read_text() + '[ladder]\nstage = "canary"\n')
+    (warning,) = _fit(load(config), multifactor)
+    assert (warning.name, warning.status) == ("canary", Status.WARN)
+    config.write_text(config.read_text() + '[limits]\nwrite_mode = "site_factor"\n')
+    assert list(_fit(load(config), multifactor)) == []
