@@ -223,7 +223,7 @@ def _export(job: Job, learner: Learner, trial: Trial, seconds: float, ranks: int
             method="PPO on whole scheduling episodes in the simulator"
             + (f", begun from the order of {job.warm}" if job.warm else "")
             + (f", begun from {job.start.name}" if job.start else ""),
-            teacher=settings.contest.base,
+            teacher="nobody" if settings.contest.form == "metric" else settings.contest.base,
             command=job.command,
             seed=settings.seed,
             settings=settings.described(),
