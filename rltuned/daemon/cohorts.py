@@ -72,6 +72,9 @@ class Cohorts:
             Of the blocks that are decided now: partition, and share of the pairs in which the
             treated job waited longer.
         """
+        for name in seen.demoted:
+            # once its breaker is closed again, what had opened it must not do so anew
+            self._partitions.pop(name, None)
         self._settle(seen, started)
         if joining:
             self._join(seen, arms)

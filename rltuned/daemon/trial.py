@@ -113,6 +113,8 @@ class Trial:
             self._cohorts, self._size = Cohorts(size) if size else None, size
         if self._cohorts is None:
             return []
+        for name in seen.demoted:
+            self._slowdowns.pop(name, None)
         waits = self._cohorts.look(seen, sides, what.started, joining=live)
         found = [(partition, Cause.WAIT, share) for partition, share in waits]
         slower = [(e.job.partition, self._slower(e)) for e in what.ended] if live else []

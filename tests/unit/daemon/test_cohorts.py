@@ -87,6 +87,13 @@ def test_an_array_joins_once_and_a_job_that_is_not_in_the_trial_never() -> None:
     assert room.later(60).look(starts=(head, job(1))) == [("gpu", 0.0)]
 
 
+def test_an_open_breaker_forgets_the_blocks_of_its_partition() -> None:
+    room, one, two = Room(), job(1), job(2)
+    room.look(one, two)
+    room.cohorts.look(snapshot(one, two, demoted=("gpu",)), {}, [], joining=True)
+    assert room.later(60).look(starts=(one, two)) == []
+
+
 def test_partitions_have_blocks_of_their_own() -> None:
     room = Room()
     room.look(job(1, partition="a"), job(2, partition="b"))
