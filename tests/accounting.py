@@ -4,6 +4,7 @@ The database lies in the lab's folder and answers on a socket there, never on th
 """
 
 import os
+import pwd
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -12,6 +13,8 @@ from pathlib import Path
 
 PROGRAMS = ("mariadbd", "mariadb", "mariadb-install-db", "slurmdbd", "sacctmgr")
 SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+OPERATOR, PLAIN, OWNER = "games", "news", "mail"
+"""Users that every Debian has and that nobody uses: so no test has to make any."""
 _INSTALL_S = 60.0
 _AS_MYSQL = ("setpriv", "--reuid=mysql", "--regid=mysql", "--clear-groups")
 
@@ -19,11 +22,11 @@ _AS_MYSQL = ("setpriv", "--reuid=mysql", "--regid=mysql", "--clear-groups")
 def missing() -> str:
     """Why this machine cannot run an accounting database; empty when it can."""
     absent = [name for name in PROGRAMS if shutil.which(name, path=SEARCH) is None]
-    return f"not installed: {', '.join(absent)} (mariadb-server slurmdbd)" if absent else ""
-
-
-OPERATOR, PLAIN, OWNER = "games", "news", "mail"
-"""Users that every Debian has and that nobody uses: so no test has to make any."""
+    if absent:
+        return f"not installed: {', '.join(absent)} (Debian: mariadb-server slurmdbd)"
+    known = {entry.pw_name for entry in pwd.getpwall()}
+    unknown = [user for user in (OPERATOR, PLAIN, OWNER) if user not in known]
+    return f"no such user here: {', '.join(unknown)}" if unknown else ""
 
 
 def as_user(user: str) -> tuple[str, ...]:

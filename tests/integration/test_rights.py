@@ -8,7 +8,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,16 +58,22 @@ def jobs(accounts: SlurmLab) -> Queue:
 
 
 @pytest.fixture
-def config(accounts: SlurmLab, tmp_path: Path) -> Callable[..., Path]:
+def place() -> Iterator[Path]:
+    """A folder that every user may look into; pytest keeps its own for root."""
+    with tempfile.TemporaryDirectory(prefix="rltrights-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.fixture
+def config(accounts: SlurmLab, place: Path) -> Callable[..., Path]:
     """Writes the settings of a user, whose state folder is its own."""
-    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        folder.chmod(0o755)
 
     def write(user: str, write_mode: str = "priority") -> Path:
-        state = tmp_path / user
+        state = place / user
         state.mkdir(mode=0o700, exist_ok=True)
         shutil.chown(state, user, user)
-        path = tmp_path / f"{user}.toml"
+        path = place / f"{user}.toml"
         path.write_text(
             f"""
 [daemon]
