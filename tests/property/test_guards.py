@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.core.canary import Canary
-from rltuned.core.decide import Knobs, decide
+from rltuned.core.decide import Decision, Entry, Knobs, decide
 from rltuned.core.guards import (
     Guard,
     Guards,
@@ -231,3 +231,46 @@ def _stands_no_worse(chosen: list[PendingJob], numbers: dict[int, int], guards: 
     now = places(by_number(np.array([j.priority for j in jobs], dtype=np.int64)))
     then = places(by_number(np.array([numbers[int(j.job_id)] for j in jobs], dtype=np.int64)))
     return allowed.no_worse(then, now) and (allowed.hold(then) or not allowed.hold(now))
+
+
+def remembered(world: Snapshot, decision: Decision) -> Snapshot:
+    """The world that took the plan, as the journal will mark it."""
+    after = carried_out(world, decision.plan.actions)
+    fields = {a.target.job_id: a for a in decision.plan.actions}
+    pending = []
+    for one in after.pending:
+        action = fields.get(one.job_id)
+        if isinstance(action, SetPriority | SetSiteFactor):
+            first = action.old if one.owned is None else one.owned.original
+            name = "priority" if isinstance(action, SetPriority) else "site_factor"
+            owned = Ownership(name, action.new, original=first, earlier=(action.old,))
+            one = replace(one, owned=owned)  # noqa: PLW2901
+        pending.append(one)
+    return replace(after, pending=tuple(pending))
+
+
+@given(
+    worlds.snapshots(),
+    st.sampled_from(MODES),
+    st.integers(0, 4),
+    st.lists(st.permutations(range(15)), min_size=1, max_size=4),
+)
+def test_policies_that_change_their_mind_carry_nobody_further_and_then_rest(
+    world: Snapshot, mode: WriteMode, most: int, wanted: list[list[int]]
+) -> None:
+    rules = Rules(sla_partitions=frozenset({"sla"}), needs_site_factor=mode == "site_factor")
+    limits = Limits(mode, hysteresis=0.0, guards=Guards(most, 5, 0.5))
+    knobs = Knobs(rules=rules, limits=limits)
+    first = decide(world, ConstantOrder(tuple(wanted[0])), knobs)
+    natural = {e.job.job_id: i for i, e in enumerate(sorted(first.entries, key=by_natural))}
+    for order in wanted:
+        decision = decide(world, ConstantOrder(tuple(order)), knobs)
+        for place, entry in enumerate(decision.entries):
+            assert abs(place - natural[entry.job.job_id]) <= most
+        world = remembered(world, decision)
+    again = decide(world, ConstantOrder(tuple(wanted[-1])), knobs)
+    assert again.plan.is_empty
+
+
+def by_natural(entry: Entry) -> tuple[int, float, int]:
+    return -natural_value(entry.job), entry.job.submitted_at, entry.job.job_id
