@@ -4,6 +4,8 @@
         [--load 0.9] [--windows 5] [--window-jobs 1024] [--part 0.9 1.0] [--copies 1] [--seed 1]
         [--bound-s 3600 ...] [--factor 3 ...]
 
+--model last or random plays an order that means ill: last submitted first, or drawn once per job.
+
 Prints one line of a Markdown table for every pair of bound and factor: the mean wait against FCFS
 and against the model unguarded, p99 and longest wait as multiples of FCFS's (means over windows),
 the longest wait's multiple in the worst window, and the part of the jobs that wait longer than
@@ -12,22 +14,28 @@ both the bound and the factor times their own wait under FCFS.
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
 from rltuned.cli.simulate import cluster_named
 from rltuned.core.starvation import BOUND_S, FACTOR, Bound
 from rltuned.sim.engine.arrays import FloatArray
-from rltuned.train.contestants import Contestant, contestant_of, plays_of
+from rltuned.train.contestants import contestant_of, plays_of
 from rltuned.train.course import from_files
-from rltuned.train.episodes import play_rule
+from rltuned.train.episodes import play_order, play_rule
 from rltuned.train.evaluate import Plan, windows_of
 from rltuned.train.ground import Ground, Window
 
 HOUR_S = 3_600.0
+ILL: Final[dict[str, Callable[[int], FloatArray]]] = {
+    "last": lambda jobs: -np.arange(jobs, dtype=np.float64),
+    "random": lambda jobs: np.random.default_rng(1).random(jobs),
+}
+"""Keys by which jobs go, smallest first."""
 HEAD = (
     "| bound | factor | wait, FCFS | wait, unguarded | p99 / FCFS | longest / FCFS | worst "
     "| beyond |"
@@ -36,7 +44,6 @@ HEAD = (
 
 def main() -> None:
     asked = _asked()
-    contestant = contestant_of(asked.model)
     source = from_files([asked.trace], [cluster_named(asked.cluster)])[0]
     plan = Plan(
         asked.windows,
@@ -50,14 +57,14 @@ def main() -> None:
     fcfs = [play_rule(w, "fcfs") - w.submit_s for w in windows]
     tails = [f"{np.mean([_tail(w, q) for w in fcfs]) / HOUR_S:.1f}" for q in (99, 100)]
     _say(
-        f"{contestant.name} on {source.ground.name}, load {asked.load}, {len(windows)} x "
+        f"{asked.model} on {source.ground.name}, load {asked.load}, {len(windows)} x "
         f"{asked.window_jobs} jobs; FCFS waits {_mean(fcfs) / HOUR_S:.2f} h, p99 {tails[0]} h, "
         f"longest {tails[1]} h\n\n{HEAD}\n{'|---' * HEAD.count(' | ')}|---|"
     )
-    free = _waits(contestant, source.ground, windows, None)
+    free = _waits(asked.model, source.ground, windows, None)
     _say(_row(None, free, free, fcfs))
     for bound in _bounds(asked):
-        kept = _waits(contestant, source.ground, windows, bound)
+        kept = _waits(asked.model, source.ground, windows, bound)
         _say(_row(bound, kept, free, fcfs))
 
 
@@ -83,9 +90,11 @@ def _bounds(asked: argparse.Namespace) -> Iterator[Bound]:
 
 
 def _waits(
-    contestant: Contestant, ground: Ground, windows: list[Window], bound: Bound | None
+    model: str, ground: Ground, windows: list[Window], bound: Bound | None
 ) -> list[FloatArray]:
-    play = plays_of(contestant, ground, bound)[0]
+    if model in ILL:
+        return [play_order(w, ILL[model](len(w)), bound) - w.submit_s for w in windows]
+    play = plays_of(contestant_of(model), ground, bound)[0]
     return [play(w) - w.submit_s for w in windows]
 
 

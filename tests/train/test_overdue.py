@@ -1,8 +1,9 @@
 """The compiled twin of the starvation bound lifts the same jobs at the same moments."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -14,8 +15,9 @@ from rltuned.sim.protocol import Protocol, play_direct
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
 from rltuned.train.episodes import play_order
-from rltuned.train.ground import Window, make_ground
+from rltuned.train.ground import Window, cut, make_ground
 from tests.sim.worlds import cases
+from tests.train.worlds import random_ground
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,25 @@ class Fixed:
 
     def score(self, matrix: StateMatrix) -> FloatArray:
         return np.array([-self.keys[j.job_id - 1] for j in matrix.jobs])
+
+
+@pytest.mark.parametrize("cluster", ["two", "testbed"])
+@pytest.mark.parametrize("bound", [Bound(600.0, 1.5), Bound(0.0, 3.0), Bound(3_600.0, 4.0)])
+def test_a_crowd_starts_at_the_same_times(cluster: str, bound: Bound) -> None:
+    lifted = 0
+    for seed, backfill in enumerate(("easy", "none", "easy")):
+        rules = Rules(backfill=backfill)  # type: ignore[arg-type]
+        window = cut(random_ground(cluster, seed, rules=rules), 0, 100, load=1.5)
+        keys = -np.arange(100.0)
+        jobs = [
+            replace(j, submit_s=float(s)) for j, s in zip(window.jobs, window.submit_s, strict=True)
+        ]
+        protocol = Protocol(rules=rules, starvation=bound)
+        done = play_direct(window.ground.cluster, jobs, Fixed(tuple(keys.tolist())), protocol).world
+        starts = play_order(window, keys, bound)
+        assert starts.tolist() == [done.finished[i + 1].started_at for i in range(100)]
+        lifted += int((starts != play_order(window, keys)).sum())
+    assert lifted > 100
 
 
 @settings(
