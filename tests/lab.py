@@ -228,6 +228,18 @@ class SlurmLab:
     def stop_backup(self) -> None:
         self._end("slurmctld-backup")
 
+    def stop_munge(self) -> None:
+        self._end("munged")
+
+    def start_munge(self) -> None:
+        self._start_munge()
+
+    def stop_slurmdbd(self) -> None:
+        self._end("slurmdbd")
+
+    def start_slurmdbd(self) -> None:
+        self._spawn("slurmdbd", ["slurmdbd", "-D"])
+
     def start_node(self, name: str) -> None:
         self._spawn(f"slurmd-{name}", ["slurmd", "-D", "-N", name])
 

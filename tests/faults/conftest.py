@@ -1,0 +1,28 @@
+"""A cluster with accounting for all fault tests, and one case per test."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import slurm_or_skip
+from tests.faults.case import Case
+from tests.lab import SlurmLab
+
+TIMELESS = ("PriorityWeightAge=0", "PriorityDecayHalfLife=0", "PriorityUsageResetPeriod=YEARLY")
+"""Weights under which no factor moves with time: given back means exactly as before."""
+
+
+@pytest.fixture(scope="package")
+def faulty_lab() -> Iterator[SlurmLab]:
+    slurm_or_skip()
+    with SlurmLab(extra=TIMELESS, accounting=True) as started:
+        yield started
+
+
+@pytest.fixture
+def case(faulty_lab: SlurmLab, tmp_path: Path) -> Iterator[Case]:
+    faulty_lab.clear()
+    with Case(faulty_lab, tmp_path) as ready:
+        yield ready
+    faulty_lab.clear()

@@ -1,0 +1,93 @@
+"""The state folder is full or read-only, its journal is spoilt: nothing is written blindly."""
+
+import contextlib
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.process import Daemon
+from tests.faults.case import Case
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def small_disk(case: Case) -> Iterator[Path]:
+    """The state folder on a disk of its own, of 2 MiB."""
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m,mode=0700", "tmpfs", str(case.state)],
+        check=True,
+        timeout=30,
+    )
+    yield case.state
+    subprocess.run(["umount", str(case.state)], check=True, timeout=30)
+
+
+def remount(place: Path, how: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{how}", str(place)], check=True, timeout=30)
+
+
+def fill(file: Path) -> None:
+    """Take every block that is left, the last ones by single bytes."""
+    with file.open("wb", buffering=0) as out:
+        for piece in (65536, 4096, 1):
+            with contextlib.suppress(OSError):
+                while out.write(b"x" * piece):
+                    pass
+
+
+def only_watches(daemon: Daemon, case: Case, job: int) -> None:
+    """It goes on looking, says so, and a newcomer is left where Slurm put it."""
+    daemon.wait_for(lambda: daemon.metric("rltuned_journal_usable") == 0, "the journal is unusable")
+    newcomer = case.lab.sbatch("--gres=gpu:p100:4", "-n16", "-N1", "--time=10", "--nice=5")
+    cycles = daemon.metric("rltuned_cycles_total")
+    daemon.wait_for(lambda: daemon.metric("rltuned_cycles_total") >= cycles + 3, "three more")
+    assert case.sprio()[newcomer].split("/")[0].split()[0] == case.natural[job].split()[0]
+    case.lab.run("scancel", str(newcomer))
+
+
+def test_the_disk_is_full_and_then_not(case: Case, small_disk: Path) -> None:
+    with case.daemon() as daemon:
+        daemon.wait_for(lambda: case.turned, "the first order")
+        filler = small_disk / "filler"
+        fill(filler)
+        only_watches(daemon, case, case.waiting[0])
+        filler.unlink()
+        daemon.wait_for(lambda: daemon.metric("rltuned_journal_usable") == 1, "usable again")
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+    case.assert_given_back()
+
+
+def test_the_folder_is_read_only_and_then_not(case: Case, small_disk: Path) -> None:
+    remount(small_disk, "ro")
+    with case.daemon() as daemon:
+        try:
+            only_watches(daemon, case, case.waiting[0])
+            case.assert_untouched()
+        finally:
+            remount(small_disk, "rw")
+        daemon.wait_for(lambda: case.turned, "usable again, and the first order")
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+    case.assert_given_back()
+
+
+def test_a_spoilt_journal_is_named_and_nothing_is_written(case: Case) -> None:
+    journal = case.state / "journal.sqlite"
+    assert case.rltuned("run", "--live", "--once").returncode == 0
+    assert case.rltuned("restore", "--all").returncode == 0
+    good = journal.read_bytes()
+    journal.write_bytes(good[:64] + bytes(byte ^ 0x5A for byte in good[64:]))
+    with case.daemon() as daemon:
+        only_watches(daemon, case, case.waiting[0])
+        assert str(journal) in daemon.log()
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+    case.assert_untouched()
+    refused = case.rltuned("restore", "--all")
+    assert refused.returncode == 1
+    assert str(journal) in refused.stderr
