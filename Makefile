@@ -9,7 +9,7 @@ RUFF := $(BIN)/ruff
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-packages test-quick lint fmt types arch check bench bench-guidance studies record docs \
-        slurm-up slurm-down wheel deb dist test-systemd clean
+        slurm-up slurm-down wheel deb dist test-systemd soak clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,6 +84,10 @@ dist: $(STAMP) ## dist/: wheel, package, bill of materials, hashes
 test-systemd: $(STAMP) ## the package on a Debian 12 that systemd boots (root; about ten minutes)
 	@sh scripts/test-packages.sh debootstrap systemd-container fakeroot lintian
 	@$(BIN)/python -m pytest -q tests/booted
+
+soak: $(STAMP) test-packages ## 2,000 cycles on the built-in cluster, 30 minutes on a real Slurm
+	@$(BIN)/python -m scripts.soak sim --cycles 2000
+	@$(BIN)/python -m scripts.soak slurm --minutes 30
 
 clean: ## remove .venv and what tools left behind
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist

@@ -46,6 +46,10 @@ class Daemon:
             self._child.kill()
         self._child.wait(timeout=30)
 
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
     def signal(self, number: signal.Signals) -> None:
         self._child.send_signal(number)
 
