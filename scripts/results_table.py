@@ -3,7 +3,8 @@
     python -m scripts.results_table OUT [--model NAME ...] [--place NAME ...]
 
 One row per place, load and model; a figure is the change of the mean in percent with its 95%
-interval, then the geometric mean of the ratios, wins-losses and, of several training seeds, each.
+interval, then the geometric mean of the ratios (g), wins-losses and the least and largest change of
+several training seeds.
 """
 
 import argparse
@@ -19,10 +20,8 @@ HEAD = (
     "wait, FCFS",
     "wait, SAF",
     "slowdown, SAF",
-    "p99 / FCFS",
-    "longest / FCFS",
-    "closed: clairvoyant",
-    "closed: bound",
+    "p99, longest / FCFS",
+    "closed, to bound",
 )
 
 
@@ -31,7 +30,7 @@ def cell(pair: dict[str, Any]) -> str:
     told = f"{_percent(pair['change'])} [{_percent(pair['low'])}, {_percent(pair['high'])}]"
     told += f", g {_percent(pair['geometric'])}, {pair['wins']}-{pair['losses']}"
     if pair["seeds"]:
-        told += f" ({', '.join(f'{100 * s:+.0f}' for s in pair['seeds'])})"
+        told += f" ({100 * min(pair['seeds']):+.0f} to {100 * max(pair['seeds']):+.0f})"
     return told
 
 
@@ -40,7 +39,7 @@ def row(place: str, found: dict[str, Any], model: str) -> str:
     pairs, means = found["paired"][model], found["policies"]
     own, fcfs = means[model], means["fcfs"]
     ways = [
-        " / ".join(f"{100 * found[k][model][m]:.0f}" for m in ("wait_s", "bsld"))
+        "/".join(f"{100 * found[k][model][m]:.0f}" for m in ("wait_s", "bsld"))
         for k in ("closed_of_fcfs_to_clairvoyant", "closed_of_fcfs_to_bound")
     ]
     cells = (
@@ -50,9 +49,8 @@ def row(place: str, found: dict[str, Any], model: str) -> str:
         cell(pairs["fcfs"]["wait_s"]),
         cell(pairs["saf"]["wait_s"]),
         cell(pairs["saf"]["bsld"]),
-        f"{own['wait_p99_s'] / fcfs['wait_p99_s']:.2f}",
-        f"{own['wait_max_s'] / fcfs['wait_max_s']:.2f}",
-        *ways,
+        f"{own['wait_p99_s'] / fcfs['wait_p99_s']:.2f}, {own['wait_max_s'] / fcfs['wait_max_s']:.2f}",
+        ", ".join(ways),
     )
     return f"| {' | '.join(cells)} |"
 

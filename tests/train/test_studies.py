@@ -57,5 +57,5 @@ def test_the_table_of_results_tells_each_place_and_model(
     (tmp_path / "here" / "results.json").write_text(json.dumps({"comparisons": [found]}))
     results([str(tmp_path)])
     told = capsys.readouterr().out.splitlines()[-1]
-    assert told.startswith("| here | 0.9 | x | -10.0 [-20.0, +5.0], g -8.0, 3-2 (-20, +0) |")
-    assert told.endswith("| 1.00 | 1.00 | 50 / 25 | 40 / 20 |")
+    assert told.startswith("| here | 0.9 | x | -10.0 [-20.0, +5.0], g -8.0, 3-2 (-20 to +0) |")
+    assert told.endswith("| 1.00, 1.00 | 50/25, 40/20 |")
