@@ -49,7 +49,7 @@ def row(place: str, found: dict[str, Any], model: str) -> str:
         cell(pairs["fcfs"]["wait_s"]),
         cell(pairs["saf"]["wait_s"]),
         cell(pairs["saf"]["bsld"]),
-        f"{own['wait_p99_s'] / fcfs['wait_p99_s']:.2f}, {own['wait_max_s'] / fcfs['wait_max_s']:.2f}",
+        ", ".join(f"{own[m] / fcfs[m]:.2f}" for m in ("wait_p99_s", "wait_max_s")),
         ", ".join(ways),
     )
     return f"| {' | '.join(cells)} |"
