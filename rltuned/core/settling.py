@@ -1,8 +1,9 @@
 """How much of the new order one cycle may write: the change cap, and never against a guard.
 
 When the cap does not allow the whole new order, its top is put right first, by an exchange of
-numbers; later cycles go on further down. A part that would put a job outside its guards, or
-further outside than it is now, is not written: then a smaller part is, or nothing.
+numbers; later cycles go on further down. Where that would put a job against its guards, jobs go to
+their new places in chains that end at a place which is allowed, so the order is still reached in
+steps. What would put a job outside its guards, or further outside than it is, is never written.
 """
 
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ import numpy as np
 from rltuned.core.guards import IntArray, Windows, places
 from rltuned.domain.plan import MAX_PRIORITY
 
+_MISSES: Final = 64
+"""So many places whose new owner cannot get there within the cap, and it is left at that."""
 DRIFT_SHARE: Final = 0.01
 """Part of the span of managed priorities by which numbers may be off while the order is right."""
 
@@ -64,7 +67,9 @@ def settle(queue: Queue, proposed: IntArray, max_changes: int, *, fresh: bool) -
     if queue.allows(proposed, max_changes):
         return proposed
     if not fresh:
-        return _head_first(queue, max_changes)
+        settled = _head_first(queue, max_changes)
+        chained = _chained(queue, max_changes)
+        return max(settled, chained, key=lambda numbers: _right(queue, numbers))
     settled = _first_changes(queue, proposed, max_changes)
     return settled if queue.allows(settled, max_changes) else queue.in_force
 
@@ -95,6 +100,89 @@ def _head_first(queue: Queue, max_changes: int) -> IntArray:
     return best
 
 
+def _right(queue: Queue, numbers: IntArray) -> int:
+    """How many places from the top on, jobs stand where the new order wants them."""
+    wrong = np.flatnonzero(by_number(numbers) != queue.after)
+    return int(wrong[0]) if len(wrong) else len(numbers)
+
+
+def _chained(queue: Queue, max_changes: int) -> IntArray:
+    """From the top on, gives each place to its new owner; the present numbers when it cannot.
+
+    Whoever had the place goes to his own new one, and so on, until one can take the place that
+    the first has left. So all but the last of a chain are where they are to be for good, and he is
+    within his guards.
+    """
+    order = by_number(queue.in_force)
+    moves = max_changes
+    while moves > 1:
+        line = _Line(queue, order.tolist(), places(order).tolist())
+        misses = 0
+        for owner in queue.after.tolist():
+            chain = line.chain(owner, moves)
+            if len(line.moved.union(chain)) <= moves:
+                line.move(chain)
+            elif (misses := misses + 1) == _MISSES:
+                break
+        numbers = _numbered(queue, order, line.order)
+        if numbers is not None and queue.allows(numbers, max_changes):
+            return numbers
+        moves //= 2  # jobs that only make room among equal numbers count as changed too
+    return queue.in_force
+
+
+def _numbered(queue: Queue, order: IntArray, wanted: list[int]) -> IntArray | None:
+    """The present numbers by place, moved up just where equal ones would stand the wrong way round.
+
+    None when that would carry one of them over a job that is not ours.
+    """
+    present = queue.in_force[order]
+    line = present.tolist()
+    for place in range(len(line) - 2, -1, -1):
+        # of equal numbers the job that stands first in the snapshot goes first
+        line[place] = max(line[place], line[place + 1] + (wanted[place] > wanted[place + 1]))
+    strict = np.array(line, dtype=np.int64)
+    if _passes(queue.others, present, strict):
+        return None
+    numbers = np.empty_like(strict)
+    numbers[wanted] = strict
+    return numbers
+
+
+class _Line:
+    """The order in the making: jobs by place, and the place of each job."""
+
+    def __init__(self, queue: Queue, order: list[int], place: list[int]) -> None:
+        self.order = order
+        self.moved: set[int] = set()
+        self._place = place
+        self._target = places(queue.after).tolist()
+        self._earliest = queue.windows.earliest.tolist()
+        self._latest = queue.windows.latest.tolist()
+
+    def chain(self, first: int, most: int) -> list[int]:
+        """Jobs of which each goes to the place of the next, and the last to that of the first.
+
+        Empty when the first is in place; longer than `most` when there is none so short.
+        """
+        left = self._place[first]
+        if left == self._target[first]:
+            return []
+        found = [first]
+        while len(found) <= most:
+            last = self.order[self._target[found[-1]]]
+            found.append(last)
+            if self._earliest[last] <= left <= self._latest[last]:
+                break
+        return found
+
+    def move(self, chain: list[int]) -> None:
+        to = [self._place[job] for job in [*chain[1:], *chain[:1]]]
+        for job, place in zip(chain, to, strict=True):
+            self.order[place], self._place[job] = job, place
+        self.moved.update(chain)
+
+
 def _exchange(queue: Queue, head: IntArray) -> IntArray | None:
     """The head's own numbers dealt out in its new order, ties made strict upwards.
 
@@ -103,13 +191,17 @@ def _exchange(queue: Queue, head: IntArray) -> IntArray | None:
     values = np.sort(queue.dealt[head])
     rank = np.arange(len(head), dtype=np.int64)
     strict = np.maximum.accumulate(values - rank) + rank
-    others = queue.others
-    passed = np.searchsorted(others, values, "right") != np.searchsorted(others, strict, "right")
-    if passed.any() or (len(strict) and strict[-1] > MAX_PRIORITY):
+    if _passes(queue.others, values, strict):
         return None
     numbers = queue.in_force.copy()
     numbers[head] = strict[::-1]
     return numbers
+
+
+def _passes(others: IntArray, values: IntArray, higher: IntArray) -> bool:
+    """Whether moving numbers up carries one over a job that is not ours, or over Slurm's limit."""
+    passed = np.searchsorted(others, values, "right") != np.searchsorted(others, higher, "right")
+    return bool(passed.any() or (higher > MAX_PRIORITY).any())
 
 
 def only_drifted(queue: Queue, proposed: IntArray) -> bool:

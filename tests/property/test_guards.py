@@ -25,7 +25,7 @@ from rltuned.core.settling import by_number
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import SetPriority, SetSiteFactor
 from rltuned.domain.snapshot import Snapshot
-from tests.builders import job
+from tests.builders import job, snapshot
 from tests.fakes import ConstantOrder
 from tests.property import worlds
 from tests.property.test_planning import carried_out
@@ -274,3 +274,22 @@ def test_policies_that_change_their_mind_carry_nobody_further_and_then_rest(
 
 def by_natural(entry: Entry) -> tuple[int, float, int]:
     return -natural_value(entry.job), entry.job.submitted_at, entry.job.job_id
+
+
+@pytest.mark.parametrize("spread", [10_000, 1_500])
+def test_under_a_change_cap_a_guarded_order_is_reached_in_steps(spread: int) -> None:
+    rng = np.random.default_rng(3)
+    numbers = rng.choice(spread, 400, replace=spread == 1_500) + 1  # with and without ties
+    world = snapshot(*(job(i, priority=int(n)) for i, n in enumerate(numbers, start=1)))
+    policy = ConstantOrder(tuple(rng.permutation(401).tolist()))
+    limits = Limits(hysteresis=0.0, max_changes=60, guards=Guards(80, 32, 0.25))
+    knobs = Knobs(limits=limits)
+    wanted = [e.job.job_id for e in decide(world, policy, knobs).entries]
+    for _ in range(20):
+        decision = decide(world, policy, knobs)
+        assert len(decision.plan.actions) <= 60
+        world = remembered(world, decision)
+        if decision.plan.is_empty:
+            break
+    now = sorted(world.pending, key=lambda j: -j.priority)
+    assert [j.job_id for j in now] == wanted
