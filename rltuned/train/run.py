@@ -44,6 +44,9 @@ WINDOWS_SAID = (
 )
 
 
+JUDGES_SAID = (
+    "Random worlds that were never learned from had a window each among those that chose the epoch."
+)
 NO_HISTORY_SAID = (
     "The predictor ships without any site's history and knows limits and sizes only, until "
     "`rltuned train predictor` has fitted it to your jobs; half of the held-out windows knew users."
@@ -236,6 +239,7 @@ def _export(job: Job, learner: Learner, trial: Trial, seconds: float, ranks: int
         results=results,
         caveats=[
             WINDOWS_SAID,
+            *((JUDGES_SAID,) if job.judges else ()),
             "Results on traces and clusters never trained on are in docs/results.md.",
             *((NO_HISTORY_SAID,) if job.predictor else ()),
         ],
