@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 import pulp
 from pulp.apis.coin_api import PULP_CBC_CMD
@@ -112,6 +112,29 @@ class ChildSolver:
         if code != 0:
             words = said.decode("utf-8", "replace").split()
             raise SolverError(f"{self.name} ended with {code}: {' '.join(words)[-200:]}")
+
+
+class Told(Protocol):
+    """Who hears that a solver has ended."""
+
+    def __call__(self, seconds: float, *, ok: bool) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TimedSolver:
+    """A solver whose wall time is told, also when it fails."""
+
+    solver: Solver
+    told: Told
+
+    def __call__(self, problem: pulp.LpProblem, budget: Budget) -> Mapping[str, float]:
+        start, ok = time.monotonic(), False
+        try:
+            values = self.solver(problem, budget)
+            ok = True
+        finally:
+            self.told(time.monotonic() - start, ok=ok)
+        return values
 
 
 def cbc(program: Path | None = None) -> ChildSolver:

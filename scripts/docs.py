@@ -5,6 +5,7 @@ from pathlib import Path
 from rltuned.daemon.catalogue import markdown as metrics
 from rltuned.settings.reference import example
 from rltuned.settings.reference import markdown as configuration
+from scripts import dashboards
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {
@@ -20,6 +21,7 @@ def main() -> None:
         if not path.exists() or path.read_text() != text():
             path.write_text(text())
             print(f"{name}: written")
+    dashboards.main()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 # Debian they are installed; elsewhere the tests that need them are skipped, and say so.
 set -eu
 
-packages="slurmctld slurmd slurmdbd slurm-client mariadb-server munge prometheus systemd chromium $*"
+packages="slurmctld slurmd slurmdbd slurm-client mariadb-server munge prometheus prometheus-alertmanager systemd chromium $*"
 missing=
 for package in $packages; do
     dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' ||

@@ -4,6 +4,7 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -35,6 +36,7 @@ from rltuned.daemon.seams import Rig
 from rltuned.daemon.signals import Orders, listening
 from rltuned.daemon.systemd import Notifier, watchdog_interval_s
 from rltuned.settings import Loaded
+from rltuned.solver import TimedSolver
 
 app = typer.Typer()
 
@@ -148,17 +150,24 @@ def _serve(
     orders = Orders()
     with ExitStack() as stack:
         notifier = stack.enter_context(closing(Notifier.from_environment()))
-        publisher = Publisher(
-            metrics, log, notifier, place.system, show_cycle if show else None
-        )  # fmt: skip
         kept = loaded.settings.journal.keeping()
         journal = stack.enter_context(closing(Journal(loaded.settings.daemon.state_dir, kept)))
+        publisher = Publisher(
+            metrics,
+            log,
+            notifier,
+            place.system,
+            show=show_cycle if show else None,
+            journal=journal.size,
+        )
         stack.enter_context(listening(orders, lambda stop: place.system.wake(stop=stop)))
 
         def assemble(settings: Loaded) -> Rig:
             rig = build_rig(settings, place.backend(settings), lease, dry_run=dry_run)
             keep_settings(journal, settings.settings, place.system.now())
-            return rig
+            if rig.solver is None:
+                return rig
+            return replace(rig, solver=TimedSolver(rig.solver, metrics.decisions.solved))
 
         rig = assemble(loaded)
         http = loaded.settings.http

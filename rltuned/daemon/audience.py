@@ -1,14 +1,17 @@
 """Everybody who hears of a cycle: metrics, log, systemd, health, and a table when asked for."""
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from rltuned.daemon.http import Health
+from rltuned.daemon.journal_size import Size
 from rltuned.daemon.logs import Log, log_cycle
 from rltuned.daemon.metrics import Metrics, PolicyCard
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.seams import Rig
 from rltuned.daemon.systemd import Notifier
 from rltuned.domain.ports import Clock
+from rltuned.errors import JournalError
 
 FRESH_CYCLES = 3
 """So many intervals after the last result the daemon is no longer ready."""
@@ -20,6 +23,7 @@ class Publisher:
     Args:
         clock: the one that tells how old the last result is.
         show: told of every report at last; prints the table of `--show`.
+        journal: how large it is, asked after every cycle; raises JournalError.
     """
 
     def __init__(
@@ -28,19 +32,23 @@ class Publisher:
         log: Log,
         notifier: Notifier,
         clock: Clock,
+        *,
         show: Callable[[CycleReport], None] | None = None,
+        journal: Callable[[], Size] | None = None,
     ) -> None:
         self._metrics = metrics
         self._log = log
         self._notifier = notifier
         self._clock = clock
         self._show = show
+        self._journal = journal
         self._interval_s = 0.0
         self._result_at_s: float | None = None
         self._reload_error = ""
 
     def cycle(self, report: CycleReport) -> None:
         self._metrics.update(report)
+        self._measure()
         log_cycle(self._log, report, proposals=self._show is None)
         self._interval_s = report.next_in_s
         if report.ok:
@@ -48,6 +56,12 @@ class Publisher:
         self._notifier.alive(report.summary())
         if self._show is not None:
             self._show(report)
+
+    def _measure(self) -> None:
+        if self._journal is None:
+            return
+        with suppress(JournalError):  # the report says that it cannot be used
+            self._metrics.kept(self._journal())
 
     def alive(self) -> None:
         self._notifier.alive()
@@ -61,7 +75,8 @@ class Publisher:
     def loaded(self, rig: Rig) -> None:
         self._reload_error = ""
         self._interval_s = rig.interval_s
-        self._metrics.loaded(PolicyCard(rig.policy.name, rig.digest, rig.schema), self._clock.now())
+        card = PolicyCard(rig.policy.name, rig.digest, rig.schema, rig.ranges)
+        self._metrics.loaded(card, self._clock.now())
         self._metrics.trial.stage(rig.ladder.rung)
         self._log.info(
             "loaded",

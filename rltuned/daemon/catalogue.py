@@ -12,7 +12,7 @@ _INTRO = """\
 
 `/metrics` shows the state after the last cycle; a scrape never calls Slurm. Times are seconds, all
 labels are bounded, no label names a job or a user, and every series exists from the start, those of
-a partition from the first look on.
+a partition from the first look on. Where a value is not known it is NaN.
 
 | metric | type | labels | meaning |
 |---|---|---|---|

@@ -15,6 +15,7 @@ from rltuned.daemon import diary, flags, handover, states, writes
 from rltuned.daemon.claims import Claim, JobKey, Origin
 from rltuned.daemon.diary import CycleRow, Sight
 from rltuned.daemon.handover import Handover
+from rltuned.daemon.journal_size import Size, measure
 from rltuned.daemon.rotation import rotate, shrink
 from rltuned.daemon.store import WriterLock, connect
 from rltuned.domain.jobs import Ownership, PendingJob, Steering
@@ -119,6 +120,13 @@ class Journal:
         """
         with self._session(create=True) as db, _transaction(db):
             states.put(db, name, value, at)
+
+    def size(self) -> Size:
+        """How large it is; nothing when there is no journal yet."""
+        if not self._is_there():
+            return Size()
+        with self._session(create=False) as db:
+            return measure(db, self.path)
 
     def probe(self) -> None:
         """Find out whether intents could be noted, leaving nothing behind in the diary.

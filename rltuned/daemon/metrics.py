@@ -1,13 +1,14 @@
 """CycleReport -> Prometheus. Labels are bounded and born at zero; nothing here names a job."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 from rltuned import __version__
-from rltuned.core.joint import How
 from rltuned.core.select import Refusal
+from rltuned.daemon.decision_metrics import DecisionMetrics, Ranges
+from rltuned.daemon.journal_size import TABLES, Size
 from rltuned.daemon.load import Weighed
 from rltuned.daemon.report import CycleReport, Kind, Mode, Skip, Stage
 from rltuned.daemon.trial_metrics import TrialMetrics
@@ -20,11 +21,12 @@ COMMANDS = ("squeue", "sinfo", "sprio", "scontrol", "sdiag", "sacctmgr", "other"
 
 @dataclass(frozen=True, slots=True)
 class PolicyCard:
-    """Who scores, for the info metric. digest, schema: empty for base policies."""
+    """Who scores. digest, schema: empty for base policies; ranges: empty when not known."""
 
     name: str
     digest: str = ""
     schema: str = ""
+    ranges: Ranges = field(default_factory=dict)
 
 
 class Metrics:
@@ -44,6 +46,7 @@ class Metrics:
         self._make_changes(registry)
         self._make_slurm(registry)
         self._make_load(registry)
+        self.decisions = DecisionMetrics(registry)
         self.trial = TrialMetrics(registry)
         self._shown_policy: tuple[str, str, str] | None = None
         self._start_at_zero()
@@ -122,6 +125,15 @@ class Metrics:
             registry=registry,
         )
 
+        self.journal_size = Gauge(
+            "rltuned_journal_size_bytes",
+            "Size of the journal with its write-ahead log; 0 = there is none yet.",
+            registry=registry,
+        )
+        self.journal_rows = Gauge(
+            "rltuned_journal_rows", "Rows of the journal by table.", ["table"], registry=registry
+        )
+
     def _make_jobs(self, registry: CollectorRegistry) -> None:
         self.jobs = Gauge(
             "rltuned_jobs",
@@ -141,18 +153,6 @@ class Metrics:
         self.owned = Gauge(
             "rltuned_jobs_owned",
             "Pending jobs of the last snapshot that carry a value written by rltuned before.",
-            registry=registry,
-        )
-        self.placed = Gauge(
-            "rltuned_jobs_placed",
-            "Jobs at the head of the new order that would fit on free nodes now.",
-            registry=registry,
-        )
-
-        self.joint = Counter(
-            "rltuned_joint_placements",
-            "Joint placements by how they came about; fell_back = the greedy one stands.",
-            ["how"],
             registry=registry,
         )
 
@@ -242,9 +242,9 @@ class Metrics:
         _born(self.load, Figure)
         self.stretch.set(1)
         _born(self.stages, Stage)
+        _born(self.journal_rows, TABLES)
         _born(self.jobs, ("pending", "running", "other"))
         _born(self.refused, Refusal)
-        _born(self.joint, How)
         for family in (self.proposed, self.pending_changes, self.reverted):
             _born(family, Kind)
         for kind in Kind:
@@ -268,6 +268,7 @@ class Metrics:
         else:
             self.success_at.set(report.started_at)
         self._update_load(report.weighed)
+        self.decisions.update(report.decision)
         self.trial.update(report)
         self._update_jobs(report)
         self._update_changes(report)
@@ -278,6 +279,7 @@ class Metrics:
         if self._shown_policy not in {None, labels}:
             self.policy.clear()
         self._shown_policy = labels
+        self.decisions.trained_on(policy.ranges)
         self.policy.labels(*labels).set(1)
         self.reloaded.set(1)
         self.reloaded_at.set(at)
@@ -285,6 +287,12 @@ class Metrics:
     def not_loaded(self) -> None:
         """Settings or model could not be loaded; the old ones stay."""
         self.reloaded.set(0)
+
+    def kept(self, size: Size) -> None:
+        """The journal was measured."""
+        self.journal_size.set(size.bytes)
+        for table, count in size.rows.items():
+            self.journal_rows.labels(table=table).set(count)
 
     def command(self, command: str, seconds: float, *, ok: bool) -> None:
         """One Slurm command ended."""
@@ -305,9 +313,6 @@ class Metrics:
             self.owned.set(owned)
         if decision is not None:
             self.chosen.set(len(decision.entries))
-            self.placed.set(len(decision.placements))
-            if decision.joint is not None:
-                self.joint.labels(how=decision.joint.how.value).inc()
             counts = report.refused()
             for reason in Refusal:
                 self.refused.labels(reason=reason.value).set(counts.get(reason.value, 0))

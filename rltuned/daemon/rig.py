@@ -2,6 +2,7 @@
 
 import difflib
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
@@ -23,6 +24,14 @@ class Gauged(Protocol):
     """A world that can tell how busy it is; the simulated one has no controller to spare."""
 
     def load(self) -> Load: ...
+
+
+@runtime_checkable
+class Trained(Protocol):
+    """A policy that knows what it was trained on."""
+
+    @property
+    def ranges(self) -> Mapping[str, tuple[float, float]]: ...
 
 
 @runtime_checkable
@@ -74,6 +83,7 @@ def build_rig(
         pause_file=settings.daemon.pause_file,
         digest=digest,
         schema=schema,
+        ranges=policy.ranges if isinstance(policy, Trained) else {},
         solver=solver_named(settings.placement.solver) if uses_solver else None,
         solver_name=settings.placement.solver if uses_solver else "",
         gauge=backend.load if settings.load.enabled and isinstance(backend, Gauged) else None,

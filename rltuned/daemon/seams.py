@@ -1,6 +1,6 @@
 """What the loop runs on, and who listens to it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -21,6 +21,7 @@ class Rig:
 
     Attributes:
         digest, schema: of the policy's model, if any.
+        ranges: of the features it was trained on, by name; empty = not known.
         gauge: tells how busy slurmctld is; None = nobody can be asked.
         bounds: from where on that is too busy for us.
         seat: of the one daemon that writes; None = there is no other daemon.
@@ -36,6 +37,7 @@ class Rig:
     pause_file: Path
     digest: str = ""
     schema: str = ""
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     solver: Solver | None = None
     solver_name: str = ""
     gauge: Callable[[], Load] | None = None

@@ -1,14 +1,16 @@
-"""How jobs fare, and what guards and breakers do, as Prometheus metrics.
+"""The queue by partition, how jobs fare, what guards and breakers do, as Prometheus metrics.
 
 The names of partitions are the only labels that are a site's own: they have their series from the
 first look on, and beyond MAX_PARTITIONS of them the rest share one.
 """
 
+from collections import Counter as Tally
 from collections.abc import Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from rltuned.core.decide import Decision
 from rltuned.core.evidence import Evidence
 from rltuned.core.guards import Guard
 from rltuned.core.ladder import Rung
@@ -16,6 +18,8 @@ from rltuned.daemon.breaker import Breaker, Cause
 from rltuned.daemon.outcomes import Arm, Outcomes
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.shadow import Agreement
+from rltuned.daemon.trial import Verdict
+from rltuned.domain.snapshot import Snapshot
 
 MAX_PARTITIONS: Final = 64
 THE_REST: Final = "(more)"
@@ -23,6 +27,7 @@ THE_REST: Final = "(more)"
 WAIT_BUCKETS_S: Final = (
     10, 60, 300, 900, 1_800, 3_600, 7_200, 14_400, 28_800, 57_600, 86_400, 172_800, 604_800,
 )  # fmt: skip
+PARTITION_JOBS: Final = ("pending", "running", "ranked", "moved", "refused")
 SLOWDOWN_BUCKETS: Final = (1, 1.5, 2, 3, 5, 10, 20, 50, 100, 300, 1_000)
 
 
@@ -34,6 +39,13 @@ class TrialMetrics:
         self._make_guards(registry)
         self._make_outcomes(registry)
         self._make_breakers(registry)
+        self.partition_jobs = Gauge(
+            "rltuned_partition_jobs",
+            "Jobs of the last snapshot by partition (the first that a job names): pending, "
+            "running, ranked by the policy, moved by the plan, refused (left alone).",
+            ["partition", "state"],
+            registry=registry,
+        )
         for guard in Guard:
             self.guarded.labels(guard=guard.value)
         for rung in Rung:
@@ -128,6 +140,8 @@ class TrialMetrics:
         for arm in Arm:
             self.wait.labels(partition, arm.value)
             self.slowdown.labels(partition, arm.value)
+        for state in PARTITION_JOBS:
+            self.partition_jobs.labels(partition, state)
         self._show_breaker(partition, Breaker())
 
     def stage(self, now: Rung) -> None:
@@ -137,16 +151,22 @@ class TrialMetrics:
 
     def update(self, report: CycleReport) -> None:
         """Take over one cycle."""
-        decision, verdict = report.decision, report.verdict
-        if decision is not None:
-            bound: Mapping[Guard, int] = dict(decision.bound)
-            for guard in Guard:
-                self.guarded.labels(guard=guard.value).set(bound.get(guard, 0))
-            self.held_back.inc(decision.held_back)
-        if verdict is None:
-            return
-        for partition in report.snapshot.partitions if report.snapshot else ():
-            self.show(partition.name)
+        if report.decision is not None:
+            self._show_guards(report.decision)
+        if report.snapshot is not None:
+            for partition in report.snapshot.partitions:
+                self.show(partition.name)
+            self._show_queue(report.snapshot, report.decision)
+        if report.verdict is not None:
+            self._judge(report.verdict)
+
+    def _show_guards(self, decision: Decision) -> None:
+        bound: Mapping[Guard, int] = dict(decision.bound)
+        for guard in Guard:
+            self.guarded.labels(guard=guard.value).set(bound.get(guard, 0))
+        self.held_back.inc(decision.held_back)
+
+    def _judge(self, verdict: Verdict) -> None:
         self._count(verdict.outcomes)
         self._compare(verdict.agreement)
         for cause in (verdict.breakers[name].cause for name in verdict.opened):
@@ -154,6 +174,22 @@ class TrialMetrics:
                 self.breaker_opened.labels(cause=cause.value).inc()
         for name in self._known:
             self._show_breaker(name, verdict.breakers.get(name, Breaker()))
+
+    def _show_queue(self, snapshot: Snapshot, decision: Decision | None) -> None:
+        first = {job.job_id: job.partitions[0] for job in snapshot.pending}
+        entries = decision.entries if decision else ()
+        named = {
+            "pending": list(first.values()),
+            "running": [job.partition for job in snapshot.running if job.partition],
+            "ranked": [first[entry.job.job_id] for entry in entries],
+            "moved": [first[entry.job.job_id] for entry in entries if entry.changes],
+            "refused": [first[job] for job, _ in decision.refused] if decision else [],
+        }
+        for state, partitions in named.items():
+            counts = Tally(self._name(partition) for partition in partitions)
+            rest = (THE_REST,) if len(self._known) >= MAX_PARTITIONS else ()
+            for partition in (*self._known, *rest):
+                self.partition_jobs.labels(partition, state).set(counts[partition])
 
     def _count(self, outcomes: Outcomes) -> None:
         for job in outcomes.started:

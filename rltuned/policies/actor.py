@@ -8,6 +8,7 @@ import hashlib
 import io
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -53,6 +54,11 @@ class Actor:
     @property
     def name(self) -> str:
         return f"model:{self.card.name}"
+
+    @property
+    def ranges(self) -> Mapping[str, tuple[float, float]]:
+        """What it was trained on, by feature; bundles of older releases do not say."""
+        return self.card.ranges
 
     @property
     def network(self) -> PaperActor | ContextActor:

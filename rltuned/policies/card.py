@@ -107,3 +107,7 @@ class Card(_Strict):
     training: Training
     results: dict[str, float]
     caveats: list[str]
+    ranges: dict[str, tuple[float, float]] = Field(
+        default_factory=dict,
+        description="smallest and largest value of each feature in sample windows of the training",
+    )

@@ -12,7 +12,8 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from rltuned import __version__
-from rltuned.core.features import SCHEMA_ID
+from rltuned.core.features import COLUMNS, SCHEMA_ID
+from rltuned.core.observation import FIXED
 from rltuned.errors import ModelError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.card import (
@@ -86,6 +87,7 @@ def export_bundle(
         training=training,
         results=results,
         caveats=caveats,
+        ranges=_ranges(network.kind, *parity),
     )
     card_bytes = (card.model_dump_json(indent=2) + "\n").encode()
     _write(target, files | {CARD_FILE: card_bytes})
@@ -102,6 +104,17 @@ def _architecture(
         hidden=hidden,
         base=network.base if isinstance(network, InspectorActor) else None,
     )
+
+
+def _ranges(kind: str, values: Tensor, masks: Tensor) -> dict[str, tuple[float, float]]:
+    """Smallest and largest value of each feature that the network reads as the daemon shows it."""
+    names = {"context": COLUMNS, "paper": FIXED}.get(kind, ())
+    seen = values[masks].numpy()
+    if not len(seen):
+        return {}
+    return {
+        name: (float(seen[:, at].min()), float(seen[:, at].max())) for at, name in enumerate(names)
+    }
 
 
 def _parity_bytes(network: PaperActor | ContextActor, values: Tensor, masks: Tensor) -> bytes:

@@ -110,6 +110,19 @@ def test_a_skipped_cycle_keeps_what_was_known(metrics: Metrics) -> None:
     assert value(metrics, "rltuned_changes_planned", kind="priority") == 0
 
 
+def test_the_queue_by_partition(metrics: Metrics) -> None:
+    metrics.update(live_report())
+    found = {
+        (s.labels["partition"], s.labels["state"]): s.value
+        for s in _samples(metrics, "rltuned_partition_jobs")
+    }
+    assert found == {
+        ("gpu", "pending"): 2, ("gpu", "running"): 1, ("gpu", "ranked"): 2, ("gpu", "moved"): 2,
+        ("gpu", "refused"): 0, ("sla", "pending"): 1, ("sla", "running"): 0, ("sla", "ranked"): 0,
+        ("sla", "moved"): 0, ("sla", "refused"): 1,
+    }  # fmt: skip
+
+
 def test_every_label_value_is_born_at_zero(metrics: Metrics) -> None:
     for reason in Refusal:
         assert value(metrics, "rltuned_jobs_refused", reason=reason.value) == 0
@@ -125,6 +138,8 @@ def test_every_label_value_is_born_at_zero(metrics: Metrics) -> None:
 
 def test_no_new_series_appear_in_operation(metrics: Metrics) -> None:
     metrics.loaded(PolicyCard("fcfs"), at=NOW)
+    for partition in ("gpu", "sla"):
+        metrics.trial.show(partition)
     before = _series(metrics)
     metrics.update(live_report())
     metrics.command("squeue", 0.1, ok=False)

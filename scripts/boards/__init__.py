@@ -1,0 +1,1 @@
+"""The Grafana dashboards: what is on each of them, in Python."""

@@ -1,0 +1,111 @@
+"""What a decision leaves in the registry: moves, scores, features, drift, placement."""
+
+import math
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+
+import pulp
+import pytest
+from prometheus_client import CollectorRegistry
+
+from rltuned.core.decide import Knobs, decide
+from rltuned.core.features import COLUMNS
+from rltuned.core.milp import Budget
+from rltuned.core.select import Rules
+from rltuned.daemon.decision_metrics import DecisionMetrics
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.journal_size import TABLES
+from rltuned.errors import SolverError
+from rltuned.solver import TimedSolver
+from tests.builders import job, snapshot
+from tests.fakes import ConstantOrder
+
+
+@pytest.fixture
+def metrics() -> DecisionMetrics:
+    return DecisionMetrics(CollectorRegistry())
+
+
+def value(metrics: DecisionMetrics, name: str, **labels: str) -> float:
+    found = metrics.registry.get_sample_value(name, labels)
+    assert found is not None, name
+    return found
+
+
+def update(metrics: DecisionMetrics, *ids: int) -> None:
+    """Jobs of falling priority, of which the policy wants the order given."""
+    jobs = [job(number, priority=1_000 - number) for number in sorted(ids)]
+    metrics.update(decide(snapshot(*jobs), ConstantOrder(ids), Knobs(Rules())))
+
+
+def test_moves_by_direction(metrics: DecisionMetrics) -> None:
+    update(metrics, 4, 1, 2, 3)
+    assert value(metrics, "rltuned_rank_displacement_places_count", direction="up") == 1
+    assert value(metrics, "rltuned_rank_displacement_places_sum", direction="up") == 3
+    assert value(metrics, "rltuned_rank_displacement_places_count", direction="down") == 3
+
+
+def test_what_is_not_known_is_no_number(metrics: DecisionMetrics) -> None:
+    metrics.trained_on({"requested_gpus": (0.0, 1.0)})
+    update(metrics)
+    assert math.isnan(value(metrics, "rltuned_policy_score", at="median"))
+    for feature in COLUMNS:
+        assert math.isnan(value(metrics, "rltuned_feature_ratio", feature=feature, at="max"))
+        outside = value(metrics, "rltuned_feature_outside_training_ratio", feature=feature)
+        assert math.isnan(outside)
+
+
+def test_scores_and_features(metrics: DecisionMetrics) -> None:
+    update(metrics, 1, 2, 3)
+    lowest, highest = (value(metrics, "rltuned_policy_score", at=at) for at in ("min", "max"))
+    assert lowest < value(metrics, "rltuned_policy_score", at="median") < highest
+    for feature in COLUMNS:
+        assert 0 <= value(metrics, "rltuned_feature_ratio", feature=feature, at="median") <= 1
+
+
+def test_drift_against_the_ranges_of_the_card(metrics: DecisionMetrics) -> None:
+    metrics.trained_on({"requested_gpus": (0.0, 1.0), "req_cpu": (0.99, 1.0)})
+    update(metrics, 1, 2)
+    name = "rltuned_feature_outside_training_ratio"
+    assert value(metrics, name, feature="requested_gpus") == 0
+    assert value(metrics, name, feature="req_cpu") == 1
+    assert math.isnan(value(metrics, name, feature="req_mem"))
+    metrics.trained_on({})
+    assert math.isnan(value(metrics, name, feature="req_cpu"))
+
+
+def test_a_solver_is_timed_also_when_it_fails(metrics: DecisionMetrics) -> None:
+    def works(_problem: pulp.LpProblem, _budget: Budget) -> Mapping[str, float]:
+        return {"x": 1.0}
+
+    def fails(_problem: pulp.LpProblem, _budget: Budget) -> Mapping[str, float]:
+        raise SolverError("out of time")
+
+    problem = pulp.LpProblem("any", pulp.LpMaximize)
+    assert TimedSolver(works, metrics.solved)(problem, Budget()) == {"x": 1.0}
+    with pytest.raises(SolverError, match="out of time"):
+        TimedSolver(fails, metrics.solved)(problem, Budget())
+    assert value(metrics, "rltuned_milp_solves_total", result="optimal") == 1
+    assert value(metrics, "rltuned_milp_solves_total", result="failed") == 1
+    assert value(metrics, "rltuned_milp_solve_duration_seconds_count") == 2
+
+
+def test_the_size_of_a_journal(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    assert journal.size().bytes == 0
+    journal.remember("a", 1, 0.0)
+    found = journal.size()
+    assert found.bytes > 4_096
+    assert found.rows == {**dict.fromkeys(TABLES, 0), "states": 1}
+    journal.close()
+
+
+def test_every_table_of_the_journal_is_counted(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.remember("a", 1, 0.0)
+    journal.close()
+    with sqlite3.connect(journal.path) as db:
+        names = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type='table'")}
+    db.close()
+    assert names == set(TABLES)

@@ -1,0 +1,133 @@
+"""Dashboards, rules and runbook: fresh, whole, and naming only what there is."""
+
+import re
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from grafana_foundation_sdk.models.dashboard import Dashboard
+from prometheus_client import CollectorRegistry, generate_latest
+
+from rltuned.daemon.metrics import Metrics, PolicyCard
+from scripts.dashboards import FOLDER, texts
+from tests import needs
+from tests.queries import (
+    ALERTS,
+    BOARDS,
+    DEPLOY,
+    RECORDING,
+    alerts,
+    board,
+    metrics_of,
+    panels,
+    queries,
+    variables,
+)  # fmt: skip
+
+ROOT = DEPLOY.parent
+RUNBOOK = (ROOT / "docs" / "runbook.md").read_text()
+TESTS = ROOT / "tests" / "data" / "prometheus" / "alerts.test.yml"
+EACH = pytest.mark.parametrize("path", BOARDS, ids=lambda path: path.stem)
+
+
+def headings() -> set[str]:
+    return {line.lower().replace(" ", "-") for line in re.findall(r"^## (.*)$", RUNBOOK, re.M)}
+
+
+def shown() -> set[str]:
+    """Names of all series that /metrics has."""
+    metrics = Metrics(CollectorRegistry())
+    metrics.loaded(PolicyCard("fcfs"), at=0.0)
+    metrics.trial.show("any")
+    text = generate_latest(metrics.registry).decode()
+    return {
+        line.partition("{")[0].partition(" ")[0] for line in text.splitlines() if line[0] != "#"
+    }
+
+
+def test_the_dashboards_are_fresh() -> None:
+    found = {path.name: path.read_text() for path in FOLDER.iterdir()}
+    assert found == texts(), "run: make docs"
+
+
+@EACH
+def test_a_dashboard_is_of_the_published_types(path: Path) -> None:
+    found = Dashboard.from_json(board(path))
+    assert found.uid == f"rltuned-{path.stem}"
+    assert found.templating.list_val is not None
+    names = [variable.name for variable in found.templating.list_val]
+    assert names == ["datasource", "cluster", "partition", "docs"]
+    assert set(variables(path)) == {"cluster", "partition"}
+
+
+@EACH
+def test_every_panel_says_what_it_shows(path: Path) -> None:
+    ids = [panel["id"] for panel in board(path)["panels"]]
+    assert len(ids) == len(set(ids))
+    for panel in panels(path):
+        assert panel["title"]
+        assert panel["description"].endswith("."), panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
+        assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+
+
+@EACH
+def test_panels_lie_beside_each_other(path: Path) -> None:
+    places = sorted(
+        (y, x)
+        for panel in board(path)["panels"]
+        for pos in (panel["gridPos"],)
+        for x in range(pos.get("x", 0), pos.get("x", 0) + pos["w"])
+        for y in range(pos.get("y", 0), pos.get("y", 0) + pos["h"])
+    )
+    assert all(first != second for first, second in pairwise(places))
+    assert max(x for _, x in places) < 24
+
+
+@EACH
+def test_links_lead_into_the_runbook(path: Path) -> None:
+    links = {link["url"] for panel in panels(path) for link in panel.get("links", ())}
+    assert links
+    for link in links:
+        page, _, heading = link.partition("#")
+        assert page == "${docs}/runbook.md"
+        assert heading in headings()
+
+
+def test_every_query_asks_for_what_there_is() -> None:
+    known = shown()
+    for query in queries():
+        assert metrics_of(query.expression) <= known, query
+        assert '$cluster"' in query.expression, query
+    for path in (ALERTS, RECORDING):
+        assert metrics_of(path.read_text()) <= known, path
+    for path in BOARDS:
+        for series, _ in variables(path).values():
+            assert metrics_of(series) <= known
+
+
+def test_every_alert_has_a_test_and_a_runbook_section() -> None:
+    named = alerts()
+    assert len(named) == len(set(named)) > 0
+    assert re.findall(r"^  - name: (\w+)$", TESTS.read_text(), re.M) == named
+    assert re.findall(r"^## (Rltuned\w+)$", RUNBOOK, re.M) == named
+    links = re.findall(r"runbook: docs/runbook.md#(\w+)$", ALERTS.read_text(), re.M)
+    assert links == [name.lower() for name in named]
+
+
+@pytest.mark.prometheus
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("promtool", "check", "rules", str(RECORDING), str(ALERTS)),
+        ("promtool", "check", "config", str(DEPLOY / "prometheus" / "prometheus.yml")),
+        ("promtool", "test", "rules", str(TESTS)),
+        ("amtool", "check-config", str(DEPLOY / "prometheus" / "alertmanager.yml")),
+    ],
+    ids=lambda words: " ".join(words[:3]).replace("/", "_"),
+)
+def test_their_own_programs_find_nothing_wrong(words: tuple[str, ...]) -> None:
+    needs.program(words[0])
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
