@@ -1,11 +1,11 @@
 """`rltuned explain`: what rltuned sees and thinks of one job."""
 
 import json
-import math
 from typing import Annotated, Any
 
 import typer
 
+from rltuned.cli.explained import explained
 from rltuned.cli.flags import (
     ConfigOption,
     JsonOption,
@@ -16,13 +16,10 @@ from rltuned.cli.flags import (
     say,
     warn,
 )
+from rltuned.cli.history import lines_of, when
 from rltuned.cli.observed import look
-from rltuned.cli.plan import placement_document, verdict_document
-from rltuned.core.decide import Decision, Entry, span
-from rltuned.core.features import COLUMNS
-from rltuned.domain.jobs import ArrayInfo, PendingJob
-from rltuned.domain.snapshot import Snapshot
-from rltuned.slurm.strings import parse_tasks
+from rltuned.core.decide import span
+from rltuned.daemon.history import Change
 
 app = typer.Typer()
 
@@ -51,6 +48,17 @@ _REFUSALS = {
     "fixed": "somebody set its priority directly, and that number stands",
     "handed_back": "it is being given back from another write mode first",
 }
+_GUARDS = {
+    "hysteresis": "its score is so close to its neighbours' that they keep their present order",
+    "displacement": "no job is moved further from where Slurm had it (guards.max_displacement)",
+    "user_floor": "its user keeps a share of the head of the queue (guards.user_floor)",
+    "starvation": "it, or an overdue job whose place it would take, has waited too long",
+    "band": "its number lies outside the configured priority band",
+}
+_TOLD = 3
+"""So many features are named in words; --json has all."""
+_NOTHING = 1e-12
+"""A difference in score that is rounding."""
 
 
 @app.command()
@@ -68,10 +76,10 @@ def explain(
     Exit codes: 0 = the job was found; 1 = it was not, or the cluster gave no usable answer;
     2 = settings or model cannot be used.
     """
-    decision = look(config, backend, policy, seed)
-    document = explanation(decision, job)
+    seen = look(config, backend, policy, seed)
+    document = explained(seen, job)
     if document is None:
-        warn(f"{decision.snapshot.cluster} shows no pending or running job {job}")
+        warn(f"{seen.decision.snapshot.cluster} shows no pending or running job {job}")
         raise typer.Exit(1)
     if as_json:
         say(json.dumps(document, indent=2, allow_nan=False))
@@ -80,27 +88,11 @@ def explain(
         say(line)
 
 
-def explanation(decision: Decision, asked: str) -> dict[str, Any] | None:
-    """All that is known of one job, for JSON; None = the cluster shows no such job."""
-    snapshot = decision.snapshot
-    found = _find(snapshot, asked)
-    if found is None:
-        return _running(snapshot, asked)
-    entry = next((e for e in decision.entries if e.job.job_id == found.job_id), None)
-    refusal = next((r.value for i, r in decision.refused if i == found.job_id), None)
-    return {
-        **_seen(found, snapshot),
-        "policy": decision.policy,
-        "ranked_jobs": len(decision.entries),
-        "refusal": refusal,
-        **_thought(decision, entry),
-    }
-
-
 def in_words(document: dict[str, Any]) -> list[str]:
     """The same for people."""
     if document["state"] == "RUNNING":
-        return [f"Job {document['job_id']} runs since {span(document['running_s'])}."]
+        runs = f"Job {document['job_id']} runs since {span(document['running_s'])}."
+        return [runs, *_changes(document)]
     name = f"Job {document['job_id']} ({', '.join(document['partitions'])})"
     reason = document["reason"] or "none"
     lines = [
@@ -113,7 +105,8 @@ def in_words(document: dict[str, Any]) -> list[str]:
         lines.append(f"rltuned set its {was['field']} to {was['value']}; `rltuned restore` undoes.")
     if document["rank_after"] is None:
         refusal = document["refusal"] or ""
-        return [*lines, f"rltuned leaves it alone: {_REFUSALS.get(refusal, refusal)}."]
+        lines.append(f"rltuned leaves it alone: {_REFUSALS.get(refusal, refusal)}.")
+        return [*lines, *_start(document), *_changes(document)]
     lines.append(
         f"{document['policy']} gives it {document['score']:.4g}: rank {document['rank_after']} of "
         f"{document['ranked_jobs']} (now {document['rank_before']}); {document['why']}."
@@ -122,30 +115,63 @@ def in_words(document: dict[str, Any]) -> list[str]:
     lines.append(f"Proposed priority: {proposed}; this cycle writes {planned}.")
     if document["refusal"]:
         lines.append(f"Not all at once: {_REFUSALS.get(document['refusal'], '')}.")
+    lines += [f"Guard {name}: {_GUARDS[name]}." for name in document.get("guards") or ()]
+    lines += _features(document)
     lines += _of_verdict(document["verdict"])
     shares = document["placement"] or ()
-    return lines + [f"It would fit on {s['node']} with {s['gpus']} GPUs now." for s in shares]
+    lines += [f"It would fit on {s['node']} with {s['gpus']} GPUs now." for s in shares]
+    return [*lines, *_start(document), *_changes(document)]
 
 
-def _find(snapshot: Snapshot, asked: str) -> PendingJob | None:
-    """The pending record of that name; a task of an array is found by its array."""
-    by_name = {job.address: job for job in snapshot.pending}
-    by_name |= {str(job.job_id): job for job in snapshot.pending}
-    if asked in by_name:
-        return by_name[asked]
-    array, _, task = asked.partition("_")
-    # held or changed tasks live in records of their own beside the array's head
-    records = [j for j in snapshot.pending if j.array and str(j.array.array_job_id) == array]
-    if not task:
-        return next(iter(records), None)
-    return next((j for j in records if j.array is not None and _lists(j.array, task)), None)
+def _features(document: dict[str, Any]) -> list[str]:
+    """The features that moved its score most, and the values of all."""
+    found, count = document.get("influences"), document["ranked_jobs"]
+    if not found:
+        return []
+    moving = [f for f in found if abs(f["difference"]) > _NOTHING]
+    lines = [
+        f"{f['feature']} {'raises' if f['difference'] > 0 else 'lowers'} its score: with the "
+        f"queue's median it would be {f['score_without']:.4g}, rank {f['rank_without']} by score."
+        for f in moving[:_TOLD]
+    ]
+    if not moving:
+        lines.append("No single feature moves its score.")
+    lines.append("What rltuned sees of it (0 to 1; median of the queue; rank, 1 = highest):")
+    return lines + [
+        f"  {f['feature']:17} {f['value']:.3f}  {f['median']:.3f}  {f['rank']} of {count}"
+        for f in found
+    ]
 
 
-def _lists(array: ArrayInfo, task: str) -> bool:
-    """Whether a record of an array holds this task."""
-    if not array.listed or not (task.isascii() and task.isdigit()):
-        return not array.listed
-    return parse_tasks(array.listed).holds(int(task))
+def _start(document: dict[str, Any]) -> list[str]:
+    """When it may start, and who says so."""
+    starts = document.get("starts")
+    if starts is None:
+        return []
+    at, ahead = starts["slurm_expects_at"], starts["ahead"]
+    slurm = f"unknown ({starts['slurm_unknown']})" if at is None else when(at)
+    told = {
+        "now": "now",
+        "at_latest": f"in {span(starts['by_limits_in_s'] or 0)} at the latest",
+        "unknown": "unknown",
+    }[starts["by_limits"]]
+    queue = f"if the queue stood as proposed ({ahead} jobs before it)"
+    return [
+        f"When it may start, by Slurm's own plan: {slurm}.",
+        f"By the time limits of what runs, {queue}: {told}.",
+    ]
+
+
+def _changes(document: dict[str, Any]) -> list[str]:
+    """What rltuned has changed of it so far."""
+    if "history" not in document:
+        return []
+    if document["history"] is None:
+        return [f"Changes so far: unknown ({document['history_unknown']})."]
+    if not document["history"]:
+        return ["Changes so far: none."]
+    changes = [Change(**change) for change in document["history"]]
+    return ["Changes so far:", *(f"  {line}" for line in lines_of(changes))]
 
 
 def _of_verdict(verdict: dict[str, Any] | None) -> list[str]:
@@ -158,69 +184,6 @@ def _of_verdict(verdict: dict[str, Any] | None) -> list[str]:
         if when
         else [f"Placed together with the others it does not start: {verdict['why']}."]
     )
-
-
-def _running(snapshot: Snapshot, asked: str) -> dict[str, Any] | None:
-    for run in snapshot.running:
-        if str(run.job_id) == asked:
-            return {
-                "job_id": run.job_id,
-                "state": "RUNNING",
-                "partition": run.partition,
-                "started_at": run.started_at,
-                "running_s": snapshot.taken_at - run.started_at,
-            }
-    return None
-
-
-def _seen(job: PendingJob, snapshot: Snapshot) -> dict[str, Any]:
-    request, owned = job.request, job.owned
-    limit_s = request.time_limit_s
-    return {
-        "job_id": job.job_id,
-        "address": job.address,
-        "state": "PENDING",
-        "partitions": list(job.partitions),
-        "reason": job.reason,
-        "submitted_at": job.submitted_at,
-        "waited_s": snapshot.taken_at - job.submitted_at,
-        "current_priority": job.priority,
-        "site_factor": job.site_factor,
-        "nice": job.nice,
-        "request": {
-            "gpus": request.total.gpus,
-            "gpu_types": list(request.gpu_types),
-            "cpus": request.total.cpus,
-            "mem_mib": request.total.mem_mib,
-            "nodes": request.nodes,
-            "time_limit_s": limit_s if limit_s is not None and math.isfinite(limit_s) else None,
-            "unlimited": limit_s == math.inf,
-            "exclusive": request.exclusive,
-            "outside": list(request.outside),
-        },
-        "changed_by_rltuned": None
-        if owned is None
-        else {"field": owned.field, "value": owned.value, "nice_before": owned.nice},
-    }
-
-
-def _thought(decision: Decision, entry: Entry | None) -> dict[str, Any]:
-    if entry is None:
-        names = ("score", "rank_before", "rank_after", "proposed_priority", "planned_priority")
-        return dict.fromkeys((*names, "placement", "verdict", "why", "features"))
-    row = decision.matrix.jobs.index(entry.job)
-    values = decision.matrix.values[row].tolist()
-    return {
-        "score": entry.score,
-        "rank_before": entry.rank_before,
-        "rank_after": entry.rank_after,
-        "proposed_priority": entry.proposed,
-        "planned_priority": entry.settled,
-        "placement": placement_document(entry.placement),
-        "verdict": verdict_document(decision, entry.job.job_id),
-        "why": entry.why,
-        "features": dict(zip(COLUMNS, values, strict=True)),
-    }
 
 
 def _amounts(request: dict[str, Any]) -> str:

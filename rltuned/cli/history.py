@@ -47,11 +47,11 @@ def history(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     path = journal_path(config, journal)
-    changes = _read(path, asked)
+    changes = read_changes(path, asked)
     if as_json:
         say(json.dumps({"job": job, "changes": [c._asdict() for c in changes]}, indent=2))
     else:
-        for line in _lines(changes):
+        for line in lines_of(changes):
             say(line)
     if not changes:
         warn(f"{path} knows of no change to job {job}")
@@ -67,7 +67,12 @@ def journal_path(config: Path | None, journal: Path | None) -> Path:
     return journal or settings_of(config).settings.daemon.state_dir / FILE_NAME
 
 
-def _read(path: Path, asked: AskedJob) -> list[Change]:
+def read_changes(path: Path, asked: AskedJob) -> list[Change]:
+    """What a journal keeps of a job, the oldest first.
+
+    Raises:
+        JournalError: it cannot be read.
+    """
     with closing(open_to_read(path)) as db:
         try:
             return changes_of(db, asked)
@@ -75,7 +80,8 @@ def _read(path: Path, asked: AskedJob) -> list[Change]:
             raise JournalError(f"{path}: cannot be read: {error}") from None
 
 
-def _lines(changes: list[Change]) -> Iterator[str]:
+def lines_of(changes: list[Change]) -> Iterator[str]:
+    """Changes for people, under a line for each record."""
     records = sorted(changes, key=lambda c: (c.cluster, c.job_id, c.submitted_at))
     for (cluster, _, submitted_at), rows in groupby(
         records, key=lambda c: (c.cluster, c.job_id, c.submitted_at)

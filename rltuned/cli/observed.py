@@ -1,5 +1,6 @@
 """One look at the queue and one decision, for the commands that change nothing."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from rltuned.cli.flags import World, settings_of, warn
@@ -7,6 +8,7 @@ from rltuned.cli.world import open_world
 from rltuned.core.decide import Decision, decide
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.rig import build_rig
+from rltuned.daemon.seams import Rig
 from rltuned.daemon.writer import marked_by
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import JournalError
@@ -17,7 +19,17 @@ STANDING_STILL = 1e-6
 the machine takes."""
 
 
-def look(config: Path | None, world: World, policy: str | None, seed: int) -> Decision:
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A decision with what it was made by. world: where the queue is."""
+
+    decision: Decision
+    rig: Rig
+    loaded: Loaded
+    world: World
+
+
+def look(config: Path | None, world: World, policy: str | None, seed: int) -> Look:
     """What rltuned would do now.
 
     Raises:
@@ -31,7 +43,7 @@ def look(config: Path | None, world: World, policy: str | None, seed: int) -> De
     snapshot = rig.backend.observe()
     if world is World.SLURM:
         snapshot = _marked(snapshot, loaded)
-    return decide(snapshot, rig.policy, rig.knobs, rig.solver)
+    return Look(decide(snapshot, rig.policy, rig.knobs, rig.solver), rig, loaded, world)
 
 
 def _marked(snapshot: Snapshot, loaded: Loaded) -> Snapshot:

@@ -36,7 +36,7 @@ def plan(
     Exit codes: 0 = a plan was made, empty or not; 1 = the cluster or the policy gave no usable
     answer; 2 = settings or model cannot be used.
     """
-    decision = look(config, backend, policy, seed)
+    decision = look(config, backend, policy, seed).decision
     if as_json:
         say(json.dumps(plan_document(decision), indent=2, allow_nan=False))
         return

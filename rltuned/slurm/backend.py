@@ -7,6 +7,7 @@ from typing import Protocol
 
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobId
 from rltuned.slurm.checks import Check, examine, gather
 from rltuned.slurm.columns import Marks
 from rltuned.slurm.commands import CallRecord, Commands, SlurmCli
@@ -99,6 +100,17 @@ class SlurmBackend:
         seen = parse_sdiag(self._commands.ask("sdiag").stdout)
         limited, self._limited = self._limited, 0
         return replace(seen, rate_limited=limited)
+
+    def expected_start(self, job_id: JobId) -> float | None:
+        """Unix time at which Slurm itself plans to start a pending job: one squeue.
+
+        None = it does not say.
+
+        Raises:
+            BackendError: squeue failed; it does so for a job that is gone.
+            SnapshotError: its answer could not be read.
+        """
+        return self._reader.expected_start(job_id, self._now())
 
     def acting(self) -> str:
         """Host of the slurmctld that acts, as SlurmctldHost has it: one `scontrol ping`.

@@ -180,6 +180,24 @@ class Reader:
         except ValueError as error:
             raise SnapshotError(f"squeue: {error}") from error
 
+    def expected_start(self, job_id: JobId, now: float) -> float | None:
+        """Unix time at which Slurm's own backfill plans to start a pending record; None = never
+        said: it plans only so many jobs ahead, and forgets them when it starts anew.
+
+        Raises:
+            BackendError: squeue failed; it does so for a job that is gone.
+            SnapshotError: its answer could not be read.
+        """
+        _, layout = self._known_site(now)
+        names = ("jobid", "starttime")
+        asked = ("-t", "PD", "-j", str(job_id), "-O", self._marks.columns(names))
+        rows = list(self._marks.rows("squeue", self._squeue(layout, *asked), len(names)))
+        try:
+            told = [parse_epoch(start) for own, start in rows if parse_job_id(own) == job_id]
+        except ValueError as error:
+            raise SnapshotError(f"squeue: {error}") from error
+        return told[0] if told else None
+
     def excluded(self, now: float) -> dict[JobId, frozenset[NodeName]]:
         """Nodes that every pending record excludes: a column without a name in older releases.
 

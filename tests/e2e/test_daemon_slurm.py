@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -221,8 +222,14 @@ def test_after_a_kill_everything_can_be_given_back(
 
 
 def test_plan_explain_and_check(slurm: SlurmLab, config: Path) -> None:
-    _, _, short = waiting(slurm)
+    _, _, short = waiting(slurm, nices=(5, 105, 205))
     urgent = slurm.sbatch(*FULL, "-psla", "--time=100")
+
+    def told(job_id: int) -> dict[str, Any]:
+        answer = rltuned("explain", str(job_id), "--json", "--config", str(config))
+        found: dict[str, Any] = json.loads(answer.stdout)
+        return found
+
     before = queue(slurm)
     done = rltuned("plan", "--json", "--config", str(config))
     plan = json.loads(done.stdout)
@@ -232,6 +239,16 @@ def test_plan_explain_and_check(slurm: SlurmLab, config: Path) -> None:
     assert plan["counts"]["changes"] >= 2
     done = rltuned("explain", str(urgent), "--config", str(config))
     assert "SLA partition" in done.stdout
+    assert "Changes so far: unknown" in done.stdout  # no cycle has made a journal yet
+    assert rltuned("run", "--live", "--once", "--config", str(config)).returncode == 0
+    slurm.wait_for(lambda: told(short)["starts"]["slurm_expects_at"], 60, "backfill has planned it")
+    near = told(short)
+    assert near["starts"]["slurm_expects_at"] > near["submitted_at"]
+    assert near["starts"]["by_limits"] == "at_latest"
+    assert 0 < near["starts"]["by_limits_in_s"] <= 7_200
+    assert [c["new"] for c in near["history"]] == [near["current_priority"]]
+    assert near["influences"][0]["feature"] == "requested_time"
+    assert rltuned("restore", "--all", "--config", str(config)).returncode == 0
     done = rltuned("check", "--config", str(config))
     assert done.returncode == 0, done.stdout
     assert "ok    slurm: Slurmctld" in done.stdout

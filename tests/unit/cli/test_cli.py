@@ -10,8 +10,10 @@ from typer.testing import CliRunner, Result
 from rltuned import __version__
 from rltuned.cli import COMMANDS, app
 from rltuned.cli.check import _fit, _queue
-from rltuned.cli.explain import _REFUSALS, explanation, in_words
+from rltuned.cli.explain import _GUARDS, _REFUSALS, in_words
+from rltuned.cli.explained import explanation
 from rltuned.core.decide import Knobs, decide
+from rltuned.core.guards import Guard
 from rltuned.core.select import Refusal
 from rltuned.daemon.breaker import Breaker, Cause, change
 from rltuned.daemon.journal import Journal
@@ -117,13 +119,20 @@ def test_explain_in_json_and_in_words() -> None:
     text = run("explain", job_id, *SIM).stdout
     assert f"Job {job_id} (" in text
     assert "rank 1 of" in text
+    assert "with the queue's median it would be" in text
+    assert "by Slurm's own plan: unknown (the built-in cluster makes no plan)" in text
+    assert "Changes so far: unknown (the built-in cluster keeps no journal)" in text
+    assert {i["feature"] for i in told["influences"]} == set(told["features"])
+    for found in told["influences"]:
+        assert found["value"] == told["features"][found["feature"]]
+        assert 1 <= found["rank"] <= told["ranked_jobs"]
 
 
 def test_explain_a_job_that_is_left_alone() -> None:
     told = document("explain", "60", "--json", *SIM)
     told |= dict.fromkeys(("score", "rank_before", "rank_after"))
     told["refusal"] = "held_user"
-    assert in_words(told)[-1] == "rltuned leaves it alone: its user holds it."
+    assert "rltuned leaves it alone: its user holds it." in in_words(told)
 
 
 @pytest.mark.parametrize("name", ["7", "7_[0-3]", "7_2"])
@@ -144,8 +153,9 @@ def test_explain_tells_the_records_of_an_array_apart() -> None:
     assert ids == {"7": 7, "7_2": 7, "7_4": 8, "8": 8, "7_9": None, "7_x": None}
 
 
-def test_every_refusal_has_words() -> None:
+def test_every_refusal_and_guard_has_words() -> None:
     assert {reason.value for reason in Refusal} == set(_REFUSALS)
+    assert {guard.value for guard in Guard} == set(_GUARDS)
 
 
 def test_check_reads_the_queue_and_knows_the_partitions(config: Path, tmp_path: Path) -> None:

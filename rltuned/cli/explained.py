@@ -1,0 +1,183 @@
+"""All that is known of one job, as the document that `rltuned explain --json` prints."""
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+from rltuned.cli.flags import World
+from rltuned.cli.history import read_changes
+from rltuned.cli.observed import Look
+from rltuned.cli.plan import placement_document, verdict_document
+from rltuned.core.decide import Decision, Entry
+from rltuned.core.explaining import guards_on, influences, may_start
+from rltuned.core.features import COLUMNS
+from rltuned.daemon.asked import asked_job
+from rltuned.domain.jobs import ArrayInfo, PendingJob
+from rltuned.domain.snapshot import Snapshot
+from rltuned.errors import BackendError, JournalError, SnapshotError
+from rltuned.recording import FILE_NAME
+from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.strings import parse_tasks
+
+
+def explained(look: Look, asked: str) -> dict[str, Any] | None:
+    """All that is known of one job, for JSON; None = the cluster shows no such job.
+
+    What only the journal or one more question to Slurm can tell is asked for no job but one that
+    squeue shows to whoever asks, so nobody learns more of a job than Slurm would say.
+    """
+    document = explanation(look.decision, asked)
+    if document is None:
+        return None
+    document |= _past(look, document)
+    job = find_job(look.decision.snapshot, asked)
+    if job is None:
+        return document
+    return {**document, **_influenced(look, job), "starts": _starts(look, job)}
+
+
+def explanation(decision: Decision, asked: str) -> dict[str, Any] | None:
+    """All that is known of one job, for JSON; None = the cluster shows no such job."""
+    snapshot = decision.snapshot
+    found = find_job(snapshot, asked)
+    if found is None:
+        return _running(snapshot, asked)
+    entry = next((e for e in decision.entries if e.job.job_id == found.job_id), None)
+    refusal = next((r.value for i, r in decision.refused if i == found.job_id), None)
+    return {
+        **_seen(found, snapshot),
+        "policy": decision.policy,
+        "ranked_jobs": len(decision.entries),
+        "refusal": refusal,
+        **_thought(decision, entry),
+    }
+
+
+def find_job(snapshot: Snapshot, asked: str) -> PendingJob | None:
+    """The pending record of that name; a task of an array is found by its array."""
+    by_name = {job.address: job for job in snapshot.pending}
+    by_name |= {str(job.job_id): job for job in snapshot.pending}
+    if asked in by_name:
+        return by_name[asked]
+    array, _, task = asked.partition("_")
+    # held or changed tasks live in records of their own beside the array's head
+    records = [j for j in snapshot.pending if j.array and str(j.array.array_job_id) == array]
+    if not task:
+        return next(iter(records), None)
+    return next((j for j in records if j.array is not None and _lists(j.array, task)), None)
+
+
+def _lists(array: ArrayInfo, task: str) -> bool:
+    """Whether a record of an array holds this task."""
+    if not array.listed or not (task.isascii() and task.isdigit()):
+        return not array.listed
+    return parse_tasks(array.listed).holds(int(task))
+
+
+def _running(snapshot: Snapshot, asked: str) -> dict[str, Any] | None:
+    for run in snapshot.running:
+        if str(run.job_id) == asked:
+            return {
+                "job_id": run.job_id,
+                "state": "RUNNING",
+                "partition": run.partition,
+                "started_at": run.started_at,
+                "running_s": snapshot.taken_at - run.started_at,
+            }
+    return None
+
+
+def _seen(job: PendingJob, snapshot: Snapshot) -> dict[str, Any]:
+    request, owned = job.request, job.owned
+    limit_s = request.time_limit_s
+    return {
+        "job_id": job.job_id,
+        "address": job.address,
+        "state": "PENDING",
+        "partitions": list(job.partitions),
+        "reason": job.reason,
+        "submitted_at": job.submitted_at,
+        "waited_s": snapshot.taken_at - job.submitted_at,
+        "current_priority": job.priority,
+        "site_factor": job.site_factor,
+        "nice": job.nice,
+        "request": {
+            "gpus": request.total.gpus,
+            "gpu_types": list(request.gpu_types),
+            "cpus": request.total.cpus,
+            "mem_mib": request.total.mem_mib,
+            "nodes": request.nodes,
+            "time_limit_s": limit_s if limit_s is not None and math.isfinite(limit_s) else None,
+            "unlimited": limit_s == math.inf,
+            "exclusive": request.exclusive,
+            "outside": list(request.outside),
+        },
+        "changed_by_rltuned": None
+        if owned is None
+        else {"field": owned.field, "value": owned.value, "nice_before": owned.nice},
+    }
+
+
+def _thought(decision: Decision, entry: Entry | None) -> dict[str, Any]:
+    if entry is None:
+        names = ("score", "rank_before", "rank_after", "proposed_priority", "planned_priority")
+        return dict.fromkeys((*names, "placement", "verdict", "why", "features"))
+    row = decision.matrix.jobs.index(entry.job)
+    values = decision.matrix.values[row].tolist()
+    return {
+        "score": entry.score,
+        "rank_before": entry.rank_before,
+        "rank_after": entry.rank_after,
+        "proposed_priority": entry.proposed,
+        "planned_priority": entry.settled,
+        "placement": placement_document(entry.placement),
+        "verdict": verdict_document(decision, entry.job.job_id),
+        "why": entry.why,
+        "features": dict(zip(COLUMNS, values, strict=True)),
+    }
+
+
+def _influenced(look: Look, job: PendingJob) -> dict[str, Any]:
+    """What moved its score and its place; None = rltuned does not rank it."""
+    decision = look.decision
+    if job not in decision.matrix.jobs:
+        return {"influences": None, "guards": None}
+    row = decision.matrix.jobs.index(job)
+    return {
+        "influences": [asdict(i) for i in influences(look.rig.policy, decision.matrix, row)],
+        "guards": [guard.value for guard in guards_on(decision, look.rig.knobs, row)],
+    }
+
+
+def _starts(look: Look, job: PendingJob) -> dict[str, Any]:
+    """When it may start, by Slurm's own plan and by ours; what is not known is None."""
+    by_slurm, why = None, "the built-in cluster makes no plan"
+    if isinstance(look.rig.backend, SlurmBackend):
+        why = "Slurm gives no estimate"
+        try:
+            by_slurm = look.rig.backend.expected_start(job.job_id)
+        except (BackendError, SnapshotError) as error:
+            why = str(error)
+    ours = may_start(look.decision, job)
+    return {
+        "slurm_expects_at": by_slurm,
+        "slurm_unknown": None if by_slurm is not None else why,
+        "by_limits": ours.how.value,
+        "by_limits_in_s": ours.in_s,
+        "ahead": ours.ahead,
+    }
+
+
+def _past(look: Look, document: dict[str, Any]) -> dict[str, Any]:
+    """What rltuned has changed of it so far; None = not known, and why."""
+    if look.world is not World.SLURM:
+        return {"history": None, "history_unknown": "the built-in cluster keeps no journal"}
+    path = look.loaded.settings.daemon.state_dir / FILE_NAME
+    try:
+        asked = asked_job(document.get("address") or str(document["job_id"]))
+        changes = read_changes(path, asked)
+    except (ValueError, JournalError) as error:
+        return {"history": None, "history_unknown": str(error)}
+    cluster = look.decision.snapshot.cluster
+    mine = [change._asdict() for change in changes if change.cluster == cluster]
+    return {"history": mine, "history_unknown": None}
