@@ -40,7 +40,7 @@ _OUT_OF_OUR_HANDS = frozenset(
 )
 """A job that we wrote to and that came under one of these gets its own standing back."""
 
-_OVERDUE: Final = "; overdue by the starvation bound: comes first"
+_OVERDUE: Final = "; overdue by the starvation bound: before all that came later"
 
 
 class Policy(Protocol):

@@ -122,7 +122,7 @@ def windows(jobs: Sequence[PendingJob], guards: Guards, overdue: IntArray = NOBO
     Args:
         jobs: the jobs that we order, in snapshot order, by which Slurm breaks ties.
         guards: the knobs.
-        overdue: jobs that have the first places, in this order, whatever was natural.
+        overdue: jobs that stand before all that were submitted later, whatever was natural.
     """
     count = len(jobs)
     values = np.array([natural_value(j) for j in jobs], dtype=np.int64)
@@ -131,11 +131,18 @@ def windows(jobs: Sequence[PendingJob], guards: Guards, overdue: IntArray = NOBO
     by = {
         Guard.DISPLACEMENT: _near(natural, guards.max_displacement),
         Guard.USER_FLOOR: (first, _kept_in_head(jobs, natural, guards)),
-        Guard.STARVATION: (first, np.where(natural < len(overdue), natural, last)),
+        Guard.STARVATION: (first, _not_behind(natural, overdue)),
     }
     earliest = np.maximum.reduce([first, *(early for early, _ in by.values())])
     latest = np.minimum.reduce([last, *(late for _, late in by.values())])
     return Windows(natural, earliest, latest, by)
+
+
+def _not_behind(natural: IntArray, overdue: IntArray) -> IntArray:
+    """(n,) the latest place by the starvation bound: the natural one for the overdue."""
+    latest = np.full(len(natural), len(natural) - 1, dtype=np.int64)
+    latest[overdue] = natural[overdue]
+    return latest
 
 
 def _near(natural: IntArray, most: int | None) -> tuple[IntArray, IntArray]:

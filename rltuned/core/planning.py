@@ -113,7 +113,7 @@ def arrange(
         scores: (n,), higher = sooner.
         others: priorities of the pending jobs that are not ours, sorted upwards.
         limits: the knobs.
-        overdue: jobs that come first whatever their score, in this order.
+        overdue: jobs that come before all submitted later, whatever their score.
     """
     in_force = np.array([j.priority for j in jobs], dtype=np.int64)
     before = by_number(in_force)

@@ -1,9 +1,10 @@
 """The starvation bound: how long a job may stand behind later ones because of us.
 
 A job is overdue when it has waited longer than `bound_s`, and longer than `factor` times what the
-base order is seen to make it wait. Overdue jobs stand before all others, in base order: the order
-in which jobs became eligible. So nobody who came later is put before an overdue job by us, and
-what it still waits it would wait in that order too. docs/adr/0011 says what follows, and proves it.
+base order, the order of submission, is seen to make it wait. An overdue job stands before all that
+were submitted later, so nobody who came later is put before it by us, and what it still waits it
+would wait in that order too. The base order itself is left as it is. docs/adr/0011 says what
+follows, and proves it.
 
 What the base order makes a job wait is read off the snapshot: the GPU-seconds that running jobs
 which were submitted before it have held since it became eligible, over the GPUs that it could use.
@@ -54,7 +55,7 @@ def overdue(jobs: Sequence[PendingJob], snapshot: Snapshot, bound: Bound | None)
     """Indices into jobs of those that are overdue, in base order.
 
     Args:
-        jobs: pending jobs of the snapshot; one that is not eligible is not overdue.
+        jobs: pending jobs of the snapshot, in its order; one that is not eligible is not overdue.
         snapshot: the cluster.
         bound: None = nobody ever is.
     """
@@ -67,16 +68,21 @@ def overdue(jobs: Sequence[PendingJob], snapshot: Snapshot, bound: Bound | None)
         usable, held_s = _base_wait([jobs[i] for i in late.tolist()], since[late], snapshot)
         # no division: a job that could use no GPU is overdue by the bound alone
         late = late[(usable == 0) | (wait_s[late] * usable > bound.factor * held_s)]
-    return late[np.argsort(since[late], kind="stable")]
+    return late
 
 
-def lift(order: IntArray, first: IntArray) -> IntArray:
-    """The same order with some jobs before all others; both hold job indices."""
-    if not len(first):
+def lift(order: IntArray, late: IntArray) -> IntArray:
+    """The same order with the overdue jobs before all that were submitted later.
+
+    Both hold job indices, and jobs are numbered as they were submitted.
+    """
+    if not len(late):
         return order
-    others = np.ones(len(order), dtype=bool)
-    others[first] = False
-    return np.concatenate([first, order[others[order]]])
+    place = np.argsort(order)
+    # the first place that anybody has who came then or later
+    first = np.minimum.accumulate(place[::-1])[::-1]
+    place[late] = first[late]
+    return np.argsort(place, kind="stable")
 
 
 def _base_wait(

@@ -52,8 +52,8 @@ class GuardKeys(Keys):
         BOUND_S,
         "seconds",
         "A job that has waited longer than this, and longer than starvation_factor times what "
-        "jobs submitted before it are seen to make it wait, stands before all others until it "
-        "starts; several such jobs in the order in which they became eligible.",
+        "jobs submitted before it are seen to make it wait, stands before all that were "
+        "submitted later until it starts, whatever the policy says.",
         ge=0.0,
         le=31_536_000.0,
     )

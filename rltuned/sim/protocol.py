@@ -161,7 +161,7 @@ def _order_of(policy: Policy, starvation: Bound | None) -> Order:
 def by_score(policy: Policy, starvation: Bound | None = None) -> Order:
     """The order that a policy's scores put the whole queue in; equal scores by submit order.
 
-    Overdue jobs come first.
+    Overdue jobs come before all that were submitted later.
     """
 
     def order(world: World) -> Sequence[Pending]:

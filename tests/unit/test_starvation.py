@@ -54,7 +54,7 @@ def test_waiting_counts_from_when_a_job_became_eligible() -> None:
         waited(3, 500.0, eligible_at=UnixTime(NOW - 120.0)),
         waited(4, 130.0),
     )
-    assert late(seen) == [4, 3]
+    assert late(seen) == [3, 4]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,11 @@ def test_the_daemon_has_it_on_unless_told() -> None:
 
 
 def test_lifting_keeps_the_order_of_the_rest() -> None:
-    assert lift(np.array([3, 1, 0, 2]), np.array([2, 1])).tolist() == [2, 1, 3, 0]
+    assert lift(np.array([3, 1, 0, 2]), np.array([2])).tolist() == [2, 3, 1, 0]
+    assert lift(np.array([3, 1, 0, 2]), np.array([0, 2])).tolist() == [0, 2, 3, 1]
+    # who came earlier and is wanted sooner stays before it
+    assert lift(np.array([0, 2, 1, 3]), np.array([1, 3])).tolist() == [0, 1, 2, 3]
+    assert lift(np.array([0, 1, 2]), np.array([1])).tolist() == [0, 1, 2]
     assert lift(np.array([1, 0]), np.array([], dtype=np.int64)).tolist() == [1, 0]
 
 

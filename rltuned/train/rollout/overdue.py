@@ -9,20 +9,23 @@ from rltuned.train.rollout.state import QUEUED, Desk, Sight
 
 @compiled
 def lift_overdue(setup: Setup, state: State, sight: Sight, desk: Desk) -> None:
-    """Give overdue jobs the highest score there is; of equals the one submitted first goes first.
+    """Give overdue jobs the highest score of those submitted later; of equals the first one goes.
 
-    The queue stands in submit order, so who waits too short a time ends the search.
+    The queue stands in submit order.
     """
     now, bound_s, factor = desk.clock[0], desk.starvation[0], desk.starvation[1]
     submit_s, shape_of = setup.jobs.submit_s, setup.jobs.shape
-    for at in range(desk.marks[QUEUED]):
+    if bound_s == math.inf:
+        return
+    highest = -math.inf
+    for at in range(desk.marks[QUEUED] - 1, -1, -1):
         job = desk.queue[at]
-        wait_s = now - submit_s[job]
-        if not wait_s > bound_s:
-            return
-        usable = desk.usable[shape_of[job]]
-        if usable == 0 or wait_s * usable > factor * _held_s(setup, state, sight, now, job):
-            desk.scores[at] = math.inf
+        wait_s, usable = now - submit_s[job], desk.usable[shape_of[job]]
+        highest = max(highest, desk.scores[at])
+        if wait_s > bound_s and (
+            usable == 0 or wait_s * usable > factor * _held_s(setup, state, sight, now, job)
+        ):
+            desk.scores[at] = highest
 
 
 @compiled
