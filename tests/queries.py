@@ -22,6 +22,7 @@ class Query:
     board: str
     panel: str
     expression: str
+    instant: bool
     may_be_empty: bool
 
 
@@ -40,10 +41,11 @@ def queries() -> Iterator[Query]:
         for panel in panels(path):
             for target in panel["targets"]:
                 yield Query(
-                    path.stem,
-                    panel["title"],
-                    target["expr"],
-                    "May be empty: " in panel["description"],
+                    board=path.stem,
+                    panel=panel["title"],
+                    expression=target["expr"],
+                    instant=target.get("instant", False),
+                    may_be_empty="May be empty: " in panel["description"],
                 )
 
 
