@@ -16,7 +16,7 @@ import pytest
 
 from tests import needs
 from tests.e2e.process import Daemon
-from tests.e2e.test_daemon_slurm import rltuned, waiting
+from tests.e2e.test_daemon_slurm import FULL, rltuned, waiting
 from tests.e2e.watchers import Prometheus, Webhook, alertmanager, prometheus, wait_for
 from tests.lab import SlurmLab
 from tests.queries import BOARDS, Query, alerts, metrics_of, queries, variables
@@ -25,6 +25,8 @@ pytestmark = [pytest.mark.slurm, pytest.mark.prometheus, pytest.mark.timeout(240
 
 SMALL = ("--gres=gpu:k80:1", "-n1", "--time=1")
 SHORT_JOBS = 16
+LATE_JOBS = 8
+"""Each shorter than those before it, so that the treated among them are to be moved."""
 ALERT = "RltunedSlurmNotAnswering"
 RATE = "20s"
 
@@ -76,7 +78,10 @@ def test_dashboards_and_alerts_on_a_real_daemon(
         alertmanager(tmp_path, webhook) as told,
         prometheus(tmp_path, daemon.url(), told) as asked,
     ):
+        for minutes in range(LATE_JOBS, 0, -1):
+            slurm.sbatch(*FULL, f"--time={minutes}")
         daemon.wait_for(lambda: ended_jobs(daemon) >= SHORT_JOBS // 2, "short jobs end")
+        daemon.wait_for(lambda: moved_jobs(daemon) >= 1, "a job is moved up")
         stand_still(slurm, webhook)
         daemon.wait_for(lambda: daemon.metric("rltuned_backoff_seconds") == 0, "it goes on")
         wait_for(lambda: webhook.heard(ALERT, "resolved"), f"{ALERT} is over")
@@ -93,6 +98,10 @@ def ended_jobs(daemon: Daemon) -> float:
     text = daemon.get("/metrics").splitlines()
     name = "rltuned_job_bounded_slowdown_ratio_count"
     return sum(float(line.rpartition(" ")[2]) for line in text if line.startswith(name))
+
+
+def moved_jobs(daemon: Daemon) -> float:
+    return daemon.metric('rltuned_rank_displacement_places_count{direction="up"}')
 
 
 def stand_still(slurm: SlurmLab, webhook: Webhook) -> None:

@@ -1,0 +1,41 @@
+"""A new bundle says on its card what its training saw; an older one says nothing, and loads."""
+
+import json
+from pathlib import Path
+
+import torch
+
+from rltuned.core.observation import FIXED
+from rltuned.policies.actor import load_actor
+from rltuned.policies.card import Card
+from rltuned.train.export import export_bundle
+
+BUNDLE = Path(__file__).parents[2] / "models" / "warmstart-saf"
+
+
+def test_the_ranges_are_of_real_rows_only(tmp_path: Path) -> None:
+    card = Card.model_validate_json((BUNDLE / "card.json").read_text())
+    values = torch.zeros(1, 256, 8)
+    values[0, 0] = 0.25
+    values[0, 1] = 0.5
+    values[0, 2] = 0.9  # padding
+    masks = torch.zeros(1, 256, dtype=torch.bool)
+    masks[0, :2] = True
+    export_bundle(
+        tmp_path / "copy",
+        load_actor(BUNDLE).network,
+        name="copy",
+        summary="copy",
+        hidden=card.architecture.hidden,
+        parity=(values, masks),
+        training=card.training,
+        results={},
+        caveats=[],
+    )
+    assert load_actor(tmp_path / "copy").ranges == dict.fromkeys(FIXED, (0.25, 0.5))
+
+
+def test_a_card_without_ranges_is_of_an_older_release() -> None:
+    said = json.loads((BUNDLE / "card.json").read_text())
+    said.pop("ranges", None)
+    assert Card.model_validate(said).ranges == {}
