@@ -123,7 +123,7 @@ def schedinspector(
     batches: BatchesOption = 100,
     window_jobs: WindowJobsOption = 256,
     load: LoadOption = (0.7, 1.3),
-    learning_rate: RateOption = 3e-3,
+    learning_rate: RateOption = 1e-3,
     entropy: EntropyOption = 0.0,
     patience: PatienceOption = 0,
     seed: SeedOption = 1,

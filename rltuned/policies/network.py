@@ -36,6 +36,10 @@ class KernelActor(PaperActor):
 
     kind: ClassVar[Kind] = "kernel"
 
+    def __init__(self, features: int, hidden: tuple[int, ...]) -> None:
+        super().__init__(features, hidden)
+        start_wide(self.layers)
+
 
 class InspectorActor(PaperActor):
     """SchedInspector's: scores a base policy's pick, and nobody; see policies/rivals.
@@ -86,6 +90,16 @@ def perceptron(inputs: int, hidden: tuple[int, ...]) -> nn.Sequential:
         layers += [nn.Linear(inputs, width), nn.ReLU()]
         inputs = width
     return nn.Sequential(*layers, nn.Linear(inputs, 1))
+
+
+def start_wide(layers: nn.Module) -> None:
+    """Weights by Glorot, biases zero: torch's own start leaves a deep, narrow network almost flat,
+    and scores that hardly differ learn nothing from a noisy reward.
+    """
+    for layer in layers.modules():
+        if isinstance(layer, nn.Linear):
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
 
 
 def build(

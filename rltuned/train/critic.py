@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from rltuned.core.features import COLUMN, NUM_FEATURES
 from rltuned.core.observation import CRITIC, CRITIC_COLUMNS, MAX_QUEUE_SIZE
 from rltuned.policies.card import Kind
-from rltuned.policies.network import perceptron
+from rltuned.policies.network import perceptron, start_wide
 from rltuned.policies.rivals import INSPECTED, INSPECTOR_HIDDEN, KERNEL_AT, KERNEL_HIDDEN, VISIBLE
 
 _COLUMNS: Final = [COLUMN[name] for name in CRITIC_COLUMNS]
@@ -66,6 +66,7 @@ class KernelCritic(nn.Module):
         super().__init__()
         self.kernel = perceptron(len(KERNEL_AT), KERNEL_HIDDEN)
         self.layers = perceptron(VISIBLE, (64, 32, 8))
+        start_wide(self)
 
     def forward(self, rows: Tensor, moment: Tensor, place: Tensor, moments: int) -> Tensor:
         """As PaperCritic's."""

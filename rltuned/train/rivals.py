@@ -21,6 +21,8 @@ from rltuned.train.reward import FLOOR
 Rival = Literal["rlscheduler", "schedinspector"]
 SURVEYED: Final = 200
 """Windows from which RLScheduler's filter is made."""
+SIEVED: Final = 50
+"""Epochs with that filter: half of the paper's budget."""
 SUMMARIES: Final = {
     "rlscheduler": "RLScheduler's design (Zhang et al., SC'20), learned in our simulator.",
     "schedinspector": "SchedInspector's design (Zhang et al., HPDC'22) over {base}, learned in our "
@@ -32,8 +34,8 @@ def settings_of(rival: Rival, common: Settings, grounds: Sequence[Ground]) -> Se
     """The rival's own choices put into settings whose budget, rates and seed stay as they are.
 
     One rollout per window, compared with nothing (RLScheduler) or with the base policy. The filter:
-    the first half of the epochs draws windows whose cost under SJF lies between the median and
-    twice the mean of SURVEYED random ones.
+    the first SIEVED epochs draw windows whose cost under SJF lies between the median and twice the
+    mean of SURVEYED random ones.
     """
     contest = replace(common.contest, reference="base", rollouts=1)
     if rival == "schedinspector":
@@ -50,7 +52,7 @@ def settings_of(rival: Rival, common: Settings, grounds: Sequence[Ground]) -> Se
         network="kernel",
         hidden=KERNEL_HIDDEN,
         contest=contest,
-        sieved=(common.epochs + 1) // 2,
+        sieved=SIEVED,
     )
 
 

@@ -25,9 +25,11 @@ from rltuned.policies.rivals import (
     VISIBLE,
     inspector_pair,
 )
-from rltuned.sim.policy import policy_of
+from rltuned.sim.policy import actor_of, policy_of
 from rltuned.sim.presets import preset
 from rltuned.sim.protocol import Protocol, play_direct
+from rltuned.sim.run import Window as Chosen
+from rltuned.sim.run import simulate
 from rltuned.sim.trace import Trace, TraceJob, write_trace
 from rltuned.train.batch import Contest, compete, cost_of, draw_window, join
 from rltuned.train.choices import log_chances, part_of, scores_of
@@ -149,8 +151,21 @@ def crowd() -> Window:
     return cut(make_ground("crowd", preset("testbed"), jobs), 0, 200)
 
 
+def by_limit() -> KernelActor:
+    """Shortest limit first, to the last bit wherever it is computed."""
+    network = KernelActor(len(KERNEL), KERNEL_HIDDEN)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.zero_()
+        network.layers[0].weight[0, KERNEL.index("requested_time")] = 1.0  # type: ignore[operator]
+        for at, sign in ((2, 1.0), (4, 1.0), (6, -1.0)):
+            network.layers[at].weight[0, 0] = sign  # type: ignore[operator]
+    return network
+
+
 def test_who_is_not_visible_comes_after_those_who_are(bundles: dict[str, Path]) -> None:
     actor = load_actor(bundles["rlscheduler"])
+    actor._network = by_limit()
     window = crowd()
     setup, state, desk, _ = tables(window, 0)
     advance(setup, state, desk)
@@ -235,7 +250,7 @@ def test_the_filter_draws_windows_that_are_neither_easy_nor_hopeless() -> None:
     assert settings.contest.sieve is not None
     low, high = settings.contest.sieve
     assert 0 < low < high == pytest.approx(2 * settings.contest.unit)
-    assert settings.sieved == 1
+    assert settings.sieved == 50
     draw = np.random.default_rng(1)
     for _ in range(10):
         window = draw_window([GROUND], settings.contest, draw)
@@ -261,6 +276,18 @@ def test_cards_say_whose_design_it_is_and_damaged_ones_are_refused(
         (tmp_path / "card.json").write_text(json.dumps(card))
         with pytest.raises(ModelError, match=told):
             load_actor(tmp_path, inspectors=True)
+
+
+@pytest.mark.parametrize("rival", RIVALS)
+def test_shipped_rivals_play_without_further_options(
+    rival: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)  # wherever one stands
+    assert actor_of(rival).card.name == rival
+    window = Chosen(0, GROUND.jobs[:60])
+    for mode in (Protocol(), Protocol(mode="cycle", interval_s=600.0)):
+        played = simulate(window, GROUND.cluster, rival, mode)
+        assert (played.start_s >= played.submit_s).all()
 
 
 @pytest.mark.parametrize("rival", RIVALS)
