@@ -1,9 +1,14 @@
-"""Log lines on standard error, by structlog. docs/operations.md lists every event."""
+"""Log lines on standard error, by structlog. docs/operations.md lists every event.
+
+Where standard error is the journal of systemd every line begins with its priority, `<3>` to `<7>`
+(sd-daemon(3)), which journald takes off and keeps: `journalctl -p warning` works.
+"""
 
 import logging
+import os
 import sys
-from collections.abc import Iterable, MutableMapping
-from typing import Any, Literal, TextIO
+from collections.abc import Iterable, Mapping, MutableMapping
+from typing import Any, Final, Literal, TextIO
 
 import structlog
 
@@ -14,20 +19,33 @@ from rltuned.domain.units import JobId
 
 Log = structlog.typing.FilteringBoundLogger
 
+PRIORITIES: Final = {"error": 3, "warning": 4, "info": 6, "debug": 7}
+"""Of syslog(3), by level."""
 
-def make_log(style: Literal["json", "console"], level: str, stream: TextIO | None = None) -> Log:
+
+def make_log(
+    style: Literal["json", "console"],
+    level: str,
+    stream: TextIO | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Log:
     """A logger.
 
     Args:
         style: one JSON object per line, or text for eyes.
         level: debug, info, warning or error; lines below it are dropped.
         stream: where it writes; None = standard error.
+        environ: where systemd says which stream is its journal.
     """
     out = stream or sys.stderr
-    console = structlog.dev.ConsoleRenderer(colors=out.isatty(), pad_event_to=12)
-    last: list[Any] = [_printable, console]
+    render: Any = structlog.dev.ConsoleRenderer(colors=out.isatty(), pad_event_to=12)
+    before: Any = _printable
     if style == "json":
-        last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+        before = structlog.processors.format_exc_info
+        render = structlog.processors.JSONRenderer()
+    if is_journal(out, environ.get("JOURNAL_STREAM", "")):
+        render = _Prioritized(render)
+    last: list[Any] = [before, render]
     processors: list[Any] = [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -41,6 +59,26 @@ def make_log(style: Literal["json", "console"], level: str, stream: TextIO | Non
         ),
     )
     return log
+
+
+def is_journal(stream: TextIO, named: str) -> bool:
+    """Whether a stream is the one that systemd names by device and inode, as `8:1234`."""
+    try:
+        status = os.fstat(stream.fileno())
+    except (OSError, ValueError):  # closed, or no file at all
+        return False
+    return named == f"{status.st_dev}:{status.st_ino}"
+
+
+class _Prioritized:
+    """Puts the priority before every line of what a renderer makes of an event."""
+
+    def __init__(self, render: Any) -> None:
+        self._render = render
+
+    def __call__(self, log: Any, method: str, event: MutableMapping[str, Any]) -> str:
+        prefix = f"<{PRIORITIES[event['level']]}>"  # before the renderer takes it out
+        return "\n".join(prefix + s for s in str(self._render(log, method, event)).split("\n"))
 
 
 def _printable(_log: Any, _method: str, event: MutableMapping[str, Any]) -> Any:

@@ -29,6 +29,7 @@ LATE_JOBS = 8
 """Each shorter than those before it, so that the treated among them are to be moved."""
 ALERT = "RltunedSlurmNotAnswering"
 RATE = "20s"
+PRIVATE = "nobodys-business"
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ def test_dashboards_and_alerts_on_a_real_daemon(
         prometheus(tmp_path, daemon.url(), told) as asked,
     ):
         for minutes in range(LATE_JOBS, 0, -1):
-            slurm.sbatch(*FULL, f"--time={minutes}")
+            slurm.sbatch(*FULL, f"--time={minutes}", f"-J{PRIVATE}", f"--comment={PRIVATE}")
         daemon.wait_for(lambda: ended_jobs(daemon) >= SHORT_JOBS // 2, "short jobs end")
         daemon.wait_for(lambda: moved_jobs(daemon) >= 1, "a job is moved up")
         stand_still(slurm, webhook)
@@ -92,6 +93,7 @@ def test_dashboards_and_alerts_on_a_real_daemon(
         check_exposition(daemon)
         daemon.signal(signal.SIGTERM)
         assert daemon.ends() == 0
+        assert PRIVATE not in daemon.log()
 
 
 def ended_jobs(daemon: Daemon) -> float:
