@@ -47,4 +47,6 @@ Names = list[Annotated[str, Field(min_length=1), AfterValidator(_a_name)]]
 class Keys(BaseModel):
     """A table of the file: no unknown key, no silent conversion."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, validate_default=True, allow_inf_nan=False
+    )

@@ -1,5 +1,9 @@
-"""No text makes the settings fail in another way than with a SettingsError that names the file."""
+"""No text makes the settings fail in another way than with a SettingsError that names the file.
 
+What is accepted can be kept in the journal: the daemon does so at every start and reload.
+"""
+
+import json
 import tempfile
 from pathlib import Path
 
@@ -47,4 +51,7 @@ def test_any_text(text: str) -> None:
 @given(LINES)
 @settings(deadline=None, max_examples=300)
 def test_any_values(lines: list[str]) -> None:
-    read("\n".join(lines))
+    accepted = read("\n".join(lines))
+    if accepted is not None:
+        kept = json.dumps(accepted.model_dump(mode="json"), allow_nan=False)
+        assert Settings.model_validate(json.loads(kept)) == accepted

@@ -179,6 +179,8 @@ def test_a_canary_narrows_the_scope(tmp_path: Path) -> None:
         ("[daemon]\ninterval_s = 0.5", "greater than or equal to 1 (given: 0.5)"),
         ("[daemon]\ninterval_s = nan", "{f}:2: daemon.interval_s:"),
         ("[daemon]\ninterval_s = true", "{f}:2: daemon.interval_s:"),
+        ("[load]\nmax_rpc_s = inf", "{f}:2: load.max_rpc_s: input should be a finite number"),
+        ("[load]\nmax_backfill_s = inf", "{f}:2: load.max_backfill_s: input should be a finite"),
         ("daemon.max_backoff_s = -1", "{f}:1: daemon.max_backoff_s:"),
         ("daemon = 3", "{f}:1: daemon:"),
         ("daemon = { interval_s = 0 }", "{f}:1: daemon.interval_s:"),
