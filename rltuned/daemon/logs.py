@@ -123,7 +123,7 @@ def log_verdict(log: Log, report: CycleReport) -> None:
     verdict = report.verdict
     if verdict is None:
         return
-    if (found := verdict.agreement) is not None:
+    if (found := verdict.agreement) is not None and report.mode is not Mode.LIVE:
         log.info(
             "shadow",
             cycle=report.cycle,

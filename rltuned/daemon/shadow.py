@@ -1,4 +1,4 @@
-"""How our order compares with what Slurm really did, while we only watch."""
+"""How our order compares with what Slurm really did: most telling while we only watch."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

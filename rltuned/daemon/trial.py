@@ -30,7 +30,7 @@ class Verdict:
 
     Attributes:
         outcomes: who started and who ended since the last look.
-        agreement: of our last order with what Slurm did; None = we wrote, or nothing started.
+        agreement: of our last order with what Slurm did; None = nothing that we ranked started.
         breakers: by partition, as they are after this cycle.
         opened: the partitions whose breaker opened in this cycle.
     """
@@ -79,7 +79,7 @@ class Trial:
         sides = arms(seen, decision, rules, ladder.rung)
         what = self._watcher.look(seen, sides)
         agreement = None
-        if self._last is not None and not live:
+        if self._last is not None:
             agreement = look_back(self._last, what.started)
         self._last = decision
         shares = self._compare(ladder, seen, sides, what, live=live)

@@ -16,7 +16,7 @@ from rltuned.core.guards import Guard
 from rltuned.core.ladder import Rung
 from rltuned.daemon.breaker import Breaker, Cause
 from rltuned.daemon.outcomes import Arm, Outcomes
-from rltuned.daemon.report import CycleReport
+from rltuned.daemon.report import CycleReport, Mode
 from rltuned.daemon.shadow import Agreement
 from rltuned.daemon.trial import Verdict
 from rltuned.domain.snapshot import Snapshot
@@ -103,9 +103,10 @@ class TrialMetrics:
             registry=registry,
         )
         self.agreement = Gauge(
-            "rltuned_shadow_agreement_ratio",
+            "rltuned_start_order_agreement_ratio",
             "Share of the pairs of a started and a waiting job that an order has that way round, "
-            "at the last start seen: our order, and Slurm's own for comparison.",
+            "at the last start seen: the order we decided on, and the one Slurm had then, for "
+            "comparison. While we write, Slurm's is ours but for the last changes.",
             ["order"],
             registry=registry,
         )
@@ -158,7 +159,7 @@ class TrialMetrics:
                 self.show(partition.name)
             self._show_queue(report.snapshot, report.decision)
         if report.verdict is not None:
-            self._judge(report.verdict)
+            self._judge(report.verdict, live=report.mode is Mode.LIVE)
 
     def _show_guards(self, decision: Decision) -> None:
         bound: Mapping[Guard, int] = dict(decision.bound)
@@ -166,9 +167,10 @@ class TrialMetrics:
             self.guarded.labels(guard=guard.value).set(bound.get(guard, 0))
         self.held_back.inc(decision.held_back)
 
-    def _judge(self, verdict: Verdict) -> None:
+    def _judge(self, verdict: Verdict, *, live: bool) -> None:
         self._count(verdict.outcomes)
-        self._compare(verdict.agreement)
+        if verdict.agreement is not None:
+            self._compare(verdict.agreement, live=live)
         for cause in (verdict.breakers[name].cause for name in verdict.opened):
             if cause is not None:
                 self.breaker_opened.labels(cause=cause.value).inc()
@@ -201,11 +203,11 @@ class TrialMetrics:
                 labels = (self._name(ended.job.partition), ended.job.arm.value)
                 self.slowdown.labels(*labels).observe(slowdown)
 
-    def _compare(self, agreement: Agreement | None) -> None:
-        if agreement is None:
-            return
-        self.shadow_starts.labels(verdict="agreed").inc(agreement.agreed)
-        self.shadow_starts.labels(verdict="otherwise").inc(agreement.started - agreement.agreed)
+    def _compare(self, agreement: Agreement, *, live: bool) -> None:
+        if not live:
+            self.shadow_starts.labels(verdict="agreed").inc(agreement.agreed)
+            others = agreement.started - agreement.agreed
+            self.shadow_starts.labels(verdict="otherwise").inc(others)
         if agreement.ours is not None and agreement.slurms is not None:
             self.agreement.labels(order="ours").set(agreement.ours)
             self.agreement.labels(order="slurm").set(agreement.slurms)

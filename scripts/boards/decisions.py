@@ -102,10 +102,10 @@ BOARD: Final = Board(
         View(
             "Pairs in the predicted order",
             "Share of the pairs of a started and a waiting job that an order has that way round, "
-            "at the last start seen; Slurm's own order for comparison. While rltuned writes "
-            "nothing (shadow, observe) this compares, else it stays.",
+            "at the last start seen; the order decided on and Slurm's at that time. While "
+            "rltuned writes, that is ours but for the last changes; backfill keeps both below 1.",
             "percentunit",
-            (("max by (order) (rltuned_shadow_agreement_ratio{<C>})", "{{order}}"),), width=12,
+            (("max by (order) (rltuned_start_order_agreement_ratio{<C>})", "{{order}}"),), width=12,
         ),
         View(
             "Starts that the order foresaw",

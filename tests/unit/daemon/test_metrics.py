@@ -216,17 +216,20 @@ def test_how_jobs_fare_by_partition_and_arm(metrics: Metrics) -> None:
         breakers={"gpu": Breaker(opened_at=NOW, cause=Cause.WAIT)},
         opened=("gpu",),
     )
-    metrics.update(replace(live_report(), verdict=verdict))
+    metrics.update(replace(live_report(), mode=Mode.SHADOW, verdict=verdict))
     arm = {"partition": "gpu", "arm": "treated"}
     assert value(metrics, "rltuned_job_wait_seconds_sum", **arm) == 620
     assert value(metrics, "rltuned_job_bounded_slowdown_ratio_sum", **arm) == 3.0
     assert value(metrics, "rltuned_job_wait_seconds_count", partition="gpu", arm="control") == 0
     assert value(metrics, "rltuned_shadow_starts_total", verdict="agreed") == 2
     assert value(metrics, "rltuned_shadow_starts_total", verdict="otherwise") == 1
-    assert value(metrics, "rltuned_shadow_agreement_ratio", order="ours") == 0.75
+    assert value(metrics, "rltuned_start_order_agreement_ratio", order="ours") == 0.75
     assert value(metrics, "rltuned_breaker_open", partition="gpu") == 1
     assert value(metrics, "rltuned_breaker_opened_total", cause="wait") == 1
     metrics.update(replace(live_report(), verdict=Verdict()))
+    metrics.update(replace(live_report(), verdict=Verdict(agreement=Agreement(1, 1, 0.5, 0.25))))
+    assert value(metrics, "rltuned_start_order_agreement_ratio", order="ours") == 0.5
+    assert value(metrics, "rltuned_shadow_starts_total", verdict="agreed") == 2, "not by a shadow"
     assert value(metrics, "rltuned_breaker_open", partition="gpu") == 0
     assert value(metrics, "rltuned_canary_evidence_ratio", partition="gpu", figure="wait") == 1
 
