@@ -192,7 +192,7 @@ def _of_kind(view: View) -> Any:
         case "stat":
             return _stat(view)
         case "table":
-            return table.Panel()
+            return table.Panel().align(common.FieldTextAlignment.AUTO).inspect(False)
         case "lines" | "stack":
             return _lines(stacked=view.kind == "stack")
 
