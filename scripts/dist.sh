@@ -73,6 +73,7 @@ deb() {
             into 644 "$one" "usr/share/rltuned/${one#deploy/}"
         done
     done
+    into 644 docs/runbook.md usr/share/doc/rltuned/runbook.md
     into 644 deploy/debian/copyright usr/share/doc/rltuned/copyright
     into 644 "dist/rltuned-$version.cdx.json" usr/share/doc/rltuned/sbom.cdx.json
     into 644 CHANGELOG.md usr/share/doc/rltuned/changelog
