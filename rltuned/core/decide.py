@@ -20,7 +20,7 @@ from rltuned.core.placement import Placement, place
 from rltuned.core.planning import Limits, Ordering, arrange, make_plan, undo
 from rltuned.core.select import Refusal, Rules, select
 from rltuned.core.starvation import Bound, overdue
-from rltuned.core.steering import exclude
+from rltuned.core.steering import Guidance, exclude, within
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Action, Plan
 from rltuned.domain.snapshot import Snapshot
@@ -157,10 +157,11 @@ def decide(
     leaving = {j for j, reason in selection.refused if reason in _OUT_OF_OUR_HANDS}
     given_back = [j for j in snapshot.pending if j.job_id in leaving] + list(handed_back)
     undone = [action for job in given_back if (action := undo(job)) is not None]
-    flags = joint.actions if joint else ()
-    excluded = exclude(snapshot, joint.excluded if joint else {})
     numbers = make_plan(chosen, ordering, knobs.limits)
-    actions: Sequence[Action] = [*undone, *flags, *excluded, *numbers]
+    flags = joint.actions if joint else ()
+    wanted: tuple[Guidance, ...] = (*flags, *exclude(snapshot, joint.excluded if joint else {}))
+    guidance = within(knobs.limits.max_changes - len(numbers), wanted)
+    actions: Sequence[Action] = [*undone, *guidance, *numbers]
     return Decision(
         snapshot=snapshot,
         policy=policy.name,
@@ -174,7 +175,10 @@ def decide(
             *((j.job_id, Refusal.HANDED_BACK) for j in handed_back),
             *over_budget,
         ),
-        notes=_notes(len(over_budget), len(undone), joint, held_back=ordering.held_back),
+        notes=(
+            *_notes(len(over_budget), len(undone), joint, held_back=ordering.held_back),
+            *_waiting(len(wanted) - len(guidance)),
+        ),
         joint=joint,
         bound=ordering.bound,
         held_back=ordering.held_back,
@@ -185,6 +189,10 @@ def give_back(snapshot: Snapshot) -> Plan:
     """What takes back all that we hold of pending jobs; no order of ours comes in its place."""
     undone = [action for job in snapshot.pending if (action := undo(job)) is not None]
     return Plan((*undone, *exclude(snapshot, {})))
+
+
+def _waiting(count: int) -> tuple[str, ...]:
+    return (f"{count} flags and exclusions wait: over the change budget",) if count else ()
 
 
 def checked_scores(policy: Policy, matrix: StateMatrix) -> FloatArray:

@@ -7,18 +7,19 @@ it. An exclusion is taken back at the first look that no longer wants it, and of
 longer than the expiry. docs/placement.md says what was measured.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rltuned.core.capacity import Capacity
 from rltuned.core.planning import target_of
 from rltuned.core.timeline import Candidate
 from rltuned.domain.jobs import PendingJob, Share
-from rltuned.domain.plan import SetExcludedNodes
+from rltuned.domain.plan import SetExcludedNodes, SetOverSubscribe
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, NodeName, UnixTime
 
 Exclusions = Mapping[JobId, tuple[NodeName, ...]]
+Guidance = SetOverSubscribe | SetExcludedNodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +71,14 @@ def exclude(snapshot: Snapshot, wanted: Exclusions) -> tuple[SetExcludedNodes, .
         if set(new) != set(ours):
             found.append(SetExcludedNodes(target_of(job), ours, new))
     return tuple(found)
+
+
+def within(room: int, wanted: Sequence[Guidance]) -> list[Guidance]:
+    """As many flags and exclusions as the change cap leaves room for; taking nodes back is free."""
+    kept: list[Guidance] = []
+    for action in wanted:
+        is_free = isinstance(action, SetExcludedNodes) and not action.new
+        if is_free or room > 0:
+            kept.append(action)
+            room -= not is_free
+    return kept

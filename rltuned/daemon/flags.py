@@ -165,6 +165,17 @@ def open_flags(db: sqlite3.Connection, cluster: str) -> tuple[Flag, ...]:
     return tuple(found.values())
 
 
+def recent(db: sqlite3.Connection, cluster: str, since: float) -> dict[JobKey, int]:
+    """How often words of each job were set since then, whatever came of it; not their way back."""
+    rows = db.execute(
+        "SELECT job_id, submitted_at, count(*) FROM flags WHERE cluster = ? AND at >= ?"
+        " AND new NOT IN ('', 'NO') AND detail != 'requeued' AND ifnull(result, '') != 'withheld'"
+        " GROUP BY job_id, submitted_at",
+        (cluster, since),
+    ).fetchall()
+    return {(JobId(job_id), UnixTime(at)): count for job_id, at, count in rows}
+
+
 def has_steered(db: sqlite3.Connection) -> bool:
     """Whether nodes that we excluded may be in any queue, or come back with a requeued job."""
     (found,) = db.execute(

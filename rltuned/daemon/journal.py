@@ -6,6 +6,7 @@ Needs neither the daemon nor torch. The tables are in diary, writes, flags and s
 """
 
 import sqlite3
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,11 +65,12 @@ class Journal:
             return flags.open_flags(db, cluster)
 
     def recent_writes(self, cluster: str, since: float) -> Mapping[JobKey, int]:
-        """How often each job of this cluster was written to since then."""
+        """How often each job of this cluster was written to since then, numbers and words."""
         if not self._is_there():
             return {}
         with self._session(create=False) as db:
-            return writes.recent(db, cluster, since)
+            numbers = Counter(writes.recent(db, cluster, since))
+            return numbers + Counter(flags.recent(db, cluster, since))
 
     def steering(self, cluster: str) -> Mapping[JobKey, Steering]:
         """What `Snapshot.steered` wants to know; empty when there is no journal yet."""

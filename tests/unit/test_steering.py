@@ -8,6 +8,7 @@ import pytest
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.joint import Joint, Tuning
 from rltuned.core.milp import Budget
+from rltuned.core.planning import Limits
 from rltuned.core.select import Rules
 from rltuned.core.steering import Steer, may_steer
 from rltuned.domain.cluster import Node
@@ -137,3 +138,18 @@ def test_marking_touches_only_those_that_were_steered() -> None:
     marked = world.steered({(JobId(1), UnixTime(NOW - 1_000)): mine})
     assert [j.steering for j in marked.pending] == [mine, None, None]
     assert world.steered({}) is world
+
+
+@pytest.mark.parametrize(("most", "sent"), [(0, 0), (1, 0), (9, 1)])
+def test_an_exclusion_counts_as_a_change_and_taking_it_back_does_not(most: int, sent: int) -> None:
+    world = snapshot(free_job(), *wanting(), nodes=NODES)
+    tuning = Tuning(budget=Budget(wall_s=20.0), steer=STEER)
+    rules, limits = Rules(min_age_s=0.0), Limits(max_changes=most)
+    knobs = Knobs(rules=rules, limits=limits, placement="milp", tuning=tuning)
+    decision = decide(world, ConstantOrder((1, 2, 3)), knobs, cbc())
+    assert len(decision.plan.actions) <= most
+    assert sum(isinstance(a, SetExcludedNodes) for a in decision.plan.actions) == sent
+    assert ("1 flags and exclusions wait: over the change budget" in decision.notes) == (not sent)
+    steered = free_job(excluded_nodes=names("a1"), steering=Steering(names("a1"), UnixTime(NOW)))
+    back = decide(snapshot(steered, nodes=NODES), ConstantOrder((1,)), knobs, cbc())
+    assert [a.new for a in back.plan.actions if isinstance(a, SetExcludedNodes)] == [()]

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from rltuned.core.planning import target_of
 from rltuned.daemon.diary import CycleRow
 from rltuned.daemon.journal import Journal
 from rltuned.domain.jobs import Ownership, PendingJob
-from rltuned.domain.plan import Action, Outcome, Plan, Result
+from rltuned.domain.plan import Action, Outcome, Plan, Result, SetExcludedNodes
+from rltuned.domain.units import NodeName
 from rltuned.errors import JournalError
 from rltuned.recording import APPLICATION_ID
 from tests.builders import NOW, job, release, set_priority, set_site_factor
@@ -287,10 +289,14 @@ def test_writes_of_the_last_hour_are_counted_by_job_and_survive_a_restart(tmp_pa
     write(journal, set_priority(again, 800))
     write(journal, set_priority(first, 901), result=Result.REFUSED)
     write(journal, release(first))
+    nodes = (NodeName("p1"),)
+    write(journal, SetExcludedNodes(target_of(first), (), nodes))
+    write(journal, SetExcludedNodes(target_of(first), nodes, ()))
+    write(journal, SetExcludedNodes(target_of(first), (), nodes), result=Result.WITHHELD)
     journal.close()
     journal = Journal(tmp_path)
     assert journal.recent_writes(CLUSTER, NOW - 3_600) == {
-        (1, first.submitted_at): 2,
+        (1, first.submitted_at): 3,
         (1, again.submitted_at): 1,
     }
     assert journal.recent_writes(CLUSTER, NOW + 1) == {}
