@@ -8,7 +8,8 @@ import logging
 import os
 import sys
 from collections.abc import Iterable, Mapping, MutableMapping
-from typing import Any, Final, Literal, TextIO
+from contextlib import suppress
+from typing import Any, Final, Literal, TextIO, cast
 
 import structlog
 
@@ -52,13 +53,28 @@ def make_log(
         *last,
     ]
     log: Log = structlog.wrap_logger(
-        structlog.PrintLogger(out),
+        structlog.PrintLogger(cast("TextIO", _Dropping(out))),
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[level.upper()]
         ),
     )
     return log
+
+
+class _Dropping:
+    """A stream that drops what it cannot take: a full disk or a dead reader ends no daemon."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            self._out.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._out.flush()
 
 
 def is_journal(stream: TextIO, named: str) -> bool:

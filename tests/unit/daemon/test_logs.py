@@ -28,6 +28,13 @@ def file(tmp_path: Path) -> Iterator[TextIO]:
         yield cast("TextIO", made)
 
 
+class Full(io.StringIO):
+    """Standard error on a full disk."""
+
+    def write(self, _text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+
 def written(file: TextIO) -> list[str]:
     file.flush()
     file.seek(0)
@@ -66,6 +73,12 @@ def test_every_line_of_a_traceback_has_it(file: TextIO) -> None:
 def test_elsewhere_there_is_none(file: TextIO, named: str) -> None:
     make_log("json", "info", file, {"JOURNAL_STREAM": named}).info("stopped")
     assert json.loads(written(file)[0])["event"] == "stopped"
+
+
+def test_a_line_that_cannot_be_written_is_dropped() -> None:
+    log = make_log("console", "info", cast("TextIO", Full()))
+    log.info("stopped")
+    log.error("unexpected_error", exc_info=ValueError("on purpose"))
 
 
 def test_a_stream_without_a_file_is_no_journal() -> None:
