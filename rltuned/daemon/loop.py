@@ -45,6 +45,7 @@ _MODES: Final = {
     Rung.CANARY: Mode.LIVE,
     Rung.FULL: Mode.LIVE,
 }
+_GIVES_BACK: Final = frozenset({Mode.OBSERVE, Mode.SHADOW})
 
 
 @dataclass
@@ -209,6 +210,8 @@ class Loop:
             if plan is not None and draft.snapshot is not None and self._is_ours(draft):
                 self._write(draft, plan, draft.snapshot)
             else:
+                if draft.mode in _GIVES_BACK and draft.snapshot and not draft.journal_error:
+                    self._writer.follow(draft.snapshot)  # a requeued job is given back next time
                 self._journal.let_go()
         except JournalError as error:
             draft.journal_error = str(error)
@@ -242,7 +245,7 @@ class Loop:
         """
         if draft.mode is Mode.LIVE:
             return draft.decision.plan if draft.decision is not None else None
-        if draft.mode in {Mode.OBSERVE, Mode.SHADOW} and not draft.journal_error:
+        if draft.mode in _GIVES_BACK and not draft.journal_error:
             left = give_back(draft.snapshot) if draft.snapshot is not None else Plan()
             return None if left.is_empty else left
         return None

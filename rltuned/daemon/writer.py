@@ -80,6 +80,18 @@ class Writer:
             )
         )
 
+    def follow(self, snapshot: Snapshot) -> None:
+        """Note whose jobs have left the queue, and who has come back to it with a value of ours.
+
+        Raises:
+            JournalError: it could not be noted.
+        """
+        if self.journal.is_clean():
+            return
+        cluster, pending = snapshot.cluster, snapshot.pending
+        self.journal.close_gone(cluster, {(j.job_id, j.submitted_at) for j in pending})
+        self.journal.reclaim(cluster, pending, self._clock.now())
+
     def write(
         self,
         backend: Backend,
@@ -107,10 +119,7 @@ class Writer:
             BackendError: Slurm did not answer; what was written is noted as intended.
         """
         with timed(Stage.JOURNAL):
-            self.journal.close_gone(
-                snapshot.cluster, {(j.job_id, j.submitted_at) for j in snapshot.pending}
-            )
-            self.journal.reclaim(snapshot.cluster, snapshot.pending, self._clock.now())
+            self.follow(snapshot)
             if plan.is_empty:
                 return ()
             ticket = self.journal.intend(

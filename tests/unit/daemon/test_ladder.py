@@ -103,6 +103,23 @@ def test_going_down_gives_back_and_then_lets_go(climb: Climb, rung: Rung) -> Non
     Journal(climb.folder)._lock.take()
 
 
+@pytest.mark.parametrize("rung", [Rung.SHADOW, Rung.OBSERVE])
+def test_a_job_that_was_requeued_after_going_down_is_given_back(climb: Climb, rung: Rung) -> None:
+    loop = climb.loop()
+    loop.cycle()
+    ran = climb.world.job(1)
+    assert ran.priority == 100
+    climb.world.drop(1)
+    climb.climb(loop, rung)
+    loop.cycle()
+    climb.world.put(replace(ran, submitted_at=UnixTime(NOW + 1), fixed=True))
+    loop.cycle()
+    loop.cycle()
+    assert climb.priorities()[1] == NATURAL
+    loop.cycle()
+    Journal(climb.folder)._lock.take()
+
+
 def test_a_paused_or_dry_daemon_does_not_even_give_back(climb: Climb) -> None:
     loop = climb.loop()
     loop.cycle()
