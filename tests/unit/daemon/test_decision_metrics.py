@@ -3,6 +3,7 @@
 import math
 import sqlite3
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pulp
@@ -11,11 +12,15 @@ from prometheus_client import CollectorRegistry
 
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import COLUMNS
+from rltuned.core.joint import How, Joint
 from rltuned.core.milp import Budget
 from rltuned.core.select import Rules
+from rltuned.core.solution import Verdict
+from rltuned.core.ways import Kind
 from rltuned.daemon.decision_metrics import DecisionMetrics
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.journal_size import TABLES
+from rltuned.domain.units import JobId
 from rltuned.errors import SolverError
 from rltuned.solver import TimedSolver
 from tests.builders import job, snapshot
@@ -73,6 +78,25 @@ def test_drift_against_the_ranges_of_the_card(metrics: DecisionMetrics) -> None:
     assert math.isnan(value(metrics, name, feature="req_mem"))
     metrics.trained_on({})
     assert math.isnan(value(metrics, name, feature="req_cpu"))
+
+
+def test_a_joint_placement_by_ways_and_verdicts(metrics: DecisionMetrics) -> None:
+    verdicts = (
+        Verdict(JobId(1), 1, Kind.PACK, 0.0, "now"),
+        Verdict(JobId(2), 30, Kind.SPREAD, 60.0, "soon"),
+        Verdict(JobId(3), 0, None, None, "no"),
+    )
+    decision = decide(snapshot(job(1)), ConstantOrder((1,)), Knobs(Rules()))
+    metrics.update(replace(decision, joint=Joint(How.SOLVED, "why", (0,), verdicts=verdicts)))
+    metrics.update(replace(decision, joint=None))
+    for ways, jobs in {"0": 1, "1": 1, "2": 0, "8+": 1}.items():
+        assert value(metrics, "rltuned_placement_jobs", ways=ways) == jobs
+    for verdict, jobs in {"pack": 1, "spread": 1, "whole": 0, "not_yet": 1}.items():
+        assert value(metrics, "rltuned_placement_verdicts", verdict=verdict) == jobs
+    assert value(metrics, "rltuned_joint_placements_total", how="solved") == 1
+    metrics.update(replace(decision, joint=Joint(How.FELL_BACK, "why", (0,))))
+    assert value(metrics, "rltuned_placement_jobs", ways="8+") == 0
+    assert value(metrics, "rltuned_joint_placements_total", how="fell_back") == 1
 
 
 def test_a_solver_is_timed_also_when_it_fails(metrics: DecisionMetrics) -> None:
