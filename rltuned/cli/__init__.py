@@ -22,6 +22,8 @@ COMMANDS: Final = {
     "run": "Watch the queue and rank it, every interval: the daemon.",
     "plan": "Decide once, show what would change, and write nothing.",
     "explain": "Say where a job stands, why, and what rltuned would do with it.",
+    "status": "Say how the daemon is; works when it is down.",
+    "top": "Show the daemon and its queue, live.",
     "check": "Check settings, model, state folder and Slurm, with the mend for what is wrong.",
     "breaker": "Show and close the circuit breakers of partitions.",
     "restore": "Give the jobs that rltuned changed their own priority back.",

@@ -93,14 +93,14 @@ def starvation_of(guard: OnOff, bound_s: float, factor: float) -> Bound | None:
 
 def say(text: str = "") -> None:
     """One line on standard output."""
-    sys.stdout.write(f"{_printable(text)}\n")
+    sys.stdout.write(f"{printable(text)}\n")
 
 
 def warn(text: str) -> None:
     """One line on standard error."""
-    sys.stderr.write(f"rltuned: {_printable(text)}\n")
+    sys.stderr.write(f"rltuned: {printable(text)}\n")
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """What Slurm says may hold escape sequences; a terminal must not obey them."""
     return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)

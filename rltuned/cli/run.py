@@ -23,6 +23,7 @@ from rltuned.cli.tables import show_cycle
 from rltuned.cli.world import Place, open_world
 from rltuned.core.ladder import Rung
 from rltuned.daemon.audience import Publisher
+from rltuned.daemon.board import Board, Showing
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.http import MetricsServer
 from rltuned.daemon.journal import Journal
@@ -35,6 +36,7 @@ from rltuned.daemon.rig import build_rig, open_lease
 from rltuned.daemon.seams import Rig
 from rltuned.daemon.signals import Orders, listening
 from rltuned.daemon.systemd import Notifier, watchdog_interval_s
+from rltuned.daemon.tls import endpoint_context
 from rltuned.settings import Loaded
 from rltuned.solver import TimedSolver
 
@@ -124,6 +126,7 @@ def run(
                 lease=lease,
                 dry_run=bool(dry_run) or (is_sim and only_looks),
                 show=wants_table,
+                is_sim=is_sim,
             )
     raise typer.Exit(code)
 
@@ -143,6 +146,7 @@ def _serve(
     lease: Lease | None,
     dry_run: bool,
     show: bool,
+    is_sim: bool,
 ) -> int:
     """Put the daemon together and let it run; returns its exit code."""
     loaded = read()
@@ -152,6 +156,10 @@ def _serve(
         notifier = stack.enter_context(closing(Notifier.from_environment()))
         kept = loaded.settings.journal.keeping()
         journal = stack.enter_context(closing(Journal(loaded.settings.daemon.state_dir, kept)))
+        http = loaded.settings.http
+        # the jobs of the built-in cluster are nobody's
+        showing = Showing(jobs=http.jobs or is_sim, users=http.users)
+        board = Board(showing, place.clock.now)
         publisher = Publisher(
             metrics,
             log,
@@ -159,6 +167,7 @@ def _serve(
             place.system,
             show=show_cycle if show else None,
             journal=journal.size,
+            board=board,
         )
         stack.enter_context(listening(orders, lambda stop: place.system.wake(stop=stop)))
 
@@ -170,9 +179,15 @@ def _serve(
             return replace(rig, solver=TimedSolver(rig.solver, metrics.decisions.solved))
 
         rig = assemble(loaded)
-        http = loaded.settings.http
         if http.enabled:
-            server = MetricsServer(http.address, http.port, metrics.registry, publisher.health)
+            server = MetricsServer(
+                http.address,
+                http.port,
+                metrics.registry,
+                publisher.health,
+                status=lambda: board.document(publisher.health()),
+                tls=endpoint_context(http),
+            )
             stack.enter_context(closing(server))
             log.info("listening", metrics=f"{server.url}/metrics")
         publisher.loaded(rig)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import suppress
 
+from rltuned.daemon.board import Board
 from rltuned.daemon.http import Health
 from rltuned.daemon.journal_size import Size
 from rltuned.daemon.logs import Log, log_cycle
@@ -24,6 +25,7 @@ class Publisher:
         clock: the one that tells how old the last result is.
         show: told of every report at last; prints the table of `--show`.
         journal: how large it is, asked after every cycle; raises JournalError.
+        board: what the status page shows.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class Publisher:
         *,
         show: Callable[[CycleReport], None] | None = None,
         journal: Callable[[], Size] | None = None,
+        board: Board | None = None,
     ) -> None:
         self._metrics = metrics
         self._log = log
@@ -42,6 +45,7 @@ class Publisher:
         self._clock = clock
         self._show = show
         self._journal = journal
+        self._board = board
         self._interval_s = 0.0
         self._result_at_s: float | None = None
         self._reload_error = ""
@@ -53,6 +57,8 @@ class Publisher:
         self._interval_s = report.next_in_s
         if report.ok:
             self._result_at_s = self._clock.monotonic()
+        if self._board is not None:
+            self._board.cycle(report)
         self._notifier.alive(report.summary())
         if self._show is not None:
             self._show(report)
@@ -78,6 +84,8 @@ class Publisher:
         card = PolicyCard(rig.policy.name, rig.digest, rig.schema, rig.ranges)
         self._metrics.loaded(card, self._clock.now())
         self._metrics.trial.stage(rig.ladder.rung)
+        if self._board is not None:
+            self._board.loaded(rig)
         self._log.info(
             "loaded",
             policy=rig.policy.name,

@@ -1,8 +1,9 @@
-"""/metrics, /healthz and /readyz: read-only, never calls Slurm, bounded against slow clients."""
+"""/metrics, health and status page: read-only, never calls Slurm, bounded against slow clients."""
 
 import io
 import json
 import socket
+import ssl
 import threading
 import time
 from collections import OrderedDict
@@ -15,12 +16,14 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from rltuned.daemon.page import CSP, LIVE, STYLE, page
 from rltuned.errors import SettingsError
 
 MAX_CONNECTIONS = 32
 """When one more comes, the oldest is cut: slow readers can never keep Prometheus out."""
 PATIENCE_S = 5.0
 """For the whole request, and again for each piece of the answer."""
+_JSON = "application/json"
 MAX_REQUEST_BYTES = 128 * 1024
 """Request line and headers together."""
 
@@ -41,7 +44,9 @@ class MetricsServer:
         port: 0 = any free one.
         registry: what /metrics shows.
         health: what /readyz says.
+        status: what / and /status.json show; None = there is no such page.
         patience_s: how long a client may take for its request.
+        tls: speak TLS with these certificates; None = plain.
 
     Raises:
         SettingsError: the address cannot be listened on.
@@ -53,15 +58,23 @@ class MetricsServer:
         port: int,
         registry: CollectorRegistry,
         health: Callable[[], Health],
+        *,
         patience_s: float = PATIENCE_S,
+        status: Callable[[], dict[str, Any]] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         handler = type(
             "Handler",
             (_Handler,),
-            {"registry": registry, "health": health, "timeout": patience_s},
+            {
+                "registry": registry,
+                "health": staticmethod(health),
+                "status": None if status is None else staticmethod(status),
+                "timeout": patience_s,
+            },
         )
         try:
-            self._server = _Server((address, port), handler)
+            self._server = _Server((address, port), handler, tls)
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise SettingsError(
@@ -81,7 +94,8 @@ class MetricsServer:
     @property
     def url(self) -> str:
         host = str(self._server.server_address[0])
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+        scheme = "http" if self._server.tls is None else "https"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     def open_connections(self) -> tuple[int, ...]:
         """The connections that are being served or waited for."""
@@ -100,12 +114,26 @@ class _Server(ThreadingHTTPServer):
     allow_reuse_address = True
     request_queue_size = 1024  # a burst of clients must not make Prometheus wait for a second SYN
 
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        handler: type[BaseHTTPRequestHandler],
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        self.tls = tls
         self._open: OrderedDict[int, socket.socket] = OrderedDict()
         self._guard = threading.Lock()
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
         super().__init__(address, handler)
+
+    def get_request(self) -> tuple[Any, Any]:
+        """One connection; with TLS its own thread shakes hands, so that nobody else waits."""
+        request, client_address = super().get_request()
+        if self.tls is None:
+            return request, client_address
+        wrapped = self.tls.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
+        return wrapped, client_address
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._guard:
@@ -175,17 +203,20 @@ class _Handler(BaseHTTPRequestHandler):
 
     registry: CollectorRegistry
     health: Callable[[], Health]
+    status: Callable[[], dict[str, Any]] | None
     timeout = PATIENCE_S
     server_version = "rltuned"
     sys_version = ""
 
     def setup(self) -> None:
         super().setup()
+        if isinstance(self.connection, ssl.SSLSocket):
+            self.connection.do_handshake()  # within `timeout` altogether
         self.rfile.close()
         self.rfile = io.BufferedReader(_Request(self.connection, self.timeout))
 
     def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
+        path, _, query = self.path.partition("?")
         if path == "/metrics":
             encode, content_type = choose_encoder(self.headers.get("Accept") or "")
             self._answer(HTTPStatus.OK, encode(self.registry), content_type)
@@ -195,11 +226,25 @@ class _Handler(BaseHTTPRequestHandler):
             health = type(self).health()
             status = HTTPStatus.OK if health.ready else HTTPStatus.SERVICE_UNAVAILABLE
             body = json.dumps({"ready": health.ready, "reason": health.reason}) + "\n"
-            self._answer(status, body.encode(), "application/json")
-        elif path == "/":
-            self._answer(HTTPStatus.OK, b"rltuned: /metrics /healthz /readyz\n")
-        else:
+            self._answer(status, body.encode(), _JSON)
+        elif not self._shown(path, live=query == LIVE):
             self._answer(HTTPStatus.NOT_FOUND, b"not found: try /metrics, /healthz or /readyz\n")
+
+    def _shown(self, path: str, *, live: bool) -> bool:
+        """Answer with a part of the status page; False = there is no such part."""
+        status = type(self).status
+        if status is None:
+            return False
+        if path == "/":
+            body = page(status(), live=live).encode()
+            self._answer(HTTPStatus.OK, body, "text/html; charset=utf-8")
+        elif path == "/status.css":
+            self._answer(HTTPStatus.OK, STYLE.encode(), "text/css; charset=utf-8")
+        elif path == "/status.json":
+            self._answer(HTTPStatus.OK, json.dumps(status(), allow_nan=False).encode(), _JSON)
+        else:
+            return False
+        return True
 
     do_HEAD = do_GET  # noqa: N815 - the standard library's spelling
 
@@ -211,6 +256,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Content-Security-Policy", CSP)
+        self.send_header("Referrer-Policy", "no-referrer")
+        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rltuned.errors import SettingsError
+from rltuned.settings.keys import HttpKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,17 @@ class Certificates:
     chain: Path
     key: Path
     clients: Path | None = None
+
+
+def endpoint_context(http: HttpKeys) -> ssl.SSLContext | None:
+    """TLS as the settings want it; None = they do not.
+
+    Raises:
+        SettingsError: a file cannot be used.
+    """
+    if http.tls_cert is None or http.tls_key is None:
+        return None
+    return server_context(Certificates(http.tls_cert, http.tls_key, http.tls_clients))
 
 
 def server_context(files: Certificates) -> ssl.SSLContext:

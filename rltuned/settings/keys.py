@@ -234,7 +234,7 @@ class SlurmKeys(Keys):
 class HttpKeys(Keys):
     """The metrics and health endpoint."""
 
-    enabled: bool = key(True, "", "Serve /metrics, /healthz and /readyz.")
+    enabled: bool = key(True, "", "Serve /metrics, /healthz, /readyz and the status page at /.")
     address: str = key(
         "127.0.0.1",
         "",
@@ -243,6 +243,29 @@ class HttpKeys(Keys):
         min_length=1,
     )
     port: int = key(HTTP_PORT, "", "TCP port; 0 = any free one.", ge=0, le=65535)
+    tls_cert: OptionalPath = key(
+        None, "", "PEM file of the server's certificate and chain: speak TLS. Read at start."
+    )
+    tls_key: OptionalPath = key(None, "", "PEM file of its key, without a password.")
+    tls_clients: OptionalPath = key(
+        None, "", "PEM file of authorities: only clients with a certificate of theirs are let in."
+    )
+    jobs: bool = key(
+        False,
+        "",
+        "Show single jobs on the status page: number, partition, GPUs, place and priority before "
+        "and after. Off, because whoever reaches the port would see them, also everybody on this "
+        "machine, and also where Slurm's PrivateData hides jobs. Job names are never read.",
+    )
+    users: bool = key(False, "", "Show as well whose they are.")
+
+    @model_validator(mode="after")
+    def _tls_is_whole(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key need each other")
+        if self.tls_clients is not None and self.tls_cert is None:
+            raise ValueError("tls_clients needs tls_cert and tls_key")
+        return self
 
 
 class LogKeys(Keys):

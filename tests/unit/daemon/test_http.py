@@ -5,11 +5,14 @@ import json
 import socket
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from rltuned.daemon.board import Board, Showing
 from rltuned.daemon.http import MAX_CONNECTIONS, Health, MetricsServer
 from rltuned.daemon.metrics import Metrics
 from rltuned.errors import SettingsError
@@ -72,11 +75,31 @@ def test_health_and_readiness(server: MetricsServer, doctor: Doctor) -> None:
 
 
 def test_other_paths_and_methods(server: MetricsServer) -> None:
-    assert ask(server, "/")[0] == 200
+    assert ask(server, "/")[0] == 404
     assert ask(server, "/etc/passwd")[0] == 404
     assert ask(server, "/metrics", "POST")[0] == 501
     status, _, text = ask(server, "/metrics", "HEAD")
     assert (status, text) == (200, "")
+
+
+def test_the_status_page_runs_no_script_and_is_embedded_nowhere(doctor: Doctor) -> None:
+    board = Board(Showing(), lambda: 1.0)
+    made = MetricsServer(
+        "127.0.0.1", 0, CollectorRegistry(), doctor, status=lambda: board.document(doctor())
+    )
+    with closing(made):
+        status, kind, text = ask(made, "/")
+        assert (status, kind) == (200, "text/html; charset=utf-8")
+        assert "http-equiv=refresh" not in text
+        assert "http-equiv=refresh" in ask(made, "/?live")[2]
+        assert ask(made, "/status.css")[:2] == (200, "text/css; charset=utf-8")
+        assert json.loads(ask(made, "/status.json")[2])["reason"] == "fresh"
+        assert ask(made, "/status.js")[0] == 404
+        with urllib.request.urlopen(f"{made.url}/", timeout=10) as answer:  # noqa: S310 - ours
+            policy = answer.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
 
 
 def test_a_huge_header_is_refused(server: MetricsServer) -> None:

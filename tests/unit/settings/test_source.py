@@ -111,7 +111,16 @@ def test_every_default_is_pinned() -> None:
         },
         "ha": {"lease_dir": None, "host": "", "lease_s": 180.0},
         "journal": {"keep_days": 90.0, "max_mib": 1024},
-        "http": {"enabled": True, "address": "127.0.0.1", "port": 9841},
+        "http": {
+            "enabled": True,
+            "address": "127.0.0.1",
+            "port": 9841,
+            "tls_cert": None,
+            "tls_key": None,
+            "tls_clients": None,
+            "jobs": False,
+            "users": False,
+        },
         "log": {"format": "console", "level": "info"},
     }
 
@@ -193,6 +202,8 @@ def test_a_canary_narrows_the_scope(tmp_path: Path) -> None:
         ("[limits]\nmax_changes = 1.5", "{f}:2: limits.max_changes:"),
         ("[slurm]\nchunk = 201", "less than or equal to 200"),
         ("[http]\nport = 70000", "{f}:2: http.port:"),
+        ("[http]\ntls_cert = '/a'", "{f}:1: http: tls_cert and tls_key need each other"),
+        ("[http]\ntls_clients = '/a'", "{f}:1: http: tls_clients needs tls_cert and tls_key"),
         ("[scope]\npartitions = ['']", "{f}:2: scope.partitions:"),
         ("[scope]\npartitions = ['a']\nsla_partitions = ['a']", "{f}:1: scope: a is both in"),
         ("[scope\n", "{f}:1: not valid TOML"),

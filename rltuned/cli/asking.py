@@ -1,0 +1,147 @@
+"""The state of the daemon for `rltuned status` and `rltuned top`: its own words, and the journal's.
+
+The daemon is asked on its port and need not answer; the journal is read, which only its owner and
+root may. Either tells something without the other.
+"""
+
+import http.client
+import json
+import ssl
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from rltuned.daemon.audience import FRESH_CYCLES
+from rltuned.daemon.glance import Glance, Place, glance, last_queue
+from rltuned.errors import JournalError, SnapshotError
+from rltuned.recording import FILE_NAME
+from rltuned.settings import Loaded
+from rltuned.settings.keys import HttpKeys
+
+PATIENCE_S: Final = 3.0
+_MOST: Final = 4 * 1024 * 1024
+_ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - asked, not listened on
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """All that could be found out.
+
+    Attributes:
+        daemon: its /status.json; None = it did not answer, and `silent` says why.
+        asked: whether it could be asked at all, by the settings.
+        kept: what the journal says; None = it could not be read, and `unread` says why.
+        queue: of the last cycle, in its new order; None = not known.
+    """
+
+    daemon: dict[str, Any] | None
+    silent: str
+    asked: bool
+    kept: Glance | None
+    unread: str
+    queue: tuple[Place, ...] | None
+    taken_at: float | None
+    interval_s: float
+
+    def age_s(self, now: float) -> float | None:
+        """Since the last cycle in the journal; None = none is known."""
+        cycle = self.kept.cycle if self.kept else None
+        return None if cycle is None else max(0.0, now - cycle.at)
+
+    def troubles(self, now: float) -> list[str]:
+        """What is wrong, a line each; none = all is well as far as can be told."""
+        found = []
+        age_s = self.age_s(now)
+        if self.daemon is None and self.asked:
+            found.append(f"the daemon does not answer: {self.silent}")
+        elif self.daemon is not None and not self.daemon["ready"]:
+            found.append(f"the daemon does not work: {self.daemon['reason']}")
+        elif not self.asked and (age_s is None or age_s > FRESH_CYCLES * self.interval_s):
+            found.append("the journal knows of no recent cycle")
+        if self.kept is None and self.daemon is None:
+            found.append(f"the journal cannot be read: {self.unread}")
+        if self.daemon is not None and self.daemon["journal_error"]:
+            found.append(f"nothing is written: {self.daemon['journal_error']}")
+        open_ones = self.kept.breakers if self.kept else ()
+        names = [name for _, name, _ in open_ones] if self.kept else _open_by(self.daemon)
+        return found + [f"the circuit breaker of {name} is open" for name in names]
+
+    def document(self, now: float) -> dict[str, Any]:
+        """For --json; without single jobs, which `rltuned plan --json` has."""
+        return {
+            "ok": not self.troubles(now),
+            "troubles": self.troubles(now),
+            "daemon": self.daemon,
+            "daemon_silent": self.silent or None,
+            "journal": None if self.kept is None else _plain(self.kept),
+            "journal_unread": self.unread or None,
+        }
+
+
+def ask(loaded: Loaded) -> State:
+    """Find out what can be found out; nothing that fails here is an error."""
+    settings = loaded.settings
+    http_keys = settings.http
+    asked = http_keys.enabled and http_keys.port != 0
+    daemon, silent = None, "the settings give it no fixed port (http.enabled, http.port)"
+    if asked:
+        daemon, silent = _ask_daemon(http_keys)
+    path = settings.daemon.state_dir / FILE_NAME
+    kept, unread, queue, taken_at = None, "", None, None
+    try:
+        kept = glance(path)
+        seen = last_queue(path)
+        if seen is not None:
+            taken_at, queue = seen[0].taken_at, seen[1]
+    except (JournalError, SnapshotError) as error:
+        unread = str(error)
+    return State(daemon, silent, asked, kept, unread, queue, taken_at, settings.daemon.interval_s)
+
+
+def _ask_daemon(keys: HttpKeys) -> tuple[dict[str, Any] | None, str]:
+    where, port = _ANYWHERE.get(keys.address, keys.address), keys.port
+    try:
+        connection = _connection(keys, where)
+    except (OSError, ssl.SSLError) as error:
+        return None, f"{keys.tls_cert}: {error}"
+    try:
+        connection.request("GET", "/status.json")
+        answer = connection.getresponse()
+        body = answer.read(_MOST)
+        if answer.status != http.client.OK:
+            return None, f"{where}:{port} answered {answer.status}"
+        found = json.loads(body)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        return None, f"{where}:{port}: {error}"
+    finally:
+        connection.close()
+    if not isinstance(found, dict) or "rltuned" not in found:
+        return None, f"{where}:{port} is not rltuned"
+    return found, ""
+
+
+def _connection(keys: HttpKeys, where: str) -> http.client.HTTPConnection:
+    """With TLS the very certificate of the settings is believed, whatever name it bears."""
+    if keys.tls_cert is None:
+        return http.client.HTTPConnection(where, keys.port, timeout=PATIENCE_S)
+    trust = ssl.create_default_context(cafile=str(keys.tls_cert))
+    trust.check_hostname = False
+    trust.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return http.client.HTTPSConnection(where, keys.port, timeout=PATIENCE_S, context=trust)
+
+
+def _open_by(daemon: dict[str, Any] | None) -> list[str]:
+    return [b["partition"] for b in daemon["breakers"]] if daemon else []
+
+
+def _plain(kept: Glance) -> dict[str, Any]:
+    return {
+        "cycle": None if kept.cycle is None else kept.cycle._asdict(),
+        "cycles": kept.cycles,
+        "model": kept.model or None,
+        "carrying": kept.carrying,
+        "changes": [change._asdict() for change in kept.changes],
+        "breakers": [
+            {"cluster": cluster, "partition": name, **asdict(found)}
+            for cluster, name, found in kept.breakers
+        ],
+    }

@@ -1,0 +1,182 @@
+"""What the journal says at one look: works with the daemon dead, and only reads."""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from rltuned.daemon import breaker, states
+from rltuned.daemon.breaker import Breaker
+from rltuned.daemon.recipe import Document, unpack_plan
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.snapshot import Snapshot
+from rltuned.errors import JournalError
+from rltuned.recording import Packed, open_to_read, unpack
+
+CHANGES: Final = 8
+"""Last changes that are told."""
+
+
+class Cycle(NamedTuple):
+    """The last cycle. skipped: why it came to no result; empty = it did."""
+
+    cycle: int
+    at: float
+    cluster: str
+    mode: str
+    skipped: str
+    policy: str
+    pending: int
+    proposed: int
+    applied: int
+    seconds: float
+
+
+class Written(NamedTuple):
+    """One of the last changes. result: None = nobody saw it."""
+
+    at: float
+    address: str
+    field: str
+    old: int
+    new: int | None
+    result: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """The journal now.
+
+    Attributes:
+        cycle: the last one; None = there was none.
+        cycles: how many are kept.
+        model: digest of the policy's bundle; "" = a rule, or not known.
+        carrying: jobs that may still carry something of ours.
+        changes: the latest first.
+        breakers: the open ones, as (cluster, partition, breaker).
+    """
+
+    cycle: Cycle | None
+    cycles: int
+    model: str
+    carrying: int
+    changes: tuple[Written, ...]
+    breakers: tuple[tuple[str, str, Breaker], ...]
+
+
+def glance(path: Path) -> Glance:
+    """Look at a journal.
+
+    Raises:
+        JournalError: it is not there, or cannot be read.
+    """
+    with _reading(path) as db:
+        row = db.execute(
+            "SELECT cycle, at, cluster, mode, skipped, policy, pending, proposed, applied, seconds"
+            " FROM cycles ORDER BY cycle DESC LIMIT 1"
+        ).fetchone()
+        (count,) = db.execute("SELECT count(*) FROM cycles").fetchone()
+        recipe = db.execute(
+            "SELECT body FROM cycles JOIN recipes ON digest = recipe ORDER BY cycle DESC LIMIT 1"
+        ).fetchone()
+        (carrying,) = db.execute(
+            "SELECT count(*) FROM (SELECT cluster, job_id, submitted_at FROM writes WHERE closed"
+            " IS NULL UNION SELECT cluster, job_id, submitted_at FROM flags WHERE closed IS NULL)"
+        ).fetchone()
+        changes = db.execute(
+            "SELECT at, address, field, old, new, result FROM writes ORDER BY id DESC LIMIT ?",
+            (CHANGES,),
+        ).fetchall()
+        opened = [
+            (cluster, name, found)
+            for cluster, those in sorted(breaker.clusters(_Kept(db)).items())
+            for name, found in sorted(those.items())
+            if found.is_open
+        ]
+    return Glance(
+        cycle=None if row is None else Cycle._make(row),
+        cycles=count,
+        model="" if recipe is None else str(json.loads(recipe[0]).get("model", "")),
+        carrying=carrying,
+        changes=tuple(Written._make(change) for change in changes),
+        breakers=tuple(opened),
+    )
+
+
+class Place(NamedTuple):
+    """A job with its place in the queue by Slurm's number, and by ours; 1 = first."""
+
+    job: PendingJob
+    before: int
+    after: int
+    priority: int
+    planned: int
+
+
+def last_queue(path: Path) -> tuple[Snapshot, tuple[Place, ...]] | None:
+    """What the last cycle saw, in the order that its plan makes; None = none is kept.
+
+    Held jobs have no place.
+
+    Raises:
+        JournalError, SnapshotError: it cannot be read, or is damaged.
+    """
+    with _reading(path) as db:
+        row = db.execute(
+            "SELECT taken_at, s.digest, s.body, p.body FROM cycles AS c"
+            " JOIN snapshots AS s ON s.digest = c.snapshot"
+            " LEFT JOIN plans AS p ON p.cycle = c.cycle ORDER BY c.cycle DESC LIMIT 1"
+        ).fetchone()
+    if row is None:
+        return None
+    taken_at, digest, body, plan = row
+    snapshot = unpack(Packed(digest, body), taken_at)
+    actions = [] if plan is None else unpack_plan(plan)["actions"]
+    return snapshot, tuple(_places(snapshot, {a["job_id"]: a for a in actions if _numbers(a)}))
+
+
+def _numbers(action: Document) -> bool:
+    return action["action"] in {"SetPriority", "SetSiteFactor"}
+
+
+def _places(snapshot: Snapshot, actions: dict[int, Document]) -> Iterator[Place]:
+    line = [job for job in snapshot.pending if job.priority]
+    planned = {job.job_id: _planned(job, actions.get(job.job_id)) for job in line}
+    before = sorted(line, key=lambda job: -job.priority)
+    place = {job.job_id: number for number, job in enumerate(before, start=1)}
+    after = sorted(line, key=lambda job: -planned[job.job_id])
+    for number, job in enumerate(after, start=1):
+        yield Place(job, place[job.job_id], number, job.priority, planned[job.job_id])
+
+
+def _planned(job: PendingJob, action: Document | None) -> int:
+    if action is None:
+        return job.priority
+    if action["action"] == "SetPriority":
+        return int(action["new"])
+    return job.priority + int(action["new"]) - int(action["old"])
+
+
+class _Kept:
+    """The part of the journal that outlives the process, to read."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def recall(self, name: str) -> object:
+        return states.get(self._db, name)
+
+    def remember(self, name: str, value: object, at: float) -> None:
+        raise JournalError(f"{name} = {value!r} at {at}: this is only a look")
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(open_to_read(path)) as db:
+        try:
+            yield db
+        except sqlite3.Error as error:
+            raise JournalError(f"{path}: cannot be read: {error}") from None

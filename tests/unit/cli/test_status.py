@@ -1,0 +1,178 @@
+"""`status` and `top`: with the daemon, without it, without the journal; top on a real terminal."""
+
+import fcntl
+import json
+import os
+import pty
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+from typer.testing import CliRunner, Result
+
+from rltuned.cli import app
+from rltuned.daemon.board import Board, Showing
+from rltuned.daemon.breaker import Breaker, Cause, change
+from rltuned.daemon.http import Health, MetricsServer
+from rltuned.daemon.journal import Journal
+from tests.builders import NOW
+from tests.unit.cli.test_past import live
+
+
+def run(*args: str) -> Result:
+    return CliRunner().invoke(app, args)
+
+
+@pytest.fixture
+def health() -> Health:
+    return Health(ready=True, reason="the last cycle is fresh")
+
+
+@pytest.fixture
+def server(health: Health) -> Iterator[MetricsServer]:
+    board = Board(Showing(), lambda: NOW)
+    made = MetricsServer(
+        "127.0.0.1",
+        0,
+        CollectorRegistry(),
+        lambda: health,
+        status=lambda: board.document(health),
+    )
+    with closing(made):
+        yield made
+
+
+def settings(folder: Path, port: int) -> str:
+    path = folder / "rltuned.toml"
+    path.write_text(f'[daemon]\nstate_dir = "{folder}"\n[http]\nport = {port}\n')
+    path.chmod(0o600)
+    return str(path)
+
+
+def unused_port() -> int:
+    quick = MetricsServer("127.0.0.1", 0, CollectorRegistry(), lambda: Health(False, ""))
+    quick.close()
+    return quick.port
+
+
+def test_all_is_well(tmp_path: Path, server: MetricsServer) -> None:
+    live(tmp_path)
+    config = settings(tmp_path, server.port)
+    done = run("status", "--config", config)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("rltuned: works\n")
+    assert "last cycle: 1, " in done.stdout
+    assert "job 3: priority 100 -> 300: applied" in done.stdout
+    document = json.loads(run("status", "--json", "--config", config).stdout)
+    assert document["ok"]
+    assert document["daemon"]["ready"]
+    assert document["journal"]["cycle"]["applied"] == 2
+    assert document["journal"]["carrying"] == 2
+
+
+def test_the_daemon_is_down_and_the_journal_still_speaks(tmp_path: Path) -> None:
+    live(tmp_path)
+    config = settings(tmp_path, unused_port())
+    done = run("status", "--config", config)
+    assert done.exit_code == 1
+    assert "the daemon does not answer" in done.stdout
+    assert "Connection refused" in done.stdout
+    assert "last cycle: 1, " in done.stdout
+    document = json.loads(run("status", "--json", "--config", config).stdout)
+    assert (document["ok"], document["daemon"]) == (False, None)
+
+
+def test_neither_answers(tmp_path: Path) -> None:
+    done = run("status", "--config", settings(tmp_path, unused_port()))
+    assert done.exit_code == 1
+    assert "the journal cannot be read" in done.stdout
+
+
+def test_without_a_port_the_journal_tells_how_old_the_last_cycle_is(tmp_path: Path) -> None:
+    live(tmp_path)
+    done = run("status", "--config", settings(tmp_path, 0))
+    assert done.exit_code == 1
+    assert "the journal knows of no recent cycle" in done.stdout
+
+
+def test_an_open_breaker_is_trouble(tmp_path: Path, server: MetricsServer) -> None:
+    live(tmp_path)
+    with closing(Journal(tmp_path)) as journal:
+        opened = Breaker().opened(Cause.ERRORS, "five in a row", NOW)
+        change(journal, "test", lambda _: {"gpu": opened}, NOW)
+    done = run("status", "--config", settings(tmp_path, server.port))
+    assert done.exit_code == 1
+    assert "the circuit breaker of gpu is open" in done.stdout
+    assert "five in a row" in done.stdout
+
+
+def test_a_foreign_server_is_not_believed(tmp_path: Path) -> None:
+    live(tmp_path)
+    other = MetricsServer("127.0.0.1", 0, CollectorRegistry(), lambda: Health(True, ""))
+    with closing(other):
+        done = run("status", "--config", settings(tmp_path, other.port))
+    assert done.exit_code == 1
+    assert "answered 404" in done.stdout
+
+
+def test_top_prints_once_where_there_is_no_terminal(tmp_path: Path, server: MetricsServer) -> None:
+    live(tmp_path)
+    done = run("top", "--config", settings(tmp_path, server.port))
+    assert done.exit_code == 0, done.output
+    rows = [line.split() for line in done.stdout.splitlines() if "gpu" in line]
+    # new order, old order, how far, which job
+    assert [row[:5] for row in rows] == [
+        ["1", "3", "up", "2", "3"],
+        ["2", "2", "2", "gpu", "alice"],
+        ["3", "1", "down", "2", "1"],
+    ]
+
+
+@pytest.mark.parametrize("end", ["q", "ctrl-c"])
+def test_top_on_a_terminal_ends_by_key(tmp_path: Path, server: MetricsServer, end: str) -> None:
+    live(tmp_path)
+    config = settings(tmp_path, server.port)
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    before = termios.tcgetattr(theirs)
+    child = subprocess.Popen(
+        [sys.executable, "-m", "rltuned", "top", "--every", "0.3", "--config", config],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm"},
+    )
+    try:
+        seen = b""
+        while seen.count(b"rltuned: works") < 2 or b"q ends" not in seen:
+            seen += os.read(ours, 65_536)  # shown twice: it looks again by itself
+        if end == "q":
+            os.write(ours, b"q")
+        else:
+            child.send_signal(signal.SIGINT)
+        assert child.wait(timeout=30) == 0
+        assert b"up 2" in seen
+        assert b"\x1b[?1049h" in seen  # a screen of its own, which goes away again
+        assert b"\x1b[?1049l" in _rest(ours)
+        assert termios.tcgetattr(theirs)[3] == before[3]
+    finally:
+        child.kill()
+        child.wait(timeout=30)
+        os.close(theirs)
+        os.close(ours)
+
+
+def _rest(terminal: int) -> bytes:
+    os.set_blocking(terminal, False)
+    found = b""
+    with suppress(BlockingIOError):
+        while piece := os.read(terminal, 65_536):
+            found += piece
+    return found

@@ -1,0 +1,103 @@
+"""The status document and its page: what is told, what is not, and that nothing escapes."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from rltuned.core.ladder import Ladder, Rung
+from rltuned.daemon.board import CYCLES, Board, Showing
+from rltuned.daemon.http import Health
+from rltuned.daemon.page import page
+from rltuned.daemon.report import CycleReport
+from rltuned.daemon.seams import Rig
+from rltuned.errors import BackendError
+from tests.builders import NOW, job, snapshot
+from tests.unit.daemon.test_loop import Bench, Heard
+
+FRESH = Health(ready=True, reason="fresh")
+EVIL = '<script>alert("x")</script>'
+
+
+class Watching(Heard):
+    """An audience with a board."""
+
+    def __init__(self, board: Board) -> None:
+        super().__init__()
+        self.board = board
+
+    def cycle(self, report: CycleReport) -> None:
+        super().cycle(report)
+        self.board.cycle(report)
+
+    def loaded(self, rig: Rig) -> None:
+        super().loaded(rig)
+        self.board.loaded(rig)
+
+
+def board_after(tmp_path: Path, showing: Showing, cycles: int = 1) -> Board:
+    board = Board(showing, lambda: NOW)
+    bench = Bench(tmp_path, heard=Watching(board))
+    bench.world.put(job(77, user=EVIL, partition=EVIL, priority=7))
+    loop = bench.loop()
+    board.loaded(loop.rig)
+    loop.run(cycles)
+    return board
+
+
+def test_single_jobs_are_told_only_where_the_settings_say_so(tmp_path: Path) -> None:
+    document = board_after(tmp_path, Showing()).document(FRESH)
+    assert document["jobs"] is None
+    assert EVIL in {p["partition"] for p in document["partitions"]}
+    assert "Single jobs are not shown" in page(document)
+    json.dumps(document, allow_nan=False)
+
+
+def test_users_are_told_by_a_setting_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    hidden = board_after(tmp_path / "a", Showing(jobs=True)).document(FRESH)["jobs"]
+    assert {row["user"] for row in hidden} == {None}
+    assert [row["rank_after"] for row in hidden] == list(range(1, len(hidden) + 1))
+    shown = board_after(tmp_path / "b", Showing(jobs=True, users=True)).document(FRESH)["jobs"]
+    assert EVIL in {row["user"] for row in shown}
+
+
+def test_what_slurm_says_is_never_markup(tmp_path: Path) -> None:
+    board = board_after(tmp_path, Showing(jobs=True, users=True))
+    text = page(board.document(Health(ready=False, reason=EVIL)))
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+    assert "not working" in text
+
+
+def test_before_the_first_cycle_and_without_one(tmp_path: Path) -> None:
+    empty = Board(Showing(), lambda: NOW)
+    assert "a cluster not seen yet" in page(empty.document(FRESH))
+    board = Board(Showing(), lambda: NOW)
+    bench = Bench(tmp_path, heard=Watching(board))
+    bench.world.script = [BackendError("slurmctld is away")]
+    loop = bench.loop()
+    board.loaded(loop.rig)
+    loop.run(1)
+    document = board.document(FRESH)
+    assert document["cycles"][0]["skip"] == "backend"
+    assert document["cycles"][0]["pending"] is None
+    assert "backend" in page(document)
+
+
+def test_the_last_cycles_are_kept_the_latest_first(tmp_path: Path) -> None:
+    cycles = board_after(tmp_path, Showing(), CYCLES + 5).document(FRESH)["cycles"]
+    assert [c["cycle"] for c in cycles] == list(range(CYCLES + 5, 5, -1))
+
+
+def test_a_canary_is_compared_and_its_absence_said(tmp_path: Path) -> None:
+    board = board_after(tmp_path, Showing())
+    assert board.document(FRESH)["effect"] is None
+    assert "no control to compare with" in page(board.document(FRESH))
+    bench = Bench(tmp_path)
+    rig = replace(bench.loop().rig, ladder=Ladder(Rung.CANARY, fraction=0.5))
+    board.loaded(rig)
+    board.cycle(replace(bench.loop().cycle(), snapshot=snapshot(job(1))))
+    effect = board.document(FRESH)["effect"]
+    assert (effect["treated"], effect["control"]) == (0, 0)
+    assert "Too little to say" in page(board.document(FRESH))
