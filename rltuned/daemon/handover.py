@@ -88,7 +88,7 @@ def pack(db: sqlite3.Connection, cluster: str, holder: str, term: int) -> Handov
         cluster=cluster,
         writes=tuple(map(WriteRow.model_validate, _held(db, "writes", WriteRow, cluster))),
         flags=tuple(map(FlagRow.model_validate, _held(db, "flags", FlagRow, cluster))),
-        states=tuple(StateRow(name=n, value=v, at=at) for n, v, at in states.everything(db)),
+        states=tuple(StateRow(name=n, value=v, at=at) for n, v, at in states.portable(db)),
     )
 
 
@@ -103,6 +103,8 @@ def unpack(db: sqlite3.Connection, given: Handover, cycle: int) -> None:
             marks = ", ".join(f":{name}" for name in values)
             db.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", values)  # noqa: S608 - ours
     for state in given.states:
+        if state.name == states.SETTINGS:
+            continue  # of the other host, published by an earlier release
         states.put_text(db, state.name, state.value, state.at)
 
 

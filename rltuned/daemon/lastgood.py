@@ -6,27 +6,25 @@ everything back; that must not fail for the same reason.
 
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Final
 
 from pydantic import ValidationError
 
 from rltuned.daemon.journal import Journal
+from rltuned.daemon.states import SETTINGS
 from rltuned.errors import JournalError
 from rltuned.settings.keys import Settings
-
-NAME: Final = "settings"
 
 
 def keep_settings(journal: Journal, settings: Settings, at: float) -> None:
     """Remember settings that are in force; a journal that cannot be used is told of elsewhere."""
     with suppress(JournalError):
-        journal.remember(NAME, settings.model_dump(mode="json"), at)
+        journal.remember(SETTINGS, settings.model_dump(mode="json"), at)
 
 
 def last_settings(folder: Path) -> Settings | None:
     """What was remembered in the journal of a state folder; None = nothing that can be used."""
     try:
         with closing(Journal(folder)) as journal:
-            return Settings.model_validate(journal.recall(NAME))
+            return Settings.model_validate(journal.recall(SETTINGS))
     except (JournalError, ValidationError):
         return None

@@ -2,6 +2,10 @@
 
 import json
 import sqlite3
+from typing import Final
+
+SETTINGS: Final = "settings"
+"""Those that this host's daemon last ran with; all else goes along with what is ours."""
 
 
 def get(db: sqlite3.Connection, name: str) -> object:
@@ -10,9 +14,11 @@ def get(db: sqlite3.Connection, name: str) -> object:
     return None if row is None else json.loads(row[0])
 
 
-def everything(db: sqlite3.Connection) -> list[tuple[str, str, float]]:
-    """Name, value as JSON text, and time of all that is noted."""
-    return db.execute("SELECT name, value, at FROM states ORDER BY name").fetchall()
+def portable(db: sqlite3.Connection) -> list[tuple[str, str, float]]:
+    """Name, value as JSON text, and time of all that a daemon on another host goes on with."""
+    return db.execute(
+        "SELECT name, value, at FROM states WHERE name != ? ORDER BY name", (SETTINGS,)
+    ).fetchall()
 
 
 def put(db: sqlite3.Connection, name: str, value: object, at: float) -> None:

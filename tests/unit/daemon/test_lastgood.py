@@ -7,7 +7,8 @@ import pytest
 
 from rltuned.cli.restore import _settings
 from rltuned.daemon.journal import Journal
-from rltuned.daemon.lastgood import NAME, keep_settings, last_settings
+from rltuned.daemon.lastgood import keep_settings, last_settings
+from rltuned.daemon.states import SETTINGS
 from rltuned.errors import SettingsError
 from rltuned.settings import Flag, load
 from rltuned.settings.keys import Settings
@@ -40,7 +41,7 @@ def test_nothing_is_made_up(tmp_path: Path) -> None:
     assert last_settings(tmp_path) is None
     assert last_settings(tmp_path / "absent") is None
     with closing(Journal(tmp_path)) as journal:
-        journal.remember(NAME, {"daemon": {"of_another_release": 1}}, NOW)
+        journal.remember(SETTINGS, {"daemon": {"of_another_release": 1}}, NOW)
     assert last_settings(tmp_path) is None
 
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.daemon.handover import FILE, Handover, published
+from rltuned.daemon.handover import FILE, Handover, StateRow, published
 from rltuned.daemon.journal import Journal
+from rltuned.daemon.lastgood import keep_settings, last_settings
 from rltuned.daemon.lease import Lease
 from rltuned.daemon.report import Mode, Skip
 from rltuned.daemon.restore import Fate, restore
@@ -14,7 +15,8 @@ from rltuned.daemon.seams import Rig
 from rltuned.daemon.seat import Seat, after_restore, before_restore, take_in
 from rltuned.domain.plan import Result
 from rltuned.errors import BackendError, JournalError
-from tests.builders import job, snapshot
+from rltuned.settings.keys import Settings
+from tests.builders import NOW, job, snapshot
 from tests.fakes import ConstantOrder, FakeBackend, FakeClock
 from tests.unit.daemon.test_fence import Clocks
 from tests.unit.daemon.test_loop import Bench
@@ -175,6 +177,25 @@ def test_the_breakers_and_other_states_go_along(pair: tuple[Beside, Beside]) -> 
     one.loop().run(1)
     two.loop().run(1)
     assert Journal(two.folder).recall("breaker") == {"open": ["gpu"]}
+
+
+def test_the_settings_of_a_host_stay_there(pair: tuple[Beside, Beside]) -> None:
+    one, two = pair
+    theirs = Settings.model_validate({"ha": {"lease_dir": one.shared, "host": "head1"}})
+    ours = Settings.model_validate({"ha": {"lease_dir": one.shared, "host": "head2"}})
+    keep_settings(Journal(one.folder), theirs, NOW)
+    keep_settings(Journal(two.folder), ours, NOW)
+    one.loop().run(1)
+    one.ping.acting = "head2"
+    one.loop().run(1)
+    two.loop().run(2)
+    assert two.heard.reports[-1].mode is Mode.LIVE
+    assert last_settings(two.folder) == ours
+    given = published(one.shared)
+    assert given is not None
+    older = StateRow(name="settings", value=theirs.model_dump_json(), at=NOW)
+    Journal(two.folder).unpack(given.model_copy(update={"states": (older,)}))
+    assert last_settings(two.folder) == ours
 
 
 def test_it_is_published_before_it_is_written(pair: tuple[Beside, Beside]) -> None:
