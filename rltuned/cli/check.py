@@ -18,6 +18,7 @@ from rltuned.daemon.http import Health, MetricsServer
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.loop import is_paused
 from rltuned.daemon.rig import find_policy
+from rltuned.daemon.tls import endpoint_context
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import (
     BackendError,
@@ -138,7 +139,11 @@ def _http(loaded: Loaded) -> Check:
         return Check("http", Status.OK, "switched off")
     try:
         server = MetricsServer(
-            http.address, http.port, CollectorRegistry(), lambda: Health(ready=False, reason="")
+            http.address,
+            http.port,
+            CollectorRegistry(),
+            lambda: Health(ready=False, reason=""),
+            tls=endpoint_context(http),
         )
     except SettingsError as error:
         return Check(
