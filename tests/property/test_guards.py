@@ -5,7 +5,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rltuned.core.canary import Canary
@@ -13,18 +13,23 @@ from rltuned.core.decide import Decision, Entry, Knobs, decide
 from rltuned.core.guards import (
     Guard,
     Guards,
+    IntArray,
     Windows,
     natural_value,
     places,
     project,
     windows,
 )
+from rltuned.core.joint import Tuning
 from rltuned.core.planning import Limits, WriteMode
 from rltuned.core.select import Rules
 from rltuned.core.settling import by_number
+from rltuned.core.starvation import Bound, overdue
+from rltuned.core.steering import Steer
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import SetPriority, SetSiteFactor
 from rltuned.domain.snapshot import Snapshot
+from rltuned.solver import cbc
 from tests.builders import job, snapshot
 from tests.fakes import ConstantOrder
 from tests.property import worlds
@@ -179,9 +184,17 @@ def regimes(draw: st.DrawFn) -> Knobs:
         band=draw(st.none() | st.just((5_000, 9_000))),
         guards=Guards(draw(st.none() | st.integers(0, 6)), draw(st.integers(0, 8)), 0.5),
     )
-    return Knobs(rules=rules, limits=limits)
+    bounds = st.builds(Bound, st.sampled_from((0.0, 20_000.0)), st.sampled_from((1.0, 3.0)))
+    return Knobs(
+        rules=rules,
+        limits=limits,
+        placement=draw(st.sampled_from(("pack", "milp"))),
+        tuning=Tuning(steer=Steer(on=draw(st.booleans()))),
+        starvation=draw(st.none() | bounds),
+    )
 
 
+@settings(deadline=None)
 @given(
     worlds.snapshots(),
     st.lists(st.integers(0, 3), min_size=15, max_size=15),
@@ -198,21 +211,22 @@ def test_all_guards_hold_at_once_or_nothing_is_moved(
 ) -> None:
     pending = tuple(replace(j, recent_writes=writes[j.job_id % 15]) for j in world.pending)
     world = replace(world, pending=pending, demoted=demoted)
-    decision = decide(world, ConstantOrder(tuple(wanted)), knobs)
+    decision = decide(world, ConstantOrder(tuple(wanted)), knobs, cbc())
     moves = [a for a in decision.plan.actions if isinstance(a, SetPriority | SetSiteFactor)]
     moved = {int(a.target.job_id) for a in moves}
     by_id = {int(j.job_id): j for j in world.pending}
 
-    assert len(moves) <= knobs.limits.max_changes
-    for job_id in moved:
-        _is_ours_to_move(by_id[job_id], demoted, knobs.rules)
+    assert len(decision.plan.actions) <= knobs.limits.max_changes
+    for action in decision.plan.actions:
+        _is_ours_to_move(by_id[int(action.target.job_id)], demoted, knobs.rules)
     after = carried_out(world, decision.plan.actions)
     numbers = {int(j.job_id): j.priority for j in after.pending}
     assert all(numbers[j] >= 1 for j in moved)
     if knobs.limits.band is not None:
         assert all(5_000 <= numbers[j] <= 9_000 for j in moved)
     chosen = [e.job for e in decision.entries]
-    assert _stands_no_worse(chosen, numbers, knobs.limits.guards)
+    late = overdue(in_submit_order(chosen), world, knobs.starvation)
+    assert _stands_no_worse(chosen, numbers, knobs.limits.guards, late)
     if decision.held_back:
         assert not moves
         assert any("nothing is moved" in note for note in decision.notes)
@@ -225,9 +239,15 @@ def _is_ours_to_move(one: PendingJob, demoted: tuple[str, ...], rules: Rules) ->
     assert rules.canary is None or rules.canary.treats(one)
 
 
-def _stands_no_worse(chosen: list[PendingJob], numbers: dict[int, int], guards: Guards) -> bool:
-    jobs = sorted(chosen, key=lambda j: (j.submitted_at, j.job_id))
-    allowed = windows(jobs, guards)
+def in_submit_order(jobs: list[PendingJob]) -> list[PendingJob]:
+    return sorted(jobs, key=lambda j: (j.submitted_at, j.job_id))
+
+
+def _stands_no_worse(
+    chosen: list[PendingJob], numbers: dict[int, int], guards: Guards, late: IntArray
+) -> bool:
+    jobs = in_submit_order(chosen)
+    allowed = windows(jobs, guards, late)
     now = places(by_number(np.array([j.priority for j in jobs], dtype=np.int64)))
     then = places(by_number(np.array([numbers[int(j.job_id)] for j in jobs], dtype=np.int64)))
     return allowed.no_worse(then, now) and (allowed.hold(then) or not allowed.hold(now))
