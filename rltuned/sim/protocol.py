@@ -154,7 +154,7 @@ def _listener(policy: Policy | None) -> Callable[[Ended], None] | None:
 def _order_of(policy: Policy, starvation: Bound | None) -> Order:
     """What a policy makes of the queue at an event; an inspector may let only some of it start."""
     if isinstance(policy, Inspected):
-        return lambda world: policy.order(world, starvation)
+        return policy.order  # as published: its rejections have a bound of their own
     return by_score(policy, starvation)
 
 

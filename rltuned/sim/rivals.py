@@ -24,7 +24,6 @@ import numpy as np
 from rltuned.core.capacity import IntArray
 from rltuned.core.decide import Policy, checked_scores
 from rltuned.core.features import FloatArray, StateMatrix, encode
-from rltuned.core.starvation import Bound, lift, overdue
 from rltuned.domain.units import JobId
 from rltuned.policies.rivals import INTERVAL_S, MOST_REJECTIONS
 from rltuned.sim.backend import snapshot_of
@@ -51,16 +50,12 @@ class Inspected:
     wake_s: float = math.inf
     """When the base policy tries again, unless something happens before."""
 
-    def order(self, world: World, starvation: Bound | None = None) -> Sequence[Pending]:
-        """Who may start in this pass, in the base policy's order; the others wait.
-
-        Overdue jobs come first, and nobody is asked about them.
-        """
+    def order(self, world: World) -> Sequence[Pending]:
+        """Who may start in this pass, in the base policy's order; the others wait."""
         snapshot = snapshot_of(world)
         matrix = encode(snapshot.pending, snapshot)
-        late = overdue(snapshot.pending, snapshot, starvation)
-        ranked = lift(self._ranked(matrix), late)
-        cut = self._rejected(matrix, ranked, unasked=len(late))
+        ranked = self._ranked(matrix)
+        cut = self._rejected(matrix, ranked)
         self.wake_s = world.now + INTERVAL_S if cut < len(ranked) else math.inf
         return [world.pending[matrix.jobs[row].job_id] for row in ranked[:cut].tolist()]
 
@@ -77,7 +72,7 @@ class Inspected:
         # jobs stand in submit order, which a stable sort keeps among equals
         return np.argsort(-checked_scores(self.base, matrix), kind="stable")
 
-    def _rejected(self, matrix: StateMatrix, ranked: IntArray, unasked: int = 0) -> int:
+    def _rejected(self, matrix: StateMatrix, ranked: IntArray) -> int:
         """The place of the pick that is rejected; how many there are when none is."""
         can = matrix.column("can_schedule_now")
         if not can.any():
@@ -85,8 +80,7 @@ class Inspected:
         for place, row in enumerate(ranked.tolist()):
             job_id = matrix.jobs[row].job_id
             refused = self.rejections.get(job_id, 0)
-            asked = place >= unasked and refused < self.most
-            if asked and not self.inspector.accepts(matrix, row, refused):
+            if refused < self.most and not self.inspector.accepts(matrix, row, refused):
                 self.rejections[job_id] = refused + 1
                 return place
             if not can[row]:

@@ -54,9 +54,15 @@ def plays_of(contestant: Contestant, ground: Ground, starvation: Bound | None) -
 
 def _play(actor: Actor, ground: Ground, starvation: Bound | None) -> Play:
     net, columns = net_of(actor.network), foretold(actor, ground)
+    starvation = guard_of(actor, starvation)
     return lambda window: play_greedy(
         window if columns is None else window.foretold(columns), net, starvation
     )
+
+
+def guard_of(actor: Actor, starvation: Bound | None) -> Bound | None:
+    """An inspector is played as published: its rejections have a bound of their own."""
+    return None if actor.card.architecture.kind == "inspector" else starvation
 
 
 def foretold(actor: Actor, ground: Ground) -> Float32Array | None:

@@ -27,11 +27,8 @@ MODELS = [f"model:{card.parent}" for card in sorted(Path("models").glob("*/card.
     ],
 )
 def test_the_compiled_player_gives_the_schedule_of_the_plain_world(
-    protocol: Protocol, model: str, request: pytest.FixtureRequest
+    protocol: Protocol, model: str
 ) -> None:
-    if protocol.starvation and model.endswith("/schedinspector"):
-        why = "an inspector with the starvation bound: the twins differ, found late; use no bound"
-        request.applymarker(pytest.mark.xfail(reason=why, strict=True))
     window = whole(
         synthesize("testbed-1024", jobs=150, seed=3, free_share=0.4).jobs, first=None, warmup=10
     )[0]

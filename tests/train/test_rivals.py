@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from rltuned.cli import app
 from rltuned.core.features import encode
-from rltuned.core.starvation import Bound
 from rltuned.errors import ModelError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.network import InspectorActor, KernelActor
@@ -83,10 +82,9 @@ def test_identity_law_an_inspector_that_sees_no_difference_is_its_base(base: str
         np.testing.assert_array_equal(play_greedy(window, net_of(network)), play_rule(window, base))
 
 
-@pytest.mark.parametrize("starvation", [None, Bound(3_000.0, 1.0)])
 @pytest.mark.parametrize("name", ["two", "testbed"])
 def test_the_compiled_inspector_schedules_as_the_plain_world(
-    bundles: dict[str, Path], name: str, starvation: Bound | None
+    bundles: dict[str, Path], name: str
 ) -> None:
     """Whatever its weights: those of chance reject about half of the picks."""
     trained = load_actor(bundles["schedinspector"], inspectors=True)
@@ -96,8 +94,8 @@ def test_the_compiled_inspector_schedules_as_the_plain_world(
         policy = policy_of(f"model:{bundles['schedinspector']}")
         policy.inspector = trained  # type: ignore[union-attr]
         window = cut(random_ground(name, seed), 0, 100, load=1.5)
-        plain = plain_starts(window, policy, starvation)
-        fast = play_greedy(window, net_of(trained.network), starvation)
+        plain = plain_starts(window, policy)
+        fast = play_greedy(window, net_of(trained.network))
         np.testing.assert_array_equal(fast, plain)
         rejections += sum(policy.rejections.values())  # type: ignore[union-attr]
     assert rejections > 20
@@ -115,12 +113,12 @@ def test_the_compiled_kernel_schedules_as_the_plain_world(
         )
 
 
-def plain_starts(window: Window, policy: object, starvation: Bound | None = None) -> np.ndarray:
+def plain_starts(window: Window, policy: object) -> np.ndarray:
     jobs = [
         replace(j, submit_s=float(s)) for j, s in zip(window.jobs, window.submit_s, strict=True)
     ]
     where = window.ground.cluster
-    protocol = Protocol(rules=window.ground.rules, starvation=starvation)
+    protocol = Protocol(rules=window.ground.rules)
     world = play_direct(where, jobs, policy, protocol).world  # type: ignore[arg-type]
     return np.array([world.finished[i + 1].started_at for i in range(len(jobs))])
 

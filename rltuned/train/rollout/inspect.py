@@ -50,10 +50,7 @@ def inspect(
     sample: bool,
     store: bool,
 ) -> None:
-    """One pass; desk.scores hold what the base rule says, desk.rows the features.
-
-    An infinite score is that of an overdue job, about which nobody is asked.
-    """
+    """One pass; desk.scores hold what the base rule says, desk.rows the features."""
     count = desk.marks[QUEUED]
     order = np.argsort(-desk.scores[:count], kind="mergesort")
     delay, can = _queue(desk.rows, count)
@@ -61,7 +58,7 @@ def inspect(
     for turn in range(count if can > 0.0 else 0):
         at = order[turn]
         job = desk.queue[at]
-        if desk.rejected[job] < MOST_REJECTIONS and desk.scores[at] < math.inf:
+        if desk.rejected[job] < MOST_REJECTIONS:
             _describe(pair[0], desk.rows[at], desk.rejected[job], delay, can, count)
             forward(net, pair, PAIR, tape.flags[0], scores)
             if sample:
