@@ -138,12 +138,16 @@ def _http(loaded: Loaded) -> Check:
     if not http.enabled:
         return Check("http", Status.OK, "switched off")
     try:
+        tls = endpoint_context(http)
+    except SettingsError as error:
+        return Check("http", Status.FAIL, str(error), "mend http.tls_cert, tls_key, tls_clients")
+    try:
         server = MetricsServer(
             http.address,
             http.port,
             CollectorRegistry(),
             lambda: Health(ready=False, reason=""),
-            tls=endpoint_context(http),
+            tls=tls,
         )
     except SettingsError as error:
         return Check(
