@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.queries import ALERTS, DEPLOY, RECORDING
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 def free_port() -> int:
