@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "explain": "Say where a job stands, why, and what rltuned would do with it.",
     "status": "Say how the daemon is; works when it is down.",
     "top": "Show the daemon and its queue, live.",
+    "report": "Say whether it helps: treated against control, and the past played again.",
     "check": "Check settings, model, state folder and Slurm, with the mend for what is wrong.",
     "breaker": "Show and close the circuit breakers of partitions.",
     "restore": "Give the jobs that rltuned changed their own priority back.",

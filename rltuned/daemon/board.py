@@ -13,7 +13,7 @@ from typing import Any, Final
 from rltuned import __version__
 from rltuned.daemon.effect import Waits
 from rltuned.daemon.http import Health
-from rltuned.daemon.report import CycleReport
+from rltuned.daemon.report import CycleReport, Mode
 from rltuned.daemon.seams import Rig
 from rltuned.daemon.trial import arms
 from rltuned.domain.plan import Result
@@ -60,7 +60,7 @@ class Board:
         rig = self._rig
         if report.snapshot is not None and rig is not None and rig.ladder.canary is not None:
             sides = arms(report.snapshot, report.decision, rig.knobs.rules, rig.ladder.rung)
-            self._waits.look(report.snapshot, sides)
+            self._waits.look(report.snapshot, sides, joining=report.mode is Mode.LIVE)
         # exchanged whole, since threads of the endpoint may be reading the old one
         self._cycles = (_cycle(report), *self._cycles)[:CYCLES]
         seen: Document = {}

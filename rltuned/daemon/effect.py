@@ -87,8 +87,14 @@ class Waits:
         self._done: dict[JobKey, tuple[Arm, float]] = {}
         self._now = 0.0
 
-    def look(self, seen: Snapshot, arms: Mapping[JobId, Arm]) -> None:
-        """Take in one look. arms: the side of every pending job."""
+    def look(self, seen: Snapshot, arms: Mapping[JobId, Arm], *, joining: bool = True) -> None:
+        """Take in one look.
+
+        Args:
+            seen: the cluster now.
+            arms: the side of every pending job.
+            joining: whether new jobs join, because the treated are treated now.
+        """
         started = self._watcher.look(seen, arms).started
         self._now = seen.taken_at
         if self._began is None:
@@ -101,7 +107,7 @@ class Waits:
         for unit in [u for u in self._waiting if u not in here]:
             arm, since = self._waiting.pop(unit)  # cancelled, or ended between two looks
             self._end(unit, arm, seen.taken_at - since)
-        for job in seen.pending:
+        for job in seen.pending if joining else ():
             unit, arm = unit_of(job), arms.get(job.job_id, Arm.OTHER)
             known = unit in self._waiting or unit in self._done
             if known or arm is Arm.OTHER or job.submitted_at < self._began:

@@ -135,7 +135,10 @@ def _facts(document: Document) -> str:
 
 def _effect(effect: Document | None) -> str:
     if effect is None:
-        said = "Not known: outside the stage canary there is no control to compare with."
+        said = (
+            "Not known: outside the stage canary there is no control to compare with. "
+            "<code>rltuned report</code> plays the past again."
+        )
     else:
         said = _text(effect["verdict"].capitalize()) + "."
         if effect["difference_s"] is not None:
