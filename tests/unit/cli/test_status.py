@@ -22,8 +22,12 @@ from rltuned.daemon.board import Board, Showing
 from rltuned.daemon.breaker import Breaker, Cause, change
 from rltuned.daemon.http import Health, MetricsServer
 from rltuned.daemon.journal import Journal
+from rltuned.daemon.tls import Certificates, server_context
 from tests.builders import NOW
 from tests.unit.cli.test_past import live
+from tests.unit.daemon import test_tls
+
+files = test_tls.files  # a fixture: a certificate that has signed itself
 
 
 def run(*args: str) -> Result:
@@ -111,6 +115,30 @@ def test_an_open_breaker_is_trouble(tmp_path: Path, server: MetricsServer) -> No
     assert done.exit_code == 1
     assert "the circuit breaker of gpu is open" in done.stdout
     assert "five in a row" in done.stdout
+
+
+def test_over_tls_only_the_certificate_of_the_settings_is_believed(
+    tmp_path: Path, health: Health, files: Certificates
+) -> None:
+    live(tmp_path)
+    board = Board(Showing(), lambda: NOW)
+    made = MetricsServer(
+        "127.0.0.1",
+        0,
+        CollectorRegistry(),
+        lambda: health,
+        status=lambda: board.document(health),
+        tls=server_context(files),
+    )
+    with closing(made):
+        config = settings(tmp_path, made.port)
+        plain = run("status", "--config", config)
+        Path(config).write_text(
+            Path(config).read_text() + f'tls_cert = "{files.chain}"\ntls_key = "{files.key}"\n'
+        )
+        done = run("status", "--config", config)
+    assert plain.exit_code == 1
+    assert done.exit_code == 0, done.output
 
 
 def test_a_foreign_server_is_not_believed(tmp_path: Path) -> None:
