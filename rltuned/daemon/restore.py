@@ -140,9 +140,10 @@ def _judge(
 
 def _judge_priority(claim: Claim, job: PendingJob) -> Restored | Action:
     if job.priority == 0 or job.held_by:
-        return Restored(
-            claim, Fate.HELD, "a release would start it; multifactor takes over when it is freed"
-        )
+        nice = claim.owned.nice
+        lost = f"; set its nice again by: scontrol update JobId={job.address} Nice={nice}"
+        why = "a release would start it; multifactor takes over when it is freed"
+        return Restored(claim, Fate.HELD, why + (lost if nice else ""))
     if not claim.owned.explains(job.priority):
         return Restored(
             claim, Fate.CHANGED, f"priority is {job.priority}, we wrote {claim.owned.value}"

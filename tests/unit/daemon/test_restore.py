@@ -79,6 +79,16 @@ def test_a_value_that_backfill_put_back_is_still_ours(world: FakeBackend, journa
     assert give_back(world, journal) == {1: Fate.GIVEN_BACK}
 
 
+def test_of_a_held_job_it_says_how_its_nice_comes_back(
+    world: FakeBackend, journal: Journal
+) -> None:
+    world.put(replace(world.job(1), nice=7))
+    change(world, journal, set_priority(world.job(1), 900))
+    world.put(replace(world.job(1), priority=0, held_by="user"))
+    (found,) = restore(world, journal, FakeClock())
+    assert found.detail.endswith("set its nice again by: scontrol update JobId=1 Nice=7")
+
+
 @pytest.mark.parametrize("holder", ["user", "admin", ""])
 def test_a_held_job_is_never_released(world: FakeBackend, journal: Journal, holder: str) -> None:
     change(world, journal, set_priority(world.job(1), 900))
