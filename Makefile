@@ -9,7 +9,7 @@ RUFF := $(BIN)/ruff
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-packages test-quick lint fmt types arch check bench bench-guidance studies record docs \
-        slurm-up slurm-down wheel deb dist test-systemd soak clean
+        slurm-up slurm-down wheel deb dist test-systemd test-matrix soak clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,6 +84,10 @@ dist: $(STAMP) ## dist/: wheel, package, bill of materials, hashes
 test-systemd: $(STAMP) ## the package on a Debian 12 that systemd boots (root; about ten minutes)
 	@sh scripts/test-packages.sh debootstrap systemd-container fakeroot lintian
 	@$(BIN)/python -m pytest -q tests/booted
+
+test-matrix: $(STAMP) ## the tests that drive Slurm, on 22.05, 24.11 and 26.05 (root; half an hour)
+	@sh scripts/test-packages.sh debootstrap
+	@$(BIN)/python -m scripts.matrix
 
 soak: $(STAMP) test-packages ## 2,000 cycles on the built-in cluster, 30 minutes on a real Slurm
 	@$(BIN)/python -m scripts.soak sim --cycles 2000

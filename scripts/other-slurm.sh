@@ -1,41 +1,56 @@
 #!/bin/sh
 # Another Debian release's Slurm beside this machine's own, without containers:
-#   scripts/other-slurm.sh up trixie DIR      install it into DIR/root, write wrappers to DIR/bin
-#   python -m scripts.record --search "DIR/bin:$PATH"
-#   scripts/other-slurm.sh down DIR           unmount (DIR can then be removed)
+#   scripts/other-slurm.sh make trixie DIR    install it into DIR/root once, write wrappers to DIR/bin
+#   scripts/other-slurm.sh run DIR COMMAND... run a command whose PATH begins with DIR/bin
+#   scripts/other-slurm.sh run DIR .venv/bin/python -m scripts.record
+# The mounts that a root needs live in a mount namespace of the command alone: nothing is left mounted.
 # Needs root and debootstrap. Suites tried: trixie (24.11), testing (26.05 in November 2026).
 set -eu
 
+packages=slurmctld,slurmd,slurmdbd,slurm-client,munge,util-linux
+programs="squeue sinfo sprio sdiag scontrol sbatch scancel sacctmgr sacct srun salloc sshare
+    munged slurmctld slurmd slurmdbd"
+
 case "${1:-} $#" in
-"up 3") suite=$2 dir=$3 ;;
-"down 2") suite= dir=$2 ;;
-*) sed -n '2,6p' "$0" >&2; exit 2 ;;
+"make 3") suite=$2 dir=$3 ;;
+"run "[3-9]* | "run "[12][0-9]*) suite='' dir=$2 ;;
+*)
+    sed -n '2,7p' "$0" >&2
+    exit 2
+    ;;
 esac
-mkdir -p "$dir"
+mkdir -p "$dir/bin"
 dir=$(cd "$dir" && pwd)
 root=$dir/root
 
-if [ -z "$suite" ]; then
-    for place in tmp dev proc; do
-        if mountpoint -q "$root/$place"; then umount "$root/$place"; fi
+if [ -n "$suite" ]; then
+    [ -e "$dir/made" ] || {
+        rm -rf "$root"
+        debootstrap --variant=minbase "--include=$packages" "$suite" "$root"
+        touch "$dir/made"
+    }
+    # who is not root may not chroot: they enter by a user namespace that keeps their id
+    for program in $programs; do
+        for folder in usr/bin usr/sbin; do
+            [ -e "$root/$folder/$program" ] || continue
+            cat >"$dir/bin/$program" <<END
+#!/bin/sh
+[ "\$(id -u)" != 0 ] || exec chroot $root /$folder/$program "\$@"
+exec unshare --user --map-current-user --root=$root /$folder/$program "\$@"
+END
+            chmod 755 "$dir/bin/$program"
+        done
     done
     exit 0
 fi
 
-[ -e "$root/usr/sbin/slurmctld" ] || debootstrap --variant=minbase \
-    --include=slurmctld,slurmd,slurm-client,munge,util-linux "$suite" "$root"
-# The lab's folder has to bear the same name on both sides.
-for place in proc dev tmp; do
-    mountpoint -q "$root/$place" || mount --bind "/$place" "$root/$place"
-done
-cp /etc/hosts /etc/hostname "$root/etc/"
-mkdir -p "$dir/bin"
-for program in squeue sinfo sprio sdiag scontrol sbatch scancel sacctmgr munged slurmctld slurmd; do
-    for folder in usr/bin usr/sbin; do
-        if [ -e "$root/$folder/$program" ]; then
-            printf '#!/bin/sh\nexec chroot %s /%s/%s "$@"\n' "$root" "$folder" "$program" >"$dir/bin/$program"
-            chmod 755 "$dir/bin/$program"
-        fi
-    done
-done
-echo "$dir/bin"
+shift 2
+# The lab's folder has to bear the same name on both sides, and its second controller a name.
+printf '127.0.0.1 localhost %s\n127.0.0.2 backup1\n' "$(hostname -s)" >"$root/etc/hosts"
+cp /etc/hostname "$root/etc/"
+RLTUNED_TEST_SLURM=$dir/bin PATH=$dir/bin:$PATH exec unshare --mount --propagation private sh -euc '
+    root=$1
+    shift
+    for place in proc dev tmp; do mount --rbind "/$place" "$root/$place"; done
+    exec "$@"
+' sh "$root" "$@"

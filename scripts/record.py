@@ -58,6 +58,9 @@ def record(search: str) -> Path:
             ).stdout,
             "sprio": commands.ask("sprio", "--local", "-o", MARKS.letters(PRIORITY_LETTERS)).stdout,
         }
+        if "Exclusive" in layout.extras:
+            whole = commands.ask("scontrol", "-o", "show", "partitions").stdout
+            answers["partitions"] = whole
         folder = HOME / ".".join(version.split(".")[:2])
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in answers.items():

@@ -25,7 +25,9 @@ from typing import Self
 from tests.accounting import Accounting
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "scontrol", "squeue", "sinfo", "sprio", "sbatch")
-SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+OTHER = os.environ.get("RLTUNED_TEST_SLURM", "")
+"""A folder with another release's programs (scripts/other-slurm.sh); empty = this machine's own."""
+SEARCH = f"{OTHER}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".removeprefix(":")
 BACKUP = "backup1"
 START_S = 30.0
 COMMAND_S = 30.0

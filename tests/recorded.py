@@ -45,6 +45,8 @@ def replay(folder: Path, recording: Recording, **changed: str) -> SlurmBackend:
     for name in ("squeue", "watch", "sinfo", "sprio", "config", "ping", "sdiag", "usage", "fields"):
         text = changed.get(name, recording.text(name))
         (answers / name).write_text(text, newline="", errors="surrogateescape")
+    if (recording.folder / "partitions.txt").exists():  # asked from 26.05 on
+        (answers / "partitions").write_text(changed.get("partitions", recording.text("partitions")))
     scripts = {
         "squeue": """case "$*" in
             *--helpFormat*) f=fields;; *--help*) f=usage;; *"-t PD"*) f=watch;; *) f=squeue;;
@@ -52,7 +54,7 @@ def replay(folder: Path, recording: Recording, **changed: str) -> SlurmBackend:
         "sinfo": "f=sinfo",
         "sprio": "f=sprio",
         "sdiag": "f=sdiag",
-        "scontrol": 'case "$*" in ping) f=ping;; *) f=config;; esac',
+        "scontrol": 'case "$*" in ping) f=ping;; *partitions) f=partitions;; *) f=config;; esac',
     }
     for name, choose in scripts.items():
         program = folder / name

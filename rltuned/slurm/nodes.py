@@ -23,8 +23,14 @@ _CPUS: Final = re.compile(r"([0-9]+)/([0-9]+)/([0-9]+)/([0-9]+)")
 _SHARING: Final = frozenset({"shard", "mps"})
 
 
-def read_nodes(rows: Iterable[list[str]]) -> tuple[tuple[Node, ...], tuple[Partition, ...]]:
+def read_nodes(
+    rows: Iterable[list[str]], exclusive: frozenset[str] = frozenset()
+) -> tuple[tuple[Node, ...], tuple[Partition, ...]]:
     """Nodes and partitions from sinfo -N, which has one row per node and partition.
+
+    Args:
+        rows: the columns of NODE_COLUMNS.
+        exclusive: partitions that give whole nodes; EXCLUSIVE, whatever sinfo says.
 
     Raises:
         SnapshotError: a row cannot be read; names the node.
@@ -41,7 +47,8 @@ def read_nodes(rows: Iterable[list[str]]) -> tuple[tuple[Node, ...], tuple[Parti
             continue
         listed.append(name)
         if name not in partitions:
-            partitions[name] = _partition(name, row)
+            whole = row._replace(oversubscribe="EXCLUSIVE") if name in exclusive else row
+            partitions[name] = _partition(name, whole)
     nodes = tuple(_node(row, tuple(sorted(members[name]))) for name, row in first.items())
     return nodes, tuple(partitions.values())
 

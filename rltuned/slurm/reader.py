@@ -22,7 +22,7 @@ from rltuned.slurm.commands import Answer, Commands
 from rltuned.slurm.jobs import address, held_by, parse_job_id, read_queue, read_tasks
 from rltuned.slurm.nodes import read_nodes
 from rltuned.slurm.request import Requests
-from rltuned.slurm.site import Site, parse_config, read_site
+from rltuned.slurm.site import Site, parse_config, read_exclusive_partitions, read_site
 from rltuned.slurm.strings import expand_hosts
 from rltuned.slurm.values import absent, parse_epoch, parse_number
 
@@ -104,7 +104,8 @@ class Reader:
             "sinfo", "--local", "-a", "-N", "-O", self._marks.columns(NODE_COLUMNS)
         )
         factors = self.factors() if site.multifactor else {}
-        nodes, partitions = read_nodes(self._marks.rows("sinfo", sinfo, len(NODE_COLUMNS)))
+        rows = self._marks.rows("sinfo", sinfo, len(NODE_COLUMNS))
+        nodes, partitions = read_nodes(rows, site.exclusive_partitions)
         exclusive = frozenset(p.name for p in partitions if p.oversubscribe == "EXCLUSIVE")
         queue = read_queue(
             self._marks.rows("squeue", jobs, len(names)),
@@ -145,7 +146,11 @@ class Reader:
 
     def _known_site(self, now: float) -> tuple[Site, Layout]:
         if self._site is None or not 0 <= now - self._site[0] < SITE_LIFE_S:
-            self._site = (now, read_site(self.config()), self._layout())
+            site, layout = read_site(self.config()), self._layout()
+            if "Exclusive" in layout.extras:  # 26.05: sinfo does not have it of partitions
+                told = self._commands.ask("scontrol", "-o", "show", "partitions").stdout
+                site = replace(site, exclusive_partitions=read_exclusive_partitions(told))
+            self._site = (now, site, layout)
         return self._site[1:]
 
     def _layout(self) -> Layout:

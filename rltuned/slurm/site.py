@@ -8,6 +8,7 @@ from typing import Final
 from rltuned.errors import SnapshotError
 
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)")
+_PARTITION: Final = re.compile(r"PartitionName=(?P<name>\S+) .*? Exclusive=(?P<exclusive>\S+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,7 @@ class Site:
         preemption: whether jobs may be preempted.
         all_factors_shown: sprio's columns that we read hold every weighted factor of this site, so
             a line of zeros with a priority is one that was set directly.
+        exclusive_partitions: those that give whole nodes, where sinfo does not show it (26.05).
     """
 
     cluster: str
@@ -30,6 +32,7 @@ class Site:
     memory_counts: bool
     preemption: bool
     all_factors_shown: bool
+    exclusive_partitions: frozenset[str] = frozenset()
 
 
 def parse_config(text: str) -> dict[str, str]:
@@ -40,6 +43,21 @@ def parse_config(text: str) -> dict[str, str]:
         if equals and key.strip() and not line.startswith(" "):
             found.setdefault(key.strip(), value.strip().replace("(null)", ""))
     return found
+
+
+def read_exclusive_partitions(text: str) -> frozenset[str]:
+    """The partitions with Exclusive=NODE in `scontrol -o show partitions` of 26.05.
+
+    Raises:
+        SnapshotError: a line is not one of a partition, or does not tell.
+    """
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        match = _PARTITION.match(line)
+        if match is None:
+            raise SnapshotError(f"scontrol show partitions: {line[:80]!r} is no partition")
+        found[match["name"]] = match["exclusive"]
+    return frozenset(name for name, exclusive in found.items() if exclusive == "NODE")
 
 
 def read_site(config: Mapping[str, str]) -> Site:

@@ -24,7 +24,6 @@ class Observed:
     ids: dict[str, int]
     backend: SlurmBackend
     shows_throttle: bool
-    splits_exclusive: bool
 
     def pending(self, name: str) -> PendingJob:
         return next(j for j in self.snapshot.pending if j.job_id == self.ids[name])
@@ -43,14 +42,12 @@ def seen(
             zoo = fill(lab)
             backend = SlurmBackend(SlurmCli(conf=lab.conf), time.time)
             throttle = "--array-unique" in lab.run("squeue", "--help")
-            split = "Exclusive" in lab.run("squeue", "--helpFormat", check=False)
-            yield Observed(backend.observe(), zoo.ids, backend, throttle, split)
+            yield Observed(backend.observe(), zoo.ids, backend, throttle)
         return
     recording = Recording(DATA / request.param)
     backend = replay(tmp_path_factory.mktemp("replay"), recording)
     throttle = "--array-unique" in recording.text("usage")
-    split = "Exclusive" in recording.text("fields")
-    yield Observed(backend.observe(), recording.ids, backend, throttle, split)
+    yield Observed(backend.observe(), recording.ids, backend, throttle)
 
 
 def test_every_record_is_there_once(seen: Observed) -> None:
@@ -112,8 +109,7 @@ def test_partitions(seen: Observed) -> None:
     assert (found["gpu"].max_time_s, found["gpu"].default_time_s) == (float("inf"), 3600.0)
     assert (found["short"].max_time_s, found["sla"].default_time_s) == (600.0, None)
     assert (found["sla"].priority_tier, found["sla"].priority_factor) == (2, 20)
-    # 26.05 tells it in a field that sinfo does not have; there the jobs tell
-    assert found["whole"].oversubscribe == ("NO" if seen.splits_exclusive else "EXCLUSIVE")
+    assert found["whole"].oversubscribe == "EXCLUSIVE"
 
 
 def test_node_belongs_to_its_partitions_and_has_its_features(seen: Observed) -> None:

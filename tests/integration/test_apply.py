@@ -306,6 +306,18 @@ def test_oversubscribe_puts_an_exclusive_job_beside_others(slurm: SlurmLab) -> N
     assert results(it.apply(Plan((share,)))) == [Result.GONE]
 
 
+def test_a_job_that_was_told_to_share_keeps_others_off_again(slurm: SlurmLab) -> None:
+    """Also where squeue no longer shows it: 26.05 prints NO for a job that said nothing, too."""
+    alone, plain = slurm.sbatch("-n1", "-wp1", "--exclusive", "--hold"), slurm.sbatch("-n1", "-wk1")
+    for word in ("YES", "NO"):
+        slurm.scontrol("update", f"JobId={alone}", f"OverSubscribe={word}")
+    slurm.scontrol("release", str(alone))
+    slurm.wait_for(lambda: slurm.state(alone) == slurm.state(plain) == "R", 20, "both run")
+    beside_alone, beside_plain = slurm.sbatch("-n1", "-wp1"), slurm.sbatch("-n1", "-wk1")
+    slurm.wait_for(lambda: slurm.state(beside_plain) == "R", 20, "it runs beside a plain job")
+    assert slurm.state(beside_alone) == "PD"
+
+
 def test_odd_address_reaches_nobody(slurm: SlurmLab) -> None:
     block(slurm)
     waiting = slurm.sbatch(*FULL)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.accounting import OPERATOR, OWNER, PLAIN, as_user
-from tests.lab import SlurmLab
+from tests.lab import SEARCH, SlurmLab
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
@@ -107,7 +107,7 @@ def rltuned(user: str, config: Path, *args: str) -> "subprocess.CompletedProcess
         check=False,
         timeout=120,
         cwd="/",
-        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONDONTWRITEBYTECODE": "1"},
+        env={"PATH": SEARCH, "PYTHONDONTWRITEBYTECODE": "1"},
     )
 
 

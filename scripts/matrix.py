@@ -1,0 +1,153 @@
+"""The tests that drive a real Slurm, against every release that Debian has (`make test-matrix`).
+
+Each release is another Debian's, in a root of its own under .run/roots/slurm that is made once
+(scripts/other-slurm.sh: root and debootstrap). Nothing is skipped silently: a skip is a failure,
+and what a release cannot run is left out by name, with its reason in the table.
+
+    python -m scripts.matrix [--release 24.11] [-- PYTEST ARGUMENTS]
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree as ET  # our own pytest wrote what we read
+
+HOME = Path(__file__).resolve().parent.parent
+ROOTS = HOME / ".run" / "roots" / "slurm"
+REPORTS = HOME / ".run" / "matrix"
+OTHER = HOME / "scripts" / "other-slurm.sh"
+TESTS = ("tests/contract", "tests/integration", "tests/e2e")
+
+
+@dataclass(frozen=True)
+class Release:
+    """A Slurm release, the Debian suite that has it, and the tests that cannot run there."""
+
+    name: str
+    suite: str
+    left_out: tuple[tuple[str, str], ...] = ()
+
+
+IN_JOBS = (
+    "tests/integration/test_distributed.py",
+    "trains inside jobs: this checkout's Python is not in the root of another Debian",
+)
+RELEASES = (
+    Release("22.05", "bookworm"),
+    Release("24.11", "trixie", (IN_JOBS,)),
+    Release("26.05", "testing", (IN_JOBS,)),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one release's run came to; version is what its programs say of themselves."""
+
+    release: Release
+    version: str
+    passed: int
+    failed: tuple[str, ...]
+    took_s: float
+
+    @property
+    def row(self) -> str:
+        return (
+            f"{self.release.name:8} {self.release.suite:9} {self.version:8} {self.passed:6} "
+            f"{len(self.failed):6} {len(self.release.left_out):8} {self.took_s:7.0f}"
+        )
+
+
+def prefix(release: Release) -> list[str]:
+    """What goes in front of a command so that it meets this release; makes the root if need be."""
+    own = _version(["slurmctld", "-V"])
+    if own.startswith(f"{release.name}."):
+        return []  # this machine's own
+    folder = str(ROOTS / release.suite)
+    subprocess.run(["sh", str(OTHER), "make", release.suite, folder], check=True)
+    return ["sh", str(OTHER), "run", folder]
+
+
+def run(release: Release, more: Sequence[str]) -> Outcome:
+    """Run the tests against one release."""
+    before = prefix(release)
+    version = _version([*before, "slurmctld", "-V"])
+    REPORTS.mkdir(parents=True, exist_ok=True)
+    report = REPORTS / f"{release.name}.xml"
+    report.unlink(missing_ok=True)
+    sys.stdout.write(f"== Slurm {version or '?'} of Debian {release.suite}\n")
+    sys.stdout.flush()
+    began = time.monotonic()
+    subprocess.run(
+        [
+            *before, sys.executable, "-m", "pytest", "-q", "-m", "slurm", "-ojunit_family=xunit1",
+            f"--junitxml={report}",
+            *(f"--deselect={test}" for test, _ in release.left_out), *TESTS, *more,
+        ],
+        check=False,
+        cwd=HOME,
+        env={**os.environ, "CI": "true"},  # nothing skips
+    )  # fmt: skip
+    passed, failed = read_report(report)
+    if not version.startswith(f"{release.name}."):
+        failed = (*failed, f"the suite has Slurm {version or '?'}, not {release.name}")
+    return Outcome(release, version, passed, failed, time.monotonic() - began)
+
+
+def read_report(report: Path) -> tuple[int, tuple[str, ...]]:
+    """How many tests passed, and the names of those that did not (a skip did not)."""
+    if not report.exists():
+        return 0, ("pytest wrote no report",)
+    passed, failed = 0, []
+    for case in ET.parse(report).iter("testcase"):  # noqa: S314
+        bad = [kind for kind in ("failure", "error", "skipped") if case.find(kind) is not None]
+        if bad:
+            failed.append(f"{bad[0]}: {case.get('classname')}::{case.get('name')}")
+        else:
+            passed += 1
+    return passed, tuple(failed)
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """The matrix, the failures by name, and what was left out with its reason."""
+    lines = ["Slurm    Debian    version  passed failed left out seconds"]
+    lines += [outcome.row for outcome in outcomes]
+    for outcome in outcomes:
+        lines += [f"{outcome.release.name} {what}" for what in outcome.failed]
+        lines += [
+            f"{outcome.release.name} left out: {test} ({why})"
+            for test, why in outcome.release.left_out
+        ]
+    return "\n".join(lines)
+
+
+def _version(argv: Sequence[str]) -> str:
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    except FileNotFoundError:
+        return ""
+    return done.stdout.strip().removeprefix("slurm-wlm ")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the matrix; 1 when anything failed."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.matrix")
+    names = [release.name for release in RELEASES]
+    parser.add_argument("--release", action="append", choices=names, help="only this one")
+    parser.add_argument("more", nargs="*", help="for pytest")
+    given = parser.parse_args(argv)
+    wanted = [r for r in RELEASES if r.name in (given.release or names)]
+    if os.geteuid() != 0:
+        sys.stderr.write("the matrix needs root: its releases lie in roots of their own\n")
+        return 2
+    outcomes = [run(release, given.more) for release in wanted]
+    sys.stdout.write(table(outcomes) + "\n")
+    return 1 if any(o.failed or not o.passed for o in outcomes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
