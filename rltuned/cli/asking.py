@@ -31,6 +31,7 @@ class State:
         asked: whether it could be asked at all, by the settings.
         kept: what the journal says; None = it could not be read, and `unread` says why.
         queue: of the last cycle, in its new order; None = not known.
+        stage: of the trust ladder by the settings, for when the daemon does not answer.
     """
 
     daemon: dict[str, Any] | None
@@ -41,6 +42,7 @@ class State:
     queue: tuple[Place, ...] | None
     taken_at: float | None
     interval_s: float
+    stage: str
 
     def age_s(self, now: float) -> float | None:
         """Since the last cycle in the journal; None = none is known."""
@@ -94,7 +96,17 @@ def ask(loaded: Loaded) -> State:
             taken_at, queue = seen[0].taken_at, seen[1]
     except (JournalError, SnapshotError) as error:
         unread = str(error)
-    return State(daemon, silent, asked, kept, unread, queue, taken_at, settings.daemon.interval_s)
+    return State(
+        daemon=daemon,
+        silent=silent,
+        asked=asked,
+        kept=kept,
+        unread=unread,
+        queue=queue,
+        taken_at=taken_at,
+        interval_s=settings.daemon.interval_s,
+        stage=settings.ladder.stage,
+    )
 
 
 def _ask_daemon(keys: HttpKeys) -> tuple[dict[str, Any] | None, str]:

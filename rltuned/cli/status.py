@@ -61,6 +61,7 @@ def _daemon(state: State) -> Iterator[str]:
     daemon = state.daemon
     if daemon is None:
         yield f"daemon: not asked: {state.silent}" if not state.asked else "daemon: no answer"
+        yield f"stage: {state.stage} by the settings"
         return
     stage = f"{daemon['stage']} (dry run)" if daemon["dry_run"] else daemon["stage"]
     model = f", model {daemon['digest'][:12]}" if daemon["digest"] else ""

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import pty
+import select
 import signal
 import struct
 import subprocess
@@ -88,6 +89,7 @@ def test_the_daemon_is_down_and_the_journal_still_speaks(tmp_path: Path) -> None
     assert done.exit_code == 1
     assert "the daemon does not answer" in done.stdout
     assert "Connection refused" in done.stdout
+    assert "stage: observe by the settings" in done.stdout
     assert "last cycle: 1, " in done.stdout
     document = json.loads(run("status", "--json", "--config", config).stdout)
     assert (document["ok"], document["daemon"]) == (False, None)
@@ -180,6 +182,7 @@ def test_top_on_a_terminal_ends_by_key(tmp_path: Path, server: MetricsServer, en
     try:
         seen = b""
         while seen.count(b"rltuned: works") < 2 or b"q ends" not in seen:
+            assert select.select([ours], [], [], 30.0)[0], seen
             seen += os.read(ours, 65_536)  # shown twice: it looks again by itself
         if end == "q":
             os.write(ours, b"q")
