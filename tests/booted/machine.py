@@ -20,7 +20,7 @@ SUITE = "bookworm"
 PACKAGES = (
     "systemd", "systemd-sysv", "dbus", "procps", "iproute2", "curl", "sqlite3",
     "slurmctld", "slurmd", "slurm-client", "slurmdbd", "mariadb-server", "munge",
-    "prometheus", "python3", "python3-venv", "ansible-core",
+    "prometheus", "python3", "python3-venv", "python3-apt", "ansible-core",
 )  # fmt: skip
 BOOT_S = 60.0
 ADDRESS = """\
