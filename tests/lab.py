@@ -197,9 +197,23 @@ class SlurmLab:
         self._end("slurmctld")
 
     def kill_controller(self) -> None:
-        """End the primary as a crash would: nothing is saved, nothing is handed over."""
+        """End the primary as a crash would: nothing is handed over.
+
+        Slurm saves its jobs some seconds after a change; one that dies before has lost them.
+        """
+        self._wait_until_saved()
         _signal(self.pid("slurmctld"), signal.SIGKILL)
         self._end("slurmctld")
+
+    def _wait_until_saved(self) -> None:
+        jobs = self.run("squeue", "-h", "-o", "%A").split()
+        if not jobs:
+            return
+        saved, since = self.root / "state" / "job_state", time.time()
+        self.scontrol("update", f"JobId={jobs[0]}", "Comment=a-change-to-be-saved")
+        self.wait_for(
+            lambda: saved.exists() and saved.stat().st_mtime >= since, START_S, "jobs are saved"
+        )
 
     def start_backup(self) -> None:
         """The second slurmctld, in name and address spaces of its own, as on another machine."""
