@@ -150,7 +150,7 @@ def on_sim(cycles: int, policy: str) -> Found:
 
 
 @contextmanager
-def submissions(lab: SlurmLab, seed: int) -> Iterator[list[int]]:
+def submissions(lab: SlurmLab, seed: int) -> Iterator[None]:
     """A thread would share our clock; a child submits short jobs of all sizes for ever."""
     program = (
         "import sys, time, numpy as np\n"
@@ -166,7 +166,7 @@ def submissions(lab: SlurmLab, seed: int) -> Iterator[list[int]]:
     )
     child = subprocess.Popen([sys.executable, "-c", program, str(lab.root), str(seed)])
     try:
-        yield [child.pid]
+        yield
     finally:
         child.terminate()
         child.wait(30)
