@@ -8,8 +8,8 @@ from tests.booted.machine import Machine
 
 ROLE = Path(__file__).resolve().parents[2] / "deploy" / "ansible"
 PLAY = (
-    "cd /root/ansible && ansible-playbook -i localhost, -c local site.yml"
-    " -e rltuned_deb=/root/rltuned.deb -e rltuned_grant_operator=true"
+    "cd /srv/ansible && ansible-playbook -i localhost, -c local site.yml"
+    " -e rltuned_deb=/srv/rltuned.deb -e rltuned_grant_operator=true"
 )
 WATCHING = (
     """ -e '{"rltuned_settings": {"daemon": {"interval_s": 5}, "policy": {"name": "saf"}}}'"""
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def test_the_role_is_understood(machine: Machine, package: Path) -> None:
-    machine.copy(ROLE, "/root/ansible")
-    machine.copy(package, "/root/rltuned.deb")
+    machine.copy(ROLE, "/srv/ansible")
+    machine.copy(package, "/srv/rltuned.deb")
     assert machine.run(f"{PLAY} --syntax-check").code == 0
 
 

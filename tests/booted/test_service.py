@@ -61,8 +61,8 @@ def wait_for_changes(machine: Machine, before: dict[int, int]) -> None:
 
 
 def test_the_package_installs_without_network(machine: Machine, package: Path) -> None:
-    machine.copy(package, "/root/rltuned.deb")
-    machine.do("dpkg -i /root/rltuned.deb", timeout_s=400)
+    machine.copy(package, "/srv/rltuned.deb")
+    machine.do("dpkg -i /srv/rltuned.deb", timeout_s=400)
     assert machine.do("rltuned version").startswith("rltuned ")
     assert machine.run("rltuned models list").code == 0
     assert not active(machine), "a fresh package must not start by itself"
@@ -191,9 +191,9 @@ def test_an_upgrade_keeps_settings_and_state(
         ["dpkg-deb", "-Zgzip", "-z0", "-b", str(tree), str(newer)], check=True, timeout=300
     )
     shutil.rmtree(tree)
-    machine.copy(newer, "/root/newer.deb")
+    machine.copy(newer, "/srv/newer.deb")
     before, pid = cycles(), main_pid(machine)
-    machine.do("dpkg -i /root/newer.deb", timeout_s=400)
+    machine.do("dpkg -i /srv/newer.deb", timeout_s=400)
     assert machine.do("dpkg-query -W -f '${Version}' rltuned").endswith("-2")
     assert (machine.root / TOML.lstrip("/")).read_text() == LIVE
     machine.until(lambda: active(machine), 30, "it does not run after the upgrade")
@@ -242,7 +242,7 @@ def test_removal_leaves_the_queue_untouched_and_purge_nothing(machine: Machine) 
     assert (machine.root / "var/lib/rltuned/journal.sqlite").exists()
     machine.do("apt-get purge -y -qq rltuned", timeout_s=200)
     left = machine.do(
-        "find / -xdev -path /proc -prune -o -path /sys -prune -o -path /root -prune"
+        "find / -xdev -path /proc -prune -o -path /sys -prune -o -path /srv -prune"
         " -o -path /var/lib/dpkg -prune -o -path /var/log -prune"
         f" -o -path {DROP_INS} -prune -o -name '*rltuned*' -print"
     ).split()
