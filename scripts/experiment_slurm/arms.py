@@ -1,0 +1,137 @@
+"""What is compared: how each Slurm is set, and what rltuned does beside it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rltuned.sim.natural import Natural
+
+WriteMode = Literal["", "priority", "site_factor"]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One Slurm of the comparison.
+
+    Attributes:
+        name: as results call it.
+        words: as tables call it.
+        base: name of the arm it is compared with; empty = it is a base.
+        fifo: priority/basic instead of priority/multifactor.
+        whole: jobs ask for whole nodes (--exclusive), as those of the paper got them.
+        write_mode: how rltuned writes; empty = no rltuned.
+        guided: rltuned may tell exclusive jobs to share (placement milp, a scope).
+    """
+
+    name: str
+    words: str
+    base: str = ""
+    fifo: bool = False
+    whole: bool = False
+    write_mode: WriteMode = ""
+    guided: bool = False
+
+
+ARMS = {
+    arm.name: arm
+    for arm in (
+        Arm("multifactor", "(a) multifactor, weights tuned"),
+        Arm("priority", "(b) the same + rltuned, priority mode", "multifactor",
+            write_mode="priority"),
+        Arm("site", "(c) the same + rltuned, site_factor mode", "multifactor",
+            write_mode="site_factor"),
+        Arm("fifo", "(e) FIFO", "multifactor", fifo=True),
+        Arm("whole", "(a) whole nodes: multifactor, weights tuned", whole=True),
+        Arm("whole-guided", "(d) whole nodes + rltuned with guidance", "whole", whole=True,
+            write_mode="priority", guided=True),
+    )
+}  # fmt: skip
+"""In the order of the tables."""
+
+PARTITION = "PartitionName=gpu Nodes=ALL Default=YES MaxTime=1-0 DefaultTime=60"
+
+TUNED = Natural(
+    kind="multifactor",
+    age_weight=10_000,
+    size_weight=1_000,
+    partition_weight=0,
+    max_age_s=7 * 86_400.0,
+    favor_small=True,
+)
+TUNED_WHOLE = TUNED
+"""Found by `python -m scripts.experiment_slurm tune`: on job sets that no run uses."""
+
+
+def natural_of(arm: Arm) -> Natural:
+    """Slurm's own order in this arm."""
+    if arm.fifo:
+        return Natural(kind="fcfs")
+    return TUNED_WHOLE if arm.whole else TUNED
+
+
+def slurm_settings(arm: Arm) -> dict[str, str]:
+    """The lines of slurm.conf that make this order.
+
+    Slurm's size factor is the mean of a share of nodes, the same for all these jobs, and a share
+    of CPUs, which is the share of GPUs here: so twice the weight has the slope of the simulator.
+    """
+    if arm.fifo:
+        return {"PriorityType": "priority/basic"}
+    order = natural_of(arm)
+    return {
+        "PriorityType": "priority/multifactor",
+        "PriorityWeightAge": str(order.age_weight),
+        "PriorityMaxAge": f"{int(order.max_age_s // 60)}",
+        "PriorityWeightJobSize": str(2 * order.size_weight),
+        "PriorityFavorSmall": "YES" if order.favor_small else "NO",
+        "PriorityWeightPartition": "0",
+    }
+
+
+DAEMON = """\
+[daemon]
+interval_s = {interval_s}
+state_dir = "{folder}"
+pause_file = "{folder}/PAUSE"
+max_snapshot_age_s = 3600
+[policy]
+name = "model:rltune"
+placement = "{placement}"
+[oversubscribe]
+scope = [{scope}]
+[limits]
+write_mode = "{write_mode}"
+[load]
+max_rpc_s = {max_rpc_s}
+max_backfill_s = {max_backfill_s}
+[slurm]
+conf = "{conf}"
+[http]
+port = 0
+[log]
+format = "json"
+"""
+"""Everything else is rltuned's default. The wall clock is faster than the one cycles go by, so what
+is measured in its seconds while something really takes time is scaled by the speed: the age of a
+snapshot, and how long slurmctld says that its own work took."""
+
+
+def daemon_settings(arm: Arm, *, folder: str, conf: str, speed: float, interval_s: float) -> str:
+    """rltuned.toml of an arm.
+
+    Args:
+        arm: which.
+        folder: where the journal goes.
+        conf: slurm.conf.
+        speed: of the clock.
+        interval_s: real seconds between cycles.
+    """
+    return DAEMON.format(
+        interval_s=interval_s,
+        folder=folder,
+        placement="milp" if arm.guided else "pack",
+        scope='"gpu"' if arm.guided else "",
+        write_mode=arm.write_mode,
+        max_rpc_s=0.5 * speed,
+        max_backfill_s=120.0 * speed,
+        conf=conf,
+    )

@@ -1,0 +1,78 @@
+"""The test Slurm of 13 fake GPUs with a faster clock and an accounting database of its own."""
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from scripts.experiment_slurm.clock import FastClock, build, go_ahead
+from tests.lab import SlurmLab
+
+FAST = {
+    # time-outs that go by the wall clock stay long enough in real time
+    "MessageTimeout": "6000",
+    "TCPTimeout": "6000",
+    "SlurmdTimeout": "65000",
+    "SlurmctldTimeout": "65000",
+    "BatchStartTimeout": "60000",
+    "UnkillableStepTimeout": "60000",
+    "EioTimeout": "60000",
+    "KillWait": "30",
+    # what Slurm needs to start and end a job is many seconds of the faster clock
+    "OverTimeLimit": "60",
+    # as Slurm comes, but for the lab's testing pace
+    "MinJobAge": "300",
+    "PriorityCalcPeriod": "300",
+}
+SCHEDULER = (
+    "bf_interval={bf},bf_resolution=60,bf_window=10080,bf_continue,bf_max_job_test=2000,"
+    "default_queue_depth=2000,sched_interval=60,batch_sched_delay=3,max_sched_time=1000,"
+    "bf_max_time=3600,bf_yield_interval=600000000"
+)
+"""A site's usual settings; bf_yield_interval, max_sched_time and bf_max_time are measured by the
+faster clock and are raised so that a pass is not cut off by it."""
+CREDENTIAL_S = 60000
+
+
+@dataclass
+class FastLab(SlurmLab):
+    """SlurmLab whose daemons see time pass `speed` times as fast.
+
+    Args:
+        speed: seconds per real second.
+        built: folder for the compiled clock.
+        settings: more lines of slurm.conf by key; they replace the lab's own.
+    """
+
+    speed: float = 1.0
+    built: Path = Path(".run/experiment")
+    settings: dict[str, str] = field(default_factory=dict)
+    clock: FastClock | None = None
+    _daemon: bool = False
+
+    def start(self) -> None:
+        self.clock = FastClock(build(self.built.resolve()), float(int(time.time())), self.speed)
+        super().start()
+
+    def environ(self) -> dict[str, str]:
+        """Clients see real time: none of them asks the clock anything that we use."""
+        if self._daemon and self.clock is not None:
+            return {**super().environ(), **self.clock.environ(slurmd=True)}
+        return super().environ()
+
+    def _spawn(self, name: str, argv: list[str]) -> None:
+        # munge judges the age of credentials by the real clock; slurmdbd stores what slurmctld
+        # says, and would sum up an hour every few seconds
+        self._daemon = name.startswith(("slurmctld", "slurmd-"))
+        try:
+            super()._spawn(name, argv)
+        finally:
+            self._daemon = False
+        go_ahead(self.pid(name))
+
+    def _slurm_conf(self, sock: Path) -> str:
+        own = {**FAST, **self.settings}
+        own["SchedulerParameters"] = SCHEDULER.format(bf=max(30, int(self.speed)))
+        own["AuthInfo"] = f"socket={sock},cred_expire={CREDENTIAL_S}"
+        lines = super()._slurm_conf(sock).splitlines()
+        kept = [line for line in lines if line.split("=", 1)[0] not in own]
+        return "\n".join([*kept, *(f"{key}={value}" for key, value in own.items())]) + "\n"

@@ -1,0 +1,128 @@
+"""The command line of `make experiment-slurm`."""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from scripts.experiment_slurm import store
+from scripts.experiment_slurm.arms import ARMS
+from scripts.experiment_slurm.clock import go_ahead
+from scripts.experiment_slurm.play import Pace, play, say_for
+from scripts.experiment_slurm.store import Key
+from tests import accounting, lab
+
+SPEED = 180.0
+INTERVAL_S = 2.0
+SEEDS = (1, 2, 3)
+"""Of the sets of 256 jobs."""
+LONG_SEED = 4
+"""Of the set of 1,024 jobs."""
+WORK = Path(".run/experiment")
+POLL_S = 1.0
+STOP_S = 60.0
+
+
+def plan_of(arms: Sequence[str], seeds: Sequence[int]) -> list[Key]:
+    """Every run: the long ones first, arms of one job set side by side."""
+    long = [Key(arm, 1024, LONG_SEED) for arm in sorted(arms, key=lambda a: not ARMS[a].whole)]
+    return long + [Key(arm, 256, seed) for seed in seeds for arm in arms]
+
+
+def run_all(wanted: list[Key], pace: Pace, results: Path, at_once: int) -> int:
+    """Play what is missing, several at once, each in a process of its own; how many failed."""
+    left = store.missing(results, wanted)
+    sys.stderr.write(f"{len(wanted) - len(left)} of {len(wanted)} runs are there already\n")
+    children: dict[Key, subprocess.Popen[bytes]] = {}
+    failed: list[Key] = []
+    try:
+        while left or children:
+            for key in [k for k, child in children.items() if child.poll() is not None]:
+                if children.pop(key).returncode:
+                    failed.append(key)
+                    sys.stderr.write(f"{key.name} FAILED\n")
+            while left and len(children) < at_once:
+                key = left.pop(0)
+                children[key] = _child(key, pace, results)
+                time.sleep(2 * POLL_S)  # every start takes a free port and a database
+            time.sleep(POLL_S)
+    finally:
+        _end(list(children.values()))
+    return len(failed)
+
+
+def _child(key: Key, pace: Pace, results: Path) -> subprocess.Popen[bytes]:
+    log = WORK / "log" / f"{key.name}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            [
+                sys.executable, "-m", "scripts.experiment_slurm", "one", "--arm", key.arm,
+                "--jobs", str(key.jobs), "--seed", str(key.seed), "--speed", str(pace.speed),
+                "--interval", str(pace.interval_s), "--results", str(results),
+            ],
+            stdout=out, stderr=out,
+        )  # fmt: skip
+
+
+def _end(children: list[subprocess.Popen[bytes]]) -> None:
+    """Each stops its own Slurm when it is asked to end."""
+    for child in children:
+        child.terminate()
+    for child in children:
+        try:
+            child.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def _stop(number: int, _: FrameType | None) -> None:
+    """Leave through every `finally`."""
+    raise SystemExit(128 + number)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code 1: a run failed; 2: this machine cannot run it."""
+    given = _parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, _stop)
+    go_ahead(os.getpid())
+    why = lab.missing() or accounting.missing()
+    if why:
+        sys.stderr.write(f"experiment-slurm: {why}\n")
+        return 2
+    pace = Pace(given.speed, given.interval)
+    if given.verb == "one":
+        key = Key(given.arm, given.jobs, given.seed)
+        path = store.write(given.results, play(key, pace, WORK, say_for(key)))
+        sys.stderr.write(f"{path}\n")
+        return 0
+    wanted = plan_of(given.arm or list(ARMS), given.seed or SEEDS)
+    return 1 if run_all(wanted, pace, given.results, given.at_once) else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m scripts.experiment_slurm", description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    one = verbs.add_parser("one", help="one run")
+    one.add_argument("--arm", choices=list(ARMS), required=True)
+    one.add_argument("--jobs", type=int, required=True)
+    one.add_argument("--seed", type=int, required=True)
+    every = verbs.add_parser("run", help="every run that is not there yet")
+    every.add_argument("--arm", choices=list(ARMS), action="append")
+    every.add_argument("--seed", type=int, action="append")
+    every.add_argument("--at-once", type=int, default=12)
+    for verb in (one, every):
+        verb.add_argument("--speed", type=float, default=SPEED)
+        verb.add_argument("--interval", type=float, default=INTERVAL_S)
+        verb.add_argument("--results", type=Path, default=WORK / "results")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

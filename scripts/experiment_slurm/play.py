@@ -1,0 +1,202 @@
+"""One run: a Slurm of its own, the submissions at their times, rltuned beside it, the books."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rltuned.sim.trace import TraceJob
+from scripts.experiment_slurm import books
+from scripts.experiment_slurm.arms import ARMS, PARTITION, Arm, daemon_settings, slurm_settings
+from scripts.experiment_slurm.facts import facts
+from scripts.experiment_slurm.jobs import job_set, submission
+from scripts.experiment_slurm.lab import FastLab
+from scripts.experiment_slurm.store import Key, Run
+from tests.e2e.process import Daemon
+
+POLL_S = 4.0
+LONGEST_REAL_S = 3 * 3_600.0
+BOOKS_S = 60.0
+DAEMON_S = 300.0
+"""Importing torch takes long on a busy machine."""
+SHOWN = (
+    "rltuned_cycles_total", "rltuned_cycles_skipped_total", "rltuned_changes_total",
+    "rltuned_changes_proposed_total", "rltuned_changes_reverted_total",
+    "rltuned_breaker_opened_total", "rltuned_plans_held_back_total",
+    "rltuned_joint_placements_total", "rltuned_milp_solves_total",
+    "rltuned_cycle_duration_seconds_sum", "rltuned_cycle_duration_seconds_count",
+)  # fmt: skip
+
+
+class PlayError(RuntimeError):
+    """The run cannot be used."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """speed: seconds of the faster clock per real second; interval_s: real, between cycles."""
+
+    speed: float
+    interval_s: float
+
+
+def play(key: Key, pace: Pace, built: Path, say: Callable[[str], None]) -> Run:
+    """Play one arm on one job set to its end.
+
+    Args:
+        key: which.
+        pace: how fast.
+        built: folder for what is compiled.
+        say: progress, a line at a time.
+
+    Raises:
+        PlayError, BooksError: the run is void.
+    """
+    arm = ARMS[key.arm]
+    jobs = job_set(key.jobs, key.seed, whole=arm.whole)
+    began = time.monotonic()
+    with ExitStack() as stack:
+        folder = stack.enter_context(_scratch())
+        lab = FastLab(
+            folder=folder / "slurm", partitions=(PARTITION,), accounting=True, speed=pace.speed,
+            built=built, settings=slurm_settings(arm),
+        )  # fmt: skip
+        stack.enter_context(lab)
+        daemon = stack.enter_context(_daemon(arm, lab, folder, pace)) if arm.write_mode else None
+        first = _submit_all(lab, jobs, pace.speed, daemon, say)
+        _wait_until_done(lab, daemon, say)
+        entries = _books(lab, jobs)
+        counters = _counters(daemon) if daemon else {}
+        version = lab.run("squeue", "--version").strip()
+        clock = lab.clock
+    if clock is None:
+        raise PlayError("the lab had no clock")
+    late = [e.submit_at - clock.at(first) - j.submit_s for e, j in zip(entries, jobs, strict=True)]
+    zero = entries[0].submit_at
+    return Run(
+        key, [j.job_id for j in jobs],
+        [float(e.submit_at - zero) for e in entries], [float(e.start_at - zero) for e in entries],
+        [float(e.end_at - zero) for e in entries], [e.nodes for e in entries],
+        (round(sum(late) / len(late), 2), round(max(late), 2)), round(time.monotonic() - began, 1),
+        pace.speed, pace.interval_s, {**facts(), "slurm": version}, counters,
+    )  # fmt: skip
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    """In memory where there is such a place: disks are shared by all arms and slow at syncing."""
+    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - a folder of ours in it
+    folder = Path(tempfile.mkdtemp(prefix="rltexp-", dir=place))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _daemon(arm: Arm, lab: FastLab, folder: Path, pace: Pace) -> Iterator[Daemon]:
+    """rltuned as an administrator starts it, under the same faster clock."""
+    if lab.clock is None:
+        raise PlayError("the lab had no clock")
+    home = folder / "rltuned"
+    home.mkdir()
+    config = home / "rltuned.toml"
+    config.write_text(
+        daemon_settings(
+            arm, folder=str(home), conf=str(lab.conf), speed=pace.speed, interval_s=pace.interval_s
+        )
+    )
+    config.chmod(0o600)
+    environ = {**lab.clock.environ(slurmd=False), "OMP_NUM_THREADS": "1"}
+    with Daemon(home, "--stage", "full", "--config", str(config), environ=environ) as daemon:
+        daemon.wait_for(lambda: "/metrics" in daemon.log(), "rltuned is up", DAEMON_S)
+        yield daemon
+        daemon.signal(signal.SIGTERM)
+        if daemon.ends(60) != 0:
+            raise PlayError(f"rltuned ended badly: {daemon.log()[-2000:]}")
+
+
+def _submit_all(
+    lab: FastLab, jobs: tuple[TraceJob, ...], speed: float, daemon: Daemon | None,
+    say: Callable[[str], None],
+) -> float:  # fmt: skip
+    """Submit each job when it is due; the real Unix time that counts as the first's."""
+    environ = {"PATH": lab.search, "SLURM_CONF": str(lab.conf), "LC_ALL": "C"}
+    began, first = time.monotonic(), time.time()
+    for number, one in enumerate(submission(job, speed) for job in jobs):
+        time.sleep(max(0.0, began + one.due_s - time.monotonic()))
+        done = subprocess.run(
+            one.argv, env=environ, cwd="/", capture_output=True, text=True, timeout=60, check=False
+        )
+        if done.returncode:
+            raise PlayError(f"job {one.job.job_id} was refused: {done.stderr.strip()}")
+        _alive(daemon)
+        if number % 64 == 0:
+            say(f"submitted {number + 1} of {len(jobs)}")
+    return first
+
+
+def _wait_until_done(lab: FastLab, daemon: Daemon | None, say: Callable[[str], None]) -> None:
+    end, told = time.monotonic() + LONGEST_REAL_S, 0.0
+    while True:
+        states = lab.run("squeue", "-h", "-a", "-o", "%t").split()
+        if not states:
+            return
+        _alive(daemon)
+        if time.monotonic() > end:
+            raise PlayError(f"{len(states)} jobs are left after {LONGEST_REAL_S:g} s")
+        if time.monotonic() - told > 60:  # noqa: PLR2004 - a line a minute
+            told = time.monotonic()
+            say(f"all submitted; {states.count('PD')} pending, {states.count('R')} running")
+        time.sleep(POLL_S)
+
+
+def _alive(daemon: Daemon | None) -> None:
+    if daemon is not None and not Path(f"/proc/{daemon.pid}/fd").exists():
+        raise PlayError(f"rltuned has ended: {daemon.log()[-2000:]}")
+
+
+def _books(lab: FastLab, jobs: tuple[TraceJob, ...]) -> list[books.Entry]:
+    """slurmctld hands its records over with some delay: ask until every job is there."""
+    end = time.monotonic() + BOOKS_S
+    environ = {**lab.environ(), "SLURM_TIME_FORMAT": "%s"}
+    while True:
+        said = subprocess.run(
+            books.SACCT, env=environ, capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+        try:
+            return books.join(books.parse(said), jobs)
+        except books.BooksError:
+            if time.monotonic() > end:
+                raise
+        time.sleep(POLL_S)
+
+
+def _counters(daemon: Daemon) -> dict[str, float]:
+    """rltuned's own count of what it did."""
+    found = {}
+    for line in daemon.get("/metrics").splitlines():
+        name, _, value = line.rpartition(" ")
+        if name.split("{")[0] in SHOWN:
+            found[name] = float(value)
+    if not found:
+        raise PlayError("rltuned shows none of its counters")
+    return found
+
+
+def say_for(key: Key) -> Callable[[str], None]:
+    """Progress of a run on standard error."""
+
+    def say(words: str) -> None:
+        sys.stderr.write(f"{time.strftime('%H:%M:%S')} {key.name}: {words}\n")
+        sys.stderr.flush()
+
+    return say
