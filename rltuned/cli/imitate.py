@@ -21,6 +21,7 @@ from rltuned.policies.network import PaperActor
 from rltuned.train.accounting import read_accounting
 from rltuned.train.export import export_bundle
 from rltuned.train.history import EPOCHS, Choices, agreement, choices_of, imitate
+from rltuned.train.ranges import ranges_shown
 from rltuned.train.warmstart import Settings, Taught, teach
 
 PARITY_WINDOWS = 4
@@ -96,6 +97,7 @@ def export_site(out: Path, network: PaperActor, later: Choices, site: Site) -> f
         ),
         results={"later_pairwise_agreement": round(agreed, 5)},
         caveats=["It imitates what was there, and can at best be as good."],
+        ranges=ranges_shown(network.kind, later.values, later.masks),
     )
     return agreed
 
@@ -163,4 +165,5 @@ def _export(out: Path, teacher: str, settings: Settings, taught: Taught) -> None
             f"It imitates {teacher}, can at best be as good, and claims no result on a cluster.",
             "Agreement was measured on queues from the same generator as those it learned from.",
         ],
+        ranges=ranges_shown(taught.network.kind, taught.held_out.values, taught.held_out.masks),
     )

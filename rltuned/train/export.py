@@ -12,8 +12,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from rltuned import __version__
-from rltuned.core.features import COLUMNS, SCHEMA_ID
-from rltuned.core.observation import FIXED
+from rltuned.core.features import SCHEMA_ID
 from rltuned.errors import ModelError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.card import (
@@ -33,6 +32,7 @@ from rltuned.policies.predictor import (
     Predictor,
     parity_bytes,
 )
+from rltuned.train.ranges import Ranges, ranges_shown
 
 
 def export_bundle(
@@ -47,6 +47,7 @@ def export_bundle(
     results: dict[str, float],
     caveats: list[str],
     predictor: Predictor | None = None,
+    ranges: Ranges | None = None,
 ) -> Card:
     """Write weights, parity pairs and card into a new folder.
 
@@ -61,6 +62,7 @@ def export_bundle(
         results: figures by name.
         caveats: what a user should know before trusting it.
         predictor: of run times, for a network that reads what it says.
+        ranges: of the features in training; None: take those of the parity windows.
 
     Raises:
         ModelError: the folder exists, cannot be written, or what was written does not load with
@@ -87,7 +89,7 @@ def export_bundle(
         training=training,
         results=results,
         caveats=caveats,
-        ranges=_ranges(network.kind, *parity),
+        ranges=ranges_shown(network.kind, *parity) if ranges is None else ranges,
     )
     card_bytes = (card.model_dump_json(indent=2) + "\n").encode()
     _write(target, files | {CARD_FILE: card_bytes})
@@ -104,17 +106,6 @@ def _architecture(
         hidden=hidden,
         base=network.base if isinstance(network, InspectorActor) else None,
     )
-
-
-def _ranges(kind: str, values: Tensor, masks: Tensor) -> dict[str, tuple[float, float]]:
-    """Smallest and largest value of each feature that the network reads as the daemon shows it."""
-    names = {"context": COLUMNS, "paper": FIXED}.get(kind, ())
-    seen = values[masks].numpy()
-    if not len(seen):
-        return {}
-    return {
-        name: (float(seen[:, at].min()), float(seen[:, at].max())) for at, name in enumerate(names)
-    }
 
 
 def _parity_bytes(network: PaperActor | ContextActor, values: Tensor, masks: Tensor) -> bytes:

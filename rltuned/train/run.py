@@ -25,6 +25,7 @@ from rltuned.train.export import export_bundle
 from rltuned.train.ground import Window
 from rltuned.train.ppo import Learner, Report, Settings, train
 from rltuned.train.predictor import NO_HISTORY, Fitted, fit
+from rltuned.train.ranges import ranges_played
 from rltuned.train.ranks import ALONE, Ranks
 from rltuned.train.seedling import NAME, plant
 from rltuned.train.session import Session, Standing
@@ -245,6 +246,12 @@ def _export(job: Job, learner: Learner, trial: Trial, seconds: float, ranks: int
         ],
         # nobody else's users: a site fits its own history with `rltuned train predictor`
         predictor=Predictor(job.predictor.network, NO_HISTORY) if job.predictor else None,
+        ranges=ranges_played(
+            actor,
+            job.sources,
+            size=settings.contest.window_jobs,
+            loads=settings.contest.loads,
+        ),
     )
 
 
@@ -315,5 +322,6 @@ def refit(model: Path, out: Path, jobs: Sequence[TraceJob], source: str, seed: i
         },
         caveats=[*card.caveats, f"Predictor fitted to {source}, {fitted.examples} jobs."],
         predictor=fitted.predictor,
+        ranges=card.ranges or None,
     )
     return fitted

@@ -1,0 +1,81 @@
+"""Which values of each feature a training saw: what the daemon's drift figures compare with."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from torch import Tensor
+
+from rltuned.core.features import COLUMN, COLUMNS
+from rltuned.core.observation import FIXED
+from rltuned.policies.card import Kind
+from rltuned.policies.network import ContextActor, PaperActor
+from rltuned.policies.rivals import KERNEL
+from rltuned.train.course import LEARN_UNTIL, Source
+from rltuned.train.episodes import Recorder, net_of, play_sampled
+from rltuned.train.trial import windows_between
+
+Ranges = dict[str, tuple[float, float]]
+
+SAMPLED: Final = ("job_size", "urgency", "num_ways", "free_nodes")
+"""The paper's two last slots hold two of these at a time."""
+READ: Final[dict[Kind, tuple[str, ...]]] = {
+    "context": COLUMNS,
+    "paper": (*FIXED, *SAMPLED),
+    "kernel": KERNEL,
+    "inspector": (),
+}
+"""Features by the kind of network that reads them; an inspector reads picks, not the queue."""
+WINDOWS: Final = 48
+"""Over all sources together, one each at least."""
+
+
+def ranges_shown(kind: Kind, values: Tensor, masks: Tensor) -> Ranges:
+    """Smallest and largest value of each feature in queues as the network is shown them.
+
+    Args:
+        kind: of the network.
+        values: (k, 256, features).
+        masks: (k, 256), True on real jobs.
+
+    Returns:
+        By name, without what changes its meaning from queue to queue; empty: no real job.
+    """
+    names = {"context": COLUMNS, "paper": FIXED}.get(kind, ())
+    seen = values[masks].numpy()
+    if not len(seen):
+        return {}
+    return {
+        name: (float(seen[:, i].min()), float(seen[:, i].max())) for i, name in enumerate(names)
+    }
+
+
+def ranges_played(
+    actor: PaperActor | ContextActor,
+    sources: Sequence[Source],
+    *,
+    size: int,
+    loads: Sequence[float],
+) -> Ranges:
+    """The same over every queue of sampled windows that were there to learn from, as a whole.
+
+    Args:
+        actor: plays them, drawing its choices as in training.
+        sources: windows lie evenly in the first LEARN_UNTIL of each.
+        size: jobs per window.
+        loads: in turn.
+    """
+    names = READ[actor.kind]
+    each = -(-WINDOWS // len(sources))
+    net, recorder = net_of(actor), Recorder()
+    low = np.full(len(COLUMNS), np.inf)
+    high = np.full(len(COLUMNS), -np.inf)
+    for source in sources if names else ():
+        part = (0.0, LEARN_UNTIL)
+        found = windows_between(source.ground, part, count=each, size=size, loads=loads)
+        for number, window in enumerate(found):
+            rows = play_sampled(window, net, number, recorder)[1].rows[:, : len(COLUMNS)]
+            low = np.minimum(low, rows.min(axis=0, initial=np.inf))
+            high = np.maximum(high, rows.max(axis=0, initial=-np.inf))
+    at = [(name, COLUMN[name]) for name in names]
+    return {name: (float(low[i]), float(high[i])) for name, i in at if low[i] <= high[i]}

@@ -1,0 +1,65 @@
+"""The ranges on a card: of all queues of what was learned from, and of nothing that came later."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from rltuned.core.features import COLUMN, COLUMNS
+from rltuned.policies.card import Kind, features_of
+from rltuned.policies.network import build
+from rltuned.train.course import LEARN_UNTIL, Source
+from rltuned.train.ground import make_ground
+from rltuned.train.ranges import READ, ranges_played
+from tests.train.worlds import random_ground
+
+LOADS = (0.9, 1.3)
+
+
+def source() -> Source:
+    """120 jobs; only the last fifth, which is not learned from, asks for 20 days."""
+    ground = random_ground("two", seed=5)
+    learned = int(len(ground) * LEARN_UNTIL)
+    jobs = [
+        replace(job, time_limit_s=1_728_000.0 if number >= learned else job.time_limit_s)
+        for number, job in enumerate(replace(j, partition="") for j in ground.jobs)
+    ]
+    limited = [replace(j, time_limit_s=min(j.time_limit_s, 864_000.0)) for j in jobs[:learned]]
+    return Source(make_ground("w", ground.cluster, limited + jobs[learned:]), "", "")
+
+
+@pytest.mark.parametrize("kind", ["context", "paper", "kernel"])
+def test_static_features_lie_within_what_was_learned_from(kind: Kind) -> None:
+    torch.manual_seed(1)
+    here = source()
+    network = build(kind, features_of(kind, predicted=False), (32, 16))
+    found = ranges_played(network, [here], size=40, loads=LOADS)
+    assert tuple(found) == READ[kind]
+    fixed = here.ground.sight.fixed[: int(len(here.ground) * LEARN_UNTIL)]
+    for name in ("requested_gpus", "requested_time"):
+        values = fixed[:, COLUMN[name]]
+        low, high = found[name]
+        assert float(values.min()) <= low < high <= float(values.max()), name
+    # the longest of those learned from queued in some window, and 20 days never did
+    assert found["requested_time"][1] == pytest.approx(float(fixed[:, 1].max()))
+    assert found["requested_time"][1] < float(here.ground.sight.fixed[:, 1].max())
+    assert found["can_schedule_now"] == (0.0, 1.0)
+    assert found["submit_time"][0] == 0.0 < found["submit_time"][1]
+
+
+def test_an_inspector_reads_picks_and_has_none() -> None:
+    network = build("inspector", features_of("inspector", predicted=False), (32, 16, 8), "saf")
+    assert ranges_played(network, [source()], size=40, loads=LOADS) == {}
+
+
+def test_more_sources_widen_a_range_and_never_narrow_it() -> None:
+    torch.manual_seed(1)
+    network = build("context", len(COLUMNS), (32, 16))
+    one = ranges_played(network, [source()], size=40, loads=LOADS)
+    other = Source(random_ground("testbed", seed=6), "", "")
+    both = ranges_played(network, [source(), other], size=40, loads=LOADS)
+    for name in ("requested_gpus", "req_cpu", "req_mem"):
+        assert both[name][0] <= one[name][0] + 1e-6, name
+        assert both[name][1] >= one[name][1] - 1e-6, name
+    assert np.isfinite([*both.values()]).all()
