@@ -15,6 +15,7 @@ from typing import Final
 
 from rltuned.core.decide import Decision, decide, give_back
 from rltuned.core.ladder import Rung
+from rltuned.daemon.collecting import uncollected
 from rltuned.daemon.diary import row_of
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.load import Weighed
@@ -119,7 +120,8 @@ class Loop:
         self._pace = Pace(self._clock)
         done = 0
         while True:
-            report = self.cycle()
+            with uncollected():
+                report = self.cycle()
             done += 1
             if self._strikes >= STRIKES:
                 return 1

@@ -1,10 +1,14 @@
-"""Answers of a made-up cluster of any size, for benchmarks: no Slurm is needed to measure reading.
+"""Answers of a made-up cluster of any size, for benchmarks: no Slurm is needed to measure a cycle.
 
 The texts have the columns and notations of Slurm 22.05; what is in them follows from the sizes
-alone, so that two runs measure the same thing.
+alone, so that two runs measure the same thing. Numbers that `scontrol` is fed are remembered: the
+look back after a write finds them, and `age` shows them to the next whole look.
 """
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from rltuned.slurm.columns import (
@@ -12,11 +16,13 @@ from rltuned.slurm.columns import (
     JOB_COLUMNS,
     NODE_COLUMNS,
     PRIORITY_LETTERS,
+    WATCH_COLUMNS,
     Ask,
     JobRow,
     Marks,
     NodeRow,
     PriorityRow,
+    WatchRow,
 )
 
 NOW: Final = 1_795_000_000
@@ -25,6 +31,11 @@ MARKS: Final = Marks(record="\x1e#synthetic")
 _TYPES: Final = ("a100", "v100", "p100", "t4")
 _LIMITS: Final = ("30:00", "1:00:00", "4:00:00", "12:00:00", "1-00:00:00", "UNLIMITED")
 _GPUS_PER_NODE: Final = 8
+_PRIORITIES: Final = 9_000_000
+"""As far apart as multifactor's sums lie at weights of a million: few jobs tie."""
+_WROTE: Final = "updates.txt"
+_UPDATE: Final = re.compile(r"update JobId=([0-9]+) Priority=([0-9]+)")
+_AS_SLURM_SET_THEM: Final[Mapping[int, int]] = MappingProxyType({})
 _CONFIG: Final = """Configuration data as of 1795000000
 ClusterName             = synthetic
 PreemptType             = preempt/none
@@ -34,20 +45,38 @@ SLURM_VERSION           = 22.05.8
 """
 
 
-def squeue_text(pending: int, running: int) -> str:
+def squeue_text(
+    pending: int, running: int, set_to: Mapping[int, int] = _AS_SLURM_SET_THEM, age: int = 0
+) -> str:
     """Squeue's answer: every tenth pending record is an array, every twentieth depends on another.
 
     Args:
         pending: number of pending records.
         running: number of running records; number i runs on node i of sinfo_text.
+        set_to: priorities that were set, by job id.
+        age: what ageing has added to all others.
     """
-    rows = [_job(number, runs=False) for number in range(1, pending + 1)]
-    rows += [_job(pending + 1 + i, runs=True, node=i) for i in range(running)]
+    rows = [_job(number, set_to.get(number), age) for number in range(1, pending + 1)]
+    rows += [_job(pending + 1 + i, None, age, runs=True, node=i) for i in range(running)]
     return _table(JOB_COLUMNS, rows)
 
 
-def _job(number: int, *, runs: bool, node: int = 0) -> tuple[str, ...]:
-    mixed = number * 2_654_435_761 % 2**32  # Knuth's multiplicative hash: spread, yet fixed
+def _priority(number: int) -> int:
+    return 1000 + _mixed(number) % _PRIORITIES
+
+
+def _mixed(number: int) -> int:
+    return number * 2_654_435_761 % 2**32  # Knuth's multiplicative hash: spread, yet fixed
+
+
+def _submitted(number: int) -> int:
+    return NOW - 40 - number * 7
+
+
+def _job(
+    number: int, set_to: int | None, age: int, *, runs: bool = False, node: int = 0
+) -> tuple[str, ...]:
+    mixed = _mixed(number)
     gpus, limit = 1 << (mixed >> 8) % 4, _LIMITS[(mixed >> 12) % len(_LIMITS)]
     kind = "" if mixed % 3 == 0 else f"{_TYPES[node % 4 if runs else (mixed >> 16) % 4]}:"
     cpus, is_array = gpus * 4, not runs and number % 10 == 0
@@ -74,14 +103,14 @@ def _job(number: int, *, runs: bool, node: int = 0) -> tuple[str, ...]:
         mintmpdisk="0",
         partition="gpu",
     )
-    submitted = NOW - 40 - number * 7
+    submitted = _submitted(number)
     row = JobRow(
         jobid=str(number),
         arrayjobid=str(number),
         arraytaskid=f"0-{mixed % 90 + 9}%4" if is_array else "N/A",
         statecompact="R" if runs else "PD",
         reason="None" if runs else "Priority",
-        prioritylong=str(1000 + mixed % 9000),
+        prioritylong=str(_priority(number) + age if set_to is None else set_to),
         nice="0",
         submittime=str(submitted),
         eligibletime="N/A" if waits_for != "(null)" else str(submitted),
@@ -131,26 +160,75 @@ def _node_name(number: int) -> str:
     return f"gpu{number:04d}"
 
 
-def sprio_text(pending: int) -> str:
-    """Sprio's answer for the pending jobs that do not depend on another."""
+def sprio_text(pending: int, set_to: Mapping[int, int] = _AS_SLURM_SET_THEM, age: int = 0) -> str:
+    """Sprio's answer for the pending jobs that do not depend on another; see squeue_text."""
     rows = [
-        PriorityRow(str(n), "1500", "0", "500", "300", "200", "500", "0")
+        PriorityRow(str(n), str(set_to[n]), "0", "0", "0", "0", "0", "0")
+        if n in set_to
+        else PriorityRow(str(n), str(_priority(n) + age), "0", "500", "300", "200", "500", "0")
         for n in range(1, pending + 1)
         if n % 20 != 1
     ]
     return _table(PRIORITY_LETTERS, rows)
 
 
+def watch_text(pending: int) -> str:
+    """Squeue's answer to the look back after a write, before any write."""
+    rows = [
+        WatchRow(
+            jobid=str(n),
+            arrayjobid=str(n),
+            arraytaskid=f"0-{_mixed(n) % 90 + 9}%4" if n % 10 == 0 else "N/A",
+            statecompact="PD",
+            reason="Priority",
+            prioritylong=str(_priority(n)),
+            nice="0",
+            submittime=str(_submitted(n)),
+            hetjobid="N/A",
+            hetjoboffset="N/A",
+            oversubscribe="OK",
+        )
+        for n in range(1, pending + 1)
+    ]
+    return _table(WATCH_COLUMNS, rows)
+
+
 def _table(
-    names: tuple[str, ...] | str, rows: list[tuple[str, ...]] | list[NodeRow] | list[PriorityRow]
+    names: tuple[str, ...] | str,
+    rows: list[tuple[str, ...]] | list[NodeRow] | list[PriorityRow] | list[WatchRow],
 ) -> str:
     head = FIELD.join(n.upper() for n in names)
     lines = [head, *(FIELD.join(r) for r in rows)]
     return "".join(line + MARKS.record + "\n" for line in lines)
 
 
+_SDIAG: Final = """Server thread count:  3
+Agent queue size:     0
+DBD Agent queue size: 0
+Backfilling stats
+\tLast cycle: 1000
+
+Remote Procedure Call statistics by message type
+\tREQUEST_JOB_INFO ( 2003) count:10 ave_time:100 total_time:1000
+"""
+_PROGRAMS: Final = {
+    # awk answers the look back: what was written since, over what stood there
+    "squeue": f"""case "$1 $*" in
+--help*) exec cat usage.txt ;;
+*" -t PD "*) exec awk -F '{FIELD}' -v OFS='{FIELD}' '
+    NR == FNR {{ if (split($0, w, /[ =]/) == 5) to[w[3]] = w[5]; next }}
+    $1 in to {{ $6 = to[$1] }} {{ print }}' {_WROTE} watch.txt ;;
+esac
+exec cat squeue.txt""",
+    "sinfo": "exec cat sinfo.txt",
+    "sprio": "exec cat sprio.txt",
+    "sdiag": "exec cat sdiag.txt",
+    "scontrol": f'[ "$1" = -v ] && exec cat >>{_WROTE}\nexec cat scontrol.txt',
+}
+
+
 def write_programs(folder: Path, *, pending: int, running: int, nodes: int) -> Path:
-    """Put programs named squeue, sinfo, sprio and scontrol into a folder that answer for it.
+    """Put programs named squeue, sinfo, sprio, sdiag and scontrol into a folder that answer for it.
 
     Args:
         folder: an existing one; the backend's SlurmCli.bin_dir, with marks=MARKS.
@@ -169,12 +247,36 @@ def write_programs(folder: Path, *, pending: int, running: int, nodes: int) -> P
         "sinfo": sinfo_text(nodes),
         "sprio": sprio_text(pending),
         "scontrol": _CONFIG,
+        "sdiag": _SDIAG,
+        "watch": watch_text(pending),
+        "updates": "\n",  # awk takes an empty first file for none
     }
     for name, text in answers.items():
         (folder / f"{name}.txt").write_text(text, newline="\n")
-    for name in ("squeue", "sinfo", "sprio", "scontrol"):
-        choose = '[ "$1" = --help ] && f=usage' if name == "squeue" else ":"
+    for name, does in _PROGRAMS.items():
         program = folder / name
-        program.write_text(f'#!/bin/sh\nf={name}\n{choose}\nexec cat "{folder}/$f.txt"\n')
+        program.write_text(f'#!/bin/sh\ncd "{folder}" || exit 1\n{does}\n')
         program.chmod(0o700)
     return folder
+
+
+def grow_older(folder: Path, *, pending: int, running: int, age: int) -> int:
+    """Show what was written, and let the numbers of all others grow, as a minute would.
+
+    Args:
+        folder: of write_programs.
+        pending: as there.
+        running: as there.
+        age: what ageing has added since the beginning.
+
+    Returns:
+        How many jobs stand at a number that was set.
+    """
+    wrote = _UPDATE.findall((folder / _WROTE).read_text())
+    set_to = {int(job): int(number) for job, number in wrote}
+    for name, text in (
+        ("squeue", squeue_text(pending, running, set_to, age)),
+        ("sprio", sprio_text(pending, set_to, age)),
+    ):
+        (folder / f"{name}.txt").write_text(text, newline="\n")
+    return len(set_to)

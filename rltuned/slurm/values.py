@@ -7,6 +7,7 @@ values ("N/A", "(null)", empty ...) are recognised in one place, `absent`.
 import math
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 _ABSENT: Final = frozenset(
@@ -15,10 +16,13 @@ _ABSENT: Final = frozenset(
 _SCALE: Final = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5}
 _AMOUNT: Final = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,6}))?([KMGTP]?)")
 _NUMBER: Final = re.compile(r"-?[0-9]{1,10}")
+_SHORT: Final = 9
+"""So many digits are certainly below 2**32."""
 _EPOCH_DIGITS: Final = 11
 _CLOCK: Final = re.compile(r"(?:([0-9]{1,9})-)?([0-9]{1,9}(?::[0-9]{1,9}){0,2})")
 
 
+@lru_cache(maxsize=1024)  # asked for ten values of every job, and most jobs say the same words
 def absent(text: str) -> bool:
     """Whether Slurm says that there is no value."""
     return text.strip().lower() in _ABSENT
@@ -53,6 +57,8 @@ def parse_number(text: str) -> int:
     Raises:
         ValueError: none, or a longer one.
     """
+    if text.isascii() and text.isdigit() and len(text) <= _SHORT:
+        return int(text)
     if _NUMBER.fullmatch(text) is None or abs(number := int(text)) >= 2**32:
         raise ValueError(f"{text[:40]!r} is no number of 32 bits")
     return number
@@ -138,8 +144,8 @@ def parse_epoch(text: str) -> float | None:
     Raises:
         ValueError: no number.
     """
-    if absent(text) or text == "0":
+    if text.isascii() and text.isdigit() and len(text) <= _EPOCH_DIGITS:
+        return None if text == "0" else float(text)
+    if absent(text):
         return None
-    if not text.isascii() or not text.isdigit() or len(text) > _EPOCH_DIGITS:
-        raise ValueError(f"{text[:40]!r} is no Unix time")
-    return float(text)
+    raise ValueError(f"{text[:40]!r} is no Unix time")

@@ -1,0 +1,227 @@
+"""A whole cycle of the daemon at any size: per stage, and its memory; each size in its own process.
+
+The loop itself runs, on the stage `full` with the shipped settings and model, its journal on the
+disk, against the made-up answers of slurm/synthetic: it observes, decides, writes, reads back.
+Between two cycles the numbers grow older, and what was written stands there.
+"""
+
+import gc
+import json
+import logging
+import os
+import resource
+import time
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry
+
+from rltuned.bench import PAPER, Figure
+from rltuned.bench.stages import Stages
+from rltuned.core.ladder import Rung
+from rltuned.daemon.audience import Publisher
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.logs import make_log
+from rltuned.daemon.loop import Loop
+from rltuned.daemon.metrics import Metrics
+from rltuned.daemon.report import CycleReport
+from rltuned.daemon.rig import build_rig
+from rltuned.daemon.seams import Rig
+from rltuned.daemon.signals import Orders
+from rltuned.daemon.systemd import Notifier
+from rltuned.errors import BackendError
+from rltuned.settings import Flag, load
+from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.synthetic import MARKS, NOW, grow_older, write_programs
+
+JOBS: Final = (1_000, 10_000, 50_000, 100_000)
+NODES: Final = (100, 1_000, 10_000)
+RUNNING: Final = 1_000
+"""Running jobs at most: one per node, and no more."""
+BOUNDS_S: Final = {(10_000, 1_000): 3.0, (100_000, 1_000): 30.0, (100_000, 10_000): 30.0}
+INTERVAL_S: Final = 60.0
+AGE: Final = 7
+"""By how much the number of a job that nobody set grows from one cycle to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a queue and a cluster."""
+
+    pending: int
+    nodes: int
+
+    @property
+    def running(self) -> int:
+        return min(RUNNING, self.nodes)
+
+    def __str__(self) -> str:
+        return f"{self.pending}_pending_{self.nodes}_nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """One cycle, measured. Stages as in Stages; publish and the rest are `other`."""
+
+    wall_s: float
+    cpu_s: float
+    collect_cpu_s: float
+    commands_cpu_s: float
+    stages_wall_s: dict[str, float]
+    stages_cpu_s: dict[str, float]
+    applied: int
+    peak_mib: float
+
+
+@dataclass
+class FixedClock:
+    """The made-up cluster's time, one interval per cycle; the stopwatch is the real one."""
+
+    cycle: int = 0
+
+    def now(self) -> float:
+        return NOW + INTERVAL_S * self.cycle
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wait(self, seconds: float) -> bool:
+        raise AssertionError(f"a benchmark does not wait {seconds} s")
+
+
+@dataclass
+class _Ear:
+    """Hands the reports on and keeps the last one."""
+
+    to: Publisher
+    last: list[CycleReport] = field(default_factory=list)
+
+    def cycle(self, report: CycleReport) -> None:
+        self.last = [report]
+        self.to.cycle(report)
+
+    def alive(self) -> None:
+        self.to.alive()
+
+    def unexpected(self, error: Exception) -> None:
+        self.to.unexpected(error)
+
+    def reloading(self) -> None:
+        self.to.reloading()
+
+    def loaded(self, rig: Rig) -> None:
+        self.to.loaded(rig)
+
+    def not_loaded(self, reason: str) -> None:
+        self.to.not_loaded(reason)
+
+
+def measured(size: Size, policy: str, rounds: int) -> list[Cycle]:
+    """So many cycles of one size after one that does not count, in a process of their own.
+
+    Raises:
+        BackendError: a cycle came to no result.
+        ModelError, SettingsError: the policy cannot be used.
+    """
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as child:
+        told = child.submit(_in_child, size, policy, rounds).result()
+    return [Cycle(**row) for row in json.loads(told)]
+
+
+def _in_child(size: Size, policy: str, rounds: int) -> str:
+    logging.disable()
+    rows = []
+    with TemporaryDirectory() as name, open(os.devnull, "w") as nowhere:  # noqa: PTH123
+        folder = Path(name)
+        write_programs(folder, pending=size.pending, running=size.running, nodes=size.nodes)
+        clock, stages = FixedClock(), Stages()
+        backend = SlurmBackend(
+            SlurmCli(bin_dir=folder), clock.now, on_call=stages.called, marks=MARKS
+        )
+        with closing(Journal(folder)) as journal:
+            ear = _Ear(
+                Publisher(
+                    Metrics(CollectorRegistry()),
+                    make_log("json", "info", nowhere),
+                    Notifier(None),
+                    clock,
+                    journal=journal.size,
+                )
+            )
+            rig = build_rig(settings_for(policy, folder), backend)
+            ear.loaded(rig)
+            loop = Loop(rig, clock, journal, ear, orders=Orders(), reload=lambda: rig)
+            for number in range(rounds + 1):
+                stages.clear()
+                found = _one(loop, stages)
+                report = ear.last[0]
+                if not report.ok or report.journal_error:
+                    raise BackendError(f"{report.summary()} {report.journal_error}")
+                applied = sum(report.applied().values())
+                if number:
+                    rows.append(replace(found, applied=applied))
+                clock.cycle += 1
+                grow_older(
+                    folder, pending=size.pending, running=size.running, age=AGE * clock.cycle
+                )
+    return json.dumps([_row(r) for r in rows])
+
+
+def settings_for(policy: str, folder: Path) -> Any:
+    """The shipped settings, on the stage that writes."""
+    flags = (
+        ("policy.name", policy),
+        ("ladder.stage", Rung.FULL.value),
+        ("daemon.state_dir", str(folder)),
+        ("daemon.pause_file", str(folder / "PAUSE")),
+    )
+    return load(None, [Flag(key, value, "bench") for key, value in flags])
+
+
+def _one(loop: Loop, stages: Stages) -> Cycle:
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    wall, cpu = time.perf_counter(), time.process_time()
+    with stages.watching(), stages.timed("other"):
+        loop.run(cycles=1)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    began = time.process_time()
+    gc.collect()
+    return Cycle(
+        wall_s=wall,
+        cpu_s=cpu,
+        collect_cpu_s=time.process_time() - began,
+        commands_cpu_s=after.ru_utime + after.ru_stime - children.ru_utime - children.ru_stime,
+        stages_wall_s=dict(stages.wall_s),
+        stages_cpu_s=dict(stages.cpu_s),
+        applied=0,
+        peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    )
+
+
+def _row(cycle: Cycle) -> dict[str, Any]:
+    return {name: getattr(cycle, name) for name in Cycle.__slots__}
+
+
+def figures(size: Size, cycles: list[Cycle]) -> list[Figure]:
+    """The whole cycle beside its bound, and what it took of memory."""
+    found = []
+    bound = BOUNDS_S.get((size.pending, size.nodes))
+    if bound is not None:
+        source = "our own bound; observe to applied, with journal"
+        wall, cpu = median(c.wall_s for c in cycles), median(c.cpu_s for c in cycles)
+        found += [
+            Figure(f"cycle_{size}", wall, "s", bound, source),
+            Figure(f"cycle_{size}_processor", cpu, "s", bound, source),
+        ]
+    return found
+
+
+__all__ = ["PAPER", "Cycle", "Size", "figures", "measured"]
