@@ -11,6 +11,7 @@ import logging
 import os
 import resource
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -18,11 +19,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Final
 
 from prometheus_client import CollectorRegistry
 
-from rltuned.bench import PAPER, Figure
+from rltuned.bench import Figure
 from rltuned.bench.stages import Stages
 from rltuned.core.ladder import Rung
 from rltuned.daemon.audience import Publisher
@@ -35,8 +36,10 @@ from rltuned.daemon.rig import build_rig
 from rltuned.daemon.seams import Rig
 from rltuned.daemon.signals import Orders
 from rltuned.daemon.systemd import Notifier
+from rltuned.domain.plan import Result
+from rltuned.domain.ports import Clock
 from rltuned.errors import BackendError
-from rltuned.settings import Flag, load
+from rltuned.settings import Flag, Loaded, load
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.synthetic import MARKS, NOW, grow_older, write_programs
@@ -137,44 +140,73 @@ def measured(size: Size, policy: str, rounds: int) -> list[Cycle]:
 
 def _in_child(size: Size, policy: str, rounds: int) -> str:
     logging.disable()
-    rows = []
-    with TemporaryDirectory() as name, open(os.devnull, "w") as nowhere:  # noqa: PTH123
+    with TemporaryDirectory() as name:
         folder = Path(name)
         write_programs(folder, pending=size.pending, running=size.running, nodes=size.nodes)
         clock, stages = FixedClock(), Stages()
-        backend = SlurmBackend(
-            SlurmCli(bin_dir=folder), clock.now, on_call=stages.called, marks=MARKS
+        cli = SlurmCli(bin_dir=folder)
+        backend = SlurmBackend(cli, clock.now, on_call=stages.called, marks=MARKS)
+
+        def an_interval_later() -> None:
+            clock.cycle += 1
+            age = AGE * clock.cycle
+            grow_older(folder, pending=size.pending, running=size.running, age=age)
+
+        found = played(
+            backend, clock, stages, folder, policy=policy, rounds=rounds, between=an_interval_later
         )
-        with closing(Journal(folder)) as journal:
-            ear = _Ear(
-                Publisher(
-                    Metrics(CollectorRegistry()),
-                    make_log("json", "info", nowhere),
-                    Notifier(None),
-                    clock,
-                    journal=journal.size,
-                )
-            )
-            rig = build_rig(settings_for(policy, folder), backend)
-            ear.loaded(rig)
-            loop = Loop(rig, clock, journal, ear, orders=Orders(), reload=lambda: rig)
-            for number in range(rounds + 1):
-                stages.clear()
-                found = _one(loop, stages)
-                report = ear.last[0]
-                if not report.ok or report.journal_error:
-                    raise BackendError(f"{report.summary()} {report.journal_error}")
-                applied = sum(report.applied().values())
-                if number:
-                    rows.append(replace(found, applied=applied))
-                clock.cycle += 1
-                grow_older(
-                    folder, pending=size.pending, running=size.running, age=AGE * clock.cycle
-                )
-    return json.dumps([_row(r) for r in rows])
+    return json.dumps([{name: getattr(c, name) for name in Cycle.__slots__} for c in found])
 
 
-def settings_for(policy: str, folder: Path) -> Any:
+def played(
+    backend: SlurmBackend,
+    clock: Clock,
+    stages: Stages,
+    folder: Path,
+    *,
+    policy: str,
+    rounds: int,
+    between: Callable[[], None],
+) -> list[Cycle]:
+    """So many cycles of the daemon's own loop after one that does not count.
+
+    Args:
+        backend: the world; its on_call is stages.called.
+        clock: its time.
+        stages: where the seconds go.
+        folder: for the journal.
+        policy: who ranks.
+        rounds: how many cycles.
+        between: what happens between two.
+
+    Raises:
+        BackendError: a cycle came to no result.
+        ModelError, SettingsError: the policy cannot be used.
+    """
+    rows = []
+    with (
+        open(os.devnull, "w") as nowhere,  # noqa: PTH123 - a device
+        closing(Journal(folder)) as journal,
+    ):
+        log = make_log("json", "info", nowhere)
+        registry = CollectorRegistry()
+        ear = _Ear(Publisher(Metrics(registry), log, Notifier(None), clock, journal=journal.size))
+        rig = build_rig(settings_for(policy, folder), backend)
+        ear.loaded(rig)
+        loop = Loop(rig, clock, journal, ear, orders=Orders(), reload=lambda: rig)
+        for number in range(rounds + 1):
+            stages.clear()
+            found = _one(loop, stages)
+            report = ear.last[0]
+            if not report.ok or report.journal_error:
+                raise BackendError(f"{report.summary()} {report.journal_error}")
+            if number:
+                rows.append(replace(found, applied=report.results().get(Result.APPLIED, 0)))
+            between()
+    return rows
+
+
+def settings_for(policy: str, folder: Path) -> Loaded:
     """The shipped settings, on the stage that writes."""
     flags = (
         ("policy.name", policy),
@@ -182,7 +214,7 @@ def settings_for(policy: str, folder: Path) -> Any:
         ("daemon.state_dir", str(folder)),
         ("daemon.pause_file", str(folder / "PAUSE")),
     )
-    return load(None, [Flag(key, value, "bench") for key, value in flags])
+    return load(None, tuple(Flag(key, value, "bench") for key, value in flags))
 
 
 def _one(loop: Loop, stages: Stages) -> Cycle:
@@ -206,22 +238,14 @@ def _one(loop: Loop, stages: Stages) -> Cycle:
     )
 
 
-def _row(cycle: Cycle) -> dict[str, Any]:
-    return {name: getattr(cycle, name) for name in Cycle.__slots__}
-
-
 def figures(size: Size, cycles: list[Cycle]) -> list[Figure]:
-    """The whole cycle beside its bound, and what it took of memory."""
-    found = []
+    """The whole cycle beside its bound; none where there is no bound."""
     bound = BOUNDS_S.get((size.pending, size.nodes))
-    if bound is not None:
-        source = "our own bound; observe to applied, with journal"
-        wall, cpu = median(c.wall_s for c in cycles), median(c.cpu_s for c in cycles)
-        found += [
-            Figure(f"cycle_{size}", wall, "s", bound, source),
-            Figure(f"cycle_{size}_processor", cpu, "s", bound, source),
-        ]
-    return found
-
-
-__all__ = ["PAPER", "Cycle", "Size", "figures", "measured"]
+    if bound is None:
+        return []
+    source = "our own bound; from the first look to the last note of what was applied"
+    return [
+        Figure(f"cycle_{size}", median(c.wall_s for c in cycles), "s", bound, source),
+        Figure(f"cycle_{size}_slowest", max(c.wall_s for c in cycles), "s", bound, source),
+        Figure(f"cycle_{size}_processor", median(c.cpu_s for c in cycles), "s", bound, source),
+    ]
