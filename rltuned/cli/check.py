@@ -1,6 +1,7 @@
 """`rltuned check`: everything that must be right before going live, each with its mend."""
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Annotated
@@ -10,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from rltuned.cli.controllers import controller_checks
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
+from rltuned.cli.machine import machine_checks
 from rltuned.cli.world import real_slurm
 from rltuned.core.ladder import Rung
 from rltuned.daemon.breaker import clusters
@@ -78,6 +80,7 @@ def check(
 
 def _here(loaded: Loaded) -> Iterator[Check]:
     yield Check("settings", Status.OK, f"{loaded.path or 'no file: defaults'}")
+    yield from machine_checks(loaded)
     yield _policy(loaded)
     yield _solver(loaded)
     yield _journal(loaded)
@@ -207,6 +210,7 @@ def _queue(loaded: Loaded, observe: Callable[[], Snapshot]) -> Iterator[Check]:
         return
     told = f"{len(seen.pending)} pending, {len(seen.running)} running, {len(seen.nodes)} nodes"
     yield Check("queue", Status.OK, told)
+    yield _time_limits(seen)
     there = {p.name for p in seen.partitions}
     scope = loaded.settings.scope
     for key, names in (
@@ -222,6 +226,23 @@ def _queue(loaded: Loaded, observe: Callable[[], Snapshot]) -> Iterator[Check]:
                 f"{loaded.origin(key)}: Slurm shows no partition {', '.join(missing)}",
                 f"correct the name in {key}; partitions with nodes: {', '.join(sorted(there))}",
             )
+
+
+def _time_limits(seen: Snapshot) -> Check:
+    """Most rules and the models look at the limit; a job without one tells them nothing."""
+    endless = {None, math.inf}
+    names = [
+        p.name for p in seen.partitions if p.default_time_s in endless and p.max_time_s in endless
+    ]
+    if not names:
+        return Check("time_limits", Status.OK, "every partition gives its jobs a time limit")
+    return Check(
+        "time_limits",
+        Status.WARN,
+        f"a job that names no limit has none in {', '.join(names)}, so that a short one cannot be "
+        "told from a long one",
+        "set DefaultTime or MaxTime for the partition in slurm.conf",
+    )
 
 
 def _fit(loaded: Loaded, slurm: tuple[Check, ...]) -> Iterator[Check]:

@@ -1,4 +1,4 @@
-"""`rltuned config`: check and show the settings."""
+"""`rltuned config`: write, check and show the settings."""
 
 import json
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
+from rltuned.cli.newfile import init
 from rltuned.daemon.rig import check_policy_name
 from rltuned.settings import load
 from rltuned.settings.reference import example as example_text
@@ -17,7 +18,10 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def config_group() -> None:
-    """Check and show the settings."""
+    """Write, check and show the settings."""
+
+
+app.command()(init)
 
 
 @app.command()

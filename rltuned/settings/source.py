@@ -71,7 +71,19 @@ def load(path: Path | None, flags: tuple[Flag, ...] = ()) -> Loaded:
     """
     if path is None and DEFAULT_PATH.exists():
         path = DEFAULT_PATH
-    text = "" if path is None else _read(path)
+    return _build("" if path is None else _read(path), path, flags)
+
+
+def from_flags(flags: tuple[Flag, ...]) -> Loaded:
+    """Defaults and flags alone: no file is looked at, not even the usual one.
+
+    Raises:
+        SettingsError: a flag cannot be used.
+    """
+    return _build("", None, flags)
+
+
+def _build(text: str, path: Path | None, flags: tuple[Flag, ...]) -> Loaded:
     tree = _parse(text, path)
     origins = {key: f"{path}:{line}" for key, line in key_lines(text)}
     for flag in flags:

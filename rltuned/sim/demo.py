@@ -21,6 +21,13 @@ MIN_SUBMITTED: Final = 60
 MIN_PENDING: Final = 20
 SLA: Final = "sla"
 SLA_EVERY: Final = 15
+_NATURAL: Final = Natural(kind="multifactor")
+WEIGHTS: Final = {
+    "Age": str(_NATURAL.age_weight),
+    "JobSize": str(_NATURAL.size_weight),
+    "Partition": str(_NATURAL.partition_weight),
+}
+"""What slurm.conf would call them."""
 SETTLED_S: Final = 30.0
 """The first look comes so long after the last submit that no job is too young to be touched."""
 
@@ -60,7 +67,7 @@ def demo_world(seed: int, now: float) -> World:
         replace(j, partition=SLA) if i % SLA_EVERY == 0 else j for i, j in enumerate(jobs, 1)
     )
     cluster = _with_sla(replace(preset("testbed"), name="demo"))
-    rules = Rules(natural=Natural(kind="multifactor"))
+    rules = Rules(natural=_NATURAL)
     ready_s = _ready(World(cluster, jobs, rules=rules))
     shift = now - ready_s
     world = World(cluster, (replace(j, submit_s=j.submit_s + shift) for j in jobs), rules=rules)

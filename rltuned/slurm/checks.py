@@ -2,39 +2,23 @@
 
 import os
 import pwd
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from rltuned.errors import BackendError
 from rltuned.slurm.commands import Commands
+from rltuned.slurm.judgement import Check, Status, judge, release_of
 from rltuned.slurm.site import parse_config
-from rltuned.slurm.values import absent
 
-TRIED: Final = ((22, 5), (26, 5))
-"""Releases that this reader has been run against, oldest and newest."""
+__all__ = ["Check", "Evidence", "Status", "examine", "gather"]
+
+NEEDED: Final = ("squeue", "sinfo", "sprio", "scontrol", "sdiag")
+"""Slurm's programs that a cycle runs."""
+USEFUL: Final = ("sacctmgr",)
+"""Asked for our level by this check alone."""
 _SKEW_WARN_S: Final = 2.0
 _SKEW_FAIL_S: Final = 30.0
-_FIRST_WITH_LIMIT: Final = (23, 2)
-
-
-class Status(StrEnum):
-    """How a check ended."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One line of `rltuned check`; mend says what to do about a warn or fail."""
-
-    name: str
-    status: Status
-    detail: str
-    mend: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +32,8 @@ class Evidence:
         now: our clock when the configuration was asked for, Unix seconds.
         uid, user: who we are.
         admin_level: our level in slurmdbd; None = not asked or no answer.
+        client: what `scontrol --version` says, "" = nothing.
+        missing: Slurm's programs that are not installed here.
     """
 
     ping: str
@@ -57,6 +43,8 @@ class Evidence:
     uid: int
     user: str
     admin_level: str | None = None
+    client: str = ""
+    missing: tuple[str, ...] = ()
 
 
 def gather(commands: Commands, now: float) -> Evidence:
@@ -66,12 +54,15 @@ def gather(commands: Commands, now: float) -> Evidence:
         user = pwd.getpwuid(uid).pw_name
     except KeyError:
         user = str(uid)
+    missing = tuple(name for name in (*NEEDED, *USEFUL) if commands.where(name) is None)
     try:
         ping = commands.ask("scontrol", "ping").stdout.strip()
         config = commands.ask("scontrol", "show", "config").stdout
+        client = commands.ask("scontrol", "--version").stdout.strip()
     except BackendError as error:
-        return Evidence(str(error), False, "", now, uid, user)
-    return Evidence(ping, True, config, now, uid, user, _admin_level(commands, config, user))
+        return Evidence(str(error), False, "", now, uid, user, missing=missing)
+    level = _admin_level(commands, config, user)
+    return Evidence(ping, True, config, now, uid, user, level, client, missing)
 
 
 def _admin_level(commands: Commands, config: str, user: str) -> str | None:
@@ -88,8 +79,12 @@ def _admin_level(commands: Commands, config: str, user: str) -> str | None:
 
 def examine(evidence: Evidence) -> tuple[Check, ...]:
     """Judge the evidence; every finding with its mend. Pure."""
+    programs = _programs(evidence)
+    if programs.status is Status.FAIL:
+        return (programs,)
     if not evidence.reachable:
         return (
+            programs,
             Check(
                 "slurm",
                 Status.FAIL,
@@ -98,136 +93,47 @@ def examine(evidence: Evidence) -> tuple[Check, ...]:
             ),
         )
     config = parse_config(evidence.config)
-    found = [Check("slurm", Status.OK, evidence.ping.replace("\n", "; "))]
-    found.extend(judge(config) for judge in _CONFIG_CHECKS)
+    found = [programs, Check("slurm", Status.OK, evidence.ping.replace("\n", "; "))]
+    found.extend(judge(config))
+    found.append(_client(config, evidence))
     found.append(_clock(config, evidence))
     found.append(_rights(config, evidence))
     found.append(_private_data(config, evidence))
     return tuple(found)
 
 
-def _version(config: Mapping[str, str]) -> Check:
-    text = config.get("SLURM_VERSION", "")
-    release = _release(text)
-    if release is None:
-        return Check("version", Status.FAIL, f"version {text!r} cannot be read", "report this")
-    if TRIED[0] <= release <= TRIED[1]:
-        return Check("version", Status.OK, f"Slurm {text}")
-    return Check(
-        "version",
-        Status.WARN,
-        f"Slurm {text} is outside the releases that were tried (22.05 to 26.05)",
-        "watch some cycles of `rltuned run --dry-run` before going live",
-    )
-
-
-def _release(text: str) -> tuple[int, int] | None:
-    parts = text.split(".")
-    if len(parts) < 2 or not all(p.isdigit() for p in parts[:2]):  # noqa: PLR2004
-        return None
-    return int(parts[0]), int(parts[1])
-
-
-def _priority(config: Mapping[str, str]) -> Check:
-    kind = config.get("PriorityType", "")
-    if kind == "priority/multifactor":
+def _programs(evidence: Evidence) -> Check:
+    lacking = [name for name in evidence.missing if name in NEEDED]
+    if lacking:
         return Check(
-            "priority",
-            Status.OK,
-            f"{kind}: both write modes work; site_factor keeps age and fair-share alive",
+            "programs",
+            Status.FAIL,
+            f"not found here: {', '.join(lacking)}",
+            "install Slurm's commands (Debian: slurm-client), or set [slurm] bin_dir",
         )
-    return Check(
-        "priority",
-        Status.WARN,
-        f"{kind}: SiteFactor has no effect, only write_mode = priority works",
-        "set PriorityType=priority/multifactor, or keep write_mode = priority",
-    )
-
-
-def _site_factor_plugin(config: Mapping[str, str]) -> Check:
-    plugin = config.get("PrioritySiteFactorPlugin", "")
-    if absent(plugin) or plugin.endswith("/none"):
-        return Check("site_factor_plugin", Status.OK, "no plugin writes site factors")
-    return Check(
-        "site_factor_plugin",
-        Status.WARN,
-        f"{plugin} overwrites site factors every PriorityCalcPeriod",
-        "use write_mode = priority, or unset PrioritySiteFactorPlugin",
-    )
-
-
-def _scheduler(config: Mapping[str, str]) -> Check:
-    kind = config.get("SchedulerType", "")
-    options = config.get("SchedulerParameters", "").split(",")
-    if kind != "sched/backfill":
+    if evidence.missing:
         return Check(
-            "scheduler", Status.WARN, f"{kind}: no backfill", "set SchedulerType=sched/backfill"
-        )
-    if "bf_continue" not in options:
-        return Check(
-            "scheduler",
+            "programs",
             Status.WARN,
-            "sched/backfill without bf_continue: any job update ends a backfill cycle early",
-            "add bf_continue to SchedulerParameters",
+            f"not found here: {', '.join(evidence.missing)}, so this check cannot tell our rights",
+            "install Slurm's commands whole (Debian: slurm-client)",
         )
-    return Check("scheduler", Status.OK, "sched/backfill with bf_continue")
+    return Check("programs", Status.OK, ", ".join((*NEEDED, *USEFUL)))
 
 
-def _memory(config: Mapping[str, str]) -> Check:
-    kind = config.get("SelectType", "")
-    parameters = config.get("SelectTypeParameters", "")
-    if "MEMORY" not in parameters.upper():
-        return Check("select", Status.OK, f"{kind} {parameters}: memory is not handed out")
-    defaults = {
-        key: config.get(key, "") for key in ("DefMemPerCPU", "DefMemPerNode", "DefMemPerGPU")
-    }
-    set_ones = [f"{k}={v}" for k, v in defaults.items() if v and v.upper() != "UNLIMITED"]
-    set_ones += [w for w in config.get("JobDefaults", "").split(",") if "DefMemPerGPU" in w]
-    if set_ones:
-        return Check("select", Status.OK, f"{kind} {parameters} with {', '.join(set_ones)}")
-    return Check(
-        "select",
-        Status.WARN,
-        f"{kind} {parameters} without DefMemPerCPU: a job without --mem takes a whole node",
-        "set DefMemPerCPU (or DefMemPerGPU) in slurm.conf",
-    )
-
-
-def _preemption(config: Mapping[str, str]) -> Check:
-    kind = config.get("PreemptType", "")
-    if absent(kind) or kind.endswith("/none"):
-        return Check("preemption", Status.OK, "off")
-    return Check(
-        "preemption",
-        Status.WARN,
-        f"{kind}, mode {config.get('PreemptMode', '?')}: pre-empted jobs return to the queue",
-        "list the partitions or QOS that may pre-empt under [scope] as not ours",
-    )
-
-
-def _rate_limit(config: Mapping[str, str]) -> Check:
-    options = config.get("SlurmctldParameters", "").split(",")
-    release = _release(config.get("SLURM_VERSION", ""))
-    if "rl_enable" not in options or release is None or release < _FIRST_WITH_LIMIT:
-        return Check("rate_limit", Status.OK, "none")
-    limits = ", ".join(o for o in options if o.startswith("rl_"))
-    return Check(
-        "rate_limit",
-        Status.WARN,
-        f"{limits}: by default 30 updates at once, then 2 a second, for all but SlurmUser and root",
-        "raise rl_bucket_size and rl_refill_rate, or lower [limits] max_changes to fit",
-    )
-
-
-_CONFIG_CHECKS: Final[tuple[Callable[[Mapping[str, str]], Check], ...]] = (
-    _version,
-    _priority,
-    _site_factor_plugin,
-    _scheduler,
-    _memory,
-    _preemption,
-    _rate_limit,
-)
+def _client(config: Mapping[str, str], evidence: Evidence) -> Check:
+    """Slurm's commands may be older than slurmctld, never newer."""
+    text = evidence.client.rpartition(" ")[2]
+    ours, theirs = release_of(text), release_of(config.get("SLURM_VERSION", ""))
+    if ours is None or theirs is None:
+        return Check(
+            "client", Status.WARN, f"scontrol --version says {text!r}", "compare the releases"
+        )
+    if ours == theirs:
+        return Check("client", Status.OK, f"Slurm's commands here are of {text}")
+    said = f"Slurm's commands here are of {text}, slurmctld of {config['SLURM_VERSION']}"
+    mend = "install the commands of slurmctld's release here, or set [slurm] bin_dir"
+    return Check("client", Status.FAIL if ours > theirs else Status.WARN, said, mend)
 
 
 def _clock(config: Mapping[str, str], evidence: Evidence) -> Check:

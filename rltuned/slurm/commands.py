@@ -117,18 +117,21 @@ class Commands:
             raise BackendError(f"{program} ended with {answer.exit_code}: {said}")
         return answer
 
-    def call(self, program: str, *args: str, feed: str | None = None) -> Answer:
+    def call(
+        self, program: str, *args: str, feed: str | None = None, at: Path | None = None
+    ) -> Answer:
         """Run a command and return whatever came of it.
 
         Args:
             program: its bare name.
             args: its arguments, passed as they are; no shell ever sees them.
             feed: text for its standard input; None = an empty one.
+            at: where it is, for one that is not Slurm's own.
 
         Raises:
             BackendError: the program is not installed or cannot be started.
         """
-        path = self._find(program)
+        path = self._find(program, at)
         started = time.monotonic()
         answer = self._run(program, [path, *args], feed, started + self.cli.timeout_s)
         self._on_call(
@@ -142,12 +145,19 @@ class Commands:
         )
         return answer
 
-    def _find(self, program: str) -> str:
-        place = str(self.cli.bin_dir) if self.cli.bin_dir else self._env.get("PATH", "")
-        path = shutil.which(program, path=place)
+    def where(self, program: str) -> str | None:
+        """Path of a program; None = it is not installed."""
+        return shutil.which(program, path=self._place)
+
+    @property
+    def _place(self) -> str:
+        return str(self.cli.bin_dir) if self.cli.bin_dir else self._env.get("PATH", "")
+
+    def _find(self, program: str, at: Path | None) -> str:
+        path = self.where(str(at or program))
         if path is None:
             self._on_call(CallRecord(program=program, seconds=0.0, ok=False))
-            raise BackendError(f"{program} is not installed in {place}")
+            raise BackendError(f"{program} is not installed in {at or self._place}")
         return path
 
     def _run(self, program: str, argv: list[str], feed: str | None, deadline: float) -> Answer:

@@ -21,6 +21,8 @@ PACKAGES = (
     "systemd", "systemd-sysv", "dbus", "procps", "iproute2", "curl", "sqlite3",
     "slurmctld", "slurmd", "slurm-client", "slurmdbd", "mariadb-server", "munge",
     "prometheus", "python3", "python3-venv", "python3-apt", "ansible-core",
+    "python3-cffi-backend",  # ansible-core needs a name that it provides; debootstrap sees no such
+    "man-db", "bash-completion", "zsh", "fish",
 )  # fmt: skip
 BOOT_S = 60.0
 ADDRESS = """\
@@ -48,7 +50,7 @@ def base_root() -> Path:
     root.parent.mkdir(parents=True, exist_ok=True)
     _host(
         ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, str(root)],
-        timeout_s=1500,
+        timeout_s=3600,
     )
     (root / "made").touch()
     return root

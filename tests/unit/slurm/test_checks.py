@@ -14,7 +14,7 @@ from tests.recorded import DATA, Recording
 RECORDED = Recording(DATA / "22.05")
 CONFIG = RECORDED.text("config")
 NOW = float(CONFIG.split("\n", 1)[0].rsplit(" ", 1)[1])
-GOOD = Evidence(RECORDED.text("ping"), True, CONFIG, NOW, 0, "root")
+GOOD = Evidence(RECORDED.text("ping"), True, CONFIG, NOW, 0, "root", client="slurm-wlm 22.05.8")
 
 
 def found(evidence: Evidence) -> dict[str, Check]:
@@ -37,6 +37,15 @@ def test_the_lab_is_fit() -> None:
     ("key", "value", "name", "status", "mend"),
     [
         ("PriorityType", "priority/basic", "priority", Status.WARN, "multifactor"),
+        ("PriorityWeightAge", "0", "weights", Status.OK, ""),
+        ("PriorityWeightTRES", "CPU=10,GRES/gpu=2000", "weights", Status.OK, ""),
+        (
+            "SchedulerParameters",
+            "bf_continue,bf_min_prio_reserve=9",
+            "scheduler",
+            Status.WARN,
+            "scope",
+        ),
         ("PrioritySiteFactorPlugin", "site_factor/x", "site_factor_plugin", Status.WARN, "unset"),
         ("SchedulerType", "sched/builtin", "scheduler", Status.WARN, "sched/backfill"),
         ("SchedulerParameters", "(null)", "scheduler", Status.WARN, "bf_continue"),
@@ -51,6 +60,38 @@ def test_each_setting(key: str, value: str, name: str, status: Status, mend: str
     check = found(with_line(key, value))[name]
     assert check.status is status
     assert mend in check.mend
+
+
+def test_weights_that_part_nobody() -> None:
+    config = re.sub(r"(?m)^(PriorityWeight\w+ *)= .*$", r"\1= 0", CONFIG)
+    check = found(replace(GOOD, config=config))["weights"]
+    assert check.status is Status.WARN
+    assert "weights: all 0" in check.detail
+    few = replace(GOOD, config=re.sub(r"(?m)^(PriorityWeightAge *)= .*$", r"\1= 900", config))
+    assert found(few)["weights"].status is Status.WARN
+    basic = config.replace("priority/multifactor", "priority/basic")
+    basic = re.sub(r"(?m)^PriorityWeight.*\n", "", basic)
+    assert found(replace(GOOD, config=basic))["weights"].status is Status.OK
+
+
+@pytest.mark.parametrize(
+    ("client", "status"),
+    [("slurm 22.05.2", "ok"), ("slurm 21.08.8", "warn"), ("slurm 23.02.1", "fail"), ("", "warn")],
+)
+def test_the_release_of_the_commands(client: str, status: str) -> None:
+    assert found(replace(GOOD, client=client))["client"].status == status
+
+
+def test_programs() -> None:
+    assert found(replace(GOOD, missing=("sacctmgr",)))["programs"].status is Status.WARN
+    none = Evidence("no scontrol", False, "", NOW, 0, "root", missing=("scontrol", "sacctmgr"))
+    (only,) = examine(none)
+    assert (only.status, only.detail) == (Status.FAIL, "not found here: scontrol")
+    away = found(replace(none, missing=()))
+    assert {c.name: c.status for c in away.values()} == {
+        "programs": Status.OK,
+        "slurm": Status.FAIL,
+    }
 
 
 def test_rate_limit_counts_only_where_it_exists() -> None:
@@ -80,8 +121,8 @@ def test_rights() -> None:
 
 def test_slurm_that_is_away_is_one_clear_line(tmp_path: Path) -> None:
     (only,) = SlurmBackend(SlurmCli(bin_dir=tmp_path), lambda: NOW).check()
-    assert (only.name, only.status) == ("slurm", Status.FAIL)
-    assert "scontrol is not installed" in only.detail
+    assert (only.name, only.status) == ("programs", Status.FAIL)
+    assert "squeue, sinfo, sprio, scontrol, sdiag" in only.detail
     assert "bin_dir" in only.mend
 
 

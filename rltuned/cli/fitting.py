@@ -1,0 +1,225 @@
+"""What `rltuned config init` makes of a cluster: comments that show it, keys that fit it.
+
+Nothing is guessed. A key is active where Slurm itself says what it must be; what only people know,
+above all which partitions have been promised to somebody, stays a comment.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rltuned.cli.flags import printable
+from rltuned.domain.cluster import Node, Partition
+from rltuned.domain.snapshot import Snapshot
+from rltuned.settings.draft import Line, draft
+from rltuned.slurm.site import Priorities, RateLimit
+
+STATE_DIR = Path("/var/lib/rltuned")
+RUN_DIR = Path("/run/rltuned")
+_HOME = Path("/etc/rltuned")
+_SERVICE = "rltuned"
+_CYCLE_REQUESTS = 11
+"""Of a cycle besides its changes: 6 to look, 2 for the configuration, 3 to read back
+(docs/operations.md, "Load on slurmctld")."""
+_UNTYPED = "untyped"
+_DAY_S = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A cluster that answered.
+
+    Attributes:
+        snapshot: its nodes and partitions.
+        slurm: the release of slurmctld, "" = the built-in cluster.
+        priorities: how it orders its queue.
+        controllers: how many slurmctld there are.
+        limit: how many requests it lets a user send; None = as many as they like.
+    """
+
+    snapshot: Snapshot
+    slurm: str = ""
+    priorities: Priorities = field(default_factory=Priorities)
+    controllers: int = 1
+    limit: RateLimit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the command line said, and where the file is to lie.
+
+    Attributes:
+        path: of the file; None = standard output.
+        keys: dotted key -> value, to be written as they are.
+    """
+
+    path: Path | None
+    keys: Mapping[str, object]
+
+
+def fitted(found: Found | None, wishes: Wishes, written: str) -> str:
+    """The text of the file.
+
+    Args:
+        found: the cluster; None = none was asked, and the file fits any.
+        wishes: what was said beforehand.
+        written: by whom and when, for the first line.
+    """
+    head = [f"rltuned.toml, {written}.", *_NOTES]
+    if found is None:
+        head += ["", "No cluster was asked (--offline)."]
+    else:
+        head += ["", *_portrait(found)]
+    lines = [*_daemon(wishes.path), *_keys(found), *_http(wishes.path)]
+    lines = [_as_wished(line, wishes.keys) for line in lines]
+    missing = [Line(k, v, active=True) for k, v in wishes.keys.items() if k not in _names(lines)]
+    order = list(dict.fromkeys(line.table for line in (*lines, *missing)))
+    both = sorted((*lines, *missing), key=lambda line: order.index(line.table))
+    return draft(head, both)
+
+
+_NOTES = (
+    "Keys that are not here have their defaults: `man rltuned.toml`, docs/configuration.md.",
+    "Check it with `rltuned config check FILE`; a running daemon takes it over on SIGHUP.",
+)
+
+
+def _names(lines: Sequence[Line]) -> set[str]:
+    return {line.key for line in lines}
+
+
+def _as_wished(line: Line, keys: Mapping[str, object]) -> Line:
+    if line.key not in keys:
+        return line
+    return Line(line.key, keys[line.key], active=True, why=line.why)
+
+
+# -- the portrait -------------------------------------------------------------------------------
+
+
+def _portrait(found: Found) -> Iterator[str]:
+    seen = found.snapshot
+    program = f"Slurm {found.slurm}" if found.slurm else "the simulator"
+    gpus = sum(n.total.gpus for n in seen.nodes)
+    cpus = sum(n.total.cpus for n in seen.nodes)
+    told = f"{len(seen.nodes)} nodes, {gpus} GPUs, {cpus} CPUs"
+    yield f"Cluster {printable(seen.cluster)}, {program}: {told}."
+    if gpus:
+        yield f"GPUs: {gpus_text(seen.nodes)}."
+    yield f"Order: {found.priorities}."
+    yield ""
+    rows = [("partition", "nodes", "GPUs", "longest job", "tier", "factor", "OverSubscribe")]
+    rows += [_row(p, seen.nodes) for p in seen.partitions]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _row(partition: Partition, nodes: Sequence[Node]) -> tuple[str, ...]:
+    own = [n for n in nodes if partition.name in n.partitions]
+    marks = f"{'*' if partition.default else ''}{'' if partition.up else ' (down)'}"
+    return (
+        f"{printable(partition.name)}{marks}",
+        str(len(own)),
+        " ".join(f"{kind}:{amount}" for kind, amount in _amounts(own)) or "none",
+        span_text(partition.max_time_s),
+        str(partition.priority_tier),
+        str(partition.priority_factor),
+        printable(partition.oversubscribe),
+    )
+
+
+def gpus_text(nodes: Sequence[Node]) -> str:
+    """By type: "4 k80 on 2 nodes, 8 p100 on 2 nodes"; empty without GPUs."""
+    holders = Counter(printable(g.gpu_type or _UNTYPED) for n in nodes for g in n.gpus if g.total)
+    return ", ".join(
+        f"{amount} {kind} on {holders[kind]} node{'s' if holders[kind] > 1 else ''}"
+        for kind, amount in _amounts(nodes)
+    )
+
+
+def _amounts(nodes: Sequence[Node]) -> list[tuple[str, int]]:
+    """GPUs by type, in the order of their names."""
+    found: Counter[str] = Counter()
+    for gpu in (g for n in nodes for g in n.gpus if g.total):
+        found[printable(gpu.gpu_type or _UNTYPED)] += gpu.total
+    return sorted(found.items())
+
+
+def span_text(seconds: float | None) -> str:
+    """A time limit as Slurm writes it."""
+    if seconds is None:
+        return "not said"
+    if seconds == float("inf"):
+        return "unlimited"
+    days, rest = divmod(int(seconds), _DAY_S)
+    clock = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+    return f"{days}-{clock}" if days else clock
+
+
+# -- the keys -----------------------------------------------------------------------------------
+
+
+def _instance(path: Path | None) -> str:
+    """NAME of /etc/rltuned/NAME.toml, which rltuned@NAME reads; empty = the service itself."""
+    if path is None or path.parent != _HOME or path.stem == _SERVICE or path.suffix != ".toml":
+        return ""
+    return path.stem
+
+
+def _daemon(path: Path | None) -> Iterator[Line]:
+    name = _instance(path)
+    if not name:
+        return
+    why = f"For rltuned@{name}, a folder of its own."
+    yield Line("daemon.state_dir", STATE_DIR / name, active=True, why=why)
+    yield Line("daemon.pause_file", RUN_DIR / name / "PAUSE", active=True)
+
+
+def _http(path: Path | None) -> Iterator[Line]:
+    name = _instance(path)
+    if name:
+        yield Line("http.port", why="Each daemon of this machine needs a port of its own.")
+
+
+def _keys(found: Found | None) -> Iterator[Line]:
+    partitions = [p.name for p in found.snapshot.partitions] if found else []
+    named = f" Here: {', '.join(map(printable, partitions))}." if partitions else ""
+    yield Line("policy.name")
+    yield Line(
+        "scope.sla_partitions",
+        why="Slurm does not say which partitions were promised to somebody: name them before the "
+        f"stage is canary or full.{named}",
+    )
+    yield Line("scope.partitions", partitions or None)
+    for who in ("users", "accounts", "qos"):
+        yield Line(f"scope.excluded_{who}")
+    yield from _limits(found)
+    yield Line("ladder.stage", "observe", active=True)
+    yield from _steering(found)
+    if found and found.controllers > 1:
+        why = f"{found.controllers} slurmctld here: a second rltuned beside the backup needs this."
+        yield Line("ha.lease_dir", why=why)
+
+
+def _limits(found: Found | None) -> Iterator[Line]:
+    if found is None:
+        yield Line("limits.write_mode")
+        return
+    mode = "site_factor" if found.priorities.site_factor_works else "priority"
+    yield Line("limits.write_mode", mode, active=True, why=found.priorities.advice)
+    if found.limit is not None:
+        most = max(1, found.limit.bucket - _CYCLE_REQUESTS)
+        why = (
+            f"slurmctld takes {found.limit.bucket} requests of a user at once (rl_bucket_size), "
+            f"and a cycle needs up to {_CYCLE_REQUESTS} besides its changes. Raise both together."
+        )
+        yield Line("limits.max_changes", most, active=True, why=why)
+
+
+def _steering(found: Found | None) -> Iterator[Line]:
+    kinds = [kind for kind, _ in _amounts(found.snapshot.nodes)] if found else []
+    if len(kinds) > 1:
+        names = ", ".join(kinds)
+        yield Line("placement.steer", why=f"GPU types here: {names}.")

@@ -1,0 +1,54 @@
+"""`rltuned config init` and `check` on a real Slurm: the file fits it, and can be used at once."""
+
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.lab import OTHER, SEARCH, SlurmLab
+
+# the lab's own release of the programs, where another one than this machine's is tried
+BIN = OTHER or str(Path(shutil.which("scontrol", path=SEARCH) or "/usr/bin/scontrol").parent)
+
+pytestmark = pytest.mark.slurm
+
+
+def rltuned(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "rltuned", *args],
+        capture_output=True, text=True, check=False, timeout=100,
+    )  # fmt: skip
+
+
+def test_a_real_cluster_gets_a_file_that_fits(slurm: SlurmLab, tmp_path: Path) -> None:
+    path = tmp_path / "rltuned.toml"
+    where = ("--slurm-conf", str(slurm.conf), "--bin-dir", BIN)
+    done = rltuned("config", "init", str(path), *where)
+    assert done.returncode == 0, done.stderr
+    text = path.read_text()
+    tree = tomllib.loads(text)
+    assert tree["slurm"] == {"conf": str(slurm.conf), "bin_dir": BIN}
+    assert tree["limits"] == {"write_mode": "site_factor"}
+    assert tree["scope"] == {}, "no partition is taken for an SLA partition"
+    assert "# GPUs: 4 k80 on 2 nodes, 1 m40 on 1 node, 8 p100 on 2 nodes." in text
+    assert "weights: Age 10000, JobSize 1000, Partition 1000." in text
+    for name in ("gpu*", "sla", "short", "whole", "closed (down)"):
+        assert f"# {name} " in text
+    assert rltuned("config", "check", str(path)).returncode == 0
+    assert rltuned("config", "init", str(path), *where).returncode == 2
+    # what comes out is used as it is
+    ran = rltuned("plan", "--config", str(path))
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_a_controller_that_is_away(tmp_path: Path) -> None:
+    path, conf = tmp_path / "rltuned.toml", tmp_path / "slurm.conf"
+    conf.write_text("ClusterName=away\nSlurmctldHost=localhost\nSlurmctldPort=1\n")
+    done = rltuned("config", "init", str(path), "--slurm-conf", str(conf))
+    assert done.returncode == 1
+    assert "the cluster cannot be read" in done.stderr
+    assert "--offline" in done.stderr
+    assert not path.exists()

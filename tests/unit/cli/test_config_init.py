@@ -1,0 +1,195 @@
+"""`rltuned config init`: whole or absent, never over another file, and fitted to what was found."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from rltuned.cli.fitting import Found, Wishes, fitted, gpus_text, span_text
+from rltuned.cli.newfile import _ask, _checked
+from rltuned.domain.cluster import Partition
+from rltuned.domain.snapshot import Snapshot
+from rltuned.errors import BackendError, SettingsError
+from rltuned.settings import Settings, from_flags, load
+from rltuned.settings.draft import Line, draft
+from rltuned.settings.source import Flag
+from rltuned.slurm.site import Priorities, RateLimit, parse_config, read_priorities, read_rate_limit
+from tests.builders import node, snapshot
+from tests.recorded import DATA, RELEASES, Recording, replay
+from tests.unit.cli.test_cli import run
+
+MULTIFACTOR = Priorities("priority/multifactor", {"Age": "1000"})
+
+
+def written(tmp_path: Path, text: str) -> Settings:
+    """The settings that a text stands for, read as the daemon reads them."""
+    path = tmp_path / "fitted.toml"
+    path.write_text(text)
+    path.chmod(0o644)
+    return load(path).settings
+
+
+def fit(found: Found | None, path: Path | None = None, **keys: object) -> str:
+    named = {key.replace("__", "."): value for key, value in keys.items()}
+    return fitted(found, Wishes(path, named), "written by a test")
+
+
+def seen(*partitions: Partition) -> Snapshot:
+    names = tuple(p.name for p in partitions)
+    return Snapshot(
+        taken_at=snapshot().taken_at,
+        cluster="c1",
+        pending=(),
+        running=(),
+        nodes=tuple(node(name, partitions=names) for name in ("p1", "p2")),
+        partitions=partitions,
+    )
+
+
+def test_the_built_in_cluster(tmp_path: Path) -> None:
+    path = tmp_path / "rltuned.toml"
+    result = run("config", "init", str(path), "--backend", "sim")
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, f"{path}: written")
+    assert run("config", "check", str(path)).stdout == f"{path}: ok\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert [p.name for p in tmp_path.iterdir()] == ["rltuned.toml"], "no draft is left"
+    text = path.read_text()
+    assert "# GPUs: 4 k80 on 2 nodes, 1 m40 on 1 node, 8 p100 on 2 nodes." in text
+    assert (
+        "# Order: priority/multifactor, weights: Age 10000, JobSize 1000, Partition 1000." in text
+    )
+    assert "# gpu*       5      k80:4 m40:1 p100:8  1-00:00:00" in text
+    settings = load(path).settings
+    assert settings.ladder.stage == "observe"
+    assert settings.limits.write_mode == "site_factor"
+    assert settings.scope.sla_partitions == [], "which partition is SLA is never guessed"
+    assert "# sla_partitions = []" in text
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "rltuned.toml"
+    for there in ("", "[daemon]\ninterval_s = 5\n"):
+        path.write_text(there)
+        with pytest.raises(SettingsError, match="exists and is not overwritten"):
+            run("config", "init", str(path), "--offline")
+        assert path.read_text() == there
+    path.unlink()
+    path.symlink_to(tmp_path / "elsewhere.toml")
+    with pytest.raises(SettingsError, match="exists and is not overwritten"):
+        run("config", "init", str(path), "--offline")
+    assert not (tmp_path / "elsewhere.toml").exists()
+
+
+def test_a_file_that_appears_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
+    """The look beforehand is for the words; the link is what holds."""
+    path = tmp_path / "rltuned.toml"
+    path.write_text("mine")
+    with pytest.raises(SettingsError, match="exists and is not overwritten"):
+        _checked("# ours\n", tmp_path, path)
+    assert (path.read_text(), len(list(tmp_path.iterdir()))) == ("mine", 1)
+
+
+def test_where_nothing_can_be_written(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="there is no folder"):
+        run("config", "init", str(tmp_path / "none" / "rltuned.toml"), "--offline")
+    with pytest.raises(SettingsError, match=r"/proc/rltuned\.toml: cannot be written"):
+        run("config", "init", "/proc/rltuned.toml", "--offline")
+
+
+def test_offline_is_a_file_for_any_cluster(tmp_path: Path) -> None:
+    result = run("config", "init", "-", "--offline")
+    assert "No cluster was asked" in result.stdout
+    assert written(tmp_path, result.stdout) == Settings()
+
+
+def test_slurm_that_is_away(tmp_path: Path) -> None:
+    path = tmp_path / "rltuned.toml"
+    with pytest.raises(BackendError, match=r"cannot be read: .*--slurm-conf, .* by --offline"):
+        run("config", "init", str(path), "--bin-dir", str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_policy_that_does_not_exist(tmp_path: Path) -> None:
+    path = tmp_path / "rltuned.toml"
+    with pytest.raises(SettingsError, match=r"--policy: policy\.name: no policy 'sav'"):
+        run("config", "init", str(path), "--offline", "--policy", "sav")
+    assert not path.exists()
+    assert run("config", "init", str(path), "--offline", "--policy", "saf").exit_code == 0
+    assert load(path).settings.policy.name == "saf"
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_recorded_clusters(release: str, tmp_path: Path) -> None:
+    recording = Recording(DATA / release)
+    bin_dir = tmp_path / "bin"
+    bin_dir.mkdir()
+    replay(bin_dir, recording)
+    # the reader's own marks are random, the recording's are not: the snapshot comes from there
+    config = parse_config(recording.text("config"))
+    found = Found(
+        replay(bin_dir, recording).observe(),
+        config["SLURM_VERSION"],
+        read_priorities(config),
+        limit=read_rate_limit(config),
+    )
+    text = fit(found, slurm__bin_dir=bin_dir)
+    settings = written(tmp_path, text)
+    assert settings.limits.write_mode == "site_factor"
+    assert settings.slurm.bin_dir == bin_dir
+    assert f"Slurm {release}" in text
+    assert all(f"# {name}" in text for name in ("gpu*", "sla", "short", "whole"))
+    assert 'partitions = ["closed", "gpu", "short", "sla", "whole"]' in text
+
+
+def test_slurm_is_asked_as_the_options_say(tmp_path: Path) -> None:
+    flags = (Flag("slurm.bin_dir", tmp_path, "--bin-dir"),)
+    with pytest.raises(BackendError, match=f"scontrol is not installed in {tmp_path}"):
+        _ask(from_flags(flags))
+
+
+def test_write_mode_follows_the_site(tmp_path: Path) -> None:
+    def mode(priorities: Priorities) -> str:
+        return written(tmp_path, fit(Found(seen(), priorities=priorities))).limits.write_mode
+
+    assert mode(MULTIFACTOR) == "site_factor"
+    assert mode(Priorities("priority/basic")) == "priority"
+    assert mode(Priorities("priority/multifactor", {}, "site_factor/ours")) == "priority"
+
+
+def test_a_rate_limit_bounds_the_changes(tmp_path: Path) -> None:
+    config = {"SLURM_VERSION": "24.11.5", "SlurmctldParameters": "rl_enable,rl_bucket_size=50"}
+    limit = read_rate_limit(config)
+    assert limit == RateLimit(50, 2)
+    found = Found(seen(), priorities=MULTIFACTOR, limit=limit)
+    assert written(tmp_path, fit(found)).limits.max_changes == 39
+    assert read_rate_limit(config | {"SLURM_VERSION": "22.05.8"}) is None
+
+
+def test_an_instance_gets_places_of_its_own(tmp_path: Path) -> None:
+    settings = written(tmp_path, fit(None, Path("/etc/rltuned/west.toml")))
+    assert settings.daemon.state_dir == Path("/var/lib/rltuned/west")
+    assert settings.daemon.pause_file == Path("/run/rltuned/west/PAUSE")
+    assert written(tmp_path, fit(None, Path("/etc/rltuned/rltuned.toml"))) == Settings()
+
+
+def test_two_controllers_are_told() -> None:
+    assert "# lease_dir =" in fit(Found(seen(), controllers=2))
+    assert "lease_dir" not in fit(Found(seen(), controllers=1))
+
+
+def test_names_cannot_break_out_of_their_comment(tmp_path: Path) -> None:
+    evil = Partition('x\n[ladder]\nstage = "full"\x1b[31m"')
+    settings = written(tmp_path, fit(Found(seen(evil), priorities=MULTIFACTOR)))
+    assert settings.ladder.stage == "observe"
+
+
+def test_words() -> None:
+    assert gpus_text([]) == ""
+    assert span_text(None) == "not said"
+    assert span_text(float("inf")) == "unlimited"
+    assert [span_text(s) for s in (90_000.0, 600.0)] == ["1-01:00:00", "00:10:00"]
+
+
+def test_a_draft_knows_its_keys() -> None:
+    with pytest.raises(KeyError):
+        draft(["head"], [Line("daemon.no_such_key")])
