@@ -2,9 +2,9 @@
  *
  * wall = base + (real - base) * speed, the same line for every process that is given the same
  * FASTCLOCK_BASE (Unix seconds) and FASTCLOCK_SPEED. Waits that end at a wall time end when the
- * faster clock gets there (only with FASTCLOCK_WAITS=1, for Slurm's daemons; Python waits by the
- * monotonic clock). Sleeps are cut by FASTCLOCK_SLEEPS. The monotonic clock, poll and select stay
- * as they are, so that networks keep real time-outs.
+ * faster clock gets there, but not sooner than FASTCLOCK_WAITS real seconds from now (for Slurm's
+ * daemons; without it they are left alone, because Python waits by the monotonic clock). Sleeps,
+ * the monotonic clock, poll and select stay as they are, so that networks keep real time-outs.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -13,16 +13,13 @@
 #include <stdlib.h>
 #include <sys/time.h>
 #include <time.h>
-#include <unistd.h>
 
 static int (*real_gettime)(clockid_t, struct timespec *);
 static int (*real_cond)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *);
 static int (*real_lock)(pthread_mutex_t *, const struct timespec *);
 static int (*real_sem)(sem_t *, const struct timespec *);
-static int (*real_nanosleep)(const struct timespec *, struct timespec *);
 static long long base_ns;
-static double speed = 1.0, sleeps = 1.0;
-static int waits;
+static double speed = 1.0, waits;
 
 static double number(const char *name, double otherwise)
 {
@@ -36,11 +33,9 @@ __attribute__((constructor)) static void begin(void)
 	real_cond = dlsym(RTLD_NEXT, "pthread_cond_timedwait");
 	real_lock = dlsym(RTLD_NEXT, "pthread_mutex_timedlock");
 	real_sem = dlsym(RTLD_NEXT, "sem_timedwait");
-	real_nanosleep = dlsym(RTLD_NEXT, "nanosleep");
 	base_ns = (long long)(number("FASTCLOCK_BASE", 0) * 1e9);
 	speed = number("FASTCLOCK_SPEED", 1.0);
-	sleeps = number("FASTCLOCK_SLEEPS", 1.0);
-	waits = number("FASTCLOCK_WAITS", 0) > 0;
+	waits = number("FASTCLOCK_WAITS", 0);
 }
 
 static long long ns_of(const struct timespec *t)
@@ -63,7 +58,13 @@ static struct timespec faster(void)
 
 static struct timespec slower(const struct timespec *until)
 {
-	return spec_of(base_ns + (long long)((ns_of(until) - base_ns) / speed));
+	struct timespec now;
+	long long then = base_ns + (long long)((ns_of(until) - base_ns) / speed), soonest;
+	if (!waits)
+		return *until;
+	real_gettime(CLOCK_REALTIME, &now);
+	soonest = ns_of(&now) + (long long)(waits * 1e9);
+	return spec_of(then > soonest ? then : soonest);
 }
 
 int clock_gettime(clockid_t clock, struct timespec *t)
@@ -98,39 +99,18 @@ int gettimeofday(struct timeval *restrict t, void *restrict zone)
 int pthread_cond_timedwait(pthread_cond_t *restrict cond, pthread_mutex_t *restrict lock,
 			   const struct timespec *restrict until)
 {
-	struct timespec real = waits ? slower(until) : *until;
+	struct timespec real = slower(until);
 	return real_cond(cond, lock, &real);
 }
 
 int pthread_mutex_timedlock(pthread_mutex_t *restrict lock, const struct timespec *restrict until)
 {
-	struct timespec real = waits ? slower(until) : *until;
+	struct timespec real = slower(until);
 	return real_lock(lock, &real);
 }
 
 int sem_timedwait(sem_t *restrict sem, const struct timespec *restrict until)
 {
-	struct timespec real = waits ? slower(until) : *until;
+	struct timespec real = slower(until);
 	return real_sem(sem, &real);
-}
-
-int nanosleep(const struct timespec *want, struct timespec *left)
-{
-	struct timespec cut = spec_of((long long)(ns_of(want) / sleeps));
-	int rc = real_nanosleep(&cut, left);
-	if (rc && left)
-		*left = spec_of((long long)(ns_of(left) * sleeps));
-	return rc;
-}
-
-int usleep(useconds_t microseconds)
-{
-	struct timespec want = { microseconds / 1000000, (microseconds % 1000000) * 1000L };
-	return nanosleep(&want, NULL);
-}
-
-unsigned int sleep(unsigned int seconds)
-{
-	struct timespec want = { seconds, 0 }, left = { 0, 0 };
-	return nanosleep(&want, &left) ? (unsigned int)left.tv_sec : 0;
 }

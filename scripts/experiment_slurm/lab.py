@@ -1,10 +1,11 @@
 """The test Slurm of 13 fake GPUs with a faster clock and an accounting database of its own."""
 
+import fcntl
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scripts.experiment_slurm.clock import FastClock, build, go_ahead
+from scripts.experiment_slurm.clock import FastClock, build
 from tests.lab import SlurmLab
 
 FAST = {
@@ -25,7 +26,7 @@ FAST = {
 }
 SCHEDULER = (
     "bf_interval={bf},bf_resolution=60,bf_window=10080,bf_continue,bf_max_job_test=2000,"
-    "default_queue_depth=2000,sched_interval=60,batch_sched_delay=3,max_sched_time=1000,"
+    "default_queue_depth=2000,sched_interval=600,batch_sched_delay=3,max_sched_time=1000,"
     "bf_max_time=3600,bf_yield_interval=600000000"
 )
 """A site's usual settings; bf_yield_interval, max_sched_time and bf_max_time are measured by the
@@ -51,7 +52,10 @@ class FastLab(SlurmLab):
 
     def start(self) -> None:
         self.clock = FastClock(build(self.built.resolve()), float(int(time.time())), self.speed)
-        super().start()
+        with (self.built / "start.lock").open("w") as lock:
+            # databases that are made side by side disturb each other
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            super().start()
 
     def environ(self) -> dict[str, str]:
         """Clients see real time: none of them asks the clock anything that we use."""
@@ -67,7 +71,6 @@ class FastLab(SlurmLab):
             super()._spawn(name, argv)
         finally:
             self._daemon = False
-        go_ahead(self.pid(name))
 
     def _slurm_conf(self, sock: Path) -> str:
         own = {**FAST, **self.settings}

@@ -110,9 +110,7 @@ def _daemon(arm: Arm, lab: FastLab, folder: Path, pace: Pace) -> Iterator[Daemon
     home.mkdir()
     config = home / "rltuned.toml"
     config.write_text(
-        daemon_settings(
-            arm, folder=str(home), conf=str(lab.conf), speed=pace.speed, interval_s=pace.interval_s
-        )
+        daemon_settings(arm, folder=str(home), conf=str(lab.conf), interval_s=pace.interval_s)
     )
     config.chmod(0o600)
     environ = {**lab.clock.environ(slurmd=False), "OMP_NUM_THREADS": "1"}

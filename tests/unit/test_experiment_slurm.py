@@ -1,0 +1,199 @@
+"""The parts of scripts/experiment_slurm that need no Slurm."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rltuned.settings.source import load
+from rltuned.sim.trace import TraceJob
+from scripts.experiment_slurm import books, store
+from scripts.experiment_slurm.arms import ARMS, daemon_settings, natural_of, slurm_settings
+from scripts.experiment_slurm.clock import FastClock
+from scripts.experiment_slurm.figures import (
+    Played,
+    changes,
+    figures,
+    over_jobs,
+    over_repeats,
+    student,
+)
+from scripts.experiment_slurm.jobs import USERS, job_set, submission, user_of
+from scripts.experiment_slurm.main import plan_of
+from scripts.experiment_slurm.store import Key, Run, StoreError
+
+TWO = (
+    TraceJob("1", 0.0, 100.0, 4, 900.0, ("p100",), 16, 48_000, user="user01"),
+    TraceJob("2", 40.0, 50.0, 1, 930.0, ("m40",), 4, 12_000, user="user12"),
+)
+SAID = "t1|1000|1010|1112|COMPLETED|p1|daemon\nt2|1040|1100|1151|COMPLETED|m1|backup\n"
+
+
+KEY = Key("fifo", 2, 7)
+
+
+def run_of(key: Key = KEY) -> Run:
+    return Run(
+        key, ["1", "2"], [0.0, 40.0], [10.0, 100.0], [112.0, 151.0], ["p1", "m1"], (0.5, 1.0),
+        3.0, 180.0, 2.0, {"slurm": "slurm-wlm 22.05.8"},
+    )  # fmt: skip
+
+
+class TestBooks:
+    def test_entries_come_in_the_order_of_the_trace(self) -> None:
+        found = books.join(books.parse("\n".join(reversed(SAID.splitlines()))), TWO)
+        assert [(e.submit_at, e.start_at, e.end_at) for e in found] == [
+            (1000, 1010, 1112),
+            (1040, 1100, 1151),
+        ]
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            (SAID.splitlines()[0], "missing: t2"),
+            (SAID + "t3|1|2|3|COMPLETED|p1|bin\n", "3 are in the books"),
+            (SAID.replace("m1", "m1|x"), "8 fields"),
+            (SAID.replace("1100", "Unknown"), "no times"),
+            (SAID + SAID, "twice"),
+            (SAID.replace("1151|COMPLETED", "1151|TIMEOUT"), "t2 TIMEOUT"),
+        ],
+    )
+    def test_a_run_that_drops_or_breaks_a_job_is_void(self, text: str, words: str) -> None:
+        with pytest.raises(books.BooksError, match=words):
+            books.join(books.parse(text), TWO)
+
+
+class TestSubmissions:
+    def test_payload_is_compressed_and_the_limit_is_not(self) -> None:
+        one = submission(TWO[1], 200.0)
+        assert one.due_s == pytest.approx(0.2)
+        assert "--wrap=exec sleep 0.2500" in one.argv
+        assert "--time=16" in one.argv  # 930 s: Slurm knows whole minutes, and none is cut short
+        assert "--gres=gpu:m40:1" in one.argv
+        assert "--exclusive" not in one.argv
+
+    def test_whole_nodes_are_asked_for_by_the_job(self) -> None:
+        assert "--exclusive" in submission(replace(TWO[0], exclusive=True), 200.0).argv
+
+    def test_every_user_of_the_trace_is_another_one_here(self) -> None:
+        assert len(set(USERS)) == 12
+        assert {user_of(job) for job in job_set(256, 1, whole=False)} <= set(USERS)
+        with pytest.raises(ValueError, match="user13"):
+            user_of(replace(TWO[0], user="user13"))
+
+    def test_both_variants_are_the_same_jobs(self) -> None:
+        plain, whole = (job_set(64, 3, whole=w) for w in (False, True))
+        assert [replace(job, exclusive=False) for job in whole] == list(plain)
+        assert all(job.exclusive for job in whole)
+
+
+class TestStore:
+    def test_a_run_reads_back_and_is_not_run_again(self, tmp_path: Path) -> None:
+        done, todo = Key("fifo", 2, 7), Key("site", 2, 7)
+        assert store.read(store.write(tmp_path, run_of(done))) == run_of(done)
+        assert store.missing(tmp_path, [done, todo]) == [todo]
+        assert [p.name for p in tmp_path.iterdir()] == ["fifo-2-7.json"]
+
+    def test_a_broken_file_is_named_and_not_written_over(self, tmp_path: Path) -> None:
+        path = store.write(tmp_path, run_of())
+        path.write_text(path.read_text()[:-20])
+        with pytest.raises(StoreError, match=r"fifo-2-7\.json"):
+            store.missing(tmp_path, [Key("fifo", 2, 7)])
+
+    def test_a_file_without_all_jobs_is_refused(self, tmp_path: Path) -> None:
+        path = store.write(tmp_path, run_of())
+        found = json.loads(path.read_text())
+        found["end_s"].pop()
+        path.write_text(json.dumps(found))
+        with pytest.raises(StoreError, match="2 jobs were submitted"):
+            store.read(path)
+
+    def test_the_plan_has_every_arm_on_the_same_seeds(self) -> None:
+        plan = plan_of(list(ARMS), (1, 2, 3))
+        assert len(plan) == len(set(plan)) == 4 * len(ARMS)
+        for arm in ARMS:
+            assert sorted((k.jobs, k.seed) for k in plan if k.arm == arm) == [
+                (256, 1),
+                (256, 2),
+                (256, 3),
+                (1024, 4),
+            ]
+
+
+def two_jobs(wait_s: float = 10.0) -> Played:
+    return Played(
+        np.array([0.0, 100.0]), np.array([wait_s, 100.0]), np.array([wait_s + 100, 105.0]),
+        np.array([100.0, 5.0]), np.array([4.0, 1.0]),
+    )  # fmt: skip
+
+
+class TestFigures:
+    def test_by_hand(self) -> None:
+        assert figures(two_jobs()) == {
+            "makespan_s": 110.0,
+            "wait_s": 5.0,
+            "wait_p95_s": 9.5,
+            "jct_s": 57.5,
+            "bsld": pytest.approx((1.1 + 1.0) / 2),  # 5 s count as 10
+            "utilisation": pytest.approx(405 / (13 * 110)),
+        }
+
+    def test_changes_are_relative_to_the_base(self) -> None:
+        found = changes(two_jobs(20.0), two_jobs(10.0))
+        assert found["wait_s"] == pytest.approx(1.0)
+        assert found["makespan_s"] == pytest.approx(120 / 110 - 1)
+
+    def test_no_difference_has_no_interval(self) -> None:
+        found = over_jobs(two_jobs(), two_jobs(), "wait_s", block=2)
+        assert (found.change, found.low, found.high) == (0.0, 0.0, 0.0)
+
+    def test_interval_over_repeats_is_students(self) -> None:
+        pairs = [(two_jobs(20.0), two_jobs(10.0)), (two_jobs(40.0), two_jobs(10.0))]
+        found = over_repeats(pairs, "wait_s")
+        assert found.change == pytest.approx(np.sqrt(2 * 4) - 1)
+        half = 12.706 * np.log(2) / 2  # sd of ln 2 and ln 4 is ln 2 / sqrt 2, over sqrt 2
+        assert found.high == pytest.approx(np.sqrt(8) * np.exp(half) - 1)
+        assert found.low == pytest.approx(np.sqrt(8) * np.exp(-half) - 1)
+
+    def test_one_repeat_has_no_spread(self) -> None:
+        with pytest.raises(ValueError, match="two"):
+            over_repeats([(two_jobs(), two_jobs())], "wait_s")
+        with pytest.raises(ValueError, match="10 degrees"):
+            student(10)
+
+
+class TestArms:
+    def test_every_arm_is_compared_with_one_that_differs_by_what_it_names(self) -> None:
+        for arm in ARMS.values():
+            if arm.base and not arm.fifo:
+                assert slurm_settings(arm) == slurm_settings(ARMS[arm.base])
+                assert arm.whole == ARMS[arm.base].whole
+            assert bool(arm.base) or not arm.write_mode
+
+    def test_slurms_size_weight_has_the_simulators_slope(self) -> None:
+        order = natural_of(ARMS["multifactor"])
+        lines = slurm_settings(ARMS["multifactor"])
+        assert int(lines["PriorityWeightJobSize"]) == 2 * order.size_weight
+        assert int(lines["PriorityMaxAge"]) * 60 == order.max_age_s
+
+    @pytest.mark.parametrize("name", [a.name for a in ARMS.values() if a.write_mode])
+    def test_the_daemon_takes_its_settings(self, name: str, tmp_path: Path) -> None:
+        file = tmp_path / "rltuned.toml"
+        file.write_text(
+            daemon_settings(ARMS[name], folder=str(tmp_path), conf="/slurm.conf", interval_s=2.0)
+        )
+        file.chmod(0o600)
+        settings, arm = load(file).settings, ARMS[name]
+        assert settings.limits.write_mode == arm.write_mode
+        assert settings.policy.name == "model:rltune"
+        assert (settings.policy.placement == "milp") == arm.guided
+        assert settings.oversubscribe.scope == (["gpu"] if arm.guided else [])
+
+
+def test_the_clock_runs_on_one_line() -> None:
+    clock = FastClock(Path("fast.so"), 1_000.0, 180.0)
+    assert clock.at(1_000.0) == 1_000.0
+    assert clock.at(1_002.0) == 1_360.0
+    assert clock.environ(slurmd=False)["FASTCLOCK_WAITS"] == "0"
