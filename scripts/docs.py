@@ -6,11 +6,19 @@ from rltuned.daemon.catalogue import markdown as metrics
 from rltuned.settings.reference import example
 from rltuned.settings.reference import markdown as configuration
 from scripts import dashboards
+from scripts.draw_results import results
+from scripts.reference.manuals import rltuned_1, rltuned_8, rltuned_toml_5
+from scripts.reference.pages import cli
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {
     "docs/configuration.md": configuration,
     "docs/metrics.md": metrics,
+    "docs/cli.md": cli,
+    "docs/img/results.svg": results,
+    "docs/man/rltuned.1": rltuned_1,
+    "docs/man/rltuned.8": rltuned_8,
+    "docs/man/rltuned.toml.5": rltuned_toml_5,
     "deploy/rltuned.example.toml": example,
 }
 
@@ -19,6 +27,7 @@ def main() -> None:
     for name, text in PAGES.items():
         path = ROOT / name
         if not path.exists() or path.read_text() != text():
+            path.parent.mkdir(exist_ok=True)
             path.write_text(text())
             print(f"{name}: written")
     dashboards.main()
