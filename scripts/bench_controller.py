@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -138,15 +139,18 @@ def cost(pending: int, nodes: int, seconds: float, rounds: int, factor: float) -
             arms["without"].append(_arm(lab, seconds, None))
             with Daemon(folder, "--stage", "full", "--config", str(config)) as daemon:
                 # what it takes to start is not what it takes to run
-                daemon.wait_for(
-                    lambda d=daemon: d.metric("rltuned_cycles_total") >= 1, "a cycle", 300
-                )
+                daemon.wait_for_log("/metrics", seconds=300)
+                daemon.wait_for(partial(_has_cycled, daemon), "a cycle", 300)
                 arms["with"].append(_arm(lab, seconds, daemon))
                 daemon.signal(signal.SIGTERM)
                 daemon.ends(120)
         said = lab.run("squeue", "--version").strip()
     return {"pending": pending, "nodes": nodes, "factor": factor, "release": said,
             "load": os.getloadavg(), "arms": arms, "figures": _figures(arms)}  # fmt: skip
+
+
+def _has_cycled(daemon: Daemon) -> bool:
+    return daemon.metric("rltuned_cycles_total") >= 1
 
 
 def _arm(lab: SlurmLab, seconds: float, daemon: Daemon | None) -> dict[str, Any]:

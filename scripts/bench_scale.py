@@ -10,13 +10,15 @@ import argparse
 import json
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rltuned.bench import Figure
-from rltuned.bench.bursting import burst
+from rltuned.bench import Figure, bursting
 from rltuned.bench.scaling import JOBS, NODES, Cycle, Size, figures, measured
+from rltuned.daemon.rig import model_path
+from rltuned.settings import Flag, load
 
 POLICY = "model:rltune"
 FEW, MANY = 3, 5
@@ -46,11 +48,17 @@ def keep(results: Path, row: dict[str, Any]) -> None:
         file.write(json.dumps(row) + "\n")
 
 
+def bundle_of(policy: str) -> Path:
+    """The folder of a `model:NAME`."""
+    return model_path(load(None, (Flag("policy.name", policy, "bench-scale"),)))
+
+
 def run(results: Path, policy: str) -> None:
     """Measure what is not measured yet."""
     known = kept(results)
     if "burst" not in known:
-        keep(results, {"name": "burst", "load": os.getloadavg(), "figures": burst(policy)})
+        found = [asdict(f) for f in bursting.measure(bundle_of(policy))]
+        keep(results, {"name": "burst", "load": os.getloadavg(), "figures": found})
     for size in sizes():
         if str(size) in known:
             continue

@@ -7,18 +7,15 @@ many of the burst; beside it stands the same decision over all of them, which ou
 
 import resource
 import time
-from dataclasses import asdict
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
 from rltuned.bench import PAPER, Figure
 from rltuned.bench.deciding import queue_of
 from rltuned.core.decide import Knobs, decide
 from rltuned.daemon.collecting import uncollected
-from rltuned.daemon.rig import model_path
 from rltuned.policies.actor import Actor, load_actor
-from rltuned.settings import Flag, load
 from rltuned.solver import cbc
 
 BURST: Final = 10_000
@@ -30,25 +27,20 @@ TOP_K: Final = 16
 """The upper end of what the paper solves for (8 to 16)."""
 
 
-def burst(policy: str) -> list[dict[str, Any]]:
-    """Median wall and processor seconds by queue size, placement solved by CBC for the first 16.
+def measure(bundle: Path) -> list[Figure]:
+    """Median and slowest wall time, and processor seconds (the solver's too), by queue size.
 
-    Each Figure as a dict. policy: `model:NAME`.
+    The placement of the first 16 is solved by CBC.
 
     Raises:
         ModelError: the bundle cannot be used.
     """
-    actor = load_actor(_bundle(policy))
+    actor = load_actor(bundle)
     found = []
     for size, paper_s in PAPER_S.items():
         found += _figures(f"decide_burst_queue_{size}", actor, size, paper_s)
     # the whole burst has no counterpart; it stands beside the paper's smallest queue
-    found += _figures(f"decide_burst_all_{BURST}", actor, BURST, PAPER_S[128])
-    return [asdict(f) for f in found]
-
-
-def _bundle(policy: str) -> Path:
-    return model_path(load(None, (Flag("policy.name", policy, "bench"),)))
+    return found + _figures(f"decide_burst_all_{BURST}", actor, BURST, PAPER_S[128])
 
 
 def _figures(name: str, actor: Actor, size: int, paper_s: float) -> list[Figure]:

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rltuned.bench import Figure, deciding, placing, reading
+from rltuned.bench import Figure, bursting, deciding, placing, reading
 from rltuned.cli.flags import JsonOption, warn
 
 app = typer.Typer()
@@ -31,7 +31,12 @@ def bench(
 
     Exit codes: 0 = measured; 2 = the model or the trace cannot be used.
     """
-    figures = [*deciding.measure(model), *placing.measure(), *reading.measure(model)]
+    figures = [
+        *deciding.measure(model),
+        *bursting.measure(model),
+        *placing.measure(),
+        *reading.measure(model),
+    ]
     if importlib.util.find_spec("numba") is None:
         warn("the simulator is not measured: the train extra is not installed")
     else:
