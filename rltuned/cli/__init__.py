@@ -4,7 +4,7 @@ A module is imported when its command is used, so that `rltuned version` or `rlt
 waits for torch or numba.
 
 Exit codes: 0 = done; 1 = done, and something is unfit or could not be finished; 2 = wrong use,
-settings, model or input. docs/operations.md lists them per command.
+settings, model or input. docs/interfaces.md lists them per command.
 """
 
 import importlib

@@ -109,7 +109,9 @@ def _portrait(found: Found) -> Iterator[str]:
         yield f"GPUs: {gpus_text(seen.nodes)}."
     yield f"Order: {found.priorities}."
     yield ""
-    rows = [("partition", "nodes", "GPUs", "longest job", "tier", "factor", "OverSubscribe")]
+    rows: list[tuple[str, ...]] = [
+        ("partition", "nodes", "GPUs", "longest job", "tier", "factor", "OverSubscribe")
+    ]
     rows += [_row(p, seen.nodes) for p in seen.partitions]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:

@@ -1,4 +1,4 @@
-"""Log lines on standard error, by structlog. docs/operations.md lists every event.
+"""Log lines on standard error, by structlog. docs/interfaces.md lists every event.
 
 Where standard error is the journal of systemd every line begins with its priority, `<3>` to `<7>`
 (sd-daemon(3)), which journald takes off and keeps: `journalctl -p warning` works.

@@ -11,8 +11,8 @@ _INTRO = """\
 <!-- Made by `make docs`; a test fails when it is stale. -->
 
 `rltuned COMMAND --help` says the same at the terminal, `man rltuned` on an installed machine.
-JSON documents are described in [operations.md](operations.md#json-for-programs), exit codes beyond
-what stands here in [operations.md](operations.md#exit-codes).
+JSON documents are described in [interfaces.md](interfaces.md#json-for-programs), exit codes beyond
+what stands here in [interfaces.md](interfaces.md#exit-codes).
 """
 
 

@@ -1,26 +1,42 @@
-"""Documents point at what exists: files, and sub-commands of rltuned."""
+"""Documents point at what exists: pages, headings, commands, options, make targets, figures."""
 
 import re
+import shlex
+import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from rltuned.cli import COMMANDS
+from scripts.docs import PAGES as GENERATED
+from scripts.draw_results import ROWS, change_of, table_row
+from scripts.reference.commands import Command, commands
+from tests.needs import program
+from tests.pages import PAGES, ROOT, anchors, blocks, differs, links, name_of, session
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-_LINK = re.compile(r"\]\(([^()\s]+)\)")
+README = (ROOT / "README.md").read_text()
+QUICKSTART = (ROOT / "docs" / "quickstart.md").read_text()
+_NUMBERS = re.compile(r"[+-][\d.]+ \[[+-][\d.]+, [+-][\d.]+\]")
 
 
-def name_of(page: Path) -> str:
-    return page.relative_to(ROOT).as_posix()
+@cache
+def every_command() -> dict[str, Command]:
+    return {one.path: one for top in commands() for one in top.all()}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_relative_link_leads_somewhere(page: Path) -> None:
-    links = {link.partition("#")[0] for link in _LINK.findall(page.read_text())}
-    relative = {link for link in links if link and "://" not in link}
-    assert sorted(link for link in relative if not (page.parent / link).exists()) == []
+def test_every_link_leads_to_a_page_and_a_heading(page: Path) -> None:
+    lost = []
+    for link in sorted(links(page.read_text())):
+        name, _, anchor = link.partition("#")
+        if "://" in name or name.startswith("mailto:"):
+            continue
+        target = page.parent / name if name else page
+        named = anchor and target.suffix == ".md"
+        if not target.exists() or (named and anchor not in anchors(target.read_text())):
+            lost.append(link)
+    assert lost == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -31,8 +47,136 @@ def test_every_named_page_exists(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_named_command_exists(page: Path) -> None:
-    blocks = re.findall(r"```(?:sh|console)\n(.*?)```", page.read_text(), re.DOTALL)
-    named = set(re.findall(r"`rltuned ([a-z]+)", page.read_text()))
-    for block in blocks:
+    text = page.read_text()
+    named = set(re.findall(r"`rltuned ([a-z]+)", text))
+    for block in blocks(text, "sh", "console"):
         named |= set(re.findall(r"^(?:[#$] )?(?:\S*/)?rltuned ([a-z]+)", block, re.MULTILINE))
     assert sorted(named - set(COMMANDS)) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_named_option_exists(page: Path) -> None:
+    unknown = []
+    for line in typed_lines(page.read_text()):
+        command, words = command_of(line)
+        if command is None or command.children:
+            continue
+        known = {name for p in command.parameters for name in p.names} | {"--help"}
+        options = (w.partition("=")[0] for w in words if re.match(r"--[a-z]", w))
+        unknown += [f"{command.path} {one}" for one in options if one not in known]
+    assert unknown == []
+
+
+def typed_lines(text: str) -> list[str]:
+    """Lines of blocks and inline code that call rltuned, from its name on."""
+    joined = [re.sub(r"\\\n\s*", " ", block) for block in blocks(text, "sh", "console")]
+    rows = [row for block in joined for row in block.splitlines()]
+    rows += [row.replace("\n", " ") for row in re.findall(r"`(rltuned [^`]+)`", text)]
+    found = []
+    for row in rows:
+        match = re.search(r"(?:^|[/ ])(rltuned [a-z].*)", row.partition("  #")[0])
+        if match:
+            found.append(re.split(r"\s[|>;&]", match[1])[0])
+    return found
+
+
+def command_of(line: str) -> tuple[Command | None, list[str]]:
+    try:
+        words = shlex.split(line)
+    except ValueError:
+        words = line.split()
+    for length in range(len(words), 1, -1):
+        command = every_command().get(" ".join(words[:length]))
+        if command:
+            return command, words[length:]
+    return None, words
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_every_generated_page_is_fresh(name: str) -> None:
+    assert (ROOT / name).read_text() == GENERATED[name](), "run: make docs"
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "man").iterdir()), ids=name_of)
+def test_every_manual_page_is_well_formed(page: Path) -> None:
+    program("mandoc")
+    done = subprocess.run(
+        ["mandoc", "-T", "lint", "-W", "warning", str(page)],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_index_knows_every_page() -> None:
+    index = ROOT / "docs" / "README.md"
+    named = links(index.read_text())
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {index.name}
+    assert sorted(pages - named) == []
+
+
+def test_what_the_readme_shows_is_run() -> None:
+    """`make` targets by .ci/run and the test below; the rest in the booted machine."""
+    targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    booted = {step.command for step in session(QUICKSTART)}
+    for step in session(README):
+        if step.command.startswith("make "):
+            assert set(step.command.split()[1:]) <= targets
+        else:
+            assert step.command in booted
+    assert "make test" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_make_demo() -> None:
+    """-o: the environment that runs this test is the one that it is to use, however old."""
+    done = subprocess.run(
+        ["make", "-o", ".venv/.ready", "demo"],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=110,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Cycle 3 (dry_run)" in done.stdout
+
+
+def test_the_readme_tells_the_figures_of_the_results() -> None:
+    for label, place, load in ROWS:
+        name = label.removesuffix(f" {load}").removesuffix(", load").removesuffix(",")
+        (row,) = [r for r in README.splitlines() if r.startswith(f"| {name} | {load} |")]
+        cells = table_row(place, load)[3:5]
+        assert [change_of(c) for c in _NUMBERS.findall(row)] == [change_of(c) for c in cells]
+    seconds = {}
+    for line in (ROOT / "docs" / "results.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 4 and cells[1].count(" / ") == 3:
+            seconds[cells[0]] = " / ".join(cell.partition(" / ")[0] for cell in cells[1:])
+    assert f"| {seconds['multifactor']} s | {seconds['rltune']} s |" in README
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.split()) < 1_000
+
+
+def test_sessions_are_told_apart_from_what_comes_out() -> None:
+    text = "```console\n# one \\\n    more\nsaid ...\n$ two\n# cat file\n# a comment\n```\n"
+    text = text.replace("$ two\n# cat", "$ two\n```\n```console\n# cat")
+    steps = list(session(text))
+    assert [(s.command, s.shown) for s in steps] == [
+        ("one more", ("said ...",)),
+        ("two", ()),
+        ("cat file", ("# a comment",)),
+    ]
+    assert [s.is_root for s in steps] == [True, False, True]
+    assert [s.line for s in steps] == [2, 5, 8]
+    with pytest.raises(ValueError, match="begins with a command"):
+        list(session("```console\nsaid\n```\n"))
+
+
+def test_what_comes_out_is_compared() -> None:
+    assert differs((), "anything") == ""
+    assert differs(("a ... c", "...", "z"), "a b c\nd\ne\nz\n") == ""
+    assert differs(("a", "c"), "a\nb\n") == "c"
+    assert differs(("a",), "a\nb\n") == "there is more than what is shown"
+    assert differs(("# gpu*  1",), "# gpu*  1\n") == ""
+
+
+def test_anchors_are_named_as_github_does() -> None:
+    text = "# A `code`, and more!\n## [Link](x.md) it\n## Same\n## Same\n```sh\n# no heading\n```\n"
+    assert anchors(text) == {"a-code-and-more", "link-it", "same", "same-1"}

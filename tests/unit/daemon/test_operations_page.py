@@ -1,4 +1,4 @@
-"""docs/operations.md names every log event, mode, fate and skip reason, and no other event."""
+"""The pages name every log event, mode, fate and skip reason, and no other event."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,8 @@ from tests.builders import job, node, running, snapshot
 from tests.fakes import ConstantOrder
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = (ROOT / "docs" / "operations.md").read_text()
+NAMES = ("operations.md", "interfaces.md")
+PAGE = "\n".join((ROOT / "docs" / name).read_text() for name in NAMES)
 
 
 def events_in_code() -> set[str]:
