@@ -25,9 +25,9 @@ FAST = {
     "PriorityCalcPeriod": "300",
 }
 SCHEDULER = (
-    "bf_interval={bf},bf_resolution=60,bf_window=10080,bf_continue,bf_max_job_test=2000,"
+    "bf_interval={bf},bf_resolution=300,bf_window=10080,bf_continue,bf_max_job_test=1000,"
     "default_queue_depth=2000,sched_interval=600,batch_sched_delay=3,max_sched_time=1000,"
-    "bf_max_time=3600,bf_yield_interval=600000000"
+    "bf_max_time=3600,bf_yield_interval=10000000"
 )
 """A site's usual settings; bf_yield_interval, max_sched_time and bf_max_time are measured by the
 faster clock and are raised so that a pass is not cut off by it."""
