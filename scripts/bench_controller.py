@@ -62,11 +62,12 @@ def busy_slurm(pending: int, nodes: int) -> Iterator[SlurmLab]:
     lab = SlurmLab(
         nodes=(NodeSpec(real, cpus=32, mem_mib=64_000, gpu_type="a100", gpus=8),),
         partitions=("PartitionName=gpu Nodes=ALL Default=YES MaxTime=UNLIMITED DefaultTime=60",),
-        scheduler="bf_continue,bf_interval=30,bf_max_job_test=500",
+        scheduler="bf_continue,bf_interval=30,bf_max_job_test=500,defer,sched_min_interval=2000000",
         extra=(
             f"MaxJobCount={2 * pending + 1_000}",
             f"MaxArraySize={PER_ARRAY + 1}",
             "PriorityCalcPeriod=5",
+            "SlurmdTimeout=0",  # else it calls the nodes that are not there, again and again
             f"NodeName=d[00001-{down:05d}] NodeAddr=127.0.0.1 Port=1 {DOWN}",
         ),
     )

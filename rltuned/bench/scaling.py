@@ -7,7 +7,6 @@ Between two cycles the numbers grow older, and what was written stands there.
 
 import gc
 import json
-import logging
 import os
 import resource
 import time
@@ -139,7 +138,6 @@ def measured(size: Size, policy: str, rounds: int) -> list[Cycle]:
 
 
 def _in_child(size: Size, policy: str, rounds: int) -> str:
-    logging.disable()
     with TemporaryDirectory() as name:
         folder = Path(name)
         write_programs(folder, pending=size.pending, running=size.running, nodes=size.nodes)

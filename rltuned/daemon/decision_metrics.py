@@ -150,10 +150,10 @@ class DecisionMetrics:
         self._count_joint(decision.joint)
 
     def _show_moves(self, entries: Iterable[Entry]) -> None:
+        up, down = (self.moved.labels(direction=name) for name in ("up", "down"))
         for entry in entries:
             if places := entry.rank_before - entry.rank_after:
-                direction = "up" if places > 0 else "down"
-                self.moved.labels(direction=direction).observe(abs(places))
+                (up if places > 0 else down).observe(abs(places))
 
     def _show_features(self, matrix: StateMatrix) -> None:
         for feature in COLUMNS:

@@ -188,7 +188,9 @@ class TrialMetrics:
             "refused": [first[job] for job, _ in decision.refused] if decision else [],
         }
         for state, partitions in named.items():
-            counts = Tally(self._name(partition) for partition in partitions)
+            counts = Tally[str]()
+            for partition, jobs in Tally(partitions).items():  # few names, very many jobs
+                counts[self._name(partition)] += jobs
             rest = (THE_REST,) if len(self._known) >= MAX_PARTITIONS else ()
             for partition in (*self._known, *rest):
                 self.partition_jobs.labels(partition, state).set(counts[partition])
