@@ -16,7 +16,7 @@ WATCHING = (
 )
 WRONG = """ -e '{"rltuned_settings": {"daemon": {"interval_s": "often"}}}'"""
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(3000)
 
 
 def test_the_role_is_understood(machine: Machine, package: Path) -> None:

@@ -18,7 +18,7 @@ PATIENT = ("rltuned status", "curl ")
 PLACE = "/srv/quickstart"
 USER = "alice"
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(3000)
 
 
 def type_in(machine: Machine, step: Typed) -> str:
