@@ -6,10 +6,20 @@ not in a trace): a weighted sum that grows while the job waits.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
+
+from rltuned.domain.cluster import Resources
 
 FIRST_PRIORITY = 4_294_901_759
 """What priority/basic gives the first job; later ones get one less each (slurm.conf(5))."""
+
+
+class Whole(NamedTuple):
+    """All that a cluster has; nothing is counted as one, so that shares exist."""
+
+    gpus: int
+    cpus: int
+    nodes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +31,9 @@ class Natural:
         age_weight, size_weight, partition_weight: points at the factor's full value.
         max_age_s: a job that has waited so long has the full age factor.
         favor_small: size counts for the small jobs instead of the large ones.
+        size_of: `gpus`: size is the share of the GPUs (this project's comparisons); `nodes`: the
+            mean of the shares of nodes and CPUs, as Slurm has it.
+        own: points of each job, by its number from 1, for what is not played (fair share, QOS ...).
     """
 
     kind: Literal["fcfs", "multifactor"] = "fcfs"
@@ -29,24 +42,34 @@ class Natural:
     partition_weight: int = 1_000
     max_age_s: float = 7 * 86_400.0
     favor_small: bool = False
+    size_of: Literal["gpus", "nodes"] = "gpus"
+    own: tuple[int, ...] = ()
 
     def priority(
-        self, *, number: int, waited_s: float, gpu_share: float, partition_share: float
+        self, *, number: int, waited_s: float, size_share: float, partition_share: float
     ) -> int:
         """At least 1, because 0 would hold the job.
 
         Args:
             number: place in submit order, from 1.
             waited_s: seconds since the job became eligible.
-            gpu_share: its GPUs as a part of the cluster's, 0..1.
+            size_share: how much of the cluster it is, 0..1; see size_of.
             partition_share: its partition's factor as a part of the largest one, 0..1.
         """
         if self.kind == "fcfs":
             return max(1, FIRST_PRIORITY - number + 1)
-        size = 1.0 - gpu_share if self.favor_small else gpu_share
+        size = 1.0 - size_share if self.favor_small else size_share
         points = (
-            self.age_weight * min(1.0, waited_s / self.max_age_s)
+            (self.own[number - 1] if self.own else 0)
+            + self.age_weight * min(1.0, waited_s / self.max_age_s)
             + self.size_weight * size
             + self.partition_weight * partition_share
         )
         return max(1, int(points))
+
+    def size(self, asked: Resources, nodes: int | None, whole: Whole) -> float:
+        """How much of the cluster a request is, 0..1."""
+        if self.size_of == "gpus":
+            return asked.gpus / max(1, whole.gpus)
+        share = (nodes or 1) / max(1, whole.nodes) + asked.cpus / max(1, whole.cpus)
+        return min(1.0, share / 2)

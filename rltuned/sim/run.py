@@ -14,11 +14,11 @@ from rltuned.domain.jobs import Share
 from rltuned.errors import TraceError
 from rltuned.sim import qssf
 from rltuned.sim.cluster import Cluster
+from rltuned.sim.fitting import impossible
 from rltuned.sim.metrics import Schedule
 from rltuned.sim.policy import CLAIRVOYANT, is_learned, policy_of
 from rltuned.sim.protocol import Outcome, Protocol, play_decided, play_direct
 from rltuned.sim.trace import TraceJob
-from rltuned.sim.world import impossible
 
 if TYPE_CHECKING:  # numba is optional
     from rltuned.sim.engine.run import Played

@@ -7,20 +7,20 @@ scheduling pass looks at all of it.
 import heapq
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
 from rltuned.core.capacity import Capacity
-from rltuned.core.placement import PlacementRule, width
+from rltuned.core.placement import PlacementRule
 from rltuned.domain.cluster import Partition
 from rltuned.domain.jobs import Request, Share, Steering
-from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import NodeName, UnixTime
+from rltuned.domain.units import NodeName
 from rltuned.errors import TraceError
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.dispatch import BackfillRule, Claim, Entry, Grounds, neighbours, run_pass
+from rltuned.sim.fitting import idle, impossible, in_partition
 from rltuned.sim.history import Ended
-from rltuned.sim.natural import Natural
+from rltuned.sim.natural import Natural, Whole
 from rltuned.sim.trace import TraceJob
 
 
@@ -133,7 +133,7 @@ class World:
     ) -> None:
         self.cluster = cluster
         self.rules = rules or Rules()
-        self.capacity = Capacity.of(_idle(cluster))
+        self.capacity = Capacity.of(idle(cluster))
         self.grounds = Grounds(
             {n.name: n for n in cluster.nodes},
             neighbours(cluster.nodes, (p.name for p in cluster.partitions)),
@@ -158,6 +158,8 @@ class World:
         self._sequence = 0
         self._submitted = 0
         self._max_factor = max(1, *(p.priority_factor for p in cluster.partitions))
+        cpus = sum(n.total.cpus for n in cluster.nodes)
+        self._whole = Whole(cluster.gpus, cpus, len(cluster.nodes))
         self.submit(jobs)
         for fault in faults:
             if fault.node not in self.grounds.nodes:
@@ -239,7 +241,9 @@ class World:
         return self.rules.natural.priority(
             number=job.number,
             waited_s=max(0.0, self.now - job.job.submit_s),
-            gpu_share=job.request.total.gpus / max(1, self.cluster.gpus),
+            size_share=self.rules.natural.size(
+                job.request.total, job.request.nodes, self._whole
+            ),
             partition_share=job.partition.priority_factor / self._max_factor,
         )
 
@@ -300,46 +304,13 @@ class World:
 
 
 def by_priority(world: World) -> list[Pending]:
-    """Slurm's order: priority, then submit order."""
-    return sorted(world.pending.values(), key=lambda p: (-world.priority(p), p.number))
-
-
-def in_partition(request: Request, partition: Partition) -> Request:
-    """The request as its partition makes it, as in Slurm: its longest limit where the user named
-    none, and whole nodes for everybody under OverSubscribe=EXCLUSIVE.
-    """
-    if partition.max_time_s is not None and request.time_limit_s == math.inf:
-        request = replace(request, time_limit_s=partition.max_time_s)
-    if partition.oversubscribe == "EXCLUSIVE" and not request.exclusive:
-        request = replace(request, exclusive=True)
-    return request
-
-
-def impossible(job: TraceJob, cluster: Cluster, capacity: Capacity | None = None) -> str | None:
-    """Why a job could not run even on the idle cluster; None when it could."""
-    capacity = capacity or Capacity.of(_idle(cluster))
-    name = job.partition or cluster.default_partition
-    partition = next((p for p in cluster.partitions if p.name == name), None)
-    if partition is None:
-        return f"no partition {name!r}"
-    longest = partition.max_time_s
-    if longest is not None and longest < job.time_limit_s < math.inf:
-        return f"its limit of {job.time_limit_s:g} s is above the {longest:g} s of {name}"
-    request = job.request()
-    if not width(request, capacity.members_of((name,)), capacity)[0]:
-        kinds = f" of {'|'.join(job.gpu_types)}" if job.gpu_types else ""
-        return (
-            f"{job.gpus} GPUs{kinds}, {request.total.cpus} CPUs, {request.total.mem_mib} MiB"
-            + (f" on {job.nodes} nodes" if job.nodes else "")
-            + f" do not fit on the idle partition {name}"
-        )
-    return None
+    """Slurm's order: tier of the partition, priority, then submit order."""
+    return sorted(
+        world.pending.values(),
+        key=lambda p: (-p.partition.priority_tier, -world.priority(p), p.number),
+    )
 
 
 def _runs(job: Pending) -> float:
     limit_s = job.request.time_limit_s
     return job.job.duration_s if limit_s is None else min(job.job.duration_s, limit_s)
-
-
-def _idle(cluster: Cluster) -> Snapshot:
-    return Snapshot(UnixTime(0.0), cluster.name, (), (), cluster.nodes, cluster.partitions)

@@ -71,7 +71,7 @@ def distributions(found: Comparison) -> str:
         for column, metric in enumerate(SINGLE):
             _boxes(axes[0][column], found, metric, named=column == 0)
             _shares(axes[1][column], found, metric, named=column == 0)
-        return _svg(figure, found.ground)
+        return svg_of(figure, found.ground)
 
 
 def _boxes(axis: Axes, found: Comparison, metric: str, *, named: bool) -> None:
@@ -163,7 +163,7 @@ def curves(given: Mapping[str, Sequence[Path]]) -> str:
         right.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0, 8.5)))
         right.yaxis.set_minor_formatter(NullFormatter())
         left.legend(fontsize=8)
-        return _svg(figure, "curves")
+        return svg_of(figure, "curves")
 
 
 def _curve(path: Path) -> tuple[FloatArray, FloatArray]:
@@ -190,7 +190,8 @@ def _band(axis: Axes, seeds: Sequence[FloatArray], name: str, colour: str) -> No
         axis.fill_between(epochs, low, high, color=colour, alpha=0.18, linewidth=0)
 
 
-def _svg(figure: Figure, salt: str) -> str:
+def svg_of(figure: Figure, salt: str) -> str:
+    """A figure as inline SVG in the colours of the page; the same figure and salt, the same text."""
     buffer = io.StringIO()
     with mpl.rc_context({**LOOK, "svg.hashsalt": salt}):
         figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)

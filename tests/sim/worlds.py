@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
 from rltuned.sim.cluster import Cluster, idle_node
+from rltuned.sim.fitting import impossible
 from rltuned.sim.protocol import Protocol
 from rltuned.sim.run import Window, simulate
 from rltuned.sim.trace import TraceJob
-from rltuned.sim.world import Rules, impossible
+from rltuned.sim.world import Rules
 
 
 def cluster(

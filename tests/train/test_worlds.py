@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rltuned.sim.world import impossible
+from rltuned.sim.fitting import impossible
 from rltuned.train.course import JUDGES, LEARN_UNTIL, drawn, generated, predictions, together
 from rltuned.train.episodes import play_rule
 from rltuned.train.ground import cut

@@ -31,10 +31,11 @@ from rltuned.sim.engine.loop import (
     Ranking,
     play,
 )
+from rltuned.sim.fitting import impossible, in_partition
 from rltuned.sim.history import RUNGS, kinds
 from rltuned.sim.natural import Natural
 from rltuned.sim.trace import TraceJob
-from rltuned.sim.world import Rules, impossible, in_partition
+from rltuned.sim.world import Rules
 
 FORMULAS = {"wfp3": WFP3, "unicep": UNICEP, "f1": F1, "multifactor": MULTIFACTOR}
 FIXED_ORDERS = ("fcfs", "sjf", "saf", "smallest")

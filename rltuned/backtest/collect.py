@@ -1,0 +1,106 @@
+"""Ask a live site for the four files of a backtest, and keep them in a folder.
+
+Nothing half-written: the folder appears when it is whole. sacct's rows are packed as they come.
+"""
+
+import gzip
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from rltuned.backtest.site import CONFIG, HISTORY, NODES, PARTITIONS
+from rltuned.errors import TraceError
+from rltuned.slurm.accounting import PORTION_S, ask_history
+from rltuned.slurm.commands import Commands
+from rltuned.slurm.site import parse_config
+
+PACKED: Final = f"{HISTORY}.gz"
+SHOWN: Final = (
+    (NODES, ("-o", "show", "node")),
+    (PARTITIONS, ("-o", "show", "partition")),
+)
+Report = Callable[[float], None]
+"""Told how much of the time has been asked for, 0..1."""
+
+
+def collect(
+    commands: Commands,
+    folder: Path,
+    since: float,
+    until: float,
+    report: Report = lambda _part: None,
+) -> tuple[str, ...]:
+    """Save config, nodes, partitions and history; what to warn of.
+
+    Args:
+        commands: with TZ=UTC in their environment.
+        folder: new, or empty.
+        since: Unix seconds.
+        until: Unix seconds.
+        report: see Report.
+
+    Raises:
+        BackendError: a command failed.
+        TraceError: there is no accounting, or the folder cannot be written.
+    """
+    check_new(folder)
+    config = commands.ask("scontrol", "show", "config").stdout
+    known = parse_config(config)
+    storage = known.get("AccountingStorageType", "")
+    if storage in {"", "accounting_storage/none"}:
+        raise TraceError(
+            "this Slurm keeps no history (AccountingStorageType is not slurmdbd): there is nothing "
+            "to play; `rltuned run --dry-run` and its journal are the other way (rltuned report)"
+        )
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as made:
+            place = Path(made, "site")
+            place.mkdir()
+            (place / CONFIG).write_text(config, encoding="utf-8")
+            for name, words in SHOWN:
+                said = commands.ask("scontrol", *words).stdout
+                (place / name).write_text(said, encoding="utf-8")
+            _save_history(commands, place / PACKED, since, until, report)
+            put(place, folder)
+    except OSError as error:
+        raise TraceError(f"{folder}: cannot be written: {error.strerror}") from error
+    private = known.get("PrivateData", "none")
+    if "jobs" in private:
+        return (f"PrivateData={private}: sacct shows all jobs to operators only",)
+    return ()
+
+
+def _save_history(
+    commands: Commands, path: Path, since: float, until: float, report: Report
+) -> None:
+    begin = since
+    with gzip.open(path, "wt", encoding="utf-8") as out:
+        while begin < until:
+            end = min(begin + PORTION_S, until)
+            out.writelines(f"{row}\n" for row in ask_history(commands, begin, end))
+            begin = end
+            report((begin - since) / max(1.0, until - since))
+
+
+def check_new(folder: Path) -> None:
+    """Refuse a folder that holds something.
+
+    Raises:
+        TraceError: it does, or it is none.
+    """
+    try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise TraceError(f"{folder}: is there already and not empty; choose another folder")
+    except OSError as error:
+        raise TraceError(f"{folder}: {error.strerror}") from error
+
+
+def put(made: Path, folder: Path) -> None:
+    """Move a finished folder to its place; an empty one there gives way."""
+    if folder.exists():
+        folder.rmdir()
+    shutil.move(made, folder)
+    folder.chmod(0o755)

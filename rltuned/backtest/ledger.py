@@ -1,0 +1,67 @@
+"""The daemon's journal, as far as a decision reads it: what we hold of each job, and how often."""
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from rltuned.domain.jobs import Ownership, PendingJob
+from rltuned.domain.plan import Plan, Release, SetPriority, SetSiteFactor
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobId
+
+HOUR_S: Final = 3_600.0
+
+
+@dataclass(slots=True)
+class _Entry:
+    owned: Ownership
+    written: deque[float] = field(default_factory=deque)
+
+
+class Ledger:
+    """Kept beside a simulated cluster, it makes guards see what they would see in production."""
+
+    def __init__(self) -> None:
+        self._entries: dict[JobId, _Entry] = {}
+
+    def note(self, plan: Plan, now: float) -> None:
+        """A plan was carried out."""
+        for action in plan.actions:
+            if isinstance(action, Release):
+                self._entries.pop(action.target.job_id, None)
+            elif isinstance(action, SetPriority | SetSiteFactor):
+                self._write(action, now)
+
+    def dress(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot as the daemon shows it to the brain: with what is ours."""
+        now = float(snapshot.taken_at)
+        waiting = {job.job_id for job in snapshot.pending}
+        for gone in self._entries.keys() - waiting:
+            del self._entries[gone]
+        return replace(snapshot, pending=tuple(self._dressed(job, now) for job in snapshot.pending))
+
+    def _dressed(self, job: PendingJob, now: float) -> PendingJob:
+        entry = self._entries.get(job.job_id)
+        if entry is None:
+            return job
+        while entry.written and entry.written[0] <= now - HOUR_S:
+            entry.written.popleft()
+        return replace(job, owned=entry.owned, recent_writes=len(entry.written))
+
+    def _write(self, action: SetPriority | SetSiteFactor, now: float) -> None:
+        name = "priority" if isinstance(action, SetPriority) else "site_factor"
+        job_id = action.target.job_id
+        known = self._entries.get(job_id)
+        if known is None or known.owned.field != name:
+            nice = action.nice if isinstance(action, SetPriority) else None
+            known = _Entry(Ownership(name, action.new, nice=nice, original=action.old))
+            self._entries[job_id] = known
+        else:
+            owned = known.owned
+            earlier = (*owned.earlier, owned.value)[-HELD:]
+            known.owned = replace(owned, value=action.new, earlier=earlier)
+        known.written.append(now)
+
+
+HELD: Final = 64
+"""Earlier values that are kept of a job."""

@@ -1,0 +1,320 @@
+"""Records on a cluster: the jobs to be played, which of them are scored, and what was assumed.
+
+Time counts from the beginning of the record. What ran at that moment is put on the cluster first,
+what waited then may not start before. A job counts from when it was eligible: dependencies, holds
+and --begin are not the scheduler's doing. A true run time only lets its job end.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from statistics import median
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltuned.backtest.records import LATE_S, History, Record
+from rltuned.backtest.site import Place, without_idle_ruins
+from rltuned.backtest.standing import noted, standing
+from rltuned.errors import TraceError
+from rltuned.sim.fitting import impossible
+from rltuned.sim.metrics import FloatArray
+from rltuned.sim.trace import TraceJob
+from rltuned.slurm.strings import expand_hosts
+
+FEWEST: Final = 30
+"""Jobs to be scored in the later part; of fewer nothing is said."""
+SHORTEST_S: Final = 1.0
+"""sacct counts whole seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Unix seconds: the record's begin and end. split: switched on when so many jobs had come."""
+
+    begin: float | None = None
+    until: float | None = None
+    split: float = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What is played. All arrays (n,) in the order of jobs, which is that of their arrival.
+
+    Attributes:
+        place: the cluster as it is played.
+        jobs: times in seconds since begin.
+        begin, until: of the record, Unix seconds.
+        split_s: when rltuned is switched on, seconds since begin.
+        wait_s: real, start - eligible; nan where it is not known.
+        pended_s: real, start - submit.
+        scored: came within the record, and its run time and start are known.
+        running, waiting: numbers (from 1) of the jobs that ran, and waited, at the beginning.
+        ended_s: when it really ended; inf where it had not.
+        use_recorded: what multifactor adds beyond age, size and partition was taken from the
+            recorded priorities.
+        left_out: reason -> records, beside those of the reading.
+        assumed: jobs whose run time was assumed.
+        absent: nodes out of service now on which nothing ran.
+    """
+
+    place: Place
+    jobs: tuple[TraceJob, ...]
+    begin: float
+    until: float
+    split_s: float
+    wait_s: FloatArray
+    pended_s: FloatArray
+    scored: NDArray[np.bool_]
+    running: frozenset[int]
+    waiting: frozenset[int]
+    ended_s: FloatArray
+    use_recorded: bool
+    left_out: Counter[str]
+    assumed: int
+    absent: tuple[str, ...]
+    noted: tuple[str, ...]
+
+    @property
+    def later(self) -> NDArray[np.bool_]:
+        """(n,) scored jobs that came after the split."""
+        arrived = np.array([j.submit_s for j in self.jobs])
+        return self.scored & (arrived >= self.split_s)
+
+    def known(self) -> list[TraceJob]:
+        """Jobs that had ended when rltuned is switched on: all that may be learned from."""
+        pairs = zip(self.jobs, self.ended_s.tolist(), strict=True)
+        return [j for j, end in pairs if end <= self.split_s and j.submit_s >= 0]
+
+
+@dataclass(slots=True)
+class _Row:
+    record: Record
+    job: TraceJob
+    ran: bool
+    held: bool
+    scored: bool
+    copies: int = 1
+
+
+def past_of(history: History, place: Place, span: Span) -> Past:
+    """Put a history on a cluster.
+
+    Raises:
+        TraceError: too little is left, or the GPUs of the jobs were not recorded.
+    """
+    if not history.records:
+        raise TraceError(f"no usable record in {history.rows} rows: {_told(history.left_out)}")
+    left_out: Counter[str] = Counter()
+    until = span.until or max(_last(r) for r in history.records)
+    begin = span.begin if span.begin is not None else _begin(history.records)
+    records = [r for r in history.records if _within(r, begin, until, left_out)]
+    if not any(r.gpus for r in records):
+        raise TraceError(
+            "no job has GPUs in ReqTRES or AllocTRES: unknown is not zero. slurm.conf needs "
+            "AccountingStorageTRES=gres/gpu, and jobs count from then on"
+        )
+    used = frozenset(n for r in records for n in _hosts(r.where))
+    place, absent = without_idle_ruins(place, used)
+    place, longest = _without_limits(place)
+    usual = _usual(records)
+    rows = []
+    verdicts: dict[object, str | None] = {}
+    for record in records:
+        row = _row(record, place, begin=begin, until=until, usual=usual, longest=longest)
+        key = (row.job.request(), row.job.partition)
+        if key not in verdicts:
+            verdicts[key] = impossible(row.job, place.cluster)
+        if verdicts[key] is None:
+            rows.append(row)
+        else:
+            left_out[f"does not fit this cluster: {verdicts[key]}"] += 1
+    return _past(
+        rows,
+        place,
+        begin=begin,
+        until=until,
+        split=span.split,
+        left_out=left_out,
+        absent=absent,
+        records=records,
+    )
+
+
+def _past(
+    rows: list[_Row],
+    place: Place,
+    *,
+    begin: float,
+    until: float,
+    split: float,
+    left_out: Counter[str],
+    absent: tuple[str, ...],
+    records: Sequence[Record],
+) -> Past:
+    flat = [row for row in rows for _ in range(row.copies)]
+    flat.sort(key=lambda row: (row.job.submit_s, int(row.record.key)))
+    scored = np.array([row.scored for row in flat], dtype=bool)
+    if not scored.any():
+        raise TraceError(
+            f"no job came and ended within the record and fits the cluster: {_told(left_out)}"
+        )
+    arrived = np.array([row.job.submit_s for row in flat])
+    split_s = float(np.quantile(arrived[scored], split, method="higher"))
+    later = int((scored & (arrived >= split_s)).sum())
+    if later < FEWEST:
+        raise TraceError(
+            f"{later} jobs to judge by after the split ({int(scored.sum())} in all, "
+            f"{_told(left_out)}): too few, at least {FEWEST} are needed; take a longer history"
+        )
+    natural, recorded = standing([(r.record, r.job) for r in flat], place)
+    return Past(
+        place=replace(place, natural=natural),
+        jobs=tuple(replace(row.job, job_id=f"{row.job.job_id}#{i}") for i, row in enumerate(flat)),
+        begin=begin,
+        until=until,
+        split_s=split_s,
+        wait_s=_since(flat, eligible=True),
+        pended_s=_since(flat, eligible=False),
+        scored=scored,
+        running=frozenset(i for i, row in enumerate(flat, 1) if row.ran),
+        waiting=frozenset(i for i, row in enumerate(flat, 1) if row.held),
+        ended_s=np.array(
+            [math.inf if r.record.end_s is None else r.record.end_s - begin for r in flat]
+        ),
+        use_recorded=recorded,
+        left_out=left_out,
+        assumed=sum(row.record.end_s is None for row in flat),
+        absent=absent,
+        noted=tuple(noted(records)),
+    )
+
+
+def _since(rows: Sequence[_Row], *, eligible: bool) -> FloatArray:
+    found = np.full(len(rows), np.nan)
+    for i, row in enumerate(rows):
+        record = row.record
+        if record.start_s is not None:
+            found[i] = record.start_s - (record.eligible_s if eligible else record.submit_s)
+    return found
+
+
+def _begin(records: Sequence[Record]) -> float:
+    """The first end: whoever ended earlier is not in an answer of sacct, so before it the cluster
+    was fuller than the records show.
+    """
+    ends = [r.end_s for r in records if r.end_s is not None]
+    if not ends:
+        raise TraceError("no job has ended: there is nothing to compare with")
+    return min(ends)
+
+
+def _last(record: Record) -> float:
+    return max(t for t in (record.submit_s, record.start_s, record.end_s) if t is not None)
+
+
+def _within(record: Record, begin: float, until: float, left_out: Counter[str]) -> bool:
+    overdue = until - (record.start_s or until) - record.limit_s
+    if record.submit_s > until:
+        left_out["came after the record"] += 1
+    elif record.end_s is not None and record.end_s <= begin:
+        left_out["ended before the record begins"] += 1
+    elif record.end_s is None and record.start_s is not None and overdue > LATE_S:
+        left_out["seems to run for ever (slurmdbd was not told of its end)"] += 1
+    else:
+        return True
+    return False
+
+
+def _row(
+    record: Record,
+    place: Place,
+    *,
+    begin: float,
+    until: float,
+    usual: tuple[float, float],
+    longest: dict[str, float],
+) -> _Row:
+    ran = record.start_s is not None and record.start_s < begin
+    held = not ran and record.eligible_s < begin
+    limit_s = min(record.limit_s, longest.get(record.partition, math.inf))
+    arrived = record.start_s if ran and record.start_s is not None else record.eligible_s
+    whole = _whole(record, place)
+    job = TraceJob(
+        job_id=record.key,
+        submit_s=arrived - begin,
+        duration_s=_run_s(record, until, usual),
+        gpus=record.gpus,
+        time_limit_s=max(limit_s, 60.0),
+        gpu_types=record.gpu_types,
+        cpus=record.cpus if whole else max(record.cpus, record.alloc_cpus),
+        mem_mib=record.mem_mib if place.site.memory_counts else None,
+        nodes=record.nodes,
+        partition=record.partition,
+        user=record.user,
+        account=record.account,
+        qos=record.qos,
+        exclusive=whole,
+        status=record.state,
+    )
+    scored = record.end_s is not None and not ran and not held and not record.het
+    return _Row(record, job, ran, held, scored, record.tasks)
+
+
+def _run_s(record: Record, until: float, usual: tuple[float, float]) -> float:
+    """True run time; of a job that has not ended the usual share of its limit."""
+    if record.start_s is not None and record.end_s is not None:
+        return max(SHORTEST_S, record.end_s - record.start_s)
+    limited = math.isfinite(record.limit_s)
+    guess = max(SHORTEST_S, usual[0] * record.limit_s if limited else usual[1])
+    if record.start_s is None:
+        return guess
+    return max(guess, until - record.start_s + SHORTEST_S)
+
+
+def _usual(records: Sequence[Record]) -> tuple[float, float]:
+    """Median of the run times as a share of the limit, and in seconds."""
+    pairs = [
+        (max(SHORTEST_S, r.end_s - r.start_s), r.limit_s)
+        for r in records
+        if r.end_s is not None and r.start_s is not None
+    ]
+    shares = [min(1.0, run / limit) for run, limit in pairs if math.isfinite(limit)]
+    runs = [run for run, _ in pairs]
+    return (median(shares) if shares else 1.0), (median(runs) if runs else SHORTEST_S)
+
+
+def _whole(record: Record, place: Place) -> bool:
+    """Whether it held whole nodes of which it had asked for a part."""
+    if not record.where or record.alloc_cpus <= record.cpus:
+        return False
+    totals = {str(n.name): n.total for n in place.cluster.nodes}
+    mine = [totals.get(name) for name in _hosts(record.where)]
+    known = [t for t in mine if t is not None]
+    if len(known) < len(mine) or not known:
+        return False
+    every_cpu = record.alloc_cpus >= sum(t.cpus for t in known)
+    return every_cpu and record.alloc_gpus >= sum(t.gpus for t in known)
+
+
+@lru_cache(maxsize=65_536)
+def _hosts(where: str) -> tuple[str, ...]:
+    try:
+        return expand_hosts(where)
+    except ValueError:
+        return ()
+
+
+def _without_limits(place: Place) -> tuple[Place, dict[str, float]]:
+    """Every record has its own limit; the partition's longest counts where it names none."""
+    parts = place.cluster.partitions
+    longest = {p.name: p.max_time_s for p in parts if p.max_time_s is not None}
+    bare = tuple(replace(p, max_time_s=None) for p in parts)
+    return replace(place, cluster=replace(place.cluster, partitions=bare)), longest
+
+
+def _told(left_out: Counter[str]) -> str:
+    return "; ".join(f"{n} {why}" for why, n in left_out.most_common(4)) or "nothing was left out"

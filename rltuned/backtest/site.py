@@ -1,0 +1,166 @@
+"""A site's cluster and Slurm's own weights there, from what scontrol shows; and what is not played.
+
+Four files in a folder, as `--collect` saves them: config.txt (`scontrol show config`), nodes.txt
+(`scontrol -o show node`), partitions.txt (`scontrol -o show partition`), and sacct.txt, which may
+end in .gz.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from rltuned.errors import SnapshotError, TraceError
+from rltuned.sim.cluster import Cluster
+from rltuned.sim.dispatch import BackfillRule
+from rltuned.sim.natural import Natural
+from rltuned.slurm.inventory import read_nodes_shown, read_partitions_shown
+from rltuned.slurm.site import Site, parse_config, read_site
+from rltuned.slurm.values import parse_limit_s
+
+CONFIG, NODES, PARTITIONS, HISTORY = "config.txt", "nodes.txt", "partitions.txt", "sacct.txt"
+PLAYED_WEIGHTS: Final = ("PriorityWeightAge", "PriorityWeightJobSize", "PriorityWeightPartition")
+OTHER_WEIGHTS: Final = ("PriorityWeightFairShare", "PriorityWeightQOS", "PriorityWeightAssoc")
+_SECOND_PLAYED: Final = frozenset({"", "NO_FAIR_TREE", "FAIR_TREE", "MAX_TRES", "ACCRUE_ALWAYS"})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A site as the simulator can play it.
+
+    Attributes:
+        unplayed: what this site has and the simulator does not, in words.
+        other_weight: part of the priority weights that is not played, 0..1.
+    """
+
+    cluster: Cluster
+    natural: Natural
+    backfill: BackfillRule
+    site: Site
+    unplayed: tuple[str, ...]
+    other_weight: float
+
+
+def read_place(folder: Path) -> Place:
+    """Read the three files of a site.
+
+    Raises:
+        TraceError: one is missing, or cannot be read; names file and field.
+    """
+    config = parse_config(_text(folder / CONFIG))
+    try:
+        site = read_site(config)
+        nodes = read_nodes_shown(_text(folder / NODES), str(folder / NODES))
+        partitions = read_partitions_shown(_text(folder / PARTITIONS), str(folder / PARTITIONS))
+    except SnapshotError as error:
+        where = "" if str(folder) in str(error) else f"{folder / CONFIG}: "
+        raise TraceError(f"{where}{error}") from error
+    known = {p.name for p in partitions}
+    strange = sorted({p for n in nodes for p in n.partitions} - known)
+    if strange:
+        raise TraceError(f"{folder / NODES}: partition {strange[0]!r} is not in {PARTITIONS}")
+    if not any(n.total.gpus for n in nodes):
+        raise TraceError(f"{folder / NODES}: no node has GPUs (Gres=gpu): rltuned ranks GPU jobs")
+    homed = tuple(n for n in nodes if n.partitions)
+    natural, share = _natural(config, site, folder)
+    return Place(
+        cluster=Cluster(site.cluster, homed, partitions),
+        natural=natural,
+        backfill="none" if config.get("SchedulerType") == "sched/builtin" else "easy",
+        site=site,
+        unplayed=tuple(_unplayed(config, site)),
+        other_weight=share,
+    )
+
+
+def without_idle_ruins(place: Place, used: frozenset[str]) -> tuple[Place, tuple[str, ...]]:
+    """Leave out nodes that are out of service now and on which nothing of the history ran."""
+    gone = tuple(n.name for n in place.cluster.nodes if not n.schedulable and n.name not in used)
+    kept = tuple(n for n in place.cluster.nodes if n.name not in set(gone))
+    if not any(n.total.gpus for n in kept):
+        raise TraceError(
+            f"{place.cluster.name}: every node with GPUs is out of service, and none was used"
+        )
+    nodes = tuple(replace(n, schedulable=True, state="IDLE") for n in kept)
+    return replace(place, cluster=replace(place.cluster, nodes=nodes)), gone
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise TraceError(
+            f"{path}: cannot be read: {error.strerror} (rltuned backtest --help says what to save)"
+        ) from error
+
+
+def _natural(config: Mapping[str, str], site: Site, folder: Path) -> tuple[Natural, float]:
+    """Slurm's own order there, and the part of the weights that is not played."""
+    if not site.multifactor:
+        return Natural(kind="fcfs"), 0.0
+    age, size, partition = (_weight(config, name, folder) for name in PLAYED_WEIGHTS)
+    others = sum(_weight(config, name, folder) for name in OTHER_WEIGHTS)
+    others += _tres_weight(config.get("PriorityWeightTRES", ""))
+    longest_s = parse_limit_s(config.get("PriorityMaxAge", ""))
+    if age and not longest_s:
+        raise TraceError(f"{folder / CONFIG}: PriorityMaxAge is missing or no time")
+    natural = Natural(
+        kind="multifactor",
+        age_weight=age,
+        size_weight=size,
+        partition_weight=partition,
+        max_age_s=longest_s or 1.0,
+        favor_small=config.get("PriorityFavorSmall", "").lower() in {"yes", "1"},
+        size_of="nodes",
+    )
+    total = age + size + partition + others
+    return natural, others / total if total else 0.0
+
+
+def _weight(config: Mapping[str, str], name: str, folder: Path) -> int:
+    text = config.get(name, "")
+    if not text.isdigit():
+        raise TraceError(f"{folder / CONFIG}: {name} is missing or no number: {text!r}")
+    return int(text)
+
+
+def _tres_weight(text: str) -> int:
+    """Sum of `CPU=1000,GRES/gpu=3000`."""
+    values = [part.partition("=")[2] for part in text.split(",")]
+    return sum(int(float(v)) for v in values if v.replace(".", "", 1).isdigit())
+
+
+def _unplayed(config: Mapping[str, str], site: Site) -> list[str]:
+    """What this site has switched on that the simulator does not play."""
+    found = _unplayed_order(config) if site.multifactor else []
+    if site.preemption:
+        found.append(f"preemption ({config['PreemptType']})")
+    enforce = config.get("AccountingStorageEnforce", "none")
+    if "limits" in enforce or "qos" in enforce:
+        found.append(f"limits of QOS, accounts and users (AccountingStorageEnforce={enforce})")
+    found.append(
+        "SchedulerParameters: the simulator looks at the whole queue at every event and reserves "
+        "for the first job that does not fit; this site has "
+        f"{config.get('SchedulerParameters') or 'the defaults'}"
+    )
+    for name in ("JobSubmitPlugins", "Licenses"):
+        if config.get(name):
+            found.append(f"{name}={config[name]}")
+    found.append(
+        "nodes that were down, drained or not there yet in that time; topology; constraints; "
+        "throttles of arrays; users who act otherwise when their jobs start earlier or later"
+    )
+    return found
+
+
+def _unplayed_order(config: Mapping[str, str]) -> list[str]:
+    found = []
+    named = [n for n in OTHER_WEIGHTS if config.get(n, "0") not in {"0", ""}]
+    named += ["PriorityWeightTRES"] if config.get("PriorityWeightTRES") else []
+    if named:
+        found.append(f"{', '.join(named)}: played as recorded, or not at all (see above)")
+    flags = set(config.get("PriorityFlags", "").split(",")) - _SECOND_PLAYED
+    if flags:
+        found.append(f"PriorityFlags={','.join(sorted(flags))}")
+    found.append(f"PriorityCalcPeriod={config.get('PriorityCalcPeriod', '?')}: here at once")
+    return found

@@ -1,0 +1,195 @@
+"""The whole backtest, from files to figures; and the figures as plain data for JSON and page."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import numpy as np
+
+from rltuned import __version__
+from rltuned.backtest.calibration import Calibration, Match, calibrate
+from rltuned.backtest.outcome import Outcome, outcome_of
+from rltuned.backtest.past import Past
+from rltuned.backtest.play import Played, Terms, play_natural, play_ours
+from rltuned.backtest.records import History
+from rltuned.core.decide import Policy
+
+Report = Callable[[str, float], None]
+"""Told what is being played, and how much of it has been, 0..1."""
+VERDICTS: Final = {
+    "close": "close: simulated waits can be read as they are",
+    "rough": "rough: believe the direction and the rough size of a change, not the seconds",
+    "poor": "poor: the simulator does not behave as this Slurm did; take no decision from it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """Everything that was found. base: played under multifactor; own: by name of the order."""
+
+    past: Past
+    base: Played
+    calibration: Calibration
+    own: Mapping[str, Played]
+    outcomes: Mapping[str, Outcome]
+
+
+def run_study(
+    past: Past,
+    policies: Mapping[str, Policy],
+    terms: Terms,
+    *,
+    names: bool,
+    report: Report = lambda _what, _part: None,
+) -> Study:
+    """Play everything.
+
+    Args:
+        past: the history on its cluster.
+        policies: by the name under which they are shown.
+        terms: the daemon's.
+        names: show users by their names, not by numbers.
+        report: see Report.
+
+    Raises:
+        PolicyError: a policy's scores cannot be used.
+    """
+    base, forked = play_natural(past, lambda part: report("multifactor", part))
+    calibration = calibrate(past, base)
+    users = [j.user for j in past.jobs]
+    shown = users if names else aliases(users, "user")
+    own, outcomes = {}, {}
+    for name, policy in policies.items():
+        own[name] = play_ours(forked, past, policy, terms, _told(report, name))
+        outcomes[name] = outcome_of(past, base, own[name], shown)
+    return Study(past, base, calibration, own, outcomes)
+
+
+def _told(report: Report, name: str) -> Callable[[float], None]:
+    return lambda part: report(name, part)
+
+
+def aliases(names: Sequence[str], kind: str) -> list[str]:
+    """Numbers in place of names, in the order in which they first came."""
+    known: dict[str, str] = {}
+    return [known.setdefault(name, f"{kind} {len(known) + 1}") for name in names]
+
+
+def document(study: Study, history: History, said: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything for JSON: what is unknown is null.
+
+    Args:
+        study: what was found.
+        history: what was read.
+        said: how it was asked for: command, train, interval, seed, ...
+    """
+    past, calibration = study.past, study.calibration
+    return {
+        "rltuned": __version__,
+        "asked": dict(said),
+        "calibration": {
+            "verdict": calibration.whole.verdict,
+            "means": VERDICTS[calibration.whole.verdict],
+            "whole": _match(calibration.whole),
+            "later": _match(calibration.later),
+            "partitions": {n: _match(m) for n, m in calibration.partitions.items()},
+            "unit": calibration.unit,
+            "order": _order_said(past),
+            "not_played": [*past.place.unplayed, *past.noted],
+        },
+        "record": _record(past, history),
+        "real": _real(past),
+        "orders": {name: _outcome(o) for name, o in study.outcomes.items()},
+    }
+
+
+def _order_said(past: Past) -> str:
+    """Which order the simulated Slurm had."""
+    natural, other = past.place.natural, past.place.other_weight
+    if natural.kind == "fcfs":
+        return "priority/basic: first come, first served"
+    told = (
+        f"multifactor: age {natural.age_weight}, job size {natural.size_weight}, partition "
+        f"{natural.partition_weight}"
+    )
+    if past.use_recorded:
+        return (
+            f"{told}; what else there was (fair share, QOS, nice ...: {other:.0%} of the weights) "
+            "from the priority that slurmdbd recorded of each job, unchanged while it waits"
+        )
+    if other:
+        return (
+            f"{told}; {other:.0%} of the weights are of factors that are not played, and the "
+            "recorded priorities are missing"
+        )
+    return told
+
+
+def _record(past: Past, history: History) -> dict[str, Any]:
+    cluster = past.place.cluster
+    reasons = history.left_out + past.left_out
+    return {
+        "cluster": cluster.name,
+        "slurm": ".".join(map(str, past.place.site.version)),
+        "nodes": len(cluster.nodes),
+        "gpus": cluster.gpus,
+        "nodes_left_out": list(past.absent),
+        "begin": _iso(past.begin),
+        "switch": _iso(past.begin + past.split_s),
+        "until": _iso(past.until),
+        "rows": history.rows,
+        "jobs_played": len(past.jobs),
+        "jobs_scored": int(past.scored.sum()),
+        "jobs_later": int(past.later.sum()),
+        "running_at_begin": len(past.running),
+        "waiting_at_begin": len(past.waiting),
+        "run_times_assumed": past.assumed,
+        "left_out": dict(reasons.most_common()),
+        "left_out_lines": {k: v for k, v in history.examples.items() if k in reasons},
+        "columns_missing": list(history.missing),
+        "times_without_zone": history.zoneless,
+    }
+
+
+def _iso(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds")
+
+
+def _real(past: Past) -> dict[str, Any]:
+    """What users really waited: start - eligible, and start - submit."""
+    found = {}
+    for name, mask in (("whole", past.scored), ("later", past.later)):
+        waits, pended = past.wait_s[mask], past.pended_s[mask]
+        found[name] = {
+            "jobs": int(mask.sum()),
+            "wait_s": float(waits.mean()),
+            "wait_p50_s": float(np.median(waits)),
+            "wait_p95_s": float(np.quantile(waits, 0.95)),
+            "wait_max_s": float(waits.max()),
+            "since_submit_s": float(pended.mean()),
+        }
+    return found
+
+
+def _match(match: Match) -> dict[str, Any]:
+    return {**asdict(match), "verdict": match.verdict}
+
+
+def _outcome(outcome: Outcome) -> dict[str, Any]:
+    return asdict(outcome)
+
+
+def account_names(past: Past) -> dict[str, str]:
+    """Account -> its number."""
+    names = [j.account or "(none)" for j in past.jobs]
+    return dict(zip(names, aliases(names, "account"), strict=True))
+
+
+def anonymous(document: dict[str, Any], past: Past) -> dict[str, Any]:
+    """The same without names of accounts."""
+    known = account_names(past)
+    for order in document["orders"].values():
+        groups = order["groups"]
+        groups["account"] = {known[n]: g for n, g in groups["account"].items()}
+    return document

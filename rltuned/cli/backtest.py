@@ -1,0 +1,346 @@
+"""`rltuned backtest`: would it have been worth it, on this site's own history?"""
+
+import json
+import math
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from rltuned.backtest.collect import PACKED, check_new, collect, put
+from rltuned.backtest.past import Span, past_of
+from rltuned.backtest.play import Terms
+from rltuned.backtest.records import History, lines_of, read_history
+from rltuned.backtest.site import HISTORY, read_place
+from rltuned.backtest.study import Study, account_names, anonymous, document, run_study
+from rltuned.backtest.teach import teach
+from rltuned.cli.backtested import lines_after, lines_before, table_of
+from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
+from rltuned.core.decide import Policy
+from rltuned.daemon.asked import asked_moment
+from rltuned.daemon.clock import SystemClock
+from rltuned.errors import TraceError
+from rltuned.policies.baselines import BASELINES
+from rltuned.policies.shelf import find_bundle
+from rltuned.settings import Loaded
+from rltuned.slurm.commands import Commands
+
+app = typer.Typer()
+
+MODEL: Final = "model:"
+BEGUN_FROM: Final = "model:rltune"
+SHIPPED: Final = (BEGUN_FROM, "model:rltune-paper", "saf")
+TRAINED: Final = "trained here"
+LIVE_SINCE: Final = "30d"
+SACCT_TIMEOUT_S: Final = 600.0
+
+
+class Lessons(StrEnum):
+    """What is learned from the earlier part."""
+
+    NONE = "none"
+    PREDICTOR = "predictor"
+    FULL = "full"
+
+
+@app.command()
+def backtest(
+    *,
+    config: ConfigOption = None,
+    site: Annotated[
+        Path | None,
+        typer.Option(help="Folder with the saved files; without it the live Slurm is asked."),
+    ] = None,
+    history: Annotated[
+        Path | None, typer.Option(help="sacct's rows, if not in SITE/sacct.txt or .gz.")
+    ] = None,
+    collect_to: Annotated[
+        Path | None,
+        typer.Option("--collect", help="Only save the live site's files to this new folder."),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(help="30d, 12h, or 2026-01-31T12:00. Live: 30d; saved: the first end."),
+    ] = None,
+    until: Annotated[str | None, typer.Option(help="End of the record; live: now.")] = None,
+    timezone: Annotated[str, typer.Option(help="Of saved times that name no zone.")] = "UTC",
+    split: Annotated[
+        float, typer.Option(help="Part of the jobs that comes before rltuned is switched on.",
+                            min=0.1, max=0.95),
+    ] = 0.7,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option("--policy", "-p", help="A rule or model:NAME (or its folder); again."),
+    ] = None,
+    train: Annotated[
+        Lessons, typer.Option(help="What is learned from the earlier part.")
+    ] = Lessons.PREDICTOR,
+    train_minutes: Annotated[
+        float, typer.Option(help="--train full: the longest that PPO may take.", min=0.01)
+    ] = 10.0,
+    seed: Annotated[int, typer.Option(help="Of the training.", min=0)] = 1,
+    names: Annotated[
+        bool, typer.Option("--names", help="Show users and accounts by name.")
+    ] = False,
+    report: Annotated[
+        Path | None, typer.Option(help="New folder: index.html, results.json, the new model.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:  # fmt: skip
+    """Play this site's past under Slurm's own order and under rltuned's. Changes nothing.
+
+    Saved files, one folder: config.txt (scontrol show config), nodes.txt (scontrol -o show node),
+    partitions.txt (scontrol -o show partition), sacct.txt[.gz]; --collect makes them.
+
+    Exit codes: 0 = done, whatever came of it; 1 = Slurm could not be asked; 2 = history, site,
+    model, settings or a folder cannot be used.
+    """
+    loaded = settings_of(config)
+    for folder in (report, collect_to):
+        if folder is not None:
+            check_new(folder)
+    record = _Record(_zone(timezone), _moment(since), _moment(until), split)
+    if collect_to is not None:
+        _collect(loaded, collect_to, record)
+        say(f"{collect_to}: saved; rltuned backtest --site {collect_to}")
+        return
+    shown = list(dict.fromkeys(policy or [loaded.settings.policy.name, *SHIPPED]))
+    chosen = {name: _policy(name, loaded) for name in shown}
+    with tempfile.TemporaryDirectory(prefix="rltuned-backtest-") as work:
+        if site is None:
+            record = record.live()
+            site = Path(work, "site")
+            _collect(loaded, site, record)
+        lesson = _Lesson(train, train_minutes, seed, Path(work, "trained"))
+        rows = _history_file(site, history)
+        done = _played(loaded, (site, rows), record, lesson, chosen, names=names)
+        if report is not None:
+            _write(report, done, names=names)
+    if as_json:
+        say(json.dumps(done.found, allow_nan=False))
+    else:
+        _show(done.found)
+
+
+def _show(found: dict[str, Any]) -> None:
+    for line in lines_before(found):
+        say(line)
+    Console().print(table_of(found))
+    for line in lines_after(found):
+        say(line)
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    zone: ZoneInfo
+    begin: float | None
+    end: float | None
+    split: float
+
+    def live(self) -> "_Record":
+        """With an end, and a beginning."""
+        begin = self.begin if self.begin is not None else _moment(LIVE_SINCE)
+        return replace(
+            self, begin=begin, end=self.end if self.end is not None else SystemClock().now()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Lesson:
+    kind: Lessons
+    minutes: float
+    seed: int
+    out: Path
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    study: Study
+    found: dict[str, Any]
+    bundle: Path | None
+
+
+def _played(
+    loaded: Loaded,
+    files: tuple[Path, Path],
+    record: _Record,
+    lesson: _Lesson,
+    chosen: dict[str, Policy],
+    *,
+    names: bool,
+) -> _Done:
+    """From files to figures."""
+    site, rows = files
+    with _bar() as bar:
+        told = _read(rows, record, bar)
+        past = past_of(told, read_place(site), Span(record.begin, record.end, record.split))
+        taught = teach(
+            lesson.kind.value,
+            past,
+            find_bundle(loaded.settings.policy.models_dir, BEGUN_FROM.removeprefix(MODEL)),
+            lesson.out,
+            minutes=lesson.minutes,
+            seed=lesson.seed,
+            report=bar.part("learning"),
+        )
+        if taught.bundle is not None:
+            chosen = {TRAINED: _policy(f"{MODEL}{taught.bundle}", loaded), **chosen}
+        terms = _terms(loaded)
+        study = run_study(past, chosen, terms, names=names, report=bar.told)
+    asked = {
+        "command": " ".join(["rltuned", *sys.argv[1:]]),
+        "history": rows.name,
+        "orders": ", ".join(chosen),
+        "train": lesson.kind.value,
+        "learned": taught.said,
+        "split": record.split,
+        "interval_s": terms.interval_s,
+        "guards": _guards(loaded),
+        "seed": lesson.seed,
+    }
+    found = document(study, told, asked)
+    return _Done(study, found if names else anonymous(found, past), taught.bundle)
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise typer.BadParameter(f"--timezone: no time zone {name!r}") from None
+
+
+def _moment(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        return asked_moment(text, SystemClock().now())
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _collect(loaded: Loaded, folder: Path, record: _Record) -> None:
+    cli = replace(loaded.settings.slurm.cli(), timeout_s=SACCT_TIMEOUT_S)
+    # sacct takes the times we give for local ones, and prints epochs (see slurm/commands)
+    commands = Commands(cli, environ={**os.environ, "TZ": "UTC"})
+    whole = record.live()
+    with _bar() as bar:
+        asking = bar.part("asking sacct")
+        for line in collect(commands, folder, whole.begin or 0.0, whole.end or 0.0, asking):
+            warn(line)
+
+
+def _history_file(place: Path, given: Path | None) -> Path:
+    if given is not None:
+        return given
+    for name in (HISTORY, PACKED):
+        if (place / name).is_file():
+            return place / name
+    raise TraceError(f"{place}: neither {HISTORY} nor {PACKED} in it; --history names another file")
+
+
+def _read(path: Path, record: _Record, bar: "_Bar") -> History:
+    bar.told(f"reading {path.name}", 0.0)
+    begin = -math.inf if record.begin is None else record.begin
+    found = read_history(lines_of(path), str(path), record.zone, since=begin)
+    bar.told(f"reading {path.name}", 1.0)
+    return found
+
+
+def _policy(name: str, loaded: Loaded) -> Policy:
+    """A rule, or the model of a name or a folder.
+
+    Raises:
+        TraceError: there is no such rule.
+        ModelError: the model cannot be used.
+    """
+    if name in BASELINES:
+        return BASELINES[name]
+    if not name.startswith(MODEL):
+        known = ", ".join([*BASELINES, "model:NAME"])
+        raise TraceError(f"--policy: no rule named {name!r}; there are {known}")
+    from rltuned.policies.actor import load_actor  # noqa: PLC0415 - torch costs seconds
+
+    given = name.removeprefix(MODEL)
+    place = Path(given)
+    if not place.is_dir():
+        place = find_bundle(loaded.settings.policy.models_dir, given)
+    return load_actor(place)
+
+
+def _terms(loaded: Loaded) -> Terms:
+    """As the daemon runs at stage full; where jobs go is Slurm's business here."""
+    settings = loaded.settings
+    knobs = settings.knobs()
+    rules = replace(knobs.rules, canary=None)
+    return Terms(settings.daemon.interval_s, replace(knobs, rules=rules, top_k=0, placement="pack"))
+
+
+def _guards(loaded: Loaded) -> str:
+    guards, limits = loaded.settings.guards, loaded.settings.limits
+    return (
+        f"write_mode {limits.write_mode}, max_changes {limits.max_changes}, max_displacement "
+        f"{guards.max_displacement}, user_floor {guards.user_floor:g} of {guards.user_head}, "
+        f"max_changes_per_job_hour {guards.max_changes_per_job_hour}, starvation_bound_s "
+        f"{guards.starvation_bound_s:g}, starvation_factor {guards.starvation_factor:g}"
+    )
+
+
+class _Bar:
+    """One line per play, with the time left."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar = bar
+        self._tasks: dict[str, TaskID] = {}
+
+    def told(self, what: str, part: float) -> None:
+        if what not in self._tasks:
+            self._tasks[what] = self._bar.add_task(what, total=1.0)
+        self._bar.update(self._tasks[what], completed=part)
+
+    def part(self, what: str) -> Any:
+        return lambda part: self.told(what, part)
+
+
+@contextmanager
+def _bar() -> Iterator[_Bar]:
+    columns = (TextColumn("{task.description:<24}"), BarColumn(), TimeRemainingColumn())
+    console = Console(file=sys.stderr)
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        yield _Bar(bar)
+
+
+def _write(folder: Path, done: _Done, *, names: bool) -> None:
+    """The report, whole or not at all."""
+    from rltuned.backtest.page import page_of  # noqa: PLC0415 - matplotlib is in the train extra
+
+    shown = {} if names else {"account": account_names(done.study.past)}
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as made:
+            whole = Path(made, "report")
+            whole.mkdir()
+            (whole / "index.html").write_text(
+                page_of(done.study, done.found, shown), encoding="utf-8"
+            )
+            (whole / "results.json").write_text(
+                json.dumps(done.found, indent=1, allow_nan=False) + "\n", encoding="utf-8"
+            )
+            if done.bundle is not None:
+                shutil.copytree(done.bundle, whole / done.bundle.name)
+            put(whole, folder)
+    except OSError as error:
+        raise TraceError(f"{folder}: cannot be written: {error.strerror}") from error
+    warn(f"report: {folder / 'index.html'}")

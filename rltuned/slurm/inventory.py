@@ -1,0 +1,109 @@
+"""Nodes and partitions from `scontrol -o show node` and `show partition`, live or saved in a file.
+
+One line per record, `Key=value` with a space between; text that people write (Reason, Comment)
+stands behind what is read here, and of two keys of one name the first counts.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
+from rltuned.domain.units import GpuType, NodeName
+from rltuned.errors import SnapshotError
+from rltuned.slurm.nodes import is_schedulable
+from rltuned.slurm.strings import parse_gres
+from rltuned.slurm.values import absent, parse_limit_s
+
+_FIELD: Final = re.compile(r"(?:^| )([A-Za-z_]+)=(\S*)")
+_NEVER: Final = frozenset({"FUTURE"})
+"""States of nodes that are not there yet."""
+
+
+def read_nodes_shown(text: str, source: str) -> tuple[Node, ...]:
+    """All nodes, idle, in the order of the answer; schedulable tells how they are now.
+
+    Raises:
+        SnapshotError: names source, line and node.
+    """
+    found = []
+    for number, fields in _records(text, source, "NodeName"):
+        state = fields.get("State", "").split("+")[0].rstrip("*~#!%$@^-")
+        if state in _NEVER:
+            continue
+        try:
+            found.append(_node(fields))
+        except (KeyError, ValueError) as error:
+            why = f"no {error}" if isinstance(error, KeyError) else str(error)
+            raise SnapshotError(f"{source}:{number}: node {fields['NodeName']}: {why}") from error
+    if not found:
+        raise SnapshotError(f"{source}: no node in it; save `scontrol -o show node`")
+    return tuple(found)
+
+
+def read_partitions_shown(text: str, source: str) -> tuple[Partition, ...]:
+    """All partitions, in the order of the answer.
+
+    Raises:
+        SnapshotError: names source, line and partition.
+    """
+    found = []
+    for number, fields in _records(text, source, "PartitionName"):
+        try:
+            found.append(_partition(fields))
+        except (KeyError, ValueError) as error:
+            why = f"no {error}" if isinstance(error, KeyError) else str(error)
+            raise SnapshotError(
+                f"{source}:{number}: partition {fields['PartitionName']}: {why}"
+            ) from error
+    if not found:
+        raise SnapshotError(f"{source}: no partition in it; save `scontrol -o show partition`")
+    return tuple(found)
+
+
+def _records(text: str, source: str, first: str) -> Iterable[tuple[int, dict[str, str]]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        fields: dict[str, str] = {}
+        for key, value in _FIELD.findall(line):
+            fields.setdefault(key, value)
+        if not line.startswith(f"{first}="):
+            raise SnapshotError(
+                f"{source}:{number}: does not begin with {first}=: {line[:60]!r}; save it with -o"
+            )
+        yield number, fields
+
+
+def _node(fields: dict[str, str]) -> Node:
+    counts: dict[str, int] = {}
+    for item in parse_gres(fields.get("Gres", "")):
+        if item.name == "gpu":
+            counts[item.type] = counts.get(item.type, 0) + item.count
+    gpus = tuple(GpuCount(GpuType(kind), n, n) for kind, n in counts.items())
+    total = Resources(sum(counts.values()), int(fields["CPUTot"]), int(fields["RealMemory"]))
+    named = fields.get("Partitions", "")
+    state = fields["State"]
+    return Node(
+        name=NodeName(fields["NodeName"]),
+        gpus=gpus,
+        total=total,
+        free=total,
+        schedulable=is_schedulable(state),
+        partitions=() if absent(named) else tuple(sorted(named.split(","))),
+        state=state,
+    )
+
+
+def _partition(fields: dict[str, str]) -> Partition:
+    whole = fields.get("Exclusive", "").upper() in {"NODE", "YES"}
+    return Partition(
+        name=fields["PartitionName"],
+        default=fields.get("Default", "NO") == "YES",
+        up=fields.get("State", "UP") == "UP",
+        max_time_s=parse_limit_s(fields["MaxTime"]),
+        default_time_s=parse_limit_s(fields.get("DefaultTime", "")),
+        priority_tier=int(fields["PriorityTier"]),
+        priority_factor=int(fields["PriorityJobFactor"]),
+        oversubscribe="EXCLUSIVE" if whole else fields["OverSubscribe"],
+    )

@@ -1,0 +1,1 @@
+"""The backtest on histories whose truth is known."""

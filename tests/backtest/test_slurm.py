@@ -1,0 +1,114 @@
+"""A history made by a real Slurm with slurmdbd: what is read must be what was done."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from rltuned.cli.backtest import app
+from tests import accounting
+from tests.accounting import OWNER, PLAIN, as_user
+from tests.conftest import slurm_or_skip
+from tests.lab import NodeSpec, SlurmLab
+from tests.needs import skip_or_fail
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+NODE = (NodeSpec(("g1",), cpus=8, mem_mib=8_000, gpu_type="t4", gpus=4),)
+PARTITION = ("PartitionName=gpu Nodes=ALL Default=YES MaxTime=60 DefaultTime=5",)
+RUNS_S = (1, 2, 3)
+WIDTHS = (1, 2, 4)
+COUNT = 36
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[tuple[SlurmLab, float, list[int]]]:
+    """Three dozen short jobs of two users on one node with four GPUs, one withdrawn while it waited."""
+    slurm_or_skip()
+    why = accounting.missing()
+    if why:
+        skip_or_fail(why)
+    extra = ("AccountingStorageTRES=gres/gpu", "MinJobAge=600")
+    with SlurmLab(nodes=NODE, partitions=PARTITION, accounting=True, extra=extra) as lab:
+        lab.run("sacctmgr", "-i", "add", "account", "lab")
+        for user in (PLAIN, OWNER):
+            lab.run("sacctmgr", "-i", "add", "user", user, "account=lab")
+        began = time.time()
+        ids = [_submit(lab, i) for i in range(COUNT)]
+        withdrawn = lab.sbatch("--gres=gpu:4", "-t5", "--mem=100")
+        lab.run("scancel", str(withdrawn))
+        lab.wait_for(lambda: not lab.run("squeue", "-h", "-a").strip(), 150, "all jobs have run")
+        yield lab, began, ids
+
+
+def _submit(lab: SlurmLab, i: int) -> int:
+    gres = f"--gres=gpu:{WIDTHS[i % 3]}"
+    said = lab.run(
+        *as_user(OWNER if i % 2 else PLAIN),
+        *("sbatch", "--parsable", "--output=/dev/null", "--chdir=/", gres, "-t5", "--mem=100"),
+        f"--wrap=sleep {RUNS_S[i // 3 % 3]}",
+    )
+    return int(said.split(";")[0])
+
+
+def call(lab: SlurmLab, folder: Path, *words: str) -> object:
+    config = folder / "rltuned.toml"
+    config.write_text(
+        f'[slurm]\nconf = "{lab.conf}"\n[daemon]\ninterval_s = 5\nstate_dir = "{folder}"\n'
+    )
+    return CliRunner().invoke(
+        app, ["--config", str(config), *words], env={"PATH": lab.search}, catch_exceptions=False
+    )
+
+
+def test_what_is_read_is_what_was_done(
+    site: tuple[SlurmLab, float, list[int]], tmp_path: Path
+) -> None:
+    lab, began, ids = site
+    saved = tmp_path / "saved"
+    since = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(began - 2))
+    result = call(lab, tmp_path, "--collect", str(saved), "--since", since)
+    assert result.exit_code == 0, result.output  # type: ignore[attr-defined]
+    words = ("--site", str(saved), "--since", since, "--train", "none", "-p", "saf", "--names")
+    result = call(lab, tmp_path, *words, "--json", "--split", "0.3")
+    assert result.exit_code == 0, result.output  # type: ignore[attr-defined]
+    told = json.loads(result.stdout)  # type: ignore[attr-defined]
+    record = told["record"]
+    assert (record["gpus"], record["nodes"]) == (4, 1)
+    assert record["jobs_scored"] == COUNT
+    assert record["left_out"] == {"ended while it waited (cancelled, or never could start)": 1}
+    groups = told["orders"]["saf"]["groups"]
+    assert set(groups["account"]) == {"lab"}
+    assert set(groups["GPUs"]) == {"1", "2-3", "4-7"}
+    # Slurm's own words, asked in another way
+    shown = lab.run("sacct", "-n", "-X", "-P", "-j", ",".join(map(str, ids)), "-o",
+                    "Submit,Start", "-a", "-S", since[:-6])  # fmt: skip
+    assert len(shown.split()) == COUNT
+    real = told["real"]["whole"]["since_submit_s"]
+    from datetime import datetime  # noqa: PLC0415
+
+    waits = [
+        (datetime.fromisoformat(b) - datetime.fromisoformat(a)).total_seconds()
+        for a, b in (line.split("|") for line in shown.split())
+    ]
+    assert real == pytest.approx(sum(waits) / COUNT, abs=0.01)
+    # the simulator passes no time with scheduling: it is early, and by little
+    whole = told["calibration"]["whole"]
+    assert whole["rank"] > 0.7
+    assert whole["off_s"] < 0.5 * max(whole["mean"]["base"], 20.0)
+
+
+def test_the_live_cluster_is_asked_when_there_are_no_files(
+    site: tuple[SlurmLab, float, list[int]], tmp_path: Path
+) -> None:
+    lab = site[0]
+    report = tmp_path / "report"
+    words = ("--since", "1h", "--train", "none", "-p", "saf", "--split", "0.3")
+    result = call(lab, tmp_path, *words, "--report", str(report))
+    assert result.exit_code == 0, result.output  # type: ignore[attr-defined]
+    assert sorted(p.name for p in report.iterdir()) == ["index.html", "results.json"]
+    page = (report / "index.html").read_text()
+    assert "How far is the simulator off?" in page
+    assert OWNER not in page.replace("mailto", "")

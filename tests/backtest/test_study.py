@@ -1,0 +1,223 @@
+"""Histories that the simulator made itself: it must find them again, and compare honestly."""
+
+import math
+from dataclasses import replace
+from datetime import UTC
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rltuned.backtest.calibration import calibrate
+from rltuned.backtest.past import Past, Span, past_of
+from rltuned.backtest.play import Terms, play_natural, play_ours
+from rltuned.backtest.records import lines_of, read_history
+from rltuned.backtest.site import read_place
+from rltuned.backtest.study import run_study
+from rltuned.core.features import FloatArray, StateMatrix
+from rltuned.errors import TraceError
+from rltuned.policies.baselines import BASELINES
+from rltuned.settings import Settings
+from rltuned.sim.natural import Natural
+from tests.backtest.worlds import WEIGHTED, cluster, jobs, played, site
+from tests.histories import EPOCH, WEIGHTS, row
+
+TERMS = Terms(600.0, replace(Settings().knobs(), top_k=0))
+
+
+class AsItIs:
+    """Slurm's own order, through the whole of the daemon."""
+
+    name = "as it is"
+
+    def score(self, matrix: StateMatrix) -> FloatArray:
+        return matrix.priority.astype(np.float64)
+
+
+def past(folder: Path, begin: float | None = EPOCH, split: float = 0.7) -> Past:
+    rows = read_history(lines_of(folder / "sacct.txt"), "sacct.txt", UTC)
+    return past_of(rows, read_place(folder), Span(begin, None, split))
+
+
+def test_the_simulator_finds_its_own_history_again_to_the_second(tmp_path: Path) -> None:
+    known = past(site(tmp_path, jobs(110)))
+    base, _ = play_natural(known)
+    found = calibrate(known, base)
+    assert found.whole.jobs == 110
+    assert found.whole.mean.base > 600  # somebody did wait
+    assert found.whole.off_s == 0.0
+    assert found.whole.verdict == "close"
+    assert set(found.partitions) == {"gpu", "urgent"}
+
+
+def test_other_weights_than_the_real_ones_are_found_out(tmp_path: Path) -> None:
+    old_first = replace(WEIGHTED, kind="fcfs")
+    known = past(site(tmp_path, jobs(110), old_first))
+    small = replace(known.place.natural, age_weight=0, size_weight=100_000, favor_small=True)
+    other = replace(known, place=replace(known.place, natural=small))
+    base, _ = play_natural(other)
+    found = calibrate(other, base).whole
+    assert found.off_s > 60
+    assert found.mean.change is not None
+    assert found.mean.change < -0.05  # small jobs first: the mean wait is shorter than the real one
+    assert found.met < 1.0
+
+
+def test_without_a_beginning_the_record_begins_at_the_first_end(tmp_path: Path) -> None:
+    known = past(site(tmp_path, jobs(110)), begin=None)
+    rows = read_history(lines_of(tmp_path / "sacct.txt"), "sacct.txt", UTC).records
+    assert known.begin == min(r.end_s for r in rows if r.end_s is not None)
+    assert len(known.running) >= 1
+    base, _ = play_natural(known)
+    starts = base.start_s[[n - 1 for n in sorted(known.running)]]
+    assert (starts <= 0).all()  # who ran then runs from the beginning on
+    waiting = base.start_s[[n - 1 for n in sorted(known.waiting)]]
+    assert (waiting >= 0).all()
+
+
+def test_an_order_that_changes_nothing_changes_no_wait(tmp_path: Path) -> None:
+    """Under priority/basic no two numbers are equal, so there is nothing to write at all."""
+    known = past(site(tmp_path, jobs(110)))
+    known = replace(known, place=replace(known.place, natural=Natural(kind="fcfs")))
+    base, forked = play_natural(known)
+    free = replace(TERMS.knobs, starvation=None)
+    own = play_ours(forked, known, AsItIs(), Terms(600.0, free))
+    assert np.array_equal(own.start_s[known.scored], base.start_s[known.scored])
+    assert own.cycles
+    assert not own.touched
+
+
+def test_plays_do_not_touch_each_other(tmp_path: Path) -> None:
+    known = past(site(tmp_path, jobs(110)))
+    base, forked = play_natural(known)
+    once = play_ours(forked, known, BASELINES["saf"], TERMS)
+    again = play_ours(forked, known, BASELINES["saf"], TERMS)
+    assert np.array_equal(once.start_s, again.start_s, equal_nan=True)
+    before = np.array([j.submit_s for j in known.jobs]) < known.split_s
+    early = before & (base.start_s < known.split_s)
+    assert np.array_equal(once.start_s[early], base.start_s[early])
+    assert sum(c.changes for c in once.cycles) > 0
+
+
+def test_the_future_is_not_known(tmp_path: Path) -> None:
+    """Another run time of a job changes nothing before the earlier of its two ends."""
+    given = jobs(110)
+    known = past(site(tmp_path, given))
+    _, forked = play_natural(known)
+    one = play_ours(forked, known, BASELINES["saf"], TERMS)
+    late = max(i for i, job in enumerate(known.jobs) if job.duration_s > 600 and known.scored[i])
+    shorter = replace(known.jobs[late], duration_s=known.jobs[late].duration_s - 300)
+    other = replace(known, jobs=(*known.jobs[:late], shorter, *known.jobs[late + 1 :]))
+    _, forked = play_natural(other)
+    two = play_ours(forked, other, BASELINES["saf"], TERMS)
+    end = min(one.end_s[late], two.end_s[late])
+    earlier = one.start_s < end
+    assert np.array_equal(one.start_s[earlier], two.start_s[earlier])
+
+
+def test_a_study_says_who_wins_and_who_loses(tmp_path: Path) -> None:
+    known = past(site(tmp_path, jobs(110)), split=0.4)
+    found = run_study(known, {"saf": BASELINES["saf"]}, TERMS, names=False)
+    outcome = found.outcomes["saf"]
+    wait = outcome.metrics["wait_s"]
+    later = known.later
+    arrived = np.array([j.submit_s for j in known.jobs])
+    assert wait.base == pytest.approx((found.base.start_s - arrived)[later].mean())
+    assert wait.own == pytest.approx((found.own["saf"].start_s - arrived)[later].mean())
+    assert wait.low is not None
+    assert wait.low <= (wait.change or 0.0) <= (wait.high or 0.0)
+    assert 0 < outcome.better + outcome.worse <= 1
+    assert sum(g.jobs for g in outcome.groups["partition"].values()) == later.sum()
+    assert sum(g.jobs for g in outcome.groups["GPUs"].values()) == later.sum()
+    assert outcome.moved.changes == sum(outcome.moved.hours)
+    assert all(p.name.startswith("user ") for p in outcome.worst)
+
+
+def test_what_else_multifactor_has_comes_from_the_recorded_priorities(tmp_path: Path) -> None:
+    """Jobs of one user had 50,000 points of fair share that no played factor explains."""
+    given = jobs(110)
+    folder = site(tmp_path, given)
+    favoured = given[0].user
+    own = tuple(50_000 if j.user == favoured else 0 for j in given)
+    natural = replace(WEIGHTED, own=own)
+    starts, ends = played(cluster(), given, natural)
+    lines = []
+    for i, job in enumerate(given):
+        request = job.request()
+        size = (1 / 2 + request.total.cpus / 32) / 2
+        told = natural.priority(
+            number=i + 1,
+            waited_s=starts[i] - job.submit_s,
+            size_share=size,
+            partition_share=1.0 if job.partition == "urgent" else 1 / 5,
+        )
+        lines.append(row(job, starts[i], ends[i], number=i + 1, priority=told))
+    (folder / "sacct.txt").write_text("\n".join(lines) + "\n")
+    config = (folder / "config.txt").read_text()
+    line = next(x for x in config.splitlines() if x.startswith("PriorityWeightFairShare"))
+    (folder / "config.txt").write_text(config.replace(line, "PriorityWeightFairShare = 50000"))
+    known = past(folder)
+    assert known.use_recorded
+    base, _ = play_natural(known)
+    found = calibrate(known, base).whole
+    assert found.off_s < 0.01 * found.mean.base
+    without = replace(known, place=replace(known.place, natural=replace(natural, own=())))
+    base, _ = play_natural(without)
+    assert calibrate(without, base).whole.off_s > found.off_s
+
+
+def test_jobs_that_do_not_fit_are_counted(tmp_path: Path) -> None:
+    given = jobs(110)
+    wide = tuple(replace(j, gpus=64) if i in {50, 60} else j for i, j in enumerate(given))
+    folder = site(tmp_path, given)
+    starts = np.array([j.submit_s for j in wide])
+    lines = [
+        row(j, s, s + j.duration_s, number=i)
+        for i, (j, s) in enumerate(zip(wide, starts, strict=True))
+    ]
+    (folder / "sacct.txt").write_text("\n".join(lines) + "\n")
+    known = past(folder)
+    ((why, count),) = known.left_out.items()
+    assert "does not fit this cluster" in why
+    assert count == 2
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (lambda f: (f / "sacct.txt").write_text("\n"), "empty"),
+        (lambda f: _keep(f, 40), "too few, at least 30 are needed"),
+        (lambda f: _replace(f, "sacct.txt", "gres/gpu=", "gres/fpga="), "AccountingStorageTRES"),
+        (lambda f: _replace(f, "sacct.txt", "|gpu|", "|old|"), "does not fit this cluster"),
+        (lambda f: _replace(f, "nodes.txt", "gpu:t4:4", "(null)"), "no node has GPUs"),
+        (lambda f: _replace(f, "nodes.txt", "urgent", "gone"), "'gone' is not in partitions.txt"),
+        (lambda f: (f / "nodes.txt").unlink(), r"nodes.txt: cannot be read: No such file"),
+        (lambda f: _replace(f, "config.txt", "PriorityMaxAge", "Old"), "PriorityMaxAge is missing"),
+        (
+            lambda f: _replace(f, "config.txt", "PriorityWeightJobSize", "Old"),
+            "PriorityWeightJobSize is missing",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_named(tmp_path: Path, spoil: object, why: str) -> None:
+    folder = site(tmp_path, tuple(replace(j, partition="gpu") for j in jobs(110)))
+    assert callable(spoil)
+    spoil(folder)
+    with pytest.raises(TraceError, match=why):
+        past(folder)
+
+
+def _keep(folder: Path, count: int) -> None:
+    path = folder / "sacct.txt"
+    path.write_text("\n".join(path.read_text().splitlines()[:count]) + "\n")
+
+
+def _replace(folder: Path, name: str, old: str, new: str) -> None:
+    path = folder / name
+    path.write_text(path.read_text().replace(old, new))
+
+
+def test_the_weights_of_the_helper_are_those_of_the_world() -> None:
+    assert int(WEIGHTS["PriorityWeightAge"]) == WEIGHTED.age_weight
+    assert int(WEIGHTS["PriorityWeightJobSize"]) == WEIGHTED.size_weight
+    assert math.isclose(WEIGHTED.max_age_s, 7 * 86_400)

@@ -1,0 +1,72 @@
+"""Nodes and partitions as scontrol shows them, on answers recorded from three releases."""
+
+from pathlib import Path
+
+import pytest
+
+from rltuned.errors import SnapshotError
+from rltuned.slurm.inventory import read_nodes_shown, read_partitions_shown
+
+HOME = Path(__file__).resolve().parents[2] / "data" / "slurm"
+RELEASES = ("22.05", "24.11", "26.05")
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_nodes_of_a_recorded_site(release: str) -> None:
+    nodes = read_nodes_shown((HOME / release / "site" / "nodes.txt").read_text(), "nodes.txt")
+    told = {n.name: (n.total.gpus, n.total.cpus, n.total.mem_mib) for n in nodes}
+    assert told == {
+        "k1": (2, 8, 32000),
+        "k2": (2, 8, 32000),
+        "m1": (1, 4, 16000),
+        "p1": (4, 16, 64000),
+        "p2": (4, 16, 64000),
+    }
+    by_name = {n.name: n for n in nodes}
+    assert [g.gpu_type for g in by_name["p1"].gpus] == ["p100"]
+    assert by_name["p1"].partitions == ("gpu", "short", "sla")
+    assert all(n.schedulable and n.free == n.total for n in nodes)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_partitions_of_a_recorded_site(release: str) -> None:
+    text = (HOME / release / "site" / "partitions.txt").read_text()
+    found = {p.name: p for p in read_partitions_shown(text, "partitions.txt")}
+    assert found["gpu"].default
+    assert found["sla"].priority_tier == 2
+    assert found["short"].priority_factor == 30
+    assert found["short"].max_time_s == 600.0
+    assert found["whole"].oversubscribe == "EXCLUSIVE"
+    assert not found["closed"].up
+
+
+def test_what_people_write_forges_nothing() -> None:
+    line = (
+        "NodeName=a1 CPUTot=4 Gres=gpu:t4:2 RealMemory=100 State=IDLE Partitions=gpu "
+        "Reason=bad NodeName=b1 CPUTot=900 [root@2026]"
+    )
+    (node,) = read_nodes_shown(line, "x")
+    assert (node.name, node.total.cpus) == ("a1", 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "no node in it"),
+        ("NodeName=a1 CPUTot=4 State=IDLE", "x:1: node a1: no 'RealMemory'"),
+        ("NodeName=a1 CPUTot=many RealMemory=1 State=IDLE", "x:1: node a1: invalid literal"),
+        ("   CPUTot=4", "x:1: does not begin with NodeName="),
+    ],
+)
+def test_what_is_no_node_is_named(text: str, why: str) -> None:
+    with pytest.raises(SnapshotError, match=why.replace("(", r"\(")):
+        read_nodes_shown(text, "x")
+
+
+def test_future_nodes_are_not_there_and_drained_ones_are_known() -> None:
+    text = (
+        "NodeName=f1 CPUTot=4 RealMemory=1 State=FUTURE Partitions=gpu\n"
+        "NodeName=d1 CPUTot=4 RealMemory=1 State=IDLE+DRAIN Partitions=gpu\n"
+    )
+    (node,) = read_nodes_shown(text, "x")
+    assert (node.name, node.schedulable) == ("d1", False)
