@@ -13,7 +13,7 @@ from types import FrameType
 
 from scripts.experiment_slurm import store
 from scripts.experiment_slurm.arms import ARMS
-from scripts.experiment_slurm.play import Pace, play, say_for
+from scripts.experiment_slurm.play import Pace, play, say_for, sweep
 from scripts.experiment_slurm.store import Key
 from tests import accounting, lab
 
@@ -39,6 +39,7 @@ def plan_of(arms: Sequence[str], seeds: Sequence[int]) -> list[Key]:
 
 def run_all(wanted: list[Key], interval_s: float, results: Path, at_once: int) -> int:
     """Play what is missing, several at once, each in a process of its own; how many failed."""
+    sweep()
     left = store.missing(results, wanted)
     sys.stderr.write(f"{len(wanted) - len(left)} of {len(wanted)} runs are there already\n")
     children: dict[Key, subprocess.Popen[bytes]] = {}
@@ -92,14 +93,17 @@ def _end(children: list[subprocess.Popen[bytes]]) -> None:
 
 
 def _stop(number: int, _: FrameType | None) -> None:
-    """Leave through every `finally`."""
+    """Leave through every `finally`, once: a second signal must not cut the cleaning up short."""
+    for one in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(one, signal.SIG_IGN)
     raise SystemExit(128 + number)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 1: a run failed; 2: this machine cannot run it."""
     given = _parser().parse_args(argv)
-    signal.signal(signal.SIGTERM, _stop)
+    for one in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(one, _stop)
     if given.verb == "tune":
         return _tuned()
     if given.verb == "report":

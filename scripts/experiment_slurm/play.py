@@ -20,7 +20,10 @@ from scripts.experiment_slurm.jobs import job_set, submission
 from scripts.experiment_slurm.lab import FastLab
 from scripts.experiment_slurm.store import Key, Run
 from tests.e2e.process import Daemon
+from tests.lab import SlurmLab
 
+MEMORY = "/dev/shm"  # noqa: S108 - only for folders of our own in it
+PREFIX, OWNER = "rltexp-", "owner"
 POLL_S = 4.0
 LONGEST_REAL_S = 3 * 3_600.0
 BOOKS_S = 60.0
@@ -92,13 +95,23 @@ def play(key: Key, pace: Pace, built: Path, say: Callable[[str], None]) -> Run:
 @contextmanager
 def _scratch() -> Iterator[Path]:
     """In memory where there is such a place: disks are shared by all arms and slow at syncing."""
-    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - a folder of ours in it
-    folder = Path(tempfile.mkdtemp(prefix="rltexp-", dir=place))
+    place = MEMORY if os.access(MEMORY, os.W_OK) else None
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
     folder.chmod(0o755)
+    (folder / OWNER).write_text(str(os.getpid()))
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def sweep() -> None:
+    """End what a run left behind that was killed outright: its database outlives it."""
+    for place in {Path(MEMORY), Path(tempfile.gettempdir())}:
+        for owner in place.glob(f"{PREFIX}*/{OWNER}"):
+            if not Path("/proc", owner.read_text()).exists():
+                SlurmLab(folder=owner.parent / "slurm").stop()
+                shutil.rmtree(owner.parent, ignore_errors=True)
 
 
 @contextmanager
