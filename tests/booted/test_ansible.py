@@ -30,6 +30,7 @@ def test_it_installs_and_starts(machine: Machine) -> None:
     assert machine.do("systemctl is-active rltuned").strip() == "active"
     assert "Operator" in machine.do("sacctmgr -n list user rltuned format=adminlevel")
     assert 'name = "saf"' in machine.do("cat /etc/rltuned/rltuned.toml")
+    assert "rltuned.8" in machine.do("man -w 8 rltuned")
 
 
 def test_a_second_run_changes_nothing(machine: Machine) -> None:
