@@ -42,11 +42,6 @@ _REFUSALS = {
     "not_eligible": "it may not start yet (begin time)",
     "unfulfillable": "no order of the queue can start it; see Slurm's reason",
     "too_young": "it was submitted moments ago",
-    "site_factor_unknown": "Slurm does not show its site factor",
-    "change_budget": "this cycle's budget of changes was spent on jobs above it",
-    "taken_over": "somebody else has set, since rltuned wrote, the field that it wrote to",
-    "fixed": "somebody set its priority directly, and that number stands",
-    "handed_back": "it is being given back from another write mode first",
 }
 _GUARDS = {
     "hysteresis": "its score is so close to its neighbours' that they keep their present order",
@@ -63,7 +58,7 @@ _NOTHING = 1e-12
 
 @app.command()
 def explain(
-    job: Annotated[str, typer.Argument(metavar="JOBID", help="As squeue shows it: 12 or 12_[0-3]")],
+    job: Annotated[str, typer.Argument(metavar="JOBID", help="Its number, or 12_3 of an array.")],
     *,
     config: ConfigOption = None,
     backend: WorldOption = World.SLURM,
@@ -91,9 +86,9 @@ def explain(
 def in_words(document: dict[str, Any]) -> list[str]:
     """The same for people."""
     if document["state"] == "RUNNING":
-        runs = f"Job {document['job_id']} runs since {span(document['running_s'])}."
+        runs = f"{_name(document)} runs since {span(document['running_s'])}."
         return [runs, *_changes(document)]
-    name = f"Job {document['job_id']} ({', '.join(document['partitions'])})"
+    name = f"{_name(document)} ({', '.join(document['partitions'])})"
     reason = document["reason"] or "none"
     lines = [
         f"{name} waits since {span(document['waited_s'])}; Slurm's reason: {reason}.",
@@ -121,6 +116,12 @@ def in_words(document: dict[str, Any]) -> list[str]:
     shares = document["placement"] or ()
     lines += [f"It would fit on {s['node']} with {s['gpus']} GPUs now." for s in shares]
     return [*lines, *_start(document), *_changes(document)]
+
+
+def _name(document: dict[str, Any]) -> str:
+    """By its number, and as squeue names it where that is another name."""
+    number, address = str(document["job_id"]), document["address"]
+    return f"Job {number}" if address == number else f"Job {number}, {address}"
 
 
 def _features(document: dict[str, Any]) -> list[str]:

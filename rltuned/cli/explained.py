@@ -76,9 +76,10 @@ def _lists(array: ArrayInfo, task: str) -> bool:
 
 def _running(snapshot: Snapshot, asked: str) -> dict[str, Any] | None:
     for run in snapshot.running:
-        if str(run.job_id) == asked:
+        if asked in {str(run.job_id), run.address}:
             return {
                 "job_id": run.job_id,
+                "address": run.address,
                 "state": "RUNNING",
                 "partition": run.partition,
                 "started_at": run.started_at,

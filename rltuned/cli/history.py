@@ -29,7 +29,7 @@ JournalOption = Annotated[
 
 @app.command()
 def history(
-    job: Annotated[str, typer.Argument(metavar="JOBID", help="As squeue names it: 12, 12_3.")],
+    job: Annotated[str, typer.Argument(metavar="JOBID", help="Its number, or 12_3 of an array.")],
     *,
     config: ConfigOption = None,
     journal: JournalOption = None,

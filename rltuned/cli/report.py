@@ -1,46 +1,28 @@
-"""`rltuned report`: does it help? From the journal alone, as text, JSON or one HTML page."""
+"""`rltuned report`: does it help? From the journal, as text, JSON, HTML, or for the daemon."""
 
-import html
 import json
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import asdict, dataclass
-from functools import cache
+from dataclasses import asdict
 from pathlib import Path
-from statistics import fmean
 from typing import Annotated, Any, Final
 
 import typer
 
-from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
+from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
 from rltuned.cli.history import JournalOption, when
-from rltuned.core.ladder import Rung
-from rltuned.core.select import Rules
+from rltuned.cli.reckoned import ASSUMED, Found, found_in
+from rltuned.cli.report_page import page_of
 from rltuned.daemon.asked import asked_moment
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.effect import Effect, Waits
-from rltuned.daemon.page import STYLE
-from rltuned.daemon.recipe import decoded
-from rltuned.daemon.report import Mode
-from rltuned.daemon.rig import MODEL_PREFIX, model_path
-from rltuned.daemon.trial import arms
-from rltuned.domain.snapshot import Snapshot
-from rltuned.errors import JournalError, TraceError
-from rltuned.recording import FILE_NAME, Packed, open_to_read, unpack
-from rltuned.settings import Loaded
+from rltuned.daemon.effect import Effect
+from rltuned.daemon.reckoning import Interval, Reckoning, Trial, keep
+from rltuned.errors import JournalError
+from rltuned.recording import FILE_NAME
 
 app = typer.Typer()
 
 POINTS: Final = 1_000
 """Most moments of the plot."""
-ASSUMED: Final = (
-    "The record is played again in the simulator: run times as seen for jobs that ended, the usual "
-    "share of the limit for the others; multifactor with the simulator's weights and not the "
-    "site's, EASY backfill, ranked at every event, nodes never down, no limits of users. One "
-    "history gives one figure and no interval: compare the two simulated waits with each other, "
-    "and with the real one only to see how far the simulator is off."
-)
 
 
 @app.command()
@@ -52,218 +34,135 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", help="Write one HTML page here.", show_default=False)
     ] = None,
+    keep_it: Annotated[
+        bool,
+        typer.Option(
+            "--keep", help="Leave the figures in state_dir, where the daemon shows them as metrics."
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Say whether rltuned helps: treated against control, and the past played again without it.
 
-    Reads the journal only, and asks Slurm nothing.
+    Reads the journal, once, and asks Slurm one thing: the weights of its own order. Where it
+    cannot be asked, the report says whose weights were played. Takes processor time, and none of
+    the daemon's; rltuned-report.timer runs it at night with --keep.
 
     Exit codes: 0 = reported, also when there is too little to say; 1 = the journal or a file
     cannot be used; 2 = settings or model cannot be used.
     """
+    clock = SystemClock()
     try:
-        moment = asked_moment(since, SystemClock().now())
+        moment = asked_moment(since, clock.now())
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     loaded = settings_of(config)
-    path = journal or loaded.settings.daemon.state_dir / FILE_NAME
-    found = gathered(path, moment, loaded)
+    folder, began_s = loaded.settings.daemon.state_dir, clock.monotonic()
+    found = found_in(journal or folder / FILE_NAME, moment, loaded)
     if out is not None:
         try:
-            out.write_text(page_of(found), encoding="utf-8")
+            out.write_text(page_of(found, in_words(found)), encoding="utf-8")
         except OSError as error:
             raise JournalError(f"{out}: cannot be written: {error.strerror}") from None
     if as_json:
-        say(json.dumps(found, indent=2, allow_nan=False))
+        say(json.dumps(document(found), indent=2, allow_nan=False))
     else:
         for line in in_words(found):
             say(line)
+    if keep_it:
+        _keep(found, folder, clock.now(), clock.monotonic() - began_s)
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    snapshot: Snapshot
-    mode: str
-    recipe: str | None
+def _keep(found: Found, folder: Path, now: float, took_s: float) -> None:
+    if not found.points:
+        warn("nothing is kept for the daemon: there is no cycle to tell of")
+        return
+    made = Reckoning(
+        made_at=now,
+        took_s=took_s,
+        cluster=found.cluster,
+        first=found.points[0][0],
+        last=found.points[-1][0],
+        cycles=len(found.points),
+        trial=_trial(found.trial),
+        replay=found.replay,
+        not_replayed=found.why,
+    )
+    warn(f"kept as {keep(folder, made)}")
 
 
-def gathered(path: Path, since: float, loaded: Loaded) -> dict[str, Any]:
+def _trial(effect: Effect | None) -> Trial | None:
+    if effect is None:
+        return None
+    apart = None
+    if effect.difference_s is not None:
+        apart = Interval(mean_s=effect.difference_s, low_s=effect.low_s, high_s=effect.high_s)
+    return Trial(treated=effect.treated, control=effect.control, difference=apart)
+
+
+def document(found: Found) -> dict[str, Any]:
     """All figures, for JSON; what cannot be said is null, with the reason beside it."""
-    effect, points = _canary(_looks(path, since))
-    replayed, why = None, None
-    try:
-        replayed = _replayed((look.snapshot for look in _looks(path, since)), loaded)
-    except TraceError as error:
-        why = str(error)
+    points, trial, replay = found.points, found.trial, found.replay
+    replayed = None
+    if replay is not None:
+        apart = replay.difference
+        rest = replay.model_dump(exclude={"difference"})
+        replayed = {**rest, "difference_s": apart.mean_s, "low_s": apart.low_s}
+        replayed["high_s"] = apart.high_s
     return {
-        "since": since,
+        "since": found.since,
         "cycles": len(points),
         "first": points[0][0] if points else None,
         "last": points[-1][0] if points else None,
-        "canary": None if effect is None else {**asdict(effect), "verdict": effect.verdict},
+        "canary": None if trial is None else {**asdict(trial), "verdict": trial.verdict},
         "replayed": replayed,
-        "not_replayed": why,
+        "not_replayed": found.why or None,
         "assumed": ASSUMED,
         "pending": points[:: 1 + len(points) // POINTS],
     }
 
 
-def _looks(path: Path, since: float) -> Iterator[_Seen]:
-    with closing(open_to_read(path)) as db:
-        try:
-            for taken_at, digest, body, mode, recipe in db.execute(
-                "SELECT c.taken_at, s.digest, s.body, c.mode, r.body FROM cycles AS c"
-                " JOIN snapshots AS s ON s.digest = c.snapshot"
-                " LEFT JOIN recipes AS r ON r.digest = c.recipe"
-                " WHERE c.taken_at >= ? ORDER BY c.cycle",
-                (since,),
-            ):
-                yield _Seen(unpack(Packed(digest, body), taken_at), mode, recipe)
-        except sqlite3.Error as error:
-            raise JournalError(f"{path}: cannot be read: {error}") from None
-
-
-def _canary(seen: Iterator[_Seen]) -> tuple[Effect | None, list[tuple[float, int]]]:
-    """Of the last canary in the record (None = there was none), and pending jobs over time."""
-    waits, terms, points = None, None, []
-    for look in seen:
-        points.append((float(look.snapshot.taken_at), len(look.snapshot.pending)))
-        rules = None if look.recipe is None else _rules(look.recipe)
-        if rules is None or rules.canary is None:
-            continue
-        if waits is None or rules.canary != terms:
-            waits, terms = Waits(), rules.canary
-        sides = arms(look.snapshot, None, rules, Rung.CANARY)
-        waits.look(look.snapshot, sides, joining=look.mode == Mode.LIVE)
-    return (None if waits is None else waits.effect()), points
-
-
-@cache
-def _rules(recipe: str) -> Rules:
-    return decoded(recipe).knobs.rules
-
-
-def _replayed(seen: Iterator[Snapshot], loaded: Loaded) -> dict[str, Any]:
-    from rltuned.sim.past import past_of, waits_under  # noqa: PLC0415 - only this command
-    from rltuned.sim.protocol import Protocol  # noqa: PLC0415
-
-    past = past_of(seen)
-    policy = loaded.settings.policy.name
-    played = policy
-    if policy.startswith(MODEL_PREFIX):
-        played = f"{MODEL_PREFIX}{model_path(loaded)}"
-    protocol = Protocol(starvation=loaded.settings.guards.starvation())
-    without = waits_under(past, "multifactor", protocol)
-    ours = waits_under(past, played, protocol)
-    return {
-        "policy": policy,
-        "jobs": len(ours),
-        "ended": past.ended,
-        "assumed": past.assumed,
-        "real_s": fmean(past.waits_s[name] for name in ours),
-        "multifactor_s": fmean(without.values()),
-        "policy_s": fmean(ours.values()),
-    }
-
-
-def in_words(found: dict[str, Any]) -> Iterator[str]:
+def in_words(found: Found) -> list[str]:
     """The report for people."""
-    if not found["cycles"]:
-        yield f"no cycle since {when(found['since'])} is kept: nothing can be said"
-        return
-    yield f"{found['cycles']} cycles from {when(found['first'])} to {when(found['last'])}"
-    canary = found["canary"]
-    if canary is None:
+    if not found.points:
+        return [f"no cycle since {when(found.since)} is kept: nothing can be said"]
+    first, last = found.points[0][0], found.points[-1][0]
+    span = f"{len(found.points)} cycles from {when(first)} to {when(last)}"
+    return [span, *_of_trial(found.trial), *_of_replay(found)]
+
+
+def _of_trial(trial: Effect | None) -> Iterator[str]:
+    if trial is None:
         yield "treated against control: no canary in this time, nobody to compare with"
-    else:
-        yield f"treated against control: {canary['verdict']}"
-        if canary["difference_s"] is not None:
-            yield (
-                f"  mean wait {canary['treated_s']:.0f} s of {canary['treated']} treated, "
-                f"{canary['control_s']:.0f} s of {canary['control']} control jobs: "
-                f"{canary['difference_s']:+.0f} s, 95 % interval "
-                f"{canary['low_s']:+.0f} to {canary['high_s']:+.0f} s"
-            )
-    replayed = found["replayed"]
-    if replayed is None:
-        yield f"played again without rltuned: too little to say: {found['not_replayed']}"
         return
+    yield f"treated against control: {trial.verdict}"
+    if trial.difference_s is not None:
+        yield (
+            f"  mean wait {trial.treated_s:.0f} s of {trial.treated} treated, "
+            f"{trial.control_s:.0f} s of {trial.control} control jobs: "
+            f"{_interval(trial.difference_s, trial.low_s, trial.high_s)}"
+        )
+
+
+def _of_replay(found: Found) -> Iterator[str]:
+    replay = found.replay
+    if replay is None:
+        yield f"played again without rltuned: too little to say: {found.why}"
+        return
+    apart = replay.difference
     yield (
-        f"played again, {replayed['jobs']} jobs that came in this time, mean wait: "
-        f"{replayed['multifactor_s']:.0f} s simulated under multifactor, "
-        f"{replayed['policy_s']:.0f} s simulated under {replayed['policy']}, "
-        f"{replayed['real_s']:.0f} s in truth"
+        f"played again, {replay.jobs} jobs that came in this time, mean wait: "
+        f"{replay.slurm_s:.0f} s simulated under Slurm's own order, "
+        f"{replay.ours_s:.0f} s simulated under {replay.policy}, {replay.real_s:.0f} s in truth"
     )
-    yield f"  run times of {replayed['assumed']} jobs are assumed, of {replayed['ended']} seen"
-    yield f"  {found['assumed']}"
+    told = _interval(apart.mean_s, apart.low_s, apart.high_s)
+    yield f"  {replay.policy} less Slurm's own: {told}"
+    yield f"  Slurm's own order is played as {replay.order}"
+    yield f"  run times of {replay.assumed} jobs are assumed, of {replay.ended} seen"
+    yield f"  {ASSUMED}"
 
 
-def page_of(found: dict[str, Any]) -> str:
-    """One page that needs nothing else."""
-    words = "".join(f"<p>{html.escape(line)}</p>" for line in in_words(found))
-    return (
-        "<!doctype html><html lang=en><head><meta charset=utf-8>"
-        "<meta name=viewport content='width=device-width,initial-scale=1'>"
-        f"<title>rltuned: does it help?</title><style>{STYLE}\n{_PLOTS}</style></head><body>"
-        f"<header><h1>Does it help?</h1></header><main>{words}{_bars(found)}"
-        f"{_line(found['pending'])}</main></body></html>\n"
-    )
-
-
-_PLOTS: Final = """figure{margin:1.5rem 0}figcaption{color:var(--muted)}
-svg{width:100%;height:auto;max-width:60rem}svg text{fill:var(--ink);font:14px system-ui,sans-serif}
-.bar{fill:var(--link)}.line{fill:none;stroke:var(--link);stroke-width:2}
-.axis{stroke:var(--muted);stroke-width:1}"""
-_WIDE: Final = 800.0
-_HIGH: Final = 160.0
-
-
-def _bars(found: dict[str, Any]) -> str:
-    """Mean waits side by side."""
-    rows: list[tuple[str, float]] = []
-    canary, replayed = found["canary"], found["replayed"]
-    if canary is not None and canary["difference_s"] is not None:
-        rows += [("treated", canary["treated_s"]), ("control", canary["control_s"])]
-    if replayed is not None:
-        rows += [
-            ("simulated: multifactor", replayed["multifactor_s"]),
-            (f"simulated: {replayed['policy']}", replayed["policy_s"]),
-            ("in truth", replayed["real_s"]),
-        ]
-    if not rows:
-        return ""
-    scale = (_WIDE - 320) / max(1e-9, *(value for _, value in rows))
-    bars = "".join(
-        f"<text x=0 y={30 * i + 20}>{html.escape(name)}</text>"
-        f"<rect class=bar x=220 y={30 * i + 6} width={value * scale:.1f} height=18 />"
-        f"<text x={226 + value * scale:.1f} y={30 * i + 20}>{value:.0f} s</text>"
-        for i, (name, value) in enumerate(rows)
-    )
-    return _figure(bars, 30.0 * len(rows), "Mean wait of the jobs that came in this time")
-
-
-def _line(points: list[tuple[float, int]]) -> str:
-    """Pending jobs over time."""
-    if len(points) < 2:  # noqa: PLR2004 - no line
-        return ""
-    first, span_s = points[0][0], max(1.0, points[-1][0] - points[0][0])
-    most = max(1.0, *(count for _, count in points))
-    path = " ".join(
-        f"{(at - first) / span_s * _WIDE:.1f},{_HIGH - count / most * (_HIGH - 20):.1f}"
-        for at, count in points
-    )
-    drawn = (
-        f"<polyline class=line points='{path}' />"
-        f"<line class=axis x1=0 y1={_HIGH} x2={_WIDE} y2={_HIGH} />"
-        f"<text x=0 y=14>{most:.0f}</text>"
-    )
-    ends = f"{when(points[0][0])} to {when(points[-1][0])}"
-    return _figure(drawn, _HIGH + 2, f"Pending jobs, {ends}; the highest is {most:.0f}")
-
-
-def _figure(drawn: str, high: float, caption: str) -> str:
-    words = html.escape(caption)
-    return (
-        f"<figure><svg viewBox='0 0 {_WIDE:.0f} {high:.0f}' role=img aria-label='{words}'>{drawn}"
-        f"</svg><figcaption>{words}</figcaption></figure>"
-    )
+def _interval(mean_s: float, low_s: float | None, high_s: float | None) -> str:
+    if low_s is None or high_s is None:
+        return f"{mean_s:+.0f} s, too few jobs for an interval"
+    return f"{mean_s:+.0f} s, 95 % interval {low_s:+.0f} to {high_s:+.0f} s"

@@ -25,6 +25,7 @@ from rltuned.core.ladder import Rung
 from rltuned.daemon.audience import Publisher
 from rltuned.daemon.board import Board, Showing
 from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.helping import Helping
 from rltuned.daemon.http import MetricsServer
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lastgood import keep_settings
@@ -32,6 +33,7 @@ from rltuned.daemon.lease import Lease
 from rltuned.daemon.logs import make_log
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics import Metrics
+from rltuned.daemon.reckoning import Reader
 from rltuned.daemon.rig import build_rig, open_lease
 from rltuned.daemon.seams import Rig
 from rltuned.daemon.signals import Orders, listening
@@ -159,7 +161,9 @@ def _serve(
         http = loaded.settings.http
         # the jobs of the built-in cluster are nobody's
         showing = Showing(jobs=http.jobs or is_sim, users=http.users)
-        board = Board(showing, place.clock.now)
+        stale_s = loaded.settings.report.stale_s
+        helping = Helping(Reader(loaded.settings.daemon.state_dir, place.clock.now, stale_s))
+        board = Board(showing, place.clock.now, helping)
         publisher = Publisher(
             metrics,
             log,
@@ -168,6 +172,7 @@ def _serve(
             show=show_cycle if show else None,
             journal=journal.size,
             board=board,
+            helping=helping,
         )
         stack.enter_context(listening(orders, lambda stop: place.system.wake(stop=stop)))
 
@@ -187,6 +192,7 @@ def _serve(
                 publisher.health,
                 status=lambda: board.document(publisher.health()),
                 tls=endpoint_context(http),
+                names=http.hosts,
             )
             stack.enter_context(closing(server))
             log.info("listening", metrics=f"{server.url}/metrics")

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from rltuned.daemon.board import Board
+from rltuned.daemon.helping import Helping
 from rltuned.daemon.http import Health
 from rltuned.daemon.journal_size import Size
 from rltuned.daemon.logs import Log, log_cycle
@@ -26,6 +27,7 @@ class Publisher:
         show: told of every report at last; prints the table of `--show`.
         journal: how large it is, asked after every cycle; raises JournalError.
         board: what the status page shows.
+        helping: whether it helps; hears of every cycle before the board does.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class Publisher:
         show: Callable[[CycleReport], None] | None = None,
         journal: Callable[[], Size] | None = None,
         board: Board | None = None,
+        helping: Helping | None = None,
     ) -> None:
         self._metrics = metrics
         self._log = log
@@ -46,6 +49,8 @@ class Publisher:
         self._show = show
         self._journal = journal
         self._board = board
+        self._helping = helping
+        self._unusable = ""
         self._interval_s = 0.0
         self._result_at_s: float | None = None
         self._reload_error = ""
@@ -57,11 +62,24 @@ class Publisher:
         self._interval_s = report.next_in_s
         if report.ok:
             self._result_at_s = self._clock.monotonic()
+        self._weigh(report)
         if self._board is not None:
             self._board.cycle(report)
         self._notifier.alive(report.summary())
         if self._show is not None:
             self._show(report)
+
+    def _weigh(self, report: CycleReport) -> None:
+        """Whether it helps; a report that cannot be used is told once."""
+        if self._helping is None:
+            return
+        self._helping.cycle(report)
+        self._metrics.effect.running(self._helping.running)
+        self._metrics.effect.kept(self._helping.kept)
+        why = self._helping.kept.why
+        if why and why != self._unusable:
+            self._log.warning("report_unusable", detail=why)
+        self._unusable = why
 
     def _measure(self) -> None:
         if self._journal is None:
@@ -84,6 +102,8 @@ class Publisher:
         card = PolicyCard(rig.policy.name, rig.digest, rig.schema, rig.ranges)
         self._metrics.loaded(card, self._clock.now())
         self._metrics.trial.stage(rig.ladder.rung)
+        if self._helping is not None:
+            self._helping.loaded(rig)
         if self._board is not None:
             self._board.loaded(rig)
         self._log.info(

@@ -7,15 +7,14 @@ asked.
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 from rltuned import __version__
-from rltuned.daemon.effect import Waits
+from rltuned.daemon.helping import Helping
 from rltuned.daemon.http import Health
-from rltuned.daemon.report import CycleReport, Mode
+from rltuned.daemon.report import CycleReport
 from rltuned.daemon.seams import Rig
-from rltuned.daemon.trial import arms
 from rltuned.domain.plan import Result
 
 Document = dict[str, Any]
@@ -39,28 +38,23 @@ class Board:
     Args:
         showing: what may be told.
         now: Unix seconds.
+        helping: what is known of whether it helps; somebody else lets it hear of the cycles.
     """
 
-    def __init__(self, showing: Showing, now: Callable[[], float]) -> None:
+    def __init__(self, showing: Showing, now: Callable[[], float], helping: Helping) -> None:
         self._showing = showing
         self._now = now
+        self._helping = helping
         self._rig: Rig | None = None
-        self._waits = Waits()
         self._cycles: tuple[Document, ...] = ()
         self._last: Document = {}
 
     def loaded(self, rig: Rig) -> None:
         """Settings and policy are in force."""
-        if self._rig is None or self._rig.ladder != rig.ladder:
-            self._waits = Waits()  # what was drawn under other terms is not compared
         self._rig = rig
 
     def cycle(self, report: CycleReport) -> None:
         """Take in one cycle."""
-        rig = self._rig
-        if report.snapshot is not None and rig is not None and rig.ladder.canary is not None:
-            sides = arms(report.snapshot, report.decision, rig.knobs.rules, rig.ladder.rung)
-            self._waits.look(report.snapshot, sides, joining=report.mode is Mode.LIVE)
         # exchanged whole, since threads of the endpoint may be reading the old one
         self._cycles = (_cycle(report), *self._cycles)[:CYCLES]
         seen: Document = {}
@@ -83,15 +77,7 @@ class Board:
             ],
             "journal_error": report.journal_error,
             "standby": report.standby,
-            "effect": self._effect(),
         }
-
-    def _effect(self) -> Document | None:
-        """None = there is no canary, so there is nobody to compare with."""
-        if self._rig is None or self._rig.ladder.canary is None:
-            return None
-        found = self._waits.effect()
-        return {**asdict(found), "verdict": found.verdict}
 
     def document(self, health: Health) -> Document:
         """All of it. health: as /readyz says it."""
@@ -109,6 +95,7 @@ class Board:
             "interval_s": None if rig is None else rig.interval_s,
             **_NOTHING_SEEN,
             **self._last,
+            **self._helping.document(),
             "cycles": list(self._cycles),
         }
 
@@ -122,7 +109,6 @@ _NOTHING_SEEN: Final[Document] = {
     "breakers": [],
     "journal_error": "",
     "standby": "",
-    "effect": None,
 }
 
 

@@ -1,11 +1,12 @@
 """What the journal knows of a job and of a cycle. Only reads, also while the daemon writes."""
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from rltuned.daemon.asked import AskedJob
+from rltuned.daemon.asked import AskedJob, asked_job
 from rltuned.daemon.recipe import Document, Recipe, decoded, unpack_plan
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import JournalError
@@ -66,20 +67,34 @@ LEFT JOIN plans AS p ON p.cycle = w.cycle AND w.snapshot IS NOT NULL AND c.mode 
 WHERE job_id = ?1 OR address GLOB ?2 OR address GLOB ?3
 """
 
+_TASK = re.compile(r"[1-9][0-9]*_[0-9]+")
+
 
 def changes_of(db: sqlite3.Connection, asked: AskedJob) -> list[Change]:
     """Every change to a job that is still kept, the oldest first.
 
+    A task of an array that has a number of its own is found by that too, with what was changed of
+    it before, when it was still a part of the array's record.
+
     Raises:
         JournalError: what is kept cannot be read.
     """
+    found = _changes(db, asked)
+    names = {c.address for c in found if c.job_id == asked.job_id and _TASK.fullmatch(c.address)}
+    own = {(c.cluster, c.submitted_at) for c in found}
+    for name in sorted(names - {asked.text}):
+        more = [c for c in _changes(db, asked_job(name)) if (c.cluster, c.submitted_at) in own]
+        found += [c for c in more if c not in found]
+    return sorted(found, key=lambda c: (c.at, c.cycle))
+
+
+def _changes(db: sqlite3.Connection, asked: AskedJob) -> list[Change]:
     rows: list[tuple[Any, ...]] = []
     for table, field, nice in (("writes", "field", "nice"), ("flags", "field", "NULL")):
         query = _CHANGES.format(table=table, field=field, nice=nice)
         prefixes = (asked.job_id, f"{asked.job_id}[_]*", f"{asked.job_id}+*")
         rows += db.execute(query, prefixes).fetchall()
-    found = [_change(row) for row in rows if asked.named(row[3], row[5])]
-    return sorted(found, key=lambda c: (c.at, c.cycle))
+    return [_change(row) for row in rows if asked.named(row[3], row[5])]
 
 
 def _change(row: tuple[Any, ...]) -> Change:

@@ -7,7 +7,7 @@ import ssl
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,6 +16,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from rltuned.daemon.hosts import is_asked_by, own_names
 from rltuned.daemon.page import CSP, LIVE, STYLE, page
 from rltuned.errors import SettingsError
 
@@ -24,6 +25,8 @@ MAX_CONNECTIONS = 32
 PATIENCE_S = 5.0
 """For the whole request, and again for each piece of the answer."""
 _JSON = "application/json"
+_STATUS_PATHS = frozenset({"/", "/status.css", "/status.json"})
+_NOT_OURS = b"asked for by a name that is not known here; [http] hosts in the settings allows it\n"
 MAX_REQUEST_BYTES = 128 * 1024
 """Request line and headers together."""
 
@@ -47,6 +50,7 @@ class MetricsServer:
         status: what / and /status.json show; None = there is no such page.
         patience_s: how long a client may take for its request.
         tls: speak TLS with these certificates; None = plain.
+        names: further names by which the status page may be asked for.
 
     Raises:
         SettingsError: the address cannot be listened on.
@@ -62,6 +66,7 @@ class MetricsServer:
         patience_s: float = PATIENCE_S,
         status: Callable[[], dict[str, Any]] | None = None,
         tls: ssl.SSLContext | None = None,
+        names: Iterable[str] = (),
     ) -> None:
         handler = type(
             "Handler",
@@ -71,6 +76,7 @@ class MetricsServer:
                 "health": staticmethod(health),
                 "status": None if status is None else staticmethod(status),
                 "timeout": patience_s,
+                "names": own_names(socket.gethostname(), address, *names),
             },
         )
         try:
@@ -204,6 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
     registry: CollectorRegistry
     health: Callable[[], Health]
     status: Callable[[], dict[str, Any]] | None
+    names: frozenset[str]
     timeout = PATIENCE_S
     server_version = "rltuned"
     sys_version = ""
@@ -233,17 +240,17 @@ class _Handler(BaseHTTPRequestHandler):
     def _shown(self, path: str, *, live: bool) -> bool:
         """Answer with a part of the status page; False = there is no such part."""
         status = type(self).status
-        if status is None:
+        if status is None or path not in _STATUS_PATHS:
             return False
-        if path == "/":
+        if not is_asked_by(self.headers.get_all("Host"), self.names):
+            self._answer(HTTPStatus.MISDIRECTED_REQUEST, _NOT_OURS)
+        elif path == "/":
             body = page(status(), live=live).encode()
             self._answer(HTTPStatus.OK, body, "text/html; charset=utf-8")
         elif path == "/status.css":
             self._answer(HTTPStatus.OK, STYLE.encode(), "text/css; charset=utf-8")
-        elif path == "/status.json":
-            self._answer(HTTPStatus.OK, json.dumps(status(), allow_nan=False).encode(), _JSON)
         else:
-            return False
+            self._answer(HTTPStatus.OK, json.dumps(status(), allow_nan=False).encode(), _JSON)
         return True
 
     do_HEAD = do_GET  # noqa: N815 - the standard library's spelling

@@ -1,5 +1,6 @@
 """CycleReport -> Prometheus. Labels are bounded and born at zero; nothing here names a job."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -8,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from rltuned import __version__
 from rltuned.core.select import Refusal
 from rltuned.daemon.decision_metrics import DecisionMetrics, Ranges
+from rltuned.daemon.effect_metrics import EffectMetrics
 from rltuned.daemon.journal_size import TABLES, Size
 from rltuned.daemon.load import Weighed
 from rltuned.daemon.report import CycleReport, Kind, Mode, Skip, Stage
@@ -48,6 +50,7 @@ class Metrics:
         self._make_load(registry)
         self.decisions = DecisionMetrics(registry)
         self.trial = TrialMetrics(registry)
+        self.effect = EffectMetrics(registry)
         self._shown_policy: tuple[str, str, str] | None = None
         self._start_at_zero()
 
@@ -204,7 +207,7 @@ class Metrics:
         self.load = Gauge(
             "rltuned_slurmctld_load_ratio",
             "Figures of the last sdiag as shares of their bounds under [load]; at 1 slurmctld is "
-            "left alone.",
+            "left alone. NaN = not known, or it has no bound.",
             ["figure"],
             registry=registry,
         )
@@ -232,14 +235,15 @@ class Metrics:
         if weighed.load is not None:
             self.limited.inc(weighed.load.rate_limited)
         for figure in Figure:
-            self.load.labels(figure=figure.value).set(weighed.shares.get(figure, 0.0))
+            self.load.labels(figure=figure.value).set(weighed.shares.get(figure, math.nan))
 
     def _start_at_zero(self) -> None:
         """Give every label its series now, so that no panel and no alert is ever empty."""
         self.build.labels(version=__version__).set(1)
         _born(self.mode, Mode)
         _born(self.skipped, Skip)
-        _born(self.load, Figure)
+        for figure in Figure:
+            self.load.labels(figure=figure.value).set(math.nan)
         self.stretch.set(1)
         _born(self.stages, Stage)
         _born(self.journal_rows, TABLES)

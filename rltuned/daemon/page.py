@@ -65,7 +65,7 @@ def page(document: Document, *, live: bool = False) -> str:
             "<main>",
             _trouble(document),
             _facts(document),
-            _effect(document["effect"]),
+            _effect(document["effect"], document["report"], document["now"]),
             _queue(document),
             _cycles(document["cycles"]),
             f"</main><footer>Shows the last cycle and asks Slurm nothing. {other}, ",
@@ -133,12 +133,9 @@ def _facts(document: Document) -> str:
     return f"<section aria-label=State><dl>{cards}</dl></section>"
 
 
-def _effect(effect: Document | None) -> str:
+def _effect(effect: Document | None, report: Document, now: float) -> str:
     if effect is None:
-        said = (
-            "Not known: outside the stage canary there is no control to compare with. "
-            "<code>rltuned report</code> plays the past again."
-        )
+        said = "Not known: outside the stage canary there is no control to compare with."
     else:
         said = _text(effect["verdict"].capitalize()) + "."
         if effect["difference_s"] is not None:
@@ -148,7 +145,35 @@ def _effect(effect: Document | None) -> str:
                 f"95 % interval {effect['low_s']:+.0f} to {effect['high_s']:+.0f} s, since the "
                 "daemon started or its stage changed."
             )
-    return f"<section aria-label='Does it help'><h2>Does it help?</h2><p>{said}</p></section>"
+    told = f"<p>{said}</p><p>{_text(_replayed(report, now))}</p>"
+    return f"<section aria-label='Does it help'><h2>Does it help?</h2>{told}</section>"
+
+
+def _replayed(report: Document, now: float) -> str:
+    """The past played again, as the last report that is kept has it."""
+    found = report["found"]
+    if found is None:
+        if report["why"]:
+            return f"The last report cannot be used: {report['why']}."
+        return "No report is kept: rltuned-report.timer plays the past again, every night."
+    stale = " It is stale." if report["state"] == "stale" else ""
+    made = (
+        f"Report of {moment(found['made_at'])} ({span(max(0.0, now - found['made_at']))} ago) over "
+        f"{span(found['last'] - found['first'])}.{stale}"
+    )
+    replay = found["replay"]
+    if replay is None:
+        return f"{made} Nothing was played again: {found['not_replayed']}."
+    apart = replay["difference"]
+    interval = "too few jobs for an interval"
+    if apart["low_s"] is not None:
+        interval = f"95 % interval {apart['low_s']:+.0f} to {apart['high_s']:+.0f} s"
+    return (
+        f"{made} Its {replay['jobs']} jobs played again in the simulator: mean wait "
+        f"{replay['slurm_s']:.0f} s under Slurm's own order, {replay['ours_s']:.0f} s under "
+        f"{replay['policy']}: {apart['mean_s']:+.0f} s, {interval}. Slurm's own order was played "
+        f"as {replay['order']}."
+    )
 
 
 def _queue(document: Document) -> str:

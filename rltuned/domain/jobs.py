@@ -191,6 +191,7 @@ class RunningJob:
     """One running record. Nothing better is known of its end than start plus time limit.
 
     array_job_id: of the array that it is a task of; None for an ordinary job.
+    array_task: its number in that array; None = not known.
     """
 
     job_id: JobId
@@ -202,6 +203,13 @@ class RunningJob:
     account: str = ""
     submitted_at: UnixTime | None = None
     array_job_id: JobId | None = None
+    array_task: int | None = None
+
+    @property
+    def address(self) -> str:
+        """How squeue names it."""
+        known = self.array_job_id is not None and self.array_task is not None
+        return f"{self.array_job_id}_{self.array_task}" if known else str(self.job_id)
 
     def latest_end(self) -> float:
         """Unix time at which the limit ends the job; inf when it has none or it is unknown."""

@@ -16,7 +16,7 @@ from rltuned.core.select import SETTLE_S, Rules
 from rltuned.domain.plan import MAX_PRIORITY
 from rltuned.policies.shelf import MODELS_DIR
 from rltuned.settings.controller import HaKeys, LoadKeys, check_lease
-from rltuned.settings.keeping import JournalKeys
+from rltuned.settings.keeping import JournalKeys, ReportKeys
 from rltuned.settings.key import FilePath, Keys, Names, OptionalPath, key, table
 from rltuned.settings.placing import OverSubscribeKeys, PlacementKeys, tuning
 from rltuned.settings.trust import GuardKeys, LadderKeys, check_canary
@@ -243,6 +243,13 @@ class HttpKeys(Keys):
         min_length=1,
     )
     port: int = key(HTTP_PORT, "", "TCP port; 0 = any free one.", ge=0, le=65535)
+    hosts: Names = key(
+        [],
+        "",
+        "Further names by which a browser may ask for the status page, for example that of a "
+        "proxy. Always allowed: addresses, localhost and this machine's own name. A page of a "
+        "stranger's cannot read it under another one. /metrics is answered under any name.",
+    )
     tls_cert: OptionalPath = key(
         None, "", "PEM file of the server's certificate and chain: speak TLS. Read at start."
     )
@@ -296,6 +303,9 @@ class Settings(Keys):
     load: LoadKeys = table(LoadKeys, "When slurmctld is too busy for us.")
     ha: HaKeys = table(HaKeys, "A second daemon beside the backup slurmctld. Read at start only.")
     journal: JournalKeys = table(JournalKeys, "How much of the past is kept. Read at start only.")
+    report: ReportKeys = table(
+        ReportKeys, "Does it help, as `rltuned report --keep` left it. Read at start only."
+    )
     http: HttpKeys = table(HttpKeys, "Metrics and health for Prometheus. Read at start only.")
     log: LogKeys = table(LogKeys, "Log lines, on standard error. Read at start only.")
 

@@ -8,20 +8,29 @@ that started and ended between two looks, are not there. Nodes are whole and in 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from statistics import median
+from itertools import pairwise
+from statistics import fmean, median, stdev
 from typing import Final
 
+from rltuned.core.decide import Policy
 from rltuned.domain.cluster import GpuCount, Node
-from rltuned.domain.jobs import Request, RunningJob
+from rltuned.domain.jobs import PendingJob, Request, RunningJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import TraceError
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.protocol import Protocol
-from rltuned.sim.run import Window, possible, simulate
+from rltuned.sim.metrics import Schedule
+from rltuned.sim.protocol import Protocol, play_decided
+from rltuned.sim.run import Window, possible, schedule_of, simulate
 from rltuned.sim.trace import TraceJob
 
 FEWEST: Final = 30
 """Jobs that must have come and ended within the record; of fewer nothing is said."""
+STRETCHES: Final = 10
+"""Parts of the record whose differences are compared for the interval."""
+FEWEST_EACH: Final = 10
+"""Jobs in each part below which no interval is given."""
+T95: Final = 2.262
+"""Student's t for 95 % with STRETCHES - 1 degrees of freedom."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +93,14 @@ def _past(first: Snapshot, last: Snapshot, runs: list[_Run]) -> Past:
         held_s = max(0.0, began - run.job.started_at)
         name = f"{run.job.job_id}@{run.job.started_at:.0f}"
         total_s = _run_s(run, until, usual)
-        jobs.append(_job(name, submit_s, total_s - held_s, run.job.request, run.job.partition))
+        jobs.append(_job(name, submit_s, total_s - held_s, run.job, run.job.partition))
         if run.job.submitted_at is not None and run.job.submitted_at >= began:
             waits[name] = max(0.0, run.job.started_at - run.job.submitted_at)
     for job in last.pending:
         for task in range(job.array.tasks if job.array else 1):
             name, submit_s = f"{job.job_id}.{task}", max(1.0, job.submitted_at - began)
             duration_s = _guess(job.request, usual)
-            jobs.append(_job(name, submit_s, duration_s, job.request, job.partitions[0]))
+            jobs.append(_job(name, submit_s, duration_s, job, job.partitions[0]))
             if job.submitted_at >= began:
                 waits[name] = until - job.submitted_at
     jobs.sort(key=lambda j: j.submit_s)
@@ -126,8 +135,9 @@ def _run_s(run: _Run, until: float, usual: tuple[float, float]) -> float:
 
 
 def _job(
-    name: str, submit_s: float, duration_s: float, request: Request, partition: str
+    name: str, submit_s: float, duration_s: float, job: RunningJob | PendingJob, partition: str
 ) -> TraceJob:
+    request = job.request
     limit_s = request.time_limit_s
     return TraceJob(
         job_id=name,
@@ -140,6 +150,8 @@ def _job(
         mem_mib=request.total.mem_mib,
         nodes=request.nodes,
         partition=partition,
+        user=job.user,
+        account=job.account,
         exclusive=request.exclusive,
     )
 
@@ -149,13 +161,64 @@ def _whole(node: Node) -> Node:
     return replace(node, gpus=gpus, free=node.total, schedulable=True, state="IDLE")
 
 
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Of two orders of one record, in seconds of mean wait; negative = the first waits less.
+
+    low_s, high_s: 95 % interval; None = too few jobs for one.
+    """
+
+    mean_s: float
+    low_s: float | None = None
+    high_s: float | None = None
+
+
+def difference(past: Past, ours: Mapping[str, float], theirs: Mapping[str, float]) -> Difference:
+    """Compare the waits of the same jobs under two orders.
+
+    Waits of neighbours in a queue hang together, so single jobs say too little of chance. The
+    record is cut into STRETCHES parts of equally many jobs by submit time, and the interval is that
+    of their mean differences (batch means). It covers chance of the moment within this record, not
+    what the simulator gets wrong, and it is too narrow when one jam outlasts several parts.
+
+    Raises:
+        ValueError: not the same jobs.
+    """
+    if ours.keys() != theirs.keys():
+        raise ValueError("two orders of different jobs cannot be compared")
+    each = [ours[j.job_id] - theirs[j.job_id] for j in past.jobs if j.job_id in ours]
+    mean_s = fmean(each)
+    if len(each) < STRETCHES * FEWEST_EACH:
+        return Difference(mean_s)
+    cuts = [round(i * len(each) / STRETCHES) for i in range(STRETCHES + 1)]
+    parts = [fmean(each[a:b]) for a, b in pairwise(cuts)]
+    reach_s = T95 * stdev(parts) / math.sqrt(STRETCHES)
+    return Difference(mean_s, mean_s - reach_s, mean_s + reach_s)
+
+
 def waits_under(past: Past, policy: str, protocol: Protocol) -> dict[str, float]:
     """Waits of the jobs that came within the record, until its end at most, under a policy.
 
     Raises:
         TraceError, ModelError: there is no such policy, or it cannot be used.
     """
-    played = simulate(Window(0, past.jobs), past.cluster, policy, protocol)
+    return _waits(past, simulate(Window(0, past.jobs), past.cluster, policy, protocol))
+
+
+def waits_decided(past: Past, policy: Policy, protocol: Protocol) -> dict[str, float]:
+    """The same under a daemon with this policy: its cycles, its guards, its caps.
+
+    Args:
+        past: the record.
+        policy: who ranks.
+        protocol: mode `cycle`, with the daemon's knobs.
+    """
+    window = Window(0, past.jobs)
+    played = play_decided(past.cluster, past.jobs, policy, protocol)
+    return _waits(past, schedule_of(played, window, past.cluster, 0.0))
+
+
+def _waits(past: Past, played: Schedule) -> dict[str, float]:
     rows = zip(played.job_ids, played.submit_s.tolist(), played.start_s.tolist(), strict=True)
     return {
         name: max(0.0, min(start_s, past.until) - submit_s)

@@ -201,11 +201,14 @@ def address(job_id: JobId, array_id: JobId, tasks: Tasks | None, pending_records
 
     An array's head record bears the array's own id, and that id stands for all its records; when
     others are pending (held or changed tasks live in records of their own), the head is named by
-    exactly its tasks, which changes it without splitting it.
+    exactly its tasks, which changes it without splitting it. A task with a record of its own is
+    named as squeue names it, so that a person finds it again in journal and log.
     """
-    if tasks is None or job_id != array_id or pending_records == 1:
+    if tasks is None:
         return str(job_id)
-    return f"{array_id}_[{tasks.text}]"
+    if job_id != array_id:
+        return f"{array_id}_{tasks.text}" if tasks.text.isdigit() else str(job_id)
+    return str(job_id) if pending_records == 1 else f"{array_id}_[{tasks.text}]"
 
 
 def _running(record: _Record, requests: Requests, nodes: Mapping[str, Node]) -> RunningJob:
@@ -224,6 +227,7 @@ def _running(record: _Record, requests: Requests, nodes: Mapping[str, Node]) -> 
         account=_text(row.account),
         submitted_at=None if submitted is None else UnixTime(submitted),
         array_job_id=None if absent(row.arraytaskid) else parse_job_id(row.arrayjobid),
+        array_task=int(row.arraytaskid) if row.arraytaskid.isdecimal() else None,
     )
 
 

@@ -12,6 +12,9 @@ _MEAN_SLOWDOWN: Final = (
     "sum by (arm) (increase(rltuned_job_bounded_slowdown_ratio_sum{<P>}[$__range]))"
     " / (sum by (arm) (increase(rltuned_job_bounded_slowdown_ratio_count{<P>}[$__range])) > 0)"
 )
+_NO_REPORT: Final = (
+    "no report is kept (rltuned-report.timer is not enabled), or too little happened in its time."
+)
 _NO_CANARY: Final = "no job of an arm started; treated and control exist on stage canary only."
 
 BOARD: Final = Board(
@@ -91,6 +94,92 @@ BOARD: Final = Board(
             kind="stack", runbook="RltunedChangesFail",
         ),
         Row("Is it helping?"),
+        View(
+            "Treated less control",
+            "Mean wait of the canary's treated jobs less that of its control, with its 95 % "
+            "interval, since the canary began or the daemon started. Below 0 it helps; an interval "
+            "that holds 0 says nothing yet. Partitions are not told apart.",
+            "s",
+            (
+                (
+                    (
+                        "max by (cluster, at)"
+                        ' (rltuned_canary_wait_difference_seconds{source="running",<C>})'
+                    ),
+                    "{{cluster}} {{at}}",
+                ),
+            ),
+            runbook="Does it help",
+            empty="there is no canary, or fewer than 30 jobs on a side.",
+        ),
+        View(
+            "The same, by the last report",
+            "From the journal, over the days that the report reads; a restart of the daemon does "
+            "not shorten it.",
+            "s",
+            (
+                (
+                    (
+                        "max by (cluster, at)"
+                        ' (rltuned_canary_wait_difference_seconds{source="report",<C>})'
+                    ),
+                    "{{cluster}} {{at}}",
+                ),
+            ),
+            runbook="Does it help",
+            empty="no report is kept, there was no canary, or fewer than 30 jobs on a side.",
+        ),
+        View(
+            "Played again: ours less Slurm's own order",
+            "The journal's last days played again in the simulator: mean wait under the policy "
+            "less that under Slurm's own order, with its 95 % interval. Below 0 it helps. A model "
+            "of the cluster, not the cluster; `rltuned report` says what is assumed.",
+            "s",
+            (
+                (
+                    "max by (cluster, at) (rltuned_replay_wait_difference_seconds{<C>})",
+                    "{{cluster}} {{at}}",
+                ),
+            ),
+            runbook="Does it help", empty=_NO_REPORT,
+        ),
+        View(
+            "Played again: mean waits",
+            "Simulated under Slurm's own order (slurm) and under the policy (ours), and what the "
+            "jobs waited in truth (real): how far real and simulated lie apart says how far to "
+            "trust the simulator.",
+            "s",
+            (
+                (
+                    "max by (cluster, order) (rltuned_replay_wait_seconds{<C>})",
+                    "{{cluster}} {{order}}",
+                ),
+            ),
+            kind="stat", runbook="Does it help", empty=_NO_REPORT, width=12, height=5,
+        ),
+        View(
+            "Report", "What the last `rltuned report --keep` left: fresh, stale, unusable, absent.",
+            "none", (("sum by (state) (rltuned_report_state{<C>} == 1)", "{{state}}"),),
+            kind="stat", runbook="RltunedReportStale", width=4, height=5,
+        ),
+        View(
+            "Age of the report", "It is made at night.", "s",
+            (("max(time() - rltuned_report_timestamp_seconds{<C>})", "age"),),
+            kind="stat", runbook="RltunedReportStale", empty=_NO_REPORT, width=4, height=5,
+        ),
+        View(
+            "Jobs of the report",
+            "Played again and compared, and of all that were played the run times that are "
+            "assumed: the more of these, the less it is worth.",
+            "short",
+            (
+                (
+                    'max by (cluster, what) (rltuned_replay_jobs{what=~"compared|assumed",<C>})',
+                    "{{cluster}} {{what}}",
+                ),
+            ),
+            kind="stat", runbook="Does it help", empty=_NO_REPORT, width=4, height=5,
+        ),
         View(
             "Mean wait by arm",
             "Of the jobs that started in the range shown. treated against control is the honest "

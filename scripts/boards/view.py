@@ -172,7 +172,7 @@ def _runbook(heading: str) -> build.DashboardLink:
     return (
         build.DashboardLink("Runbook")
         .type(model.DashboardLinkType.LINK)
-        .url(f"${{docs}}/runbook.md#{heading.lower()}")
+        .url(f"${{docs}}/runbook.md#{heading.lower().replace(' ', '-')}")
         .target_blank(True)
     )
 

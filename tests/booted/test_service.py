@@ -35,6 +35,7 @@ RestartSec=1
 NO_RESTART = "[Service]\nRestart=no\n"
 DROP_INS = "/etc/systemd/system/rltuned.service.d"
 TOML = "/etc/rltuned/rltuned.toml"
+PRIVATE = "nobodys-business"
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -143,6 +144,60 @@ def test_stop_gives_everything_back_and_start_takes_it_again(machine: Machine) -
     wait_for_changes(machine, own)
 
 
+def test_journald_has_the_priorities_and_nothing_that_a_user_wrote(machine: Machine) -> None:
+    since = mark(machine)
+    submit(
+        machine, "alice", "--gres=gpu:4", "--time=1:00:00", f"-J{PRIVATE}", f"--comment={PRIVATE}"
+    )
+    for text, event in (
+        ("[daemon]\ninterval_s = 'often'\n", "reload_failed"),
+        (SHADOWING, "proposal"),
+        (LIVE, "loaded"),
+    ):
+        machine.write(TOML, text)
+        here = mark(machine)
+        machine.do("systemctl reload rltuned")
+        machine.until(lambda at=here, e=event: e in journal_since(machine, at), 30, f"no {event}")  # type: ignore[misc]
+    machine.do("systemctl stop slurmctld")
+    try:
+        machine.until(
+            lambda: "cycle_skipped" in journal_since(machine, since), 120, "no cycle was skipped"
+        )
+    finally:
+        machine.do("systemctl start slurmctld")
+    back = mark(machine)
+    machine.until(
+        lambda: re.search(r"\] cycle ", journal_since(machine, back)) is not None,
+        120,
+        "it does not go on",
+    )
+    rows = [
+        json.loads(line)
+        for line in machine.do(
+            f"journalctl -u rltuned -o json --no-pager --after-cursor='{since}'"
+        ).splitlines()
+    ]
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        said = re.search(r"\[\w+ *\] (\w+)", str(row["MESSAGE"]))
+        if said is not None:
+            found.setdefault(said[1], set()).add(row["PRIORITY"])
+    expected = {"reload_failed": "3", "cycle_skipped": "4", "loaded": "6", "proposal": "6"}
+    assert {event: found.get(event) for event in expected} == {
+        event: {priority} for event, priority in expected.items()
+    }
+    assert "6" in found["cycle"]
+    assert not any(str(row["MESSAGE"]).startswith("<") for row in rows)
+    told = " ".join(str(row["MESSAGE"]) for row in rows)
+    assert PRIVATE not in told
+    assert "alice" not in told
+    only_err = machine.do(
+        f"journalctl -u rltuned -p err -o cat --no-pager --after-cursor='{since}'"
+    )
+    assert "reload_failed" in only_err
+    assert "cycle_skipped" not in only_err
+
+
 def test_the_watchdog_ends_a_hung_daemon_and_it_recovers(machine: Machine) -> None:
     machine.write(f"{DROP_INS}/haste.conf", HASTE)
     machine.do("systemctl daemon-reload && systemctl restart rltuned", timeout_s=120)
@@ -233,6 +288,24 @@ def test_the_nightly_refit_says_when_there_is_too_little(machine: Machine) -> No
     assert failed.code != 0
     assert "finished jobs in 60 days, at least 500 are needed; nothing was changed" in said
     assert not (machine.root / "var/lib/rltuned/models").exists()
+
+
+def test_the_nightly_report_reaches_the_metrics(machine: Machine) -> None:
+    machine.do("systemctl start rltuned-report.timer")
+    assert "rltuned-report" in machine.do("systemctl list-timers --no-pager")
+    machine.do("systemctl start rltuned-report.service", timeout_s=400)
+    said = machine.do("journalctl -u rltuned-report -o cat --no-pager")
+    assert "kept as /var/lib/rltuned/report.json" in said
+    kept = machine.do("stat -c '%a %U %G' /var/lib/rltuned/report.json").split()
+    assert kept == ["600", "rltuned", "rltuned"]
+    machine.until(
+        lambda: (
+            'rltuned_report_state{state="fresh"} 1.0'
+            in machine.do("curl -fsS localhost:9841/metrics")
+        ),
+        30,
+        "the daemon does not show the report",
+    )
 
 
 def test_removal_leaves_the_queue_untouched_and_purge_nothing(machine: Machine) -> None:

@@ -125,10 +125,11 @@ def test_split_tasks_are_records_of_their_own(seen: Observed) -> None:
         for j in seen.snapshot.pending
         if j.array is not None and j.array.array_job_id == head.job_id and j.job_id != head.job_id
     ]
-    assert sorted((j.nice, j.held_by, j.address == str(j.job_id)) for j in others) == [
-        (0, "admin", True),
-        (7, "", True),
-    ]
+    names = {j.address: (j.nice, j.held_by) for j in others}
+    assert sorted(names.values()) == [(0, "admin"), (7, "")]
+    tasks = {f"{head.job_id}_{j.array.listed}" for j in others if j.array is not None}
+    assert names.keys() == tasks
+    assert all(name.rpartition("_")[2].isdigit() for name in names)
 
 
 def test_equal_requests_are_one_object(seen: Observed) -> None:

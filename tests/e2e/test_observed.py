@@ -24,7 +24,10 @@ from tests.queries import BOARDS, Query, alerts, metrics_of, queries, variables
 pytestmark = [pytest.mark.slurm, pytest.mark.prometheus, pytest.mark.timeout(240)]
 
 SMALL = ("--gres=gpu:k80:1", "-n1", "--time=1")
-SHORT_JOBS = 16
+SHORT_JOBS = 6
+SHORT_TASKS = 34
+REPORTED = 33
+"""Enough for a report: 30 that came and ended while the daemon looked."""
 LATE_JOBS = 8
 """Each shorter than those before it, so that the treated among them are to be moved."""
 ALERT = "RltunedSlurmNotAnswering"
@@ -70,8 +73,6 @@ def test_dashboards_and_alerts_on_a_real_daemon(
     slurm: SlurmLab, config: Path, tmp_path: Path
 ) -> None:
     waiting(slurm)
-    for _ in range(SHORT_JOBS):
-        slurm.sbatch(*SMALL, wrap="sleep 2")
     started = time.monotonic()
     with (
         closing(Webhook()) as webhook,
@@ -79,13 +80,19 @@ def test_dashboards_and_alerts_on_a_real_daemon(
         alertmanager(tmp_path, webhook) as told,
         prometheus(tmp_path, daemon.url(), told) as asked,
     ):
+        daemon.wait_for_log("proposed=")
+        for _ in range(SHORT_JOBS):
+            slurm.sbatch(*SMALL, wrap="sleep 2")
+        slurm.sbatch(*SMALL, f"--array=1-{SHORT_TASKS}", wrap="sleep 2")
         for minutes in range(LATE_JOBS, 0, -1):
             slurm.sbatch(*FULL, f"--time={minutes}", f"-J{PRIVATE}", f"--comment={PRIVATE}")
-        daemon.wait_for(lambda: ended_jobs(daemon) >= SHORT_JOBS // 2, "short jobs end")
+        daemon.wait_for(lambda: ended_jobs(daemon) >= REPORTED, "short jobs end", 90)
         daemon.wait_for(lambda: moved_jobs(daemon) >= 1, "a job is moved up")
         stand_still(slurm, webhook)
         daemon.wait_for(lambda: daemon.metric("rltuned_backoff_seconds") == 0, "it goes on")
         wait_for(lambda: webhook.heard(ALERT, "resolved"), f"{ALERT} is over")
+        reported(daemon, config)
+        wait_for(lambda: told_by_report(asked), "Prometheus has the report")
         since_s = time.monotonic() - started
         check_panels(asked, since_s)
         check_variables(asked)
@@ -100,6 +107,30 @@ def ended_jobs(daemon: Daemon) -> float:
     text = daemon.get("/metrics").splitlines()
     name = "rltuned_job_bounded_slowdown_ratio_count"
     return sum(float(line.rpartition(" ")[2]) for line in text if line.startswith(name))
+
+
+def reported(daemon: Daemon, config: Path) -> None:
+    """A report is made as rltuned-report.service makes it, and the daemon shows it."""
+    done = rltuned("report", "--since", "7d", "--keep", "--config", str(config))
+    assert done.returncode == 0, done.stderr
+    assert "with this site's weights (age " in done.stdout, done.stdout
+    fresh = 'rltuned_report_state{state="fresh"}'
+    daemon.wait_for(lambda: daemon.metric(fresh) == 1, "the daemon shows the report")
+
+
+def told_by_report(asked: Prometheus) -> bool:
+    """The panels of the report may be empty on a site without one, but not here."""
+    panels = [q for q in queries() if q.panel.startswith("Played again")]
+    assert panels
+    return all(
+        any(
+            math.isfinite(number)
+            for number in asked.numbers(
+                filled(q, "mycluster", ".*", 60.0), instant=q.instant, since_s=60.0
+            )
+        )
+        for q in panels
+    )
 
 
 def moved_jobs(daemon: Daemon) -> float:

@@ -1,12 +1,27 @@
 """A recorded queue played again: what was seen comes back, what was not is assumed and counted."""
 
+import statistics
+from dataclasses import replace
+
 import pytest
 
+from rltuned.core.decide import Knobs
+from rltuned.core.select import Rules as Scope
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import TraceError
-from rltuned.sim.past import FEWEST, past_of, waits_under
+from rltuned.policies.baselines import BASELINES
+from rltuned.sim.natural import Natural
+from rltuned.sim.past import (
+    FEWEST,
+    Past,
+    difference,
+    past_of,
+    waits_decided,
+    waits_under,
+)
 from rltuned.sim.protocol import Protocol
+from rltuned.sim.world import Rules
 from tests.builders import NOW, job, node, running, snapshot
 
 COUNT = FEWEST + 5
@@ -82,3 +97,44 @@ def test_what_waited_or_ran_at_the_beginning_is_there_and_is_not_scored() -> Non
     assert len(past.waits_s) == len(past.jobs) - 2  # one waits since the very beginning
     scored = {float(name.split("@")[1]) - wait for name, wait in past.waits_s.items()}
     assert min(scored) >= began
+
+
+def test_a_daemon_that_leaves_the_order_alone_gives_slurms_own_waits() -> None:
+    past = past_of(one_after_the_other())
+    slurms = Rules(natural=Natural(kind="multifactor"))
+    alone = waits_under(past, "multifactor", Protocol(rules=slurms))
+    knobs = Knobs(Scope(sla_partitions=frozenset({"gpu"})), top_k=0)
+    protocol = Protocol(mode="cycle", interval_s=60.0, rules=slurms, knobs=knobs)
+    assert waits_decided(past, BASELINES["sjf"], protocol) == alone
+
+
+def played(*each: float) -> tuple[Past, dict[str, float], dict[str, float]]:
+    """A record of jobs whose waits differ by so many seconds, in the order of their submits."""
+    past = past_of(one_after_the_other())
+    first = past.jobs[0]
+    jobs = tuple(replace(first, job_id=str(i), submit_s=60.0 * i) for i in range(1, len(each) + 1))
+    theirs = {job.job_id: 1_000.0 for job in jobs}
+    ours = {job.job_id: 1_000.0 + d for job, d in zip(jobs, each, strict=True)}
+    return replace(past, jobs=jobs, waits_s=theirs), ours, theirs
+
+
+def test_the_interval_is_that_of_ten_stretches() -> None:
+    steps = [-10.0, -20.0, -30.0, -40.0, -50.0, -10.0, -20.0, -30.0, -40.0, -50.0]
+    found = difference(*played(*(step for step in steps for _ in range(12))))
+    assert found.mean_s == pytest.approx(-30.0)
+    # Student's t for nine degrees of freedom, and the standard deviation of ten means
+    reach_s = 2.262 * statistics.stdev(steps) / 10**0.5
+    assert found.low_s == pytest.approx(-30.0 - reach_s)
+    assert found.high_s == pytest.approx(-30.0 + reach_s)
+    # the same differences, but neighbours unlike each other: the stretches are all alike
+    mixed = difference(*played(*(steps * 12)))
+    assert mixed.mean_s == pytest.approx(-30.0)
+    assert (mixed.high_s or 0.0) - (mixed.low_s or 0.0) < reach_s
+
+
+def test_few_jobs_give_no_interval_and_different_ones_no_difference() -> None:
+    past, ours, theirs = played(*([-5.0] * 99))
+    found = difference(past, ours, theirs)
+    assert (found.mean_s, found.low_s, found.high_s) == (pytest.approx(-5.0), None, None)
+    with pytest.raises(ValueError, match="different jobs"):
+        difference(past, ours, {"another": 1.0})

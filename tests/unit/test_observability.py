@@ -3,8 +3,10 @@
 import json
 import re
 import subprocess
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
@@ -27,6 +29,7 @@ from tests.queries import (
     queries,
     variables,
 )  # fmt: skip
+from tests.schema import misfits
 
 ROOT = DEPLOY.parent
 RUNBOOK = (ROOT / "docs" / "runbook.md").read_text()
@@ -60,11 +63,34 @@ def test_a_dashboard_is_of_the_published_types(path: Path) -> None:
     found = Dashboard.from_json(board(path))
     again = json.loads(json.dumps(found, cls=JSONEncoder))
     assert again == board(path), "a key that Grafana's types do not know is lost on the way"
+    assert list(misfits(found)) == []
     assert found.uid == f"rltuned-{path.stem}"
     assert found.templating.list_val is not None
     names = [variable.name for variable in found.templating.list_val]
     assert names == ["datasource", "cluster", "partition", "docs"]
     assert set(variables(path)) == {"cluster", "partition"}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "where"),
+    [
+        (lambda b: b.update(refresh=60), "dashboard.refresh: 60 is no str"),
+        (lambda b: b.update(graphTooltip=7), "dashboard.graph_tooltip: 7 is no"),
+        (lambda b: b["tags"].append(3), "dashboard.tags[2]: 3 is no str"),
+        (lambda b: b["panels"][1].update(title=[]), "panels[1].title: [] is no str"),
+        (lambda b: b["panels"][1]["gridPos"].update(w="8"), "grid_pos.w: '8' is no int"),
+        (lambda b: b["panels"][1]["targets"][0].update(instant="yes"), "instant: 'yes' is no bool"),
+        (
+            lambda b: b["panels"][1]["options"].update(graphMode="wide"),
+            "options.graph_mode: 'wide' is no BigValueGraphMode",
+        ),
+    ],
+)  # fmt: skip
+def test_a_value_of_another_type_would_be_found(spoil: Callable[[Any], Any], where: str) -> None:
+    register_default_plugins()
+    spoilt = board(next(path for path in BOARDS if path.stem == "overview"))
+    spoil(spoilt)
+    assert any(where in line for line in misfits(Dashboard.from_json(spoilt)))
 
 
 @EACH

@@ -182,6 +182,16 @@ def test_explain_a_running_job() -> None:
     assert in_words(told) == ["Job 5 runs since 20m."]
 
 
+@pytest.mark.parametrize("name", ["8", "7_4"])
+def test_explain_a_running_task(name: str) -> None:
+    task = running(8, array_job_id=JobId(7), array_task=4)
+    decision = decide(snapshot(runs=[running(7), task]), ConstantOrder(), Knobs())
+    told = explanation(decision, name)
+    assert told is not None
+    assert (told["job_id"], told["address"]) == (8, "7_4")
+    assert in_words(told) == ["Job 8, 7_4 runs since 20m."]
+
+
 def test_explain_an_unknown_job() -> None:
     result = run("explain", "999999", *SIM)
     assert result.exit_code == 1

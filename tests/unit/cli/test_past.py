@@ -24,14 +24,16 @@ from rltuned.daemon.loop import Loop
 from rltuned.daemon.restore import Fate, restore
 from rltuned.daemon.seams import Rig
 from rltuned.daemon.signals import Orders
+from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.plan import Plan
 from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobId
 from rltuned.errors import JournalError, ModelError, RltunedError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.recording import FILE_NAME, open_to_read, recorded
 from rltuned.solver import cbc
-from tests.builders import NOW, job, set_site_factor, snapshot
+from tests.builders import NOW, job, set_priority, set_site_factor, snapshot
 from tests.fakes import FakeBackend, FakeClock
 from tests.unit.daemon.test_loop import Heard
 
@@ -107,6 +109,24 @@ def test_history_tells_every_change_with_its_reason(tmp_path: Path, config: Path
     assert (change["old"], change["new"], change["closed"]) == (100, 300, "released")
     assert change["reason"]["rank_after"] == 1
     assert change["snapshot"] is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("12_2", [300, 50]), ("20", [300, 50]), ("12_1", [300]), ("12", [300, 50]), ("21", [])],
+)
+def test_a_task_with_a_number_of_its_own_is_found_by_both(
+    tmp_path: Path, config: Path, name: str, values: list[int]
+) -> None:
+    head = job(12, address="12_[0-3]", array=ArrayInfo(JobId(12), 4, listed="0-3"))
+    task = job(20, priority=300, address="12_2", array=ArrayInfo(JobId(12), 1, listed="2"))
+    with closing(Journal(tmp_path)) as journal:
+        for cycle, (seen, new) in enumerate(((head, 300), (task, 50)), start=1):
+            plan = Plan((set_priority(seen, new),))
+            journal.intend(plan, cluster="test", cycle=cycle, at=NOW + 60 * cycle)
+    result = run("history", name, "--json", "--config", str(config))
+    assert [c["new"] for c in json.loads(result.stdout)["changes"]] == values
+    assert result.exit_code == (0 if values else 1)
 
 
 def test_a_job_without_changes_is_said_so(tmp_path: Path, config: Path) -> None:

@@ -21,6 +21,7 @@ from typer.testing import CliRunner, Result
 from rltuned.cli import app
 from rltuned.daemon.board import Board, Showing
 from rltuned.daemon.breaker import Breaker, Cause, change
+from rltuned.daemon.helping import Helping
 from rltuned.daemon.http import Health, MetricsServer
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.tls import Certificates, server_context
@@ -42,7 +43,7 @@ def health() -> Health:
 
 @pytest.fixture
 def server(health: Health) -> Iterator[MetricsServer]:
-    board = Board(Showing(), lambda: NOW)
+    board = Board(Showing(), lambda: NOW, Helping())
     made = MetricsServer(
         "127.0.0.1",
         0,
@@ -123,7 +124,7 @@ def test_over_tls_only_the_certificate_of_the_settings_is_believed(
     tmp_path: Path, health: Health, files: Certificates
 ) -> None:
     live(tmp_path)
-    board = Board(Showing(), lambda: NOW)
+    board = Board(Showing(), lambda: NOW, Helping())
     made = MetricsServer(
         "127.0.0.1",
         0,

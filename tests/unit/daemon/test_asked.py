@@ -10,7 +10,7 @@ from rltuned.domain.units import JobId
 from tests.builders import NOW, job
 
 HEAD = job(10, address="10_[0-8:2%3]", array=ArrayInfo(JobId(10), 5, listed="0-8:2"))
-SPLIT = job(15, address="15", array=ArrayInfo(JobId(10), 1, listed="3"))
+SPLIT = job(15, address="10_3", array=ArrayInfo(JobId(10), 1, listed="3"))
 UNLISTED = job(20, address="20", array=ArrayInfo(JobId(20), 5))
 PART = job(31, address="30+1", het_job_id=JobId(30))
 PLAIN = job(4)
@@ -51,6 +51,9 @@ def test_which_jobs_of_the_queue_are_meant(text: str, meant: set[int]) -> None:
         ("10+1", "10+1", True),
         ("10+2", "10+1", False),
         ("10_1", "10+1", False),
+        ("10_3", "10_3", True),
+        ("10_3", "10_33", False),
+        ("10", "10_3", True),
     ],
 )
 def test_which_rows_of_the_journal_are_meant(text: str, address: str, is_it: bool) -> None:

@@ -13,6 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from rltuned.daemon.board import Board, Showing
+from rltuned.daemon.helping import Helping
 from rltuned.daemon.http import MAX_CONNECTIONS, Health, MetricsServer
 from rltuned.daemon.metrics import Metrics
 from rltuned.errors import SettingsError
@@ -83,7 +84,7 @@ def test_other_paths_and_methods(server: MetricsServer) -> None:
 
 
 def test_the_status_page_runs_no_script_and_is_embedded_nowhere(doctor: Doctor) -> None:
-    board = Board(Showing(), lambda: 1.0)
+    board = Board(Showing(), lambda: 1.0, Helping())
     made = MetricsServer(
         "127.0.0.1", 0, CollectorRegistry(), doctor, status=lambda: board.document(doctor())
     )

@@ -111,10 +111,12 @@ def test_every_default_is_pinned() -> None:
         },
         "ha": {"lease_dir": None, "host": "", "lease_s": 180.0},
         "journal": {"keep_days": 90.0, "max_mib": 1024},
+        "report": {"stale_days": 2.0},
         "http": {
             "enabled": True,
             "address": "127.0.0.1",
             "port": 9841,
+            "hosts": [],
             "tls_cert": None,
             "tls_key": None,
             "tls_clients": None,

@@ -215,7 +215,9 @@ def test_addresses() -> None:
     assert address(head, head, None, 1) == "12"
     assert address(head, head, parse_tasks("0-3%2"), 1) == "12"
     assert address(head, head, parse_tasks("0-1,3%2"), 2) == "12_[0-1,3]"
-    assert address(other, head, parse_tasks("2"), 2) == "14"
+    assert address(other, head, parse_tasks("2"), 2) == "12_2"
+    assert address(other, head, parse_tasks("2%1"), 1) == "12_2"
+    assert address(other, head, parse_tasks("2-3"), 2) == "14"  # 12_[2-3] might mean others too
 
 
 def test_tasks_from_one_row_each() -> None:

@@ -1,0 +1,64 @@
+"""A task that Slurm has parted from its array is found by either of its names, and given back."""
+
+import json
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.process import Daemon
+from tests.e2e.test_daemon_slurm import FULL, QUEUE, config, rltuned, waiting
+from tests.lab import SlurmLab
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(240)]
+_ = config  # a fixture
+
+
+@pytest.fixture
+def task(slurm: SlurmLab) -> tuple[str, str]:
+    """Name and number of the middle task of an array, parted by a change to its nice."""
+    waiting(slurm)
+    array = slurm.sbatch(*FULL, "--array=0-2", "--time=5")
+    slurm.scontrol("update", f"JobId={array}_1", "Nice=3")
+    told = slurm.scontrol("show", "job", f"{array}_1")
+    number = re.search(r"JobId=(\d+) ", told)
+    assert number is not None
+    assert number[1] != str(array)
+    return f"{array}_1", number[1]
+
+
+def document(*args: str) -> dict[str, Any]:
+    done = rltuned(*args)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_history_explain_and_restore_take_both_names(
+    slurm: SlurmLab, config: Path, tmp_path: Path, task: tuple[str, str]
+) -> None:
+    name, number = task
+    with Daemon(tmp_path, "--config", str(config), "--stage", "full") as daemon:
+        changed = 'rltuned_changes_total{kind="priority",result="applied"}'
+        daemon.wait_for(lambda: daemon.metric(changed) >= 2, "the array is moved up")
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+    histories, explained = [], []
+    for asked in task:
+        shown = rltuned("history", asked, "--json", "--config", str(config))
+        histories.append(json.loads(shown.stdout)["changes"])
+        explained.append(document("explain", asked, "--json", "--config", str(config)))
+    assert histories[0] == histories[1] != []
+    assert {c["address"] for c in histories[0]} == {name}
+    assert {c["job_id"] for c in histories[0]} == {int(number)}
+    assert {(e["job_id"], e["address"]) for e in explained} == {(int(number), name)}
+    assert [e["history"] for e in explained] == histories
+    for asked in task:
+        done = rltuned("restore", "--job", asked, "--config", str(config))
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(f"job {name}: given back") == (asked == name), done.stdout
+    nice = {line.split("|")[0].strip(): line.split("|")[2].strip() for line in
+            slurm.run("squeue", "-h", "-a", "-O", QUEUE).splitlines()}  # fmt: skip
+    assert nice[number] == "3"
