@@ -199,6 +199,8 @@ def _groups(
 ) -> dict[str, Group]:
     names, counts = np.unique(labels.astype(str), return_counts=True)
     largest = [str(names[i]) for i in np.argsort(-counts, kind="stable")[:LARGEST_GROUPS]]
+    if all(name.partition("-")[0].isdigit() for name in largest):
+        largest.sort(key=lambda name: int(name.partition("-")[0]))
     found = {}
     for name in largest:
         some = labels == name

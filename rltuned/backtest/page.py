@@ -142,7 +142,7 @@ def _orders(study: Study, told: Mapping[str, Any]) -> str:
     return (
         "<h2>2. What would another order have done?</h2>"
         f"<p>Changes against simulated multifactor, 95% intervals over {_safe(unit)}. "
-        f"{_safe(told['asked']['learned'])}.</p>"
+        f"Learned: {_safe(told['asked']['learned'])}.</p>"
         f"<figure>{orders_plot(study.outcomes)}</figure>"
         f"<div class=wide><table><tr><th>{_heads('|'.join(METRIC_WORDS.values()))}"
         f"{''.join(rows)}</table></div>"
@@ -259,9 +259,9 @@ def _terms(told: Mapping[str, Any]) -> str:
         f"<h2>6. How it was played</h2>{_list(facts)}"
         "<p>One world: up to the switch the history is played once under the site's own order, "
         "then each order goes on from a copy of it. Same jobs, placement and backfill; the "
-        "daemon's own brain with its guards, its interval and its journal; between two cycles Slurm's "
-        "order stands. Nobody sees a run time before its job has ended. One history gives one "
-        "figure: intervals are about chance within it, not about another month.</p>"
+        "daemon's own brain with its guards, its interval and its journal; between two cycles "
+        "Slurm's order stands. Nobody sees a run time before its job has ended. One history gives "
+        "one figure: intervals are about chance within it, not about another month.</p>"
     )
 
 

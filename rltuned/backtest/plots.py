@@ -20,6 +20,8 @@ WIDE: Final = 10.5
 ROW_INCHES: Final = 0.27
 BAND: Final = 0.12
 DAY_S: Final = 86_400.0
+TALL_H: Final = 5.0
+"""Beyond so many hours a difference is drawn on a logarithmic axis."""
 FULL: Final = 5.0
 """Changes beyond +500% are drawn at the edge."""
 REAL, SIMULATED = SERIES[0], SERIES[1]
@@ -147,8 +149,8 @@ def people_plot(study: Study, name: str) -> str:
     with mpl.rc_context(LOOK):
         figure = Figure(figsize=(WIDE, 2.9), layout="constrained")
         left, right = figure.subplots(1, 2)
-        _waterfall(left, np.sort(gap), "jobs")
-        _waterfall(right, np.array(outcome.people), "users with five jobs and more")
+        _waterfall(left, np.sort(gap), "share of the jobs")
+        _waterfall(right, np.array(outcome.people), "share of the users with five jobs and more")
         left.set_ylabel("wait minus that under\nmultifactor, h")
         return svg_of(figure, f"people {name}")
 
@@ -163,10 +165,11 @@ def _waterfall(axis: Axes, gaps: FloatArray, what: str) -> None:
     axis.fill_between(share, np.maximum(hours, 0), 0, color=SERIES[5], alpha=0.55, linewidth=0)
     axis.plot(share, hours, color=INK, linewidth=1.0)
     axis.axhline(0.0, color=MUTED, linewidth=0.9)
-    axis.set_yscale("symlog", linthresh=1.0)
+    if np.abs(hours).max() > TALL_H:
+        axis.set_yscale("symlog", linthresh=1.0)
     axis.xaxis.set_major_formatter(lambda v, _at: f"{v:.0%}")
-    axis.yaxis.set_major_formatter(lambda v, _at: f"{v:+g}")
-    axis.set_xlabel(f"share of the {what}, from most gained to most lost")
+    axis.yaxis.set_major_formatter(lambda v, _at: f"{v:+.3g}")
+    axis.set_xlabel(f"{what}, those who gain most first")
     axis.grid()
 
 

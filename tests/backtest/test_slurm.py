@@ -20,12 +20,12 @@ NODE = (NodeSpec(("g1",), cpus=8, mem_mib=8_000, gpu_type="t4", gpus=4),)
 PARTITION = ("PartitionName=gpu Nodes=ALL Default=YES MaxTime=60 DefaultTime=5",)
 RUNS_S = (1, 2, 3)
 WIDTHS = (1, 2, 4)
-COUNT = 36
+COUNT = 48
 
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[tuple[SlurmLab, float, list[int]]]:
-    """Three dozen short jobs of two users on one node with four GPUs, one withdrawn while it waited."""
+    """Four dozen short jobs of two users on one node with four GPUs, one withdrawn while it waited."""
     slurm_or_skip()
     why = accounting.missing()
     if why:
@@ -72,7 +72,7 @@ def test_what_is_read_is_what_was_done(
     result = call(lab, tmp_path, "--collect", str(saved), "--since", since)
     assert result.exit_code == 0, result.output  # type: ignore[attr-defined]
     words = ("--site", str(saved), "--since", since, "--train", "none", "-p", "saf", "--names")
-    result = call(lab, tmp_path, *words, "--json", "--split", "0.3")
+    result = call(lab, tmp_path, *words, "--json", "--split", "0.2")
     assert result.exit_code == 0, result.output  # type: ignore[attr-defined]
     told = json.loads(result.stdout)  # type: ignore[attr-defined]
     record = told["record"]
@@ -105,7 +105,7 @@ def test_the_live_cluster_is_asked_when_there_are_no_files(
 ) -> None:
     lab = site[0]
     report = tmp_path / "report"
-    words = ("--since", "1h", "--train", "none", "-p", "saf", "--split", "0.3")
+    words = ("--since", "1h", "--train", "none", "-p", "saf", "--split", "0.2")
     result = call(lab, tmp_path, *words, "--report", str(report))
     assert result.exit_code == 0, result.output  # type: ignore[attr-defined]
     assert sorted(p.name for p in report.iterdir()) == ["index.html", "results.json"]

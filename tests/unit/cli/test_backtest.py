@@ -1,0 +1,118 @@
+"""`rltuned backtest` as it is called: files in, figures and a page out, nothing half-written."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from rltuned.cli.backtest import app
+from rltuned.errors import BackendError, TraceError
+from tests.backtest.worlds import jobs, site
+from tests.histories import EPOCH
+from tests.lab import SEARCH
+
+SINCE = "2023-11-14T22:13:20+00:00"
+CHEAP = ("--since", SINCE, "--train", "none", "-p", "saf")
+
+
+def run(*words: str, stdin: str | None = None) -> str:
+    result = CliRunner().invoke(app, list(words), input=stdin, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return site(tmp_path_factory.mktemp("site"), jobs(110))
+
+
+@pytest.fixture
+def calm(tmp_path: Path) -> tuple[str, str]:
+    """Settings with a cycle every ten minutes: the play is short."""
+    config = tmp_path / "rltuned.toml"
+    config.write_text("[daemon]\ninterval_s = 600\n")
+    return ("--config", str(config))
+
+
+def test_the_epoch_of_the_helper_is_the_since_of_these_tests() -> None:
+    from datetime import datetime  # noqa: PLC0415
+
+    assert datetime.fromisoformat(SINCE).timestamp() == EPOCH
+
+
+def test_figures_page_and_json_say_the_same(
+    known: Path, calm: tuple[str, str], tmp_path: Path
+) -> None:
+    report = tmp_path / "report"
+    told = json.loads(run(*calm, "--site", str(known), *CHEAP, "--report", str(report), "--json"))
+    assert told == json.loads((report / "results.json").read_text())
+    whole = told["calibration"]["whole"]
+    assert (whole["off_s"], told["calibration"]["verdict"]) == (0.0, "close")
+    page = (report / "index.html").read_text()
+    assert page.index("How far is the simulator off?") < page.index("What would another order")
+    assert page.count("<svg") == 5
+    assert not [w for w in ("src=", "href='http", 'href="http', "url(http") if w in page]
+    change = told["orders"]["saf"]["metrics"]["wait_s"]["change"]
+    assert f"{change:+.1%}" in page
+    users = {j.user for j in jobs(110)}
+    assert not [u for u in users if f">{u}<" in page or f'"{u}"' in json.dumps(told)]
+
+
+def test_words_for_a_terminal(known: Path, calm: tuple[str, str]) -> None:
+    said = run(*calm, "--site", str(known), *CHEAP)
+    lines = said.splitlines()
+    assert lines[1].startswith("simulator: mean wait off by +0.0%")
+    assert any("multifac" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("-p", "best"), "no rule named 'best'"),
+        (("--history", "nothing.txt"), "nothing.txt: cannot be read"),
+    ],
+)
+def test_wrong_use_leaves_nothing_behind(
+    known: Path, tmp_path: Path, words: tuple[str, ...], why: str
+) -> None:
+    report = tmp_path / "report"
+    with pytest.raises(TraceError, match=why):
+        run("--site", str(known), *CHEAP, *words, "--report", str(report))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_holds_something_is_refused_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "mine").touch()
+    with pytest.raises(TraceError, match="not empty"):
+        run("--site", "/nowhere", *CHEAP, "--report", str(tmp_path))
+
+
+def test_too_few_to_learn_from_is_said(known: Path, calm: tuple[str, str]) -> None:
+    told = json.loads(run(*calm, "--site", str(known), "--since", SINCE, "-p", "saf", "--json"))
+    assert "200 are needed" in told["asked"]["learned"]
+    assert list(told["orders"]) == ["saf"]
+
+
+def test_where_there_is_no_slurm_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BackendError, match="scontrol is not installed"):
+        run("--collect", str(tmp_path / "saved"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_slurm_without_slurmdbd_has_no_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shim = tmp_path / "bin"
+    shim.mkdir()
+    (shim / "scontrol").write_text(
+        "#!/bin/sh\necho 'AccountingStorageType   = accounting_storage/none'\n"
+    )
+    (shim / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{shim}:{SEARCH}")
+    with pytest.raises(TraceError, match="keeps no history"):
+        run("--collect", str(tmp_path / "saved"))
+    assert not (tmp_path / "saved").exists()
