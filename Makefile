@@ -8,8 +8,8 @@ LAB := .run/slurm
 RUFF := $(BIN)/ruff
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-packages test-quick lint fmt types arch check bench bench-guidance studies record docs \
-        slurm-up slurm-down wheel deb dist test-systemd test-matrix soak clean
+.PHONY: help setup demo test test-packages test-quick lint fmt types arch check bench bench-scale bench-cost bench-peers \
+        bench-guidance studies record docs slurm-up slurm-down wheel deb dist test-systemd test-matrix soak clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,16 @@ bench: $(STAMP) ## the figures of docs/performance.md
 	@if command -v slurmctld >/dev/null; then $(BIN)/python -m scripts.bench_apply; fi
 	@$(BIN)/python -m scripts.placement_study --windows 2 --variant first spread milp:16 all:16 \
 	    --results .run/placement/small.jsonl --minutes 3 --table
+
+bench-scale: $(STAMP) ## cycles of 1,000 to 100,000 jobs on up to 10,000 nodes; minutes, goes on where it stopped
+	@$(BIN)/python -m scripts.bench_scale
+
+bench-cost: $(STAMP) test-packages ## a real slurmctld with 10,000 pending jobs, and what rltuned costs it
+	@$(BIN)/python -m scripts.bench_controller scale --pending 10000 --nodes 1000
+	@$(BIN)/python -m scripts.bench_controller cost --pending 1000 --nodes 100 --rounds 3
+
+bench-peers: $(STAMP) ## RLScheduler's published sequences: its rules, ours, and the learned policies
+	@$(BIN)/python -m scripts.bench_peers ../shared/traces/lublin_256.swf.gz
 
 bench-guidance: $(STAMP) test-packages ## OverSubscribe guidance on a real Slurm, three times
 	@$(BIN)/python -m scripts.bench_guidance
