@@ -16,7 +16,7 @@ __all__ = ["Check", "Evidence", "Status", "examine", "gather"]
 NEEDED: Final = ("squeue", "sinfo", "sprio", "scontrol", "sdiag")
 """Slurm's programs that a cycle runs."""
 USEFUL: Final = ("sacctmgr",)
-"""Asked for our level by this check alone."""
+"""Asked for our level by this check alone, where there is slurmdbd."""
 _SKEW_WARN_S: Final = 2.0
 _SKEW_FAIL_S: Final = 30.0
 
@@ -79,7 +79,7 @@ def _admin_level(commands: Commands, config: str, user: str) -> str | None:
 
 def examine(evidence: Evidence) -> tuple[Check, ...]:
     """Judge the evidence; every finding with its mend. Pure."""
-    programs = _programs(evidence)
+    programs = _programs(parse_config(evidence.config), evidence)
     if programs.status is Status.FAIL:
         return (programs,)
     if not evidence.reachable:
@@ -102,7 +102,7 @@ def examine(evidence: Evidence) -> tuple[Check, ...]:
     return tuple(found)
 
 
-def _programs(evidence: Evidence) -> Check:
+def _programs(config: Mapping[str, str], evidence: Evidence) -> Check:
     lacking = [name for name in evidence.missing if name in NEEDED]
     if lacking:
         return Check(
@@ -111,14 +111,15 @@ def _programs(evidence: Evidence) -> Check:
             f"not found here: {', '.join(lacking)}",
             "install Slurm's commands (Debian: slurm-client), or set [slurm] bin_dir",
         )
-    if evidence.missing:
+    if evidence.missing and "slurmdbd" in config.get("AccountingStorageType", ""):
         return Check(
             "programs",
             Status.WARN,
             f"not found here: {', '.join(evidence.missing)}, so this check cannot tell our rights",
             "install Slurm's commands whole (Debian: slurm-client)",
         )
-    return Check("programs", Status.OK, ", ".join((*NEEDED, *USEFUL)))
+    found = (name for name in (*NEEDED, *USEFUL) if name not in evidence.missing)
+    return Check("programs", Status.OK, ", ".join(found))
 
 
 def _client(config: Mapping[str, str], evidence: Evidence) -> Check:

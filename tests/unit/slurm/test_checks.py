@@ -83,7 +83,9 @@ def test_the_release_of_the_commands(client: str, status: str) -> None:
 
 
 def test_programs() -> None:
-    assert found(replace(GOOD, missing=("sacctmgr",)))["programs"].status is Status.WARN
+    assert found(replace(GOOD, missing=("sacctmgr",)))["programs"].status is Status.OK
+    accounting = with_line("AccountingStorageType", "accounting_storage/slurmdbd")
+    assert found(replace(accounting, missing=("sacctmgr",)))["programs"].status is Status.WARN
     none = Evidence("no scontrol", False, "", NOW, 0, "root", missing=("scontrol", "sacctmgr"))
     (only,) = examine(none)
     assert (only.status, only.detail) == (Status.FAIL, "not found here: scontrol")
