@@ -15,6 +15,7 @@ from rltuned.domain.plan import (
     Release,
     Result,
     SetExcludedNodes,
+    SetNice,
     SetOverSubscribe,
     SetPriority,
     SetSiteFactor,
@@ -133,6 +134,8 @@ def changed(was: PendingJob, action: Action) -> PendingJob:
             return replace(was, site_factor=action.new, priority=max(1, was.priority + delta))
         case Release():
             return replace(was, priority=NATURAL, nice=action.nice)
+        case SetNice():
+            return replace(was, nice=action.new)
         case SetOverSubscribe():
             asks = replace(was.request, exclusive=action.new != "YES" and was.request.exclusive)
             return replace(was, oversubscribe=action.new, request=asks)

@@ -42,6 +42,15 @@ _REFUSALS = {
     "not_eligible": "it may not start yet (begin time)",
     "unfulfillable": "no order of the queue can start it; see Slurm's reason",
     "too_young": "it was submitted moments ago",
+    "partition_priorities": "it has another priority in each of its partitions, and Priority= would"
+    " set one for all of them; write_mode = site_factor orders such jobs",
+    "incr_only": "by PriorityFlags=INCR_ONLY a job of several partitions keeps the highest number"
+    " that it ever had, so nothing could be given back",
+    "site_factor_unknown": "Slurm does not show its site factor",
+    "change_budget": "this cycle's budget of changes was spent on jobs above it",
+    "taken_over": "somebody else has set, since rltuned wrote, the field that it wrote to",
+    "fixed": "somebody set its priority directly, and that number stands",
+    "handed_back": "it is being given back from another write mode first",
 }
 _GUARDS = {
     "hysteresis": "its score is so close to its neighbours' that they keep their present order",

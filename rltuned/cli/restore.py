@@ -9,8 +9,10 @@ import typer
 from rltuned.cli.flags import ConfigOption, World, say, settings_of, warn
 from rltuned.cli.world import open_world
 from rltuned.daemon.asked import asked_job, asked_moment
+from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lastgood import last_settings
+from rltuned.daemon.lease import Bystander
 from rltuned.daemon.restore import EVERYTHING, Restored, Wanted, is_complete
 from rltuned.daemon.restore import restore as give_back
 from rltuned.daemon.rig import open_lease
@@ -60,10 +62,10 @@ def restore(
     if [everything, job is not None, since is not None].count(True) != 1:
         raise typer.BadParameter("say one of --job JOBID, --since TIME and --all")
     loaded = _settings(config)
-    place = open_world(World.SLURM)
+    lease, folder = open_lease(loaded.settings, SystemClock()), loaded.settings.ha.lease_dir
+    place = open_world(World.SLURM, lease=Bystander(lease) if lease else None)
     wanted = _wanted(job, since, place.clock.now())
     journal = Journal(loaded.settings.daemon.state_dir, loaded.settings.journal.keeping())
-    lease, folder = open_lease(loaded.settings, place.system), loaded.settings.ha.lease_dir
     try:
         if lease is not None and folder is not None:
             elsewhere = before_restore(folder, lease.host, journal)

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from rltuned.cli.flags import World
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.fence import Fence
+from rltuned.daemon.fence import Fence, Holder
 from rltuned.daemon.journal import Journal
-from rltuned.daemon.lease import Lease
 from rltuned.domain.ports import Backend, Clock
 from rltuned.errors import JournalError
 from rltuned.settings import Loaded
@@ -40,7 +39,7 @@ def open_world(
     speed: float = 1.0,
     seed: int = 0,
     on_call: Callable[[CallRecord], None] = _ignore,
-    lease: Lease | None = None,
+    lease: Holder | None = None,
 ) -> Place:
     """Make clock and backend.
 
@@ -65,7 +64,7 @@ def real_slurm(
     loaded: Loaded,
     clock: SystemClock,
     on_call: Callable[[CallRecord], None] = _ignore,
-    lease: Lease | None = None,
+    lease: Holder | None = None,
 ) -> SlurmBackend:
     """The real cluster, called as the settings say."""
     max_age_s = loaded.settings.daemon.max_snapshot_age_s

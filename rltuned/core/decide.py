@@ -36,9 +36,15 @@ _OUT_OF_OUR_HANDS = frozenset(
         Refusal.EXCLUDED_ACCOUNT,
         Refusal.EXCLUDED_QOS,
         Refusal.CONTROL,
+        Refusal.HELD_USER,
+        Refusal.HELD_ADMIN,
+        Refusal.TAKEN_OVER,
+        Refusal.PARTITION_PRIORITIES,
+        Refusal.INCR_ONLY,
     }
 )
-"""A job that we wrote to and that came under one of these gets its own standing back."""
+"""A job that we wrote to and that came under one of these gets its own standing back, or what may
+be given back of it: of a held one, and of one that somebody has freed, the nice."""
 
 _OVERDUE: Final = "; overdue by the starvation bound: before all that came later"
 

@@ -26,6 +26,7 @@ from rltuned.domain.plan import (
     MAX_SITE_FACTOR,
     Action,
     Release,
+    SetNice,
     SetPriority,
     SetSiteFactor,
     Target,
@@ -212,13 +213,17 @@ def make_plan(jobs: Sequence[PendingJob], ordering: Ordering, limits: Limits) ->
     return tuple(actions)
 
 
-def undo(job: PendingJob) -> Release | SetSiteFactor | None:
+def undo(job: PendingJob) -> Release | SetNice | SetSiteFactor | None:
     """What takes back our last write to a job.
 
     None when there is nothing to take back: not ours, changed by somebody else since, or held
-    (an operator's release would start a held job).
+    (an operator's release would start a held job, so of that one only the nice is given back).
     """
-    if job.owned is None or job.priority == 0 or job.taken_over:
+    if job.owned is None:
+        return None
+    if job.lost_nice:
+        return SetNice(target_of(job), job.nice, job.lost_nice)
+    if job.priority == 0 or job.taken_over:
         return None
     if job.owned.field == "priority":
         return Release(target_of(job), job.priority, job.owned.nice or 0, job.owned.original)

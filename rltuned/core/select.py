@@ -35,6 +35,8 @@ class Refusal(StrEnum):
     NOT_ELIGIBLE = "not_eligible"
     UNFULFILLABLE = "unfulfillable"
     TOO_YOUNG = "too_young"
+    PARTITION_PRIORITIES = "partition_priorities"
+    INCR_ONLY = "incr_only"
     SITE_FACTOR_UNKNOWN = "site_factor_unknown"
     CONTROL = "control"
     JOB_BUDGET = "job_budget"
@@ -72,6 +74,8 @@ class Rules:
         excluded_users, excluded_accounts, excluded_qos: never touched.
         min_age_s: jobs younger than this wait for the next cycle.
         needs_site_factor: refuse jobs whose site factor Slurm does not show (site_factor mode).
+        one_number: refuse jobs that have another priority in each of their partitions, for which
+            `Priority=` would set one (priority mode).
         max_writes_per_hour: a job that we wrote to so often within the last hour keeps the number
             that it has; None = any.
         canary: who is treated; the others are the control and never touched. None = all are.
@@ -84,6 +88,7 @@ class Rules:
     excluded_qos: frozenset[str] = frozenset()
     min_age_s: float = SETTLE_S
     needs_site_factor: bool = False
+    one_number: bool = True
     max_writes_per_hour: int | None = None
     canary: Canary | None = None
 
@@ -172,6 +177,14 @@ def _by_state(job: PendingJob, now: float, rules: Rules) -> Refusal | None:
         return Refusal.NOT_ELIGIBLE
     if now - job.submitted_at < rules.min_age_s:
         return Refusal.TOO_YOUNG
+    return _by_numbers(job, rules)
+
+
+def _by_numbers(job: PendingJob, rules: Rules) -> Refusal | None:
+    if job.sticky:
+        return Refusal.INCR_ONLY
+    if rules.one_number and job.uneven:
+        return Refusal.PARTITION_PRIORITIES
     if rules.needs_site_factor and job.site_factor is None:
         return Refusal.SITE_FACTOR_UNKNOWN
     return None

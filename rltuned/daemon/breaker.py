@@ -28,7 +28,7 @@ class Memory(Protocol):
 
     def recall(self, name: str) -> object: ...
 
-    def remember(self, name: str, value: object, at: float) -> None: ...
+    def alter(self, name: str, change: Callable[[object], object], at: float) -> None: ...
 
 
 class Cause(StrEnum):
@@ -77,7 +77,10 @@ def clusters(memory: Memory) -> dict[str, dict[str, Breaker]]:
     Raises:
         JournalError: the journal cannot be used, or what it says of them cannot be read.
     """
-    kept = memory.recall(_NAME)
+    return _read(memory.recall(_NAME))
+
+
+def _read(kept: object) -> dict[str, dict[str, Breaker]]:
     if kept is None:
         return {}
     try:
@@ -105,27 +108,46 @@ def demoted(memory: Memory, cluster: str) -> tuple[str, ...]:
 def change(
     memory: Memory, cluster: str, alter: Callable[[Breakers], Breakers], at: float
 ) -> Breakers:
-    """Put altered breakers in place of a cluster's, when they differ; returns them."""
-    everywhere = clusters(memory)
-    before = everywhere.get(cluster, {})
-    after = alter(before)
-    if after != before:
-        everywhere[cluster] = dict(after)
-        memory.remember(_NAME, _ADAPTER.dump_python(everywhere, mode="json"), at)
-    return after
+    """Put altered breakers in place of a cluster's, when they differ; returns them.
+
+    In one piece: what a person closes meanwhile, in another process, is closed before or after.
+    """
+    result: Breakers = {}
+
+    def put(kept: object) -> object:
+        nonlocal result
+        everywhere = _read(kept)
+        before = everywhere.get(cluster, {})
+        result = alter(before)
+        if result == before:
+            return kept
+        return _ADAPTER.dump_python({**everywhere, cluster: dict(result)}, mode="json")
+
+    memory.alter(_NAME, put, at)
+    return result
 
 
 def reset(memory: Memory, partition: str | None, at: float) -> list[tuple[str, str]]:
     """Close breakers, of one partition or of all; returns (cluster, partition) of the open ones."""
-    closed = [
-        (cluster, name)
-        for cluster, those in clusters(memory).items()
-        for name, breaker in those.items()
-        if breaker.is_open and partition in {None, name}
-    ]
-    names = {name for _, name in closed}
-    for cluster in {cluster for cluster, _ in closed}:
-        change(memory, cluster, lambda old: {n: b for n, b in old.items() if n not in names}, at)
+    closed: list[tuple[str, str]] = []
+
+    def put(kept: object) -> object:
+        everywhere = _read(kept)
+        closed[:] = [
+            (cluster, name)
+            for cluster, those in everywhere.items()
+            for name, breaker in those.items()
+            if breaker.is_open and partition in {None, name}
+        ]
+        if not closed:
+            return kept
+        left = {
+            cluster: {name: b for name, b in those.items() if (cluster, name) not in closed}
+            for cluster, those in everywhere.items()
+        }
+        return _ADAPTER.dump_python(left, mode="json")
+
+    memory.alter(_NAME, put, at)
     return sorted(closed)
 
 

@@ -35,12 +35,18 @@ class Claim:
 
 
 class Origin(NamedTuple):
-    """Where a write comes from: snapshot is the digest of what the decision had seen, if any."""
+    """Where a write comes from.
+
+    Attributes:
+        snapshot: digest of what the decision had seen, if any.
+        newest: the highest job id that Slurm showed then; None = not known.
+    """
 
     cluster: str
     cycle: int
     at: float
     snapshot: str | None
+    newest: int | None = None
 
 
 class OpenWrite(NamedTuple):

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
+from rltuned.daemon import parted
 from rltuned.daemon.claims import JobKey, Origin
 from rltuned.domain.jobs import PendingJob, Steering
 from rltuned.domain.plan import (
@@ -22,6 +23,10 @@ from rltuned.domain.units import JobId, NodeName, UnixTime
 OVERSUBSCRIBE: Final = "oversubscribe"
 EXCLUDED_NODES: Final = "excluded_nodes"
 """Names of the fields, in the table and for people."""
+_IN_VAIN: Final = frozenset({Result.REFUSED, Result.WITHHELD, Result.FAILED})
+_TRIABLE: Final = frozenset({None, Result.REFUSED, Result.WITHHELD})
+"""What closed a row whose words may still be tried once more."""
+_HOUR_S: Final = 3_600.0
 SCHEMA: Final = """
 CREATE TABLE flags (
     id INTEGER PRIMARY KEY,
@@ -94,9 +99,15 @@ def nodes_of(words: str) -> tuple[NodeName, ...]:
 def insert(
     db: sqlite3.Connection, action: SetOverSubscribe | SetExcludedNodes, origin: Origin
 ) -> int:
-    """Note an intent; returns its row id."""
+    """Note an intent; returns its row id.
+
+    Words that Slurm did not take, tried again, stay one row: a job may wait for long with them.
+    """
     field, old, new = _columns(action)
     target = action.target
+    again = _try_again(db, action, origin)
+    if again is not None:
+        return again
     cursor = db.execute(
         "INSERT INTO flags (cycle, at, cluster, job_id, submitted_at, address, field, old, new,"
         " snapshot) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -106,6 +117,33 @@ def insert(
         ),
     )  # fmt: skip
     return cursor.lastrowid or 0
+
+
+def _try_again(
+    db: sqlite3.Connection, action: SetOverSubscribe | SetExcludedNodes, origin: Origin
+) -> int | None:
+    """Open the row of the last try anew, if that was the same and came to nothing; its id."""
+    field, old, new = _columns(action)
+    target = action.target
+    last = db.execute(
+        "SELECT id, new, result, closed, at, tries FROM flags WHERE cluster = ? AND job_id = ?"
+        " AND submitted_at = ? AND field = ? ORDER BY id DESC LIMIT 1",
+        (origin.cluster, target.job_id, target.submitted_at, field),
+    ).fetchone()
+    if last is None or last[1] != new or last[2] not in _IN_VAIN or last[3] not in _TRIABLE:
+        return None
+    row, _, result, _, at, tries = last
+    counted = tries if result == Result.WITHHELD else tries + 1
+    db.execute(
+        "UPDATE flags SET cycle = ?, at = ?, address = ?, old = iif(closed IS NULL, old, ?),"
+        " snapshot = ?, tries = ?, result = NULL, detail = '', finished_at = NULL, closed = NULL"
+        " WHERE id = ?",
+        (
+            origin.cycle, origin.at, target.address, old, origin.snapshot,
+            counted if origin.at - at < _HOUR_S else 1, row,
+        ),
+    )  # fmt: skip
+    return int(row)
 
 
 def _columns(action: SetOverSubscribe | SetExcludedNodes) -> tuple[str, str, str]:
@@ -168,10 +206,11 @@ def open_flags(db: sqlite3.Connection, cluster: str) -> tuple[Flag, ...]:
 def recent(db: sqlite3.Connection, cluster: str, since: float) -> dict[JobKey, int]:
     """How often words of each job were set since then, whatever came of it; not their way back."""
     rows = db.execute(
-        "SELECT job_id, submitted_at, count(*) FROM flags WHERE cluster = ? AND at >= ?"
-        " AND new NOT IN ('', 'NO') AND detail != 'requeued' AND ifnull(result, '') != 'withheld'"
+        "SELECT job_id, submitted_at, sum(tries) FROM flags WHERE cluster = ? AND at >= ?"
+        " AND new NOT IN ('', 'NO') AND detail NOT IN ('requeued', ?)"
+        " AND ifnull(result, '') != 'withheld'"
         " GROUP BY job_id, submitted_at",
-        (cluster, since),
+        (cluster, since, parted.HOW),
     ).fetchall()
     return {(JobId(job_id), UnixTime(at)): count for job_id, at, count in rows}
 
@@ -209,25 +248,30 @@ def carried(job: PendingJob) -> tuple[tuple[str, str], ...]:
 
 
 def reclaim(db: sqlite3.Connection, cluster: str, job: PendingJob, at: float) -> bool:
-    """Take up again a job that was requeued with words of ours, under a new submit time."""
+    """Take up again a job that was requeued with words of ours, under a new submit time, or parted
+    from an array with them.
+    """
     return sum(_reclaim(db, cluster, job, at, *words) for words in carried(job)) > 0
 
 
 def _reclaim(db: sqlite3.Connection, cluster: str, job: PendingJob, at: float, *words: str) -> bool:
+    array = parted.array_of(job)
     cursor = db.execute(
         "INSERT INTO flags (cycle, at, cluster, job_id, submitted_at, address, field, old, new,"
         " result, finished_at, detail, snapshot)"
-        " SELECT last.cycle, last.at, last.cluster, last.job_id, ?2, ?3, last.field, first.old,"
-        " last.new, 'applied', ?1, 'requeued', last.snapshot FROM flags AS last"
+        " SELECT last.cycle, last.at, last.cluster, ?5, ?2, ?3, last.field, first.old,"
+        " last.new, 'applied', ?1, iif(last.job_id = ?5, 'requeued', ?9), last.snapshot"
+        " FROM flags AS last"
         " JOIN flags AS first ON first.cluster = last.cluster AND first.job_id = last.job_id"
         " AND first.submitted_at = last.submitted_at AND first.field = last.field"
         " AND (first.closed IS NULL OR first.closed = 'gone')"
-        " WHERE last.id = (SELECT max(id) FROM flags WHERE cluster = ?4 AND job_id = ?5"
-        " AND field = ?6 AND submitted_at < ?2) AND last.new = ?7"
+        " WHERE last.id = (SELECT max(id) FROM flags WHERE cluster = ?4 AND field = ?6"
+        " AND (job_id = ?5 AND submitted_at < ?2 OR job_id = ?8 AND submitted_at <= ?2))"
+        " AND last.new = ?7"
         " AND (last.closed IS NULL OR last.closed = 'gone')"
         " AND NOT EXISTS (SELECT 1 FROM flags WHERE cluster = ?4 AND job_id = ?5"
         " AND field = ?6 AND submitted_at = ?2) ORDER BY first.id LIMIT 1",
-        (at, job.submitted_at, job.address, cluster, job.job_id, *words),
+        (at, job.submitted_at, job.address, cluster, job.job_id, *words, array, parted.HOW),
     )
     return bool(cursor.rowcount)
 

@@ -18,7 +18,7 @@ class Change(NamedTuple):
 
     Attributes:
         at: when it was intended; finished_at: when its outcome was seen, None = never.
-        new: None for a release.
+        new: None for a release, the nice where only that was given back.
         result: in the words of `domain.plan.Result`; None = the process ended in between.
         closed: why it is ours no longer; None = it still is.
         mode, policy: of the cycle that decided; "" = a restore, or one that has been cleared out.
@@ -58,7 +58,7 @@ class Decided:
 
 
 _CHANGES = """
-SELECT w.cycle, w.at, w.cluster, job_id, submitted_at, address, {field} AS field, old, new,
+SELECT w.cycle, w.at, w.cluster, job_id, submitted_at, address, {field} AS field, old, {new} AS new,
     {nice} AS nice, result, detail, finished_at, closed, w.snapshot,
     CASE WHEN w.snapshot IS NULL THEN '' ELSE ifnull(c.mode, '') END AS mode,
     CASE WHEN w.snapshot IS NULL THEN '' ELSE ifnull(c.policy, '') END AS policy, p.body
@@ -68,6 +68,9 @@ WHERE job_id = ?1 OR address GLOB ?2 OR address GLOB ?3
 """
 
 _TASK = re.compile(r"[1-9][0-9]*_[0-9]+")
+
+
+_NUMBER_OR_NICE = "iif(only_nice, 'nice', field)"
 
 
 def changes_of(db: sqlite3.Connection, asked: AskedJob) -> list[Change]:
@@ -90,8 +93,12 @@ def changes_of(db: sqlite3.Connection, asked: AskedJob) -> list[Change]:
 
 def _changes(db: sqlite3.Connection, asked: AskedJob) -> list[Change]:
     rows: list[tuple[Any, ...]] = []
-    for table, field, nice in (("writes", "field", "nice"), ("flags", "field", "NULL")):
-        query = _CHANGES.format(table=table, field=field, nice=nice)
+    tables = (
+        ("writes", _NUMBER_OR_NICE, "iif(only_nice, nice, new)", "nice"),
+        ("flags", "field", "new", "NULL"),
+    )
+    for table, field, new, nice in tables:
+        query = _CHANGES.format(table=table, field=field, new=new, nice=nice)
         prefixes = (asked.job_id, f"{asked.job_id}[_]*", f"{asked.job_id}+*")
         rows += db.execute(query, prefixes).fetchall()
     return [_change(row) for row in rows if asked.named(row[3], row[5])]

@@ -7,7 +7,7 @@ Needs neither the daemon nor torch. The tables are in diary, writes, flags and s
 
 import sqlite3
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,7 @@ from rltuned.daemon.claims import Claim, JobKey, Origin
 from rltuned.daemon.diary import CycleRow, Sight
 from rltuned.daemon.handover import Handover
 from rltuned.daemon.journal_size import Size, measure
-from rltuned.daemon.rotation import rotate, shrink
+from rltuned.daemon.rotation import note_ended, rotate, shrink
 from rltuned.daemon.store import WriterLock, connect
 from rltuned.domain.jobs import Ownership, PendingJob, Steering
 from rltuned.domain.plan import Action, Outcome, Plan, SetExcludedNodes, SetOverSubscribe
@@ -123,6 +123,25 @@ class Journal:
         with self._session(create=True) as db, _transaction(db):
             states.put(db, name, value, at)
 
+    def alter(self, name: str, change: Callable[[object], object], at: float) -> None:
+        """Change what was remembered under a name, while nobody else can.
+
+        Args:
+            name: under which.
+            change: from what was there (None = nothing) to what is to be; must be quick.
+            at: now.
+
+        Raises:
+            TypeError, ValueError: the new value is no JSON; whatever `change` raises.
+        """
+        if not self._is_there() and change(None) is None:
+            return  # nothing to note makes no file
+        with self._session(create=True) as db, _transaction(db):
+            before = states.get(db, name)
+            after = change(before)
+            if after != before:
+                states.put(db, name, after, at)
+
     def size(self) -> Size:
         """How large it is; nothing when there is no journal yet."""
         if not self._is_there():
@@ -149,12 +168,20 @@ class Journal:
         with self._session(create=True) as db:
             with _transaction(db):
                 digest = diary.keep(db, sight)
-                rotate(db, self._keeping, sight.at)
+                note_ended(db, sight.snapshot.cluster, sight.snapshot.known_ids(), sight.at)
+                rotate(db, self._keeping, sight.snapshot.cluster, sight.at)
             shrink(db, self._keeping)
         return digest
 
     def intend(
-        self, plan: Plan, *, cluster: str, cycle: int, at: float, snapshot: str | None = None
+        self,
+        plan: Plan,
+        *,
+        cluster: str,
+        cycle: int,
+        at: float,
+        snapshot: str | None = None,
+        newest: int | None = None,
     ) -> Ticket:
         """Note what is about to be written. When this returns, it is on the disk.
 
@@ -164,12 +191,13 @@ class Journal:
             cycle: by which it was decided.
             at: now.
             snapshot: digest of what the decision had seen; None = there was no decision.
+            newest: the highest job id that Slurm showed; None = not known.
 
         Raises:
             JournalError: it is not, or another process is the writer; do not write.
         """
         self._lock.take()
-        origin = Origin(cluster, cycle, at, snapshot)
+        origin = Origin(cluster, cycle, at, snapshot, newest)
         with self._session(create=True) as db, _transaction(db):
             return tuple(_insert(db, action, origin) for action in plan.actions)
 
@@ -194,16 +222,17 @@ class Journal:
         return len(gone | lost)
 
     def reclaim(self, cluster: str, pending: Iterable[PendingJob], at: float) -> int:
-        """Take up again the jobs that carry a value of ours from before they were requeued.
+        """Take up again the jobs that carry a value of ours from before they were requeued, or
+        from before they were parted from their array.
 
         A requeued job keeps its directly set priority, its site factor, its OverSubscribe flag and
         its excluded nodes, under a new submit time. It is known by its id together with exactly
-        the value that we wrote last.
+        the value that we wrote last; a task that became a record of its own, by its array's.
 
         Returns:
             How many values that were.
         """
-        carrying = [job for job in pending if writes.carried(job) or flags.carried(job)]
+        carrying = [job for job in pending if writes.may_carry(job) or flags.carried(job)]
         if not carrying or not self._is_there():
             return 0
         with self._session(create=True) as db, _transaction(db):

@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -134,6 +135,17 @@ class Lease:
             return f"not sent: {seen.holder} has taken the lease"
         return ""
 
+    def elsewhere(self) -> str:
+        """Why somebody who only gives back may not send a batch now; empty = he may."""
+        try:
+            with self._locked() as file:
+                seen = _read(file)
+        except (OSError, ValidationError) as error:
+            return f"not sent: {self._path}: {_reason(error)}"
+        if seen.released or seen.holder in {"", self.host}:
+            return ""
+        return f"not sent: {seen.holder} holds the lease"
+
     def close(self) -> None:
         """Give it up, so that the other need not wait. What fails here, time mends."""
         if self._term is None:
@@ -170,6 +182,17 @@ class Lease:
             yield file
         finally:
             os.close(file)
+
+
+@dataclass(frozen=True, slots=True)
+class Bystander:
+    """`rltuned restore`: never takes the lease, and stops when another host's daemon has."""
+
+    lease: Lease
+
+    def lost(self) -> str:
+        """Why a batch may not be sent now; empty = it may."""
+        return self.lease.elsewhere()
 
 
 def _surely_s(since: tuple[float, ...], now: tuple[float, ...]) -> float:

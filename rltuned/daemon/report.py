@@ -14,6 +14,7 @@ from rltuned.domain.plan import (
     Release,
     Result,
     SetExcludedNodes,
+    SetNice,
     SetOverSubscribe,
     SetPriority,
     SetSiteFactor,
@@ -72,7 +73,7 @@ def kind_of(action: Action) -> Kind:
             return Kind.PRIORITY
         case SetSiteFactor():
             return Kind.SITE_FACTOR
-        case Release():
+        case Release() | SetNice():
             return Kind.RELEASE
         case SetOverSubscribe():
             return Kind.OVERSUBSCRIBE

@@ -6,7 +6,7 @@ job is never released, because a release would start it. Works with the daemon d
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -22,6 +22,7 @@ from rltuned.domain.plan import (
     Release,
     Result,
     SetExcludedNodes,
+    SetNice,
     SetOverSubscribe,
     SetPriority,
     SetSiteFactor,
@@ -139,17 +140,27 @@ def _judge(
 
 
 def _judge_priority(claim: Claim, job: PendingJob) -> Restored | Action:
+    nice, target = claim.owned.nice or 0, Target(job.job_id, job.submitted_at, job.address)
+    ours = replace(job, owned=claim.owned)
+    if ours.lost_nice:
+        return SetNice(target, job.nice, ours.lost_nice)
     if job.priority == 0 or job.held_by:
-        nice = claim.owned.nice
-        lost = f"; set its nice again by: scontrol update JobId={job.address} Nice={nice}"
-        why = "a release would start it; multifactor takes over when it is freed"
-        return Restored(claim, Fate.HELD, why + (lost if nice else ""))
+        return Restored(claim, Fate.HELD, _of_held(job, nice))
     if not claim.owned.explains(job.priority):
         return Restored(
             claim, Fate.CHANGED, f"priority is {job.priority}, we wrote {claim.owned.value}"
         )
-    target = Target(job.job_id, job.submitted_at, job.address)
-    return Release(target, job.priority, claim.owned.nice or 0, claim.owned.original)
+    if job.nice not in {0, nice}:  # our number clears it, and nothing sets it while that stands
+        return Restored(claim, Fate.CHANGED, f"nice is {job.nice}, it was {nice} before ours")
+    return Release(target, job.priority, nice, claim.owned.original)
+
+
+def _of_held(job: PendingJob, nice: int) -> str:
+    """What is left to say of a job that is held, or that Slurm keeps at 0 for another reason."""
+    why = "a release would start it; Slurm gives it a number of its own when it is freed"
+    if not nice or job.nice != 0:
+        return why
+    return f"{why}; then set its nice by: scontrol update JobId={job.address} Nice={nice}"
 
 
 def _judge_site_factor(claim: Claim, job: PendingJob, *, is_frozen: bool) -> Restored | Action:
@@ -200,6 +211,8 @@ def _done(action: Action) -> str:
         case Release():
             nice = f", nice {action.nice} set again" if action.nice else ""
             return f"priority {action.old} released to multifactor{nice}"
+        case SetNice():
+            return f"nice {action.new} set again; our number was gone, for somebody held the job"
         case SetSiteFactor():
             return f"site factor {action.old} -> {action.new}"
         case SetOverSubscribe():

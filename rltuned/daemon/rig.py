@@ -40,6 +40,8 @@ class Controlled(Protocol):
 
     def acting(self) -> str: ...
 
+    def read_exclusions(self) -> None: ...
+
 
 MODEL_PREFIX: Final = "model:"
 RULE_HINT: Final = 'a rule needs no model: policy.name = "saf"'
@@ -97,7 +99,7 @@ def _seat(settings: Settings, backend: Backend, lease: Lease | None) -> Seat | N
     folder = settings.ha.lease_dir
     if lease is None or folder is None or not isinstance(backend, Controlled):
         return None
-    return Seat(folder, lease, backend.acting)
+    return Seat(folder, lease, backend.acting, backend.read_exclusions)
 
 
 def find_policy(loaded: Loaded) -> tuple[Policy, str, str]:

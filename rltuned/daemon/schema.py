@@ -64,8 +64,23 @@ CREATE INDEX cycles_of_recipe ON cycles (recipe) WHERE recipe IS NOT NULL;
 CREATE INDEX spare_writes ON writes (id) WHERE closed IS NOT NULL AND closed != 'gone';
 CREATE INDEX flags_of_job ON flags (job_id);
 """
-STEPS: Final = (_FIRST, flags.SCHEMA, _RECORDINGS)
-"""1: cycles and writes. 2: OverSubscribe flags. 3: what each cycle saw and planned, and states."""
+_EXACTNESS: Final = """
+ALTER TABLE writes ADD COLUMN only_nice INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE writes ADD COLUMN newest_id INTEGER;
+ALTER TABLE writes ADD COLUMN ended_at REAL;
+ALTER TABLE flags ADD COLUMN ended_at REAL;
+ALTER TABLE flags ADD COLUMN tries INTEGER NOT NULL DEFAULT 1;
+CREATE INDEX gone_writes ON writes (cluster, job_id) WHERE closed = 'gone';
+CREATE INDEX gone_flags ON flags (cluster, job_id) WHERE closed = 'gone';
+CREATE INDEX known_writes ON writes (cluster, job_id) WHERE closed = 'gone' AND ended_at IS NULL;
+CREATE INDEX known_flags ON flags (cluster, job_id) WHERE closed = 'gone' AND ended_at IS NULL;
+CREATE INDEX closed_writes ON writes (at) WHERE closed IS NOT NULL;
+CREATE INDEX closed_flags ON flags (at) WHERE closed IS NOT NULL;
+"""
+STEPS: Final = (_FIRST, flags.SCHEMA, _RECORDINGS, _EXACTNESS)
+"""1: cycles and writes. 2: OverSubscribe flags. 3: what each cycle saw and planned, and states.
+4: nice given back alone, the newest job id at a write (what is newer was parted from an array
+since), when a job that left the queue was seen no more, and how often words were tried."""
 
 
 def bring_up(db: sqlite3.Connection, version: int) -> None:

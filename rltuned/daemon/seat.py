@@ -11,6 +11,10 @@ from rltuned.daemon.lease import Lease
 from rltuned.errors import JournalError
 
 
+def _as_ever() -> None:
+    """Nobody has to look for more than before."""
+
+
 class Seat:
     """One daemon's claim to be the one that writes.
 
@@ -18,12 +22,20 @@ class Seat:
         folder: the shared folder, of lease and handover.
         lease: our side of it.
         acting: tells the host of the slurmctld that acts; raises BackendError.
+        steered: called when jobs were taken over for which nodes are excluded.
     """
 
-    def __init__(self, folder: Path, lease: Lease, acting: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        lease: Lease,
+        acting: Callable[[], str],
+        steered: Callable[[], None] = _as_ever,
+    ) -> None:
         self._folder = folder
         self._lease = lease
         self._acting = acting
+        self._steered = steered
         self._left: Handover | None = None  # what we published last
 
     def take(self, journal: Journal, cluster: str) -> str:
@@ -41,6 +53,8 @@ class Seat:
         if refused:
             return refused
         self.publish(journal, cluster)
+        if took and journal.has_steered():
+            self._steered()
         return f"took over from {took}; the next cycle writes" if took else ""
 
     def publish(self, journal: Journal, cluster: str) -> None:

@@ -7,31 +7,38 @@ import sqlite3
 from itertools import groupby
 from typing import Final
 
+from rltuned.daemon import parted
 from rltuned.daemon.claims import Claim, JobKey, OpenWrite, Origin, sum_up
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import Outcome, Release, Result, SetPriority, SetSiteFactor
+from rltuned.domain.plan import (
+    Outcome,
+    Release,
+    Result,
+    SetNice,
+    SetPriority,
+    SetSiteFactor,
+)
 from rltuned.domain.units import JobId, UnixTime
 
 KEPT: Final = 8
 """Latest open writes that are kept of each job and field, besides the first."""
 
+Number = SetPriority | SetSiteFactor | Release | SetNice
+"""The actions that this table is about."""
 _EVERY_FIELD: Final = ("priority", "site_factor", "release")
 
 
-def insert(
-    db: sqlite3.Connection,
-    action: SetPriority | SetSiteFactor | Release,
-    origin: Origin,
-) -> int:
+def insert(db: sqlite3.Connection, action: Number, origin: Origin) -> int:
     """Note an intent; returns its row id."""
     field, new, nice = _columns(action)
     target = action.target
     cursor = db.execute(
         "INSERT INTO writes (cycle, at, cluster, job_id, submitted_at, address, field, old, new,"
-        " nice, snapshot) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " nice, snapshot, only_nice, newest_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             origin.cycle, origin.at, origin.cluster, target.job_id, target.submitted_at,
             target.address, field, action.old, new, nice, origin.snapshot,
+            isinstance(action, SetNice), origin.newest,
         ),
     )  # fmt: skip
     return cursor.lastrowid or 0
@@ -55,9 +62,10 @@ def recent(db: sqlite3.Connection, cluster: str, since: float) -> dict[JobKey, i
     """
     rows = db.execute(
         "SELECT job_id, submitted_at, count(*) FROM writes WHERE cluster = ? AND at >= ?"
-        " AND field != 'release' AND detail != 'requeued' AND ifnull(result, '') != 'withheld'"
+        " AND field != 'release' AND detail NOT IN ('requeued', ?)"
+        " AND ifnull(result, '') != 'withheld'"
         " GROUP BY job_id, submitted_at",
-        (cluster, since),
+        (cluster, since, parted.HOW),
     ).fetchall()
     return {(JobId(job_id), UnixTime(at)): count for job_id, at, count in rows}
 
@@ -73,10 +81,20 @@ def settle(db: sqlite3.Connection, row: int, outcome: Outcome, at: float) -> Non
 
 
 def reclaim(db: sqlite3.Connection, cluster: str, job: PendingJob, at: float) -> bool:
-    """Take up again a job that carries a value of ours from before it was requeued."""
+    """Take up again a job that carries a value of ours from before it was requeued, or from the
+    array that it was parted from.
+    """
     field = carried(job)
-    if field is None:
-        return False
+    requeued = field is not None and _requeued(db, cluster, job, field, at)
+    return requeued or parted.adopt(db, cluster, job, field, at)
+
+
+def may_carry(job: PendingJob) -> bool:
+    """Whether `reclaim` could find something."""
+    return carried(job) is not None or bool(parted.lost_with_it(job))
+
+
+def _requeued(db: sqlite3.Connection, cluster: str, job: PendingJob, field: str, at: float) -> bool:
     value = job.priority if field == "priority" else job.site_factor
     cursor = db.execute(
         "INSERT INTO writes (cycle, at, cluster, job_id, submitted_at, address, field, old, new,"
@@ -110,7 +128,7 @@ def close_gone(db: sqlite3.Connection, cluster: str, key: JobKey) -> None:
     _leave(db, (cluster, *key))
 
 
-def _columns(action: SetPriority | SetSiteFactor | Release) -> tuple[str, int | None, int | None]:
+def _columns(action: Number) -> tuple[str, int | None, int | None]:
     match action:
         case SetPriority():
             return "priority", action.new, action.nice
@@ -118,6 +136,8 @@ def _columns(action: SetPriority | SetSiteFactor | Release) -> tuple[str, int | 
             return "site_factor", action.new, None
         case Release():
             return "release", None, action.nice
+        case SetNice():
+            return "release", None, action.new
 
 
 _Job = tuple[str, int, float]
@@ -131,9 +151,9 @@ def _close_settled(db: sqlite3.Connection, row: int, outcome: Outcome) -> None:
     ).fetchone()
     if result is Result.GONE:
         _leave(db, job)
-    elif result is Result.APPLIED and isinstance(action, Release):
+    elif result is Result.APPLIED and isinstance(action, Release | SetNice):
         _close(db, "released", job, ("priority", "release"))
-    elif result in {Result.REFUSED, Result.WITHHELD} or isinstance(action, Release):
+    elif result in {Result.REFUSED, Result.WITHHELD} or isinstance(action, Release | SetNice):
         db.execute("UPDATE writes SET closed = ? WHERE id = ?", (result.value, row))
     elif result is Result.APPLIED and isinstance(action, SetSiteFactor):
         first = db.execute(

@@ -111,6 +111,12 @@ class PendingJob:
         het_job_id: id of the heterogeneous job's leader; None for an ordinary job.
         fixed: its priority was set directly (`scontrol update Priority=`, by us or by somebody
             else), so multifactor does not rule it; False where that cannot be told.
+        live: multifactor is seen to rule it, or will when whoever holds it frees it; False where it
+            does not, or that cannot be told.
+        uneven: its partitions give it different priorities, or that cannot be told; one number
+            for all would move it among them. Then `priority` is the highest of them.
+        sticky: a priority once raised stays in its partitions (PriorityFlags=INCR_ONLY), so
+            nothing that we write to it could be taken back.
         owned: set when rltuned's journal says that it wrote to this job.
         recent_writes: how often it did so within the last hour, from the same journal.
         steering: set when that journal says that it excluded nodes for it.
@@ -140,6 +146,9 @@ class PendingJob:
     excluded_nodes: tuple[NodeName, ...] = ()
     oversubscribe: str = ""
     fixed: bool = False
+    live: bool = False
+    uneven: bool = False
+    sticky: bool = False
     owned: Ownership | None = None
     recent_writes: int = 0
     steering: Steering | None = None
@@ -157,6 +166,19 @@ class PendingJob:
             return False
         actual = self.priority if self.owned.field == "priority" else self.site_factor
         return actual is not None and not self.owned.explains(actual)
+
+    @property
+    def lost_nice(self) -> int:
+        """The nice that our `Priority=` took from it and that can be given back alone; 0 = none.
+
+        It can where our number is gone but the journal still counts the job as ours: somebody holds
+        it, or has held and freed it. One whose nice is not the 0 that we left has a new one.
+        """
+        if self.owned is None or self.owned.field != "priority" or self.nice != 0:
+            return 0
+        # priority/basic takes a nice off the number at once, which would free a held job
+        is_bare = self.live and (bool(self.held_by) or self.taken_over)
+        return (self.owned.nice or 0) if is_bare else 0
 
     @property
     def steered(self) -> bool:

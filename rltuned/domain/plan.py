@@ -69,6 +69,19 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class SetNice:
+    """`scontrol update Nice=`: gives back the user's nice alone, which our `Priority=` destroyed.
+
+    Only for a job that bears our number no more, because somebody holds it or has freed it: the
+    hold stays, nothing is released, and one whose nice is no longer `old` is left alone.
+    """
+
+    target: Target
+    old: int
+    new: int
+
+
+@dataclass(frozen=True, slots=True)
 class SetOverSubscribe:
     """`scontrol update OverSubscribe=`: YES puts a pending --exclusive job beside others.
 
@@ -97,7 +110,7 @@ class SetExcludedNodes:
     new: tuple[NodeName, ...]
 
 
-Action = SetPriority | SetSiteFactor | Release | SetOverSubscribe | SetExcludedNodes
+Action = SetPriority | SetSiteFactor | Release | SetNice | SetOverSubscribe | SetExcludedNodes
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ class Snapshot:
     Attributes:
         taken_at: the "now" of every computation on this snapshot.
         others: how many records there are in other states (completing, suspended ...).
+        lingering: ids of those, and of their arrays, sorted.
         preemption: whether Slurm may preempt jobs; None = not known.
         demoted: partitions whose circuit breaker is open, from rltuned's journal, sorted.
     """
@@ -35,6 +36,7 @@ class Snapshot:
     others: int = 0
     preemption: bool | None = None
     demoted: tuple[str, ...] = ()
+    lingering: tuple[JobId, ...] = ()
     version: int = SNAPSHOT_VERSION
 
     def __post_init__(self) -> None:
@@ -50,6 +52,13 @@ class Snapshot:
         _refuse_twice("pending job", [j.job_id for j in self.pending])
         _refuse_twice("running job", [j.job_id for j in self.running])
         _refuse_twice("node", [n.name for n in self.nodes])
+
+    def known_ids(self) -> frozenset[JobId]:
+        """Ids of every job that Slurm shows in whatever state, and of the arrays they belong to."""
+        arrays = {j.array.array_job_id for j in self.pending if j.array is not None}
+        parents = {j.array_job_id for j in self.running if j.array_job_id is not None}
+        jobs = {j.job_id for j in (*self.pending, *self.running)}
+        return frozenset(jobs | arrays | parents | set(self.lingering))
 
     def marked(
         self,

@@ -22,6 +22,12 @@ def _no_nul(path: Path | None) -> Path | None:
     return path
 
 
+def _from_the_root(path: Path | None) -> Path | None:
+    if path is not None and not path.is_absolute():
+        raise ValueError("must be an absolute path, for Slurm's commands run in /")
+    return path
+
+
 def _not_empty(value: Any) -> Any:
     if value == "":
         raise ValueError("a path cannot be empty")
@@ -41,6 +47,7 @@ FilePath = Annotated[
 OptionalPath = Annotated[
     Path | None, Field(strict=False), AfterValidator(_no_nul), BeforeValidator(_not_empty)
 ]
+AbsolutePath = Annotated[OptionalPath, AfterValidator(_from_the_root)]
 Names = list[Annotated[str, Field(min_length=1), AfterValidator(_a_name)]]
 
 

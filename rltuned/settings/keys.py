@@ -17,7 +17,7 @@ from rltuned.domain.plan import MAX_PRIORITY
 from rltuned.policies.shelf import MODELS_DIR
 from rltuned.settings.controller import HaKeys, LoadKeys, check_lease
 from rltuned.settings.keeping import JournalKeys, ReportKeys
-from rltuned.settings.key import FilePath, Keys, Names, OptionalPath, key, table
+from rltuned.settings.key import AbsolutePath, FilePath, Keys, Names, OptionalPath, key, table
 from rltuned.settings.placing import OverSubscribeKeys, PlacementKeys, tuning
 from rltuned.settings.trust import GuardKeys, LadderKeys, check_canary
 from rltuned.slurm.commands import SlurmCli
@@ -138,6 +138,7 @@ class ScopeKeys(Keys):
             excluded_qos=frozenset(self.excluded_qos),
             min_age_s=self.min_age_s,
             needs_site_factor=needs_site_factor,
+            one_number=not needs_site_factor,
         )
 
     @model_validator(mode="after")
@@ -199,12 +200,12 @@ class LimitKeys(Keys):
 class SlurmKeys(Keys):
     """How Slurm's commands are called."""
 
-    bin_dir: OptionalPath = key(
+    bin_dir: AbsolutePath = key(
         None,
         "",
         "Folder of squeue, sinfo, sprio and scontrol; absent = found through PATH.",
     )
-    conf: OptionalPath = key(
+    conf: AbsolutePath = key(
         None,
         "",
         "slurm.conf to use; absent = where Slurm was built to look. SLURM_CONF of the environment "

@@ -13,6 +13,7 @@ from rltuned.domain.plan import (
     Release,
     Result,
     SetExcludedNodes,
+    SetNice,
     SetOverSubscribe,
     SetPriority,
     SetSiteFactor,
@@ -67,6 +68,8 @@ class SimBackend:
                 job.site_factor = action.new
             case Release():
                 job.frozen, job.nice = None, action.nice
+            case SetNice():
+                job.nice = action.new
             case SetOverSubscribe():
                 # NO afterwards isolates the job again; that it then holds only what it asked for
                 # makes no difference to anybody else

@@ -120,6 +120,10 @@ class SlurmBackend:
         """
         return acting_host(self.controllers())
 
+    def read_exclusions(self) -> None:
+        """Read excluded nodes of pending jobs from now on, where squeue's columns lack them."""
+        self._reader.read_exclusions()
+
     def controllers(self) -> tuple[Controller, ...]:
         """Every slurmctld, in the order of SlurmctldHost; at least one of them answers.
 

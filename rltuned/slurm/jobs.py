@@ -22,11 +22,14 @@ _STATE = re.compile(r"[A-Z]{1,3}")
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """What squeue showed: pending and running records, and how many there are in other states."""
+    """What squeue showed: pending and running records, how many there are in other states, and the
+    ids that those bear, their arrays' included.
+    """
 
     pending: tuple[PendingJob, ...]
     running: tuple[RunningJob, ...]
     others: int
+    lingering: tuple[JobId, ...] = ()
 
 
 @dataclass(slots=True)
@@ -61,6 +64,7 @@ def read_queue(
     pending_of = Counter(r.row.arrayjobid for r in records.values() if r.row.statecompact == "PD")
     pending: list[PendingJob] = []
     running: list[RunningJob] = []
+    lingering: set[JobId] = set()
     for record in records.values():
         row = record.row
         try:
@@ -70,12 +74,14 @@ def read_queue(
                 running.append(_running(record, requests, nodes))
             else:
                 _check_state(row.statecompact)
+                lingering |= {parse_job_id(row.jobid), parse_job_id(row.arrayjobid)}
         except ValueError as error:
             raise SnapshotError(f"squeue: job {row.jobid[:20]}: {error}") from error
     return Queue(
         pending=tuple(pending),
         running=tuple(running),
         others=len(records) - len(pending) - len(running),
+        lingering=tuple(sorted(lingering)),
     )
 
 

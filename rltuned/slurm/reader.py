@@ -4,7 +4,6 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, NodeName, UnixTime
 from rltuned.errors import BackendError, SnapshotError
@@ -19,6 +18,7 @@ from rltuned.slurm.columns import (
     read_layout,
 )
 from rltuned.slurm.commands import Answer, Commands
+from rltuned.slurm.factors import Factors, read_line, with_factors
 from rltuned.slurm.jobs import address, held_by, parse_job_id, read_queue, read_tasks
 from rltuned.slurm.nodes import read_nodes
 from rltuned.slurm.request import Requests
@@ -29,13 +29,16 @@ from rltuned.slurm.values import absent, parse_epoch, parse_number
 SITE_LIFE_S: Final = 300.0
 """How long the site's configuration is believed. It changes when somebody edits slurm.conf; the
 controller's restart that this often needs shows as a failed read, which forgets it at once."""
-_GARBAGE_SITE: Final = -2_147_483_000
-"""sprio 22.05 prints about -2^31 as the site factor of a frozen multi-partition job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A pending record as the light re-read shows it. excluded: None = not asked for."""
+    """A pending record as the light re-read shows it.
+
+    Attributes:
+        held: by anything; holder: "user" or "admin" where a person does.
+        excluded: None = not asked for.
+    """
 
     address: str
     submitted_at: float
@@ -43,18 +46,8 @@ class Watched:
     nice: int
     held: bool
     oversubscribe: str = ""
+    holder: str = ""
     excluded: frozenset[NodeName] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Factors:
-    """A job's line in sprio. live: some factor is not 0, so multifactor rules it; site_factor is
-    None when what sprio printed cannot be one.
-    """
-
-    priority: int
-    site_factor: int | None
-    live: bool
 
 
 class Reader:
@@ -71,6 +64,10 @@ class Reader:
         self._marks = marks or Marks()
         self._exclusions = exclusions
         self._site: tuple[float, Site, Layout] | None = None
+
+    def read_exclusions(self) -> None:
+        """Read excluded nodes by one more squeue from now on, where its columns lack them."""
+        self._exclusions = True
 
     def snapshot(self, taken_at: float) -> Snapshot:
         """The cluster now: one squeue, one sinfo, one sprio.
@@ -117,11 +114,12 @@ class Reader:
             return Snapshot(
                 taken_at=UnixTime(taken_at),
                 cluster=site.cluster,
-                pending=tuple(_with_factors(job, factors, site) for job in queue.pending),
+                pending=tuple(with_factors(job, factors, site) for job in queue.pending),
                 running=queue.running,
                 nodes=nodes,
                 partitions=partitions,
                 others=queue.others,
+                lingering=queue.lingering,
                 preemption=site.preemption,
             )
         except ValueError as error:
@@ -240,31 +238,11 @@ class Reader:
         found: dict[JobId, Factors] = {}
         for raw in self._marks.rows("sprio", answer, len(PRIORITY_LETTERS)):
             try:
-                job_id, factors = _factors(PriorityRow._make(f.strip() for f in raw))
+                job_id, factors = read_line(PriorityRow._make(f.strip() for f in raw))
             except ValueError as error:
                 raise SnapshotError(f"sprio: {' '.join(raw)[:120]!r}: {error}") from error
-            found.setdefault(job_id, factors)  # a multi-partition job has a line per partition
+            found[job_id] = found[job_id].beside(factors) if job_id in found else factors
         return found
-
-
-def _factors(row: PriorityRow) -> tuple[JobId, Factors]:
-    site = parse_number(row.site)
-    weighted = (row.age, row.fairshare, row.jobsize, row.partition, row.qos)
-    return parse_job_id(row.job_id), Factors(
-        priority=parse_number(row.priority),
-        site_factor=None if site < _GARBAGE_SITE else site,
-        live=any(int(f) for f in weighted),
-    )
-
-
-def _with_factors(job: PendingJob, factors: dict[JobId, Factors], site: Site) -> PendingJob:
-    seen = factors.get(job.job_id)
-    if seen is None:
-        return job
-    # multifactor gives at least 1; a job whose factors are all zero and that has more was set
-    of_itself = max(1, (seen.site_factor or 0) - job.nice)
-    fixed = site.all_factors_shown and not seen.live and job.priority > of_itself
-    return replace(job, site_factor=seen.site_factor, fixed=fixed)
 
 
 def _watched(row: WatchRow, task_rows: list[str], pending_records: int) -> Watched:
@@ -284,4 +262,5 @@ def _watched(row: WatchRow, task_rows: list[str], pending_records: int) -> Watch
         nice=parse_number(row.nice),
         held=priority == 0 or bool(held_by(row.reason)),
         oversubscribe=row.oversubscribe,
+        holder=held_by(row.reason),
     )

@@ -17,6 +17,7 @@ from rltuned.domain.plan import (
     Release,
     Result,
     SetExcludedNodes,
+    SetNice,
     SetOverSubscribe,
     SetPriority,
     SetSiteFactor,
@@ -24,7 +25,8 @@ from rltuned.domain.plan import (
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.commands import Commands, one_line
-from rltuned.slurm.reader import Factors, Reader, Watched
+from rltuned.slurm.factors import Factors
+from rltuned.slurm.reader import Reader, Watched
 from rltuned.slurm.strings import format_hosts
 
 _ADDRESS: Final = re.compile(r"[1-9][0-9]{0,9}(?:\+[0-9]{1,6}|_[0-9]{1,10}|_\[[0-9,:-]+\])?")
@@ -86,9 +88,9 @@ class Writer:
         sets = [
             i
             for i, a in enumerate(plan.actions)
-            if not isinstance(a, Release) and i not in progress.result
+            if not isinstance(a, Release | SetNice) and i not in progress.result
         ]
-        releases = [i for i, a in enumerate(plan.actions) if isinstance(a, Release)]
+        releases = [i for i, a in enumerate(plan.actions) if isinstance(a, Release | SetNice)]
         for chunk in _chunks(sets, self._commands.cli.chunk):
             self._send(plan, chunk, progress)
         for chunk in _chunks(releases, self._commands.cli.chunk // 2):  # up to two lines each
@@ -126,7 +128,7 @@ class Writer:
         self._feed(plan, chunk, lines, progress)
 
     def _send_releases(self, plan: Plan, chunk: Sequence[int], progress: _Progress) -> None:
-        """Release only what is not held at this moment: a release would start a held job."""
+        """Compared once more right before: a release would start what is held by now."""
         try:
             seen = {} if progress.stopped else self._reader.watch(self._now())
             dealt = bool(seen) and not self._reader.site(self._now()).multifactor
@@ -136,12 +138,11 @@ class Writer:
         for index in chunk if not progress.stopped else ():
             action = plan.actions[index]
             row = _same(seen, action)
+            why = "" if row is None else against(action, row, dealt=dealt)
             if row is None:
                 progress.result[index] = Outcome(action, Result.GONE, "no longer pending")
-            elif row.held:
-                progress.result[index] = Outcome(
-                    action, Result.REFUSED, "it is held: a release would start it"
-                )
+            elif why:
+                progress.result[index] = Outcome(action, Result.REFUSED, why)
             else:
                 try:
                     lines.extend(command_lines(_as_number(action, dealt=dealt), row.address))
@@ -197,6 +198,21 @@ class Writer:
             progress.result[index] = found
 
 
+def against(action: Action, row: Watched, *, dealt: bool) -> str:
+    """Why a job may not be given back as planned, as it stands now; empty = it may.
+
+    dealt: numbers are dealt out by turn (priority/basic), and not summed up.
+    """
+    if not isinstance(action, SetNice):
+        return "it is held: a release would start it" if row.held else ""
+    if dealt:
+        return "priority/basic takes a nice off the number at once: that would free a held job"
+    if row.nice != action.old:
+        return f"its nice is {row.nice} meanwhile"
+    # any update makes Slurm look anew at a job that is stuck for another reason
+    return "it is held by nobody and cannot start" if row.held and not row.holder else ""
+
+
 def _as_number(action: Action, *, dealt: bool) -> Action:
     """Where Slurm deals numbers out by turn (priority/basic), the old one is set, not released."""
     if not dealt or not isinstance(action, Release) or action.original is None:
@@ -243,9 +259,11 @@ def command_lines(action: Action, address: str) -> list[str]:
 
 
 def _assignment(
-    action: SetPriority | SetSiteFactor | SetOverSubscribe | SetExcludedNodes,
+    action: SetPriority | SetSiteFactor | SetNice | SetOverSubscribe | SetExcludedNodes,
 ) -> str:
     match action:
+        case SetNice():
+            return f"Nice={action.new:d}"
         case SetPriority():
             return f"Priority={action.new:d}"
         case SetSiteFactor():
@@ -311,6 +329,8 @@ def _difference(action: Action, row: Watched, factors: Factors | None) -> str:
             good, wrong = shown == action.new, f"reads back site factor {shown}"
             if shown is None:
                 wrong = "sent, but sprio does not show this job's site factor"
+        case SetNice():
+            good, wrong = row.nice == action.new, f"reads back nice {row.nice}"
         case SetOverSubscribe():
             good = row.oversubscribe == action.new
             wrong = f"reads back OverSubscribe={row.oversubscribe}"

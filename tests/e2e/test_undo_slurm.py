@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -229,3 +229,109 @@ def test_what_the_service_does_when_it_stops(timeless: SlurmLab, tmp_path: Path)
     assert "interval_ss: unknown key" in done.stderr
     assert "given back" in done.stdout
     assert settled(timeless) == untouched
+
+
+def test_held_jobs_and_tasks_that_left_their_array(timeless: SlurmLab, tmp_path: Path) -> None:
+    config = settings(timeless, tmp_path, "priority")
+    jobs = fill(timeless)
+    by_admin, by_user = jobs[1], jobs[2]
+    array = timeless.sbatch(*FULL, "--time=15", "--nice=7", "--array=0-9")
+    untouched = settled(timeless)[1]
+    rltuned("run", "--live", "--once", "--config", str(config))
+    timeless.scontrol("hold", f"{by_admin},{array}_5")
+    timeless.scontrol("uhold", str(by_user))
+    timeless.scontrol("update", f"JobId={array}_3", "TimeLimit=14")
+    timeless.scontrol("update", f"JobId={jobs[3]}_2", "TimeLimit=14")
+    now = observed(timeless)
+    assert [now[one].nice for one in (by_admin, by_user, array)] == [0, 0, 0]
+    told = rltuned("restore", "--all", "--config", str(config))
+    assert f"job {by_admin}: given back: nice 70 set again" in told
+    assert f"job {by_user}: given back: nice -30 set again" in told
+    now = observed(timeless)
+    for one, holder, nice in ((by_admin, "admin", 70), (by_user, "user", -30)):
+        assert (now[one].priority, now[one].held_by, now[one].nice) == (0, holder, nice)
+    tasks = [j for j in now.values() if j.array is not None and j.array.array_job_id == array]
+    assert sorted((j.nice, j.held_by) for j in tasks) == [(7, ""), (7, ""), (7, "admin")]
+    assert not any(j.fixed for j in now.values())
+    assert rltuned("restore", "--all", "--config", str(config)) == "nothing to give back\n"
+    assert "nice 0 -> 70: applied" in rltuned("history", str(by_admin), "--config", str(config))
+    timeless.scontrol("release", f"{by_admin},{by_user},{array}_5")
+    assert sorted(settled(timeless)[1].splitlines()) == sorted(untouched.splitlines())
+
+
+@contextmanager
+def reconfigured(slurm: SlurmLab, line: str) -> Iterator[None]:
+    """With one more line in slurm.conf, which wins over an earlier one."""
+    before = slurm.conf.read_text()
+    key, _, value = line.partition("=")
+    slurm.conf.write_text(before.replace("\nPartitionName", f"\n{line}\nPartitionName", 1))
+    slurm.scontrol("reconfigure")
+    try:
+        config = slurm.scontrol("show", "config")
+        assert any(text.split() == [key, "=", value] for text in config.splitlines()), config
+        yield
+    finally:
+        slurm.conf.write_text(before)
+        slurm.scontrol("reconfigure")
+
+
+def standings(slurm: SlurmLab, job: int) -> dict[str, int]:
+    """Priority by partition, as sprio shows it."""
+    rows = slurm.run("sprio", "-h", "-j", str(job), "-o", "%r %Y").splitlines()
+    return {row.split()[0]: int(row.split()[1]) for row in rows if row.strip()}
+
+
+def of_two_partitions(slurm: SlurmLab) -> int:
+    """In a full queue, a job that sjf wants to be the second."""
+    fill(slurm)
+    slurm.sbatch(*FULL, "--time=1")
+    both = slurm.sbatch(*FULL, "-pgpu,short", "--time=5", "--nice=100")
+    slurm.wait_for(lambda: len(standings(slurm, both)) == 2, 30, "it waits in both")
+    return both
+
+
+def test_partitions_that_differ_are_moved_alike_or_not_at_all(
+    timeless: SlurmLab, tmp_path: Path
+) -> None:
+    config = settings(timeless, tmp_path, "priority")
+    both = of_two_partitions(timeless)
+    untouched = settled(timeless)
+    before = standings(timeless, both)
+    assert observed(timeless)[both].priority == before["short"] > before["gpu"] > 0
+    rltuned("run", "--live", "--once", "--config", str(config))
+    assert standings(timeless, both) == before
+    told = rltuned("explain", str(both), "--config", str(config))
+    assert "another priority in each of its partitions" in told, told
+    rltuned("restore", "--all", "--config", str(config))
+    config = settings(timeless, tmp_path, "site_factor")
+    rltuned("run", "--live", "--once", "--config", str(config))
+    moved = observed(timeless)[both].site_factor
+    assert moved
+    alike = {name: max(1, number + moved) for name, number in before.items()}
+    assert standings(timeless, both) == alike
+    rltuned("restore", "--all", "--config", str(config))
+    assert settled(timeless) == untouched
+
+
+def test_partitions_that_weigh_the_same_and_numbers_that_never_go_down(
+    timeless: SlurmLab, tmp_path: Path
+) -> None:
+    config = settings(timeless, tmp_path, "priority")
+    with reconfigured(timeless, "PriorityWeightPartition=0"):
+        both = of_two_partitions(timeless)
+        untouched = settled(timeless)
+        before = standings(timeless, both)
+        assert before["short"] == before["gpu"]
+        rltuned("run", "--live", "--once", "--config", str(config))
+        assert observed(timeless)[both].priority != before["gpu"]
+        told = rltuned("restore", "--all", "--config", str(config))
+        assert f"job {both}: given back" in told
+        assert settled(timeless) == untouched
+        with reconfigured(timeless, "PriorityFlags=INCR_ONLY"):
+            for mode in ("priority", "site_factor"):
+                config = settings(timeless, tmp_path, mode)
+                rltuned("run", "--live", "--once", "--config", str(config))
+                told = rltuned("explain", str(both), "--config", str(config))
+                assert "keeps the highest number" in told, told
+                rltuned("restore", "--all", "--config", str(config))
+            assert settled(timeless) == untouched

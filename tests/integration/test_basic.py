@@ -48,4 +48,21 @@ def test_restore_gives_every_job_the_number_that_it_had(tmp_path: Path) -> None:
         assert {i.fate for i in items} == {Fate.GIVEN_BACK}
         assert {j.job_id: j.priority for j in world.observe().pending} == before
         assert restore(world, journal, SystemClock()) == ()
+
+        seen = world.observe()
+        plan = decide(seen, ConstantOrder(tuple(reversed(waiting))), knobs).plan
+        Writer(journal, SystemClock()).write(world, plan, seen, 2, no_stopwatch)
+        niced = waiting[1]
+        lab.scontrol("hold", str(niced))
+        items = {int(i.claim.target.job_id): i for i in restore(world, journal, SystemClock())}
+        assert items[niced].fate is Fate.HELD
+        assert items[niced].detail.endswith(f"scontrol update JobId={niced} Nice=7")
+        assert _is_held(world, niced)
+        # why its nice is not set at once, as it is under multifactor
+        lab.scontrol("update", f"JobId={niced}", "Nice=7")
+        assert not _is_held(world, niced)
         journal.close()
+
+
+def _is_held(world: SlurmBackend, job_id: int) -> bool:
+    return next(j for j in world.observe().pending if j.job_id == job_id).priority == 0

@@ -39,7 +39,8 @@ policies = st.lists(
 
 
 def knobs(mode: WriteMode = "priority", **limits: object) -> Knobs:
-    rules = replace(RULES, needs_site_factor=mode == "site_factor")
+    in_sum = mode == "site_factor"
+    rules = replace(RULES, needs_site_factor=in_sum, one_number=not in_sum)
     return Knobs(rules=rules, limits=Limits(write_mode=mode, **limits))  # type: ignore[arg-type]
 
 

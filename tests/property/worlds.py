@@ -47,7 +47,17 @@ requests: st.SearchStrategy[Request] = st.builds(
 
 
 @st.composite
-def jobs(draw: st.DrawFn, job_id: int) -> PendingJob:
+def jobs(draw: st.DrawFn, job_id: int, *, plain: bool = False) -> PendingJob:
+    """plain: nothing about it keeps it from being ours to order."""
+    if plain:
+        return job(
+            job_id,
+            asks=draw(requests),
+            submitted_at=NOW - draw(st.integers(60, 100_000)),
+            priority=draw(st.integers(1, 30) | st.integers(1, 5_000)),
+            site_factor=draw(st.sampled_from((0, 0, -3, 12))),
+            partition=draw(st.sampled_from(PARTITIONS[:2])),
+        )
     held = draw(st.integers(0, 9)) == 0
     age_s = draw(st.integers(0, 100_000))
     return job(
@@ -59,11 +69,15 @@ def jobs(draw: st.DrawFn, job_id: int) -> PendingJob:
         partitions=draw(st.lists(st.sampled_from(PARTITIONS), min_size=1, max_size=2, unique=True)),
         dependency=draw(st.sampled_from(("", "", "", "afterok:9"))),
         held_by="user" if held else "",
+        uneven=draw(st.integers(0, 9)) == 0,
     )
 
 
 @st.composite
 def snapshots(draw: st.DrawFn, max_jobs: int = 14) -> Snapshot:
-    count = draw(st.integers(0, max_jobs))
-    pending = tuple(draw(jobs(i)) for i in range(1, count + 1))
+    """Half of them are queues of jobs that are nearly all ours; of the other kind few are."""
+    full = draw(st.booleans())
+    count = draw(st.integers(max_jobs // 2 if full else 0, max_jobs))
+    strangers = draw(st.integers(0, 2)) if full else count
+    pending = tuple(draw(jobs(i, plain=i > strangers)) for i in range(1, count + 1))
     return snapshot(*pending, nodes=draw(nodes()))

@@ -14,6 +14,7 @@ from rltuned.domain.plan import (
     Action,
     Release,
     SetExcludedNodes,
+    SetNice,
     SetOverSubscribe,
     SetPriority,
     SetSiteFactor,
@@ -81,7 +82,7 @@ TOKENS = st.sampled_from(sorted(OVERSUBSCRIBE_TOKENS))
 def actions(draw: st.DrawFn) -> Action:
     """Actions with any text and any number that the types let through."""
     target = draw(TARGETS)
-    match draw(st.integers(0, 4)):
+    match draw(st.integers(0, 5)):
         case 0:
             return SetPriority(target, draw(WHOLE), draw(WHOLE), draw(WHOLE))
         case 1:
@@ -89,6 +90,8 @@ def actions(draw: st.DrawFn) -> Action:
         case 2:
             return Release(target, draw(WHOLE), draw(WHOLE), draw(WHOLE))
         case 3:
+            return SetNice(target, draw(WHOLE), draw(WHOLE))
+        case 4:
             return SetOverSubscribe(target, draw(TOKENS), draw(TOKENS))
         case _:
             return SetExcludedNodes(target, draw(NODES), draw(NODES))

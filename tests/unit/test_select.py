@@ -67,3 +67,21 @@ def test_without_a_scope_every_partition_but_the_sla_ones_is_ours() -> None:
 def test_site_factor_mode_leaves_jobs_whose_site_factor_slurm_does_not_show() -> None:
     found = select(snapshot(job(site_factor=None)), Rules(needs_site_factor=True))
     assert [r for _, r in found.refused] == [Refusal.SITE_FACTOR_UNKNOWN]
+
+
+@pytest.mark.parametrize(
+    ("fields", "one_number", "reason"),
+    [
+        ({"uneven": True}, True, Refusal.PARTITION_PRIORITIES),
+        ({"uneven": True}, False, None),
+        ({"partitions": ("gpu", "long")}, True, None),
+        ({"sticky": True}, True, Refusal.INCR_ONLY),
+        ({"sticky": True, "uneven": True}, False, Refusal.INCR_ONLY),
+        ({"uneven": True, "owned": OURS}, True, Refusal.PARTITION_PRIORITIES),
+    ],
+)
+def test_a_job_of_several_partitions_is_ours_where_one_number_is_right_for_it(
+    fields: dict[str, Any], one_number: bool, reason: Refusal | None
+) -> None:
+    found = select(snapshot(job(**fields)), Rules(one_number=one_number))
+    assert [r for _, r in found.refused] == ([] if reason is None else [reason])

@@ -1,6 +1,7 @@
 """The circuit breakers: what opens one, that it stays open, and who closes it."""
 
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -113,3 +114,30 @@ def test_a_state_that_cannot_be_read_is_an_error(tmp_path: Path, bad: object) ->
     journal.remember("breakers", bad, NOW)
     with pytest.raises(JournalError, match="circuit breakers"):
         breaker.demoted(journal, "c")
+
+
+def test_a_person_and_the_daemon_at_once_lose_nothing_of_each_other(tmp_path: Path) -> None:
+    """The daemon weighs a block while `rltuned breaker reset` runs in another process."""
+    open_one(tmp_path)
+    daemon = Journal(tmp_path)
+    closed: list[list[tuple[str, str]]] = []
+
+    def close_it() -> None:
+        person = Journal(tmp_path)
+        closed.append(breaker.reset(person, "gpu", NOW + 1))
+        person.close()
+
+    reset = Thread(target=close_it)
+
+    def weigh(old: breaker.Breakers) -> breaker.Breakers:
+        reset.start()
+        reset.join(timeout=0.2)  # it cannot end before we have
+        assert not closed
+        return {**old, "long": Breaker(errors=1)}
+
+    breaker.change(daemon, "c", weigh, NOW)
+    reset.join()
+    assert closed == [[("c", "gpu")]]
+    left = breaker.breakers(daemon, "c")
+    assert set(left) == {"calm", "long"}
+    assert left["long"].errors == 1

@@ -1,5 +1,6 @@
 """OverSubscribe in the journal, and its way back."""
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from rltuned.daemon.restore import Fate, restore
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Plan, Result, SetOverSubscribe
 from rltuned.domain.units import JobId, UnixTime
+from rltuned.recording import FILE_NAME, open_to_read
 from tests.builders import NOW, job, request, set_priority, snapshot, target
 from tests.fakes import FakeBackend, FakeClock
 
@@ -122,3 +124,34 @@ def test_flags_and_numbers_go_through_one_plan(journal: Journal) -> None:
 def test_only_words_that_slurm_takes_can_be_set(token: str) -> None:
     with pytest.raises(ValueError, match="cannot be set"):
         SetOverSubscribe(target(exclusive()), "NO", token)
+
+
+def test_words_that_slurm_does_not_take_are_one_row_however_often_they_are_tried(
+    journal: Journal, tmp_path: Path
+) -> None:
+    world = FakeBackend(snapshot(exclusive()))
+    for minute, result in enumerate((Result.REFUSED, Result.FAILED, Result.WITHHELD) * 20):
+        world.results = {1: result}
+        plan = Plan((set_flag(exclusive(), "YES"),))
+        at = NOW + 60 * minute
+        ticket = journal.intend(plan, cluster="test", cycle=minute, at=at)
+        journal.settle(ticket, world.apply(plan), at=at)
+    with closing(open_to_read(tmp_path / FILE_NAME)) as db:
+        assert db.execute("SELECT count(*), max(cycle), old FROM flags").fetchone() == (1, 59, "NO")
+    world.results = {}
+    wrote(journal, world, set_flag(exclusive(), "YES"))
+    (flag,) = journal.flags("test")
+    assert (flag.original, flag.value) == ("NO", "YES")
+    assert restore(world, journal, FakeClock())[0].fate is Fate.GIVEN_BACK
+    assert flag_of(world) == "NO"
+
+
+def test_every_try_counts_against_the_jobs_budget_for_an_hour(journal: Journal) -> None:
+    one = exclusive()
+    counts = []
+    for at in (0.0, 60.0, 120.0, 4_000.0):
+        plan = Plan((set_flag(one, "YES"),))
+        ticket = journal.intend(plan, cluster="test", cycle=1, at=NOW + at)
+        journal.settle(ticket, [Outcome(plan.actions[0], Result.REFUSED)], at=NOW + at)
+        counts += journal.recent_writes("test", NOW + at - 3_600).values()
+    assert counts == [1, 2, 3, 1]

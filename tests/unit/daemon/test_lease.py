@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from rltuned.daemon.lease import FILE, Lease
+from rltuned.daemon.lease import FILE, Bystander, Lease
 from tests.unit.daemon.test_fence import Clocks
 
 LEASE_S = 180.0
@@ -55,6 +55,23 @@ def test_a_dead_holder_is_waited_for_as_long_as_its_lease(shared: Path) -> None:
     assert b.claim("head2") == "head1 holds the lease"
     clocks.run(1)
     assert b.claim("head2") == ""
+
+
+def test_who_only_gives_back_stops_when_another_host_holds_it(shared: Path) -> None:
+    a, _ = side(shared, "head1")
+    b, clocks = side(shared, "head2")
+    restoring = Bystander(side(shared, "head1")[0])
+    assert restoring.lost() == ""
+    a.claim("head1")
+    assert restoring.lost() == ""
+    b.claim("head2")
+    clocks.run(LEASE_S + 1)
+    assert b.claim("head2") == ""
+    assert restoring.lost() == "not sent: head2 holds the lease"
+    b.close()
+    assert restoring.lost() == ""
+    (shared / FILE).write_text("garbage")
+    assert restoring.lost().startswith("not sent: ")
 
 
 def test_a_clock_that_is_set_does_not_shorten_the_wait(shared: Path) -> None:

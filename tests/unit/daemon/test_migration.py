@@ -66,6 +66,25 @@ CREATE TABLE flags (
 ) STRICT;
 CREATE INDEX open_flags ON flags (cluster, job_id, submitted_at) WHERE closed IS NULL;
 """
+SCHEMA_3 = """
+CREATE TABLE snapshots (digest TEXT NOT NULL UNIQUE, body BLOB NOT NULL) STRICT;
+CREATE TABLE recipes (digest TEXT NOT NULL UNIQUE, body TEXT NOT NULL) STRICT;
+CREATE TABLE plans (cycle INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT;
+CREATE TABLE states (name TEXT PRIMARY KEY, value TEXT NOT NULL, at REAL NOT NULL) STRICT;
+ALTER TABLE cycles ADD COLUMN taken_at REAL;
+ALTER TABLE cycles ADD COLUMN snapshot TEXT;
+ALTER TABLE cycles ADD COLUMN recipe TEXT;
+ALTER TABLE cycles ADD COLUMN timings TEXT NOT NULL DEFAULT '{}';
+ALTER TABLE writes ADD COLUMN snapshot TEXT;
+ALTER TABLE flags ADD COLUMN snapshot TEXT;
+ALTER TABLE flags ADD COLUMN field TEXT NOT NULL DEFAULT 'oversubscribe';
+CREATE INDEX writes_by_time ON writes (cluster, at);
+CREATE INDEX cycles_of_snapshot ON cycles (snapshot) WHERE snapshot IS NOT NULL;
+CREATE INDEX recorded_cycles ON cycles (cycle) WHERE snapshot IS NOT NULL;
+CREATE INDEX cycles_of_recipe ON cycles (recipe) WHERE recipe IS NOT NULL;
+CREATE INDEX spare_writes ON writes (id) WHERE closed IS NOT NULL AND closed != 'gone';
+CREATE INDEX flags_of_job ON flags (job_id);
+"""
 ROWS = """
 INSERT INTO cycles VALUES (41, :now, 'test', 'live', '', 'sjf', 2, 2, 1, 1, 0.3);
 INSERT INTO writes VALUES
@@ -97,6 +116,7 @@ def journal_of(folder: Path, tables: str, version: int) -> sqlite3.Connection:
 def older(folder: Path, version: int) -> Path:
     """A journal as that release left it: one write done, one cut off, one job gone."""
     tables = SCHEMA_1 + ROWS + (SCHEMA_2 + FLAG_ROWS if version > 1 else "")
+    tables += SCHEMA_3 if version > 2 else ""
     tables = tables.replace(":now", str(NOW)).replace(":then", str(NOW - 600))
     journal_of(folder, tables, version).close()
     return folder / FILE_NAME
@@ -108,7 +128,7 @@ def tables_of(path: Path) -> list[tuple[str, str]]:
     return sorted(rows)
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_what_an_older_release_wrote_is_given_back(tmp_path: Path, version: int) -> None:
     older(tmp_path, version)
     world = FakeBackend(
@@ -126,7 +146,7 @@ def test_what_an_older_release_wrote_is_given_back(tmp_path: Path, version: int)
     journal.close()
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_it_ends_up_with_the_tables_of_a_new_one(tmp_path: Path, version: int) -> None:
     (tmp_path / "old").mkdir()
     (tmp_path / "new").mkdir()
@@ -137,6 +157,17 @@ def test_it_ends_up_with_the_tables_of_a_new_one(tmp_path: Path, version: int) -
     assert tables_of(tmp_path / "old" / FILE_NAME) == tables_of(tmp_path / "new" / FILE_NAME)
 
 
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_held_job_of_an_older_journal_gets_its_nice_back(tmp_path: Path, version: int) -> None:
+    older(tmp_path, version)
+    world = FakeBackend(snapshot(job(1, priority=0, nice=0, held_by="user", live=True)))
+    journal = Journal(tmp_path)
+    items = {int(r.claim.target.job_id): r.fate for r in restore(world, journal, FakeClock())}
+    assert items[1] is Fate.GIVEN_BACK
+    assert (world.job(1).nice, world.job(1).held_by) == (7, "user")
+    journal.close()
+
+
 def test_there_is_a_step_to_every_version() -> None:
     assert len(STEPS) == SCHEMA_VERSION
 
@@ -144,7 +175,7 @@ def test_there_is_a_step_to_every_version() -> None:
 def test_reading_does_not_bring_an_older_one_up(tmp_path: Path) -> None:
     path = older(tmp_path, 2)
     before = path.read_bytes()
-    with pytest.raises(JournalError, match=r"older rltuned \(schema 2, now 3\)"):
+    with pytest.raises(JournalError, match=r"older rltuned \(schema 2, now 4\)"):
         open_to_read(path)
     assert path.read_bytes() == before
 
@@ -179,6 +210,6 @@ def test_a_newer_one_is_not_touched_even_with_its_log_not_copied_yet(tmp_path: P
     (tmp_path / "left" / FILE_NAME).chmod(0o600)
     journal = Journal(tmp_path / "left")
     for act in (lambda: journal.claims("test"), lambda: journal.remember("a", 1, NOW)):
-        with pytest.raises(JournalError, match=r"newer rltuned \(schema 4, this release .* 3\)"):
+        with pytest.raises(JournalError, match=r"newer rltuned \(schema 5, this release .* 4\)"):
             act()
     assert {n: (tmp_path / "left" / n).read_bytes() for n in files} == files

@@ -9,9 +9,9 @@ from rltuned.daemon.asked import asked_job
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.restore import EVERYTHING, Fate, Restored, Wanted, is_complete, restore
 from rltuned.domain.jobs import ArrayInfo
-from rltuned.domain.plan import Action, Plan, Release, Result, SetSiteFactor
+from rltuned.domain.plan import Action, Plan, Release, Result, SetNice, SetSiteFactor
 from rltuned.domain.units import JobId, UnixTime
-from tests.builders import NOW, job, set_priority, set_site_factor, snapshot
+from tests.builders import NOW, job, set_priority, set_site_factor, snapshot, target
 from tests.fakes import NATURAL, FakeBackend, FakeClock
 
 BEFORE = snapshot(job(1, priority=300, nice=7), job(2, priority=200, site_factor=40))
@@ -79,23 +79,67 @@ def test_a_value_that_backfill_put_back_is_still_ours(world: FakeBackend, journa
     assert give_back(world, journal) == {1: Fate.GIVEN_BACK}
 
 
-def test_of_a_held_job_it_says_how_its_nice_comes_back(
-    world: FakeBackend, journal: Journal
+@pytest.mark.parametrize("holder", ["user", "admin"])
+def test_of_a_held_job_the_nice_is_given_back_and_nothing_else(
+    world: FakeBackend, journal: Journal, holder: str
 ) -> None:
-    world.put(replace(world.job(1), nice=7))
     change(world, journal, set_priority(world.job(1), 900))
-    world.put(replace(world.job(1), priority=0, held_by="user"))
+    held = replace(world.job(1), priority=0, held_by=holder, live=True)
+    world.put(held)
     (found,) = restore(world, journal, FakeClock())
-    assert found.detail.endswith("set its nice again by: scontrol update JobId=1 Nice=7")
+    assert world.plans[-1].actions == (SetNice(target(held), 0, 7),)
+    assert world.job(1) == replace(held, nice=7)
+    assert (found.fate, found.detail[:16]) == (Fate.GIVEN_BACK, "nice 7 set again")
+    assert journal.is_clean()
 
 
-@pytest.mark.parametrize("holder", ["user", "admin", ""])
-def test_a_held_job_is_never_released(world: FakeBackend, journal: Journal, holder: str) -> None:
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"reason": "BadConstraints"},  # held by nobody
+        {"held_by": "user", "live": False},  # priority/basic
+    ],
+)
+def test_where_a_nice_would_free_the_job_it_is_only_told(
+    world: FakeBackend, journal: Journal, case: dict[str, object]
+) -> None:
     change(world, journal, set_priority(world.job(1), 900))
-    world.put(replace(world.job(1), priority=0, held_by=holder))
+    world.put(replace(world.job(1), priority=0, **case))  # type: ignore[arg-type]
+    plans = len(world.plans)
+    (found,) = restore(world, journal, FakeClock())
+    assert found.fate is Fate.HELD
+    assert found.detail.endswith("then set its nice by: scontrol update JobId=1 Nice=7")
+    assert len(world.plans) == plans
+
+
+@pytest.mark.parametrize("nice", [0, 9])
+def test_a_held_job_without_a_nice_to_give_back_is_not_written_to(
+    journal: Journal, nice: int
+) -> None:
+    world = FakeBackend(snapshot(job(1, priority=300, nice=7 if nice else 0)))
+    change(world, journal, set_priority(world.job(1), 900))
+    world.put(replace(world.job(1), priority=0, held_by="user", live=True, nice=nice))
     plans = len(world.plans)
     assert give_back(world, journal) == {1: Fate.HELD}
     assert len(world.plans) == plans
+
+
+def test_a_job_that_was_held_and_freed_gets_its_nice_and_keeps_its_number(
+    world: FakeBackend, journal: Journal
+) -> None:
+    change(world, journal, set_priority(world.job(1), 900))
+    freed = replace(world.job(1), priority=350, live=True)
+    world.put(freed)
+    assert give_back(world, journal) == {1: Fate.GIVEN_BACK}
+    assert world.job(1) == replace(freed, nice=7)
+
+
+def test_a_nice_that_somebody_set_since_is_left_alone(world: FakeBackend, journal: Journal) -> None:
+    change(world, journal, set_priority(world.job(1), 900))
+    world.put(replace(world.job(1), priority=300, live=True, nice=20))
+    (found,) = restore(world, journal, FakeClock())
+    assert (found.fate, found.detail) == (Fate.CHANGED, "nice is 20, it was 7 before ours")
+    assert world.job(1).nice == 20
 
 
 def test_a_job_that_is_gone_is_closed(world: FakeBackend, journal: Journal) -> None:

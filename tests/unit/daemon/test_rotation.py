@@ -13,9 +13,9 @@ from rltuned.daemon.journal import Journal
 from rltuned.daemon.rotation import used_bytes
 from rltuned.domain.plan import Action, Outcome, Plan, Result, SetOverSubscribe
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import UnixTime
+from rltuned.domain.units import JobId, UnixTime
 from rltuned.recording import FILE_NAME, Keeping, open_to_read
-from tests.builders import NOW, job, release, set_priority, sight, snapshot, target
+from tests.builders import NOW, job, release, running, set_priority, sight, snapshot, target
 
 DAY_S = 86_400.0
 CLUSTER = "test"
@@ -122,6 +122,7 @@ def test_what_left_the_queue_is_kept_for_its_return_and_no_more(tmp_path: Path) 
     assert journal.owned(CLUSTER)[back.job_id, back.submitted_at].original == 500
     journal.close_gone(CLUSTER, ())
     journal.keep(sight(snapshot(job(9)), cycle=2, at=NOW + 31 * DAY_S))
+    journal.keep(sight(snapshot(job(9)), cycle=3, at=NOW + 33 * DAY_S))
     assert rows(tmp_path, "SELECT count(*) FROM writes") == [(0,)]
     journal.close()
 
@@ -165,6 +166,57 @@ def test_flags_go_and_stay_by_the_same_rules(tmp_path: Path) -> None:
     journal.keep(sight(snapshot(job(9)), cycle=2, at=NOW + 3 * DAY_S))
     assert rows(tmp_path, "SELECT job_id FROM flags") == [(1,)]
     journal.close()
+
+
+def test_jobs_that_ended_go_by_size_and_those_that_slurm_shows_never(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, Keeping(days=90, max_mib=0.0))
+    for number in (1, 2, 3, 4, 5):
+        gone(journal, number, [900], at=NOW)
+    array = replace(running(77), array_job_id=JobId(3))
+    shown = snapshot(job(9), runs=[running(2), array], lingering=(JobId(4),))
+    for cycle, days in enumerate((0.1, 1.0, 1.2), start=1):
+        journal.keep(sight(shown, cycle=cycle, at=NOW + days * DAY_S))
+    assert rows(tmp_path, "SELECT job_id FROM writes ORDER BY id") == [(2,), (3,), (4,)]
+    back = job(2, priority=900, submitted_at=NOW + 2 * DAY_S, fixed=True, site_factor=None)
+    assert journal.reclaim(CLUSTER, [back], NOW + 2 * DAY_S) == 1
+    journal.close()
+
+
+def test_a_job_that_runs_longer_than_anything_is_kept_is_known_when_requeued(
+    tmp_path: Path,
+) -> None:
+    journal = Journal(tmp_path, Keeping(days=1, max_mib=0.0))
+    gone(journal, 1, [900], at=NOW)
+    for day in range(40):
+        shown = snapshot(job(9), runs=[running(1)])
+        journal.keep(sight(shown, cycle=day + 1, at=NOW + day * DAY_S))
+    back = job(1, priority=900, submitted_at=NOW + 40 * DAY_S, fixed=True, site_factor=None)
+    assert journal.reclaim(CLUSTER, [back], NOW + 40 * DAY_S) == 1
+    journal.close()
+
+
+def test_a_job_that_was_away_for_a_look_counts_from_when_it_is_away_again(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, Keeping(max_mib=0.0))
+    gone(journal, 1, [900], at=NOW)
+    looks = [(0.0, ()), (0.9, (running(1),)), (1.1, ()), (2.0, ()), (2.2, ())]
+    left = []
+    for cycle, (days, runs) in enumerate(looks, start=1):
+        journal.keep(sight(snapshot(job(9), runs=runs), cycle=cycle, at=NOW + days * DAY_S))
+        left += rows(tmp_path, "SELECT count(*) FROM writes")
+    assert left == [(1,), (1,), (1,), (1,), (0,)]
+    journal.close()
+
+
+def test_the_limit_holds_however_many_jobs_have_ended(tmp_path: Path) -> None:
+    limit_mib = 0.3
+    journal = Journal(tmp_path, Keeping(days=90, max_mib=limit_mib))
+    for number in range(1, 3_001):
+        write(journal, set_priority(job(number), 900), result=None)
+    journal.close_gone(CLUSTER, ())
+    for cycle in range(1, 8):
+        journal.keep(sight(snapshot(job(9_999)), cycle=cycle, at=NOW + cycle * DAY_S))
+    journal.close()
+    assert (tmp_path / FILE_NAME).stat().st_size < (limit_mib + 0.2) * 1024 * 1024
 
 
 def test_used_bytes_are_those_of_the_pages_in_use(tmp_path: Path) -> None:

@@ -13,10 +13,11 @@ from rltuned.daemon.report import Mode, Skip
 from rltuned.daemon.restore import Fate, restore
 from rltuned.daemon.seams import Rig
 from rltuned.daemon.seat import Seat, after_restore, before_restore, take_in
-from rltuned.domain.plan import Result
+from rltuned.domain.plan import Outcome, Plan, Result, SetExcludedNodes
+from rltuned.domain.units import NodeName
 from rltuned.errors import BackendError, JournalError
 from rltuned.settings.keys import Settings
-from tests.builders import NOW, job, snapshot
+from tests.builders import NOW, job, snapshot, target
 from tests.fakes import ConstantOrder, FakeBackend, FakeClock
 from tests.unit.daemon.test_fence import Clocks
 from tests.unit.daemon.test_loop import Bench
@@ -294,3 +295,27 @@ def test_what_is_handed_over_comes_back_the_same(pair: tuple[Beside, Beside]) ->
     journal = Journal(two.folder)
     journal.unpack(given)
     assert journal.claims(CLUSTER) == Journal(one.folder).claims(CLUSTER)
+
+
+def test_who_takes_over_excluded_nodes_looks_for_them_from_then_on(
+    pair: tuple[Beside, Beside],
+) -> None:
+    one, two = pair
+    told: list[str] = []
+    seat = Seat(two.shared, two.lease, two.ping, lambda: told.append("steered"))
+    ours, theirs = Journal(one.folder), Journal(two.folder)
+    plan = Plan((SetExcludedNodes(target(job(1)), (), (NodeName("k1"),)),))
+    assert one.seat.take(ours, CLUSTER) == ""
+    ours.settle(
+        ours.intend(plan, cluster=CLUSTER, cycle=1, at=NOW),
+        [Outcome(plan.actions[0], Result.APPLIED)],
+        at=NOW,
+    )
+    one.seat.publish(ours, CLUSTER)
+    two.ping.acting = "head2"
+    one.seat.take(ours, CLUSTER)
+    assert seat.take(theirs, CLUSTER).startswith("took over from head1")
+    assert told == ["steered"]
+    assert theirs.steering(CLUSTER)[job(1).job_id, job(1).submitted_at].nodes == ("k1",)
+    assert seat.take(theirs, CLUSTER) == ""
+    assert told == ["steered"]

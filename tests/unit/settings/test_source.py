@@ -323,3 +323,12 @@ def test_bounds_of_the_load_reach_the_code_they_steer(tmp_path: Path) -> None:
     settings = load(written(tmp_path, "[load]\nmax_dbd_queue = 7\nmax_rpc_s = 0")).settings
     assert settings.load.bounds() == Bounds(dbd_queue=7, rpc_s=0)
     assert Settings().load.bounds() == Bounds()
+
+
+@pytest.mark.parametrize("name", ["conf", "bin_dir"])
+def test_a_path_for_slurms_commands_is_absolute(tmp_path: Path, name: str) -> None:
+    file = written(tmp_path, f'[slurm]\n{name} = "etc/slurm"\n')
+    says = rf"rltuned.toml:2: slurm.{name}: must be an absolute path, for Slurm's commands run in /"
+    with pytest.raises(SettingsError, match=says):
+        load(file)
+    assert load(written(tmp_path, f'[slurm]\n{name} = "/etc/slurm"\n')).path == file

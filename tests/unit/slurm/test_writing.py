@@ -12,6 +12,7 @@ from rltuned.domain.plan import (
     Release,
     Result,
     SetExcludedNodes,
+    SetNice,
     SetOverSubscribe,
     SetPriority,
     SetSiteFactor,
@@ -20,8 +21,9 @@ from rltuned.domain.plan import (
 from rltuned.domain.units import JobId, NodeName, UnixTime
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
-from rltuned.slurm.reader import Factors, Watched
-from rltuned.slurm.writer import command_lines, judge, read_complaints
+from rltuned.slurm.factors import Factors
+from rltuned.slurm.reader import Watched
+from rltuned.slurm.writer import against, command_lines, judge, read_complaints
 from tests.recorded import DATA, MARKS, Recording, replay
 
 RECORDED = Recording(DATA / "22.05")
@@ -43,6 +45,7 @@ def test_lines() -> None:
     assert command_lines(SetOverSubscribe(target(), "NO", "YES"), "12") == [
         "update JobId=12 OverSubscribe=YES"
     ]
+    assert command_lines(NICE, "12_[0-3]") == ["update JobId=12_[0-3] Nice=30"]
     assert command_lines(KEEP_OFF, "12") == ["update JobId=12 ExcNodeList=k[1-2],m1"]
     assert command_lines(SetExcludedNodes(target(), NODES, ()), "12") == [
         "update JobId=12 ExcNodeList="
@@ -101,6 +104,9 @@ FREE = Release(target(), 7, 30)
 SHARE = SetOverSubscribe(target(), "NO", "YES")
 
 
+NICE = SetNice(target(), 0, 30)
+
+
 def keeps_off(*names: str) -> Watched:
     return replace(row(), excluded=frozenset(map(NodeName, names)))
 
@@ -129,6 +135,9 @@ SHARED = Watched("12", 100.0, 5, 0, held=False, oversubscribe="YES")
         (FREE, row(9, 30), None, "", (Result.APPLIED, "")),
         (FREE, row(7, 30), Factors(7, 0, False), "", (Result.FAILED, "priority 7")),
         (FREE, row(9, 0), Factors(9, 0, True), "", (Result.FAILED, "nice 0")),
+        (NICE, row(0, 30, held=True), None, "", (Result.APPLIED, "")),
+        (NICE, row(0, 0, held=True), None, "", (Result.REFUSED, "held")),
+        (NICE, row(9, 0), None, "", (Result.FAILED, "reads back nice 0")),
         (SHARE, SHARED, None, "", (Result.APPLIED, "")),
         (SHARE, row(), None, "", (Result.FAILED, "reads back OverSubscribe=")),
         (SHARE, row(), None, "Access/permission denied", (Result.REFUSED, "denied")),
@@ -151,6 +160,32 @@ def test_judge(
     outcome = judge(action, seen, table, said)
     assert (outcome.action, outcome.result) == (action, expected[0])
     assert expected[1] in outcome.detail
+
+
+@pytest.mark.parametrize(
+    ("action", "seen", "why"),
+    [
+        (NICE, replace(row(0, 0, held=True), holder="user"), ""),
+        (NICE, replace(row(0, 0, held=True), holder="admin"), ""),
+        (NICE, row(400, 0), ""),
+        (NICE, replace(row(0, 8, held=True), holder="user"), "its nice is 8 meanwhile"),
+        (NICE, row(0, 0, held=True), "it is held by nobody and cannot start"),
+        (FREE, row(7, 0), ""),
+        (FREE, replace(row(0, 0, held=True), holder="user"), "it is held: a release would start"),
+    ],
+)
+def test_a_job_is_given_back_only_as_it_still_stands(
+    action: Action, seen: Watched, why: str
+) -> None:
+    found = against(action, seen, dealt=False)
+    assert found.startswith(why)
+    assert bool(found) is bool(why)
+
+
+def test_where_numbers_are_dealt_out_a_nice_alone_is_never_sent() -> None:
+    held = replace(row(0, 0, held=True), holder="user")
+    assert "would free a held job" in against(NICE, held, dealt=True)
+    assert against(FREE, row(7, 0), dealt=True) == ""
 
 
 def test_empty_plan_starts_nothing(tmp_path: Path) -> None:

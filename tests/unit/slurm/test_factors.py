@@ -1,0 +1,78 @@
+"""What sprio says of a job, above all of one that stands in several partitions."""
+
+from dataclasses import replace
+
+import pytest
+
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.units import JobId
+from rltuned.slurm.columns import PriorityRow
+from rltuned.slurm.factors import Factors, read_line, with_factors
+from rltuned.slurm.site import Site, parse_config, read_site
+from tests.builders import job
+from tests.recorded import DATA, Recording
+
+CONFIG = Recording(DATA / "22.05").text("config")
+SITE = read_site(parse_config(CONFIG))
+BOTH = job(5, priority=582, partitions=("gpu", "short"), site_factor=None)
+
+
+def lines(*rows: str) -> dict[JobId, Factors]:
+    """As sprio -o prints them: job, priority, site, age, fair share, size, partition, QOS."""
+    found: dict[JobId, Factors] = {}
+    for row in rows:
+        number, factors = read_line(PriorityRow._make(row.split("|")))
+        found[number] = found[number].beside(factors) if number in found else factors
+    return found
+
+
+def seen(of: PendingJob, *rows: str, site: Site = SITE) -> PendingJob:
+    return with_factors(of, lines(*rows), site)
+
+
+def test_its_standing_is_the_best_of_its_partitions() -> None:
+    found = seen(BOTH, "5|582|0|0|0|254|333|0", "5|1248|0|0|0|254|1000|0")
+    assert (found.priority, found.uneven, found.live, found.sticky) == (1248, True, True, False)
+    found = seen(BOTH, "5|1748|500|0|0|254|1000|0", "5|1082|500|0|0|254|333|0")
+    assert (found.priority, found.site_factor, found.uneven) == (1748, 500, True)
+
+
+def test_partitions_that_weigh_the_same_are_one_standing() -> None:
+    found = seen(BOTH, "5|582|0|0|0|254|333|0", "5|582|0|0|0|254|333|0")
+    assert (found.priority, found.uneven) == (582, False)
+
+
+def test_where_sprio_does_not_show_it_that_is_not_known() -> None:
+    assert seen(BOTH).uneven
+    assert not seen(job(5)).uneven
+    basic = replace(SITE, multifactor=False)
+    assert not seen(BOTH, site=basic).uneven
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        # 22.05 and 24.11, frozen at 777
+        ("5|333|-2147483648|0|0|0|333|0", "5|1000|-2147483648|0|0|0|1000|0"),
+        ("5|777|0|0|0|0|0|0", "5|777|0|0|0|0|0|0"),
+    ],
+)
+def test_a_number_that_somebody_set_is_seen_as_such(rows: tuple[str, ...]) -> None:
+    found = seen(replace(BOTH, priority=777), *rows)
+    assert (found.priority, found.fixed, found.live) == (777, True, False)
+
+
+def test_a_held_job_will_be_ruled_by_multifactor_once_it_is_freed() -> None:
+    held = job(5, priority=0, held_by="user", site_factor=None)
+    assert seen(held).live
+    assert not seen(held, site=replace(SITE, multifactor=False)).live
+    assert not seen(job(5, priority=0, reason="BadConstraints")).live
+
+
+@pytest.mark.parametrize("flags", ["INCR_ONLY", "CALCULATE_RUNNING,INCR_ONLY"])
+def test_priorities_that_never_go_down_are_told(flags: str) -> None:
+    site = read_site({**parse_config(CONFIG), "PriorityFlags": flags})
+    assert site.increase_only
+    assert seen(BOTH, "5|582|0|0|0|254|333|0", site=site).sticky
+    assert not seen(job(5), "5|582|0|0|0|254|333|0", site=site).sticky
+    assert not SITE.increase_only
