@@ -29,6 +29,8 @@ STRETCHES: Final = 10
 """Parts of the record whose differences are compared for the interval."""
 FEWEST_EACH: Final = 10
 """Jobs in each part below which no interval is given."""
+WORTH_COMPILING: Final = 2_000
+"""Up to so many jobs the plain world has played them before its compiled twin is even loaded."""
 T95: Final = 2.262
 """Student's t for 95 % with STRETCHES - 1 degrees of freedom."""
 
@@ -202,7 +204,9 @@ def waits_under(past: Past, policy: str, protocol: Protocol) -> dict[str, float]
     Raises:
         TraceError, ModelError: there is no such policy, or it cannot be used.
     """
-    return _waits(past, simulate(Window(0, past.jobs), past.cluster, policy, protocol))
+    engine = len(past.jobs) > WORTH_COMPILING
+    window = Window(0, past.jobs)
+    return _waits(past, simulate(window, past.cluster, policy, protocol, engine=engine))
 
 
 def waits_decided(past: Past, policy: Policy, protocol: Protocol) -> dict[str, float]:

@@ -10,24 +10,26 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from rltuned.daemon.diary import Sight
+from rltuned.daemon.journal import Journal
+from rltuned.recording import FILE_NAME
 from tests import needs
 from tests.e2e.process import Daemon
 from tests.e2e.test_daemon_slurm import FULL, rltuned, waiting
 from tests.e2e.watchers import Prometheus, Webhook, alertmanager, prometheus, wait_for
 from tests.lab import SlurmLab
 from tests.queries import BOARDS, Query, alerts, metrics_of, queries, variables
+from tests.sim.test_past import one_after_the_other
 
 pytestmark = [pytest.mark.slurm, pytest.mark.prometheus, pytest.mark.timeout(240)]
 
 SMALL = ("--gres=gpu:k80:1", "-n1", "--time=1")
-SHORT_JOBS = 6
-SHORT_TASKS = 34
-REPORTED = 33
-"""Enough for a report: 30 that came and ended while the daemon looked."""
+SHORT_JOBS = 16
 LATE_JOBS = 8
 """Each shorter than those before it, so that the treated among them are to be moved."""
 ALERT = "RltunedSlurmNotAnswering"
@@ -73,6 +75,8 @@ def test_dashboards_and_alerts_on_a_real_daemon(
     slurm: SlurmLab, config: Path, tmp_path: Path
 ) -> None:
     waiting(slurm)
+    for _ in range(SHORT_JOBS):
+        slurm.sbatch(*SMALL, wrap="sleep 2")
     started = time.monotonic()
     with (
         closing(Webhook()) as webhook,
@@ -80,18 +84,14 @@ def test_dashboards_and_alerts_on_a_real_daemon(
         alertmanager(tmp_path, webhook) as told,
         prometheus(tmp_path, daemon.url(), told) as asked,
     ):
-        daemon.wait_for_log("proposed=")
-        for _ in range(SHORT_JOBS):
-            slurm.sbatch(*SMALL, wrap="sleep 2")
-        slurm.sbatch(*SMALL, f"--array=1-{SHORT_TASKS}", wrap="sleep 2")
         for minutes in range(LATE_JOBS, 0, -1):
             slurm.sbatch(*FULL, f"--time={minutes}", f"-J{PRIVATE}", f"--comment={PRIVATE}")
-        daemon.wait_for(lambda: ended_jobs(daemon) >= REPORTED, "short jobs end", 90)
+        daemon.wait_for(lambda: ended_jobs(daemon) >= SHORT_JOBS // 2, "short jobs end")
         daemon.wait_for(lambda: moved_jobs(daemon) >= 1, "a job is moved up")
         stand_still(slurm, webhook)
         daemon.wait_for(lambda: daemon.metric("rltuned_backoff_seconds") == 0, "it goes on")
         wait_for(lambda: webhook.heard(ALERT, "resolved"), f"{ALERT} is over")
-        reported(daemon, config)
+        reported(daemon, config, tmp_path / "past")
         wait_for(lambda: told_by_report(asked), "Prometheus has the report")
         since_s = time.monotonic() - started
         check_panels(asked, since_s)
@@ -109,9 +109,15 @@ def ended_jobs(daemon: Daemon) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in text if line.startswith(name))
 
 
-def reported(daemon: Daemon, config: Path) -> None:
-    """A report is made as rltuned-report.service makes it, and the daemon shows it."""
-    done = rltuned("report", "--since", "7d", "--keep", "--config", str(config))
+def reported(daemon: Daemon, config: Path, folder: Path) -> None:
+    """A report on a journal of quieter days, made as rltuned-report.service makes it, is shown."""
+    folder.mkdir()
+    with closing(Journal(folder)) as journal:
+        for number, look in enumerate(one_after_the_other(), start=1):
+            seen = replace(look, cluster="mycluster")
+            journal.keep(Sight(number, look.taken_at, "observe", seen))
+    kept = ("--since", "2000-01-01", "--journal", str(folder / FILE_NAME), "--keep")
+    done = rltuned("report", *kept, "--config", str(config))
     assert done.returncode == 0, done.stderr
     assert "with this site's weights (age " in done.stdout, done.stdout
     fresh = 'rltuned_report_state{state="fresh"}'
@@ -122,15 +128,12 @@ def told_by_report(asked: Prometheus) -> bool:
     """The panels of the report may be empty on a site without one, but not here."""
     panels = [q for q in queries() if q.panel.startswith("Played again")]
     assert panels
-    return all(
-        any(
-            math.isfinite(number)
-            for number in asked.numbers(
-                filled(q, "mycluster", ".*", 60.0), instant=q.instant, since_s=60.0
-            )
-        )
-        for q in panels
-    )
+    return all(any(map(math.isfinite, found)) for found in (shown(asked, q) for q in panels))
+
+
+def shown(asked: Prometheus, query: Query) -> list[float]:
+    text = filled(query, "mycluster", ".*", 60.0)
+    return asked.numbers(text, instant=query.instant, since_s=60.0)
 
 
 def moved_jobs(daemon: Daemon) -> float:
