@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+import rltuned
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.checks import Check, Evidence, Status, examine
 from rltuned.slurm.commands import SlurmCli
 from tests.recorded import DATA, Recording
 
+PACKAGE = Path(rltuned.__file__).parent
 RECORDED = Recording(DATA / "22.05")
 CONFIG = RECORDED.text("config")
 NOW = float(CONFIG.split("\n", 1)[0].rsplit(" ", 1)[1])
@@ -72,6 +74,16 @@ def test_weights_that_part_nobody() -> None:
     basic = config.replace("priority/multifactor", "priority/basic")
     basic = re.sub(r"(?m)^PriorityWeight.*\n", "", basic)
     assert found(replace(GOOD, config=basic))["weights"].status is Status.OK
+
+
+def test_every_check_is_documented() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "install.md").read_text()
+    modules = ("slurm/checks.py", "slurm/judgement.py", "slurm/backend.py", "cli/check.py")
+    modules += ("cli/machine.py", "cli/controllers.py")
+    code = "".join((PACKAGE / name).read_text() for name in modules)
+    names = set(re.findall(r'Check\(\s*"(\w+)"', code))
+    assert len(names) > 20
+    assert sorted(name for name in names if f"`{name}`" not in page) == []
 
 
 @pytest.mark.parametrize(
