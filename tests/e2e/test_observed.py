@@ -75,8 +75,6 @@ def test_dashboards_and_alerts_on_a_real_daemon(
     slurm: SlurmLab, config: Path, tmp_path: Path
 ) -> None:
     waiting(slurm)
-    for _ in range(SHORT_JOBS):
-        slurm.sbatch(*SMALL, wrap="sleep 2")
     started = time.monotonic()
     with (
         closing(Webhook()) as webhook,
@@ -84,6 +82,9 @@ def test_dashboards_and_alerts_on_a_real_daemon(
         alertmanager(tmp_path, webhook) as told,
         prometheus(tmp_path, daemon.url(), told) as asked,
     ):
+        daemon.wait_for_log("proposed=")  # on a busy machine they would end before it looks
+        for _ in range(SHORT_JOBS):
+            slurm.sbatch(*SMALL, wrap="sleep 3")
         for minutes in range(LATE_JOBS, 0, -1):
             slurm.sbatch(*FULL, f"--time={minutes}", f"-J{PRIVATE}", f"--comment={PRIVATE}")
         daemon.wait_for(lambda: ended_jobs(daemon) >= SHORT_JOBS // 2, "short jobs end")
