@@ -9,7 +9,7 @@ RUFF := $(BIN)/ruff
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-packages test-quick lint fmt types arch check bench bench-scale bench-cost bench-peers \
-        bench-guidance studies record docs slurm-up slurm-down wheel deb dist test-systemd test-matrix soak clean
+        bench-guidance studies record docs slurm-up slurm-down wheel deb dist test-systemd test-matrix test-pyslurm soak experiment-slurm clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -99,9 +99,17 @@ test-matrix: $(STAMP) ## the tests that drive Slurm, on 22.05, 24.11 and 26.05 (
 	@sh scripts/test-packages.sh debootstrap
 	@$(BIN)/python -m scripts.matrix
 
+test-pyslurm: $(STAMP) ## the contract through a real pyslurm on 26.05 (root; builds it once, an hour)
+	@sh scripts/test-packages.sh debootstrap
+	@$(BIN)/python -m scripts.matrix --pyslurm
+
 soak: $(STAMP) test-packages ## 2,000 cycles on the built-in cluster, 30 minutes on a real Slurm
 	@$(BIN)/python -m scripts.soak sim --cycles 2000
 	@$(BIN)/python -m scripts.soak slurm --minutes 30
+
+experiment-slurm: $(STAMP) test-packages ## rltuned against multifactor and FIFO on real Slurms; hours, goes on where it stopped
+	@$(BIN)/python -m scripts.experiment_slurm run
+	@$(BIN)/python -m scripts.experiment_slurm report
 
 clean: ## remove .venv and what tools left behind
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist

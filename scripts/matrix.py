@@ -5,6 +5,8 @@ Each release is another Debian's, in a root of its own under .run/roots/slurm th
 and what a release cannot run is left out by name, with its reason in the table.
 
     python -m scripts.matrix [--release 24.11] [-- PYTEST ARGUMENTS]
+    python -m scripts.matrix --pyslurm       the contract through a real pyslurm, on 26.05 alone:
+                                             built for it in the root (scripts/pyslurm.sh)
 """
 
 import argparse
@@ -21,16 +23,31 @@ HOME = Path(__file__).resolve().parent.parent
 ROOTS = HOME / ".run" / "roots" / "slurm"
 REPORTS = HOME / ".run" / "matrix"
 OTHER = HOME / "scripts" / "other-slurm.sh"
+PYSLURM = HOME / "scripts" / "pyslurm.sh"
+BUILDS = "python3-dev,cython3,python3-setuptools,python3-packaging,gcc,libslurm-dev"
+"""What pyslurm is built with, in Debian's names."""
 TESTS = ("tests/contract", "tests/integration", "tests/e2e")
 
 
 @dataclass(frozen=True)
 class Release:
-    """A Slurm release, the Debian suite that has it, and the tests that cannot run there."""
+    """A Slurm release, the Debian suite that has it, and the tests that cannot run there.
+
+    pyslurm: through one that is built in a root of its own; tests/contract alone.
+    """
 
     name: str
     suite: str
     left_out: tuple[tuple[str, str], ...] = ()
+    pyslurm: bool = False
+
+    @property
+    def root(self) -> Path:
+        return ROOTS / (f"{self.suite}-pyslurm" if self.pyslurm else self.suite)
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        return ("tests/contract", "-k", "live") if self.pyslurm else TESTS
 
 
 IN_JOBS = (
@@ -42,6 +59,7 @@ RELEASES = (
     Release("24.11", "trixie", (IN_JOBS,)),
     Release("26.05", "testing", (IN_JOBS,)),
 )
+WITH_PYSLURM = Release("26.05", "testing", pyslurm=True)
 
 
 @dataclass(frozen=True)
@@ -65,10 +83,13 @@ class Outcome:
 def prefix(release: Release) -> list[str]:
     """What goes in front of a command so that it meets this release; makes the root if need be."""
     own = _version(["slurmctld", "-V"])
-    if own.startswith(f"{release.name}."):
+    if own.startswith(f"{release.name}.") and not release.pyslurm:
         return []  # this machine's own
-    folder = str(ROOTS / release.suite)
-    subprocess.run(["sh", str(OTHER), "make", release.suite, folder], check=True)
+    folder = str(release.root)
+    more = (BUILDS,) if release.pyslurm else ()
+    subprocess.run(["sh", str(OTHER), "make", release.suite, folder, *more], check=True)
+    if release.pyslurm:
+        subprocess.run(["sh", str(PYSLURM), folder], check=True)
     return ["sh", str(OTHER), "run", folder]
 
 
@@ -77,7 +98,7 @@ def run(release: Release, more: Sequence[str]) -> Outcome:
     before = prefix(release)
     version = _version([*before, "slurmctld", "-V"])
     REPORTS.mkdir(parents=True, exist_ok=True)
-    report = REPORTS / f"{release.name}.xml"
+    report = REPORTS / f"{release.root.name}-{release.name}.xml"
     report.unlink(missing_ok=True)
     sys.stdout.write(f"== Slurm {version or '?'} of Debian {release.suite}\n")
     sys.stdout.flush()
@@ -86,16 +107,22 @@ def run(release: Release, more: Sequence[str]) -> Outcome:
         [
             *before, sys.executable, "-m", "pytest", "-q", "-m", "slurm", "-ojunit_family=xunit1",
             f"--junitxml={report}",
-            *(f"--deselect={test}" for test, _ in release.left_out), *TESTS, *more,
+            *(f"--deselect={test}" for test, _ in release.left_out), *release.tests, *more,
         ],
         check=False,
         cwd=HOME,
-        env={**os.environ, "CI": "true"},  # nothing skips
+        env={**os.environ, **_environ(release)},
     )  # fmt: skip
     passed, failed = read_report(report)
     if not version.startswith(f"{release.name}."):
         failed = (*failed, f"the suite has Slurm {version or '?'}, not {release.name}")
     return Outcome(release, version, passed, failed, time.monotonic() - began)
+
+
+def _environ(release: Release) -> dict[str, str]:
+    """CI: nothing skips."""
+    python = {"RLTUNED_TEST_PYSLURM": str(release.root / "bin" / "pyslurm-python")}
+    return {"CI": "true", **(python if release.pyslurm else {})}
 
 
 def read_report(report: Path) -> tuple[int, tuple[str, ...]]:
@@ -138,9 +165,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m scripts.matrix")
     names = [release.name for release in RELEASES]
     parser.add_argument("--release", action="append", choices=names, help="only this one")
+    parser.add_argument("--pyslurm", action="store_true", help="the contract through pyslurm")
     parser.add_argument("more", nargs="*", help="for pytest")
     given = parser.parse_args(argv)
     wanted = [r for r in RELEASES if r.name in (given.release or names)]
+    if given.pyslurm:
+        wanted = [WITH_PYSLURM]
     if os.geteuid() != 0:
         sys.stderr.write("the matrix needs root: its releases lie in roots of their own\n")
         return 2

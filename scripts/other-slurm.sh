@@ -1,6 +1,7 @@
 #!/bin/sh
 # Another Debian release's Slurm beside this machine's own, without containers:
-#   scripts/other-slurm.sh make trixie DIR    install it into DIR/root once, write wrappers to DIR/bin
+#   scripts/other-slurm.sh make trixie DIR [PACKAGE,...]  install it, and these, into DIR/root once,
+#                                             and write wrappers to DIR/bin
 #   scripts/other-slurm.sh run DIR COMMAND... run a command whose PATH begins with DIR/bin
 #   scripts/other-slurm.sh run DIR .venv/bin/python -m scripts.record
 # The mounts that a root needs live in a mount namespace of the command alone: nothing is left mounted.
@@ -9,13 +10,14 @@ set -eu
 
 packages=slurmctld,slurmd,slurmdbd,slurm-client,munge,util-linux
 programs="squeue sinfo sprio sdiag scontrol sbatch scancel sacctmgr sacct srun salloc sshare
-    munged slurmctld slurmd slurmdbd"
+    munged slurmctld slurmd slurmdbd slurmrestd"
 
 case "${1:-} $#" in
 "make 3") suite=$2 dir=$3 ;;
+"make 4") suite=$2 dir=$3 packages=$packages,$4 ;;
 "run "[3-9]* | "run "[12][0-9]*) suite='' dir=$2 ;;
 *)
-    sed -n '2,7p' "$0" >&2
+    sed -n '2,8p' "$0" >&2
     exit 2
     ;;
 esac
@@ -48,9 +50,13 @@ shift 2
 # The lab's folder has to bear the same name on both sides, and its second controller a name.
 printf '127.0.0.1 localhost %s\n127.0.0.2 backup1\n' "$(hostname -s)" >"$root/etc/hosts"
 cp /etc/hostname "$root/etc/"
+# This checkout lies there too, for the one program of ours that runs inside (slurm/pyslurm_child.py).
+here=$(cd "$(dirname "$0")/.." && pwd)
+mkdir -p "$root$here"
 RLTUNED_TEST_SLURM=$dir/bin PATH=$dir/bin:$PATH exec unshare --mount --propagation private sh -euc '
-    root=$1
-    shift
+    root=$1 here=$2
+    shift 2
     for place in proc dev tmp; do mount --rbind "/$place" "$root/$place"; done
+    mount --bind "$here" "$root$here"
     exec "$@"
-' sh "$root" "$@"
+' sh "$root" "$here" "$@"

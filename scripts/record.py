@@ -4,7 +4,9 @@ Starts the test cluster, fills it with the jobs of tests/zoo.py, and writes the 
 tests/data/slurm/<release>/, with this machine's name and folders taken out. The tests then read
 these answers on machines that have no Slurm.
 
-    python -m scripts.record [--search PATH]     another Slurm's programs first in PATH
+    python -m scripts.record [--search PATH] [--pyslurm PYTHON]
+
+--search puts another Slurm's programs first in PATH.
 """
 
 import argparse
@@ -23,6 +25,8 @@ from rltuned.slurm.columns import (
     read_layout,
 )
 from rltuned.slurm.commands import Commands, SlurmCli
+from rltuned.slurm.pyslurm import CHILD, FIELDS, PROGRAM
+from rltuned.slurm.pyslurm_child import PROTOCOL
 from rltuned.slurm.site import parse_config
 from tests.lab import SEARCH, SlurmLab, missing
 from tests.zoo import ZOO_NODES, fill
@@ -31,7 +35,11 @@ HOME = Path(__file__).resolve().parent.parent / "tests" / "data" / "slurm"
 MARKS = Marks(record="\x1e#recorded")
 
 
-def record(search: str) -> Path:
+def _file(name: str) -> str:
+    return f"{name}.json" if name == PROGRAM else f"{name}.txt"
+
+
+def record(search: str, python: Path | None) -> Path:
     """Fill a cluster, ask everything once, write the answers; the folder they are in."""
     with SlurmLab(nodes=ZOO_NODES, search=search) as lab:
         zoo = fill(lab)
@@ -61,10 +69,14 @@ def record(search: str) -> Path:
         if "Exclusive" in layout.extras:
             whole = commands.ask("scontrol", "-o", "show", "partitions").stdout
             answers["partitions"] = whole
+        if python:
+            asked = json.dumps({"protocol": PROTOCOL, "fields": FIELDS})
+            child = ("-I", "-B", str(CHILD))
+            answers["pyslurm"] = commands.call(PROGRAM, *child, feed=asked, at=python).stdout
         folder = HOME / ".".join(version.split(".")[:2])
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in answers.items():
-            (folder / f"{name}.txt").write_text(scrub(text, lab.root), newline="\n")
+            (folder / _file(name)).write_text(scrub(text, lab.root), newline="\n")
         facts = {"version": version, "taken_at": round(taken_at), "ids": zoo.ids}
         (folder / "zoo.json").write_text(json.dumps(facts, indent=1) + "\n")
     return folder
@@ -81,11 +93,13 @@ def main() -> int:
     """Record, or say why not."""
     parser = argparse.ArgumentParser(prog="python -m scripts.record")
     parser.add_argument("--search", default=SEARCH)
+    parser.add_argument("--pyslurm", type=Path, help="a Python that has pyslurm: record it as well")
     why = missing()
     if why:
         sys.stderr.write(why + "\n")
         return 1
-    print(f"recorded {record(parser.parse_args().search)}")
+    given = parser.parse_args()
+    print(f"recorded {record(given.search, given.pyslurm)}")
     return 0
 
 

@@ -1,16 +1,20 @@
 """Recorded answers behind programs of Slurm's names, so that the real Commands reads them."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.columns import Marks
+from rltuned.slurm.columns import ASK_COLUMNS, FIELD, Marks
 from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.source import Reading
 
 DATA = Path(__file__).parent / "data" / "slurm"
 MARKS = Marks(record="\x1e#recorded")
 RELEASES = tuple(sorted(p.name for p in DATA.iterdir()))
+WITH_PYSLURM = tuple(name for name in RELEASES if (DATA / name / "pyslurm.json").exists())
+"""Releases for which a pyslurm was at hand when they were recorded."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +36,22 @@ class Recording:
         return (self.folder / f"{name}.txt").read_bytes().decode()
 
 
-def replay(folder: Path, recording: Recording, **changed: str) -> SlurmBackend:
+def replay(
+    folder: Path,
+    recording: Recording,
+    *,
+    pyslurm: Path | None = None,
+    on_reading: Callable[[Reading], None] = lambda _: None,
+    now: Callable[[], float] | None = None,
+    **changed: str,
+) -> SlurmBackend:
     """A backend whose squeue, sinfo, sprio and scontrol answer what was recorded.
 
     Args:
         folder: where the programs are put.
         recording: the answers.
+        pyslurm, on_reading: see SlurmBackend.
+        now: its clock; None = when it was recorded.
         changed: other texts for some of them ("squeue", "sinfo", "sprio", "config" ...).
     """
     answers = folder / "answers"
@@ -45,19 +59,55 @@ def replay(folder: Path, recording: Recording, **changed: str) -> SlurmBackend:
     for name in ("squeue", "watch", "sinfo", "sprio", "config", "ping", "sdiag", "usage", "fields"):
         text = changed.get(name, recording.text(name))
         (answers / name).write_text(text, newline="", errors="surrogateescape")
+    (answers / "asked").write_text(
+        _narrowed((answers / "squeue").read_text(errors="surrogateescape")),
+        newline="",
+        errors="surrogateescape",
+    )
     if (recording.folder / "partitions.txt").exists():  # asked from 26.05 on
         (answers / "partitions").write_text(changed.get("partitions", recording.text("partitions")))
     scripts = {
         "squeue": """case "$*" in
-            *--helpFormat*) f=fields;; *--help*) f=usage;; *"-t PD"*) f=watch;; *) f=squeue;;
+            *--helpFormat*) f=fields;; *--help*) f=usage;; *"-t PD"*) f=watch;;
+            *"-O jobid:"*) f=asked;; *) f=squeue;;
         esac""",
         "sinfo": "f=sinfo",
         "sprio": "f=sprio",
         "sdiag": "f=sdiag",
-        "scontrol": 'case "$*" in ping) f=ping;; *partitions) f=partitions;; *) f=config;; esac',
+        "scontrol": f"""case "$*" in
+            --version) echo slurm-wlm {recording.folder.name}.0; exit;;
+            ping) f=ping;; *partitions) f=partitions;; *) f=config;;
+        esac""",
     }
     for name, choose in scripts.items():
         program = folder / name
         program.write_text(f'#!/bin/sh\n{choose}\nexec cat "{answers}/$f"\n')
         program.chmod(0o755)
-    return SlurmBackend(SlurmCli(bin_dir=folder), lambda: recording.taken_at, marks=MARKS)
+    return SlurmBackend(
+        SlurmCli(bin_dir=folder),
+        now or (lambda: recording.taken_at),
+        marks=MARKS,
+        pyslurm=pyslurm,
+        on_reading=on_reading,
+    )
+
+
+def said_by_pyslurm(folder: Path, recording: Recording) -> Path:
+    """An interpreter that says what pyslurm said when the release was recorded."""
+    python = folder / "pyslurm-python"
+    python.write_text(f'#!/bin/sh\nexec cat "{recording.folder / "pyslurm.json"}"\n')
+    python.chmod(0o755)
+    return python
+
+
+def _narrowed(squeue: str) -> str:
+    """The same answer with the columns alone that are asked for beside pyslurm."""
+    end = f"{MARKS.record}\n"
+    records = [record.split(FIELD) for record in squeue.split(end)[:-1]]
+    if not records or "JOBID" not in records[0]:
+        return squeue  # a test's own broken answer
+    width, at = len(ASK_COLUMNS), records[0].index("JOBID")
+    more = [records[0].index("EXCLUSIVE")] if "EXCLUSIVE" in records[0] else []
+    return "".join(
+        FIELD.join([row[at], *row[:width], *(row[i] for i in more)]) + end for row in records
+    )

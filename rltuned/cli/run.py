@@ -30,9 +30,10 @@ from rltuned.daemon.http import MetricsServer
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lastgood import keep_settings
 from rltuned.daemon.lease import Lease
-from rltuned.daemon.logs import make_log
+from rltuned.daemon.logs import Log, make_log
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics import Metrics
+from rltuned.daemon.reading import log_reading
 from rltuned.daemon.reckoning import Reader
 from rltuned.daemon.rig import build_rig, open_lease
 from rltuned.daemon.seams import Rig
@@ -40,6 +41,7 @@ from rltuned.daemon.signals import Orders, listening
 from rltuned.daemon.systemd import Notifier, watchdog_interval_s
 from rltuned.daemon.tls import endpoint_context
 from rltuned.settings import Loaded
+from rltuned.slurm.source import Reading
 from rltuned.solver import TimedSolver
 
 app = typer.Typer()
@@ -110,12 +112,19 @@ def run(
         settings = read().settings
         only_looks = settings.ladder.ladder().rung is Rung.OBSERVE
         metrics = Metrics(CollectorRegistry())
+        log = make_log(settings.log.format, settings.log.level)
+
+        def heard(reading: Reading) -> None:
+            metrics.reading.heard(reading)
+            log_reading(log, reading)
+
         lease = None if is_sim else open_lease(settings, SystemClock())
         place = open_world(
             backend,
             speed=speed,
             seed=seed,
             on_call=lambda call: metrics.command(call.program, call.seconds, ok=call.ok),
+            on_reading=heard,
             lease=lease,
         )
         wants_table = is_sim if show is None else show
@@ -123,6 +132,7 @@ def run(
             code = _serve(
                 place,
                 metrics,
+                log,
                 read,
                 1 if once else cycles,
                 lease=lease,
@@ -142,6 +152,7 @@ def _stage(stage: Rung | None, dry_run: bool | None) -> str | None:
 def _serve(
     place: Place,
     metrics: Metrics,
+    log: Log,
     read: Callable[[], Loaded],
     cycles: int | None,
     *,
@@ -152,7 +163,6 @@ def _serve(
 ) -> int:
     """Put the daemon together and let it run; returns its exit code."""
     loaded = read()
-    log = make_log(loaded.settings.log.format, loaded.settings.log.level)
     orders = Orders()
     with ExitStack() as stack:
         notifier = stack.enter_context(closing(Notifier.from_environment()))

@@ -12,6 +12,7 @@ from rltuned.errors import JournalError
 from rltuned.settings import Loaded
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import CallRecord
+from rltuned.slurm.source import Reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +34,17 @@ def _ignore(_: CallRecord) -> None:
     """Nobody counts."""
 
 
+def _unheard(_: Reading) -> None:
+    """Nobody asks who reads."""
+
+
 def open_world(
     world: World,
     *,
     speed: float = 1.0,
     seed: int = 0,
     on_call: Callable[[CallRecord], None] = _ignore,
+    on_reading: Callable[[Reading], None] = _unheard,
     lease: Holder | None = None,
 ) -> Place:
     """Make clock and backend.
@@ -48,11 +54,14 @@ def open_world(
         speed: of the built-in one.
         seed: of the built-in one's jobs.
         on_call: told of every Slurm command that ends.
+        on_reading: told who reads the jobs, whenever that changes.
         lease: asked right before every batch of updates.
     """
     system = SystemClock()
     if world is World.SLURM:
-        return Place(system, system, lambda loaded: real_slurm(loaded, system, on_call, lease))
+        return Place(
+            system, system, lambda loaded: real_slurm(loaded, system, on_call, lease, on_reading)
+        )
     from rltuned.sim.demo import ScaledClock, demo_backend  # noqa: PLC0415 - numba's floor
 
     clock = ScaledClock(system, speed)
@@ -65,6 +74,7 @@ def real_slurm(
     clock: SystemClock,
     on_call: Callable[[CallRecord], None] = _ignore,
     lease: Holder | None = None,
+    on_reading: Callable[[Reading], None] = _unheard,
 ) -> SlurmBackend:
     """The real cluster, called as the settings say."""
     max_age_s = loaded.settings.daemon.max_snapshot_age_s
@@ -75,6 +85,8 @@ def real_slurm(
         on_call=on_call,
         exclusions=_needs_exclusions(loaded),
         fence=fence,
+        pyslurm=loaded.settings.slurm.pyslurm(),
+        on_reading=on_reading,
     )
 
 

@@ -12,13 +12,14 @@ from rltuned.daemon.decision_metrics import DecisionMetrics, Ranges
 from rltuned.daemon.effect_metrics import EffectMetrics
 from rltuned.daemon.journal_size import TABLES, Size
 from rltuned.daemon.load import Weighed
+from rltuned.daemon.reading import ReadingMetrics
 from rltuned.daemon.report import CycleReport, Kind, Mode, Skip, Stage
 from rltuned.daemon.trial_metrics import TrialMetrics
 from rltuned.domain.plan import Result
 from rltuned.slurm.sdiag import Figure
 
 STAGE_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-COMMANDS = ("squeue", "sinfo", "sprio", "scontrol", "sdiag", "sacctmgr", "other")
+COMMANDS = ("squeue", "sinfo", "sprio", "scontrol", "sdiag", "sacctmgr", "pyslurm", "other")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class Metrics:
         self._make_load(registry)
         self.decisions = DecisionMetrics(registry)
         self.trial = TrialMetrics(registry)
+        self.reading = ReadingMetrics(registry)
         self.effect = EffectMetrics(registry)
         self._shown_policy: tuple[str, str, str] | None = None
         self._start_at_zero()

@@ -1,10 +1,69 @@
-"""The keys about slurmctld itself: how much of its time we may take, and which one is ours."""
+"""The keys about slurmctld: how it is asked, how much of its time we take, which one is ours."""
 
-from rltuned.settings.key import Keys, OptionalPath, key
+import sys
+from pathlib import Path
+from typing import Literal
+
+from rltuned.settings.key import AbsolutePath, Keys, OptionalPath, key
+from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.sdiag import Bounds
 
 _RENEWALS = 2
 """So many intervals a lease must hold at least, so that one late cycle does not lose it."""
+
+
+class SlurmKeys(Keys):
+    """How Slurm's commands are called."""
+
+    bin_dir: AbsolutePath = key(
+        None,
+        "",
+        "Folder of squeue, sinfo, sprio and scontrol; absent = found through PATH.",
+    )
+    conf: AbsolutePath = key(
+        None,
+        "",
+        "slurm.conf to use; absent = where Slurm was built to look. SLURM_CONF of the environment "
+        "is not used, so that a stray export cannot point the daemon at another cluster.",
+    )
+    timeout_s: float = key(
+        SlurmCli().timeout_s,
+        "seconds",
+        "Longest time that one command may take before it is ended; a controller that is away "
+        "makes them hang.",
+        ge=1.0,
+        le=600.0,
+    )
+    chunk: int = key(
+        SlurmCli().chunk,
+        "jobs",
+        "Most updates in one scontrol. Small, because every one of them waits about ten seconds "
+        "when the controller dies.",
+        ge=1,
+        le=SlurmCli().chunk,
+    )
+    reader: Literal["text", "pyslurm"] = key(
+        "text",
+        "",
+        "Who reads the jobs. text = squeue. pyslurm = what a job is and how it stands comes from "
+        "pyslurm, in a process of its own, what it asks for still from squeue; where pyslurm is "
+        "missing or of another release than slurmctld, squeue stands in. Nodes, site factors and "
+        "every write go through Slurm's commands either way.",
+    )
+    pyslurm_python: AbsolutePath = key(
+        None,
+        "",
+        "Python interpreter that has pyslurm; absent = the one that runs rltuned.",
+    )
+
+    def pyslurm(self) -> Path | None:
+        """The interpreter to read jobs with; None = they are read as text."""
+        if self.reader == "text":
+            return None
+        return self.pyslurm_python or Path(sys.executable)
+
+    def cli(self) -> SlurmCli:
+        return SlurmCli(self.bin_dir, self.conf, self.timeout_s, self.chunk)
 
 
 class LoadKeys(Keys):

@@ -15,12 +15,11 @@ from rltuned.core.planning import LOWEST, Limits
 from rltuned.core.select import SETTLE_S, Rules
 from rltuned.domain.plan import MAX_PRIORITY
 from rltuned.policies.shelf import MODELS_DIR
-from rltuned.settings.controller import HaKeys, LoadKeys, check_lease
+from rltuned.settings.controller import HaKeys, LoadKeys, SlurmKeys, check_lease
 from rltuned.settings.keeping import JournalKeys, ReportKeys
-from rltuned.settings.key import AbsolutePath, FilePath, Keys, Names, OptionalPath, key, table
+from rltuned.settings.key import FilePath, Keys, Names, OptionalPath, key, table
 from rltuned.settings.placing import OverSubscribeKeys, PlacementKeys, tuning
 from rltuned.settings.trust import GuardKeys, LadderKeys, check_canary
-from rltuned.slurm.commands import SlurmCli
 
 HTTP_PORT = 9841
 """Where /metrics listens; outside the ports that Slurm and the usual exporters take."""
@@ -195,41 +194,6 @@ class LimitKeys(Keys):
                 f"must be [lowest, highest] with {LOWEST} <= lowest < highest <= {MAX_PRIORITY}"
             )
         return band
-
-
-class SlurmKeys(Keys):
-    """How Slurm's commands are called."""
-
-    bin_dir: AbsolutePath = key(
-        None,
-        "",
-        "Folder of squeue, sinfo, sprio and scontrol; absent = found through PATH.",
-    )
-    conf: AbsolutePath = key(
-        None,
-        "",
-        "slurm.conf to use; absent = where Slurm was built to look. SLURM_CONF of the environment "
-        "is not used, so that a stray export cannot point the daemon at another cluster.",
-    )
-    timeout_s: float = key(
-        SlurmCli().timeout_s,
-        "seconds",
-        "Longest time that one command may take before it is ended; a controller that is away "
-        "makes them hang.",
-        ge=1.0,
-        le=600.0,
-    )
-    chunk: int = key(
-        SlurmCli().chunk,
-        "jobs",
-        "Most updates in one scontrol. Small, because every one of them waits about ten seconds "
-        "when the controller dies.",
-        ge=1,
-        le=SlurmCli().chunk,
-    )
-
-    def cli(self) -> SlurmCli:
-        return SlurmCli(self.bin_dir, self.conf, self.timeout_s, self.chunk)
 
 
 class HttpKeys(Keys):

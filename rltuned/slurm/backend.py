@@ -1,20 +1,28 @@
 """The real Slurm behind the Backend port."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Protocol
+from pathlib import Path
+from typing import Final, Protocol
 
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
-from rltuned.slurm.checks import Check, examine, gather
+from rltuned.errors import BackendError, SnapshotError
+from rltuned.slurm.checks import Check, Status, examine, gather
 from rltuned.slurm.columns import Marks
 from rltuned.slurm.commands import CallRecord, Commands, SlurmCli
 from rltuned.slurm.controllers import Controller, acting_host, ask_controllers
 from rltuned.slurm.reader import Reader
 from rltuned.slurm.sdiag import Load, parse_sdiag
+from rltuned.slurm.source import Reading
 from rltuned.slurm.writer import Writer
+
+MEND: Final = (
+    "build the pyslurm of slurmctld's release for the interpreter slurm.pyslurm_python "
+    "(docs/compatibility.md), or set slurm.reader = text"
+)
 
 
 class Fence(Protocol):
@@ -43,6 +51,10 @@ def _uncounted(_: CallRecord) -> None:
     """Nobody counts."""
 
 
+def _unheard(_: Reading) -> None:
+    """Nobody asks who reads."""
+
+
 class SlurmBackend:
     """Watches and changes one Slurm cluster through its own commands.
 
@@ -55,6 +67,8 @@ class SlurmBackend:
         exclusions: read excluded nodes of pending jobs where squeue's columns lack them (before
             24.11), by one more squeue; needed to steer and to take steering back.
         fence: told of every look at the cluster and asked right before every batch of updates.
+        pyslurm: the interpreter that has pyslurm, to read the jobs through it; None = as text.
+        on_reading: told who reads the jobs, whenever that changes; not called without pyslurm.
     """
 
     def __init__(
@@ -67,13 +81,17 @@ class SlurmBackend:
         marks: Marks | None = None,
         exclusions: bool = False,
         fence: Fence | None = None,
+        pyslurm: Path | None = None,
+        on_reading: Callable[[Reading], None] = _unheard,
     ) -> None:
         self._now = now
         self._on_call = on_call
         self._fence = fence or Unfenced()
         self._limited = 0  # since the last look at the load
         self._commands = Commands(cli, self._count, environ)
-        self._reader = Reader(self._commands, marks, exclusions=exclusions)
+        self._reader = Reader(
+            self._commands, marks, exclusions=exclusions, pyslurm=pyslurm, heard=on_reading
+        )
         self._writer = Writer(self._commands, self._reader, now, self._fence.shut)
 
     def observe(self) -> Snapshot:
@@ -137,5 +155,18 @@ class SlurmBackend:
         self._on_call(call)
 
     def check(self) -> tuple[Check, ...]:
-        """Judge the site's settings and our rights, without writing anything."""
-        return examine(gather(self._commands, self._now()))
+        """Judge the site's settings, our rights and the reader, without writing anything."""
+        evidence = gather(self._commands, self._now())
+        return (*examine(evidence), *(self._reading() if evidence.reachable else ()))
+
+    def _reading(self) -> Iterator[Check]:
+        try:
+            reading = self._reader.reading(self._now())
+        except (BackendError, SnapshotError) as error:
+            yield Check("reader", Status.FAIL, str(error), "see the check of the queue")
+            return
+        if reading.stands_in:
+            detail = f"{reading.detail}; squeue as text stands in"
+            yield Check("reader", Status.WARN, detail, MEND)
+        else:
+            yield Check("reader", Status.OK, reading.detail)

@@ -135,6 +135,7 @@ def _names(fields: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(f.replace("_", "-") if f in _HYPHENS else f for f in fields)
 
 
+ASK_COLUMNS: Final = _names(Ask._fields)
 JOB_COLUMNS: Final = _names((*Ask._fields, *JobRow._fields))
 WATCH_COLUMNS: Final = WatchRow._fields
 NODE_COLUMNS: Final = NodeRow._fields

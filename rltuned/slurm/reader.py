@@ -1,7 +1,9 @@
 """Reading the cluster: which commands are run, and what is made of their answers."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from rltuned.domain.snapshot import Snapshot
@@ -17,12 +19,14 @@ from rltuned.slurm.columns import (
     WatchRow,
     read_layout,
 )
-from rltuned.slurm.commands import Answer, Commands
+from rltuned.slurm.commands import Commands
 from rltuned.slurm.factors import Factors, read_line, with_factors
 from rltuned.slurm.jobs import address, held_by, parse_job_id, read_queue, read_tasks
 from rltuned.slurm.nodes import read_nodes
+from rltuned.slurm.pyslurm import Pyslurm
 from rltuned.slurm.request import Requests
 from rltuned.slurm.site import Site, parse_config, read_exclusive_partitions, read_site
+from rltuned.slurm.source import FromPyslurm, Reading, Source, Text, squeue
 from rltuned.slurm.strings import expand_hosts
 from rltuned.slurm.values import absent, parse_epoch, parse_number
 
@@ -50,20 +54,42 @@ class Watched:
     excluded: frozenset[NodeName] | None = None
 
 
+def _unheard(_: Reading) -> None:
+    """Nobody asks who reads."""
+
+
 class Reader:
     """Reads one cluster with squeue, sinfo, sprio and, every few minutes, scontrol show config.
 
     --local, because in a federation squeue also shows the other clusters' jobs, which we cannot
     address; -a, because hidden partitions hold nodes and jobs too.
+
+    Args:
+        commands: runs them.
+        marks: see columns.Marks; None = a random mark.
+        exclusions: read excluded nodes by one more squeue where its columns lack them.
+        pyslurm: the interpreter that has it, to read jobs through it; None = squeue alone.
+        heard: told who reads the jobs, whenever that changes; never called without pyslurm.
     """
 
     def __init__(
-        self, commands: Commands, marks: Marks | None = None, *, exclusions: bool = False
+        self,
+        commands: Commands,
+        marks: Marks | None = None,
+        *,
+        exclusions: bool = False,
+        pyslurm: Path | None = None,
+        heard: Callable[[Reading], None] = _unheard,
     ) -> None:
         self._commands = commands
         self._marks = marks or Marks()
         self._exclusions = exclusions
+        text = Text(commands, self._marks)
+        self._source: Source = (
+            FromPyslurm(Pyslurm(commands, pyslurm), text, heard) if pyslurm else text
+        )
         self._site: tuple[float, Site, Layout] | None = None
+        self._knows_excluded = False
 
     def read_exclusions(self) -> None:
         """Read excluded nodes by one more squeue from now on, where its columns lack them."""
@@ -84,7 +110,7 @@ class Reader:
 
     def _snapshot(self, taken_at: float) -> Snapshot:
         seen = self._without_exclusions(taken_at)
-        if not self._exclusions or "ExcNodes" in self._known_site(taken_at)[1].extras:
+        if not self._exclusions or self._knows_excluded:
             return seen
         known = self.excluded(taken_at)
         pending = (
@@ -95,8 +121,8 @@ class Reader:
 
     def _without_exclusions(self, taken_at: float) -> Snapshot:
         site, layout = self._known_site(taken_at)
-        names = layout.job_columns
-        jobs = self._squeue(layout, "--noconvert", "-O", self._marks.columns(names))
+        jobs = self._source.read(layout, site, taken_at)
+        self._knows_excluded = "ExcNodes" in jobs.extras
         sinfo = self._commands.ask(
             "sinfo", "--local", "-a", "-N", "-O", self._marks.columns(NODE_COLUMNS)
         )
@@ -105,10 +131,10 @@ class Reader:
         nodes, partitions = read_nodes(rows, site.exclusive_partitions)
         exclusive = frozenset(p.name for p in partitions if p.oversubscribe == "EXCLUSIVE")
         queue = read_queue(
-            self._marks.rows("squeue", jobs, len(names)),
+            jobs.rows,
             Requests(exclusive, memory_counts=site.memory_counts),
             {n.name: n for n in nodes},
-            layout.extras,
+            jobs.extras,
         )
         try:
             return Snapshot(
@@ -158,8 +184,14 @@ class Reader:
             usage, self._commands.ask("squeue", "--helpFormat").stdout if told else ""
         )
 
-    def _squeue(self, layout: Layout, *args: str) -> Answer:
-        return self._commands.ask("squeue", "--local", "-a", layout.per_record, "-S", "i", *args)
+    def reading(self, now: float) -> Reading:
+        """Who reads the jobs: tried now.
+
+        Raises:
+            BackendError: Slurm did not answer.
+            SnapshotError: an answer could not be read.
+        """
+        return self._source.reading(self._known_site(now)[0])
 
     def watch(self, now: float) -> dict[JobId, Watched]:
         """Every pending record, with the few columns that tell what became of an update.
@@ -169,7 +201,9 @@ class Reader:
             SnapshotError: its answer could not be read.
         """
         _, layout = self._known_site(now)
-        answer = self._squeue(layout, "-t", "PD", "-O", self._marks.columns(WATCH_COLUMNS))
+        answer = squeue(
+            self._commands, layout, "-t", "PD", "-O", self._marks.columns(WATCH_COLUMNS)
+        )
         rows: dict[str, tuple[WatchRow, list[str]]] = {}
         for raw in self._marks.rows("squeue", answer, len(WATCH_COLUMNS)):
             row = WatchRow._make(raw)
@@ -194,7 +228,7 @@ class Reader:
         _, layout = self._known_site(now)
         names = ("jobid", "starttime")
         asked = ("-t", "PD", "-j", str(job_id), "-O", self._marks.columns(names))
-        rows = list(self._marks.rows("squeue", self._squeue(layout, *asked), len(names)))
+        rows = list(self._marks.rows("squeue", squeue(self._commands, layout, *asked), len(names)))
         try:
             told = [parse_epoch(start) for own, start in rows if parse_job_id(own) == job_id]
         except ValueError as error:
@@ -209,7 +243,7 @@ class Reader:
             SnapshotError: its answer could not be read.
         """
         _, layout = self._known_site(now)
-        answer = self._squeue(layout, "-t", "PD", "-o", self._marks.letters("Ax"))
+        answer = squeue(self._commands, layout, "-t", "PD", "-o", self._marks.letters("Ax"))
         try:
             return {
                 parse_job_id(job_id.strip()): frozenset(map(NodeName, expand_hosts(names.strip())))

@@ -1,8 +1,10 @@
 """The same questions to recorded answers of every release and to a live Slurm."""
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +14,14 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.checks import Status
 from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.source import Reading
 from tests.conftest import slurm_or_skip
 from tests.lab import SlurmLab
-from tests.recorded import DATA, RELEASES, Recording, replay
+from tests.recorded import DATA, RELEASES, WITH_PYSLURM, Recording, replay, said_by_pyslurm
 from tests.zoo import FIELDS, NODES, PENDING, REQUESTS, RUNNING, SHARES, ZOO_NODES, fill
+
+PYSLURM_PYTHON = os.environ.get("RLTUNED_TEST_PYSLURM", "")
+"""A Python that has the pyslurm of the Slurm under test (`make test-pyslurm`); empty = none."""
 
 
 @dataclass(frozen=True)
@@ -32,21 +38,36 @@ class Observed:
         return next(j for j in self.snapshot.running if j.job_id == self.ids[name])
 
 
-@pytest.fixture(scope="module", params=[*RELEASES, pytest.param("live", marks=pytest.mark.slurm)])
+LIVE = ("live", "live pyslurm") if PYSLURM_PYTHON else ("live",)
+RECORDED = (*RELEASES, *(f"{release} pyslurm" for release in WITH_PYSLURM))
+
+
+@pytest.fixture(
+    scope="module",
+    params=[*RECORDED, *(pytest.param(name, marks=pytest.mark.slurm) for name in LIVE)],
+)
 def seen(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Observed]:
-    if request.param == "live":
+    release, _, reader = request.param.partition(" ")
+    if release == "live":
         slurm_or_skip()
         with SlurmLab(nodes=ZOO_NODES) as lab:
             zoo = fill(lab)
-            backend = SlurmBackend(SlurmCli(conf=lab.conf), time.time)
-            throttle = "--array-unique" in lab.run("squeue", "--help")
+            python = Path(PYSLURM_PYTHON) if reader else None
+            heard: list[Reading] = []
+            backend = SlurmBackend(
+                SlurmCli(conf=lab.conf), time.time, pyslurm=python, on_reading=heard.append
+            )
+            throttle = bool(reader) or "--array-unique" in lab.run("squeue", "--help")
             yield Observed(backend.observe(), zoo.ids, backend, throttle)
+            assert not any(reading.stands_in for reading in heard)
         return
-    recording = Recording(DATA / request.param)
-    backend = replay(tmp_path_factory.mktemp("replay"), recording)
-    throttle = "--array-unique" in recording.text("usage")
+    recording = Recording(DATA / release)
+    folder = tmp_path_factory.mktemp("replay")
+    python = said_by_pyslurm(folder, recording) if reader else None
+    backend = replay(folder, recording, pyslurm=python)
+    throttle = bool(reader) or "--array-unique" in recording.text("usage")
     yield Observed(backend.observe(), recording.ids, backend, throttle)
 
 

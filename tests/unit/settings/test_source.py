@@ -100,7 +100,14 @@ def test_every_default_is_pinned() -> None:
             "steer_expiry_s": 600.0,
         },
         "oversubscribe": {"scope": [], "allow_cpu_sharing": False},
-        "slurm": {"bin_dir": None, "conf": None, "timeout_s": 20.0, "chunk": 200},
+        "slurm": {
+            "bin_dir": None,
+            "conf": None,
+            "timeout_s": 20.0,
+            "chunk": 200,
+            "reader": "text",
+            "pyslurm_python": None,
+        },
         "load": {
             "enabled": True,
             "max_server_threads": 100,

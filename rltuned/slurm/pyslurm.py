@@ -1,0 +1,256 @@
+"""pyslurm's jobs as rows of squeue. pyslurm itself runs in a process of its own (pyslurm_child).
+
+The process is started for every look and ends with its answer, so that nothing it leaks outlives
+a cycle, a crash of its C code is an exit code, and a call that hangs is ended like any command.
+"""
+
+import json
+import pwd
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from rltuned.errors import BackendError, SnapshotError
+from rltuned.slurm.columns import JobRow
+from rltuned.slurm.commands import Commands, one_line
+from rltuned.slurm.pyslurm_child import PROTOCOL
+
+PROGRAM: Final = "pyslurm"
+"""What the process is called in messages and metrics."""
+CHILD: Final = Path(__file__).with_name("pyslurm_child.py")
+FIELDS: Final = (
+    "id",
+    "array_id",
+    "array_task_id",
+    "array_tasks_waiting",
+    "array_tasks_parallel",
+    "state",
+    "state_reason",
+    "priority",
+    "nice",
+    "submit_time",
+    "eligible_time",
+    "start_time",
+    "user_id",
+    "qos",
+    "required_nodes",
+    "excluded_nodes",
+    "dependencies",
+    "reservation",
+    "heterogeneous_id",
+    "heterogeneous_offset",
+    "allocated_nodes",
+    "is_cronjob",
+    "account",
+)
+"""Attributes of pyslurm.Job that say the same as a column of squeue. Left to squeue is what a job
+asks for: pyslurm's time limit is None for UNLIMITED and for unknown, its memory None for "all of a
+node" and for unknown, and GPUs asked for as `gres/gpu:p100:4` are in none of its attributes where
+the site does not account for them."""
+_STATES: Final = {"PENDING": "PD", "RUNNING": "R", "CONFIGURING": "CF"}
+_OTHER: Final = "OTH"
+"""Any other state: such a record is counted and not looked into."""
+
+
+class UnusableError(BackendError):
+    """pyslurm is not there, is of another release, or ended badly: text can stand in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One answer. version: pyslurm's; jobs: a mapping of FIELDS for each, as pyslurm has them."""
+
+    version: str
+    jobs: tuple[dict[str, Any], ...]
+
+
+class Pyslurm:
+    """Asks pyslurm, in a process of its own each time.
+
+    Args:
+        commands: runs it, in the environment and within the time and size of every command.
+        python: the interpreter that has pyslurm.
+    """
+
+    def __init__(self, commands: Commands, python: Path) -> None:
+        self._commands = commands
+        self._python = python
+
+    def jobs(self, release: tuple[int, int]) -> Told:
+        """Every job that slurmctld has in memory, also those that ended a moment ago.
+
+        Args:
+            release: of slurmctld; pyslurm must be of the same.
+
+        Raises:
+            UnusableError: no such interpreter, no pyslurm, another release, or it crashed.
+            BackendError: it gave no answer in time, or slurmctld gave it none.
+            SnapshotError: its answer could not be read.
+        """
+        answer = self._ask({"protocol": PROTOCOL, "fields": FIELDS})
+        version = str(answer.get("pyslurm", ""))
+        detail = one_line(str(answer.get("detail", "")))
+        if answer.get("error") == "missing":
+            raise UnusableError(f"{self._python}: {detail}")
+        if release_of(version) != release:
+            raise UnusableError(
+                f"pyslurm {version or '?'} of {self._python} is not of slurmctld's release, "
+                f"{release[0]}.{release[1]:02}"
+            )
+        if answer.get("error") == "rpc":
+            raise BackendError(f"pyslurm: {detail}")
+        return Told(version, _jobs(answer.get("jobs")))
+
+    def _ask(self, request: Mapping[str, object]) -> dict[str, Any]:
+        # -I: neither our environment nor the folder of the file changes what is imported
+        asked = ("-I", "-B", str(CHILD))
+        try:
+            said = self._commands.call(PROGRAM, *asked, feed=json.dumps(request), at=self._python)
+        except BackendError as error:
+            raise UnusableError(str(error)) from error
+        if said.failure:
+            raise BackendError(said.failure)
+        if said.exit_code != 0:
+            last = one_line(said.stderr.strip().rpartition("\n")[2]) or "no message"
+            raise UnusableError(f"pyslurm in {self._python} ended with {said.exit_code}: {last}")
+        try:
+            answer = json.loads(said.stdout)
+        except ValueError as error:
+            raise SnapshotError(f"pyslurm: {one_line(said.stdout, 120)!r}: {error}") from error
+        if not isinstance(answer, dict) or answer.get("protocol") != PROTOCOL:
+            raise SnapshotError(f"pyslurm: {one_line(said.stdout, 120)!r} is no answer")
+        return answer
+
+
+def release_of(version: str) -> tuple[int, int] | None:
+    """The release of Slurm that a pyslurm is for: "25.11.2" is (25, 11); None = unreadable."""
+    parts = version.split(".")
+    if len(parts) < 2 or not all(p.isascii() and p.isdigit() for p in parts[:2]):  # noqa: PLR2004
+        return None
+    return int(parts[0]), int(parts[1])
+
+
+def _jobs(rows: object) -> tuple[dict[str, Any], ...]:
+    if not isinstance(rows, list):
+        raise SnapshotError("pyslurm: no jobs in the answer")
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, list) or len(row) != len(FIELDS):
+            raise SnapshotError(f"pyslurm: job {number} has not the {len(FIELDS)} fields asked for")
+    return tuple(dict(zip(FIELDS, row, strict=True)) for row in rows)
+
+
+def rows_of(
+    told: Told, asks: Mapping[str, Sequence[str]], more: tuple[str, ...] = ()
+) -> Iterator[list[str]]:
+    """Rows for jobs.read_queue: the columns of Ask, of JobRow, ExcNodes, `more`, CronJob, account.
+
+    Args:
+        told: what pyslurm said.
+        asks: by job id the columns of Ask and of `more`, from squeue; jobs not in it are left out.
+        more: further columns of squeue.
+
+    Raises:
+        SnapshotError: a value is not of its kind; names the job.
+    """
+    for job in told.jobs:
+        ask = asks.get(str(job["id"]))
+        if ask is None:
+            continue
+        try:
+            row, excluded, cron = _row(job)
+        except ValueError as error:
+            raise SnapshotError(f"pyslurm: job {str(job['id'])[:20]}: {error}") from error
+        width = len(ask) - len(more)
+        yield [*ask[:width], *row[:-1], excluded, *ask[width:], cron, row.account]
+
+
+def _row(job: Mapping[str, Any]) -> tuple[JobRow, str, str]:
+    cron = job["is_cronjob"]
+    if not isinstance(cron, bool):
+        raise ValueError(f"is_cronjob {cron!r} is neither true nor false")  # noqa: TRY004
+    row = JobRow(
+        jobid=_number(job, "id"),
+        arrayjobid=_number(job, "array_id") if job["array_id"] else _number(job, "id"),
+        arraytaskid=_tasks(job),
+        statecompact=_STATES.get(_word(job, "state"), _OTHER),
+        reason=_word(job, "state_reason"),
+        prioritylong=_number(job, "priority"),
+        nice=_number(job, "nice"),
+        submittime=_number(job, "submit_time"),
+        eligibletime=_number(job, "eligible_time"),
+        starttime=_number(job, "start_time"),
+        username=_user(job["user_id"]),
+        qos=_word(job, "qos"),
+        reqnodes=_word(job, "required_nodes"),
+        dependency=_dependency(job["dependencies"]),
+        reservation=_word(job, "reservation"),
+        hetjobid=_number(job, "heterogeneous_id"),
+        # None is the offset 0 where there is a leader, and means nothing where there is none
+        hetjoboffset=_number(job, "heterogeneous_offset") if job["heterogeneous_offset"] else "0",
+        nodelist=_word(job, "allocated_nodes"),
+        account=_word(job, "account"),
+    )
+    return row, _word(job, "excluded_nodes"), "Yes" if cron else "No"
+
+
+def _number(job: Mapping[str, Any], name: str) -> str:
+    """A number in squeue's form; None is N/A, which read_queue refuses where it needs a number."""
+    value = job[name]
+    if value is None:
+        return "N/A"
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"{name} {value!r} is no whole number")  # noqa: TRY004 - the answer's fault
+    return str(value)
+
+
+def _word(job: Mapping[str, Any], name: str) -> str:
+    value = job[name]
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{name} {str(value)[:40]!r} is no text")
+    return "(null)" if value is None else value
+
+
+def _tasks(job: Mapping[str, Any]) -> str:
+    """The task list of squeue: which tasks wait with their throttle, or the one that this is."""
+    if not job["array_id"]:
+        return "N/A"
+    if job["array_tasks_waiting"] is None:
+        # pyslurm's None is task 0 here: a record of an array without a list is one task
+        return "0" if job["array_task_id"] is None else _number(job, "array_task_id")
+    waiting = _word(job, "array_tasks_waiting")
+    return f"{waiting}%{_number(job, 'array_tasks_parallel')}" if _throttled(job) else waiting
+
+
+def _throttled(job: Mapping[str, Any]) -> bool:
+    return bool(job["array_tasks_parallel"])
+
+
+def _dependency(value: object) -> str:
+    """In Slurm's form again; a kind that pyslurm leaves out stays one that we know nothing of."""
+    if value is None or isinstance(value, str):
+        return value or "(null)"
+    if not isinstance(value, dict):
+        raise ValueError(f"dependencies {str(value)[:40]!r} are no object")  # noqa: TRY004
+    kinds = [
+        ":".join((kind, *map(str, jobs)))
+        for kind, jobs in value.items()
+        if isinstance(jobs, list) and jobs
+    ]
+    kinds += ["singleton"] if value.get("singleton") is True else []
+    return ("?" if value.get("satisfy") == "any" else ",").join(kinds) or "of a kind not told"
+
+
+@cache
+def _name_of(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _user(uid: object) -> str:
+    if not isinstance(uid, int) or isinstance(uid, bool):
+        raise ValueError(f"user_id {uid!r} is no number")  # noqa: TRY004
+    return _name_of(uid)

@@ -1,0 +1,74 @@
+"""What pyslurm knows of the jobs, as JSON: a program of its own, run once for every look.
+
+pyslurm is GPL-2.0-only, tied to one release of Slurm, and has leaked memory and crashed in
+processes that lived long. So rltuned never imports it: slurm/pyslurm.py starts this file with the
+interpreter that has it, writes one request to standard input, reads one answer from standard
+output, and ends the process in time. Nothing of rltuned is imported here.
+
+    request   {"protocol": 1, "fields": ["id", "priority", ...]}
+    answer    {"protocol": 1, "pyslurm": "25.11.2", "jobs": [[7, 4294901759, ...], ...]}
+    or        {"protocol": 1, "error": "missing" | "rpc", "detail": "...", "pyslurm": "..." | ""}
+
+The fields are attributes of pyslurm.Job, one value each in every job, as pyslurm gives them:
+numbers, texts, true and false, lists, objects, null.
+"""
+
+import json
+import os
+import sys
+from typing import Any
+
+PROTOCOL = 1
+
+
+def text_of(error: UnicodeDecodeError) -> str:
+    """Bytes that are no UTF-8, which users may choose, as backslash escapes: rltuned's way."""
+    return bytes(error.object).decode("utf-8", "backslashreplace")
+
+
+def value_of(job: Any, name: str) -> Any:
+    """One attribute of a job."""
+    try:
+        return getattr(job, name)
+    except UnicodeDecodeError as error:
+        return text_of(error)
+
+
+def answer_to(request: dict[str, Any]) -> dict[str, Any]:
+    """Ask slurmctld through pyslurm; every expected mishap becomes an answer."""
+    if request.get("protocol") != PROTOCOL:
+        return {"error": "missing", "detail": f"protocol {request.get('protocol')!r}"}
+    try:
+        import pyslurm  # noqa: PLC0415 - whether it is there is what we are asked
+    except ImportError as error:  # also when libslurm of its release is not there
+        return {"error": "missing", "detail": str(error), "pyslurm": ""}
+    version = str(getattr(pyslurm, "__version__", ""))
+    fields = request["fields"]
+    if not hasattr(pyslurm, "Jobs"):
+        detail = f"pyslurm {version} has no class Jobs"
+        return {"error": "missing", "detail": detail, "pyslurm": version}
+    lacking = [name for name in fields if not hasattr(pyslurm.Job, name)]
+    if lacking:
+        detail = f"pyslurm {version}: a Job has no {', '.join(lacking)}"
+        return {"error": "missing", "detail": detail, "pyslurm": version}
+    try:
+        jobs = pyslurm.Jobs.load()
+    except pyslurm.RPCError as error:
+        return {"error": "rpc", "detail": str(error), "pyslurm": version}
+    rows = [[value_of(job, name) for name in fields] for job in jobs.values()]
+    return {"pyslurm": version, "jobs": rows}
+
+
+def main() -> int:
+    """One request, one answer. 0 = answered, whatever the answer."""
+    # pyslurm prints for itself at times: what is printed must not get into the answer
+    out = os.fdopen(os.dup(1), "w", encoding="ascii")
+    os.dup2(2, 1)
+    answer = {"protocol": PROTOCOL, **answer_to(json.loads(sys.stdin.read()))}
+    with out:
+        json.dump(answer, out, separators=(",", ":"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

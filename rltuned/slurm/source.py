@@ -1,0 +1,130 @@
+"""Where squeue's rows come from: from squeue itself, or for the most part from pyslurm."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from rltuned.slurm.columns import ASK_COLUMNS, Layout, Marks
+from rltuned.slurm.commands import Answer, Commands
+from rltuned.slurm.pyslurm import Pyslurm, UnusableError, rows_of
+from rltuned.slurm.site import Site
+
+TEXT: Final = "text"
+PYSLURM: Final = "pyslurm"
+REST_S: Final = 300.0
+"""After a pyslurm that cannot be used text stands in for so long before it is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Who reads the queue. wanted, reader: TEXT or PYSLURM; detail: which pyslurm, or why none."""
+
+    wanted: str
+    reader: str
+    detail: str = ""
+
+    @property
+    def stands_in(self) -> bool:
+        return self.reader != self.wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows as jobs.read_queue wants them: the columns of Layout.job_columns with these extras."""
+
+    rows: Iterable[list[str]]
+    extras: tuple[str, ...]
+
+
+class Source(Protocol):
+    """Who tells of the jobs."""
+
+    def read(self, layout: Layout, site: Site, now: float) -> Rows:
+        """Every job record, now.
+
+        Raises:
+            BackendError: nobody answered.
+            SnapshotError: an answer could not be read.
+        """
+        ...
+
+    def reading(self, site: Site) -> Reading:
+        """Who would read now."""
+        ...
+
+
+def squeue(commands: Commands, layout: Layout, *args: str) -> Answer:
+    """One squeue over all records of this cluster, in the order of their numbers.
+
+    Raises:
+        BackendError: it failed.
+    """
+    return commands.ask("squeue", "--local", "-a", layout.per_record, "-S", "i", *args)
+
+
+class Text:
+    """All columns from one squeue."""
+
+    def __init__(self, commands: Commands, marks: Marks) -> None:
+        self._commands = commands
+        self._marks = marks
+
+    def read(self, layout: Layout, site: Site, now: float) -> Rows:  # noqa: ARG002 - the port's
+        return Rows(self.columns(layout, layout.job_columns), layout.extras)
+
+    def columns(self, layout: Layout, names: tuple[str, ...]) -> Iterable[list[str]]:
+        """These columns of every record, or of every task where squeue parts arrays."""
+        asked = squeue(self._commands, layout, "--noconvert", "-O", self._marks.columns(names))
+        return self._marks.rows("squeue", asked, len(names))
+
+    def reading(self, site: Site) -> Reading:  # noqa: ARG002 - the port's
+        return Reading(TEXT, TEXT, "squeue, sinfo and sprio as text")
+
+
+class FromPyslurm:
+    """What a job is and how it stands from pyslurm, what it asks for from squeue.
+
+    pyslurm is asked first: a job that only it knows has ended, one that only squeue knows is
+    younger than the look, and both are left out. Where pyslurm cannot be used, text stands in.
+
+    Args:
+        pyslurm: how it is called.
+        text: the stand-in, and the reader of what pyslurm does not tell.
+        heard: told who reads, whenever that changes.
+    """
+
+    def __init__(self, pyslurm: Pyslurm, text: Text, heard: Callable[[Reading], None]) -> None:
+        self._pyslurm = pyslurm
+        self._text = text
+        self._heard = heard
+        self._last: Reading | None = None
+        self._rest_until = -float("inf")
+
+    def read(self, layout: Layout, site: Site, now: float) -> Rows:
+        if 0 < self._rest_until - now <= REST_S:
+            return self._text.read(layout, site, now)
+        try:
+            told = self._pyslurm.jobs(site.version)
+        except UnusableError as error:
+            self._rest_until = now + REST_S
+            self._say(Reading(PYSLURM, TEXT, str(error)))
+            return self._text.read(layout, site, now)
+        self._say(Reading(PYSLURM, PYSLURM, f"pyslurm {told.version}"))
+        more = tuple(name for name in layout.extras if name == "Exclusive")
+        names = ("jobid", *ASK_COLUMNS, *more)
+        asks: Mapping[str, list[str]] = {
+            row[0]: row[1:] for row in self._text.columns(layout, names)
+        }
+        return Rows(rows_of(told, asks, more), ("ExcNodes", *more, "CronJob"))
+
+    def reading(self, site: Site) -> Reading:
+        try:
+            told = self._pyslurm.jobs(site.version)
+        except UnusableError as error:
+            return Reading(PYSLURM, TEXT, str(error))
+        return Reading(PYSLURM, PYSLURM, f"pyslurm {told.version}, {len(told.jobs)} jobs")
+
+    def _say(self, reading: Reading) -> None:
+        if reading != self._last:
+            self._last = reading
+            self._heard(reading)

@@ -1,0 +1,281 @@
+"""pyslurm in its own process: what it tells, and what happens when it cannot."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rltuned.domain.jobs import PendingJob
+from rltuned.errors import BackendError, SnapshotError
+from rltuned.slurm.columns import ASK_COLUMNS, JobRow
+from rltuned.slurm.commands import CallRecord, Commands, SlurmCli
+from rltuned.slurm.pyslurm import FIELDS, Pyslurm, Told, UnusableError, release_of, rows_of
+from rltuned.slurm.source import PYSLURM, REST_S, TEXT, Reading
+from tests.recorded import DATA, Recording, replay
+
+RECORDED = Recording(DATA / "26.05")
+CHILD_OF = """#!/bin/sh
+shift 2  # -I -B
+exec {python} -B -c 'import runpy, sys
+sys.path.insert(0, "{folder}")
+runpy.run_path(sys.argv[1], run_name="__main__")' "$1"
+"""
+MODULE = """
+__version__ = "26.5.0"
+class RPCError(Exception):
+    pass
+class Job:
+    {fields}
+    def __init__(self, **known):
+        self.__dict__.update(known)
+class Jobs(dict):
+    @staticmethod
+    def load():
+        {load}
+"""
+
+
+def interpreter(folder: Path, load: str, version: str = "26.5.0") -> Path:
+    """A Python whose pyslurm has the documented classes and does `load` when asked for jobs."""
+    fields = "; ".join(f"{name} = None" for name in FIELDS)
+    module = MODULE.format(fields=fields, load=load).replace("26.5.0", version)
+    (folder / "pyslurm.py").write_text(module)
+    python = folder / "python"
+    python.write_text(CHILD_OF.format(python=sys.executable, folder=folder))
+    python.chmod(0o755)
+    return python
+
+
+def job(**known: Any) -> dict[str, Any]:
+    """A job as pyslurm has it: an ordinary pending one, changed."""
+    usual: dict[str, Any] = {
+        **dict.fromkeys(FIELDS),
+        "id": 7,
+        "state": "PENDING",
+        "state_reason": "Priority",
+        "priority": 4294901757,
+        "nice": 0,
+        "submit_time": 1795249208,
+        "user_id": 0,
+        "is_cronjob": False,
+    }
+    return usual | known
+
+
+def row_of(**known: Any) -> JobRow:
+    ask = [f"<{name}>" for name in ASK_COLUMNS]
+    told = Told("26.5.0", (job(**known),))
+    (row,) = rows_of(told, {"7": [*ask, "NODE"]}, ("Exclusive",))
+    width = len(ASK_COLUMNS)
+    assert row[:width] == ask
+    assert row[-3] == "NODE"
+    return JobRow._make((*row[width:-4], row[-1]))
+
+
+def ask(folder: Path, load: str, version: str = "26.5.0", timeout_s: float = 60.0) -> Told:
+    cli = SlurmCli(timeout_s=timeout_s)
+    return Pyslurm(Commands(cli), interpreter(folder, load, version)).jobs((26, 5))
+
+
+def test_what_is_printed_by_pyslurm_does_not_get_into_the_answer(tmp_path: Path) -> None:
+    load = "print('tres gpu'); return Jobs({7: Job(id=7, priority=3, excluded_nodes='n[1-2]')})"
+    told = ask(tmp_path, load)
+    assert told.version == "26.5.0"
+    assert [(j["id"], j["priority"], j["excluded_nodes"]) for j in told.jobs] == [(7, 3, "n[1-2]")]
+
+
+def test_bytes_that_are_no_utf8_are_escaped_as_in_text(tmp_path: Path) -> None:
+    load = (
+        "setattr(Job, 'account', property(lambda self: b'a\\xffb'.decode()))"
+        "; return Jobs({7: Job(id=7)})"
+    )
+    assert ask(tmp_path, load).jobs[0]["account"] == "a\\xffb"
+
+
+@pytest.mark.parametrize(
+    ("load", "version", "why"),
+    [
+        ("return Jobs()", "25.11.2", "pyslurm 25.11.2 of .* is not of slurmctld's release, 26.05"),
+        ("return Jobs()", "", r"pyslurm \? of .* is not of slurmctld's release"),
+        ("import os; os.abort()", "26.5.0", "ended with -6"),
+        ("raise KeyError('gpu')", "26.5.0", "ended with 1: .*KeyError: 'gpu'"),
+    ],
+)
+def test_a_pyslurm_that_is_unfit_says_why(
+    tmp_path: Path, load: str, version: str, why: str
+) -> None:
+    with pytest.raises(UnusableError, match=why):
+        ask(tmp_path, load, version)
+
+
+def test_a_python_without_pyslurm_or_no_python_is_unfit(tmp_path: Path) -> None:
+    commands = Commands(SlurmCli())
+    with pytest.raises(UnusableError, match="No module named 'pyslurm'"):
+        Pyslurm(commands, Path(sys.executable)).jobs((26, 5))
+    with pytest.raises(UnusableError, match=r"pyslurm is not installed in .*/nowhere"):
+        Pyslurm(commands, tmp_path / "nowhere").jobs((26, 5))
+
+
+def test_an_older_class_without_an_attribute_is_unfit(tmp_path: Path) -> None:
+    python = interpreter(tmp_path, "return Jobs()")
+    module = tmp_path / "pyslurm.py"
+    module.write_text(module.read_text().replace("is_cronjob = None", "pass"))
+    with pytest.raises(UnusableError, match=r"pyslurm 26\.5\.0: a Job has no is_cronjob"):
+        Pyslurm(Commands(SlurmCli()), python).jobs((26, 5))
+    module.write_text('__version__ = "22.5.3"\n')
+    with pytest.raises(UnusableError, match=r"pyslurm 22\.5\.3 has no class Jobs"):
+        Pyslurm(Commands(SlurmCli()), python).jobs((22, 5))
+
+
+def test_a_controller_that_is_away_is_no_reason_for_text(tmp_path: Path) -> None:
+    with pytest.raises(BackendError, match="pyslurm: Unable to contact") as caught:
+        ask(tmp_path, "raise RPCError('Unable to contact slurm controller')")
+    assert not isinstance(caught.value, UnusableError)
+
+
+def test_a_call_that_hangs_is_ended_in_time_and_counted(tmp_path: Path) -> None:
+    calls: list[CallRecord] = []
+    python = interpreter(tmp_path, "import time; time.sleep(600)")
+    asked = Pyslurm(Commands(SlurmCli(timeout_s=1.0), calls.append), python)
+    with pytest.raises(BackendError, match="pyslurm gave no answer within 1 s") as caught:
+        asked.jobs((26, 5))
+    assert not isinstance(caught.value, UnusableError)
+    assert [(c.program, c.ok, c.timed_out) for c in calls] == [("pyslurm", False, True)]
+
+
+@pytest.mark.parametrize("said", ["", "[]", "{", '{"protocol":2,"pyslurm":"26.5.0","jobs":[]}'])
+def test_an_answer_that_is_none_is_refused(tmp_path: Path, said: str) -> None:
+    with pytest.raises(SnapshotError, match="pyslurm: "):
+        answering(tmp_path, said).jobs((26, 5))
+
+
+@pytest.mark.parametrize("jobs", ["null", "[7]", "[[7]]"])
+def test_jobs_of_another_shape_are_refused(tmp_path: Path, jobs: str) -> None:
+    said = f'{{"protocol":1,"pyslurm":"26.5.0","jobs":{jobs}}}'
+    with pytest.raises(SnapshotError, match=r"no jobs in the answer|fields asked for"):
+        answering(tmp_path, said).jobs((26, 5))
+
+
+def answering(folder: Path, said: str) -> Pyslurm:
+    python = folder / "python"
+    (folder / "said").write_text(said)
+    python.write_text(f"#!/bin/sh\nexec cat {folder}/said\n")
+    python.chmod(0o755)
+    return Pyslurm(Commands(SlurmCli()), python)
+
+
+def test_releases() -> None:
+    assert release_of("25.11.2") == release_of("25.11") == (25, 11)
+    assert [release_of(text) for text in ("", "25", "x.y", "25.x")] == [None] * 4
+
+
+ARRAY = {"array_id": 7, "array_tasks_waiting": "0-9", "array_tasks_parallel": 3}
+
+
+@pytest.mark.parametrize(
+    ("known", "column", "text"),
+    [
+        ({}, "arraytaskid", "N/A"),
+        (ARRAY, "arraytaskid", "0-9%3"),
+        (ARRAY | {"array_tasks_parallel": None}, "arraytaskid", "0-9"),
+        ({"array_id": 5, "array_task_id": 4}, "arraytaskid", "4"),
+        ({"array_id": 5, "array_task_id": None}, "arraytaskid", "0"),
+        ({}, "arrayjobid", "7"),
+        ({"array_id": 5, "array_task_id": 4}, "arrayjobid", "5"),
+        ({"state": "RUNNING"}, "statecompact", "R"),
+        ({"state": "CONFIGURING"}, "statecompact", "CF"),
+        ({"state": "SOMETHING_NEW"}, "statecompact", "OTH"),
+        ({"dependencies": None}, "dependency", "(null)"),
+        (
+            {"dependencies": {"afterok": [3, "4_*"], "afterany": [5], "satisfy": "all"}},
+            "dependency",
+            "afterok:3:4_*,afterany:5",
+        ),
+        (
+            {"dependencies": {"afterok": [3], "singleton": True, "satisfy": "any"}},
+            "dependency",
+            "afterok:3?singleton",
+        ),
+        ({"dependencies": {"afterok": [], "satisfy": "all"}}, "dependency", "of a kind not told"),
+        ({"heterogeneous_id": 7}, "hetjoboffset", "0"),
+        ({"heterogeneous_id": 6, "heterogeneous_offset": 1}, "hetjoboffset", "1"),
+        ({"user_id": 4_000_000_000}, "username", "4000000000"),
+        ({"nice": -5}, "nice", "-5"),
+        ({"start_time": None}, "starttime", "N/A"),
+    ],
+)
+def test_column(known: dict[str, Any], column: str, text: str) -> None:
+    assert getattr(row_of(**known), column) == text
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"priority": "UNLIMITED"},
+        {"priority": True},
+        {"id": 7, "nice": 1.5},
+        {"user_id": None},
+        {"is_cronjob": None},
+        {"state": 3},
+        {"dependencies": 3},
+    ],
+)
+def test_a_value_of_another_kind_is_refused_and_names_the_job(known: dict[str, Any]) -> None:
+    with pytest.raises(SnapshotError, match="pyslurm: job 7: "):
+        row_of(**known)
+
+
+def watched(
+    folder: Path, python: Path
+) -> tuple[Callable[[float], list[PendingJob]], list[Reading]]:
+    """A way to observe the recorded cluster at a time of one's choice, and who read."""
+    heard: list[Reading] = []
+    now = [RECORDED.taken_at]
+    backend = replay(folder, RECORDED, pyslurm=python, on_reading=heard.append, now=lambda: now[0])
+
+    def observe(later_s: float) -> list[PendingJob]:
+        now[0] = RECORDED.taken_at + later_s
+        return list(backend.observe().pending)
+
+    return observe, heard
+
+
+def test_text_stands_in_says_so_once_and_pyslurm_is_tried_again_later(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    python = interpreter(other, "return Jobs()", "25.11.2")
+    observe, heard = watched(tmp_path, python)
+    expected = replay(tmp_path, RECORDED).observe()
+    assert observe(0.0) == list(expected.pending)
+    assert [(r.wanted, r.reader, r.stands_in) for r in heard] == [(PYSLURM, TEXT, True)]
+    interpreter(other, "return Jobs()")  # the right release is installed
+    assert observe(REST_S / 2) == list(expected.pending)
+    assert len(heard) == 1
+    assert observe(REST_S + 1) == []  # asked again; it knows no job, so none is told
+    assert [(r.reader, r.stands_in) for r in heard[1:]] == [(PYSLURM, False)]
+
+
+def test_jobs_that_only_one_of_both_knows_are_left_out(tmp_path: Path) -> None:
+    ids = RECORDED.ids
+    known = [job(id=ids["nice"]), job(id=999_999, state="COMPLETED")]
+    said = {"protocol": 1, "pyslurm": "26.5.0", "jobs": [[j[f] for f in FIELDS] for j in known]}
+    (tmp_path / "p").mkdir()
+    answering(tmp_path / "p", json.dumps(said))
+    observe, _ = watched(tmp_path, tmp_path / "p" / "python")
+    assert [j.job_id for j in observe(0.0)] == [ids["nice"]]
+
+
+def test_check_says_who_reads(tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    python = interpreter(tmp_path / "p", "return Jobs()", "25.11.2")
+    backend = replay(tmp_path, RECORDED, pyslurm=python)
+    (check,) = [c for c in backend.check() if c.name == "reader"]
+    assert check.status == "warn"
+    assert "25.11.2" in check.detail
+    assert "slurm.reader = text" in check.mend
+    interpreter(tmp_path / "p", "return Jobs({7: Job(id=7)})")
+    (check,) = [c for c in backend.check() if c.name == "reader"]
+    assert (check.status, check.detail) == ("ok", "pyslurm 26.5.0, 1 jobs")
