@@ -227,7 +227,9 @@ def _people(names: NDArray[np.object_], waits: Pair) -> list[Person]:
 
 
 def _moved(past: Past, own: Played, jobs: int) -> Moved:
-    span_s = max(1.0, past.until - past.begin - past.split_s)
+    last_s = max(j.submit_s for j, ours in zip(past.jobs, past.later, strict=True) if ours)
+    last_s = max([last_s, *(c.at_s for c in own.cycles[-1:])])
+    span_s = max(HOUR_S, last_s - past.split_s)
     hours = np.zeros(max(1, int(np.ceil(span_s / HOUR_S))))
     for cycle in own.cycles:
         at = min(len(hours) - 1, max(0, int((cycle.at_s - past.split_s) // HOUR_S)))

@@ -58,7 +58,7 @@ def _days(axis: Axes, found: Calibration, past: Past) -> None:
     axis.axvline(past.split_s / DAY_S, color=MUTED, linewidth=0.9)
     axis.annotate(
         " judged from here on",
-        (past.split_s / DAY_S, 1.0),
+        (past.split_s / DAY_S, 0.97),
         xycoords=("data", "axes fraction"),
         va="top",
         fontsize=8,
