@@ -38,6 +38,7 @@ DOWN = "CPUs=64 RealMemory=512000 Gres=gpu:a100:8 State=DOWN"
 SHAPES = ((1, 30), (1, 240), (2, 60), (4, 720), (8, 1440))
 """GPUs and minutes of the arrays, in turn."""
 SETTLED_S = 12
+UPDATES, IDLE_S = 400, 20.0
 HOUR_S, INTERVAL_S = 3_600.0, 60.0
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _RPC = re.compile(r"^\s*(REQUEST_\w+|MESSAGE_\w+)\s+\(\s*\d+\) count:(\d+)", re.MULTILINE)
@@ -108,14 +109,16 @@ def scale(pending: int, nodes: int, rounds: int, policy: str) -> dict[str, Any]:
             between=lambda: time.sleep(1),
         )  # fmt: skip
         pid = lab.pid("slurmctld")
+        spent_s = processor_s(pid) - before
         return {
             "pending": pending,
+            **update_cost(lab),
             "nodes": nodes,
             "slurmd": REAL,
             "release": lab.run("squeue", "--version").strip(),
             "made_s": round(made_s, 1),
             "slurmctld_rss_mib": rss_mib(pid),
-            "slurmctld_cpu_s_per_cycle": (processor_s(pid) - before) / (rounds + 1),
+            "slurmctld_cpu_s_per_cycle": spent_s / (rounds + 1),
             "wall_s": median(c.wall_s for c in cycles),
             "wall_least_s": min(c.wall_s for c in cycles),
             "wall_most_s": max(c.wall_s for c in cycles),
@@ -124,6 +127,25 @@ def scale(pending: int, nodes: int, rounds: int, policy: str) -> dict[str, Any]:
             "load": os.getloadavg(),
             "cycles": [asdict(c) for c in cycles],
         }
+
+
+def update_cost(lab: SlurmLab) -> dict[str, float]:
+    """What slurmctld takes for one priority, and for itself while nobody asks."""
+    pid = lab.pid("slurmctld")
+    jobs = lab.run("squeue", "-h", "-t", "PD", "-o", "%A").split()[:UPDATES]
+    lines = "".join(f"update JobId={job} Priority={1_000 + i}\n" for i, job in enumerate(jobs))
+    idle, began = processor_s(pid), time.monotonic()
+    time.sleep(IDLE_S)
+    idle_share = (processor_s(pid) - idle) / (time.monotonic() - began)
+    spent, began = processor_s(pid), time.monotonic()
+    lab.run("scontrol", text=lines, timeout_s=300)
+    took_s = time.monotonic() - began
+    own_s = processor_s(pid) - spent - idle_share * took_s
+    return {
+        "slurmctld_idle_percent": 100 * idle_share,
+        "update_cpu_ms": 1e3 * own_s / len(jobs),
+        "update_wall_ms": 1e3 * took_s / len(jobs),
+    }
 
 
 def cost(pending: int, nodes: int, seconds: float, rounds: int, factor: float) -> dict[str, Any]:

@@ -138,9 +138,16 @@ def draw(known: dict[str, dict[str, Any]], out: Path) -> None:
     cost.legend(frameon=False, fontsize=7)
     rows = [r for p in JOBS if (r := known.get(str(Size(p, NODES[1]))))]
     below = [0.0] * len(rows)
-    for name in SHOWN:
+    colours = plt.get_cmap("tab20")  # ten would not do
+    for number, name in enumerate(SHOWN):
         share = [1e6 * _stage(r, name) / r["pending"] for r in rows]
-        parts.bar([f"{r['pending'] // 1000}k" for r in rows], share, bottom=below, label=name)
+        parts.bar(
+            [f"{r['pending'] // 1000}k" for r in rows],
+            share,
+            bottom=below,
+            label=name,
+            color=colours(number),
+        )
         below = [b + s for b, s in zip(below, share, strict=True)]
     parts.set(xlabel=f"pending jobs, {NODES[1]:,} nodes", ylabel="processor us per job")
     parts.legend(frameon=False, fontsize=6, ncols=2)

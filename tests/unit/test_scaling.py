@@ -4,7 +4,7 @@ import json
 
 from rltuned.bench.scaling import BOUNDS_S, Cycle, Size, _in_child, figures
 from rltuned.bench.stages import INSIDE, Stages
-from rltuned.core import decide as deciding
+from rltuned.daemon.writer import Writer
 from rltuned.slurm.commands import CallRecord
 
 EVERY = {stage for _, _, stage in INSIDE} | {"other"}
@@ -23,10 +23,10 @@ def test_a_cycle_is_parted_into_its_stages() -> None:
 
 
 def test_what_is_watched_is_given_back() -> None:
-    own = deciding.select
+    own = Writer.mark
     with Stages().watching():
-        assert deciding.select is not own
-    assert deciding.select is own
+        assert Writer.mark is not own
+    assert Writer.mark is own
 
 
 def test_a_command_is_its_own_stage() -> None:
