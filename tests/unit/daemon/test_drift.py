@@ -1,0 +1,28 @@
+"""Drift with a shipped model: every feature that its card gives a range for is judged."""
+
+import math
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from rltuned.core.decide import Knobs, decide
+from rltuned.daemon.decision_metrics import DecisionMetrics
+from rltuned.policies.actor import load_actor
+from tests.builders import job, snapshot
+
+MODELS = Path(__file__).resolve().parents[3] / "models"
+
+
+def test_a_shipped_card_with_ranges_makes_drift_known() -> None:
+    actor = load_actor(MODELS / "rltune-paper")
+    registry = CollectorRegistry()
+    metrics = DecisionMetrics(registry)
+    metrics.trained_on(actor.ranges)
+    metrics.update(decide(snapshot(job(1), job(2), job(3)), actor, Knobs()))
+    assert actor.ranges
+    for feature in actor.ranges:
+        name = "rltuned_feature_outside_training_ratio"
+        share = registry.get_sample_value(name, {"feature": feature})
+        assert share is not None, feature
+        assert math.isfinite(share), feature
+        assert 0 <= share <= 1, feature
