@@ -14,7 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from rltuned.cli import app
 from rltuned.daemon.diary import Sight
 from rltuned.daemon.journal import Journal
 from rltuned.recording import FILE_NAME
@@ -118,8 +120,9 @@ def reported(daemon: Daemon, config: Path, folder: Path) -> None:
             seen = replace(look, cluster="mycluster")
             journal.keep(Sight(number, look.taken_at, "observe", seen))
     kept = ("--since", "2000-01-01", "--journal", str(folder / FILE_NAME), "--keep")
-    done = rltuned("report", *kept, "--config", str(config))
-    assert done.returncode == 0, done.stderr
+    asked = ("report", *kept, "--config", str(config))
+    done = CliRunner().invoke(app, asked, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
     assert "with this site's weights (age " in done.stdout, done.stdout
     fresh = 'rltuned_report_state{state="fresh"}'
     daemon.wait_for(lambda: daemon.metric(fresh) == 1, "the daemon shows the report")
