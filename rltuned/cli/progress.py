@@ -7,7 +7,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from rltuned.cli.flags import say
 from rltuned.train.ranks import Ranks
-from rltuned.train.run import Job, perform
+from rltuned.train.run import RULES, Job, perform
 
 
 def perform_with_bar(job: Job, ranks: Ranks) -> None:
@@ -29,5 +29,6 @@ def perform_with_bar(job: Job, ranks: Ranks) -> None:
             ),
         )
     if card is not None:
-        told = ", ".join(f"{k} {v:+.1%}" for k, v in card.results.items() if "geometric" in k)
+        short = {k: v for k, v in card.results.items() if "geometric" in k and k.endswith(RULES)}
+        told = ", ".join(f"{k} {v:+.1%}" for k, v in short.items())
         say(f"{job.out}: {told}; {card.training.seconds:.0f} s")

@@ -74,6 +74,13 @@ class ObjectiveName(StrEnum):
     MIX = "mix"
 
 
+class DeviceName(StrEnum):
+    """Where the networks learn; episodes are always played on the CPU."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
 QUICK_EPOCHS, QUICK_BATCHES = 12, 60
 
 
@@ -123,7 +130,9 @@ def ppo(
     start: Annotated[Path | None, typer.Option("--from", help="Begin from this bundle.")] = None,
     exam_windows: Annotated[int, typer.Option(help="Held out, per ground.", min=1)] = 12,
     exam_jobs: Annotated[int, typer.Option(help="Jobs in each of them.", min=2)] = 1_024,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    device: Annotated[
+        DeviceName, typer.Option(help="Where the networks learn; episodes are played on the CPU.")
+    ] = DeviceName.CPU,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
     quick: Annotated[
         bool, typer.Option("--quick", help="A useful model in minutes: fewer, smaller epochs.")
@@ -141,7 +150,7 @@ def ppo(
     for name in (base, *([warm] if warm and warm != FORETOLD else [])):
         if name not in BASELINES:
             raise typer.BadParameter(f"no rule {name!r}; there are: {', '.join(BASELINES)}")
-    if device == "cuda" and not torch.cuda.is_available():
+    if device is DeviceName.CUDA and not torch.cuda.is_available():
         raise typer.BadParameter("no CUDA device here")
     if quick:
         epochs, batches = min(epochs, QUICK_EPOCHS), min(batches, QUICK_BATCHES)
@@ -186,7 +195,7 @@ def ppo(
         warm=warm,
         start=start,
         resume=resume,
-        device=device,
+        device=device.value,
         predictor=predictor,
     )
     perform_with_bar(job, ranks)

@@ -170,7 +170,7 @@ def update(
     """Several passes over the batch.
 
     Raises:
-        FloatingPointError: a loss is not finite.
+        FloatingPointError: a loss or its gradient is not finite.
     """
     device, kind = learner.device, settings.network
     draw = np.random.default_rng([settings.seed, epoch, 1 << 30])
@@ -244,15 +244,15 @@ def _step(
     loss = policy - bonus * spread + value
     learner.optimiser.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
-    ranks.add_gradients([learner.actor, learner.critic])
-    for module in (learner.actor, learner.critic):
-        nn.utils.clip_grad_norm_(module.parameters(), settings.gradient_norm)
+    both = [learner.actor, learner.critic]
+    ranks.add_gradients(both)
+    norms = [nn.utils.clip_grad_norm_(m.parameters(), settings.gradient_norm) for m in both]
     with torch.no_grad():
         kl = ((ratio - 1) - log_ratio).sum() / count
         clipped = (torch.abs(ratio - 1) > settings.clip).float().sum() / count
     told = tuple(ranks.total(float(x.detach())) for x in (policy, value, spread, kl, clipped))
-    if not all(math.isfinite(x) for x in told):
-        raise FloatingPointError("a loss is not finite")
+    if not all(math.isfinite(x) for x in (*told, *map(float, norms))):
+        raise FloatingPointError("a loss or its gradient is not finite")
     learner.optimiser.step()
     return told
 

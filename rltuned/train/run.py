@@ -30,13 +30,14 @@ from rltuned.train.ranks import ALONE, Ranks
 from rltuned.train.seedling import NAME, plant
 from rltuned.train.session import Session, Standing
 from rltuned.train.trial import Trial, windows_between
+from rltuned.train.verdict import verdict
 from rltuned.train.warmstart import Settings as Lessons
 from rltuned.train.warmstart import teach
 
 PARITY_WINDOWS = 4
 LARGEST_SCORE = 8.0
 RULES = ("saf", "fcfs", "multifactor")
-"""What a card compares with on the held-out windows; the first one chooses the best epoch."""
+"""Played before the training begins; the first one chooses the best epoch."""
 
 
 WINDOWS_SAID = (
@@ -205,14 +206,7 @@ def _begin(learner: Learner, job: Job) -> Standing:
 def _export(job: Job, learner: Learner, trial: Trial, seconds: float, ranks: int) -> Card:
     settings = job.settings
     actor = learner.actor.cpu()
-    own = trial.totals(actor)
-    results = {"held_out_windows": float(len(own))}
-    for rule, totals in trial.rules.items():
-        change = float(own.mean() / totals.mean() - 1)
-        results[f"held_out_{trial.objective}_against_{rule}"] = round(change, 4)
-        results[f"held_out_{trial.objective}_geometric_against_{rule}"] = round(
-            float(np.exp(np.log(own / totals).mean()) - 1), 4
-        )
+    results = verdict(trial, trial.totals(actor))
     parity = parity_windows(trial.windows, learner)
     settle(actor, parity)
     return export_bundle(

@@ -11,6 +11,7 @@ import torch
 from rltuned.core.features import NUM_FEATURES
 from rltuned.errors import ModelError, TraceError
 from rltuned.policies.actor import load_actor
+from rltuned.policies.baselines import BASELINES
 from rltuned.policies.card import Kind
 from rltuned.policies.network import ContextActor, PaperActor
 from rltuned.train.batch import Batch, Contest, compete, join
@@ -143,6 +144,13 @@ def test_the_whole_training_lowers_the_wait_and_its_export_loads(tmp_path: Path)
     assert seen[-1].best < seen[0].validation
     lines = (tmp_path / "work" / CURVES).read_text().splitlines()
     assert len(lines) == 9
+    told = card.results
+    for name in (
+        f"held_out_wait{form}_against_{r}" for r in BASELINES for form in ("", "_geometric")
+    ):
+        assert told[f"{name}_low"] <= told[name] <= told[f"{name}_high"], name
+    best = np.exp(seen[-1].best) - 1
+    assert told["held_out_wait_geometric_against_saf"] == pytest.approx(best, abs=1e-3)
 
 
 def test_a_resumed_training_ends_where_an_unbroken_one_does(tmp_path: Path) -> None:
@@ -203,6 +211,17 @@ def test_a_training_that_breaks_keeps_the_last_good_checkpoint(tmp_path: Path) -
     assert all(bool(torch.isfinite(p).all()) for p in learner.actor.parameters())
     assert (job.folder / BEST).exists()
     assert not job.out.exists()
+
+
+def test_a_gradient_that_is_not_finite_moves_no_weight() -> None:
+    learner, batch = batch_of("paper")
+    before = {k: v.clone() for k, v in learner.actor.state_dict().items()}
+    next(learner.critic.parameters()).register_hook(lambda g: g * float("inf"))  # type: ignore[no-untyped-call]
+    with pytest.raises(FloatingPointError, match="gradient is not finite"):
+        update(learner, batch, SMALL, epoch=0, ranks=ALONE)
+    for name, now in learner.actor.state_dict().items():
+        assert torch.equal(now, before[name]), name
+    assert all(bool(torch.isfinite(p).all()) for p in learner.critic.parameters())
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
