@@ -191,7 +191,7 @@ def _band(axis: Axes, seeds: Sequence[FloatArray], name: str, colour: str) -> No
 
 
 def svg_of(figure: Figure, salt: str) -> str:
-    """A figure as inline SVG in the colours of the page; the same figure and salt, the same text."""
+    """A figure as inline SVG in the colours of the page; same figure and salt, same text."""
     buffer = io.StringIO()
     with mpl.rc_context({**LOOK, "svg.hashsalt": salt}):
         figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
