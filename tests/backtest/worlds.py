@@ -1,6 +1,7 @@
 """A site whose past is known: jobs that the simulator itself has played under given weights."""
 
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,7 @@ def cluster() -> Cluster:
     return Cluster("known", nodes, parts)
 
 
+@lru_cache
 def jobs(count: int, *, seed: int = 3, load: float = 1.0) -> tuple[TraceJob, ...]:
     """Whole seconds and minutes, as sacct has them."""
     made = synthesize("philly-like", jobs=count, seed=seed, limits="weak").jobs
@@ -59,6 +61,7 @@ def _whole(job: TraceJob, place: int) -> TraceJob:
     )
 
 
+@lru_cache
 def played(
     on: Cluster, given: tuple[TraceJob, ...], natural: Natural = WEIGHTED
 ) -> tuple[FloatArray, FloatArray]:
