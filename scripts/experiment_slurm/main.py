@@ -166,7 +166,7 @@ def _parser() -> argparse.ArgumentParser:
     every.add_argument("--arm", choices=list(ARMS), action="append")
     every.add_argument("--seed", type=int, action="append")
     every.add_argument("--size", type=int, choices=list(SPEEDS), action="append")
-    every.add_argument("--at-once", type=int, default=12)
+    every.add_argument("--at-once", type=int, default=6)
     for verb in (one, every):
         verb.add_argument(
             "--nice", type=int, default=0, help="a faster clock suffers from other work"
