@@ -95,7 +95,7 @@ def _end(children: list[subprocess.Popen[bytes]]) -> None:
 def _stop(number: int, _: FrameType | None) -> None:
     """Leave through every `finally`, once: a second signal must not cut the cleaning up short."""
     for one in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(one, signal.SIG_IGN)
+        signal.signal(one, lambda *_: None)
     raise SystemExit(128 + number)
 
 
