@@ -1,7 +1,7 @@
 """Recorded answers behind programs of Slurm's names, so that the real Commands reads them."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,24 +36,46 @@ class Recording:
         return (self.folder / f"{name}.txt").read_bytes().decode()
 
 
-def replay(
-    folder: Path,
-    recording: Recording,
-    *,
-    pyslurm: Path | None = None,
-    on_reading: Callable[[Reading], None] = lambda _: None,
-    now: Callable[[], float] | None = None,
-    **changed: str,
-) -> SlurmBackend:
+def replay(folder: Path, recording: Recording, **changed: str) -> SlurmBackend:
     """A backend whose squeue, sinfo, sprio and scontrol answer what was recorded.
 
     Args:
         folder: where the programs are put.
         recording: the answers.
-        pyslurm, on_reading: see SlurmBackend.
-        now: its clock; None = when it was recorded.
         changed: other texts for some of them ("squeue", "sinfo", "sprio", "config" ...).
     """
+    programs(folder, recording, changed)
+    return SlurmBackend(SlurmCli(bin_dir=folder), lambda: recording.taken_at, marks=MARKS)
+
+
+def replay_beside(
+    python: Path,
+    folder: Path,
+    recording: Recording,
+    *,
+    on_reading: Callable[[Reading], None] = lambda _: None,
+    now: Callable[[], float] | None = None,
+) -> SlurmBackend:
+    """The same backend with jobs read through pyslurm.
+
+    Args:
+        python: the interpreter that has pyslurm.
+        folder, recording: as above.
+        on_reading: see SlurmBackend.
+        now: its clock; None = when it was recorded.
+    """
+    programs(folder, recording, {})
+    return SlurmBackend(
+        SlurmCli(bin_dir=folder),
+        now or (lambda: recording.taken_at),
+        marks=MARKS,
+        pyslurm=python,
+        on_reading=on_reading,
+    )
+
+
+def programs(folder: Path, recording: Recording, changed: Mapping[str, str]) -> None:
+    """Programs in a folder that answer what was recorded; changed: other texts for some."""
     answers = folder / "answers"
     answers.mkdir(exist_ok=True)
     for name in ("squeue", "watch", "sinfo", "sprio", "config", "ping", "sdiag", "usage", "fields"):
@@ -83,13 +105,6 @@ def replay(
         program = folder / name
         program.write_text(f'#!/bin/sh\n{choose}\nexec cat "{answers}/$f"\n')
         program.chmod(0o755)
-    return SlurmBackend(
-        SlurmCli(bin_dir=folder),
-        now or (lambda: recording.taken_at),
-        marks=MARKS,
-        pyslurm=pyslurm,
-        on_reading=on_reading,
-    )
 
 
 def said_by_pyslurm(folder: Path, recording: Recording) -> Path:

@@ -128,7 +128,7 @@ class Writer:
                 cycle=cycle,
                 at=self._clock.now(),
                 snapshot=digest,
-                newest=max((j.job_id for j in (*snapshot.pending, *snapshot.running)), default=0),
+                newest=max(snapshot.known_ids(), default=0),
             )
             if seat is not None:
                 seat.publish(self.journal, snapshot.cluster)

@@ -57,8 +57,9 @@ class Snapshot:
         """Ids of every job that Slurm shows in whatever state, and of the arrays they belong to."""
         arrays = {j.array.array_job_id for j in self.pending if j.array is not None}
         parents = {j.array_job_id for j in self.running if j.array_job_id is not None}
-        jobs = {j.job_id for j in (*self.pending, *self.running)}
-        return frozenset(jobs | arrays | parents | set(self.lingering))
+        pending = {j.job_id for j in self.pending}
+        running = {j.job_id for j in self.running}
+        return frozenset(pending | running | arrays | parents | set(self.lingering))
 
     def marked(
         self,

@@ -17,7 +17,15 @@ from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.source import Reading
 from tests.conftest import slurm_or_skip
 from tests.lab import SlurmLab
-from tests.recorded import DATA, RELEASES, WITH_PYSLURM, Recording, replay, said_by_pyslurm
+from tests.recorded import (
+    DATA,
+    RELEASES,
+    WITH_PYSLURM,
+    Recording,
+    replay,
+    replay_beside,
+    said_by_pyslurm,
+)
 from tests.zoo import FIELDS, NODES, PENDING, REQUESTS, RUNNING, SHARES, ZOO_NODES, fill
 
 PYSLURM_PYTHON = os.environ.get("RLTUNED_TEST_PYSLURM", "")
@@ -65,8 +73,10 @@ def seen(
         return
     recording = Recording(DATA / release)
     folder = tmp_path_factory.mktemp("replay")
-    python = said_by_pyslurm(folder, recording) if reader else None
-    backend = replay(folder, recording, pyslurm=python)
+    if reader:
+        backend = replay_beside(said_by_pyslurm(folder, recording), folder, recording)
+    else:
+        backend = replay(folder, recording)
     throttle = bool(reader) or "--array-unique" in recording.text("usage")
     yield Observed(backend.observe(), recording.ids, backend, throttle)
 

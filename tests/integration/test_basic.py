@@ -54,9 +54,9 @@ def test_restore_gives_every_job_the_number_that_it_had(tmp_path: Path) -> None:
         Writer(journal, SystemClock()).write(world, plan, seen, 2, no_stopwatch)
         niced = waiting[1]
         lab.scontrol("hold", str(niced))
-        items = {int(i.claim.target.job_id): i for i in restore(world, journal, SystemClock())}
-        assert items[niced].fate is Fate.HELD
-        assert items[niced].detail.endswith(f"scontrol update JobId={niced} Nice=7")
+        by_id = {int(i.claim.target.job_id): i for i in restore(world, journal, SystemClock())}
+        assert by_id[niced].fate is Fate.HELD
+        assert by_id[niced].detail.endswith(f"scontrol update JobId={niced} Nice=7")
         assert _is_held(world, niced)
         # why its nice is not set at once, as it is under multifactor
         lab.scontrol("update", f"JobId={niced}", "Nice=7")

@@ -135,6 +135,7 @@ def test_the_interval_is_that_of_ten_stretches() -> None:
 def test_few_jobs_give_no_interval_and_different_ones_no_difference() -> None:
     past, ours, theirs = played(*([-5.0] * 99))
     found = difference(past, ours, theirs)
-    assert (found.mean_s, found.low_s, found.high_s) == (pytest.approx(-5.0), None, None)
+    assert found.mean_s == pytest.approx(-5.0)
+    assert (found.low_s, found.high_s) == (None, None)
     with pytest.raises(ValueError, match="different jobs"):
         difference(past, ours, {"another": 1.0})

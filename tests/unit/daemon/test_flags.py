@@ -148,7 +148,7 @@ def test_words_that_slurm_does_not_take_are_one_row_however_often_they_are_tried
 
 def test_every_try_counts_against_the_jobs_budget_for_an_hour(journal: Journal) -> None:
     one = exclusive()
-    counts = []
+    counts: list[int] = []
     for at in (0.0, 60.0, 120.0, 4_000.0):
         plan = Plan((set_flag(one, "YES"),))
         ticket = journal.intend(plan, cluster="test", cycle=1, at=NOW + at)

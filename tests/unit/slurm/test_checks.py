@@ -78,8 +78,8 @@ def test_weights_that_part_nobody() -> None:
 
 def test_every_check_is_documented() -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "install.md").read_text()
-    modules = ("slurm/checks.py", "slurm/judgement.py", "slurm/backend.py", "cli/check.py")
-    modules += ("cli/machine.py", "cli/controllers.py")
+    modules = ["slurm/checks.py", "slurm/judgement.py", "slurm/backend.py", "cli/check.py"]
+    modules += ["cli/machine.py", "cli/controllers.py"]
     code = "".join((PACKAGE / name).read_text() for name in modules)
     names = set(re.findall(r'Check\(\s*"(\w+)"', code))
     assert len(names) > 20

@@ -22,7 +22,7 @@ def test_nodes_of_a_recorded_site(release: str) -> None:
         "p1": (4, 16, 64000),
         "p2": (4, 16, 64000),
     }
-    by_name = {n.name: n for n in nodes}
+    by_name = {str(n.name): n for n in nodes}
     assert [g.gpu_type for g in by_name["p1"].gpus] == ["p100"]
     assert by_name["p1"].partitions == ("gpu", "short", "sla")
     assert all(n.schedulable and n.free == n.total for n in nodes)

@@ -14,7 +14,7 @@ from rltuned.slurm.columns import ASK_COLUMNS, JobRow
 from rltuned.slurm.commands import CallRecord, Commands, SlurmCli
 from rltuned.slurm.pyslurm import FIELDS, Pyslurm, Told, UnusableError, release_of, rows_of
 from rltuned.slurm.source import PYSLURM, REST_S, TEXT, Reading
-from tests.recorded import DATA, Recording, replay
+from tests.recorded import DATA, Recording, replay, replay_beside
 
 RECORDED = Recording(DATA / "26.05")
 CHILD_OF = """#!/bin/sh
@@ -234,7 +234,7 @@ def watched(
     """A way to observe the recorded cluster at a time of one's choice, and who read."""
     heard: list[Reading] = []
     now = [RECORDED.taken_at]
-    backend = replay(folder, RECORDED, pyslurm=python, on_reading=heard.append, now=lambda: now[0])
+    backend = replay_beside(python, folder, RECORDED, on_reading=heard.append, now=lambda: now[0])
 
     def observe(later_s: float) -> list[PendingJob]:
         now[0] = RECORDED.taken_at + later_s
@@ -271,7 +271,7 @@ def test_jobs_that_only_one_of_both_knows_are_left_out(tmp_path: Path) -> None:
 def test_check_says_who_reads(tmp_path: Path) -> None:
     (tmp_path / "p").mkdir()
     python = interpreter(tmp_path / "p", "return Jobs()", "25.11.2")
-    backend = replay(tmp_path, RECORDED, pyslurm=python)
+    backend = replay_beside(python, tmp_path, RECORDED)
     (check,) = [c for c in backend.check() if c.name == "reader"]
     assert check.status == "warn"
     assert "25.11.2" in check.detail
