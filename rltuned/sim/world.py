@@ -241,9 +241,7 @@ class World:
         return self.rules.natural.priority(
             number=job.number,
             waited_s=max(0.0, self.now - job.job.submit_s),
-            size_share=self.rules.natural.size(
-                job.request.total, job.request.nodes, self._whole
-            ),
+            size_share=self.rules.natural.size(job.request.total, job.request.nodes, self._whole),
             partition_share=job.partition.priority_factor / self._max_factor,
         )
 
