@@ -88,7 +88,7 @@ def test_zsh_completes_at_the_first_tab(machine: Machine) -> None:
         "/srv/complete.zsh",
         "zmodload zsh/zpty\n"
         "zpty shell TERM=dumb PS1='' zsh -f -i\n"
-        "zpty -w shell 'autoload -Uz compinit; compinit -u -D; print r{e}ady'\n"
+        "zpty -w shell \"autoload -Uz compinit; compinit -u -D; print re''ady\"\n"
         "zpty -r -m shell line '*ready*'\n"
         "zpty -w -n shell $'rltuned rest\\t'\n"
         "zpty -r -m shell line '*restore*' && print completed\n",
