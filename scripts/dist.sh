@@ -85,14 +85,27 @@ deb() {
         into 644 "$page" "usr/share/man/man${page##*.}/$(basename "$page")"
         gzip -9n "$build/usr/share/man/man${page##*.}/$(basename "$page")"
     done
-    mkdir -p "$build/usr/share/bash-completion/completions"
-    _RLTUNED_COMPLETE=source_bash .venv/bin/rltuned \
-        >"$build/usr/share/bash-completion/completions/rltuned"
+    completions
     control
     dpkg_out="dist/rltuned_${version}-1_$(dpkg --print-architecture).deb"
     # the wheels are compressed already; the rest is small
     fakeroot dpkg-deb --root-owner-group -Zgzip -z1 --build "$build" "$dpkg_out" >/dev/null
     echo "$dpkg_out"
+}
+
+# Completion for three shells, as typer writes it. zsh calls the file as the function itself the
+# first time, so that it must also complete then.
+completions() {
+    bash=$build/usr/share/bash-completion/completions/rltuned
+    zsh=$build/usr/share/zsh/vendor-completions/_rltuned
+    fish=$build/usr/share/fish/vendor_completions.d/rltuned.fish
+    for shell in bash zsh fish; do
+        eval "file=\$$shell"
+        mkdir -p "$(dirname "$file")"
+        _RLTUNED_COMPLETE=source_$shell .venv/bin/rltuned | sed '/./,$!d' >"$file"
+        [ -s "$file" ] || { echo "dist: no completion for $shell" >&2; exit 1; }
+    done
+    echo '[ "$funcstack[1]" = _rltuned ] && _rltuned_completion "$@"' >>"$zsh"
 }
 
 # Who answers for this build of the package; a site that builds its own says so here.

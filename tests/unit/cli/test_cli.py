@@ -1,6 +1,9 @@
 """Commands in this process, against the built-in cluster or none at all."""
 
 import json
+import math
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,18 +12,20 @@ from typer.testing import CliRunner, Result
 
 from rltuned import __version__
 from rltuned.cli import COMMANDS, app
-from rltuned.cli.check import _fit, _queue
+from rltuned.cli.check import _fit, _queue, _time_limits
 from rltuned.cli.explain import _GUARDS, _REFUSALS, in_words
 from rltuned.cli.explained import explanation
+from rltuned.cli.machine import machine_checks
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.guards import Guard
 from rltuned.core.select import Refusal
 from rltuned.daemon.breaker import Breaker, Cause, change
 from rltuned.daemon.journal import Journal
+from rltuned.domain.cluster import Partition
 from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.units import JobId
 from rltuned.errors import ModelError, RltunedError, SettingsError
-from rltuned.settings import load
+from rltuned.settings import Flag, from_flags, load
 from rltuned.slurm.checks import Check, Status
 from tests.builders import job, running, snapshot
 from tests.fakes import ConstantOrder
@@ -169,6 +174,7 @@ def test_check_reads_the_queue_and_knows_the_partitions(config: Path, tmp_path: 
     assert found["queue"].status is Status.OK
     assert found["scope.sla_partitions"].status is Status.WARN
     assert "no partition slaa" in found["scope.sla_partitions"].detail
+    assert found["time_limits"].status is Status.OK
     (bin_dir / "squeue").unlink()
     (only,) = _queue(loaded, backend.observe)
     assert (only.name, only.status) == ("queue", Status.FAIL)
@@ -261,6 +267,9 @@ def test_check_without_slurm(config: Path) -> None:
     checks = document("check", "--no-slurm", "--json", "--config", str(config))
     assert {c["name"]: c["status"] for c in checks} == {
         "settings": "ok",
+        "runtime": "ok",
+        "user": "ok",
+        "space": "ok",
         "policy": "ok",
         "solver": "ok",
         "journal": "ok",
@@ -268,6 +277,34 @@ def test_check_without_slurm(config: Path) -> None:
         "mode": "ok",
         "breakers": "ok",
     }
+
+
+def test_check_looks_at_the_machine(tmp_path: Path) -> None:
+    def found(**journal: int) -> dict[str, Check]:
+        flags = [Flag("daemon.state_dir", tmp_path, "a test")]
+        flags += [Flag(f"journal.{key}", value, "a test") for key, value in journal.items()]
+        return {c.name: c for c in machine_checks(from_flags(tuple(flags)))}
+
+    assert {c.status for c in found().values()} == {Status.OK}
+    assert "torch 2" in found()["runtime"].detail
+    assert found(max_mib=1_048_576)["space"].status is Status.WARN
+    if os.geteuid() == 0:
+        os.chown(tmp_path, 65534, 65534)
+        assert found()["user"].status is Status.WARN
+        assert found()["user"].mend == "runuser -u nobody -- rltuned check"
+        os.chown(tmp_path, 0, 0)
+    tmp_path.rmdir()
+    assert set(found()) == {"runtime", "user"}, "the journal's check says that there is no folder"
+
+
+def test_partitions_without_a_time_limit_are_warned_of() -> None:
+    limited = Partition("a", max_time_s=60.0)
+    endless = (Partition("b", max_time_s=math.inf), Partition("c"))
+    default = Partition("d", max_time_s=math.inf, default_time_s=60.0)
+    assert _time_limits(replace(snapshot(), partitions=(limited, default))).status is Status.OK
+    check = _time_limits(replace(snapshot(), partitions=(limited, *endless)))
+    assert check.status is Status.WARN
+    assert "none in b, c," in check.detail
 
 
 def test_check_says_what_to_mend(config: Path) -> None:
