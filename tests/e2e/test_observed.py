@@ -117,7 +117,7 @@ def reported(daemon: Daemon, config: Path, folder: Path) -> None:
     folder.mkdir()
     with closing(Journal(folder)) as journal:
         for number, look in enumerate(one_after_the_other(), start=1):
-            seen = replace(look, cluster="mycluster")
+            seen = replace(look, cluster="rltlab")
             journal.keep(Sight(number, look.taken_at, "observe", seen))
     kept = ("--since", "2000-01-01", "--journal", str(folder / FILE_NAME), "--keep")
     asked = ("report", *kept, "--config", str(config))

@@ -23,14 +23,18 @@ CLUSTER = "test"
 
 
 class JournalMachine(RuleBasedStateMachine):
-    """`open` is what the diary must know: (job, field) -> (first old value, all values written)."""
+    """`open` is what the diary must know: (job, field) -> (first old value, all values written).
+    `left` is who left the queue with something of ours -> since when Slurm is known not to show
+    the job any more; None = it may still requeue it.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
         self.journal = Journal(Path(self.folder.name))
         self.open: dict[tuple[int, str], tuple[int, list[int]]] = {}
-        self.left = False
+        self.left: dict[int, float | None] = {}
+        self.days = 0
         self.priority = {i: 1000 + i for i in range(1, 4)}
         self.site = dict.fromkeys(range(1, 4), 0)
 
@@ -82,8 +86,12 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(number=JOBS)
     def forget_by_age(self, number: int) -> None:
-        self._keep(number, Keeping(days=1.0), NOW + 200 * 86_400.0)
-        self.left = False  # what left the queue so long ago does not come back
+        self.days += 200
+        now = NOW + self.days * 86_400.0
+        self._keep(number, Keeping(days=1.0), now)
+        ended = [n for n, at in self.left.items() if at is not None and at < now - 86_400.0]
+        for job_number in ended:  # Slurm forgot it a day ago or longer
+            del self.left[job_number]
 
     @invariant()
     def claims_are_what_was_written(self) -> None:
@@ -99,6 +107,11 @@ class JournalMachine(RuleBasedStateMachine):
         self.journal.close()
         self.journal = Journal(Path(self.folder.name), keeping)
         self.journal.keep(sight(snapshot(self._job(number)), at=at))
+        for gone, ended_at in self.left.items():
+            if gone == number:
+                self.left[gone] = None
+            elif ended_at is None:
+                self.left[gone] = at
 
     def _job(self, number: int) -> PendingJob:
         return job(number, priority=self.priority[number], site_factor=self.site[number])
@@ -113,7 +126,7 @@ class JournalMachine(RuleBasedStateMachine):
     def _expect(self, number: int, field: str, old: int, value: int, result: Any) -> None:
         if result is Result.GONE:
             self._gone(number)
-            self.left = True
+            self.left[number] = None
         elif result not in {Result.REFUSED, Result.WITHHELD}:
             first, written = self.open.get((number, field), (old, []))
             self.open[number, field] = (first, [*written, value])
@@ -121,7 +134,7 @@ class JournalMachine(RuleBasedStateMachine):
     def _gone(self, number: int) -> None:
         for key in [key for key in self.open if key[0] == number]:
             del self.open[key]
-            self.left = True
+            self.left[number] = None
 
 
 TestJournal = JournalMachine.TestCase
