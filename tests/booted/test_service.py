@@ -37,7 +37,7 @@ DROP_INS = "/etc/systemd/system/rltuned.service.d"
 TOML = "/etc/rltuned/rltuned.toml"
 PRIVATE = "nobodys-business"
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(3000)
 
 
 def active(machine: Machine) -> bool:

@@ -49,10 +49,11 @@ def test_restore_gives_every_job_the_number_that_it_had(tmp_path: Path) -> None:
         assert {j.job_id: j.priority for j in world.observe().pending} == before
         assert restore(world, journal, SystemClock()) == ()
 
+        niced = lab.sbatch("-wm1", "-n4", "--nice=7")  # those before bear no nice any more
+        waiting.append(niced)
         seen = world.observe()
         plan = decide(seen, ConstantOrder(tuple(reversed(waiting))), knobs).plan
         Writer(journal, SystemClock()).write(world, plan, seen, 2, no_stopwatch)
-        niced = waiting[1]
         lab.scontrol("hold", str(niced))
         by_id = {int(i.claim.target.job_id): i for i in restore(world, journal, SystemClock())}
         assert by_id[niced].fate is Fate.HELD
