@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from rltuned.core.decide import Knobs, decide
@@ -13,8 +14,9 @@ from tests.builders import job, snapshot
 MODELS = Path(__file__).resolve().parents[3] / "models"
 
 
-def test_a_shipped_card_with_ranges_makes_drift_known() -> None:
-    actor = load_actor(MODELS / "rltune-paper")
+@pytest.mark.parametrize("model", ["rltune", "rltune-paper", "rlscheduler", "warmstart-saf"])
+def test_a_shipped_card_with_ranges_makes_drift_known(model: str) -> None:
+    actor = load_actor(MODELS / model)
     registry = CollectorRegistry()
     metrics = DecisionMetrics(registry)
     metrics.trained_on(actor.ranges)
