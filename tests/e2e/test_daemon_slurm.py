@@ -166,7 +166,8 @@ def test_restore_leaves_alone_what_others_changed_and_never_frees_a_held_job(
     done = rltuned("restore", "--all", "--config", str(config))
     assert done.returncode == 0, done.stdout
     assert f"job {middle}: changed by somebody else: priority is 777" in done.stdout
-    assert f"job {long}: held" in done.stdout
+    assert f"job {long}: given back: nice 5 set again" in done.stdout
+    assert "Nice=5" in slurm.scontrol("show", "job", str(long))
     assert (priority(slurm, middle), priority(slurm, long)) == (777, 0)
 
 
