@@ -192,7 +192,8 @@ def test_journald_has_the_priorities_and_nothing_that_a_user_wrote(machine: Mach
     assert PRIVATE not in told
     assert "alice" not in told
     only_err = machine.do(
-        f"journalctl -u rltuned -p err -o cat --no-pager --after-cursor='{since}'"
+        # --after-cursor leaves out the first match where the cursor's own entry is none
+        f"journalctl -u rltuned -p err -o cat --no-pager --cursor='{since}'"
     )
     assert "reload_failed" in only_err
     assert "cycle_skipped" not in only_err
