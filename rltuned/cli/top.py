@@ -1,6 +1,7 @@
 """`rltuned top`: the daemon and its queue, live on a terminal."""
 
 import select
+import signal
 import sys
 import termios
 import tty
@@ -49,6 +50,8 @@ def top(
     if not (console.is_terminal and sys.stdin.isatty()):
         console.print(_view(ask(loaded), clock.now(), _ROWS))
         return
+    # started by a script it may have inherited that Ctrl-C is ignored, with a screen to get out of
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with _keys_at_once(), Live(console=console, screen=True, auto_refresh=False) as live:
         try:
             while True:

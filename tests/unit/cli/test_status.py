@@ -173,8 +173,10 @@ def test_top_on_a_terminal_ends_by_key(tmp_path: Path, server: MetricsServer, en
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
     before = termios.tcgetattr(theirs)
+    # as a script's job in the background is started: with Ctrl-C ignored
+    ignoring = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")
     child = subprocess.Popen(
-        [sys.executable, "-m", "rltuned", "top", "--every", "0.3", "--config", config],
+        [*ignoring, sys.executable, "-m", "rltuned", "top", "--every", "0.3", "--config", config],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
