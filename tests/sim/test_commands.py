@@ -13,6 +13,7 @@ from rltuned.cli import app
 from rltuned.errors import ModelError, RltunedError, TraceError
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import read_trace, write_trace
+from tests import needs
 
 CONTRACT_KEYS = {
     "wait_s",
@@ -108,7 +109,7 @@ def test_windows_and_warm_up(trace: Path) -> None:
 
 
 def test_people_get_a_table_and_a_picture(trace: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
+    needs.module("matplotlib")
     picture = tmp_path / "a.png"
     args = ("--trace", trace, "--cluster", "testbed", "-p", "wfp3", "--first", 40)
     shown = run("simulate", *args, "--plot", picture, "--details")
@@ -176,7 +177,7 @@ def test_traces_from_end_to_end(tmp_path: Path) -> None:
 
 
 def test_models_are_guarded_unless_told_and_rules_never_are(trace: Path) -> None:
-    pytest.importorskip("torch")
+    needs.module("torch")
     args = ("--trace", trace, "--cluster", "testbed", "-p", "model:warmstart-saf", "-p", "saf")
     kept = simulate(*args, "--details")["policies"]
     free = simulate(*args, "--details", "--guard", "off")["policies"]

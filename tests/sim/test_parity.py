@@ -14,9 +14,10 @@ from rltuned.sim.run import Window, simulate
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
+from tests import needs
 from tests.sim.worlds import cases
 
-pytest.importorskip("numba")
+needs.module("numba")
 
 POLICIES = (
     "fcfs",
