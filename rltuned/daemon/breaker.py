@@ -23,10 +23,14 @@ _NAME: Final = "breakers"
 """Under which the journal keeps them: cluster -> partition -> breaker."""
 
 
-class Memory(Protocol):
-    """What outlives the process: the part of the journal that is needed here."""
+class Recall(Protocol):
+    """What outlives the process, to read: the part of the journal that is needed here."""
 
     def recall(self, name: str) -> object: ...
+
+
+class Memory(Recall, Protocol):
+    """The same, to read and to change."""
 
     def alter(self, name: str, change: Callable[[object], object], at: float) -> None: ...
 
@@ -71,7 +75,7 @@ NONE: Final[Breakers] = MappingProxyType({})
 _ADAPTER: Final = TypeAdapter(dict[str, dict[str, Breaker]], config=ConfigDict(extra="forbid"))
 
 
-def clusters(memory: Memory) -> dict[str, dict[str, Breaker]]:
+def clusters(memory: Recall) -> dict[str, dict[str, Breaker]]:
     """The breakers of every cluster; a partition that is not named has a closed one.
 
     Raises:
@@ -91,12 +95,12 @@ def _read(kept: object) -> dict[str, dict[str, Breaker]]:
         raise JournalError(f"circuit breakers in the journal: {where}: {first['msg']}") from None
 
 
-def breakers(memory: Memory, cluster: str) -> dict[str, Breaker]:
+def breakers(memory: Recall, cluster: str) -> dict[str, Breaker]:
     """Those of one cluster, see clusters()."""
     return clusters(memory).get(cluster, {})
 
 
-def demoted(memory: Memory, cluster: str) -> tuple[str, ...]:
+def demoted(memory: Recall, cluster: str) -> tuple[str, ...]:
     """The partitions whose breaker is open.
 
     Raises:

@@ -13,7 +13,6 @@ from rltuned.daemon.effect import Effect
 from rltuned.daemon.reckoning import Interval, Kept, Replay, State, Trial
 
 AT: Final = ("estimate", "low", "high")
-SOURCES: Final = ("running", "report")
 ORDERS: Final = ("slurm", "ours", "real")
 COUNTED: Final = ("compared", "ended", "assumed")
 _UNKNOWN: Final = (math.nan, math.nan, math.nan)

@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,9 +168,6 @@ class _Kept:
 
     def recall(self, name: str) -> object:
         return states.get(self._db, name)
-
-    def alter(self, name: str, change: Callable[[object], object], at: float) -> None:
-        raise JournalError(f"{name} by {change!r} at {at}: this is only a look")
 
 
 @contextmanager
