@@ -1,9 +1,10 @@
 #!/bin/sh
-# The evaluations of docs/results.md, each a page in a folder of its own; what is there is kept.
+# The evaluations of docs/results.md, each in a folder of its own; what is there is kept.
 #   sh scripts/results.sh OUT NAME BUNDLE[,BUNDLE...] [--model NAME=BUNDLE,... ]
 # The bundles are of one design, one per seed; where they have a predictor, on Philly it is also
 # fitted to the trace's first nine tenths. Wants .run/traces as docs/results.md makes them.
-# `python -m scripts.results_table OUT` prints what is there.
+# ONLY='philly-*' makes only those whose folder's name is like that; PAGE=1 a page beside each.
+# `python -m scripts.results_table OUT --pages` makes docs/results-tables.md of what is there.
 set -eu
 out=$1 name=$2 ours=$3
 shift 3
@@ -12,12 +13,22 @@ loads="--load 0.7 --load 0.9 --load 1.1"
 few="--rule fcfs --rule sjf --rule saf --rule f1 --rule multifactor"
 few="$few --rule clairvoyant:sjf --rule clairvoyant:saf"
 
+wanted() { # FOLDER: whether it is asked for and not there
+    # shellcheck disable=SC2254 # a pattern is what it is for
+    case $1 in ${ONLY:-*}) ;; *) return 1 ;; esac
+    [ ! -e "$out/$1/results.json" ]
+}
+
 judge() { # FOLDER, then what differs
     folder=$out/$1
     shift
-    if [ ! -e "$folder/results.json" ]; then
-        date -u "+%T $folder" >&2
+    date -u "+%T $folder" >&2
+    mkdir -p "$folder"
+    if [ -n "${PAGE:-}" ]; then
         "$rltuned" evaluate --report "$folder" --json "$@" >/dev/null
+    else
+        "$rltuned" evaluate --json "$@" >"$folder/results.json.new"
+        mv "$folder/results.json.new" "$folder/results.json"
     fi
 }
 
@@ -36,27 +47,40 @@ fitted() { # LIMITS: the model whose predictors know the site, as an option; non
 
 # shellcheck disable=SC2086 # lists of options without spaces in them
 for limits in weak none informative; do
+    wanted philly-$limits || continue
     site="--trace .run/traces/philly-$limits.csv.gz --cluster philly-192 --guard both"
     site="$site --model $name=$ours $(fitted $limits)"
     judge philly-$limits $site $loads --windows 5 "$@"
 done
 # shellcheck disable=SC2086
-for load in 0.9 1.1 0.7; do
-    for world in testbed:testbed helios:helios-1080 pai:pai-674; do
-        place=${world%%:*}
-        site="--trace .run/traces/$place-weak.csv.gz --cluster ${world##*:} --part 0 1"
-        judge $place-$load $site --model $name=$ours --load $load $few --windows 60 --guard both "$@"
+for limits in weak none informative; do
+    for load in 0.9 1.1 0.7; do
+        for world in testbed:testbed helios:helios-1080 pai:pai-674; do
+            place=${world%%:*}
+            wanted $place-$limits-$load || continue
+            site="--trace .run/traces/$place-$limits.csv.gz --cluster ${world##*:} --part 0 1"
+            site="$site --load $load $few --windows 60 --guard both"
+            judge $place-$limits-$load $site --model $name=$ours "$@"
+        done
     done
 done
 # shellcheck disable=SC2086
-{
-    site="--trace .run/traces/philly-weak.csv.gz --cluster philly-192 --guard both"
-    site="$site --model $name=$ours $(fitted weak)"
-    judge philly-long $site --load 0.9 $few --windows 1 --window-jobs 5800 --copies 5 "$@"
-    site="--trace .run/traces/testbed-weak.csv.gz --cluster testbed --part 0 1 --guard both"
-    site="$site --model $name=$ours"
-    judge testbed-long $site --load 0.9 $few --windows 1 --window-jobs 12000 --copies 5 "$@"
+for limits in weak none informative; do
+    for load in 0.9 1.1 0.7; do
+        long="--load $load $few --windows 1 --copies 5 --guard both --model $name=$ours"
+        if wanted philly-long-$limits-$load; then
+            site="--trace .run/traces/philly-$limits.csv.gz --cluster philly-192"
+            site="$site --window-jobs 5800 $(fitted $limits)"
+            judge philly-long-$limits-$load $site $long "$@"
+        fi
+        if wanted testbed-long-$limits-$load; then
+            site="--trace .run/traces/testbed-$limits.csv.gz --cluster testbed --part 0 1"
+            judge testbed-long-$limits-$load $site --window-jobs 12000 $long "$@"
+        fi
+    done
+done
+# shellcheck disable=SC2086
+if wanted philly-paper; then
     site="--trace .run/traces/philly-weak.csv.gz --cluster philly-192"
-    site="$site --model $name=$ours $(fitted weak)"
-    judge philly-paper $site $loads --windows 10 --random "$@"
-}
+    judge philly-paper $site --model $name=$ours $(fitted weak) $loads --windows 10 --random "$@"
+fi

@@ -46,16 +46,31 @@ def test_the_table_of_results_tells_each_place_and_model(
     pair = {"change": -0.1, "low": -0.2, "high": 0.05, "geometric": -0.08}
     pair |= {"wins": 3, "losses": 2}
     metrics = {m: pair | {"seeds": [-0.2, 0.0]} for m in ("wait_s", "bsld")}
+    mean = {"wait_s": 1_000.0, "bsld": 3.0, "jct_s": 2_000.0, "utilisation": 0.5}
+    mean |= {"wait_p99_s": 50.0, "wait_max_s": 80.0}
     found = {
         "plan": {"load": 0.9},
-        "policies": {p: {"wait_p99_s": 50.0, "wait_max_s": 80.0} for p in ("fcfs", "model:x")},
+        "policies": dict.fromkeys(("fcfs", "model:x"), mean),
         "paired": {"model:x": {"fcfs": metrics, "saf": metrics}},
         "closed_of_fcfs_to_clairvoyant": {"model:x": {"wait_s": 0.5, "bsld": 0.25}},
         "closed_of_fcfs_to_bound": {"model:x": {"wait_s": 0.4, "bsld": 0.2}},
+        "bound": {"wait_s": 10.0, "jct_s": 1_010.0, "bsld": 1.0},
     }
-    (tmp_path / "here").mkdir()
-    (tmp_path / "here" / "results.json").write_text(json.dumps({"comparisons": [found]}))
-    results([str(tmp_path)])
+    for folder in ("here", "philly-long-none-0.9", "philly-weak", "philly-none"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "results.json").write_text(json.dumps({"comparisons": [found]}))
+    results([str(tmp_path), "--place", "here"])
     told = capsys.readouterr().out.splitlines()[-1]
     assert told.startswith("| here | 0.9 | x | -10.0 [-20.0, +5.0], g -8.0, 3-2 (-20 to +0) |")
     assert told.endswith("| 1.00, 1.00 | 50/25, 40/20 |")
+    results([str(tmp_path), "--pages"])
+    lines = [x for x in capsys.readouterr().out.splitlines() if x.startswith(("##", "|"))]
+    told = [" ".join(x.split(" ", 3)[:3]) for x in lines if not x.startswith(("| place", "|--"))]
+    assert told == [
+        "## Philly, held", "| Philly, weak", "| Philly, none", "## Long runs",
+        "| Philly long,", "## The paper's", "| here |",
+    ]  # fmt: skip
+    results([str(tmp_path), "--policies", "philly-weak"])
+    told = capsys.readouterr().out.splitlines()[-2:]
+    assert told[0] == "| x | 1,000 / 3.0 / 2,000 / 50.0 |"
+    assert told[1] == "| lower bound | 10 / 1.00 / 1,010 / - |"
