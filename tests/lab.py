@@ -29,6 +29,9 @@ OTHER = os.environ.get("RLTUNED_TEST_SLURM", "")
 """A folder with another release's programs (scripts/other-slurm.sh); empty = this machine's own."""
 SEARCH = f"{OTHER}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".removeprefix(":")
 BACKUP = "backup1"
+FAILOVER_S = 4
+"""SlurmctldTimeout with a backup. A heartbeat comes at a quarter of it in whole seconds: below 4
+that is 0, and slurmctld replaces the file without a pause."""
 START_S = 30.0
 COMMAND_S = 30.0
 
@@ -199,9 +202,13 @@ class SlurmLab:
     def kill_controller(self) -> None:
         """End the primary as a crash would: nothing is handed over.
 
-        Slurm saves its jobs some seconds after a change; one that dies before has lost them.
+        Slurm saves its jobs some seconds after a change; one that dies before has lost them. And
+        a backup of 24.11 or newer never acts without the heartbeat file, which the primary takes
+        away for a moment with every beat: it is killed right after one.
         """
         self._wait_until_saved()
+        if self.backup:
+            self._wait_for_a_beat()
         _signal(self.pid("slurmctld"), signal.SIGKILL)
         self._end("slurmctld")
 
@@ -213,6 +220,12 @@ class SlurmLab:
         self.scontrol("update", f"JobId={jobs[0]}", "Comment=a-change-to-be-saved")
         self.wait_for(
             lambda: saved.exists() and saved.stat().st_mtime >= since, START_S, "jobs are saved"
+        )
+
+    def _wait_for_a_beat(self) -> None:
+        beat, since = self.root / "state" / "heartbeat", time.time()
+        self.wait_for(
+            lambda: beat.exists() and beat.stat().st_mtime >= since, START_S, "a heartbeat"
         )
 
     def start_backup(self) -> None:
@@ -389,7 +402,7 @@ class SlurmLab:
             "JobAcctGatherType=jobacct_gather/none",
             "ReturnToService=2",
             "SlurmdParameters=config_overrides",
-            f"SlurmctldTimeout={2 if self.backup else 60}",
+            f"SlurmctldTimeout={FAILOVER_S if self.backup else 60}",
             "SlurmdTimeout=300",
             "MessageTimeout=10",
             "KillWait=1",
@@ -540,8 +553,13 @@ class SlurmLab:
             return False
         return any(f"{self.root}/log/" in name for name in open_files)
 
-    def _log_tail(self, name: str = "slurmctld") -> str:
-        files = (self.root / "log" / f"{name}.log", self.root / "log" / f"{name}.out")
+    def _log_tail(self, *names: str) -> str:
+        """The ends of these daemons' logs; of the controllers' when none is named."""
+        files = [
+            self.root / "log" / f"{name}.{kind}"
+            for name in names or ("slurmctld", "slurmctld-backup")
+            for kind in ("log", "out")
+        ]
         return "\n".join(
             f"{file.name}: {file.read_text(errors='replace')[-1500:]}"
             for file in files

@@ -1,6 +1,7 @@
 """The test cluster itself: it starts, runs a job, and leaves nothing behind."""
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import slurm_or_skip
 from tests.lab import LabError, SlurmLab
 
 pytestmark = pytest.mark.slurm
@@ -38,6 +40,17 @@ def test_lab_that_cannot_start_says_why_and_ends_what_it_started() -> None:
     with pytest.raises(LabError, match="slurmctld"):
         broken.start()
     assert str(broken.root) not in _all_environments()
+
+
+def test_a_primary_that_is_killed_leaves_a_heartbeat_for_the_backup() -> None:
+    slurm_or_skip()
+    with SlurmLab(backup=True, extra=("SlurmctldDebug=debug",)) as lab:
+        log = (lab.root / "log" / "slurmctld.log").read_text()
+        beats = re.findall(r"Heartbeat thread started, beating every (\d+) seconds", log)
+        assert beats
+        assert int(beats[0]) >= 1, "the file is away as often as not"
+        lab.kill_controller()
+        assert (lab.root / "state" / "heartbeat").exists()
 
 
 def _all_environments() -> str:
