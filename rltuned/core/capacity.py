@@ -124,6 +124,15 @@ class Capacity:
             self.free_cpus[column] += share.taken.cpus
             self.free_mem_mib[column] += share.taken.mem_mib
 
+    def cap(self) -> None:
+        """Free at most what there is.
+
+        What jobs hold is read job by job and need not add up to what nodes show as used.
+        """
+        np.minimum(self.free_gpus, self.total_gpus, out=self.free_gpus)
+        np.minimum(self.free_cpus, self.total_cpus, out=self.free_cpus)
+        np.minimum(self.free_mem_mib, self.total_mem_mib, out=self.free_mem_mib)
+
     def row_on(self, share: Share, column: int) -> int:
         """Row of the GPUs of a share; an untyped one counts as the type the node has most of."""
         if share.taken.gpus == 0:

@@ -5,7 +5,7 @@ itself. Then those come first, in their order, and the change is kept only when 
 (see core/timeline) over the new order is worth more than over the old one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache, partial
@@ -16,10 +16,11 @@ from rltuned.core.capacity import Capacity
 from rltuned.core.milp import Budget, Option, Solver, Weights, choose
 from rltuned.core.options import Frame, build
 from rltuned.core.placement import Placement, place_request
-from rltuned.core.sharing import Sharing, Void, obstacle
+from rltuned.core.sharing import Sharing, Void, obstacle, tell_to_share
 from rltuned.core.solution import Solution, Verdict, beside_others
 from rltuned.core.steering import Exclusions, Steer, may_steer
-from rltuned.core.timeline import Candidate, Reference, reference, releases
+from rltuned.core.timeline import Candidate, Reference, Release, reference, releases
+from rltuned.core.turns import Waiting, told_ahead
 from rltuned.core.ways import Bounds
 from rltuned.domain.jobs import PendingJob, Share
 from rltuned.domain.plan import SetOverSubscribe
@@ -97,31 +98,86 @@ def place_jointly(
         solver: None = there is none: the greedy answer.
     """
     obstacles = _obstacles(ranked, snapshot, tuning.sharing)
+    left_alone = tuple((ranked[place].job_id, why) for place, why in obstacles.items() if why)
     may_share = frozenset(place for place, why in obstacles.items() if why is None)
-    joint = _placed(ranked, fits, snapshot, tuning, solver, may_share=may_share)
-    left_alone = [(ranked[place].job_id, why) for place, why in obstacles.items() if why]
-    return replace(joint, left_alone=tuple(left_alone)) if left_alone else joint
-
-
-def _placed(
-    ranked: Sequence[PendingJob],
-    fits: Sequence[bool],
-    snapshot: Snapshot,
-    tuning: Tuning,
-    solver: Solver | None,
-    *,
-    may_share: frozenset[int],
-) -> Joint:
-    same = tuple(range(len(ranked)))
     if not may_share and not any(fits):
-        return Joint(How.SKIPPED, "none of the first jobs fits now", same)
-    capacity = Capacity.of(snapshot)
-    places, candidates = _candidates(ranked, capacity)
-    apart = _why_apart(candidates, capacity) if not may_share else ""
+        why = "none of the first jobs fits now"
+        return Joint(How.SKIPPED, why, tuple(range(len(ranked))), left_alone=left_alone)
+    scene = _Scene.of(ranked, snapshot, may_share)
+    joint = _placed(scene, snapshot, tuning, solver)
+    if scene.shareable:
+        joint = _with_turns(joint, scene, tuning.weights)
+    return replace(joint, left_alone=left_alone)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scene:
+    """The jobs that our model can place, and the cluster that they meet.
+
+    Attributes:
+        count: jobs looked at, those that it cannot place included.
+        places: of the candidates among them.
+        shareable: exclusive candidates that may be told to share, as they are then.
+        ends: of running jobs; worked out once, when first asked for.
+    """
+
+    count: int
+    places: Sequence[int]
+    candidates: Sequence[Candidate]
+    shareable: Mapping[int, Candidate]
+    capacity: Capacity
+    ends: Callable[[], Sequence[Release]]
+
+    @classmethod
+    def of(
+        cls, ranked: Sequence[PendingJob], snapshot: Snapshot, may_share: frozenset[int]
+    ) -> "_Scene":
+        capacity = Capacity.of(snapshot)
+        places, candidates = _candidates(ranked, capacity)
+        shareable = {
+            at: beside_others(candidates[at])
+            for at, place in enumerate(places)
+            if place in may_share
+        }
+        ends = cache(partial(releases, snapshot, capacity))
+        return cls(len(ranked), places, candidates, shareable, capacity, ends)
+
+
+def _with_turns(joint: Joint, scene: _Scene, weights: Weights) -> Joint:
+    """The same, and flags for those whose turn may come before the next look."""
+    at_of = {place: at for at, place in enumerate(scene.places)}
+    order = [at_of[place] for place in joint.order if place in at_of]
+    jobs = [scene.candidates[at].job for at in order]
+    flagged = {action.target.job_id for action in joint.actions}
+    starts = {placement.job_id for placement in joint.placements}
+    free = scene.capacity.copy()
+    for placement in joint.placements:
+        free.take(placement.shares)
+    told = {i: scene.shareable[at] for i, at in enumerate(order) if at in scene.shareable}
+    waiting = Waiting(
+        candidates=[
+            told[i] if jobs[i].job_id in flagged else scene.candidates[at]
+            for i, at in enumerate(order)
+        ],
+        shareable={i: one for i, one in told.items() if jobs[i].job_id not in flagged},
+        free=free,
+        ends=scene.ends(),
+    )
+    ahead = told_ahead(waiting, {i for i, job in enumerate(jobs) if job.job_id in starts}, weights)
+    if not ahead:
+        return joint
+    actions = (*joint.actions, *(tell_to_share(jobs[i]) for i in sorted(ahead)))
+    why = f"{joint.why}; {len(ahead)} are told to share before their turn"
+    return replace(joint, actions=actions, why=why)
+
+
+def _placed(scene: _Scene, snapshot: Snapshot, tuning: Tuning, solver: Solver | None) -> Joint:
+    same = tuple(range(scene.count))
+    candidates, capacity, shareable = scene.candidates, scene.capacity, scene.shareable
+    apart = _why_apart(candidates, capacity) if not shareable else ""
     if apart:
         return Joint(How.SKIPPED, apart, same, _each_for_itself(candidates, capacity))
-    ends = cache(partial(releases, snapshot, capacity))
-    walked = reference(candidates, capacity, ends)
+    walked = reference(candidates, capacity, scene.ends)
     greedy = _placements(candidates, walked.starts)
     steerable = frozenset(
         at
@@ -130,12 +186,9 @@ def _placed(
         and len(capacity.accepted(one.request)) > 1
     )
     settled = _why_settled(candidates, walked, steerable)
-    if settled and not may_share and not tuning.steered:
+    if settled and not shareable and not tuning.steered:
         return Joint(How.SKIPPED, settled, same, greedy)
-    shareable = {
-        at: beside_others(candidates[at]) for at, place in enumerate(places) if place in may_share
-    }
-    frame = Frame(candidates, shareable, capacity, ends(), walked)
+    frame = Frame(candidates, shareable, capacity, scene.ends(), walked)
     instance, times = build(frame, tuning.weights, tuning.budget, tuning.bounds)
     ways = _ways_now(len(candidates), instance.options)
     if max(ways, default=0) <= 1:
@@ -159,7 +212,7 @@ def _placed(
     return Joint(
         How.SOLVED,
         why,
-        _in_ranking(order, places, len(ranked)),
+        _in_ranking(order, scene.places, scene.count),
         found.placements(),
         found.flags(),
         excluded,

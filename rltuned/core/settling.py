@@ -1,9 +1,11 @@
 """How much of the new order one cycle may write: the change cap, and never against a guard.
 
-When the cap does not allow the whole new order, its top is put right first, by an exchange of
-numbers; later cycles go on further down. Where that would put a job against its guards, jobs go to
-their new places in chains that end at a place which is allowed, so the order is still reached in
-steps. What would put a job outside its guards, or further outside than it is, is never written.
+When the cap does not allow the whole new order, its top is put right first; later cycles go on
+further down. Three ways are tried, and the one that puts most of the top right is taken: the next
+places get the numbers that they are to have in the end; the jobs of a head exchange their numbers;
+or jobs go to their new places in chains that end at a place which the guards allow, so a guarded
+order is still reached in steps. What would put a job outside its guards, or further outside than it
+is, is never written.
 """
 
 from dataclasses import dataclass
@@ -67,9 +69,8 @@ def settle(queue: Queue, proposed: IntArray, max_changes: int, *, fresh: bool) -
     if queue.allows(proposed, max_changes):
         return proposed
     if not fresh:
-        settled = _head_first(queue, max_changes)
-        chained = _chained(queue, max_changes)
-        return max(settled, chained, key=lambda numbers: _right(queue, numbers))
+        ways = (way(queue, max_changes) for way in (_levelled, _head_first, _chained))
+        return max(ways, key=lambda numbers: _right(queue, numbers))
     settled = _first_changes(queue, proposed, max_changes)
     return settled if queue.allows(settled, max_changes) else queue.in_force
 
@@ -80,6 +81,58 @@ def _first_changes(queue: Queue, proposed: IntArray, max_changes: int) -> IntArr
     settled = queue.in_force.copy()
     settled[moved] = proposed[moved]
     return settled
+
+
+def _levelled(queue: Queue, max_changes: int) -> IntArray:
+    """As many of the next places as can be afforded get their number for good.
+
+    Where jobs tie, that number is free, and nobody else has to change for it. Whoever stands too
+    high to be behind them takes one of the numbers that they have left.
+    """
+    right = _right(queue, queue.in_force)
+    levels = _levels(queue, right)
+    best = queue.in_force
+    low, high = right, len(best)
+    while low < high:
+        middle = (low + high + 1) // 2
+        numbers = _promoted(queue, right, levels[: middle - right])
+        if numbers is not None and queue.allows(numbers, max_changes):
+            best, low = numbers, middle
+        else:
+            high = middle - 1
+    return best
+
+
+def _levels(queue: Queue, right: int) -> IntArray:
+    """Numbers for the places behind the first so many: all ties made strict upwards, but below what
+    stands right already, and no job that is not ours passed.
+    """
+    values = np.sort(queue.dealt)
+    rank = np.arange(len(values), dtype=np.int64)
+    strict = np.maximum.accumulate(values - rank) + rank
+    next_other = np.append(queue.others, MAX_PRIORITY + 1)
+    roof = next_other[np.searchsorted(queue.others, values, "right")] - 1
+    levels = np.minimum(strict, roof)[::-1][right:]
+    if right:
+        levels = np.minimum(levels, queue.in_force[queue.after[right - 1]] - 1)
+    steps = rank[: len(levels)]
+    falling: IntArray = np.minimum.accumulate(levels + steps) - steps
+    return falling
+
+
+def _promoted(queue: Queue, right: int, levels: IntArray) -> IntArray | None:
+    """The present numbers with these given to the next places; None when that does not work out."""
+    count = right + len(levels)
+    head, rest = queue.after[right:count], queue.after[count:]
+    displaced = rest[queue.in_force[rest] >= levels[-1]]
+    moved = np.concatenate([head, displaced])
+    values = np.sort(queue.dealt[moved])
+    left = values[: len(displaced)]
+    numbers = queue.in_force.copy()
+    numbers[head], numbers[displaced] = levels, left[::-1]
+    if (left >= levels[-1]).any() or _passes(queue.others, values, np.sort(numbers[moved])):
+        return None
+    return numbers
 
 
 def _head_first(queue: Queue, max_changes: int) -> IntArray:
@@ -111,12 +164,13 @@ def _chained(queue: Queue, max_changes: int) -> IntArray:
 
     Whoever had the place goes to his own new one, and so on, until one can take the place that
     the first has left. So all but the last of a chain are where they are to be for good, and he is
-    within his guards.
+    within his guards. Where a detour needs fewer jobs, it is taken: one write for the place at the
+    top is worth more than many for places further down.
     """
     order = by_number(queue.in_force)
     moves = max_changes
     while moves > 1:
-        line = _Line(queue, order.tolist(), places(order).tolist())
+        line = _Line(queue, order)
         misses = 0
         for owner in queue.after.tolist():
             chain = line.chain(owner, moves)
@@ -152,13 +206,14 @@ def _numbered(queue: Queue, order: IntArray, wanted: list[int]) -> IntArray | No
 class _Line:
     """The order in the making: jobs by place, and the place of each job."""
 
-    def __init__(self, queue: Queue, order: list[int], place: list[int]) -> None:
-        self.order = order
+    def __init__(self, queue: Queue, order: IntArray) -> None:
+        self.order = order.tolist()
         self.moved: set[int] = set()
-        self._place = place
+        self._place = places(order).tolist()
         self._target = places(queue.after).tolist()
         self._earliest = queue.windows.earliest.tolist()
         self._latest = queue.windows.latest.tolist()
+        self._reach = queue.windows.earliest[order], queue.windows.latest[order]  # by place
 
     def chain(self, first: int, most: int) -> list[int]:
         """Jobs of which each goes to the place of the next, and the last to that of the first.
@@ -174,12 +229,31 @@ class _Line:
             found.append(last)
             if self._earliest[last] <= left <= self._latest[last]:
                 break
-        return found
+        return self._detour(first, len(found) - 1) or found
+
+    def _detour(self, first: int, most: int) -> list[int]:
+        """A shorter chain: the second goes as far as he may towards the place that the first has
+        left, and drives out whoever may go furthest from there; empty when there is none.
+        """
+        left, wanted = self._place[first], self._target[first]
+        found = [first, self.order[wanted]]
+        while not self._earliest[last := found[-1]] <= left <= self._latest[last]:
+            low, high = max(self._earliest[last], wanted + 1), self._latest[last] + 1
+            if len(found) >= most or low >= high:
+                return []
+            earliest, latest = self._reach
+            far = latest[low:high].argmax() if left >= high else earliest[low:high].argmin()
+            following = self.order[low + int(far)]
+            if following in found:
+                return []
+            found.append(following)
+        return found if len(found) <= most else []
 
     def move(self, chain: list[int]) -> None:
         to = [self._place[job] for job in [*chain[1:], *chain[:1]]]
         for job, place in zip(chain, to, strict=True):
             self.order[place], self._place[job] = job, place
+            self._reach[0][place], self._reach[1][place] = self._earliest[job], self._latest[job]
         self.moved.update(chain)
 
 

@@ -111,16 +111,9 @@ class Solution:
         return best, "other jobs start now than by the ranking alone"
 
     def flags(self) -> tuple[SetOverSubscribe, ...]:
-        """Exclusive jobs that are to share, now or when their turn comes.
-
-        Not only those that start now: when a node comes free between two looks, Slurm would give
-        it to the next exclusive job whole.
-        """
-        return tuple(
-            tell_to_share(one.job)
-            for at, one in enumerate(self.frame.candidates)
-            if self._shares(at)
-        )
+        """Exclusive jobs that are to share now; those of later are core/turns' business."""
+        jobs = self.frame.candidates
+        return tuple(tell_to_share(jobs[at].job) for at in self.now if self._shares(at))
 
     def _excluded(self, order: Sequence[int]) -> _Columns:
         """Nodes to keep jobs off so that Slurm chooses the GPU type that the solution chose."""
@@ -171,7 +164,7 @@ class Solution:
 
     def _shares(self, at: int) -> bool:
         option = self.chosen.get(at)
-        return option is not None and option.way.kind is Kind.SHARE
+        return option is not None and option.slot == 0 and option.way.kind is Kind.SHARE
 
     def _size(self, at: int) -> tuple[int, int, int]:
         total = self.frame.candidates[at].request.total

@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from rltuned.core.capacity import BoolArray, Capacity
 from rltuned.core.placement import place_request, width
 from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
@@ -117,7 +115,7 @@ def timeline(
         while next_end < len(ends) and ends[next_end].at_s <= offset:
             free.give(ends[next_end].shares)
             next_end += 1
-        _not_above_total(free)
+        free.cap()
         capacities.append(free.copy())
     return Timeline(tuple(offsets), tuple(capacities))
 
@@ -129,13 +127,6 @@ def _spaced(times: Sequence[float], count: int) -> list[float]:
     if len(times) <= count:
         return list(times)
     return [times[i * len(times) // count] for i in range(count)]
-
-
-def _not_above_total(free: Capacity) -> None:
-    """What jobs hold is read job by job and need not add up to what nodes show as used."""
-    np.minimum(free.free_gpus, free.total_gpus, out=free.free_gpus)
-    np.minimum(free.free_cpus, free.total_cpus, out=free.free_cpus)
-    np.minimum(free.free_mem_mib, free.total_mem_mib, out=free.free_mem_mib)
 
 
 @dataclass(slots=True)
@@ -191,7 +182,7 @@ def _reserve(at: int, one: Candidate, free: Capacity, ends: Sequence[Release]) -
         if together or not hopeful:
             continue
         hopeful = False
-        _not_above_total(later)
+        later.cap()
         shares = place_request(one.request, one.member, later, "pack")
         if shares is not None:
             return _Head(at, end.at_s, later, shares)

@@ -64,3 +64,21 @@ def test_a_requeued_job_is_isolated_again_when_it_is_given_back(
     (item,) = restore(backend, journal, clock)
     assert (item.fate, item.claim.field) == (Fate.GIVEN_BACK, "oversubscribe")
     assert "OverSubscribe=NO" in slurm.scontrol("-o", "show", "job", str(alone))
+
+
+def test_jobs_are_told_before_their_node_falls_free(slurm: SlurmLab) -> None:
+    """One look while all is full; nobody looks when the nodes fall free, and they are shared."""
+    names = [name for name in slurm.node_names if name.startswith("p")]
+    busy = [slurm.sbatch(*ALONE, f"-w{name}", wrap="sleep 300") for name in names]
+    slurm.wait_for(lambda: all(slurm.state(i) == "R" for i in busy), 20, "all are taken whole")
+    waiting = [slurm.sbatch(*ALONE, wrap="sleep 300") for _ in range(2 * len(names))]
+    backend, knobs = guided(slurm, frozenset({"gpu"}))
+    decision, flagged = cycle(backend, knobs)
+    assert decision.joint is not None
+    assert not decision.joint.placements
+    assert flagged == len(waiting)
+    slurm.run("scancel", str(busy[0]))
+    slurm.wait_for(
+        lambda: all(slurm.state(i) == "R" for i in waiting), 30, "one node carries what fits on it"
+    )
+    assert all(slurm.state(i) == "R" for i in busy[1:])
