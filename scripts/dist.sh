@@ -67,7 +67,9 @@ deb() {
             "$build/lib/systemd/system/$unit"
     done
     into 644 systemd/rltuned.sysusers usr/lib/sysusers.d/rltuned.conf
-    into 644 deploy/rltuned.example.toml etc/rltuned/rltuned.toml
+    # no file in /etc: without one every key has its default, and dpkg asks about none at an upgrade
+    mkdir -p "$build/etc/rltuned"
+    into 644 deploy/rltuned.example.toml usr/share/doc/rltuned/examples/rltuned.toml
     for file in models/*/*; do into 644 "$file" "usr/share/rltuned/$file"; done
     for file in deploy/grafana deploy/prometheus; do
         [ ! -d $file ] || find $file -type f | while read -r one; do
@@ -124,12 +126,11 @@ control() {
         -e "s/@SIZE_KIB@/$(du -sk "$build" | cut -f1)/" \
         -e "s/@PYTHON@/3.$minor/" -e "s/@PYTHON_NEXT@/3.$((minor + 1))/" \
         deploy/debian/control.in >"$build/DEBIAN/control"
-    echo /etc/rltuned/rltuned.toml >"$build/DEBIAN/conffiles"
     for script in postinst prerm postrm; do
         install -m 755 deploy/debian/$script "$build/DEBIAN/$script"
     done
     find "$build" -type d -exec chmod 755 {} +
-    (cd "$build" && find usr lib etc -type f ! -path 'etc/*' -print0 | sort -z |
+    (cd "$build" && find usr lib -type f -print0 | sort -z |
         xargs -0 md5sum >DEBIAN/md5sums)
 }
 

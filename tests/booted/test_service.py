@@ -67,6 +67,7 @@ def test_the_package_installs_without_network(machine: Machine, package: Path) -
     assert machine.do("rltuned version").startswith("rltuned ")
     assert machine.run("rltuned models list").code == 0
     assert not active(machine), "a fresh package must not start by itself"
+    assert not (machine.root / TOML.lstrip("/")).exists(), "the settings are the administrator's"
 
 
 def test_the_rights_are_given_and_check_finds_nothing_wrong(machine: Machine) -> None:
@@ -243,6 +244,8 @@ def test_an_upgrade_keeps_settings_and_state(
     subprocess.run(["dpkg-deb", "-R", str(package), str(tree)], check=True, timeout=120)
     control = tree / "DEBIAN" / "control"
     control.write_text(re.sub(r"^(Version: .*)-1$", r"\1-2", control.read_text(), flags=re.M))
+    for example in tree.rglob("rltuned.toml"):  # a release with a key more
+        example.write_text(example.read_text() + "# a key more\n")
     subprocess.run(
         ["dpkg-deb", "-Zgzip", "-z0", "-b", str(tree), str(newer)], check=True, timeout=300
     )
