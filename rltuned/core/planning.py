@@ -135,7 +135,8 @@ def arrange(
         settled, held_back = in_force, False
     else:
         settled = settle(queue, proposed, limits.max_changes, fresh=limits.band is not None)
-        held_back = bool((settled == in_force).all() and (proposed != in_force).any())
+        unsettled = (proposed != in_force).any() and (before != after).any()
+        held_back = bool((settled == in_force).all() and unsettled)
     bound = {
         Guard.HYSTERESIS: int((wanted != order(scores, before, 0.0)).sum()),
         Guard.BAND: _outside(values, limits.band),

@@ -68,9 +68,11 @@ def settle(queue: Queue, proposed: IntArray, max_changes: int, *, fresh: bool) -
     """
     if queue.allows(proposed, max_changes):
         return proposed
+    if _right(queue, queue.in_force) == len(proposed):
+        return queue.in_force  # numbers of their own would cost many cycles and change no start
     if not fresh:
         ways = (way(queue, max_changes) for way in (_levelled, _head_first, _chained))
-        return max(ways, key=lambda numbers: _right(queue, numbers))
+        return max(ways, key=lambda numbers: (_right(queue, numbers), _firm(queue, numbers)))
     settled = _first_changes(queue, proposed, max_changes)
     return settled if queue.allows(settled, max_changes) else queue.in_force
 
@@ -89,13 +91,13 @@ def _levelled(queue: Queue, max_changes: int) -> IntArray:
     Where jobs tie, that number is free, and nobody else has to change for it. Whoever stands too
     high to be behind them takes one of the numbers that they have left.
     """
-    right = _right(queue, queue.in_force)
-    levels = _levels(queue, right)
+    firm = _firm(queue, queue.in_force)
+    levels = _levels(queue, firm)
     best = queue.in_force
-    low, high = right, len(best)
+    low, high = firm, len(best)
     while low < high:
         middle = (low + high + 1) // 2
-        numbers = _promoted(queue, right, levels[: middle - right])
+        numbers = _promoted(queue, firm, levels[: middle - firm])
         if numbers is not None and queue.allows(numbers, max_changes):
             best, low = numbers, middle
         else:
@@ -103,27 +105,27 @@ def _levelled(queue: Queue, max_changes: int) -> IntArray:
     return best
 
 
-def _levels(queue: Queue, right: int) -> IntArray:
+def _levels(queue: Queue, firm: int) -> IntArray:
     """Numbers for the places behind the first so many: all ties made strict upwards, but below what
-    stands right already, and no job that is not ours passed.
+    stands firm already, and no job that is not ours passed.
     """
     values = np.sort(queue.dealt)
     rank = np.arange(len(values), dtype=np.int64)
     strict = np.maximum.accumulate(values - rank) + rank
     next_other = np.append(queue.others, MAX_PRIORITY + 1)
     roof = next_other[np.searchsorted(queue.others, values, "right")] - 1
-    levels = np.minimum(strict, roof)[::-1][right:]
-    if right:
-        levels = np.minimum(levels, queue.in_force[queue.after[right - 1]] - 1)
+    levels = np.minimum(strict, roof)[::-1][firm:]
+    if firm:
+        levels = np.minimum(levels, queue.in_force[queue.after[firm - 1]] - 1)
     steps = rank[: len(levels)]
     falling: IntArray = np.minimum.accumulate(levels + steps) - steps
     return falling
 
 
-def _promoted(queue: Queue, right: int, levels: IntArray) -> IntArray | None:
+def _promoted(queue: Queue, firm: int, levels: IntArray) -> IntArray | None:
     """The present numbers with these given to the next places; None when that does not work out."""
-    count = right + len(levels)
-    head, rest = queue.after[right:count], queue.after[count:]
+    count = firm + len(levels)
+    head, rest = queue.after[firm:count], queue.after[count:]
     displaced = rest[queue.in_force[rest] >= levels[-1]]
     moved = np.concatenate([head, displaced])
     values = np.sort(queue.dealt[moved])
@@ -157,6 +159,14 @@ def _right(queue: Queue, numbers: IntArray) -> int:
     """How many places from the top on, jobs stand where the new order wants them."""
     wrong = np.flatnonzero(by_number(numbers) != queue.after)
     return int(wrong[0]) if len(wrong) else len(numbers)
+
+
+def _firm(queue: Queue, numbers: IntArray) -> int:
+    """How many of these have a number above that of every job behind, so nobody ties with them."""
+    line = numbers[queue.after]
+    behind = np.append(np.maximum.accumulate(line[::-1])[::-1][1:], -1)
+    tied = np.flatnonzero(line <= behind)
+    return int(tied[0]) if len(tied) else len(line)
 
 
 def _chained(queue: Queue, max_changes: int) -> IntArray:

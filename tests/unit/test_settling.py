@@ -1,0 +1,113 @@
+"""Under the change cap the head of the queue comes right first, however the numbers lie."""
+
+import numpy as np
+import pytest
+
+from rltuned.core.guards import Guards, IntArray, Windows, places, project, windows
+from rltuned.core.planning import Limits, arrange, standings
+from rltuned.core.settling import Queue, by_number, settle
+from rltuned.core.starvation import NOBODY, lift
+from tests.builders import job
+
+CAP = 50
+FREE = Guards()
+
+
+def spread(count: int, seed: int = 2) -> IntArray:
+    """Numbers by lot, hardly any two alike."""
+    return np.random.default_rng(seed).integers(1_000, 9_000_000, count)
+
+
+def queue_of(
+    numbers: IntArray, wanted: IntArray, *, overdue: IntArray = NOBODY, guards: Guards = FREE
+) -> Queue:
+    jobs = tuple(job(i, priority=int(n)) for i, n in enumerate(numbers.tolist(), start=1))
+    allowed = windows(jobs, guards, overdue)
+    after = project(lift(wanted, overdue), allowed)
+    return Queue(numbers, numbers, after, np.zeros(0, dtype=np.int64), allowed)
+
+
+def right(queue: Queue, numbers: IntArray) -> int:
+    """How many places from the top on are right."""
+    return int(np.append(by_number(numbers) != queue.after, True).argmax())
+
+
+def next_cycle(queue: Queue) -> Queue:
+    """The queue that took one cycle's writes; a cluster where nothing else happens."""
+    proposed = np.empty_like(queue.in_force)
+    proposed[queue.after] = standings(queue.dealt, None)
+    numbers = settle(queue, proposed, CAP, fresh=False)
+    assert queue.allows(numbers, CAP)
+    return Queue(numbers, numbers, queue.after, queue.others, queue.windows)
+
+
+def test_a_long_queue_of_equal_numbers_is_put_right_by_one_write_for_each_place() -> None:
+    numbers = np.full(1_000, 5_000)
+    queue = queue_of(numbers, np.random.default_rng(1).permutation(1_000))
+    for cycle in range(1, 6):
+        queue = next_cycle(queue)
+        assert right(queue, queue.in_force) >= cycle * CAP
+
+
+def test_equals_that_stand_right_get_numbers_of_their_own_before_others_can_follow() -> None:
+    late = np.arange(100)  # as submitted, at the top, and all at one number
+    wanted = np.random.default_rng(1).permutation(200)
+    queue = queue_of(np.full(200, 5_000), wanted, overdue=late)
+    for _ in range(4):
+        queue = next_cycle(queue)
+    assert right(queue, queue.in_force) == 200
+
+
+def test_a_queue_that_stands_right_is_not_written_only_because_many_of_it_tie() -> None:
+    jobs = tuple(job(i, priority=5_000) for i in range(1, 201))
+    nobody = np.zeros(0, dtype=np.int64)
+    ordering = arrange(jobs, -np.arange(200.0), nobody, Limits(max_changes=CAP, hysteresis=0.0))
+    assert (ordering.settled == 5_000).all()
+    assert not ordering.held_back
+
+
+def test_where_all_are_overdue_the_oldest_come_to_the_top_in_every_cycle() -> None:
+    numbers = spread(4_000)
+    queue = queue_of(numbers, by_number(numbers), overdue=np.arange(4_000))
+    assert queue.after.tolist() == list(range(4_000))
+    done = 0
+    for _ in range(40):
+        queue = next_cycle(queue)
+        now = right(queue, queue.in_force)
+        assert now >= done + CAP // 8
+        done = now
+
+
+@pytest.mark.parametrize("reach", [40, 400])
+def test_where_nobody_may_be_moved_far_the_head_comes_right_in_every_cycle(reach: int) -> None:
+    numbers = spread(2_000)
+    wanted = np.random.default_rng(1).permutation(2_000)
+    queue = queue_of(numbers, wanted, guards=Guards(max_displacement=reach))
+    done = 0
+    while done < len(numbers):
+        queue = next_cycle(queue)
+        now = right(queue, queue.in_force)
+        assert now > done
+        done = now
+
+
+def test_nobody_is_raised_over_a_job_that_is_not_ours() -> None:
+    ties = np.full(300, 5_000)
+    queue = queue_of(ties, np.arange(299, -1, -1))
+    near = Queue(ties, ties, queue.after, np.array([4_999, 5_000, 5_060]), queue.windows)
+    for _ in range(3):
+        near = next_cycle(near)
+        assert near.in_force.max() <= 5_060
+    assert right(near, near.in_force) >= CAP
+
+
+def test_what_stands_right_is_left_alone_when_more_of_its_equals_arrive() -> None:
+    count = 400
+    queue = next_cycle(queue_of(np.full(count, 5_000), np.arange(count - 1, -1, -1)))
+    head = queue.after[:CAP]
+    numbers = np.append(queue.in_force, np.full(100, 5_000))
+    after = np.concatenate([head, np.arange(count, count + 100), queue.after[CAP:]])
+    free = Windows(places(after), np.zeros(500, int), np.full(500, 499), {})
+    grown = next_cycle(Queue(numbers, numbers, after, queue.others, free))
+    assert (grown.in_force[head] == queue.in_force[head]).all()
+    assert right(grown, grown.in_force) >= 2 * CAP
