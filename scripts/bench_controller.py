@@ -24,6 +24,8 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from rltuned.bench.scaling import played
 from rltuned.bench.stages import Stages
 from rltuned.daemon.clock import SystemClock
@@ -33,10 +35,12 @@ from tests.e2e.process import Daemon
 from tests.lab import NodeSpec, SlurmLab
 
 REAL = 4
-PER_ARRAY = 1_000
+PER_ARRAY = 100
 DOWN = "CPUs=64 RealMemory=512000 Gres=gpu:a100:8 State=DOWN"
-SHAPES = ((1, 30), (1, 240), (2, 60), (4, 720), (8, 1440))
-"""GPUs and minutes of the arrays, in turn."""
+GPUS, MINUTES = (1, 1, 2, 4, 8), (30, 60, 240, 720, 1440)
+NICE, SEED = 5_000_000, 1
+"""Every array has GPUs, minutes and a nice by lot, so its number is its own and its tasks tie."""
+BASE = "PriorityWeightPartition=10000000"
 SETTLED_S = 12
 UPDATES, IDLE_S = 400, 20.0
 HOUR_S, INTERVAL_S = 3_600.0, 60.0
@@ -68,6 +72,7 @@ def busy_slurm(pending: int, nodes: int) -> Iterator[SlurmLab]:
             f"MaxJobCount={2 * pending + 1_000}",
             f"MaxArraySize={PER_ARRAY + 1}",
             "PriorityCalcPeriod=5",
+            BASE,
             "SlurmdTimeout=0",  # else it calls the nodes that are not there, again and again
             f"NodeName=d[00001-{down:05d}] NodeAddr=127.0.0.1 Port=1 {DOWN}",
         ),
@@ -77,11 +82,13 @@ def busy_slurm(pending: int, nodes: int) -> Iterator[SlurmLab]:
             lab.sbatch("--exclusive", "-w", name, "--gres=gpu:a100:8", "--time=1-0",
                        wrap="sleep 86400")  # fmt: skip
         lab.wait_for(lambda: lab.run("squeue", "-h", "-t", "R").count("\n") == REAL, 60, "full")
+        draw = np.random.default_rng(SEED)
         for number in range(-(-pending // PER_ARRAY)):
-            gpus, minutes = SHAPES[number % len(SHAPES)]
+            gpus, minutes = int(draw.choice(GPUS)), int(draw.choice(MINUTES))
             tasks = min(PER_ARRAY, pending - number * PER_ARRAY)
             array = lab.sbatch(f"--array=0-{tasks - 1}", f"--gres=gpu:a100:{gpus}", "-n1",
-                               f"-c{4 * gpus}", f"--time={minutes}", "--nice=0")  # fmt: skip
+                               f"-c{4 * gpus}", f"--time={minutes}",
+                               f"--nice={draw.integers(NICE)}")  # fmt: skip
             # a task that is changed by itself gets a record of its own
             lines = "".join(f"update JobId={array}_{i} Comment=own\n" for i in range(tasks))
             lab.run("scontrol", text=lines, timeout_s=600)
@@ -95,21 +102,14 @@ def busy_slurm(pending: int, nodes: int) -> Iterator[SlurmLab]:
 
 
 def scale(pending: int, nodes: int, rounds: int, policy: str) -> dict[str, Any]:
-    """Cycles of the daemon's own loop against it, writing."""
+    """Cycles of the daemon's own loop against it, first dry and then writing."""
     began = time.monotonic()
-    with busy_slurm(pending, nodes) as lab, TemporaryDirectory() as folder:
+    with busy_slurm(pending, nodes) as lab:
         made_s = time.monotonic() - began
-        before = processor_s(lab.pid("slurmctld"))
-        stages = Stages()
-        cli = SlurmCli(conf=lab.conf, timeout_s=60)
-        clock = SystemClock()
-        backend = SlurmBackend(cli, clock.now, on_call=stages.called)
-        cycles = played(
-            backend, clock, stages, Path(folder), policy=policy, rounds=rounds,
-            between=lambda: time.sleep(1),
-        )  # fmt: skip
-        pid = lab.pid("slurmctld")
-        spent_s = processor_s(pid) - before
+        arms = {
+            "dry": _cycles(lab, rounds, policy, dry_run=True),
+            "live": _cycles(lab, rounds, policy, dry_run=False),
+        }
         return {
             "pending": pending,
             **update_cost(lab),
@@ -117,16 +117,33 @@ def scale(pending: int, nodes: int, rounds: int, policy: str) -> dict[str, Any]:
             "slurmd": REAL,
             "release": lab.run("squeue", "--version").strip(),
             "made_s": round(made_s, 1),
-            "slurmctld_rss_mib": rss_mib(pid),
-            "slurmctld_cpu_s_per_cycle": spent_s / (rounds + 1),
-            "wall_s": median(c.wall_s for c in cycles),
-            "wall_least_s": min(c.wall_s for c in cycles),
-            "wall_most_s": max(c.wall_s for c in cycles),
-            "cpu_s": median(c.cpu_s for c in cycles),
-            "peak_mib": max(c.peak_mib for c in cycles),
+            "slurmctld_rss_mib": rss_mib(lab.pid("slurmctld")),
             "load": os.getloadavg(),
-            "cycles": [asdict(c) for c in cycles],
+            "arms": arms,
         }
+
+
+def _cycles(lab: SlurmLab, rounds: int, policy: str, *, dry_run: bool) -> dict[str, Any]:
+    pid, stages, clock = lab.pid("slurmctld"), Stages(), SystemClock()
+    backend = SlurmBackend(SlurmCli(conf=lab.conf, timeout_s=60), clock.now, on_call=stages.called)
+    before = processor_s(pid)
+    with TemporaryDirectory() as folder:
+        cycles = played(
+            backend, clock, stages, Path(folder), policy=policy, rounds=rounds,
+            between=lambda: time.sleep(1), dry_run=dry_run,
+        )  # fmt: skip
+    return {
+        "applied": [c.applied for c in cycles],
+        "wall_s": median(c.wall_s for c in cycles),
+        "wall_least_s": min(c.wall_s for c in cycles),
+        "wall_most_s": max(c.wall_s for c in cycles),
+        "cpu_s": median(c.cpu_s for c in cycles),
+        "commands_cpu_s": median(c.commands_cpu_s for c in cycles),
+        "slurmctld_cpu_s_per_cycle": (processor_s(pid) - before) / (rounds + 1),
+        "peak_mib": max(c.peak_mib for c in cycles),
+        "load": os.getloadavg(),
+        "cycles": [asdict(c) for c in cycles],
+    }
 
 
 def update_cost(lab: SlurmLab) -> dict[str, float]:
@@ -149,27 +166,36 @@ def update_cost(lab: SlurmLab) -> dict[str, float]:
 
 
 def cost(pending: int, nodes: int, seconds: float, rounds: int, factor: float) -> dict[str, Any]:
-    """With and without rltuned, in turn; its interval is 60 s / factor."""
-    arms: dict[str, list[dict[str, Any]]] = {"without": [], "with": []}
-    with busy_slurm(pending, nodes) as lab, TemporaryDirectory() as name:
-        folder = Path(name)
-        config = folder / "rltuned.toml"
-        config.write_text(
-            SETTINGS.format(folder=name, conf=lab.conf, interval_s=INTERVAL_S / factor)
-        )
-        config.chmod(0o600)
+    """Without rltuned, with one that only reads and with one that writes, every 60 s / factor, in
+    turn; and once with one that has nothing to do for the next hour.
+    """
+    arms: dict[str, list[dict[str, Any]]] = {"without": [], "dry": [], "full": [], "idle": []}
+    with busy_slurm(pending, nodes) as lab:
         for _ in range(rounds):
             arms["without"].append(_arm(lab, seconds, None))
-            with Daemon(folder, "--stage", "full", "--config", str(config)) as daemon:
-                # what it takes to start is not what it takes to run
-                daemon.wait_for_log("/metrics", seconds=300)
-                daemon.wait_for(partial(_has_cycled, daemon), "a cycle", 300)
-                arms["with"].append(_arm(lab, seconds, daemon))
-                daemon.signal(signal.SIGTERM)
-                daemon.ends(120)
+            arms["dry"].append(_with_daemon(lab, seconds, INTERVAL_S / factor, "--dry-run"))
+            arms["full"].append(_with_daemon(lab, seconds, INTERVAL_S / factor, "--stage", "full"))
+        arms["idle"].append(_with_daemon(lab, seconds, HOUR_S, "--dry-run"))
         said = lab.run("squeue", "--version").strip()
+    figures = {name: _figures(arms["without"], arms[name]) for name in ("dry", "full")}
     return {"pending": pending, "nodes": nodes, "factor": factor, "release": said,
-            "load": os.getloadavg(), "arms": arms, "figures": _figures(arms)}  # fmt: skip
+            "load": os.getloadavg(), "arms": arms, "figures": figures}  # fmt: skip
+
+
+def _with_daemon(lab: SlurmLab, seconds: float, interval_s: float, *flags: str) -> dict[str, Any]:
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        config = folder / "rltuned.toml"
+        config.write_text(SETTINGS.format(folder=name, conf=lab.conf, interval_s=interval_s))
+        config.chmod(0o600)
+        with Daemon(folder, *flags, "--config", str(config)) as daemon:
+            # what it takes to start is not what it takes to run
+            daemon.wait_for_log("/metrics", seconds=300)
+            daemon.wait_for(partial(_has_cycled, daemon), "a cycle", 300)
+            found = _arm(lab, seconds, daemon)
+            daemon.signal(signal.SIGTERM)
+            daemon.ends(120)
+        return found
 
 
 def _has_cycled(daemon: Daemon) -> bool:
@@ -179,6 +205,7 @@ def _has_cycled(daemon: Daemon) -> bool:
 def _arm(lab: SlurmLab, seconds: float, daemon: Daemon | None) -> dict[str, Any]:
     pid = lab.pid("slurmctld")
     cycles = daemon.metric("rltuned_cycles_total") if daemon else 0.0
+    applied = _applied(daemon) if daemon else 0.0
     rpcs, spent, began = rpc_counts(lab), processor_s(pid), time.monotonic()
     ours = processor_s(daemon.pid) if daemon else 0.0
     time.sleep(seconds)
@@ -189,24 +216,26 @@ def _arm(lab: SlurmLab, seconds: float, daemon: Daemon | None) -> dict[str, Any]
         "rpcs": {n: c - rpcs.get(n, 0) for n, c in rpc_counts(lab).items() if c > rpcs.get(n, 0)},
     }
     if daemon:
-        applied = 'rltuned_changes_total{kind="priority",result="applied"}'
         found |= {
             "cycles": daemon.metric("rltuned_cycles_total") - cycles,
             "cpu_s": processor_s(daemon.pid) - ours,
             "rss_mib": rss_mib(daemon.pid),
-            "applied": daemon.metric(applied) if applied in daemon.get("/metrics") else 0.0,
+            "applied": _applied(daemon) - applied,
         }
     return found
 
 
-def _figures(arms: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+def _applied(daemon: Daemon) -> float:
+    name = 'rltuned_changes_total{kind="priority",result="applied"}'
+    return daemon.metric(name) if name in daemon.get("/metrics") else 0.0
+
+
+def _figures(without: list[dict[str, Any]], on: list[dict[str, Any]]) -> dict[str, Any]:
     """Per cycle, and per hour at one cycle a minute."""
     hourly = HOUR_S / INTERVAL_S
-    off = [a["slurmctld_cpu_s"] / a["seconds"] for a in arms["without"]]
-    on = arms["with"]
+    off = [a["slurmctld_cpu_s"] / a["seconds"] for a in without]
     quiet = {
-        n: sum(a["rpcs"].get(n, 0) for a in arms["without"])
-        / sum(a["seconds"] for a in arms["without"])
+        n: sum(a["rpcs"].get(n, 0) for a in without) / sum(a["seconds"] for a in without)
         for a in on
         for n in a["rpcs"]
     }

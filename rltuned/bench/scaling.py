@@ -165,6 +165,7 @@ def played(
     policy: str,
     rounds: int,
     between: Callable[[], None],
+    dry_run: bool = False,
 ) -> list[Cycle]:
     """So many cycles of the daemon's own loop after one that does not count.
 
@@ -176,6 +177,7 @@ def played(
         policy: who ranks.
         rounds: how many cycles.
         between: what happens between two.
+        dry_run: decide and keep, and write nothing.
 
     Raises:
         BackendError: a cycle came to no result.
@@ -189,7 +191,7 @@ def played(
         log = make_log("json", "info", nowhere)
         registry = CollectorRegistry()
         ear = _Ear(Publisher(Metrics(registry), log, Notifier(None), clock, journal=journal.size))
-        rig = build_rig(settings_for(policy, folder), backend)
+        rig = build_rig(settings_for(policy, folder), backend, dry_run=dry_run)
         ear.loaded(rig)
         loop = Loop(rig, clock, journal, ear, orders=Orders(), reload=lambda: rig)
         for number in range(rounds + 1):
