@@ -1,8 +1,9 @@
 """How a cycle grows with the queue and the cluster (`python -m scripts.bench_scale`).
 
 Made-up answers of squeue, sinfo, sprio and scontrol through the daemon's own loop, every size in a
-process of its own; decisions at the paper's queue sizes within a burst of 10,000. What is measured
-is kept in --results, and a run that was broken off goes on where it stopped; draws
+process of its own; decisions at the paper's queue sizes within a burst of 10,000; the largest queue
+where the guards bind, in the paper's windows, and at the daemon's own pace. What is measured is
+kept in --results, and a run that was broken off goes on where it stopped; draws
 docs/img/scale.svg; prints the figures in the form of `rltuned bench`.
 """
 
@@ -15,14 +16,20 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rltuned.bench import Figure, bursting
+from rltuned.bench import Figure, bursting, pacing
 from rltuned.bench.scaling import JOBS, NODES, Cycle, Size, figures, measured
 from rltuned.daemon.rig import model_path
 from rltuned.settings import Flag, load
 
 POLICY = "model:rltune"
+WINDOWED = "model:rltune-paper"
+"""Takes the queue in the paper's windows of 256."""
 FEW, MANY = 3, 5
 LARGE = 20_000
+LARGEST = Size(100_000, 1_000)
+YOUNG = Size(100_000, 1_000, apart_s=0.03)
+"""Nobody is overdue, so that the displacement binds, and the floor between users."""
+SHORT_S, DAEMON_S = 5.0, 60.0
 SHOWN = (
     "parse", "select", "encode", "score", "guard", "plan", "explain", "journal", "apply", "judge",
     "other",
@@ -59,20 +66,32 @@ def run(results: Path, policy: str) -> None:
     if "burst" not in known:
         found = [asdict(f) for f in bursting.measure(bundle_of(policy))]
         keep(results, {"name": "burst", "load": os.getloadavg(), "figures": found})
-    for size in sizes():
-        if str(size) in known:
-            continue
-        rounds = FEW if size.pending > LARGE else MANY
-        cycles = [
-            {name: getattr(c, name) for name in Cycle.__slots__}
-            for c in measured(size, policy, rounds)
-        ]
-        row = {
-            "name": str(size), "pending": size.pending, "nodes": size.nodes,
-            "load": os.getloadavg(), "cycles": cycles,
-        }  # fmt: skip
-        keep(results, row)
-        print(f"bench-scale: {size}: {cycles[-1]['wall_s']:.2f} s", file=sys.stderr)
+    todo = [(str(size), size, policy) for size in sizes()]
+    todo += [("guards", YOUNG, policy), ("windows", YOUNG, WINDOWED)]
+    for name, size, who in todo:
+        if name not in known:
+            _measure(results, name, size, who)
+    for name, threads, interval_s in (
+        ("pace", pacing.THREADS, DAEMON_S),
+        ("short_interval", [pacing.CALM] * FEW, SHORT_S),
+    ):
+        if name not in known:
+            starts = [asdict(s) for s in pacing.paced(LARGEST, policy, threads, interval_s)]
+            keep(results, {"name": name, "load": os.getloadavg(), "starts": starts})
+
+
+def _measure(results: Path, name: str, size: Size, policy: str) -> None:
+    rounds = FEW if size.pending > LARGE else MANY
+    cycles = [
+        {field: getattr(c, field) for field in Cycle.__slots__}
+        for c in measured(size, policy, rounds)
+    ]
+    row = {
+        "name": name, "pending": size.pending, "nodes": size.nodes, "policy": policy,
+        "load": os.getloadavg(), "cycles": cycles,
+    }  # fmt: skip
+    keep(results, row)
+    print(f"bench-scale: {name}: {cycles[-1]['wall_s']:.2f} s", file=sys.stderr)
 
 
 def told(known: dict[str, dict[str, Any]]) -> list[Figure]:
@@ -108,7 +127,31 @@ def table(known: dict[str, dict[str, Any]]) -> str:
         if row is not None:
             cells = [f"{_stage(row, name):.3f}" for name in SHOWN]
             lines.append(f"| {pending:,} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_guarded(known), *_paces(known)])
+
+
+def _guarded(known: dict[str, dict[str, Any]]) -> list[str]:
+    """The largest queue: what the guards did, and what the cycle took."""
+    lines = ["", "| cycle | wall, s | processor, s | written | within |", "|---|---|---|---|---|"]
+    for name in (str(LARGEST), "guards", "windows"):
+        for c in known.get(name, {"cycles": []})["cycles"]:
+            within = ", ".join(f"{k} {v:,}" for k, v in c.get("within", {}).items())
+            lines.append(
+                f"| {name} | {c['wall_s']:.2f} | {c['cpu_s']:.2f} | {c['applied']} | {within} |"
+            )
+    return lines
+
+
+def _paces(known: dict[str, dict[str, Any]]) -> list[str]:
+    """When cycles began."""
+    lines = ["", "| run | began, s | took, s | threads | skipped | x | written |", "|---" * 7 + "|"]
+    for name in ("pace", "short_interval"):
+        lines += [
+            f"| {name} | {s['at_s']:.1f} | {s['wall_s']:.2f} | {s['threads']} | {s['skipped']} | "
+            f"{s['stretch']:g} | {s['applied']} |"
+            for s in known.get(name, {"starts": []})["starts"]
+        ]
+    return lines
 
 
 def _stage(row: dict[str, Any], name: str) -> float:

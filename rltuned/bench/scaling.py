@@ -20,11 +20,15 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Final
 
+import numpy as np
 from prometheus_client import CollectorRegistry
 
 from rltuned.bench import Figure
 from rltuned.bench.stages import Stages
+from rltuned.core.decide import Decision, Knobs
+from rltuned.core.guards import windows
 from rltuned.core.ladder import Rung
+from rltuned.core.starvation import overdue
 from rltuned.daemon.audience import Publisher
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.logs import make_log
@@ -41,7 +45,7 @@ from rltuned.errors import BackendError
 from rltuned.settings import Flag, Loaded, load
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
-from rltuned.slurm.synthetic import MARKS, NOW, grow_older, write_programs
+from rltuned.slurm.synthetic import APART_S, MARKS, NOW, grow_older, write_programs
 
 JOBS: Final = (1_000, 10_000, 50_000, 100_000)
 NODES: Final = (100, 1_000, 10_000)
@@ -55,14 +59,30 @@ AGE: Final = 7
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large a queue and a cluster."""
+    """How large a queue and a cluster. apart_s: see synthetic.APART_S."""
 
     pending: int
     nodes: int
+    apart_s: float = APART_S
 
     @property
     def running(self) -> int:
         return min(RUNNING, self.nodes)
+
+    def write(self, folder: Path) -> SlurmCli:
+        """Put the answers of such a cluster into a folder."""
+        write_programs(
+            folder,
+            pending=self.pending, running=self.running, nodes=self.nodes, apart_s=self.apart_s,
+        )  # fmt: skip
+        return SlurmCli(bin_dir=folder)
+
+    def grow_older(self, folder: Path, cycles: int) -> None:
+        """Let so many intervals have gone by since the beginning."""
+        grow_older(
+            folder,
+            pending=self.pending, running=self.running, age=AGE * cycles, apart_s=self.apart_s,
+        )  # fmt: skip
 
     def __str__(self) -> str:
         return f"{self.pending}_pending_{self.nodes}_nodes"
@@ -70,7 +90,9 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """One cycle, measured. Stages as in Stages; publish and the rest are `other`."""
+    """One cycle, measured. Stages as in Stages; publish and the rest are `other`; within: what the
+    guards did, see `held_within`.
+    """
 
     wall_s: float
     cpu_s: float
@@ -80,6 +102,7 @@ class Cycle:
     stages_cpu_s: dict[str, float]
     applied: int
     peak_mib: float
+    within: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -99,7 +122,7 @@ class FixedClock:
 
 
 @dataclass
-class _Ear:
+class Ear:
     """Hands the reports on and keeps the last one."""
 
     to: Publisher
@@ -140,15 +163,12 @@ def measured(size: Size, policy: str, rounds: int) -> list[Cycle]:
 def _in_child(size: Size, policy: str, rounds: int) -> str:
     with TemporaryDirectory() as name:
         folder = Path(name)
-        write_programs(folder, pending=size.pending, running=size.running, nodes=size.nodes)
         clock, stages = FixedClock(), Stages()
-        cli = SlurmCli(bin_dir=folder)
-        backend = SlurmBackend(cli, clock.now, on_call=stages.called, marks=MARKS)
+        backend = SlurmBackend(size.write(folder), clock.now, on_call=stages.called, marks=MARKS)
 
         def an_interval_later() -> None:
             clock.cycle += 1
-            age = AGE * clock.cycle
-            grow_older(folder, pending=size.pending, running=size.running, age=age)
+            size.grow_older(folder, clock.cycle)
 
         found = played(
             backend, clock, stages, folder, policy=policy, rounds=rounds, between=an_interval_later
@@ -190,7 +210,7 @@ def played(
     ):
         log = make_log("json", "info", nowhere)
         registry = CollectorRegistry()
-        ear = _Ear(Publisher(Metrics(registry), log, Notifier(None), clock, journal=journal.size))
+        ear = Ear(Publisher(Metrics(registry), log, Notifier(None), clock, journal=journal.size))
         rig = build_rig(settings_for(policy, folder), backend, dry_run=dry_run)
         ear.loaded(rig)
         loop = Loop(rig, clock, journal, ear, orders=Orders(), reload=lambda: rig)
@@ -201,9 +221,29 @@ def played(
             if not report.ok or report.journal_error:
                 raise BackendError(f"{report.summary()} {report.journal_error}")
             if number:
-                rows.append(replace(found, applied=report.results().get(Result.APPLIED, 0)))
+                applied = report.results().get(Result.APPLIED, 0)
+                within = held_within(report.decision, rig.knobs) if report.decision else {}
+                rows.append(replace(found, applied=applied, within=within))
             between()
     return rows
+
+
+def held_within(decision: Decision, knobs: Knobs) -> dict[str, int]:
+    """How many jobs a decision has ordered, how many places it moved one at most, how many stand
+    outside their windows (none, or it is wrong), and how many each guard kept from their place.
+    """
+    order = {entry.job.job_id: entry.rank_after - 1 for entry in decision.entries}
+    jobs = [job for job in decision.snapshot.pending if job.job_id in order]
+    late = overdue(jobs, decision.snapshot, knobs.starvation)
+    allowed = windows(jobs, knobs.limits.guards, late)
+    stands = np.array([order[job.job_id] for job in jobs], dtype=np.int64)
+    return {
+        "ordered": len(jobs),
+        "overdue": len(late),
+        "furthest": int(np.abs(stands - allowed.natural).max(initial=0)),
+        "outside": int((allowed.excess(stands) > 0).sum()),
+        **{str(guard): count for guard, count in decision.bound},
+    }
 
 
 def settings_for(policy: str, folder: Path) -> Loaded:

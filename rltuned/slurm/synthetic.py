@@ -31,6 +31,8 @@ MARKS: Final = Marks(record="\x1e#synthetic")
 _TYPES: Final = ("a100", "v100", "p100", "t4")
 _LIMITS: Final = ("30:00", "1:00:00", "4:00:00", "12:00:00", "1-00:00:00", "UNLIMITED")
 _GPUS_PER_NODE: Final = 8
+APART_S: Final = 7.0
+"""From one submit to the next. So the tail of a large queue has waited for days."""
 _PRIORITIES: Final = 9_000_000
 """As far apart as multifactor's sums lie at weights of a million: few jobs tie."""
 _WROTE: Final = "updates.txt"
@@ -46,7 +48,11 @@ SLURM_VERSION           = 22.05.8
 
 
 def squeue_text(
-    pending: int, running: int, set_to: Mapping[int, int] = _AS_SLURM_SET_THEM, age: int = 0
+    pending: int,
+    running: int,
+    set_to: Mapping[int, int] = _AS_SLURM_SET_THEM,
+    age: int = 0,
+    apart_s: float = APART_S,
 ) -> str:
     """Squeue's answer: every tenth pending record is an array, every twentieth depends on another.
 
@@ -55,9 +61,14 @@ def squeue_text(
         running: number of running records; number i runs on node i of sinfo_text.
         set_to: priorities that were set, by job id.
         age: what ageing has added to all others.
+        apart_s: see APART_S.
     """
-    rows = [_job(number, set_to.get(number), age) for number in range(1, pending + 1)]
-    rows += [_job(pending + 1 + i, None, age, runs=True, node=i) for i in range(running)]
+    rows = [_job(n, set_to.get(n), age, _submitted(n, apart_s)) for n in range(1, pending + 1)]
+    first = pending + 1
+    rows += [
+        _job(first + i, None, age, _submitted(first + i, APART_S), runs=True, node=i)
+        for i in range(running)
+    ]
     return _table(JOB_COLUMNS, rows)
 
 
@@ -69,12 +80,12 @@ def _mixed(number: int) -> int:
     return number * 2_654_435_761 % 2**32  # Knuth's multiplicative hash: spread, yet fixed
 
 
-def _submitted(number: int) -> int:
-    return NOW - 40 - number * 7
+def _submitted(number: int, apart_s: float) -> int:
+    return NOW - 40 - int(number * apart_s)
 
 
 def _job(
-    number: int, set_to: int | None, age: int, *, runs: bool = False, node: int = 0
+    number: int, set_to: int | None, age: int, submitted: int, *, runs: bool = False, node: int = 0
 ) -> tuple[str, ...]:
     mixed = _mixed(number)
     gpus, limit = 1 << (mixed >> 8) % 4, _LIMITS[(mixed >> 12) % len(_LIMITS)]
@@ -103,7 +114,6 @@ def _job(
         mintmpdisk="0",
         partition="gpu",
     )
-    submitted = _submitted(number)
     row = JobRow(
         jobid=str(number),
         arrayjobid=str(number),
@@ -172,8 +182,8 @@ def sprio_text(pending: int, set_to: Mapping[int, int] = _AS_SLURM_SET_THEM, age
     return _table(PRIORITY_LETTERS, rows)
 
 
-def watch_text(pending: int) -> str:
-    """Squeue's answer to the look back after a write, before any write."""
+def watch_text(pending: int, apart_s: float = APART_S) -> str:
+    """Squeue's answer to the look back after a write, before any write; see squeue_text."""
     rows = [
         WatchRow(
             jobid=str(n),
@@ -183,7 +193,7 @@ def watch_text(pending: int) -> str:
             reason="Priority",
             prioritylong=str(_priority(n)),
             nice="0",
-            submittime=str(_submitted(n)),
+            submittime=str(_submitted(n, apart_s)),
             hetjobid="N/A",
             hetjoboffset="N/A",
             oversubscribe="OK",
@@ -202,7 +212,7 @@ def _table(
     return "".join(line + MARKS.record + "\n" for line in lines)
 
 
-_SDIAG: Final = """Server thread count:  3
+_SDIAG: Final = """Server thread count:  {threads}
 Agent queue size:     0
 DBD Agent queue size: 0
 Backfilling stats
@@ -227,7 +237,9 @@ exec cat squeue.txt""",
 }
 
 
-def write_programs(folder: Path, *, pending: int, running: int, nodes: int) -> Path:
+def write_programs(
+    folder: Path, *, pending: int, running: int, nodes: int, apart_s: float = APART_S
+) -> Path:
     """Put programs named squeue, sinfo, sprio, sdiag and scontrol into a folder that answer for it.
 
     Args:
@@ -235,6 +247,7 @@ def write_programs(folder: Path, *, pending: int, running: int, nodes: int) -> P
         pending: number of pending records.
         running: number of running records, at most `nodes`.
         nodes: number of nodes.
+        apart_s: see APART_S.
 
     Raises:
         ValueError: more running jobs than nodes.
@@ -242,13 +255,13 @@ def write_programs(folder: Path, *, pending: int, running: int, nodes: int) -> P
     if running > nodes:
         raise ValueError(f"{running} running jobs on {nodes} nodes")
     answers = {
-        "squeue": squeue_text(pending, running),
+        "squeue": squeue_text(pending, running, apart_s=apart_s),
         "usage": "  --array-unique\n",
         "sinfo": sinfo_text(nodes),
         "sprio": sprio_text(pending),
         "scontrol": _CONFIG,
-        "sdiag": _SDIAG,
-        "watch": watch_text(pending),
+        "sdiag": sdiag_text(),
+        "watch": watch_text(pending, apart_s),
         "updates": "\n",  # awk takes an empty first file for none
     }
     for name, text in answers.items():
@@ -260,7 +273,19 @@ def write_programs(folder: Path, *, pending: int, running: int, nodes: int) -> P
     return folder
 
 
-def grow_older(folder: Path, *, pending: int, running: int, age: int) -> int:
+def sdiag_text(threads: int = 3) -> str:
+    """Sdiag's answer. threads: RPCs being served at this moment."""
+    return _SDIAG.format(threads=threads)
+
+
+def grow_busy(folder: Path, threads: int) -> None:
+    """Let sdiag tell of so many RPCs being served at once from now on."""
+    (folder / "sdiag.txt").write_text(sdiag_text(threads), newline="\n")
+
+
+def grow_older(
+    folder: Path, *, pending: int, running: int, age: int, apart_s: float = APART_S
+) -> int:
     """Show what was written, and let the numbers of all others grow, as a minute would.
 
     Args:
@@ -268,6 +293,7 @@ def grow_older(folder: Path, *, pending: int, running: int, age: int) -> int:
         pending: as there.
         running: as there.
         age: what ageing has added since the beginning.
+        apart_s: as there.
 
     Returns:
         How many jobs stand at a number that was set.
@@ -275,7 +301,7 @@ def grow_older(folder: Path, *, pending: int, running: int, age: int) -> int:
     wrote = _UPDATE.findall((folder / _WROTE).read_text())
     set_to = {int(job): int(number) for job, number in wrote}
     for name, text in (
-        ("squeue", squeue_text(pending, running, set_to, age)),
+        ("squeue", squeue_text(pending, running, set_to, age, apart_s)),
         ("sprio", sprio_text(pending, set_to, age)),
     ):
         (folder / f"{name}.txt").write_text(text, newline="\n")
