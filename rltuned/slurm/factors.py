@@ -3,10 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rltuned.domain.jobs import PendingJob
 from rltuned.domain.units import JobId
 from rltuned.slurm.columns import PriorityRow
-from rltuned.slurm.jobs import parse_job_id
+from rltuned.slurm.jobs import Shown, Standing, parse_job_id
 from rltuned.slurm.site import Site
 from rltuned.slurm.values import parse_number
 
@@ -46,34 +45,28 @@ def read_line(row: PriorityRow) -> tuple[JobId, Factors]:
         ValueError: a number is none.
     """
     site = parse_number(row.site)
-    weighted = (row.age, row.fairshare, row.jobsize, row.partition, row.qos)
     # of a frozen job of several partitions 22.05 still shows the partition's factor
     frozen = site < _GARBAGE_SITE
     return parse_job_id(row.job_id), Factors(
         priority=parse_number(row.priority),
         site_factor=None if frozen else site,
-        live=not frozen and any(int(f) for f in weighted),
+        live=not frozen and any(map(int, row[3:])),
         partition=int(row.partition),
     )
 
 
-def with_factors(job: PendingJob, factors: dict[JobId, Factors], site: Site) -> PendingJob:
-    """A job with what sprio says of it."""
-    seen, several = factors.get(job.job_id), len(job.partitions) > 1
-    if several:
-        job = _of_several_partitions(job, seen, site)
+def standing_of(shown: Shown, seen: Factors | None, site: Site) -> Standing:
+    """What rules a job's priority, by squeue and by what sprio says of it; None = nothing."""
+    several = shown.num_partitions > 1 and site.multifactor
+    # squeue shows it in one of its partitions, which need not be the best
+    best = seen.priority if several and seen is not None and seen.live else 0
+    priority = max(shown.priority, best)
+    uneven = several and (seen is None or seen.uneven)
+    sticky = several and site.increase_only
     if seen is None:  # sprio shows no held jobs
-        return replace(job, live=site.multifactor and bool(job.held_by))
+        live = site.multifactor and shown.is_held
+        return Standing(priority, live=live, uneven=uneven, sticky=sticky)
     # multifactor gives at least 1; a job whose factors are all zero and that has more was set
-    of_itself = max(1, (seen.site_factor or 0) - job.nice)
-    fixed = site.all_factors_shown and not seen.live and job.priority > of_itself
-    return replace(job, site_factor=seen.site_factor, fixed=fixed, live=seen.live)
-
-
-def _of_several_partitions(job: PendingJob, seen: Factors | None, site: Site) -> PendingJob:
-    """Its priority: squeue shows that in one of its partitions, which need not be the best."""
-    if not site.multifactor:
-        return job
-    best = max(job.priority, seen.priority) if seen is not None and seen.live else job.priority
-    uneven = seen is None or seen.uneven
-    return replace(job, priority=best, uneven=uneven, sticky=site.increase_only)
+    of_itself = max(1, (seen.site_factor or 0) - shown.nice)
+    fixed = site.all_factors_shown and not seen.live and priority > of_itself
+    return Standing(priority, seen.site_factor, fixed, seen.live, uneven, sticky)

@@ -2,8 +2,10 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from rltuned.domain.cluster import Node, Resources
 from rltuned.domain.jobs import ArrayInfo, PendingJob, Request, RunningJob, Share
@@ -18,6 +20,33 @@ _ASK = len(Ask._fields)
 _ROW = _ASK + len(JobRow._fields)
 _RUNNING = frozenset({"R", "CF"})
 _STATE = re.compile(r"[A-Z]{1,3}")
+_NO_MORE: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class Standing(NamedTuple):
+    """What rules a pending job's priority, as in PendingJob."""
+
+    priority: int
+    site_factor: int | None = None
+    fixed: bool = False
+    live: bool = False
+    uneven: bool = False
+    sticky: bool = False
+
+
+class Shown(NamedTuple):
+    """What squeue shows of that."""
+
+    job_id: JobId
+    priority: int
+    nice: int
+    is_held: bool
+    num_partitions: int
+
+
+def as_shown(shown: Shown) -> Standing:
+    """Nothing is known but squeue's number."""
+    return Standing(shown.priority)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +77,7 @@ def read_queue(
     requests: Requests,
     nodes: Mapping[str, Node],
     extras: tuple[str, ...] = (),
+    stands: Callable[[Shown], Standing] = as_shown,
 ) -> Queue:
     """Jobs from squeue's rows.
 
@@ -56,6 +86,7 @@ def read_queue(
         requests: reads and interns what they ask for.
         nodes: by name, for the shares of running jobs.
         extras: those of columns.EXTRA_COLUMNS that the rows have, in front of the account.
+        stands: what rules a pending job's priority.
 
     Raises:
         SnapshotError: a row cannot be read; names the job.
@@ -69,7 +100,7 @@ def read_queue(
         row = record.row
         try:
             if row.statecompact == "PD":
-                pending.append(_pending(record, requests, pending_of[row.arrayjobid]))
+                pending.append(_pending(record, requests, pending_of[row.arrayjobid], stands))
             elif row.statecompact in _RUNNING and not absent(row.starttime):
                 running.append(_running(record, requests, nodes))
             else:
@@ -99,7 +130,7 @@ def _records(rows: Iterable[list[str]], extras: tuple[str, ...]) -> dict[str, _R
             known.tasks.append(raw[_ASK + 2])
             continue
         row = JobRow._make((*raw[_ASK : _ROW - 1], raw[-1]))
-        more = dict(zip(extras, raw[_ROW - 1 : -1], strict=True))
+        more = dict(zip(extras, raw[_ROW - 1 : -1], strict=True)) if extras else _NO_MORE
         ask = Ask._make(raw[:_ASK])
         if "Exclusive" in more:
             ask = ask._replace(oversubscribe=_older_word(ask.oversubscribe, more["Exclusive"]))
@@ -125,9 +156,17 @@ def _yes(text: str) -> bool:
     return text.lower() in {"yes", "1", "true"}
 
 
-def _pending(record: _Record, requests: Requests, pending_records: int) -> PendingJob:
+def _pending(
+    record: _Record,
+    requests: Requests,
+    pending_records: int,
+    stands: Callable[[Shown], Standing],
+) -> PendingJob:
     row = record.row
-    job_id = parse_job_id(row.jobid)
+    job_id, partitions = parse_job_id(row.jobid), tuple(record.ask.partition.split(","))
+    nice, holder = parse_number(row.nice), held_by(row.reason)
+    shown = Shown(job_id, parse_number(row.prioritylong), nice, bool(holder), len(partitions))
+    standing = stands(shown)
     tasks = read_tasks(record.tasks)
     submitted = parse_epoch(row.submittime)
     if submitted is None:
@@ -143,15 +182,16 @@ def _pending(record: _Record, requests: Requests, pending_records: int) -> Pendi
         else address(job_id, array_id, tasks, pending_records),
         submitted_at=UnixTime(submitted),
         request=requests.read(record.ask, running=False),
-        priority=parse_number(row.prioritylong),
-        partitions=tuple(record.ask.partition.split(",")),
+        priority=standing.priority,
+        partitions=partitions,
         eligible_at=None if eligible is None else UnixTime(eligible),
         user=row.username,
         account=_text(row.account),
         qos=_text(row.qos),
-        nice=parse_number(row.nice),
+        nice=nice,
+        site_factor=standing.site_factor,
         reason=_text(row.reason),
-        held_by=held_by(row.reason),
+        held_by=holder,
         reservation=_text(row.reservation),
         dependency=_text(row.dependency),
         array=None
@@ -163,6 +203,10 @@ def _pending(record: _Record, requests: Requests, pending_records: int) -> Pendi
         required_nodes=tuple(NodeName(n) for n in expand_hosts(row.reqnodes)),
         excluded_nodes=tuple(NodeName(n) for n in expand_hosts(record.excluded)),
         oversubscribe=record.ask.oversubscribe,
+        fixed=standing.fixed,
+        live=standing.live,
+        uneven=standing.uneven,
+        sticky=standing.sticky,
     )
 
 

@@ -20,7 +20,7 @@ from rltuned.slurm.columns import (
     read_layout,
 )
 from rltuned.slurm.commands import Commands
-from rltuned.slurm.factors import Factors, read_line, with_factors
+from rltuned.slurm.factors import Factors, read_line, standing_of
 from rltuned.slurm.jobs import address, held_by, parse_job_id, read_queue, read_tasks
 from rltuned.slurm.nodes import read_nodes
 from rltuned.slurm.pyslurm import Pyslurm
@@ -135,12 +135,13 @@ class Reader:
             Requests(exclusive, memory_counts=site.memory_counts),
             {n.name: n for n in nodes},
             jobs.extras,
+            lambda shown: standing_of(shown, factors.get(shown.job_id), site),
         )
         try:
             return Snapshot(
                 taken_at=UnixTime(taken_at),
                 cluster=site.cluster,
-                pending=tuple(with_factors(job, factors, site) for job in queue.pending),
+                pending=queue.pending,
                 running=queue.running,
                 nodes=nodes,
                 partitions=partitions,
@@ -272,7 +273,7 @@ class Reader:
         found: dict[JobId, Factors] = {}
         for raw in self._marks.rows("sprio", answer, len(PRIORITY_LETTERS)):
             try:
-                job_id, factors = read_line(PriorityRow._make(f.strip() for f in raw))
+                job_id, factors = read_line(PriorityRow._make(map(str.strip, raw)))
             except ValueError as error:
                 raise SnapshotError(f"sprio: {' '.join(raw)[:120]!r}: {error}") from error
             found[job_id] = found[job_id].beside(factors) if job_id in found else factors

@@ -7,7 +7,8 @@ import pytest
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.units import JobId
 from rltuned.slurm.columns import PriorityRow
-from rltuned.slurm.factors import Factors, read_line, with_factors
+from rltuned.slurm.factors import Factors, read_line, standing_of
+from rltuned.slurm.jobs import Shown, Standing
 from rltuned.slurm.site import Site, parse_config, read_site
 from tests.builders import job
 from tests.recorded import DATA, Recording
@@ -26,8 +27,9 @@ def lines(*rows: str) -> dict[JobId, Factors]:
     return found
 
 
-def seen(of: PendingJob, *rows: str, site: Site = SITE) -> PendingJob:
-    return with_factors(of, lines(*rows), site)
+def seen(of: PendingJob, *rows: str, site: Site = SITE) -> Standing:
+    shown = Shown(of.job_id, of.priority, of.nice, bool(of.held_by), len(of.partitions))
+    return standing_of(shown, lines(*rows).get(of.job_id), site)
 
 
 def test_its_standing_is_the_best_of_its_partitions() -> None:
