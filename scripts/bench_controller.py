@@ -41,7 +41,7 @@ GPUS, MINUTES = (1, 1, 2, 4, 8), (30, 60, 240, 720, 1440)
 NICE, SEED = 5_000_000, 1
 """Every array has GPUs, minutes and a nice by lot, so its number is its own and its tasks tie."""
 BASE = "PriorityWeightPartition=10000000"
-SETTLED_S = 12
+SETTLED_S = 30
 UPDATES, IDLE_S = 400, 20.0
 HOUR_S, INTERVAL_S = 3_600.0, 60.0
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
