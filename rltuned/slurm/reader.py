@@ -1,7 +1,7 @@
 """Reading the cluster: which commands are run, and what is made of their answers."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -194,8 +194,10 @@ class Reader:
         """
         return self._source.reading(self._known_site(now)[0])
 
-    def watch(self, now: float) -> dict[JobId, Watched]:
-        """Every pending record, with the few columns that tell what became of an update.
+    def watch(self, now: float, of: Iterable[JobId]) -> dict[JobId, Watched]:
+        """Those of these records that are pending, with the few columns that tell what became of an
+        update. In a long queue most were not written to, and reading them would cost more than
+        squeue does.
 
         Raises:
             BackendError: squeue failed.
@@ -210,10 +212,11 @@ class Reader:
             row = WatchRow._make(raw)
             rows.setdefault(row.jobid, (row, []))[1].append(row.arraytaskid)
         records = Counter(row.arrayjobid for row, _ in rows.values())
+        found = {job_id: rows[str(job_id)] for job_id in of if str(job_id) in rows}
         try:
             return {
-                parse_job_id(jobid): _watched(row, tasks, records[row.arrayjobid])
-                for jobid, (row, tasks) in rows.items()
+                job_id: _watched(row, tasks, records[row.arrayjobid])
+                for job_id, (row, tasks) in found.items()
             }
         except ValueError as error:
             raise SnapshotError(f"squeue: {error}") from error

@@ -93,7 +93,7 @@ class Writer:
         releases = [i for i, a in enumerate(plan.actions) if isinstance(a, Release | SetNice)]
         for chunk in _chunks(sets, self._commands.cli.chunk):
             self._send(plan, chunk, progress)
-        for chunk in _chunks(releases, self._commands.cli.chunk // 2):  # up to two lines each
+        for chunk in _chunks(releases, max(1, self._commands.cli.chunk // 2)):  # two lines each
             self._send_releases(plan, chunk, progress)
         self._look_back(plan, progress)
         return tuple(progress.result[i] for i in range(len(plan.actions)))
@@ -130,7 +130,8 @@ class Writer:
     def _send_releases(self, plan: Plan, chunk: Sequence[int], progress: _Progress) -> None:
         """Compared once more right before: a release would start what is held by now."""
         try:
-            seen = {} if progress.stopped else self._reader.watch(self._now())
+            targets = [plan.actions[i].target.job_id for i in chunk]
+            seen = {} if progress.stopped else self._reader.watch(self._now(), targets)
             dealt = bool(seen) and not self._reader.site(self._now()).multifactor
         except (BackendError, SnapshotError) as error:
             progress.stopped, dealt = progress.stopped or str(error), False
@@ -178,7 +179,7 @@ class Writer:
         if not open_actions:
             return
         try:
-            seen = self._reader.watch(self._now())
+            seen = self._reader.watch(self._now(), [a.target.job_id for _, a in open_actions])
             if any(isinstance(a, SetExcludedNodes) for _, a in open_actions):
                 seen = self._reader.with_excluded(seen, self._now())
             wanted = any(isinstance(a, SetSiteFactor | Release) for _, a in open_actions)
@@ -221,8 +222,7 @@ def _as_number(action: Action, *, dealt: bool) -> Action:
 
 
 def _chunks(items: Sequence[int], size: int) -> Iterable[Sequence[int]]:
-    step = max(1, size)
-    return (items[start : start + step] for start in range(0, len(items), step))
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def _same(seen: dict[JobId, Watched], action: Action) -> Watched | None:
