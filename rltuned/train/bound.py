@@ -131,20 +131,30 @@ def _best_start(
         price, before, width_s, submit_s
     )
     best = weight * submit_s + gpus * paid
-    for shift_s in (0.0, run_s):
-        cell = int((submit_s + shift_s) / width_s) + 1
-        while cell <= cells:
-            start_s = cell * width_s - shift_s
-            cell += 1
-            if weight * start_s >= best:
-                break
-            if start_s < submit_s:
-                continue
-            paid = _earned(price, before, width_s, start_s + run_s) - _earned(
-                price, before, width_s, start_s
-            )
-            if weight * start_s + gpus * paid < best:
-                best, best_s = weight * start_s + gpus * paid, start_s
+    whole = int(run_s / width_s)  # a run is so many cells and a rest: no division per start
+    rest_s = min(max(run_s - whole * width_s, 0.0), width_s)
+    for cell in range(int(submit_s / width_s) + 1, cells + 1):  # begins where a cell does
+        start_s = cell * width_s
+        if weight * start_s >= best:
+            break
+        if start_s < submit_s:
+            continue
+        last = cell + whole
+        until = before[last] + price[last] * rest_s if last < cells else before[cells]
+        cost = weight * start_s + gpus * (until - before[cell])
+        if cost < best:
+            best, best_s = cost, start_s
+    for cell in range(int((submit_s + run_s) / width_s) + 1, cells + 1):  # ends where one does
+        start_s = cell * width_s - run_s
+        if weight * start_s >= best:
+            break
+        if start_s < submit_s:
+            continue
+        first = max(cell - whole - 1, 0)
+        since = before[first] + price[first] * (width_s - rest_s)
+        cost = weight * start_s + gpus * (before[cell] - since)
+        if cost < best:
+            best, best_s = cost, start_s
     return best, best_s
 
 
