@@ -18,6 +18,9 @@ from rltuned.domain.plan import MAX_PRIORITY
 
 _MISSES: Final = 64
 """So many places whose new owner cannot get there within the cap, and it is left at that."""
+_ROOM: Final = 1_000
+"""By so much at most a number is raised over what Slurm gave to make equal ones strict. A job that
+is not ours and comes later should find the numbers about where Slurm would have them."""
 DRIFT_SHARE: Final = 0.01
 """Part of the span of managed priorities by which numbers may be off while the order is right."""
 
@@ -71,7 +74,9 @@ def settle(queue: Queue, proposed: IntArray, max_changes: int, *, fresh: bool) -
     if _right(queue, queue.in_force) == len(proposed):
         return queue.in_force  # numbers of their own would cost many cycles and change no start
     if not fresh:
-        ways = (way(queue, max_changes) for way in (_levelled, _head_first, _chained))
+        firm = _firm(queue, queue.in_force)
+        ways = [_levelled(queue, max_changes, start) for start in sorted({firm, 0}, reverse=True)]
+        ways += [_head_first(queue, max_changes), _chained(queue, max_changes)]
         return max(ways, key=lambda numbers: (_right(queue, numbers), _firm(queue, numbers)))
     settled = _first_changes(queue, proposed, max_changes)
     return settled if queue.allows(settled, max_changes) else queue.in_force
@@ -85,19 +90,18 @@ def _first_changes(queue: Queue, proposed: IntArray, max_changes: int) -> IntArr
     return settled
 
 
-def _levelled(queue: Queue, max_changes: int) -> IntArray:
-    """As many of the next places as can be afforded get their number for good.
+def _levelled(queue: Queue, max_changes: int, start: int) -> IntArray:
+    """As many places from `start` on as can be afforded get their number for good.
 
     Where jobs tie, that number is free, and nobody else has to change for it. Whoever stands too
     high to be behind them takes one of the numbers that they have left.
     """
-    firm = _firm(queue, queue.in_force)
-    levels = _levels(queue, firm)
+    levels = _levels(queue, start)
     best = queue.in_force
-    low, high = firm, len(best)
+    low, high = start, len(best)
     while low < high:
         middle = (low + high + 1) // 2
-        numbers = _promoted(queue, firm, levels[: middle - firm])
+        numbers = _promoted(queue, start, levels[: middle - start])
         if numbers is not None and queue.allows(numbers, max_changes):
             best, low = numbers, middle
         else:
@@ -105,27 +109,27 @@ def _levelled(queue: Queue, max_changes: int) -> IntArray:
     return best
 
 
-def _levels(queue: Queue, firm: int) -> IntArray:
-    """Numbers for the places behind the first so many: all ties made strict upwards, but below what
-    stands firm already, and no job that is not ours passed.
+def _levels(queue: Queue, start: int) -> IntArray:
+    """Numbers for the places from `start` on: all ties made strict upwards, but below what stands
+    in front of them, and no job that is not ours passed.
     """
     values = np.sort(queue.dealt)
     rank = np.arange(len(values), dtype=np.int64)
     strict = np.maximum.accumulate(values - rank) + rank
     next_other = np.append(queue.others, MAX_PRIORITY + 1)
     roof = next_other[np.searchsorted(queue.others, values, "right")] - 1
-    levels = np.minimum(strict, roof)[::-1][firm:]
-    if firm:
-        levels = np.minimum(levels, queue.in_force[queue.after[firm - 1]] - 1)
+    levels = np.minimum.reduce([strict, roof, values + _ROOM])[::-1][start:]
+    if start:
+        levels = np.minimum(levels, queue.in_force[queue.after[start - 1]] - 1)
     steps = rank[: len(levels)]
     falling: IntArray = np.minimum.accumulate(levels + steps) - steps
     return falling
 
 
-def _promoted(queue: Queue, firm: int, levels: IntArray) -> IntArray | None:
-    """The present numbers with these given to the next places; None when that does not work out."""
-    count = firm + len(levels)
-    head, rest = queue.after[firm:count], queue.after[count:]
+def _promoted(queue: Queue, start: int, levels: IntArray) -> IntArray | None:
+    """The present numbers with these given to places from `start` on; None where it cannot be."""
+    count = start + len(levels)
+    head, rest = queue.after[start:count], queue.after[count:]
     displaced = rest[queue.in_force[rest] >= levels[-1]]
     moved = np.concatenate([head, displaced])
     values = np.sort(queue.dealt[moved])

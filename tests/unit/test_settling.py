@@ -101,6 +101,22 @@ def test_nobody_is_raised_over_a_job_that_is_not_ours() -> None:
     assert right(near, near.in_force) >= CAP
 
 
+def test_equal_numbers_are_raised_only_so_far() -> None:
+    queue = queue_of(np.full(2_000, 5_000), np.arange(1_999, -1, -1))
+    for _ in range(30):
+        queue = next_cycle(queue)
+    assert 5_000 < queue.in_force.max() <= 6_000
+    assert right(queue, queue.in_force) == 1_000  # enough for many passes of Slurm's backfill
+
+
+def test_where_the_numbers_above_are_used_up_the_next_follow_as_the_first_start() -> None:
+    numbers = np.append(np.full(500, 5_000), [5_001, 5_002, 5_003])  # all but three have started
+    queue = queue_of(numbers, np.arange(502, -1, -1))
+    for cycle in range(1, 4):
+        queue = next_cycle(queue)
+        assert right(queue, queue.in_force) >= cycle * CAP
+
+
 def test_what_stands_right_is_left_alone_when_more_of_its_equals_arrive() -> None:
     count = 400
     queue = next_cycle(queue_of(np.full(count, 5_000), np.arange(count - 1, -1, -1)))
