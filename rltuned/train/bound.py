@@ -137,8 +137,6 @@ def _best_start(
         start_s = cell * width_s
         if weight * start_s >= best:
             break
-        if start_s < submit_s:
-            continue
         last = cell + whole
         until = before[last] + price[last] * rest_s if last < cells else before[cells]
         cost = weight * start_s + gpus * (until - before[cell])
@@ -148,8 +146,6 @@ def _best_start(
         start_s = cell * width_s - run_s
         if weight * start_s >= best:
             break
-        if start_s < submit_s:
-            continue
         first = max(cell - whole - 1, 0)
         since = before[first] + price[first] * (width_s - rest_s)
         cost = weight * start_s + gpus * (before[cell] - since)
