@@ -9,7 +9,7 @@ RUFF := $(BIN)/ruff
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-packages test-quick lint fmt types arch check bench bench-scale bench-cost bench-peers \
-        bench-guidance studies record docs slurm-up slurm-down wheel deb dist test-systemd test-matrix test-pyslurm soak experiment-slurm clean
+        bench-guidance studies record docs slurm-up slurm-down wheel deb dist test-systemd test-matrix test-pyslurm test-container soak experiment-slurm clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -102,6 +102,10 @@ test-matrix: $(STAMP) ## the tests that drive Slurm, on 22.05, 24.11 and 26.05 (
 test-pyslurm: $(STAMP) ## the contract through a real pyslurm on 26.05 (root; builds it once, an hour)
 	@sh scripts/test-packages.sh debootstrap
 	@$(BIN)/python -m scripts.matrix --pyslurm
+
+test-container: $(STAMP) ## the container, built and started by buildah in chroots (root; some minutes)
+	@sh scripts/test-packages.sh debootstrap buildah
+	@sh scripts/container.sh
 
 soak: $(STAMP) test-packages ## 2,000 cycles on the built-in cluster, 30 minutes on a real Slurm
 	@$(BIN)/python -m scripts.soak sim --cycles 2000
