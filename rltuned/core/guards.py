@@ -85,8 +85,16 @@ class Windows:
         return np.maximum(outside, 0)
 
     def no_worse(self, places: IntArray, now: IntArray) -> bool:
-        """Whether no job stands outside its window, or none further outside than it does now."""
-        return bool((self.excess(places) <= self.excess(now)).all())
+        """Whether no job stands outside its window, or none further outside than it does now.
+
+        On the same side: who stands too far in front is not put too far behind instead.
+        """
+        earliest, latest = self.widened(now)
+        return bool(((earliest <= places) & (places <= latest)).all())
+
+    def widened(self, now: IntArray) -> tuple[IntArray, IntArray]:
+        """(n,) earliest and latest place of each job that is no worse than where it stands now."""
+        return np.minimum(self.earliest, now), np.maximum(self.latest, now)
 
     def bound(self, wanted: IntArray) -> dict[Guard, int]:
         """How many jobs the wanted places would put where each guard forbids."""

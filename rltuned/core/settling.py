@@ -8,7 +8,7 @@ order is still reached in steps. What would put a job outside its guards, or fur
 is, is never written.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -51,6 +51,11 @@ class Queue:
         now = places(by_number(self.in_force))
         return self.windows.no_worse(places(by_number(numbers)), now)
 
+    def taken(self, numbers: IntArray) -> "Queue":
+        """The queue once these numbers are written."""
+        dealt = np.where(numbers != self.in_force, numbers, self.dealt)
+        return replace(self, in_force=numbers, dealt=dealt)
+
 
 def by_number(numbers: IntArray) -> IntArray:
     """Job indices, highest number first.
@@ -74,12 +79,20 @@ def settle(queue: Queue, proposed: IntArray, max_changes: int, *, fresh: bool) -
     if _right(queue, queue.in_force) == len(proposed):
         return queue.in_force  # numbers of their own would cost many cycles and change no start
     if not fresh:
-        firm = _firm(queue, queue.in_force)
-        ways = [_levelled(queue, max_changes, start) for start in sorted({firm, 0}, reverse=True)]
-        ways += [_head_first(queue, max_changes), _chained(queue, max_changes)]
-        return max(ways, key=lambda numbers: (_right(queue, numbers), _firm(queue, numbers)))
+        settled = _best(queue, max_changes)
+        left = max_changes - int((settled != queue.in_force).sum())
+        # few writes may have put much right, and then the next job is harder
+        return _best(queue.taken(settled), left) if left > max_changes // 2 else settled
     settled = _first_changes(queue, proposed, max_changes)
     return settled if queue.allows(settled, max_changes) else queue.in_force
+
+
+def _best(queue: Queue, max_changes: int) -> IntArray:
+    """What puts most of the top right; the present numbers where nothing does."""
+    firm = _firm(queue, queue.in_force)
+    ways = [_levelled(queue, max_changes, start) for start in sorted({firm, 0}, reverse=True)]
+    ways += [_head_first(queue, max_changes), _chained(queue, max_changes)]
+    return max(ways, key=lambda numbers: (_right(queue, numbers), _firm(queue, numbers)))
 
 
 def _first_changes(queue: Queue, proposed: IntArray, max_changes: int) -> IntArray:
@@ -225,9 +238,9 @@ class _Line:
         self.moved: set[int] = set()
         self._place = places(order).tolist()
         self._target = places(queue.after).tolist()
-        self._earliest = queue.windows.earliest.tolist()
-        self._latest = queue.windows.latest.tolist()
-        self._reach = queue.windows.earliest[order], queue.windows.latest[order]  # by place
+        earliest, latest = queue.windows.widened(places(by_number(queue.in_force)))
+        self._earliest, self._latest = earliest.tolist(), latest.tolist()
+        self._reach = earliest[order], latest[order]  # by place
 
     def chain(self, first: int, most: int) -> list[int]:
         """Jobs of which each goes to the place of the next, and the last to that of the first.

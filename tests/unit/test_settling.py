@@ -91,6 +91,28 @@ def test_where_nobody_may_be_moved_far_the_head_comes_right_in_every_cycle(reach
         done = now
 
 
+def test_who_stands_too_far_in_front_is_not_put_too_far_behind_instead() -> None:
+    """An overdue job may come forward; that it was moved up once is no reason to let it wait."""
+    natural = np.arange(10)
+    allowed = Windows(natural, np.maximum(natural - 2, 0), natural, {})
+    now = np.array([9, 1, 2, 3, 4, 0, 6, 7, 8, 5])  # job 5 stands 3 places too far in front
+    then = np.array([9, 1, 2, 3, 4, 7, 6, 0, 8, 5])  # and here 2 too far behind
+    assert not allowed.no_worse(then, now)
+
+
+def test_all_overdue_and_far_from_their_places_the_oldest_still_come_first() -> None:
+    numbers = spread(4_000)
+    queue = queue_of(
+        numbers, by_number(numbers), overdue=np.arange(4_000), guards=Guards(max_displacement=50)
+    )
+    done = 0
+    for _ in range(20):
+        queue = next_cycle(queue)
+        now = right(queue, queue.in_force)
+        assert now >= done + CAP // 8
+        done = now
+
+
 def test_nobody_is_raised_over_a_job_that_is_not_ours() -> None:
     ties = np.full(300, 5_000)
     queue = queue_of(ties, np.arange(299, -1, -1))
