@@ -31,9 +31,11 @@ YOUNG = Size(100_000, 1_000, apart_s=0.03)
 """Nobody is overdue, so that the displacement binds, and the floor between users."""
 SHORT_S, DAEMON_S = 5.0, 60.0
 SHOWN = (
-    "parse", "select", "encode", "score", "guard", "plan", "explain", "journal", "apply", "judge",
-    "other",
+    "commands", "parse", "select", "encode", "score", "guard", "plan", "place", "explain",
+    "journal", "apply", "updates", "judge", "other",
 )  # fmt: skip
+WAITED = {"commands": "observe:", "updates": "apply:"}
+"""Waiting for Slurm's commands, while reading and while writing."""
 
 
 def sizes() -> list[Size]:
@@ -120,13 +122,12 @@ def table(known: dict[str, dict[str, Any]]) -> str:
             f"{walls[-1]:.2f}) | {median(c.cpu_s for c in cycles):.2f} | {commands:.2f} | "
             f"{max(c.peak_mib for c in cycles):.0f} |"
         )
-    lines += ["", f"| pending, {NODES[1]:,} nodes | {' | '.join(SHOWN)} |"]
-    lines.append("|---" * (len(SHOWN) + 1) + "|")
-    for pending in JOBS:
-        row = known.get(str(Size(pending, NODES[1])))
+    lines += ["", f"| pending | nodes | {' | '.join(SHOWN)} |", "|---" * (len(SHOWN) + 2) + "|"]
+    for size in (*(Size(p, NODES[1]) for p in JOBS), Size(JOBS[-1], NODES[-1])):
+        row = known.get(str(size))
         if row is not None:
             cells = [f"{_stage(row, name):.3f}" for name in SHOWN]
-            lines.append(f"| {pending:,} | {' | '.join(cells)} |")
+            lines.append(f"| {size.pending:,} | {size.nodes:,} | {' | '.join(cells)} |")
     return "\n".join([*lines, *_guarded(known), *_paces(known)])
 
 
@@ -155,48 +156,70 @@ def _paces(known: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def _stage(row: dict[str, Any], name: str) -> float:
-    return median(float(c["stages_cpu_s"].get(name, 0.0)) for c in row["cycles"])
+    """Wall seconds in the median cycle."""
+
+    def of(seconds: dict[str, float]) -> float:
+        start = WAITED.get(name)
+        if start is None:
+            return seconds.get(name, 0.0)
+        return sum(s for stage, s in seconds.items() if stage.startswith(start))
+
+    return median(of(c["stages_wall_s"]) for c in row["cycles"])
 
 
 def draw(known: dict[str, dict[str, Any]], out: Path) -> None:
-    """Seconds and memory against jobs, and the stages on the middle cluster."""
+    """Seconds and memory against jobs; the stages by jobs, and by nodes in the largest queue."""
     import matplotlib as mpl  # noqa: PLC0415 - only here
 
     mpl.use("svg")
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
     mpl.rcParams["svg.hashsalt"] = "rltuned"
-    figure, (cost, memory, parts) = plt.subplots(1, 3, figsize=(11, 3.2), layout="constrained")
+    figure, ((cost, memory), (by_jobs, by_nodes)) = plt.subplots(
+        2, 2, figsize=(9, 6.4), layout="constrained"
+    )
     for nodes in NODES:
         rows = [known[str(Size(p, nodes))] for p in JOBS if str(Size(p, nodes)) in known]
-        jobs = [row["pending"] for row in rows]
-        cost.plot(
-            jobs, [median(c["cpu_s"] for c in r["cycles"]) for r in rows], "o-", ms=3,
-            label=f"{nodes:,} nodes",
-        )  # fmt: skip
+        jobs, label = [row["pending"] for row in rows], f"{nodes:,} nodes"
+        walls = [median(c["wall_s"] for c in r["cycles"]) for r in rows]
+        cost.plot(jobs, walls, "o-", ms=3, label=label)
         memory.plot(jobs, [max(c["peak_mib"] for c in r["cycles"]) for r in rows], "o-", ms=3)
-    cost.plot([10_000, 100_000], [3, 30], "kv", ms=4, label="bounds (of wall time)")
-    cost.set(xscale="log", yscale="log", xlabel="pending jobs", ylabel="processor seconds a cycle")
+    cost.plot([10_000, 100_000], [3, 30], "kv", ms=4, label="our bounds")
+    cost.set(xscale="log", yscale="log", xlabel="pending jobs", ylabel="seconds a cycle (wall)")
     memory.set(xscale="log", xlabel="pending jobs", ylabel="peak MiB", ylim=(0, None))
     cost.legend(frameon=False, fontsize=7)
-    rows = [r for p in JOBS if (r := known.get(str(Size(p, NODES[1]))))]
-    below = [0.0] * len(rows)
-    colours = plt.get_cmap("tab20")  # ten would not do
-    for number, name in enumerate(SHOWN):
-        share = [1e6 * _stage(r, name) / r["pending"] for r in rows]
-        parts.bar(
-            [f"{r['pending'] // 1000}k" for r in rows],
-            share,
-            bottom=below,
-            label=name,
-            color=colours(number),
-        )
-        below = [b + s for b, s in zip(below, share, strict=True)]
-    parts.set(xlabel=f"pending jobs, {NODES[1]:,} nodes", ylabel="processor us per job")
-    parts.legend(frameon=False, fontsize=6, ncols=2)
     for axis in (cost, memory):
         axis.grid(alpha=0.3)
+    _bars(
+        by_jobs,
+        [(f"{p:,}", known.get(str(Size(p, NODES[1]))), 1e6 / p) for p in JOBS],
+        (f"pending jobs, {NODES[1]:,} nodes", "us a job (wall)"),
+    )
+    _bars(
+        by_nodes,
+        [(f"{n:,}", known.get(str(Size(JOBS[-1], n))), 1.0) for n in NODES],
+        (f"nodes, {JOBS[-1]:,} pending jobs", "seconds a cycle (wall)"),
+    )
+    by_nodes.legend(*by_jobs.get_legend_handles_labels(), frameon=False, fontsize=6, ncols=3)
+    by_nodes.set_ylim(0, 1.6 * by_nodes.get_ylim()[1])  # room for the legend
     figure.savefig(out, metadata={"Date": None})
+
+
+def _bars(
+    axis: Any, rows: list[tuple[str, dict[str, Any] | None, float]], names: tuple[str, str]
+) -> None:
+    """Stages one on the other; rows: label, what was measured, factor on the seconds."""
+    from matplotlib import colormaps  # noqa: PLC0415 - only here
+
+    measured_rows = [(label, row, factor) for label, row, factor in rows if row is not None]
+    below = [0.0] * len(measured_rows)
+    for number, stage in enumerate(SHOWN):
+        share = [factor * _stage(row, stage) for _, row, factor in measured_rows]
+        labels = [label for label, _, _ in measured_rows]
+        colour = colormaps["tab20"](number)  # ten colours would not do
+        axis.bar(labels, share, bottom=below, label=stage, color=colour)
+        below = [b + s for b, s in zip(below, share, strict=True)]
+    axis.set(xlabel=names[0], ylabel=names[1])
 
 
 def main() -> int:
