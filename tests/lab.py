@@ -32,6 +32,7 @@ BACKUP = "backup1"
 FAILOVER_S = 4
 """SlurmctldTimeout with a backup. A heartbeat comes at a quarter of it in whole seconds: below 4
 that is 0, and slurmctld replaces the file without a pause."""
+HANDBACK_S = 90.0
 START_S = 30.0
 COMMAND_S = 30.0
 
@@ -194,7 +195,9 @@ class SlurmLab:
 
     def start_controller(self) -> None:
         self._spawn("slurmctld", ["slurmctld", "-D", "-i"])
-        self.wait_for(self.controller_up, START_S, "slurmctld answers")
+        # a backup that has just taken over does not always give way at once
+        wait_s = HANDBACK_S if self.backup else START_S
+        self.wait_for(self.controller_up, wait_s, "slurmctld answers")
 
     def stop_controller(self) -> None:
         self._end("slurmctld")
@@ -306,6 +309,15 @@ class SlurmLab:
             "sbatch", "--parsable", "--output=/dev/null", "--chdir=/", *options, f"--wrap={wrap}"
         )
         return int(said.strip().split(";")[0])
+
+    def reconfigure(self) -> None:
+        """Have slurm.conf read anew. On 26.05 slurmctld starts anew for it, and may be away."""
+
+        def taken() -> bool:
+            return not self.run("scontrol", "reconfigure", check=False).strip()
+
+        self.wait_for(taken, START_S, "slurmctld takes its configuration")
+        self.wait_for(self.controller_up, START_S, "slurmctld answers")
 
     def scontrol(self, *words: str) -> str:
         return self.run("scontrol", *words)

@@ -265,14 +265,14 @@ def reconfigured(slurm: SlurmLab, line: str) -> Iterator[None]:
     before = slurm.conf.read_text()
     key, _, value = line.partition("=")
     slurm.conf.write_text(before.replace("\nPartitionName", f"\n{line}\nPartitionName", 1))
-    slurm.scontrol("reconfigure")
+    slurm.reconfigure()
     try:
         config = slurm.scontrol("show", "config")
         assert any(text.split() == [key, "=", value] for text in config.splitlines()), config
         yield
     finally:
         slurm.conf.write_text(before)
-        slurm.scontrol("reconfigure")
+        slurm.reconfigure()
 
 
 def standings(slurm: SlurmLab, job: int) -> dict[str, int]:
