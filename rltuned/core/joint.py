@@ -260,8 +260,7 @@ def _why_apart(candidates: Sequence[Candidate], capacity: Capacity) -> str:
         asks = one.request
         key = (one.job.partitions, asks.gpu_types, asks.total.gpus > 0)
         if key not in reach:
-            has = (capacity.total_gpus[list(capacity.accepted(asks))] > 0).any(axis=0)
-            reach[key] = one.member & capacity.usable & (has if asks.total.gpus else True)
+            reach[key] = one.reach(capacity)
         used += reach[key]
         if used.max(initial=0) > 1:
             return ""

@@ -32,6 +32,14 @@ class Candidate:
         limit = self.request.time_limit_s
         return math.inf if limit is None else limit
 
+    def reach(self, capacity: Capacity) -> BoolArray:
+        """(N,) nodes that have what it asks for, and on which Slurm starts jobs now."""
+        if not self.request.total.gpus:
+            return self.member & capacity.usable
+        rows = list(capacity.accepted(self.request))
+        has: BoolArray = (capacity.total_gpus[rows] > 0).any(axis=0)
+        return self.member & capacity.usable & has
+
 
 @dataclass(frozen=True, slots=True)
 class Release:

@@ -12,6 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from rltuned.core.capacity import Capacity
 from rltuned.core.milp import Weights
 from rltuned.core.options import standing, worth
@@ -80,13 +82,12 @@ class _Walk:
 
     def next_end(self, ends: Sequence[Release]) -> Release | None:
         """The soonest end on a node that somebody who may be told to share could use."""
+        hopeful = [self.waiting.candidates[at] for at in self.left if at in self.waiting.shareable]
+        if not hopeful:
+            return None
+        could = np.logical_or.reduce([one.reach(self.waiting.free) for one in hopeful])
         index = self.waiting.free.index
-        hopeful = [at for at in self.left if at in self.waiting.shareable]
-        for end in ends:
-            columns = [index[share.node] for share in end.shares]
-            if any(self.waiting.candidates[at].member[c] for at in hopeful for c in columns):
-                return end
-        return None
+        return next((end for end in ends if any(could[index[s.node]] for s in end.shares)), None)
 
     def best(self, free: Capacity, ends: Sequence[Release]) -> tuple[_Starts, frozenset[int]]:
         """Who starts, and with which flags."""

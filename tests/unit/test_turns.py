@@ -114,6 +114,15 @@ def test_nodes_of_a_type_that_nobody_waits_for_are_passed_over() -> None:
     assert told(world(alone(1), alone(2), nodes=nodes, runs=runs)) == [1, 2]
 
 
+def test_ends_on_other_gpu_types_of_the_same_partition_do_not_count() -> None:
+    many = [full(f"k{i:03d}", gpu_type="k80") for i in range(ENDS_AHEAD + 1)]
+    held = [
+        holder(200 + i, n.name, gpu_type="k80", time_limit_s=1_300.0) for i, n in enumerate(many)
+    ]
+    queue = [alone(1, gpu_types=["p100"]), alone(2, gpu_types=["p100"])]
+    assert told(world(*queue, nodes=[*many, full("p1")], runs=[*held, holder()])) == [1, 2]
+
+
 def test_a_promise_is_kept_by_who_may_share() -> None:
     """The first waits for both nodes until p2's job ends; a day on p1 would put it off."""
     nodes = [full("p1"), full("p2")]
