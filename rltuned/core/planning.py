@@ -74,8 +74,8 @@ class Ordering:
 
     before, after: job indices, first to run first. proposed: (n,) the number wanted for each job;
     settled: (n,) what this cycle's plan will make of it under the change cap. bound: how many jobs
-    each guard kept from where the policy wanted them. held_back: the change cap allowed only parts
-    of the new order that the guards forbid, so nothing is written. overdue: job indices, first
+    each guard kept from where the policy wanted them. held_back: the top is not right, and
+    the change cap allowed only parts that the guards forbid, so nothing is written. overdue: job indices, first
     by the starvation bound.
     """
 
@@ -135,8 +135,9 @@ def arrange(
         settled, held_back = in_force, False
     else:
         settled = settle(queue, proposed, limits.max_changes, fresh=limits.band is not None)
-        unsettled = (proposed != in_force).any() and (before != after).any()
-        held_back = bool((settled == in_force).all() and unsettled)
+        # where as many places at the top are right as one cycle may write, nothing waits for it
+        head = slice(max(1, limits.max_changes))
+        held_back = bool((settled == in_force).all() and (before[head] != after[head]).any())
     bound = {
         Guard.HYSTERESIS: int((wanted != order(scores, before, 0.0)).sum()),
         Guard.BAND: _outside(values, limits.band),

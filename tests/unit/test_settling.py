@@ -66,6 +66,19 @@ def test_a_queue_that_stands_right_is_not_written_only_because_many_of_it_tie() 
     assert not ordering.held_back
 
 
+def test_where_the_top_is_right_and_the_rest_has_no_room_no_plan_counts_as_held_back() -> None:
+    numbers = np.append(np.full(300, 5_000), np.arange(5_060, 5_000, -1))
+    order = np.append(np.arange(300, 360), np.random.default_rng(1).permutation(300))
+    jobs = tuple(job(i, priority=int(n)) for i, n in enumerate(numbers, start=1))
+    others = np.array([5_001])
+    ordering = arrange(jobs, -places(order) * 1.0, others, Limits(max_changes=60, hysteresis=0.0))
+    assert (ordering.settled == numbers).all()
+    assert not ordering.held_back
+    less = arrange(jobs, -places(order[::-1]) * 1.0, others, Limits(max_changes=1, hysteresis=0.0))
+    assert (less.settled == numbers).all()
+    assert less.held_back
+
+
 def test_where_all_are_overdue_the_oldest_come_to_the_top_in_every_cycle() -> None:
     numbers = spread(4_000)
     queue = queue_of(numbers, by_number(numbers), overdue=np.arange(4_000))
