@@ -193,7 +193,7 @@ def draw(known: dict[str, dict[str, Any]], out: Path) -> None:
     _bars(
         by_jobs,
         [(f"{p:,}", known.get(str(Size(p, NODES[1]))), 1e6 / p) for p in JOBS],
-        (f"pending jobs, {NODES[1]:,} nodes", "us a job (wall)"),
+        (f"pending jobs, {NODES[1]:,} nodes", "microseconds a job (wall)"),
     )
     _bars(
         by_nodes,
