@@ -74,9 +74,9 @@ class Ordering:
 
     before, after: job indices, first to run first. proposed: (n,) the number wanted for each job;
     settled: (n,) what this cycle's plan will make of it under the change cap. bound: how many jobs
-    each guard kept from where the policy wanted them. held_back: the top is not right, and
-    the change cap allowed only parts that the guards forbid, so nothing is written. overdue: job indices, first
-    by the starvation bound.
+    each guard kept from where the policy wanted them. held_back: the top is not right, and the
+    change cap allowed only parts that the guards forbid, so nothing is written. overdue: job
+    indices, first by the starvation bound.
     """
 
     before: IntArray

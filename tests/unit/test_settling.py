@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rltuned.core.guards import Guards, IntArray, Windows, places, project, windows
-from rltuned.core.planning import Limits, arrange, standings
+from rltuned.core.planning import FloatArray, Limits, arrange, standings
 from rltuned.core.settling import Queue, by_number, settle
 from rltuned.core.starvation import NOBODY, lift
 from tests.builders import job
@@ -25,6 +25,11 @@ def queue_of(
     allowed = windows(jobs, guards, overdue)
     after = project(lift(wanted, overdue), allowed)
     return Queue(numbers, numbers, after, np.zeros(0, dtype=np.int64), allowed)
+
+
+def scores_of(order: IntArray) -> FloatArray:
+    """Scores by which the jobs stand in this order."""
+    return -places(order).astype(np.float64)
 
 
 def right(queue: Queue, numbers: IntArray) -> int:
@@ -71,10 +76,10 @@ def test_where_the_top_is_right_and_the_rest_has_no_room_no_plan_counts_as_held_
     order = np.append(np.arange(300, 360), np.random.default_rng(1).permutation(300))
     jobs = tuple(job(i, priority=int(n)) for i, n in enumerate(numbers, start=1))
     others = np.array([5_001])
-    ordering = arrange(jobs, -places(order) * 1.0, others, Limits(max_changes=60, hysteresis=0.0))
+    ordering = arrange(jobs, scores_of(order), others, Limits(max_changes=60, hysteresis=0.0))
     assert (ordering.settled == numbers).all()
     assert not ordering.held_back
-    less = arrange(jobs, -places(order[::-1]) * 1.0, others, Limits(max_changes=1, hysteresis=0.0))
+    less = arrange(jobs, scores_of(order[::-1]), others, Limits(max_changes=1, hysteresis=0.0))
     assert (less.settled == numbers).all()
     assert less.held_back
 
