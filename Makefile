@@ -58,7 +58,7 @@ bench-scale: $(STAMP) ## cycles of 1,000 to 100,000 jobs on up to 10,000 nodes; 
 
 bench-cost: $(STAMP) test-packages ## a real slurmctld with 10,000 pending jobs, and what rltuned costs it
 	@$(BIN)/python -m scripts.bench_controller scale --pending 10000 --nodes 1000
-	@$(BIN)/python -m scripts.bench_controller cost --pending 1000 --nodes 100 --rounds 3
+	@$(BIN)/python -m scripts.bench_controller cost --pending 10000 --nodes 1000 --rounds 2
 
 bench-peers: $(STAMP) ## RLScheduler's published sequences: its rules, ours, and the learned policies
 	@$(BIN)/python -m scripts.bench_peers ../shared/traces/lublin_256.swf.gz
