@@ -17,7 +17,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rltuned.core.guards import Guard, Guards, places, project, windows
+from rltuned.core.guards import Guard, Guards, natural_value, places, project, windows
 from rltuned.core.settling import Queue, by_number, only_drifted, settle
 from rltuned.core.starvation import NOBODY, lift
 from rltuned.domain.jobs import PendingJob
@@ -127,6 +127,7 @@ def arrange(
     queue = Queue(
         in_force=in_force,
         dealt=values if limits.write_mode == "priority" else in_force,
+        given=np.array([natural_value(j) for j in jobs], dtype=np.int64),
         after=after,
         others=others,
         windows=allowed,

@@ -32,6 +32,7 @@ class Queue:
     Attributes:
         in_force: (n,) present numbers.
         dealt: (n,) the numbers that jobs bring into an exchange.
+        given: (n,) the numbers that Slurm gave them.
         after: (n,) job indices in the new order.
         others: numbers of the jobs that are not ours, sorted upwards; none of them may be passed
             by making ties strict.
@@ -40,6 +41,7 @@ class Queue:
 
     in_force: IntArray
     dealt: IntArray
+    given: IntArray
     after: IntArray
     others: IntArray
     windows: Windows
@@ -131,7 +133,7 @@ def _levels(queue: Queue, start: int) -> IntArray:
     strict = np.maximum.accumulate(values - rank) + rank
     next_other = np.append(queue.others, MAX_PRIORITY + 1)
     roof = next_other[np.searchsorted(queue.others, values, "right")] - 1
-    levels = np.minimum.reduce([strict, roof, values + _ROOM])[::-1][start:]
+    levels = np.minimum.reduce([strict, roof, np.sort(queue.given) + _ROOM])[::-1][start:]
     if start:
         levels = np.minimum(levels, queue.in_force[queue.after[start - 1]] - 1)
     steps = rank[: len(levels)]

@@ -1,5 +1,7 @@
 """Under the change cap the head of the queue comes right first, however the numbers lie."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -24,7 +26,7 @@ def queue_of(
     jobs = tuple(job(i, priority=int(n)) for i, n in enumerate(numbers.tolist(), start=1))
     allowed = windows(jobs, guards, overdue)
     after = project(lift(wanted, overdue), allowed)
-    return Queue(numbers, numbers, after, np.zeros(0, dtype=np.int64), allowed)
+    return Queue(numbers, numbers, numbers, after, np.zeros(0, dtype=np.int64), allowed)
 
 
 def scores_of(order: IntArray) -> FloatArray:
@@ -43,7 +45,7 @@ def next_cycle(queue: Queue) -> Queue:
     proposed[queue.after] = standings(queue.dealt, None)
     numbers = settle(queue, proposed, CAP, fresh=False)
     assert queue.allows(numbers, CAP)
-    return Queue(numbers, numbers, queue.after, queue.others, queue.windows)
+    return replace(queue, in_force=numbers, dealt=numbers)
 
 
 def test_a_long_queue_of_equal_numbers_is_put_right_by_one_write_for_each_place() -> None:
@@ -134,7 +136,7 @@ def test_all_overdue_and_far_from_their_places_the_oldest_still_come_first() -> 
 def test_nobody_is_raised_over_a_job_that_is_not_ours() -> None:
     ties = np.full(300, 5_000)
     queue = queue_of(ties, np.arange(299, -1, -1))
-    near = Queue(ties, ties, queue.after, np.array([4_999, 5_000, 5_060]), queue.windows)
+    near = replace(queue, others=np.array([4_999, 5_000, 5_060]))
     for _ in range(3):
         near = next_cycle(near)
         assert near.in_force.max() <= 5_060
@@ -157,6 +159,15 @@ def test_where_the_numbers_above_are_used_up_the_next_follow_as_the_first_start(
         assert right(queue, queue.in_force) >= cycle * CAP
 
 
+def test_those_at_the_top_that_cannot_start_are_not_raised_again_and_again() -> None:
+    stuck, rest = np.arange(6_000, 5_980, -1), np.full(500, 5_000)
+    numbers = np.concatenate([stuck, [5_003, 5_002, 5_001], rest])
+    queue = queue_of(numbers, np.append(np.arange(23), np.arange(522, 22, -1)))
+    queue = next_cycle(replace(queue, given=np.full(523, 5_000)))
+    assert queue.in_force.max() == 6_000
+    assert right(queue, queue.in_force) >= CAP
+
+
 def test_what_stands_right_is_left_alone_when_more_of_its_equals_arrive() -> None:
     count = 400
     queue = next_cycle(queue_of(np.full(count, 5_000), np.arange(count - 1, -1, -1)))
@@ -164,6 +175,7 @@ def test_what_stands_right_is_left_alone_when_more_of_its_equals_arrive() -> Non
     numbers = np.append(queue.in_force, np.full(100, 5_000))
     after = np.concatenate([head, np.arange(count, count + 100), queue.after[CAP:]])
     free = Windows(places(after), np.zeros(500, int), np.full(500, 499), {})
-    grown = next_cycle(Queue(numbers, numbers, after, queue.others, free))
+    given = np.full(500, 5_000)
+    grown = next_cycle(Queue(numbers, numbers, given, after, queue.others, free))
     assert (grown.in_force[head] == queue.in_force[head]).all()
     assert right(grown, grown.in_force) >= 2 * CAP
