@@ -34,11 +34,10 @@ class Candidate:
 
     def reach(self, capacity: Capacity) -> BoolArray:
         """(N,) nodes that have what it asks for, and on which Slurm starts jobs now."""
-        if not self.request.total.gpus:
-            return self.member & capacity.usable
-        rows = list(capacity.accepted(self.request))
-        has: BoolArray = (capacity.total_gpus[rows] > 0).any(axis=0)
-        return self.member & capacity.usable & has
+        could: BoolArray = self.member & capacity.usable
+        if self.request.total.gpus:
+            could &= (capacity.total_gpus[list(capacity.accepted(self.request))] > 0).any(axis=0)
+        return could
 
 
 @dataclass(frozen=True, slots=True)
