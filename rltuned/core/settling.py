@@ -78,15 +78,15 @@ def settle(queue: Queue, proposed: IntArray, max_changes: int, *, fresh: bool) -
     """
     if queue.allows(proposed, max_changes):
         return proposed
+    if fresh:
+        settled = _first_changes(queue, proposed, max_changes)
+        return settled if queue.allows(settled, max_changes) else queue.in_force
     if _right(queue, queue.in_force) == len(proposed):
         return queue.in_force  # numbers of their own would cost many cycles and change no start
-    if not fresh:
-        settled = _best(queue, max_changes)
-        left = max_changes - int((settled != queue.in_force).sum())
-        # few writes may have put much right, and then the next job is harder
-        return _best(queue.taken(settled), left) if left > max_changes // 2 else settled
-    settled = _first_changes(queue, proposed, max_changes)
-    return settled if queue.allows(settled, max_changes) else queue.in_force
+    settled = _best(queue, max_changes)
+    left = max_changes - int((settled != queue.in_force).sum())
+    # few writes may have put much right, and then the next job is harder
+    return _best(queue.taken(settled), left) if left > max_changes // 2 else settled
 
 
 def _best(queue: Queue, max_changes: int) -> IntArray:

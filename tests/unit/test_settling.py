@@ -73,6 +73,14 @@ def test_a_queue_that_stands_right_is_not_written_only_because_many_of_it_tie() 
     assert not ordering.held_back
 
 
+def test_a_band_is_moved_into_also_by_a_queue_that_stands_right() -> None:
+    jobs = tuple(job(i, priority=5_000 - i) for i in range(1, 201))
+    nobody = np.zeros(0, dtype=np.int64)
+    limits = Limits(max_changes=CAP, hysteresis=0.0, band=(8_000, 9_000))
+    ordering = arrange(jobs, scores_of(np.arange(200)), nobody, limits)
+    assert (ordering.settled >= 8_000).sum() == CAP
+
+
 def test_where_the_top_is_right_and_the_rest_has_no_room_no_plan_counts_as_held_back() -> None:
     numbers = np.append(np.full(300, 5_000), np.arange(5_060, 5_000, -1))
     order = np.append(np.arange(300, 360), np.random.default_rng(1).permutation(300))
