@@ -142,7 +142,7 @@ def test_marking_touches_only_those_that_were_steered() -> None:
 
 @pytest.mark.parametrize(("most", "sent"), [(0, 0), (1, 0), (9, 1)])
 def test_an_exclusion_counts_as_a_change_and_taking_it_back_does_not(most: int, sent: int) -> None:
-    world = snapshot(free_job(), *wanting(), nodes=NODES)
+    world = snapshot(free_job(priority=900), *wanting(), nodes=NODES)
     tuning = Tuning(budget=Budget(wall_s=20.0), steer=STEER)
     rules, limits = Rules(min_age_s=0.0), Limits(max_changes=most)
     knobs = Knobs(rules=rules, limits=limits, placement="milp", tuning=tuning)
