@@ -9,7 +9,7 @@ import torch
 import typer
 
 from rltuned.cli import imitate, journalled, rivals
-from rltuned.cli.flags import say
+from rltuned.cli.flags import say, warn
 from rltuned.cli.progress import perform_with_bar
 from rltuned.cli.simulate import cluster_named
 from rltuned.policies.baselines import BASELINES
@@ -215,7 +215,8 @@ def predictor(
 ) -> None:
     """Fit the run-time predictor to a site's own jobs; the network stays as it is.
 
-    Exit codes: 0 = fitted and exported; 2 = input cannot be used.
+    Exit codes: 0 = fitted and exported; 1 = exported too, but on the last fifth of the jobs no
+    better than the same answer for every job: better not used; 2 = input cannot be used.
     """
     jobs = read_trace(trace).jobs
     fitted = refit(model, out, jobs[: int(len(jobs) * until)], trace.name, seed)
@@ -224,3 +225,6 @@ def predictor(
         f"{fitted.plain:.4f}; of the long jobs {fitted.long_found:.0%} recognised, by limit alone "
         f"{fitted.long_by_limit:.0%}"
     )
+    if fitted.pinball >= fitted.plain:
+        warn(f"{out}: it foretells no better than the same answer for every job")
+        raise typer.Exit(1)

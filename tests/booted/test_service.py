@@ -294,6 +294,33 @@ def test_the_nightly_refit_says_when_there_is_too_little(machine: Machine) -> No
     assert not (machine.root / "var/lib/rltuned/models").exists()
 
 
+def test_the_nightly_refit_learns_from_slurmdbd_and_the_daemon_takes_it_over(
+    machine: Machine,
+) -> None:
+    for user, limit, work in 4 * (("alice", 5, "true"), ("bob", 60, "sleep 8")):
+        machine.do(
+            f"cd /tmp && sbatch --array=1-65 --time={limit} --output=/dev/null --wrap '{work}'",
+            user=user,
+        )
+    ended = "sacct -a -X -n -S now-1days -E now -s CD -o jobid | wc -l"
+    machine.until(lambda: int(machine.do(ended)) >= 520, 200, "the jobs do not end")
+    machine.do("systemctl start rltuned-train.service", timeout_s=400)
+    said = machine.do("journalctl -u rltuned-train -o cat --no-pager")
+    assert re.search(r"fitted to 5\d\d jobs", said), said
+    learned = LIVE.replace('"saf"', '"model:site"\nmodels_dir = "/var/lib/rltuned/models"')
+    machine.write(TOML, learned)
+    for command in ("systemctl reload rltuned", "systemctl start rltuned-train.service"):
+        here = mark(machine)
+        machine.do(command, timeout_s=400)
+        machine.until(
+            lambda at=here: "policy=model:site" in journal_since(machine, at),  # type: ignore[misc]
+            60,
+            f"{command}: not taken over",
+        )
+    machine.write(TOML, LIVE)
+    machine.do("systemctl reload rltuned")
+
+
 def test_the_nightly_report_reaches_the_metrics(machine: Machine) -> None:
     machine.do("systemctl start rltuned-report.timer")
     assert "rltuned-report" in machine.do("systemctl list-timers --no-pager")

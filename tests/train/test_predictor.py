@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from rltuned.cli.train import app
 from rltuned.errors import ModelError, TraceError
 from rltuned.policies.predictor import (
     LOG_FULL,
@@ -15,8 +17,10 @@ from rltuned.policies.predictor import (
     QuantileNet,
     read_predictor,
 )
-from rltuned.sim.trace import TraceJob
+from rltuned.sim.trace import Trace, TraceJob, write_trace
 from rltuned.train.predictor import NO_HISTORY, as_known, fit, past, strangers
+
+RLTUNE = Path(__file__).resolve().parents[2] / "models" / "rltune"
 
 
 def jobs_of(count: int, seed: int = 1, spread: float = 0.3) -> list[TraceJob]:
@@ -44,6 +48,11 @@ def test_habits_are_learned_and_quantiles_cover() -> None:
     assert median_s[0] == pytest.approx(30, rel=0.6)
     assert median_s[1] == pytest.approx(30 * 4**4, rel=0.6)
     assert (np.diff(columns, axis=1) >= 0).all()
+
+
+def test_as_few_jobs_as_a_nightly_refit_takes_are_learned_from() -> None:
+    fitted = fit(jobs_of(500), seed=1)
+    assert fitted.pinball < 0.7 * fitted.plain
 
 
 def test_nothing_that_has_not_ended_by_then_is_used() -> None:
@@ -124,3 +133,17 @@ def test_a_predictor_comes_back_from_its_file() -> None:
 def test_too_few_jobs() -> None:
     with pytest.raises(TraceError, match="too few"):
         fit(jobs_of(50))
+
+
+def test_one_that_foretells_worse_than_no_look_at_the_job_is_said_to(tmp_path: Path) -> None:
+    """Two users who exchange their habits in the last fifth, which is held out."""
+    jobs = [
+        replace(j, user="a" if (i % 2) == (i < 240) else "b", duration_s=6_000.0 if i % 2 else 60.0)
+        for i, j in enumerate(jobs_of(300))
+    ]
+    trace = tmp_path / "trace.csv"
+    write_trace(Trace(tuple(jobs)), trace)
+    words = ["predictor", str(RLTUNE), "--trace", str(trace), "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 1, done.output
+    assert "no better than the same answer for every job" in done.output
