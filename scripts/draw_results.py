@@ -14,9 +14,9 @@ ROWS = (
     ("Philly, held out, load 0.7", "Philly, weak", "0.7"),
     ("Philly, held out, load 0.9", "Philly, weak", "0.9"),
     ("Philly, held out, load 1.1", "Philly, weak", "1.1"),
-    ("Helios-like, never seen, 0.9", "helios", "0.9"),
-    ("PAI-like, never seen, 0.9", "pai", "0.9"),
-    ("Testbed, never seen, 0.9", "testbed", "0.9"),
+    ("Helios-like, never seen, 0.9", "Helios, weak", "0.9"),
+    ("PAI-like, never seen, 0.9", "PAI, weak", "0.9"),
+    ("Testbed, never seen, 0.9", "testbed, weak", "0.9"),
 )
 """Label, and place and load of the row; of rows that are alike the first counts."""
 _CELL = re.compile(r"([+-][\d.]+) \[([+-][\d.]+), ([+-][\d.]+)\]")

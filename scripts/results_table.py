@@ -47,8 +47,8 @@ SECTIONS: Final = (
 INTRODUCTION: Final = """\
 # Results: all rows
 
-Every evaluation that was run, for [results.md](results.md), which says what the models are, how to
-read a cell, what was played and what follows. Written by
+Every evaluation of [results.md](results.md), which says what the models are, how to read a cell,
+and what follows from the rows. Made by `sh scripts/results.sh` and
 `python -m scripts.results_table .run/eval --pages`.
 """
 
