@@ -15,9 +15,9 @@ from rltuned.core.capacity import Capacity
 from rltuned.core.decide import Decision, Knobs, Policy, checked_scores
 from rltuned.core.features import COLUMN, COLUMNS, FloatArray, StateMatrix
 from rltuned.core.guards import Guard, places, windows
+from rltuned.core.lineup import by_number
 from rltuned.core.planning import current_values, order
 from rltuned.core.select import Refusal
-from rltuned.core.settling import by_number
 from rltuned.core.starvation import overdue
 from rltuned.core.timeline import Candidate, reference, releases
 from rltuned.domain.jobs import PendingJob

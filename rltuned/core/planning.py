@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltuned.core.guards import Guard, Guards, natural_value, places, project, windows
-from rltuned.core.settling import Queue, by_number, only_drifted, settle
+from rltuned.core.lineup import Queue, by_number
+from rltuned.core.settling import only_drifted, settle
 from rltuned.core.starvation import NOBODY, lift
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import (

@@ -21,9 +21,9 @@ from rltuned.core.guards import (
     windows,
 )
 from rltuned.core.joint import Tuning
+from rltuned.core.lineup import by_number
 from rltuned.core.planning import Limits, WriteMode
 from rltuned.core.select import Rules
-from rltuned.core.settling import by_number
 from rltuned.core.starvation import Bound, overdue
 from rltuned.core.steering import Steer
 from rltuned.domain.jobs import Ownership, PendingJob

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from rltuned.core.guards import Guards, IntArray, Windows, places, project, windows
+from rltuned.core.lineup import Queue, by_number
 from rltuned.core.planning import FloatArray, Limits, arrange, standings
-from rltuned.core.settling import Queue, by_number, settle
+from rltuned.core.settling import settle
 from rltuned.core.starvation import NOBODY, lift
 from tests.builders import job
 
@@ -39,12 +40,12 @@ def right(queue: Queue, numbers: IntArray) -> int:
     return int(np.append(by_number(numbers) != queue.after, True).argmax())
 
 
-def next_cycle(queue: Queue) -> Queue:
+def next_cycle(queue: Queue, most: int = CAP) -> Queue:
     """The queue that took one cycle's writes; a cluster where nothing else happens."""
     proposed = np.empty_like(queue.in_force)
     proposed[queue.after] = standings(queue.dealt, None)
-    numbers = settle(queue, proposed, CAP, fresh=False)
-    assert queue.allows(numbers, CAP)
+    numbers = settle(queue, proposed, most, fresh=False)
+    assert queue.allows(numbers, most)
     return replace(queue, in_force=numbers, dealt=numbers)
 
 
@@ -117,6 +118,15 @@ def test_where_nobody_may_be_moved_far_the_head_comes_right_in_every_cycle(reach
         now = right(queue, queue.in_force)
         assert now > done
         done = now
+
+
+def test_tasks_of_arrays_that_tie_come_right_at_the_top_as_well() -> None:
+    numbers = np.repeat(spread(40), 50)
+    wanted = np.random.default_rng(1).permutation(2_000)
+    queue = queue_of(numbers, wanted, guards=Guards(max_displacement=250))
+    for _ in range(5):
+        queue = next_cycle(queue, most=250)
+    assert right(queue, queue.in_force) >= 300
 
 
 def test_who_stands_too_far_in_front_is_not_put_too_far_behind_instead() -> None:
