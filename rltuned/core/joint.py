@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache, partial
+from typing import Final
 
 import numpy as np
 
@@ -27,6 +28,8 @@ from rltuned.domain.plan import SetOverSubscribe
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import SolverError
+
+TOLD_AHEAD: Final = "told to share before its turn, as alone on a node it would keep others waiting"
 
 
 class How(StrEnum):
@@ -167,8 +170,21 @@ def _with_turns(joint: Joint, scene: _Scene, weights: Weights) -> Joint:
     if not ahead:
         return joint
     actions = (*joint.actions, *(tell_to_share(jobs[i]) for i in sorted(ahead)))
-    why = f"{joint.why}; {len(ahead)} are told to share before their turn"
-    return replace(joint, actions=actions, why=why)
+    return replace(
+        joint,
+        actions=actions,
+        why=f"{joint.why}; {len(ahead)} are told to share before their turn",
+        verdicts=_told(joint.verdicts, [jobs[i].job_id for i in sorted(ahead)]),
+    )
+
+
+def _told(verdicts: Sequence[Verdict], told: Sequence[JobId]) -> tuple[Verdict, ...]:
+    """The verdicts, with what is to be said of jobs that are told to share before their turn."""
+    known = {verdict.job_id: verdict for verdict in verdicts}
+    for job_id in told:
+        one = known.get(job_id, Verdict(job_id, 0, None, None, "no node for it now"))
+        known[job_id] = replace(one, why=f"{one.why}; {TOLD_AHEAD}")
+    return tuple(known.values())
 
 
 def _placed(scene: _Scene, snapshot: Snapshot, tuning: Tuning, solver: Solver | None) -> Joint:
