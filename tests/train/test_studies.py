@@ -65,12 +65,12 @@ def test_the_table_of_results_tells_each_place_and_model(
     assert told.endswith("| 1.00, 1.00 | 50/25, 40/20 |")
     results([str(tmp_path), "--pages"])
     lines = [x for x in capsys.readouterr().out.splitlines() if x.startswith(("##", "|"))]
-    told = [" ".join(x.split(" ", 3)[:3]) for x in lines if not x.startswith(("| place", "|--"))]
-    assert told == [
+    places = [" ".join(x.split(" ", 3)[:3]) for x in lines if not x.startswith(("| place", "|--"))]
+    assert places == [
         "## Philly, held", "| Philly, weak", "| Philly, none", "## Long runs",
         "| Philly long,", "## The paper's", "| here |",
     ]  # fmt: skip
     results([str(tmp_path), "--policies", "philly-weak"])
-    told = capsys.readouterr().out.splitlines()[-2:]
-    assert told[0] == "| x | 1,000 / 3.0 / 2,000 / 50.0 |"
-    assert told[1] == "| lower bound | 10 / 1.00 / 1,010 / - |"
+    rows = capsys.readouterr().out.splitlines()[-2:]
+    assert rows[0] == "| x | 1,000 / 3.0 / 2,000 / 50.0 |"
+    assert rows[1] == "| lower bound | 10 / 1.00 / 1,010 / - |"

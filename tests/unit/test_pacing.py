@@ -1,6 +1,7 @@
 """The benchmark of the pace runs the daemon's own loop through calm and busy looks."""
 
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -17,14 +18,14 @@ def test_a_busy_slurmctld_makes_cycles_rare_and_a_calm_one_lets_them_come_back()
     assert [f.skipped for f in found] == ["", *["busy"] * 4, *[""] * 5]
     assert [f.stretch for f in found] == [1, 2, 4, 8, 10, 5, 2.5, 1.25, 1, 1]
     assert all(f.applied > 0 for f in found if not f.skipped)
-    pauses = [b.at_s - a.at_s for a, b in zip(found[:-1], found[1:], strict=True)]
+    pauses = [b.at_s - a.at_s for a, b in pairwise(found)]
     assert pauses == pytest.approx([60, 120, 240, 480, 600, 300, 150, 75, 60], abs=5.0)
 
 
 def test_a_cycle_longer_than_the_interval_ends_before_the_next_one_begins() -> None:
     interval_s = 0.001
     found = starts(Size(50, 4), (CALM, CALM, CALM), interval_s)
-    for one, following in zip(found[:-1], found[1:], strict=True):
+    for one, following in pairwise(found):
         assert one.wall_s > interval_s
         assert following.at_s >= one.at_s + one.wall_s
 
