@@ -29,7 +29,7 @@ HEAD = (
 )
 LIMITS: Final = ("weak", "none", "informative")
 _FOLDER: Final = re.compile(
-    r"(?P<site>[a-z]+)(?P<kind>-long|-all)?-(?P<limits>weak|none|informative)(-[\d.]+)?"
+    r"(?P<site>[a-z]+)(?P<kind>-long|-all|-half)?-(?P<limits>weak|none|informative)(-[\d.]+)?"
 )
 """How scripts/results.sh names what it makes."""
 SITES: Final = {"philly": "Philly", "helios": "Helios", "pai": "PAI", "testbed": "testbed"}
@@ -41,6 +41,7 @@ SECTIONS: Final = (
     ("Long runs of Philly", "philly", "-long"),
     ("Long runs of the testbed", "testbed", "-long"),
     ("All of Philly", "philly", "-all"),
+    ("The later half of Philly", "philly", "-half"),
     ("The paper's protocol, and others", "", ""),
 )
 """Heading, then site and kind of what stands under it."""
