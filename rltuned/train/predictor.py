@@ -149,6 +149,11 @@ def fit(
     if len(jobs) < FEWEST_JOBS:
         raise TraceError(f"{len(jobs)} jobs are too few to predict from; at least {FEWEST_JOBS}")
     x, y, history = _examples(jobs)
+    if len(y) < FEWEST_JOBS:
+        raise TraceError(
+            f"{len(y)} jobs that had ended when the last one was submitted are too few to predict "
+            f"from; at least {FEWEST_JOBS}"
+        )
     cut = int(len(y) * (1 - held_out))
     torch.set_num_threads(1)
     torch.manual_seed(seed)

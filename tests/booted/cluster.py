@@ -31,7 +31,7 @@ AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=127.0.0.1
 AccountingStorageTRES=gres/gpu
 JobAcctGatherType=jobacct_gather/none
-NodeName={host} NodeAddr=127.0.0.1 CPUs=64 RealMemory=8000 Gres=gpu:p100:4
+NodeName={host} NodeAddr=127.0.0.1 CPUs=160 RealMemory=8000 Gres=gpu:p100:4
 PartitionName=gpu Nodes=ALL Default=YES MaxTime=1-0 DefaultTime=60
 PartitionName=sla Nodes=ALL MaxTime=1-0 PriorityTier=2
 """

@@ -133,6 +133,9 @@ def test_a_predictor_comes_back_from_its_file() -> None:
 def test_too_few_jobs() -> None:
     with pytest.raises(TraceError, match="too few"):
         fit(jobs_of(50))
+    at_once = [replace(j, submit_s=0.0) for j in jobs_of(300)]
+    with pytest.raises(TraceError, match=r"0 jobs that had ended .* too few"):
+        fit(at_once)
 
 
 def test_one_that_foretells_worse_than_no_look_at_the_job_is_said_to(tmp_path: Path) -> None:
