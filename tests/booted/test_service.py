@@ -312,11 +312,12 @@ def test_the_nightly_refit_learns_from_slurmdbd_and_the_daemon_takes_it_over(
     assert re.search(r"fitted to 5\d\d jobs", said), said
     learned = LIVE.replace('"saf"', '"model:site"\nmodels_dir = "/var/lib/rltuned/models"')
     machine.write(TOML, learned)
+    loaded = re.compile(r"\] loaded .*policy=model:site")
     for command in ("systemctl reload rltuned", "systemctl start rltuned-train.service"):
         here = mark(machine)
         machine.do(command, timeout_s=400)
         machine.until(
-            lambda at=here: "policy=model:site" in journal_since(machine, at),  # type: ignore[misc]
+            lambda at=here: bool(loaded.search(journal_since(machine, at))),  # type: ignore[misc]
             60,
             f"{command}: not taken over",
         )
