@@ -48,7 +48,8 @@ def test_a_requeued_job_is_isolated_again_when_it_is_given_back(
 ) -> None:
     busy = [slurm.sbatch("-c1", f"-w{name}", "-t5") for name in slurm.node_names]
     slurm.wait_for(lambda: all(slurm.state(i) == "R" for i in busy), 20, "no node is idle")
-    alone = slurm.sbatch(*ALONE, "--requeue")
+    # held, or Slurm may start it before the flag is read back
+    alone = slurm.sbatch(*ALONE, "--requeue", "--hold")
     backend, _ = guided(slurm, frozenset({"gpu"}))
     (found,) = backend.observe().pending
     target = Target(found.job_id, found.submitted_at, found.address)
@@ -58,6 +59,7 @@ def test_a_requeued_job_is_isolated_again_when_it_is_given_back(
     outcomes = backend.apply(plan)
     journal.settle(ticket, outcomes, at=time.time())
     assert [o.result for o in outcomes] == [Result.APPLIED]
+    slurm.scontrol("release", str(alone))
     slurm.wait_for(lambda: slurm.state(alone) == "R", 20, "it runs beside another")
     journal.close_gone("rltlab", set())
     slurm.scontrol("requeuehold", str(alone))

@@ -32,7 +32,9 @@ pytestmark = pytest.mark.slurm
 K = (NodeName("k1"), NodeName("k2"))
 P = (NodeName("p1"), NodeName("p2"))
 ANY_GPU = ("--gres=gpu:1", "-c1", "-t5", "--mem=1000")
-MOVING = {"LastSchedEval", "StartTime", "EndTime", "SchedNodeList", "Reason", "Scheduler"}
+MOVING = {
+    "AccrueTime", "LastSchedEval", "StartTime", "EndTime", "SchedNodeList", "Reason", "Scheduler",
+}  # fmt: skip
 """What Slurm changes of a pending job by itself."""
 
 
