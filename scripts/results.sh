@@ -73,14 +73,17 @@ for limits in weak none informative; do
             site="$site --window-jobs 5800 $(fitted $limits)"
             judge philly-long-$limits-$load $site $long "$@"
         fi
-        if wanted testbed-long-$limits-$load; then
-            site="--trace .run/traces/testbed-$limits.csv.gz --cluster testbed --part 0 1"
-            judge testbed-long-$limits-$load $site --window-jobs 12000 $long "$@"
-        fi
+        for world in testbed:testbed helios:helios-1080 pai:pai-674; do
+            place=${world%%:*}-long-$limits-$load
+            wanted $place || continue
+            site="--trace .run/traces/${world%%:*}-$limits.csv.gz --cluster ${world##*:}"
+            judge $place $site --part 0 1 --window-jobs 12000 $long "$@"
+        done
     done
 done
 # shellcheck disable=SC2086
-if wanted philly-paper; then
-    site="--trace .run/traces/philly-weak.csv.gz --cluster philly-192"
-    judge philly-paper $site --model $name=$ours $(fitted weak) $loads --windows 10 --random "$@"
-fi
+for limits in weak none informative; do
+    wanted philly-paper-$limits || continue
+    site="--trace .run/traces/philly-$limits.csv.gz --cluster philly-192 $loads --windows 10 --random"
+    judge philly-paper-$limits $site --model $name=$ours $(fitted $limits) "$@"
+done

@@ -29,7 +29,7 @@ HEAD = (
 )
 LIMITS: Final = ("weak", "none", "informative")
 _FOLDER: Final = re.compile(
-    r"(?P<site>[a-z]+)(?P<kind>-long|-all|-half)?-(?P<limits>weak|none|informative)(-[\d.]+)?"
+    r"(?P<site>[a-z]+)(?P<kind>-long|-all|-half|-paper)?-(?P<limits>weak|none|informative)(-[\d.]+)?"
 )
 """How scripts/results.sh names what it makes."""
 SITES: Final = {"philly": "Philly", "helios": "Helios", "pai": "PAI", "testbed": "testbed"}
@@ -40,9 +40,12 @@ SECTIONS: Final = (
     ("PAI-like, never trained on", "pai", ""),
     ("Long runs of Philly", "philly", "-long"),
     ("Long runs of the testbed", "testbed", "-long"),
+    ("Long runs, Helios-like", "helios", "-long"),
+    ("Long runs, PAI-like", "pai", "-long"),
     ("All of Philly", "philly", "-all"),
     ("The later half of Philly", "philly", "-half"),
-    ("The paper's protocol, and others", "", ""),
+    ("The paper's protocol: 10 windows at random places", "philly", "-paper"),
+    ("Others", "", ""),
 )
 """Heading, then site and kind of what stands under it."""
 INTRODUCTION: Final = """\
@@ -76,7 +79,7 @@ class Place:
         """As the tables call it."""
         if not self.limits:
             return self.folder
-        kind = self.kind.replace("-", " ")
+        kind = " at random" if self.kind == "-paper" else self.kind.replace("-", " ")
         return f"{SITES.get(self.site, self.site)}{kind}, {self.limits}"
 
 

@@ -68,7 +68,7 @@ def test_the_table_of_results_tells_each_place_and_model(
     places = [" ".join(x.split(" ", 3)[:3]) for x in lines if not x.startswith(("| place", "|--"))]
     assert places == [
         "## Philly, held", "| Philly, weak", "| Philly, none", "## Long runs",
-        "| Philly long,", "## The paper's", "| here |",
+        "| Philly long,", "## Others", "| here |",
     ]  # fmt: skip
     results([str(tmp_path), "--policies", "philly-weak"])
     rows = capsys.readouterr().out.splitlines()[-2:]
