@@ -59,10 +59,14 @@ def cycle(backend: SlurmBackend, knobs: Knobs) -> tuple[Decision, int]:
 
 
 def play(lab: SlurmLab, partitions: frozenset[str]) -> Seen:
-    """Submit exclusive jobs, look every second, wait for the last one."""
+    """Let exclusive jobs go all at once, look every second, wait for the last one."""
     backend, knobs = guided(lab, partitions)
+    lab.scontrol("update", "PartitionName=gpu", "State=DOWN")
+    try:
+        jobs = [lab.sbatch(*ALONE, wrap=f"sleep {RUN_S}") for _ in range(JOBS)]
+    finally:
+        lab.scontrol("update", "PartitionName=gpu", "State=UP")
     began = time.monotonic()
-    jobs = [lab.sbatch(*ALONE, wrap=f"sleep {RUN_S}") for _ in range(JOBS)]
     started: dict[int, float] = {}
     at_once = flagged = 0
     while True:

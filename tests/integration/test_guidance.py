@@ -10,7 +10,7 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.restore import Fate, restore
 from rltuned.domain.plan import Plan, Result, SetOverSubscribe, Target
-from tests.guidance import ALONE, cycle, guided, play
+from tests.guidance import ALONE, JOBS, cycle, guided, play
 from tests.lab import SlurmLab
 
 pytestmark = pytest.mark.slurm
@@ -25,8 +25,7 @@ def test_guidance_uses_what_isolation_leaves_idle(
     shared = play(slurm, frozenset({"gpu"}))
     record_property("alone", alone)
     record_property("shared", shared)
-    # how many depends on what Slurm has started before the first look, and on whom a flag helps
-    assert shared.flagged > 0
+    assert shared.flagged >= JOBS - 2
     assert shared.at_once > 2
     assert shared.makespan_s < alone.makespan_s
 
