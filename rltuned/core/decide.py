@@ -1,31 +1,33 @@
-"""The brain: one snapshot in, one decision out.
+"""The decision: one snapshot in, one plan out.
 
-Daemon, simulator, training and replay call `decide`, so there is one definition of what rltuned
-would do. A dry run is a decision whose plan is not applied.
+Daemon, simulator and replay call `decide`, so there is one definition of what rltuned would do. A
+dry run is a decision whose plan is not applied.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 import numpy as np
 
-from rltuned.core.capacity import Capacity, IntArray
+from rltuned.core.capacity import BoolArray, Capacity
 from rltuned.core.features import FloatArray, StateMatrix, encode
-from rltuned.core.guards import Guard
 from rltuned.core.joint import Joint, Tuning, place_jointly
 from rltuned.core.milp import Solver
+from rltuned.core.numbers import Field, IntArray, Numbers, Writing, numbers_of, settle
+from rltuned.core.order import Delays, Order, Policy, bounded, next_neutral
 from rltuned.core.placement import Placement, place
-from rltuned.core.planning import Limits, Ordering, arrange, make_plan, undo
+from rltuned.core.planning import make_plan, undo
 from rltuned.core.select import Refusal, Rules, select
-from rltuned.core.starvation import Bound, overdue
 from rltuned.core.steering import Guidance, exclude, within
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Action, Plan
+from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
-from rltuned.errors import PolicyError
+
+__all__ = ["Decision", "Entry", "Knobs", "Policy", "decide", "give_back", "greedy", "span"]
 
 _OUT_OF_OUR_HANDS = frozenset(
     {
@@ -46,21 +48,8 @@ _OUT_OF_OUR_HANDS = frozenset(
 """A job that we wrote to and that came under one of these gets its own standing back, or what may
 be given back of it: of a held one, and of one that somebody has freed, the nice."""
 
-_OVERDUE: Final = "; overdue by the starvation bound: before all that came later"
-
-
-class Policy(Protocol):
-    """Who scores."""
-
-    @property
-    def name(self) -> str:
-        """As it is asked for on the command line and shown in logs and metrics."""
-        ...
-
-    def score(self, matrix: StateMatrix) -> FloatArray:
-        """(n,) one finite number per row, higher = sooner. Pure; the same rows, the same scores."""
-        ...
-
+_NO_POINTS: Final = "no delay can be written here: waiting is worth no points (PriorityWeightAge)"
+_PLUGIN: Final = "no delay is written here: {plugin} sets site factors"
 
 PlacementMode = Literal["pack", "spread", "milp"]
 """How the first jobs are placed: one after the other by one rule, or all together."""
@@ -71,109 +60,137 @@ class Knobs:
     """All that steers a decision.
 
     Attributes:
-        rules, limits: see there.
+        rules, order, writing: see there.
         top_k: how many of the first ranks are placed.
-        placement: how. `milp` may also change the order among them and set OverSubscribe.
+        placement: how. `milp` may also set OverSubscribe.
         tuning: of `milp`.
-        starvation: when a job has waited so long that it comes first; None = never.
     """
 
     rules: Rules = field(default_factory=Rules)
-    limits: Limits = field(default_factory=Limits)
+    order: Order = field(default_factory=Order)
+    writing: Writing = field(default_factory=Writing)
     top_k: int = 16
     placement: PlacementMode = "pack"
     tuning: Tuning = field(default_factory=Tuning)
-    starvation: Bound | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One chosen job in a decision. Ranks count from 1; placement is None beyond the top K."""
+    """One chosen job in a decision. Ranks count from 1; placement is None beyond the top K.
+
+    Attributes:
+        delay_s: what the job is asked to step back, within its bounds.
+        upper_s: its bound.
+        in_force_s: the delay that its present number stands for.
+        current, proposed, settled: its priority now, by its delay, and after this cycle's plan.
+        changes: this cycle's plan writes its number.
+    """
 
     job: PendingJob
-    score: float
+    delay_s: float
+    upper_s: float
+    in_force_s: float
     rank_before: int
     rank_after: int
     current: int
     proposed: int
     settled: int
+    changes: bool
     placement: Placement | None
     why: str
-
-    @property
-    def changes(self) -> bool:
-        """Whether this cycle's plan moves the job's number."""
-        return self.settled != self.current
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What and why, whole.
 
-    entries stand in the new order; joint: how the first were placed together, None unless asked;
-    bound: how many jobs each guard kept from where the policy wanted them; held_back: no part of
-    the new order is within both the change cap and the guards, so none of it is written.
+    Attributes:
+        entries: in the new order.
+        delays: of the matrix's jobs, in its order.
+        field: which number is written.
+        neutral: the neutral delay from the next cycle on.
+        max_delay_s: the longest delay that this site's numbers have room for, and the settings
+            allow.
+        joint: how the first were placed together; None = they were not.
     """
 
     snapshot: Snapshot
     policy: str
     matrix: StateMatrix
-    scores: FloatArray
+    delays: Delays
+    field: Field
+    neutral: NeutralDelay | None
+    max_delay_s: float
     entries: tuple[Entry, ...]
     placements: tuple[Placement, ...]
     plan: Plan
     refused: tuple[tuple[JobId, Refusal], ...]
     notes: tuple[str, ...] = ()
     joint: Joint | None = None
-    bound: tuple[tuple[Guard, int], ...] = ()
-    held_back: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranked:
+    """The jobs as they stand and as they are to stand.
+
+    before, after: job indices in order. current, proposed, settled: priorities. value: the number
+    that each job is to have after this cycle; written: it is not the present one.
+    """
+
+    before: IntArray
+    after: IntArray
+    current: IntArray
+    proposed: IntArray
+    settled: IntArray
+    in_force_s: FloatArray
+    value: IntArray
+    written: BoolArray
 
 
 def decide(
     snapshot: Snapshot, policy: Policy, knobs: Knobs, solver: Solver | None = None
 ) -> Decision:
-    """Select, encode, score, order, place, plan.
+    """Select, encode, delay, order, place, plan.
 
     Args:
         snapshot: the cluster.
-        policy: who scores.
+        policy: what orders the queue.
         knobs: what steers.
         solver: for placement `milp`; without one its greedy answer stands.
 
     Raises:
-        PolicyError: the policy's scores are misshapen or not finite, or the configured priority
-            band is too narrow for the queue.
+        PolicyError: the policy's delays are misshapen, negative or not finite.
     """
-    selection = select(snapshot, knobs.rules)
-    chosen, handed_back = _ours_to_order(selection.chosen, knobs.limits)
+    mode = knobs.writing.field(snapshot.priorities)
+    selection = select(snapshot, _rules_for(knobs.rules, mode))
+    chosen, handed_back = _ours_to_order(selection.chosen, mode)
     matrix = encode(chosen, snapshot)
-    scores = checked_scores(policy, matrix)
-    late = overdue(chosen, snapshot, knobs.starvation)
-    ordering = arrange(chosen, scores, _others(snapshot, chosen), knobs.limits, late)
+    neutral, numbers, order = _scale(snapshot, policy, matrix, knobs, mode)
+    delays = bounded(policy, matrix, order)
+    ranked, waiting = _ranked(matrix, delays, numbers, knobs.writing)
     joint = None
     if knobs.placement == "milp":
-        ordering, joint = _joined(matrix, ordering, snapshot, knobs, solver)
-    placements = joint.placements if joint else greedy(chosen, ordering.after, snapshot, knobs)
-    entries = _entries(matrix, scores, ordering, placements)
-    over_budget = [
-        (e.job.job_id, Refusal.CHANGE_BUDGET)
-        for e in entries
-        if e.proposed != e.current == e.settled
-    ]
+        joint = _joint(matrix, ranked.after, snapshot, knobs, solver)
+    placements = joint.placements if joint else greedy(chosen, ranked.after, snapshot, knobs)
+    over_budget = [(chosen[i].job_id, Refusal.CHANGE_BUDGET) for i in waiting]
     leaving = {j for j, reason in selection.refused if reason in _OUT_OF_OUR_HANDS}
     given_back = [j for j in snapshot.pending if j.job_id in leaving] + list(handed_back)
     undone = [action for job in given_back if (action := undo(job)) is not None]
-    numbers = make_plan(chosen, ordering, knobs.limits)
+    due = [i for i in ranked.after.tolist() if ranked.written[i]]
+    writes = make_plan(chosen, ranked.value, due, mode)
     flags = joint.actions if joint else ()
     wanted: tuple[Guidance, ...] = (*flags, *exclude(snapshot, joint.excluded if joint else {}))
-    guidance = within(knobs.limits.max_changes - len(numbers), wanted)
-    actions: Sequence[Action] = [*undone, *guidance, *numbers]
+    guidance = within(knobs.writing.max_changes - len(writes), wanted)
+    actions: Sequence[Action] = [*undone, *guidance, *writes]
     return Decision(
         snapshot=snapshot,
         policy=policy.name,
         matrix=matrix,
-        scores=scores,
-        entries=entries,
+        delays=delays,
+        field=mode,
+        neutral=next_neutral(neutral, delays.delay_s, snapshot.taken_at),
+        max_delay_s=order.max_delay_s,
+        entries=_entries(matrix, delays, ranked, placements),
         placements=placements,
         plan=Plan(tuple(actions)),
         refused=(
@@ -182,13 +199,72 @@ def decide(
             *over_budget,
         ),
         notes=(
-            *_notes(len(over_budget), len(undone), joint, held_back=ordering.held_back),
+            *_notes(len(over_budget), len(undone), joint),
+            *(_unwritable(snapshot) if numbers is None and len(matrix) else ()),
             *_waiting(len(wanted) - len(guidance)),
         ),
         joint=joint,
-        bound=ordering.bound,
-        held_back=ordering.held_back,
     )
+
+
+def _rules_for(rules: Rules, mode: Field) -> Rules:
+    """What a job must have for its number to be written."""
+    by_factor = mode == "site_factor"
+    return replace(rules, needs_site_factor=by_factor, one_number=not by_factor)
+
+
+def _scale(
+    snapshot: Snapshot, policy: Policy, matrix: StateMatrix, knobs: Knobs, mode: Field
+) -> tuple[NeutralDelay | None, Numbers | None, Order]:
+    """The neutral delay, how delays become numbers, and the bounds that these have room for."""
+    system, now, neutral = snapshot.priorities, snapshot.taken_at, snapshot.neutral
+    if neutral is None:
+        neutral = next_neutral(None, bounded(policy, matrix, knobs.order).delay_s, now)
+    if mode == "site_factor" and system.site_factor_plugin:
+        return neutral, None, knobs.order
+    numbers = numbers_of(
+        matrix.jobs,
+        system,
+        mode,
+        now=now,
+        neutral_s=0.0 if neutral is None else neutral.delay_s,
+        own_slope=knobs.writing.own_slope,
+    )
+    if numbers is None or not len(matrix):
+        return neutral, numbers, knobs.order
+    room_s = max(0.0, float(numbers.longest_s.min()))
+    order = replace(knobs.order, max_delay_s=min(knobs.order.max_delay_s, room_s))
+    return neutral, numbers, order
+
+
+def _unwritable(snapshot: Snapshot) -> tuple[str, ...]:
+    plugin = snapshot.priorities.site_factor_plugin
+    return (_PLUGIN.format(plugin=plugin) if plugin else _NO_POINTS,)
+
+
+def _ranked(
+    matrix: StateMatrix, delays: Delays, numbers: Numbers | None, writing: Writing
+) -> tuple[_Ranked, list[int]]:
+    """Where the jobs stand and are to stand; the indices of those that wait for the cap."""
+    current = np.array([j.priority for j in matrix.jobs], dtype=np.int64)
+    before = np.argsort(-current, kind="stable")
+    if numbers is None:
+        nothing = np.zeros(len(current), dtype=bool)
+        as_is = (current, current, current, delays.delay_s, current, nothing)
+        return _Ranked(before, before, *as_is), []
+    value, waiting = settle(numbers, delays.delay_s, delays.upper_s, writing)
+    proposed = numbers.priority(numbers.of(delays.delay_s))
+    ranked = _Ranked(
+        before=before,
+        after=np.argsort(-proposed, kind="stable"),
+        current=current,
+        proposed=proposed,
+        settled=numbers.priority(value),
+        in_force_s=numbers.in_force_s(),
+        value=value,
+        written=value != numbers.value,
+    )
+    return ranked, waiting.tolist()
 
 
 def give_back(snapshot: Snapshot) -> Plan:
@@ -199,23 +275,6 @@ def give_back(snapshot: Snapshot) -> Plan:
 
 def _waiting(count: int) -> tuple[str, ...]:
     return (f"{count} flags and exclusions wait: over the change budget",) if count else ()
-
-
-def checked_scores(policy: Policy, matrix: StateMatrix) -> FloatArray:
-    """The policy's scores, refused unless there is one finite number per job.
-
-    Raises:
-        PolicyError: they are misshapen or not finite.
-    """
-    scores = np.asarray(policy.score(matrix), dtype=np.float64)
-    if scores.shape != (len(matrix),):
-        raise PolicyError(
-            f"policy {policy.name} gave scores of shape {scores.shape} for {len(matrix)} jobs"
-        )
-    if not np.isfinite(scores).all():
-        bad = matrix.jobs[int(np.flatnonzero(~np.isfinite(scores))[0])]
-        raise PolicyError(f"policy {policy.name} gave job {bad.job_id} a score that is not finite")
-    return scores
 
 
 def greedy(
@@ -237,82 +296,65 @@ def greedy(
     return tuple(placements)
 
 
-def _joined(
-    matrix: StateMatrix, ordering: Ordering, snapshot: Snapshot, knobs: Knobs, solver: Solver | None
-) -> tuple[Ordering, Joint]:
-    """Place the first jobs together; where that changes their order, deal the numbers out anew."""
-    first = ordering.after[: knobs.top_k]
+def _joint(
+    matrix: StateMatrix,
+    after: IntArray,
+    snapshot: Snapshot,
+    knobs: Knobs,
+    solver: Solver | None,
+) -> Joint:
+    """Place the first jobs together."""
+    first = after[: knobs.top_k]
     ranked = [matrix.jobs[i] for i in first]
     fits = (matrix.column("can_schedule_now")[first] > 0).tolist()
-    joint = place_jointly(ranked, fits, snapshot, knobs.tuning, solver)
-    if joint.order == tuple(range(len(first))):
-        return ordering, joint
-    after = np.concatenate([first[list(joint.order)], ordering.after[len(first) :]])
-    standing = np.empty(len(after))
-    standing[after] = -np.arange(len(after))
-    exact = replace(knobs.limits, hysteresis=0.0)
-    others = _others(snapshot, matrix.jobs)
-    again = arrange(matrix.jobs, standing, others, exact, ordering.overdue)
-    return replace(again, bound=ordering.bound), joint
+    return place_jointly(ranked, fits, snapshot, knobs.tuning, solver)
 
 
 def _ours_to_order(
-    chosen: tuple[PendingJob, ...], limits: Limits
+    chosen: tuple[PendingJob, ...], mode: Field
 ) -> tuple[tuple[PendingJob, ...], tuple[PendingJob, ...]]:
-    """Part off the jobs that we wrote to by the other field: they are undone first.
+    """Part off the jobs that rltuned wrote to by the other field: they are undone first.
 
     A job frozen by `Priority=` ignores its site factor, so a changed write_mode must let go first.
     """
-    other = [
-        j for j in chosen if j.owned is not None and j.owned.field != limits.write_mode and undo(j)
-    ]
+    other = [j for j in chosen if j.owned is not None and j.owned.field != mode and undo(j)]
     if not other:
         return chosen, ()
     ids = {j.job_id for j in other}
     return tuple(j for j in chosen if j.job_id not in ids), tuple(other)
 
 
-def _others(snapshot: Snapshot, chosen: tuple[PendingJob, ...]) -> IntArray:
-    """Priorities of the pending jobs that are not ours to order, sorted upwards; held ones not."""
-    ours = {j.job_id for j in chosen}
-    return np.array(
-        sorted(j.priority for j in snapshot.pending if j.priority and j.job_id not in ours),
-        dtype=np.int64,
-    )
-
-
 def _entries(
-    matrix: StateMatrix,
-    scores: FloatArray,
-    ordering: Ordering,
-    placements: tuple[Placement, ...],
+    matrix: StateMatrix, delays: Delays, ranked: _Ranked, placements: tuple[Placement, ...]
 ) -> tuple[Entry, ...]:
-    rank_before = {int(job): rank for rank, job in enumerate(ordering.before, start=1)}
+    rank_before = {int(job): rank for rank, job in enumerate(ranked.before, start=1)}
     placed = {p.job_id: p for p in placements}
     fits = matrix.column("can_schedule_now")
-    late = frozenset(ordering.overdue.tolist())
     return tuple(
         Entry(
             job=matrix.jobs[i],
-            score=float(scores[i]),
+            delay_s=float(delays.delay_s[i]),
+            upper_s=float(delays.upper_s[i]),
+            in_force_s=float(ranked.in_force_s[i]),
             rank_before=rank_before[i],
             rank_after=rank,
-            current=matrix.jobs[i].priority,
-            proposed=int(ordering.proposed[i]),
-            settled=int(ordering.settled[i]),
+            current=int(ranked.current[i]),
+            proposed=int(ranked.proposed[i]),
+            settled=int(ranked.settled[i]),
+            changes=bool(ranked.written[i]),
             placement=placed.get(matrix.jobs[i].job_id),
-            why=_why(matrix, i, bool(fits[i])) + (_OVERDUE if i in late else ""),
+            why=_why(matrix, i, float(delays.delay_s[i]), bool(fits[i])),
         )
-        for rank, i in enumerate(ordering.after.tolist(), start=1)
+        for rank, i in enumerate(ranked.after.tolist(), start=1)
     )
 
 
-def _why(matrix: StateMatrix, i: int, fits: bool) -> str:
+def _why(matrix: StateMatrix, i: int, delay_s: float, fits: bool) -> str:
     limit_s = matrix.jobs[i].request.time_limit_s
     limit = "unknown" if limit_s is None else "unlimited" if limit_s == np.inf else span(limit_s)
     return (
-        f"{int(matrix.gpus[i])} GPU, limit {limit}, waited {span(matrix.wait_s[i])}, "
-        f"{'fits now' if fits else 'does not fit now'}"
+        f"steps back {span(delay_s)}: {int(matrix.gpus[i])} GPU, limit {limit}, "
+        f"waited {span(matrix.wait_s[i])}, {'fits now' if fits else 'does not fit now'}"
     )
 
 
@@ -329,14 +371,10 @@ def span(seconds: float) -> str:
     return f"{days}d{hours % 24:02d}h"
 
 
-def _notes(
-    over_budget: int, undone: int, joint: Joint | None, *, held_back: bool
-) -> tuple[str, ...]:
+def _notes(over_budget: int, undone: int, joint: Joint | None) -> tuple[str, ...]:
     notes = []
-    if held_back:
-        notes.append("nothing is moved: no part of the new order is within change cap and guards")
     if over_budget:
-        notes.append(f"{over_budget} jobs keep their number: over the change budget")
+        notes.append(f"{over_budget} jobs are written in a later cycle: over the change budget")
     if undone:
         notes.append(f"{undone} jobs that are no longer ours get their standing back")
     if joint is not None:

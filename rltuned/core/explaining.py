@@ -1,7 +1,7 @@
-"""Why one job stands where it stands: what its score hangs on, which guards held it, what is ahead.
+"""Why one job stands where it stands: what its delay hangs on, which bounds hold it, what is ahead.
 
-All of it is worked out anew from a decision, for a person who asks about one job; deciding itself
-needs none of it.
+All of it is worked out from a decision, for a person who asks about one job; deciding itself needs
+none of it.
 """
 
 from collections.abc import Sequence
@@ -12,13 +12,10 @@ from typing import Any, Final
 import numpy as np
 
 from rltuned.core.capacity import Capacity
-from rltuned.core.decide import Decision, Knobs, Policy, checked_scores
+from rltuned.core.decide import Decision, span
 from rltuned.core.features import COLUMN, COLUMNS, FloatArray, StateMatrix
-from rltuned.core.guards import Guard, places, windows
-from rltuned.core.lineup import by_number
-from rltuned.core.planning import current_values, order
+from rltuned.core.order import Policy, checked_delays
 from rltuned.core.select import Refusal
-from rltuned.core.starvation import overdue
 from rltuned.core.timeline import Candidate, reference, releases
 from rltuned.domain.jobs import PendingJob
 
@@ -47,58 +44,58 @@ _CANNOT_START: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Influence:
-    """One feature of one job, and what the score would be were it like the queue's.
+    """One feature of one job, and what the policy's delay would be were it like the queue's.
 
     Attributes:
         value, median: scaled to [0, 1] as the policy sees them; median of the ranked jobs.
-        rank: 1 = nobody has a higher value.
-        score_without: with the median in its place and all else as it is.
-        difference: how much the feature adds to the score beyond what the median would.
-        rank_without: by score, 1 = first.
+        rank: 1 = no job has a higher value.
+        delay_without_s: with the median in its place and all else as it is, at stretch 1.
+        difference_s: how much the feature adds to the delay beyond what the median would.
+        rank_without: by delay, 1 = the shortest.
     """
 
     feature: str
     value: float
     median: float
     rank: int
-    score_without: float
-    difference: float
+    delay_without_s: float
+    difference_s: float
     rank_without: int
 
 
 def influences(policy: Policy, matrix: StateMatrix, row: int) -> tuple[Influence, ...]:
-    """Leave one feature out at a time; the one that moves the score most comes first.
+    """Leave one feature out at a time; the one that moves the delay most comes first.
 
     A feature is replaced by the queue's median, in its scaled and, where the classic rules read
     it, its raw form. Features that are made of several (job_size, dsr) keep their value meanwhile.
 
     Args:
-        policy: who scores.
+        policy: what orders the queue.
         matrix: all ranked jobs.
         row: which of them.
 
     Raises:
-        PolicyError: the policy gives no usable scores.
+        PolicyError: the policy gives no usable delays.
     """
-    scores = checked_scores(policy, matrix)
-    found = [_influence(policy, matrix, row, name, scores) for name in COLUMNS]
-    return tuple(sorted(found, key=lambda f: -abs(f.difference)))
+    delays_s = checked_delays(policy, matrix)
+    found = [_influence(policy, matrix, row, name, delays_s) for name in COLUMNS]
+    return tuple(sorted(found, key=lambda f: -abs(f.difference_s)))
 
 
 def _influence(
-    policy: Policy, matrix: StateMatrix, row: int, name: str, scores: FloatArray
+    policy: Policy, matrix: StateMatrix, row: int, name: str, delays_s: FloatArray
 ) -> Influence:
     column = matrix.column(name)
-    without = float(checked_scores(policy, _with_median(matrix, row, name))[row])
-    others = np.delete(scores, row)
+    without = float(checked_delays(policy, _with_median(matrix, row, name))[row])
+    others = np.delete(delays_s, row)
     return Influence(
         feature=name,
         value=float(column[row]),
         median=float(np.median(column)),
         rank=1 + int((column > column[row]).sum()),
-        score_without=without,
-        difference=float(scores[row]) - without,
-        rank_without=1 + int((others > without).sum()),
+        delay_without_s=without,
+        difference_s=float(delays_s[row]) - without,
+        rank_without=1 + int((others < without).sum()),
     )
 
 
@@ -116,32 +113,41 @@ def _with_median(matrix: StateMatrix, row: int, name: str) -> StateMatrix:
     return replace(matrix, values=values, **changed)
 
 
-def guards_on(decision: Decision, knobs: Knobs, row: int) -> tuple[Guard, ...]:
-    """The guards that kept a job from where the policy wanted it, or put it where it is.
+class Bound(StrEnum):
+    """What keeps a delay below what the policy wishes."""
+
+    CLIP = "clip"
+    MAX_DELAY = "max_delay"
+    DEADLINE = "deadline"
+
+
+def bounds_on(decision: Decision, row: int) -> tuple[Bound, ...]:
+    """The bounds that keep a job's delay below what the policy wishes; the tightest one alone.
 
     Args:
         decision: the whole.
-        knobs: by which it was made.
         row: of the job in the decision's matrix.
     """
-    jobs, limits = decision.matrix.jobs, knobs.limits
-    late = overdue(jobs, decision.snapshot, knobs.starvation)
-    before = by_number(np.array([j.priority for j in jobs], dtype=np.int64))
-    wanted = places(order(decision.scores, before, limits.hysteresis))
-    by_score = places(order(decision.scores, before, 0.0))
-    number = int(current_values(jobs, limits.write_mode)[row])
-    acting = {
-        guard
-        for guard, (earliest, latest) in windows(jobs, limits.guards, late).by.items()
-        if not earliest[row] <= wanted[row] <= latest[row]
-    }
-    if wanted[row] != by_score[row]:
-        acting.add(Guard.HYSTERESIS)
-    if row in late:
-        acting.add(Guard.STARVATION)
-    if limits.band is not None and not limits.band[0] <= number <= limits.band[1]:
-        acting.add(Guard.BAND)
-    return tuple(guard for guard in Guard if guard in acting)
+    delays, matrix = decision.delays, decision.matrix
+    if delays.delay_s[row] >= delays.wished_s[row]:
+        return ()
+    if delays.delay_s[row] == max(matrix.slack_s[row], 0.0) / 4:
+        return (Bound.DEADLINE,)
+    return (Bound.MAX_DELAY if delays.delay_s[row] == decision.max_delay_s else Bound.CLIP,)
+
+
+def sentence(decision: Decision, row: int) -> str:
+    """What a job's delay means, for the person whose job it is."""
+    matrix, job = decision.matrix, decision.matrix.jobs[row]
+    delay_s = float(decision.delays.delay_s[row])
+    limit_s, gpus = job.request.time_limit_s, int(matrix.gpus[row])
+    known = limit_s is not None and np.isfinite(limit_s)
+    may_run = f"may run {span(limit_s)}" if known and limit_s else "has no time limit"
+    size = f"{gpus} GPU{'' if gpus == 1 else 's'}" if gpus else f"{int(matrix.cpus[row])} CPUs"
+    return (
+        f"asked to step back {span(delay_s)}, because it {may_run} on {size}; no job that becomes "
+        f"eligible more than {span(delay_s)} after it is put before it because of rltuned"
+    )
 
 
 class Foretold(StrEnum):

@@ -18,13 +18,14 @@ Every scale is a constant, so the same job gives the same numbers on every trace
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rltuned.core.capacity import Capacity
+from rltuned.core.capacity import BoolArray, Capacity
 from rltuned.core.survey import FUTURE_HORIZON_S, WAYS_CAP, Shapes, Survey, shapes_of, survey
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
@@ -94,7 +95,10 @@ SCHEMA_ID: Final = (
 class StateMatrix:
     """One row per eligible job, no padding. Shapes: (n, NUM_FEATURES) and (n,).
 
-    The raw columns are what the classic rules use; limit_s is finite (see UNLIMITED_AS_S).
+    The raw columns are what the classic rules use; limit_s is finite (see UNLIMITED_AS_S). size:
+    GPUs, or of a job without GPUs its CPUs over the CPUs that a GPU (where there is none, a node)
+    of its partitions has; at least 1. slack_s: seconds that the job could still wait and end before
+    its deadline; inf = it has none.
     """
 
     jobs: tuple[PendingJob, ...]
@@ -106,6 +110,8 @@ class StateMatrix:
     cpus: FloatArray
     mem_mib: FloatArray
     priority: FloatArray
+    size: FloatArray
+    slack_s: FloatArray
     cff: float
 
     def __len__(self) -> int:
@@ -136,7 +142,8 @@ def encode(chosen: tuple[PendingJob, ...], snapshot: Snapshot) -> StateMatrix:
     submit_s = np.array([job.submitted_at for job in chosen], dtype=np.float64)
     # a clock that lags behind slurmctld's must not make a wait negative
     wait_s = np.maximum(snapshot.taken_at - submit_s, 0.0)
-    seen = survey(shapes, snapshot, Capacity.of(snapshot))
+    capacity = Capacity.of(snapshot)
+    seen = survey(shapes, snapshot, capacity)
     return StateMatrix(
         jobs=chosen,
         values=_scaled(gpus, cpus, mem_mib, wait_s, limit_s, seen=seen),
@@ -147,8 +154,35 @@ def encode(chosen: tuple[PendingJob, ...], snapshot: Snapshot) -> StateMatrix:
         cpus=cpus,
         mem_mib=mem_mib,
         priority=np.array([job.priority for job in chosen], dtype=np.float64),
+        size=_sizes(chosen, gpus, cpus, capacity),
+        slack_s=_slack_s(chosen, limit_s, snapshot.taken_at),
         cff=seen.cff,
     )
+
+
+def _sizes(
+    jobs: Sequence[PendingJob], gpus: FloatArray, cpus: FloatArray, capacity: Capacity
+) -> FloatArray:
+    sizes = np.maximum(gpus, 1.0)
+    unit: dict[tuple[str, ...], float] = {}
+    for i in np.flatnonzero(gpus == 0).tolist():
+        partitions = jobs[i].partitions
+        if partitions not in unit:
+            unit[partitions] = cpus_per_unit(capacity.members_of(partitions), capacity)
+        sizes[i] = max(1.0, cpus[i] / unit[partitions])
+    return sizes
+
+
+def cpus_per_unit(member: BoolArray, capacity: Capacity) -> float:
+    """CPUs per GPU of some nodes, per node where they have no GPU; at least 1."""
+    cpus, gpus = int(capacity.total_cpus[member].sum()), int(capacity.total_gpus[:, member].sum())
+    return max(1.0, cpus / max(1, gpus or int(member.sum())))
+
+
+def _slack_s(jobs: Sequence[PendingJob], limit_s: FloatArray, now: float) -> FloatArray:
+    ends = [np.inf if j.deadline_at is None else j.deadline_at - now for j in jobs]
+    found: FloatArray = np.array(ends, dtype=np.float64) - limit_s
+    return found
 
 
 def _requested(shapes: Shapes) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:

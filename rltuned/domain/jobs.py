@@ -62,6 +62,7 @@ class Ownership:
         nice: what the user had asked for before `Priority=` destroyed it; None = nothing was.
         original: the value before our first write; None = not known.
         earlier: values that we wrote or replaced before; backfill can put one of them back.
+        since: Unix time of our first write; None = not known.
     """
 
     field: str
@@ -69,6 +70,7 @@ class Ownership:
     nice: int | None = None
     original: int | None = None
     earlier: tuple[int, ...] = ()
+    since: UnixTime | None = None
 
     def explains(self, actual: int) -> bool:
         """Whether the value in force is ours, or one that backfill put back.
@@ -106,6 +108,10 @@ class PendingJob:
         partitions: in the order given; more than one is a multi-partition job.
         priority: the value in force; 0 = held.
         site_factor: None = not known (sprio shows only jobs under multifactor).
+        base: the sum of all other factors, less the nice; None = not known.
+        accrue_at: Unix time from which multifactor counts its age; None = as eligible_at. It is
+            later than that under limits such as MaxJobsAccruePU.
+        deadline_at: Unix time by which it must have ended (--deadline); None = it has none.
         reason: Slurm's own token for why it waits (`Resources`, `JobHeldUser`, `Dependency` ...).
         held_by: "user" or "admin" for a held job, empty otherwise.
         het_job_id: id of the heterogeneous job's leader; None for an ordinary job.
@@ -134,6 +140,9 @@ class PendingJob:
     qos: str = ""
     nice: int = 0
     site_factor: int | None = None
+    base: int | None = None
+    accrue_at: UnixTime | None = None
+    deadline_at: UnixTime | None = None
     reason: str = ""
     held_by: str = ""
     reservation: str = ""
@@ -158,6 +167,13 @@ class PendingJob:
             raise ValueError(f"job {self.job_id}: negative priority {self.priority}")
         if not self.partitions:
             raise ValueError(f"job {self.job_id}: no partition")
+
+    @property
+    def ages_since(self) -> float:
+        """Unix time from which its age counts."""
+        if self.accrue_at is not None:
+            return self.accrue_at
+        return self.submitted_at if self.eligible_at is None else self.eligible_at
 
     @property
     def taken_over(self) -> bool:

@@ -1,11 +1,12 @@
 """The cluster at one instant, as a scheduler may know it."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from rltuned.domain.cluster import Node, Partition
 from rltuned.domain.jobs import Ownership, PendingJob, RunningJob, Steering
+from rltuned.domain.priority import NeutralDelay, PrioritySystem
 from rltuned.domain.units import JobId, UnixTime
 
 SNAPSHOT_VERSION = 1
@@ -25,6 +26,9 @@ class Snapshot:
         lingering: ids of those, and of their arrays, sorted.
         preemption: whether Slurm may preempt jobs; None = not known.
         demoted: partitions whose circuit breaker is open, from rltuned's journal, sorted.
+        priorities: how slurmctld turns waiting into priority.
+        neutral: the delay that a job without a number of ours stands for, from rltuned's journal;
+            None = none has been found yet.
     """
 
     taken_at: UnixTime
@@ -37,6 +41,8 @@ class Snapshot:
     preemption: bool | None = None
     demoted: tuple[str, ...] = ()
     lingering: tuple[JobId, ...] = ()
+    priorities: PrioritySystem = field(default_factory=PrioritySystem)
+    neutral: NeutralDelay | None = None
     version: int = SNAPSHOT_VERSION
 
     def __post_init__(self) -> None:

@@ -18,10 +18,12 @@ from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 
+from rltuned.core.capacity import BoolArray
 from rltuned.core.features import SCHEMA_ID, Float32Array, FloatArray, StateMatrix
 from rltuned.core.observation import sample_features, windows
 from rltuned.errors import ModelError
 from rltuned.policies.card import CARD_FILE, PARITY_FILE, WEIGHTS_FILE, Card
+from rltuned.policies.delay_curve import DelayCurve, curve_of
 from rltuned.policies.network import ContextActor, PaperActor, build
 from rltuned.policies.predictor import (
     PARITY_TOLERANCE,
@@ -44,9 +46,11 @@ class Actor:
         card: Card,
         card_sha256: str,
         network: PaperActor | ContextActor,
+        curve: DelayCurve,
         predictor: Predictor | None = None,
     ) -> None:
         self.card = card
+        self.curve = curve
         self.digest = card_sha256
         self._network = network.eval()
         self.predictor = predictor
@@ -78,6 +82,10 @@ class Actor:
             for w in windows(sample_features(matrix).values)
         ]
         return np.concatenate(found)
+
+    def delay_s(self, matrix: StateMatrix) -> FloatArray:
+        """(n,) seconds at stretch 1, by the bundle's curve."""
+        return self.curve.delay_s(self.score(matrix))
 
     def accepts(self, matrix: StateMatrix, row: int, rejections: int) -> bool:
         """Whether an inspector lets the base policy's pick go; rejections: how often it did not."""
@@ -146,8 +154,11 @@ def load_actor(bundle: Path, *, inspectors: bool = False) -> Actor:
     predictor = None
     if card.architecture.predicted:
         predictor = _predictor(bundle, card)
-    actor = Actor(card, hashlib.sha256(card_bytes).hexdigest(), network, predictor)
-    _self_test(actor, bundle / PARITY_FILE, _read_sealed(bundle / PARITY_FILE, card))
+    path = bundle / PARITY_FILE
+    values, masks, scores = _parity(path, _read_sealed(path, card), card)
+    curve = curve_of(card.architecture.kind, values[masks], scores[masks].astype(np.float64))
+    actor = Actor(card, hashlib.sha256(card_bytes).hexdigest(), network, curve, predictor)
+    _self_test(actor, path, values, masks, scores)
     return actor
 
 
@@ -218,17 +229,26 @@ def _predictor(bundle: Path, card: Card) -> Predictor:
     return found
 
 
-def _self_test(actor: Actor, path: Path, data: bytes) -> None:
+def _parity(path: Path, data: bytes, card: Card) -> tuple[Float32Array, BoolArray, Float32Array]:
+    """Windows (k, 256, features), masks (k, 256) and scores (k, 256) of the training."""
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             values, masks, scores = archive["values"], archive["masks"], archive["scores"]
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(f"model {path}: {error}") from error
-    shape = (actor.card.architecture.max_jobs, actor.card.architecture.features)
+    shape = (card.architecture.max_jobs, card.architecture.features)
     if not len(values) or values.shape[1:] != shape or masks.shape != values.shape[:2]:
         raise ModelError(f"model {path}: windows of shape {values.shape}, need (n, {shape})")
     if scores.shape != masks.shape or values.dtype != np.float32 or masks.dtype != np.bool_:
         raise ModelError(f"model {path}: arrays of the wrong shape or type")
+    if not masks.any() or not np.isfinite(scores[masks]).all():
+        raise ModelError(f"model {path}: no job in it, or a score that is not finite")
+    return values, masks, scores
+
+
+def _self_test(
+    actor: Actor, path: Path, values: Float32Array, masks: BoolArray, scores: Float32Array
+) -> None:
     worst = max(
         float(np.abs(actor.forward(v, m) - s)[m].max(initial=0.0))
         for v, m, s in zip(values, masks, scores, strict=True)

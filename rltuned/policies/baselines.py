@@ -1,46 +1,72 @@
-"""The classic rules, as pure functions of what a scheduler knows. Higher score = sooner.
+"""The classic rules, as pure functions of what a scheduler knows.
 
-w: seconds waited; r: time limit in seconds (never the run time); n: GPUs; s: submit time.
+Each rule has two forms. The score is its pure order, higher = sooner, as published. The delay is
+what it asks of each job in seconds at stretch 1, before the bounds of core/order; the daemon orders
+by it. w: seconds waited; r: time limit (never the run time); n: GPUs; s: submit time; m: size, the
+GPUs or what stands for them.
 
-| name        | score                              | source                                        |
-|-------------|------------------------------------|-----------------------------------------------|
-| fcfs        | w                                  |                                               |
-| sjf         | -r                                 |                                               |
-| saf         | -r max(n, 1)                       | smallest area first                           |
-| smallest    | -max(n, 1)                         |                                               |
-| wfp3        | (w/r)^3 n                          | Tang et al., Cluster 2009                     |
-| unicep      | w / (log2(n+1) r)                  | Tang et al., with a floor: see below          |
-| f1          | -(log10(r) n + 870 log10(s))       | Carastan-Santos & de Camargo, SC 2017         |
-| multifactor | Slurm's own priority               | slurm.conf(5), priority/multifactor           |
+| name        | score                        | delay                | source                    |
+|-------------|------------------------------|----------------------|---------------------------|
+| fcfs        | w                            | 0                    |                           |
+| sjf         | -r                           | r                    |                           |
+| saf         | -r max(n, 1)                 | r m                  | smallest area first       |
+| smallest    | -max(n, 1)                   | 1 h x m              |                           |
+| delay       | -r sqrt(m)                   | r sqrt(m)            | docs/adr/0011             |
+| fit_first   | 1 if it fits now             | 0 if so, else a year |                           |
+| wfp3        | (w/r)^3 n                    | r / m^(1/3)          | Tang et al., Cluster 2009 |
+| unicep      | w / (log2(n+1) r)            | r log2(m+1)          | Tang et al., with a floor |
+| f1          | -(log10(r) n + 870 log10(s)) | 6860 s x log10(r) m  | Carastan-Santos, SC 2017  |
+| multifactor | Slurm's own priority         | 0                    | slurm.conf(5)             |
 
-Traps in published code: w computed from an unset start time turns wfp3 and unicep round, and
+The delays of wfp3 and unicep are the waits at which two jobs have equal scores, up to a factor;
+that of f1 is the slope of its logarithm now.
+
+Traps in published code: w computed from an unset start time inverts wfp3 and unicep, and
 log2(1) = 0 divides unicep by nothing. f1 depends on where time zero lies, since s is absolute: the
 same queue shifted in time ranks differently. Here time zero lies `F1_EPOCH_S` before now, which
 makes the rule invariant to shifts.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from rltuned.core.features import FloatArray, StateMatrix
+from rltuned.core.features import UNLIMITED_AS_S, FloatArray, StateMatrix
+from rltuned.core.order import length_s
 
 F1_EPOCH_S: Final = 30 * 86_400.0
 """f1's time zero lies this long before now; older jobs count as submitted then."""
+_F1_SLOPE_S: Final = F1_EPOCH_S * math.log(10.0) / 870.0
+_SMALLEST_S: Final = 3_600.0
+
+Rule = Callable[[StateMatrix], FloatArray]
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A rule with its name."""
+    """A rule with its name.
+
+    Attributes:
+        rule: its scores.
+        delay: its delays at stretch 1.
+        static: the delay of a job never changes while it waits.
+    """
 
     name: str
-    rule: Callable[[StateMatrix], FloatArray]
+    rule: Rule
+    delay: Rule
+    static: bool = True
 
     def score(self, matrix: StateMatrix) -> FloatArray:
         """(n,) higher = sooner."""
         return self.rule(matrix)
+
+    def delay_s(self, matrix: StateMatrix) -> FloatArray:
+        """(n,) seconds at stretch 1."""
+        return self.delay(matrix)
 
 
 def fcfs(matrix: StateMatrix) -> FloatArray:
@@ -61,6 +87,16 @@ def saf(matrix: StateMatrix) -> FloatArray:
 def smallest(matrix: StateMatrix) -> FloatArray:
     """Fewest GPUs first; a job without GPUs counts as one."""
     return -np.maximum(matrix.gpus, 1.0)
+
+
+def delay(matrix: StateMatrix) -> FloatArray:
+    """Short and small jobs first, long ones more than wide ones."""
+    return -_delayed(matrix)
+
+
+def fit_first(matrix: StateMatrix) -> FloatArray:
+    """What could start now first."""
+    return matrix.column("can_schedule_now").astype(np.float64)
 
 
 def wfp3(matrix: StateMatrix) -> FloatArray:
@@ -89,7 +125,28 @@ def multifactor(matrix: StateMatrix) -> FloatArray:
     )
 
 
+def _no_delay(matrix: StateMatrix) -> FloatArray:
+    return np.zeros(len(matrix.gpus))
+
+
+def _delayed(matrix: StateMatrix) -> FloatArray:
+    found: FloatArray = length_s(matrix.limit_s) * np.sqrt(matrix.size)
+    return found
+
+
 BASELINES: Final = {
-    rule.__name__: Baseline(rule.__name__, rule)
-    for rule in (fcfs, sjf, saf, smallest, wfp3, unicep, f1, multifactor)
+    rule.__name__: Baseline(rule.__name__, rule, delayed, static)
+    for rule, delayed, static in (
+        (fcfs, _no_delay, True),
+        (sjf, lambda m: length_s(m.limit_s), True),
+        (saf, lambda m: length_s(m.limit_s) * m.size, True),
+        (smallest, lambda m: _SMALLEST_S * m.size, True),
+        (delay, _delayed, True),
+        (fit_first, lambda m: np.where(fit_first(m) > 0, 0.0, UNLIMITED_AS_S), False),
+        (wfp3, lambda m: length_s(m.limit_s) / np.cbrt(m.size), True),
+        (unicep, lambda m: length_s(m.limit_s) * np.log2(m.size + 1.0), True),
+        (f1, lambda m: _F1_SLOPE_S * np.log10(np.maximum(length_s(m.limit_s), 10.0)) * m.size, True),
+        (multifactor, _no_delay, True),
+    )
 }
+"""Rules by name."""

@@ -8,25 +8,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import field_validator, model_validator
+from pydantic import model_validator
 
 from rltuned.core.decide import Knobs, PlacementMode
-from rltuned.core.planning import LOWEST, Limits
+from rltuned.core.numbers import WriteMode, Writing
+from rltuned.core.order import Order
 from rltuned.core.select import SETTLE_S, Rules
-from rltuned.domain.plan import MAX_PRIORITY
 from rltuned.policies.shelf import MODELS_DIR
 from rltuned.settings.controller import HaKeys, LoadKeys, SlurmKeys, check_lease
 from rltuned.settings.keeping import JournalKeys, ReportKeys
 from rltuned.settings.key import FilePath, Keys, Names, OptionalPath, key, table
 from rltuned.settings.placing import OverSubscribeKeys, PlacementKeys, tuning
-from rltuned.settings.trust import GuardKeys, LadderKeys, check_canary
+from rltuned.settings.trust import LadderKeys, check_canary
 
 HTTP_PORT = 9841
 """Where /metrics listens; outside the ports that Slurm and the usual exporters take."""
 
 
-_ENDS = 2
-
+_HOUR_S = 3_600.0
 
 class DaemonKeys(Keys):
     """The loop."""
@@ -73,11 +72,11 @@ class PolicyKeys(Keys):
     """Who ranks the jobs."""
 
     name: str = key(
-        "model:rltune",
+        "delay",
         "",
-        "A base policy (fcfs, sjf, saf, smallest, wfp3, unicep, f1, multifactor) or model:NAME "
-        "for a trained one in models_dir. Where the model cannot be used the daemon does not "
-        "start, and no other policy takes its place.",
+        "A rule (delay, fcfs, sjf, saf, smallest, fit_first, wfp3, unicep, f1, multifactor) or "
+        "model:NAME for a trained one in models_dir. Where the model cannot be used the daemon "
+        "does not start, and no other policy takes its place.",
         min_length=1,
     )
     models_dir: FilePath = key(
@@ -97,8 +96,7 @@ class PolicyKeys(Keys):
         "pack",
         "",
         "pack: fewest nodes, then least GPUs left over. spread: most free GPUs first. milp: the "
-        "first top_k jobs together, by a solver ([placement]); it may also put jobs first that "
-        "start at once.",
+        "first top_k jobs together, by a solver ([placement]).",
     )
 
 
@@ -128,7 +126,7 @@ class ScopeKeys(Keys):
         le=3600.0,
     )
 
-    def rules(self, *, needs_site_factor: bool) -> Rules:
+    def rules(self) -> Rules:
         return Rules(
             sla_partitions=frozenset(self.sla_partitions),
             partitions=frozenset(self.partitions),
@@ -136,8 +134,6 @@ class ScopeKeys(Keys):
             excluded_accounts=frozenset(self.excluded_accounts),
             excluded_qos=frozenset(self.excluded_qos),
             min_age_s=self.min_age_s,
-            needs_site_factor=needs_site_factor,
-            one_number=not needs_site_factor,
         )
 
     @model_validator(mode="after")
@@ -148,52 +144,89 @@ class ScopeKeys(Keys):
         return self
 
 
+class OrderKeys(Keys):
+    """How long a job may be asked to step back."""
+
+    stretch: float = key(
+        Order().stretch,
+        "",
+        "Every delay of a policy is multiplied by it: the rule `delay` asks a job to step back by "
+        "stretch x time limit x sqrt(GPUs). 0 = first come, first served.",
+        ge=0.0,
+        le=100.0,
+    )
+    clip: float = key(
+        Order().clip,
+        "",
+        "No job is asked for more than clip x time limit x sqrt(GPUs), whatever the policy says.",
+        ge=0.0,
+        le=100.0,
+    )
+    max_delay_s: float = key(
+        Order().max_delay_s,
+        "seconds",
+        "Nor for more than this: no job that becomes eligible more than this after another one is "
+        "put before it because of rltuned. Lower where Slurm's numbers leave less room; `rltuned "
+        "check` says so.",
+        ge=0.0,
+        le=31_536_000.0,
+    )
+    points_per_hour: float = key(
+        Writing().own_slope * _HOUR_S,
+        "points",
+        "What an hour of waiting is worth under priority/multifactor without slurmdbd, where "
+        "slurmctld counts no age and rltuned brings it. Elsewhere PriorityWeightAge and "
+        "PriorityMaxAge say so.",
+        gt=0.0,
+        le=1_000_000.0,
+    )
+
+    def order(self) -> Order:
+        return Order(self.stretch, self.clip, self.max_delay_s)
+
+
 class LimitKeys(Keys):
     """How much one cycle may change, and by which field."""
 
-    write_mode: Literal["priority", "site_factor"] = key(
-        "priority",
+    write_mode: WriteMode = key(
+        Writing().mode,
         "",
-        "priority: `scontrol update Priority=`, an exact order, but the job's age, fair share and "
-        "nice no longer count until it is given back. site_factor: `SiteFactor=`, added to what "
-        "multifactor says and exactly reversible; needs PriorityType=priority/multifactor.",
+        "auto: site factors under priority/multifactor, priorities under priority/basic. "
+        "site_factor: `SiteFactor=`, added to what multifactor says and exactly reversible. "
+        "priority: `Priority=`; under multifactor the job's age and fair share then count only "
+        "as rltuned works them out.",
     )
     max_changes: int = key(
-        Limits().max_changes,
+        Writing().max_changes,
         "jobs",
-        "At most so many jobs are written per cycle; the top of the new order comes first.",
+        "At most so many jobs are written per cycle, the largest errors first; the others follow.",
         ge=0,
         le=100_000,
     )
     hysteresis: float = key(
-        Limits().hysteresis,
+        Writing().hysteresis,
         "",
-        "Scores closer together than this share of their interquartile range count as equal and "
-        "keep their present order, so jobs do not swap places for nothing.",
+        "A delay that moves by less than this share is not written again.",
         ge=0.0,
         lt=1.0,
     )
-    band: list[int] = key(
-        [],
-        "",
-        "[lowest, highest] priority that managed jobs get. Empty (recommended) = they exchange "
-        "the priorities that Slurm gave them, so that all other jobs keep their standing.",
+    max_changes_per_job_hour: int = key(
+        30,
+        "changes",
+        "A job that was written to so often within an hour keeps the number that it has until the "
+        "hour is over; giving back is always allowed. Counted in the journal, so a restart does "
+        "not reset it.",
+        ge=1,
+        le=100_000,
     )
 
-    def limits(self) -> Limits:
-        band = (self.band[0], self.band[1]) if self.band else None
-        return Limits(self.write_mode, self.max_changes, self.hysteresis, band)
-
-    @field_validator("band")
-    @classmethod
-    def _band_is_a_range(cls, band: list[int]) -> list[int]:
-        if not band:
-            return band
-        if len(band) != _ENDS or not LOWEST <= band[0] < band[1] <= MAX_PRIORITY:
-            raise ValueError(
-                f"must be [lowest, highest] with {LOWEST} <= lowest < highest <= {MAX_PRIORITY}"
-            )
-        return band
+    def writing(self, order: OrderKeys) -> Writing:
+        return Writing(
+            mode=self.write_mode,
+            own_slope=order.points_per_hour / _HOUR_S,
+            max_changes=self.max_changes,
+            hysteresis=self.hysteresis,
+        )
 
 
 class HttpKeys(Keys):
@@ -257,8 +290,8 @@ class Settings(Keys):
     daemon: DaemonKeys = table(DaemonKeys, "The loop: when it runs and what it may do.")
     policy: PolicyKeys = table(PolicyKeys, "Who ranks the jobs.")
     scope: ScopeKeys = table(ScopeKeys, "Which jobs are ours. Others are never touched.")
+    order: OrderKeys = table(OrderKeys, "How long a job may be asked to step back.")
     limits: LimitKeys = table(LimitKeys, "How much one cycle may change.")
-    guards: GuardKeys = table(GuardKeys, "How far rltuned may go from what Slurm would do.")
     ladder: LadderKeys = table(LadderKeys, "How far rltuned is trusted.")
     placement: PlacementKeys = table(PlacementKeys, 'The solver behind `placement = "milp"`.')
     oversubscribe: OverSubscribeKeys = table(
@@ -286,13 +319,13 @@ class Settings(Keys):
 
     def knobs(self) -> Knobs:
         """What `decide` is steered by."""
-        by_site_factor = self.limits.write_mode == "site_factor"
-        scope = self.scope.rules(needs_site_factor=by_site_factor)
+        most = self.limits.max_changes_per_job_hour
+        scope = replace(self.scope.rules(), max_writes_per_hour=most)
         return Knobs(
-            rules=self.ladder.rules(self.guards.rules(scope)),
-            limits=replace(self.limits.limits(), guards=self.guards.guards()),
+            rules=self.ladder.rules(scope),
+            order=self.order.order(),
+            writing=self.limits.writing(self.order),
             top_k=self.policy.top_k,
             placement=self.policy.placement,
             tuning=tuning(self.placement, self.oversubscribe),
-            starvation=self.guards.starvation(),
         )

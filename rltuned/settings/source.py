@@ -27,6 +27,18 @@ _KEY = re.compile(r"^\s*(?P<name>(?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*[\w\"'-
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _REASONS = {"model_type": "must be a table", "path_type": "must be a path, as text"}
 """In place of pydantic's words, where those name Python classes."""
+_WINDOWS = "no job is moved by places any more; set order.max_delay_s and order.clip"
+_REPLACED = {
+    "guards": "its keys are in [order] and [limits] now",
+    "guards.max_displacement": _WINDOWS,
+    "guards.user_floor": _WINDOWS,
+    "guards.user_head": _WINDOWS,
+    "guards.starvation_bound_s": "set order.max_delay_s, which bounds every delay",
+    "guards.starvation_factor": "set order.stretch, which scales every delay",
+    "guards.max_changes_per_job_hour": "is limits.max_changes_per_job_hour now",
+    "limits.band": "jobs keep Slurm's own numbers; set order.max_delay_s",
+}
+"""Keys of 0.1.0 that are gone, and what to set instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +198,10 @@ def _explain(error: ErrorDetails, origins: Mapping[str, str], path: Path | None)
     key = ".".join(name if name.isprintable() else ascii(name) for name in names)
     where = _where(names, origins, path)
     if error["type"] == "extra_forbidden":
+        if key in _REPLACED:
+            inner = error["input"] if isinstance(error["input"], dict) else {}
+            more = [f"{key}.{n}: {_REPLACED[f'{key}.{n}']}" for n in inner if f"{key}.{n}" in _REPLACED]
+            return f"{where}: {key}: {'; '.join([_REPLACED[key], *more])}"
         allowed = _allowed(names[:-1])
         close = difflib.get_close_matches(names[-1], allowed, n=1, cutoff=0.6)
         hint = f"did you mean {close[0]}?" if close else f"known here: {', '.join(sorted(allowed))}"

@@ -93,6 +93,7 @@ def snapshot_of(world: World) -> Snapshot:
         nodes=_nodes(world),
         partitions=world.cluster.partitions,
         preemption=False,
+        priorities=world.rules.natural.system,
     )
 
 

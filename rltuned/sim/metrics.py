@@ -24,7 +24,8 @@ class Schedule:
     """What became of the jobs of one window, in submit order; arrays (n,).
 
     end_s - start_s is what a job ran in its last attempt. lost_gpu_s: GPU-seconds of attempts
-    that a failed node cut short. warmup: how many first jobs are not scored.
+    that a failed node cut short. warmup: how many first jobs are not scored. writes: of numbers, by a
+    daemon's cycles.
     """
 
     job_ids: tuple[str, ...]
@@ -40,6 +41,7 @@ class Schedule:
     elapsed_s: float
     lost_gpu_s: float = 0.0
     warmup: int = 0
+    writes: int = 0
 
     @property
     def wait_s(self) -> FloatArray:
@@ -68,6 +70,7 @@ class Scores:
     makespan_s: float
     jobs: int
     decisions: int
+    writes: int
     elapsed_s: float
     fairness_users: float
     worst_user: str
@@ -79,12 +82,15 @@ class Scores:
         keys = (
             "wait_s",
             "wait_p95_s",
+            "wait_p99_s",
+            "wait_max_s",
             "jct_s",
             "bsld",
             "utilisation",
             "makespan_s",
             "jobs",
             "decisions",
+            "writes",
             "elapsed_s",
         )
         return {key: getattr(self, key) for key in keys}
@@ -120,6 +126,7 @@ def score(schedules: Sequence[Schedule], cluster_gpus: int) -> Scores:
         makespan_s=float(np.mean([_span(s)[1] - _span(s)[0] for s in schedules])),
         jobs=len(wait_s),
         decisions=sum(s.decisions for s in schedules),
+        writes=sum(s.writes for s in schedules),
         elapsed_s=sum(s.elapsed_s for s in schedules),
         fairness_users=jain(list(by_user.values())),
         worst_user=worst,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from rltuned.domain.cluster import Resources
+from rltuned.domain.priority import PrioritySystem
 
 FIRST_PRIORITY = 4_294_901_759
 """What priority/basic gives the first job; later ones get one less each (slurm.conf(5))."""
@@ -67,9 +68,29 @@ class Natural:
         )
         return max(1, int(points))
 
+    @property
+    def system(self) -> PrioritySystem:
+        """The same as a scheduler reads it."""
+        if self.kind == "fcfs":
+            return PrioritySystem("basic")
+        return PrioritySystem(
+            "multifactor", ages=True, age_weight=self.age_weight, max_age_s=self.max_age_s
+        )
+
     def size(self, asked: Resources, nodes: int | None, whole: Whole) -> float:
         """How much of the cluster a request is, 0..1."""
         if self.size_of == "gpus":
             return asked.gpus / max(1, whole.gpus)
         share = (nodes or 1) / max(1, whole.nodes) + asked.cpus / max(1, whole.cpus)
         return min(1.0, share / 2)
+
+
+AGE_ONLY = Natural(
+    kind="multifactor",
+    age_weight=31_536_000,
+    size_weight=0,
+    partition_weight=10_000_000,
+    max_age_s=31_536_000.0,
+)
+"""A site that orders by age alone, a point for every second: first come, first served, with room
+for delays. The partition's points keep every total above 0."""

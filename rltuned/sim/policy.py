@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rltuned.core.decide import Policy
+from rltuned.core.order import Policy
 from rltuned.errors import TraceError
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim import qssf
@@ -12,8 +12,8 @@ from rltuned.sim.rivals import Inspected
 if TYPE_CHECKING:
     from rltuned.policies.actor import Actor
 
-CLAIRVOYANT: Final = "clairvoyant:sjf"
-"""Shortest true run time first: what no scheduler can know, as a reference."""
+CLAIRVOYANT: Final = ("clairvoyant:sjf", "clairvoyant:saf")
+"""Shortest true run time, smallest true area first: what no scheduler can know, as a reference."""
 RIVALS: Final = ("rlscheduler", "schedinspector")
 """Learned by others' designs: bundles of these names in MODELS, or else in our own checkout's."""
 MODEL_PREFIX: Final = "model:"
@@ -23,7 +23,7 @@ _OURS: Final = Path(__file__).resolve().parents[2] / "models"
 
 def known() -> tuple[str, ...]:
     """The names there are."""
-    return (*BASELINES, qssf.NAME, *RIVALS, CLAIRVOYANT, f"{MODEL_PREFIX}<name or folder>")
+    return (*BASELINES, qssf.NAME, *RIVALS, *CLAIRVOYANT, f"{MODEL_PREFIX}<name or folder>")
 
 
 def policy_of(name: str) -> Policy | None:
@@ -33,7 +33,7 @@ def policy_of(name: str) -> Policy | None:
         TraceError: there is none of that name.
         ModelError: the model cannot be used.
     """
-    if name == CLAIRVOYANT:
+    if name in CLAIRVOYANT:
         return None
     if is_learned(name):
         return _led_by(actor_of(name))

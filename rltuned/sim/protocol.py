@@ -1,8 +1,7 @@
-"""Who ranks, when, and what happens to nodes: the plain world played to its end.
+"""What ranks, when, and what happens to nodes: the plain world played to its end.
 
-`play_direct` lets a scoring rule order the queue at every event. `play_decided` goes the whole way
-of the daemon: observe, decide, apply, at every event or once per interval. For the same order both
-give the same schedule, job by job.
+`play_direct` orders the queue at every event. `play_decided` goes the whole way of the daemon:
+observe, decide, apply, once per interval, with a journal's memory of what was written.
 """
 
 import math
@@ -12,22 +11,24 @@ from typing import Literal
 
 import numpy as np
 
-from rltuned.core.decide import Knobs, Policy, checked_scores, decide
-from rltuned.core.features import encode
+from rltuned.core.decide import Knobs, Policy, decide
+from rltuned.core.features import FloatArray, StateMatrix, encode
 from rltuned.core.joint import Tuning
 from rltuned.core.milp import Solver
-from rltuned.core.planning import Limits
-from rltuned.core.select import Rules as Scope
-from rltuned.core.starvation import Bound, lift, overdue
+from rltuned.core.order import Order, bounded, checked_scores
+from rltuned.domain.plan import Plan
 from rltuned.errors import TraceError
 from rltuned.sim.backend import SimBackend, snapshot_of
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.history import Ended, Learner
+from rltuned.sim.ledger import Ledger
 from rltuned.sim.rivals import Inspected
 from rltuned.sim.trace import TraceJob
-from rltuned.sim.world import Fault, Order, Pending, Rules, World
+from rltuned.sim.world import Fault, Pending, Rules, World
+from rltuned.sim.world import Order as Ranking
 
 Mode = Literal["event", "cycle"]
+Newcomers = Literal["cycle", "submit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,74 +36,71 @@ class Protocol:
     """How a comparison is run.
 
     Attributes:
-        mode: `event` ranks at every event; `cycle` once per interval, as the daemon does.
+        mode: `cycle` decides once per interval, as the daemon does; `event` ranks at every event.
         interval_s: seconds between cycles (cycle mode).
         rules: backfill, placement and natural priority of the simulated Slurm.
         faults: what befalls nodes, and when, in the trace's time.
-        knobs: the daemon's own settings; None = a whole re-ranking at every event (event mode) or
-            the daemon's defaults (cycle mode). With placement `milp` the daemon's own brain decides
-            in event mode too; steered, its placements are followed.
+        knobs: the daemon's own settings (cycle mode, and placement `milp`); by default no
+            placements are worked out, for where jobs go is Slurm's business.
+        bounded: delays within their bounds; False = the policy's pure order.
+        newcomers: whether a job waits for a cycle, or has its delay from its submission.
         solver: for placement `milp`.
-        starvation: the guard on jobs that wait too long, for learned policies; None = none.
     """
 
     mode: Mode = "event"
     interval_s: float = 60.0
     rules: Rules = field(default_factory=Rules)
     faults: tuple[Fault, ...] = ()
-    knobs: Knobs | None = None
+    knobs: Knobs = field(default_factory=lambda: Knobs(top_k=0))
+    bounded: bool = True
+    newcomers: Newcomers = "cycle"
     solver: Solver | None = None
-    starvation: Bound | None = None
 
     @property
     def is_joint(self) -> bool:
         """Whether the first jobs are placed together."""
-        return self.knobs is not None and self.knobs.placement == "milp"
+        return self.knobs.placement == "milp"
+
+    @property
+    def order(self) -> Order | None:
+        """The bounds; None = there are none."""
+        return self.knobs.order if self.bounded else None
 
     def __post_init__(self) -> None:
         if not (self.interval_s > 0 and math.isfinite(self.interval_s)):
             raise ValueError(f"an interval must be seconds > 0, not {self.interval_s}")
 
 
-EVENT_KNOBS = Knobs(
-    rules=Scope(min_age_s=0.0),
-    limits=Limits(max_changes=1_000_000_000, hysteresis=0.0),
-    top_k=0,
-)
-"""Ranking at every event means all jobs, at once, exactly."""
-CYCLE_KNOBS = Knobs(top_k=0)
-"""The daemon's defaults; where the placements of a decision go to is Slurm's business."""
-
-
 def jointly(protocol: Protocol, top_k: int, tuning: Tuning, solver: Solver | None) -> Protocol:
     """The same comparison with the first top_k jobs placed together at every ranking."""
-    own = protocol.knobs or (CYCLE_KNOBS if protocol.mode == "cycle" else EVENT_KNOBS)
-    knobs = replace(own, top_k=top_k, placement="milp", tuning=tuning)
+    knobs = replace(protocol.knobs, top_k=top_k, placement="milp", tuning=tuning)
     return replace(protocol, knobs=knobs, solver=solver)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A world at its end, and how often the queue was ranked."""
+    """A world at its end, how often the queue was ranked, and how many numbers were written."""
 
     world: World
     decisions: int
+    writes: int = 0
 
 
 def play_direct(
-    cluster: Cluster, jobs: Sequence[TraceJob], policy: Policy | None, protocol: Protocol
+    cluster: Cluster, jobs: Sequence[TraceJob], policy: Policy | Ranking, protocol: Protocol
 ) -> Outcome:
-    """Order the queue by scores at every event; policy None = by true run time."""
-    order = clairvoyant if policy is None else _order_of(policy, protocol.starvation)
+    """Order the queue at every event, by a policy or by what no policy can know."""
+    learner = None if callable(policy) else policy
+    order = policy if callable(policy) else _order_of(policy, protocol.order)
     world = World(
         cluster,
         jobs,
         rules=protocol.rules,
         faults=protocol.faults,
         order=order,
-        on_end=_listener(policy),
+        on_end=_listener(learner),
     )
-    while (now := _soonest(world, policy)) is not None:
+    while (now := _soonest(world, learner)) is not None:
         if world.next_time() == now:
             world.happen()
         world.now = now
@@ -121,25 +119,106 @@ def _soonest(world: World, policy: Policy | None) -> float | None:
 def play_decided(
     cluster: Cluster, jobs: Sequence[TraceJob], policy: Policy, protocol: Protocol
 ) -> Outcome:
-    """Let the daemon's own brain write priorities, at every event or once per interval."""
+    """Let the daemon's own decision write priorities, once per interval or at every event."""
     world = World(
         cluster, jobs, rules=protocol.rules, faults=protocol.faults, on_end=_listener(policy)
     )
-    backend = SimBackend(world)
-    cycle = protocol.mode == "cycle"
-    own = protocol.knobs or (CYCLE_KNOBS if cycle else EVENT_KNOBS)
-    knobs = replace(own, starvation=protocol.starvation)
+    daemon = _Daemon(world, policy, protocol)
+    interval_s = protocol.interval_s if protocol.mode == "cycle" else 0.0
     first = world.next_time() or 0.0
     decisions = 0
-    while (now := _next(world, first, protocol.interval_s if cycle else 0.0)) is not None:
+    while (now := _next(world, first, interval_s)) is not None:
         if world.next_time() == now:
             world.happen()
         world.now = now
-        if world.pending and (not cycle or _is_tick(now, first, protocol.interval_s)):
-            decision = decide(backend.observe(), policy, knobs, protocol.solver)
-            backend.apply(decision.plan)
-            if protocol.is_joint and knobs.tuning.steered:
-                world.wishes = {p.job_id: p.shares for p in decision.placements}
+        if world.pending and protocol.newcomers == "submit":
+            daemon.meet()
+        if world.pending and (not interval_s or _is_tick(now, first, interval_s)):
+            daemon.cycle()
+            decisions += 1
+        world.schedule()
+    _refuse_stuck(world)
+    return Outcome(world, decisions, daemon.writes)
+
+
+class _Daemon:
+    """The decision beside a simulated cluster, with what its journal would remember."""
+
+    def __init__(self, world: World, policy: Policy, protocol: Protocol) -> None:
+        self._world, self._policy, self._protocol = world, policy, protocol
+        self._knobs = protocol.knobs if protocol.mode == "cycle" else _at_once(protocol.knobs)
+        self._backend, self._ledger = SimBackend(world), Ledger()
+        self._met: set[int] = set()
+        self._at_submit = 0
+
+    @property
+    def writes(self) -> int:
+        """Numbers written, but for those that were set at submission."""
+        return sum(self._ledger.writes.values()) - self._at_submit
+
+    def cycle(self) -> None:
+        """Observe, decide, apply."""
+        snapshot = self._ledger.dress(self._backend.observe())
+        decision = decide(snapshot, self._policy, self._knobs, self._protocol.solver)
+        self._backend.apply(decision.plan)
+        self._ledger.note(decision, self._world.now)
+        if self._protocol.is_joint and self._knobs.tuning.steered:
+            self._world.wishes = {p.job_id: p.shares for p in decision.placements}
+
+    def meet(self) -> None:
+        """Give the jobs that have just come their delays, as job_submit.lua would."""
+        new = self._world.pending.keys() - self._met
+        self._met |= new
+        if not new:
+            return
+        knobs = replace(_at_once(self._knobs), top_k=0, placement="pack")
+        snapshot = self._ledger.dress(self._backend.observe())
+        decision = decide(snapshot, self._policy, knobs)
+        actions = tuple(a for a in decision.plan.actions if a.target.job_id in new)
+        self._backend.apply(Plan(actions))
+        self._ledger.note(replace(decision, plan=Plan(actions)), self._world.now)
+        self._at_submit += len(actions)
+
+
+def _at_once(knobs: Knobs) -> Knobs:
+    """The same, but every delay is written exactly, however young its job is."""
+    return replace(
+        knobs,
+        rules=replace(knobs.rules, min_age_s=0.0),
+        writing=replace(knobs.writing, max_changes=10**9, hysteresis=0.0, min_step_s=0.0),
+    )
+
+
+def play_pure(
+    cluster: Cluster, jobs: Sequence[TraceJob], policy: Policy, protocol: Protocol
+) -> Outcome:
+    """The policy's pure order, found once per interval; who comes between stands behind."""
+    ranks: dict[int, int] = {}
+
+    def ordered(world: World) -> Sequence[Pending]:
+        last = len(ranks)
+        return sorted(
+            world.pending.values(), key=lambda p: (ranks.get(p.number, last), p.number)
+        )
+
+    world = World(
+        cluster,
+        jobs,
+        rules=protocol.rules,
+        faults=protocol.faults,
+        order=ordered,
+        on_end=_listener(policy),
+    )
+    rank = by_policy(policy, None)
+    first, decisions = world.next_time() or 0.0, 0
+    while (now := _next(world, first, protocol.interval_s)) is not None:
+        if world.next_time() == now:
+            world.happen()
+        world.now = now
+        if world.pending and _is_tick(now, first, protocol.interval_s):
+            found = {p.number: place for place, p in enumerate(rank(world))}
+            ranks.clear()
+            ranks.update(found)
             decisions += 1
         world.schedule()
     _refuse_stuck(world)
@@ -147,38 +226,52 @@ def play_decided(
 
 
 def _listener(policy: Policy | None) -> Callable[[Ended], None] | None:
-    """Who wants to know of jobs that end; only a policy that learns from them does."""
+    """What is called at every end of a job; only a policy that learns from them wants it."""
     return policy.ended if isinstance(policy, Learner) else None
 
 
-def _order_of(policy: Policy, starvation: Bound | None) -> Order:
+def _order_of(policy: Policy, order: Order | None) -> Ranking:
     """What a policy makes of the queue at an event; an inspector may let only some of it start."""
     if isinstance(policy, Inspected):
         return policy.order  # as published: its rejections have a bound of their own
-    return by_score(policy, starvation)
+    return by_policy(policy, order)
 
 
-def by_score(policy: Policy, starvation: Bound | None = None) -> Order:
-    """The order that a policy's scores put the whole queue in; equal scores by submit order.
+def by_policy(policy: Policy, order: Order | None) -> Ranking:
+    """The order that a policy puts the whole queue in; equal jobs by submit order.
 
-    Overdue jobs come before all that were submitted later.
+    By virtual time within the bounds; without bounds, by the policy's scores.
     """
 
-    def order(world: World) -> Sequence[Pending]:
+    def ranked(world: World) -> Sequence[Pending]:
         snapshot = snapshot_of(world)
         jobs = snapshot.pending
-        scores = checked_scores(policy, encode(jobs, snapshot))
+        keys = _keys(policy, encode(jobs, snapshot), order)
         # jobs stand in submit order, which a stable sort keeps among equals
-        ranked = np.argsort(-scores, kind="stable")
-        ranked = lift(ranked, overdue(jobs, snapshot, starvation))
-        return [world.pending[jobs[i].job_id] for i in ranked.tolist()]
+        return [world.pending[jobs[i].job_id] for i in np.argsort(keys, kind="stable").tolist()]
 
-    return order
+    return ranked
+
+
+def _keys(policy: Policy, matrix: StateMatrix, order: Order | None) -> FloatArray:
+    """(n,) smaller first."""
+    if order is None:
+        return -checked_scores(policy, matrix)
+    if policy.name == "multifactor":  # it delays nobody: Slurm's own order
+        return -policy.score(matrix)
+    return matrix.submit_s + bounded(policy, matrix, order).delay_s
 
 
 def clairvoyant(world: World) -> Sequence[Pending]:
     """Shortest true run time first."""
     return sorted(world.pending.values(), key=lambda p: (p.job.duration_s, p.number))
+
+
+def clairvoyant_area(world: World) -> Sequence[Pending]:
+    """Smallest true area first."""
+    return sorted(
+        world.pending.values(), key=lambda p: (p.job.duration_s * max(p.job.gpus, 1), p.number)
+    )
 
 
 def tick_at(now: float, first: float, interval_s: float) -> float:

@@ -38,3 +38,7 @@ class Qssf:
             ],
             dtype=np.float64,
         )
+
+    def delay_s(self, matrix: StateMatrix) -> FloatArray:
+        """(n,) GPUs times predicted seconds."""
+        return -self.score(matrix)

@@ -22,8 +22,8 @@ from typing import Protocol
 import numpy as np
 
 from rltuned.core.capacity import IntArray
-from rltuned.core.decide import Policy, checked_scores
-from rltuned.core.features import FloatArray, StateMatrix, encode
+from rltuned.core.features import UNLIMITED_AS_S, FloatArray, StateMatrix, encode
+from rltuned.core.order import Policy, checked_scores
 from rltuned.domain.units import JobId
 from rltuned.policies.rivals import INTERVAL_S, MOST_REJECTIONS
 from rltuned.sim.backend import snapshot_of
@@ -67,6 +67,14 @@ class Inspected:
         scores = np.empty(len(ranked))
         scores[ranked] = -np.arange(len(ranked), dtype=np.float64)
         return scores
+
+    def delay_s(self, matrix: StateMatrix) -> FloatArray:
+        """(n,) seconds at stretch 1: the base policy's, and as long as may be for a rejected pick."""
+        ranked = self._ranked(matrix)
+        cut = self._rejected(matrix, ranked)
+        delays = np.array(self.base.delay_s(matrix))
+        delays[ranked[cut : cut + 1]] = UNLIMITED_AS_S
+        return delays
 
     def _ranked(self, matrix: StateMatrix) -> IntArray:
         # jobs stand in submit order, which a stable sort keeps among equals

@@ -4,24 +4,35 @@ import importlib.util
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rltuned.core.select import Rules as Scope
 from rltuned.domain.jobs import Share
 from rltuned.errors import TraceError
 from rltuned.sim import qssf
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.fitting import impossible
 from rltuned.sim.metrics import Schedule
-from rltuned.sim.policy import CLAIRVOYANT, is_learned, policy_of
-from rltuned.sim.protocol import Outcome, Protocol, play_decided, play_direct
+from rltuned.sim.natural import AGE_ONLY
+from rltuned.sim.policy import CLAIRVOYANT, policy_of
+from rltuned.sim.protocol import (
+    Outcome,
+    Protocol,
+    clairvoyant,
+    clairvoyant_area,
+    play_decided,
+    play_direct,
+    play_pure,
+)
 from rltuned.sim.trace import TraceJob
 
 if TYPE_CHECKING:  # numba is optional
-    from rltuned.sim.engine.run import Played
+    from rltuned.sim.engine.cycles import Cycles
+    from rltuned.sim.engine.loop import Ranking
+    from rltuned.sim.engine.run import Played, Prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,31 +128,47 @@ def simulate(
     rules = protocol.rules
     if policy == "multifactor":
         rules = replace(rules, natural=replace(rules.natural, kind="multifactor"))
-    guard = protocol.starvation if is_learned(policy) else None
-    protocol = replace(protocol, rules=rules, starvation=guard)
-    by_rule = protocol.mode == "event" and not protocol.is_joint
-    twin = engine and by_rule and not protocol.faults and rules.placement != "first"
-    if twin and compiled_knows(policy):
+    protocol = replace(protocol, rules=rules)
+    plain = bool(protocol.faults) or protocol.is_joint or rules.placement == "first"
+    if engine and not plain and compiled_knows(policy, protocol):
         return _engine(window, cluster, policy, protocol)
     began = time.perf_counter()
-    scorer = policy_of(policy)
-    if scorer is None and not by_rule:
-        where = "event mode" if protocol.mode == "cycle" else "placement pack or spread"
-        raise TraceError(f"policy {CLAIRVOYANT!r} exists in {where} only")
-    if scorer is None or by_rule:
-        outcome = play_direct(cluster, window.jobs, scorer, protocol)
-    else:
-        outcome = play_decided(cluster, window.jobs, scorer, protocol)
+    outcome = _plain(window, cluster, policy, protocol)
     return schedule_of(outcome, window, cluster, time.perf_counter() - began)
 
 
-def compiled_knows(policy: str) -> bool:
-    """Whether the compiled engine plays this policy here (it needs the training extra)."""
+def _plain(window: Window, cluster: Cluster, policy: str, protocol: Protocol) -> Outcome:
+    scorer = policy_of(policy)
+    by_event = protocol.mode == "event" and not protocol.is_joint
+    if scorer is None:
+        if not by_event:
+            where = "event mode" if protocol.mode == "cycle" else "placement pack or spread"
+            raise TraceError(f"policy {policy!r} exists in {where} only")
+        order = clairvoyant_area if policy.endswith("saf") else clairvoyant
+        return play_direct(cluster, window.jobs, order, protocol)
+    if by_event:
+        return play_direct(cluster, window.jobs, scorer, protocol)
+    if not protocol.bounded and not protocol.is_joint:
+        return play_pure(cluster, window.jobs, scorer, protocol)
+    return play_decided(cluster, window.jobs, scorer, protocol)
+
+
+def compiled_knows(policy: str, protocol: Protocol) -> bool:
+    """Whether the compiled engine plays this policy so (it needs the training extra).
+
+    Its cycles know one site, which orders by age alone, and delays that never change.
+    """
     if importlib.util.find_spec("numba") is None:
         return False
-    from rltuned.sim.engine.run import FIXED_ORDERS, FORMULAS  # noqa: PLC0415 - numba is optional
+    from rltuned.sim.engine import orders  # noqa: PLC0415 - numba is optional
 
-    return policy in {*FIXED_ORDERS, *FORMULAS, CLAIRVOYANT, qssf.NAME}
+    if protocol.mode == "cycle":
+        scope = replace(protocol.knobs.rules, min_age_s=0.0)
+        usual = protocol.rules.natural == AGE_ONLY and scope == Scope(min_age_s=0.0)
+        return usual and protocol.bounded and policy in orders.STATIC and policy != "multifactor"
+    if protocol.bounded:
+        return policy in {*orders.STATIC, *CLAIRVOYANT, qssf.NAME}
+    return policy in {*orders.FIXED_ORDERS, *orders.FORMULAS, *CLAIRVOYANT, qssf.NAME}
 
 
 def schedule_of(outcome: Outcome, window: Window, cluster: Cluster, elapsed_s: float) -> Schedule:
@@ -157,6 +184,7 @@ def schedule_of(outcome: Outcome, window: Window, cluster: Cluster, elapsed_s: f
         decisions=outcome.decisions,
         elapsed_s=elapsed_s,
         lost_gpu_s=world.lost_gpu_s,
+        writes=outcome.writes,
     )
 
 
@@ -175,14 +203,32 @@ def _engine(window: Window, cluster: Cluster, policy: str, protocol: Protocol) -
     engine.load()
     began = time.perf_counter()
     prepared = engine.prepare(cluster, window.jobs)
-    of = engine.learning_ranking if policy == qssf.NAME else partial(engine.ranking_of, policy)
-    ranking = of(prepared, window.jobs, protocol.rules.natural)
-    played = engine.run(prepared, ranking, protocol.rules)
-    return schedule_of_engine(played, window, cluster, began)
+    ranking, cycles = _ranking(policy, prepared, window, protocol)
+    played = engine.run(prepared, ranking, protocol.rules, cycles)
+    return schedule_of_engine(played, window, cluster, began, writes=int(cycles.writes.sum()))
+
+
+def _ranking(
+    policy: str, prepared: "Prepared", window: Window, protocol: Protocol
+) -> "tuple[Ranking, Cycles]":
+    from rltuned.sim.engine import orders  # noqa: PLC0415 - numba is optional
+    from rltuned.sim.engine.cycles import NO_CYCLES  # noqa: PLC0415
+
+    jobs, natural = window.jobs, protocol.rules.natural
+    if protocol.mode == "cycle":
+        at_submit = protocol.newcomers == "submit"
+        knobs, interval_s = protocol.knobs, protocol.interval_s
+        return orders.cycles_of(policy, prepared, jobs, knobs, interval_s, at_submit=at_submit)
+    if policy == qssf.NAME:
+        return orders.learning_ranking(prepared, jobs, natural, protocol.order), NO_CYCLES
+    pure = protocol.order is None or policy in {*CLAIRVOYANT, "multifactor"}
+    if pure or protocol.order is None:
+        return orders.ranking_of(policy, prepared, jobs, natural), NO_CYCLES
+    return orders.delayed_ranking(policy, prepared, jobs, natural, protocol.order), NO_CYCLES
 
 
 def schedule_of_engine(
-    played: "Played", window: Window, cluster: Cluster, began: float
+    played: "Played", window: Window, cluster: Cluster, began: float, *, writes: int = 0
 ) -> Schedule:
     """What a compiled run left behind; began: perf_counter at its start."""
     names = [cluster.nodes[i].name for i in played.shares.node.tolist()]
@@ -199,6 +245,7 @@ def schedule_of_engine(
         nodes=tuple(nodes),
         decisions=played.passes,
         elapsed_s=time.perf_counter() - began,
+        writes=writes,
     )
 
 
@@ -212,6 +259,7 @@ def _schedule(
     decisions: int,
     elapsed_s: float,
     lost_gpu_s: float = 0.0,
+    writes: int = 0,
 ) -> Schedule:
     jobs = window.jobs
     return Schedule(
@@ -228,6 +276,7 @@ def _schedule(
         elapsed_s=elapsed_s,
         lost_gpu_s=lost_gpu_s,
         warmup=window.warmup,
+        writes=writes,
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from rltuned.core.features import UNLIMITED_AS_S
 from rltuned.sim.engine.arrays import FloatArray, IntArray, compiled, entry, sources
+from rltuned.sim.engine.cycles import Cycles, cycle, next_tick, submitted, tick_at
 from rltuned.sim.engine.dispatch import (
     LATE,
     PASS,
@@ -46,21 +47,27 @@ NO_MEMORY = Memory(
 )
 
 
+NO_BOUNDS = np.zeros(0)
+
+
 class Ranking(NamedTuple):
     """How the queue is ordered.
 
-    rank: (n,) place in the fixed order (FIXED only). limit_s: finite limits as the rules see them.
-    constants: numbers of the formula. terms: (n, 2) multifactor's size and partition points.
-    memory: of QSSF.
+    key: (n,) smaller first, equal ones by submit order (FIXED only). limit_s: finite limits as the
+    rules see them. constants: numbers of the formula. terms: (n, 2) multifactor's size and
+    partition points. memory: of QSSF. upper_s: (n,) bounds of the delays; of QSSF, whose delay
+    changes as it learns: the score is then less the virtual time. stretch: of the delays.
     """
 
     rule: int
-    rank: IntArray
+    key: FloatArray
     limit_s: FloatArray
     gpus: FloatArray
     terms: FloatArray
     constants: FloatArray
     memory: Memory = NO_MEMORY
+    upper_s: FloatArray = NO_BOUNDS
+    stretch: float = 1.0
 
 
 class Queue(NamedTuple):
@@ -71,15 +78,22 @@ class Queue(NamedTuple):
 
 
 @compiled
-def _play(setup: Setup, state: State, ranking: Ranking, queue: Queue) -> int:
+def _play(setup: Setup, state: State, ranking: Ranking, queue: Queue, cycles: Cycles) -> int:
+    """Where there are cycles, the number of those that found a queue; else of passes."""
     submit_s = setup.jobs.submit_s
-    count, arrived, passes = len(submit_s), 0, 0
+    count, arrived, passes, ticks = len(submit_s), 0, 0, 0
+    by_cycles = len(cycles.delay_s) > 0
+    now, begin = submit_s[0] if count > 0 else 0.0, submit_s[0] if count > 0 else 0.0
     ends = [(0.0, 0)]
     ends.pop()
     while arrived < count or len(ends) > 0:
+        tick = math.inf
+        if by_cycles and queue.size[0] > 0:
+            tick = next_tick(now, begin, cycles.interval_s)
         now = submit_s[arrived] if arrived < count else math.inf
         if len(ends) > 0:
             now = min(now, ends[0][0])
+        now = min(now, tick)
         freed = False
         while len(ends) > 0 and ends[0][0] == now:
             job = heapq.heappop(ends)[1]
@@ -89,15 +103,21 @@ def _play(setup: Setup, state: State, ranking: Ranking, queue: Queue) -> int:
             freed = True
         first = arrived
         while arrived < count and submit_s[arrived] == now:
+            if cycles.at_submit:
+                submitted(submit_s, ranking.key, cycles, arrived)
             _enqueue(ranking, queue, arrived)
             arrived += 1
         if queue.size[0] > 0:
             passes += 1
+            if by_cycles and tick_at(now, begin, cycles.interval_s) == now:
+                ticks += 1
+                if cycle(submit_s, ranking.key, queue.jobs, queue.size[0], cycles, now):
+                    freed = True  # the order has changed, so all of the queue is looked at
             before = state.counters[STARTS]
             _pass(setup, state, ranking, queue, now, first, arrived, freed, ends)
             if state.counters[STARTS] > before:
                 _drop_started(state, queue)
-    return passes
+    return ticks if by_cycles else passes
 
 
 @compiled
@@ -105,7 +125,7 @@ def _enqueue(ranking: Ranking, queue: Queue, job: int) -> None:
     size = queue.size[0]
     at = size
     if ranking.rule == FIXED:
-        while at > 0 and ranking.rank[queue.jobs[at - 1]] > ranking.rank[job]:
+        while at > 0 and ranking.key[queue.jobs[at - 1]] > ranking.key[job]:
             queue.jobs[at] = queue.jobs[at - 1]
             at -= 1
     queue.jobs[at] = job
@@ -152,6 +172,8 @@ def _walk(
         shape = shape_of[job]
         partition = partition_of[shape]
         if head[partition] >= 0:
+            if alone and not setup.easy:
+                return  # without backfill nobody passes the head
             if failed[shape] == number:
                 continue
             if alone and refused[shape] == moment and now + limit_s[job] > shadow_s[partition]:
@@ -183,7 +205,7 @@ def _newcomers(
     follows from the first one that starts.
     """
     starts = state.counters[STARTS]
-    for job in first + np.argsort(ranking.rank[first:last]):
+    for job in first + np.argsort(ranking.key[first:last], kind="mergesort"):
         _walk(setup, state, now, np.array([job]), ends)
         if state.counters[STARTS] > starts:
             state.counters[LATE] = 1
@@ -201,7 +223,7 @@ def _only_behind(setup: Setup, state: State, ranking: Ranking, first: int, last:
         near = setup.hardware.near[setup.shapes.partition[setup.jobs.shape[job]]]
         for other in range(len(state.head)):
             head = state.head[other]
-            if head >= 0 and near[other] and ranking.rank[job] < ranking.rank[head]:
+            if head >= 0 and near[other] and ranking.key[job] < ranking.key[head]:
                 return False
     return True
 
@@ -224,6 +246,9 @@ def _scores(setup: Setup, ranking: Ranking, now: float, pending: IntArray) -> Fl
         job = pending[at]
         wait_s = max(now - setup.jobs.submit_s[job], 0.0)
         scores[at] = score(ranking, job, wait_s)
+        if len(ranking.upper_s) > 0:
+            delay_s = min(-ranking.stretch * scores[at], ranking.upper_s[job])
+            scores[at] = -(setup.jobs.submit_s[job] + delay_s)
     return scores
 
 
@@ -272,15 +297,17 @@ def _predict_s(memory: Memory, job: int, limit_s: float) -> float:
     return float(memory.runs_s[count // 2])
 
 
-def _entry_over(digest: str) -> Callable[[Setup, State, Ranking, Queue], int]:
-    def play_to_the_end(setup: Setup, state: State, ranking: Ranking, queue: Queue) -> int:
+def _entry_over(digest: str) -> Callable[[Setup, State, Ranking, Queue, Cycles], int]:
+    def play_to_the_end(
+        setup: Setup, state: State, ranking: Ranking, queue: Queue, cycles: Cycles
+    ) -> int:
         if digest == "":  # never; naming it makes it part of the cache's key
             return -1
-        return _play(setup, state, ranking, queue)
+        return _play(setup, state, ranking, queue, cycles)
 
     return entry(play_to_the_end)
 
 
 play = _entry_over(sources())
 """Run a trace to its end; starts and shares are left in the state. Returns how many passes looked
-at a queue that was not empty."""
+at a queue that was not empty; where there are cycles, how many cycles did."""

@@ -3,10 +3,14 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
 from rltuned.sim.engine.arrays import BoolArray, Free, Hardware, IntArray, Shapes, Shares, compiled
 
 NOWHERE = 1 << 62
 """Rank of a placement that does not exist."""
+SORTED_FROM = 4
+"""From so many nodes on, sorting all of them once is cheaper than a look for each."""
 
 
 class Amounts(NamedTuple):
@@ -115,6 +119,8 @@ def _choose(
     trial: IntArray,
 ) -> int:
     """Fill trial with nodes for one GPU type; their free GPUs (negative for spread), or NOWHERE."""
+    if asks.width >= SORTED_FROM:
+        return _choose_sorted(asks, member, hardware, free, row, spread, trial)
     rows, free_gpus, free_cpus, free_mem = hardware.row, free.gpus, free.cpus, free.mem_mib
     gpus, cpus, mem_mib = hardware.gpus, hardware.cpus, hardware.mem_mib
     total, sign = 0, -1 if spread else 1
@@ -138,6 +144,51 @@ def _choose(
             return NOWHERE
         trial[position] = best
         total += best_rank
+    return total
+
+
+@compiled
+def _choose_sorted(
+    asks: Wish,
+    member: BoolArray,
+    hardware: Hardware,
+    free: Free,
+    row: int,
+    spread: bool,
+    trial: IntArray,
+) -> int:
+    """The same choice for a job of many nodes: one sort instead of one look per node."""
+    rows, sign = hardware.row, -1 if spread else 1
+    nodes = np.empty(len(rows), dtype=np.int64)
+    ranks = np.empty(len(rows), dtype=np.int64)
+    count = 0
+    for node in range(len(rows)):
+        there = free.gpus[node] if rows[node] == row else 0
+        if there < asks.low or not member[node] or (asks.gpus > 0 and rows[node] != row):
+            continue
+        now = Amounts(free.gpus[node], free.cpus[node], free.mem_mib[node])
+        whole = Amounts(hardware.gpus[node], hardware.cpus[node], hardware.mem_mib[node])
+        if hosts(asks, now, whole):
+            nodes[count], ranks[count] = node, sign * (there if asks.gpus > 0 else now.gpus)
+            count += 1
+    if count < asks.width:
+        return NOWHERE
+    order = np.argsort(ranks[:count], kind="mergesort")
+    position, total = 0, 0
+    for least in (asks.low + 1, asks.low):
+        last = asks.larger if least > asks.low else asks.width
+        for at in order:
+            if position == last:
+                break
+            node = nodes[at]
+            if node < 0 or (free.gpus[node] if rows[node] == row else 0) < least:
+                continue
+            trial[position] = node
+            total += ranks[at]
+            nodes[at] = -1
+            position += 1
+        if position < last:
+            return NOWHERE
     return total
 
 

@@ -8,39 +8,21 @@ from functools import cache
 import numpy as np
 
 from rltuned.core.capacity import Capacity
-from rltuned.core.features import UNLIMITED_AS_S, StateMatrix, planning_limit_s
+from rltuned.core.features import cpus_per_unit
 from rltuned.core.placement import ceil_div, width
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.jobs import Request
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import GpuType, UnixTime
 from rltuned.errors import TraceError
-from rltuned.policies.baselines import BASELINES, F1_EPOCH_S
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.engine.arrays import FloatArray, Free, Hardware, IntArray, Jobs, Shapes, Shares
+from rltuned.sim.engine.cycles import NO_CYCLES, Cycles
 from rltuned.sim.engine.dispatch import Setup, State
-from rltuned.sim.engine.loop import (
-    F1,
-    FIXED,
-    MULTIFACTOR,
-    QSSF,
-    UNICEP,
-    WFP3,
-    Memory,
-    Queue,
-    Ranking,
-    play,
-)
+from rltuned.sim.engine.loop import FIXED, Queue, Ranking, play
 from rltuned.sim.fitting import impossible, in_partition
-from rltuned.sim.history import RUNGS, kinds
-from rltuned.sim.natural import Natural
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
-
-FORMULAS = {"wfp3": WFP3, "unicep": UNICEP, "f1": F1, "multifactor": MULTIFACTOR}
-FIXED_ORDERS = ("fcfs", "sjf", "saf", "smallest")
-CLAIRVOYANT = "clairvoyant:sjf"
-
 
 @dataclass(frozen=True, slots=True)
 class Played:
@@ -63,6 +45,7 @@ class Prepared:
     requests: tuple[Request, ...]
     partition_factor: FloatArray
     cluster_gpus: int
+    size: FloatArray
 
 
 def prepare(cluster: Cluster, jobs: Sequence[TraceJob]) -> Prepared:
@@ -105,7 +88,20 @@ def prepare(cluster: Cluster, jobs: Sequence[TraceJob]) -> Prepared:
         tuple(requests),
         (factors / max(1.0, factors.max()))[shapes.partition[shape]],
         max(1, cluster.gpus),
+        _sizes(requests, shapes.partition[shape], names, capacity),
     )
+
+
+def _sizes(
+    requests: Sequence[Request], partition: IntArray, names: Sequence[str], capacity: Capacity
+) -> FloatArray:
+    """(n,) as StateMatrix.size."""
+    unit = [cpus_per_unit(capacity.members_of((name,)), capacity) for name in names]
+    sizes = [
+        r.total.gpus or r.total.cpus / unit[p]
+        for r, p in zip(requests, partition.tolist(), strict=True)
+    ]
+    return np.maximum(np.array(sizes, dtype=np.float64), 1.0)
 
 
 @cache
@@ -114,13 +110,16 @@ def load() -> None:
     cluster = Cluster("tiny", (idle_node("n", GpuType("g"), Resources(1, 1, 1), ("p",)),), (_TINY,))
     jobs = (TraceJob("1", 0.0, 1.0, 1),)
     prepared = prepare(cluster, jobs)
-    run(prepared, ranking_of("fcfs", prepared, jobs, Natural()), Rules())
+    zero = np.zeros(1)
+    run(prepared, Ranking(FIXED, zero, zero, zero, np.zeros((1, 2)), np.zeros(2)), Rules())
 
 
 _TINY = Partition("p", default=True)
 
 
-def run(prepared: Prepared, ranking: Ranking, rules: Rules) -> Played:
+def run(
+    prepared: Prepared, ranking: Ranking, rules: Rules, cycles: Cycles = NO_CYCLES
+) -> Played:
     """Play the trace to its end."""
     jobs, shapes, hardware = prepared.jobs, prepared.shapes, prepared.hardware
     count, nodes = len(jobs.submit_s), len(hardware.row)
@@ -144,7 +143,7 @@ def run(prepared: Prepared, ranking: Ranking, rules: Rules) -> Played:
     )
     setup = Setup(hardware, shapes, jobs, spreads(rules), rules.backfill == "easy")
     queue = Queue(np.empty(count, dtype=np.int64), np.zeros(1, dtype=np.int64))
-    passes = play(setup, state, ranking, queue)
+    passes = play(setup, state, ranking, queue, cycles)
     stuck = np.flatnonzero(np.isnan(state.start_s))
     if len(stuck):
         raise TraceError(f"{len(stuck)} jobs never started, the first is row {stuck[0] + 1}")
@@ -157,82 +156,6 @@ def spreads(rules: Rules) -> bool:
     if rules.placement == "first":
         raise ValueError("first fit is played by the plain world only")
     return rules.placement == "spread"
-
-
-def ranking_of(
-    policy: str, prepared: Prepared, jobs: Sequence[TraceJob], natural: Natural
-) -> Ranking:
-    """The engine's form of a policy by name.
-
-    Raises:
-        KeyError: the engine does not know it.
-    """
-    asked = [r.total for r in prepared.requests]
-    gpus = np.array([a.gpus for a in asked], dtype=np.float64)
-    limit_s = np.array([planning_limit_s(r.time_limit_s) for r in prepared.requests])
-    rank = np.zeros(len(jobs), dtype=np.int64)
-    constants = np.array([F1_EPOCH_S, 1.0])
-    terms = np.zeros((len(jobs), 2))
-    rule = FORMULAS.get(policy, FIXED)
-    if policy == "multifactor":
-        constants = np.array([float(natural.age_weight), natural.max_age_s])
-        share = gpus / prepared.cluster_gpus
-        terms[:, 0] = natural.size_weight * (1.0 - share if natural.favor_small else share)
-        terms[:, 1] = natural.partition_weight * prepared.partition_factor
-    elif rule == FIXED:
-        keys = _fixed_keys(policy, prepared, jobs, gpus, limit_s)
-        rank[np.argsort(-keys, kind="stable")] = np.arange(len(jobs))
-    return Ranking(rule, rank, limit_s, gpus, terms, constants)
-
-
-def learning_ranking(prepared: Prepared, jobs: Sequence[TraceJob], natural: Natural) -> Ranking:
-    """qssf, which learns as it goes: every run needs one of its own."""
-    plain = ranking_of("fcfs", prepared, jobs, natural)
-    return plain._replace(rule=QSSF, memory=_memory(jobs, plain.limit_s))
-
-
-def _memory(jobs: Sequence[TraceJob], limit_s: FloatArray) -> Memory:
-    """An empty memory with room for what these jobs will tell."""
-    numbers: dict[object, int] = {}
-    rows = [
-        [-1 if k is None else numbers.setdefault(k, len(numbers)) for k in likened]
-        for likened in (kinds(j.user, j.account, j.gpus) for j in jobs)
-    ]
-    limited = bool((limit_s < UNLIMITED_AS_S).all())
-    return Memory(
-        kinds=np.array(rows, dtype=np.int64).reshape(-1, RUNGS),
-        total=np.zeros(len(numbers)),
-        weight=np.zeros(len(numbers)),
-        runs_s=np.zeros(0 if limited else len(jobs)),
-        seen=np.zeros(1, dtype=np.int64),
-    )
-
-
-def _fixed_keys(
-    policy: str,
-    prepared: Prepared,
-    jobs: Sequence[TraceJob],
-    gpus: FloatArray,
-    limit_s: FloatArray,
-) -> FloatArray:
-    if policy == CLAIRVOYANT:
-        return -np.array([j.duration_s for j in jobs])
-    if policy not in FIXED_ORDERS:
-        raise KeyError(policy)
-    nothing = np.zeros(len(gpus))
-    matrix = StateMatrix(
-        jobs=(),
-        values=np.zeros((0, 0), dtype=np.float32),
-        submit_s=prepared.jobs.submit_s,
-        wait_s=nothing,
-        limit_s=limit_s,
-        gpus=gpus,
-        cpus=nothing,
-        mem_mib=nothing,
-        priority=nothing,
-        cff=0.0,
-    )
-    return BASELINES[policy].score(matrix)
 
 
 def _hardware(capacity: Capacity, names: Sequence[str]) -> Hardware:

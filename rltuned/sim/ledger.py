@@ -1,15 +1,19 @@
-"""The daemon's journal, as far as a decision reads it: what we hold of each job, and how often."""
+"""The daemon's journal, as far as a decision reads it: what it holds of each job, and how often."""
 
 from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from rltuned.core.decide import Decision
 from rltuned.domain.jobs import Ownership, PendingJob
-from rltuned.domain.plan import Plan, Release, SetPriority, SetSiteFactor
+from rltuned.domain.plan import Release, SetPriority, SetSiteFactor
+from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import JobId
+from rltuned.domain.units import JobId, UnixTime
 
 HOUR_S: Final = 3_600.0
+HELD: Final = 64
+"""Earlier values that are kept of a job."""
 
 
 @dataclass(slots=True)
@@ -19,26 +23,33 @@ class _Entry:
 
 
 class Ledger:
-    """Kept beside a simulated cluster, it makes guards see what they would see in production."""
+    """Kept beside a simulated cluster, it makes a decision see what it would see in production.
+
+    writes: numbers written so far, by job.
+    """
 
     def __init__(self) -> None:
         self._entries: dict[JobId, _Entry] = {}
+        self._neutral: NeutralDelay | None = None
+        self.writes: dict[JobId, int] = {}
 
-    def note(self, plan: Plan, now: float) -> None:
-        """A plan was carried out."""
-        for action in plan.actions:
+    def note(self, decision: Decision, now: float) -> None:
+        """A decision was carried out."""
+        self._neutral = decision.neutral
+        for action in decision.plan.actions:
             if isinstance(action, Release):
                 self._entries.pop(action.target.job_id, None)
             elif isinstance(action, SetPriority | SetSiteFactor):
                 self._write(action, now)
 
     def dress(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot as the daemon shows it to the brain: with what is ours."""
+        """The snapshot as the daemon shows it to the decision: with what is ours."""
         now = float(snapshot.taken_at)
         waiting = {job.job_id for job in snapshot.pending}
         for gone in self._entries.keys() - waiting:
             del self._entries[gone]
-        return replace(snapshot, pending=tuple(self._dressed(job, now) for job in snapshot.pending))
+        pending = tuple(self._dressed(job, now) for job in snapshot.pending)
+        return replace(snapshot, pending=pending, neutral=self._neutral)
 
     def _dressed(self, job: PendingJob, now: float) -> PendingJob:
         entry = self._entries.get(job.job_id)
@@ -51,17 +62,15 @@ class Ledger:
     def _write(self, action: SetPriority | SetSiteFactor, now: float) -> None:
         name = "priority" if isinstance(action, SetPriority) else "site_factor"
         job_id = action.target.job_id
+        self.writes[job_id] = self.writes.get(job_id, 0) + 1
         known = self._entries.get(job_id)
         if known is None or known.owned.field != name:
             nice = action.nice if isinstance(action, SetPriority) else None
-            known = _Entry(Ownership(name, action.new, nice=nice, original=action.old))
+            since = UnixTime(now)
+            known = _Entry(Ownership(name, action.new, nice, action.old, since=since))
             self._entries[job_id] = known
         else:
             owned = known.owned
             earlier = (*owned.earlier, owned.value)[-HELD:]
             known.owned = replace(owned, value=action.new, earlier=earlier)
         known.written.append(now)
-
-
-HELD: Final = 64
-"""Earlier values that are kept of a job."""

@@ -1,0 +1,299 @@
+"""Delays as Slurm's numbers: what to write so that a job stands where its delay puts it.
+
+A job's number depends on that job alone, so every write is right by itself and a plan that is half
+written is a legal plan. Four rules, by what slurmctld does (docs/adr/0002):
+
+| write mode  | priority system               | number                                            |
+|-------------|-------------------------------|---------------------------------------------------|
+| site_factor | multifactor, slurmctld ages   | original + floor(slope N) - floor(slope D_eff)    |
+| site_factor | multifactor, it does not      | original - floor(own slope (D - age - N))         |
+| priority    | multifactor                   | base now + floor(slope N) - floor(slope D_eff)    |
+| priority    | basic                         | 4294967293 - floor((eligible + D - epoch) / 60 s) |
+
+N is the neutral delay, that of a job without a number of ours. D_eff is D less the time that a job
+has waited beyond PriorityMaxAge, where its age no longer grows.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import floor
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltuned.core.features import FloatArray
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.plan import MAX_PRIORITY, MAX_SITE_FACTOR
+from rltuned.domain.priority import PrioritySystem
+
+IntArray = NDArray[np.int64]
+WriteMode = Literal["auto", "site_factor", "priority"]
+Field = Literal["site_factor", "priority"]
+
+RESOLUTION_S: Final = 60.0
+"""Seconds per point under priority/basic."""
+EPOCH_S: Final = 15 * 86_400.0
+"""Under priority/basic time counts from one to two of these ago: with 60 s a point that leaves 15
+days above the numbers that slurmctld itself gives (at most 4294901759)."""
+REFRESH_S: Final = 300.0
+"""Where rltuned brings the age, a number may lag by so much."""
+AHEAD_S: Final = 3_600.0
+"""A job older than PriorityMaxAge has its number written so far ahead of need, to be written once
+an hour and not once a cycle."""
+_ROUNDING: Final = 1e-6
+"""So that a whole number of points that floating point puts a hair below is that number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """How numbers are written.
+
+    Attributes:
+        mode: "auto": site factors under multifactor, priorities under basic.
+        own_slope: points per second, where slurmctld counts no age under multifactor.
+        max_changes: jobs written per cycle at most.
+        hysteresis: a delay that moves by less than this share is not written again.
+        min_step_s: nor one that moves by less than so many seconds.
+    """
+
+    mode: WriteMode = "auto"
+    own_slope: float = 0.1
+    max_changes: int = 500
+    hysteresis: float = 0.3
+    min_step_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        if self.max_changes < 0:
+            raise ValueError(f"max_changes {self.max_changes} is negative")
+        if not 0 <= self.hysteresis < 1:
+            raise ValueError(f"hysteresis {self.hysteresis} is outside 0..1")
+        if not self.own_slope > 0:
+            raise ValueError(f"own_slope {self.own_slope} is not above 0")
+        if not self.min_step_s >= 0:
+            raise ValueError(f"min_step_s {self.min_step_s} is negative")
+
+    def field(self, system: PrioritySystem) -> Field:
+        """The field that is written."""
+        if self.mode == "auto":
+            return "site_factor" if system.kind == "multifactor" else "priority"
+        return self.mode
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The numbers of the jobs that rltuned orders, (n,) each, and how they follow from delays.
+
+    number = zero - floor(slope x max(0, D + offset_s, where the offset is negative))
+
+    Attributes:
+        field: what is written.
+        slope: points per second of delay.
+        zero: the number that stands for D + offset_s = 0.
+        offset_s: added to the delay.
+        ceiling: the number is at most this; D_eff is never below 0.
+        value: in force.
+        base: what Slurm gives the job besides the value, so that base + value is its priority; 0
+            where the value is the whole priority.
+        longest_s: the longest delay with which the priority would be at least 1 were the job new.
+            Below 1 slurmctld clamps, and clamped jobs have no order among themselves.
+        drifts: the number for the same delay changes from cycle to cycle, as age is in it.
+    """
+
+    field: Field
+    slope: float
+    zero: FloatArray
+    offset_s: FloatArray
+    ceiling: FloatArray
+    value: IntArray
+    base: IntArray
+    longest_s: FloatArray
+    drifts: bool
+
+    def of(self, delay_s: FloatArray) -> IntArray:
+        """(n,) the numbers that stand for these delays."""
+        points = np.floor(self.slope * (delay_s + self.offset_s) + _ROUNDING)
+        found = np.minimum(self.zero - points, self.ceiling)
+        low = 1 if self.field == "priority" else -MAX_SITE_FACTOR
+        high = MAX_PRIORITY if self.field == "priority" else MAX_SITE_FACTOR
+        numbers: IntArray = np.clip(found, low, high).astype(np.int64)
+        return numbers
+
+    def in_force_s(self) -> FloatArray:
+        """(n,) the delay that the number in force stands for; may be negative."""
+        delay_s: FloatArray = (self.zero - self.value) / self.slope - self.offset_s
+        return delay_s
+
+    def priority(self, value: IntArray) -> IntArray:
+        """(n,) the jobs' priorities with these numbers; slurmctld gives at least 1."""
+        priority: IntArray = np.maximum(self.base + value, 1)
+        return priority
+
+
+def numbers_of(
+    jobs: Sequence[PendingJob],
+    system: PrioritySystem,
+    field: Field,
+    *,
+    now: float,
+    neutral_s: float,
+    own_slope: float,
+) -> Numbers | None:
+    """How delays become numbers here; None = age is worth no points, so no delay can be written.
+
+    Args:
+        jobs: those that rltuned orders.
+        system: how slurmctld counts.
+        field: what is written.
+        now: Unix seconds.
+        neutral_s: the neutral delay.
+        own_slope: points per second, where slurmctld counts no age.
+    """
+    if system.kind == "basic":
+        return None if field == "site_factor" else _basic(jobs, now)
+    if field == "priority":
+        return _frozen(jobs, system, now, neutral_s) if system.slope else None
+    if system.slope:
+        return _aged(jobs, system, now, neutral_s)
+    return None if system.ages else _unaged(jobs, system, now, neutral_s, own_slope)
+
+
+def settle(
+    numbers: Numbers, delay_s: FloatArray, upper_s: FloatArray, writing: Writing
+) -> tuple[IntArray, IntArray]:
+    """What this cycle writes.
+
+    A write is sent when the delay in force is off by more than the hysteresis, or longer than the
+    job's bound; the largest errors first, as many as the cap allows.
+
+    Returns:
+        (n,) each job's number after this cycle; job indices that are due beyond the cap.
+    """
+    wanted, have_s = numbers.of(delay_s), numbers.in_force_s()
+    error_s = have_s - delay_s
+    point_s = 1.0 / numbers.slope
+    least_s = max(writing.min_step_s, point_s)
+    relative_s = writing.hysteresis * np.maximum(delay_s, have_s)
+    behind_s = REFRESH_S if numbers.drifts else np.maximum(relative_s, least_s)
+    ahead_s = np.maximum(relative_s, max(least_s, REFRESH_S if numbers.drifts else 0.0))
+    due = (error_s > behind_s) | (-error_s > ahead_s) | (have_s > upper_s + point_s)
+    due &= wanted != numbers.value
+    candidates = np.flatnonzero(due)
+    by_error = candidates[np.argsort(-np.abs(error_s[candidates]), kind="stable")]
+    settled = numbers.value.copy()
+    now = by_error[: writing.max_changes]
+    settled[now] = wanted[now]
+    return settled, by_error[writing.max_changes :]
+
+
+def _original(job: PendingJob) -> int:
+    """The site factor that is not ours."""
+    if job.owned is not None and job.owned.field == "site_factor":
+        return job.owned.original or 0
+    return job.site_factor or 0
+
+
+def _aged(
+    jobs: Sequence[PendingJob], system: PrioritySystem, now: float, neutral_s: float
+) -> Numbers:
+    original = _ints(_original(j) for j in jobs)
+    zero = (original + floor(system.slope * neutral_s + _ROUNDING)).astype(np.float64)
+    base = _ints(_base(j) for j in jobs)
+    return Numbers(
+        field="site_factor",
+        slope=system.slope,
+        zero=zero,
+        offset_s=-_beyond_s(jobs, system, now),
+        ceiling=zero,
+        value=_ints(j.site_factor or 0 for j in jobs),
+        base=base,
+        longest_s=(base + zero - 1) / system.slope - _ages_s(jobs, system, now),
+        drifts=False,
+    )
+
+
+def _unaged(
+    jobs: Sequence[PendingJob],
+    system: PrioritySystem,
+    now: float,
+    neutral_s: float,
+    own_slope: float,
+) -> Numbers:
+    original = _ints(_original(j) for j in jobs)
+    base = _ints(_base(j) for j in jobs)
+    return Numbers(
+        field="site_factor",
+        slope=own_slope,
+        zero=original.astype(np.float64),
+        offset_s=-(_ages_s(jobs, system, now) + neutral_s),
+        ceiling=np.full(len(jobs), np.inf),
+        value=_ints(j.site_factor or 0 for j in jobs),
+        base=base,
+        longest_s=(base + original - 1) / own_slope + neutral_s,
+        drifts=True,
+    )
+
+
+def _frozen(
+    jobs: Sequence[PendingJob], system: PrioritySystem, now: float, neutral_s: float
+) -> Numbers:
+    base = np.array([_base_now(j, system, now) for j in jobs], dtype=np.float64)
+    zero = base + floor(system.slope * neutral_s + _ROUNDING)
+    return Numbers(
+        field="priority",
+        slope=system.slope,
+        zero=zero,
+        offset_s=-_beyond_s(jobs, system, now),
+        ceiling=zero,
+        value=_ints(j.priority for j in jobs),
+        base=np.zeros(len(jobs), dtype=np.int64),
+        longest_s=(zero - 1) / system.slope - _ages_s(jobs, system, now),
+        drifts=True,
+    )
+
+
+def _basic(jobs: Sequence[PendingJob], now: float) -> Numbers:
+    epoch = (now // EPOCH_S - 1) * EPOCH_S
+    since = np.array([j.ages_since for j in jobs], dtype=np.float64)
+    return Numbers(
+        field="priority",
+        slope=1.0 / RESOLUTION_S,
+        zero=np.full(len(jobs), float(MAX_PRIORITY)),
+        offset_s=since - epoch,
+        ceiling=np.full(len(jobs), np.inf),
+        value=_ints(j.priority for j in jobs),
+        base=np.zeros(len(jobs), dtype=np.int64),
+        longest_s=np.full(len(jobs), np.inf),
+        drifts=False,
+    )
+
+
+def _base_now(job: PendingJob, system: PrioritySystem, now: float) -> float:
+    """What multifactor would give the job now: its base at the first write, and its age since."""
+    owned = job.owned
+    if owned is None or owned.field != "priority" or owned.original is None:
+        return float(job.priority)
+    then = now if owned.since is None else owned.since
+    grown_s = system.age_s(now - job.ages_since) - system.age_s(then - job.ages_since)
+    return owned.original + system.slope * grown_s
+
+
+def _base(job: PendingJob) -> int:
+    """The job's priority without any site factor."""
+    return job.priority - (job.site_factor or 0) if job.base is None else job.base
+
+
+def _ages_s(jobs: Sequence[PendingJob], system: PrioritySystem, now: float) -> FloatArray:
+    """(n,) seconds of waiting that count."""
+    return np.array([system.age_s(now - j.ages_since) for j in jobs], dtype=np.float64)
+
+
+def _beyond_s(jobs: Sequence[PendingJob], system: PrioritySystem, now: float) -> FloatArray:
+    """(n,) how long each job has waited beyond PriorityMaxAge, and a little ahead of it."""
+    waited_s = np.array([now - j.ages_since for j in jobs], dtype=np.float64)
+    beyond_s = waited_s - system.max_age_s
+    return np.where(beyond_s > 0, np.ceil(beyond_s / AHEAD_S) * AHEAD_S, 0.0)
+
+
+def _ints(values: object) -> IntArray:
+    return np.array(list(values), dtype=np.int64)  # type: ignore[call-overload]

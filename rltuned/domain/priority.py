@@ -1,0 +1,58 @@
+"""How Slurm turns the waiting of a job into its priority, as far as a delay depends on it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+PriorityKind = Literal["multifactor", "basic"]
+
+
+@dataclass(frozen=True, slots=True)
+class PrioritySystem:
+    """The part of slurm.conf(5) that says what a second of waiting is worth.
+
+    Attributes:
+        kind: PriorityType.
+        ages: slurmctld counts age itself. priority/multifactor does so only with slurmdbd: without
+            it PriorityWeightAge is ignored, although `scontrol show config` still prints it.
+        age_weight: PriorityWeightAge, in points.
+        max_age_s: PriorityMaxAge, in seconds: an older job gains no more points.
+        calc_period_s: PriorityCalcPeriod: how often slurmctld counts age again, in seconds.
+        site_factor_plugin: PrioritySiteFactorPlugin sets site factors; empty = none does.
+    """
+
+    kind: PriorityKind = "basic"
+    ages: bool = False
+    age_weight: int = 0
+    max_age_s: float = 7 * 86_400.0
+    calc_period_s: float = 300.0
+    site_factor_plugin: str = ""
+
+    def __post_init__(self) -> None:
+        if self.age_weight < 0 or not self.max_age_s > 0 or not self.calc_period_s > 0:
+            raise ValueError(f"a priority system with impossible numbers: {self}")
+
+    @property
+    def slope(self) -> float:
+        """Points that one second of waiting adds; 0 where age adds none."""
+        return self.age_weight / self.max_age_s if self.ages else 0.0
+
+    def age_s(self, waited_s: float) -> float:
+        """Seconds of waiting that count."""
+        return min(max(waited_s, 0.0), self.max_age_s)
+
+
+@dataclass(frozen=True, slots=True)
+class NeutralDelay:
+    """The delay that a job without a site factor of ours stands for, and how it was found.
+
+    Attributes:
+        delay_s: in force: the median delay of the site's jobs when it was set.
+        since: when it was set, Unix seconds.
+        running_s: a running median of the delays seen since then.
+        seen_at: when that was last brought up to date, Unix seconds.
+    """
+
+    delay_s: float
+    since: float
+    running_s: float
+    seen_at: float
