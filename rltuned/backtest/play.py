@@ -2,7 +2,7 @@
 
 Up to the switch there is one past, played once under the site's own weights. From there each order
 goes on from a copy of that very world: same jobs, same placement, same backfill. The daemon's own
-brain decides, at its own interval, with its guards; between two cycles Slurm's order stands.
+decision is played, at its own interval, within its bounds; between two cycles Slurm's order stands.
 """
 
 import copy
@@ -14,10 +14,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rltuned.backtest.ledger import Ledger
 from rltuned.backtest.past import Past
 from rltuned.core.decide import Knobs, Policy, decide
 from rltuned.sim.backend import SimBackend
+from rltuned.sim.ledger import Ledger
 from rltuned.sim.metrics import FloatArray
 from rltuned.sim.world import Pending, Rules, World, by_priority
 
@@ -158,7 +158,7 @@ def _tick_from(now: float, first: float, interval_s: float) -> float:
 
 
 class _Daemon:
-    """The daemon beside a simulated cluster: brain, guards and what its journal knows."""
+    """The daemon beside a simulated cluster: decision, bounds and what its journal knows."""
 
     def __init__(self, world: World, policy: Policy, knobs: Knobs) -> None:
         self._world, self._policy, self._knobs = world, policy, knobs
@@ -172,13 +172,14 @@ class _Daemon:
         if not world.pending:
             return False
         seen = self._ledger.dress(self._backend.observe())
-        plan = decide(seen, self._policy, self._knobs).plan
+        decision = decide(seen, self._policy, self._knobs)
+        plan = decision.plan
+        self._ledger.note(decision, world.now)
         if plan.is_empty:
             self.cycles.append(Cycle(world.now, len(world.pending), 0, 0.0, 0))
             return False
         before = {p.number: rank for rank, p in enumerate(by_priority(world))}
         self._backend.apply(plan)
-        self._ledger.note(plan, world.now)
         shifts = [abs(before[p.number] - rank) for rank, p in enumerate(by_priority(world))]
         self.touched.update(int(a.target.job_id) for a in plan.actions)
         self.cycles.append(

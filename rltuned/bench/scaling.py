@@ -20,15 +20,12 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Final
 
-import numpy as np
 from prometheus_client import CollectorRegistry
 
 from rltuned.bench import Figure
 from rltuned.bench.stages import Stages
-from rltuned.core.decide import Decision, Knobs
-from rltuned.core.guards import windows
+from rltuned.core.decide import Decision
 from rltuned.core.ladder import Rung
-from rltuned.core.starvation import overdue
 from rltuned.daemon.audience import Publisher
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.logs import make_log
@@ -91,7 +88,7 @@ class Size:
 @dataclass(frozen=True, slots=True)
 class Cycle:
     """One cycle, measured. Stages as in Stages; publish and the rest are `other`; within: what the
-    guards did, see `held_within`.
+    bounds did, see `held_within`.
     """
 
     wall_s: float
@@ -222,27 +219,21 @@ def played(
                 raise BackendError(f"{report.summary()} {report.journal_error}")
             if number:
                 applied = report.results().get(Result.APPLIED, 0)
-                within = held_within(report.decision, rig.knobs) if report.decision else {}
+                within = held_within(report.decision) if report.decision else {}
                 rows.append(replace(found, applied=applied, within=within))
             between()
     return rows
 
 
-def held_within(decision: Decision, knobs: Knobs) -> dict[str, int]:
-    """How many jobs a decision has ordered, how many places it moved one at most, how many stand
-    outside their windows (none, or it is wrong), and how many each guard kept from their place.
+def held_within(decision: Decision) -> dict[str, int]:
+    """How many jobs a decision has ordered, how many a bound holds back, and how many stand beyond
+    their bound (none, or it is wrong).
     """
-    order = {entry.job.job_id: entry.rank_after - 1 for entry in decision.entries}
-    jobs = [job for job in decision.snapshot.pending if job.job_id in order]
-    late = overdue(jobs, decision.snapshot, knobs.starvation)
-    allowed = windows(jobs, knobs.limits.guards, late)
-    stands = np.array([order[job.job_id] for job in jobs], dtype=np.int64)
+    delays = decision.delays
     return {
-        "ordered": len(jobs),
-        "overdue": len(late),
-        "furthest": int(np.abs(stands - allowed.natural).max(initial=0)),
-        "outside": int((allowed.excess(stands) > 0).sum()),
-        **{str(guard): count for guard, count in decision.bound},
+        "ordered": len(decision.entries),
+        "bounded": delays.clipped,
+        "beyond": int((delays.delay_s > delays.upper_s).sum()),
     }
 
 

@@ -1,6 +1,6 @@
 """Where a cycle spends its time: its stages timed from outside, one within another.
 
-Names that the loop, `decide` and `arrange` call are wrapped while a benchmark runs, so what is
+Names that the loop and `decide` call are wrapped while a benchmark runs, so what is
 measured is the daemon's own way through them and no copy of it. Every second counts once: for the
 innermost stage, or for the Slurm command that was waited for.
 """
@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rltuned.core import decide as deciding
-from rltuned.core import planning
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.trial import Trial
 from rltuned.daemon.writer import Writer
@@ -27,14 +26,11 @@ INSIDE: Final[tuple[tuple[Any, str, str], ...]] = (
     (SlurmBackend, "apply", "apply"),
     (deciding, "select", "select"),
     (deciding, "encode", "encode"),
-    (deciding, "checked_scores", "score"),
-    (deciding, "overdue", "guard"),
-    (planning, "windows", "guard"),
-    (planning, "lift", "guard"),
-    (planning, "project", "guard"),
+    (deciding, "bounded", "delay"),
     (deciding, "greedy", "place"),
     (deciding, "place_jointly", "place"),
-    (deciding, "arrange", "plan"),
+    (deciding, "numbers_of", "plan"),
+    (deciding, "settle", "plan"),
     (deciding, "make_plan", "plan"),
     (deciding, "_entries", "explain"),
     (Writer, "mark", "journal"),

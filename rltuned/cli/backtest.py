@@ -206,7 +206,7 @@ def _played(
         "learned": taught.said,
         "split": record.split,
         "interval_s": terms.interval_s,
-        "guards": _guards(loaded),
+        "bounds": _bounds(loaded),
         "seed": lesson.seed,
     }
     found = document(study, told, asked)
@@ -286,13 +286,12 @@ def _terms(loaded: Loaded) -> Terms:
     return Terms(settings.daemon.interval_s, replace(knobs, rules=rules, top_k=0, placement="pack"))
 
 
-def _guards(loaded: Loaded) -> str:
-    guards, limits = loaded.settings.guards, loaded.settings.limits
+def _bounds(loaded: Loaded) -> str:
+    order, limits = loaded.settings.order, loaded.settings.limits
     return (
-        f"write_mode {limits.write_mode}, max_changes {limits.max_changes}, max_displacement "
-        f"{guards.max_displacement}, user_floor {guards.user_floor:g} of {guards.user_head}, "
-        f"max_changes_per_job_hour {guards.max_changes_per_job_hour}, starvation_bound_s "
-        f"{guards.starvation_bound_s:g}, starvation_factor {guards.starvation_factor:g}"
+        f"stretch {order.stretch:g}, clip {order.clip:g}, max_delay_s {order.max_delay_s:g}, "
+        f"write_mode {limits.write_mode}, max_changes {limits.max_changes}, hysteresis "
+        f"{limits.hysteresis:g}, max_changes_per_job_hour {limits.max_changes_per_job_hour}"
     )
 
 

@@ -250,20 +250,20 @@ def _fit(loaded: Loaded, slurm: tuple[Check, ...]) -> Iterator[Check]:
     kind = next((c for c in slurm if c.name == "priority"), None)
     if kind is None:
         return
-    by_site_factor = loaded.settings.limits.write_mode == "site_factor"
+    mode = loaded.settings.limits.write_mode
     is_canary = loaded.settings.ladder.ladder().rung is Rung.CANARY
-    if is_canary and not by_site_factor and kind.status is Status.OK:
+    if is_canary and mode == "priority" and kind.status is Status.OK:
         yield Check(
             "canary",
             Status.WARN,
-            "treated jobs are frozen at a number while their control goes on to age, so they "
-            "fall behind whatever the policy",
-            "write_mode = site_factor makes it a fair trial",
+            "treated jobs are frozen at a number that follows their fair share only as rltuned "
+            "works it out, while their control follows Slurm's",
+            "write_mode = auto makes it a fair trial",
         )
-    if by_site_factor and kind.status is not Status.OK:
+    if mode == "site_factor" and kind.status is not Status.OK:
         yield Check(
             "write_mode",
             Status.FAIL,
             "write_mode = site_factor has no effect without priority/multifactor",
-            "set PriorityType=priority/multifactor, or write_mode = priority",
+            "set PriorityType=priority/multifactor, or write_mode = auto",
         )

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -12,9 +11,19 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from rltuned.cli.flags import BoundOption, FactorOption, JsonOption, OnOff, say, starvation_of, warn
+from rltuned.cli.flags import (
+    BoundsOption,
+    ClipOption,
+    JsonOption,
+    MaxDelayOption,
+    OnOff,
+    StretchOption,
+    order_of,
+    say,
+    warn,
+)
 from rltuned.cli.simulate import cluster_named
-from rltuned.core.starvation import BOUND_S, FACTOR, Bound
+from rltuned.core.order import DEFAULT, Order
 from rltuned.errors import TraceError
 from rltuned.sim.world import Rules
 from rltuned.train.contestants import Contestant, beside, contestant_of, plays_of
@@ -23,18 +32,6 @@ from rltuned.train.evaluate import FEWEST_WINDOWS, RULES, SHARES, Comparison, Pl
 from rltuned.train.ground import Ground
 
 app = typer.Typer()
-
-
-class GuardName(StrEnum):
-    """Whether models play with their guard."""
-
-    ON = "on"
-    OFF = "off"
-    BOTH = "both"
-
-
-UNGUARDED = " unguarded"
-"""Behind a model's name where it plays both ways."""
 
 
 @app.command()
@@ -66,14 +63,10 @@ def evaluate(
         int, typer.Option(help="Of each window, with submits moved by up to a minute.", min=1)
     ] = 1,
     seed: Annotated[int, typer.Option(help="Of random places and moved submits.", min=0)] = 1,
-    guard: Annotated[
-        GuardName,
-        typer.Option(
-            help="Models with the starvation bound as the daemon has it, without, or both."
-        ),
-    ] = GuardName.ON,
-    guard_bound: BoundOption = BOUND_S,
-    guard_factor: FactorOption = FACTOR,
+    bounds: BoundsOption = OnOff.ON,
+    stretch: StretchOption = DEFAULT.stretch,
+    clip: ClipOption = DEFAULT.clip,
+    max_delay: MaxDelayOption = DEFAULT.max_delay_s,
     rule: Annotated[
         list[str] | None, typer.Option("--rule", help="Only these rules; default: all.")
     ] = None,
@@ -103,14 +96,14 @@ def evaluate(
     plans = [
         Plan(count, window_jobs, at, part, random=random, copies=copies, seed=seed) for at in loads
     ]
-    guards = _guards(guard, guard_bound, guard_factor)
-    found = _play([s.ground for s in sources], contestants, plans, rules, guards)
+    order = order_of(stretch, clip, max_delay) if bounds is OnOff.ON else None
+    found = _play([s.ground for s in sources], contestants, plans, rules, order)
     if any(not c.disjoint for c in found):
         warn("some windows share jobs: intervals are narrower than the truth")
     cards = _cards(contestants)
     document = {
         "models": cards,
-        "guard": {"played": guard.value, "bound_s": guard_bound, "factor": guard_factor},
+        "bounds": None if order is None else asdict(order),
         "comparisons": [_plain(c) for c in found],
     }
     if report is not None:
@@ -125,22 +118,14 @@ def evaluate(
         _show(found)
 
 
-def _guards(asked: GuardName, bound_s: float, factor: float) -> dict[str, Bound | None]:
-    """What stands behind a model's name, and the guard it then has."""
-    bound = starvation_of(OnOff.ON, bound_s, factor)
-    if asked is GuardName.BOTH:
-        return {"": bound, UNGUARDED: None}
-    return {"": bound if asked is GuardName.ON else None}
-
-
 def _play(
     grounds: list[Ground],
     contestants: list[Contestant],
     plans: list[Plan],
     rules: tuple[str, ...],
-    guards: dict[str, Bound | None],
+    order: Order | None,
 ) -> list[Comparison]:
-    players = len(rules) + sum(len(c.actors) for c in contestants) * len(guards)
+    players = len(rules) + sum(len(c.actors) for c in contestants)
     steps = len(grounds) * sum(p.windows * p.copies for p in plans) * players
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
@@ -148,13 +133,10 @@ def _play(
         return [
             compare(
                 ground,
-                {
-                    f"{c.name}{behind}": plays_of(c, ground, bound)
-                    for c in contestants
-                    for behind, bound in guards.items()
-                },
+                {c.name: plays_of(c, ground, order) for c in contestants},
                 plan,
                 rules=rules,
+                order=order,
                 beside=beside(contestants, ground),
                 on_window=lambda policy: bar.update(task, advance=1, description=policy),
             )

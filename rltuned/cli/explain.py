@@ -47,22 +47,20 @@ _REFUSALS = {
     "incr_only": "by PriorityFlags=INCR_ONLY a job of several partitions keeps the highest number"
     " that it ever had, so nothing could be given back",
     "site_factor_unknown": "Slurm does not show its site factor",
-    "change_budget": "this cycle's budget of changes was spent on jobs above it",
+    "change_budget": "this cycle's budget of changes was spent on jobs further from their place",
     "taken_over": "somebody else has set, since rltuned wrote, the field that it wrote to",
     "fixed": "somebody set its priority directly, and that number stands",
     "handed_back": "it is being given back from another write mode first",
 }
-_GUARDS = {
-    "hysteresis": "its score is so close to its neighbours' that they keep their present order",
-    "displacement": "no job is moved further from where Slurm had it (guards.max_displacement)",
-    "user_floor": "its user keeps a share of the head of the queue (guards.user_floor)",
-    "starvation": "it, or an overdue job whose place it would take, has waited too long",
-    "band": "its number lies outside the configured priority band",
+_BOUNDS = {
+    "clip": "order.clip: no job is asked for more than so many times its limit and size",
+    "max_delay": "order.max_delay_s, or what Slurm's numbers have room for",
+    "deadline": "it must have ended by its deadline",
 }
 _TOLD = 3
 """So many features are named in words; --json has all."""
-_NOTHING = 1e-12
-"""A difference in score that is rounding."""
+_NOTHING = 1.0
+"""A difference in seconds below which a feature does not count."""
 
 
 @app.command()
@@ -112,14 +110,14 @@ def in_words(document: dict[str, Any]) -> list[str]:
         lines.append(f"rltuned leaves it alone: {_REFUSALS.get(refusal, refusal)}.")
         return [*lines, *_start(document), *_changes(document)]
     lines.append(
-        f"{document['policy']} gives it {document['score']:.4g}: rank {document['rank_after']} of "
-        f"{document['ranked_jobs']} (now {document['rank_before']}); {document['why']}."
+        f"{document['policy']}: {document['sentence']}. Rank {document['rank_after']} of "
+        f"{document['ranked_jobs']} (now {document['rank_before']})."
     )
     proposed, planned = document["proposed_priority"], document["planned_priority"]
     lines.append(f"Proposed priority: {proposed}; this cycle writes {planned}.")
     if document["refusal"]:
         lines.append(f"Not all at once: {_REFUSALS.get(document['refusal'], '')}.")
-    lines += [f"Guard {name}: {_GUARDS[name]}." for name in document.get("guards") or ()]
+    lines += [f"Bounded by {_BOUNDS[name]}." for name in document.get("bounds") or ()]
     lines += _features(document)
     lines += _of_verdict(document["verdict"])
     shares = document["placement"] or ()
@@ -134,18 +132,18 @@ def _name(document: dict[str, Any]) -> str:
 
 
 def _features(document: dict[str, Any]) -> list[str]:
-    """The features that moved its score most, and the values of all."""
+    """The features that moved its delay most, and the values of all."""
     found, count = document.get("influences"), document["ranked_jobs"]
     if not found:
         return []
-    moving = [f for f in found if abs(f["difference"]) > _NOTHING]
+    moving = [f for f in found if abs(f["difference_s"]) > _NOTHING]
     lines = [
-        f"{f['feature']} {'raises' if f['difference'] > 0 else 'lowers'} its score: with the "
-        f"queue's median it would be {f['score_without']:.4g}, rank {f['rank_without']} by score."
+        f"{f['feature']} {'raises' if f['difference_s'] > 0 else 'lowers'} its delay: with the "
+        f"queue's median the policy would ask for {span(f['delay_without_s'])} at stretch 1."
         for f in moving[:_TOLD]
     ]
     if not moving:
-        lines.append("No single feature moves its score.")
+        lines.append("No single feature moves its delay.")
     lines.append("What rltuned sees of it (0 to 1; median of the queue; rank, 1 = highest):")
     return lines + [
         f"  {f['feature']:17} {f['value']:.3f}  {f['median']:.3f}  {f['rank']} of {count}"

@@ -9,7 +9,7 @@ from rltuned.cli.history import read_changes
 from rltuned.cli.observed import Look
 from rltuned.cli.plan import placement_document, verdict_document
 from rltuned.core.decide import Decision, Entry
-from rltuned.core.explaining import guards_on, influences, may_start
+from rltuned.core.explaining import bounds_on, influences, may_start, sentence
 from rltuned.core.features import COLUMNS
 from rltuned.daemon.asked import asked_job
 from rltuned.domain.jobs import ArrayInfo, PendingJob
@@ -121,12 +121,15 @@ def _seen(job: PendingJob, snapshot: Snapshot) -> dict[str, Any]:
 
 def _thought(decision: Decision, entry: Entry | None) -> dict[str, Any]:
     if entry is None:
-        names = ("score", "rank_before", "rank_after", "proposed_priority", "planned_priority")
-        return dict.fromkeys((*names, "placement", "verdict", "why", "features"))
+        names = ("delay_s", "delay_bound_s", "delay_in_force_s", "rank_before", "rank_after")
+        rest = ("proposed_priority", "planned_priority", "placement", "verdict", "why", "features")
+        return dict.fromkeys((*names, *rest, "sentence"))
     row = decision.matrix.jobs.index(entry.job)
     values = decision.matrix.values[row].tolist()
     return {
-        "score": entry.score,
+        "delay_s": entry.delay_s,
+        "delay_bound_s": entry.upper_s,
+        "delay_in_force_s": entry.in_force_s,
         "rank_before": entry.rank_before,
         "rank_after": entry.rank_after,
         "proposed_priority": entry.proposed,
@@ -134,19 +137,20 @@ def _thought(decision: Decision, entry: Entry | None) -> dict[str, Any]:
         "placement": placement_document(entry.placement),
         "verdict": verdict_document(decision, entry.job.job_id),
         "why": entry.why,
+        "sentence": sentence(decision, row),
         "features": dict(zip(COLUMNS, values, strict=True)),
     }
 
 
 def _influenced(look: Look, job: PendingJob) -> dict[str, Any]:
-    """What moved its score and its place; None = rltuned does not rank it."""
+    """What moved its delay, and which bound holds it; None = rltuned does not rank it."""
     decision = look.decision
     if job not in decision.matrix.jobs:
-        return {"influences": None, "guards": None}
+        return {"influences": None, "bounds": None}
     row = decision.matrix.jobs.index(job)
     return {
         "influences": [asdict(i) for i in influences(look.rig.policy, decision.matrix, row)],
-        "guards": [guard.value for guard in guards_on(decision, look.rig.knobs, row)],
+        "bounds": [bound.value for bound in bounds_on(decision, row)],
     }
 
 

@@ -209,7 +209,7 @@ def _limits(found: Found | None) -> Iterator[Line]:
     if found is None:
         yield Line("limits.write_mode")
         return
-    mode = "site_factor" if found.priorities.site_factor_works else "priority"
+    mode = "priority" if found.priorities.plugin else "auto"
     yield Line("limits.write_mode", mode, active=True, why=found.priorities.advice)
     if found.limit is not None:
         most = max(1, found.limit.bucket - _CYCLE_REQUESTS)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rltuned.core.starvation import Bound
+from rltuned.core.order import Order
 from rltuned.settings import Flag, Loaded, load
 
 CONFIG_VARIABLE = "RLTUNED_CONFIG"
@@ -42,28 +42,21 @@ WorldOption = Annotated[
 ]
 PolicyOption = Annotated[
     str | None,
-    typer.Option("--policy", "-p", help="Base policy or model:NAME.", show_default=False),
+    typer.Option("--policy", "-p", help="Rule or model:NAME.", show_default=False),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
-GuardOption = Annotated[
+BoundsOption = Annotated[
     OnOff,
-    typer.Option(
-        "--guard", help="Put jobs first that a model lets wait too long; rules go unguarded."
-    ),
+    typer.Option("--bounds", help="Delays within their bounds, or every policy's pure order."),
 ]
-BoundOption = Annotated[
-    float,
-    typer.Option(
-        "--starvation-bound", help="Seconds that a model may let a job wait in any case.", min=0.0
-    ),
+StretchOption = Annotated[
+    float, typer.Option("--stretch", help="Every delay is multiplied by it.", min=0.0)
 ]
-FactorOption = Annotated[
-    float,
-    typer.Option(
-        "--starvation-factor",
-        help="Or so many times what jobs submitted before it make it wait.",
-        min=1.0,
-    ),
+ClipOption = Annotated[
+    float, typer.Option("--clip", help="No delay above so many limit x sqrt(GPUs).", min=0.0)
+]
+MaxDelayOption = Annotated[
+    float, typer.Option("--max-delay", help="No delay above so many seconds.", min=0.0)
 ]
 SeedOption = Annotated[int, typer.Option("--seed", help="Of the built-in cluster's jobs.", min=0)]
 SpeedOption = Annotated[
@@ -83,10 +76,10 @@ def settings_of(config: Path | None, *flags: tuple[str, object, str]) -> Loaded:
     return load(config, tuple(Flag(*flag) for flag in flags if flag[1] is not None))
 
 
-def starvation_of(guard: OnOff, bound_s: float, factor: float) -> Bound | None:
-    """The guard that the three options ask for."""
+def order_of(stretch: float, clip: float, max_delay_s: float) -> Order:
+    """The bounds that the three options ask for."""
     try:
-        return Bound(bound_s, factor) if guard is OnOff.ON else None
+        return Order(stretch, clip, max_delay_s)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
 

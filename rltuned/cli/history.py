@@ -118,7 +118,4 @@ def _by(row: Change) -> str:
     if row.reason is None:
         return text
     reason = row.reason
-    return (
-        f"{text}: {reason['why']}; score {reason['score']:.4g}, rank {reason['rank_before']} -> "
-        f"{reason['rank_after']}"
-    )
+    return f"{text}: {reason['why']}; rank {reason['rank_before']} -> {reason['rank_after']}"

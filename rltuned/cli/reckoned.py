@@ -36,7 +36,7 @@ ASSUMED: Final = (
     "The record is played again in the simulator: run times as seen for jobs that ended, the usual "
     "share of the limit for the others; EASY backfill, nodes never down, no limits of users, no "
     "fair share and no QOS. rltuned ranks as the daemon does at stage full: once per interval, "
-    "within its guards and its cap. The interval comes from ten stretches of this one record: "
+    "within its bounds and its cap. The interval comes from ten stretches of this one record: "
     "chance of the moment, not what the simulator gets wrong. The two simulated waits compare with "
     "each other; with the real one only to see how far the simulator is off."
 )
@@ -164,7 +164,6 @@ def _replayed(past: "Past", cluster: str, loaded: Loaded) -> Replay:
         interval_s=settings.daemon.interval_s,
         rules=slurms,
         knobs=_knobs(settings),
-        starvation=settings.guards.starvation(),
     )
     ours = waits_decided(past, policy, protocol)
     apart = difference(past, ours, alone)

@@ -12,24 +12,26 @@ from rich.progress import Progress
 from rich.table import Table
 
 from rltuned.cli.flags import (
-    BoundOption,
-    FactorOption,
-    GuardOption,
+    BoundsOption,
+    ClipOption,
     JsonOption,
+    MaxDelayOption,
     OnOff,
+    StretchOption,
+    order_of,
     say,
-    starvation_of,
     warn,
 )
+from rltuned.core.decide import Knobs
 from rltuned.core.joint import Tuning
+from rltuned.core.order import DEFAULT
 from rltuned.core.sharing import Sharing
-from rltuned.core.starvation import BOUND_S, FACTOR
 from rltuned.errors import TraceError
 from rltuned.sim import fragmentation
 from rltuned.sim.cluster import Cluster, read_cluster
 from rltuned.sim.faults import read_faults
 from rltuned.sim.metrics import Schedule
-from rltuned.sim.natural import Natural
+from rltuned.sim.natural import AGE_ONLY, Natural
 from rltuned.sim.policy import actor_of, is_learned, policy_of
 from rltuned.sim.presets import PRESETS, preset
 from rltuned.sim.protocol import Protocol, jointly
@@ -65,10 +67,25 @@ class BackfillName(StrEnum):
 
 
 class NaturalName(StrEnum):
-    """The simulated Slurm's own order."""
+    """The simulated Slurm's own order: age alone, Slurm's default weights, or priority/basic."""
 
-    FCFS = "fcfs"
+    AGE = "age"
     MULTIFACTOR = "multifactor"
+    BASIC = "basic"
+
+
+_NATURAL = {
+    NaturalName.AGE: AGE_ONLY,
+    NaturalName.MULTIFACTOR: Natural(kind="multifactor"),
+    NaturalName.BASIC: Natural(),
+}
+
+
+class NewcomersName(StrEnum):
+    """When a job gets its delay."""
+
+    CYCLE = "cycle"
+    SUBMIT = "submit"
 
 
 @app.command()
@@ -100,8 +117,8 @@ def simulate(
     ] = None,
     backfill: Annotated[BackfillName, typer.Option()] = BackfillName.EASY,
     natural: Annotated[
-        NaturalName, typer.Option(help="Slurm's own order between cycles.")
-    ] = NaturalName.FCFS,
+        NaturalName, typer.Option(help="What Slurm's own priorities are made of (cycle mode).")
+    ] = NaturalName.AGE,
     count: Annotated[
         int | None, typer.Option("--windows", help="Random windows of consecutive jobs.")
     ] = None,
@@ -111,9 +128,14 @@ def simulate(
     warmup: Annotated[
         int, typer.Option(help="The first N jobs of each set run but are not scored.")
     ] = 0,
-    guard: GuardOption = OnOff.ON,
-    guard_bound: BoundOption = BOUND_S,
-    guard_factor: FactorOption = FACTOR,
+    bounds: BoundsOption = OnOff.ON,
+    stretch: StretchOption = DEFAULT.stretch,
+    clip: ClipOption = DEFAULT.clip,
+    max_delay: MaxDelayOption = DEFAULT.max_delay_s,
+    newcomers: Annotated[
+        NewcomersName,
+        typer.Option(help="A job gets its delay at the next cycle, or at its submission."),
+    ] = NewcomersName.CYCLE,
     faults: Annotated[Path | None, typer.Option(help="CSV of node failures and drains.")] = None,
     skip_impossible: Annotated[
         bool, typer.Option("--skip-impossible", help="Leave out jobs that can never run.")
@@ -138,10 +160,12 @@ def simulate(
         rules=Rules(
             backfill.value,
             "spread" if placement is PlacementName.SPREAD else "pack",
-            Natural(kind=natural.value),
+            _NATURAL[natural],
         ),
         faults=read_faults(faults) if faults else (),
-        starvation=starvation_of(guard, guard_bound, guard_factor),
+        knobs=Knobs(top_k=0, order=order_of(stretch, clip, max_delay)),
+        bounded=bounds is OnOff.ON,
+        newcomers=newcomers.value,
     )
     if placement is PlacementName.MILP:
         tuning = Tuning(sharing=Sharing(frozenset(share or ())), steered=steer)

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rltuned.core.decide import Entry
+from rltuned.core.decide import Entry, span
 from rltuned.daemon.report import CycleReport, Mode
 from rltuned.domain.plan import Result
 
@@ -54,7 +54,7 @@ def changes_table(entries: Sequence[Entry]) -> Table:
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("job")
     table.add_column("partition")
-    for name in ("rank", "priority now", "new", "score"):
+    for name in ("rank", "priority now", "new", "delay"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("fits on", no_wrap=True)
     table.add_column("why", no_wrap=True)
@@ -65,7 +65,7 @@ def changes_table(entries: Sequence[Entry]) -> Table:
             _arrow(entry.rank_before, entry.rank_after),
             str(entry.current),
             str(entry.settled) if entry.changes else "",
-            f"{entry.score:.4g}",
+            span(entry.delay_s),
             escape(nodes_of(entry)),
             escape(entry.why),
         )

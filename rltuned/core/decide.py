@@ -11,14 +11,15 @@ from typing import Final, Literal
 
 import numpy as np
 
-from rltuned.core.capacity import BoolArray, Capacity
-from rltuned.core.features import FloatArray, StateMatrix, encode
+from rltuned.core.capacity import Capacity
+from rltuned.core.features import StateMatrix, encode
 from rltuned.core.joint import Joint, Tuning, place_jointly
 from rltuned.core.milp import Solver
-from rltuned.core.numbers import Field, IntArray, Numbers, Writing, numbers_of, settle
+from rltuned.core.numbers import Field, IntArray, Writing
 from rltuned.core.order import Delays, Order, Policy, bounded, next_neutral
 from rltuned.core.placement import Placement, place
 from rltuned.core.planning import make_plan, undo
+from rltuned.core.ranking import Ranked, rank, scale
 from rltuned.core.select import Refusal, Rules, select
 from rltuned.core.steering import Guidance, exclude, within
 from rltuned.domain.jobs import PendingJob
@@ -129,24 +130,6 @@ class Decision:
     joint: Joint | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Ranked:
-    """The jobs as they stand and as they are to stand.
-
-    before, after: job indices in order. current, proposed, settled: priorities. value: the number
-    that each job is to have after this cycle; written: it is not the present one.
-    """
-
-    before: IntArray
-    after: IntArray
-    current: IntArray
-    proposed: IntArray
-    settled: IntArray
-    in_force_s: FloatArray
-    value: IntArray
-    written: BoolArray
-
-
 def decide(
     snapshot: Snapshot, policy: Policy, knobs: Knobs, solver: Solver | None = None
 ) -> Decision:
@@ -165,9 +148,11 @@ def decide(
     selection = select(snapshot, _rules_for(knobs.rules, mode))
     chosen, handed_back = _ours_to_order(selection.chosen, mode)
     matrix = encode(chosen, snapshot)
-    neutral, numbers, order = _scale(snapshot, policy, matrix, knobs, mode)
+    neutral, numbers, order = scale(
+        snapshot, policy, matrix, mode, order=knobs.order, writing=knobs.writing
+    )
     delays = bounded(policy, matrix, order)
-    ranked, waiting = _ranked(matrix, delays, numbers, knobs.writing)
+    ranked, waiting = rank(matrix, delays, numbers, knobs.writing)
     joint = None
     if knobs.placement == "milp":
         joint = _joint(matrix, ranked.after, snapshot, knobs, solver)
@@ -213,58 +198,9 @@ def _rules_for(rules: Rules, mode: Field) -> Rules:
     return replace(rules, needs_site_factor=by_factor, one_number=not by_factor)
 
 
-def _scale(
-    snapshot: Snapshot, policy: Policy, matrix: StateMatrix, knobs: Knobs, mode: Field
-) -> tuple[NeutralDelay | None, Numbers | None, Order]:
-    """The neutral delay, how delays become numbers, and the bounds that these have room for."""
-    system, now, neutral = snapshot.priorities, snapshot.taken_at, snapshot.neutral
-    if neutral is None:
-        neutral = next_neutral(None, bounded(policy, matrix, knobs.order).delay_s, now)
-    if mode == "site_factor" and system.site_factor_plugin:
-        return neutral, None, knobs.order
-    numbers = numbers_of(
-        matrix.jobs,
-        system,
-        mode,
-        now=now,
-        neutral_s=0.0 if neutral is None else neutral.delay_s,
-        own_slope=knobs.writing.own_slope,
-    )
-    if numbers is None or not len(matrix):
-        return neutral, numbers, knobs.order
-    room_s = max(0.0, float(numbers.longest_s.min()))
-    order = replace(knobs.order, max_delay_s=min(knobs.order.max_delay_s, room_s))
-    return neutral, numbers, order
-
-
 def _unwritable(snapshot: Snapshot) -> tuple[str, ...]:
     plugin = snapshot.priorities.site_factor_plugin
     return (_PLUGIN.format(plugin=plugin) if plugin else _NO_POINTS,)
-
-
-def _ranked(
-    matrix: StateMatrix, delays: Delays, numbers: Numbers | None, writing: Writing
-) -> tuple[_Ranked, list[int]]:
-    """Where the jobs stand and are to stand; the indices of those that wait for the cap."""
-    current = np.array([j.priority for j in matrix.jobs], dtype=np.int64)
-    before = np.argsort(-current, kind="stable")
-    if numbers is None:
-        nothing = np.zeros(len(current), dtype=bool)
-        as_is = (current, current, current, delays.delay_s, current, nothing)
-        return _Ranked(before, before, *as_is), []
-    value, waiting = settle(numbers, delays.delay_s, delays.upper_s, writing)
-    proposed = numbers.priority(numbers.of(delays.delay_s))
-    ranked = _Ranked(
-        before=before,
-        after=np.argsort(-proposed, kind="stable"),
-        current=current,
-        proposed=proposed,
-        settled=numbers.priority(value),
-        in_force_s=numbers.in_force_s(),
-        value=value,
-        written=value != numbers.value,
-    )
-    return ranked, waiting.tolist()
 
 
 def give_back(snapshot: Snapshot) -> Plan:
@@ -325,7 +261,7 @@ def _ours_to_order(
 
 
 def _entries(
-    matrix: StateMatrix, delays: Delays, ranked: _Ranked, placements: tuple[Placement, ...]
+    matrix: StateMatrix, delays: Delays, ranked: Ranked, placements: tuple[Placement, ...]
 ) -> tuple[Entry, ...]:
     rank_before = {int(job): rank for rank, job in enumerate(ranked.before, start=1)}
     placed = {p.job_id: p for p in placements}

@@ -71,6 +71,10 @@ class Order:
                 raise ValueError(f"{name} {value} is not a number from 0 on")
 
 
+DEFAULT: Final = Order()
+"""What the daemon runs with unless its settings say otherwise."""
+
+
 @dataclass(frozen=True, slots=True)
 class Delays:
     """(n,) seconds each. wished: by the policy, stretched; upper: the bound; delay: within it."""

@@ -110,7 +110,7 @@ class Publisher:
             "loaded",
             policy=rig.policy.name,
             digest=rig.digest,
-            write_mode=rig.knobs.limits.write_mode,
+            write_mode=rig.knobs.writing.mode,
             stage=rig.ladder.rung.value,
             dry_run=rig.dry_run,
             interval_s=rig.interval_s,

@@ -1,4 +1,4 @@
-"""What a decision looked like, as Prometheus metrics: scores, features, moves, placement.
+"""What a decision looked like, as Prometheus metrics: delays, features, moves, placement.
 
 A value that is not known is NaN, never 0: no job was ranked, or the model's card has no ranges.
 """
@@ -22,7 +22,7 @@ Ranges = Mapping[str, tuple[float, float]]
 
 PLACES_BUCKETS: Final = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000)
 SOLVE_BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-SCORE_AT: Final = {"min": 0.0, "q25": 0.25, "median": 0.5, "q75": 0.75, "max": 1.0}
+DELAY_AT: Final = {"min": 0.0, "q25": 0.25, "median": 0.5, "q75": 0.75, "max": 1.0}
 FEATURE_AT: Final = {"min": 0.0, "median": 0.5, "max": 1.0}
 MANY_WAYS: Final = 8
 """From here on ways are not told apart."""
@@ -43,8 +43,8 @@ class DecisionMetrics:
         self._make_placement(registry)
         for direction in ("up", "down"):
             self.moved.labels(direction=direction)
-        for at in SCORE_AT:
-            self.score.labels(at=at).set(math.nan)
+        for at in DELAY_AT:
+            self.delay.labels(at=at).set(math.nan)
         for feature in COLUMNS:
             self.outside.labels(feature=feature).set(math.nan)
             for at in FEATURE_AT:
@@ -64,11 +64,26 @@ class DecisionMetrics:
             buckets=PLACES_BUCKETS,
             registry=registry,
         )
-        self.score = Gauge(
-            "rltuned_policy_score",
-            "Scores of the ranked jobs in the last decision: smallest, quartiles, largest; NaN = "
+        self.delay = Gauge(
+            "rltuned_delay_seconds",
+            "Delays of the ranked jobs in the last decision: smallest, quartiles, largest; NaN = "
             "none was ranked.",
             ["at"],
+            registry=registry,
+        )
+        self.neutral = Gauge(
+            "rltuned_neutral_delay_seconds",
+            "The delay that a job without a number of rltuned's stands for.",
+            registry=registry,
+        )
+        self.max_delay = Gauge(
+            "rltuned_max_delay_seconds",
+            "The longest delay that settings allow and Slurm's numbers have room for.",
+            registry=registry,
+        )
+        self.bounded = Gauge(
+            "rltuned_bounded_jobs",
+            "Jobs of the last decision whose delay a bound keeps below what the policy wished.",
             registry=registry,
         )
 
@@ -143,8 +158,12 @@ class DecisionMetrics:
         if decision is None:
             return
         self._show_moves(decision.entries)
-        for at, share in SCORE_AT.items():
-            self.score.labels(at=at).set(_quantile(decision.scores, share))
+        for at, share in DELAY_AT.items():
+            self.delay.labels(at=at).set(_quantile(decision.delays.delay_s, share))
+        if decision.neutral is not None:
+            self.neutral.set(decision.neutral.delay_s)
+        self.max_delay.set(decision.max_delay_s)
+        self.bounded.set(decision.delays.clipped)
         self._show_features(decision.matrix)
         self.placed.set(len(decision.placements))
         self._count_joint(decision.joint)

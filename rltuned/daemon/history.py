@@ -22,7 +22,7 @@ class Change(NamedTuple):
         result: in the words of `domain.plan.Result`; None = the process ended in between.
         closed: why it is ours no longer; None = it still is.
         mode, policy: of the cycle that decided; "" = a restore, or one that has been cleared out.
-        reason: score, ranks and why; None = not kept, or not a matter of rank.
+        reason: delay, ranks and why; None = not kept, or not a matter of rank.
     """
 
     cycle: int

@@ -179,7 +179,7 @@ def proposal(entry: Entry) -> dict[str, Any]:
         "new": entry.settled,
         "rank_before": entry.rank_before,
         "rank_after": entry.rank_after,
-        "score": round(entry.score, 6),
+        "delay_s": round(entry.delay_s),
         "why": entry.why,
     }
 

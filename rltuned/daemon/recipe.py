@@ -89,7 +89,7 @@ def plan_document(decision: Decision) -> Document:
         "actions": [action_document(a) for a in decision.plan.actions],
         "reasons": {
             str(e.job.job_id): {
-                "score": e.score,
+                "delay_s": round(e.delay_s, 3),
                 "rank_before": e.rank_before,
                 "rank_after": e.rank_after,
                 "why": e.why,

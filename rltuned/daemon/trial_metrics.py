@@ -5,14 +5,12 @@ first look on, and beyond MAX_PARTITIONS of them the rest share one.
 """
 
 from collections import Counter as Tally
-from collections.abc import Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from rltuned.core.decide import Decision
 from rltuned.core.evidence import Evidence
-from rltuned.core.guards import Guard
 from rltuned.core.ladder import Rung
 from rltuned.daemon.breaker import Breaker, Cause
 from rltuned.daemon.outcomes import Arm, Outcomes
@@ -36,7 +34,7 @@ class TrialMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._known: set[str] = set()
-        self._make_guards(registry)
+        self._make_stage(registry)
         self._make_outcomes(registry)
         self._make_breakers(registry)
         self.partition_jobs = Gauge(
@@ -46,8 +44,6 @@ class TrialMetrics:
             ["partition", "state"],
             registry=registry,
         )
-        for guard in Guard:
-            self.guarded.labels(guard=guard.value)
         for rung in Rung:
             self.rung.labels(stage=rung.value)
         for verdict in ("agreed", "otherwise"):
@@ -57,19 +53,7 @@ class TrialMetrics:
         for cause in Cause:
             self.breaker_opened.labels(cause=cause.value)
 
-    def _make_guards(self, registry: CollectorRegistry) -> None:
-        self.guarded = Gauge(
-            "rltuned_guarded_jobs",
-            "Jobs that the last order put elsewhere than the policy wanted, by the guard that "
-            "forbade it.",
-            ["guard"],
-            registry=registry,
-        )
-        self.held_back = Counter(
-            "rltuned_plans_held_back",
-            "Plans not written because no part of them was within both change cap and guards.",
-            registry=registry,
-        )
+    def _make_stage(self, registry: CollectorRegistry) -> None:
         self.rung = Gauge(
             "rltuned_stage",
             "1 for the stage of the trust ladder that the settings say: observe, shadow, canary "
@@ -152,20 +136,12 @@ class TrialMetrics:
 
     def update(self, report: CycleReport) -> None:
         """Take over one cycle."""
-        if report.decision is not None:
-            self._show_guards(report.decision)
         if report.snapshot is not None:
             for partition in report.snapshot.partitions:
                 self.show(partition.name)
             self._show_queue(report.snapshot, report.decision)
         if report.verdict is not None:
             self._judge(report.verdict, live=report.mode is Mode.LIVE)
-
-    def _show_guards(self, decision: Decision) -> None:
-        bound: Mapping[Guard, int] = dict(decision.bound)
-        for guard in Guard:
-            self.guarded.labels(guard=guard.value).set(bound.get(guard, 0))
-        self.held_back.inc(decision.held_back)
 
     def _judge(self, verdict: Verdict, *, live: bool) -> None:
         self._count(verdict.outcomes)

@@ -145,7 +145,11 @@ BASELINES: Final = {
         (fit_first, lambda m: np.where(fit_first(m) > 0, 0.0, UNLIMITED_AS_S), False),
         (wfp3, lambda m: length_s(m.limit_s) / np.cbrt(m.size), True),
         (unicep, lambda m: length_s(m.limit_s) * np.log2(m.size + 1.0), True),
-        (f1, lambda m: _F1_SLOPE_S * np.log10(np.maximum(length_s(m.limit_s), 10.0)) * m.size, True),
+        (
+            f1,
+            lambda m: _F1_SLOPE_S * np.log10(np.maximum(length_s(m.limit_s), 10.0)) * m.size,
+            True,
+        ),
         (multifactor, _no_delay, True),
     )
 }

@@ -35,6 +35,11 @@ class DelayCurve:
     score: FloatArray
     log_delay: FloatArray
 
+    @property
+    def table(self) -> FloatArray:
+        """(2, q) scores and ln delays."""
+        return np.array([self.score, self.log_delay])
+
     def delay_s(self, scores: FloatArray) -> FloatArray:
         """(n,) seconds at stretch 1."""
         found: FloatArray = np.exp(np.interp(scores, self.score, self.log_delay))

@@ -27,6 +27,7 @@ HTTP_PORT = 9841
 
 _HOUR_S = 3_600.0
 
+
 class DaemonKeys(Keys):
     """The loop."""
 

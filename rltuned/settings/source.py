@@ -199,9 +199,7 @@ def _explain(error: ErrorDetails, origins: Mapping[str, str], path: Path | None)
     where = _where(names, origins, path)
     if error["type"] == "extra_forbidden":
         if key in _REPLACED:
-            inner = error["input"] if isinstance(error["input"], dict) else {}
-            more = [f"{key}.{n}: {_REPLACED[f'{key}.{n}']}" for n in inner if f"{key}.{n}" in _REPLACED]
-            return f"{where}: {key}: {'; '.join([_REPLACED[key], *more])}"
+            return f"{where}: {key}: {_replaced(key, error['input'])}"
         allowed = _allowed(names[:-1])
         close = difflib.get_close_matches(names[-1], allowed, n=1, cutoff=0.6)
         hint = f"did you mean {close[0]}?" if close else f"known here: {', '.join(sorted(allowed))}"
@@ -211,6 +209,13 @@ def _explain(error: ErrorDetails, origins: Mapping[str, str], path: Path | None)
     given = error["input"]
     shown = "" if isinstance(given, dict) or error["type"] == "missing" else f" (given: {given!r})"
     return f"{where}: {key}: {reason[:1].lower()}{reason[1:]}{shown}"
+
+
+def _replaced(key: str, given: object) -> str:
+    """What to set instead of a key that is gone, or of the keys in a table that is."""
+    inner = [f"{key}.{name}" for name in given] if isinstance(given, dict) else []
+    more = [f"{name}: {_REPLACED[name]}" for name in inner if name in _REPLACED]
+    return "; ".join([_REPLACED[key], *more])
 
 
 def _where(names: list[str], origins: Mapping[str, str], path: Path | None) -> str:

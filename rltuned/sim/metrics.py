@@ -24,8 +24,8 @@ class Schedule:
     """What became of the jobs of one window, in submit order; arrays (n,).
 
     end_s - start_s is what a job ran in its last attempt. lost_gpu_s: GPU-seconds of attempts
-    that a failed node cut short. warmup: how many first jobs are not scored. writes: of numbers, by a
-    daemon's cycles.
+    that a failed node cut short. warmup: how many first jobs are not scored. writes: how many
+    numbers a daemon wrote.
     """
 
     job_ids: tuple[str, ...]

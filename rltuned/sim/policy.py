@@ -12,7 +12,9 @@ from rltuned.sim.rivals import Inspected
 if TYPE_CHECKING:
     from rltuned.policies.actor import Actor
 
-CLAIRVOYANT: Final = ("clairvoyant:sjf", "clairvoyant:saf")
+CLAIRVOYANT: Final = "clairvoyant:sjf"
+CLAIRVOYANT_AREA: Final = "clairvoyant:saf"
+FUTURE: Final = (CLAIRVOYANT, CLAIRVOYANT_AREA)
 """Shortest true run time, smallest true area first: what no scheduler can know, as a reference."""
 RIVALS: Final = ("rlscheduler", "schedinspector")
 """Learned by others' designs: bundles of these names in MODELS, or else in our own checkout's."""
@@ -23,7 +25,7 @@ _OURS: Final = Path(__file__).resolve().parents[2] / "models"
 
 def known() -> tuple[str, ...]:
     """The names there are."""
-    return (*BASELINES, qssf.NAME, *RIVALS, *CLAIRVOYANT, f"{MODEL_PREFIX}<name or folder>")
+    return (*BASELINES, qssf.NAME, *RIVALS, *FUTURE, f"{MODEL_PREFIX}<name or folder>")
 
 
 def policy_of(name: str) -> Policy | None:
@@ -33,7 +35,7 @@ def policy_of(name: str) -> Policy | None:
         TraceError: there is none of that name.
         ModelError: the model cannot be used.
     """
-    if name in CLAIRVOYANT:
+    if name in FUTURE:
         return None
     if is_learned(name):
         return _led_by(actor_of(name))

@@ -197,9 +197,7 @@ def play_pure(
 
     def ordered(world: World) -> Sequence[Pending]:
         last = len(ranks)
-        return sorted(
-            world.pending.values(), key=lambda p: (ranks.get(p.number, last), p.number)
-        )
+        return sorted(world.pending.values(), key=lambda p: (ranks.get(p.number, last), p.number))
 
     world = World(
         cluster,

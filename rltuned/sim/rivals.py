@@ -69,7 +69,7 @@ class Inspected:
         return scores
 
     def delay_s(self, matrix: StateMatrix) -> FloatArray:
-        """(n,) seconds at stretch 1: the base policy's, and as long as may be for a rejected pick."""
+        """(n,) seconds at stretch 1: the base policy's; a rejected pick's as long as may be."""
         ranked = self._ranked(matrix)
         cut = self._rejected(matrix, ranked)
         delays = np.array(self.base.delay_s(matrix))

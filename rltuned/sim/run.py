@@ -16,8 +16,8 @@ from rltuned.sim import qssf
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.fitting import impossible
 from rltuned.sim.metrics import Schedule
-from rltuned.sim.natural import AGE_ONLY
-from rltuned.sim.policy import CLAIRVOYANT, policy_of
+from rltuned.sim.natural import AGE_ONLY, Natural
+from rltuned.sim.policy import CLAIRVOYANT_AREA, FUTURE, policy_of
 from rltuned.sim.protocol import (
     Outcome,
     Protocol,
@@ -127,7 +127,8 @@ def simulate(
     """
     rules = protocol.rules
     if policy == "multifactor":
-        rules = replace(rules, natural=replace(rules.natural, kind="multifactor"))
+        own = rules.natural if rules.natural != AGE_ONLY else Natural()
+        rules = replace(rules, natural=replace(own, kind="multifactor"))
     protocol = replace(protocol, rules=rules)
     plain = bool(protocol.faults) or protocol.is_joint or rules.placement == "first"
     if engine and not plain and compiled_knows(policy, protocol):
@@ -144,7 +145,7 @@ def _plain(window: Window, cluster: Cluster, policy: str, protocol: Protocol) ->
         if not by_event:
             where = "event mode" if protocol.mode == "cycle" else "placement pack or spread"
             raise TraceError(f"policy {policy!r} exists in {where} only")
-        order = clairvoyant_area if policy.endswith("saf") else clairvoyant
+        order = clairvoyant_area if policy == CLAIRVOYANT_AREA else clairvoyant
         return play_direct(cluster, window.jobs, order, protocol)
     if by_event:
         return play_direct(cluster, window.jobs, scorer, protocol)
@@ -167,8 +168,8 @@ def compiled_knows(policy: str, protocol: Protocol) -> bool:
         usual = protocol.rules.natural == AGE_ONLY and scope == Scope(min_age_s=0.0)
         return usual and protocol.bounded and policy in orders.STATIC and policy != "multifactor"
     if protocol.bounded:
-        return policy in {*orders.STATIC, *CLAIRVOYANT, qssf.NAME}
-    return policy in {*orders.FIXED_ORDERS, *orders.FORMULAS, *CLAIRVOYANT, qssf.NAME}
+        return policy in {*orders.STATIC, *FUTURE, qssf.NAME}
+    return policy in {*orders.FIXED_ORDERS, *orders.FORMULAS, *FUTURE, qssf.NAME}
 
 
 def schedule_of(outcome: Outcome, window: Window, cluster: Cluster, elapsed_s: float) -> Schedule:
@@ -221,7 +222,7 @@ def _ranking(
         return orders.cycles_of(policy, prepared, jobs, knobs, interval_s, at_submit=at_submit)
     if policy == qssf.NAME:
         return orders.learning_ranking(prepared, jobs, natural, protocol.order), NO_CYCLES
-    pure = protocol.order is None or policy in {*CLAIRVOYANT, "multifactor"}
+    pure = protocol.order is None or policy in {*FUTURE, "multifactor"}
     if pure or protocol.order is None:
         return orders.ranking_of(policy, prepared, jobs, natural), NO_CYCLES
     return orders.delayed_ranking(policy, prepared, jobs, natural, protocol.order), NO_CYCLES

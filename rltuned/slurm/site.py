@@ -129,10 +129,10 @@ class Priorities:
     def advice(self) -> str:
         """Which write mode fits, and why."""
         if self.site_factor_works:
-            return "multifactor runs here, so site_factor works: age and fair share stay in play."
+            return "multifactor runs here, so site factors are written: QOS and fair share stay."
         if self.plugin:
-            return f"{self.plugin} overwrites site factors here, so priority it is."
-        return f"{self.kind or 'This queue'} knows no site factors, so priority it is."
+            return f"{self.plugin} sets site factors here, so Priority= is written."
+        return f"{self.kind or 'This queue'} knows no site factors, so Priority= is written."
 
     def __str__(self) -> str:
         if self.kind != _MULTIFACTOR:

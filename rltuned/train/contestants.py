@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 
 from rltuned.core.features import NUM_FEATURES
-from rltuned.core.starvation import Bound
+from rltuned.core.order import Order
 from rltuned.errors import ModelError
 from rltuned.policies.actor import Actor, load_actor
 from rltuned.policies.predictor import LOG_FULL
 from rltuned.sim.engine.arrays import FloatArray
 from rltuned.sim.policy import MODEL_PREFIX, MODELS
-from rltuned.train.episodes import net_of, play_greedy, play_order
+from rltuned.train.episodes import Delayed, net_of, play_greedy, play_order
 from rltuned.train.evaluate import Play
 from rltuned.train.ground import Ground, Window
 from rltuned.train.rollout.state import Float32Array
@@ -47,22 +47,23 @@ def _load(name: str) -> Actor:
     return load_actor(Path(given) if Path(given).is_dir() else MODELS / given, inspectors=True)
 
 
-def plays_of(contestant: Contestant, ground: Ground, starvation: Bound | None) -> list[Play]:
-    """One player per training seed, with its guard; None = without."""
-    return [_play(actor, ground, starvation) for actor in contestant.actors]
+def plays_of(contestant: Contestant, ground: Ground, order: Order | None) -> list[Play]:
+    """One player per training seed, within the bounds; None = its pure order."""
+    return [_play(actor, ground, order) for actor in contestant.actors]
 
 
-def _play(actor: Actor, ground: Ground, starvation: Bound | None) -> Play:
-    net, columns = net_of(actor.network), foretold(actor, ground)
-    starvation = guard_of(actor, starvation)
+def _play(actor: Actor, ground: Ground, order: Order | None) -> Play:
+    net, columns, delayed = net_of(actor.network), foretold(actor, ground), delayed_by(actor, order)
     return lambda window: play_greedy(
-        window if columns is None else window.foretold(columns), net, starvation
+        window if columns is None else window.foretold(columns), net, delayed
     )
 
 
-def guard_of(actor: Actor, starvation: Bound | None) -> Bound | None:
+def delayed_by(actor: Actor, order: Order | None) -> Delayed | None:
     """An inspector is played as published: its rejections have a bound of their own."""
-    return None if actor.card.architecture.kind == "inspector" else starvation
+    if order is None or actor.card.architecture.kind == "inspector":
+        return None
+    return Delayed(actor.curve, order)
 
 
 def foretold(actor: Actor, ground: Ground) -> Float32Array | None:

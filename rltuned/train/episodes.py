@@ -6,8 +6,9 @@ from typing import Final
 import numpy as np
 
 from rltuned.core.features import NUM_FEATURES
-from rltuned.core.starvation import Bound
+from rltuned.core.order import Order
 from rltuned.policies.baselines import BASELINES
+from rltuned.policies.delay_curve import DelayCurve
 from rltuned.policies.network import ContextActor, InspectorActor, PaperActor
 from rltuned.policies.rivals import INSPECTED
 from rltuned.sim.engine.arrays import FloatArray, Free, IntArray, Shares
@@ -34,8 +35,16 @@ RULES: Final = tuple(BASELINES)
 """Net.base points into them."""
 KINDS: Final = {"paper": PAPER, "context": CONTEXT, "kernel": KERNEL, "inspector": INSPECTOR}
 _NO_RANKING: Final = Ranking(
-    0, np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros((0, 2)), np.zeros(2)
+    0, np.zeros(0), np.zeros(0), np.zeros(0), np.zeros((0, 2)), np.zeros(2)
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Delayed:
+    """How a network's scores become delays: its bundle's curve, within the bounds of an order."""
+
+    curve: DelayCurve
+    order: Order
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,23 +146,25 @@ def net_of(network: PaperActor | ContextActor) -> Net:
 
 
 _NO_NET: Final = net_of(PaperActor(1, (1, 1)))
+_NO_CURVE: Final = np.zeros((2, 1))
 
 
-def play_rule(window: Window, policy: str) -> FloatArray:
-    """(n,) start times under a rule, through the same steps as a network's order."""
+def play_rule(window: Window, policy: str, order: Order | None = None) -> FloatArray:
+    """(n,) start times under a rule, through the same steps as a network's order.
+
+    order: the bounds of its delays; None = its pure order.
+    """
     setup, state, desk, sight = tables(window, seed=0)
     tape = _tape(NOTHING_KEPT)
-    ranking = window.ranking(policy)
+    ranking = window.ranking(policy, order)
     episode(setup, state, desk, sight, _NO_NET, ranking, BY_RULE, False, False, tape)
     return state.start_s
 
 
-def play_order(window: Window, keys: FloatArray, starvation: Bound | None = None) -> FloatArray:
+def play_order(window: Window, keys: FloatArray) -> FloatArray:
     """(n,) start times when the job with the smallest key goes first; equal keys by submit."""
-    rank = np.empty(len(keys), dtype=np.int64)
-    rank[np.argsort(keys, kind="stable")] = np.arange(len(keys))
-    setup, state, desk, sight = tables(window, seed=0, starvation=starvation)
-    ranking = window.ranking("fcfs")._replace(rank=rank)
+    setup, state, desk, sight = tables(window, seed=0)
+    ranking = window.ranking("fcfs")._replace(key=keys)
     episode(setup, state, desk, sight, _NO_NET, ranking, BY_RULE, False, False, _tape(NOTHING_KEPT))
     return state.start_s
 
@@ -165,9 +176,9 @@ def led_by(window: Window, net: Net) -> tuple[Ranking, int]:
     return _NO_RANKING, BY_NET
 
 
-def play_greedy(window: Window, net: Net, starvation: Bound | None = None) -> FloatArray:
-    """(n,) start times under a network that always takes its best, but for overdue jobs."""
-    setup, state, desk, sight = tables(window, seed=0, starvation=starvation)
+def play_greedy(window: Window, net: Net, delayed: Delayed | None = None) -> FloatArray:
+    """(n,) start times under a network that always takes its best; delayed None: pure order."""
+    setup, state, desk, sight = tables(window, seed=0, delayed=delayed)
     tape = _tape(NOTHING_KEPT)
     ranking, mode = led_by(window, net)
     episode(setup, state, desk, sight, net, ranking, mode, False, False, tape)
@@ -208,9 +219,9 @@ def _decisions(tape: Tape) -> Decisions:
 
 
 def tables(
-    window: Window, seed: int, starvation: Bound | None = None
+    window: Window, seed: int, delayed: Delayed | None = None
 ) -> tuple[Setup, State, Desk, Sight]:
-    """An empty cluster and an empty queue before the first job; starvation None: no guard."""
+    """An empty cluster and an empty queue before the first job; delayed None: no bounds."""
     prepared, rules = window.prepared, window.ground.rules
     jobs, shapes, hardware = prepared.jobs, prepared.shapes, prepared.hardware
     count, nodes, kinds = len(window), len(hardware.row), len(shapes.gpus)
@@ -248,20 +259,15 @@ def tables(
         back=np.zeros(nodes),
         rows=np.empty((count, window.fixed.shape[1]), dtype=np.float32),
         random=np.array([_state_of(seed)], dtype=np.uint64),
-        starvation=np.array([starvation.bound_s, starvation.factor] if starvation else [np.inf, 1]),
-        usable=_usable(window),
+        upper_s=np.zeros(0) if delayed is None else window.upper_s(delayed.order),
+        curve=_NO_CURVE
+        if delayed is None
+        else np.array([delayed.curve.score, delayed.curve.log_delay]),
+        stretch=np.array([1.0 if delayed is None else delayed.order.stretch]),
         rejected=np.zeros(count, dtype=np.int64),
     )
     setup = Setup(hardware, shapes, jobs, spreads(rules), rules.backfill == "easy")
     return setup, state, desk, window.ground.sight._replace(fixed=window.fixed)
-
-
-def _usable(window: Window) -> IntArray:
-    """(S,) GPUs on nodes and of types that each request could use."""
-    hardware, wanted = window.prepared.hardware, window.ground.sight.wanted
-    member = hardware.member[window.prepared.shapes.partition]
-    usable: IntArray = ((member & wanted[:, hardware.row]) * hardware.gpus).sum(axis=1)
-    return usable
 
 
 def _state_of(seed: int) -> int:

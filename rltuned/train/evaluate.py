@@ -12,20 +12,18 @@ from typing import Final
 
 import numpy as np
 
+from rltuned.core.order import Order
 from rltuned.errors import TraceError
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.engine.arrays import FloatArray
 from rltuned.sim.metrics import Schedule, score
-from rltuned.sim.policy import CLAIRVOYANT
+from rltuned.sim.policy import CLAIRVOYANT, CLAIRVOYANT_AREA, FUTURE
 from rltuned.train.bound import least_bsld, least_wait
 from rltuned.train.episodes import play_order, play_rule
 from rltuned.train.ground import Ground, Window, cut
 from rltuned.train.paired import METRICS, Paired, paired
 
-CLAIRVOYANT_AREA: Final = "clairvoyant:saf"
-"""Smallest true GPU time first: where SJF is not the better order that knows the future."""
-FUTURE: Final = (CLAIRVOYANT, CLAIRVOYANT_AREA)
-RULES: Final = (*BASELINES, *FUTURE)
+RULES: Final = (*(name for name, rule in BASELINES.items() if rule.static), *FUTURE)
 FEWEST_WINDOWS: Final = 60
 SHARES: Final = np.linspace(0.0, 1.0, 201)
 """Of the jobs: where the distributions of single jobs are told."""
@@ -145,6 +143,7 @@ def compare(
     plan: Plan,
     *,
     rules: Sequence[str] = RULES,
+    order: Order | None = None,
     beside: Mapping[str, Play] = MappingProxyType({}),
     on_window: Callable[[str], None] = lambda _policy: None,
 ) -> Comparison:
@@ -155,6 +154,8 @@ def compare(
         models: name -> one player per training seed.
         plan: which windows.
         rules: by name.
+        order: the bounds of the rules' delays; None = their pure orders. Those that know the
+            future are always pure.
         beside: more to compare the models with.
         on_window: told the policy after each window.
 
@@ -162,7 +163,7 @@ def compare(
         TraceError: the part of the trace is too short for one window.
     """
     chosen, disjoint = windows_of(ground, plan)
-    judges: dict[str, Play] = {r: _by_rule(r) for r in rules} | dict(beside)
+    judges: dict[str, Play] = {r: _by_rule(r, order) for r in rules} | dict(beside)
     values: dict[str, dict[str, FloatArray]] = {}
     spread = {}
     reached: list[FloatArray] = []
@@ -208,10 +209,10 @@ def compare(
     )
 
 
-def _by_rule(rule: str) -> Play:
+def _by_rule(rule: str, order: Order | None) -> Play:
     if rule == CLAIRVOYANT_AREA:
         return lambda window: play_order(window, window.work.runs_s * _gpus(window))
-    return lambda window: play_rule(window, rule)
+    return lambda window: play_rule(window, rule, order)
 
 
 def _gpus(window: Window) -> FloatArray:

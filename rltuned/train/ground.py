@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rltuned.core.capacity import Capacity
-from rltuned.core.features import NUM_FEATURES, encode
+from rltuned.core.features import NUM_FEATURES, encode, planning_limit_s
+from rltuned.core.order import Order, upper_bounds_s
 from rltuned.domain.jobs import PendingJob, Request
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
@@ -19,8 +20,10 @@ from rltuned.errors import TraceError
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.engine.arrays import FloatArray, Jobs
 from rltuned.sim.engine.loop import Ranking
-from rltuned.sim.engine.run import Prepared, prepare, ranking_of
+from rltuned.sim.engine.orders import STATIC, delayed_ranking, ranking_of
+from rltuned.sim.engine.run import Prepared, prepare
 from rltuned.sim.natural import Natural
+from rltuned.sim.policy import FUTURE
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
 from rltuned.train.reward import Work
@@ -77,13 +80,21 @@ class Window:
         fixed = np.column_stack([self.fixed[:, :NUM_FEATURES], mine]).astype(np.float32)
         return replace(self, fixed=fixed)
 
-    def ranking(self, policy: str) -> Ranking:
-        """A rule's ranking of these jobs.
+    def upper_s(self, order: Order) -> FloatArray:
+        """(n,) the bounds of these jobs' delays, in seconds."""
+        limit_s = np.array([planning_limit_s(r.time_limit_s) for r in self.prepared.requests])
+        return upper_bounds_s(limit_s, self.prepared.size, order)
+
+    def ranking(self, policy: str, order: Order | None = None) -> Ranking:
+        """A rule's ranking of these jobs; order: the bounds of its delays, None = pure.
 
         Raises:
-            TraceError: there is no such rule.
+            TraceError: there is no such rule, or its delays change while a job waits.
         """
+        bounded = order is not None and policy not in {*FUTURE, "multifactor"}
         try:
+            if bounded and order is not None and policy in STATIC:
+                return delayed_ranking(policy, self.prepared, self.jobs, MULTIFACTOR, order)
             return ranking_of(policy, self.prepared, self.jobs, MULTIFACTOR)
         except KeyError:
             raise TraceError(f"no rule named {policy!r}") from None

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from rltuned.errors import TraceError
-from rltuned.train.evaluate import FUTURE, Comparison
+from rltuned.sim.policy import FUTURE
+from rltuned.train.evaluate import Comparison
 from rltuned.train.paired import LARGER_IS_BETTER, METRICS, Paired
 from rltuned.train.plots import curves as plot_curves
 from rltuned.train.plots import distributions

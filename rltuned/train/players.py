@@ -12,7 +12,7 @@ from rltuned.sim.metrics import Schedule
 from rltuned.sim.protocol import Protocol
 from rltuned.sim.run import Player, schedule_of_engine
 from rltuned.sim.run import Window as Chosen
-from rltuned.train.contestants import guard_of
+from rltuned.train.contestants import delayed_by
 from rltuned.train.episodes import NOTHING_KEPT, Recorder, led_by, net_of, tables
 from rltuned.train.ground import Ground, Window, make_ground
 from rltuned.train.rollout.play import episode
@@ -28,8 +28,8 @@ def player_of(actor: Actor) -> Player:
         ground = make_ground(cluster.name, cluster, chosen.jobs, protocol.rules)
         fixed = _with_predictions(actor, ground)
         window = Window(ground, 0, ground.jobs, ground.prepared, fixed, ground.duration_s)
-        guard = guard_of(actor, protocol.starvation)
-        setup, state, desk, sight = tables(window, seed=0, starvation=guard)
+        delayed = delayed_by(actor, protocol.order)
+        setup, state, desk, sight = tables(window, seed=0, delayed=delayed)
         (ranking, mode), tape = led_by(window, net), Recorder(NOTHING_KEPT).tape()
         episode(setup, state, desk, sight, net, ranking, mode, False, False, tape)
         jobs = ground.prepared.jobs

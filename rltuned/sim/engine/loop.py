@@ -90,10 +90,7 @@ def _play(setup: Setup, state: State, ranking: Ranking, queue: Queue, cycles: Cy
         tick = math.inf
         if by_cycles and queue.size[0] > 0:
             tick = next_tick(now, begin, cycles.interval_s)
-        now = submit_s[arrived] if arrived < count else math.inf
-        if len(ends) > 0:
-            now = min(now, ends[0][0])
-        now = min(now, tick)
+        now = min(tick, _next_event(submit_s, arrived, ends))
         freed = False
         while len(ends) > 0 and ends[0][0] == now:
             job = heapq.heappop(ends)[1]
@@ -111,13 +108,20 @@ def _play(setup: Setup, state: State, ranking: Ranking, queue: Queue, cycles: Cy
             passes += 1
             if by_cycles and tick_at(now, begin, cycles.interval_s) == now:
                 ticks += 1
-                if cycle(submit_s, ranking.key, queue.jobs, queue.size[0], cycles, now):
-                    freed = True  # the order has changed, so all of the queue is looked at
+                changed = cycle(submit_s, ranking.key, queue.jobs, queue.size[0], cycles, now)
+                freed = freed or changed  # in another order, all of the queue is looked at
             before = state.counters[STARTS]
             _pass(setup, state, ranking, queue, now, first, arrived, freed, ends)
             if state.counters[STARTS] > before:
                 _drop_started(state, queue)
     return ticks if by_cycles else passes
+
+
+@compiled
+def _next_event(submit_s: FloatArray, arrived: int, ends: list[tuple[float, int]]) -> float:
+    """When a job ends or comes next."""
+    submit = submit_s[arrived] if arrived < len(submit_s) else math.inf
+    return float(min(submit, ends[0][0] if len(ends) > 0 else math.inf))
 
 
 @compiled

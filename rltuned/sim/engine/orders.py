@@ -1,4 +1,4 @@
-"""Policies by name in the engine's form: pure orders, delays within bounds, and a daemon's cycles."""
+"""Policies by name in the engine's form: pure orders, bounded delays, and a daemon's cycles."""
 
 from collections.abc import Sequence
 
@@ -23,11 +23,11 @@ from rltuned.sim.engine.loop import (
 from rltuned.sim.engine.run import Prepared
 from rltuned.sim.history import RUNGS, kinds
 from rltuned.sim.natural import Natural
+from rltuned.sim.policy import CLAIRVOYANT_AREA, FUTURE
 from rltuned.sim.trace import TraceJob
 
 FORMULAS = {"wfp3": WFP3, "unicep": UNICEP, "f1": F1, "multifactor": MULTIFACTOR}
 FIXED_ORDERS = ("fcfs", "sjf", "saf", "smallest", "delay")
-CLAIRVOYANT = ("clairvoyant:sjf", "clairvoyant:saf")
 STATIC = tuple(name for name, rule in BASELINES.items() if rule.static)
 """Rules whose delays never change while a job waits."""
 
@@ -135,8 +135,8 @@ def _memory(jobs: Sequence[TraceJob], limit_s: FloatArray) -> Memory:
 
 def _fixed_keys(policy: str, prepared: Prepared, jobs: Sequence[TraceJob]) -> FloatArray:
     """(n,) smaller first."""
-    if policy in CLAIRVOYANT:
-        gpus = [max(j.gpus, 1) if policy.endswith("saf") else 1 for j in jobs]
+    if policy in FUTURE:
+        gpus = [max(j.gpus, 1) if policy == CLAIRVOYANT_AREA else 1 for j in jobs]
         return np.array([j.duration_s * g for j, g in zip(jobs, gpus, strict=True)])
     if policy not in FIXED_ORDERS:
         raise KeyError(policy)

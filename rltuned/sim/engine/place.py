@@ -99,7 +99,10 @@ def place(
     for row in range(shapes.accepts.shape[1]):
         if not shapes.accepts[shape, row]:
             continue
-        rank = _choose(asks, member, hardware, free, row, spread, trial)
+        if width >= SORTED_FROM:
+            rank = _choose_sorted(asks, member, hardware, free, row, spread, trial)
+        else:
+            rank = _choose(asks, member, hardware, free, row, spread, trial)
         if rank == NOWHERE:
             continue
         if not found or rank < best or (rank == best and _before(trial, chosen[:width])):
@@ -119,8 +122,6 @@ def _choose(
     trial: IntArray,
 ) -> int:
     """Fill trial with nodes for one GPU type; their free GPUs (negative for spread), or NOWHERE."""
-    if asks.width >= SORTED_FROM:
-        return _choose_sorted(asks, member, hardware, free, row, spread, trial)
     rows, free_gpus, free_cpus, free_mem = hardware.row, free.gpus, free.cpus, free.mem_mib
     gpus, cpus, mem_mib = hardware.gpus, hardware.cpus, hardware.mem_mib
     total, sign = 0, -1 if spread else 1
@@ -158,38 +159,58 @@ def _choose_sorted(
     trial: IntArray,
 ) -> int:
     """The same choice for a job of many nodes: one sort instead of one look per node."""
-    rows, sign = hardware.row, -1 if spread else 1
-    nodes = np.empty(len(rows), dtype=np.int64)
-    ranks = np.empty(len(rows), dtype=np.int64)
-    count = 0
-    for node in range(len(rows)):
-        there = free.gpus[node] if rows[node] == row else 0
-        if there < asks.low or not member[node] or (asks.gpus > 0 and rows[node] != row):
-            continue
-        now = Amounts(free.gpus[node], free.cpus[node], free.mem_mib[node])
-        whole = Amounts(hardware.gpus[node], hardware.cpus[node], hardware.mem_mib[node])
-        if hosts(asks, now, whole):
-            nodes[count], ranks[count] = node, sign * (there if asks.gpus > 0 else now.gpus)
+    nodes = np.empty(len(hardware.row), dtype=np.int64)
+    ranks = np.empty(len(hardware.row), dtype=np.int64)
+    sign, count = -1 if spread else 1, 0
+    for node in range(len(hardware.row)):
+        if member[node] and _can_host(asks, hardware, free, row, node):
+            nodes[count], ranks[count] = node, sign * free.gpus[node]
             count += 1
     if count < asks.width:
         return NOWHERE
     order = np.argsort(ranks[:count], kind="mergesort")
-    position, total = 0, 0
-    for least in (asks.low + 1, asks.low):
-        last = asks.larger if least > asks.low else asks.width
-        for at in order:
-            if position == last:
-                break
-            node = nodes[at]
-            if node < 0 or (free.gpus[node] if rows[node] == row else 0) < least:
-                continue
+    larger = _take(asks.low + 1, 0, asks.larger, order, nodes, free, trial)
+    if larger < asks.larger:
+        return NOWHERE
+    if _take(asks.low, larger, asks.width, order, nodes, free, trial) < asks.width:
+        return NOWHERE
+    total = 0
+    for at in range(asks.width):
+        total += sign * free.gpus[trial[at]]
+    return total
+
+
+@compiled
+def _can_host(asks: Wish, hardware: Hardware, free: Free, row: int, node: int) -> bool:
+    """Whether a node has room for the smaller share of a job by this GPU type."""
+    if asks.gpus > 0 and (hardware.row[node] != row or free.gpus[node] < asks.low):
+        return False
+    now = Amounts(free.gpus[node], free.cpus[node], free.mem_mib[node])
+    return hosts(
+        asks, now, Amounts(hardware.gpus[node], hardware.cpus[node], hardware.mem_mib[node])
+    )
+
+
+@compiled
+def _take(
+    least: int,
+    position: int,
+    last: int,
+    order: IntArray,
+    nodes: IntArray,
+    free: Free,
+    trial: IntArray,
+) -> int:
+    """Fill trial from a position on with nodes of so many free GPUs; where it ends."""
+    for at in order:
+        if position == last:
+            break
+        node = nodes[at]
+        if node >= 0 and (least == 0 or free.gpus[node] >= least):
             trial[position] = node
-            total += ranks[at]
             nodes[at] = -1
             position += 1
-        if position < last:
-            return NOWHERE
-    return total
+    return position
 
 
 @compiled

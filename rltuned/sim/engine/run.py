@@ -24,6 +24,7 @@ from rltuned.sim.fitting import impossible, in_partition
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
 
+
 @dataclass(frozen=True, slots=True)
 class Played:
     """What happened to each job, in trace order; shares of job i: rows offset[i]:offset[i+1]."""
@@ -117,9 +118,7 @@ def load() -> None:
 _TINY = Partition("p", default=True)
 
 
-def run(
-    prepared: Prepared, ranking: Ranking, rules: Rules, cycles: Cycles = NO_CYCLES
-) -> Played:
+def run(prepared: Prepared, ranking: Ranking, rules: Rules, cycles: Cycles = NO_CYCLES) -> Played:
     """Play the trace to its end."""
     jobs, shapes, hardware = prepared.jobs, prepared.shapes, prepared.hardware
     count, nodes = len(jobs.submit_s), len(hardware.row)

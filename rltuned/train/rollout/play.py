@@ -36,11 +36,11 @@ from rltuned.train.rollout.choice import (
     walk_greedily,
     walk_past,
 )
+from rltuned.train.rollout.delays import delay_all
 from rltuned.train.rollout.inspect import inspect
 from rltuned.train.rollout.look import look
 from rltuned.train.rollout.nets import KERNEL, forward, sampled
 from rltuned.train.rollout.noise import add_noise
-from rltuned.train.rollout.overdue import lift_overdue
 from rltuned.train.rollout.state import (
     ARRIVED,
     NOW,
@@ -129,7 +129,7 @@ def _rank(
     for at in range(count):
         job = desk.queue[at]
         if ranking.rule == FIXED:
-            desk.scores[at] = -float(ranking.rank[job])
+            desk.scores[at] = -ranking.key[job]
         else:
             desk.scores[at] = score(ranking, job, max(now - setup.jobs.submit_s[job], 0.0))
 
@@ -255,7 +255,8 @@ def _episode_over(digest: str) -> Episode:
                 add_noise(desk, desk.scores, count)
             if net.kind == KERNEL and mode == BY_NET:
                 _put_behind(desk, count)
-            lift_overdue(setup, state, sight, desk)
+            if mode == BY_NET:
+                delay_all(setup, desk)
             if mode == BY_INSPECTOR:
                 inspect(setup, state, desk, net, tape, sample, store)
                 continue

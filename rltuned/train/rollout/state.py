@@ -59,8 +59,8 @@ class Desk(NamedTuple):
     clock: [now, wake]. queue: (n,) pending jobs in submit order, marks[QUEUED] of them. fit,
     harmless: (S,) what is known of a shape, valid while fit_at, harmless_at equal the stamp of the
     moment. survey: (S, 6); surveyed: (S,) pass of the last look. random: [state of the generator].
-    starvation: [bound_s, factor], see core/starvation; usable: (S,) GPUs that a shape could use.
-    rejected: (n,) how often an inspector refused each job.
+    upper_s: (n,) bounds of the delays, empty: none; curve: (2, q) scores and ln delays of a bundle;
+    stretch: [of the delays]. rejected: (n,) how often an inspector refused each job.
     """
 
     clock: FloatArray
@@ -79,8 +79,9 @@ class Desk(NamedTuple):
     back: FloatArray
     rows: Float32Array
     random: NDArray[np.uint64]
-    starvation: FloatArray
-    usable: IntArray
+    upper_s: FloatArray
+    curve: FloatArray
+    stretch: FloatArray
     rejected: IntArray
 
 
