@@ -99,11 +99,7 @@ def _play(setup: Setup, state: State, ranking: Ranking, queue: Queue, cycles: Cy
                 _remember(ranking.memory, job, now - state.start_s[job])
             freed = True
         first = arrived
-        while arrived < count and submit_s[arrived] == now:
-            if cycles.at_submit:
-                submitted(submit_s, ranking.key, cycles, arrived)
-            _enqueue(ranking, queue, arrived)
-            arrived += 1
+        arrived = _arrive(submit_s, ranking, queue, cycles, arrived, now)
         if queue.size[0] > 0:
             passes += 1
             if by_cycles and tick_at(now, begin, cycles.interval_s) == now:
@@ -115,6 +111,20 @@ def _play(setup: Setup, state: State, ranking: Ranking, queue: Queue, cycles: Cy
             if state.counters[STARTS] > before:
                 _drop_started(state, queue)
     return ticks if by_cycles else passes
+
+
+@compiled
+def _arrive(
+    submit_s: FloatArray, ranking: Ranking, queue: Queue, cycles: Cycles, first: int, now: float
+) -> int:
+    """Enqueue the jobs that are submitted now; the first one that is not."""
+    job = first
+    while job < len(submit_s) and submit_s[job] == now:
+        if cycles.at_submit:
+            submitted(submit_s, ranking.key, cycles, job)
+        _enqueue(ranking, queue, job)
+        job += 1
+    return job
 
 
 @compiled
