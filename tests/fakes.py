@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from rltuned.core.order import DEFAULT
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import (
     Action,
@@ -23,6 +24,10 @@ from rltuned.domain.plan import (
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
 from tests.builders import NOW
+
+
+STEP_S = 120.0
+"""Between two places of a ConstantOrder."""
 
 
 class HasJobs(Protocol):
@@ -165,6 +170,13 @@ class ConstantOrder:
             dtype=np.float64,
         )
 
+    def delay_s(self, matrix: HasJobs) -> npt.NDArray[np.float64]:
+        """With the default stretch, two points of priority/basic lie between two places."""
+        since = np.array([j.ages_since for j in matrix.jobs], dtype=np.float64)
+        behind_s = since.max(initial=0.0) - since - STEP_S * self.score(matrix)
+        found: npt.NDArray[np.float64] = behind_s / DEFAULT.stretch
+        return found
+
 
 @dataclass(frozen=True)
 class BrokenPolicy:
@@ -174,6 +186,9 @@ class BrokenPolicy:
 
     def score(self, matrix: HasJobs) -> npt.NDArray[np.float64]:
         return np.full(len(matrix.jobs), np.nan)
+
+    def delay_s(self, matrix: HasJobs) -> npt.NDArray[np.float64]:
+        return self.score(matrix)
 
 
 @dataclass
@@ -185,6 +200,9 @@ class RaisingPolicy:
 
     def __post_init__(self) -> None:
         self.errors = list(self.errors)
+
+    def delay_s(self, matrix: HasJobs) -> npt.NDArray[np.float64]:
+        return np.maximum(self.score(matrix) * 0.0, 0.0)
 
     def score(self, matrix: HasJobs) -> npt.NDArray[np.float64]:
         if isinstance(self.errors, list) and self.errors:

@@ -11,7 +11,7 @@ from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.explaining import Forecast, Foretold, guards_on, influences, may_start
 from rltuned.core.features import COLUMNS
 from rltuned.core.guards import Guard, Guards
-from rltuned.core.planning import Limits
+from rltuned.core.numbers import Writing
 from rltuned.core.select import Rules
 from rltuned.core.starvation import Bound
 from rltuned.domain.jobs import PendingJob
@@ -85,7 +85,7 @@ def test_hysteresis_and_starvation_are_named() -> None:
     ]
     calm = Knobs(limits=Limits(hysteresis=0.5), starvation=None)
     assert acting(decided(*jobs, knobs=calm), calm)[1] == (Guard.HYSTERESIS,)
-    late = Knobs(limits=Limits(hysteresis=0.0), starvation=Bound(bound_s=HOUR, factor=1.0))
+    late = Knobs(writing=Writing(hysteresis=0.0), starvation=Bound(bound_s=HOUR, factor=1.0))
     assert Guard.STARVATION in acting(decided(*jobs, knobs=late), late)[3]
 
 

@@ -8,7 +8,7 @@ import pytest
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.joint import Joint, Tuning
 from rltuned.core.milp import Budget
-from rltuned.core.planning import Limits
+from rltuned.core.numbers import Writing
 from rltuned.core.select import Rules
 from rltuned.core.steering import Steer, may_steer
 from rltuned.domain.cluster import Node

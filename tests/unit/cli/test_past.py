@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from rltuned.cli import app
 from rltuned.core.decide import Knobs
 from rltuned.core.ladder import Ladder, Rung
-from rltuned.core.planning import Limits
+from rltuned.core.numbers import Writing
 from rltuned.core.select import Rules
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.loop import Loop
@@ -38,7 +38,7 @@ from tests.fakes import FakeBackend, FakeClock
 from tests.unit.daemon.test_loop import Heard
 
 MODELS = Path(__file__).resolve().parents[3] / "models"
-KNOBS = Knobs(Rules(sla_partitions=frozenset({"sla"})), Limits(hysteresis=0.0))
+KNOBS = Knobs(Rules(sla_partitions=frozenset({"sla"})), Writing(hysteresis=0.0))
 
 
 def world() -> Snapshot:

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from rltuned.core.decide import Knobs, decide
-from rltuned.core.planning import Limits
+from rltuned.core.numbers import Writing
 from rltuned.daemon.audience import Publisher
 from rltuned.daemon.logs import make_log
 from rltuned.daemon.metrics import Metrics
@@ -21,7 +21,7 @@ from tests.builders import NOW, job, snapshot
 from tests.fakes import ConstantOrder, FakeBackend, FakeClock
 
 SEEN = snapshot(job(1, priority=300, user="mallory"), job(2, priority=200))
-DECISION = decide(SEEN, ConstantOrder((2, 1)), Knobs(limits=Limits(hysteresis=0.0)))
+DECISION = decide(SEEN, ConstantOrder((2, 1)), Knobs(writing=Writing(hysteresis=0.0)))
 
 
 class Desk:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rltuned.core.decide import Knobs, Policy
-from rltuned.core.planning import Limits
+from rltuned.core.numbers import Writing
 from rltuned.core.select import Rules
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.loop import Loop, is_paused
@@ -65,7 +65,7 @@ class Bench:
     orders: Orders = field(default_factory=Orders)
     reload: Callable[[], Rig] | None = None
     heartbeat_s: float = 1e9
-    limits: Limits = field(default_factory=lambda: Limits(hysteresis=0.0))
+    limits: Limits = field(default_factory=lambda: Writing(hysteresis=0.0))
 
     def rig(self) -> Rig:
         return Rig(

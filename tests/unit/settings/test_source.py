@@ -9,7 +9,7 @@ from rltuned.core.canary import Canary
 from rltuned.core.decide import Knobs
 from rltuned.core.guards import Guards
 from rltuned.core.ladder import Ladder, Rung
-from rltuned.core.planning import Limits
+from rltuned.core.numbers import Writing
 from rltuned.core.select import Rules
 from rltuned.core.starvation import Bound
 from rltuned.errors import SettingsError

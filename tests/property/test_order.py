@@ -1,0 +1,230 @@
+"""What delays promise, for any policy, any queue and any cap, over cycles and between them."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rltuned.core.decide import Decision, Knobs, decide
+from rltuned.core.features import FloatArray, StateMatrix
+from rltuned.core.numbers import Writing
+from rltuned.core.order import Order
+from rltuned.core.select import Rules
+from rltuned.domain.jobs import Ownership, PendingJob
+from rltuned.domain.plan import SetPriority, SetSiteFactor
+from rltuned.domain.priority import NeutralDelay, PrioritySystem
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobId
+from tests.builders import NOW, job, snapshot
+from tests.property import worlds
+
+DAY = 86_400.0
+SLOPE = 0.1
+SYSTEM = PrioritySystem(
+    "multifactor", ages=True, age_weight=int(SLOPE * 14 * DAY), max_age_s=14 * DAY
+)
+QOS_GAP = 1_000_000
+ROOM = 200_000
+SLA = "sla"
+CYCLE_S = 60.0
+
+
+@dataclass(frozen=True)
+class ByTable:
+    """A policy that looks delays up by job id and cycle: steady, jumping or hostile."""
+
+    tables: tuple[tuple[float, ...], ...]
+    name: str = "table"
+
+    def score(self, matrix: StateMatrix) -> FloatArray:
+        return -self.delay_s(matrix)
+
+    def delay_s(self, matrix: StateMatrix) -> FloatArray:
+        age = int(matrix.wait_s.max(initial=0.0) // CYCLE_S)
+        table = self.tables[age % len(self.tables)]
+        return np.array([table[j.job_id % len(table)] for j in matrix.jobs])
+
+
+delays = st.floats(0, 1e9) | st.sampled_from((0.0, 1.0, 3_600.0, 1e300))
+policies = st.lists(
+    st.lists(delays, min_size=5, max_size=5).map(tuple), min_size=1, max_size=3
+).map(lambda tables: ByTable(tuple(tables)))
+orders = st.builds(
+    Order,
+    stretch=st.sampled_from((0.0, 0.3, 1.0, 50.0)),
+    clip=st.sampled_from((0.1, 1.0, 4.0)),
+    max_delay_s=st.sampled_from((600.0, DAY, 7 * DAY)),
+)
+
+
+@dataclass
+class Site:
+    """A Slurm of one partition under multifactor: base, age and site factor, counted at will."""
+
+    jobs: list[PendingJob]
+    bases: dict[JobId, int]
+    now: float = NOW
+    neutral: NeutralDelay | None = None
+
+    def priority(self, one: PendingJob) -> int:
+        age = SLOPE * SYSTEM.age_s(self.now - one.ages_since)
+        return max(1, int(self.bases[one.job_id] + age) + (one.site_factor or 0))
+
+    def seen(self) -> Snapshot:
+        pending = [replace(j, priority=self.priority(j)) for j in self.jobs]
+        return snapshot(*pending, taken_at=self.now, priorities=SYSTEM, neutral=self.neutral)
+
+    def carry_out(self, decision: Decision) -> None:
+        writes = {a.target.job_id: a for a in decision.plan.actions}
+        for i, one in enumerate(self.jobs):
+            action = writes.get(one.job_id)
+            if isinstance(action, SetSiteFactor):
+                original = action.old if one.owned is None else one.owned.original
+                owned = Ownership("site_factor", action.new, original=original)
+                self.jobs[i] = replace(one, site_factor=action.new, owned=owned)
+        self.neutral = decision.neutral
+
+    def in_force_s(self, one: PendingJob) -> float:
+        neutral = 0.0 if self.neutral is None else self.neutral.delay_s
+        return (int(SLOPE * neutral + 1e-6) - (one.site_factor or 0)) / SLOPE
+
+
+@st.composite
+def sites(draw: st.DrawFn, *, with_qos: bool = False, with_sla: bool = False) -> Site:
+    count = draw(st.integers(2, 9))
+    made, bases = [], {}
+    for number in range(1, count + 1):
+        sla = with_sla and draw(st.integers(0, 3)) == 0
+        one = job(
+            number,
+            asks=draw(worlds.requests),
+            submitted_at=NOW - draw(st.integers(20, 300_000)),
+            partition=SLA if sla else "gpu",
+            qos=draw(st.sampled_from(("normal", "high"))) if with_qos else "normal",
+        )
+        made.append(one)
+        bases[one.job_id] = ROOM + (QOS_GAP if one.qos == "high" else 0)
+    return Site(made, bases)
+
+
+def knobs(order: Order, cap: int) -> Knobs:
+    rules = Rules(sla_partitions=frozenset({SLA}))
+    return Knobs(rules=rules, order=order, writing=Writing(max_changes=cap), top_k=0)
+
+
+def played(site: Site, policy: ByTable, order: Order, cap: int, cycles: int) -> list[Decision]:
+    decisions = []
+    for _ in range(cycles):
+        decisions.append(decide(site.seen(), policy, knobs(order, cap)))
+        site.carry_out(decisions[-1])
+        site.now += CYCLE_S
+    return decisions
+
+
+@settings(max_examples=60)
+@given(sites(), policies, orders, st.integers(0, 9), st.integers(1, 6), st.integers(0, 100_000))
+def test_no_job_is_overtaken_by_one_that_became_eligible_more_than_its_delay_later(
+    site: Site, policy: ByTable, order: Order, cap: int, cycles: int, later_s: int
+) -> None:
+    played(site, policy, order, cap, cycles)
+    site.now += later_s  # between cycles, and after the daemon has died
+    for one in site.jobs:
+        for other in site.jobs:
+            if other.ages_since - one.ages_since > site.in_force_s(one):
+                assert site.priority(one) >= site.priority(other)
+
+
+@settings(max_examples=60)
+@given(sites(), policies, orders, st.integers(1, 6))
+def test_a_delay_that_was_written_is_within_its_bounds(
+    site: Site, policy: ByTable, order: Order, cycles: int
+) -> None:
+    upper = {
+        e.job.job_id: e.upper_s for d in played(site, policy, order, 9, cycles) for e in d.entries
+    }
+    for one in site.jobs:
+        if one.owned is not None:
+            in_force = site.in_force_s(one)
+            assert -1 / SLOPE <= in_force <= upper[one.job_id] + 2 / SLOPE
+            assert upper[one.job_id] <= order.max_delay_s
+
+
+@settings(max_examples=60)
+@given(sites(with_sla=True), policies, orders, st.integers(0, 9), st.integers(1, 6))
+def test_a_job_that_is_not_ours_loses_no_place_by_more_than_the_neutral_delay(
+    site: Site, policy: ByTable, order: Order, cap: int, cycles: int
+) -> None:
+    decisions = played(site, policy, order, cap, cycles)
+    theirs = [one for one in site.jobs if SLA in one.partitions]
+    assert all(one.site_factor == 0 for one in theirs)
+    neutral = decisions[-1].neutral
+    for one in theirs:
+        for other in site.jobs:
+            if neutral and other.ages_since - one.ages_since > neutral.delay_s:
+                assert site.priority(one) >= site.priority(other)
+
+
+@settings(max_examples=40)
+@given(sites(with_qos=True), policies, orders, st.integers(0, 9), st.integers(1, 6))
+def test_the_order_of_qos_is_kept_where_the_gap_is_wider_than_the_delays(
+    site: Site, policy: ByTable, order: Order, cap: int, cycles: int
+) -> None:
+    assert SLOPE * (order.max_delay_s + 300_000 + cycles * CYCLE_S) < QOS_GAP
+    played(site, policy, order, cap, cycles)
+    high = [site.priority(j) for j in site.jobs if j.qos == "high"]
+    normal = [site.priority(j) for j in site.jobs if j.qos == "normal"]
+    assert not high or not normal or min(high) > max(normal)
+
+
+@settings(max_examples=40)
+@given(sites(), st.floats(0, 1e4), st.integers(1, 6))
+def test_a_policy_that_asks_all_for_the_same_writes_nothing(
+    site: Site, delay_s: float, cycles: int
+) -> None:
+    wide = Order(stretch=1.0, clip=1e9, max_delay_s=7 * DAY)
+    for decision in played(site, ByTable(((delay_s,) * 5,)), wide, 9, cycles):
+        assert decision.plan.is_empty
+
+
+@settings(max_examples=40)
+@given(sites(), policies, orders, st.integers(1, 3))
+def test_a_cap_only_spreads_the_writes_over_cycles(
+    site: Site, policy: ByTable, order: Order, cap: int
+) -> None:
+    steady = ByTable(policy.tables[:1])
+    decisions = played(site, steady, order, cap, len(site.jobs) + 1)
+    assert all(len(d.plan.actions) <= cap for d in decisions)
+    assert decisions[-1].plan.is_empty
+    written = [a.target.job_id for d in decisions for a in d.plan.actions]
+    assert len(written) == len(set(written))  # every write was right by itself
+
+
+@given(worlds.snapshots(), policies, st.sampled_from(("auto", "priority")), st.integers(0, 6))
+def test_only_chosen_jobs_are_touched_never_to_zero_and_never_more_than_the_cap(
+    world: Snapshot, policy: ByTable, mode: str, cap: int
+) -> None:
+    system = SYSTEM if mode == "auto" else PrioritySystem("basic")
+    seen = replace(world, priorities=system)
+    writing = Writing(mode="auto", max_changes=cap)
+    rules = Rules(sla_partitions=frozenset({SLA}))
+    decision = decide(seen, policy, Knobs(rules=rules, writing=writing))
+    chosen = {e.job.job_id for e in decision.entries}
+    touched = [a.target.job_id for a in decision.plan.actions]
+    assert set(touched) <= chosen
+    assert len(touched) <= cap
+    assert all(a.new >= 1 for a in decision.plan.actions if isinstance(a, SetPriority))
+    for left in world.pending:
+        if SLA in left.partitions or left.priority == 0 or left.dependency:
+            assert left.job_id not in touched
+
+
+@settings(max_examples=40)
+@given(sites(), policies, orders, st.integers(1, 4))
+def test_a_restarted_daemon_decides_the_same(
+    site: Site, policy: ByTable, order: Order, cycles: int
+) -> None:
+    played(site, policy, order, 9, cycles)
+    seen = site.seen()
+    once, again = (decide(seen, policy, knobs(order, 9)).plan for _ in range(2))
+    assert once == again

@@ -1,0 +1,102 @@
+"""Delays and their bounds, by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from rltuned.core.features import encode
+from rltuned.core.order import DEFAULT, NO_LIMIT_S, Order, bounded, next_neutral
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.priority import NeutralDelay
+from rltuned.errors import PolicyError
+from rltuned.policies.baselines import BASELINES
+from tests.builders import NOW, job, node, snapshot
+from tests.fakes import BrokenPolicy
+
+HOUR, DAY = 3_600.0, 86_400.0
+
+
+def delays(rule: str, *jobs: PendingJob, order: Order = DEFAULT) -> list[float]:
+    seen = snapshot(*jobs, nodes=[node("p1", gpus=4, cpus=16), node("c1", gpus=0, cpus=16)])
+    return bounded(BASELINES[rule], encode(seen.pending, seen), order).delay_s.tolist()
+
+
+def test_the_rule_delay_is_stretch_times_limit_times_the_root_of_the_gpus() -> None:
+    assert delays("delay", job(1, gpus=4, time_limit_s=HOUR)) == [pytest.approx(0.3 * HOUR * 2)]
+
+
+def test_classic_rules_as_delays() -> None:
+    one = job(1, gpus=4, time_limit_s=HOUR)
+    free = Order(stretch=1.0, clip=1e9, max_delay_s=1e9)
+    assert delays("fcfs", one, order=free) == [0.0]
+    assert delays("sjf", one, order=free) == [HOUR]
+    assert delays("saf", one, order=free) == [4 * HOUR]
+    assert delays("smallest", one, order=free) == [4 * HOUR]
+    assert delays("multifactor", one, order=free) == [0.0]
+
+
+def test_a_job_that_fits_now_is_not_delayed_by_fit_first() -> None:
+    fits, wide = job(1, gpus=1, time_limit_s=HOUR), job(2, gpus=64, time_limit_s=HOUR)
+    assert delays("fit_first", fits, wide) == [0.0, 8 * HOUR]
+
+
+def test_no_policy_asks_for_more_than_the_clip_or_max_delay() -> None:
+    order = Order(stretch=100.0, clip=1.0, max_delay_s=2 * DAY)
+    short, long = job(1, gpus=4, time_limit_s=60.0), job(2, gpus=1, time_limit_s=30 * DAY)
+    assert delays("saf", short, long, order=order) == [120.0, 2 * DAY]
+
+
+def test_jobs_without_a_limit_count_as_two_days() -> None:
+    free = Order(stretch=1.0, clip=1.0, max_delay_s=1e9)
+    for limit_s in (None, math.inf):
+        assert delays("delay", job(1, gpus=1, time_limit_s=limit_s), order=free) == [NO_LIMIT_S]
+
+
+def test_a_job_without_gpus_is_as_large_as_its_cpus() -> None:
+    free = Order(stretch=1.0, clip=1e9, max_delay_s=1e9)
+    # the partition has 32 CPUs for 4 GPUs: 8 CPUs stand for one GPU
+    assert delays("saf", job(1, gpus=0, cpus=32, time_limit_s=HOUR), order=free) == [4 * HOUR]
+    assert delays("saf", job(1, gpus=0, cpus=1, time_limit_s=HOUR), order=free) == [HOUR]
+
+
+def test_a_deadline_bounds_the_delay_by_a_part_of_the_slack() -> None:
+    near = job(1, time_limit_s=10 * HOUR, deadline_at=NOW + 11 * HOUR)
+    late = job(2, time_limit_s=10 * HOUR, deadline_at=NOW + 5 * HOUR)
+    far = job(3, time_limit_s=10 * HOUR, deadline_at=NOW + 30 * DAY)
+    assert delays("delay", near, late, far) == [HOUR / 4, 0.0, pytest.approx(3 * HOUR)]
+
+
+def test_delays_that_are_not_finite_are_refused() -> None:
+    seen = snapshot(job(1))
+    with pytest.raises(PolicyError, match="gave job 1 no finite delay"):
+        bounded(BrokenPolicy(), encode(seen.pending, seen), DEFAULT)
+
+
+def test_the_neutral_delay_is_the_first_median_and_stays_a_day() -> None:
+    first = next_neutral(None, np.array([100.0, 200.0, 900.0]), 0.0)
+    assert first == NeutralDelay(200.0, 0.0, 200.0, 0.0)
+    assert next_neutral(None, np.zeros(0), 0.0) is None
+    now, state = 0.0, first
+    while now < 5 * DAY:
+        now += HOUR
+        state = next_neutral(state, np.array([1_000.0]), now)
+        assert state is not None
+        assert now >= DAY or state.delay_s == 200.0
+    assert state is not None
+    assert 0.75 * 1_000.0 <= state.delay_s <= 1_000.0
+
+
+def test_a_neutral_delay_that_is_about_right_is_left_alone() -> None:
+    state = NeutralDelay(1_000.0, 0.0, 1_000.0, 0.0)
+    for hour in range(1, 24 * 30):
+        found = next_neutral(state, np.array([1_200.0]), hour * HOUR)
+        assert found is not None
+        state = found
+    assert state.delay_s == 1_000.0
+
+
+@pytest.mark.parametrize("wrong", [{"stretch": -1.0}, {"clip": math.inf}, {"max_delay_s": -1.0}])
+def test_impossible_bounds_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="is not a number from 0 on"):
+        Order(**wrong)
