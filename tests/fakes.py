@@ -25,7 +25,6 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
 from tests.builders import NOW
 
-
 STEP_S = 120.0
 """Between two places of a ConstantOrder."""
 

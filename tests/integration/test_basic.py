@@ -39,7 +39,7 @@ def test_restore_gives_every_job_the_number_that_it_had(tmp_path: Path) -> None:
         journal = Journal(tmp_path)
         before = {j.job_id: j.priority for j in world.observe().pending}
         seen = world.observe()
-        knobs = Knobs(Rules(min_age_s=0.0), Writing(hysteresis=0.0))
+        knobs = Knobs(Rules(min_age_s=0.0), writing=Writing(hysteresis=0.0))
         plan = decide(seen, ConstantOrder(tuple(reversed(waiting))), knobs).plan
         outcomes = Writer(journal, SystemClock()).write(world, plan, seen, 1, no_stopwatch)
         assert {o.result for o in outcomes} == {Result.APPLIED}

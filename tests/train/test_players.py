@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rltuned.core.starvation import Bound
 from rltuned.sim.policy import actor_of
 from rltuned.sim.presets import preset
 from rltuned.sim.protocol import Protocol

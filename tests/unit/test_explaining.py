@@ -8,12 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.core.decide import Decision, Knobs, decide
-from rltuned.core.explaining import Forecast, Foretold, guards_on, influences, may_start
+from rltuned.core.explaining import (
+    Bound,
+    Forecast,
+    Foretold,
+    bounds_on,
+    influences,
+    may_start,
+    sentence,
+)
 from rltuned.core.features import COLUMNS
-from rltuned.core.guards import Guard, Guards
-from rltuned.core.numbers import Writing
+from rltuned.core.order import Order
 from rltuned.core.select import Rules
-from rltuned.core.starvation import Bound
 from rltuned.domain.jobs import PendingJob
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, node, running, snapshot
@@ -26,67 +32,56 @@ def decided(*jobs: PendingJob, policy: str = "sjf", knobs: Knobs | None = None) 
     return decide(snapshot(*jobs), BASELINES[policy], knobs or Knobs())
 
 
-def test_the_one_feature_that_a_rule_reads_is_what_moved_its_score() -> None:
+def test_the_one_feature_that_a_rule_reads_is_what_moved_its_delay() -> None:
     jobs = [job(n, time_limit_s=n * HOUR) for n in (1, 2, 3)]
     matrix = decided(*jobs).matrix
     first, *rest = influences(BASELINES["sjf"], matrix, 2)
     assert (first.feature, first.rank, first.rank_without) == ("requested_time", 1, 2)
-    assert (first.score_without, first.difference) == (-2 * HOUR, -HOUR)
+    assert (first.delay_without_s, first.difference_s) == (2 * HOUR, HOUR)
     assert first.value > first.median == pytest.approx(matrix.column("requested_time")[1])
-    assert all(other.difference == 0 for other in rest)
+    assert all(other.difference_s == 0 for other in rest)
     assert {first.feature, *(other.feature for other in rest)} == set(COLUMNS)
 
 
-def test_waiting_is_left_out_for_rules_that_read_the_submit_time() -> None:
-    jobs = [job(n, submitted_at=NOW - n * HOUR) for n in (1, 2, 6)]
-    matrix = decided(*jobs, policy="fcfs").matrix
-    row = [j.job_id for j in matrix.jobs].index(jobs[2].job_id)
-    first = influences(BASELINES["fcfs"], matrix, row)[0]
-    assert (first.feature, first.difference) == ("submit_time", 4 * HOUR)
-
-
 @given(st.integers(0, 4), st.sampled_from(sorted(BASELINES)))
-def test_leaving_out_changes_nobody_else_and_not_the_matrix(row: int, policy: str) -> None:
+def test_leaving_out_changes_no_other_job_and_not_the_matrix(row: int, policy: str) -> None:
     jobs = [
         job(n, gpus=n % 3, time_limit_s=n * HOUR, submitted_at=NOW - n * 60) for n in range(1, 6)
     ]
     matrix = decided(*jobs).matrix
     before = matrix.values.copy()
-    score = BASELINES[policy].score(matrix)[row]
+    delay_s = BASELINES[policy].delay_s(matrix)[row]
     for found in influences(BASELINES[policy], matrix, row):
-        assert math.isclose(found.score_without + found.difference, score, abs_tol=1e-6)
+        assert math.isclose(found.delay_without_s + found.difference_s, delay_s, abs_tol=1e-6)
         assert 1 <= found.rank_without <= len(jobs)
     assert np.array_equal(matrix.values, before)
 
 
 def test_a_job_alone_is_its_own_median() -> None:
     matrix = decided(job(1)).matrix
-    assert all(i.difference == 0 for i in influences(BASELINES["wfp3"], matrix, 0))
+    assert all(i.difference_s == 0 for i in influences(BASELINES["wfp3"], matrix, 0))
 
 
-def acting(decision: Decision, knobs: Knobs) -> dict[int, tuple[Guard, ...]]:
-    jobs = decision.matrix.jobs
-    return {j.job_id: guards_on(decision, knobs, row) for row, j in enumerate(jobs)}
-
-
-def test_guards_that_acted_are_named_for_the_job_they_acted_on() -> None:
-    jobs = [job(n, priority=1_000 - n, time_limit_s=(6 - n) * HOUR) for n in range(1, 6)]
-    knobs = Knobs(limits=Limits(hysteresis=0.0, guards=Guards(max_displacement=2)))
-    found = acting(decided(*jobs, knobs=knobs), knobs)
-    # wanted: 5 4 3 2 1, so the outer ones would move four places
-    assert found == {1: (Guard.DISPLACEMENT,), 2: (), 3: (), 4: (), 5: (Guard.DISPLACEMENT,)}
-
-
-def test_hysteresis_and_starvation_are_named() -> None:
+def test_the_bound_that_holds_a_job_is_named() -> None:
+    order = Order(stretch=1.0, clip=1.0, max_delay_s=10 * HOUR)
     jobs = [
-        job(1, priority=30, time_limit_s=HOUR + 1),
-        job(2, priority=20, time_limit_s=HOUR),
-        job(3, priority=10, time_limit_s=9 * HOUR, submitted_at=NOW - 9 * HOUR),
+        job(1, gpus=16, time_limit_s=HOUR),  # saf asks for 16 h, the clip allows 4
+        job(2, gpus=1, time_limit_s=90 * HOUR),
+        job(3, gpus=1, time_limit_s=HOUR),
+        job(4, gpus=1, time_limit_s=HOUR, deadline_at=NOW + 2 * HOUR),
     ]
-    calm = Knobs(limits=Limits(hysteresis=0.5), starvation=None)
-    assert acting(decided(*jobs, knobs=calm), calm)[1] == (Guard.HYSTERESIS,)
-    late = Knobs(writing=Writing(hysteresis=0.0), starvation=Bound(bound_s=HOUR, factor=1.0))
-    assert Guard.STARVATION in acting(decided(*jobs, knobs=late), late)[3]
+    found = decided(*jobs, policy="saf", knobs=Knobs(order=order))
+    rows = {int(j.job_id): i for i, j in enumerate(found.matrix.jobs)}
+    named = {job_id: bounds_on(found, row) for job_id, row in rows.items()}
+    assert named == {1: (Bound.CLIP,), 2: (Bound.MAX_DELAY,), 3: (), 4: (Bound.DEADLINE,)}
+
+
+def test_the_sentence_says_how_long_why_and_what_it_promises() -> None:
+    found = decided(job(1, gpus=4, time_limit_s=6 * HOUR), policy="delay")
+    assert sentence(found, 0) == (
+        "asked to step back 3h36m, because it may run 6h00m on 4 GPUs; no job that becomes "
+        "eligible more than 3h36m after it is put before it because of rltuned"
+    )
 
 
 def forecasts(*jobs: PendingJob, rules: Rules | None = None) -> dict[int, Forecast]:

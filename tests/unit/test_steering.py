@@ -144,8 +144,8 @@ def test_marking_touches_only_those_that_were_steered() -> None:
 def test_an_exclusion_counts_as_a_change_and_taking_it_back_does_not(most: int, sent: int) -> None:
     world = snapshot(free_job(priority=900), *wanting(), nodes=NODES)
     tuning = Tuning(budget=Budget(wall_s=20.0), steer=STEER)
-    rules, limits = Rules(min_age_s=0.0), Limits(max_changes=most)
-    knobs = Knobs(rules=rules, limits=limits, placement="milp", tuning=tuning)
+    rules, writing = Rules(min_age_s=0.0), Writing(max_changes=most)
+    knobs = Knobs(rules=rules, writing=writing, placement="milp", tuning=tuning)
     decision = decide(world, ConstantOrder((1, 2, 3)), knobs, cbc())
     assert len(decision.plan.actions) <= most
     assert sum(isinstance(a, SetExcludedNodes) for a in decision.plan.actions) == sent

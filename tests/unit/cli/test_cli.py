@@ -13,11 +13,11 @@ from typer.testing import CliRunner, Result
 from rltuned import __version__
 from rltuned.cli import COMMANDS, app
 from rltuned.cli.check import _fit, _queue, _time_limits
-from rltuned.cli.explain import _GUARDS, _REFUSALS, in_words
+from rltuned.cli.explain import _BOUNDS, _REFUSALS, in_words
 from rltuned.cli.explained import explanation
 from rltuned.cli.machine import machine_checks
 from rltuned.core.decide import Knobs, decide
-from rltuned.core.guards import Guard
+from rltuned.core.explaining import Bound
 from rltuned.core.select import Refusal
 from rltuned.daemon.breaker import Breaker, Cause, change
 from rltuned.daemon.journal import Journal
@@ -158,9 +158,9 @@ def test_explain_tells_the_records_of_an_array_apart() -> None:
     assert ids == {"7": 7, "7_2": 7, "7_4": 8, "8": 8, "7_9": None, "7_x": None}
 
 
-def test_every_refusal_and_guard_has_words() -> None:
+def test_every_refusal_and_bound_has_words() -> None:
     assert {reason.value for reason in Refusal} == set(_REFUSALS)
-    assert {guard.value for guard in Guard} == set(_GUARDS)
+    assert {bound.value for bound in Bound} == set(_BOUNDS)
 
 
 def test_check_reads_the_queue_and_knows_the_partitions(config: Path, tmp_path: Path) -> None:

@@ -151,8 +151,8 @@ def test_write_mode_follows_the_site(tmp_path: Path) -> None:
     def mode(priorities: Priorities) -> str:
         return written(tmp_path, fit(Found(seen(), priorities=priorities))).limits.write_mode
 
-    assert mode(MULTIFACTOR) == "site_factor"
-    assert mode(Priorities("priority/basic")) == "priority"
+    assert mode(MULTIFACTOR) == "auto"
+    assert mode(Priorities("priority/basic")) == "auto"
     assert mode(Priorities("priority/multifactor", {}, "site_factor/ours")) == "priority"
 
 

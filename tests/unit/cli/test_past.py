@@ -38,7 +38,7 @@ from tests.fakes import FakeBackend, FakeClock
 from tests.unit.daemon.test_loop import Heard
 
 MODELS = Path(__file__).resolve().parents[3] / "models"
-KNOBS = Knobs(Rules(sla_partitions=frozenset({"sla"})), Writing(hysteresis=0.0))
+KNOBS = Knobs(Rules(sla_partitions=frozenset({"sla"})), writing=Writing(hysteresis=0.0))
 
 
 def world() -> Snapshot:

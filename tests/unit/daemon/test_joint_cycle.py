@@ -39,7 +39,7 @@ TUNING = Tuning(budget=Budget(wall_s=20.0), sharing=Sharing(frozenset({"gpu"})))
 def loop(bench: Bench, solver: Solver) -> Loop:
     bench.world = FakeBackend(WORLD)
     made = bench.loop()
-    knobs = Knobs(Rules(), bench.limits, placement="milp", tuning=TUNING)
+    knobs = Knobs(Rules(), writing=bench.writing, placement="milp", tuning=TUNING)
     made.rig = replace(made.rig, knobs=knobs, solver=solver)
     return made
 

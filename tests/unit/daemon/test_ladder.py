@@ -36,7 +36,7 @@ class Climb(Bench):
 
     def rig(self) -> Rig:
         rules = Rules(canary=self.ladder.canary, max_writes_per_hour=self.budget)
-        return replace(super().rig(), knobs=Knobs(rules, self.limits), ladder=self.ladder)
+        return replace(super().rig(), knobs=Knobs(rules, writing=self.writing), ladder=self.ladder)
 
     def on(self, rung: Rung) -> "Climb":
         self.ladder = replace(self.ladder, rung=rung, fraction=0.5)

@@ -25,7 +25,7 @@ EXAMPLE = Path(__file__).resolve().parents[3] / "deploy" / "rltuned.example.toml
             EXAMPLE,
             (
                 Flag("scope.sla_partitions", ["sla"], "-"),
-                Flag("limits.band", [5, 900], "-"),
+                Flag("order.stretch", 0.5, "-"),
                 Flag("slurm.conf", "/etc/slurm/other.conf", "-"),
             ),
         ).settings,

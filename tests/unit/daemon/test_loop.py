@@ -65,13 +65,13 @@ class Bench:
     orders: Orders = field(default_factory=Orders)
     reload: Callable[[], Rig] | None = None
     heartbeat_s: float = 1e9
-    limits: Limits = field(default_factory=lambda: Writing(hysteresis=0.0))
+    writing: Writing = field(default_factory=lambda: Writing(hysteresis=0.0))
 
     def rig(self) -> Rig:
         return Rig(
             backend=self.world,
             policy=self.policy,
-            knobs=Knobs(Rules(), self.limits),
+            knobs=Knobs(Rules(), writing=self.writing),
             dry_run=not self.live,
             interval_s=60.0,
             max_backoff_s=200.0,

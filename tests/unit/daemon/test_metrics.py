@@ -9,7 +9,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.samples import Sample
 
 from rltuned.core.decide import Knobs, decide
-from rltuned.core.guards import Guard
 from rltuned.core.ladder import Rung
 from rltuned.core.select import Refusal, Rules
 from rltuned.daemon.breaker import Breaker, Cause
@@ -22,6 +21,7 @@ from rltuned.daemon.trial import Verdict
 from rltuned.daemon.trial_metrics import MAX_PARTITIONS, THE_REST
 from rltuned.domain.jobs import Ownership
 from rltuned.domain.plan import Outcome, Result
+from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.units import JobId, UnixTime
 from tests import needs
 from tests.builders import NOW, job, running, snapshot
@@ -246,14 +246,16 @@ def test_more_partitions_than_can_be_shown_share_one_series(metrics: Metrics) ->
     assert value(metrics, "rltuned_job_wait_seconds_count", **labels) == 9
 
 
-def test_guards_and_the_stage(metrics: Metrics) -> None:
+def test_bounds_and_the_stage(metrics: Metrics) -> None:
     metrics.trial.stage(Rung.CANARY)
     assert value(metrics, "rltuned_stage", stage="canary") == 1
     assert value(metrics, "rltuned_stage", stage="observe") == 0
     decision = live_report().decision
     assert decision is not None
-    bound = replace(decision, bound=((Guard.DISPLACEMENT, 4),), held_back=True)
+    delays = replace(decision.delays, wished_s=decision.delays.upper_s + 1.0)
+    neutral = NeutralDelay(600.0, 0.0, 600.0, 0.0)
+    bound = replace(decision, delays=delays, neutral=neutral, max_delay_s=3_600.0)
     metrics.update(replace(live_report(), decision=bound))
-    assert value(metrics, "rltuned_guarded_jobs", guard="displacement") == 4
-    assert value(metrics, "rltuned_guarded_jobs", guard="user_floor") == 0
-    assert value(metrics, "rltuned_plans_held_back_total") == 1
+    assert value(metrics, "rltuned_bounded_jobs") == len(decision.entries)
+    assert value(metrics, "rltuned_neutral_delay_seconds") == 600
+    assert value(metrics, "rltuned_max_delay_seconds") == 3_600

@@ -7,11 +7,8 @@ import pytest
 
 from rltuned.core.canary import Canary
 from rltuned.core.decide import Knobs
-from rltuned.core.guards import Guards
 from rltuned.core.ladder import Ladder, Rung
-from rltuned.core.numbers import Writing
 from rltuned.core.select import Rules
-from rltuned.core.starvation import Bound
 from rltuned.errors import SettingsError
 from rltuned.settings import Flag, load
 from rltuned.settings.keys import Settings
@@ -38,11 +35,24 @@ def test_defaults_are_those_of_the_code_they_steer() -> None:
     settings = Settings()
     assert settings.knobs() == Knobs(
         Rules(max_writes_per_hour=30),
-        Limits(guards=Guards(max_displacement=500, user_head=32, user_floor=0.25)),
-        starvation=Bound(),
     )
     assert settings.ladder.ladder() == Ladder(Rung.OBSERVE)
     assert settings.slurm.cli() == SlurmCli()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("[limits]\nband = [1, 9]", "order.max_delay_s"),
+        ("[guards]\nmax_displacement = 5", "order.clip"),
+        ("[guards]\nstarvation_bound_s = 60.0", "order.max_delay_s"),
+        ("[guards]\nmax_changes_per_job_hour = 9", "limits.max_changes_per_job_hour"),
+    ],
+)
+def test_a_key_that_is_gone_names_the_one_to_set(tmp_path: Path, old: str, new: str) -> None:
+    path = written(tmp_path, old)
+    with pytest.raises(SettingsError, match=rf"{path}:\d: .*{new}"):
+        load(path)
 
 
 def test_every_default_is_pinned() -> None:
@@ -55,7 +65,7 @@ def test_every_default_is_pinned() -> None:
             "max_snapshot_age_s": 120.0,
         },
         "policy": {
-            "name": "model:rltune",
+            "name": "delay",
             "models_dir": "/usr/share/rltuned/models",
             "top_k": 16,
             "placement": "pack",
@@ -68,19 +78,17 @@ def test_every_default_is_pinned() -> None:
             "excluded_qos": [],
             "min_age_s": 10.0,
         },
-        "limits": {
-            "write_mode": "priority",
-            "max_changes": 500,
-            "hysteresis": 0.02,
-            "band": [],
+        "order": {
+            "stretch": 0.3,
+            "clip": 1.0,
+            "max_delay_s": 604800.0,
+            "points_per_hour": 360.0,
         },
-        "guards": {
-            "max_displacement": 500,
-            "user_floor": 0.25,
-            "user_head": 32,
+        "limits": {
+            "write_mode": "auto",
+            "max_changes": 500,
+            "hysteresis": 0.3,
             "max_changes_per_job_hour": 30,
-            "starvation_bound_s": 3600.0,
-            "starvation_factor": 3.0,
         },
         "ladder": {
             "stage": "observe",
