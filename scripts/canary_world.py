@@ -3,7 +3,7 @@
     python -m scripts.canary_world --policy neutral --write-mode site_factor --seed 1
 
 Half of the jobs are treated, a cycle is five minutes of simulated time. Policies: neutral (keeps
-the order in force), sjf, longest (the largest time limit first). --unguarded takes all guards off.
+the order in force), sjf, longest (the largest time limit first).
 """
 
 import argparse
@@ -17,11 +17,9 @@ import numpy as np
 
 from rltuned.core.decide import Knobs, Policy
 from rltuned.core.features import FloatArray, StateMatrix
-from rltuned.core.guards import Guards
 from rltuned.core.ladder import Ladder, Rung
-from rltuned.core.planning import Limits
+from rltuned.core.numbers import Writing
 from rltuned.core.select import Rules
-from rltuned.core.starvation import Bound
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.outcomes import Arm
@@ -61,6 +59,9 @@ class Neutral:
     def score(self, matrix: StateMatrix) -> FloatArray:
         return np.array([float(job.priority) for job in matrix.jobs])
 
+    def delay_s(self, matrix: StateMatrix) -> FloatArray:
+        return np.zeros(len(matrix))
+
 
 @dataclass(frozen=True)
 class Longest:
@@ -68,6 +69,10 @@ class Longest:
 
     def score(self, matrix: StateMatrix) -> FloatArray:
         return -BASELINES["sjf"].score(matrix)
+
+    def delay_s(self, matrix: StateMatrix) -> FloatArray:
+        found = BASELINES["sjf"].delay_s(matrix)
+        return found.max(initial=0.0) - found
 
 
 class Tally:
@@ -104,19 +109,15 @@ class Tally:
 
 
 def rig_of(policy: Policy, clock: Clock, folder: Path, asked: argparse.Namespace) -> Rig:
-    by_site_factor = asked.write_mode == "site_factor"
     rules = Rules(
         sla_partitions=frozenset({SLA}),
         canary=LADDER.canary,
-        needs_site_factor=by_site_factor,
-        max_writes_per_hour=None if asked.unguarded else 30,
+        max_writes_per_hour=30,
     )
-    guards = Guards() if asked.unguarded else Guards(500, 32, 0.25)
-    limits = Limits(write_mode=asked.write_mode, guards=guards)
     return Rig(
         backend=SimBackend(demo_world(asked.seed, clock.now()), clock.now),
         policy=policy,
-        knobs=Knobs(rules, limits, starvation=None if asked.unguarded else Bound()),
+        knobs=Knobs(rules, writing=Writing(mode=asked.write_mode)),
         dry_run=False,
         interval_s=INTERVAL_S,
         max_backoff_s=INTERVAL_S,
@@ -134,7 +135,6 @@ def main() -> None:
     }
     parser.add_argument("--policy", choices=policies, default="neutral")
     parser.add_argument("--write-mode", choices=("priority", "site_factor"), default="site_factor")
-    parser.add_argument("--unguarded", action="store_true")
     parser.add_argument("--cycles", type=int, default=1_200)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()

@@ -110,6 +110,11 @@ class Blind:
         values[:, [COLUMN[name] for name in self.hidden]] = 0.0
         return self.seeing.score(replace(matrix, values=values))
 
+    def delay_s(self, matrix: StateMatrix) -> FloatArray:
+        values = matrix.values.copy()
+        values[:, [COLUMN[name] for name in self.hidden]] = 0.0
+        return self.seeing.delay_s(replace(matrix, values=values))
+
 
 def play(cell: Cell, one: Window, cluster: Cluster, solver: Counted) -> Schedule:
     """One window under the cell's placement."""

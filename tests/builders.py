@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from rltuned.core.decide import Knobs
+from rltuned.core.numbers import EPOCH_S, RESOLUTION_S
 from rltuned.daemon.diary import Sight
 from rltuned.daemon.recipe import Recipe
 from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
 from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
-from rltuned.domain.plan import Release, SetPriority, SetSiteFactor, Target
+from rltuned.domain.plan import MAX_PRIORITY, Release, SetPriority, SetSiteFactor, Target
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
 
@@ -149,6 +150,12 @@ def snapshot(
         partitions=tuple(partitions) if partitions is not None else (Partition("gpu", True),),
         **rest,
     )
+
+
+def basic(delay_s: float, *, eligible_at: float = NOW - 600.0, now: float = NOW) -> int:
+    """The priority that stands for a delay under priority/basic (core/numbers)."""
+    epoch = (now // EPOCH_S - 1) * EPOCH_S
+    return MAX_PRIORITY - int((eligible_at + delay_s - epoch) // RESOLUTION_S)
 
 
 def target(of: PendingJob) -> Target:

@@ -23,7 +23,7 @@ from rltuned.domain.plan import (
 )
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
-from tests.builders import NOW
+from tests.builders import NOW, basic
 
 STEP_S = 120.0
 """Between two places of a ConstantOrder."""
@@ -175,6 +175,11 @@ class ConstantOrder:
         behind_s = since.max(initial=0.0) - since - STEP_S * self.score(matrix)
         found: npt.NDArray[np.float64] = behind_s / DEFAULT.stretch
         return found
+
+
+def dealt(*order: int) -> dict[int, int]:
+    """The priorities under priority/basic that a ConstantOrder of these jobs leads to."""
+    return {job_id: basic(STEP_S * place) for place, job_id in enumerate(order)}
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rltuned.core import decide as deciding
+from rltuned.core import ranking
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.trial import Trial
 from rltuned.daemon.writer import Writer
@@ -26,11 +27,11 @@ INSIDE: Final[tuple[tuple[Any, str, str], ...]] = (
     (SlurmBackend, "apply", "apply"),
     (deciding, "select", "select"),
     (deciding, "encode", "encode"),
-    (deciding, "bounded", "delay"),
+    (ranking, "bounded", "delay"),
     (deciding, "greedy", "place"),
     (deciding, "place_jointly", "place"),
-    (deciding, "numbers_of", "plan"),
-    (deciding, "settle", "plan"),
+    (ranking, "numbers_of", "plan"),
+    (ranking, "settle", "plan"),
     (deciding, "make_plan", "plan"),
     (deciding, "_entries", "explain"),
     (Writer, "mark", "journal"),

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from rltuned.core.joint import Tuning
 from rltuned.core.sharing import Sharing
-from rltuned.core.starvation import Bound
 from rltuned.sim.metrics import Schedule
 from rltuned.sim.natural import Natural
 from rltuned.sim.presets import preset
@@ -36,7 +35,7 @@ def foretell(key: Key, arm: Arm, interval_s: float, *, held_s: float = 0.0) -> S
     if not arm.write_mode:
         policy = "fcfs" if arm.fifo else "multifactor"
         return simulate(window, preset("testbed"), policy, plain)
-    protocol = replace(plain, mode="cycle", interval_s=interval_s, starvation=Bound())
+    protocol = replace(plain, mode="cycle", interval_s=interval_s)
     if arm.guided:
         tuning = Tuning(sharing=Sharing(frozenset({"gpu"})))
         protocol = jointly(protocol, TOP_K, tuning, cbc())

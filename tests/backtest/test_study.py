@@ -14,24 +14,13 @@ from rltuned.backtest.play import Terms, play_natural, play_ours
 from rltuned.backtest.records import lines_of, read_history
 from rltuned.backtest.site import read_place
 from rltuned.backtest.study import run_study
-from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.errors import TraceError
 from rltuned.policies.baselines import BASELINES
 from rltuned.settings import Settings
-from rltuned.sim.natural import Natural
 from tests.backtest.worlds import WEIGHTED, cluster, jobs, played, site
 from tests.histories import EPOCH, WEIGHTS, row
 
 TERMS = Terms(600.0, replace(Settings().knobs(), top_k=0))
-
-
-class AsItIs:
-    """Slurm's own order, through the whole of the daemon."""
-
-    name = "as it is"
-
-    def score(self, matrix: StateMatrix) -> FloatArray:
-        return matrix.priority.astype(np.float64)
 
 
 def past(folder: Path, begin: float | None = EPOCH, split: float = 0.7) -> Past:
@@ -76,12 +65,10 @@ def test_without_a_beginning_the_record_begins_at_the_first_end(tmp_path: Path) 
 
 
 def test_an_order_that_changes_nothing_changes_no_wait(tmp_path: Path) -> None:
-    """Under priority/basic no two numbers are equal, so there is nothing to write at all."""
+    """A policy that delays nobody has nothing to write at all."""
     known = past(site(tmp_path, jobs(110)))
-    known = replace(known, place=replace(known.place, natural=Natural(kind="fcfs")))
     base, forked = play_natural(known)
-    free = replace(TERMS.knobs, starvation=None)
-    own = play_ours(forked, known, AsItIs(), Terms(600.0, free))
+    own = play_ours(forked, known, BASELINES["fcfs"], Terms(600.0, TERMS.knobs))
     assert np.array_equal(own.start_s[known.scored], base.start_s[known.scored])
     assert own.cycles
     assert not own.touched

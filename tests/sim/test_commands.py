@@ -181,9 +181,9 @@ def test_models_are_guarded_unless_told_and_rules_never_are(trace: Path) -> None
     args = ("--trace", trace, "--cluster", "testbed", "-p", "model:warmstart-saf", "-p", "saf")
     kept = simulate(*args, "--details")["policies"]
     free = simulate(*args, "--details", "--guard", "off")["policies"]
-    tight = simulate(*args, "--details", "--starvation-bound", 0, "--starvation-factor", 1)
+    tight = simulate(*args, "--details", "--max-delay", 0)
     longest = [p["model:warmstart-saf"]["wait_max_s"] for p in (tight["policies"], kept, free)]
     assert longest[0] < longest[1] < longest[2]
     assert kept["saf"]["wait_s"] == free["saf"]["wait_s"] == tight["policies"]["saf"]["wait_s"]
     with pytest.raises(AssertionError, match="not a number"):
-        run("simulate", *args, "--starvation-factor", "inf")
+        run("simulate", *args, "--stretch", "inf")

@@ -8,12 +8,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rltuned.codec import encode_snapshot
-from rltuned.core.decide import decide
+from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import FloatArray, StateMatrix
+from rltuned.core.order import Order
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.backend import snapshot_of
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.protocol import EVENT_KNOBS, Protocol, play_decided
+from rltuned.sim.natural import AGE_ONLY
+from rltuned.sim.protocol import Protocol, play_decided
 from rltuned.sim.run import Window, schedule_of, simulate
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Change, Fault, Rules, World
@@ -87,6 +89,13 @@ class Learned:
     def score(self, matrix: StateMatrix) -> FloatArray:
         return BASELINES[self.rule].score(matrix)
 
+    def delay_s(self, matrix: StateMatrix) -> FloatArray:
+        return BASELINES[self.rule].delay_s(matrix)
+
+
+WHOLE = Knobs(top_k=0, order=Order(stretch=1.0))
+"""Delays in whole seconds, which the simulated Slurm's points can say."""
+
 
 @calm
 @given(
@@ -99,7 +108,8 @@ def test_the_base_order_through_the_learned_path_is_the_base_result(
     case: Case, rule: str, backfill: str, placement: str
 ) -> None:
     where, jobs = case
-    protocol = Protocol(rules=Rules(backfill=backfill, placement=placement))  # type: ignore[arg-type]
+    rules = Rules(backfill=backfill, placement=placement, natural=AGE_ONLY)  # type: ignore[arg-type]
+    protocol = Protocol(rules=rules, knobs=WHOLE)
     window = Window(0, jobs)
     base = simulate(window, where, rule, protocol)
     learned = schedule_of(play_decided(where, jobs, Learned(rule), protocol), window, where, 0.0)
@@ -113,7 +123,7 @@ def test_a_cycle_that_gives_the_natural_order_changes_nothing(
     case: Case, backfill: str, step: float
 ) -> None:
     where, jobs = case
-    rules = Rules(backfill=backfill)  # type: ignore[arg-type]
+    rules = Rules(backfill=backfill, natural=AGE_ONLY)  # type: ignore[arg-type]
     window = Window(0, jobs)
     base = simulate(window, where, "fcfs", Protocol(rules=rules))
     cycle = Protocol("cycle", step, rules)
@@ -129,7 +139,8 @@ def test_a_rule_by_name_and_the_same_rule_learned_agree_in_cycle_mode(
     case: Case, rule: str
 ) -> None:
     where, jobs = case
-    window, cycle = Window(0, jobs), Protocol("cycle", 5.0)
+    window = Window(0, jobs)
+    cycle = Protocol("cycle", 5.0, Rules(natural=AGE_ONLY), knobs=WHOLE)
     named = simulate(window, where, rule, cycle)
     learned = schedule_of(play_decided(where, jobs, Learned(rule), cycle), window, where, 0.0)
     assert named.start_s.tolist() == learned.start_s.tolist()
@@ -159,7 +170,7 @@ def test_the_future_changes_no_plan(case: Case, stop: int, stretch: float) -> No
     seen, unseen = snapshot_of(one), snapshot_of(other)
     assert encode_snapshot(seen) == encode_snapshot(unseen)
     policy = BASELINES["wfp3"]
-    assert decide(seen, policy, EVENT_KNOBS).plan == decide(unseen, policy, EVENT_KNOBS).plan
+    assert decide(seen, policy, WHOLE).plan == decide(unseen, policy, WHOLE).plan
 
 
 @calm

@@ -7,18 +7,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rltuned.core.decide import decide
+from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import UNLIMITED_AS_S
 from rltuned.sim.backend import snapshot_of
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.history import DECAY, Ended, History
-from rltuned.sim.protocol import EVENT_KNOBS, Protocol, by_score, play_decided
+from rltuned.sim.natural import AGE_ONLY
+from rltuned.sim.protocol import Protocol, by_policy, play_decided
 from rltuned.sim.qssf import Qssf
 from rltuned.sim.run import Window, schedule_of, simulate
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules, World
 from tests.sim.worlds import cases, cluster, job, starts
 
+KNOBS = Knobs(top_k=0)
+FINE = replace(AGE_ONLY, age_weight=31_536_000 * 100, partition_weight=10_000_000 * 100)
+"""A hundredth of a second a point: predictions are no whole seconds."""
 calm = settings(
     max_examples=100,
     deadline=None,
@@ -77,7 +81,7 @@ def test_qssf_knows_nothing_of_jobs_that_have_not_ended(
 ) -> None:
     where, jobs = case
     one = Qssf()
-    first = World(where, jobs, order=by_score(one), on_end=one.ended)
+    first = World(where, jobs, order=by_policy(one, None), on_end=one.ended)
     first.advance(float(stop))
     over = {r.number for r in first.finished.values()}
     longer = [
@@ -85,13 +89,13 @@ def test_qssf_knows_nothing_of_jobs_that_have_not_ended(
         for i, j in enumerate(jobs, 1)
     ]
     other = Qssf()
-    second = World(where, longer, order=by_score(other), on_end=other.ended)
+    second = World(where, longer, order=by_policy(other, None), on_end=other.ended)
     second.advance(float(stop))
     if {r.number for r in second.finished.values()} != over:
         return  # a limit that had cut a job short made its new run time visible
     assert one.history == other.history
     seen, unseen = snapshot_of(first), snapshot_of(second)
-    assert decide(seen, one, EVENT_KNOBS).plan == decide(unseen, other, EVENT_KNOBS).plan
+    assert decide(seen, one, KNOBS).plan == decide(unseen, other, KNOBS).plan
 
 
 @calm
@@ -100,7 +104,8 @@ def test_the_daemon_s_way_gives_the_same_schedule(
     case: tuple[Cluster, tuple[TraceJob, ...]], backfill: str
 ) -> None:
     where, jobs = case
-    protocol = Protocol(rules=Rules(backfill=backfill))  # type: ignore[arg-type]
+    rules = Rules(backfill=backfill, natural=FINE)  # type: ignore[arg-type]
+    protocol = Protocol(rules=rules)
     window = Window(0, jobs)
     base = simulate(window, where, "qssf", protocol)
     decided = schedule_of(play_decided(where, jobs, Qssf(), protocol), window, where, 0.0)

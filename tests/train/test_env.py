@@ -35,12 +35,12 @@ def test_identity_law_the_base_order_gives_the_base_result_and_no_reward(form: R
     for base in ("fcfs", "saf"):
         env = SchedulingEnv(GROUND, base=base, form=form, size=100, load=1.5)
         _, info = env.reset(seed=3)
-        rank = env.window.ranking(base).rank
+        key = env.window.ranking(base).key
         total, done = 0.0, False
         while not done:
             desk = env._tables[2]
             legal = np.flatnonzero(env._observe()["mask"])
-            best = min(legal, key=lambda at: rank[desk.queue[at]])
+            best = min(legal, key=lambda at: key[desk.queue[at]])
             _, reward, done, _, info = env.step(best)
             total += reward
         np.testing.assert_array_equal(info["start_s"], env.base_start_s)

@@ -48,7 +48,8 @@ def test_a_network_that_the_file_cannot_hold_is_not_written(tmp_path: Path) -> N
     from rltuned.train.onnx_file import write_onnx  # noqa: PLC0415 - needs the extra
 
     bundle = Path("models/rltune-paper")
-    actor = Actor(load_actor(bundle).card, "", Counting(8, (32, 16)))
+    shipped = load_actor(bundle)
+    actor = Actor(shipped.card, "", Counting(8, (32, 16)), shipped.curve)
     with pytest.raises(ModelError, match="its scores differ by"):
         write_onnx(actor, bundle, tmp_path / "a.onnx")
     assert not (tmp_path / "a.onnx").exists()

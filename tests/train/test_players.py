@@ -22,7 +22,7 @@ MODELS = [f"model:{card.parent}" for card in sorted(Path("models").glob("*/card.
     [
         Protocol(),
         Protocol(rules=Rules("none", "spread")),
-        Protocol(starvation=Bound(bound_s=600.0, factor=1.5)),
+        Protocol(bounded=False),
     ],
 )
 def test_the_compiled_player_gives_the_schedule_of_the_plain_world(

@@ -10,7 +10,7 @@ from rltuned.core.features import NUM_FEATURES, encode
 from rltuned.core.observation import sample_features
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.network import ContextActor, PaperActor
-from rltuned.sim.protocol import Protocol, play_direct
+from rltuned.sim.protocol import Protocol, clairvoyant, play_direct
 from rltuned.sim.world import Rules
 from rltuned.train.episodes import Recorder, net_of, play_greedy, play_rule, play_sampled, tables
 from rltuned.train.ground import MULTIFACTOR, Window, cut, demand
@@ -39,8 +39,9 @@ def plain(window: Window, policy: str) -> np.ndarray:
     jobs = [
         replace(j, submit_s=float(s)) for j, s in zip(window.jobs, window.submit_s, strict=True)
     ]
-    scorer = None if policy == "clairvoyant:sjf" else BASELINES[policy]
-    world = play_direct(window.ground.cluster, jobs, scorer, Protocol(rules=rules)).world
+    scorer = clairvoyant if policy == "clairvoyant:sjf" else BASELINES[policy]
+    protocol = Protocol(rules=rules, bounded=False)
+    world = play_direct(window.ground.cluster, jobs, scorer, protocol).world
     return np.array([world.finished[i + 1].started_at for i in range(len(jobs))])
 
 

@@ -21,6 +21,7 @@ from rltuned.core.features import COLUMNS
 from rltuned.core.order import Order
 from rltuned.core.select import Rules
 from rltuned.domain.jobs import PendingJob
+from rltuned.domain.priority import PrioritySystem
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, node, running, snapshot
 from tests.fakes import ConstantOrder
@@ -114,7 +115,10 @@ def test_what_cannot_be_foretold_is_unknown() -> None:
 
 def test_jobs_that_are_not_ours_are_in_line_too() -> None:
     sla = job(1, gpus=2, partition="sla", priority=9_000)
-    seen = snapshot(sla, job(2, gpus=2), nodes=[node(free_gpus=2, partitions=("gpu", "sla"))])
+    ages = PrioritySystem("multifactor", ages=True, age_weight=1_000)
+    seen = snapshot(
+        sla, job(2, gpus=2), priorities=ages, nodes=[node(free_gpus=2, partitions=("gpu", "sla"))]
+    )
     knobs = Knobs(rules=Rules(sla_partitions=frozenset({"sla"})))
     decision = decide(seen, ConstantOrder(), knobs)
     assert may_start(decision, seen.pending[0]).how is Foretold.NOW

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-import numpy as np
 import pulp
 import pytest
 
@@ -278,8 +277,7 @@ def test_the_order_changes_only_where_slurm_then_starts_more() -> None:
     assert set(where(joint)) == {1, 2}
     assert joint.order == (1, 0, 2)
     decision = decided(world, cbc())
-    assert [e.job.job_id for e in decision.entries] == [2, 1, 3]
-    assert np.diff([e.proposed for e in decision.entries]).max() < 0
+    assert [e.job.job_id for e in decision.entries] == [1, 2, 3]  # numbers follow delays alone
 
 
 def test_jobs_outside_the_model_keep_their_rank() -> None:

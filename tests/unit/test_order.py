@@ -19,7 +19,10 @@ HOUR, DAY = 3_600.0, 86_400.0
 
 def delays(rule: str, *jobs: PendingJob, order: Order = DEFAULT) -> list[float]:
     seen = snapshot(*jobs, nodes=[node("p1", gpus=4, cpus=16), node("c1", gpus=0, cpus=16)])
-    return bounded(BASELINES[rule], encode(seen.pending, seen), order).delay_s.tolist()
+    found: list[float] = bounded(
+        BASELINES[rule], encode(seen.pending, seen), order
+    ).delay_s.tolist()
+    return found
 
 
 def test_the_rule_delay_is_stretch_times_limit_times_the_root_of_the_gpus() -> None:
@@ -73,26 +76,28 @@ def test_delays_that_are_not_finite_are_refused() -> None:
         bounded(BrokenPolicy(), encode(seen.pending, seen), DEFAULT)
 
 
+def after(before: NeutralDelay, delay_s: float, now: float) -> NeutralDelay:
+    found = next_neutral(before, np.array([delay_s]), now)
+    assert found is not None
+    return found
+
+
 def test_the_neutral_delay_is_the_first_median_and_stays_a_day() -> None:
     first = next_neutral(None, np.array([100.0, 200.0, 900.0]), 0.0)
     assert first == NeutralDelay(200.0, 0.0, 200.0, 0.0)
     assert next_neutral(None, np.zeros(0), 0.0) is None
-    now, state = 0.0, first
+    now, state = 0.0, NeutralDelay(200.0, 0.0, 200.0, 0.0)
     while now < 5 * DAY:
         now += HOUR
-        state = next_neutral(state, np.array([1_000.0]), now)
-        assert state is not None
+        state = after(state, 1_000.0, now)
         assert now >= DAY or state.delay_s == 200.0
-    assert state is not None
     assert 0.75 * 1_000.0 <= state.delay_s <= 1_000.0
 
 
 def test_a_neutral_delay_that_is_about_right_is_left_alone() -> None:
     state = NeutralDelay(1_000.0, 0.0, 1_000.0, 0.0)
     for hour in range(1, 24 * 30):
-        found = next_neutral(state, np.array([1_200.0]), hour * HOUR)
-        assert found is not None
-        state = found
+        state = after(state, 1_200.0, hour * HOUR)
     assert state.delay_s == 1_000.0
 
 

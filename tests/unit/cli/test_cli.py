@@ -110,7 +110,7 @@ def test_the_same_seed_gives_the_same_plan() -> None:
 
 def test_plan_as_a_table() -> None:
     text = run("plan", *SIM).stdout
-    assert "model:rltune ranks" in text
+    assert "delay ranks" in text
     assert "priority now" in text
 
 
@@ -123,8 +123,8 @@ def test_explain_in_json_and_in_words() -> None:
     assert set(told["features"]) > {"requested_gpus", "urgency"}
     text = run("explain", job_id, *SIM).stdout
     assert f"Job {job_id} (" in text
-    assert "rank 1 of" in text
-    assert "with the queue's median it would be" in text
+    assert "Rank 1 of" in text
+    assert "asked to step back" in text
     assert "by Slurm's own plan: unknown (the built-in cluster makes no plan)" in text
     assert "Changes so far: unknown (the built-in cluster keeps no journal)" in text
     assert {i["feature"] for i in told["influences"]} == set(told["features"])
@@ -229,7 +229,7 @@ def test_json_logs(config: Path) -> None:
     proposals = [line for line in lines if line["event"] == "proposal"]
     assert cycle["mode"] == "dry_run"
     assert cycle["proposed"] == len(proposals) > 0
-    keys = {"job", "partition", "old", "new", "rank_before", "rank_after", "score", "why"}
+    keys = {"job", "partition", "old", "new", "rank_before", "rank_after", "delay_s", "why"}
     assert all(keys <= line.keys() for line in proposals)
 
 
@@ -313,7 +313,7 @@ def test_check_says_what_to_mend(config: Path) -> None:
     assert result.exit_code == 1
     assert "FAIL  journal: /no/such/folder" in result.stdout
     assert "mend: make /no/such/folder" in result.stdout
-    assert "ok    mode: stage full: it writes, write_mode priority" in result.stdout
+    assert "ok    mode: stage full: it writes, write_mode auto" in result.stdout
 
 
 def test_check_refuses_a_certificate_that_cannot_be_used(config: Path) -> None:
@@ -387,7 +387,7 @@ def test_breakers_are_shown_and_closed(config: Path) -> None:
 def test_a_canary_by_priorities_is_warned_of_where_jobs_age(config: Path) -> None:
     multifactor = (Check("priority", Status.OK, "priority/multifactor"),)
     config.write_text(config.read_text() + '[ladder]\nstage = "canary"\n')
+    assert list(_fit(load(config), multifactor)) == []
+    config.write_text(config.read_text() + '[limits]\nwrite_mode = "priority"\n')
     (warning,) = _fit(load(config), multifactor)
     assert (warning.name, warning.status) == ("canary", Status.WARN)
-    config.write_text(config.read_text() + '[limits]\nwrite_mode = "site_factor"\n')
-    assert list(_fit(load(config), multifactor)) == []

@@ -61,7 +61,7 @@ def test_the_built_in_cluster(tmp_path: Path) -> None:
     assert "# gpu*       5      k80:4 m40:1 p100:8  1-00:00:00" in text
     settings = load(path).settings
     assert settings.ladder.stage == "observe"
-    assert settings.limits.write_mode == "site_factor"
+    assert settings.limits.write_mode == "auto"
     assert settings.scope.sla_partitions == [], "which partition is SLA is never guessed"
     assert "# sla_partitions = []" in text
 
@@ -134,7 +134,7 @@ def test_recorded_clusters(release: str, tmp_path: Path) -> None:
     )
     text = fit(found, slurm__bin_dir=bin_dir)
     settings = written(tmp_path, text)
-    assert settings.limits.write_mode == "site_factor"
+    assert settings.limits.write_mode == "auto"
     assert settings.slurm.bin_dir == bin_dir
     assert f"Slurm {release}" in text
     assert all(f"# {name}" in text for name in ("gpu*", "sla", "short", "whole"))

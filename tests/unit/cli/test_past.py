@@ -33,11 +33,13 @@ from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.recording import FILE_NAME, open_to_read, recorded
 from rltuned.solver import cbc
-from tests.builders import NOW, job, set_priority, set_site_factor, snapshot
+from tests.builders import NOW, basic, job, set_priority, set_site_factor, snapshot
 from tests.fakes import FakeBackend, FakeClock
 from tests.unit.daemon.test_loop import Heard
 
 MODELS = Path(__file__).resolve().parents[3] / "models"
+FIRST = basic(900.0)
+"""What sjf writes for job 3: three tenths of its 50 minutes."""
 KNOBS = Knobs(Rules(sla_partitions=frozenset({"sla"})), writing=Writing(hysteresis=0.0))
 
 
@@ -101,12 +103,12 @@ def test_history_tells_every_change_with_its_reason(tmp_path: Path, config: Path
     assert result.exit_code == 0
     head, first, second = result.stdout.splitlines()
     assert head.startswith("job 3 of test, submitted 20")
-    assert "priority 100 -> 300: applied; cycle 1 by sjf: 1 GPU, limit 50m" in first
+    assert f"priority 100 -> {FIRST}: applied; cycle 1 by sjf: steps back 15m: 1 GPU" in first
     assert first.endswith("rank 3 -> 1")
-    assert "priority 300 -> released: applied; by restore" in second
+    assert f"priority {FIRST} -> released: applied; by restore" in second
     document = json.loads(run("history", "3", "--json", "--config", str(config)).stdout)
     change = document["changes"][0]
-    assert (change["old"], change["new"], change["closed"]) == (100, 300, "released")
+    assert (change["old"], change["new"], change["closed"]) == (100, FIRST, "released")
     assert change["reason"]["rank_after"] == 1
     assert change["snapshot"] is not None
 
@@ -141,7 +143,7 @@ def test_a_job_without_changes_is_said_so(tmp_path: Path, config: Path) -> None:
 
 def test_the_same_plan_comes_out_again(tmp_path: Path, config: Path) -> None:
     live(tmp_path, cycles=2)
-    for cycle, actions in ((1, 2), (2, 0)):
+    for cycle, actions in ((1, 3), (2, 0)):
         result = run("replay", str(cycle), "--config", str(config))
         assert result.exit_code == 0, result.output
         first, second = result.stdout.splitlines()
@@ -163,7 +165,7 @@ def test_a_plan_that_differs_is_listed(tmp_path: Path, config: Path) -> None:
     live(tmp_path)
     result = run("replay", "1", "--policy", "fcfs", "--config", str(config))
     assert result.exit_code == 1
-    assert "job 3: SetPriority: was old 100, new 300, nice 0, is nothing" in result.stdout
+    assert f"job 3: SetPriority: was old 100, new {FIRST}, nice 0, is" in result.stdout
     told = run("replay", "1", "--policy", "fcfs", "--config", str(config), "--json").stdout
     document = json.loads(told)
     assert (document["identical"], len(document["differences"])) == (False, 2)
@@ -243,15 +245,19 @@ def test_a_kill_at_the_write_leaves_the_intent(tmp_path: Path, config: Path, sta
         (digest,) = db.execute("SELECT digest FROM snapshots").fetchone()
         (skipped,) = db.execute("SELECT skipped FROM cycles").fetchone()
     then = NOW - 600.0
-    rows = [(3, then, "priority", 100, 300, 1, digest), (1, then, "priority", 300, 100, 1, digest)]
+    rows = [
+        (3, then, "priority", 100, FIRST, 1, digest),
+        (2, then, "priority", 200, basic(1_800.0), 1, digest),
+        (1, then, "priority", 300, basic(2_700.0), 1, digest),
+    ]
     assert done.stdout == f"{rows} (2,)\n"  # seen by another connection; 2 = FULL
     assert skipped == "unfinished"
     told = run("history", "3", "--config", str(config)).stdout
-    assert "priority 100 -> 300: unknown (the process ended before it was seen)" in told
+    assert f"priority 100 -> {FIRST}: unknown (the process ended before it was seen)" in told
     assert run("replay", "1", "--config", str(config)).exit_code == 0
     seen = world()
     if stage == "after":
-        new = {1: 100, 3: 300}
+        new = {1: basic(2_700.0), 2: basic(1_800.0), 3: FIRST}
         jobs = tuple(replace(j, priority=new.get(j.job_id, j.priority)) for j in seen.pending)
         seen = replace(seen, pending=jobs)
     backend, journal = FakeBackend(seen), Journal(tmp_path)

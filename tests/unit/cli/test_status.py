@@ -26,7 +26,7 @@ from rltuned.daemon.http import Health, MetricsServer
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.tls import Certificates, server_context
 from tests.builders import NOW
-from tests.unit.cli.test_past import live
+from tests.unit.cli.test_past import FIRST, live
 from tests.unit.daemon import test_tls
 
 files = test_tls.files  # a fixture: a certificate that has signed itself
@@ -75,7 +75,7 @@ def test_all_is_well(tmp_path: Path, server: MetricsServer) -> None:
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith("rltuned: works\n")
     assert "last cycle: 1, " in done.stdout
-    assert "job 3: priority 100 -> 300: applied" in done.stdout
+    assert f"job 3: priority 100 -> {FIRST}: applied" in done.stdout
     document = json.loads(run("status", "--json", "--config", config).stdout)
     assert document["ok"]
     assert document["daemon"]["ready"]

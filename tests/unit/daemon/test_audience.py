@@ -17,7 +17,7 @@ from rltuned.daemon.report import CycleReport, Mode, Skip, Stage
 from rltuned.daemon.seams import Rig
 from rltuned.daemon.systemd import Notifier
 from rltuned.domain.plan import Outcome, Result
-from tests.builders import NOW, job, snapshot
+from tests.builders import NOW, basic, job, snapshot
 from tests.fakes import ConstantOrder, FakeBackend, FakeClock
 
 SEEN = snapshot(job(1, priority=300, user="mallory"), job(2, priority=200))
@@ -84,7 +84,7 @@ def test_a_dry_cycle_is_a_line_and_one_per_proposal(desk: Desk) -> None:
     (cycle,) = desk.lines("cycle")
     assert (cycle["mode"], cycle["proposed"], cycle["observe_s"]) == ("dry_run", 2, 0.25)
     first, second = desk.lines("proposal")
-    assert (first["job"], first["old"], first["new"]) == (2, 200, 300)
+    assert (first["job"], first["old"], first["new"]) == (2, 200, basic(0.0))
     assert (second["rank_before"], second["rank_after"]) == (1, 2)
     assert "mallory" not in desk.stream.getvalue()
 

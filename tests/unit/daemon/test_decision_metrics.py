@@ -54,7 +54,7 @@ def test_moves_by_direction(metrics: DecisionMetrics) -> None:
 def test_what_is_not_known_is_no_number(metrics: DecisionMetrics) -> None:
     metrics.trained_on({"requested_gpus": (0.0, 1.0)})
     update(metrics)
-    assert math.isnan(value(metrics, "rltuned_policy_score", at="median"))
+    assert math.isnan(value(metrics, "rltuned_delay_seconds", at="median"))
     for feature in COLUMNS:
         assert math.isnan(value(metrics, "rltuned_feature_ratio", feature=feature, at="max"))
         outside = value(metrics, "rltuned_feature_outside_training_ratio", feature=feature)
@@ -63,8 +63,8 @@ def test_what_is_not_known_is_no_number(metrics: DecisionMetrics) -> None:
 
 def test_scores_and_features(metrics: DecisionMetrics) -> None:
     update(metrics, 1, 2, 3)
-    lowest, highest = (value(metrics, "rltuned_policy_score", at=at) for at in ("min", "max"))
-    assert lowest < value(metrics, "rltuned_policy_score", at="median") < highest
+    lowest, highest = (value(metrics, "rltuned_delay_seconds", at=at) for at in ("min", "max"))
+    assert lowest < value(metrics, "rltuned_delay_seconds", at="median") < highest
     for feature in COLUMNS:
         assert 0 <= value(metrics, "rltuned_feature_ratio", feature=feature, at="median") <= 1
 

@@ -19,7 +19,7 @@ from rltuned.domain.plan import Result
 from rltuned.errors import BackendError, SettingsError, SnapshotError
 from rltuned.recording import FILE_NAME, open_to_read, recorded
 from tests.builders import job, snapshot
-from tests.fakes import BrokenPolicy, ConstantOrder, FakeBackend, FakeClock, RaisingPolicy
+from tests.fakes import BrokenPolicy, ConstantOrder, FakeBackend, FakeClock, RaisingPolicy, dealt
 
 WORLD = snapshot(job(1, priority=300), job(2, priority=200), job(3, priority=100))
 REVERSED = ConstantOrder((3, 2, 1))
@@ -100,10 +100,10 @@ def bench(tmp_path: Path) -> Bench:
 
 def test_live_cycle_writes_the_new_order(bench: Bench) -> None:
     assert bench.loop().run(1) == 0
-    assert bench.priorities() == {1: 100, 2: 200, 3: 300}
+    assert bench.priorities() == dealt(3, 2, 1)
     report = bench.heard.reports[0]
     assert report.mode is Mode.LIVE
-    assert report.results() == {Result.APPLIED: 2}
+    assert report.results() == {Result.APPLIED: 3}
     assert {Stage.OBSERVE, Stage.DECIDE, Stage.APPLY} <= report.stages.keys()
 
 
@@ -112,7 +112,7 @@ def test_the_next_cycle_finds_nothing_to_do(bench: Bench) -> None:
     assert len(bench.world.plans) == 1
     second = bench.heard.reports[1]
     assert second.proposed() == {}
-    assert second.owned() == 2
+    assert second.owned() == 3
 
 
 def test_dry_run_writes_nothing(bench: Bench) -> None:
@@ -122,8 +122,8 @@ def test_dry_run_writes_nothing(bench: Bench) -> None:
     assert bench.priorities() == {1: 300, 2: 200, 3: 100}
     report = bench.heard.reports[0]
     assert report.mode is Mode.DRY_RUN
-    assert report.proposed() == {Kind.PRIORITY: 2}
-    assert [e.job.job_id for e in report.changes()] == [3, 1]
+    assert report.proposed() == {Kind.PRIORITY: 3}
+    assert [e.job.job_id for e in report.changes()] == [3, 2, 1]
 
 
 def test_a_value_that_was_reverted_is_counted_once_and_written_again(bench: Bench) -> None:

@@ -18,7 +18,7 @@ from rltuned.domain.units import NodeName
 from rltuned.errors import BackendError, JournalError
 from rltuned.settings.keys import Settings
 from tests.builders import NOW, job, snapshot, target
-from tests.fakes import ConstantOrder, FakeBackend, FakeClock
+from tests.fakes import ConstantOrder, FakeBackend, FakeClock, dealt
 from tests.unit.daemon.test_fence import Clocks
 from tests.unit.daemon.test_loop import Bench
 
@@ -76,7 +76,7 @@ def test_the_one_that_takes_over_goes_on_with_what_the_other_wrote(
 ) -> None:
     one, two = pair
     one.loop().run(1)
-    assert one.priorities() == {1: 100, 2: 200, 3: 300}
+    assert one.priorities() == dealt(3, 2, 1)
     loop = two.loop()
     loop.run(1)
     assert two.heard.reports[-1].mode is Mode.STANDBY
@@ -91,7 +91,7 @@ def test_the_one_that_takes_over_goes_on_with_what_the_other_wrote(
     last = two.heard.reports[-1]
     assert last.mode is Mode.LIVE
     assert last.results() == {Result.APPLIED: 2}
-    assert two.priorities() == {1: 100, 2: 300, 3: 200}
+    assert two.priorities() == dealt(2, 3, 1)
     assert last.owned() == 2
     owned = Journal(two.folder).owned(CLUSTER)
     originals = {key[0]: o.original for key, o in owned.items()}
@@ -163,7 +163,7 @@ def test_back_again_it_is_the_first_ones_once_more(pair: tuple[Beside, Beside]) 
     second.run(1)
     first.run(2)
     assert one.heard.reports[-1].mode is Mode.LIVE
-    assert one.priorities() == {1: 100, 2: 200, 3: 300}
+    assert one.priorities() == dealt(3, 2, 1)
     assert len(Journal(one.folder).claims(CLUSTER)) == 3
     second.run(1)
     assert Journal(two.folder).claims(CLUSTER) == ()

@@ -13,6 +13,7 @@ from rltuned.policies import shelf
 from rltuned.settings import Settings, load
 
 ROOT = Path(__file__).resolve().parents[3]
+MODEL = '[policy]\nname = "model:rltune"\n'
 
 
 def settings_in(tmp_path: Path, text: str = "") -> Path:
@@ -21,9 +22,12 @@ def settings_in(tmp_path: Path, text: str = "") -> Path:
     return path
 
 
-def test_the_default_policy_is_a_shipped_model(tmp_path: Path) -> None:
-    policy, digest, schema = find_policy(load(settings_in(tmp_path)))
-    assert policy.name == Settings().policy.name == "model:rltune"
+def test_the_default_policy_is_a_rule_and_the_shipped_model_is_found(tmp_path: Path) -> None:
+    rule, digest, _ = find_policy(load(settings_in(tmp_path)))
+    assert rule.name == Settings().policy.name == "delay"
+    assert not digest
+    policy, digest, schema = find_policy(load(settings_in(tmp_path, MODEL)))
+    assert policy.name == "model:rltune"
     assert digest
     assert schema
 
@@ -42,7 +46,7 @@ def test_bundles_are_found_where_pip_puts_them(
 
 
 def test_a_chosen_folder_is_the_only_place(tmp_path: Path) -> None:
-    own = f'[policy]\nmodels_dir = "{tmp_path}"\n'
+    own = f'{MODEL}models_dir = "{tmp_path}"\n'
     loaded = load(settings_in(tmp_path, own))
     assert model_path(loaded) == tmp_path / "rltune"
     with pytest.raises(SettingsError, match=r'no model folder .*rltune; .* policy.name = "saf"'):
@@ -52,7 +56,18 @@ def test_a_chosen_folder_is_the_only_place(tmp_path: Path) -> None:
 def test_without_torch_nobody_else_ranks(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libgomp.so.1: cannot open')\n")
     ran = subprocess.run(
-        [sys.executable, "-m", "rltuned", "run", "--backend", "sim", "--cycles", "1"],
+        [
+            sys.executable,
+            "-m",
+            "rltuned",
+            "run",
+            "--backend",
+            "sim",
+            "--cycles",
+            "1",
+            "-p",
+            "model:rltune",
+        ],
         env=os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"},
         cwd=tmp_path,
         capture_output=True,
