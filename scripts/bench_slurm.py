@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.commands import CallRecord, SlurmCli
+from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.talk import CallRecord
 from rltuned.slurm.synthetic import MARKS, NOW, write_programs
 
 

@@ -24,6 +24,7 @@ from rltuned.daemon.history import Change
 app = typer.Typer()
 
 _REFUSALS = {
+    "unreadable": "what Slurm prints of it cannot be read",
     "sla_partition": "it is in an SLA partition, which rltuned never touches",
     "out_of_scope": "its partition is not among those that rltuned manages",
     "breaker_open": "the circuit breaker of its partition is open (rltuned breaker show)",
@@ -57,6 +58,7 @@ _GUARDS = {
     "displacement": "no job is moved further from where Slurm had it (guards.max_displacement)",
     "user_floor": "its user keeps a share of the head of the queue (guards.user_floor)",
     "starvation": "it, or an overdue job whose place it would take, has waited too long",
+    "deadline": "a job with a deadline is never moved behind the place where Slurm had it",
     "band": "its number lies outside the configured priority band",
 }
 _TOLD = 3
@@ -97,6 +99,8 @@ def in_words(document: dict[str, Any]) -> list[str]:
     if document["state"] == "RUNNING":
         runs = f"{_name(document)} runs since {span(document['running_s'])}."
         return [runs, *_changes(document)]
+    if document["state"] == "UNREADABLE":
+        return [f"{_name(document)}: {_unreadable(document)}", *_changes(document)]
     name = f"{_name(document)} ({', '.join(document['partitions'])})"
     reason = document["reason"] or "none"
     lines = [
@@ -104,11 +108,15 @@ def in_words(document: dict[str, Any]) -> list[str]:
         f"Slurm's priority: {document['current_priority']}.",
         f"It asks for {_amounts(document['request'])}.",
     ]
+    if document["deadline_at"] is not None:
+        lines.append(f"Its deadline is {when(document['deadline_at'])}: it is never moved back.")
     if document["changed_by_rltuned"] is not None:
         was = document["changed_by_rltuned"]
         lines.append(f"rltuned set its {was['field']} to {was['value']}; `rltuned restore` undoes.")
     if document["rank_after"] is None:
         refusal = document["refusal"] or ""
+        if document["unreadable"]:
+            return [*lines, _unreadable(document), *_start(document), *_changes(document)]
         lines.append(f"rltuned leaves it alone: {_REFUSALS.get(refusal, refusal)}.")
         return [*lines, *_start(document), *_changes(document)]
     lines.append(
@@ -131,6 +139,13 @@ def _name(document: dict[str, Any]) -> str:
     """By its number, and as squeue names it where that is another name."""
     number, address = str(document["job_id"]), document["address"]
     return f"Job {number}" if address == number else f"Job {number}, {address}"
+
+
+def _unreadable(document: dict[str, Any]) -> str:
+    return (
+        f"rltuned leaves it alone: {_REFUSALS['unreadable']} ({document['unreadable']}). "
+        "`rltuned restore` gives back what rltuned changed of it."
+    )
 
 
 def _features(document: dict[str, Any]) -> list[str]:
@@ -199,4 +214,6 @@ def _of_verdict(verdict: dict[str, Any] | None) -> list[str]:
 def _amounts(request: dict[str, Any]) -> str:
     types = "/".join(request["gpu_types"])
     gpus = f"{request['gpus']} {types + ' ' if types else ''}GPUs"
-    return f"{gpus}, {request['cpus']} CPUs, {request['mem_mib']} MiB"
+    most = request["nodes_most"]
+    nodes = f", on {request['nodes']} to {most} nodes (at least this much)" if most else ""
+    return f"{gpus}, {request['cpus']} CPUs, {request['mem_mib']} MiB{nodes}"

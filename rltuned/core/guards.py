@@ -34,6 +34,7 @@ class Guard(StrEnum):
     DISPLACEMENT = "displacement"
     USER_FLOOR = "user_floor"
     STARVATION = "starvation"
+    DEADLINE = "deadline"
     BAND = "band"
 
 
@@ -134,22 +135,37 @@ def windows(jobs: Sequence[PendingJob], guards: Guards, overdue: IntArray = NOBO
     """
     count = len(jobs)
     values = np.array([natural_value(j) for j in jobs], dtype=np.int64)
-    natural = places(lift(np.argsort(-values, kind="stable"), overdue))
+    natural = _lifted(np.argsort(-values, kind="stable"), overdue, _with_deadline(jobs))
     first, last = np.zeros(count, dtype=np.int64), np.full(count, count - 1, dtype=np.int64)
     by = {
         Guard.DISPLACEMENT: _near(natural, guards.max_displacement),
         Guard.USER_FLOOR: (first, _kept_in_head(jobs, natural, guards)),
         Guard.STARVATION: (first, _not_behind(natural, overdue)),
+        Guard.DEADLINE: (first, _not_behind(natural, _with_deadline(jobs))),
     }
     earliest = np.maximum.reduce([first, *(early for early, _ in by.values())])
     latest = np.minimum.reduce([last, *(late for _, late in by.values())])
     return Windows(natural, earliest, latest, by)
 
 
-def _not_behind(natural: IntArray, overdue: IntArray) -> IntArray:
-    """(n,) the latest place by the starvation bound: the natural one for the overdue."""
+def _lifted(order: IntArray, overdue: IntArray, due: IntArray) -> IntArray:
+    """(n,) natural places with the overdue jobs lifted; a deadline keeps its job where it was."""
+    lifted, own = lift(order, overdue), places(order)
+    natural = places(lifted)
+    natural[due] = own[due]
+    rest = lifted[~np.isin(lifted, due)]
+    natural[rest] = np.setdiff1d(np.arange(len(order)), own[due])
+    return natural
+
+
+def _with_deadline(jobs: Sequence[PendingJob]) -> IntArray:
+    return np.array([i for i, j in enumerate(jobs) if j.deadline_at is not None], dtype=np.int64)
+
+
+def _not_behind(natural: IntArray, these: IntArray) -> IntArray:
+    """(n,) the latest place: the natural one for these jobs, any for the others."""
     latest = np.full(len(natural), len(natural) - 1, dtype=np.int64)
-    latest[overdue] = natural[overdue]
+    latest[these] = natural[these]
     return latest
 
 

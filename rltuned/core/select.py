@@ -17,6 +17,7 @@ after five one-second retries inside the controller; leave new jobs alone for th
 class Refusal(StrEnum):
     """Why a pending job is not ours to move. The value is the metric label and the log word."""
 
+    UNREADABLE = "unreadable"
     SLA_PARTITION = "sla_partition"
     OUT_OF_SCOPE = "out_of_scope"
     BREAKER_OPEN = "breaker_open"
@@ -115,6 +116,7 @@ def select(snapshot: Snapshot, rules: Rules) -> Selection:
             chosen.append(job)
         else:
             refused.append((job.job_id, reason))
+    refused += [(job_id, Refusal.UNREADABLE) for job_id in sorted(snapshot.hidden_ids()) if job_id]
     return Selection(tuple(chosen), tuple(refused))
 
 
@@ -123,6 +125,8 @@ def refusal(job: PendingJob, snapshot: Snapshot, rules: Rules) -> Refusal | None
 
     The canary comes late, so that its control are exactly the jobs that would have been treated.
     """
+    if job.unreadable:
+        return Refusal.UNREADABLE
     return (
         _by_rule(job, snapshot.demoted, rules)
         or _by_hold(job)

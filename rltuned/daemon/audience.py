@@ -7,12 +7,13 @@ from rltuned.daemon.board import Board
 from rltuned.daemon.helping import Helping
 from rltuned.daemon.http import Health
 from rltuned.daemon.journal_size import Size
-from rltuned.daemon.logs import Log, log_cycle
+from rltuned.daemon.logs import Log, log_cycle, log_unreadable
 from rltuned.daemon.metrics import Metrics, PolicyCard
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.seams import Rig
 from rltuned.daemon.systemd import Notifier
 from rltuned.domain.ports import Clock
+from rltuned.domain.snapshot import Unreadable
 from rltuned.errors import JournalError
 
 FRESH_CYCLES = 3
@@ -51,6 +52,7 @@ class Publisher:
         self._board = board
         self._helping = helping
         self._unusable = ""
+        self._unreadable: frozenset[Unreadable] = frozenset()
         self._interval_s = 0.0
         self._result_at_s: float | None = None
         self._reload_error = ""
@@ -58,6 +60,10 @@ class Publisher:
     def cycle(self, report: CycleReport) -> None:
         self._metrics.update(report)
         self._measure()
+        if report.snapshot is not None:
+            odd = frozenset(report.snapshot.unreadable)
+            log_unreadable(self._log, odd - self._unreadable)
+            self._unreadable = odd
         log_cycle(self._log, report, proposals=self._show is None)
         self._interval_s = report.next_in_s
         if report.ok:

@@ -162,7 +162,7 @@ def _jobs(report: CycleReport, showing: Showing) -> list[Document] | None:
             "partition": ",".join(entry.job.partitions),
             "user": entry.job.user if showing.users else None,
             "gpus": entry.job.request.total.gpus,
-            "waited_s": max(0.0, taken_at - entry.job.submitted_at),
+            "waited_s": entry.job.waited_s(taken_at),
             "rank_before": entry.rank_before,
             "rank_after": entry.rank_after,
             "priority": entry.current,

@@ -110,9 +110,9 @@ class Waits:
         for job in seen.pending if joining else ():
             unit, arm = unit_of(job), arms.get(job.job_id, Arm.OTHER)
             known = unit in self._waiting or unit in self._done
-            if known or arm is Arm.OTHER or job.submitted_at < self._began:
+            if known or arm is Arm.OTHER or job.waits_since < self._began:
                 continue
-            self._waiting[unit] = (arm, job.submitted_at)
+            self._waiting[unit] = (arm, job.waits_since)
 
     def _end(self, unit: JobKey, arm: Arm, wait_s: float) -> None:
         self._done[unit] = (arm, max(0.0, wait_s))

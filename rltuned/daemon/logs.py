@@ -7,7 +7,7 @@ Where standard error is the journal of systemd every line begins with its priori
 import logging
 import os
 import sys
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Collection, Iterable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any, Final, Literal, TextIO, cast
 
@@ -16,8 +16,13 @@ import structlog
 from rltuned.core.decide import Entry
 from rltuned.daemon.report import CycleReport, Mode, Skip
 from rltuned.domain.plan import Outcome, Result
+from rltuned.domain.snapshot import Unreadable
 from rltuned.domain.units import JobId
 
+CLOCK_S: Final = 5.0
+"""From here on a difference between slurmctld's clock and ours is told in the cycle's line."""
+_NAMED: Final = 20
+"""So many things that cannot be read are named in one cycle; the others are counted."""
 Log = structlog.typing.FilteringBoundLogger
 
 PRIORITIES: Final = {"error": 3, "warning": 4, "info": 6, "debug": 7}
@@ -134,6 +139,15 @@ def log_cycle(log: Log, report: CycleReport, *, proposals: bool = True) -> None:
     (log.warning if troubled else log.info)("cycle", **_cycle(report))
 
 
+def log_unreadable(log: Log, found: Collection[Unreadable]) -> None:
+    """A line for each thing that cannot be read since this cycle, or cannot for another reason."""
+    for row in sorted(found)[:_NAMED]:
+        then = "left alone" if row.kind == "job" else "nothing is placed there"
+        log.warning("unreadable", kind=row.kind, name=row.name, why=row.why, then=then)
+    if len(found) > _NAMED:
+        log.warning("unreadable_more", count=len(found) - _NAMED)
+
+
 def log_verdict(log: Log, report: CycleReport) -> None:
     """A line when Slurm started jobs that a shadow had ranked, and one per breaker that opened."""
     verdict = report.verdict
@@ -219,6 +233,8 @@ def _load(report: CycleReport) -> dict[str, Any]:
         fields["load_unknown"] = weighed.unknown
     if weighed.load is not None and weighed.load.rate_limited:
         fields["rate_limited"] = weighed.load.rate_limited
+    if weighed.load is not None and abs(weighed.load.clock_off_s or 0.0) >= CLOCK_S:
+        fields["clock_off_s"] = weighed.load.clock_off_s
     return fields
 
 

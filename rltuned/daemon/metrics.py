@@ -274,6 +274,7 @@ class Metrics:
         else:
             self.success_at.set(report.started_at)
         self._update_load(report.weighed)
+        self.reading.update(report.snapshot, report.weighed.load if report.weighed else None)
         self.decisions.update(report.decision)
         self.trial.update(report)
         self._update_jobs(report)

@@ -113,7 +113,8 @@ class Watcher:
         unit = _unit(job)
         first = unit not in self._units
         self._units.add(unit)
-        wait_s = None if job.submitted_at is None else max(0.0, job.started_at - job.submitted_at)
+        since = job.waits_since
+        wait_s = None if since is None else max(0.0, job.started_at - since)
         arm = self._arms.get(unit, Arm.OTHER)
         return Started(job.job_id, unit, job.partition, arm, job.started_at, wait_s, first)
 

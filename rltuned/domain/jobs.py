@@ -19,6 +19,9 @@ class Request:
         exclusive: takes whole nodes.
         outside: what it asks for beyond this model (licences, constraints, shards, two GPU types
             at once ...), in Slurm's words. Such a job is ranked but never placed by us.
+        nodes_most: the most nodes that it accepts where it asked for a range; `total` is then for
+            the fewest. None = no range.
+        expected: what it takes in the middle of that range; None = `total`.
     """
 
     total: Resources
@@ -27,12 +30,19 @@ class Request:
     nodes: int | None = None
     exclusive: bool = False
     outside: tuple[str, ...] = ()
+    nodes_most: int | None = None
+    expected: Resources | None = None
 
     def __post_init__(self) -> None:
         if self.nodes is not None and self.nodes < 1:
             raise ValueError(f"a job needs at least one node: {self}")
         if self.time_limit_s is not None and not self.time_limit_s > 0:
             raise ValueError(f"a time limit must be positive: {self}")
+
+    @property
+    def size(self) -> Resources:
+        """What it is expected to take, over all its nodes: of a node range, of its middle."""
+        return self.total if self.expected is None else self.expected
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +130,8 @@ class PendingJob:
         owned: set when rltuned's journal says that it wrote to this job.
         recent_writes: how often it did so within the last hour, from the same journal.
         steering: set when that journal says that it excluded nodes for it.
+        deadline_at: when Slurm removes it if it cannot end by then; None = never.
+        unreadable: what of it could not be read; such a job is left alone. Empty = nothing.
     """
 
     job_id: JobId
@@ -152,12 +164,26 @@ class PendingJob:
     owned: Ownership | None = None
     recent_writes: int = 0
     steering: Steering | None = None
+    deadline_at: UnixTime | None = None
+    unreadable: str = ""
 
     def __post_init__(self) -> None:
         if self.priority < 0:
             raise ValueError(f"job {self.job_id}: negative priority {self.priority}")
         if not self.partitions:
             raise ValueError(f"job {self.job_id}: no partition")
+
+    @property
+    def waits_since(self) -> UnixTime:
+        """When its waiting began: at submission, or later when it could first run.
+
+        While Slurm does not say when it can first run (a dependency), the submission.
+        """
+        return max(self.submitted_at, self.eligible_at or self.submitted_at)
+
+    def waited_s(self, now: float) -> float:
+        """Seconds that it has waited at a Unix time; 0 before it can first run."""
+        return max(0.0, now - self.waits_since)
 
     @property
     def taken_over(self) -> bool:
@@ -226,12 +252,22 @@ class RunningJob:
     submitted_at: UnixTime | None = None
     array_job_id: JobId | None = None
     array_task: int | None = None
+    eligible_at: UnixTime | None = None
 
     @property
     def address(self) -> str:
         """How squeue names it."""
         known = self.array_job_id is not None and self.array_task is not None
         return f"{self.array_job_id}_{self.array_task}" if known else str(self.job_id)
+
+    @property
+    def waits_since(self) -> UnixTime | None:
+        """When its waiting had begun: at submission, or later when it could first run; None = not
+        known.
+        """
+        if self.submitted_at is None:
+            return None
+        return max(self.submitted_at, self.eligible_at or self.submitted_at)
 
     def latest_end(self) -> float:
         """Unix time at which the limit ends the job; inf when it has none or it is unknown."""

@@ -75,14 +75,17 @@ def parse_gres(text: str) -> tuple[Gres, ...]:
     """A node's or a job's GRES list.
 
     Understands `gpu`, `gpu:2`, `gpu:p100`, `gpu:p100:4(S:0-1)`, `gpu:p100:3(IDX:0-2)`,
-    `gpu:(null):1`, `gres:gpu:2`, `gres/gpu:p100=2`, `shard:t4:8`, `x:no_consume:2K`.
+    `gpu:(null):1`, `gres:gpu:2`, `gres/gpu:p100=2`, `shard:t4:8`, `x:no_consume:2K`. A bare
+    `gres:` is none.
 
     Raises:
         ValueError: it is none of these.
     """
     if absent(text):
         return ()
-    return tuple(_parse_one_gres(item) for item in split_outside(text, "(", ")"))
+    items = split_outside(text, "(", ")")
+    # `scontrol update Gres=` leaves the bare word behind
+    return tuple(_parse_one_gres(i) for i in items if i.strip() not in {"gres", "gres:", "gres/"})
 
 
 def _parse_one_gres(item: str) -> Gres:

@@ -5,7 +5,7 @@ import json
 from rltuned.bench.scaling import BOUNDS_S, Cycle, Size, _in_child, figures
 from rltuned.bench.stages import INSIDE, Stages
 from rltuned.daemon.writer import Writer
-from rltuned.slurm.commands import CallRecord
+from rltuned.slurm.talk import CallRecord
 
 EVERY = {stage for _, _, stage in INSIDE} | {"other"}
 COMMANDS = {"observe:squeue", "observe:sinfo", "observe:sprio", "observe:sdiag"}

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.errors import BackendError, SnapshotError
-from rltuned.slurm.commands import Answer, CallRecord, Commands, SlurmCli
+from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.sdiag import Bounds, Figure, Load, parse_sdiag, pressures
+from rltuned.slurm.talk import Answer, CallRecord
 from tests.recorded import DATA, RELEASES, Recording, replay
 
 CALM = Load(1, 0, 0, rpc_count=100, rpc_total_s=1.0, backfill_s=0.01)

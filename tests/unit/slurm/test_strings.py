@@ -139,7 +139,7 @@ def test_parse_limit(text: str, seconds: float | None) -> None:
 
 
 def test_times_that_are_none() -> None:
-    for text in ("x", "1:2:3:4", "-5:00", "INVALID"):
+    for text in ("x", "1:2:3:4", "-5:00"):
         with pytest.raises(ValueError, match="time limit"):
             parse_limit_s(text)
     assert parse_epoch("1795246314") == 1_795_246_314.0
