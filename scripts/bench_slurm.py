@@ -15,8 +15,8 @@ from pathlib import Path
 
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
-from rltuned.slurm.talk import CallRecord
 from rltuned.slurm.synthetic import MARKS, NOW, write_programs
+from rltuned.slurm.talk import CallRecord
 
 
 def measure(backend: SlurmBackend, calls: list[CallRecord], rounds: int) -> dict[str, object]:

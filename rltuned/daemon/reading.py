@@ -34,7 +34,7 @@ class ReadingMetrics:
         )
         self.clock = Gauge(
             "rltuned_slurmctld_clock_offset_seconds",
-            "How far slurmctld's clock is ahead of this host's; 0 = within a second, NaN = unknown.",
+            "How far slurmctld's clock is ahead of ours; 0 = within a second, NaN = unknown.",
             registry=registry,
         )
         self.clock.set(math.nan)

@@ -109,7 +109,7 @@ def simulate(
         cluster: the hardware.
         policy: its name.
         protocol: who ranks when, backfill, placement, faults.
-        engine: use the compiled twin where it knows the policy and the protocol.
+        engine: use the compiled twin where it knows the policy, the protocol and the nodes.
 
     Raises:
         TraceError: a job can never run, or there is no such policy.
@@ -120,7 +120,9 @@ def simulate(
     guard = protocol.starvation if is_learned(policy) else None
     protocol = replace(protocol, rules=rules, starvation=guard)
     by_rule = protocol.mode == "event" and not protocol.is_joint
-    twin = engine and by_rule and not protocol.faults and rules.placement != "first"
+    # the twin knows one type of GPUs per node
+    alike = all(len(node.gpus) <= 1 for node in cluster.nodes)
+    twin = engine and alike and by_rule and not protocol.faults and rules.placement != "first"
     if twin and compiled_knows(policy):
         return _engine(window, cluster, policy, protocol)
     began = time.perf_counter()

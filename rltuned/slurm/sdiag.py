@@ -106,7 +106,8 @@ def clock_off_s(text: str, asked_at: float, heard_at: float) -> float | None:
 
     Args:
         text: sdiag's answer.
-        asked_at, heard_at: Unix seconds, by our clock, between which slurmctld gave it.
+        asked_at: Unix seconds, by our clock, when it was asked for.
+        heard_at: and when it was there.
 
     Returns:
         Seconds; 0 = it may be the same; None = the answer bears no moment.

@@ -21,7 +21,8 @@ def test_every_release_is_read(release: str, tmp_path: Path) -> None:
     recording = Recording(DATA / release)
     text = recording.text("sdiag")
     load = replay(tmp_path, recording).load()
-    assert load == parse_sdiag(text)
+    assert replace(load, clock_off_s=None) == parse_sdiag(text)
+    assert abs(load.clock_off_s or 0.0) < 5
     by_type = text.split("by message type\n")[1].split("\n\n")[0]
     assert load.rpc_count == sum(int(r.split("count:")[1].split()[0]) for r in by_type.split("\n"))
     assert 0 < load.rpc_total_s < 1
