@@ -19,6 +19,8 @@ from rltuned.slurm.commands import Stream, one_line
 from rltuned.slurm.talk import Answer
 
 FIELD: Final = "\x1f"
+MOST_CHARACTERS: Final = 32 * 1024 * 1024
+"""Of one record: an array of four million tasks, every other one of them, takes half of it."""
 
 
 class Ask(NamedTuple):
@@ -242,11 +244,22 @@ class Marks:
 
     def _records(self, command: str, pieces: Iterator[str]) -> Iterator[str]:
         """What stands before each mark."""
-        end, rest, count = self.record + "\n", "", 0
+        end, count = self.record + "\n", 0
+        held, length, tail = list[str](), 0, ""
         for piece in pieces:
-            *whole, rest = (rest + piece).split(end)
+            if end not in tail + piece:  # joined once, not with every piece
+                held.append(piece)
+                length += len(piece)
+                tail = (tail + piece)[1 - len(end) :]
+                if length > MOST_CHARACTERS:
+                    why = f"{command}: a record of more than {MOST_CHARACTERS} characters"
+                    raise SnapshotError(why if count else f"{why}: the answer has no header")
+                continue
+            *whole, rest = "".join((*held, piece)).split(end)
             count += len(whole)
             yield from whole
+            held, length, tail = [rest], len(rest), rest[1 - len(end) :]
+        rest = "".join(held)
         if not count:
             raise SnapshotError(f"{command}: the answer has no header: {one_line(rest, 80)!r}")
         if rest:

@@ -11,6 +11,7 @@ from rltuned.domain.cluster import Node, Resources
 from rltuned.domain.jobs import ArrayInfo, PendingJob, Request, RunningJob
 from rltuned.domain.snapshot import Unreadable
 from rltuned.domain.units import JobId, NodeName, UnixTime
+from rltuned.errors import SnapshotError
 from rltuned.slurm.columns import Ask, JobRow
 from rltuned.slurm.commands import one_line
 from rltuned.slurm.request import Requests
@@ -21,6 +22,8 @@ from rltuned.slurm.values import absent, parse_epoch, parse_number
 _ASK = len(Ask._fields)
 _ROW = _ASK + len(JobRow._fields)
 _RUNNING = frozenset({"R", "CF"})
+MOST_RECORDS: Final = 150_000
+"""So many jobs fit into the memory that the service is given (docs/performance.md)."""
 _STATE = re.compile(r"[A-Z]{1,3}")
 _NO_MORE: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -141,6 +144,7 @@ def _check_state(state: str) -> None:
 
 def _records(rows: Iterable[list[str]], extras: tuple[str, ...]) -> dict[str, _Record]:
     records: dict[str, _Record] = {}
+    asks: dict[Ask, Ask] = {}
     for raw in rows:
         known = records.get(raw[_ASK])
         if known is not None:
@@ -151,8 +155,14 @@ def _records(rows: Iterable[list[str]], extras: tuple[str, ...]) -> dict[str, _R
         ask = Ask._make(raw[:_ASK])
         if "Exclusive" in more:
             ask = ask._replace(oversubscribe=_older_word(ask.oversubscribe, more["Exclusive"]))
+        if len(records) == MOST_RECORDS:
+            raise SnapshotError(f"squeue: more than {MOST_RECORDS} job records")
         records[row.jobid] = _Record(
-            ask, row, [row.arraytaskid], more.get("ExcNodes", ""), _yes(more.get("CronJob", ""))
+            asks.setdefault(ask, ask),
+            row,
+            [row.arraytaskid],
+            more.get("ExcNodes", ""),
+            _yes(more.get("CronJob", "")),
         )
     return records
 

@@ -13,6 +13,8 @@ from typing import IO, Final
 
 _PIECE: Final = 65_536
 _REAP_S: Final = 2.0
+_COMPLAINTS: Final = 4 * 1024 * 1024
+"""Bytes that are kept of standard error."""
 _LIMITED: Final = re.compile(r"RPC rate limited (?P<times>\d+) time")
 """What a command told to be talkative (-v) says each time slurmctld sends it to wait."""
 
@@ -73,7 +75,7 @@ class Talk:
         self._deadline = self._started + self._timeout_s
         self.out = bytearray()
         self.err = bytearray()
-        self._heard = 0
+        self._heard = self._complained = 0
         self._rest = memoryview(feed)
         self._selector = selectors.DefaultSelector()
         self._watch(child.stdout, selectors.EVENT_READ, self.out)
@@ -104,8 +106,10 @@ class Talk:
                     return "late"
                 for key, _ in selector.select(left):
                     self._serve(key)
-                self._heard += len(self.out)
-                if self._heard + len(self.err) > self._most_bytes:
+                self._heard += len(self.out) + len(self.err) - self._complained
+                del self.err[_COMPLAINTS:]
+                self._complained = len(self.err)
+                if self._heard > self._most_bytes:
                     return "long"
                 if self.out:
                     yield bytes(self.out)
