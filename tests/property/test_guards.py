@@ -128,6 +128,7 @@ def test_a_guard_counts_the_jobs_that_it_kept_from_where_they_were_wanted() -> N
         Guard.DISPLACEMENT: 2,
         Guard.USER_FLOOR: 1,
         Guard.STARVATION: 0,
+        Guard.DEADLINE: 0,
     }
 
 
