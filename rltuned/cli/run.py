@@ -38,6 +38,7 @@ from rltuned.daemon.reckoning import Reader
 from rltuned.daemon.rig import build_rig, open_lease
 from rltuned.daemon.seams import Rig
 from rltuned.daemon.signals import Orders, listening
+from rltuned.daemon.surroundings import refuse_untrusted
 from rltuned.daemon.systemd import Notifier, watchdog_interval_s
 from rltuned.daemon.tls import endpoint_context
 from rltuned.settings import Loaded
@@ -187,6 +188,8 @@ def _serve(
         stack.enter_context(listening(orders, lambda stop: place.system.wake(stop=stop)))
 
         def assemble(settings: Loaded) -> Rig:
+            for doubt in () if is_sim else refuse_untrusted(settings, dry_run=dry_run):
+                log.warning("untrusted", key=doubt.key, detail=str(doubt))
             rig = build_rig(settings, place.backend(settings), lease, dry_run=dry_run)
             keep_settings(journal, settings.settings, place.system.now())
             if rig.solver is None:

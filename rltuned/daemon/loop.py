@@ -154,7 +154,7 @@ class Loop:
         except BusyError as error:
             draft.skipped(Skip.BUSY, error)
         except Exception as error:  # noqa: BLE001
-            # The one broad except of the package: a bug must not stop the watching, but one that
+            # A broad except, as in _take_over: a bug must not stop the watching, but one that
             # stays ends the process. Nothing is half done: unsettled intents are in the journal.
             draft.skipped(Skip.UNEXPECTED, error)
             self._audience.unexpected(error)
@@ -323,8 +323,10 @@ class Loop:
         self._audience.reloading()
         try:
             self.rig = self._reload()
-        except (SettingsError, ModelError) as error:
-            self._audience.not_loaded(str(error))
+        except Exception as error:  # noqa: BLE001 - no file ends a daemon that runs
+            if not isinstance(error, SettingsError | ModelError):
+                self._audience.unexpected(error)
+            self._audience.not_loaded(str(error) or type(error).__name__)
         else:
             self._audience.loaded(self.rig)
 
