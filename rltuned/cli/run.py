@@ -35,7 +35,8 @@ from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.reading import log_reading
 from rltuned.daemon.reckoning import Reader
-from rltuned.daemon.rig import build_rig, open_lease
+from rltuned.daemon.rig import build_rig, open_lease, reloaded
+from rltuned.daemon.salt import salted
 from rltuned.daemon.seams import Rig
 from rltuned.daemon.signals import Orders, listening
 from rltuned.daemon.surroundings import refuse_untrusted
@@ -190,8 +191,9 @@ def _serve(
         def assemble(settings: Loaded) -> Rig:
             for doubt in () if is_sim else refuse_untrusted(settings, dry_run=dry_run):
                 log.warning("untrusted", key=doubt.key, detail=str(doubt))
-            rig = build_rig(settings, place.backend(settings), lease, dry_run=dry_run)
             keep_settings(journal, settings.settings, place.system.now())
+            settings = salted(settings)
+            rig = build_rig(settings, place.backend(settings), lease, dry_run=dry_run)
             if rig.solver is None:
                 return rig
             return replace(rig, solver=TimedSolver(rig.solver, metrics.decisions.solved))
@@ -216,7 +218,7 @@ def _serve(
             journal,
             publisher,
             orders=orders,
-            reload=lambda: assemble(read()),
+            reload=lambda: reloaded(lambda: assemble(read())),
             heartbeat_s=watchdog_interval_s() or math.inf,
             stopwatch=place.system.monotonic,
         )

@@ -77,7 +77,7 @@ class Loop:
 
     Args:
         rig: world, policy and knobs to begin with.
-        reload: builds a new rig from the files; raises SettingsError or ModelError.
+        reload: builds a new rig from the files; raises nothing but SettingsError or ModelError.
         heartbeat_s: longest time between two `audience.alive()` while waiting.
         stopwatch: times the stages, in seconds; the clock's own when not given (a simulation has
             a clock that runs fast).
@@ -264,6 +264,7 @@ class Loop:
                 draft.decision,
                 draft.outcomes,
                 live=draft.mode is Mode.LIVE,
+                model=self.rig.model,
             )
         except JournalError as error:
             draft.journal_error = str(error)
@@ -323,10 +324,8 @@ class Loop:
         self._audience.reloading()
         try:
             self.rig = self._reload()
-        except Exception as error:  # noqa: BLE001 - no file ends a daemon that runs
-            if not isinstance(error, SettingsError | ModelError):
-                self._audience.unexpected(error)
-            self._audience.not_loaded(str(error) or type(error).__name__)
+        except (SettingsError, ModelError) as error:
+            self._audience.not_loaded(str(error))
         else:
             self._audience.loaded(self.rig)
 

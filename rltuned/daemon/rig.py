@@ -2,7 +2,7 @@
 
 import difflib
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
@@ -12,6 +12,7 @@ from rltuned.daemon.lease import Lease
 from rltuned.daemon.seams import Rig
 from rltuned.daemon.seat import Seat
 from rltuned.domain.ports import Backend
+from rltuned.errors import ModelError, SettingsError
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.shelf import find_bundle
 from rltuned.settings import Loaded, Settings
@@ -93,6 +94,21 @@ def build_rig(
         seat=_seat(settings, backend, lease),
         ladder=settings.ladder.ladder(),
     )
+
+
+def reloaded(build: Callable[[], Rig]) -> Rig:
+    """What `build` makes, or one of the two errors upon which the loop keeps what it has.
+
+    Raises:
+        SettingsError, ModelError: whatever went wrong; no file ends a daemon that runs.
+    """
+    try:
+        return build()
+    except (SettingsError, ModelError):
+        raise
+    except Exception as error:
+        said = str(error) or "no reason is given"
+        raise SettingsError(f"cannot be loaded: {type(error).__name__}: {said}") from error
 
 
 def _seat(settings: Settings, backend: Backend, lease: Lease | None) -> Seat | None:

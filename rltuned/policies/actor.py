@@ -214,8 +214,8 @@ def _compare_scores(
         raise ModelError(f"model {path}: windows of shape {values.shape}, need (n, {shape})")
     if not 1 <= len(values) <= MAX_WINDOWS:
         raise ModelError(f"model {path}: {len(values)} windows, need 1 to {MAX_WINDOWS}")
-    kinds = values.dtype, masks.dtype, scores.dtype
-    if scores.shape != masks.shape or kinds != (np.float32, np.bool_, np.float32):
+    kinds = [str(array.dtype) for array in (values, masks, scores)]
+    if scores.shape != masks.shape or kinds != ["float32", "bool", "float32"]:
         raise ModelError(f"model {path}: arrays of the wrong shape or type")
     worst = max(
         float(np.abs(actor.forward(v, m) - s)[m].max(initial=0.0))
