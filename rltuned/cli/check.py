@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from rltuned.cli.controllers import controller_checks
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
-from rltuned.cli.machine import machine_checks
+from rltuned.cli.machine import machine_checks, user_name
 from rltuned.cli.world import real_slurm
 from rltuned.core.ladder import Rung
 from rltuned.daemon.breaker import clusters
@@ -142,7 +142,7 @@ def _journal(loaded: Loaded) -> Check:
             "journal",
             Status.FAIL,
             str(error),
-            f"make {folder} a folder of the user who runs rltuned, mode 0700",
+            f"mkdir -p {folder} && chown -R {user_name()}: {folder} && chmod 0700 {folder}",
         )
     finally:
         journal.close()
