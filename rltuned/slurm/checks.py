@@ -193,8 +193,8 @@ def _rights(config: Mapping[str, str], evidence: Evidence) -> Check:
             "rights",
             Status.FAIL,
             f"{who} cannot write: without slurmdbd only root and SlurmUser {slurm_user} can",
-            f"run the service as {name} (docs/install.md: User={name} in a drop-in), and this check "
-            f"as well: runuser -u {name} -- rltuned check",
+            f"run the service as {name} (User={name} in a drop-in, docs/install.md), and this "
+            f"check as well: runuser -u {name} -- rltuned check",
         )
     return Check(
         "rights",
