@@ -3,7 +3,7 @@
 import io
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO, cast
@@ -122,7 +122,7 @@ PENDING = 318
 """As in the review, where the shadow logged 63 kB a cycle."""
 
 
-def shadow(cycle: int, jobs: list[PendingJob], results: dict[int, Outcome] | None = None) -> Any:
+def shadow(cycle: int, jobs: list[PendingJob], results: Mapping[Any, Outcome] | None = None) -> Any:
     """A cycle whose policy turns the queue around."""
     seen = snapshot(*jobs, taken_at=NOW + 60 * cycle)
     order = tuple(sorted((j.job_id for j in jobs), reverse=True))
@@ -177,7 +177,7 @@ def test_a_proposal_is_logged_when_it_changes() -> None:
 def test_a_change_that_fails_is_logged_once_per_job_and_reason() -> None:
     said, jobs = Said(), queue_at(0, range(1, PENDING + 1))
 
-    def failed(cycle: int, words: dict[int, str]) -> list[dict[str, Any]]:
+    def failed(cycle: int, words: Mapping[Any, str]) -> list[dict[str, Any]]:
         results = {
             j.job_id: Outcome(set_priority(j, 9), Result.REFUSED, words.get(j.job_id, "no rights"))
             for j in jobs
