@@ -98,9 +98,9 @@ class Queue:
         for one in [j for j in self.waiting if j.user == "mallory"]:
             treated = Canary(FRACTION).treats(one)
             age_s = self.now - one.submitted_at
-            if how == "cancel" and age_s > (5 * CYCLE_S if treated else CYCLE_S):
+            if how == "cancel" and age_s > (5 * CYCLE_S if treated else 3 * CYCLE_S):
                 del self.waiting[one]
-            elif how == "hold" and treated and age_s < 2 * CYCLE_S:
+            elif how == "hold" and treated and not one.held_by and age_s > 2 * CYCLE_S:
                 at = self.waiting.pop(one)
                 self.waiting[replace(one, priority=0, held_by="user")] = at + 20 * CYCLE_S
             elif how == "nice" and treated and one.nice == 0 and age_s > CYCLE_S:
