@@ -145,7 +145,8 @@ def test_a_breaker_opens_restores_the_queue_and_survives_a_restart(
         daemon.wait_for_log("applied=")
         daemon.wait_for(lambda: priority(slurm, jobs[2]) > priority(slurm, jobs[0]), "an order")
         (tmp_path / "REFUSE").touch()
-        shortest = slurm.sbatch(*FULL, "--time=1", "--nice=7")
+        # of another user: what one user's jobs come to opens no breaker
+        shortest = slurm.sbatch(*FULL, "--time=1", "--nice=7", "--uid=nobody", "--chdir=/")
         daemon.wait_for_log("breaker_opened")
         daemon.wait_for(lambda: set(jobs) <= ruled_by_slurm(slurm), "multifactor rules again")
         assert daemon.metric('rltuned_breaker_open{partition="gpu"}') == 1
