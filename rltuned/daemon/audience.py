@@ -10,6 +10,7 @@ from rltuned.daemon.journal_size import Size
 from rltuned.daemon.logs import Log, log_cycle, log_unreadable
 from rltuned.daemon.metrics import Metrics, PolicyCard
 from rltuned.daemon.report import CycleReport, Mode
+from rltuned.daemon.said import Said
 from rltuned.daemon.seams import Rig
 from rltuned.daemon.systemd import Notifier
 from rltuned.domain.ports import Clock
@@ -58,6 +59,7 @@ class Publisher:
         self._interval_s = 0.0
         self._result_at_s: float | None = None
         self._reload_error = ""
+        self._said = Said()
 
     def cycle(self, report: CycleReport) -> None:
         self._metrics.update(report)
@@ -66,7 +68,7 @@ class Publisher:
             odd = frozenset(report.snapshot.unreadable)
             log_unreadable(self._log, odd - self._unreadable)
             self._unreadable = odd
-        log_cycle(self._log, report, proposals=self._show is None)
+        log_cycle(self._log, report, self._said, proposals=self._show is None)
         self._doubt(report)
         self._interval_s = report.next_in_s
         if report.ok:

@@ -78,7 +78,7 @@ class Loop:
 
     Args:
         rig: world, policy and knobs to begin with.
-        reload: builds a new rig from the files; raises SettingsError or ModelError.
+        reload: builds a new rig from the files; raises nothing but SettingsError or ModelError.
         heartbeat_s: longest time between two `audience.alive()` while waiting.
         stopwatch: times the stages, in seconds; the clock's own when not given (a simulation has
             a clock that runs fast).
@@ -156,7 +156,7 @@ class Loop:
         except BusyError as error:
             draft.skipped(Skip.BUSY, error)
         except Exception as error:  # noqa: BLE001
-            # The one broad except of the package: a bug must not stop the watching, but one that
+            # A broad except, as in _take_over: a bug must not stop the watching, but one that
             # stays ends the process. Nothing is half done: unsettled intents are in the journal.
             draft.skipped(Skip.UNEXPECTED, error)
             self._audience.unexpected(error)
@@ -268,6 +268,7 @@ class Loop:
                 draft.decision,
                 draft.outcomes,
                 live=draft.mode is Mode.LIVE,
+                model=self.rig.model,
             )
         except JournalError as error:
             draft.journal_error = str(error)

@@ -1,7 +1,7 @@
 """From checked settings to what the loop runs on; the same way at start and at every reload."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
@@ -10,6 +10,7 @@ from rltuned.daemon.lease import Lease
 from rltuned.daemon.seams import Rig
 from rltuned.daemon.seat import Seat
 from rltuned.domain.ports import Backend
+from rltuned.errors import ModelError, SettingsError
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.shelf import find_bundle
 from rltuned.settings import Loaded, Settings
@@ -82,6 +83,21 @@ def build_rig(
         seat=_seat(settings, backend, lease),
         ladder=settings.ladder.ladder(),
     )
+
+
+def reloaded(build: Callable[[], Rig]) -> Rig:
+    """What `build` makes, or one of the two errors upon which the loop keeps what it has.
+
+    Raises:
+        SettingsError, ModelError: whatever went wrong; no file ends a daemon that runs.
+    """
+    try:
+        return build()
+    except (SettingsError, ModelError):
+        raise
+    except Exception as error:
+        said = str(error) or "no reason is given"
+        raise SettingsError(f"cannot be loaded: {type(error).__name__}: {said}") from error
 
 
 def _seat(settings: Settings, backend: Backend, lease: Lease | None) -> Seat | None:

@@ -11,11 +11,11 @@ from rltuned.daemon.schema import bring_up
 from rltuned.daemon.trust import REMEDY, stranger
 from rltuned.errors import JournalError, JournalLostError
 from rltuned.recording import SCHEMA_VERSION, peek
+from rltuned.trusted import Flaw, flaw_of
 
 _BUSY_TIMEOUT_S = 5.0
 _LOG_BYTES = 16 * 1024 * 1024
 """To which the write-ahead log is cut once it was copied into the file."""
-_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def connect(path: Path, *, create: bool) -> sqlite3.Connection:
@@ -49,8 +49,9 @@ def connect(path: Path, *, create: bool) -> sqlite3.Connection:
 
 def _check_place(path: Path, *, create: bool) -> None:
     folder = path.parent.stat()
-    if folder.st_mode & _OTHERS_MAY_WRITE:
-        raise JournalError(f"{path.parent}: others may write to this folder; chmod go-w it")
+    # root may work on what belongs to the service user, but on no other user's file in its folder
+    also = () if os.geteuid() else (folder.st_uid,)
+    _refuse(flaw_of(path.parent, folder, also=also))
     if create and not os.path.lexists(path):
         file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         _hand_to_folder_owner(file, folder)
@@ -58,14 +59,12 @@ def _check_place(path: Path, *, create: bool) -> None:
     status = path.lstat()
     if not stat.S_ISREG(status.st_mode):
         raise JournalError(f"{path}: is not a regular file")
-    # root may mend what belongs to the service user, but nobody else's file in its folder
-    mine = {os.geteuid()} if os.geteuid() else {0, folder.st_uid}
-    if status.st_uid not in mine:
-        raise JournalError(
-            f"{path}: belongs to uid {status.st_uid}; rltuned runs as uid {os.geteuid()}"
-        )
-    if status.st_mode & _OTHERS_MAY_WRITE:
-        raise JournalError(f"{path}: others may write to it; mend with: chmod go-w {path}")
+    _refuse(flaw_of(path, status, also=also))
+
+
+def _refuse(flaw: Flaw | None) -> None:
+    if flaw is not None:
+        raise JournalError(str(flaw))
 
 
 def _hand_to_folder_owner(file: int, folder: os.stat_result) -> None:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from rltuned.errors import SettingsError
+from rltuned.trusted import flaw_of, flaws_on
 
 if TYPE_CHECKING:
     from rltuned.settings.keys import Settings
@@ -26,7 +27,6 @@ MAX_FILE_BYTES = 1024 * 1024
 
 _HEADER = re.compile(r"^\s*\[+\s*(?P<name>[^\[\]]+?)\s*\]+\s*(#.*)?$")
 _KEY = re.compile(r"^\s*(?P<name>(?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*[\w\"'-]+)*)\s*=")
-_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _REASONS = {"model_type": "must be a table", "path_type": "must be a path, as text"}
 """In place of pydantic's words, where those name Python classes."""
 
@@ -71,7 +71,7 @@ def load(path: Path | None, flags: tuple[Flag, ...] = ()) -> Loaded:
     Raises:
         SettingsError: names file, line and key where they are known, and the reason.
     """
-    if path is None and DEFAULT_PATH.exists():
+    if path is None and os.path.lexists(DEFAULT_PATH):
         path = DEFAULT_PATH
     return _build("" if path is None else _read(path), path, flags)
 
@@ -162,19 +162,13 @@ def _read(path: Path) -> str:
                 raise SettingsError(f"{path}: is not a regular file")
             if status.st_size > MAX_FILE_BYTES:
                 raise SettingsError(f"{path}: {status.st_size} bytes, at most {MAX_FILE_BYTES}")
-            raw = file.read()
+            raw = file.read(MAX_FILE_BYTES + 1)
+        # a group may share the folder, but not the file
+        flaws = [flaw_of(path, status), *(f for f in flaws_on(path) if not f.by_group)]
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read: {error.strerror}") from None
-    if status.st_uid not in {0, os.geteuid()}:
-        raise SettingsError(
-            f"{path}: belongs to uid {status.st_uid}; it must belong to root or to the user who "
-            f"runs rltuned (uid {os.geteuid()})"
-        )
-    if status.st_mode & _OTHERS_MAY_WRITE:
-        raise SettingsError(
-            f"{path}: others may write to it (mode {stat.S_IMODE(status.st_mode):04o}); "
-            f"mend with: chmod go-w {path}"
-        )
+    if found := [flaw for flaw in flaws if flaw is not None]:
+        raise SettingsError(str(found[0]))
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -189,7 +183,8 @@ def _parse(text: str, path: Path | None) -> dict[str, Any]:
         found = re.search(r"at line (\d+)", str(error))
         line = found[1] if found else len(text.splitlines())  # "at end of document"
         raise SettingsError(f"{path}:{line}: not valid TOML: {error}") from None
-    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, deep nesting
+    # numbers of thousands of digits, deep nesting
+    except (ValueError, RecursionError, MemoryError) as error:
         raise SettingsError(f"{path}: not valid TOML: {error}") from None
 
 

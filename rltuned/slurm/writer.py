@@ -13,6 +13,7 @@ from typing import Final, assert_never
 
 from rltuned.domain.address import FED_LIMIT
 from rltuned.domain.plan import (
+    HELD,
     Action,
     Outcome,
     Plan,
@@ -306,7 +307,7 @@ def judge(action: Action, row: Watched | None, factors: dict[JobId, Factors], sa
     if said:
         return Outcome(action, Result.GONE if _GONE.search(said) else Result.REFUSED, said)
     if row.held:
-        return Outcome(action, Result.REFUSED, "it is held")
+        return Outcome(action, Result.REFUSED, HELD)
     return Outcome(action, Result.FAILED, wrong)
 
 
