@@ -211,7 +211,7 @@ class Reader:
         words = ("-t", "PD", "-O", self._marks.columns(WATCH_COLUMNS))
         answer = self._commands.stream("squeue", *of_records(layout), *words)
         rows: dict[str, tuple[WatchRow, list[str]]] = {}
-        for raw in self._marks.rows("squeue", answer, len(WATCH_COLUMNS), []):
+        for raw in self._marks.rows("squeue", answer, len(WATCH_COLUMNS)):
             row = WatchRow._make(raw)
             rows.setdefault(row.jobid, (row, []))[1].append(row.arraytaskid)
         records = Counter(row.arrayjobid for row, _ in rows.values())

@@ -1,4 +1,4 @@
-"""A pending record as the light re-read shows it: what became of an update."""
+"""A pending record as the light re-read shows it, before and after a write."""
 
 from dataclasses import dataclass
 
@@ -30,21 +30,15 @@ class Watched:
 
 
 def watched(row: WatchRow, task_rows: list[str], pending_records: int) -> Watched:
-    """From a row of squeue; one that cannot be read says why.
-
-    Args:
-        row: its columns.
-        task_rows: of an array, the tasks that the rows of this record list.
-        pending_records: how many pending records its array has.
-    """
+    """The record behind its rows, one for each task; `unreadable` says what is wrong with them."""
     try:
-        return _read(row, task_rows, pending_records)
+        return _read_watched(row, task_rows, pending_records)
     except ValueError as error:
         why = f"its row in squeue cannot be read: {error}"
         return Watched("", 0.0, 0, 0, held=True, unreadable=why)
 
 
-def _read(row: WatchRow, task_rows: list[str], pending_records: int) -> Watched:
+def _read_watched(row: WatchRow, task_rows: list[str], pending_records: int) -> Watched:
     job_id, array_id = parse_job_id(row.jobid), parse_job_id(row.arrayjobid)
     submitted, priority = parse_epoch(row.submittime), parse_number(row.prioritylong)
     if submitted is None:
