@@ -48,6 +48,8 @@ _REFUSALS = {
     "incr_only": "by PriorityFlags=INCR_ONLY a job of several partitions keeps the highest number"
     " that it ever had, so nothing could be given back",
     "site_factor_unknown": "Slurm does not show its site factor",
+    "unaddressable": "its list of tasks may grow too long for scontrol, so that a change could not "
+    "be taken back",
     "change_budget": "this cycle's budget of changes was spent on jobs above it",
     "taken_over": "somebody else has set, since rltuned wrote, the field that it wrote to",
     "fixed": "somebody set its priority directly, and that number stands",

@@ -3,12 +3,14 @@
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rltuned.core.starvation import Bound
-from rltuned.settings import Flag, Loaded, load
+from rltuned.settings.source import Flag, Loaded, load
+
+if TYPE_CHECKING:  # imports numpy, and `rltuned restore` does without
+    from rltuned.core.starvation import Bound
 
 CONFIG_VARIABLE = "RLTUNED_CONFIG"
 
@@ -83,8 +85,10 @@ def settings_of(config: Path | None, *flags: tuple[str, object, str]) -> Loaded:
     return load(config, tuple(Flag(*flag) for flag in flags if flag[1] is not None))
 
 
-def starvation_of(guard: OnOff, bound_s: float, factor: float) -> Bound | None:
+def starvation_of(guard: OnOff, bound_s: float, factor: float) -> "Bound | None":
     """The guard that the three options ask for."""
+    from rltuned.core.starvation import Bound  # noqa: PLC0415
+
     try:
         return Bound(bound_s, factor) if guard is OnOff.ON else None
     except ValueError as error:

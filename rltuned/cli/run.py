@@ -35,8 +35,9 @@ from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.reading import log_reading
 from rltuned.daemon.reckoning import Reader
-from rltuned.daemon.rig import build_rig, open_lease
+from rltuned.daemon.rig import build_rig
 from rltuned.daemon.seams import Rig
+from rltuned.daemon.seat import open_lease
 from rltuned.daemon.signals import Orders, listening
 from rltuned.daemon.systemd import Notifier, watchdog_interval_s
 from rltuned.daemon.tls import endpoint_context
@@ -118,7 +119,7 @@ def run(
             metrics.reading.heard(reading)
             log_reading(log, reading)
 
-        lease = None if is_sim else open_lease(settings, SystemClock())
+        lease = None if is_sim else open_lease(settings.ha, settings.slurm.timeout_s, SystemClock())
         place = open_world(
             backend,
             speed=speed,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rltuned.core.canary import Canary
+from rltuned.domain.address import is_sayable
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
@@ -39,6 +40,7 @@ class Refusal(StrEnum):
     PARTITION_PRIORITIES = "partition_priorities"
     INCR_ONLY = "incr_only"
     SITE_FACTOR_UNKNOWN = "site_factor_unknown"
+    UNADDRESSABLE = "unaddressable"
     CONTROL = "control"
     JOB_BUDGET = "job_budget"
     HANDED_BACK = "handed_back"
@@ -191,6 +193,8 @@ def _by_numbers(job: PendingJob, rules: Rules) -> Refusal | None:
         return Refusal.PARTITION_PRIORITIES
     if rules.needs_site_factor and job.site_factor is None:
         return Refusal.SITE_FACTOR_UNKNOWN
+    if not is_sayable(job):
+        return Refusal.UNADDRESSABLE  # what cannot be taken back is never written
     return None
 
 

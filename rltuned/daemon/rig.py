@@ -1,13 +1,11 @@
 """From checked settings to what the loop runs on; the same way at start and at every reload."""
 
 import difflib
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
 from rltuned.core.decide import Policy
-from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.lease import Lease
 from rltuned.daemon.seams import Rig
 from rltuned.daemon.seat import Seat
@@ -46,15 +44,6 @@ class Controlled(Protocol):
 MODEL_PREFIX: Final = "model:"
 RULE_HINT: Final = 'a rule needs no model: policy.name = "saf"'
 """Nobody else ranks in a missing model's place: which order a cluster has is its owner's choice."""
-
-
-def open_lease(settings: Settings, clock: SystemClock) -> Lease | None:
-    """Our side of the lease, where there is a second daemon; None = there is none."""
-    ha = settings.ha
-    if ha.lease_dir is None:
-        return None
-    host = ha.host or socket.gethostname().partition(".")[0]
-    return Lease(ha.lease_dir, host, ha.lease_s, settings.slurm.timeout_s, clock.readings)
 
 
 def build_rig(

@@ -11,13 +11,15 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from rltuned.errors import SettingsError
-from rltuned.settings.keys import Settings
+
+if TYPE_CHECKING:
+    from rltuned.settings.keys import Settings
 
 DEFAULT_PATH = Path("/etc/rltuned/rltuned.toml")
 MAX_FILE_BYTES = 1024 * 1024
@@ -38,7 +40,7 @@ class Loaded:
         origins: dotted key -> "FILE:LINE" or "--flag"; a key that is missing has its default.
     """
 
-    settings: Settings
+    settings: "Settings"
     path: Path | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
 
@@ -83,7 +85,25 @@ def from_flags(flags: tuple[Flag, ...]) -> Loaded:
     return _build("", None, flags)
 
 
+def tree_of(path: Path | None) -> tuple[dict[str, Any], Path | None]:
+    """The tables of the file, not checked key by key, and where it was found.
+
+    For `rltuned restore`, which must not depend on numpy and needs a few tables only.
+
+    Args:
+        path: as for `load`.
+
+    Raises:
+        SettingsError: the file cannot be read or is not TOML.
+    """
+    if path is None and DEFAULT_PATH.exists():
+        path = DEFAULT_PATH
+    return _parse("" if path is None else _read(path), path), path
+
+
 def _build(text: str, path: Path | None, flags: tuple[Flag, ...]) -> Loaded:
+    from rltuned.settings.keys import Settings  # noqa: PLC0415 - imports numpy, see tree_of
+
     tree = _parse(text, path)
     origins = {key: f"{path}:{line}" for key, line in key_lines(text)}
     for flag in flags:
@@ -207,6 +227,8 @@ def _where(names: list[str], origins: Mapping[str, str], path: Path | None) -> s
 
 def _allowed(names: list[str]) -> list[str]:
     """The keys that may stand in the table of this name."""
+    from rltuned.settings.keys import Settings  # noqa: PLC0415 - imports numpy, see tree_of
+
     model: type[BaseModel] = Settings
     for name in names:
         inner = model.model_fields[name].annotation if name in model.model_fields else None

@@ -44,6 +44,7 @@ class Watched:
     Attributes:
         held: by anything; holder: "user" or "admin" where a person does.
         excluded: None = not asked for.
+        unreadable: why its row cannot be read; then nothing else is known. Empty = it can.
     """
 
     address: str
@@ -54,6 +55,7 @@ class Watched:
     oversubscribe: str = ""
     holder: str = ""
     excluded: frozenset[NodeName] | None = None
+    unreadable: str = ""
 
 
 def _unheard(_: Reading) -> None:
@@ -187,6 +189,10 @@ class Reader:
         """
         return self._known_site(now)[0]
 
+    def layout(self, now: float) -> Layout:
+        """How this release's squeue is asked; raises as `site`."""
+        return self._known_site(now)[1]
+
     def _known_site(self, now: float) -> tuple[Site, Layout]:
         if self._site is None or not 0 <= now - self._site[0] < SITE_LIFE_S:
             site, layout = read_site(self.config()), self._layout()
@@ -215,26 +221,25 @@ class Reader:
     def watch(self, now: float, of: Iterable[JobId]) -> dict[JobId, Watched]:
         """Those of these records that are pending, with the few columns that tell what became of an
         update. In a long queue most were not written to, and reading them would cost more than
-        squeue does.
+        squeue does. A row that cannot be read costs its own job only.
 
         Raises:
             BackendError: squeue failed.
-            SnapshotError: its answer could not be read.
+            SnapshotError: its answer as a whole could not be read.
         """
         _, layout = self._known_site(now)
         words = ("-t", "PD", "-O", self._marks.columns(WATCH_COLUMNS))
         answer = self._commands.stream("squeue", *of_records(layout), *words)
         rows: dict[str, tuple[WatchRow, list[str]]] = {}
-        for raw in self._marks.rows("squeue", answer, len(WATCH_COLUMNS), []):
+        for raw in self._marks.rows("squeue", answer, len(WATCH_COLUMNS)):
             row = WatchRow._make(raw)
             rows.setdefault(row.jobid, (row, []))[1].append(row.arraytaskid)
         records = Counter(row.arrayjobid for row, _ in rows.values())
         found = {job_id: rows[str(job_id)] for job_id in of if str(job_id) in rows}
-        seen: dict[JobId, Watched] = {}
-        for job_id, (row, tasks) in found.items():
-            with suppress(ValueError):  # what became of that one is not known, of the others it is
-                seen[job_id] = _watched(row, tasks, records[row.arrayjobid])
-        return seen
+        return {
+            job_id: _watched(row, tasks, records[row.arrayjobid])
+            for job_id, (row, tasks) in found.items()
+        }
 
     def expected_start(self, job_id: JobId, now: float) -> float | None:
         """Unix time at which Slurm's own backfill plans to start a pending record; None = never
@@ -324,6 +329,14 @@ def _roomiest(nodes: Iterable[Node]) -> dict[str, Resources]:
 
 
 def _watched(row: WatchRow, task_rows: list[str], pending_records: int) -> Watched:
+    try:
+        return _read_watched(row, task_rows, pending_records)
+    except ValueError as error:
+        why = f"its row in squeue cannot be read: {error}"
+        return Watched("", 0.0, 0, 0, held=True, unreadable=why)
+
+
+def _read_watched(row: WatchRow, task_rows: list[str], pending_records: int) -> Watched:
     job_id, array_id = parse_job_id(row.jobid), parse_job_id(row.arrayjobid)
     submitted, priority = parse_epoch(row.submittime), parse_number(row.prioritylong)
     if submitted is None:

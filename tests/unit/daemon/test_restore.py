@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from rltuned.daemon.asked import asked_job
+from rltuned.daemon.fates import Fate, Restored, is_complete
 from rltuned.daemon.journal import Journal
-from rltuned.daemon.restore import EVERYTHING, Fate, Restored, Wanted, is_complete, restore
+from rltuned.daemon.restore import EVERYTHING, Wanted, restore
 from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.plan import Action, Plan, Release, Result, SetNice, SetSiteFactor
 from rltuned.domain.units import JobId, UnixTime

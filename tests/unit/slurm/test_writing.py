@@ -22,8 +22,9 @@ from rltuned.domain.units import JobId, NodeName, UnixTime
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.factors import Factors
+from rltuned.slurm.lines import command_lines
 from rltuned.slurm.reader import Watched
-from rltuned.slurm.writer import against, command_lines, judge, read_complaints
+from rltuned.slurm.writer import against, judge, read_complaints
 from tests.recorded import DATA, MARKS, Recording, replay
 
 RECORDED = Recording(DATA / "22.05")
@@ -71,7 +72,7 @@ def test_no_odd_address_is_ever_sent(address: str) -> None:
 
 
 def test_line_too_long_for_scontrol_is_not_sent() -> None:
-    tasks = ",".join(str(n) for n in range(0, 4000, 2))
+    tasks = ",".join(str(n) for n in range(0, 60_000, 2))
     with pytest.raises(ValueError, match="too long"):
         command_lines(Release(target(), 1, 0), f"12_[{tasks}]")
 
