@@ -18,8 +18,8 @@ from rltuned.daemon.breaker import clusters
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.http import Health, MetricsServer
 from rltuned.daemon.journal import Journal
-from rltuned.daemon.loop import is_paused
 from rltuned.daemon.rig import find_policy
+from rltuned.daemon.signals import is_paused
 from rltuned.daemon.tls import endpoint_context
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import (

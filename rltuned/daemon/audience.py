@@ -9,7 +9,7 @@ from rltuned.daemon.http import Health
 from rltuned.daemon.journal_size import Size
 from rltuned.daemon.logs import Log, log_cycle, log_unreadable
 from rltuned.daemon.metrics import Metrics, PolicyCard
-from rltuned.daemon.report import CycleReport
+from rltuned.daemon.report import CycleReport, Mode
 from rltuned.daemon.seams import Rig
 from rltuned.daemon.systemd import Notifier
 from rltuned.domain.ports import Clock
@@ -53,6 +53,8 @@ class Publisher:
         self._helping = helping
         self._unusable = ""
         self._unreadable: frozenset[Unreadable] = frozenset()
+        self._rival = ""
+        self._journal_error = ""
         self._interval_s = 0.0
         self._result_at_s: float | None = None
         self._reload_error = ""
@@ -65,6 +67,7 @@ class Publisher:
             log_unreadable(self._log, odd - self._unreadable)
             self._unreadable = odd
         log_cycle(self._log, report, proposals=self._show is None)
+        self._doubt(report)
         self._interval_s = report.next_in_s
         if report.ok:
             self._result_at_s = self._clock.monotonic()
@@ -74,6 +77,13 @@ class Publisher:
         self._notifier.alive(report.summary())
         if self._show is not None:
             self._show(report)
+
+    def _doubt(self, report: CycleReport) -> None:
+        """What keeps everything from being written; another daemon is logged when that changes."""
+        self._journal_error = "" if report.mode is Mode.DRY_RUN else report.journal_error
+        if report.rival != self._rival:
+            self._log.warning("rival", detail=report.rival or "no foreign numbers any more")
+        self._rival = report.rival
 
     def _weigh(self, report: CycleReport) -> None:
         """Whether it helps; a report that cannot be used is told once."""
@@ -134,6 +144,8 @@ class Publisher:
         """Ready = the last result is fresh and the files on disk are good."""
         if self._reload_error:
             return Health(ready=False, reason="the last reload failed; see the log")
+        if self._journal_error:
+            return Health(ready=False, reason="the journal cannot be used; see the log")
         if self._result_at_s is None:
             return Health(ready=False, reason="no cycle has come to a result yet")
         age_s = self._clock.monotonic() - self._result_at_s

@@ -77,6 +77,7 @@ class Board:
             ],
             "journal_error": report.journal_error,
             "standby": report.standby,
+            "rival": report.rival,
         }
 
     def document(self, health: Health) -> Document:
@@ -109,6 +110,7 @@ _NOTHING_SEEN: Final[Document] = {
     "breakers": [],
     "journal_error": "",
     "standby": "",
+    "rival": "",
 }
 
 

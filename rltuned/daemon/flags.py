@@ -217,7 +217,8 @@ def times(
     """
     rows = db.execute(
         "SELECT job_id, submitted_at, at, tries FROM flags"  # noqa: S608 - ours
-        f" WHERE cluster = ? AND at >= ?{_ONE if key else ''}"
+        # by the job where there is one: the plus keeps the index over time out
+        f" WHERE {'+' if key else ''}cluster = ? AND at >= ?{_ONE if key else ''}"
         " AND new NOT IN ('', 'NO') AND detail NOT IN ('requeued', ?)"
         " AND ifnull(result, '') != 'withheld'",
         (cluster, since, *(key or ()), parted.HOW),

@@ -71,7 +71,8 @@ def times(
     """
     rows = db.execute(
         "SELECT job_id, submitted_at, at FROM writes"  # noqa: S608 - ours
-        f" WHERE cluster = ? AND at >= ?{_ONE if key else ''}"
+        # by the job where there is one: the plus keeps the index over time out
+        f" WHERE {'+' if key else ''}cluster = ? AND at >= ?{_ONE if key else ''}"
         " AND field != 'release' AND detail NOT IN ('requeued', ?)"
         " AND ifnull(result, '') != 'withheld'",
         (cluster, since, *(key or ()), parted.HOW),
