@@ -325,7 +325,7 @@ def address(job_id: JobId, array_id: JobId, tasks: Tasks | None, pending_records
         return str(job_id)
     if job_id != array_id:
         return f"{array_id}_{tasks.text}" if tasks.text.isdigit() else str(job_id)
-    return str(job_id) if pending_records == 1 else f"{array_id}_[{tasks.text}]"
+    return str(job_id) if pending_records == 1 else f"{array_id}_[{tasks.named}]"
 
 
 def _running(record: _Record, requests: Requests, nodes: Mapping[str, Node]) -> RunningJob:

@@ -154,8 +154,18 @@ class Tasks:
 
     @property
     def text(self) -> str:
-        """The tasks without the throttle, as scontrol takes them between brackets."""
+        """The tasks without the throttle, as squeue prints them."""
         return ",".join(_format_range(*r) for r in self.ranges)
+
+    @property
+    def named(self) -> str:
+        """The same as scontrol takes them between brackets: it refuses "0-6:2"."""
+        return ",".join(
+            _format_range(first, last, 1)
+            if step == 1
+            else ",".join(map(str, range(first, last + 1, step)))
+            for first, last, step in self.ranges
+        )
 
     def holds(self, task: int) -> bool:
         return any(

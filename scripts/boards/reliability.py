@@ -92,6 +92,11 @@ BOARD: Final = Board(
             runbook="RltunedJournalUnusable", words=(("0", "unusable"), ("1", "usable")), width=6,
         ),
         View(
+            "Another daemon", "1 while numbers of nobody of ours are about.", "none",
+            (("max(rltuned_rival_suspected{<C>})", "rival"),), kind="stat", good_from=0,
+            runbook="RltunedRivalSuspected", words=(("0", "none"), ("1", "suspected")), width=6,
+        ),
+        View(
             "Size of the journal", "With its write-ahead log.", "bytes",
             (("max by (instance) (rltuned_journal_size_bytes{<C>})", "{{instance}}"),),
             runbook="RltunedJournalUnusable", width=6,

@@ -158,13 +158,15 @@ def test_an_array_whose_list_of_tasks_is_long(tmp_path: Path) -> None:
         (job,) = undoer.look().pending
         target = Target(job.job_id, job.submitted_at, job.address)
         plan = Plan((SetPriority(target, job.priority, 4711, job.nice),))
-        ticket = journal.intend(plan, cluster="rltlab", cycle=1, at=clock.now())
+        ticket = journal.intend(
+            plan, cluster="rltlab", cycle=1, at=clock.now(), newest=int(job.job_id)
+        )
         journal.settle(ticket, undoer.apply(plan), at=clock.now())
         odd = ",".join(str(n) for n in range(1, 2400, 2))
         lab.scontrol("hold", f"{array}_[{odd}]")
         before = undoer.look().pending
         items = restore(undoer, journal, clock)
-        assert {item.fate for item in items} == {Fate.GIVEN_BACK}
+        assert {item.fate for item in items} == {Fate.GIVEN_BACK}, items[0].detail
         after = {j.job_id: j for j in undoer.look().pending}
         assert len(after) == len(before) == 1201, "no task was parted from its array"
         head = after[job.job_id]

@@ -161,3 +161,7 @@ def test_parse_tasks() -> None:
 def test_absent() -> None:
     assert all(absent(t) for t in ("", "(null)", "N/A", "n/a", "None", "Unknown"))
     assert not absent("gpu")
+
+
+def test_tasks_are_named_without_steps_for_scontrol() -> None:
+    assert parse_tasks("0-6:2,8-9,11").named == "0,2,4,6,8-9,11"
