@@ -49,11 +49,6 @@ class Rivals:
         )
         return self._found
 
-    @property
-    def seen(self) -> bool:
-        """Whether it was seen so often that it stays said."""
-        return bool(self._found)
-
 
 def foreign(job: PendingJob) -> int | None:
     """A number that neither Slurm nor our journal has given to a job; None = there is none."""

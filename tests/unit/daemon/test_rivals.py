@@ -45,13 +45,11 @@ def test_many_different_numbers_that_nobody_of_ours_wrote(
 
 def test_it_is_said_for_good_only_after_some_looks_in_a_row() -> None:
     rivals, odd = Rivals(), snapshot(*moved(ORDINARY, 20))
-    assert [bool(rivals.judge(odd)) for _ in range(LOOKS - 1)] == [True] * (LOOKS - 1)
-    assert not rivals.judge(snapshot(*ORDINARY))  # requeued jobs were taken up again
-    assert not rivals.seen
-    for _ in range(LOOKS):
-        rivals.judge(odd)
-    assert rivals.seen
-    assert rivals.judge(snapshot(*ORDINARY))
+    assert all(rivals.judge(odd) for _ in range(LOOKS - 1))
+    assert rivals.judge(snapshot(*ORDINARY)) == ""  # requeued jobs were taken up again
+    said = [rivals.judge(odd) for _ in range(LOOKS)]
+    assert ["another rltuned" in why for why in said] == [False] * (LOOKS - 1) + [True]
+    assert rivals.judge(snapshot(*ORDINARY)) == said[-1]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +67,8 @@ def test_what_is_foreign(owned: Ownership, expected: int | None) -> None:
 
 
 def test_the_second_daemon_observes_and_the_first_goes_on(tmp_path: Path) -> None:
-    world, modes = FakeBackend(snapshot(*ORDINARY)), {}
+    world = FakeBackend(snapshot(*ORDINARY))
+    modes: dict[str, list[Mode]] = {"first": [], "second": []}
     by_site_factor = Limits("site_factor", hysteresis=0.0)
     loops = {}
     for name, order in (("first", range(1, 61)), ("second", range(30, 91))):
@@ -78,7 +77,7 @@ def test_the_second_daemon_observes_and_the_first_goes_on(tmp_path: Path) -> Non
         bench.limits = by_site_factor
         loops[name] = bench.loop()
     for name, loop in [*loops.items()] * 4:
-        modes.setdefault(name, []).append(loop.cycle().mode)
+        modes[name].append(loop.cycle().mode)
     assert set(modes["first"]) == {Mode.LIVE}
     assert set(modes["second"]) == {Mode.OBSERVE}
     assert any(j.site_factor for j in world.world.pending)
