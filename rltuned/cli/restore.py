@@ -39,6 +39,7 @@ app = typer.Typer()
 
 STATE_VARIABLE: Final = "STATE_DIRECTORY"
 """Set by systemd for every command of a service that has a StateDirectory."""
+IN_SCRIPTS_S: Final = 600.0
 LOST: Final = 3
 """Exit code: the journal is missing or cannot be trusted."""
 
@@ -85,7 +86,8 @@ def restore(
         typer.Option(
             "--patience",
             metavar="SECONDS",
-            help="End when Slurm has taken nothing for so long; without it go on until stopped.",
+            help="End when Slurm has taken nothing for so long. Without it: at a terminal go on until "
+            "stopped, in a script 600.",
             min=0.0,
             show_default=False,
         ),
@@ -109,7 +111,7 @@ def restore(
     if fixed_too and not as_shown:
         raise typer.BadParameter("--fixed-too needs --as-shown")
     settings, clock, orders = _settings(config), SystemClock(), Orders()
-    effort = Effort(math.inf if patience is None else patience, tell=warn)
+    effort = Effort(_unasked_s() if patience is None else patience, tell=warn)
     wanted = _wanted(job, since, clock.now())
     with (
         closing(Journal(settings.daemon.state_dir, settings.journal.keeping())) as journal,
@@ -240,6 +242,11 @@ class _Work:
 def _report(items: tuple[Restored, ...]) -> None:
     for item in items:
         say(f"job {item.claim.target.address}: {item.fate}: {item.detail}")
+
+
+def _unasked_s() -> float:
+    """A person can stop it; a package script would hang for as long as slurmctld is away."""
+    return math.inf if sys.stdin.isatty() else IN_SCRIPTS_S
 
 
 def _settings(config: Path | None) -> Rescue:

@@ -285,3 +285,23 @@ def test_a_row_that_cannot_be_read_is_neither_gone_nor_released(tmp_path: Path) 
     assert [o.result for o in outcomes] == [Result.REFUSED, Result.FAILED]
     assert all("cannot be read" in o.detail for o in outcomes)
     assert (tmp_path / "told").read_text() == "update JobId=12 Priority=6\n"
+
+
+def test_a_job_at_priority_0_is_not_released_whatever_its_reason(tmp_path: Path) -> None:
+    found = world(tmp_path)
+    (tmp_path / "P12").write_text("0")  # Reason=Priority: held by nobody that is named
+    (outcome,) = found.apply(Plan((Release(target(12), 7, 0),)))
+    assert (outcome.result, outcome.detail) == (
+        Result.REFUSED,
+        "it is held: a release would start it",
+    )
+    assert not (tmp_path / "told").exists()
+
+
+def test_an_answer_that_cannot_be_read_fails_the_action_and_raises_nothing(tmp_path: Path) -> None:
+    found = world(tmp_path)
+    (tmp_path / "table").write_text("noise")
+    outcomes = found.apply(Plan((Release(target(12), 7, 0), SetPriority(target(13), 1, 6, 0))))
+    assert [o.result for o in outcomes] == [Result.FAILED, Result.FAILED]
+    assert all("no header" in o.detail for o in outcomes)
+    assert (tmp_path / "told").read_text() == "update JobId=13 Priority=6\n"
