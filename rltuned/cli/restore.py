@@ -86,8 +86,8 @@ def restore(
         typer.Option(
             "--patience",
             metavar="SECONDS",
-            help="End when Slurm has taken nothing for so long. Without it: 600 in a script, and at a "
-            "terminal it goes on until stopped.",
+            help="End when Slurm has taken nothing for so long. Without it: 600 in a script, and "
+            "at a terminal it goes on until stopped.",
             min=0.0,
             show_default=False,
         ),

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from rltuned.daemon import diary, flags, handover, states, writes
+from rltuned.daemon import diary, flags, handover, intents, states, writes
 from rltuned.daemon.claims import Claim, JobKey, Origin
 from rltuned.daemon.diary import CycleRow, Sight
 from rltuned.daemon.handover import Handover
@@ -21,7 +21,7 @@ from rltuned.daemon.rotation import note_ended, rotate, shrink
 from rltuned.daemon.store import WriterLock, connect
 from rltuned.daemon.trust import Trust
 from rltuned.domain.jobs import Ownership, PendingJob, Steering
-from rltuned.domain.plan import Action, Outcome, Plan, SetExcludedNodes, SetOverSubscribe
+from rltuned.domain.plan import Outcome, Plan
 from rltuned.errors import JournalError
 from rltuned.recording import FILE_NAME, Keeping
 
@@ -213,20 +213,17 @@ class Journal:
         with self._session(create=True) as db:
             self._trust.check()
             with self._transaction(db):
-                ticket = tuple(_insert(db, action, origin) for action in plan.actions)
-        self._ledger.touch(_keys(plan.actions))
+                ticket = tuple(intents.insert(db, action, origin) for action in plan.actions)
+        self._ledger.touch(intents.keys_of(plan.actions))
         return ticket
 
     def settle(self, ticket: Ticket, outcomes: Iterable[Outcome], *, at: float) -> None:
         """Note what came of it, and close what is no longer ours."""
         outcomes = tuple(outcomes)
-        self._ledger.touch(_keys(o.action for o in outcomes))
+        self._ledger.touch(intents.keys_of(o.action for o in outcomes))
         with self._session(create=True) as db, self._transaction(db):
             for row, outcome in zip(ticket, outcomes, strict=True):
-                if row < 0:
-                    flags.settle(db, -row, outcome, at)
-                else:
-                    writes.settle(db, row, outcome, at)
+                intents.settle(db, row, outcome, at)
 
     def close_gone(self, cluster: str, pending: Collection[JobKey]) -> int:
         """Close the rows of jobs that are pending no longer; returns how many jobs that were."""
@@ -350,13 +347,3 @@ class Journal:
         with db:
             yield
         self._trust.written(db)
-
-
-def _keys(actions: Iterable[Action]) -> set[JobKey]:
-    return {(a.target.job_id, a.target.submitted_at) for a in actions}
-
-
-def _insert(db: sqlite3.Connection, action: Action, origin: Origin) -> int:
-    if isinstance(action, SetOverSubscribe | SetExcludedNodes):
-        return -flags.insert(db, action, origin)
-    return writes.insert(db, action, origin)
