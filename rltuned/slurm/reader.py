@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -23,39 +23,19 @@ from rltuned.slurm.columns import (
 )
 from rltuned.slurm.commands import Commands, one_line
 from rltuned.slurm.factors import Factors, read_line, standing_of
-from rltuned.slurm.jobs import address, held_by, id_of, parse_job_id, read_queue, read_tasks
+from rltuned.slurm.jobs import id_of, parse_job_id, read_queue
 from rltuned.slurm.nodes import read_nodes
 from rltuned.slurm.pyslurm import Pyslurm
 from rltuned.slurm.request import Requests
 from rltuned.slurm.site import Site, parse_config, read_exclusive_partitions, read_site
 from rltuned.slurm.source import FromPyslurm, Reading, Source, Text, of_records, squeue
 from rltuned.slurm.strings import expand_hosts
-from rltuned.slurm.values import absent, parse_epoch, parse_number
+from rltuned.slurm.values import parse_epoch
+from rltuned.slurm.watched import Watched, watched
 
 SITE_LIFE_S: Final = 300.0
 """How long the site's configuration is believed. It changes when somebody edits slurm.conf; the
 controller's restart that this often needs shows as a failed read, which forgets it at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Watched:
-    """A pending record as the light re-read shows it.
-
-    Attributes:
-        held: by anything; holder: "user" or "admin" where a person does.
-        excluded: None = not asked for.
-        unreadable: why its row cannot be read; then nothing else is known. Empty = it can.
-    """
-
-    address: str
-    submitted_at: float
-    priority: int
-    nice: int
-    held: bool
-    oversubscribe: str = ""
-    holder: str = ""
-    excluded: frozenset[NodeName] | None = None
-    unreadable: str = ""
 
 
 def _unheard(_: Reading) -> None:
@@ -237,7 +217,7 @@ class Reader:
         records = Counter(row.arrayjobid for row, _ in rows.values())
         found = {job_id: rows[str(job_id)] for job_id in of if str(job_id) in rows}
         return {
-            job_id: _watched(row, tasks, records[row.arrayjobid])
+            job_id: watched(row, tasks, records[row.arrayjobid])
             for job_id, (row, tasks) in found.items()
         }
 
@@ -326,32 +306,3 @@ def _roomiest(nodes: Iterable[Node]) -> dict[str, Resources]:
             cpus = max(most.cpus, node.total.cpus)
             found[name] = Resources(0, cpus, max(most.mem_mib, node.total.mem_mib))
     return found
-
-
-def _watched(row: WatchRow, task_rows: list[str], pending_records: int) -> Watched:
-    try:
-        return _read_watched(row, task_rows, pending_records)
-    except ValueError as error:
-        why = f"its row in squeue cannot be read: {error}"
-        return Watched("", 0.0, 0, 0, held=True, unreadable=why)
-
-
-def _read_watched(row: WatchRow, task_rows: list[str], pending_records: int) -> Watched:
-    job_id, array_id = parse_job_id(row.jobid), parse_job_id(row.arrayjobid)
-    submitted, priority = parse_epoch(row.submittime), parse_number(row.prioritylong)
-    if submitted is None:
-        raise ValueError(f"job {job_id} has no submit time")
-    if not absent(row.hetjobid) and row.hetjobid != "0":
-        where = f"{row.hetjobid}+{row.hetjoboffset}"
-    else:
-        # counted as if other records were pending: a task held this instant stays out of a release
-        where = address(job_id, array_id, read_tasks(task_rows), pending_records + 1)
-    return Watched(
-        address=where,
-        submitted_at=submitted,
-        priority=priority,
-        nice=parse_number(row.nice),
-        held=priority == 0 or bool(held_by(row.reason)),
-        oversubscribe=row.oversubscribe,
-        holder=held_by(row.reason),
-    )
