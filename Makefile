@@ -9,7 +9,7 @@ RUFF := $(BIN)/ruff
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-packages test-quick lint fmt types arch check bench bench-scale bench-cost bench-peers \
-        bench-guidance studies record docs slurm-up slurm-down wheel deb dist test-systemd test-matrix test-pyslurm test-container soak experiment-slurm clean
+        bench-guidance studies record docs slurm-up slurm-down wheel deb dist test-systemd test-matrix test-corpus test-pyslurm test-container soak experiment-slurm clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,6 +98,10 @@ test-systemd: $(STAMP) ## the package on a Debian 12 that systemd boots (root; a
 test-matrix: $(STAMP) ## the tests that drive Slurm, on 22.05, 24.11 and 26.05 (root; half an hour)
 	@sh scripts/test-packages.sh debootstrap
 	@$(BIN)/python -m scripts.matrix
+
+test-corpus: $(STAMP) ## 500 odd submissions and updates, on 22.05, 24.11 and 26.05 (root; half an hour)
+	@sh scripts/test-packages.sh debootstrap
+	@$(BIN)/python -m scripts.matrix --corpus
 
 test-pyslurm: $(STAMP) ## the contract through a real pyslurm on 26.05 (root; builds it once, an hour)
 	@sh scripts/test-packages.sh debootstrap

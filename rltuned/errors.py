@@ -11,6 +11,7 @@
 | PolicyError   | core.decide: scores unfit, band   | loop       | an empty plan, counted          |
 | SolverError   | solver, core.milp: no answer      | core.joint | greedy placement, noted         |
 | JournalError  | daemon.journal: cannot be written | loop       | nothing is written to Slurm     |
+| JournalLost.. | daemon.journal: gone or damaged   | loop / cli | the same; restore exits with 3  |
 """
 
 
@@ -52,3 +53,7 @@ class SolverError(RltunedError):
 
 class JournalError(RltunedError):
     """The journal cannot be opened, read or written."""
+
+
+class JournalLostError(JournalError):
+    """The journal was deleted, replaced or damaged: nobody can say any more what is ours."""

@@ -16,7 +16,7 @@ from typing import Final
 from rltuned.codec import decode_snapshot, digest_of, encode_snapshot
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
-from rltuned.errors import JournalError, SnapshotError
+from rltuned.errors import JournalError, JournalLostError, SnapshotError
 
 FILE_NAME: Final = "journal.sqlite"
 APPLICATION_ID: Final = 0x726C7475
@@ -132,9 +132,12 @@ def _open(path: Path) -> tuple[sqlite3.Connection, int]:
         raise JournalError(f"{path}: cannot be opened: {reason}") from None
     try:
         return db, check_header(db, path)
-    except sqlite3.Error as error:
+    except sqlite3.OperationalError as error:
         db.close()
         raise JournalError(f"{path}: cannot be used: {error}") from None
+    except sqlite3.Error as error:
+        db.close()
+        raise JournalLostError(f"{path}: is damaged: {error}") from None
     except JournalError:
         db.close()
         raise

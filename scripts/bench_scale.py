@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rltuned.bench import Figure, bursting, pacing
+from rltuned.bench import Figure, bursting, owning, pacing
 from rltuned.bench.scaling import JOBS, NODES, Cycle, Size, figures, measured
 from rltuned.daemon.rig import model_path
 from rltuned.settings import Flag, load
@@ -68,6 +68,9 @@ def run(results: Path, policy: str) -> None:
     if "burst" not in known:
         found = [asdict(f) for f in bursting.measure(bundle_of(policy))]
         keep(results, {"name": "burst", "load": os.getloadavg(), "figures": found})
+    if "owning" not in known:
+        found = [asdict(f) for f in owning.measure()]
+        keep(results, {"name": "owning", "load": os.getloadavg(), "figures": found})
     todo = [(str(size), size, policy) for size in sizes()]
     todo += [("guards", YOUNG, policy), ("windows", YOUNG, WINDOWED)]
     for name, size, who in todo:
@@ -98,7 +101,7 @@ def _measure(results: Path, name: str, size: Size, policy: str) -> None:
 
 def told(known: dict[str, dict[str, Any]]) -> list[Figure]:
     """The figures beside their references."""
-    found = [Figure(**f) for f in known["burst"]["figures"]]
+    found = [Figure(**f) for name in ("burst", "owning") for f in known[name]["figures"]]
     for size in sizes():
         if str(size) in known:
             found += figures(size, [Cycle(**c) for c in known[str(size)]["cycles"]])

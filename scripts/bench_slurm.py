@@ -14,8 +14,9 @@ import time
 from pathlib import Path
 
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.commands import CallRecord, SlurmCli
+from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.synthetic import MARKS, NOW, write_programs
+from rltuned.slurm.talk import CallRecord
 
 
 def measure(backend: SlurmBackend, calls: list[CallRecord], rounds: int) -> dict[str, object]:

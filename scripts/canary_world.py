@@ -72,7 +72,8 @@ class Longest:
 
     def delay_s(self, matrix: StateMatrix) -> FloatArray:
         found = BASELINES["sjf"].delay_s(matrix)
-        return found.max(initial=0.0) - found
+        longest: FloatArray = found.max(initial=0.0) - found
+        return longest
 
 
 class Tally:

@@ -70,6 +70,7 @@ deb() {
     into 644 systemd/rltuned.sysusers usr/lib/sysusers.d/rltuned.conf
     # no file in /etc: without one every key has its default, and dpkg asks about none at an upgrade
     mkdir -p "$build/etc/rltuned"
+    into 644 systemd/slurmuser.conf usr/share/doc/rltuned/examples/slurmuser.conf
     into 644 deploy/rltuned.example.toml usr/share/doc/rltuned/examples/rltuned.toml
     for file in models/*/*; do into 644 "$file" "usr/share/rltuned/$file"; done
     for file in deploy/grafana deploy/prometheus; do

@@ -7,6 +7,7 @@ and what a release cannot run is left out by name, with its reason in the table.
     python -m scripts.matrix [--release 24.11] [-- PYTEST ARGUMENTS]
     python -m scripts.matrix --pyslurm       the contract through a real pyslurm, on 26.05 alone:
                                              built for it in the root (scripts/pyslurm.sh)
+    python -m scripts.matrix --corpus        every odd submission and update of tests/corpus.py
 """
 
 import argparse
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree as ET  # our own pytest wrote what we read
 
@@ -34,12 +35,14 @@ class Release:
     """A Slurm release, the Debian suite that has it, and the tests that cannot run there.
 
     pyslurm: through one that is built in a root of its own; tests/contract alone.
+    corpus: tests/corpus.py, the whole of it, and nothing else.
     """
 
     name: str
     suite: str
     left_out: tuple[tuple[str, str], ...] = ()
     pyslurm: bool = False
+    corpus: bool = False
 
     @property
     def root(self) -> Path:
@@ -47,6 +50,8 @@ class Release:
 
     @property
     def tests(self) -> tuple[str, ...]:
+        if self.corpus:
+            return ("-s", "tests/faults/test_corpus.py")
         return ("tests/contract", "-k", "live") if self.pyslurm else TESTS
 
 
@@ -122,7 +127,8 @@ def run(release: Release, more: Sequence[str]) -> Outcome:
 def _environ(release: Release) -> dict[str, str]:
     """CI: nothing skips."""
     python = {"RLTUNED_TEST_PYSLURM": str(release.root / "bin" / "pyslurm-python")}
-    return {"CI": "true", **(python if release.pyslurm else {})}
+    whole = {"RLTUNED_TEST_CORPUS": "whole"}
+    return {"CI": "true", **(python if release.pyslurm else whole if release.corpus else {})}
 
 
 def read_report(report: Path) -> tuple[int, tuple[str, ...]]:
@@ -166,9 +172,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = [release.name for release in RELEASES]
     parser.add_argument("--release", action="append", choices=names, help="only this one")
     parser.add_argument("--pyslurm", action="store_true", help="the contract through pyslurm")
+    parser.add_argument("--corpus", action="store_true", help="the odd submissions and updates")
     parser.add_argument("more", nargs="*", help="for pytest")
     given = parser.parse_args(argv)
     wanted = [r for r in RELEASES if r.name in (given.release or names)]
+    if given.corpus:
+        wanted = [replace(r, corpus=True, left_out=()) for r in wanted]
     if given.pyslurm:
         wanted = [WITH_PYSLURM]
     if os.geteuid() != 0:

@@ -13,8 +13,8 @@ import sys
 import time
 from pathlib import Path
 
-from rltuned.slurm.accounting import ask_history
 from rltuned.slurm.commands import Commands, SlurmCli
+from rltuned.slurm.sacct import ask_history
 from rltuned.slurm.site import parse_config
 from scripts.record import HOME, scrub
 from tests import accounting

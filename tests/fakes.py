@@ -21,6 +21,7 @@ from rltuned.domain.plan import (
     SetPriority,
     SetSiteFactor,
 )
+from rltuned.domain.remnants import Remnants
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
 from tests.builders import NOW, basic
@@ -84,6 +85,8 @@ class FakeBackend:
     on_observe: Callable[[int], None] | None = None
     clock: FakeClock | None = None
     observe_s: float = 0.0
+    unreadable: tuple[tuple[str, str], ...] = ()
+    plugin: str = ""
 
     def observe(self) -> Snapshot:
         self.observed += 1
@@ -98,6 +101,11 @@ class FakeBackend:
                 raise item
             self.world = item
         return self.world
+
+    def look(self) -> Remnants:
+        """The same world, as a restore sees it."""
+        seen = self.observe()
+        return Remnants(seen.cluster, seen.pending, self.unreadable, self.plugin)
 
     def apply(self, plan: Plan) -> tuple[Outcome, ...]:
         self.plans.append(plan)

@@ -12,8 +12,8 @@ from typing import Final
 
 from rltuned.backtest.site import CONFIG, HISTORY, NODES, PARTITIONS
 from rltuned.errors import TraceError
-from rltuned.slurm.accounting import PORTION_S, ask_history
 from rltuned.slurm.commands import Commands
+from rltuned.slurm.sacct import PORTION_S, ask_history
 from rltuned.slurm.site import parse_config
 
 PACKED: Final = f"{HISTORY}.gz"

@@ -16,13 +16,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rltuned.backtest.records import LATE_S, History, Record
 from rltuned.backtest.site import Place, without_idle_ruins
 from rltuned.backtest.standing import noted, standing
 from rltuned.errors import TraceError
 from rltuned.sim.fitting import impossible
 from rltuned.sim.metrics import FloatArray
 from rltuned.sim.trace import TraceJob
+from rltuned.slurm.accounting import LATE_S, History, Record
 from rltuned.slurm.strings import expand_hosts
 
 FEWEST: Final = 30

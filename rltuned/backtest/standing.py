@@ -5,10 +5,10 @@ from dataclasses import replace
 from statistics import median
 from typing import Final
 
-from rltuned.backtest.records import Record
 from rltuned.backtest.site import Place
 from rltuned.sim.natural import Natural, Whole
 from rltuned.sim.trace import TraceJob
+from rltuned.slurm.accounting import Record
 
 RECORDED: Final = 0.9
 """Part of the jobs whose recorded priority must be known for it to be used."""

@@ -12,11 +12,12 @@ from rltuned.backtest.calibration import Calibration, Match, calibrate
 from rltuned.backtest.outcome import Outcome, outcome_of
 from rltuned.backtest.past import Past
 from rltuned.backtest.play import Played, Terms, play_natural, play_ours
-from rltuned.backtest.records import History
 from rltuned.core.decide import Policy
+from rltuned.slurm.accounting import History
 
 Report = Callable[[str, float], None]
 """Told what is being played, and how much of it has been, 0..1."""
+FEW_SHOWN: Final = 5
 VERDICTS: Final = {
     "close": "close: simulated waits can be read as they are",
     "rough": "rough: believe the direction and the rough size of a change, not the seconds",
@@ -146,7 +147,7 @@ def _record(past: Past, history: History) -> dict[str, Any]:
         "waiting_at_begin": len(past.waiting),
         "run_times_assumed": past.assumed,
         "left_out": dict(reasons.most_common()),
-        "left_out_lines": {k: v for k, v in history.examples.items() if k in reasons},
+        "left_out_lines": {k: v[:FEW_SHOWN] for k, v in history.lines.items() if k in reasons},
         "columns_missing": list(history.missing),
         "times_without_zone": history.zoneless,
     }

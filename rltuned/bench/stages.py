@@ -19,7 +19,7 @@ from rltuned.daemon.journal import Journal
 from rltuned.daemon.trial import Trial
 from rltuned.daemon.writer import Writer
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.commands import CallRecord
+from rltuned.slurm.talk import CallRecord
 
 INSIDE: Final[tuple[tuple[Any, str, str], ...]] = (
     (SlurmBackend, "observe", "parse"),

@@ -63,6 +63,8 @@ class State:
             found.append(f"the journal cannot be read: {self.unread}")
         if self.daemon is not None and self.daemon["journal_error"]:
             found.append(f"nothing is written: {self.daemon['journal_error']}")
+        if self.daemon is not None and self.daemon.get("rival"):
+            found.append(f"nothing is written: {self.daemon['rival']}")
         open_ones = self.kept.breakers if self.kept else ()
         names = [name for _, name, _ in open_ones] if self.kept else _open_by(self.daemon)
         return found + [f"the circuit breaker of {name} is open" for name in names]

@@ -21,7 +21,6 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rltuned.backtest.collect import PACKED, check_new, collect, put
 from rltuned.backtest.past import Span, past_of
 from rltuned.backtest.play import Terms
-from rltuned.backtest.records import History, lines_of, read_history
 from rltuned.backtest.site import HISTORY, read_place
 from rltuned.backtest.study import Study, account_names, anonymous, document, run_study
 from rltuned.backtest.teach import teach
@@ -34,7 +33,9 @@ from rltuned.errors import TraceError
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.shelf import find_bundle
 from rltuned.settings import Loaded
+from rltuned.slurm.accounting import History, read_history
 from rltuned.slurm.commands import Commands
+from rltuned.slurm.sacct import lines_of
 
 app = typer.Typer()
 

@@ -11,15 +11,16 @@ from prometheus_client import CollectorRegistry
 
 from rltuned.cli.controllers import controller_checks
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
-from rltuned.cli.machine import machine_checks
+from rltuned.cli.machine import machine_checks, user_name
 from rltuned.cli.world import real_slurm
 from rltuned.core.ladder import Rung
 from rltuned.daemon.breaker import clusters
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.http import Health, MetricsServer
 from rltuned.daemon.journal import Journal
-from rltuned.daemon.loop import is_paused
 from rltuned.daemon.rig import find_policy
+from rltuned.daemon.signals import is_paused
+from rltuned.daemon.surroundings import doubts
 from rltuned.daemon.tls import endpoint_context
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import (
@@ -81,12 +82,24 @@ def check(
 def _here(loaded: Loaded) -> Iterator[Check]:
     yield Check("settings", Status.OK, f"{loaded.path or 'no file: defaults'}")
     yield from machine_checks(loaded)
+    yield from _trust(loaded)
     yield _policy(loaded)
     yield _solver(loaded)
     yield _journal(loaded)
     yield _http(loaded)
     yield _mode(loaded)
     yield _breakers(loaded)
+
+
+def _trust(loaded: Loaded) -> Iterator[Check]:
+    """Who can change what the daemon runs and reads; what any user can change stops its start."""
+    found = doubts(loaded)
+    for doubt in found:
+        status = Status.FAIL if doubt.fatal else Status.WARN
+        detail, _, fix = f"{doubt.key}: {doubt}".partition("; fix with: ")
+        yield Check("trust", status, detail, fix)
+    if not found:
+        yield Check("trust", Status.OK, "only root and this user can change what is run and read")
 
 
 def _policy(loaded: Loaded) -> Check:
@@ -129,7 +142,7 @@ def _journal(loaded: Loaded) -> Check:
             "journal",
             Status.FAIL,
             str(error),
-            f"make {folder} a folder of the user who runs rltuned, mode 0700",
+            f"mkdir -p {folder} && chown -R {user_name()}: {folder} && chmod 0700 {folder}",
         )
     finally:
         journal.close()

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.load import CALM
-from rltuned.daemon.rig import open_lease
+from rltuned.daemon.seat import open_lease
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.settings import Loaded
 from rltuned.slurm.backend import SlurmBackend
@@ -26,7 +26,7 @@ def controller_checks(loaded: Loaded, slurm: SlurmBackend) -> Iterator[Check]:
 
 def _ha(loaded: Loaded, found: tuple[Controller, ...]) -> Check:
     hosts = ", ".join(c.host for c in found)
-    lease = open_lease(loaded.settings, SystemClock())
+    lease = open_lease(loaded.settings.ha, loaded.settings.slurm.timeout_s, SystemClock())
     acts = f"the slurmctld on {acting_host(found)} acts"
     if lease is None:
         if len(found) == 1:

@@ -24,6 +24,7 @@ from rltuned.daemon.history import Change
 app = typer.Typer()
 
 _REFUSALS = {
+    "unreadable": "what Slurm prints of it cannot be read",
     "sla_partition": "it is in an SLA partition, which rltuned never touches",
     "out_of_scope": "its partition is not among those that rltuned manages",
     "breaker_open": "the circuit breaker of its partition is open (rltuned breaker show)",
@@ -47,6 +48,8 @@ _REFUSALS = {
     "incr_only": "by PriorityFlags=INCR_ONLY a job of several partitions keeps the highest number"
     " that it ever had, so nothing could be given back",
     "site_factor_unknown": "Slurm does not show its site factor",
+    "unaddressable": "its list of tasks may grow too long for scontrol, so that a change could not "
+    "be taken back",
     "change_budget": "this cycle's budget of changes was spent on jobs further from their place",
     "taken_over": "somebody else has set, since rltuned wrote, the field that it wrote to",
     "fixed": "somebody set its priority directly, and that number stands",
@@ -95,6 +98,8 @@ def in_words(document: dict[str, Any]) -> list[str]:
     if document["state"] == "RUNNING":
         runs = f"{_name(document)} runs since {span(document['running_s'])}."
         return [runs, *_changes(document)]
+    if document["state"] == "UNREADABLE":
+        return [f"{_name(document)}: {_unreadable(document)}", *_changes(document)]
     name = f"{_name(document)} ({', '.join(document['partitions'])})"
     reason = document["reason"] or "none"
     lines = [
@@ -102,11 +107,15 @@ def in_words(document: dict[str, Any]) -> list[str]:
         f"Slurm's priority: {document['current_priority']}.",
         f"It asks for {_amounts(document['request'])}.",
     ]
+    if document["deadline_at"] is not None:
+        lines.append(f"Its deadline is {when(document['deadline_at'])}: it is never moved back.")
     if document["changed_by_rltuned"] is not None:
         was = document["changed_by_rltuned"]
         lines.append(f"rltuned set its {was['field']} to {was['value']}; `rltuned restore` undoes.")
     if document["rank_after"] is None:
         refusal = document["refusal"] or ""
+        if document["unreadable"]:
+            return [*lines, _unreadable(document), *_start(document), *_changes(document)]
         lines.append(f"rltuned leaves it alone: {_REFUSALS.get(refusal, refusal)}.")
         return [*lines, *_start(document), *_changes(document)]
     lines.append(
@@ -129,6 +138,13 @@ def _name(document: dict[str, Any]) -> str:
     """By its number, and as squeue names it where that is another name."""
     number, address = str(document["job_id"]), document["address"]
     return f"Job {number}" if address == number else f"Job {number}, {address}"
+
+
+def _unreadable(document: dict[str, Any]) -> str:
+    return (
+        f"rltuned leaves it alone: {_REFUSALS['unreadable']} ({document['unreadable']}). "
+        "`rltuned restore` gives back what rltuned changed of it."
+    )
 
 
 def _features(document: dict[str, Any]) -> list[str]:
@@ -197,4 +213,6 @@ def _of_verdict(verdict: dict[str, Any] | None) -> list[str]:
 def _amounts(request: dict[str, Any]) -> str:
     types = "/".join(request["gpu_types"])
     gpus = f"{request['gpus']} {types + ' ' if types else ''}GPUs"
-    return f"{gpus}, {request['cpus']} CPUs, {request['mem_mib']} MiB"
+    most = request["nodes_most"]
+    nodes = f", on {request['nodes']} to {most} nodes (at least this much)" if most else ""
+    return f"{gpus}, {request['cpus']} CPUs, {request['mem_mib']} MiB{nodes}"

@@ -11,6 +11,7 @@ from rltuned.cli.plan import placement_document, verdict_document
 from rltuned.core.decide import Decision, Entry
 from rltuned.core.explaining import bounds_on, influences, may_start, sentence
 from rltuned.core.features import COLUMNS
+from rltuned.core.select import Refusal
 from rltuned.daemon.asked import asked_job
 from rltuned.domain.jobs import ArrayInfo, PendingJob
 from rltuned.domain.snapshot import Snapshot
@@ -41,7 +42,7 @@ def explanation(decision: Decision, asked: str) -> dict[str, Any] | None:
     snapshot = decision.snapshot
     found = find_job(snapshot, asked)
     if found is None:
-        return _running(snapshot, asked)
+        return _running(snapshot, asked) or _hidden(snapshot, asked)
     entry = next((e for e in decision.entries if e.job.job_id == found.job_id), None)
     refusal = next((r.value for i, r in decision.refused if i == found.job_id), None)
     return {
@@ -88,6 +89,20 @@ def _running(snapshot: Snapshot, asked: str) -> dict[str, Any] | None:
     return None
 
 
+def _hidden(snapshot: Snapshot, asked: str) -> dict[str, Any] | None:
+    """A job whose row tells little more than its number."""
+    for row in snapshot.unreadable:
+        if row.kind == "job" and asked == str(row.job_id):
+            return {
+                "job_id": row.job_id,
+                "address": row.name,
+                "state": "UNREADABLE",
+                "refusal": Refusal.UNREADABLE.value,
+                "unreadable": row.why,
+            }
+    return None
+
+
 def _seen(job: PendingJob, snapshot: Snapshot) -> dict[str, Any]:
     request, owned = job.request, job.owned
     limit_s = request.time_limit_s
@@ -98,7 +113,9 @@ def _seen(job: PendingJob, snapshot: Snapshot) -> dict[str, Any]:
         "partitions": list(job.partitions),
         "reason": job.reason,
         "submitted_at": job.submitted_at,
-        "waited_s": snapshot.taken_at - job.submitted_at,
+        "waits_since": job.waits_since,
+        "deadline_at": job.deadline_at,
+        "waited_s": job.waited_s(snapshot.taken_at),
         "current_priority": job.priority,
         "site_factor": job.site_factor,
         "nice": job.nice,
@@ -108,11 +125,13 @@ def _seen(job: PendingJob, snapshot: Snapshot) -> dict[str, Any]:
             "cpus": request.total.cpus,
             "mem_mib": request.total.mem_mib,
             "nodes": request.nodes,
+            "nodes_most": request.nodes_most,
             "time_limit_s": limit_s if limit_s is not None and math.isfinite(limit_s) else None,
             "unlimited": limit_s == math.inf,
             "exclusive": request.exclusive,
             "outside": list(request.outside),
         },
+        "unreadable": job.unreadable or None,
         "changed_by_rltuned": None
         if owned is None
         else {"field": owned.field, "value": owned.value, "nice_before": owned.nice},

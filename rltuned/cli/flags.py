@@ -3,12 +3,14 @@
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rltuned.core.order import Order
-from rltuned.settings import Flag, Loaded, load
+from rltuned.settings.source import Flag, Loaded, load
+
+if TYPE_CHECKING:  # imports numpy, and `rltuned restore` does without
+    from rltuned.core.order import Order
 
 CONFIG_VARIABLE = "RLTUNED_CONFIG"
 
@@ -76,8 +78,10 @@ def settings_of(config: Path | None, *flags: tuple[str, object, str]) -> Loaded:
     return load(config, tuple(Flag(*flag) for flag in flags if flag[1] is not None))
 
 
-def order_of(stretch: float, clip: float, max_delay_s: float) -> Order:
+def order_of(stretch: float, clip: float, max_delay_s: float) -> "Order":
     """The bounds that the three options ask for."""
+    from rltuned.core.order import Order  # noqa: PLC0415
+
     try:
         return Order(stretch, clip, max_delay_s)
     except ValueError as error:

@@ -4,6 +4,7 @@ import platform
 import sys
 import time
 from dataclasses import dataclass
+from datetime import UTC
 from pathlib import Path
 from typing import Annotated
 
@@ -13,14 +14,23 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from rltuned.cli.flags import say
+from rltuned.cli.flags import say, warn
 from rltuned.errors import ModelError
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.card import Training
 from rltuned.policies.network import PaperActor
-from rltuned.train.accounting import read_accounting
+from rltuned.slurm.accounting import read_history
+from rltuned.slurm.sacct import lines_of
 from rltuned.train.export import export_bundle
-from rltuned.train.history import EPOCHS, Choices, agreement, choices_of, imitate
+from rltuned.train.history import (
+    COLUMNS,
+    EPOCHS,
+    Choices,
+    agreement,
+    choices_of,
+    imitate,
+    started_of,
+)
 from rltuned.train.ranges import ranges_shown
 from rltuned.train.warmstart import Settings, Taught, teach
 
@@ -45,7 +55,10 @@ def history(
     """
     if out.exists():
         raise ModelError(f"model {out}: exists already; remove it or choose another name")
-    jobs, never = read_accounting(accounting)
+    told = read_history(lines_of(accounting), str(accounting), UTC, required=COLUMNS)
+    jobs = started_of(told.records)
+    for why, rows in told.left_out.most_common():
+        warn(f"{accounting}: {rows} rows left out, line {told.lines[why][0]} first: {why}")
     earlier, later = choices_of(jobs, gpus).split(0.8)
     began = time.perf_counter()
     network = imitate(earlier, epochs=epochs, seed=seed)
@@ -57,8 +70,9 @@ def history(
     )
     agreed = export_site(out, network, later, site)
     say(
-        f"{out}: {len(jobs)} jobs ({never} never started), {len(earlier) + len(later)} starts with "
-        f"rivals; agrees with the later ones on {agreed:.2%} of the pairs"
+        f"{out}: {len(jobs)} jobs ({len(told.records) - len(jobs)} wait), "
+        f"{len(earlier) + len(later)} starts with rivals; "
+        f"agrees with the later ones on {agreed:.2%} of the pairs"
     )
 
 

@@ -65,6 +65,11 @@ def _user(folder: Path) -> Check:
     )
 
 
+def user_name() -> str:
+    """Who asks: a user name, or a number that has none."""
+    return _name(os.geteuid())
+
+
 def _name(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name

@@ -8,6 +8,7 @@ from rltuned.cli.world import open_world
 from rltuned.core.decide import Decision, decide
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.rig import build_rig
+from rltuned.daemon.salt import as_if_full, kept_salt
 from rltuned.daemon.seams import Rig
 from rltuned.daemon.writer import marked_by
 from rltuned.domain.snapshot import Snapshot
@@ -39,7 +40,10 @@ def look(config: Path | None, world: World, policy: str | None, seed: int) -> Lo
     """
     loaded = settings_of(config, ("policy.name", policy, "--policy"))
     place = open_world(world, seed=seed, speed=STANDING_STILL)
-    rig = build_rig(loaded, place.backend(loaded))
+    secret = kept_salt(loaded)
+    if secret is None:
+        warn("who the canary treats is not known here; it is shown as if all were treated")
+    rig = build_rig(secret or as_if_full(loaded), place.backend(loaded))
     snapshot = rig.backend.observe()
     if world is World.SLURM:
         snapshot = _marked(snapshot, loaded)

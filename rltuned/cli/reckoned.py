@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Final
 from rltuned.core.canary import Canary
 from rltuned.core.decide import Knobs
 from rltuned.core.ladder import Rung
-from rltuned.core.select import Rules
 from rltuned.daemon.effect import Effect, Waits
-from rltuned.daemon.recipe import decoded
+from rltuned.daemon.recipe import Recipe, decoded
 from rltuned.daemon.reckoning import Interval, Replay
 from rltuned.daemon.report import Mode
 from rltuned.daemon.rig import find_policy
@@ -75,17 +74,19 @@ class _Looker:
     cluster: str = ""
     points: list[tuple[float, int]] = field(default_factory=list)
     waits: Waits | None = None
-    terms: Canary | None = None
+    terms: tuple[Canary, str] | None = None
 
     def look(self, seen: _Seen) -> None:
         snapshot = seen.snapshot
         self.cluster = snapshot.cluster
         self.points.append((float(snapshot.taken_at), len(snapshot.pending)))
-        rules = None if seen.recipe is None else _rules(seen.recipe)
-        if rules is None or rules.canary is None:
+        recipe = None if seen.recipe is None else _decoded(seen.recipe)
+        if recipe is None or recipe.knobs.rules.canary is None:
             return
-        if self.waits is None or rules.canary != self.terms:
-            self.waits, self.terms = Waits(), rules.canary
+        rules = recipe.knobs.rules
+        terms = recipe.knobs.rules.canary, recipe.model or recipe.policy
+        if self.waits is None or terms != self.terms:  # two models are never pooled
+            self.waits, self.terms = Waits(), terms
         sides = arms(snapshot, None, rules, Rung.CANARY)
         self.waits.look(snapshot, sides, joining=seen.mode == Mode.LIVE)
 
@@ -145,8 +146,8 @@ def _looks(path: Path, since: float) -> Iterator[_Seen]:
 
 
 @cache
-def _rules(recipe: str) -> Rules:
-    return decoded(recipe).knobs.rules
+def _decoded(recipe: str) -> Recipe:
+    return decoded(recipe)
 
 
 def _replayed(past: "Past", cluster: str, loaded: Loaded) -> Replay:

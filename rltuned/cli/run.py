@@ -35,9 +35,12 @@ from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.reading import log_reading
 from rltuned.daemon.reckoning import Reader
-from rltuned.daemon.rig import build_rig, open_lease
+from rltuned.daemon.rig import build_rig, reloaded
+from rltuned.daemon.salt import salted
 from rltuned.daemon.seams import Rig
+from rltuned.daemon.seat import open_lease
 from rltuned.daemon.signals import Orders, listening
+from rltuned.daemon.surroundings import refuse_untrusted
 from rltuned.daemon.systemd import Notifier, watchdog_interval_s
 from rltuned.daemon.tls import endpoint_context
 from rltuned.settings import Loaded
@@ -118,7 +121,7 @@ def run(
             metrics.reading.heard(reading)
             log_reading(log, reading)
 
-        lease = None if is_sim else open_lease(settings, SystemClock())
+        lease = None if is_sim else open_lease(settings.ha, settings.slurm.timeout_s, SystemClock())
         place = open_world(
             backend,
             speed=speed,
@@ -187,8 +190,11 @@ def _serve(
         stack.enter_context(listening(orders, lambda stop: place.system.wake(stop=stop)))
 
         def assemble(settings: Loaded) -> Rig:
-            rig = build_rig(settings, place.backend(settings), lease, dry_run=dry_run)
+            for doubt in () if is_sim else refuse_untrusted(settings, dry_run=dry_run):
+                log.warning("untrusted", key=doubt.key, detail=str(doubt))
             keep_settings(journal, settings.settings, place.system.now())
+            settings = salted(settings)
+            rig = build_rig(settings, place.backend(settings), lease, dry_run=dry_run)
             if rig.solver is None:
                 return rig
             return replace(rig, solver=TimedSolver(rig.solver, metrics.decisions.solved))
@@ -213,7 +219,7 @@ def _serve(
             journal,
             publisher,
             orders=orders,
-            reload=lambda: assemble(read()),
+            reload=lambda: reloaded(lambda: assemble(read())),
             heartbeat_s=watchdog_interval_s() or math.inf,
             stopwatch=place.system.monotonic,
         )

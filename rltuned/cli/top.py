@@ -102,7 +102,7 @@ def _queue(state: State, room: int) -> RenderableType:
         table.add_column(name, justify="right", no_wrap=True)
     for place in state.queue[:room]:
         job, step = place.job, place.before - place.after
-        waited_s = max(0.0, (state.taken_at or 0.0) - job.submitted_at)
+        waited_s = job.waited_s(state.taken_at or 0.0)
         table.add_row(
             str(place.after),
             str(place.before),

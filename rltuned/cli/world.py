@@ -11,8 +11,8 @@ from rltuned.domain.ports import Backend, Clock
 from rltuned.errors import JournalError
 from rltuned.settings import Loaded
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.commands import CallRecord
 from rltuned.slurm.source import Reading
+from rltuned.slurm.talk import CallRecord
 
 
 @dataclass(frozen=True, slots=True)

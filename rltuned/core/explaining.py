@@ -29,6 +29,7 @@ _RAW: Final = {
 """Features that the classic rules read unscaled, and where."""
 _CANNOT_START: Final = frozenset(
     {
+        Refusal.UNREADABLE,
         Refusal.HELD,
         Refusal.HELD_USER,
         Refusal.HELD_ADMIN,

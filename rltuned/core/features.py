@@ -139,7 +139,7 @@ def encode(chosen: tuple[PendingJob, ...], snapshot: Snapshot) -> StateMatrix:
     """
     shapes = shapes_of(chosen)
     gpus, cpus, mem_mib, limit_s = _requested(shapes)
-    submit_s = np.array([job.submitted_at for job in chosen], dtype=np.float64)
+    submit_s = np.array([job.waits_since for job in chosen], dtype=np.float64)
     # a clock that lags behind slurmctld's must not make a wait negative
     wait_s = np.maximum(snapshot.taken_at - submit_s, 0.0)
     capacity = Capacity.of(snapshot)
@@ -188,8 +188,8 @@ def _slack_s(jobs: Sequence[PendingJob], limit_s: FloatArray, now: float) -> Flo
 def _requested(shapes: Shapes) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """GPUs, CPUs, memory in MiB and finite time limit of every job, (n,) each."""
     asked = [
-        (r.total.gpus, r.total.cpus, r.total.mem_mib, planning_limit_s(r.time_limit_s))
-        for r in (job.request for job in shapes.firsts)
+        (size.gpus, size.cpus, size.mem_mib, planning_limit_s(limit_s))
+        for size, limit_s in ((j.request.size, j.request.time_limit_s) for j in shapes.firsts)
     ]
     table = np.array(asked, dtype=np.float64).reshape(-1, 4)[shapes.rows]
     return table[:, 0], table[:, 1], table[:, 2], table[:, 3]

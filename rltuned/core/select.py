@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rltuned.core.canary import Canary
+from rltuned.domain.address import is_sayable
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
@@ -17,6 +18,7 @@ after five one-second retries inside the controller; leave new jobs alone for th
 class Refusal(StrEnum):
     """Why a pending job is not ours to move. The value is the metric label and the log word."""
 
+    UNREADABLE = "unreadable"
     SLA_PARTITION = "sla_partition"
     OUT_OF_SCOPE = "out_of_scope"
     BREAKER_OPEN = "breaker_open"
@@ -38,6 +40,7 @@ class Refusal(StrEnum):
     PARTITION_PRIORITIES = "partition_priorities"
     INCR_ONLY = "incr_only"
     SITE_FACTOR_UNKNOWN = "site_factor_unknown"
+    UNADDRESSABLE = "unaddressable"
     CONTROL = "control"
     JOB_BUDGET = "job_budget"
     HANDED_BACK = "handed_back"
@@ -115,6 +118,7 @@ def select(snapshot: Snapshot, rules: Rules) -> Selection:
             chosen.append(job)
         else:
             refused.append((job.job_id, reason))
+    refused += [(job_id, Refusal.UNREADABLE) for job_id in sorted(snapshot.hidden_ids()) if job_id]
     return Selection(tuple(chosen), tuple(refused))
 
 
@@ -123,6 +127,8 @@ def refusal(job: PendingJob, snapshot: Snapshot, rules: Rules) -> Refusal | None
 
     The canary comes late, so that its control are exactly the jobs that would have been treated.
     """
+    if job.unreadable:
+        return Refusal.UNREADABLE
     return (
         _by_rule(job, snapshot.demoted, rules)
         or _by_hold(job)
@@ -187,6 +193,8 @@ def _by_numbers(job: PendingJob, rules: Rules) -> Refusal | None:
         return Refusal.PARTITION_PRIORITIES
     if rules.needs_site_factor and job.site_factor is None:
         return Refusal.SITE_FACTOR_UNKNOWN
+    if not is_sayable(job):
+        return Refusal.UNADDRESSABLE  # what cannot be taken back is never written
     return None
 
 

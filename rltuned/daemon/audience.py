@@ -7,12 +7,14 @@ from rltuned.daemon.board import Board
 from rltuned.daemon.helping import Helping
 from rltuned.daemon.http import Health
 from rltuned.daemon.journal_size import Size
-from rltuned.daemon.logs import Log, log_cycle
+from rltuned.daemon.logs import Log, log_cycle, log_unreadable
 from rltuned.daemon.metrics import Metrics, PolicyCard
-from rltuned.daemon.report import CycleReport
+from rltuned.daemon.report import CycleReport, Mode
+from rltuned.daemon.said import Said
 from rltuned.daemon.seams import Rig
 from rltuned.daemon.systemd import Notifier
 from rltuned.domain.ports import Clock
+from rltuned.domain.snapshot import Unreadable
 from rltuned.errors import JournalError
 
 FRESH_CYCLES = 3
@@ -51,14 +53,23 @@ class Publisher:
         self._board = board
         self._helping = helping
         self._unusable = ""
+        self._unreadable: frozenset[Unreadable] = frozenset()
+        self._rival = ""
+        self._journal_error = ""
         self._interval_s = 0.0
         self._result_at_s: float | None = None
         self._reload_error = ""
+        self._said = Said()
 
     def cycle(self, report: CycleReport) -> None:
         self._metrics.update(report)
         self._measure()
-        log_cycle(self._log, report, proposals=self._show is None)
+        if report.snapshot is not None:
+            odd = frozenset(report.snapshot.unreadable)
+            log_unreadable(self._log, odd - self._unreadable)
+            self._unreadable = odd
+        log_cycle(self._log, report, self._said, proposals=self._show is None)
+        self._doubt(report)
         self._interval_s = report.next_in_s
         if report.ok:
             self._result_at_s = self._clock.monotonic()
@@ -68,6 +79,13 @@ class Publisher:
         self._notifier.alive(report.summary())
         if self._show is not None:
             self._show(report)
+
+    def _doubt(self, report: CycleReport) -> None:
+        """What keeps everything from being written; another daemon is logged when that changes."""
+        self._journal_error = "" if report.mode is Mode.DRY_RUN else report.journal_error
+        if report.rival != self._rival:
+            self._log.warning("rival", detail=report.rival or "no foreign numbers any more")
+        self._rival = report.rival
 
     def _weigh(self, report: CycleReport) -> None:
         """Whether it helps; a report that cannot be used is told once."""
@@ -128,6 +146,8 @@ class Publisher:
         """Ready = the last result is fresh and the files on disk are good."""
         if self._reload_error:
             return Health(ready=False, reason="the last reload failed; see the log")
+        if self._journal_error:
+            return Health(ready=False, reason="the journal cannot be used; see the log")
         if self._result_at_s is None:
             return Health(ready=False, reason="no cycle has come to a result yet")
         age_s = self._clock.monotonic() - self._result_at_s

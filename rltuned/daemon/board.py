@@ -77,6 +77,7 @@ class Board:
             ],
             "journal_error": report.journal_error,
             "standby": report.standby,
+            "rival": report.rival,
         }
 
     def document(self, health: Health) -> Document:
@@ -109,6 +110,7 @@ _NOTHING_SEEN: Final[Document] = {
     "breakers": [],
     "journal_error": "",
     "standby": "",
+    "rival": "",
 }
 
 
@@ -162,7 +164,7 @@ def _jobs(report: CycleReport, showing: Showing) -> list[Document] | None:
             "partition": ",".join(entry.job.partitions),
             "user": entry.job.user if showing.users else None,
             "gpus": entry.job.request.total.gpus,
-            "waited_s": max(0.0, taken_at - entry.job.submitted_at),
+            "waited_s": entry.job.waited_s(taken_at),
             "rank_before": entry.rank_before,
             "rank_after": entry.rank_after,
             "priority": entry.current,

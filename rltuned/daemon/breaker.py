@@ -15,12 +15,18 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from rltuned.core.evidence import Evidence
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import Outcome, Result
-from rltuned.domain.units import JobId
+from rltuned.domain.plan import HELD, Outcome, Result
 from rltuned.errors import JournalError
 
 _NAME: Final = "breakers"
 """Under which the journal keeps them: cluster -> partition -> breaker."""
+
+
+_MODELS: Final = 8
+"""Of so many earlier models the evidence is kept."""
+_FEWEST_USERS: Final = 2
+_RIGHTS: Final = "permission denied"
+"""In Slurm's refusal when we lack the rights: no user can bring that about for another."""
 
 
 class Recall(Protocol):
@@ -51,7 +57,9 @@ class Breaker:
         opened_at: Unix seconds; None = closed.
         cause, detail: why it opened, in one word and in one line.
         errors: cycles in a row in which Slurm did not take most of the changes.
-        evidence: by cause, how strongly the canary speaks for harm.
+        evidence: by cause, how strongly the canary speaks for harm, of the model in force.
+        model: that model's digest, or the name of a rule.
+        others: by model, the evidence of those that were in force before.
     """
 
     opened_at: float | None = None
@@ -59,6 +67,17 @@ class Breaker:
     detail: str = ""
     errors: int = 0
     evidence: Mapping[Cause, Evidence] = field(default_factory=dict)
+    model: str = ""
+    others: Mapping[str, Mapping[Cause, Evidence]] = field(default_factory=dict)
+
+    def under(self, model: str) -> "Breaker":
+        """The same with this model in force: evidence of two models is never pooled."""
+        if model == self.model:
+            return self
+        others = {**self.others, self.model: self.evidence} if self.evidence else {**self.others}
+        evidence = others.pop(model, {})
+        kept = dict(list(others.items())[-_MODELS:])
+        return replace(self, evidence=evidence, model=model, others=kept)
 
     @property
     def is_open(self) -> bool:
@@ -158,28 +177,40 @@ def reset(memory: Memory, partition: str | None, at: float) -> list[tuple[str, s
 def failing(pending: Iterable[PendingJob], outcomes: Iterable[Outcome]) -> dict[str, str]:
     """Partitions, of those that changes were sent to, with what went wrong; empty text = nothing.
 
-    A partition fails when Slurm refused, or shows otherwise when read back, more than half of the
-    changes to its jobs. A job that has left the queue meanwhile is no failure, and
-    what was not sent says nothing.
+    Users are counted, not changes, so that nobody with many jobs decides. Of a user it is asked
+    whether Slurm refused, or shows otherwise when read back, more than half of the changes to
+    their jobs; of a partition, whether that is so for more than half of the users, and at least
+    two: one user can undo every change to their own jobs. Where we lack the rights one is enough.
+
+    No evidence is a job that is held by now, that has left the queue, or to which nothing was sent.
     """
-    partitions = {job.job_id: job.partitions for job in pending}
-    bad: Counter[str] = Counter()
-    good: Counter[str] = Counter()
+    jobs = {job.job_id: job for job in pending}
+    bad: Counter[tuple[str, str]] = Counter()
+    good: Counter[tuple[str, str]] = Counter()
     said: dict[str, str] = {}
     for outcome in outcomes:
-        job_id: JobId = outcome.action.target.job_id
-        for name in partitions.get(job_id, ()):
-            if outcome.result in {Result.REFUSED, Result.FAILED}:
-                bad[name] += 1
+        job = jobs.get(outcome.action.target.job_id)
+        if job is None or outcome.result in {Result.WITHHELD, Result.GONE}:
+            continue
+        if outcome.result is Result.APPLIED:
+            good.update((name, job.user) for name in job.partitions)
+        elif outcome.detail != HELD:
+            bad.update((name, job.user) for name in job.partitions)
+            for name in job.partitions:
                 said.setdefault(name, outcome.detail)
-            elif outcome.result is not Result.WITHHELD:
-                good[name] += 1
+    users = {*bad, *good}
     return {
-        name: f"{bad[name]} of {bad[name] + good[name]} changes not taken: {said[name]}"
-        if bad[name] > good[name]
-        else ""
-        for name in {*bad, *good}
+        name: _verdict([bad[key] > good[key] for key in users if key[0] == name], said.get(name))
+        for name in {name for name, _ in users}
     }
+
+
+def _verdict(failing: list[bool], said: str | None) -> str:
+    count = sum(failing)
+    enough = count >= _FEWEST_USERS or _RIGHTS in (said or "").lower()
+    if not enough or 2 * count <= len(failing):
+        return ""
+    return f"changes not taken, of {count} of {len(failing)} users: {said}"
 
 
 def count_errors(
@@ -200,7 +231,14 @@ def count_errors(
 
 
 def weigh(
-    before: Breakers, partition: str, cause: Cause, share: float, *, margin: float, at: float
+    before: Breakers,
+    partition: str,
+    cause: Cause,
+    share: float,
+    *,
+    margin: float,
+    at: float,
+    model: str = "",
 ) -> dict[str, Breaker]:
     """The breakers after one more block of a partition's canary, opened when it is enough.
 
@@ -211,8 +249,9 @@ def weigh(
         share: of the pairs, in which the treated job fared worse.
         margin: by how much that may be above 1/2.
         at: now.
+        model: digest of the model, or name of the rule, that the block was treated by.
     """
-    breaker = before.get(partition, Breaker())
+    breaker = before.get(partition, Breaker()).under(model)
     if breaker.is_open:
         return dict(before)
     evidence = breaker.evidence.get(cause, Evidence()).after(share, margin)

@@ -8,13 +8,16 @@ import json
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from rltuned.daemon.recipe import Document, Recipe, digest_of, pack_plan
-from rltuned.daemon.report import CycleReport
+from rltuned.daemon.documents import Document, digest_of, pack_plan
 from rltuned.domain.plan import Result
 from rltuned.domain.snapshot import Snapshot
 from rltuned.recording import pack
+
+if TYPE_CHECKING:  # both import numpy, and the journal must open without
+    from rltuned.daemon.recipe import Recipe
+    from rltuned.daemon.report import CycleReport
 
 UNFINISHED: Final = "unfinished"
 """What `skipped` says of a cycle that was cut off by the end of its process."""
@@ -56,7 +59,7 @@ class Sight:
     at: float
     mode: str
     snapshot: Snapshot
-    recipe: Recipe | None = None
+    recipe: "Recipe | None" = None
     plan: Document | None = None
 
 
@@ -84,7 +87,7 @@ def keep(db: sqlite3.Connection, sight: Sight) -> str:
     return packed.digest
 
 
-def _keep_plan(db: sqlite3.Connection, cycle: int, recipe: Recipe, plan: Document) -> None:
+def _keep_plan(db: sqlite3.Connection, cycle: int, recipe: "Recipe", plan: Document) -> None:
     text = recipe.encoded()
     db.execute(
         "INSERT INTO recipes (digest, body) VALUES (?, ?) ON CONFLICT DO NOTHING",
@@ -115,7 +118,7 @@ def last_cycle(db: sqlite3.Connection) -> int:
     return int(number)
 
 
-def row_of(report: CycleReport, policy: str) -> CycleRow:
+def row_of(report: "CycleReport", policy: str) -> CycleRow:
     """What the diary keeps of how a cycle ended."""
     snapshot, decision = report.snapshot, report.decision
     return CycleRow(

@@ -3,6 +3,7 @@
 Who is treated was drawn by lot, so the lot itself says how far the two means may lie apart by
 chance, however bursty the queue is (Neyman's variance, which is never too small for a lot). Every
 job that came while we looked counts, also one that still waits: as long as it has waited so far.
+One that was cancelled, or that anybody but us has changed or held, does not: a user could steer it.
 Counting starts only, a policy that lets some wait for ever would look good. Treated jobs pass each
 other only, but over time they may gain at the control's cost, so this is the direction of the
 effect rather than its size with everybody treated (ADR 0010).
@@ -16,6 +17,7 @@ from typing import Final
 
 from rltuned.daemon.claims import JobKey
 from rltuned.daemon.outcomes import Arm, Watcher, unit_of
+from rltuned.daemon.touched import Touched
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 
@@ -86,6 +88,7 @@ class Waits:
         self._waiting: dict[JobKey, tuple[Arm, float]] = {}
         self._done: dict[JobKey, tuple[Arm, float]] = {}
         self._now = 0.0
+        self._touched = Touched()
 
     def look(self, seen: Snapshot, arms: Mapping[JobId, Arm], *, joining: bool = True) -> None:
         """Take in one look.
@@ -97,22 +100,27 @@ class Waits:
         """
         started = self._watcher.look(seen, arms).started
         self._now = seen.taken_at
-        if self._began is None:
-            self._began = seen.taken_at
+        self._touched.look(seen)
+        for unit in self._waiting.keys() & self._touched.units:
+            del self._waiting[unit]  # anybody but us has changed it: no evidence
         for start in started:
             if start.first and start.unit in self._waiting:
                 arm, since = self._waiting.pop(start.unit)
                 self._end(start.unit, arm, start.started_at - since)
         here = {unit_of(job) for job in seen.pending}
-        for unit in [u for u in self._waiting if u not in here]:
-            arm, since = self._waiting.pop(unit)  # cancelled, or ended between two looks
-            self._end(unit, arm, seen.taken_at - since)
-        for job in seen.pending if joining else ():
+        for unit in self._waiting.keys() - here:
+            del self._waiting[unit]  # cancelled, or ended between two looks: its wait is not known
+        if self._began is None:
+            self._began = seen.taken_at
+        if joining:
+            self._join(seen, arms, self._began)
+
+    def _join(self, seen: Snapshot, arms: Mapping[JobId, Arm], began: float) -> None:
+        known = self._waiting.keys() | self._done.keys() | self._touched.units
+        for job in seen.pending:
             unit, arm = unit_of(job), arms.get(job.job_id, Arm.OTHER)
-            known = unit in self._waiting or unit in self._done
-            if known or arm is Arm.OTHER or job.submitted_at < self._began:
-                continue
-            self._waiting[unit] = (arm, job.submitted_at)
+            if unit not in known and arm is not Arm.OTHER and job.waits_since >= began:
+                self._waiting.setdefault(unit, (arm, job.waits_since))
 
     def _end(self, unit: JobKey, arm: Arm, wait_s: float) -> None:
         self._done[unit] = (arm, max(0.0, wait_s))

@@ -27,6 +27,7 @@ _IN_VAIN: Final = frozenset({Result.REFUSED, Result.WITHHELD, Result.FAILED})
 _TRIABLE: Final = frozenset({None, Result.REFUSED, Result.WITHHELD})
 """What closed a row whose words may still be tried once more."""
 _HOUR_S: Final = 3_600.0
+_ONE: Final = " AND job_id = ? AND submitted_at = ?"
 SCHEMA: Final = """
 CREATE TABLE flags (
     id INTEGER PRIMARY KEY,
@@ -180,12 +181,16 @@ def settle(db: sqlite3.Connection, row: int, outcome: Outcome, at: float) -> Non
         )
 
 
-def open_flags(db: sqlite3.Connection, cluster: str) -> tuple[Flag, ...]:
-    """What every job of the cluster may still carry of ours: by job id, one per field."""
+def open_flags(db: sqlite3.Connection, cluster: str, key: JobKey | None = None) -> tuple[Flag, ...]:
+    """What every job of the cluster may still carry of ours: by job id, one per field.
+
+    key: of this job alone; None = of all.
+    """
     rows = db.execute(
-        "SELECT job_id, submitted_at, field, address, old, new, at FROM flags"
-        " WHERE closed IS NULL AND cluster = ? ORDER BY job_id, submitted_at, field, id",
-        (cluster,),
+        "SELECT job_id, submitted_at, field, address, old, new, at FROM flags"  # noqa: S608 - ours
+        f" WHERE closed IS NULL AND cluster = ?{_ONE if key else ''}"
+        " ORDER BY job_id, submitted_at, field, id",
+        (cluster, *(key or ())),
     ).fetchall()
     found: dict[tuple[int, float, str], Flag] = {}
     for job_id, submitted_at, field, address, old, new, at in rows:
@@ -203,16 +208,34 @@ def open_flags(db: sqlite3.Connection, cluster: str) -> tuple[Flag, ...]:
     return tuple(found.values())
 
 
-def recent(db: sqlite3.Connection, cluster: str, since: float) -> dict[JobKey, int]:
-    """How often words of each job were set since then, whatever came of it; not their way back."""
+def times(
+    db: sqlite3.Connection, cluster: str, since: float, key: JobKey | None = None
+) -> list[tuple[JobKey, float]]:
+    """When words of each job were set since then, once per try; not their way back.
+
+    key: of this job alone; None = of all.
+    """
     rows = db.execute(
-        "SELECT job_id, submitted_at, sum(tries) FROM flags WHERE cluster = ? AND at >= ?"
+        "SELECT job_id, submitted_at, at, tries FROM flags"  # noqa: S608 - ours
+        # by the job where there is one: the plus keeps the index over time out
+        f" WHERE {'+' if key else ''}cluster = ? AND at >= ?{_ONE if key else ''}"
         " AND new NOT IN ('', 'NO') AND detail NOT IN ('requeued', ?)"
-        " AND ifnull(result, '') != 'withheld'"
-        " GROUP BY job_id, submitted_at",
-        (cluster, since, parted.HOW),
+        " AND ifnull(result, '') != 'withheld'",
+        (cluster, since, *(key or ()), parted.HOW),
     ).fetchall()
-    return {(JobId(job_id), UnixTime(at)): count for job_id, at, count in rows}
+    return [
+        ((JobId(job_id), UnixTime(submitted)), at)
+        for job_id, submitted, at, tries in rows
+        for _ in range(tries)
+    ]
+
+
+def has_any(db: sqlite3.Connection, cluster: str) -> bool:
+    """Whether words were ever set for jobs of this cluster, as far as is still known."""
+    (found,) = db.execute(
+        "SELECT EXISTS (SELECT 1 FROM flags WHERE cluster = ?)", (cluster,)
+    ).fetchone()
+    return bool(found)
 
 
 def has_steered(db: sqlite3.Connection) -> bool:
@@ -225,18 +248,24 @@ def has_steered(db: sqlite3.Connection) -> bool:
     return bool(found)
 
 
-def steering(db: sqlite3.Connection, cluster: str) -> dict[JobKey, Steering]:
-    """What we excluded of each pending job, and since when; of restored ones nothing any more."""
+def steering(
+    db: sqlite3.Connection, cluster: str, key: JobKey | None = None
+) -> dict[JobKey, Steering]:
+    """What we excluded of each pending job, and since when; of restored ones nothing any more.
+
+    key: of this job alone; None = of all.
+    """
     rows = db.execute(
-        "SELECT job_id, submitted_at, new, closed, at FROM flags WHERE cluster = ? AND field = ?"
+        "SELECT job_id, submitted_at, new, closed, at FROM flags"  # noqa: S608 - ours
+        f" WHERE cluster = ? AND field = ?{_ONE if key else ''}"
         " AND ifnull(closed, '') != 'gone' ORDER BY id",
-        (cluster, EXCLUDED_NODES),
+        (cluster, EXCLUDED_NODES, *(key or ())),
     ).fetchall()
     found: dict[JobKey, Steering] = {}
     for job_id, submitted_at, new, closed, at in rows:
-        key = JobId(job_id), UnixTime(submitted_at)
-        since = found[key].since if key in found else UnixTime(at)
-        found[key] = Steering(nodes_of(new) if closed is None else (), since)
+        job = JobId(job_id), UnixTime(submitted_at)
+        since = found[job].since if job in found else UnixTime(at)
+        found[job] = Steering(nodes_of(new) if closed is None else (), since)
     return found
 
 

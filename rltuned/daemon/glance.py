@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from rltuned.daemon import breaker, states
 from rltuned.daemon.breaker import Breaker
-from rltuned.daemon.recipe import Document, unpack_plan
+from rltuned.daemon.documents import Document, unpack_plan
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import JournalError

@@ -9,7 +9,6 @@ every time, and `rltuned restore` of that one gives it back.
 import contextlib
 import os
 import sqlite3
-import stat
 from pathlib import Path
 from typing import Final, Literal
 
@@ -17,12 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rltuned.daemon import states
 from rltuned.errors import JournalError
+from rltuned.trusted import flaw_of
 
 FILE: Final = "rltuned.handover"
 GONE_JOBS: Final = 1000
 """Of so many jobs that have left the queue the rows go along, in case they are requeued."""
 _MOST_BYTES: Final = 256 * 1024 * 1024
-_OTHERS_MAY_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _MOVED: Final = "handed over"
 
 
@@ -154,8 +153,9 @@ def published(folder: Path) -> Handover | None:
         raise JournalError(f"{path}: {error.strerror or error}") from None
     with os.fdopen(file, "rb") as source:
         status = os.fstat(source.fileno())
-        if status.st_uid not in {0, os.geteuid()} or status.st_mode & _OTHERS_MAY_WRITE:
-            raise JournalError(f"{path}: others may write to it, or it belongs to somebody else")
+        flaw = flaw_of(path, status)
+        if flaw is not None:
+            raise JournalError(str(flaw))
         if status.st_size > _MOST_BYTES:
             raise JournalError(f"{path}: {status.st_size} bytes, at most {_MOST_BYTES}")
         try:

@@ -34,8 +34,9 @@ class Helping:
 
     def loaded(self, rig: Rig) -> None:
         """Settings and policy are in force."""
-        if self._rig is None or self._rig.ladder != rig.ladder:
-            self._waits = Waits()  # what was drawn under other terms is not compared
+        before = self._rig
+        if before is None or (before.ladder, before.model) != (rig.ladder, rig.model):
+            self._waits = Waits()  # other terms or another model: not compared, never pooled
         self._rig = rig
         self._weigh()
 

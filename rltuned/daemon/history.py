@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rltuned.daemon.asked import AskedJob, asked_job
-from rltuned.daemon.recipe import Document, Recipe, decoded, unpack_plan
+from rltuned.daemon.documents import Document, unpack_plan
+from rltuned.daemon.recipe import Recipe, decoded
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import JournalError
 from rltuned.recording import Packed, unpack

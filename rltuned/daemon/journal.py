@@ -6,25 +6,27 @@ Needs neither the daemon nor torch. The tables are in diary, writes, flags and s
 """
 
 import sqlite3
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from rltuned.daemon import diary, flags, handover, states, writes
+from rltuned.daemon import diary, flags, handover, intents, states, writes
 from rltuned.daemon.claims import Claim, JobKey, Origin
 from rltuned.daemon.diary import CycleRow, Sight
 from rltuned.daemon.handover import Handover
 from rltuned.daemon.journal_size import Size, measure
+from rltuned.daemon.ledger import Ledger
 from rltuned.daemon.rotation import note_ended, rotate, shrink
 from rltuned.daemon.store import WriterLock, connect
+from rltuned.daemon.trust import Trust
 from rltuned.domain.jobs import Ownership, PendingJob, Steering
-from rltuned.domain.plan import Action, Outcome, Plan, SetExcludedNodes, SetOverSubscribe
+from rltuned.domain.plan import Outcome, Plan
 from rltuned.errors import JournalError
 from rltuned.recording import FILE_NAME, Keeping
 
 LOCK_NAME: Final = "writer.lock"
+DAY_S: Final = 86_400.0
 
 Ticket = tuple[int, ...]
 """Row ids of noted intents, one per action of the plan, in its order; those of flags negative."""
@@ -44,11 +46,21 @@ class Journal:
         self.path = folder / FILE_NAME
         self._keeping = keeping or Keeping()
         self._lock = WriterLock(folder / LOCK_NAME)
+        self._trust = Trust(self.path)
+        self._ledger = Ledger()
+        self._examined_at: float | None = None
         self._db: sqlite3.Connection | None = None
 
     def owned(self, cluster: str) -> Mapping[JobKey, Ownership]:
-        """What `Snapshot.marked` wants to know; empty when there is no journal yet."""
-        return {c.key: c.owned for c in self.claims(cluster)}
+        """What `Snapshot.marked` wants to know; empty when there is no journal yet.
+
+        Like `recent_writes` and `steering` out of memory: it shows what the file says at the next
+        question, and is not to be kept.
+        """
+        if not self._is_there():
+            return {}
+        with self._session(create=False) as db:
+            return self._ledger.owned(db, cluster)
 
     def claims(self, cluster: str) -> tuple[Claim, ...]:
         """What jobs of this cluster may still carry of ours: by job id, last written field last."""
@@ -69,15 +81,14 @@ class Journal:
         if not self._is_there():
             return {}
         with self._session(create=False) as db:
-            numbers = Counter(writes.recent(db, cluster, since))
-            return numbers + Counter(flags.recent(db, cluster, since))
+            return self._ledger.recent(db, cluster, since)
 
     def steering(self, cluster: str) -> Mapping[JobKey, Steering]:
         """What `Snapshot.steered` wants to know; empty when there is no journal yet."""
         if not self._is_there():
             return {}
         with self._session(create=False) as db:
-            return flags.steering(db, cluster)
+            return self._ledger.steering(db, cluster)
 
     def has_steered(self) -> bool:
         """Whether a job may carry excluded nodes of ours, or would bring them back requeued."""
@@ -120,7 +131,7 @@ class Journal:
         Raises:
             TypeError, ValueError: the value is no JSON.
         """
-        with self._session(create=True) as db, _transaction(db):
+        with self._session(create=True) as db, self._transaction(db):
             states.put(db, name, value, at)
 
     def alter(self, name: str, change: Callable[[object], object], at: float) -> None:
@@ -136,7 +147,7 @@ class Journal:
         """
         if not self._is_there() and change(None) is None:
             return  # nothing to note makes no file
-        with self._session(create=True) as db, _transaction(db):
+        with self._session(create=True) as db, self._transaction(db):
             before = states.get(db, name)
             after = change(before)
             if after != before:
@@ -166,7 +177,8 @@ class Journal:
             Digest of the snapshot, for the intents.
         """
         with self._session(create=True) as db:
-            with _transaction(db):
+            self._examine(sight.at)
+            with self._transaction(db):
                 digest = diary.keep(db, sight)
                 note_ended(db, sight.snapshot.cluster, sight.snapshot.known_ids(), sight.at)
                 rotate(db, self._keeping, sight.snapshot.cluster, sight.at)
@@ -198,24 +210,31 @@ class Journal:
         """
         self._lock.take()
         origin = Origin(cluster, cycle, at, snapshot, newest)
-        with self._session(create=True) as db, _transaction(db):
-            return tuple(_insert(db, action, origin) for action in plan.actions)
+        with self._session(create=True) as db:
+            self._trust.check()
+            with self._transaction(db):
+                ticket = tuple(intents.insert(db, action, origin) for action in plan.actions)
+        self._ledger.touch(intents.keys_of(plan.actions))
+        return ticket
 
     def settle(self, ticket: Ticket, outcomes: Iterable[Outcome], *, at: float) -> None:
         """Note what came of it, and close what is no longer ours."""
-        with self._session(create=True) as db, _transaction(db):
+        outcomes = tuple(outcomes)
+        self._ledger.touch(intents.keys_of(o.action for o in outcomes))
+        with self._session(create=True) as db, self._transaction(db):
             for row, outcome in zip(ticket, outcomes, strict=True):
-                if row < 0:
-                    flags.settle(db, -row, outcome, at)
-                else:
-                    writes.settle(db, row, outcome, at)
+                intents.settle(db, row, outcome, at)
 
     def close_gone(self, cluster: str, pending: Collection[JobKey]) -> int:
         """Close the rows of jobs that are pending no longer; returns how many jobs that were."""
-        gone = {c.key for c in self.claims(cluster) if c.key not in pending}
-        lost = {f.key for f in self.flags(cluster) if f.key not in pending}
+        if not self._is_there():
+            return 0
+        with self._session(create=False) as db:
+            gone = {key for key in self._ledger.owned(db, cluster) if key not in pending}
+            lost = {key for key in self._ledger.flagged(db, cluster) if key not in pending}
         if gone or lost:
-            with self._session(create=True) as db, _transaction(db):
+            self._ledger.touch(gone | lost)
+            with self._session(create=True) as db, self._transaction(db):
                 flags.close_gone(db, cluster, pending)
                 for key in gone:
                     writes.close_gone(db, cluster, key)
@@ -235,14 +254,15 @@ class Journal:
         carrying = [job for job in pending if writes.may_carry(job) or flags.carried(job)]
         if not carrying or not self._is_there():
             return 0
-        with self._session(create=True) as db, _transaction(db):
+        self._ledger.touch((job.job_id, job.submitted_at) for job in carrying)
+        with self._session(create=True) as db, self._transaction(db):
             found = [writes.reclaim(db, cluster, job, at) for job in carrying]
             found += [flags.reclaim(db, cluster, job, at) for job in carrying]
         return sum(found)
 
     def record(self, row: CycleRow) -> None:
         """Note how a cycle ended."""
-        with self._session(create=True) as db, _transaction(db):
+        with self._session(create=True) as db, self._transaction(db):
             diary.record(db, row)
 
     def pack(self, cluster: str, holder: str, term: int) -> Handover:
@@ -252,14 +272,35 @@ class Journal:
 
     def unpack(self, given: Handover) -> None:
         """Go on with what another daemon held."""
-        with self._session(create=True) as db, _transaction(db):
+        with self._session(create=True) as db, self._transaction(db):
             handover.unpack(db, given, diary.last_cycle(db))
+        self._ledger.forget()
 
     def leave(self, cluster: str) -> None:
         """Hold nothing of a cluster any more: another daemon has taken it over."""
         if self._is_there():
-            with self._session(create=False) as db, _transaction(db):
+            with self._session(create=False) as db, self._transaction(db):
                 handover.leave(db, cluster)
+            self._ledger.forget()
+
+    def is_lost(self) -> bool:
+        """Whether there is none, or an empty one, in a folder that was written to Slurm from.
+
+        The lock file is left by the first intent, and nobody of ours ever removes it.
+        """
+        try:
+            empty = not self.path.exists() or self.path.stat().st_size == 0
+            return empty and self.path.with_name(LOCK_NAME).exists()
+        except OSError:
+            return False  # whoever opens it says what is wrong
+
+    def claim(self) -> None:
+        """Be the writer, without an intent.
+
+        Raises:
+            JournalError: another process is.
+        """
+        self._lock.take()
 
     def let_go(self) -> None:
         """Be the writer no longer, so that `rltuned restore` may be."""
@@ -269,35 +310,40 @@ class Journal:
         self._lock.drop()
         if self._db is not None:
             self._db.close()
+            self._trust.closed()
             self._db = None
 
     def _is_there(self) -> bool:
-        try:
-            return self.path.exists()
-        except OSError as error:
-            raise JournalError(f"{self.path}: {error.strerror}") from None
+        return self._trust.check_place()
+
+    def _examine(self, now: float) -> None:
+        """Once a day the whole file; at the start `connect` has done so."""
+        if self._examined_at is not None and not 0 <= now - self._examined_at < DAY_S:
+            self._trust.examine()
+            self._examined_at = now
+        self._examined_at = now if self._examined_at is None else self._examined_at
 
     @contextmanager
     def _session(self, *, create: bool) -> Iterator[sqlite3.Connection]:
+        self._trust.check_place()
         if self._db is None:
             self._db = connect(self.path, create=create)
+            self._ledger.forget()
+            self._trust.opened()
         try:
+            if self._ledger.is_stale(self._db):
+                self._trust.written(self._db)  # by another process, or before this one
             yield self._db
         except sqlite3.Error as error:
             self._db.close()
+            self._trust.closed()
             self._db = None  # the next use opens and checks it again
             raise JournalError(f"{self.path}: {error}") from None
 
-
-@contextmanager
-def _transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """All of it or nothing: the connection commits at the end and rolls back on any error."""
-    db.execute("BEGIN IMMEDIATE")
-    with db:
-        yield
-
-
-def _insert(db: sqlite3.Connection, action: Action, origin: Origin) -> int:
-    if isinstance(action, SetOverSubscribe | SetExcludedNodes):
-        return -flags.insert(db, action, origin)
-    return writes.insert(db, action, origin)
+    @contextmanager
+    def _transaction(self, db: sqlite3.Connection) -> Iterator[None]:
+        """All of it or nothing: the connection commits at the end and rolls back on any error."""
+        db.execute("BEGIN IMMEDIATE")
+        with db:
+            yield
+        self._trust.written(db)

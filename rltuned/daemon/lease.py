@@ -8,7 +8,6 @@ by its own clocks, and reads the file again right before every batch.
 
 import fcntl
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,9 +18,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rltuned.daemon.fence import Readings, longest_s
 from rltuned.errors import JournalError
+from rltuned.trusted import flaw_of
 
 FILE: Final = "rltuned.lease"
-_OTHERS_MAY_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _BYTES: Final = 512
 _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
@@ -201,11 +200,10 @@ def _surely_s(since: tuple[float, ...], now: tuple[float, ...]) -> float:
 
 
 def _check_owner(file: int, path: Path) -> None:
-    status, folder = os.fstat(file), path.parent.stat()
-    if status.st_uid not in {0, os.geteuid()} or status.st_mode & _OTHERS_MAY_WRITE:
-        raise PermissionError(0, "others may write to it, or it belongs to somebody else")
-    if folder.st_mode & _OTHERS_MAY_WRITE:
-        raise PermissionError(0, f"others may write to {path.parent}; chmod go-w it")
+    for at, status in ((path, os.fstat(file)), (path.parent, path.parent.stat())):
+        flaw = flaw_of(at, status)
+        if flaw is not None:
+            raise PermissionError(0, flaw.reason)
 
 
 def _read(file: int) -> Record:

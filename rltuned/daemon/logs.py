@@ -7,7 +7,7 @@ Where standard error is the journal of systemd every line begins with its priori
 import logging
 import os
 import sys
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Collection, Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any, Final, Literal, TextIO, cast
 
@@ -15,9 +15,13 @@ import structlog
 
 from rltuned.core.decide import Entry
 from rltuned.daemon.report import CycleReport, Mode, Skip
-from rltuned.domain.plan import Outcome, Result
-from rltuned.domain.units import JobId
+from rltuned.daemon.said import Said
+from rltuned.domain.snapshot import Unreadable
 
+CLOCK_S: Final = 5.0
+"""From here on a difference between slurmctld's clock and ours is told in the cycle's line."""
+_NAMED: Final = 20
+"""So many things that cannot be read are named in one cycle; the others are counted."""
 Log = structlog.typing.FilteringBoundLogger
 
 PRIORITIES: Final = {"error": 3, "warning": 4, "info": 6, "debug": 7}
@@ -109,29 +113,50 @@ def escaped(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-def log_cycle(log: Log, report: CycleReport, *, proposals: bool = True) -> None:
-    """One line per cycle, and one per proposed change that is not written (if `proposals`)."""
+def log_cycle(
+    log: Log, report: CycleReport, said: Said | None = None, *, proposals: bool = True
+) -> None:
+    """One line per cycle, and one per proposed change that is not written (if `proposals`).
+
+    Args:
+        log: where to.
+        report: the cycle.
+        said: what was logged before and is not said again; None = nothing was.
+        proposals: False = they are shown elsewhere.
+    """
+    said = said or Said()
     if report.skip is not None:
         line = log.error if report.skip is Skip.UNEXPECTED else log.warning
         line("cycle_skipped", **_skipped(report))
         return
     if proposals and report.mode is not Mode.LIVE:
-        for entry in report.changes():
+        for entry in said.proposals(report.changes()):
             log.info("proposal", cycle=report.cycle, **proposal(entry))
     for note in report.decision.notes if report.decision else ():
         log.info("note", cycle=report.cycle, note=note)
     log_verdict(log, report)
-    for (result, detail), jobs in _failures(report.outcomes).items():
+    for (result, _), failed in said.failures(report.outcomes).items():
         log.warning(
             "change_failed",
             cycle=report.cycle,
-            job=jobs[0],
-            jobs=len(jobs),
+            job=failed[0].action.target.job_id,
+            jobs=len(failed),
             result=result.value,
-            detail=detail,
+            detail=failed[0].detail,
         )
+    if report.snapshot is not None:
+        said.forget((job.job_id, job.submitted_at) for job in report.snapshot.pending)
     troubled = (report.journal_error and report.mode is not Mode.DRY_RUN) or report.demoted
     (log.warning if troubled else log.info)("cycle", **_cycle(report))
+
+
+def log_unreadable(log: Log, found: Collection[Unreadable]) -> None:
+    """A line for each thing that cannot be read since this cycle, or cannot for another reason."""
+    for row in sorted(found)[:_NAMED]:
+        then = "left alone" if row.kind == "job" else "nothing is placed there"
+        log.warning("unreadable", kind=row.kind, name=row.name, why=row.why, then=then)
+    if len(found) > _NAMED:
+        log.warning("unreadable_more", count=len(found) - _NAMED)
 
 
 def log_verdict(log: Log, report: CycleReport) -> None:
@@ -158,16 +183,6 @@ def log_verdict(log: Log, report: CycleReport) -> None:
             detail=breaker.detail,
             then="its jobs get their own standing back; rltuned breaker reset closes it",
         )
-
-
-def _failures(outcomes: Iterable[Outcome]) -> dict[tuple[Result, str], list[JobId]]:
-    """Jobs by what went wrong: without rights it is the same for all of them, and one line."""
-    found: dict[tuple[Result, str], list[JobId]] = {}
-    for outcome in outcomes:
-        if outcome.result in {Result.REFUSED, Result.WITHHELD, Result.FAILED}:
-            jobs = found.setdefault((outcome.result, outcome.detail), [])
-            jobs.append(outcome.action.target.job_id)
-    return found
 
 
 def proposal(entry: Entry) -> dict[str, Any]:
@@ -219,6 +234,8 @@ def _load(report: CycleReport) -> dict[str, Any]:
         fields["load_unknown"] = weighed.unknown
     if weighed.load is not None and weighed.load.rate_limited:
         fields["rate_limited"] = weighed.load.rate_limited
+    if weighed.load is not None and abs(weighed.load.clock_off_s or 0.0) >= CLOCK_S:
+        fields["clock_off_s"] = weighed.load.clock_off_s
     return fields
 
 

@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Final
 
 from rltuned.core.decide import Decision, decide, give_back
@@ -21,8 +20,9 @@ from rltuned.daemon.journal import Journal
 from rltuned.daemon.load import Weighed
 from rltuned.daemon.pace import Pace, refuse_when_busy
 from rltuned.daemon.report import CycleReport, Kind, Mode, Skip, Stage
+from rltuned.daemon.rivals import Rivals
 from rltuned.daemon.seams import Audience, Rig
-from rltuned.daemon.signals import Orders
+from rltuned.daemon.signals import Orders, is_paused
 from rltuned.daemon.trial import Trial, Verdict
 from rltuned.daemon.writer import Writer
 from rltuned.domain.plan import Outcome, Plan
@@ -62,6 +62,7 @@ class _Draft:
     reverted: Mapping[Kind, int] = field(default_factory=dict)
     weighed: Weighed | None = None
     standby: str = ""
+    rival: str = ""
     verdict: Verdict | None = None
     skip: Skip | None = None
     detail: str = ""
@@ -77,7 +78,7 @@ class Loop:
 
     Args:
         rig: world, policy and knobs to begin with.
-        reload: builds a new rig from the files; raises SettingsError or ModelError.
+        reload: builds a new rig from the files; raises nothing but SettingsError or ModelError.
         heartbeat_s: longest time between two `audience.alive()` while waiting.
         stopwatch: times the stages, in seconds; the clock's own when not given (a simulation has
             a clock that runs fast).
@@ -100,6 +101,7 @@ class Loop:
         self._journal = journal
         self._writer = Writer(journal, clock)
         self._trial = Trial(journal)
+        self._rivals = Rivals()
         self._audience = audience
         self._orders = orders
         self._reload = reload
@@ -154,7 +156,7 @@ class Loop:
         except BusyError as error:
             draft.skipped(Skip.BUSY, error)
         except Exception as error:  # noqa: BLE001
-            # The one broad except of the package: a bug must not stop the watching, but one that
+            # A broad except, as in _take_over: a bug must not stop the watching, but one that
             # stays ends the process. Nothing is half done: unsettled intents are in the journal.
             draft.skipped(Skip.UNEXPECTED, error)
             self._audience.unexpected(error)
@@ -181,6 +183,8 @@ class Loop:
         draft.snapshot = seen
         try:
             draft.snapshot, draft.reverted = self._writer.mark(seen)
+            if self.rig.seat is None:  # with a lease the other one is known
+                draft.rival = self._rivals.judge(draft.snapshot)
         except JournalError as error:
             draft.journal_error = str(error)
 
@@ -206,7 +210,7 @@ class Loop:
             draft.journal_error = str(error)
 
     def _apply(self, draft: _Draft) -> None:
-        draft.mode = self._mode(draft.journal_error)
+        draft.mode = self._mode(draft.journal_error or draft.rival)
         plan = self._allowed(draft)
         try:
             if plan is not None and draft.snapshot is not None and self._is_ours(draft):
@@ -247,7 +251,7 @@ class Loop:
         """
         if draft.mode is Mode.LIVE:
             return draft.decision.plan if draft.decision is not None else None
-        if draft.mode in _GIVES_BACK and not draft.journal_error:
+        if draft.mode in _GIVES_BACK and not (draft.journal_error or draft.rival):
             left = give_back(draft.snapshot) if draft.snapshot is not None else Plan()
             return None if left.is_empty else left
         return None
@@ -264,15 +268,16 @@ class Loop:
                 draft.decision,
                 draft.outcomes,
                 live=draft.mode is Mode.LIVE,
+                model=self.rig.model,
             )
         except JournalError as error:
             draft.journal_error = str(error)
 
-    def _mode(self, journal_error: str = "") -> Mode:
+    def _mode(self, doubt: str = "") -> Mode:
         """What may be done now; asked again right before the write."""
         if self.rig.dry_run:
             return Mode.DRY_RUN
-        if journal_error:
+        if doubt:
             return Mode.OBSERVE
         if is_paused(self.rig.pause_file):
             return Mode.PAUSED
@@ -292,6 +297,7 @@ class Loop:
             backoff_s=self._pace.backoff_s(self.rig, draft.skip),
             weighed=draft.weighed,
             standby=draft.standby,
+            rival=draft.rival,
             verdict=draft.verdict,
             skip=draft.skip,
             detail=draft.detail,
@@ -336,14 +342,3 @@ class Loop:
         finally:
             draft.stages[stage] += self._stopwatch() - start
             self._audience.alive()
-
-
-def is_paused(pause_file: Path) -> bool:
-    """Whether the pause file is there; a place that cannot be looked at counts as paused."""
-    try:
-        pause_file.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        return True
-    return True

@@ -69,8 +69,8 @@ class Metrics:
         self.mode = Gauge(
             "rltuned_mode",
             "1 for what the last cycle was allowed to do: live, dry_run, paused (pause file), "
-            "observe (its stage, or the journal cannot be used), shadow (its stage) or standby "
-            "(the other daemon writes).",
+            "observe (its stage, the journal cannot be used, or another daemon seems to write), "
+            "shadow (its stage) or standby (the daemon that holds the lease writes).",
             ["mode"],
             registry=registry,
         )
@@ -130,6 +130,12 @@ class Metrics:
             registry=registry,
         )
 
+        self.rival = Gauge(
+            "rltuned_rival_suspected",
+            "1 while many pending jobs bear numbers that this journal never wrote: another daemon "
+            "writes, or a journal was lost; nothing is written then.",
+            registry=registry,
+        )
         self.journal_size = Gauge(
             "rltuned_journal_size_bytes",
             "Size of the journal with its write-ahead log; 0 = there is none yet.",
@@ -265,6 +271,7 @@ class Metrics:
         self.interval.set(report.interval_s)
         self.backoff.set(report.backoff_s or 0.0)
         self.journal_usable.set(not report.journal_error)
+        self.rival.set(bool(report.rival))
         for mode in Mode:
             self.mode.labels(mode=mode.value).set(mode is report.mode)
         for stage, seconds in report.stages.items():
@@ -274,6 +281,7 @@ class Metrics:
         else:
             self.success_at.set(report.started_at)
         self._update_load(report.weighed)
+        self.reading.update(report.snapshot, report.weighed.load if report.weighed else None)
         self.decisions.update(report.decision)
         self.trial.update(report)
         self._update_jobs(report)

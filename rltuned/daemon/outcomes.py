@@ -5,6 +5,7 @@ Slurm says; one that ran and is gone has ended, somewhere between the two looks.
 and ends between two looks is never seen.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -39,6 +40,7 @@ class Started:
         unit: what the lot was drawn for: the array with its submit time, or the job itself.
         wait_s: from submission to start; None = Slurm does not say when it was submitted.
         first: of its unit; the other tasks of an array follow it and tell nothing new.
+        limit_s: its time limit; None = it has none, or it is not known.
     """
 
     job_id: JobId
@@ -48,6 +50,18 @@ class Started:
     started_at: float
     wait_s: float | None
     first: bool
+    user: str = ""
+    limit_s: float | None = None
+
+    @property
+    def planned_slowdown(self) -> float | None:
+        """Bounded slowdown if it ran to its time limit; None = its wait or limit is not known.
+
+        How long it really ran is for its user to choose: scancel ends it at any time.
+        """
+        if self.wait_s is None or self.limit_s is None:
+            return None
+        return max(1.0, (self.wait_s + self.limit_s) / max(self.limit_s, SHORTEST_S))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +127,14 @@ class Watcher:
         unit = _unit(job)
         first = unit not in self._units
         self._units.add(unit)
-        wait_s = None if job.submitted_at is None else max(0.0, job.started_at - job.submitted_at)
+        since = job.waits_since
+        wait_s = None if since is None else max(0.0, job.started_at - since)
         arm = self._arms.get(unit, Arm.OTHER)
-        return Started(job.job_id, unit, job.partition, arm, job.started_at, wait_s, first)
+        limit_s = job.request.time_limit_s
+        return Started(
+            job.job_id, unit, job.partition, arm, job.started_at, wait_s, first, job.user,
+            None if limit_s == math.inf else limit_s,
+        )  # fmt: skip
 
     def _ended(self, running: Iterable[tuple[JobId, float]], at: float) -> list[Ended]:
         gone = self._running.keys() - set(running)

@@ -108,6 +108,8 @@ def _trouble(document: Document) -> str:
         lines.append(f"Journal cannot be used, so nothing is written: {document['journal_error']}")
     if document["standby"]:
         lines.append(f"Standing by: {document['standby']}")
+    if document["rival"]:
+        lines.append(f"Nothing is written: {document['rival']}")
     items = "".join(f"<li class=bad>{_text(line)}" for line in lines)
     return (
         f"<section aria-label=Trouble><h2>Trouble</h2><ul>{items}</ul></section>" if lines else ""

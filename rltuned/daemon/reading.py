@@ -1,13 +1,18 @@
-"""Who reads the jobs: told to log and metrics whenever it changes."""
+"""How well Slurm is read: who reads the jobs, what could not be read, and how the clocks differ."""
+
+import math
+from collections import Counter
 
 from prometheus_client import CollectorRegistry, Gauge
 
 from rltuned.daemon.logs import Log
+from rltuned.domain.snapshot import UNREADABLE_KINDS, Snapshot
+from rltuned.slurm.sdiag import Load
 from rltuned.slurm.source import PYSLURM, TEXT, Reading
 
 
 class ReadingMetrics:
-    """Who read the last queue, and whether it stands in for another."""
+    """Who read the last queue, what of it could not be read, and how far the clocks differ."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.reader = Gauge(
@@ -21,7 +26,30 @@ class ReadingMetrics:
             "1 while squeue as text stands in for a pyslurm that cannot be used.",
             registry=registry,
         )
+        self.unreadable = Gauge(
+            "rltuned_unreadable",
+            "Jobs, nodes and partitions of the last snapshot that could not be read, by kind.",
+            ["kind"],
+            registry=registry,
+        )
+        self.clock = Gauge(
+            "rltuned_slurmctld_clock_offset_seconds",
+            "How far slurmctld's clock is ahead of ours; 0 = within a second, NaN = unknown.",
+            registry=registry,
+        )
+        self.clock.set(math.nan)
+        for kind in UNREADABLE_KINDS:
+            self.unreadable.labels(kind=kind)
         self.heard(Reading(TEXT, TEXT))
+
+    def update(self, snapshot: Snapshot | None, load: Load | None) -> None:
+        """Take over one cycle; None = there was no snapshot, or the load is not known."""
+        off_s = None if load is None else load.clock_off_s
+        self.clock.set(math.nan if off_s is None else off_s)
+        if snapshot is not None:
+            odd = Counter(row.kind for row in snapshot.unreadable)
+            for kind in UNREADABLE_KINDS:
+                self.unreadable.labels(kind=kind).set(odd[kind])
 
     def heard(self, reading: Reading) -> None:
         for name in (TEXT, PYSLURM):

@@ -4,10 +4,8 @@ A plan is kept as plain JSON and compared as such, so that a journal can be read
 knows other kinds of action.
 """
 
-import hashlib
 import json
 import math
-import zlib
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -15,11 +13,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from rltuned import __version__
 from rltuned.core.decide import Decision, Knobs
+from rltuned.daemon.documents import Document
 from rltuned.domain.plan import Action
 from rltuned.errors import JournalError
-
-Document = dict[str, Any]
-"""A JSON object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +67,6 @@ def _plain(value: Any) -> Any:
     return "Infinity" if value == math.inf else value
 
 
-def digest_of(text: str) -> str:
-    """SHA-256 of an encoded recipe."""
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def action_document(action: Action) -> Document:
     """One action, flat: what it is, which job it is for, and its values."""
     fields = asdict(action)
@@ -99,23 +90,3 @@ def plan_document(decision: Decision) -> Document:
         },
         "notes": list(decision.notes),
     }
-
-
-def pack_plan(document: Document) -> bytes:
-    """Compressed JSON."""
-    return zlib.compress(json.dumps(document, separators=(",", ":")).encode())
-
-
-def unpack_plan(body: bytes) -> Document:
-    """The document that was packed.
-
-    Raises:
-        JournalError: it is damaged.
-    """
-    try:
-        found = json.loads(zlib.decompress(body))
-    except (zlib.error, ValueError) as error:
-        raise JournalError(f"a plan in the journal cannot be read: {error}") from None
-    if not isinstance(found, dict):
-        raise JournalError("a plan in the journal is no JSON object")
-    return found

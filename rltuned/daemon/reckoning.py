@@ -16,13 +16,13 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from rltuned.errors import JournalError
+from rltuned.trusted import flaw_of
 
 FILE_NAME: Final = "report.json"
 MAX_BYTES: Final = 64 * 1024
 """A larger file is not one of ours."""
 AHEAD_S: Final = 300.0
 """So far a time of making may lie ahead of the clock."""
-_WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 
 Seconds = Annotated[float, Field(ge=0.0, le=1e12)]
 Moment = Annotated[float, Field(ge=0.0, le=1e11)]
@@ -188,10 +188,9 @@ def _all_of(number: int) -> bytes:
 def _check_owner(path: Path, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise JournalError(f"{path}: is not a regular file")
-    if status.st_uid not in {os.geteuid(), 0}:
-        raise JournalError(f"{path}: belongs to user {status.st_uid}, not to us")
-    if status.st_mode & _WRITABLE_BY_OTHERS:
-        raise JournalError(f"{path}: others may write to it (mode {status.st_mode & 0o777:o})")
+    flaw = flaw_of(path, status)
+    if flaw is not None:
+        raise JournalError(str(flaw))
 
 
 class Reader:

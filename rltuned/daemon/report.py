@@ -30,7 +30,8 @@ class Mode(StrEnum):
     PAUSED = "paused"
     """Would be live, but the pause file exists."""
     OBSERVE = "observe"
-    """Only looks, by its stage; or the journal cannot be used, so nothing could be given back."""
+    """Only looks, by its stage; or the journal cannot be used, so nothing could be given back; or
+    another daemon seems to write."""
     SHADOW = "shadow"
     """Decides and compares, by its stage."""
     STANDBY = "standby"
@@ -97,6 +98,7 @@ class CycleReport:
         backoff_s: pause before the next try; None = the ordinary schedule.
         weighed: how busy slurmctld was; None = nobody was asked.
         standby: why another daemon is the one that writes; empty = none is.
+        rival: why another daemon seems to write without a lease; empty = none does.
         verdict: how jobs fare, and which circuit breakers are open; None when not known.
         skip, detail: why there is no result, in one word and in one line.
         journal_error: why the journal cannot be used; empty = it can.
@@ -114,6 +116,7 @@ class CycleReport:
     backoff_s: float | None = None
     weighed: Weighed | None = None
     standby: str = ""
+    rival: str = ""
     verdict: Verdict | None = None
     skip: Skip | None = None
     detail: str = ""
@@ -181,7 +184,8 @@ class CycleReport:
         applied = self.results().get(Result.APPLIED, 0)
         proposed = sum(self.proposed().values())
         demoted = f"; circuit breaker open: {', '.join(self.demoted)}" if self.demoted else ""
+        rival = f"; {self.rival}" if self.rival else ""
         return (
             f"cycle {self.cycle} {self.mode}: {pending} pending, {proposed} proposed, "
-            f"{applied} applied{demoted}"
+            f"{applied} applied{demoted}{rival}"
         )

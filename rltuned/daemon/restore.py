@@ -1,19 +1,20 @@
 """Give back what rltuned changed: `rltuned restore`, and the last act of the service.
 
 Compare and set: a job whose value is not one that can be ours is left alone and reported. A held
-job is never released, because a release would start it. Works with the daemon dead; no torch here.
+job is never released, because a release would start it. It goes on through an overloaded slurmctld
+and through rate limits. Works with the daemon dead, and without numpy and torch.
 """
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Final
 
 from rltuned.daemon.asked import AskedJob
 from rltuned.daemon.claims import Claim
+from rltuned.daemon.fates import Fate, Restored
 from rltuned.daemon.flags import Flag
 from rltuned.daemon.journal import Journal
+from rltuned.daemon.persisting import ONE_TRY, Effort, persist
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import (
     Action,
@@ -28,38 +29,7 @@ from rltuned.domain.plan import (
     SetSiteFactor,
     Target,
 )
-from rltuned.domain.ports import Backend, Clock
-from rltuned.domain.snapshot import Snapshot
-
-PASSES = 2
-"""A job written in both modes shows its site factor only after its release."""
-
-
-class Fate(StrEnum):
-    """What became of one claim."""
-
-    GIVEN_BACK = "given back"
-    GONE = "gone"
-    """Not pending any more: nothing left to give back."""
-    CHANGED = "changed by somebody else"
-    HELD = "held"
-    UNKNOWN = "unknown"
-    """Slurm does not show the value, so it cannot be compared."""
-    REFUSED = "refused"
-    FAILED = "failed"
-
-
-UNDONE = frozenset({Fate.UNKNOWN, Fate.REFUSED, Fate.FAILED})
-"""Fates that leave something of ours in the queue."""
-
-
-@dataclass(frozen=True, slots=True)
-class Restored:
-    """One claim and what became of it; detail is for people."""
-
-    claim: Claim | Flag
-    fate: Fate
-    detail: str
+from rltuned.domain.ports import Clock, Undoer
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,48 +51,55 @@ class Wanted:
 
 
 EVERYTHING: Final = Wanted()
+AT_ONCE: Final = 200
+"""So many changes are sent between two looks at the queue."""
 
 
 def restore(
-    backend: Backend, journal: Journal, clock: Clock, wanted: Wanted = EVERYTHING
+    undoer: Undoer,
+    journal: Journal,
+    clock: Clock,
+    wanted: Wanted = EVERYTHING,
+    effort: Effort = ONE_TRY,
 ) -> tuple[Restored, ...]:
     """Give back everything that is ours, or what is wanted of it.
 
     Raises:
-        BackendError, SnapshotError: Slurm cannot be read.
-        JournalError: the journal cannot be used, or a live daemon is writing; nothing was written.
+        BackendError, SnapshotError: Slurm could not be read within the patience, nor once.
+        JournalError: the journal cannot be used, or a live daemon is writing.
     """
     if journal.is_clean():
         return ()  # a service that only ever watched must stop even while Slurm is away
-    found: dict[tuple[object, str], Restored] = {}
-    for _ in range(PASSES):
-        before = dict(found)
-        for item in _one_pass(backend, journal, clock, wanted):
-            found[item.claim.key, item.claim.field] = item
-        if not any(r.fate is Fate.UNKNOWN for r in found.values()) or found == before:
-            break
-    return tuple(found.values())
+    return persist(lambda: _one_pass(undoer, journal, clock, wanted), clock, effort)
 
 
-def _one_pass(backend: Backend, journal: Journal, clock: Clock, wanted: Wanted) -> list[Restored]:
-    snapshot = backend.observe()
-    snapshot = snapshot.marked(journal.owned(snapshot.cluster))
-    journal.reclaim(snapshot.cluster, snapshot.pending, clock.now())
-    pending = {(j.job_id, j.submitted_at): j for j in snapshot.pending}
-    ours: list[Claim | Flag] = [*journal.flags(snapshot.cluster), *journal.claims(snapshot.cluster)]
+def _one_pass(undoer: Undoer, journal: Journal, clock: Clock, wanted: Wanted) -> list[Restored]:
+    seen = undoer.look()
+    owned = journal.owned(seen.cluster)
+    jobs = tuple(replace(j, owned=owned.get((j.job_id, j.submitted_at))) for j in seen.pending)
+    journal.reclaim(seen.cluster, jobs, clock.now())
+    pending = {(j.job_id, j.submitted_at): j for j in jobs}
+    ours: list[Claim | Flag] = [*journal.flags(seen.cluster), *journal.claims(seen.cluster)]
     keys = {c.key for c in ours if wanted.holds(c, pending.get(c.key))}
     held = [c for c in ours if c.key in keys]  # a job as a whole, whatever field called for it
     frozen = {c.key for c in held if c.field == "priority"}
     done: list[Restored] = []
     planned: list[tuple[Claim | Flag, Action]] = []
     for claim in held:
-        verdict = _judge(claim, pending.get(claim.key), is_frozen=claim.key in frozen)
+        job = pending.get(claim.key)
+        if job is None and (why := seen.hidden(claim.target.job_id)):
+            done.append(Restored(claim, Fate.UNKNOWN, why))
+            continue
+        verdict = _judge(claim, job, is_frozen=claim.key in frozen)
         if isinstance(verdict, Restored):
             done.append(verdict)
         else:
             planned.append((claim, verdict))
-    journal.close_gone(snapshot.cluster, pending.keys())
-    return done + _carry_out(backend, journal, clock, snapshot, planned)
+    stay = {c.key for c in ours} - seen.left_out({c.key for c in ours})
+    journal.close_gone(seen.cluster, stay)
+    waiting = [Restored(claim, Fate.WAITING, "not tried yet") for claim, _ in planned[AT_ONCE:]]
+    sent = _carry_out(undoer, journal, clock, seen.cluster, planned[:AT_ONCE])
+    return done + sent + waiting
 
 
 def _judge(
@@ -176,19 +153,17 @@ def _judge_site_factor(claim: Claim, job: PendingJob, *, is_frozen: bool) -> Res
 
 
 def _carry_out(
-    backend: Backend,
+    undoer: Undoer,
     journal: Journal,
     clock: Clock,
-    snapshot: Snapshot,
+    cluster: str,
     planned: list[tuple[Claim | Flag, Action]],
 ) -> list[Restored]:
     if not planned:
         return []
     plan = Plan(tuple(action for _, action in planned))
-    ticket = journal.intend(
-        plan, cluster=snapshot.cluster, cycle=journal.last_cycle(), at=clock.now()
-    )
-    outcomes = backend.apply(plan)
+    ticket = journal.intend(plan, cluster=cluster, cycle=journal.last_cycle(), at=clock.now())
+    outcomes = undoer.apply(plan)
     journal.settle(ticket, outcomes, at=clock.now())
     return [
         _told(claim, outcome) for (claim, _), outcome in zip(planned, outcomes, strict=True)
@@ -224,8 +199,3 @@ def _done(action: Action) -> str:
             return f"ExcNodeList {','.join(action.old)} -> {','.join(action.new) or 'empty'}"
         case SetPriority():
             return f"priority {action.old} -> {action.new}"
-
-
-def is_complete(items: Iterable[Restored]) -> bool:
-    """Whether nothing of ours is left behind that we know of."""
-    return not any(item.fate in UNDONE for item in items)

@@ -1,17 +1,16 @@
 """From checked settings to what the loop runs on; the same way at start and at every reload."""
 
 import difflib
-import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
 from rltuned.core.decide import Policy
-from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.lease import Lease
 from rltuned.daemon.seams import Rig
 from rltuned.daemon.seat import Seat
 from rltuned.domain.ports import Backend
+from rltuned.errors import ModelError, SettingsError
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.shelf import find_bundle
 from rltuned.settings import Loaded, Settings
@@ -46,15 +45,6 @@ class Controlled(Protocol):
 MODEL_PREFIX: Final = "model:"
 RULE_HINT: Final = 'a rule needs no model: policy.name = "saf"'
 """Nobody else ranks in a missing model's place: which order a cluster has is its owner's choice."""
-
-
-def open_lease(settings: Settings, clock: SystemClock) -> Lease | None:
-    """Our side of the lease, where there is a second daemon; None = there is none."""
-    ha = settings.ha
-    if ha.lease_dir is None:
-        return None
-    host = ha.host or socket.gethostname().partition(".")[0]
-    return Lease(ha.lease_dir, host, ha.lease_s, settings.slurm.timeout_s, clock.readings)
 
 
 def build_rig(
@@ -93,6 +83,21 @@ def build_rig(
         seat=_seat(settings, backend, lease),
         ladder=settings.ladder.ladder(),
     )
+
+
+def reloaded(build: Callable[[], Rig]) -> Rig:
+    """What `build` makes, or one of the two errors upon which the loop keeps what it has.
+
+    Raises:
+        SettingsError, ModelError: whatever went wrong; no file ends a daemon that runs.
+    """
+    try:
+        return build()
+    except (SettingsError, ModelError):
+        raise
+    except Exception as error:
+        said = str(error) or "no reason is given"
+        raise SettingsError(f"cannot be loaded: {type(error).__name__}: {said}") from error
 
 
 def _seat(settings: Settings, backend: Backend, lease: Lease | None) -> Seat | None:

@@ -46,6 +46,11 @@ class Rig:
     ladder: Ladder = field(default_factory=Ladder)
 
     @property
+    def model(self) -> str:
+        """What ranks: the digest of the model, or the name of the rule."""
+        return self.digest or self.policy.name
+
+    @property
     def recipe(self) -> Recipe:
         """What is needed beside a snapshot to decide again."""
         return Recipe(self.policy.name, self.knobs, self.digest, self.solver_name)

@@ -2,13 +2,27 @@
 goes from hand to hand with it.
 """
 
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
+from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.handover import Handover, publish, published
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lease import Lease
 from rltuned.errors import JournalError
+from rltuned.settings.controller import HaKeys
+
+
+def open_lease(ha: HaKeys, timeout_s: float, clock: SystemClock) -> Lease | None:
+    """Our side of the lease, where there is a second daemon; None = there is none.
+
+    timeout_s: the longest that one command may take.
+    """
+    if ha.lease_dir is None:
+        return None
+    host = ha.host or socket.gethostname().partition(".")[0]
+    return Lease(ha.lease_dir, host, ha.lease_s, timeout_s, clock.readings)
 
 
 def _as_ever() -> None:

@@ -1,9 +1,12 @@
-"""What the operator asks for by signal: SIGTERM and SIGINT stop after the cycle, SIGHUP reloads."""
+"""What the operator asks for: SIGTERM and SIGINT stop after the cycle, SIGHUP reloads, and a pause
+file keeps everything from being written.
+"""
 
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 
 
@@ -41,3 +44,14 @@ def listening(orders: Orders, wake: Callable[[bool], None]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def is_paused(pause_file: Path) -> bool:
+    """Whether the pause file is there; a place that cannot be looked at counts as paused."""
+    try:
+        pause_file.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True

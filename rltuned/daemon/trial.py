@@ -11,9 +11,10 @@ from rltuned.core.ladder import Ladder, Rung
 from rltuned.core.select import Refusal, Rules, select
 from rltuned.daemon import breaker
 from rltuned.daemon.breaker import Breakers, Cause, Memory
-from rltuned.daemon.cohorts import Cohorts
-from rltuned.daemon.outcomes import Arm, Ended, Outcomes, Watcher
+from rltuned.daemon.cohorts import FEWEST_USERS, Cohorts
+from rltuned.daemon.outcomes import Arm, Outcomes, Started, Watcher
 from rltuned.daemon.shadow import Agreement, look_back
+from rltuned.daemon.touched import Touched
 from rltuned.domain.plan import Outcome
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
@@ -47,11 +48,12 @@ class Trial:
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self._watcher = Watcher()
+        self._touched = Touched()
         self._last: Decision | None = None
-        self._ladder: Ladder | None = None
+        self._terms: tuple[Ladder, str] | None = None
         self._cohorts: Cohorts | None = None
         self._size = 0
-        self._slowdowns: dict[str, list[tuple[Arm, float]]] = defaultdict(list)
+        self._slowdowns: dict[str, list[tuple[str, Arm, float]]] = defaultdict(list)
 
     def judge(
         self,
@@ -62,6 +64,7 @@ class Trial:
         outcomes: Iterable[Outcome],
         *,
         live: bool,
+        model: str = "",
     ) -> Verdict:
         """Take in one cycle.
 
@@ -72,24 +75,28 @@ class Trial:
             decision: what it decided; None = it only looked.
             outcomes: what came of the changes that it sent.
             live: whether it was allowed to write; while it is not, the canary gathers nothing.
+            model: digest of the model, or name of the rule, that ranks.
 
         Raises:
             JournalError: the breakers cannot be read or kept.
         """
         sides = arms(seen, decision, rules, ladder.rung)
         what = self._watcher.look(seen, sides)
+        self._touched.look(seen)
         agreement = None
         if self._last is not None:
             agreement = look_back(self._last, what.started)
         self._last = decision
-        shares = self._compare(ladder, seen, sides, what, live=live)
+        shares = self._compare((ladder, model), seen, sides, what, live=live)
         failures = breaker.failing(seen.pending, outcomes)
         at = float(seen.taken_at)
 
         def alter(before: Breakers) -> Breakers:
             after: Breakers = breaker.count_errors(before, failures, ladder.max_errors, at)
             for partition, cause, share in shares:
-                after = breaker.weigh(after, partition, cause, share, margin=ladder.margin, at=at)
+                after = breaker.weigh(
+                    after, partition, cause, share, margin=ladder.margin, at=at, model=model
+                )
             return after
 
         after = breaker.change(self._memory, seen.cluster, alter, at)
@@ -98,7 +105,7 @@ class Trial:
 
     def _compare(
         self,
-        ladder: Ladder,
+        terms: tuple[Ladder, str],
         seen: Snapshot,
         sides: Mapping[JobId, Arm],
         what: Outcomes,
@@ -106,32 +113,39 @@ class Trial:
         live: bool,
     ) -> list[tuple[str, Cause, float]]:
         """The canary's blocks that are decided now, each with the share that fared worse."""
-        if ladder != self._ladder:
-            # what was gathered under other terms is not compared
-            self._ladder, self._slowdowns = ladder, defaultdict(list)
+        if terms != self._terms:
+            # what was gathered under other terms, or by another model, is not compared
+            ladder, _ = self._terms = terms
+            self._slowdowns = defaultdict(list)
             size = block_jobs(ladder.fraction) if ladder.rung is Rung.CANARY else 0
             self._cohorts, self._size = Cohorts(size) if size else None, size
         if self._cohorts is None:
             return []
         for name in seen.demoted:
             self._slowdowns.pop(name, None)
-        waits = self._cohorts.look(seen, sides, what.started, joining=live)
+        waits = self._cohorts.look(
+            seen, sides, what.started, joining=live, touched=self._touched.units
+        )
         found = [(partition, Cause.WAIT, share) for partition, share in waits]
-        slower = [(e.job.partition, self._slower(e)) for e in what.ended] if live else []
+        slower = [(s.partition, self._slower(s)) for s in what.started] if live else []
         return found + [(name, Cause.SLOWDOWN, s) for name, s in slower if s is not None]
 
-    def _slower(self, ended: Ended) -> float | None:
-        """The share of the block that this job completes, by bounded slowdown; None = it is not."""
-        if not ended.job.first or ended.job.arm is Arm.OTHER or ended.slowdown is None:
+    def _slower(self, job: Started) -> float | None:
+        """The share of the block that this start completes, by bounded slowdown; None = none."""
+        figure = job.planned_slowdown
+        is_evidence = job.first and job.arm is not Arm.OTHER and job.unit not in self._touched.units
+        if figure is None or not is_evidence:
             return None
-        block = self._slowdowns[ended.job.partition]
-        block.append((ended.job.arm, ended.slowdown))
+        block = self._slowdowns[job.partition]
+        block.append((job.user, job.arm, figure))
         if len(block) < self._size:
             return None
-        del self._slowdowns[ended.job.partition]
+        del self._slowdowns[job.partition]
+        if len({user for user, _, _ in block}) < FEWEST_USERS:
+            return None
         return worse_share(
-            [figure for arm, figure in block if arm is Arm.TREATED],
-            [figure for arm, figure in block if arm is Arm.CONTROL],
+            [figure for _, arm, figure in block if arm is Arm.TREATED],
+            [figure for _, arm, figure in block if arm is Arm.CONTROL],
         )
 
 

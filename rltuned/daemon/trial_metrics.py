@@ -161,7 +161,9 @@ class TrialMetrics:
             "running": [job.partition for job in snapshot.running if job.partition],
             "ranked": [first[entry.job.job_id] for entry in entries],
             "moved": [first[entry.job.job_id] for entry in entries if entry.changes],
-            "refused": [first[job] for job, _ in decision.refused] if decision else [],
+            "refused": [first[job] for job, _ in decision.refused if job in first]
+            if decision
+            else [],
         }
         for state, partitions in named.items():
             counts = Tally[str]()

@@ -25,6 +25,7 @@ KEPT: Final = 8
 
 Number = SetPriority | SetSiteFactor | Release | SetNice
 """The actions that this table is about."""
+_ONE: Final = " AND job_id = ? AND submitted_at = ?"
 _EVERY_FIELD: Final = ("priority", "site_factor", "release")
 
 
@@ -44,30 +45,39 @@ def insert(db: sqlite3.Connection, action: Number, origin: Origin) -> int:
     return cursor.lastrowid or 0
 
 
-def open_claims(db: sqlite3.Connection, cluster: str) -> tuple[Claim, ...]:
-    """What jobs of this cluster may still carry of ours: by job id, last written field last."""
+def open_claims(
+    db: sqlite3.Connection, cluster: str, key: JobKey | None = None
+) -> tuple[Claim, ...]:
+    """What jobs of this cluster may still carry of ours: by job id, last written field last.
+
+    key: of this job alone; None = of all.
+    """
     rows = db.execute(
-        "SELECT cluster, job_id, submitted_at, address, field, old, new, nice, at FROM writes"
-        " WHERE closed IS NULL AND cluster = ? ORDER BY job_id, submitted_at, id",
-        (cluster,),
+        "SELECT cluster, job_id, submitted_at, address, field, old, new, nice, at FROM writes"  # noqa: S608 - ours
+        f" WHERE closed IS NULL AND cluster = ?{_ONE if key else ''}"
+        " ORDER BY job_id, submitted_at, id",
+        (cluster, *(key or ())),
     ).fetchall()
     groups = groupby(map(OpenWrite._make, rows), key=lambda r: (r.job_id, r.submitted_at))
     return tuple(claim for _, group in groups for claim in sum_up(tuple(group)))
 
 
-def recent(db: sqlite3.Connection, cluster: str, since: float) -> dict[JobKey, int]:
-    """How often each job was written to since then, whatever came of it.
+def times(
+    db: sqlite3.Connection, cluster: str, since: float, key: JobKey | None = None
+) -> list[tuple[JobKey, float]]:
+    """When each job was written to since then, whatever came of it.
 
-    Left out are releases, and what was never sent.
+    Left out are releases, and what was never sent. key: of this job alone; None = of all.
     """
     rows = db.execute(
-        "SELECT job_id, submitted_at, count(*) FROM writes WHERE cluster = ? AND at >= ?"
+        "SELECT job_id, submitted_at, at FROM writes"  # noqa: S608 - ours
+        # by the job where there is one: the plus keeps the index over time out
+        f" WHERE {'+' if key else ''}cluster = ? AND at >= ?{_ONE if key else ''}"
         " AND field != 'release' AND detail NOT IN ('requeued', ?)"
-        " AND ifnull(result, '') != 'withheld'"
-        " GROUP BY job_id, submitted_at",
-        (cluster, since, parted.HOW),
+        " AND ifnull(result, '') != 'withheld'",
+        (cluster, since, *(key or ()), parted.HOW),
     ).fetchall()
-    return {(JobId(job_id), UnixTime(at)): count for job_id, at, count in rows}
+    return [((JobId(job_id), UnixTime(submitted)), at) for job_id, submitted, at in rows]
 
 
 def settle(db: sqlite3.Connection, row: int, outcome: Outcome, at: float) -> None:

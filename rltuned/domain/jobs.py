@@ -19,6 +19,9 @@ class Request:
         exclusive: takes whole nodes.
         outside: what it asks for beyond this model (licences, constraints, shards, two GPU types
             at once ...), in Slurm's words. Such a job is ranked but never placed by us.
+        nodes_most: the most nodes that it accepts where it asked for a range; `total` is then for
+            the fewest. None = no range.
+        expected: what it takes in the middle of that range; None = `total`.
     """
 
     total: Resources
@@ -27,12 +30,19 @@ class Request:
     nodes: int | None = None
     exclusive: bool = False
     outside: tuple[str, ...] = ()
+    nodes_most: int | None = None
+    expected: Resources | None = None
 
     def __post_init__(self) -> None:
         if self.nodes is not None and self.nodes < 1:
             raise ValueError(f"a job needs at least one node: {self}")
         if self.time_limit_s is not None and not self.time_limit_s > 0:
             raise ValueError(f"a time limit must be positive: {self}")
+
+    @property
+    def size(self) -> Resources:
+        """What it is expected to take, over all its nodes: of a node range, of its middle."""
+        return self.total if self.expected is None else self.expected
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +121,6 @@ class PendingJob:
         base: the sum of all other factors, less the nice; None = not known.
         accrue_at: Unix time from which multifactor counts its age; None = as eligible_at. It is
             later than that under limits such as MaxJobsAccruePU.
-        deadline_at: Unix time by which it must have ended (--deadline); None = it has none.
         reason: Slurm's own token for why it waits (`Resources`, `JobHeldUser`, `Dependency` ...).
         held_by: "user" or "admin" for a held job, empty otherwise.
         het_job_id: id of the heterogeneous job's leader; None for an ordinary job.
@@ -126,6 +135,8 @@ class PendingJob:
         owned: set when rltuned's journal says that it wrote to this job.
         recent_writes: how often it did so within the last hour, from the same journal.
         steering: set when that journal says that it excluded nodes for it.
+        deadline_at: when Slurm removes it if it cannot end by then; None = never.
+        unreadable: what of it could not be read; such a job is left alone. Empty = nothing.
     """
 
     job_id: JobId
@@ -142,7 +153,6 @@ class PendingJob:
     site_factor: int | None = None
     base: int | None = None
     accrue_at: UnixTime | None = None
-    deadline_at: UnixTime | None = None
     reason: str = ""
     held_by: str = ""
     reservation: str = ""
@@ -161,6 +171,8 @@ class PendingJob:
     owned: Ownership | None = None
     recent_writes: int = 0
     steering: Steering | None = None
+    deadline_at: UnixTime | None = None
+    unreadable: str = ""
 
     def __post_init__(self) -> None:
         if self.priority < 0:
@@ -171,9 +183,19 @@ class PendingJob:
     @property
     def ages_since(self) -> float:
         """Unix time from which its age counts."""
-        if self.accrue_at is not None:
-            return self.accrue_at
-        return self.submitted_at if self.eligible_at is None else self.eligible_at
+        return self.waits_since if self.accrue_at is None else self.accrue_at
+
+    @property
+    def waits_since(self) -> UnixTime:
+        """When its waiting began: at submission, or later when it could first run.
+
+        While Slurm does not say when it can first run (a dependency), the submission.
+        """
+        return max(self.submitted_at, self.eligible_at or self.submitted_at)
+
+    def waited_s(self, now: float) -> float:
+        """Seconds that it has waited at a Unix time; 0 before it can first run."""
+        return max(0.0, now - self.waits_since)
 
     @property
     def taken_over(self) -> bool:
@@ -242,12 +264,22 @@ class RunningJob:
     submitted_at: UnixTime | None = None
     array_job_id: JobId | None = None
     array_task: int | None = None
+    eligible_at: UnixTime | None = None
 
     @property
     def address(self) -> str:
         """How squeue names it."""
         known = self.array_job_id is not None and self.array_task is not None
         return f"{self.array_job_id}_{self.array_task}" if known else str(self.job_id)
+
+    @property
+    def waits_since(self) -> UnixTime | None:
+        """When its waiting had begun: at submission, or later when it could first run; None = not
+        known.
+        """
+        if self.submitted_at is None:
+            return None
+        return max(self.submitted_at, self.eligible_at or self.submitted_at)
 
     def latest_end(self) -> float:
         """Unix time at which the limit ends the job; inf when it has none or it is unknown."""

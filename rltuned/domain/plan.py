@@ -129,6 +129,10 @@ class Plan:
         return not self.actions
 
 
+HELD = "it is held"
+"""Detail of a change that Slurm shows otherwise because the job was held meanwhile."""
+
+
 class Result(StrEnum):
     """What became of an action."""
 

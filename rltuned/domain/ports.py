@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from rltuned.domain.plan import Outcome, Plan
+from rltuned.domain.remnants import Remnants
 from rltuned.domain.snapshot import Snapshot
 
 
@@ -20,6 +21,23 @@ class Backend(Protocol):
 
     def apply(self, plan: Plan) -> tuple[Outcome, ...]:
         """Carry out a plan: one outcome per action, in the same order. Never raises per action."""
+        ...
+
+
+class Undoer(Protocol):
+    """The part of the world that `rltuned restore` needs: the numbers of pending jobs, no more."""
+
+    def look(self) -> Remnants:
+        """Read what pending jobs stand at.
+
+        Raises:
+            BackendError: a command failed, timed out or the controller is away.
+            SnapshotError: an answer as a whole could not be read; a single row costs its job only.
+        """
+        ...
+
+    def apply(self, plan: Plan) -> tuple[Outcome, ...]:
+        """Carry out a plan, as Backend.apply."""
         ...
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Final, Literal
 
 from rltuned.domain.cluster import Node, Partition
 from rltuned.domain.jobs import Ownership, PendingJob, RunningJob, Steering
@@ -10,7 +11,26 @@ from rltuned.domain.priority import NeutralDelay, PrioritySystem
 from rltuned.domain.units import JobId, UnixTime
 
 SNAPSHOT_VERSION = 1
+UNREADABLE_KINDS: Final = ("job", "node", "partition")
+_NO_JOB = JobId(0)
 _NOBODY: Mapping[tuple[JobId, UnixTime], int] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Unreadable:
+    """Something that Slurm printed and that cannot be read.
+
+    Attributes:
+        kind: "job", "node" or "partition".
+        name: as Slurm prints it; empty = the answer does not tell.
+        why: what cannot be read.
+        job_id: of a job; 0 = another kind, or not known.
+    """
+
+    kind: Literal["job", "node", "partition"]
+    name: str
+    why: str
+    job_id: JobId = _NO_JOB
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +49,8 @@ class Snapshot:
         priorities: how slurmctld turns waiting into priority.
         neutral: the delay that a job without a number of ours stands for, from rltuned's journal;
             None = none has been found yet.
+        unreadable: what could not be read, sorted. A pending job whose id, submit time and
+            priority could be read is in `pending` all the same.
     """
 
     taken_at: UnixTime
@@ -43,6 +65,7 @@ class Snapshot:
     lingering: tuple[JobId, ...] = ()
     priorities: PrioritySystem = field(default_factory=PrioritySystem)
     neutral: NeutralDelay | None = None
+    unreadable: tuple[Unreadable, ...] = ()
     version: int = SNAPSHOT_VERSION
 
     def __post_init__(self) -> None:
@@ -51,6 +74,7 @@ class Snapshot:
         put(self, "running", tuple(sorted(self.running, key=lambda j: j.job_id)))
         put(self, "nodes", tuple(sorted(self.nodes, key=lambda n: n.name)))
         put(self, "partitions", tuple(sorted(self.partitions, key=lambda p: p.name)))
+        put(self, "unreadable", tuple(sorted(self.unreadable)))
         if self.version != SNAPSHOT_VERSION:
             raise ValueError(
                 f"snapshot version {self.version}, this release reads {SNAPSHOT_VERSION}"
@@ -65,7 +89,15 @@ class Snapshot:
         parents = {j.array_job_id for j in self.running if j.array_job_id is not None}
         pending = {j.job_id for j in self.pending}
         running = {j.job_id for j in self.running}
-        return frozenset(pending | running | arrays | parents | set(self.lingering))
+        hidden = {u.job_id for u in self.unreadable if u.job_id}
+        return frozenset(pending | running | arrays | parents | hidden | set(self.lingering))
+
+    def hidden_ids(self) -> frozenset[JobId]:
+        """Ids of jobs that Slurm shows and that stand nowhere else here, because their rows cannot
+        be read. 0 is among them when such a row does not even tell its id.
+        """
+        ids = {u.job_id for u in self.unreadable if u.kind == "job"}
+        return frozenset(ids - {j.job_id for j in self.pending} - {j.job_id for j in self.running})
 
     def marked(
         self,

@@ -1,13 +1,10 @@
 """Load a model bundle, refuse it unless everything about it is right, and score with it.
 
 Every file is opened once, checked on its open descriptor (owner, mode, size), read, and only then
-digested and parsed, so nobody can swap it in between.
+digested and parsed, so that no other user can exchange it in between; see files.py.
 """
 
 import hashlib
-import io
-import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -15,8 +12,6 @@ from typing import Final
 import numpy as np
 import torch
 from pydantic import ValidationError
-from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
 
 from rltuned.core.capacity import BoolArray
 from rltuned.core.features import SCHEMA_ID, Float32Array, FloatArray, StateMatrix
@@ -24,6 +19,14 @@ from rltuned.core.observation import sample_features, windows
 from rltuned.errors import ModelError
 from rltuned.policies.card import CARD_FILE, PARITY_FILE, WEIGHTS_FILE, Card
 from rltuned.policies.delay_curve import DelayCurve, curve_of
+from rltuned.policies.files import (
+    MAX_CARD_BYTES,
+    check_folder,
+    named,
+    read,
+    read_arrays,
+    read_tensors,
+)
 from rltuned.policies.network import ContextActor, PaperActor, build
 from rltuned.policies.predictor import (
     PARITY_TOLERANCE,
@@ -35,7 +38,8 @@ from rltuned.policies.predictor import (
 )
 from rltuned.policies.rivals import KERNEL_AT, VISIBLE, inspector_pair
 
-MAX_FILE_BYTES: Final = 64 * 1024 * 1024
+MAX_WINDOWS: Final = 64
+"""Of a self-test: it runs at every start."""
 
 
 class Actor:
@@ -135,10 +139,15 @@ def load_actor(bundle: Path, *, inspectors: bool = False) -> Actor:
     """
     # a network this small gains nothing from threads, and the controller's cores are Slurm's
     torch.set_num_threads(1)
-    if not bundle.is_dir():
-        raise ModelError(f"model {bundle}: no such folder")
-    _check_owner(bundle, bundle.stat())
-    card_bytes = _read(bundle / CARD_FILE)
+    with named(bundle):
+        if not bundle.is_dir():
+            raise ModelError(f"model {bundle}: no such folder")
+        check_folder(bundle)
+        return _load(bundle, inspectors=inspectors)
+
+
+def _load(bundle: Path, *, inspectors: bool) -> Actor:
+    card_bytes = read(bundle / CARD_FILE, MAX_CARD_BYTES)
     card = _parse_card(bundle / CARD_FILE, card_bytes)
     if card.schema_id != SCHEMA_ID:
         raise ModelError(
@@ -171,34 +180,8 @@ def _parse_card(path: Path, data: bytes) -> Card:
         raise ModelError(f"model {path}: field {where}: {first['msg']}") from error
 
 
-def _read(path: Path) -> bytes:
-    try:
-        # without waiting: opening a named pipe would wait for somebody who writes into it
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise ModelError(f"model {path}: not a plain file")
-            _check_owner(path, status)
-            if status.st_size > MAX_FILE_BYTES:
-                raise ModelError(f"model {path}: {status.st_size} bytes, at most {MAX_FILE_BYTES}")
-            return file.read()
-    except OSError as error:
-        raise ModelError(f"model {path}: {error.strerror}") from error
-
-
-def _check_owner(path: Path, status: os.stat_result) -> None:
-    if status.st_uid not in {0, os.geteuid()}:
-        raise ModelError(
-            f"model {path}: owned by uid {status.st_uid}; must be root or uid {os.geteuid()}"
-        )
-    # a private group of our own may write (umask 002), any other may not
-    shared_group = status.st_mode & stat.S_IWGRP and status.st_gid != os.getegid()
-    if shared_group or status.st_mode & stat.S_IWOTH:
-        raise ModelError(f"model {path}: others may write to it; chmod go-w")
-
-
 def _read_sealed(path: Path, card: Card) -> bytes:
-    data = _read(path)
+    data = read(path)
     found, sealed = hashlib.sha256(data).hexdigest(), card.files_sha256.get(path.name)
     if found != sealed:
         raise ModelError(f"model {path}: SHA-256 {found[:12]}..., its card says {str(sealed)[:12]}")
@@ -207,15 +190,14 @@ def _read_sealed(path: Path, card: Card) -> bytes:
 
 def _network(path: Path, data: bytes, card: Card) -> PaperActor | ContextActor:
     shape = card.architecture
+    with torch.device("meta"):  # shapes alone: a card must not take memory that its file lacks
+        outline = build(shape.kind, shape.features, shape.hidden, shape.base).state_dict()
+    tensors = read_tensors(path, data, {k: ("F32", tuple(v.shape)) for k, v in outline.items()})
     network = build(shape.kind, shape.features, shape.hidden, shape.base)
-    try:
-        tensors = load_tensors(data)
+    with named(path):
         network.load_state_dict(tensors)
-    except (SafetensorError, RuntimeError, ValueError) as error:
-        told = " ".join(str(error).split())
-        raise ModelError(f"model {path}: {told}") from error
     for name, tensor in tensors.items():
-        if tensor.dtype != torch.float32 or not bool(torch.isfinite(tensor).all()):
+        if not bool(torch.isfinite(tensor).all()):
             raise ModelError(f"model {path}: tensor {name} is not finite float32")
     return network
 
@@ -231,15 +213,14 @@ def _predictor(bundle: Path, card: Card) -> Predictor:
 
 def _parity(path: Path, data: bytes, card: Card) -> tuple[Float32Array, BoolArray, Float32Array]:
     """Windows (k, 256, features), masks (k, 256) and scores (k, 256) of the training."""
-    try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-            values, masks, scores = archive["values"], archive["masks"], archive["scores"]
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"model {path}: {error}") from error
+    values, masks, scores = read_arrays(path, data, "values", "masks", "scores")
     shape = (card.architecture.max_jobs, card.architecture.features)
-    if not len(values) or values.shape[1:] != shape or masks.shape != values.shape[:2]:
+    if values.shape[1:] != shape or masks.shape != values.shape[:2]:
         raise ModelError(f"model {path}: windows of shape {values.shape}, need (n, {shape})")
-    if scores.shape != masks.shape or values.dtype != np.float32 or masks.dtype != np.bool_:
+    if not 1 <= len(values) <= MAX_WINDOWS:
+        raise ModelError(f"model {path}: {len(values)} windows, need 1 to {MAX_WINDOWS}")
+    kinds = [str(array.dtype) for array in (values, masks, scores)]
+    if scores.shape != masks.shape or kinds != ["float32", "bool", "float32"]:
         raise ModelError(f"model {path}: arrays of the wrong shape or type")
     if not masks.any() or not np.isfinite(scores[masks]).all():
         raise ModelError(f"model {path}: no job in it, or a score that is not finite")

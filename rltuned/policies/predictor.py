@@ -17,13 +17,13 @@ from typing import Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from rltuned.core.features import LIMIT_FULL_S, planning_limit_s
 from rltuned.domain.jobs import Request
 from rltuned.errors import ModelError
+from rltuned.policies.files import Shape, named, read_arrays, read_tensors
 
 PREDICTOR_FILE: Final = "predictor.safetensors"
 PREDICTOR_PARITY_FILE: Final = "predictor-parity.npz"
@@ -146,14 +146,16 @@ def read_predictor(path: Path, data: bytes) -> Predictor:
         ModelError: it is damaged or does not fit.
     """
     network = QuantileNet()
-    try:
-        tensors = load(data)
+    wanted: dict[str, tuple[str, Shape]] = {
+        f"net.{k}": ("F32", tuple(v.shape)) for k, v in network.state_dict().items()
+    }
+    wanted |= {"keys": ("I64", (None,)), "stats": ("F32", (None, STATS))}
+    tensors = read_tensors(path, data, wanted)
+    with named(path):
         network.load_state_dict({k[4:]: v for k, v in tensors.items() if k.startswith("net.")})
-        keys, stats = tensors["keys"].numpy(), tensors["stats"].numpy()
-    except (SafetensorError, RuntimeError, KeyError, ValueError) as error:
-        raise ModelError(f"model {path}: {' '.join(str(error).split())}") from error
-    if keys.dtype != np.int64 or stats.dtype != np.float32 or stats.shape != (len(keys), STATS):
-        raise ModelError(f"model {path}: history of the wrong shape or type")
+    keys, stats = tensors["keys"].numpy(), tensors["stats"].numpy()
+    if len(keys) != len(stats):
+        raise ModelError(f"model {path}: history of {len(keys)} names and {len(stats)} rows")
     finite = all(bool(torch.isfinite(t).all()) for t in network.state_dict().values())
     if not finite or not np.isfinite(stats).all() or (np.diff(keys) <= 0).any():
         raise ModelError(f"model {path}: not finite, or its history is not in order")
@@ -179,16 +181,12 @@ def self_test(predictor: Predictor, path: Path, data: bytes) -> None:
     Raises:
         ModelError: the sealed file (path stands in the messages) is damaged, or it does not.
     """
-    try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-            inputs, told = archive["inputs"], archive["told"]
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"model {path}: {error}") from error
+    inputs, told = read_arrays(path, data, "inputs", "told")
     shapes = inputs.shape[1:], told.shape[1:], len(told)
     if not len(inputs) or shapes != ((INPUTS,), (len(QUANTILES),), len(inputs)):
         raise ModelError(f"model {path}: arrays of shape {inputs.shape} and {told.shape}")
-    with torch.inference_mode():
+    with named(path), torch.inference_mode():
         again = predictor.network(torch.from_numpy(inputs.astype(np.float32))).numpy()
-    worst = float(np.abs(again - told).max())
+        worst = float(np.abs(again - told).max())
     if not worst <= PARITY_TOLERANCE:
         raise ModelError(f"model {path}: predictions differ by {worst:.2g} from those of the fit")

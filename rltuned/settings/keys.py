@@ -5,7 +5,6 @@ below ever sees this module.
 """
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import model_validator
@@ -19,6 +18,7 @@ from rltuned.settings.controller import HaKeys, LoadKeys, SlurmKeys, check_lease
 from rltuned.settings.keeping import JournalKeys, ReportKeys
 from rltuned.settings.key import FilePath, Keys, Names, OptionalPath, key, table
 from rltuned.settings.placing import OverSubscribeKeys, PlacementKeys, tuning
+from rltuned.settings.running import DaemonKeys
 from rltuned.settings.trust import LadderKeys, check_canary
 
 HTTP_PORT = 9841
@@ -26,47 +26,6 @@ HTTP_PORT = 9841
 
 
 _HOUR_S = 3_600.0
-
-
-class DaemonKeys(Keys):
-    """The loop."""
-
-    interval_s: float = key(
-        60.0,
-        "seconds",
-        "Time from the start of one cycle to the start of the next. Slurm's own priorities move "
-        "about as often; shorter costs slurmctld more than it helps.",
-        ge=1.0,
-        le=3600.0,
-    )
-    max_backoff_s: float = key(
-        600.0,
-        "seconds",
-        "Longest pause between two tries while Slurm does not answer; the pause doubles from one "
-        "interval up to this.",
-        ge=1.0,
-        le=86400.0,
-    )
-    state_dir: FilePath = key(
-        Path("/var/lib/rltuned"),
-        "",
-        "Where the journal lies (journal.sqlite). Without a journal that can be written nothing "
-        "is written to Slurm, because nothing could be given back.",
-    )
-    pause_file: FilePath = key(
-        Path("/run/rltuned/PAUSE"),
-        "",
-        "While this file exists rltuned observes and reports but writes nothing. It is looked at "
-        "right before every write.",
-    )
-    max_snapshot_age_s: float = key(
-        120.0,
-        "seconds",
-        "Nothing is written on what was seen longer ago than this, by any of three clocks, looked "
-        "at right before every batch: a daemon that was stopped and goes on must look again first.",
-        ge=1.0,
-        le=3600.0,
-    )
 
 
 class PolicyKeys(Keys):

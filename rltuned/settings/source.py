@@ -11,20 +11,22 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from rltuned.errors import SettingsError
-from rltuned.settings.keys import Settings
+from rltuned.trusted import flaw_of, flaws_on
+
+if TYPE_CHECKING:
+    from rltuned.settings.keys import Settings
 
 DEFAULT_PATH = Path("/etc/rltuned/rltuned.toml")
 MAX_FILE_BYTES = 1024 * 1024
 
 _HEADER = re.compile(r"^\s*\[+\s*(?P<name>[^\[\]]+?)\s*\]+\s*(#.*)?$")
 _KEY = re.compile(r"^\s*(?P<name>(?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*[\w\"'-]+)*)\s*=")
-_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _REASONS = {"model_type": "must be a table", "path_type": "must be a path, as text"}
 """In place of pydantic's words, where those name Python classes."""
 _WINDOWS = "no job is moved by places any more; set order.max_delay_s and order.clip"
@@ -50,7 +52,7 @@ class Loaded:
         origins: dotted key -> "FILE:LINE" or "--flag"; a key that is missing has its default.
     """
 
-    settings: Settings
+    settings: "Settings"
     path: Path | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
 
@@ -81,7 +83,7 @@ def load(path: Path | None, flags: tuple[Flag, ...] = ()) -> Loaded:
     Raises:
         SettingsError: names file, line and key where they are known, and the reason.
     """
-    if path is None and DEFAULT_PATH.exists():
+    if path is None and os.path.lexists(DEFAULT_PATH):
         path = DEFAULT_PATH
     return _build("" if path is None else _read(path), path, flags)
 
@@ -95,7 +97,25 @@ def from_flags(flags: tuple[Flag, ...]) -> Loaded:
     return _build("", None, flags)
 
 
+def tree_of(path: Path | None) -> tuple[dict[str, Any], Path | None]:
+    """The tables of the file, not checked key by key, and where it was found.
+
+    For `rltuned restore`, which must not depend on numpy and needs a few tables only.
+
+    Args:
+        path: as for `load`.
+
+    Raises:
+        SettingsError: the file cannot be read or is not TOML.
+    """
+    if path is None and DEFAULT_PATH.exists():
+        path = DEFAULT_PATH
+    return _parse("" if path is None else _read(path), path), path
+
+
 def _build(text: str, path: Path | None, flags: tuple[Flag, ...]) -> Loaded:
+    from rltuned.settings.keys import Settings  # noqa: PLC0415 - imports numpy, see tree_of
+
     tree = _parse(text, path)
     origins = {key: f"{path}:{line}" for key, line in key_lines(text)}
     for flag in flags:
@@ -154,19 +174,13 @@ def _read(path: Path) -> str:
                 raise SettingsError(f"{path}: is not a regular file")
             if status.st_size > MAX_FILE_BYTES:
                 raise SettingsError(f"{path}: {status.st_size} bytes, at most {MAX_FILE_BYTES}")
-            raw = file.read()
+            raw = file.read(MAX_FILE_BYTES + 1)
+        # a group may share the folder, but not the file
+        flaws = [flaw_of(path, status), *(f for f in flaws_on(path) if not f.by_group)]
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read: {error.strerror}") from None
-    if status.st_uid not in {0, os.geteuid()}:
-        raise SettingsError(
-            f"{path}: belongs to uid {status.st_uid}; it must belong to root or to the user who "
-            f"runs rltuned (uid {os.geteuid()})"
-        )
-    if status.st_mode & _OTHERS_MAY_WRITE:
-        raise SettingsError(
-            f"{path}: others may write to it (mode {stat.S_IMODE(status.st_mode):04o}); "
-            f"mend with: chmod go-w {path}"
-        )
+    if found := [flaw for flaw in flaws if flaw is not None]:
+        raise SettingsError(str(found[0]))
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -181,7 +195,8 @@ def _parse(text: str, path: Path | None) -> dict[str, Any]:
         found = re.search(r"at line (\d+)", str(error))
         line = found[1] if found else len(text.splitlines())  # "at end of document"
         raise SettingsError(f"{path}:{line}: not valid TOML: {error}") from None
-    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, deep nesting
+    # numbers of thousands of digits, deep nesting
+    except (ValueError, RecursionError, MemoryError) as error:
         raise SettingsError(f"{path}: not valid TOML: {error}") from None
 
 
@@ -228,6 +243,8 @@ def _where(names: list[str], origins: Mapping[str, str], path: Path | None) -> s
 
 def _allowed(names: list[str]) -> list[str]:
     """The keys that may stand in the table of this name."""
+    from rltuned.settings.keys import Settings  # noqa: PLC0415 - imports numpy, see tree_of
+
     model: type[BaseModel] = Settings
     for name in names:
         inner = model.model_fields[name].annotation if name in model.model_fields else None

@@ -34,7 +34,11 @@ class LadderKeys(Keys):
         "A canary treats jobs of these partitions only; empty = of all that rltuned manages.",
     )
     canary_salt: str = key(
-        "", "", "Any text; another one draws anew who is treated. For a second trial."
+        "",
+        "",
+        "Any text; another one draws again who is treated. Empty = a secret that is drawn at the "
+        "first canary and kept in state_dir (canary.salt), or in ha.lease_dir where there is "
+        "one: no user can tell who is treated.",
     )
     canary_margin: float = key(
         Ladder().margin,

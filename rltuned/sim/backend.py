@@ -1,6 +1,6 @@
 """The simulated cluster behind the two methods of the Backend port."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import assert_never, cast
 
@@ -19,7 +19,7 @@ from rltuned.domain.plan import (
     SetSiteFactor,
 )
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import JobId, UnixTime
+from rltuned.domain.units import GpuType, JobId, UnixTime
 from rltuned.sim.world import Pending, Running, World
 
 
@@ -152,7 +152,7 @@ def _nodes(world: World) -> tuple[Node, ...]:
     """All nodes; those that changed since the last look are made anew."""
     capacity = world.capacity
     free = zip(
-        capacity.free_gpus.sum(axis=0).tolist(),
+        capacity.free_gpus[:-1].T.tolist(),
         capacity.free_cpus.tolist(),
         capacity.free_mem_mib.tolist(),
         capacity.usable.tolist(),
@@ -160,19 +160,24 @@ def _nodes(world: World) -> tuple[Node, ...]:
     )
     nodes = []
     for idle, amounts in zip(world.cluster.nodes, free, strict=True):
-        state = (*amounts, world.is_down(idle.name))
+        state = (tuple(amounts[0]), *amounts[1:], world.is_down(idle.name))
         kept = world.shown.get(("node", idle.name))
         if kept is None or kept[0] != state:
-            kept = (state, _node(world, idle, Resources(*amounts[:3])))
+            by_type = dict(zip(capacity.gpu_types, amounts[0], strict=True))
+            kept = (state, _node(world, idle, by_type, amounts[1], amounts[2]))
             world.shown["node", idle.name] = kept
         nodes.append(cast("Node", kept[1]))
     return tuple(nodes)
 
 
-def _node(world: World, idle: Node, free: Resources) -> Node:
+def _node(
+    world: World, idle: Node, gpus: Mapping[GpuType, int], free_cpus: int, free_mem_mib: int
+) -> Node:
+    counts = tuple(GpuCount(g.gpu_type, g.total, gpus[g.gpu_type]) for g in idle.gpus)
+    free = Resources(sum(g.free for g in counts), free_cpus, free_mem_mib)
     return replace(
         idle,
-        gpus=tuple(GpuCount(g.gpu_type, g.total, free.gpus) for g in idle.gpus),
+        gpus=counts,
         free=free,
         schedulable=world.usable(idle.name),
         state=_state(world, idle, free),

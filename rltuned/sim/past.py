@@ -83,7 +83,7 @@ def past_of(snapshots: Iterable[Snapshot]) -> Past:
 
 def _past(first: Snapshot, last: Snapshot, runs: list[_Run]) -> Past:
     began, until = float(first.taken_at), float(last.taken_at)
-    came = [r for r in runs if r.ended_at and (r.job.submitted_at or 0.0) >= began]
+    came = [r for r in runs if r.ended_at and (r.job.waits_since or 0.0) >= began]
     if len(came) < FEWEST:
         raise TraceError(f"{len(came)} jobs came and ended in the record; {FEWEST} are needed")
     usual = _usual(came)
@@ -91,20 +91,21 @@ def _past(first: Snapshot, last: Snapshot, runs: list[_Run]) -> Past:
     for run in runs:
         submit_s = 0.0
         if run.job.started_at > began:  # not in line with what ran at the beginning
-            submit_s = max(1.0, (run.job.submitted_at or run.job.started_at) - began)
+            submit_s = max(1.0, (run.job.waits_since or run.job.started_at) - began)
         held_s = max(0.0, began - run.job.started_at)
         name = f"{run.job.job_id}@{run.job.started_at:.0f}"
         total_s = _run_s(run, until, usual)
         jobs.append(_job(name, submit_s, total_s - held_s, run.job, run.job.partition))
-        if run.job.submitted_at is not None and run.job.submitted_at >= began:
-            waits[name] = max(0.0, run.job.started_at - run.job.submitted_at)
+        since = run.job.waits_since
+        if since is not None and since >= began:
+            waits[name] = max(0.0, run.job.started_at - since)
     for job in last.pending:
         for task in range(job.array.tasks if job.array else 1):
-            name, submit_s = f"{job.job_id}.{task}", max(1.0, job.submitted_at - began)
+            name, submit_s = f"{job.job_id}.{task}", max(1.0, job.waits_since - began)
             duration_s = _guess(job.request, usual)
             jobs.append(_job(name, submit_s, duration_s, job, job.partitions[0]))
-            if job.submitted_at >= began:
-                waits[name] = until - job.submitted_at
+            if job.waits_since >= began:
+                waits[name] = job.waited_s(until)
     jobs.sort(key=lambda j: j.submit_s)
     ended = sum(run.ended_at is not None for run in runs)
     cluster = Cluster(last.cluster, tuple(map(_whole, last.nodes)), last.partitions)

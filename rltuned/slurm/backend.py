@@ -12,11 +12,12 @@ from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.checks import Check, Status, examine, gather
 from rltuned.slurm.columns import Marks
-from rltuned.slurm.commands import CallRecord, Commands, SlurmCli
+from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.controllers import Controller, acting_host, ask_controllers
 from rltuned.slurm.reader import Reader
-from rltuned.slurm.sdiag import Load, parse_sdiag
+from rltuned.slurm.sdiag import Load, clock_off_s, parse_sdiag
 from rltuned.slurm.source import Reading
+from rltuned.slurm.talk import CallRecord
 from rltuned.slurm.writer import Writer
 
 MEND: Final = (
@@ -115,9 +116,11 @@ class SlurmBackend:
             BackendError: sdiag failed.
             SnapshotError: its answer could not be read.
         """
-        seen = parse_sdiag(self._commands.ask("sdiag").stdout)
+        asked_at = self._now()
+        said = self._commands.ask("sdiag").stdout
         limited, self._limited = self._limited, 0
-        return replace(seen, rate_limited=limited)
+        off_s = clock_off_s(said, asked_at, self._now())
+        return replace(parse_sdiag(said), rate_limited=limited, clock_off_s=off_s)
 
     def expected_start(self, job_id: JobId) -> float | None:
         """Unix time at which Slurm itself plans to start a pending job: one squeue.

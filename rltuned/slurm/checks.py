@@ -188,15 +188,26 @@ def _rights(config: Mapping[str, str], evidence: Evidence) -> Check:
     if evidence.admin_level in {"Operator", "Administrator"}:
         return Check("rights", Status.OK, f"{who} is {evidence.admin_level}")
     if "slurmdbd" not in config.get("AccountingStorageType", ""):
+        name = slurm_user.partition("(")[0] or "slurm"
         return Check(
             "rights",
             Status.FAIL,
             f"{who} cannot write: without slurmdbd only root and SlurmUser {slurm_user} can",
-            "run rltuned as SlurmUser, or set up slurmdbd and an operator",
+            f"run the service as {name} (User={name} in a drop-in, docs/install.md), and this "
+            f"check as well: runuser -u {name} -- rltuned check",
         )
     return Check(
         "rights",
         Status.FAIL,
         f"{who} has admin level {evidence.admin_level or 'unknown'}; Priority needs Operator",
-        f"sacctmgr modify user {evidence.user} set adminlevel=Operator",
+        _grant(evidence),
     )
+
+
+def _grant(evidence: Evidence) -> str:
+    """The command that gives the level: slurmdbd modifies a user that it knows, and adds others."""
+    if evidence.admin_level is None:
+        return "start slurmdbd, which does not answer, and run this check again"
+    if evidence.admin_level:
+        return f"sacctmgr -i modify user {evidence.user} set adminlevel=Operator"
+    return f"sacctmgr -i add user {evidence.user} account=root adminlevel=Operator"

@@ -15,9 +15,12 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from rltuned.errors import SnapshotError
-from rltuned.slurm.commands import Answer, one_line
+from rltuned.slurm.commands import Stream, one_line
+from rltuned.slurm.talk import Answer
 
 FIELD: Final = "\x1f"
+MOST_CHARACTERS: Final = 32 * 1024 * 1024
+"""Of one record: an array of four million tasks, every other one of them, takes half of it."""
 
 
 class Ask(NamedTuple):
@@ -66,6 +69,7 @@ class JobRow(NamedTuple):
     hetjobid: str
     hetjoboffset: str
     nodelist: str
+    deadline: str
     account: str
 
 
@@ -191,33 +195,85 @@ class Marks:
         """The argument of sprio -o."""
         return FIELD.join(f"%{letter}" for letter in letters) + self.record
 
-    def rows(self, command: str, answer: Answer, width: int) -> Iterator[list[str]]:
+    def rows(
+        self, command: str, said: Answer | Stream, width: int, broken: list[str] | None = None
+    ) -> Iterator[list[str]]:
         """The records of an answer, without the header; each has exactly `width` fields.
 
+        Args:
+            command: who answered, for messages.
+            said: the answer, whole or as it comes.
+            width: the number of columns.
+            broken: takes what is wrong with records of another width; None = there may be none.
+
         Raises:
-            SnapshotError: the answer is empty or cut, a column is unknown, or a record is broken.
+            BackendError: the command failed, which shows only at the end of a stream.
+            SnapshotError: the answer is empty or cut, a column is unknown, a record is broken that
+                may not be, or all records are.
         """
-        complaint = [line for line in answer.stderr.splitlines() if "error" in line.lower()]
-        if complaint:
-            raise SnapshotError(f"{command} complained: {one_line(complaint[0])}")
-        records = answer.stdout.split(self.record + "\n")
-        if len(records) < 2:  # noqa: PLR2004 - the header and what follows its mark
-            raise SnapshotError(
-                f"{command}: the answer has no header: {one_line(answer.stdout, 80)!r}"
-            )
-        if records.pop():
-            raise SnapshotError(f"{command}: the answer is cut after {len(records) - 1} records")
-        header = records[0].split(FIELD)
-        if len(header) != width or not all(name.strip() for name in header):
-            raise SnapshotError(
-                f"{command}: the header has not the {width} columns that were asked for: "
-                f"{one_line(' '.join(header), 200)}"
-            )
-        for number, record in enumerate(records[1:], start=1):
+        pieces = iter((said.stdout,) if isinstance(said, Answer) else said)
+        try:
+            yield from self._rows(command, pieces, width, broken)
+        except SnapshotError as error:
+            for _ in pieces:  # what it complains of says more, and comes at the end
+                pass
+            raise SnapshotError(_complaint(command, said.stderr) or str(error)) from None
+        if complaint := _complaint(command, said.stderr):
+            raise SnapshotError(complaint)
+
+    def _rows(
+        self, command: str, pieces: Iterator[str], width: int, broken: list[str] | None
+    ) -> Iterator[list[str]]:
+        number, wrong, good = -1, "", 0
+        for number, record in enumerate(self._records(command, pieces)):
             row = record.split(FIELD, width - 1)
-            if len(row) != width:
-                raise SnapshotError(
-                    f"{command}: record {number} has {len(row)} of {width} columns: "
-                    f"{one_line(' '.join(row), 120)}"
-                )
-            yield row
+            if number == 0:
+                _check_header(command, record.split(FIELD), width)
+                continue
+            if len(row) == width:
+                good += 1
+                yield row
+                continue
+            shown = one_line(" ".join(row), 120)
+            wrong = f"{command}: record {number} has {len(row)} of {width} columns: {shown}"
+            if broken is None:
+                raise SnapshotError(wrong)
+            broken.append(wrong)
+        if wrong and not good:
+            raise SnapshotError(wrong)
+
+    def _records(self, command: str, pieces: Iterator[str]) -> Iterator[str]:
+        """What stands before each mark."""
+        end, count = self.record + "\n", 0
+        held, length, tail = list[str](), 0, ""
+        for piece in pieces:
+            if end not in tail + piece:  # joined once, not with every piece
+                held.append(piece)
+                length += len(piece)
+                tail = (tail + piece)[1 - len(end) :]
+                if length > MOST_CHARACTERS:
+                    why = f"{command}: a record of more than {MOST_CHARACTERS} characters"
+                    raise SnapshotError(why if count else f"{why}: the answer has no header")
+                continue
+            *whole, rest = "".join((*held, piece)).split(end)
+            count += len(whole)
+            yield from whole
+            held, length, tail = [rest], len(rest), rest[1 - len(end) :]
+        rest = "".join(held)
+        if not count:
+            raise SnapshotError(f"{command}: the answer has no header: {one_line(rest, 80)!r}")
+        if rest:
+            raise SnapshotError(f"{command}: the answer is cut after {count - 1} records")
+
+
+def _check_header(command: str, header: list[str], width: int) -> None:
+    if len(header) != width or not all(name.strip() for name in header):
+        raise SnapshotError(
+            f"{command}: the header has not the {width} columns that were asked for: "
+            f"{one_line(' '.join(header), 200)}"
+        )
+
+
+def _complaint(command: str, stderr: str) -> str:
+    lines = [line for line in stderr.splitlines() if "error" in line.lower()]
+    return f"{command} complained: {one_line(lines[0])}" if lines else ""

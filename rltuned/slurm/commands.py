@@ -1,25 +1,20 @@
 """The one door to other programs: argument lists, a timeout that holds, bounded answers."""
 
-import contextlib
 import os
-import re
-import selectors
 import shutil
-import signal
 import subprocess
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from codecs import getincrementaldecoder
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from rltuned.errors import BackendError
+from rltuned.slurm.talk import Answer, CallRecord, Talk
 
 _KEPT: Final = ("PATH", "HOME", "LD_LIBRARY_PATH", "TZ")
-_PIECE: Final = 65_536
-_REAP_S: Final = 2.0
-_LIMITED: Final = re.compile(r"RPC rate limited (?P<times>\d+) time")
-"""What a command told to be talkative (-v) says each time slurmctld sends it to wait."""
+_QUOTED: Final = 2_000
+"""So much of a long answer is kept, for a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,37 +41,6 @@ class SlurmCli:
             raise ValueError(f"timeout_s and max_answer_bytes must be positive: {self}")
         if not 1 <= self.chunk <= 200:  # noqa: PLR2004 - facts: a dead controller takes 10 s a line
             raise ValueError(f"chunk must be 1..200, not {self.chunk}")
-
-
-@dataclass(frozen=True, slots=True)
-class CallRecord:
-    """One finished command, for the metrics. limited: how often slurmctld told it to back off."""
-
-    program: str
-    seconds: float
-    ok: bool
-    timed_out: bool = False
-    limited: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a command said.
-
-    exit_code is None when it did not end by itself; `failure` then says why, else it is empty.
-    Bytes that are not UTF-8 appear as backslash escapes: two different names stay different, and
-    the text can always be logged, stored as JSON and written to SQLite (lone surrogates cannot).
-    """
-
-    stdout: str
-    stderr: str
-    exit_code: int | None
-    failure: str = ""
-
-    @property
-    def limited(self) -> int:
-        """How often slurmctld told the command to back off, as far as the command says so."""
-        return len(_LIMITED.findall(self.stderr))
 
 
 def _ignore(_: CallRecord) -> None:
@@ -110,12 +74,19 @@ class Commands:
             BackendError: not installed, exit code other than 0, timed out, or too long an answer.
         """
         answer = self.call(program, *args)
-        if answer.failure:
-            raise BackendError(answer.failure)
-        if answer.exit_code != 0:
-            said = one_line(answer.stderr) or one_line(answer.stdout) or "no message"
-            raise BackendError(f"{program} ended with {answer.exit_code}: {said}")
+        _must_succeed(program, answer)
         return answer
+
+    def stream(self, program: str, *args: str) -> "Stream":
+        """Run a command that must succeed and may say very much.
+
+        Nothing is run before the first piece is taken.
+
+        Args:
+            program: its bare name.
+            args: its arguments.
+        """
+        return Stream(self, program, args)
 
     def call(
         self, program: str, *args: str, feed: str | None = None, at: Path | None = None
@@ -131,19 +102,11 @@ class Commands:
         Raises:
             BackendError: the program is not installed or cannot be started.
         """
-        path = self._find(program, at)
-        started = time.monotonic()
-        answer = self._run(program, [path, *args], feed, started + self.cli.timeout_s)
-        self._on_call(
-            CallRecord(
-                program=program,
-                seconds=time.monotonic() - started,
-                ok=answer.exit_code == 0,
-                timed_out="gave no answer" in answer.failure,
-                limited=answer.limited,
-            )
-        )
-        return answer
+        talk = self.open(program, *args, feed=feed, at=at)
+        said = bytearray()
+        for piece in talk.pieces():
+            said += piece
+        return replace(talk.answer, stdout=said.decode("utf-8", "backslashreplace"))
 
     def where(self, program: str) -> str | None:
         """Path of a program; None = it is not installed."""
@@ -160,10 +123,18 @@ class Commands:
             raise BackendError(f"{program} is not installed in {at or self._place}")
         return path
 
-    def _run(self, program: str, argv: list[str], feed: str | None, deadline: float) -> Answer:
+    def open(
+        self, program: str, *args: str, feed: str | None = None, at: Path | None = None
+    ) -> Talk:
+        """Start a command; as `call`.
+
+        Raises:
+            BackendError: the program is not installed or cannot be started.
+        """
+        path = self._find(program, at)
         try:
             child = subprocess.Popen(
-                argv,
+                [path, *args],
                 stdin=subprocess.PIPE if feed else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -174,100 +145,46 @@ class Commands:
         except OSError as error:
             self._on_call(CallRecord(program=program, seconds=0.0, ok=False))
             raise BackendError(f"{program} cannot be started: {error}") from error
-        talk = _Talk(child, (feed or "").encode(), self.cli.max_answer_bytes)
-        failure = "late"
-        try:
-            failure = talk.until(deadline)
-        finally:
-            exit_code = _end(child, deadline, broken=bool(failure))
-        if not failure and exit_code is None:
-            failure = "late"
-        said = {
-            "": "",
-            "late": f"{program} gave no answer within {self.cli.timeout_s:g} s",
-            "long": f"{program} answered more than {self.cli.max_answer_bytes} bytes",
-        }[failure]
-        return Answer(
-            stdout=talk.out.decode("utf-8", "backslashreplace"),
-            stderr=talk.err.decode("utf-8", "backslashreplace"),
-            exit_code=None if failure else exit_code,
-            failure=said,
-        )
+        bounds = self.cli.timeout_s, self.cli.max_answer_bytes
+        return Talk(child, program, (feed or "").encode(), bounds, self._on_call)
 
 
-class _Talk:
-    """Feeds one child and reads it, both at once: with a full pipe on either side neither waits."""
-
-    def __init__(self, child: subprocess.Popen[bytes], feed: bytes, bound: int) -> None:
-        self.out = bytearray()
-        self.err = bytearray()
-        self._rest = memoryview(feed)
-        self._bound = bound
-        self._selector = selectors.DefaultSelector()
-        self._watch(child.stdout, selectors.EVENT_READ, self.out)
-        self._watch(child.stderr, selectors.EVENT_READ, self.err)
-        if child.stdin is not None:
-            self._watch(child.stdin, selectors.EVENT_WRITE, None)
-
-    def _watch(self, pipe: IO[bytes] | None, event: int, into: bytearray | None) -> None:
-        if pipe is not None:
-            os.set_blocking(pipe.fileno(), False)
-            self._selector.register(pipe, event, into)
-
-    def until(self, deadline: float) -> str:
-        """Talk until both ends are closed; "late" or "long" when that did not come about."""
-        with self._selector as selector:
-            while selector.get_map():
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return "late"
-                for key, _ in selector.select(left):
-                    self._serve(key)
-                if len(self.out) + len(self.err) > self._bound:
-                    return "long"
-        return ""
-
-    def _serve(self, key: selectors.SelectorKey) -> None:
-        try:
-            done = self._write(key.fd) if key.data is None else self._read(key)
-        except BrokenPipeError:  # it stopped listening; what it says counts
-            done = True
-        if done:
-            self._selector.unregister(key.fileobj)
-            key.fileobj.close()  # type: ignore[union-attr]  # always one of the child's pipes
-
-    def _write(self, fd: int) -> bool:
-        sent = os.write(fd, self._rest[:_PIECE])
-        self._rest = self._rest[sent:]
-        return not self._rest
-
-    def _read(self, key: selectors.SelectorKey) -> bool:
-        piece = os.read(key.fd, _PIECE)
-        key.data.extend(piece)
-        return not piece
+def _must_succeed(program: str, answer: Answer) -> None:
+    if answer.failure:
+        raise BackendError(answer.failure)
+    if answer.exit_code != 0:
+        said = one_line(answer.stderr) or one_line(answer.stdout) or "no message"
+        raise BackendError(f"{program} ended with {answer.exit_code}: {said}")
 
 
-def _end(child: subprocess.Popen[bytes], deadline: float, *, broken: bool) -> int | None:
-    """Reap a child; one that broke off or does not end is ended with all it started.
+class Stream:
+    """What a command says, piece by piece, so that a long answer is never in memory as a whole.
 
-    The group is signalled before the child is reaped: until then nobody else can have its number.
-
-    Returns:
-        The exit code, or None when it was ended.
+    Attributes:
+        stderr: what it complained of; complete when the pieces are at their end.
     """
-    if not broken:
-        try:
-            return child.wait(timeout=max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            pass
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    for pipe in (child.stdin, child.stdout, child.stderr):
-        if pipe is not None:
-            pipe.close()
-    with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in the kernel: leave it there
-        child.wait(timeout=_REAP_S)
-    return None
+
+    def __init__(self, commands: Commands, program: str, args: tuple[str, ...]) -> None:
+        self._commands = commands
+        self._program = program
+        self._args = args
+        self.stderr = ""
+
+    def __iter__(self) -> Iterator[str]:
+        """The text of its standard output.
+
+        Raises:
+            BackendError: as `Commands.ask`, when the pieces are at their end.
+        """
+        decoder = getincrementaldecoder("utf-8")("backslashreplace")
+        talk = self._commands.open(self._program, *self._args)
+        said = ""
+        for piece in talk.pieces():
+            text = decoder.decode(piece)
+            said = said or text[:_QUOTED]
+            yield text
+        self.stderr = talk.answer.stderr
+        _must_succeed(self._program, replace(talk.answer, stdout=said))
 
 
 def _environment(cli: SlurmCli, environ: Mapping[str, str]) -> dict[str, str]:

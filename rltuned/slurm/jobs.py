@@ -8,17 +8,22 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from rltuned.domain.cluster import Node, Resources
-from rltuned.domain.jobs import ArrayInfo, PendingJob, Request, RunningJob, Share
-from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
+from rltuned.domain.jobs import ArrayInfo, PendingJob, Request, RunningJob
+from rltuned.domain.snapshot import Unreadable
+from rltuned.domain.units import JobId, NodeName, UnixTime
 from rltuned.errors import SnapshotError
 from rltuned.slurm.columns import Ask, JobRow
-from rltuned.slurm.request import Requests, split_evenly
+from rltuned.slurm.commands import one_line
+from rltuned.slurm.request import Requests
+from rltuned.slurm.shares import shares_of
 from rltuned.slurm.strings import Tasks, expand_hosts, pack_tasks, parse_tasks
 from rltuned.slurm.values import absent, parse_epoch, parse_number
 
 _ASK = len(Ask._fields)
 _ROW = _ASK + len(JobRow._fields)
 _RUNNING = frozenset({"R", "CF"})
+MOST_RECORDS: Final = 150_000
+"""So many jobs fit into the memory that the service is given (docs/performance.md)."""
 _STATE = re.compile(r"[A-Z]{1,3}")
 _NO_MORE: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -44,6 +49,11 @@ class Shown(NamedTuple):
     num_partitions: int
 
 
+def _nothing(_job: JobId, _partitions: tuple[str, ...]) -> str:
+    """Nothing else is looked at."""
+    return ""
+
+
 def as_shown(shown: Shown) -> Standing:
     """Nothing is known but squeue's number."""
     return Standing(shown.priority)
@@ -51,14 +61,15 @@ def as_shown(shown: Shown) -> Standing:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """What squeue showed: pending and running records, how many there are in other states, and the
-    ids that those bear, their arrays' included.
+    """What squeue showed: pending and running records, how many there are in other states, the ids
+    that those bear, their arrays' included, and what could not be read.
     """
 
     pending: tuple[PendingJob, ...]
     running: tuple[RunningJob, ...]
     others: int
     lingering: tuple[JobId, ...] = ()
+    unreadable: tuple[Unreadable, ...] = ()
 
 
 @dataclass(slots=True)
@@ -78,8 +89,14 @@ def read_queue(
     nodes: Mapping[str, Node],
     extras: tuple[str, ...] = (),
     stands: Callable[[Shown], Standing] = as_shown,
+    *,
+    odd: Callable[[JobId, tuple[str, ...]], str] = _nothing,
 ) -> Queue:
-    """Jobs from squeue's rows.
+    """Jobs from squeue's rows. A row that cannot be read costs that job.
+
+    A pending one of which the id, what rules its priority and what names it can be read is there,
+    marked unreadable. Of a running one sinfo says that its nodes are taken, and nothing when they
+    come back.
 
     Args:
         rows: the columns of Layout.job_columns; one row per record or one per array task.
@@ -87,32 +104,35 @@ def read_queue(
         nodes: by name, for the shares of running jobs.
         extras: those of columns.EXTRA_COLUMNS that the rows have, in front of the account.
         stands: what rules a pending job's priority.
-
-    Raises:
-        SnapshotError: a row cannot be read; names the job.
+        odd: what else is wrong with a pending job of these partitions; empty = nothing.
     """
     records = _records(rows, extras)
     pending_of = Counter(r.row.arrayjobid for r in records.values() if r.row.statecompact == "PD")
     pending: list[PendingJob] = []
     running: list[RunningJob] = []
     lingering: set[JobId] = set()
+    bad: list[Unreadable] = []
     for record in records.values():
         row = record.row
         try:
             if row.statecompact == "PD":
-                pending.append(_pending(record, requests, pending_of[row.arrayjobid], stands))
+                job = _pending(record, requests, pending_of[row.arrayjobid], stands, odd)
+                pending.append(job)
+                if job.unreadable:
+                    bad.append(Unreadable("job", job.address, job.unreadable, job.job_id))
             elif row.statecompact in _RUNNING and not absent(row.starttime):
                 running.append(_running(record, requests, nodes))
             else:
                 _check_state(row.statecompact)
                 lingering |= {parse_job_id(row.jobid), parse_job_id(row.arrayjobid)}
         except ValueError as error:
-            raise SnapshotError(f"squeue: job {row.jobid[:20]}: {error}") from error
+            bad.append(Unreadable("job", one_line(row.jobid, 20), str(error), id_of(row.jobid)))
     return Queue(
         pending=tuple(pending),
         running=tuple(running),
         others=len(records) - len(pending) - len(running),
         lingering=tuple(sorted(lingering)),
+        unreadable=tuple(bad),
     )
 
 
@@ -124,6 +144,7 @@ def _check_state(state: str) -> None:
 
 def _records(rows: Iterable[list[str]], extras: tuple[str, ...]) -> dict[str, _Record]:
     records: dict[str, _Record] = {}
+    asks: dict[Ask, Ask] = {}
     for raw in rows:
         known = records.get(raw[_ASK])
         if known is not None:
@@ -134,8 +155,14 @@ def _records(rows: Iterable[list[str]], extras: tuple[str, ...]) -> dict[str, _R
         ask = Ask._make(raw[:_ASK])
         if "Exclusive" in more:
             ask = ask._replace(oversubscribe=_older_word(ask.oversubscribe, more["Exclusive"]))
+        if len(records) == MOST_RECORDS:
+            raise SnapshotError(f"squeue: more than {MOST_RECORDS} job records")
         records[row.jobid] = _Record(
-            ask, row, [row.arraytaskid], more.get("ExcNodes", ""), _yes(more.get("CronJob", ""))
+            asks.setdefault(ask, ask),
+            row,
+            [row.arraytaskid],
+            more.get("ExcNodes", ""),
+            _yes(more.get("CronJob", "")),
         )
     return records
 
@@ -156,11 +183,45 @@ def _yes(text: str) -> bool:
     return text.lower() in {"yes", "1", "true"}
 
 
+def id_of(text: str) -> JobId:
+    """The number of a record that cannot be read; 0 = not even that."""
+    try:
+        return parse_job_id(text)
+    except ValueError:
+        return JobId(0)
+
+
+class _Wishes(NamedTuple):
+    """What a pending job asks for, and what of that cannot be read."""
+
+    request: Request
+    eligible: float | None = None
+    deadline: float | None = None
+    required: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+    unreadable: str = ""
+
+
+def _wishes(record: _Record, requests: Requests) -> _Wishes:
+    row = record.row
+    try:
+        return _Wishes(
+            requests.read(record.ask, running=False),
+            parse_epoch(row.eligibletime),
+            parse_epoch(row.deadline),
+            expand_hosts(row.reqnodes),
+            expand_hosts(record.excluded),
+        )
+    except ValueError as error:
+        return _Wishes(Request(Resources()), unreadable=str(error))
+
+
 def _pending(
     record: _Record,
     requests: Requests,
     pending_records: int,
     stands: Callable[[Shown], Standing],
+    odd: Callable[[JobId, tuple[str, ...]], str],
 ) -> PendingJob:
     row = record.row
     job_id, partitions = parse_job_id(row.jobid), tuple(record.ask.partition.split(","))
@@ -173,7 +234,7 @@ def _pending(
         raise ValueError("no submit time")
     array_id = parse_job_id(row.arrayjobid)
     het_id, het_offset = read_het(row.hetjobid, row.hetjoboffset)
-    eligible = parse_epoch(row.eligibletime)
+    wishes = _wishes(record, requests)
     return PendingJob(
         job_id=job_id,
         # a het leader's bare id would mean all components
@@ -181,10 +242,10 @@ def _pending(
         if het_id is not None
         else address(job_id, array_id, tasks, pending_records),
         submitted_at=UnixTime(submitted),
-        request=requests.read(record.ask, running=False),
+        request=wishes.request,
         priority=standing.priority,
         partitions=partitions,
-        eligible_at=None if eligible is None else UnixTime(eligible),
+        eligible_at=_moment(wishes.eligible),
         user=row.username,
         account=_text(row.account),
         qos=_text(row.qos),
@@ -200,14 +261,20 @@ def _pending(
         het_job_id=het_id,
         het_offset=het_offset,
         cron=record.cron,
-        required_nodes=tuple(NodeName(n) for n in expand_hosts(row.reqnodes)),
-        excluded_nodes=tuple(NodeName(n) for n in expand_hosts(record.excluded)),
+        required_nodes=tuple(map(NodeName, wishes.required)),
+        excluded_nodes=tuple(map(NodeName, wishes.excluded)),
         oversubscribe=record.ask.oversubscribe,
         fixed=standing.fixed,
         live=standing.live,
         uneven=standing.uneven,
         sticky=standing.sticky,
+        deadline_at=_moment(wishes.deadline),
+        unreadable=wishes.unreadable or odd(job_id, partitions),
     )
+
+
+def _moment(at: float | None) -> UnixTime | None:
+    return None if at is None else UnixTime(at)
 
 
 def _text(value: str) -> str:
@@ -258,12 +325,13 @@ def address(job_id: JobId, array_id: JobId, tasks: Tasks | None, pending_records
         return str(job_id)
     if job_id != array_id:
         return f"{array_id}_{tasks.text}" if tasks.text.isdigit() else str(job_id)
-    return str(job_id) if pending_records == 1 else f"{array_id}_[{tasks.text}]"
+    return str(job_id) if pending_records == 1 else f"{array_id}_[{tasks.named}]"
 
 
 def _running(record: _Record, requests: Requests, nodes: Mapping[str, Node]) -> RunningJob:
     row = record.row
     started, submitted = parse_epoch(row.starttime), parse_epoch(row.submittime)
+    eligible = parse_epoch(row.eligibletime)
     if started is None:
         raise ValueError("no start time")
     request = requests.read(record.ask, running=True)
@@ -271,54 +339,12 @@ def _running(record: _Record, requests: Requests, nodes: Mapping[str, Node]) -> 
         job_id=parse_job_id(row.jobid),
         started_at=UnixTime(started),
         request=request,
-        shares=_shares(expand_hosts(row.nodelist), request, nodes),
+        shares=shares_of(expand_hosts(row.nodelist), request, nodes),
         partition=record.ask.partition,
         user=row.username,
         account=_text(row.account),
-        submitted_at=None if submitted is None else UnixTime(submitted),
+        submitted_at=_moment(submitted),
+        eligible_at=_moment(eligible),
         array_job_id=None if absent(row.arraytaskid) else parse_job_id(row.arrayjobid),
         array_task=int(row.arraytaskid) if row.arraytaskid.isdecimal() else None,
     )
-
-
-def _shares(
-    names: tuple[str, ...], request: Request, nodes: Mapping[str, Node]
-) -> tuple[Share, ...]:
-    """What a running job has on each node: exact on one node, else evenly parted."""
-    if not names:
-        raise ValueError("it runs, but on no node")
-    unknown = [n for n in names if n not in nodes]
-    if unknown:
-        raise ValueError(f"it runs on {unknown[0]}, a node that sinfo does not show")
-    homes = [nodes[n] for n in names]
-    totals = [h.total for h in homes]
-    want = request.total
-    # squeue tells what was asked; with whole nodes their other GPUs are taken as well
-    whole = request.exclusive and want.cpus >= sum(t.cpus for t in totals)
-    gpus = (
-        tuple(t.gpus for t in totals)
-        if whole
-        else split_evenly(want.gpus, tuple(_room(h, request) for h in homes))
-    )
-    cpus = split_evenly(want.cpus, tuple(t.cpus for t in totals))
-    memory = split_evenly(want.mem_mib, tuple(t.mem_mib for t in totals))
-    return tuple(
-        Share(
-            node=home.name,
-            taken=Resources(gpus[i], cpus[i], memory[i]),
-            gpu_type=_gpu_type(home, request) if gpus[i] else None,
-        )
-        for i, home in enumerate(homes)
-    )
-
-
-def _room(home: Node, request: Request) -> int:
-    types = request.gpu_types
-    return sum(g.total for g in home.gpus if not types or g.gpu_type in types)
-
-
-def _gpu_type(home: Node, request: Request) -> GpuType | None:
-    """The type that it holds there, when only one is possible."""
-    have = {g.gpu_type for g in home.gpus if g.total}
-    possible = have & set(request.gpu_types) if request.gpu_types else have
-    return next(iter(possible)) if len(possible) == 1 else None

@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
+from rltuned.domain.snapshot import Unreadable
 from rltuned.domain.units import GpuType, NodeName
 from rltuned.errors import SnapshotError
 from rltuned.slurm.columns import NodeRow
@@ -23,9 +25,16 @@ _CPUS: Final = re.compile(r"([0-9]+)/([0-9]+)/([0-9]+)/([0-9]+)")
 _SHARING: Final = frozenset({"shard", "mps"})
 
 
-def read_nodes(
-    rows: Iterable[list[str]], exclusive: frozenset[str] = frozenset()
-) -> tuple[tuple[Node, ...], tuple[Partition, ...]]:
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What sinfo showed. unreadable: nodes and partitions that are not among the others for it."""
+
+    nodes: tuple[Node, ...]
+    partitions: tuple[Partition, ...]
+    unreadable: tuple[Unreadable, ...] = ()
+
+
+def read_nodes(rows: Iterable[list[str]], exclusive: frozenset[str] = frozenset()) -> Hardware:
     """Nodes and partitions from sinfo -N, which has one row per node and partition.
 
     Args:
@@ -33,11 +42,12 @@ def read_nodes(
         exclusive: partitions that give whole nodes; EXCLUSIVE, whatever sinfo says.
 
     Raises:
-        SnapshotError: a row cannot be read; names the node.
+        SnapshotError: there are nodes, and none can be read; names one.
     """
     first: dict[str, NodeRow] = {}
     members: dict[str, list[str]] = {}
     partitions: dict[str, Partition] = {}
+    bad: dict[str, Unreadable] = {}
     for raw in rows:
         row = NodeRow._make(raw)
         name = row.partition.removesuffix("*")
@@ -46,37 +56,38 @@ def read_nodes(
         if absent(name):
             continue
         listed.append(name)
-        if name not in partitions:
-            whole = row._replace(oversubscribe="EXCLUSIVE") if name in exclusive else row
+        if name in partitions or name in bad:
+            continue
+        whole = row._replace(oversubscribe="EXCLUSIVE") if name in exclusive else row
+        try:
             partitions[name] = _partition(name, whole)
-    nodes = tuple(_node(row, tuple(sorted(members[name]))) for name, row in first.items())
-    return nodes, tuple(partitions.values())
+        except ValueError as error:
+            bad[name] = Unreadable("partition", name, str(error))
+    nodes, odd = [], []
+    for name, row in first.items():
+        try:
+            nodes.append(_node(row, tuple(sorted(members[name]))))
+        except ValueError as error:
+            odd.append(Unreadable("node", name, str(error)))
+    if odd and not nodes:
+        raise SnapshotError(f"sinfo: node {odd[0].name}: {odd[0].why}")
+    return Hardware(tuple(nodes), tuple(partitions.values()), (*bad.values(), *odd))
 
 
 def _partition(name: str, row: NodeRow) -> Partition:
-    try:
-        return Partition(
-            name=name,
-            default=row.partition.endswith("*"),
-            up=row.available == "up",
-            max_time_s=parse_limit_s(row.time),
-            default_time_s=parse_limit_s(row.defaulttime),
-            priority_tier=int(row.prioritytier),
-            priority_factor=int(row.priorityjobfactor),
-            oversubscribe=row.oversubscribe,
-        )
-    except ValueError as error:
-        raise SnapshotError(f"sinfo: partition {name}: {error}") from error
+    return Partition(
+        name=name,
+        default=row.partition.endswith("*"),
+        up=row.available == "up",
+        max_time_s=parse_limit_s(row.time),
+        default_time_s=parse_limit_s(row.defaulttime),
+        priority_tier=int(row.prioritytier),
+        priority_factor=int(row.priorityjobfactor),
+        oversubscribe=row.oversubscribe,
+    )
 
 
 def _node(row: NodeRow, partitions: tuple[str, ...]) -> Node:
-    try:
-        return _read_node(row, partitions)
-    except ValueError as error:
-        raise SnapshotError(f"sinfo: node {row.nodelist}: {error}") from error
-
-
-def _read_node(row: NodeRow, partitions: tuple[str, ...]) -> Node:
     cpus = _CPUS.fullmatch(row.cpusstate)
     if cpus is None:
         raise ValueError(f"{row.cpusstate!r} are no CPU counts")

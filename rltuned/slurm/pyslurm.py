@@ -12,8 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from rltuned.domain.snapshot import Unreadable
+from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
-from rltuned.slurm.columns import JobRow
+from rltuned.slurm.columns import ASK_COLUMNS, JobRow
 from rltuned.slurm.commands import Commands, one_line
 from rltuned.slurm.pyslurm_child import PROTOCOL
 
@@ -142,31 +144,31 @@ def _jobs(rows: object) -> tuple[dict[str, Any], ...]:
 
 
 def rows_of(
-    told: Told, asks: Mapping[str, Sequence[str]], more: tuple[str, ...] = ()
+    told: Told, asks: Mapping[str, Sequence[str]], bad: list[Unreadable]
 ) -> Iterator[list[str]]:
-    """Rows for jobs.read_queue: the columns of Ask, of JobRow, ExcNodes, `more`, CronJob, account.
+    """Rows for jobs.read_queue: Ask, JobRow, ExcNodes, the further columns, CronJob, account.
 
     Args:
         told: what pyslurm said.
-        asks: by job id the columns of Ask and of `more`, from squeue; jobs not in it are left out.
-        more: further columns of squeue.
-
-    Raises:
-        SnapshotError: a value is not of its kind; names the job.
+        asks: by job id the columns of Ask, deadline and further ones, from squeue; jobs not in it
+            are left out.
+        bad: takes the jobs of which a value is not of its kind.
     """
     for job in told.jobs:
         ask = asks.get(str(job["id"]))
         if ask is None:
             continue
+        width = len(ASK_COLUMNS)
         try:
-            row, excluded, cron = _row(job)
+            row, excluded, cron = _row(job, deadline=ask[width])
         except ValueError as error:
-            raise SnapshotError(f"pyslurm: job {str(job['id'])[:20]}: {error}") from error
-        width = len(ask) - len(more)
-        yield [*ask[:width], *row[:-1], excluded, *ask[width:], cron, row.account]
+            number = int(job["id"])  # squeue showed it
+            bad.append(Unreadable("job", str(number), f"pyslurm: {error}", JobId(number)))
+            continue
+        yield [*ask[:width], *row[:-1], excluded, *ask[width + 1 :], cron, row.account]
 
 
-def _row(job: Mapping[str, Any]) -> tuple[JobRow, str, str]:
+def _row(job: Mapping[str, Any], deadline: str) -> tuple[JobRow, str, str]:
     cron = job["is_cronjob"]
     if not isinstance(cron, bool):
         raise ValueError(f"is_cronjob {cron!r} is neither true nor false")  # noqa: TRY004
@@ -190,6 +192,7 @@ def _row(job: Mapping[str, Any]) -> tuple[JobRow, str, str]:
         # None is the offset 0 where there is a leader, and means nothing where there is none
         hetjoboffset=_number(job, "heterogeneous_offset") if job["heterogeneous_offset"] else "0",
         nodelist=_word(job, "allocated_nodes"),
+        deadline=deadline,
         account=_word(job, "account"),
     )
     return row, _word(job, "excluded_nodes"), "Yes" if cron else "No"

@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.cluster import Node, Resources
+from rltuned.domain.snapshot import Snapshot, Unreadable
 from rltuned.domain.units import JobId, NodeName, UnixTime
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.columns import (
@@ -19,39 +21,21 @@ from rltuned.slurm.columns import (
     WatchRow,
     read_layout,
 )
-from rltuned.slurm.commands import Commands
+from rltuned.slurm.commands import Commands, one_line
 from rltuned.slurm.factors import Factors, read_line, standing_of
-from rltuned.slurm.jobs import address, held_by, parse_job_id, read_queue, read_tasks
+from rltuned.slurm.jobs import id_of, parse_job_id, read_queue
 from rltuned.slurm.nodes import read_nodes
 from rltuned.slurm.pyslurm import Pyslurm
 from rltuned.slurm.request import Requests
 from rltuned.slurm.site import Site, parse_config, read_exclusive_partitions, read_site
-from rltuned.slurm.source import FromPyslurm, Reading, Source, Text, squeue
+from rltuned.slurm.source import FromPyslurm, Reading, Source, Text, of_records, squeue
 from rltuned.slurm.strings import expand_hosts
-from rltuned.slurm.values import absent, parse_epoch, parse_number
+from rltuned.slurm.values import parse_epoch
+from rltuned.slurm.watched import Watched, watched
 
 SITE_LIFE_S: Final = 300.0
 """How long the site's configuration is believed. It changes when somebody edits slurm.conf; the
 controller's restart that this often needs shows as a failed read, which forgets it at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Watched:
-    """A pending record as the light re-read shows it.
-
-    Attributes:
-        held: by anything; holder: "user" or "admin" where a person does.
-        excluded: None = not asked for.
-    """
-
-    address: str
-    submitted_at: float
-    priority: int
-    nice: int
-    held: bool
-    oversubscribe: str = ""
-    holder: str = ""
-    excluded: frozenset[NodeName] | None = None
 
 
 def _unheard(_: Reading) -> None:
@@ -123,19 +107,29 @@ class Reader:
         site, layout = self._known_site(taken_at)
         jobs = self._source.read(layout, site, taken_at)
         self._knows_excluded = "ExcNodes" in jobs.extras
-        sinfo = self._commands.ask(
+        sinfo = self._commands.stream(
             "sinfo", "--local", "-a", "-N", "-O", self._marks.columns(NODE_COLUMNS)
         )
-        factors = self.factors() if site.multifactor else {}
-        rows = self._marks.rows("sinfo", sinfo, len(NODE_COLUMNS))
-        nodes, partitions = read_nodes(rows, site.exclusive_partitions)
+        odd: list[str] = []
+        rows = self._marks.rows("sinfo", sinfo, len(NODE_COLUMNS), odd)
+        hardware = read_nodes(rows, site.exclusive_partitions)
+        nodes, partitions = hardware.nodes, hardware.partitions
         exclusive = frozenset(p.name for p in partitions if p.oversubscribe == "EXCLUSIVE")
+        factors, misread = self._factors() if site.multifactor else ({}, {})
+        bad = {u.name: u.why for u in hardware.unreadable if u.kind == "partition"}
+
+        def wrong(job_id: JobId, names: tuple[str, ...]) -> str:
+            # a line of sprio without a number may be of any job that has no other
+            why = misread.get(job_id) or ("" if job_id in factors else misread.get(JobId(0), ""))
+            return why or next((f"partition {n}: {bad[n]}" for n in names if n in bad), "")
+
         queue = read_queue(
             jobs.rows,
-            Requests(exclusive, memory_counts=site.memory_counts),
+            Requests(exclusive, memory_counts=site.memory_counts, roomiest=_roomiest(nodes)),
             {n.name: n for n in nodes},
             jobs.extras,
             lambda shown: standing_of(shown, factors.get(shown.job_id), site),
+            odd=wrong,
         )
         try:
             return Snapshot(
@@ -148,6 +142,12 @@ class Reader:
                 others=queue.others,
                 lingering=queue.lingering,
                 preemption=site.preemption,
+                unreadable=(
+                    *hardware.unreadable,
+                    *(Unreadable("node", "", why) for why in odd),
+                    *queue.unreadable,
+                    *jobs.unreadable,
+                ),
             )
         except ValueError as error:
             raise SnapshotError(f"squeue and sinfo: {error}") from error
@@ -168,6 +168,10 @@ class Reader:
             SnapshotError: its answer lacks something.
         """
         return self._known_site(now)[0]
+
+    def layout(self, now: float) -> Layout:
+        """How this release's squeue is asked; raises as `site`."""
+        return self._known_site(now)[1]
 
     def _known_site(self, now: float) -> tuple[Site, Layout]:
         if self._site is None or not 0 <= now - self._site[0] < SITE_LIFE_S:
@@ -197,29 +201,25 @@ class Reader:
     def watch(self, now: float, of: Iterable[JobId]) -> dict[JobId, Watched]:
         """Those of these records that are pending, with the few columns that tell what became of an
         update. In a long queue most were not written to, and reading them would cost more than
-        squeue does.
+        squeue does. A row that cannot be read costs its own job only.
 
         Raises:
             BackendError: squeue failed.
-            SnapshotError: its answer could not be read.
+            SnapshotError: its answer as a whole could not be read.
         """
         _, layout = self._known_site(now)
-        answer = squeue(
-            self._commands, layout, "-t", "PD", "-O", self._marks.columns(WATCH_COLUMNS)
-        )
+        words = ("-t", "PD", "-O", self._marks.columns(WATCH_COLUMNS))
+        answer = self._commands.stream("squeue", *of_records(layout), *words)
         rows: dict[str, tuple[WatchRow, list[str]]] = {}
         for raw in self._marks.rows("squeue", answer, len(WATCH_COLUMNS)):
             row = WatchRow._make(raw)
             rows.setdefault(row.jobid, (row, []))[1].append(row.arraytaskid)
         records = Counter(row.arrayjobid for row, _ in rows.values())
         found = {job_id: rows[str(job_id)] for job_id in of if str(job_id) in rows}
-        try:
-            return {
-                job_id: _watched(row, tasks, records[row.arrayjobid])
-                for job_id, (row, tasks) in found.items()
-            }
-        except ValueError as error:
-            raise SnapshotError(f"squeue: {error}") from error
+        return {
+            job_id: watched(row, tasks, records[row.arrayjobid])
+            for job_id, (row, tasks) in found.items()
+        }
 
     def expected_start(self, job_id: JobId, now: float) -> float | None:
         """Unix time at which Slurm's own backfill plans to start a pending record; None = never
@@ -248,13 +248,13 @@ class Reader:
         """
         _, layout = self._known_site(now)
         answer = squeue(self._commands, layout, "-t", "PD", "-o", self._marks.letters("Ax"))
-        try:
-            return {
-                parse_job_id(job_id.strip()): frozenset(map(NodeName, expand_hosts(names.strip())))
-                for job_id, names in self._marks.rows("squeue", answer, 2)
-            }
-        except ValueError as error:
-            raise SnapshotError(f"squeue: {error}") from error
+        found: dict[JobId, frozenset[NodeName]] = {}
+        for job_id, names in self._marks.rows("squeue", answer, 2, []):
+            with suppress(ValueError):  # such a job is as one that squeue does not show
+                found[parse_job_id(job_id.strip())] = frozenset(
+                    map(NodeName, expand_hosts(names.strip()))
+                )
+        return found
 
     def with_excluded(self, seen: dict[JobId, Watched], now: float) -> dict[JobId, Watched]:
         """The same records with the nodes that they exclude.
@@ -272,33 +272,37 @@ class Reader:
             BackendError: sprio failed.
             SnapshotError: its answer could not be read.
         """
-        answer = self._commands.ask("sprio", "--local", "-o", self._marks.letters(PRIORITY_LETTERS))
+        return self._factors()[0]
+
+    def _factors(self) -> tuple[dict[JobId, Factors], dict[JobId, str]]:
+        """The same, and what is wrong with lines that cannot be read, by job; 0 = not known whose.
+
+        A job with such a line is not among the first.
+        """
+        letters = self._marks.letters(PRIORITY_LETTERS)
+        said = self._commands.stream("sprio", "--local", "-o", letters)
         found: dict[JobId, Factors] = {}
-        for raw in self._marks.rows("sprio", answer, len(PRIORITY_LETTERS)):
+        odd: list[str] = []
+        bad: dict[JobId, str] = {}
+        for raw in self._marks.rows("sprio", said, len(PRIORITY_LETTERS), odd):
+            row = PriorityRow._make(map(str.strip, raw))
             try:
-                job_id, factors = read_line(PriorityRow._make(map(str.strip, raw)))
+                job_id, factors = read_line(row)
             except ValueError as error:
-                raise SnapshotError(f"sprio: {' '.join(raw)[:120]!r}: {error}") from error
+                bad[id_of(row.job_id)] = f"sprio: {one_line(' '.join(raw), 120)}: {error}"
+                continue
             found[job_id] = found[job_id].beside(factors) if job_id in found else factors
-        return found
+        if odd:
+            bad.setdefault(JobId(0), odd[0])
+        return {job_id: found[job_id] for job_id in found.keys() - bad.keys()}, bad
 
 
-def _watched(row: WatchRow, task_rows: list[str], pending_records: int) -> Watched:
-    job_id, array_id = parse_job_id(row.jobid), parse_job_id(row.arrayjobid)
-    submitted, priority = parse_epoch(row.submittime), parse_number(row.prioritylong)
-    if submitted is None:
-        raise ValueError(f"job {job_id} has no submit time")
-    if not absent(row.hetjobid) and row.hetjobid != "0":
-        where = f"{row.hetjobid}+{row.hetjoboffset}"
-    else:
-        # counted as if other records were pending: a task held this instant stays out of a release
-        where = address(job_id, array_id, read_tasks(task_rows), pending_records + 1)
-    return Watched(
-        address=where,
-        submitted_at=submitted,
-        priority=priority,
-        nice=parse_number(row.nice),
-        held=priority == 0 or bool(held_by(row.reason)),
-        oversubscribe=row.oversubscribe,
-        holder=held_by(row.reason),
-    )
+def _roomiest(nodes: Iterable[Node]) -> dict[str, Resources]:
+    """By partition the most CPUs and the most memory that one of its nodes has."""
+    found: dict[str, Resources] = {}
+    for node in nodes:
+        for name in node.partitions:
+            most = found.get(name, Resources())
+            cpus = max(most.cpus, node.total.cpus)
+            found[name] = Resources(0, cpus, max(most.mem_mib, node.total.mem_mib))
+    return found

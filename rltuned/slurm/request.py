@@ -1,7 +1,9 @@
 """What one job asks for, from squeue's columns -> Request."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from rltuned.domain.cluster import Resources
@@ -12,6 +14,7 @@ from rltuned.slurm.strings import Gres, format_gres, parse_gres, parse_tres
 from rltuned.slurm.values import absent, parse_limit_s, parse_memory_mib
 
 _WHOLE_NODE: Final = "NO"
+_UNKNOWN: Final[Mapping[str, Resources]] = MappingProxyType({})
 _SHARED_BY: Final = frozenset({"USER", "MCS", "TOPO"})
 
 
@@ -31,10 +34,18 @@ class Requests:
     Args:
         exclusive_partitions: those with OverSubscribe=EXCLUSIVE; their jobs take whole nodes.
         memory_counts: whether Slurm hands out memory here (CR_*_Memory).
+        roomiest: by partition the most that one node has; without it no node range is read.
     """
 
-    def __init__(self, exclusive_partitions: frozenset[str], *, memory_counts: bool) -> None:
+    def __init__(
+        self,
+        exclusive_partitions: frozenset[str],
+        *,
+        memory_counts: bool,
+        roomiest: Mapping[str, Resources] = _UNKNOWN,
+    ) -> None:
         self._exclusive = exclusive_partitions
+        self._roomiest = roomiest
         self._memory_counts = memory_counts
         self._known: dict[tuple[Ask, bool], Request] = {}
 
@@ -53,7 +64,8 @@ class Requests:
         tres = parse_tres(ask.tres_alloc)
         shown_nodes = _int(ask.numnodes.partition("-")[0])
         asked_nodes = tres.get("node", shown_nodes)
-        nodes = asked_nodes if running else max(asked_nodes, shown_nodes)
+        most = asked_nodes if running else max(asked_nodes, shown_nodes)
+        nodes = asked_nodes if running else self._fewest(ask, tres, asked_nodes, most)
         gpus = read_gpus(ask, tres, nodes)
         cpus = max(_int(ask.numcpus), tres.get("cpu", 0))
         if not running:
@@ -61,8 +73,14 @@ class Requests:
             per_gpu = _per_gpu(ask.cpus_per_tres) * gpus.total
             cpus = max(cpus, per_gpu, _int(ask.mincpus) * nodes)
         memory = self._memory(ask, tres, gpus.total, cpus, running=running)
+        ranged = nodes < most and (gpus.per_node or nodes > 1)
+        middle = -(-(nodes + most) // 2)
         return Request(
             total=Resources(gpus.total, cpus, memory),
+            nodes_most=most if ranged else None,
+            expected=Resources(read_gpus(ask, tres, middle).total, max(cpus, middle), memory)
+            if ranged
+            else None,
             time_limit_s=parse_limit_s(ask.timelimit),
             gpu_types=gpus.types,
             nodes=nodes if running or gpus.per_node or asked_nodes > 1 else None,
@@ -70,6 +88,25 @@ class Requests:
             or not self._exclusive.isdisjoint(ask.partition.split(",")),
             outside=self._outside(ask, gpus),
         )
+
+    def _fewest(self, ask: Ask, tres: dict[str, int], asked: int, shown: int) -> int:
+        """The fewest nodes that a pending job could start on.
+
+        Slurm says the fewest that were asked for among the TRES, and shows the most that it would
+        give; where tasks or amounts alone need more than were asked for, it shows those too.
+        """
+        roomy = [self._roomiest[p] for p in ask.partition.split(",") if p in self._roomiest]
+        if shown <= asked or not roomy:
+            return shown
+        cpus, tasks = max(_int(ask.numcpus), tres.get("cpu", 0)), max(1, _int(ask.numtasks))
+        tasks_per_node = _int(ask.mincpus) // max(1, cpus // tasks)
+        needed = max(
+            asked,
+            -(-cpus // max(1, *(r.cpus for r in roomy))),
+            -(-tres.get("mem", 0) // max(1, *(r.mem_mib for r in roomy))),
+            -(-tasks // tasks_per_node) if tasks_per_node > 1 else 1,
+        )
+        return min(needed, shown)
 
     def _memory(
         self, ask: Ask, tres: dict[str, int], gpus: int, cpus: int, *, running: bool

@@ -10,6 +10,7 @@ from rltuned.errors import SnapshotError
 _SECONDS_PER_US: Final = 1e-6
 _FIGURE: Final = re.compile(r"^\s*(?P<name>[A-Z][^:\n]*?)\s*:\s*(?P<value>\d+)\s*$", re.MULTILINE)
 _RPC: Final = re.compile(r"\bcount:(?P<count>\d+)\s+ave_time:\d+\s+total_time:(?P<total>\d+)\s*$")
+_SAID_AT: Final = re.compile(r"^sdiag output at .*\((?P<at>[0-9]{1,11})\)\s*$", re.MULTILINE)
 _BY_TYPE: Final = "Remote Procedure Call statistics by message type"
 _BACKFILL: Final = "Backfilling stats"
 
@@ -36,6 +37,8 @@ class Load:
             (a restart, midnight, or `sdiag --reset`).
         backfill_s: duration of the last backfill cycle; 0 before the first.
         rate_limited: how often our own commands were told to back off since the look before.
+        clock_off_s: how far slurmctld's clock is ahead of ours, seconds, negative = behind; 0 =
+            within a second; None = not known.
     """
 
     server_threads: int
@@ -45,6 +48,7 @@ class Load:
     rpc_total_s: float
     backfill_s: float
     rate_limited: int = 0
+    clock_off_s: float | None = None
 
     def rpc_mean_s(self, before: "Load | None") -> float | None:
         """Mean time of the RPCs answered since the look before; None = that is not known."""
@@ -95,6 +99,24 @@ def parse_sdiag(text: str) -> Load:
         )
     except KeyError as error:
         raise SnapshotError(f"sdiag: no {error} in the answer") from None
+
+
+def clock_off_s(text: str, asked_at: float, heard_at: float) -> float | None:
+    """How far slurmctld's clock is ahead of ours, by the moment that its answer bears.
+
+    Args:
+        text: sdiag's answer.
+        asked_at: Unix seconds, by our clock, when it was asked for.
+        heard_at: and when it was there.
+
+    Returns:
+        Seconds; 0 = it may be the same; None = the answer bears no moment.
+    """
+    found = _SAID_AT.search(text)
+    if found is None:
+        return None
+    at = float(found["at"])  # the second that had begun
+    return at - heard_at if at > heard_at else min(0.0, at + 1.0 - asked_at)
 
 
 def _figures(text: str) -> dict[str, int]:

@@ -1,13 +1,15 @@
 """Where squeue's rows come from: from squeue itself, or for the most part from pyslurm."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from rltuned.domain.snapshot import Unreadable
 from rltuned.slurm.columns import ASK_COLUMNS, Layout, Marks
-from rltuned.slurm.commands import Answer, Commands
+from rltuned.slurm.commands import Commands
 from rltuned.slurm.pyslurm import Pyslurm, UnusableError, rows_of
 from rltuned.slurm.site import Site
+from rltuned.slurm.talk import Answer
 
 TEXT: Final = "text"
 PYSLURM: Final = "pyslurm"
@@ -30,10 +32,14 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows as jobs.read_queue wants them: the columns of Layout.job_columns with these extras."""
+    """Rows as jobs.read_queue wants them: the columns of Layout.job_columns with these extras.
+
+    unreadable: jobs whose records are no rows; complete when the rows are at their end.
+    """
 
     rows: Iterable[list[str]]
     extras: tuple[str, ...]
+    unreadable: list[Unreadable]
 
 
 class Source(Protocol):
@@ -59,7 +65,12 @@ def squeue(commands: Commands, layout: Layout, *args: str) -> Answer:
     Raises:
         BackendError: it failed.
     """
-    return commands.ask("squeue", "--local", "-a", layout.per_record, "-S", "i", *args)
+    return commands.ask("squeue", *of_records(layout), *args)
+
+
+def of_records(layout: Layout) -> tuple[str, ...]:
+    """The words by which squeue shows all records of this cluster by number."""
+    return ("--local", "-a", layout.per_record, "-S", "i")
 
 
 class Text:
@@ -70,12 +81,18 @@ class Text:
         self._marks = marks
 
     def read(self, layout: Layout, site: Site, now: float) -> Rows:  # noqa: ARG002 - the port's
-        return Rows(self.columns(layout, layout.job_columns), layout.extras)
+        bad: list[Unreadable] = []
+        return Rows(self.columns(layout, layout.job_columns, bad), layout.extras, bad)
 
-    def columns(self, layout: Layout, names: tuple[str, ...]) -> Iterable[list[str]]:
+    def columns(
+        self, layout: Layout, names: tuple[str, ...], bad: list[Unreadable]
+    ) -> Iterator[list[str]]:
         """These columns of every record, or of every task where squeue parts arrays."""
-        asked = squeue(self._commands, layout, "--noconvert", "-O", self._marks.columns(names))
-        return self._marks.rows("squeue", asked, len(names))
+        words = (*of_records(layout), "--noconvert", "-O", self._marks.columns(names))
+        said = self._commands.stream("squeue", *words)
+        broken: list[str] = []
+        yield from self._marks.rows("squeue", said, len(names), broken)
+        bad += [Unreadable("job", "", why) for why in broken]
 
     def reading(self, site: Site) -> Reading:  # noqa: ARG002 - the port's
         return Reading(TEXT, TEXT, "squeue, sinfo and sprio as text")
@@ -111,11 +128,12 @@ class FromPyslurm:
             return self._text.read(layout, site, now)
         self._say(Reading(PYSLURM, PYSLURM, f"pyslurm {told.version}"))
         more = tuple(name for name in layout.extras if name == "Exclusive")
-        names = ("jobid", *ASK_COLUMNS, *more)
+        bad: list[Unreadable] = []
+        names = ("jobid", *ASK_COLUMNS, "deadline", *more)
         asks: Mapping[str, list[str]] = {
-            row[0]: row[1:] for row in self._text.columns(layout, names)
+            row[0]: row[1:] for row in self._text.columns(layout, names, bad)
         }
-        return Rows(rows_of(told, asks, more), ("ExcNodes", *more, "CronJob"))
+        return Rows(rows_of(told, asks, bad), ("ExcNodes", *more, "CronJob"), bad)
 
     def reading(self, site: Site) -> Reading:
         try:

@@ -75,14 +75,17 @@ def parse_gres(text: str) -> tuple[Gres, ...]:
     """A node's or a job's GRES list.
 
     Understands `gpu`, `gpu:2`, `gpu:p100`, `gpu:p100:4(S:0-1)`, `gpu:p100:3(IDX:0-2)`,
-    `gpu:(null):1`, `gres:gpu:2`, `gres/gpu:p100=2`, `shard:t4:8`, `x:no_consume:2K`.
+    `gpu:(null):1`, `gres:gpu:2`, `gres/gpu:p100=2`, `shard:t4:8`, `x:no_consume:2K`. A bare
+    `gres:` is none.
 
     Raises:
         ValueError: it is none of these.
     """
     if absent(text):
         return ()
-    return tuple(_parse_one_gres(item) for item in split_outside(text, "(", ")"))
+    items = split_outside(text, "(", ")")
+    # `scontrol update Gres=` leaves the bare word behind
+    return tuple(_parse_one_gres(i) for i in items if i.strip() not in {"gres", "gres:", "gres/"})
 
 
 def _parse_one_gres(item: str) -> Gres:
@@ -151,8 +154,18 @@ class Tasks:
 
     @property
     def text(self) -> str:
-        """The tasks without the throttle, as scontrol takes them between brackets."""
+        """The tasks without the throttle, as squeue prints them."""
         return ",".join(_format_range(*r) for r in self.ranges)
+
+    @property
+    def named(self) -> str:
+        """The same as scontrol takes them between brackets: it refuses "0-6:2"."""
+        return ",".join(
+            _format_range(first, last, 1)
+            if step == 1
+            else ",".join(map(str, range(first, last + 1, step)))
+            for first, last, step in self.ranges
+        )
 
     def holds(self, task: int) -> bool:
         return any(

@@ -128,6 +128,7 @@ def _job(
         username=f"user{mixed % 200}",
         qos="normal",
         reqnodes="",
+        deadline="N/A",
         dependency=waits_for,
         reservation="(null)",
         hetjobid="N/A",

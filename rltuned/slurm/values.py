@@ -19,6 +19,8 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,10}")
 _SHORT: Final = 9
 """So many digits are certainly below 2**32."""
 _EPOCH_DIGITS: Final = 11
+_LONGER_THAN_A_YEAR: Final = "invalid"
+"""What squeue and sacct print for a time limit of more than 365 days."""
 _CLOCK: Final = re.compile(r"(?:([0-9]{1,9})-)?([0-9]{1,9}(?::[0-9]{1,9}){0,2})")
 
 
@@ -101,11 +103,13 @@ def _amount(text: str, unit: int) -> int:
 def parse_limit_s(text: str) -> float | None:
     """A time limit in seconds: "5:00", "1:00:00", "1-00:00:00"; inf = UNLIMITED, None = not set.
 
+    Slurm prints INVALID for a limit of more than a year: it counts as UNLIMITED.
+
     Raises:
         ValueError: none of these.
     """
     word = text.strip().lower()
-    if word in {"unlimited", "infinite"}:
+    if word in {"unlimited", "infinite", _LONGER_THAN_A_YEAR}:
         return math.inf
     if absent(word) or word == "partition_limit":
         return None

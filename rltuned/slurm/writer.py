@@ -6,11 +6,14 @@ used to explain: an action counts as applied when a re-read shows that it is.
 """
 
 import re
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, assert_never
 
+from rltuned.domain.address import FED_LIMIT
 from rltuned.domain.plan import (
+    HELD,
     Action,
     Outcome,
     Plan,
@@ -26,17 +29,13 @@ from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.commands import Commands, one_line
 from rltuned.slurm.factors import Factors
-from rltuned.slurm.reader import Reader, Watched
+from rltuned.slurm.lines import command_lines
+from rltuned.slurm.reader import Reader
 from rltuned.slurm.strings import format_hosts
+from rltuned.slurm.watched import Watched
 
-_ADDRESS: Final = re.compile(r"[1-9][0-9]{0,9}(?:\+[0-9]{1,6}|_[0-9]{1,10}|_\[[0-9,:-]+\])?")
-_LINE: Final = re.compile(
-    r"release \S+|update JobId=\S+ (?:(?:Priority|SiteFactor|Nice)=-?[0-9]{1,10}"
-    r"|OverSubscribe=(?:YES|NO)|ExcNodeList=[A-Za-z0-9_.,\[\]-]*)"
-)
-"""All that scontrol is ever told."""
-_LINE_LIMIT: Final = 4000
-"""scontrol reads its input in pieces of 4096 bytes; a longer line would become two commands."""
+SLOW_S: Final = 2.0
+"""A look and a write that take longer than this are slow: a user may hold a job in between."""
 _NAMED: Final = re.compile(r"(?P<said>.+?) for job (?P<id>[0-9][0-9_+,:-]*)$")
 _LISTED: Final = re.compile(r"(?P<id>[0-9]+_[0-9\[\],:-]+): (?P<said>.+)$")
 _NO_ANSWER: Final = re.compile(
@@ -93,8 +92,12 @@ class Writer:
         releases = [i for i, a in enumerate(plan.actions) if isinstance(a, Release | SetNice)]
         for chunk in _chunks(sets, self._commands.cli.chunk):
             self._send(plan, chunk, progress)
-        for chunk in _chunks(releases, max(1, self._commands.cli.chunk // 2)):  # two lines each
-            self._send_releases(plan, chunk, progress)
+        size = 1
+        while releases:
+            done, quick = self._send_releases(plan, releases[:size], progress)
+            releases = releases[done:]
+            # two lines each
+            size = min(2 * size, max(1, self._commands.cli.chunk // 2)) if quick else 1
         self._look_back(plan, progress)
         return tuple(progress.result[i] for i in range(len(plan.actions)))
 
@@ -127,14 +130,29 @@ class Writer:
                 progress.result[index] = Outcome(action, Result.REFUSED, str(error))
         self._feed(plan, chunk, lines, progress)
 
-    def _send_releases(self, plan: Plan, chunk: Sequence[int], progress: _Progress) -> None:
-        """Compared once more right before: a release would start what is held by now."""
+    def _send_releases(
+        self, plan: Plan, chunk: Sequence[int], progress: _Progress
+    ) -> tuple[int, bool]:
+        """Compared once more right before: a release would start what is held by now.
+
+        Slurm cannot be asked to release a job only if it is not held. So when the look was slow
+        only the first job of the chunk is sent, and the others are looked at again.
+
+        Returns:
+            How many of the chunk are done with, and whether Slurm was quick.
+        """
+        if progress.withheld:
+            self._withhold(plan, chunk, progress)
+            return len(chunk), True
+        began = time.monotonic()
         try:
             targets = [plan.actions[i].target.job_id for i in chunk]
             seen = {} if progress.stopped else self._reader.watch(self._now(), targets)
             dealt = bool(seen) and not self._reader.site(self._now()).multifactor
         except (BackendError, SnapshotError) as error:
             progress.stopped, dealt = progress.stopped or str(error), False
+        if time.monotonic() - began > SLOW_S and not progress.stopped:
+            chunk = chunk[:1]
         lines: list[str] = []
         for index in chunk if not progress.stopped else ():
             action = plan.actions[index]
@@ -150,6 +168,7 @@ class Writer:
                 except ValueError as error:
                     progress.result[index] = Outcome(action, Result.REFUSED, str(error))
         self._feed(plan, chunk, lines, progress)
+        return len(chunk), time.monotonic() - began <= SLOW_S
 
     def _feed(
         self, plan: Plan, chunk: Sequence[int], lines: list[str], progress: _Progress
@@ -158,13 +177,25 @@ class Writer:
             return
         progress.withheld = progress.withheld or self._fence()
         if progress.withheld:
-            for index in chunk:
-                kept = Outcome(plan.actions[index], Result.WITHHELD, progress.withheld)
-                progress.result.setdefault(index, kept)
+            self._withhold(plan, chunk, progress)
             return
+        short = [line for line in lines if len(line) <= FED_LIMIT]
+        if short:
+            self._call((), "\n".join(short) + "\n", progress)
+        for line in lines:
+            if len(line) > FED_LIMIT and not progress.stopped:
+                self._call(line.split(" "), None, progress)
+
+    @staticmethod
+    def _withhold(plan: Plan, chunk: Sequence[int], progress: _Progress) -> None:
+        for index in chunk:
+            kept = Outcome(plan.actions[index], Result.WITHHELD, progress.withheld)
+            progress.result.setdefault(index, kept)
+
+    def _call(self, words: Sequence[str], feed: str | None, progress: _Progress) -> None:
         try:
             # -v: only then does it say that it was made to wait
-            answer = self._commands.call("scontrol", "-v", feed="\n".join(lines) + "\n")
+            answer = self._commands.call("scontrol", "-v", *words, feed=feed)
         except BackendError as error:
             progress.stopped = str(error)
             return
@@ -204,6 +235,8 @@ def against(action: Action, row: Watched, *, dealt: bool) -> str:
 
     dealt: numbers are dealt out by turn (priority/basic), and not summed up.
     """
+    if row.unreadable:
+        return row.unreadable
     if not isinstance(action, SetNice):
         return "it is held: a release would start it" if row.held else ""
     if dealt:
@@ -228,52 +261,9 @@ def _chunks(items: Sequence[int], size: int) -> Iterable[Sequence[int]]:
 def _same(seen: dict[JobId, Watched], action: Action) -> Watched | None:
     """The record the action is meant for, if it is still pending: ids are handed out again."""
     row = seen.get(action.target.job_id)
-    return row if row is not None and row.submitted_at == action.target.submitted_at else None
-
-
-def command_lines(action: Action, address: str) -> list[str]:
-    """Scontrol's lines for one action.
-
-    Args:
-        action: what to do.
-        address: how scontrol names the record.
-
-    Raises:
-        ValueError: the address is not one of a job, a node's name cannot be one, or the line would
-            be too long for scontrol.
-    """
-    if not _ADDRESS.fullmatch(address):
-        raise ValueError(f"{one_line(address, 60)!r} is no address of a job; nothing was sent")
-    if isinstance(action, Release):
-        lines = [f"release {address}"]
-        lines += [f"update JobId={address} Nice={action.nice:d}"] if action.nice else []
-    else:
-        lines = [f"update JobId={address} {_assignment(action)}"]
-    if not all(_LINE.fullmatch(line) for line in lines):
-        raise ValueError(f"{one_line(lines[0], 80)!r} is no line for scontrol; nothing was sent")
-    if max(map(len, lines)) > _LINE_LIMIT:
-        raise ValueError(
-            "a list of tasks or nodes is too long for one scontrol line; nothing was sent"
-        )
-    return lines
-
-
-def _assignment(
-    action: SetPriority | SetSiteFactor | SetNice | SetOverSubscribe | SetExcludedNodes,
-) -> str:
-    match action:
-        case SetNice():
-            return f"Nice={action.new:d}"
-        case SetPriority():
-            return f"Priority={action.new:d}"
-        case SetSiteFactor():
-            return f"SiteFactor={action.new:d}"
-        case SetOverSubscribe():
-            return f"OverSubscribe={action.new}"
-        case SetExcludedNodes():
-            return f"ExcNodeList={format_hosts(action.new)}"
-        case _:
-            assert_never(action)
+    if row is None or row.unreadable:
+        return row
+    return row if row.submitted_at == action.target.submitted_at else None
 
 
 def read_complaints(stderr: str) -> dict[str, str]:
@@ -307,6 +297,8 @@ def judge(action: Action, row: Watched | None, factors: dict[JobId, Factors], sa
     """
     if row is None:
         return Outcome(action, Result.GONE, said or "no longer pending")
+    if row.unreadable:
+        return Outcome(action, Result.FAILED, row.unreadable)
     wrong = _difference(action, row, factors.get(action.target.job_id))
     if not wrong:
         return Outcome(action, Result.APPLIED)
@@ -315,7 +307,7 @@ def judge(action: Action, row: Watched | None, factors: dict[JobId, Factors], sa
     if said:
         return Outcome(action, Result.GONE if _GONE.search(said) else Result.REFUSED, said)
     if row.held:
-        return Outcome(action, Result.REFUSED, "it is held")
+        return Outcome(action, Result.REFUSED, HELD)
     return Outcome(action, Result.FAILED, wrong)
 
 

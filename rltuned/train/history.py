@@ -10,7 +10,8 @@ No field that is known later than the start is read: run time, end and state of 
 the cluster while it runs, and that is all.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -27,8 +28,14 @@ from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
 from rltuned.errors import TraceError
 from rltuned.policies.network import PaperActor
 from rltuned.sim.engine.arrays import FloatArray
+from rltuned.slurm.accounting import Record
 
 FEWEST_STARTS: Final = 50
+COLUMNS: Final = (
+    *("JobIDRaw", "Submit", "Eligible", "Start", "End", "Partition", "ReqTRES", "TimelimitRaw"),
+    "Flags",
+)
+"""What sacct has to tell; more does no harm."""
 EPOCHS: Final = 60
 
 
@@ -66,6 +73,29 @@ class Choices:
             Choices(self.values[:at], self.masks[:at], self.label[:at]),
             Choices(self.values[at:], self.masks[at:], self.label[at:]),
         )
+
+
+def started_of(records: Iterable[Record]) -> list[Started]:
+    """The jobs of a site's history that started; those that still wait are left out."""
+    return [
+        Started(
+            job_id=number,  # ids come again when jobs are requeued
+            submit_s=record.submit_s,
+            eligible_s=record.eligible_s,
+            start_s=record.start_s,
+            end_s=math.inf if record.end_s is None else record.end_s,
+            request=Request(
+                Resources(record.gpus, record.cpus, record.mem_mib or 0),
+                record.limit_s,
+                tuple(map(GpuType, record.gpu_types)),
+                record.nodes or 1,
+            ),
+            partition=record.partition,
+            by_main=record.main,
+        )
+        for number, record in enumerate(records, 1)
+        if record.start_s is not None
+    ]
 
 
 def choices_of(history: Sequence[Started], gpus: int, *, most: int = 6_000) -> Choices:

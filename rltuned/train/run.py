@@ -167,6 +167,8 @@ def check(job: Job) -> None:
     """
     if not re.fullmatch(BUNDLE_NAME, job.out.name):
         raise ModelError(f"model {job.out}: small letters, digits, '.', '_' and '-' make its name")
+    if job.start is not None and not job.resume:
+        starting_point(job.start, job.settings)
     size = job.settings.contest.window_jobs
     for source in job.sources:
         if len(source.ground) * LEARN_UNTIL < size:
@@ -176,6 +178,29 @@ def check(job: Job) -> None:
             )
 
 
+def starting_point(bundle: Path, settings: Settings) -> nn.Module:
+    """The network of a bundle that a training with these settings can begin from.
+
+    Raises:
+        ModelError: the bundle cannot be used, or its network is of another make; says which.
+    """
+    actor = load_actor(bundle)
+    shape = actor.card.architecture
+    theirs = _make(shape.kind, shape.hidden, predict=shape.predicted)
+    ours = _make(settings.network, settings.hidden, predict=settings.predict)
+    if theirs != ours:
+        raise ModelError(
+            f"model {bundle}: its network is {theirs}, this training's is {ours}; begin from a "
+            "bundle of the same make, or choose --network, --hidden and --predict as it has them"
+        )
+    return actor.network
+
+
+def _make(kind: str, hidden: Sequence[int], *, predict: bool) -> str:
+    widths = "-".join(str(width) for width in hidden)
+    return f"{kind} {widths} {'with' if predict else 'without'} predictions"
+
+
 def _begin(learner: Learner, job: Job) -> Standing:
     """Where the weights come from: a checkpoint, a bundle, a rule, or chance."""
     if job.resume:
@@ -183,10 +208,7 @@ def _begin(learner: Learner, job: Job) -> Standing:
         if standing is not None:
             return standing
     if job.start is not None:
-        load_actor(job.start)  # all its checks, before its weights are believed
-        from safetensors.torch import load_file  # noqa: PLC0415 - only here
-
-        learner.actor.load_state_dict(load_file(job.start / "actor.safetensors"))
+        learner.actor.load_state_dict(starting_point(job.start, job.settings).state_dict())
     elif job.warm == NAME and isinstance(learner.actor, ContextActor):
         plant(learner.actor)
     elif job.warm is not None:

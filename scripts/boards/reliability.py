@@ -89,7 +89,12 @@ BOARD: Final = Board(
         View(
             "Journal", "Whether it can be used; if not, nothing is written to Slurm.", "none",
             (("min(rltuned_journal_usable{<C>})", "journal"),), kind="stat", good_from=1,
-            runbook="RltunedJournalUnusable", words=(("0", "unusable"), ("1", "usable")), width=6,
+            runbook="RltunedJournalUnusable", words=(("0", "unusable"), ("1", "usable")), width=3,
+        ),
+        View(
+            "Another daemon", "1 while numbers of nobody of ours are about.", "none",
+            (("max(rltuned_rival_suspected{<C>})", "rival"),), kind="stat", good_from=0,
+            runbook="RltunedRivalSuspected", words=(("0", "none"), ("1", "suspected")), width=3,
         ),
         View(
             "Size of the journal", "With its write-ahead log.", "bytes",

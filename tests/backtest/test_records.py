@@ -9,10 +9,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from rltuned.backtest import records
-from rltuned.backtest.records import History, lines_of, read_history
 from rltuned.errors import TraceError
-from rltuned.slurm.accounting import COLUMNS
+from rltuned.slurm import accounting
+from rltuned.slurm.accounting import History, read_history
+from rltuned.slurm.sacct import COLUMNS, lines_of
 from tests.histories import EPOCH
 
 HOME = Path(__file__).resolve().parents[1] / "data" / "slurm"
@@ -104,7 +104,7 @@ def test_rows_that_are_left_out_are_counted(changed: dict[str, str], why: str) -
     ((reason, count),) = found.left_out.items()
     assert why in reason
     assert count == 1
-    assert found.examples[reason] == [2]
+    assert found.lines[reason] == [2]
 
 
 def test_a_row_cut_short_and_one_that_comes_again_are_counted() -> None:
@@ -140,7 +140,7 @@ def test_what_ended_before_is_not_kept() -> None:
     ("lines", "why"),
     [
         ([], "rows: empty"),
-        (["JobID|State", "1|COMPLETED"], "rows:1: header: no column 'JobIDRaw'"),
+        (["JobID|State", "1|COMPLETED"], "rows:1: header: no column 'Submit'"),
         (["a,b,c"], "rows:1: no header of sacct"),
     ],
 )
@@ -150,7 +150,7 @@ def test_what_is_no_history_is_refused(lines: list[str], why: str) -> None:
 
 
 def test_too_long_a_history_is_refused_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "MOST_RECORDS", 1)
+    monkeypatch.setattr(accounting, "MOST_RECORDS", 1)
     with pytest.raises(TraceError, match="more than 1 records: choose a later --since"):
         read(line(), line(JobIDRaw="8"))
 

@@ -11,12 +11,13 @@ import pytest
 from rltuned.backtest.calibration import calibrate
 from rltuned.backtest.past import Past, Span, past_of
 from rltuned.backtest.play import Terms, play_natural, play_ours
-from rltuned.backtest.records import lines_of, read_history
 from rltuned.backtest.site import read_place
 from rltuned.backtest.study import run_study
 from rltuned.errors import TraceError
 from rltuned.policies.baselines import BASELINES
 from rltuned.settings import Settings
+from rltuned.slurm.accounting import read_history
+from rltuned.slurm.sacct import lines_of
 from tests.backtest.worlds import WEIGHTED, cluster, jobs, played, site
 from tests.histories import EPOCH, WEIGHTS, row
 

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from rltuned.backtest.past import Past, Span, past_of
-from rltuned.backtest.records import lines_of, read_history
 from rltuned.backtest.site import read_place
 from rltuned.backtest.teach import teach
 from rltuned.policies.actor import load_actor
+from rltuned.slurm.accounting import read_history
+from rltuned.slurm.sacct import lines_of
 from tests.backtest.worlds import cluster, jobs
 from tests.histories import EPOCH, rows, save_site
 

@@ -307,10 +307,11 @@ def test_the_nightly_refit_learns_from_slurmdbd_and_the_daemon_takes_it_over(
             200,
             "the jobs do not end",
         )
+    machine.write(TOML, SHADOWING)
     machine.run("systemctl start rltuned-train.service", timeout_s=400)
     said = machine.do("journalctl -u rltuned-train -o cat --no-pager")
     assert re.search(r"fitted to 5\d\d jobs", said), said
-    learned = LIVE.replace('"saf"', '"model:site"\nmodels_dir = "/var/lib/rltuned/models"')
+    learned = SHADOWING.replace('"saf"', '"model:site"\nmodels_dir = "/var/lib/rltuned/models"')
     machine.write(TOML, learned)
     loaded = re.compile(r"\] loaded .*policy=model:site")
     for command in ("systemctl reload rltuned", "systemctl start rltuned-train.service"):
@@ -321,7 +322,13 @@ def test_the_nightly_refit_learns_from_slurmdbd_and_the_daemon_takes_it_over(
             60,
             f"{command}: not taken over",
         )
+    digest = "sha256sum /var/lib/rltuned/models/site/card.json"
+    before = machine.do(digest)
     machine.write(TOML, LIVE)
+    machine.do("systemctl start rltuned-train.service", timeout_s=400)
+    assert machine.do(digest) == before, "on the stage full no model is replaced"
+    models = set(machine.do("ls /var/lib/rltuned/models").split())
+    assert models == {"site", "site.next", "site.previous"}
     machine.do("systemctl reload rltuned")
 
 

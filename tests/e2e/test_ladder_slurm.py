@@ -21,6 +21,7 @@ from tests.lab import SlurmLab
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
 FRACTION = 0.5
+SALT = "known to this test alone"
 JOBS = 12
 PROGRAMS = ("squeue", "sinfo", "sprio", "sdiag")
 
@@ -73,6 +74,7 @@ min_age_s = 0
 hysteresis = 0.0
 [ladder]
 canary_fraction = {FRACTION}
+canary_salt = "{SALT}"
 max_errors = 2
 [slurm]
 conf = "{slurm.conf}"
@@ -114,7 +116,7 @@ def test_a_canary_touches_only_the_treated(slurm: SlurmLab, config: Path, tmp_pa
     for minutes in range(JOBS, 0, -1):
         slurm.sbatch(*FULL, f"--time={minutes}", "--nice=7")
     seen = look(slurm)
-    treated = {int(j.job_id) for j in seen.pending if Canary(FRACTION).treats(j)}
+    treated = {int(j.job_id) for j in seen.pending if Canary(FRACTION, SALT).treats(j)}
     control = {int(j.job_id) for j in seen.pending} - treated
     assert treated
     assert control
@@ -143,7 +145,8 @@ def test_a_breaker_opens_restores_the_queue_and_survives_a_restart(
         daemon.wait_for_log("applied=")
         daemon.wait_for(lambda: priority(slurm, jobs[2]) > priority(slurm, jobs[0]), "an order")
         (tmp_path / "REFUSE").touch()
-        shortest = slurm.sbatch(*FULL, "--time=1", "--nice=7")
+        # of another user: what one user's jobs come to opens no breaker
+        shortest = slurm.sbatch(*FULL, "--time=1", "--nice=7", "--uid=nobody", "--chdir=/")
         daemon.wait_for_log("breaker_opened")
         daemon.wait_for(lambda: set(jobs) <= ruled_by_slurm(slurm), "multifactor rules again")
         assert daemon.metric('rltuned_breaker_open{partition="gpu"}') == 1

@@ -89,6 +89,7 @@ def as_service(lab: SlurmLab, place: Path, *words: str | Path) -> subprocess.Com
     kept = {**lab.environ(), "PATH": f"{lab.search}:{os.environ['PATH']}"}
     surroundings = {
         "RLTUNED": str(place / "rltuned"),
+        "RLTUNED_SETTINGS": str(place / "stages"),
         "STATE_DIRECTORY": str(place),
         "NUMBA_CACHE_DIR": str(place / "numba"),
         "PYTHONPATH": str(ROOT),
@@ -135,7 +136,7 @@ def test_a_site_of_its_own_jobs_is_made_and_made_again(lab: SlurmLab, place: Pat
         assert done.returncode == 0, done.stderr
         assert f"fitted to {JOBS + FEW} jobs" in done.stderr
     site = place / "models" / "site"
-    assert [entry.name for entry in site.parent.iterdir()] == ["site"]
+    assert sorted(entry.name for entry in site.parent.iterdir()) == ["site", "site.previous"]
     # each within the fifth that they differ by, and a fifth for what the network makes of it
     assert foretold_s(site, PLAIN, "quick") == pytest.approx(MINUTES, rel=0.4)
     assert foretold_s(site, OWNER, "slow") == pytest.approx(HOURS, rel=0.4)
@@ -154,6 +155,22 @@ conf = "{lab.conf}"
 port = 0
 """
     )
+    made = {path.name: path.read_bytes() for path in site.iterdir()}
+    for stage in ("canary", "full"):
+        (place / "stages").mkdir(exist_ok=True)
+        (place / "stages" / "two.toml").write_text(f'[ladder]\nstage = "{stage}"\n')
+        done = refit(lab, place)
+        assert done.returncode == 0, done.stderr
+        assert (
+            f"site stays, because of the stage in {place}/stages/two.toml ({stage})" in done.stderr
+        )
+        assert {path.name: path.read_bytes() for path in site.iterdir()} == made
+        assert (site.parent / "site.next" / "card.json").exists()
+    (place / "stages" / "two.toml").write_text("[ladder]\nstage = 7\n")
+    done = refit(lab, place)
+    assert done.returncode == 1
+    assert "two.toml cannot be told; nothing was changed" in done.stderr
+    (place / "stages" / "two.toml").unlink()
     looked = as_service(lab, place, place / "rltuned", "run", "--dry-run", "--once", f"-c{config}")
     assert looked.returncode == 0, looked.stderr
     assert "policy=model:site" in looked.stderr

@@ -1,6 +1,9 @@
 """The model, the settings or the clock change under a running daemon."""
 
+import hashlib
+import json
 import signal
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -40,6 +43,65 @@ def test_the_model_is_replaced_by_garbage(case: Case) -> None:
     assert again.returncode == 2
     assert str(weights) in again.stderr
     case.assert_given_back()
+
+
+@pytest.mark.parametrize("parity", [b"PK no archive", b"", b"\x80\x04]\x94."])
+def test_a_sealed_model_that_is_malformed_ends_no_running_daemon(case: Case, parity: bytes) -> None:
+    """In review BadZipFile came out of the loader, and SIGHUP ended the daemon."""
+    case.copy_models(MODELS)
+    case.settle("model:warmstart-saf")
+    bundle = case.models / "warmstart-saf"
+    with case.daemon() as daemon:
+        daemon.wait_for(lambda: case.turned, "the model's order")
+        card = json.loads((bundle / "card.json").read_text())
+        card["files_sha256"]["parity.npz"] = hashlib.sha256(parity).hexdigest()
+        (bundle / "card.json").write_text(json.dumps(card))
+        (bundle / "parity.npz").write_bytes(parity)
+        daemon.signal(signal.SIGHUP)
+        daemon.wait_for_log("reload_failed")
+        cycles = daemon.metric("rltuned_cycles_total")
+        daemon.wait_for(lambda: daemon.metric("rltuned_cycles_total") >= cycles + 2, "two more")
+        assert case.turned, "it keeps the model that it has"
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+    again = case.rltuned("run", "--live", "--once")
+    assert again.returncode == 2
+    assert str(bundle / "parity.npz") in again.stderr
+    assert "Traceback" not in again.stderr
+    case.assert_given_back()
+
+
+PLACES: dict[str, Callable[[Case], Path]] = {
+    "settings": lambda case: case.folder,
+    "slurm.bin_dir": lambda case: case.shims.folder,
+    "scontrol": lambda case: case.shims.folder / "scontrol",
+    "slurm.conf": lambda case: case.folder / "slurm.conf",
+    "daemon.state_dir": lambda case: case.state,
+    "daemon.pause_file": lambda case: case.folder / "pause",
+    "policy.models_dir": lambda case: case.models,
+}
+
+
+@pytest.mark.parametrize("key", PLACES)
+def test_what_any_user_can_change_is_not_run_and_not_believed(case: Case, key: str) -> None:
+    case.copy_models(MODELS)
+    case.settle("model:warmstart-saf")
+    text = case.config.read_text()
+    text = text.replace(str(case.lab.conf), str(case.folder / "slurm.conf"))
+    text = text.replace(f"{case.folder}/PAUSE", f"{case.folder}/pause/PAUSE")
+    case.config.write_text(text)
+    (case.folder / "slurm.conf").write_text(f"include {case.lab.conf}\n")
+    (case.folder / "pause").mkdir(mode=0o755)
+    good = case.rltuned("run", "--live", "--once")
+    assert good.returncode == 0, good.stderr
+    case.assert_given_back()
+    place = PLACES[key](case)
+    place.chmod(0o777)
+    bad = case.rltuned("run", "--live", "--once")
+    assert bad.returncode == 2, bad.stderr
+    assert f"{place}: others may write to it" in bad.stderr
+    assert (key in bad.stderr) or key in {"settings", "scontrol", "policy.models_dir"}
+    case.assert_untouched()
 
 
 def test_the_settings_are_spoilt_and_the_daemon_is_killed(case: Case) -> None:

@@ -20,7 +20,8 @@ from rltuned.domain.plan import Target as _Target
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import BackendError
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.commands import CallRecord, SlurmCli
+from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.talk import CallRecord
 from rltuned.slurm.writer import read_complaints
 from tests.lab import SlurmLab
 

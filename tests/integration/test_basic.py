@@ -11,13 +11,15 @@ from rltuned.core.decide import Knobs, decide
 from rltuned.core.numbers import Writing
 from rltuned.core.select import Rules
 from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.fates import Fate
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.report import Stage
-from rltuned.daemon.restore import Fate, restore
+from rltuned.daemon.restore import restore
 from rltuned.daemon.writer import Writer
 from rltuned.domain.plan import Result
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.undoer import SlurmUndoer
 from tests.fakes import ConstantOrder
 from tests.lab import SlurmLab
 
@@ -28,6 +30,10 @@ pytestmark = pytest.mark.slurm
 def no_stopwatch(stage: Stage) -> Iterator[None]:
     del stage
     yield
+
+
+def undoer(slurm: SlurmLab) -> SlurmUndoer:
+    return SlurmUndoer(SlurmCli(conf=slurm.conf), time.time, exclusions=True)
 
 
 def test_restore_gives_every_job_the_number_that_it_had(tmp_path: Path) -> None:
@@ -44,10 +50,10 @@ def test_restore_gives_every_job_the_number_that_it_had(tmp_path: Path) -> None:
         outcomes = Writer(journal, SystemClock()).write(world, plan, seen, 1, no_stopwatch)
         assert {o.result for o in outcomes} == {Result.APPLIED}
         assert {j.job_id: j.priority for j in world.observe().pending} != before
-        items = restore(world, journal, SystemClock())
+        items = restore(undoer(lab), journal, SystemClock())
         assert {i.fate for i in items} == {Fate.GIVEN_BACK}
         assert {j.job_id: j.priority for j in world.observe().pending} == before
-        assert restore(world, journal, SystemClock()) == ()
+        assert restore(undoer(lab), journal, SystemClock()) == ()
 
         niced = lab.sbatch("-wm1", "-n4", "--nice=7")  # those before bear no nice any more
         waiting.append(niced)
@@ -55,7 +61,9 @@ def test_restore_gives_every_job_the_number_that_it_had(tmp_path: Path) -> None:
         plan = decide(seen, ConstantOrder(tuple(reversed(waiting))), knobs).plan
         Writer(journal, SystemClock()).write(world, plan, seen, 2, no_stopwatch)
         lab.scontrol("hold", str(niced))
-        by_id = {int(i.claim.target.job_id): i for i in restore(world, journal, SystemClock())}
+        by_id = {
+            int(i.claim.target.job_id): i for i in restore(undoer(lab), journal, SystemClock())
+        }
         assert by_id[niced].fate is Fate.HELD
         assert by_id[niced].detail.endswith(f"scontrol update JobId={niced} Nice=7")
         assert _is_held(world, niced)

@@ -7,13 +7,20 @@ from pathlib import Path
 import pytest
 
 from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.fates import Fate
 from rltuned.daemon.journal import Journal
-from rltuned.daemon.restore import Fate, restore
+from rltuned.daemon.restore import restore
 from rltuned.domain.plan import Plan, Result, SetOverSubscribe, Target
+from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.undoer import SlurmUndoer
 from tests.guidance import ALONE, JOBS, cycle, guided, play
 from tests.lab import SlurmLab
 
 pytestmark = pytest.mark.slurm
+
+
+def undoer(slurm: SlurmLab) -> SlurmUndoer:
+    return SlurmUndoer(SlurmCli(conf=slurm.conf), time.time, exclusions=True)
 
 
 def test_guidance_uses_what_isolation_leaves_idle(
@@ -63,7 +70,7 @@ def test_a_requeued_job_is_isolated_again_when_it_is_given_back(
     journal.close_gone("rltlab", set())
     slurm.scontrol("requeuehold", str(alone))
     slurm.wait_for(lambda: slurm.state(alone) == "PD", 20, "it waits again")
-    (item,) = restore(backend, journal, clock)
+    (item,) = restore(undoer(slurm), journal, clock)
     assert (item.fate, item.claim.field) == (Fate.GIVEN_BACK, "oversubscribe")
     assert "OverSubscribe=NO" in slurm.scontrol("-o", "show", "job", str(alone))
 

@@ -14,8 +14,9 @@ from rltuned.core.milp import Budget
 from rltuned.core.select import Rules
 from rltuned.core.steering import Steer
 from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.fates import Fate
 from rltuned.daemon.journal import Journal
-from rltuned.daemon.restore import Fate, restore
+from rltuned.daemon.restore import restore
 from rltuned.daemon.writer import Writer
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Plan, Result, SetExcludedNodes, SetOverSubscribe, Target
@@ -24,6 +25,7 @@ from rltuned.domain.units import NodeName
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.undoer import SlurmUndoer
 from rltuned.solver import cbc
 from tests.lab import SlurmLab
 
@@ -36,6 +38,10 @@ MOVING = {
     "AccrueTime", "LastSchedEval", "StartTime", "EndTime", "SchedNodeList", "Reason", "Scheduler",
 }  # fmt: skip
 """What Slurm changes of a pending job by itself."""
+
+
+def undoer(slurm: SlurmLab) -> SlurmUndoer:
+    return SlurmUndoer(SlurmCli(conf=slurm.conf), time.time, exclusions=True)
 
 
 def backend(lab: SlurmLab, bin_dir: Path | None = None) -> SlurmBackend:
@@ -148,7 +154,7 @@ def test_slurm_follows_and_restore_leaves_nothing(slurm: SlurmLab, tmp_path: Pat
     assert (action.target.job_id, action.old) == (free, ())
     assert set(P) <= set(action.new)
     assert only(write(journal, it, Plan((action,)))) == (Result.APPLIED, "")
-    (item,) = restore(it, journal, clock)
+    (item,) = restore(undoer(slurm), journal, clock)
     assert item.fate is Fate.GIVEN_BACK
     assert shown(slurm, free)["ExcNodeList"] == "(null)"
     assert only(write(journal, it, Plan((action,)))) == (Result.APPLIED, "")
@@ -176,7 +182,7 @@ def test_a_requeued_job_is_freed_of_what_was_ours(slurm: SlurmLab, tmp_path: Pat
     slurm.scontrol("requeuehold", str(waiting))
     slurm.wait_for(lambda: slurm.state(waiting) == "PD", 30, "it waits again")
     assert shown(slurm, waiting)["ExcNodeList"] == "p[1-2]"
-    (item,) = restore(it, journal, clock)
+    (item,) = restore(undoer(slurm), journal, clock)
     assert (item.fate, item.claim.field) == (Fate.GIVEN_BACK, "excluded_nodes")
     assert shown(slurm, waiting)["ExcNodeList"] == "(null)"
 

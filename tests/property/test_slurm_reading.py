@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 from rltuned.domain.cluster import Node
 from rltuned.errors import SnapshotError
 from rltuned.slurm.columns import FIELD, JOB_COLUMNS, NODE_COLUMNS
-from rltuned.slurm.commands import Answer
 from rltuned.slurm.jobs import Queue, read_queue
 from rltuned.slurm.nodes import read_nodes
 from rltuned.slurm.request import Requests
 from rltuned.slurm.strings import format_hosts
+from rltuned.slurm.talk import Answer
 from tests.recorded import DATA, MARKS, Recording
 
 RECORDED = Recording(DATA / "22.05")
@@ -19,7 +19,7 @@ SQUEUE, SINFO = RECORDED.text("squeue"), RECORDED.text("sinfo")
 
 def nodes(text: str) -> dict[str, Node]:
     rows = MARKS.rows("sinfo", Answer(text, "", 0), len(NODE_COLUMNS))
-    return {n.name: n for n in read_nodes(rows)[0]}
+    return {n.name: n for n in read_nodes(rows).nodes}
 
 
 NODES = nodes(SINFO)
@@ -84,7 +84,7 @@ def test_order_of_the_records_does_not_matter(order: list[int]) -> None:
 def test_shares_of_a_running_job_add_up(names: list[str]) -> None:
     header, *records = SQUEUE.split(MARKS.record + "\n")[:-1]
     row = next(r for r in records if "\x1fR\x1f" in r).split(FIELD)
-    row[-2] = format_hosts(names)
+    row[-3] = format_hosts(names)
     text = MARKS.record.join([header + "", "\n" + FIELD.join(row), "\n"])
     (job,) = queue(text).running
     assert [s.node for s in job.shares] == names

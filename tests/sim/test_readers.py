@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from rltuned.cli.sacct_trace import read_sacct_json, read_sacct_text
 from rltuned.errors import TraceError
 from rltuned.sim.readers.alibaba import read_openb, read_pai
 from rltuned.sim.readers.clusters import read_helios, read_philly_csv, read_philly_log
 from rltuned.sim.readers.rows import finish
-from rltuned.sim.readers.sacct import limit_s, read_sacct_json, read_sacct_text, tres
 from rltuned.sim.readers.swf import read_swf
 
 PHILLY = """\
@@ -246,14 +246,3 @@ def test_a_file_without_usable_jobs_is_refused(tmp_path: Path) -> None:
     path.write_text("{")
     with pytest.raises(TraceError, match=r"a\.swf:1: not JSON"):
         read_philly_log(path)
-
-
-def test_notations() -> None:
-    assert limit_s("2-01:00:00") == 176_400.0
-    assert limit_s("30:00") == 1_800.0
-    assert limit_s("UNLIMITED") == math.inf
-    assert tres("cpu=2,mem=1.5G") == {"cpu": 2.0, "mem": 1536.0}
-    with pytest.raises(ValueError, match="TRES"):
-        tres("cpu")
-    with pytest.raises(ValueError, match="time limit"):
-        limit_s("a week")

@@ -1,6 +1,7 @@
 """Known schedulers are recovered from what they started, and nothing later than that is read."""
 
 from dataclasses import replace
+from datetime import UTC
 from pathlib import Path
 
 import numpy as np
@@ -18,16 +19,19 @@ from rltuned.sim.cluster import parse_cluster
 from rltuned.sim.presets import preset
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import TraceJob
-from rltuned.train.accounting import read_accounting
+from rltuned.slurm.accounting import read_history
+from rltuned.slurm.sacct import lines_of
 from rltuned.train.episodes import play_rule
 from rltuned.train.ground import Ground, cut, make_ground
 from rltuned.train.history import (
+    COLUMNS,
     FEWEST_STARTS,
     Choices,
     Started,
     agreement,
     choices_of,
     imitate,
+    started_of,
 )
 
 EPOCH = 1_700_000_000
@@ -175,8 +179,9 @@ def accounting_of(history: list[Started]) -> str:
 def test_the_command_learns_from_accounting_data(tmp_path: Path) -> None:
     data = tmp_path / "sacct.txt"
     data.write_text(accounting_of(history_of("fcfs")))
-    jobs, never = read_accounting(data)
-    assert never == 1
+    told = read_history(lines_of(data), str(data), UTC, required=COLUMNS)
+    jobs = started_of(told.records)
+    assert sum(told.left_out.values()) + len(told.records) - len(jobs) == 1
     assert jobs[0].request.total.gpus == 1
     assert jobs[0].request.gpu_types == ("a100",)
     out = tmp_path / "site"
@@ -191,11 +196,12 @@ def test_bad_accounting_data_names_line_and_field(tmp_path: Path) -> None:
     good = accounting_of(history_of("fcfs")[:2])
     data.write_text(good.replace("|Flags", ""))
     with pytest.raises(TraceError, match="no column 'Flags'"):
-        read_accounting(data)
+        read_history(lines_of(data), str(data), UTC, required=COLUMNS)
     lines = good.splitlines()
-    lines[2] = lines[2].replace(lines[2].split("|")[1], "2026-01-01T00", 1)
+    lines[2] = lines[2].replace(lines[2].split("|")[1], "yesterday", 1)
     data.write_text("\n".join(lines))
-    with pytest.raises(TraceError, match=r":3: .*SLURM_TIME_FORMAT"):
-        read_accounting(data)
+    told = read_history(lines_of(data), str(data), UTC, required=COLUMNS)
+    assert told.lines["cannot be read: Submit is no time"] == [3]
+    assert len(started_of(told.records)) == 1
     with pytest.raises(TraceError, match="cannot be read"):
-        read_accounting(tmp_path / "absent")
+        read_history(lines_of(tmp_path / "absent"), "absent", UTC, required=COLUMNS)

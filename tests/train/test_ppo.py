@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from rltuned.train.episodes import Recorder, net_of
 from rltuned.train.ground import cut
 from rltuned.train.ppo import Learner, Report, Settings, advantages, train, update
 from rltuned.train.ranks import ALONE
-from rltuned.train.run import Exam, Job, perform
+from rltuned.train.run import Exam, Job, perform, starting_point
 from rltuned.train.session import BEST, CURVES, Session
 from rltuned.train.trial import Trial, windows_between
 from tests.train.worlds import random_ground
@@ -254,3 +255,27 @@ def test_a_trial_of_a_network_knows_the_rules() -> None:
     ratio = trial.ratio(PaperActor(8, (4, 4)), "fcfs")
     assert np.isfinite(ratio)
     assert windows_between(GROUND, (0.5, 0.6), count=3, size=100, loads=(1.0,)) == []
+
+
+MODELS = Path(__file__).resolve().parents[2] / "models"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"network": "context", "predict": True}, "context 32-16 with predictions"),
+        ({"network": "context"}, "context 32-16 without predictions"),
+        ({"hidden": (8, 8)}, "paper 8-8 without predictions"),
+    ],
+)
+def test_a_bundle_of_another_make_is_no_beginning(changes: dict[str, Any], said: str) -> None:
+    settings = replace(Settings(), **changes)
+    with pytest.raises(ModelError) as caught:
+        starting_point(MODELS / "warmstart-saf", settings)
+    assert f"its network is paper 32-16 without predictions, this training's is {said}" in str(
+        caught.value
+    )
+
+
+def test_a_bundle_of_the_same_make_is_one() -> None:
+    assert isinstance(starting_point(MODELS / "warmstart-saf", Settings()), PaperActor)

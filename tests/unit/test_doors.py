@@ -21,7 +21,7 @@ from rltuned.domain.plan import (
     Target,
 )
 from rltuned.domain.units import JobId, NodeName, UnixTime
-from rltuned.slurm.writer import command_lines
+from rltuned.slurm.lines import command_lines
 
 PACKAGE = Path(__file__).resolve().parents[2] / "rltuned"
 PROGRAMS = {"slurm/commands.py", "solver.py"}

@@ -2,10 +2,11 @@
 
 import json
 
+from rltuned.bench import owning
 from rltuned.bench.scaling import BOUNDS_S, Cycle, Size, _in_child, figures
 from rltuned.bench.stages import INSIDE, Stages
 from rltuned.daemon.writer import Writer
-from rltuned.slurm.commands import CallRecord
+from rltuned.slurm.talk import CallRecord
 
 EVERY = {stage for _, _, stage in INSIDE} | {"other"}
 COMMANDS = {"observe:squeue", "observe:sinfo", "observe:sprio", "observe:sdiag"}
@@ -49,3 +50,9 @@ def test_figures_stand_beside_their_bound() -> None:
     }  # fmt: skip
     assert figures(Size(1, 1), cycles) == []
     assert BOUNDS_S[10_000, 1_000] == 3.0
+
+
+def test_growth_with_what_is_owned_is_told() -> None:
+    whole, journal, cycle = owning.measure(Size(60, 10), 4)
+    assert (whole.name, whole.reference) == ("owning_60_pending_10_nodes_growth", owning.MOST)
+    assert min(whole.value, journal.value, cycle.value) > 0.0

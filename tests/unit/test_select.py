@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from rltuned.core.select import Refusal, Rules, select
-from rltuned.domain.jobs import Ownership
+from rltuned.domain.jobs import ArrayInfo, Ownership
+from rltuned.domain.units import JobId
 from tests.builders import NOW, job, snapshot
 
 OURS = Ownership("priority", 1_000, nice=0, original=900, earlier=(900,))
@@ -85,3 +86,23 @@ def test_a_job_of_several_partitions_is_ours_where_one_number_is_right_for_it(
 ) -> None:
     found = select(snapshot(job(**fields)), Rules(one_number=one_number))
     assert [r for _, r in found.refused] == ([] if reason is None else [reason])
+
+
+@pytest.mark.parametrize(
+    ("address", "tasks", "listed", "expected"),
+    [
+        ("12", 1_000, "0-999", True),
+        ("12", 20_000, "0-19999", True),
+        ("12", 40_000, "0-39999", False),  # every third task held: 160,000 characters
+        ("12", 40_000, "", False),
+        ("12_[" + ",".join(map(str, range(0, 4_000, 2))) + "]", 2_000, "0-3998:2", True),
+        ("12;id", 1, "", False),
+    ],
+)
+def test_what_cannot_be_taken_back_is_never_written(
+    address: str, tasks: int, listed: str, expected: bool
+) -> None:
+    array = ArrayInfo(JobId(12), tasks, listed=listed)
+    found = select(snapshot(job(12, address=address, array=array)), Rules())
+    assert bool(found.chosen) is expected
+    assert [r for _, r in found.refused] == ([] if expected else [Refusal.UNADDRESSABLE])

@@ -53,8 +53,14 @@ def prepare(cluster: Cluster, jobs: Sequence[TraceJob]) -> Prepared:
     """Turn objects into arrays.
 
     Raises:
-        TraceError: a job can never run on this cluster.
+        TraceError: a job can never run on this cluster, or a node has GPUs of several types.
     """
+    mixed = next((n.name for n in cluster.nodes if len(n.gpus) > 1), None)
+    if mixed is not None:
+        raise TraceError(
+            f"node {mixed} has GPUs of several types: `simulate` and `backtest` play such a "
+            "cluster, training does not"
+        )
     snapshot = Snapshot(UnixTime(0.0), cluster.name, (), (), cluster.nodes, cluster.partitions)
     capacity = Capacity.of(snapshot)
     names = [p.name for p in cluster.partitions]

@@ -268,6 +268,7 @@ def test_check_without_slurm(config: Path) -> None:
     assert {c["name"]: c["status"] for c in checks} == {
         "settings": "ok",
         "runtime": "ok",
+        "trust": "ok",
         "user": "ok",
         "space": "ok",
         "policy": "ok",
@@ -312,7 +313,7 @@ def test_check_says_what_to_mend(config: Path) -> None:
     result = run("check", "--no-slurm", "--config", str(config))
     assert result.exit_code == 1
     assert "FAIL  journal: /no/such/folder" in result.stdout
-    assert "mend: make /no/such/folder" in result.stdout
+    assert "mend: mkdir -p /no/such/folder && chown -R " in result.stdout
     assert "ok    mode: stage full: it writes, write_mode auto" in result.stdout
 
 

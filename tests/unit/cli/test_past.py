@@ -19,9 +19,10 @@ from rltuned.core.decide import Knobs
 from rltuned.core.ladder import Ladder, Rung
 from rltuned.core.numbers import Writing
 from rltuned.core.select import Rules
+from rltuned.daemon.fates import Fate
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.loop import Loop
-from rltuned.daemon.restore import Fate, restore
+from rltuned.daemon.restore import restore
 from rltuned.daemon.seams import Rig
 from rltuned.daemon.signals import Orders
 from rltuned.domain.jobs import ArrayInfo

@@ -9,7 +9,7 @@ from rltuned.core.evidence import LIMIT, Evidence
 from rltuned.daemon import breaker
 from rltuned.daemon.breaker import Breaker, Cause
 from rltuned.daemon.journal import Journal
-from rltuned.domain.plan import Outcome, Result
+from rltuned.domain.plan import HELD, Outcome, Result
 from rltuned.errors import JournalError
 from tests.builders import NOW, job, set_priority
 
@@ -17,7 +17,8 @@ MOST = 3
 
 
 def outcomes(*results: Result, partition: str = "gpu") -> dict[str, str]:
-    jobs = [job(i, partition=partition) for i in range(1, len(results) + 1)]
+    """One change to a job of each user."""
+    jobs = [job(i, partition=partition, user=f"u{i}") for i in range(1, len(results) + 1)]
     told = [Outcome(set_priority(j, 9), r, "no") for j, r in zip(jobs, results, strict=True)]
     return breaker.failing(jobs, told)
 
@@ -33,13 +34,14 @@ A, F, G, R = Result.APPLIED, Result.FAILED, Result.GONE, Result.REFUSED
         ((R, F, A), True),
         ((G, G), False),
         ((F, G), False),
-        ((F,), True),
+        ((F, F, G), True),
+        ((F,), False),
     ],
 )
 def test_a_partition_fails_when_most_of_its_changes_are_not_taken(
     results: tuple[Result, ...], fails: bool
 ) -> None:
-    assert bool(outcomes(*results)["gpu"]) is fails
+    assert bool(outcomes(*results).get("gpu")) is fails
 
 
 def test_what_was_not_sent_says_nothing() -> None:
@@ -49,20 +51,53 @@ def test_what_was_not_sent_says_nothing() -> None:
 
 
 def test_a_job_of_two_partitions_counts_in_both() -> None:
-    both = job(1, partitions=("gpu", "long"))
-    failures = breaker.failing([both], [Outcome(set_priority(both, 9), F, "reads back 7")])
-    assert failures == dict.fromkeys(("gpu", "long"), "1 of 1 changes not taken: reads back 7")
+    both = [job(n, partitions=("gpu", "long"), user=f"u{n}") for n in (1, 2)]
+    failed = [Outcome(set_priority(j, 9), F, "reads back 7") for j in both]
+    said = "changes not taken, of 2 of 2 users: reads back 7"
+    assert breaker.failing(both, failed) == dict.fromkeys(("gpu", "long"), said)
+
+
+def test_users_are_counted_and_not_their_changes() -> None:
+    many = [job(n, user="mallory") for n in range(1, 21)]
+    failed = [Outcome(set_priority(j, 9), F, "reads back 7") for j in many]
+    assert breaker.failing(many, failed) == {"gpu": ""}
+    honest = job(21, user="alice")
+    assert breaker.failing([*many, honest], [*failed, Outcome(set_priority(honest, 9), A)]) == {
+        "gpu": ""
+    }
+
+
+def test_a_job_that_is_held_by_now_says_nothing_and_a_lack_of_rights_everything() -> None:
+    one = job(1)
+    held = Outcome(set_priority(one, 9), R, HELD)
+    assert breaker.failing([one], [held]) == {}
+    refused = Outcome(set_priority(one, 9), R, "slurm_update error: Access/permission denied")
+    assert "1 of 1 users" in breaker.failing([one], [refused])["gpu"]
+
+
+def test_evidence_of_two_models_is_never_pooled() -> None:
+    state: breaker.Breakers = {"gpu": Breaker(evidence={Cause.WAIT: Evidence(LIMIT - 1)})}
+    state = breaker.weigh(state, "gpu", Cause.WAIT, 0.9, margin=0.0, at=NOW, model="one")
+    one = state["gpu"].evidence
+    assert not state["gpu"].is_open
+    assert one[Cause.WAIT].value < 2
+    state = breaker.weigh(state, "gpu", Cause.WAIT, 0.9, margin=0.0, at=NOW, model="two")
+    assert state["gpu"].evidence == one
+    state = breaker.weigh(state, "gpu", Cause.WAIT, 0.9, margin=0.0, at=NOW, model="one")
+    assert state["gpu"].evidence[Cause.WAIT].value > one[Cause.WAIT].value, "it is kept by model"
+    state = breaker.weigh(state, "gpu", Cause.WAIT, 0.9, margin=0.0, at=NOW, model="")
+    assert state["gpu"].is_open
 
 
 def test_errors_in_a_row_open_it_and_one_good_cycle_in_between_does_not() -> None:
-    bad, good = outcomes(F), outcomes(A)
+    bad, good = outcomes(F, F), outcomes(A, A)
     state = breaker.NONE
     for failures in (bad, bad, good, bad, bad):
         state = breaker.count_errors(state, failures, MOST, NOW)
     assert not state["gpu"].is_open
     state = breaker.count_errors(state, bad, MOST, NOW)
     assert state["gpu"].cause is Cause.ERRORS
-    assert "3 cycles in a row: 1 of 1 changes not taken: no" in state["gpu"].detail
+    assert "3 cycles in a row: changes not taken, of 2 of 2 users: no" in state["gpu"].detail
     assert breaker.count_errors(state, good, MOST, NOW + 60) == state  # it stays open
 
 

@@ -26,13 +26,16 @@ def test_every_job_that_came_counts_also_one_that_waits() -> None:
     assert f"{FEWEST} of each are needed" in found.verdict
 
 
-def test_one_that_is_gone_unseen_has_waited_until_now() -> None:
+def test_one_that_is_gone_unseen_or_was_held_is_no_evidence() -> None:
     waits = Waits()
     waits.look(snapshot(taken_at=NOW), {})
-    waits.look(snapshot(job(1, submitted_at=NOW + 1), taken_at=NOW + 60), SIDES)
-    waits.look(snapshot(taken_at=NOW + 120), SIDES)
-    waits.look(snapshot(taken_at=NOW + 900), SIDES)
-    assert waits.effect().treated_s == 119.0
+    both = [job(n, submitted_at=NOW + 1) for n in (1, 2)]
+    waits.look(snapshot(*both, taken_at=NOW + 60), SIDES)
+    assert (waits.effect().treated, waits.effect().control) == (1, 1)
+    held = job(2, submitted_at=NOW + 1, priority=0, held_by="user")
+    waits.look(snapshot(held, taken_at=NOW + 120), SIDES)
+    waits.look(snapshot(both[1], taken_at=NOW + 180), SIDES)
+    assert (waits.effect().treated, waits.effect().control) == (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from rltuned.daemon.fates import Fate
 from rltuned.daemon.journal import Journal
-from rltuned.daemon.restore import Fate, restore
+from rltuned.daemon.restore import restore
 from rltuned.daemon.writer import Writer
 from rltuned.domain.jobs import PendingJob, Steering
 from rltuned.domain.plan import Plan, Result, SetExcludedNodes

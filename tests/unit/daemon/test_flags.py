@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from rltuned.daemon.fates import Fate
 from rltuned.daemon.journal import Journal
-from rltuned.daemon.restore import Fate, restore
+from rltuned.daemon.restore import restore
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Plan, Result, SetOverSubscribe
 from rltuned.domain.units import JobId, UnixTime

@@ -159,6 +159,8 @@ def test_from_full_to_canary_the_control_gets_its_own_standing_back(tmp_path: Pa
 def test_errors_open_the_breaker_the_queue_is_restored_and_a_restart_does_not_close_it(
     climb: Climb,
 ) -> None:
+    for number in (1, 2, 3):  # the changes to one user's jobs would open nothing
+        climb.world.put(replace(climb.world.job(number), user=f"user{number}"))
     loop = climb.loop()
     loop.cycle()  # two writes are taken
     climb.world.put(replace(climb.world.job(2), priority=250))

@@ -3,10 +3,10 @@
 import io
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TextIO, cast
+from typing import Any, TextIO, cast
 
 import pytest
 
@@ -14,8 +14,10 @@ from rltuned.core.decide import Knobs, decide
 from rltuned.core.select import Rules
 from rltuned.daemon.logs import log_cycle, make_log
 from rltuned.daemon.report import CycleReport, Mode, Skip, Stage
+from rltuned.daemon.said import Said
+from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Result
-from tests.builders import NOW, job, running, snapshot
+from tests.builders import NOW, job, running, set_priority, snapshot
 from tests.fakes import ConstantOrder
 
 PRIVATE = "private"
@@ -114,3 +116,83 @@ def test_no_user_account_or_qos_in_any_line(mode: Mode) -> None:
     log_cycle(log, replace(report, skip=Skip.POLICY, detail="no scores"))
     assert out.getvalue().count("\n") >= 2
     assert PRIVATE not in out.getvalue()
+
+
+PENDING = 318
+"""As in the review, where the shadow logged 63 kB a cycle."""
+
+
+def shadow(cycle: int, jobs: list[PendingJob], results: Mapping[Any, Outcome] | None = None) -> Any:
+    """A cycle whose policy turns the queue around."""
+    seen = snapshot(*jobs, taken_at=NOW + 60 * cycle)
+    order = tuple(sorted((j.job_id for j in jobs), reverse=True))
+    decision = decide(seen, ConstantOrder(order), Knobs(Rules()))
+    outcomes = tuple(
+        Outcome(a, results[a.target.job_id].result, results[a.target.job_id].detail)
+        for a in decision.plan.actions
+        if results and a.target.job_id in results
+    )
+    return CycleReport(
+        cycle=cycle,
+        started_at=NOW + 60 * cycle,
+        mode=Mode.LIVE if results else Mode.SHADOW,
+        interval_s=60.0,
+        stages={Stage.OBSERVE: 0.1},
+        snapshot=seen,
+        decision=decision,
+        outcomes=outcomes,
+    )
+
+
+def queue_at(cycle: int, numbers: range) -> list[PendingJob]:
+    """Their priorities grow with age, so that every number is another one in every cycle."""
+    return [job(n, priority=10_000 - 10 * n + cycle) for n in numbers]
+
+
+def lines_of(said: Said, report: CycleReport) -> list[dict[str, Any]]:
+    out = io.StringIO()
+    log_cycle(make_log("json", "info", out, {}), report, said)
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def test_a_proposal_is_logged_when_it_changes() -> None:
+    said = Said()
+    counts, sizes = [], []
+    for cycle in range(5):
+        lines = lines_of(said, shadow(cycle, queue_at(cycle, range(1, PENDING + 1))))
+        counts.append(sum(line["event"] == "proposal" for line in lines))
+        sizes.append(len(json.dumps(lines)))
+    assert counts[0] > PENDING * 0.9
+    assert counts[1:] == [0, 0, 0, 0]
+    assert sizes[1] < sizes[0] / 50
+    # the first job starts: all move up by one, and nothing was decided anew
+    after = lines_of(said, shadow(5, queue_at(5, range(2, PENDING + 1))))
+    assert sum(line["event"] == "proposal" for line in after) <= 2
+    # a job comes, and takes a place of its own
+    lines = lines_of(said, shadow(6, queue_at(6, range(2, PENDING + 2))))
+    assert PENDING + 1 in [line["job"] for line in lines if line["event"] == "proposal"]
+    assert sum(line["event"] == "proposal" for line in lines) < PENDING / 3, "256 changes a cycle"
+
+
+def test_a_change_that_fails_is_logged_once_per_job_and_reason() -> None:
+    said, jobs = Said(), queue_at(0, range(1, PENDING + 1))
+
+    def failed(cycle: int, words: Mapping[Any, str]) -> list[dict[str, Any]]:
+        results = {
+            j.job_id: Outcome(set_priority(j, 9), Result.REFUSED, words.get(j.job_id, "no rights"))
+            for j in jobs
+        }
+        lines = lines_of(said, shadow(cycle, jobs, results))
+        assert lines[-1]["refused"] > PENDING * 0.9, "the cycle's line counts them all"
+        return [line for line in lines if line["event"] == "change_failed"]
+
+    (first,) = failed(0, {})
+    assert first["jobs"] > PENDING * 0.9
+    assert failed(1, {}) == []
+    (other,) = failed(2, {7: "it is held"})
+    assert (other["job"], other["jobs"], other["detail"]) == (7, 1, "it is held")
+    (again,) = failed(3, {})
+    assert (again["job"], again["detail"]) == (7, "no rights")
+    words = {j.job_id: f"Priority is {j.job_id}" for j in jobs}
+    assert len(failed(4, words)) == 1, "numbers make no other reason"
+    assert failed(5, {n: f"{text}0" for n, text in words.items()}) == []

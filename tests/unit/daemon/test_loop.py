@@ -11,10 +11,10 @@ from rltuned.core.decide import Knobs, Policy
 from rltuned.core.numbers import Writing
 from rltuned.core.select import Rules
 from rltuned.daemon.journal import Journal
-from rltuned.daemon.loop import Loop, is_paused
+from rltuned.daemon.loop import Loop
 from rltuned.daemon.report import CycleReport, Kind, Mode, Skip, Stage
 from rltuned.daemon.seams import Rig
-from rltuned.daemon.signals import Orders
+from rltuned.daemon.signals import Orders, is_paused
 from rltuned.domain.plan import Result
 from rltuned.errors import BackendError, SettingsError, SnapshotError
 from rltuned.recording import FILE_NAME, open_to_read, recorded

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from rltuned.daemon.fates import Fate
 from rltuned.daemon.journal import Journal
-from rltuned.daemon.restore import Fate, restore
+from rltuned.daemon.restore import restore
 from rltuned.daemon.schema import STEPS
 from rltuned.errors import JournalError
 from rltuned.recording import APPLICATION_ID, FILE_NAME, SCHEMA_VERSION, open_to_read

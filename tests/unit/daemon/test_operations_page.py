@@ -10,10 +10,10 @@ from rltuned.cli.observed import look
 from rltuned.cli.plan import plan_document
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import COLUMNS
+from rltuned.daemon.fates import Fate
 from rltuned.daemon.history import Change
 from rltuned.daemon.recipe import plan_document as plan_recorded
 from rltuned.daemon.report import Mode, Skip
-from rltuned.daemon.restore import Fate
 from rltuned.domain.jobs import Ownership
 from tests.builders import job, node, running, snapshot
 from tests.fakes import ConstantOrder

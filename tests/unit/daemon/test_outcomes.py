@@ -45,7 +45,17 @@ def test_a_job_that_waited_and_runs_has_started_and_one_that_is_gone_has_ended()
     street.look(job(1, submitted_at=T0), job(2, submitted_at=T0))
     begun = street.look(job(2, submitted_at=T0), runs=[run_of(1, NOW + 20)])
     assert begun.started == (
-        Started(JobId(1), (JobId(1), UnixTime(T0)), "gpu", Arm.TREATED, NOW + 20, 620.0, True),
+        Started(
+            JobId(1),
+            (JobId(1), UnixTime(T0)),
+            "gpu",
+            Arm.TREATED,
+            NOW + 20,
+            620.0,
+            True,
+            "bob",
+            3_600.0,
+        ),
     )
     assert street.look(job(2, submitted_at=T0), runs=[run_of(1, NOW + 20)]) == Outcomes()
     over = street.look(job(2, submitted_at=T0))

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from rltuned.daemon.fates import Fate
 from rltuned.daemon.journal import Journal
-from rltuned.daemon.restore import Fate, restore
+from rltuned.daemon.restore import restore
 from rltuned.domain.jobs import ArrayInfo, PendingJob
 from rltuned.domain.plan import Action, Plan, SetOverSubscribe
 from rltuned.domain.units import JobId, UnixTime

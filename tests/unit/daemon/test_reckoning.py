@@ -87,7 +87,7 @@ def test_it_comes_back_as_it_was_and_nobody_else_may_read_it(tmp_path: Path) -> 
         (lambda p: p.write_text(p.read_text().replace("-50.0", "50.0")), "outside its interval"),
         (lambda p: p.write_text(p.read_text().replace("-50.0", "null")), "need each other"),
         (lambda p: p.write_text(" " * (MAX_BYTES + 1)), "is larger than"),
-        (lambda p: p.chmod(0o660), "others may write to it"),
+        (lambda p: p.chmod(0o606), "others may write to it"),
         (lambda p: os.truncate(p, 40), "the whole: Invalid JSON"),
         (lambda p: (p.unlink(), p.symlink_to("/etc/passwd")), "symbolic links"),
         (lambda p: (p.unlink(), p.mkdir()), "is not a regular file"),
@@ -110,7 +110,7 @@ def test_what_is_not_ours_or_damaged_is_not_believed(
 def test_of_another_user_it_is_not_believed(tmp_path: Path) -> None:
     path = keep(tmp_path, MADE)
     os.chown(path, 12_345, 12_345)
-    with pytest.raises(JournalError, match="belongs to user 12345"):
+    with pytest.raises(JournalError, match="belongs to uid 12345"):
         read(path)
 
 

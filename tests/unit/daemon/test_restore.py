@@ -1,16 +1,23 @@
 """Giving back: compare and set, never a held job, and the order of release and site factor."""
 
+import math
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rltuned.daemon.asked import asked_job
+from rltuned.daemon.asshown import give_back_shown, shown
+from rltuned.daemon.fates import Fate, Restored, is_complete
 from rltuned.daemon.journal import Journal
-from rltuned.daemon.restore import EVERYTHING, Fate, Restored, Wanted, is_complete, restore
+from rltuned.daemon.persisting import Effort
+from rltuned.daemon.restore import EVERYTHING, Wanted, restore
 from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.plan import Action, Plan, Release, Result, SetNice, SetSiteFactor
 from rltuned.domain.units import JobId, UnixTime
+from rltuned.errors import BackendError
 from tests.builders import NOW, job, set_priority, set_site_factor, snapshot, target
 from tests.fakes import NATURAL, FakeBackend, FakeClock
 
@@ -260,3 +267,114 @@ def test_a_requeued_job_with_another_number_is_not_ours(
     journal.close_gone("test", ())
     assert give_back(back, journal) == {}
     assert back.job(1).priority == 901
+
+
+def fill(world: FakeBackend, journal: Journal, count: int) -> None:
+    """So many jobs with a site factor of ours."""
+    world.put(*(job(n, site_factor=0) for n in range(1, count + 1)))
+    change(world, journal, *(set_site_factor(world.job(n), n) for n in range(1, count + 1)))
+
+
+def test_it_goes_on_until_slurm_takes_everything(world: FakeBackend, journal: Journal) -> None:
+    fill(world, journal, 3)
+    world.results = {1: Result.WITHHELD, 2: Result.FAILED}
+    said: list[str] = []
+
+    def after(waits: int) -> bool:
+        if waits == 2:
+            world.script = [BackendError("away"), world.world]
+        if waits == 4:
+            world.results = {}
+        return False
+
+    clock = FakeClock(after)
+    items = restore(world, journal, clock, effort=Effort(math.inf, said.append))
+    assert fates(items) == dict.fromkeys((1, 2, 3), Fate.GIVEN_BACK)
+    assert journal.is_clean()
+    assert clock.waits == [1.0, 2.0, 4.0, 8.0]  # nothing gained in between
+    assert said[0].startswith("1 of 3 given back, 2 left; ")
+    assert any("away; next try in 4 s" in line for line in said)
+
+
+def test_told_to_stop_it_says_what_is_left(world: FakeBackend, journal: Journal) -> None:
+    fill(world, journal, 2)
+    world.results = {2: Result.WITHHELD}
+    clock = FakeClock(lambda waits: waits == 3)
+    found = fates(restore(world, journal, clock, effort=Effort(math.inf)))
+    assert found == {1: Fate.GIVEN_BACK, 2: Fate.FAILED}
+    assert not journal.is_clean()
+
+
+def test_patience_ends_after_the_last_gain(world: FakeBackend, journal: Journal) -> None:
+    fill(world, journal, 1)
+    world.script = [BackendError("away")] * 100
+    clock = FakeClock()
+    with pytest.raises(BackendError, match="away"):
+        restore(world, journal, clock, effort=Effort(100.0))
+    assert 100.0 <= clock.elapsed_s < 131.0
+
+
+def test_many_are_sent_in_parts_with_a_look_before_each(
+    world: FakeBackend, journal: Journal
+) -> None:
+    fill(world, journal, 450)
+    world.plans.clear()
+    looks = world.observed
+    assert set(give_back(world, journal).values()) == {Fate.GIVEN_BACK}
+    assert [len(plan.actions) for plan in world.plans] == [200, 200, 50]
+    assert world.observed - looks == 3
+
+
+def test_what_slurm_refuses_twice_is_refused(world: FakeBackend, journal: Journal) -> None:
+    fill(world, journal, 1)
+    world.results = {1: Result.REFUSED}
+    world.plans.clear()
+    found = fates(restore(world, journal, FakeClock(), effort=Effort(math.inf)))
+    assert found == {1: Fate.REFUSED}
+    assert len(world.plans) == 2
+
+
+@pytest.mark.parametrize("name", ["1", "?"])
+def test_a_job_whose_row_cannot_be_read_stays_ours(
+    world: FakeBackend, journal: Journal, name: str
+) -> None:
+    fill(world, journal, 2)
+    hidden = world.job(1)
+    world.drop(1)
+    world.unreadable = ((name, "no submit time"),)
+    assert give_back(world, journal) == {1: Fate.UNKNOWN, 2: Fate.GIVEN_BACK}
+    assert [int(c.target.job_id) for c in journal.claims("test")] == [1]
+    world.put(hidden)
+    world.unreadable = ()
+    assert give_back(world, journal) == {1: Fate.GIVEN_BACK}
+    assert journal.is_clean()
+
+
+def test_as_shown_zeroes_site_factors_and_leaves_fixed_ones(world: FakeBackend) -> None:
+    world.put(
+        job(1, site_factor=9),
+        job(2, site_factor=0),
+        job(3, site_factor=None, priority=0, held_by="user"),
+        job(4, site_factor=0, priority=77, fixed=True, nice=5),
+    )
+    found = shown(world.look())
+    assert (found.site_factors, found.fixed, found.hidden) == (1, 1, 1)
+    items = give_back_shown(world, FakeClock(), Effort(), job=None, fixed=False)
+    assert fates(items) == {1: Fate.GIVEN_BACK}
+    assert world.job(1).site_factor == 0
+    assert world.job(4).priority == 77
+    items = give_back_shown(world, FakeClock(), Effort(), job=asked_job("4"), fixed=True)
+    assert fates(items) == {4: Fate.GIVEN_BACK}
+    assert (world.job(4).priority, world.job(4).nice) == (NATURAL, 5)
+    assert world.job(3).held_by == "user"
+
+
+def test_restore_needs_no_numpy() -> None:
+    program = (
+        "import sys; sys.modules['numpy'] = sys.modules['torch'] = None\n"
+        "import rltuned.cli.restore\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr

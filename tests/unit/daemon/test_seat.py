@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from rltuned.daemon.fates import Fate
 from rltuned.daemon.handover import FILE, Handover, StateRow, published
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lastgood import keep_settings, last_settings
 from rltuned.daemon.lease import Lease
 from rltuned.daemon.report import Mode, Skip
-from rltuned.daemon.restore import Fate, restore
+from rltuned.daemon.restore import restore
 from rltuned.daemon.seams import Rig
 from rltuned.daemon.seat import Seat, after_restore, before_restore, take_in
 from rltuned.domain.plan import Outcome, Plan, Result, SetExcludedNodes
@@ -20,6 +21,7 @@ from rltuned.settings.keys import Settings
 from tests.builders import NOW, job, snapshot, target
 from tests.fakes import ConstantOrder, FakeBackend, FakeClock, dealt
 from tests.unit.daemon.test_fence import Clocks
+from tests.unit.daemon.test_lastgood import rescued
 from tests.unit.daemon.test_loop import Bench
 
 CLUSTER = snapshot().cluster
@@ -191,12 +193,12 @@ def test_the_settings_of_a_host_stay_there(pair: tuple[Beside, Beside]) -> None:
     one.loop().run(1)
     two.loop().run(2)
     assert two.heard.reports[-1].mode is Mode.LIVE
-    assert last_settings(two.folder) == ours
+    assert last_settings(two.folder) == rescued(ours)
     given = published(one.shared)
     assert given is not None
     older = StateRow(name="settings", value=theirs.model_dump_json(), at=NOW)
     Journal(two.folder).unpack(given.model_copy(update={"states": (older,)}))
-    assert last_settings(two.folder) == ours
+    assert last_settings(two.folder) == rescued(ours)
 
 
 def test_it_is_published_before_it_is_written(pair: tuple[Beside, Beside]) -> None:

@@ -69,7 +69,7 @@ class Site:
         verdict = Verdict()
         for _ in range(starts):
             self.number += 1
-            one = job(self.number, submitted_at=self.now - 100)
+            one = job(self.number, submitted_at=self.now - 100, user=f"u{self.number}")
             waited = wait_s[Canary(FRACTION).treats(one)] * rng.uniform(0.8, 1.25)
             self._judge(snapshot(one, taken_at=self.now), live=live)
             begun = running(
@@ -118,9 +118,9 @@ def test_what_is_seen_while_nothing_may_be_written_is_no_evidence(tmp_path: Path
 def test_errors_open_the_breaker_and_say_why(tmp_path: Path) -> None:
     trial = Trial(Journal(tmp_path))
     ladder = Ladder(rung=Rung.FULL, max_errors=2)
-    one = job(1)
-    failed = [Outcome(set_priority(one, 9), Result.FAILED, "reads back 7")]
-    seen = snapshot(one)
+    two = [job(n, user=f"u{n}") for n in (1, 2)]
+    failed = [Outcome(set_priority(one, 9), Result.FAILED, "reads back 7") for one in two]
+    seen = snapshot(*two)
     first = trial.judge(ladder, Rules(), seen, decided(seen, Rules()), failed, live=True)
     assert (first.opened, first.breakers["gpu"].errors) == ((), 1)
     again = Trial(Journal(tmp_path))  # a restart does not forgive

@@ -249,7 +249,7 @@ def test_a_key_in_a_multi_line_text_is_no_key(tmp_path: Path) -> None:
         load(written(tmp_path, text))
 
 
-@pytest.mark.parametrize("mode", [0o664, 0o646, 0o666])
+@pytest.mark.parametrize("mode", [0o606, 0o646, 0o666])
 def test_a_file_that_others_may_write_is_refused(tmp_path: Path, mode: int) -> None:
     path = written(tmp_path, "")
     path.chmod(mode)
@@ -263,6 +263,24 @@ def test_a_file_of_somebody_else_is_refused(tmp_path: Path) -> None:
     os.chown(path, 12_345, 0)
     with pytest.raises(SettingsError, match=r"belongs to uid 12345"):
         load(path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_file_that_another_group_may_write_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, "")
+    os.chown(path, 0, 12_345)
+    path.chmod(0o664)
+    with pytest.raises(SettingsError, match=r"others may write to it"):
+        load(path)
+
+
+def test_a_folder_in_which_anybody_can_exchange_the_file_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, "")
+    tmp_path.chmod(0o777)
+    with pytest.raises(SettingsError, match=rf"{tmp_path}: others may write to it"):
+        load(path)
+    tmp_path.chmod(0o1777)
+    assert load(path).path == path
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:

@@ -129,7 +129,10 @@ def test_rights() -> None:
     assert found(operator)["rights"].status is Status.OK
     nobody = found(replace(operator, admin_level="None"))["rights"]
     assert nobody.status is Status.FAIL
-    assert nobody.mend == "sacctmgr modify user rltuned set adminlevel=Operator"
+    assert nobody.mend == "sacctmgr -i modify user rltuned set adminlevel=Operator"
+    unknown = found(replace(operator, admin_level=""))["rights"]
+    assert unknown.mend == "sacctmgr -i add user rltuned account=root adminlevel=Operator"
+    assert "start slurmdbd" in found(replace(operator, admin_level=None))["rights"].mend
     assert found(replace(accounting, admin_level="None"))["rights"].status is Status.WARN
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from rltuned.errors import SnapshotError
 from rltuned.slurm.columns import FIELD, JOB_COLUMNS, Marks
-from rltuned.slurm.commands import Answer
+from rltuned.slurm.talk import Answer
 
 MARKS = Marks(record="\x1e#t")
 

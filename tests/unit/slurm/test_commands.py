@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from rltuned.errors import BackendError
-from rltuned.slurm.commands import CallRecord, Commands, SlurmCli, one_line
+from rltuned.slurm.commands import Commands, SlurmCli, one_line
+from rltuned.slurm.talk import CallRecord
 
 
 def place(folder: Path, script: str, name: str = "squeue") -> Path:

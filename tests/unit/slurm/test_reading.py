@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rltuned.core.select import Refusal, Rules, select
 from rltuned.domain.cluster import Resources
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
@@ -59,7 +60,7 @@ ASK = Ask(
 
 
 def node(**changed: str) -> tuple[int, int, int, bool]:
-    (found,), _ = read_nodes([list(NODE._replace(**changed))])
+    (found,) = read_nodes([list(NODE._replace(**changed))]).nodes
     return found.free.gpus, found.free.cpus, found.free.mem_mib, found.schedulable
 
 
@@ -139,13 +140,24 @@ def test_node_that_cannot_be_read_is_named(changed: dict[str, str], says: str) -
         node(**changed)
 
 
-def test_partition_that_cannot_be_read_is_named() -> None:
-    with pytest.raises(SnapshotError, match="sinfo: partition gpu: "):
-        node(prioritytier="high")
+def test_a_node_that_cannot_be_read_costs_that_node() -> None:
+    odd = NODE._replace(nodelist="n2", cpusstate="many")
+    seen = read_nodes([list(NODE), list(odd)])
+    assert [n.name for n in seen.nodes] == ["n1"]
+    assert [(u.kind, u.name) for u in seen.unreadable] == [("node", "n2")]
+
+
+def test_a_partition_that_cannot_be_read_costs_that_partition() -> None:
+    other = NODE._replace(partition="other", prioritytier="high")
+    seen = read_nodes([list(NODE), list(other)])
+    assert [p.name for p in seen.partitions] == ["gpu"]
+    assert seen.nodes[0].partitions == ("gpu", "other")
+    assert [(u.kind, u.name) for u in seen.unreadable] == [("partition", "other")]
 
 
 def test_node_without_partition_is_in_none() -> None:
-    (found,), partitions = read_nodes([list(NODE._replace(partition="N/A"))])
+    seen = read_nodes([list(NODE._replace(partition="N/A"))])
+    (found,), partitions = seen.nodes, seen.partitions
     assert (found.partitions, partitions) == ((), ())
 
 
@@ -256,19 +268,31 @@ def test_garbage_skips_the_cycle(tmp_path: Path, name: str) -> None:
         replay(tmp_path, RECORDED, **{name: "\x00\udcff|=\n" * 50}).observe()
 
 
-def test_unreadable_field_names_the_job(tmp_path: Path) -> None:
+def test_an_unreadable_field_costs_that_job(tmp_path: Path) -> None:
     text = RECORDED.text("squeue")
     job_id = RECORDED.ids["unlimited"]
     record = next(r for r in text.split("\n") if f"\x1f{job_id}\x1f{job_id}\x1f" in r)
     broken = text.replace(record, record.replace("UNLIMITED", "a while"))
-    with pytest.raises(SnapshotError, match=f"squeue: job {job_id}: 'a while' is no time limit"):
-        replay(tmp_path, RECORDED, squeue=broken).observe()
+    seen = replay(tmp_path, RECORDED, squeue=broken).observe()
+    whole = replay(tmp_path, RECORDED).observe()
+    assert [(u.kind, u.job_id) for u in seen.unreadable] == [("job", job_id)]
+    job = next(j for j in seen.pending if j.job_id == job_id)
+    assert "'a while' is no time limit" in job.unreadable
+    assert job.priority > 0
+    assert [j for j in seen.pending if j is not job] == [
+        j for j in whole.pending if j.job_id != job_id
+    ]
+    assert (job_id, Refusal.UNREADABLE) in select(seen, Rules()).refused
 
 
-def test_running_on_an_unknown_node_is_not_passed_over(tmp_path: Path) -> None:
+def test_running_on_an_unknown_node_takes_what_it_has_on_the_others(tmp_path: Path) -> None:
     lines = [r for r in RECORDED.text("sinfo").split("\n") if not r.startswith("p2\x1f")]
-    with pytest.raises(SnapshotError, match="runs on p2, a node that sinfo does not show"):
-        replay(tmp_path, RECORDED, sinfo="\n".join(lines)).observe()
+    seen = replay(tmp_path, RECORDED, sinfo="\n".join(lines)).observe()
+    whole = replay(tmp_path, RECORDED).observe()
+    both = RECORDED.ids["r_multi"]
+    (before,), (now,) = ([j.shares for j in s.running if j.job_id == both] for s in (whole, seen))
+    assert now == tuple(share for share in before if share.node != "p2")
+    assert {j.job_id for j in seen.running} == {j.job_id for j in whole.running}
 
 
 def test_job_listed_twice_is_not_taken_for_two(tmp_path: Path) -> None:
@@ -303,7 +327,7 @@ def test_garbage_site_factor_stays_unknown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("column", [("PD", "P\x1b[31mD"), ("442", "9" * 30), ("442", "4_42")])
-def test_values_that_slurm_cannot_mean_skip_the_cycle(
+def test_values_that_slurm_cannot_mean_cost_that_job(
     tmp_path: Path, column: tuple[str, str]
 ) -> None:
     head, *records = RECORDED.text("squeue").split("\x1e#recorded\n")
@@ -314,8 +338,11 @@ def test_values_that_slurm_cannot_mean_skip_the_cycle(
     text = "\x1e#recorded\n".join(
         [head, *("\x1f".join(fields) if r == state else r for r in records)]
     )
-    with pytest.raises(SnapshotError, match="squeue: job"):
-        replay(tmp_path, RECORDED, squeue=text).observe()
+    seen = replay(tmp_path, RECORDED, squeue=text).observe()
+    whole = replay(tmp_path, RECORDED).observe()
+    assert len(seen.pending) == len(whole.pending) - 1
+    assert len(seen.unreadable) == 1
+    assert seen.hidden_ids()
 
 
 def test_a_gres_has_a_plain_name() -> None:

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.errors import BackendError, SnapshotError
-from rltuned.slurm.commands import Answer, CallRecord, Commands, SlurmCli
-from rltuned.slurm.sdiag import Bounds, Figure, Load, parse_sdiag, pressures
+from rltuned.slurm.commands import Commands, SlurmCli
+from rltuned.slurm.sdiag import Bounds, Figure, Load, clock_off_s, parse_sdiag, pressures
+from rltuned.slurm.talk import Answer, CallRecord
 from tests.recorded import DATA, RELEASES, Recording, replay
 
 CALM = Load(1, 0, 0, rpc_count=100, rpc_total_s=1.0, backfill_s=0.01)
@@ -20,13 +21,25 @@ def test_every_release_is_read(release: str, tmp_path: Path) -> None:
     recording = Recording(DATA / release)
     text = recording.text("sdiag")
     load = replay(tmp_path, recording).load()
-    assert load == parse_sdiag(text)
+    assert replace(load, clock_off_s=None) == parse_sdiag(text)
+    assert load.clock_off_s == clock_off_s(text, recording.taken_at, recording.taken_at)
+    assert load.clock_off_s is not None
     by_type = text.split("by message type\n")[1].split("\n\n")[0]
     assert load.rpc_count == sum(int(r.split("count:")[1].split()[0]) for r in by_type.split("\n"))
     assert 0 < load.rpc_total_s < 1
     assert 0 < load.backfill_s < 1
     assert load.server_threads >= 1
     assert (load.agent_queue, load.dbd_queue) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("at", "off_s"),
+    [(1_000, 0.0), (1_003, 0.0), (999, -0.5), (990, -9.5), (1_010, 5.0), (8_200, 7_195.0)],
+)
+def test_clocks_differ_by_as_much_as_the_answer_leaves_no_doubt_of(at: int, off_s: float) -> None:
+    text = f"***\nsdiag output at Sat Nov 21 10:42:38 2026 ({at})\n"
+    assert clock_off_s(text, 1_000.5, 1_005.0) == off_s
+    assert clock_off_s("no moment", 1_000.5, 1_005.0) is None
 
 
 def test_each_figure_is_the_one_it_is_named_after() -> None:

@@ -1,5 +1,6 @@
 """What is sent for an action, and what is made of the answer and the look back."""
 
+import shlex
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +21,12 @@ from rltuned.domain.plan import (
 )
 from rltuned.domain.units import JobId, NodeName, UnixTime
 from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.columns import FIELD, WATCH_COLUMNS
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.factors import Factors
-from rltuned.slurm.reader import Watched
-from rltuned.slurm.writer import against, command_lines, judge, read_complaints
+from rltuned.slurm.lines import command_lines
+from rltuned.slurm.watched import Watched
+from rltuned.slurm.writer import SLOW_S, against, judge, read_complaints
 from tests.recorded import DATA, MARKS, Recording, replay
 
 RECORDED = Recording(DATA / "22.05")
@@ -71,7 +74,7 @@ def test_no_odd_address_is_ever_sent(address: str) -> None:
 
 
 def test_line_too_long_for_scontrol_is_not_sent() -> None:
-    tasks = ",".join(str(n) for n in range(0, 4000, 2))
+    tasks = ",".join(str(n) for n in range(0, 60_000, 2))
     with pytest.raises(ValueError, match="too long"):
         command_lines(Release(target(), 1, 0), f"12_[{tasks}]")
 
@@ -224,3 +227,81 @@ def test_scontrol_that_hangs_costs_one_timeout_and_is_looked_back_on(tmp_path: P
     assert [o.result for o in outcomes] == [Result.APPLIED, Result.FAILED]
     assert "gave no answer within 0.7 s" in outcomes[1].detail
     assert (tmp_path / "scontrol.count").read_text() == "called\n"
+
+
+def world(folder: Path, *, squeue_s: float = 0.0) -> SlurmBackend:
+    """Two pending jobs; the first scontrol that is told to update holds the second."""
+    head = "".join(f"{name.upper()}{FIELD}" for name in WATCH_COLUMNS)[: -len(FIELD)]
+    rows = [f"{n}|{n}|N/A|PD|@{n}|$P{n}|0|100|N/A|N/A|OK" for n in (12, 13)]
+    table = "".join(line.replace("|", FIELD) + MARKS.record + "\n" for line in (head, *rows))
+    (folder / "table").write_text(table)
+    (folder / "P12").write_text("7")
+    (folder / "P13").write_text("7")
+    programs = {
+        "squeue": f'[ "$1" = --help ] && exit 0\nsleep {squeue_s}\n'
+        "held=Priority; [ -e held ] && held=JobHeldUser\n"
+        'exec sed "s/\\$P12/$(cat P12)/;s/\\$P13/$(cat P13)/;s/@12/Priority/;s/@13/$held/" table',
+        "scontrol": f'if [ "$1" != -v ]; then printf %s {shlex.quote(CONFIG)}; exit; fi\n'
+        'shift; { [ $# = 0 ] && cat || echo arguments "$*"; } >>told\n'
+        "grep -q 'release 12' told && { echo 5 >P12; touch held; echo 0 >P13; }\n"
+        "grep -q 'release 13' told && echo 5 >P13\nexit 0",
+    }
+    for name, does in programs.items():
+        (folder / name).write_text(f'#!/bin/sh\ncd "{folder}" || exit 1\n{does}\n')
+        (folder / name).chmod(0o700)
+    return SlurmBackend(SlurmCli(bin_dir=folder), lambda: 1.0, marks=MARKS)
+
+
+CONFIG = (
+    "ClusterName = test\nSLURM_VERSION = 22.05.8\nPriorityType = priority/basic\n"
+    "SelectTypeParameters = CR_CORE\nPreemptType = preempt/none\n"
+)
+
+
+@pytest.mark.parametrize("squeue_s", [0.0, SLOW_S + 0.1])
+def test_a_job_held_after_the_first_release_is_never_released(
+    tmp_path: Path, squeue_s: float
+) -> None:
+    plan = Plan((Release(target(12), 7, 0), Release(target(13), 7, 0)))
+    outcomes = world(tmp_path, squeue_s=squeue_s).apply(plan)
+    assert [o.result for o in outcomes] == [Result.APPLIED, Result.REFUSED]
+    assert "held" in outcomes[1].detail
+    assert (tmp_path / "told").read_text() == "release 12\n"
+
+
+def test_a_long_line_goes_as_arguments(tmp_path: Path) -> None:
+    tasks = ",".join(str(n) for n in range(0, 4000, 2))
+    address = f"12_[{tasks}]"
+    action = SetPriority(target(12, address), 1, 5, 0)
+    world(tmp_path).apply(Plan((action, SetPriority(target(13), 1, 6, 0))))
+    told = (tmp_path / "told").read_text().splitlines()
+    assert told == ["update JobId=13 Priority=6", f"arguments update JobId={address} Priority=5"]
+
+
+def test_a_row_that_cannot_be_read_is_neither_gone_nor_released(tmp_path: Path) -> None:
+    found = world(tmp_path)
+    (tmp_path / "P12").write_text("INVALID")
+    outcomes = found.apply(Plan((Release(target(12), 7, 0), SetPriority(target(12), 1, 6, 0))))
+    assert [o.result for o in outcomes] == [Result.REFUSED, Result.FAILED]
+    assert all("cannot be read" in o.detail for o in outcomes)
+    assert (tmp_path / "told").read_text() == "update JobId=12 Priority=6\n"
+
+
+def test_a_job_at_priority_0_is_not_released_whatever_its_reason(tmp_path: Path) -> None:
+    found = world(tmp_path)
+    (tmp_path / "P12").write_text("0")  # Reason=Priority: held by nobody that is named
+    (outcome,) = found.apply(Plan((Release(target(12), 7, 0),)))
+    assert (outcome.result, outcome.detail) == (
+        Result.REFUSED,
+        "it is held: a release would start it",
+    )
+    assert not (tmp_path / "told").exists()
+
+
+def test_an_answer_that_cannot_be_read_fails_the_action_and_raises_nothing(tmp_path: Path) -> None:
+    found = world(tmp_path)
+    (tmp_path / "table").write_text("noise")
+    outcomes = found.apply(Plan((Release(target(12), 7, 0), SetPriority(target(13), 1, 6, 0))))
+    assert [o.result for o in outcomes] == [Result.FAILED, Result.FAILED]
+    assert all("no header" in o.detail for o in outcomes)
+    assert (tmp_path / "told").read_text() == "update JobId=13 Priority=6\n"

@@ -104,7 +104,7 @@ def test_it_survives_slurm_and_gives_back_on_stop(service: configparser.SectionP
     text = UNIT.read_text()
     assert not re.search(r"^(Requires|BindsTo|PartOf|Requisite)=", text, re.MULTILINE)
     assert re.search(r"^After=.*munge\.service slurmctld\.service", text, re.MULTILINE)
-    assert service["ExecStopPost"].endswith("rltuned restore --all")
+    assert service["ExecStopPost"].endswith("rltuned restore --all --patience 180")
     assert service["Type"] == "notify"
     assert service["User"] == "rltuned"
     assert service["RestartPreventExitStatus"] == "2"

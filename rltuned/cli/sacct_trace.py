@@ -1,0 +1,75 @@
+"""Slurm's accounting as a trace: what slurm/accounting.py reads, in the form of a converted trace.
+
+Times without a zone count as UTC.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC
+from pathlib import Path
+from typing import Final
+
+from rltuned.sim.readers.rows import Bad, Reading, read_text
+from rltuned.sim.trace import TraceJob
+from rltuned.slurm.accounting import STEPS, Record, read_history
+from rltuned.slurm.sacct import lines_of
+from rltuned.slurm.sacct_json import rows_of_json
+
+COLUMNS: Final = ("JobID", "Submit", "Start", "End", "Timelimit", "ReqTRES", "Partition", "State")
+"""Of sacct -X --parsable2; those of `rltuned backtest --collect` are as good."""
+SOURCE: Final = "Slurm accounting"
+
+
+def read_sacct_text(path: Path) -> Reading:
+    """The output of `sacct --parsable2`; steps are passed over.
+
+    Raises:
+        TraceError: it cannot be read, or a column is missing.
+    """
+    return _reading(lines_of(path), str(path))
+
+
+def read_sacct_json(path: Path) -> Reading:
+    """The output of `sacct --json`, data_parser 0.0.38 and later; lines are numbers of records.
+
+    Raises:
+        TraceError: it cannot be read, or is none.
+    """
+    reading = _reading(rows_of_json(read_text(path), str(path)), str(path))
+    reading.bad = [Bad(bad.line - 1, bad.why) for bad in reading.bad]  # the header is ours
+    return reading
+
+
+def _reading(lines: Iterable[str], source: str) -> Reading:
+    told = read_history(lines, source, UTC, required=COLUMNS)
+    reading = Reading(passed_over=told.left_out.pop(STEPS, 0), notes={"source": SOURCE})
+    bad = [Bad(line, why) for why in told.left_out for line in told.lines[why]]
+    runs: dict[str, int] = {}
+    for record in told.records:
+        if record.start_s is None or record.end_s is None:
+            why = f"job {record.key} has not run to its end ({record.state})"
+            bad.append(Bad(record.line, why))
+            continue
+        runs[record.key] = runs.get(record.key, 0) + 1
+        reading.jobs.append(_job(record, record.end_s - record.start_s, runs[record.key]))
+    reading.bad = sorted(bad, key=lambda b: b.line)
+    return reading
+
+
+def _job(record: Record, duration_s: float, run: int) -> TraceJob:
+    """run: from 2 on for a job that was requeued, which has a record for each of its runs."""
+    return TraceJob(
+        job_id=record.key if run == 1 else f"{record.key}.{run}",
+        submit_s=record.submit_s,
+        duration_s=duration_s,
+        time_limit_s=record.limit_s,
+        gpus=record.gpus,
+        gpu_types=record.gpu_types,
+        cpus=record.cpus,
+        mem_mib=record.mem_mib,
+        nodes=record.nodes,
+        partition=record.partition,
+        user=record.user,
+        account=record.account,
+        qos=record.qos,
+        status=record.state,
+    )

@@ -1,0 +1,178 @@
+"""The files of a bundle: opened once, judged on the open descriptor, bounded by their headers.
+
+How large something will be is read off headers (zip directory, npy, safetensors) before anything is
+unpacked or built. Whatever goes wrong with a file is a ModelError that names it.
+"""
+
+import io
+import json
+import math
+import os
+import stat
+import struct
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.lib import format as npy
+from safetensors.torch import load
+from torch import Tensor
+
+from rltuned.errors import ModelError
+from rltuned.trusted import Flaw, flaw_of, flaws_on
+
+MAX_FILE_BYTES: Final = 64 * 1024 * 1024
+MAX_CARD_BYTES: Final = 1024 * 1024
+MAX_ARCHIVE_BYTES: Final = 8 * 1024 * 1024
+"""Of an archive of arrays, packed and unpacked: a self-test needs no more."""
+_MAX_HEADER_BYTES: Final = 64 * 1024
+_MAX_MEMBERS: Final = 8
+_END: Final = struct.Struct("<4s4H2LH")
+"""Of a zip file without a comment; its fifth field counts the members."""
+
+Shape = tuple[int | None, ...]
+"""None = any size."""
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Let nothing but a ModelError with this file out."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except OSError as error:
+        raise ModelError(f"model {path}: {error.strerror or error}") from error
+    except Exception as error:
+        said = " ".join(str(error).split()) or "cannot be read"
+        raise ModelError(f"model {path}: {said[:300]} ({type(error).__name__})") from error
+
+
+def check_folder(bundle: Path) -> None:
+    """Refuse a bundle that another user can change or exchange.
+
+    Raises:
+        ModelError: names the folder, and who can.
+    """
+    with named(bundle):
+        # a group may share the folders above
+        for flaw in flaws_on(bundle):
+            if flaw.path == bundle or not flaw.by_group:
+                _refuse(flaw)
+
+
+def read(path: Path, most_bytes: int = MAX_FILE_BYTES) -> bytes:
+    """The bytes of a plain file that no other user can write to.
+
+    Raises:
+        ModelError: it is none, is too large, or cannot be read.
+    """
+    # without waiting: opening a named pipe would wait for a process that writes into it
+    with named(path), open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise ModelError(f"model {path}: not a plain file")
+        _refuse(flaw_of(path, status))
+        if status.st_size > most_bytes:
+            raise ModelError(f"model {path}: {status.st_size} bytes, at most {most_bytes}")
+        return file.read(status.st_size)
+
+
+def _refuse(flaw: Flaw | None) -> None:
+    if flaw is not None:
+        raise ModelError(f"model {flaw}")
+
+
+def read_arrays(path: Path, data: bytes, *names: str) -> tuple[np.ndarray, ...]:
+    """Arrays of an npz archive; path stands in the messages.
+
+    Raises:
+        ModelError: it is damaged, lacks one, or would unpack to more than MAX_ARCHIVE_BYTES.
+    """
+    with named(path):
+        members = _END.unpack(data[-_END.size :])[4] if len(data) >= _END.size else 0
+        if not data[-_END.size :].startswith(b"PK\x05\x06"):
+            raise ValueError("not an archive of arrays")
+        if len(data) > MAX_ARCHIVE_BYTES or members > _MAX_MEMBERS:
+            raise ValueError(f"{len(data)} bytes in {members} members are too many")
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            sizes = {info.filename: info.file_size for info in archive.infolist()}
+            if sum(sizes.values()) > MAX_ARCHIVE_BYTES:
+                raise ValueError(f"unpacks to {sum(sizes.values())} bytes")
+            return tuple(_array(archive, f"{name}.npy", sizes) for name in names)
+
+
+def _array(archive: zipfile.ZipFile, name: str, sizes: Mapping[str, int]) -> np.ndarray:
+    if name not in sizes:
+        raise ValueError(f"has no {name}")
+    with archive.open(name) as member:
+        # with a size, or zipfile unpacks all that the member holds, whatever the directory says
+        file = io.BytesIO(member.read(sizes[name] + 1))
+    version = npy.read_magic(file)
+    readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+    if version not in readers:
+        raise ValueError(f"{name}: format {version}")
+    shape, by_column, kind = readers[version](file)
+    body = file.read()
+    if kind.hasobject or any(n < 0 for n in shape):
+        raise ValueError(f"{name}: holds {kind} of shape {shape}")
+    if math.prod(shape) * kind.itemsize != len(body):
+        raise ValueError(f"{name}: {len(body)} bytes are no {kind} of shape {shape}")
+    return np.frombuffer(body, kind).reshape(shape, order="F" if by_column else "C").copy()
+
+
+def read_tensors(
+    path: Path, data: bytes, wanted: Mapping[str, tuple[str, Shape]]
+) -> dict[str, Tensor]:
+    """The tensors of a safetensors file; path stands in the messages.
+
+    Args:
+        path: of the file.
+        data: its bytes.
+        wanted: type (F32, I64) and shape of every tensor by name, no more and no less.
+
+    Raises:
+        ModelError: it is damaged, or holds others than those.
+    """
+    with named(path):
+        for name, (kind, shape) in _promised(data).items():
+            if name not in wanted:
+                raise ValueError(f"unexpected tensor {name}")
+            _compare(name, kind, shape, wanted[name])
+        lacking = sorted(wanted.keys() - _promised(data).keys())
+        if lacking:
+            raise ValueError(f"missing tensors: {', '.join(lacking)}")
+        return load(data)
+
+
+def _compare(name: str, kind: object, shape: object, wanted: tuple[str, Shape]) -> None:
+    want_kind, want = wanted
+    fits = (
+        isinstance(shape, list)
+        and len(shape) == len(want)
+        and all(
+            type(n) is int and n >= 0 and m in {None, n} for n, m in zip(shape, want, strict=True)
+        )
+    )
+    if kind != want_kind or not fits:
+        told = ["any" if n is None else n for n in want]
+        raise ValueError(
+            f"tensor {name} is {kind!s:.40} {shape!s:.80}; card.json says {want_kind} {told}"
+        )
+
+
+def _promised(data: bytes) -> dict[str, tuple[object, object]]:
+    """Type and shape of every tensor, as the header says."""
+    size = int.from_bytes(data[:8], "little")
+    if not 0 < size <= min(_MAX_HEADER_BYTES, len(data) - 8):
+        raise ValueError(f"a header of {size} bytes")
+    header: Any = json.loads(data[8 : 8 + size])
+    if not isinstance(header, dict):
+        raise TypeError("the header is no table")
+    entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
+    if not all(isinstance(entry, dict) for entry in entries.values()):
+        raise TypeError("the header holds no tables")
+    return {name: (entry.get("dtype"), entry.get("shape")) for name, entry in entries.items()}

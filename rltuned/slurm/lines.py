@@ -1,0 +1,68 @@
+"""The lines that scontrol is told: one job, one value, and nothing else can be said."""
+
+import re
+from typing import Final, assert_never
+
+from rltuned.domain.address import ARGUMENT_LIMIT, is_address
+from rltuned.domain.plan import (
+    Action,
+    Release,
+    SetExcludedNodes,
+    SetNice,
+    SetOverSubscribe,
+    SetPriority,
+    SetSiteFactor,
+)
+from rltuned.slurm.commands import one_line
+from rltuned.slurm.strings import format_hosts
+
+_LINE: Final = re.compile(
+    r"release \S+|update JobId=\S+ (?:(?:Priority|SiteFactor|Nice)=-?[0-9]{1,10}"
+    r"|OverSubscribe=(?:YES|NO)|ExcNodeList=[A-Za-z0-9_.,\[\]-]*)"
+)
+"""All that scontrol is ever told."""
+
+
+def command_lines(action: Action, address: str) -> list[str]:
+    """Scontrol's lines for one action.
+
+    Args:
+        action: what to do.
+        address: how scontrol names the record.
+
+    Raises:
+        ValueError: the address is not one of a job, a node's name cannot be one, or the line would
+            be too long for scontrol.
+    """
+    if not is_address(address):
+        raise ValueError(f"{one_line(address, 60)!r} is no address of a job; nothing was sent")
+    if isinstance(action, Release):
+        lines = [f"release {address}"]
+        lines += [f"update JobId={address} Nice={action.nice:d}"] if action.nice else []
+    else:
+        lines = [f"update JobId={address} {_assignment(action)}"]
+    if not all(_LINE.fullmatch(line) for line in lines):
+        raise ValueError(f"{one_line(lines[0], 80)!r} is no line for scontrol; nothing was sent")
+    if max(map(len, lines)) > ARGUMENT_LIMIT:
+        raise ValueError(
+            "a list of tasks or nodes is too long for scontrol's arguments; nothing was sent"
+        )
+    return lines
+
+
+def _assignment(
+    action: SetPriority | SetSiteFactor | SetNice | SetOverSubscribe | SetExcludedNodes,
+) -> str:
+    match action:
+        case SetNice():
+            return f"Nice={action.new:d}"
+        case SetPriority():
+            return f"Priority={action.new:d}"
+        case SetSiteFactor():
+            return f"SiteFactor={action.new:d}"
+        case SetOverSubscribe():
+            return f"OverSubscribe={action.new}"
+        case SetExcludedNodes():
+            return f"ExcNodeList={format_hosts(action.new)}"
+        case _:
+            assert_never(action)

@@ -1,0 +1,97 @@
+"""Asking slurmdbd for a site's history: which columns, and in portions that stay small.
+
+facts that shape it: a job is shown in every portion in which it was pending or running, so readers
+take each record once; times are epochs (SLURM_TIME_FORMAT=%s), because a local time is ambiguous
+for an hour a year; `-D` keeps the earlier runs of requeued jobs, which held GPUs too.
+"""
+
+import gzip
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from rltuned.errors import TraceError
+from rltuned.slurm.commands import Commands
+
+COLUMNS: Final = (
+    "JobIDRaw",
+    "JobID",
+    "Submit",
+    "Eligible",
+    "Start",
+    "End",
+    "State",
+    "TimelimitRaw",
+    "ReqTRES",
+    "AllocTRES",
+    "NodeList",
+    "Partition",
+    "User",
+    "Account",
+    "QOS",
+    "Priority",
+    "Flags",
+    "Reservation",
+    "Constraints",
+)
+"""No column that a user writes free text into: such a text could break the rows."""
+REQUIRED: Final = COLUMNS[:13]
+"""Without these a backtest cannot be played; the others are told as missing."""
+PORTION_S: Final = 86_400.0
+FORMAT: Final = ",".join(COLUMNS)
+SAVED: Final = f"sacct -a -X -D -P -o {FORMAT}"
+
+
+def sacct_words(since: float, until: float) -> tuple[str, ...]:
+    """The words after `sacct` for all records that were pending or running between two moments."""
+    return (
+        "--allusers",
+        "--allocations",
+        "--duplicates",
+        "--parsable2",
+        "--noheader",
+        f"--starttime={_utc(since)}",
+        f"--endtime={_utc(until)}",
+        f"--format={FORMAT}",
+    )
+
+
+def _utc(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def ask_history(commands: Commands, since: float, until: float) -> Iterator[str]:
+    """Rows of COLUMNS, a day at a time; a record may come again in the next portion.
+
+    Args:
+        commands: with TZ=UTC in their environment: sacct takes the times we give as local ones.
+        since: Unix seconds.
+        until: Unix seconds.
+
+    Raises:
+        BackendError: sacct failed, there is no slurmdbd, or a day is too long an answer.
+    """
+    begin = since
+    while begin < until:
+        end = min(begin + PORTION_S, until)
+        yield from commands.ask("sacct", *sacct_words(begin, end)).stdout.splitlines()
+        begin = end
+
+
+def lines_of(path: Path) -> Iterator[str]:
+    """Lines of a text file, plain or gzip, never all at once.
+
+    Raises:
+        TraceError: it cannot be read, or breaks off.
+    """
+    try:
+        with path.open("rb") as probe:
+            packed = probe.read(2) == b"\x1f\x8b"
+        opened = gzip.open if packed else open
+        with opened(path, "rt", encoding="utf-8-sig", errors="backslashreplace") as file:
+            for line in file:
+                yield line.rstrip("\n")
+    except (OSError, EOFError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise TraceError(f"{path}: cannot be read: {why}") from error

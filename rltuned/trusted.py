@@ -1,0 +1,117 @@
+"""Who can change what is read or run here: one rule for every file and folder.
+
+A file or folder is trusted when it belongs to root or to the user who runs this process, and when
+no other user may write to it. The process's own primary group may write: who is in it is the
+administrator's choice. A folder of root's with the sticky bit (as /tmp) is trusted on the way to
+what lies below it, because there nobody can replace what belongs to another user.
+
+A path is only as good as every folder and link that leads to it, so `flaws_on` looks at all of
+them. docs/security.md lists what is looked at, and what follows.
+"""
+
+import os
+import stat
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_MOST_LINKS: Final = 40
+"""As many as Linux follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """Why a file or folder is not trusted.
+
+    Attributes:
+        path: which.
+        reason: in one line, with the command that fixes it.
+        by_group: only the members of its group can change it; False = any user, or its owner.
+    """
+
+    path: Path
+    reason: str
+    by_group: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+def flaw_of(
+    path: Path,
+    status: os.stat_result,
+    *,
+    also: Collection[int] = (),
+    passage: bool = False,
+) -> Flaw | None:
+    """What is wrong with one file or folder; None = it is trusted.
+
+    Args:
+        path: stands in the message.
+        status: of the open file where there is one, so that it cannot be exchanged in between.
+        also: further user ids that may own it.
+        passage: it is only a folder on the way: what lies below is looked at as well.
+    """
+    if status.st_uid not in {0, os.geteuid(), *also}:
+        return Flaw(
+            path,
+            f"belongs to uid {status.st_uid}; it must belong to root or to uid {os.geteuid()}, "
+            f"which runs rltuned; fix with: chown root {path}",
+        )
+    if stat.S_ISLNK(status.st_mode):
+        return None  # its mode says nothing; the folder that holds it is looked at
+    mode = stat.S_IMODE(status.st_mode)
+    fix = f"others may write to it (mode {mode:04o}); fix with: chmod go-w {path}"
+    if passage and mode & stat.S_ISVTX:
+        return None
+    if mode & stat.S_IWOTH:
+        return Flaw(path, fix)
+    if mode & stat.S_IWGRP and status.st_gid != os.getegid():
+        return Flaw(path, fix, by_group=True)
+    return None
+
+
+def flaws_on(path: Path, *, also: Collection[int] = ()) -> tuple[Flaw, ...]:
+    """What is wrong with a path and with all that leads to it, from the root on.
+
+    What is not there has no flaw: the folder that holds it says who can make it. For that the last
+    folder that exists is judged like the path itself.
+
+    Raises:
+        OSError: a folder on the way cannot be looked at, or its links go round in a circle.
+    """
+    steps = list(_steps(path))
+    judged = (
+        flaw_of(at, status, also=also, passage=number < len(steps) - 1)
+        for number, (at, status) in enumerate(steps)
+    )
+    return tuple(flaw for flaw in judged if flaw is not None)
+
+
+def _steps(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Every folder and link that leads to a path, and what stands there; links are followed."""
+    here, links = Path("/"), 0
+    todo = list(reversed(path.absolute().parts[1:]))
+    yield here, here.lstat()
+    while todo:
+        name = todo.pop()
+        if name == "..":
+            here = here.parent
+            continue
+        at = here / name
+        try:
+            status = at.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        if not stat.S_ISLNK(status.st_mode):
+            here = at
+            yield at, status
+            continue
+        links += 1
+        if links > _MOST_LINKS:
+            raise OSError(40, "too many symbolic links", str(path))
+        yield at, status
+        target = at.readlink()
+        here = Path("/") if target.is_absolute() else here
+        todo.extend(reversed(target.parts[1:] if target.is_absolute() else target.parts))

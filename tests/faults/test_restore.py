@@ -1,0 +1,176 @@
+"""Restore as an escape hatch, and a journal that goes away under the daemon."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from urllib.error import HTTPError
+
+import pytest
+
+from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.fates import Fate
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.restore import restore
+from rltuned.domain.plan import Plan, SetPriority, Target
+from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.undoer import SlurmUndoer
+from tests.faults.case import FULL, Case
+from tests.lab import SlurmLab
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+
+NO_NUMPY = "raise ImportError('restore must not need this')\n"
+
+
+def by_site_factor(case: Case) -> None:
+    text = case.config.read_text()
+    case.config.write_text(
+        text.replace("hysteresis = 0.0", 'hysteresis = 0.0\nwrite_mode = "site_factor"')
+    )
+
+
+def written(case: Case) -> None:
+    done = case.rltuned("run", "--live", "--once")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert case.sprio() != case.natural
+
+
+def test_neither_nodes_nor_numpy_nor_an_odd_job_keep_anything_frozen(
+    case: Case, tmp_path: Path
+) -> None:
+    written(case)
+    for name in ("numpy", "torch"):
+        (tmp_path / f"{name}.py").write_text(NO_NUMPY)
+    case.shims.always("sinfo", "exit 1")
+    odd = case.lab.sbatch(*FULL, "--time=1000000", "--begin=now+7days")
+    done = case.rltuned("restore", "--all", environ={"PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 0, done.stdout + done.stderr
+    case.lab.run("scancel", str(odd))
+    case.assert_untouched()
+
+
+def test_jobs_held_while_it_gives_back_stay_held(case: Case) -> None:
+    written(case)
+    held = case.waiting[1:]
+    hold = f'"$REAL" hold {",".join(map(str, held))} </dev/null'
+    case.shims.once("scontrol", f'{hold}; exec "$REAL" "$@"', "-v")
+    done = case.rltuned("restore", "--all")
+    assert case.shims.used("scontrol")
+    assert done.returncode == 0, done.stdout + done.stderr
+    free = int(case.waiting[0])
+    kept = [job for job in held if job not in case.sprio()]  # sprio shows no held job
+    assert kept == list(held)
+    assert case.sprio()[free] == case.natural[free]
+    case.lab.scontrol("release", ",".join(map(str, held)))
+
+
+def test_it_goes_on_while_slurm_is_away_until_told_to_stop(case: Case) -> None:
+    written(case)
+    case.shims.always("squeue", "exit 1")
+    command = [sys.executable, "-m", "rltuned", "restore", "--all", "--config", str(case.config)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        lines = [process.stderr.readline() for _ in range(2)]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 1
+    assert all("next try in" in line for line in lines)
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        case.shims.clear("squeue")
+        assert process.wait(timeout=60) == 0
+    case.assert_untouched()
+
+
+def test_without_its_lock_file_a_live_daemon_is_not_disturbed(case: Case) -> None:
+    with case.daemon() as daemon:
+        daemon.wait_for(lambda: case.turned, "the first order")
+        (case.state / "writer.lock").unlink()
+        refused = case.rltuned("restore", "--all")
+        assert refused.returncode == 1
+        assert "a live rltuned" in refused.stderr
+        assert case.turned
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+    case.assert_given_back()
+
+
+@pytest.mark.parametrize("how", ["deleted", "replaced"])
+def test_a_journal_that_goes_away_under_the_daemon(case: Case, how: str) -> None:
+    by_site_factor(case)
+    journal = case.state / "journal.sqlite"
+    with case.daemon() as daemon:
+        daemon.wait_for(lambda: case.turned, "the first order")
+        if how == "deleted":
+            for file in case.state.glob("journal.sqlite*"):
+                file.unlink()
+        else:
+            copy = case.state / "copy"
+            copy.write_bytes(journal.read_bytes())
+            copy.replace(journal)
+        daemon.wait_for(lambda: daemon.metric("rltuned_journal_usable") == 0, "it notices")
+        daemon.wait_for(lambda: daemon.metric('rltuned_mode{mode="observe"}') == 1, "it observes")
+        with pytest.raises(HTTPError, match="503"):
+            daemon.get("/readyz")
+        newcomer = case.lab.sbatch(*FULL, "--time=10", "--nice=5")
+        cycles = daemon.metric("rltuned_cycles_total")
+        daemon.wait_for(lambda: daemon.metric("rltuned_cycles_total") >= cycles + 2, "two more")
+        assert case.sprio()[newcomer].split()[-1] == "0"
+        case.lab.run("scancel", str(newcomer))
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+        assert daemon.log().count("was deleted or moved" if how == "deleted" else "another file")
+    if how == "replaced":
+        journal.unlink()
+    done = case.rltuned("restore", "--all")
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "is missing" in done.stderr
+    assert "not known without the journal" in done.stderr
+    assert done.stdout.count("given back") == 2
+    case.assert_untouched()
+
+
+def test_fixed_priorities_without_a_journal_are_released_on_request_only(case: Case) -> None:
+    written(case)
+    for file in case.state.glob("journal.sqlite*"):
+        file.unlink()
+    frozen = case.sprio()
+    first = case.rltuned("restore", "--all")
+    assert first.returncode == 3
+    assert "--as-shown --fixed-too releases them" in first.stderr
+    assert case.sprio() == frozen
+    done = case.rltuned("restore", "--all", "--as-shown", "--fixed-too")
+    assert done.returncode == 3, done.stdout + done.stderr
+    natural = {job: line.split()[2:6] for job, line in case.natural.items()}
+    assert {job: line.split()[2:6] for job, line in case.sprio().items()} == natural
+
+
+def test_an_array_whose_list_of_tasks_is_long(tmp_path: Path) -> None:
+    """Half of 2,400 tasks are held after the write: the others are named in 5,900 characters."""
+    with SlurmLab(extra=("MaxArraySize=3001",)) as lab:
+        runs = [lab.sbatch(*FULL, f"-w{node}", "--time=2:00:00") for node in ("p1", "p2")]
+        lab.wait_for(lambda: all(lab.state(job) == "R" for job in runs), 30, "both run")
+        array = lab.sbatch(*FULL, "--time=30", "--nice=7", "--array=0-2399")
+        lab.wait_for(lambda: lab.state(array) == "PD", 30, "it waits")
+        clock, journal = SystemClock(), Journal(tmp_path)
+        undoer = SlurmUndoer(SlurmCli(conf=lab.conf), clock.now)
+        (job,) = undoer.look().pending
+        target = Target(job.job_id, job.submitted_at, job.address)
+        plan = Plan((SetPriority(target, job.priority, 4711, job.nice),))
+        ticket = journal.intend(
+            plan, cluster="rltlab", cycle=1, at=clock.now(), newest=int(job.job_id)
+        )
+        journal.settle(ticket, undoer.apply(plan), at=clock.now())
+        odd = ",".join(str(n) for n in range(1, 2400, 2))
+        lab.scontrol("hold", f"{array}_[{odd}]")
+        before = undoer.look().pending
+        items = restore(undoer, journal, clock)
+        assert {item.fate for item in items} == {Fate.GIVEN_BACK}, items[0].detail
+        after = {j.job_id: j for j in undoer.look().pending}
+        assert len(after) == len(before) == 1201, "no task was parted from its array"
+        head = after[job.job_id]
+        assert len(head.address) > 4_000
+        assert (head.fixed, head.nice, head.priority) == (False, 7, job.priority)
+        assert all(j.held_by == "admin" and j.nice == 7 for j in after.values() if j is not head)
+        journal.close()

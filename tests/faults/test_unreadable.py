@@ -1,0 +1,97 @@
+"""One row that cannot be read costs one job, on a real Slurm."""
+
+import signal
+
+import pytest
+
+from tests.faults.case import Case
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+
+
+def squeue_with(job: int, old: str, new: str) -> str:
+    """squeue's answer with something else in the row of one job."""
+    return (
+        f"\"$REAL\" \"$@\" | tr '\\n' '\\001' | sed -E "
+        f"'s/{old}([^\\x01]*\\x1f{job}\\x1f)/{new}\\1/' | tr '\\001' '\\n'"
+    )
+
+
+def test_a_job_that_turns_unreadable_is_left_alone_and_the_others_go_on(case: Case) -> None:
+    first, middle, last = case.waiting
+    with case.daemon() as daemon:
+        daemon.wait_for(lambda: case.turned, "the shortest stands first")
+        before = case.sprio()
+        case.shims.always("squeue", squeue_with(middle, "1:00:00", "a while"), "--noconvert")
+        daemon.wait_for_log(f"name={middle}")
+        cycles = daemon.metric("rltuned_cycles_total")
+        daemon.wait_for(lambda: daemon.metric("rltuned_cycles_total") >= cycles + 3, "three more")
+        assert daemon.log().count(f"name={middle}") == 1
+        assert "cycle_skipped" not in daemon.log()
+        assert daemon.metric('rltuned_unreadable{kind="job"}') == 1
+        assert daemon.metric('rltuned_jobs_refused{reason="unreadable"}') == 1
+        assert case.sprio()[middle] == before[middle]
+        told = case.rltuned("explain", str(middle))
+        assert "what Slurm prints of it cannot be read" in told.stdout, told.stdout + told.stderr
+        assert "'a while' is no time limit" in told.stdout
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+    # the journal still knows that it is ours, and its number and id are all that is needed
+    case.assert_given_back()
+    assert {first, middle, last} == set(case.natural)
+
+
+def test_a_job_of_which_not_even_the_priority_can_be_read_stays_in_the_journal(case: Case) -> None:
+    _, middle, _ = case.waiting
+    with case.daemon() as daemon:
+        daemon.wait_for(lambda: case.turned, "the shortest stands first")
+        garbled = (
+            f'"$REAL" "$@" | sed -E \'s/(\\x1f{middle}\\x1f{middle}\\x1f[^\\x1f]*\\x1fPD\\x1f'
+            "[^\\x1f]*\\x1f)[0-9]+/\\1many/'"
+        )
+        case.shims.always("squeue", garbled, "--noconvert")
+        daemon.wait_for_log(f"name={middle}")
+        cycles = daemon.metric("rltuned_cycles_total")
+        daemon.wait_for(lambda: daemon.metric("rltuned_cycles_total") >= cycles + 3, "three more")
+        assert "cycle_skipped" not in daemon.log()
+        told = case.rltuned("explain", str(middle))
+        assert "cannot be read" in told.stdout, told.stdout + told.stderr
+        case.shims.clear("squeue")
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+    case.assert_given_back()
+
+
+def test_a_running_job_on_a_node_that_sinfo_does_not_show(case: Case) -> None:
+    case.shims.always("sinfo", '"$REAL" "$@" | sed "/^p2/d"')
+    with case.daemon() as daemon:
+        daemon.wait_for(lambda: case.turned, "the shortest stands first")
+        assert "cycle_skipped" not in daemon.log()
+    case.shims.clear("sinfo")
+    case.assert_given_back()
+
+
+def test_a_broken_answer_as_a_whole_still_skips_the_cycle(case: Case) -> None:
+    case.shims.always("squeue", '"$REAL" "$@" | tr "\\037" "|"', "--noconvert")
+    with case.daemon() as daemon:
+        daemon.wait_for_log("cycle_skipped", times=2)
+        assert "reason=snapshot" in daemon.log()
+        assert not case.turned
+    case.shims.clear("squeue")
+    case.assert_untouched()
+
+
+def test_a_clock_that_differs_is_told(case: Case) -> None:
+    """slurmctld seems to live two hours ahead: every job was submitted in the future."""
+    ahead = (
+        '"$REAL" "$@" | awk \'/^sdiag output at/ '
+        "{ match($0, /[0-9]+\\)/); at = substr($0, RSTART, RLENGTH - 1) + 7200; "
+        'print "sdiag output at x (" at ")"; next } { print }\''
+    )
+    case.shims.always("sdiag", ahead)
+    with case.daemon() as daemon:
+        daemon.wait_for_log("clock_off_s=")
+        off_s = daemon.metric("rltuned_slurmctld_clock_offset_seconds")
+        assert 7_190 < off_s < 7_210
+    case.shims.clear("sdiag")
+    case.assert_given_back()

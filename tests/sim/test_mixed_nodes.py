@@ -1,0 +1,52 @@
+"""A node with two types of GPUs, as sites have that cut one card into slices."""
+
+from dataclasses import replace
+
+import pytest
+
+from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
+from rltuned.domain.units import GpuType, NodeName
+from rltuned.errors import TraceError
+from rltuned.sim.backend import SimBackend
+from rltuned.sim.cluster import Cluster
+from rltuned.sim.engine.run import prepare
+from rltuned.sim.world import World
+from tests.sim.worlds import job, starts
+
+COUNTS = (GpuCount(GpuType("a100_1g.5gb"), 4, 4), GpuCount(GpuType("t4"), 4, 4))
+WHOLE = Resources(8, 100, 100_000)
+MIXED = Cluster(
+    "mixed",
+    (Node(NodeName("n"), COUNTS, WHOLE, WHOLE, schedulable=True, partitions=("p",)),),
+    (Partition("p", default=True),),
+)
+JOBS = [
+    job("a", 0, 100, 4, gpu_types=("t4",)),
+    job("b", 1, 100, 4, gpu_types=("a100_1g.5gb",)),
+    job("c", 2, 10, 1, gpu_types=("t4",)),
+    job("d", 3, 10, 2, gpu_types=("a100_1g.5gb",)),
+]
+
+
+def test_each_type_is_counted_for_itself() -> None:
+    assert starts(MIXED, JOBS) == {"a": 0.0, "b": 1.0, "c": 100.0, "d": 101.0}
+
+
+def test_an_observer_sees_what_is_free_of_each_type() -> None:
+    world = World(MIXED, JOBS)
+    world.advance(0)
+    (node,) = SimBackend(world).observe().nodes
+    assert {g.gpu_type: g.free for g in node.gpus} == {"a100_1g.5gb": 4, "t4": 0}
+    assert node.free.gpus == 4
+    world.advance(5)
+    (node,) = SimBackend(world).observe().nodes
+    assert node.free.gpus == 0
+
+
+def test_training_says_that_it_does_not_play_such_a_cluster() -> None:
+    with pytest.raises(TraceError, match="node n has GPUs of several types"):
+        prepare(MIXED, JOBS)
+    one = replace(
+        MIXED.nodes[0], gpus=COUNTS[:1], total=Resources(4, 100, 1), free=Resources(4, 100, 1)
+    )
+    assert prepare(replace(MIXED, nodes=(one,)), [replace(JOBS[1], mem_mib=None)]).cluster_gpus == 4
