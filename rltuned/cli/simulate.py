@@ -229,13 +229,23 @@ def _play(
             bar.update(task, advance=1, description=f"{policy}, window {window + 1}")
 
         return compare(
-            sets, cluster, policies, protocol, report=report, players=_compiled(policies, protocol)
+            sets,
+            cluster,
+            policies,
+            protocol,
+            report=report,
+            players=_compiled(policies, protocol, cluster),
         )
 
 
-def _compiled(policies: list[str], protocol: Protocol) -> dict[str, Player]:
+def _compiled(policies: list[str], protocol: Protocol, cluster: Cluster) -> dict[str, Player]:
     """Models that the train extra plays compiled; the others are played as the daemon would."""
-    if protocol.mode != "event" or protocol.is_joint or protocol.faults:
+    if (
+        cluster.mixed_node is not None
+        or protocol.mode != "event"
+        or protocol.is_joint
+        or protocol.faults
+    ):
         return {}
     if not importlib.util.find_spec("numba"):
         return {}

@@ -130,10 +130,8 @@ def simulate(
         own = rules.natural if rules.natural != AGE_ONLY else Natural()
         rules = replace(rules, natural=replace(own, kind="multifactor"))
     protocol = replace(protocol, rules=rules)
-    # the twin knows one type of GPUs per node
-    alike = all(len(node.gpus) <= 1 for node in cluster.nodes)
     plain = bool(protocol.faults) or protocol.is_joint or rules.placement == "first"
-    if engine and alike and not plain and compiled_knows(policy, protocol):
+    if engine and not plain and compiled_knows(policy, protocol):
         return _engine(window, cluster, policy, protocol)
     began = time.perf_counter()
     outcome = _plain(window, cluster, policy, protocol)

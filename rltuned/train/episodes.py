@@ -11,10 +11,10 @@ from rltuned.policies.baselines import BASELINES
 from rltuned.policies.delay_curve import DelayCurve
 from rltuned.policies.network import ContextActor, InspectorActor, PaperActor
 from rltuned.policies.rivals import INSPECTED
-from rltuned.sim.engine.arrays import FloatArray, Free, IntArray, Shares
+from rltuned.sim.engine.arrays import FloatArray, IntArray, Shares
 from rltuned.sim.engine.dispatch import Setup, State
 from rltuned.sim.engine.loop import Ranking
-from rltuned.sim.engine.run import spreads
+from rltuned.sim.engine.run import free_of, spreads
 from rltuned.train.ground import Window
 from rltuned.train.rollout.nets import CONTEXT, INSPECTOR, KERNEL, PAPER
 from rltuned.train.rollout.play import BY_INSPECTOR, BY_NET, BY_RULE, episode
@@ -227,20 +227,21 @@ def tables(
     count, nodes, kinds = len(window), len(hardware.row), len(shapes.gpus)
     partitions, total = len(hardware.near), int(shapes.width[jobs.shape].sum())
     state = State(
-        free=Free(hardware.gpus.copy(), hardware.cpus.copy(), hardware.mem_mib.copy()),
+        free=free_of(hardware),
         start_s=np.full(count, np.nan),
-        shares=Shares(*(np.zeros(total, dtype=np.int64) for _ in range(4))),
+        shares=Shares(*(np.zeros(total, dtype=np.int64) for _ in range(5))),
         running=np.empty(count, dtype=np.int64),
         latest=np.empty(count),
         head=np.full(partitions, -1),
         shadow_s=np.full(partitions, np.inf),
         later_gpus=np.zeros((partitions, nodes), dtype=np.int64),
+        later_of_type=np.zeros((partitions, *hardware.of_type.shape), dtype=np.int64),
         later_cpus=np.zeros((partitions, nodes), dtype=np.int64),
         later_mem=np.zeros((partitions, nodes), dtype=np.int64),
         failed=np.full(kinds, -1),
         refused=np.full(kinds, -1),
         counters=np.zeros(4, dtype=np.int64),
-        chosen=np.empty(2 * int(shapes.width.max()), dtype=np.int64),
+        chosen=np.empty(2 * int(shapes.width.max()) + 1, dtype=np.int64),
     )
     desk = Desk(
         clock=np.array([0.0, np.inf]),

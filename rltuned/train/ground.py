@@ -117,10 +117,16 @@ def make_ground(
         predicted: (n, 3) quantiles of a run-time predictor, further columns of the features.
 
     Raises:
-        TraceError: a job can never run on this cluster, or there are no jobs.
+        TraceError: a job can never run on this cluster, a node has GPUs of several types, or there
+            are no jobs.
     """
     if not jobs:
         raise TraceError(f"{name}: no jobs")
+    if (mixed := cluster.mixed_node) is not None:
+        raise TraceError(
+            f"node {mixed} has GPUs of several types: `simulate` and `backtest` play such a "
+            "cluster, training does not"
+        )
     prepared = prepare(cluster, jobs)
     sight = _sight(cluster, jobs, prepared)
     if predicted is not None:

@@ -46,11 +46,13 @@ def sources() -> str:
 class Hardware(NamedTuple):
     """What never changes. Shapes: N nodes in name order, P partitions, T GPU types.
 
-    row: GPU type of each node; T = it has no GPUs. near: partitions that share a node.
+    row: GPU type of each node, the first of several; T = it has no GPUs. near: partitions that
+    share a node. gpus: of all types together; of_type: of each, row T always 0.
     """
 
     row: IntArray  # (N,)
     gpus: IntArray  # (N,)
+    of_type: IntArray  # (T+1, N)
     cpus: IntArray  # (N,)
     mem_mib: IntArray  # (N,)
     member: BoolArray  # (P, N)
@@ -58,9 +60,10 @@ class Hardware(NamedTuple):
 
 
 class Free(NamedTuple):
-    """What is free, now or at a shadow time; each (N,)."""
+    """What is free, now or at a shadow time; each (N,), of_type (T+1, N)."""
 
     gpus: IntArray
+    of_type: IntArray
     cpus: IntArray
     mem_mib: IntArray
 
@@ -99,9 +102,10 @@ class Jobs(NamedTuple):
 
 
 class Shares(NamedTuple):
-    """What every job took, one row per node of every job."""
+    """What every job took, one row per node of every job. row: GPU type; -1 = all of the node's."""
 
     node: IntArray
+    row: IntArray
     gpus: IntArray
     cpus: IntArray
     mem_mib: IntArray

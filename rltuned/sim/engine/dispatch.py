@@ -37,6 +37,7 @@ class State(NamedTuple):
     head: IntArray  # (P,)
     shadow_s: FloatArray  # (P,)
     later_gpus: IntArray  # (P, N)
+    later_of_type: IntArray  # (P, T+1, N)
     later_cpus: IntArray  # (P, N)
     later_mem: IntArray  # (P, N)
     failed: IntArray  # (S,)
@@ -59,7 +60,10 @@ class Setup(NamedTuple):
 def later_of(state: State, partition: int) -> Free:
     """What will be free at the shadow time of a partition's head."""
     return Free(
-        state.later_gpus[partition], state.later_cpus[partition], state.later_mem[partition]
+        state.later_gpus[partition],
+        state.later_of_type[partition],
+        state.later_cpus[partition],
+        state.later_mem[partition],
     )
 
 
@@ -118,9 +122,9 @@ def _harmless(setup: Setup, state: State, now: float, job: int) -> bool:
         if head < 0 or not near[other] or latest_end <= state.shadow_s[other]:
             continue
         later = later_of(state, other)
-        move(later, state.shares, offset, width, -1)
+        move(setup.hardware, later, state.shares, offset, width, -1)
         fine = fits(setup.shapes, setup.jobs.shape[head], setup.hardware, later)
-        move(later, state.shares, offset, width, 1)
+        move(setup.hardware, later, state.shares, offset, width, 1)
         if not fine:
             return False
     return True
@@ -130,10 +134,10 @@ def _harmless(setup: Setup, state: State, now: float, job: int) -> bool:
 def _start(setup: Setup, state: State, now: float, job: int) -> None:
     offset, width = setup.jobs.offset[job], setup.shapes.width[setup.jobs.shape[job]]
     latest_end = now + setup.jobs.limit_s[job]
-    move(state.free, state.shares, offset, width, -1)
+    move(setup.hardware, state.free, state.shares, offset, width, -1)
     for other in range(len(state.head)):
         if state.head[other] >= 0 and latest_end > state.shadow_s[other]:
-            move(later_of(state, other), state.shares, offset, width, -1)
+            move(setup.hardware, later_of(state, other), state.shares, offset, width, -1)
     count = state.counters[RUNNING]
     at = np.searchsorted(state.latest[:count], latest_end)
     for i in range(count, at, -1):
@@ -148,7 +152,8 @@ def _start(setup: Setup, state: State, now: float, job: int) -> None:
 def finish(setup: Setup, state: State, job: int) -> None:
     """A running job ends and returns what it holds."""
     shape = setup.jobs.shape[job]
-    move(state.free, state.shares, setup.jobs.offset[job], setup.shapes.width[shape], 1)
+    offset, width = setup.jobs.offset[job], setup.shapes.width[shape]
+    move(setup.hardware, state.free, state.shares, offset, width, 1)
     count = state.counters[RUNNING]
     at = np.searchsorted(state.latest[:count], state.start_s[job] + setup.jobs.limit_s[job])
     while state.running[at] != job:
@@ -166,6 +171,7 @@ def reserve(setup: Setup, state: State, job: int) -> None:
     state.head[partition] = job
     later = later_of(state, partition)
     later.gpus[:] = state.free.gpus
+    later.of_type[:] = state.free.of_type
     later.cpus[:] = state.free.cpus
     later.mem_mib[:] = state.free.mem_mib
     needed = _ends_needed(setup, state, shape, later)
@@ -213,16 +219,11 @@ def _ends_needed(setup: Setup, state: State, shape: int, later: Free) -> int:
 def _shift(setup: Setup, state: State, later: Free, old: int, new: int) -> None:
     """Turn `running[:old]` gone into `running[:new]` gone."""
     first, last, sign = (old, new, 1) if new > old else (new, old, -1)
-    gpus, cpus, mem_mib = later.gpus, later.cpus, later.mem_mib
-    node, of_gpus, of_cpus, of_mem = state.shares
     shape_of, offset, width = setup.jobs.shape, setup.jobs.offset, setup.shapes.width
     running = state.running
     for i in range(first, last):
         job = running[i]
-        for at in range(offset[job], offset[job] + width[shape_of[job]]):
-            gpus[node[at]] += sign * of_gpus[at]
-            cpus[node[at]] += sign * of_cpus[at]
-            mem_mib[node[at]] += sign * of_mem[at]
+        move(setup.hardware, later, state.shares, offset[job], width[shape_of[job]], sign)
 
 
 @compiled

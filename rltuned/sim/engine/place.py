@@ -71,12 +71,13 @@ def fits(shapes: Shapes, shape: int, hardware: Hardware, free: Free) -> bool:
 
 @compiled
 def _fits_on(asks: Wish, member: BoolArray, hardware: Hardware, free: Free, row: int) -> bool:
-    rows, free_gpus, free_cpus, free_mem = hardware.row, free.gpus, free.cpus, free.mem_mib
+    free_gpus, free_cpus, free_mem = free.gpus, free.cpus, free.mem_mib
     gpus, cpus, mem_mib = hardware.gpus, hardware.cpus, hardware.mem_mib
+    have, has = free.of_type[row], hardware.of_type[row]
     with_low, with_more = 0, 0
     for node in range(len(free_gpus)):
-        there = free_gpus[node] if rows[node] == row else 0
-        if there < asks.low or not member[node] or (asks.gpus > 0 and rows[node] != row):
+        there = have[node]
+        if there < asks.low or not member[node] or (asks.gpus > 0 and has[node] == 0):
             continue
         now = Amounts(free_gpus[node], free_cpus[node], free_mem[node])
         if hosts(asks, now, Amounts(gpus[node], cpus[node], mem_mib[node])):
@@ -91,7 +92,10 @@ def _fits_on(asks: Wish, member: BoolArray, hardware: Hardware, free: Free, row:
 def place(
     shapes: Shapes, shape: int, hardware: Hardware, free: Free, spread: bool, chosen: IntArray
 ) -> bool:
-    """Fill chosen[:width] with the nodes, larger shares first; False when it does not fit."""
+    """Fill chosen[:width] with the nodes, larger shares first, and chosen[-1] with the GPU type.
+
+    False when it does not fit.
+    """
     asks, member = wish(shapes, shape), hardware.member[shapes.partition[shape]]
     width = asks.width
     trial = chosen[width : 2 * width]
@@ -107,6 +111,7 @@ def place(
             continue
         if not found or rank < best or (rank == best and _before(trial, chosen[:width])):
             chosen[:width] = trial
+            chosen[-1] = row
             best, found = rank, True
     return found
 
@@ -122,15 +127,16 @@ def _choose(
     trial: IntArray,
 ) -> int:
     """Fill trial with nodes for one GPU type; their free GPUs (negative for spread), or NOWHERE."""
-    rows, free_gpus, free_cpus, free_mem = hardware.row, free.gpus, free.cpus, free.mem_mib
+    free_gpus, free_cpus, free_mem = free.gpus, free.cpus, free.mem_mib
     gpus, cpus, mem_mib = hardware.gpus, hardware.cpus, hardware.mem_mib
+    have, has = free.of_type[row], hardware.of_type[row]
     total, sign = 0, -1 if spread else 1
     for position in range(asks.width):
         least = asks.low + 1 if position < asks.larger else asks.low
         best, best_rank = -1, 0
         for node in range(len(free_gpus)):
-            there = free_gpus[node] if rows[node] == row else 0
-            if asks.gpus > 0 and rows[node] != row:
+            there = have[node]
+            if asks.gpus > 0 and has[node] == 0:
                 continue
             # a job without GPUs goes by all the GPUs that it would sit beside
             rank = sign * (there if asks.gpus > 0 else free_gpus[node])
@@ -162,28 +168,30 @@ def _choose_sorted(
     nodes = np.empty(len(hardware.row), dtype=np.int64)
     ranks = np.empty(len(hardware.row), dtype=np.int64)
     sign, count = -1 if spread else 1, 0
+    # a job without GPUs goes by all the GPUs that it would sit beside
+    have = free.of_type[row] if asks.gpus > 0 else free.gpus
     for node in range(len(hardware.row)):
         if member[node] and _can_host(asks, hardware, free, row, node):
-            nodes[count], ranks[count] = node, sign * free.gpus[node]
+            nodes[count], ranks[count] = node, sign * have[node]
             count += 1
     if count < asks.width:
         return NOWHERE
     order = np.argsort(ranks[:count], kind="mergesort")
-    larger = _take(asks.low + 1, 0, asks.larger, order, nodes, free, trial)
+    larger = _take(asks.low + 1, 0, asks.larger, order, nodes, have, trial)
     if larger < asks.larger:
         return NOWHERE
-    if _take(asks.low, larger, asks.width, order, nodes, free, trial) < asks.width:
+    if _take(asks.low, larger, asks.width, order, nodes, have, trial) < asks.width:
         return NOWHERE
     total = 0
     for at in range(asks.width):
-        total += sign * free.gpus[trial[at]]
+        total += sign * have[trial[at]]
     return total
 
 
 @compiled
 def _can_host(asks: Wish, hardware: Hardware, free: Free, row: int, node: int) -> bool:
     """Whether a node has room for the smaller share of a job by this GPU type."""
-    if asks.gpus > 0 and (hardware.row[node] != row or free.gpus[node] < asks.low):
+    if asks.gpus > 0 and (hardware.of_type[row, node] == 0 or free.of_type[row, node] < asks.low):
         return False
     now = Amounts(free.gpus[node], free.cpus[node], free.mem_mib[node])
     return hosts(
@@ -198,7 +206,7 @@ def _take(
     last: int,
     order: IntArray,
     nodes: IntArray,
-    free: Free,
+    have: IntArray,
     trial: IntArray,
 ) -> int:
     """Fill trial from a position on with nodes of so many free GPUs; where it ends."""
@@ -206,7 +214,7 @@ def _take(
         if position == last:
             break
         node = nodes[at]
-        if node >= 0 and (least == 0 or free.gpus[node] >= least):
+        if node >= 0 and (least == 0 or have[node] >= least):
             trial[position] = node
             nodes[at] = -1
             position += 1
@@ -233,6 +241,7 @@ def record(
     for i in range(width):
         node, at = chosen[i], offset + i
         shares.node[at] = node
+        shares.row[at] = -1 if shapes.exclusive[shape] else chosen[-1]
         if shapes.exclusive[shape]:
             shares.gpus[at] = hardware.gpus[node]
             shares.cpus[at] = hardware.cpus[node]
@@ -249,10 +258,17 @@ def _even(amount: int, parts: int, position: int) -> int:
 
 
 @compiled
-def move(free: Free, shares: Shares, offset: int, width: int, sign: int) -> None:
+def move(
+    hardware: Hardware, free: Free, shares: Shares, offset: int, width: int, sign: int
+) -> None:
     """Give (sign 1) or take (sign -1) the shares of one job."""
     for at in range(offset, offset + width):
-        node = shares.node[at]
+        node, row = shares.node[at], shares.row[at]
+        if row >= 0:
+            free.of_type[row, node] += sign * shares.gpus[at]
+        else:
+            for one in range(len(free.of_type)):
+                free.of_type[one, node] += sign * hardware.of_type[one, node]
         free.gpus[node] += sign * shares.gpus[at]
         free.cpus[node] += sign * shares.cpus[at]
         free.mem_mib[node] += sign * shares.mem_mib[at]

@@ -53,14 +53,8 @@ def prepare(cluster: Cluster, jobs: Sequence[TraceJob]) -> Prepared:
     """Turn objects into arrays.
 
     Raises:
-        TraceError: a job can never run on this cluster, or a node has GPUs of several types.
+        TraceError: a job can never run on this cluster.
     """
-    mixed = next((n.name for n in cluster.nodes if len(n.gpus) > 1), None)
-    if mixed is not None:
-        raise TraceError(
-            f"node {mixed} has GPUs of several types: `simulate` and `backtest` play such a "
-            "cluster, training does not"
-        )
     snapshot = Snapshot(UnixTime(0.0), cluster.name, (), (), cluster.nodes, cluster.partitions)
     capacity = Capacity.of(snapshot)
     names = [p.name for p in cluster.partitions]
@@ -129,9 +123,9 @@ def run(prepared: Prepared, ranking: Ranking, rules: Rules, cycles: Cycles = NO_
     jobs, shapes, hardware = prepared.jobs, prepared.shapes, prepared.hardware
     count, nodes = len(jobs.submit_s), len(hardware.row)
     partitions, total = len(hardware.near), int(shapes.width[jobs.shape].sum())
-    shares = Shares(*(np.zeros(total, dtype=np.int64) for _ in range(4)))
+    shares = Shares(*(np.zeros(total, dtype=np.int64) for _ in range(5)))
     state = State(
-        free=Free(hardware.gpus.copy(), hardware.cpus.copy(), hardware.mem_mib.copy()),
+        free=free_of(hardware),
         start_s=np.full(count, np.nan),
         shares=shares,
         running=np.empty(count, dtype=np.int64),
@@ -139,12 +133,13 @@ def run(prepared: Prepared, ranking: Ranking, rules: Rules, cycles: Cycles = NO_
         head=np.full(partitions, -1),
         shadow_s=np.full(partitions, np.inf),
         later_gpus=np.zeros((partitions, nodes), dtype=np.int64),
+        later_of_type=np.zeros((partitions, *hardware.of_type.shape), dtype=np.int64),
         later_cpus=np.zeros((partitions, nodes), dtype=np.int64),
         later_mem=np.zeros((partitions, nodes), dtype=np.int64),
         failed=np.full(len(shapes.gpus), -1),
         refused=np.full(len(shapes.gpus), -1),
         counters=np.zeros(4, dtype=np.int64),
-        chosen=np.empty(2 * int(shapes.width.max()), dtype=np.int64),
+        chosen=np.empty(2 * int(shapes.width.max()) + 1, dtype=np.int64),
     )
     setup = Setup(hardware, shapes, jobs, spreads(rules), rules.backfill == "easy")
     queue = Queue(np.empty(count, dtype=np.int64), np.zeros(1, dtype=np.int64))
@@ -154,6 +149,16 @@ def run(prepared: Prepared, ranking: Ranking, rules: Rules, cycles: Cycles = NO_
         raise TraceError(f"{len(stuck)} jobs never started, the first is row {stuck[0] + 1}")
     offset = np.append(jobs.offset, total)
     return Played(state.start_s, state.start_s + jobs.runs_s, offset, shares, int(passes))
+
+
+def free_of(hardware: Hardware) -> Free:
+    """An empty cluster."""
+    return Free(
+        hardware.gpus.copy(),
+        hardware.of_type.copy(),
+        hardware.cpus.copy(),
+        hardware.mem_mib.copy(),
+    )
 
 
 def spreads(rules: Rules) -> bool:
@@ -170,6 +175,7 @@ def _hardware(capacity: Capacity, names: Sequence[str]) -> Hardware:
     return Hardware(
         row=_rows(capacity),
         gpus=capacity.total_gpus.sum(axis=0),
+        of_type=capacity.total_gpus,
         cpus=capacity.total_cpus,
         mem_mib=capacity.total_mem_mib,
         member=member,

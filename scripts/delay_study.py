@@ -1,0 +1,208 @@
+"""Orders as bounded delays beside FCFS and pure SAF: the figures of docs/results.md.
+
+    python -m scripts.delay_study run [--minutes M] [--front]
+    python -m scripts.delay_study table
+
+Every run is a whole trace on its cluster at one load, in the daemon's cycles of 60 s on a site that
+orders by age alone (sim/natural.AGE_ONLY), with the same placement (pack) and backfill (EASY).
+`saf` has no bounds: its delays are a thousand times limit x GPUs. Each is played in COPIES with
+submit times moved by up to 60 s (seeds 1 to COPIES). What is in the results is not played again.
+"""
+
+import argparse
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from rltuned.core.decide import Knobs
+from rltuned.core.order import Order
+from rltuned.sim.cluster import Cluster, read_cluster
+from rltuned.sim.metrics import score
+from rltuned.sim.natural import AGE_ONLY
+from rltuned.sim.presets import preset
+from rltuned.sim.protocol import Protocol
+from rltuned.sim.reshape import jittered, scale
+from rltuned.sim.run import possible, simulate, whole
+from rltuned.sim.synth import synthesize
+from rltuned.sim.trace import Trace, read_trace
+from rltuned.sim.world import Rules
+
+TRACES = Path("../shared/traces")
+RESULTS = Path("docs/data/delays.jsonl")
+COPIES = 4
+LOADS = (0.7, 0.9, 1.1)
+JITTER_S = 60.0
+DAY = 86_400.0
+PURE = Order(stretch=1_000.0, clip=1e9, max_delay_s=1e15)
+GROUNDS = {
+    "philly-nov": "philly_2017-11",
+    "helios-venus": "helios_venus_2020",
+    "thetagpu": "thetagpu_2023",
+    "testbed": "",
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One play. order: of the bounds; None = the anchor that has none."""
+
+    ground: str
+    load: float
+    copy: int
+    policy: str
+    stretch: float
+    max_delay_d: float
+    newcomers: str = "cycle"
+
+    @property
+    def order(self) -> Order:
+        if self.policy == "saf":
+            return PURE
+        return Order(self.stretch, 1.0, self.max_delay_d * DAY)
+
+
+def runs(*, front: bool) -> Iterator[Run]:
+    """The main table; the front of stretch and max_delay beside it."""
+    for load in LOADS:
+        for ground in GROUNDS:
+            for copy in range(1, COPIES + 1):
+                one = Run(ground, load, copy, "fcfs", 0.3, 7.0)
+                yield one
+                yield replace(one, policy="saf")
+                yield replace(one, policy="delay")
+                yield replace(one, policy="delay", newcomers="submit")
+                for stretch in (0.1, 0.3, 1.0, 3.0) if front else ():
+                    for days in (1.0, 3.0, 7.0, 14.0):
+                        yield replace(one, policy="delay", stretch=stretch, max_delay_d=days)
+
+
+def trace_of(ground: str, load: float, copy: int) -> tuple[Cluster, Trace]:
+    """The whole trace, scaled to the load, with submit times moved."""
+    if ground == "testbed":
+        cluster = preset("testbed")
+        trace = synthesize("testbed-1024", jobs=8_000, seed=7, limits="weak")
+    else:
+        cluster = read_cluster(TRACES / f"{GROUNDS[ground]}.toml")
+        trace = read_trace(TRACES / f"{GROUNDS[ground]}.csv.gz")
+    jobs, _ = possible(trace.jobs, cluster, skip=True)
+    scaled = scale(replace(trace, jobs=jobs), load, cluster.gpus)
+    return cluster, jittered(scaled, JITTER_S, copy)
+
+
+def play(run: Run) -> dict[str, float]:
+    """Its figures."""
+    cluster, trace = trace_of(run.ground, run.load, run.copy)
+    protocol = Protocol(
+        mode="cycle",
+        rules=Rules(natural=AGE_ONLY),
+        knobs=Knobs(top_k=0, order=run.order),
+        newcomers="submit" if run.newcomers == "submit" else "cycle",
+    )
+    began = time.process_time()
+    schedule = simulate(whole(trace.jobs, first=None, warmup=0)[0], cluster, run.policy, protocol)
+    found = score([schedule], cluster.gpus)
+    figures = {k: getattr(found, k) for k in ("wait_s", "wait_p99_s", "wait_max_s", "bsld", "jobs")}
+    figures["writes_per_job"] = found.writes / found.jobs
+    figures["cpu_s"] = round(time.process_time() - began, 1)
+    return asdict(run) | figures
+
+
+def known() -> dict[Run, dict[str, float]]:
+    """Runs that have been played."""
+    if not RESULTS.exists():
+        return {}
+    rows = [json.loads(line) for line in RESULTS.read_text().splitlines()]
+    names = Run.__dataclass_fields__
+    return {Run(**{k: row[k] for k in names}): row for row in rows}
+
+
+def run_all(minutes: float, *, front: bool) -> None:
+    """Play what is not known yet, until the time is up."""
+    until = time.monotonic() + 60 * minutes
+    done = known()
+    for run in runs(front=front):
+        if run in done:
+            continue
+        if time.monotonic() > until:
+            return
+        row = play(run)
+        RESULTS.parent.mkdir(parents=True, exist_ok=True)
+        with RESULTS.open("a") as out:
+            out.write(json.dumps(row) + "\n")
+        done[run] = row
+
+
+def table() -> None:
+    """Ratios of means over copies, with the smallest and the largest copy, and geometric means."""
+    cells: dict[tuple[str, float], dict[str, list[dict[str, float]]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for run, row in sorted(known().items(), key=lambda item: item[0].copy):
+        cells[run.ground, run.load][_name(run)].append(row)
+    print("| ground, load | order | wait, h | wait / SAF | wait / FCFS | longest / SAF | writes |")
+    print("|---|---|---|---|---|---|---|")
+    logs: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+    for (ground, load), by_name in sorted(cells.items()):
+        if {"saf", "fcfs"} - by_name.keys():
+            continue
+        for name, rows in sorted(by_name.items()):
+            ratios = _ratios(rows, by_name["saf"], by_name["fcfs"])
+            logs[name].append(ratios)
+            pairs = [a["wait_s"] / b["wait_s"] for a, b in zip(rows, by_name["saf"], strict=False)]
+            cells_of = [
+                f"{_mean(rows, 'wait_s') / 3600:.2f}",
+                f"{ratios[0]:.2f} [{min(pairs):.2f}, {max(pairs):.2f}]",
+                f"{ratios[1]:.2f}",
+                f"{ratios[2]:.2f}",
+                f"{_mean(rows, 'writes_per_job'):.2f}",
+            ]
+            print(f"| {ground} {load:g} | {name} | {' | '.join(cells_of)} |")
+    for name, found in sorted(logs.items()):
+        mean = np.exp(np.log(np.array(found)).mean(axis=0))
+        print(f"| all {len(found)} | {name} | | {mean[0]:.2f} | {mean[1]:.2f} | {mean[2]:.2f} | |")
+
+
+def _name(run: Run) -> str:
+    if run.newcomers == "submit":
+        return f"{run.policy} at submission"
+    if run.policy == "delay" and (run.stretch, run.max_delay_d) != (0.3, 7.0):
+        return f"delay {run.stretch:g} x {run.max_delay_d:g} d"
+    return run.policy
+
+
+Rows = list[dict[str, float]]
+
+
+def _ratios(rows: Rows, saf: Rows, fcfs: Rows) -> tuple[float, float, float]:
+    """Mean wait against SAF and FCFS, and the longest wait against SAF."""
+    wait_s, longest_s = _mean(rows, "wait_s"), _mean(rows, "wait_max_s")
+    return (
+        wait_s / _mean(saf, "wait_s"),
+        wait_s / _mean(fcfs, "wait_s"),
+        longest_s / _mean(saf, "wait_max_s"),
+    )
+
+
+def _mean(rows: Rows, name: str) -> float:
+    return float(np.mean([row[name] for row in rows]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("run", "table"))
+    parser.add_argument("--minutes", type=float, default=600.0)
+    parser.add_argument("--front", action="store_true")
+    asked = parser.parse_args()
+    if asked.what == "run":
+        run_all(asked.minutes, front=asked.front)
+    else:
+        table()
+
+
+if __name__ == "__main__":
+    main()
