@@ -82,6 +82,7 @@ def _claim(rows: list[OpenWrite]) -> Claim:
             nice=first.nice,
             original=first.old,
             earlier=tuple(sorted({*written, *(r.old for r in rows)} - {written[-1]})),
+            since=UnixTime(first.at),
         ),
         written_at=UnixTime(written_at),
     )

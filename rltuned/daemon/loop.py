@@ -187,6 +187,7 @@ class Loop:
                 draft.rival = self._rivals.judge(draft.snapshot)
         except JournalError as error:
             draft.journal_error = str(error)
+            draft.snapshot = self._writer.unmarked(seen)
 
     def _decide(self, draft: _Draft) -> None:
         only_looks = self.rig.ladder.rung is Rung.OBSERVE and not self.rig.dry_run
@@ -196,6 +197,7 @@ class Loop:
             draft.decision = decide(
                 draft.snapshot, self.rig.policy, self.rig.knobs, self.rig.solver
             )
+        self._writer.note(draft.decision)
 
     def _keep(self, draft: _Draft) -> None:
         """Note what was seen and planned, before anything is written."""

@@ -3,9 +3,11 @@
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Final, Protocol
 
 from rltuned.core.decide import Decision
+from rltuned.daemon import neutral
 from rltuned.daemon.breaker import demoted
 from rltuned.daemon.diary import Sight
 from rltuned.daemon.journal import Journal
@@ -15,6 +17,7 @@ from rltuned.daemon.seat import Seat
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.ports import Backend, Clock
+from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 
@@ -34,6 +37,16 @@ class Writer:
         self.journal = journal
         self._clock = clock
         self._reverted_before: frozenset[tuple[JobId, int]] = frozenset()
+        self._neutral: dict[str, NeutralDelay] = {}  # by cluster, of the last decision
+
+    def unmarked(self, snapshot: Snapshot) -> Snapshot:
+        """What can be said of a snapshot while the journal cannot be read."""
+        return replace(snapshot, neutral=self._neutral.get(snapshot.cluster))
+
+    def note(self, decision: Decision) -> None:
+        """Remember what the next decision needs of this one, journal or not."""
+        if decision.neutral is not None:
+            self._neutral[decision.snapshot.cluster] = decision.neutral
 
     def mark(self, snapshot: Snapshot) -> tuple[Snapshot, Mapping[Kind, int]]:
         """Set `owned` on the jobs that carry something of ours, and count what was reverted.
@@ -69,6 +82,9 @@ class Writer:
         Raises:
             JournalError: it could not be noted; then nothing may be written.
         """
+        found = None if decision is None else decision.neutral
+        if found is not None and found != snapshot.neutral:
+            neutral.keep(self.journal, snapshot.cluster, found, self._clock.now())
         return self.journal.keep(
             Sight(
                 cycle=cycle,
@@ -152,11 +168,12 @@ def marked_by(journal: Journal, snapshot: Snapshot) -> Snapshot:
         JournalError: it cannot be told.
     """
     cluster = snapshot.cluster
-    return snapshot.marked(
+    marked = snapshot.marked(
         journal.owned(cluster),
         journal.recent_writes(cluster, snapshot.taken_at - _HOUR_S),
         demoted(journal, cluster),
     )
+    return replace(marked, neutral=neutral.recalled(journal, cluster))
 
 
 def _in_force(job: PendingJob) -> int | None:

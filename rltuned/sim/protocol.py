@@ -173,10 +173,15 @@ class _Daemon:
             return
         knobs = replace(_at_once(self._knobs), top_k=0, placement="pack")
         snapshot = self._ledger.dress(self._backend.observe())
+        if snapshot.neutral is None:  # the very first job brings it
+            first = decide(replace(snapshot, pending=snapshot.pending[:1]), self._policy, knobs)
+            snapshot = replace(snapshot, neutral=first.neutral)
         decision = decide(snapshot, self._policy, knobs)
         actions = tuple(a for a in decision.plan.actions if a.target.job_id in new)
         self._backend.apply(Plan(actions))
-        self._ledger.note(replace(decision, plan=Plan(actions)), self._world.now)
+        # only a cycle moves the neutral delay
+        submitted = replace(decision, plan=Plan(actions), neutral=snapshot.neutral)
+        self._ledger.note(submitted, self._world.now)
         self._at_submit += len(actions)
 
 

@@ -79,8 +79,8 @@ def test_all_is_well(tmp_path: Path, server: MetricsServer) -> None:
     document = json.loads(run("status", "--json", "--config", config).stdout)
     assert document["ok"]
     assert document["daemon"]["ready"]
-    assert document["journal"]["cycle"]["applied"] == 2
-    assert document["journal"]["carrying"] == 2
+    assert document["journal"]["cycle"]["applied"] == 3
+    assert document["journal"]["carrying"] == 3
 
 
 def test_the_daemon_is_down_and_the_journal_still_speaks(tmp_path: Path) -> None:

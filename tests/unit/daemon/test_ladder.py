@@ -22,9 +22,10 @@ from tests.fakes import NATURAL, ConstantOrder, FakeBackend, dealt
 from tests.unit.daemon.test_loop import Bench
 
 COUNT = 40
-MANY = snapshot(*(job(i, priority=1_000 - i) for i in range(1, COUNT + 1)))
+MANY = snapshot(
+    *(job(i, priority=1_000 - i, time_limit_s=7_200.0) for i in range(1, COUNT + 1))
+)
 LAST_FIRST = ConstantOrder(tuple(range(COUNT, 0, -1)))
-SLURMS_OWN = {1: 300, 2: 200, 3: 100}
 
 
 @dataclass
@@ -197,7 +198,7 @@ def test_a_job_is_written_to_so_often_an_hour_and_a_restart_does_not_forget(clim
         loop.cycle()
         loop._journal.close()
     assert climb.last.refused() == {"job_budget": 2}
-    assert climb.priorities() == SLURMS_OWN
+    assert climb.priorities() == dealt(1, 2, 3)
     climb.clock.advance(3_700.0)
     climb.world.world = replace(climb.world.world, taken_at=UnixTime(climb.clock.now()))
     climb.loop().cycle()

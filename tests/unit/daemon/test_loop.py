@@ -307,5 +307,9 @@ def test_slurm_that_takes_none_of_the_changes_ends_a_counted_run_with_1(bench: B
 def test_what_was_refused_or_has_gone_is_no_error(bench: Bench) -> None:
     bench.world.results = {1: Result.REFUSED, 3: Result.GONE}
     assert bench.loop().run(1) == 0
-    assert bench.heard.reports[0].results() == {Result.REFUSED: 1, Result.GONE: 1}
-    assert Journal(bench.folder).claims("test") == ()
+    assert bench.heard.reports[0].results() == {
+        Result.REFUSED: 1,
+        Result.APPLIED: 1,
+        Result.GONE: 1,
+    }
+    assert [c.target.job_id for c in Journal(bench.folder).claims("test")] == [2]

@@ -9,10 +9,13 @@ from rltuned.core.numbers import Writing
 from rltuned.daemon.report import Mode
 from rltuned.daemon.rivals import FEWEST, LOOKS, Rivals, foreign
 from rltuned.domain.jobs import Ownership, PendingJob
+from rltuned.domain.priority import PrioritySystem
 from tests.builders import job, snapshot
 from tests.fakes import ConstantOrder, FakeBackend
 from tests.unit.daemon.test_loop import Bench
 
+AGED = PrioritySystem("multifactor", ages=True, age_weight=604_800)
+"""One point for every second."""
 ORDINARY = tuple(job(n, priority=1_000 + n) for n in range(1, 61))
 
 
@@ -67,7 +70,8 @@ def test_what_is_foreign(owned: Ownership, expected: int | None) -> None:
 
 
 def test_the_second_daemon_observes_and_the_first_goes_on(tmp_path: Path) -> None:
-    world = FakeBackend(snapshot(*ORDINARY))
+    queue = [replace(j, priority=100_000 + j.priority) for j in ORDINARY]
+    world = FakeBackend(snapshot(*queue, priorities=AGED))
     modes: dict[str, list[Mode]] = {"first": [], "second": []}
     by_site_factor = Writing("site_factor", hysteresis=0.0)
     loops = {}

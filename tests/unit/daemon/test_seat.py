@@ -94,7 +94,7 @@ def test_the_one_that_takes_over_goes_on_with_what_the_other_wrote(
     assert last.mode is Mode.LIVE
     assert last.results() == {Result.APPLIED: 2}
     assert two.priorities() == dealt(2, 3, 1)
-    assert last.owned() == 2
+    assert last.owned() == 3
     owned = Journal(two.folder).owned(CLUSTER)
     originals = {key[0]: o.original for key, o in owned.items()}
     assert originals == {1: 300, 2: 200, 3: 100}, "Slurm's own, from before both"
@@ -215,7 +215,7 @@ def test_it_is_published_before_it_is_written(pair: tuple[Beside, Beside]) -> No
 
     one.world = Watching(one.world.world)
     one.loop().run(1)
-    assert seen == [2]
+    assert seen == [3]
 
 
 def test_one_who_lost_the_lease_overwrites_nothing(pair: tuple[Beside, Beside]) -> None:
