@@ -123,7 +123,7 @@ def _narrowed(squeue: str) -> str:
         return squeue  # a test's own broken answer
     width, at = len(ASK_COLUMNS), records[0].index("JOBID")
     more = [records[0].index("EXCLUSIVE")] if "EXCLUSIVE" in records[0] else []
-    more = [records[0].index("DEADLINE"), *more]
+    more = [records[0].index("ACCRUE_TIME"), records[0].index("DEADLINE"), *more]
     return "".join(
         FIELD.join([row[at], *row[:width], *(row[i] for i in more)]) + end for row in records
     )

@@ -69,6 +69,7 @@ class JobRow(NamedTuple):
     hetjobid: str
     hetjoboffset: str
     nodelist: str
+    accruetime: str
     deadline: str
     account: str
 
@@ -120,9 +121,12 @@ class PriorityRow(NamedTuple):
     jobsize: str
     partition: str
     qos: str
+    assoc: str
+    tres: str
+    nice: str
 
 
-PRIORITY_LETTERS: Final = "iYSAFJPQ"
+PRIORITY_LETTERS: Final = "iYSAFJPQBTN"
 
 _HYPHENS: Final = {
     "tres_alloc",

@@ -7,7 +7,7 @@ from rltuned.domain.units import JobId
 from rltuned.slurm.columns import PriorityRow
 from rltuned.slurm.jobs import Shown, Standing, parse_job_id
 from rltuned.slurm.site import Site
-from rltuned.slurm.values import parse_number
+from rltuned.slurm.values import parse_number, whole_numbers
 
 _GARBAGE_SITE: Final = -2_147_483_000
 """sprio 22.05 prints about -2^31 as the site factor of a frozen multi-partition job."""
@@ -21,6 +21,8 @@ class Factors:
         priority: the highest of them.
         site_factor: None when what sprio printed cannot be one.
         live: some factor is not 0, so multifactor rules it.
+        base: the sum without the site factor, less the nice, of the line with the highest
+            priority; None where multifactor does not rule it.
         partition: what its partition adds, of the first line.
         uneven: the lines differ in what partition or priority is.
     """
@@ -28,14 +30,16 @@ class Factors:
     priority: int
     site_factor: int | None
     live: bool
+    base: int | None = None
     partition: int = 0
     uneven: bool = False
 
     def beside(self, other: "Factors") -> "Factors":
         """The same job with one more of its lines."""
         same = (other.priority, other.partition) == (self.priority, self.partition)
-        highest = max(self.priority, other.priority)
-        return replace(self, priority=highest, uneven=self.uneven or not same)
+        best = max((self, other), key=lambda line: line.priority)
+        uneven = self.uneven or not same
+        return replace(self, priority=best.priority, base=best.base, uneven=uneven)
 
 
 def read_line(row: PriorityRow) -> tuple[JobId, Factors]:
@@ -47,12 +51,27 @@ def read_line(row: PriorityRow) -> tuple[JobId, Factors]:
     site = parse_number(row.site)
     # of a frozen job of several partitions 22.05 still shows the partition's factor
     frozen = site < _GARBAGE_SITE
+    priority, parts = parse_number(row.priority), _parts(row)
+    live = not frozen and any(parts)
+    # cut to whole points one by one, the parts may come to a few points less than their sum; at 1
+    # Slurm has cut the sum itself off
+    base = priority - site if priority > 1 else sum(parts) - parse_number(row.nice)
     return parse_job_id(row.job_id), Factors(
-        priority=parse_number(row.priority),
+        priority=priority,
         site_factor=None if frozen else site,
-        live=not frozen and any(map(int, row[3:])),
-        partition=int(row.partition),
+        live=live,
+        base=base if live else None,
+        partition=parse_number(row.partition),
     )
+
+
+def _parts(row: PriorityRow) -> tuple[int, ...]:
+    """What each weighted factor adds, all but the site's."""
+    plain = (row.age, row.fairshare, row.jobsize, row.partition, row.qos, row.assoc)
+    tres = whole_numbers(row.tres)
+    if row.tres and not tres:
+        raise ValueError(f"{row.tres[:40]!r} is no list of TRES")
+    return (*map(parse_number, plain), *tres)
 
 
 def standing_of(shown: Shown, seen: Factors | None, site: Site) -> Standing:
@@ -68,5 +87,5 @@ def standing_of(shown: Shown, seen: Factors | None, site: Site) -> Standing:
         return Standing(priority, live=live, uneven=uneven, sticky=sticky)
     # multifactor gives at least 1; a job whose factors are all zero and that has more was set
     of_itself = max(1, (seen.site_factor or 0) - shown.nice)
-    fixed = site.all_factors_shown and not seen.live and priority > of_itself
-    return Standing(priority, seen.site_factor, fixed, seen.live, uneven, sticky)
+    fixed = not seen.live and priority > of_itself
+    return Standing(priority, seen.site_factor, fixed, seen.live, uneven, sticky, seen.base)

@@ -37,6 +37,7 @@ class Standing(NamedTuple):
     live: bool = False
     uneven: bool = False
     sticky: bool = False
+    base: int | None = None
 
 
 class Shown(NamedTuple):
@@ -196,6 +197,7 @@ class _Wishes(NamedTuple):
 
     request: Request
     eligible: float | None = None
+    accrue: float | None = None
     deadline: float | None = None
     required: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
@@ -208,6 +210,7 @@ def _wishes(record: _Record, requests: Requests) -> _Wishes:
         return _Wishes(
             requests.read(record.ask, running=False),
             parse_epoch(row.eligibletime),
+            parse_epoch(row.accruetime),
             parse_epoch(row.deadline),
             expand_hosts(row.reqnodes),
             expand_hosts(record.excluded),
@@ -246,11 +249,13 @@ def _pending(
         priority=standing.priority,
         partitions=partitions,
         eligible_at=_moment(wishes.eligible),
+        accrue_at=_moment(wishes.accrue),
         user=row.username,
         account=_text(row.account),
         qos=_text(row.qos),
         nice=nice,
         site_factor=standing.site_factor,
+        base=standing.base,
         reason=_text(row.reason),
         held_by=holder,
         reservation=_text(row.reservation),

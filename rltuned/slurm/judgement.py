@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from rltuned.slurm.site import read_priorities, read_rate_limit
+from rltuned.slurm.priorities import read_priorities
+from rltuned.slurm.site import read_rate_limit
 from rltuned.slurm.values import absent
 
 TRIED: Final = ((22, 5), (26, 5))

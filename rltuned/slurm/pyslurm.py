@@ -150,8 +150,8 @@ def rows_of(
 
     Args:
         told: what pyslurm said.
-        asks: by job id the columns of Ask, deadline and further ones, from squeue; jobs not in it
-            are left out.
+        asks: by job id the columns of Ask, accruetime, deadline and further ones, from squeue; jobs
+            not in it are left out.
         bad: takes the jobs of which a value is not of its kind.
     """
     for job in told.jobs:
@@ -160,15 +160,15 @@ def rows_of(
             continue
         width = len(ASK_COLUMNS)
         try:
-            row, excluded, cron = _row(job, deadline=ask[width])
+            row, excluded, cron = _row(job, accruetime=ask[width], deadline=ask[width + 1])
         except ValueError as error:
             number = int(job["id"])  # squeue showed it
             bad.append(Unreadable("job", str(number), f"pyslurm: {error}", JobId(number)))
             continue
-        yield [*ask[:width], *row[:-1], excluded, *ask[width + 1 :], cron, row.account]
+        yield [*ask[:width], *row[:-1], excluded, *ask[width + 2 :], cron, row.account]
 
 
-def _row(job: Mapping[str, Any], deadline: str) -> tuple[JobRow, str, str]:
+def _row(job: Mapping[str, Any], accruetime: str, deadline: str) -> tuple[JobRow, str, str]:
     cron = job["is_cronjob"]
     if not isinstance(cron, bool):
         raise ValueError(f"is_cronjob {cron!r} is neither true nor false")  # noqa: TRY004
@@ -192,6 +192,7 @@ def _row(job: Mapping[str, Any], deadline: str) -> tuple[JobRow, str, str]:
         # None is the offset 0 where there is a leader, and means nothing where there is none
         hetjoboffset=_number(job, "heterogeneous_offset") if job["heterogeneous_offset"] else "0",
         nodelist=_word(job, "allocated_nodes"),
+        accruetime=accruetime,
         deadline=deadline,
         account=_word(job, "account"),
     )

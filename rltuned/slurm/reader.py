@@ -142,6 +142,7 @@ class Reader:
                 others=queue.others,
                 lingering=queue.lingering,
                 preemption=site.preemption,
+                priorities=site.priorities,
                 unreadable=(
                     *hardware.unreadable,
                     *(Unreadable("node", "", why) for why in odd),

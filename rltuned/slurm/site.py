@@ -2,17 +2,15 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
+from rltuned.domain.priority import PrioritySystem
 from rltuned.errors import SnapshotError
-from rltuned.slurm.values import absent
+from rltuned.slurm.priorities import read_system
 
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)")
 _PARTITION: Final = re.compile(r"PartitionName=(?P<name>\S+) .*? Exclusive=(?P<exclusive>\S+)")
-_MULTIFACTOR: Final = "priority/multifactor"
-_WEIGHT: Final = "PriorityWeight"
-_WHOLE: Final = re.compile(r"(?:^|=)(\d+)")
 _FIRST_WITH_LIMIT: Final = (23, 2)
 _BUCKET: Final = 30
 _REFILL: Final = 2
@@ -26,11 +24,9 @@ class Site:
     Attributes:
         cluster: ClusterName.
         version: of slurmctld, such as (22, 5).
-        multifactor: priority/multifactor runs, so sprio answers and SiteFactor has an effect.
+        priorities: how slurmctld turns waiting into priority.
         memory_counts: CR_*_Memory: memory is handed out, and a job's figure means something.
         preemption: whether jobs may be preempted.
-        all_factors_shown: sprio's columns that we read hold every weighted factor of this site, so
-            a line of zeros with a priority is one that was set directly.
         increase_only: PriorityFlags=INCR_ONLY: the priorities of a job of several partitions never
             go down again.
         exclusive_partitions: those that give whole nodes, where sinfo does not show it (26.05).
@@ -38,12 +34,16 @@ class Site:
 
     cluster: str
     version: tuple[int, int]
-    multifactor: bool
+    priorities: PrioritySystem
     memory_counts: bool
     preemption: bool
-    all_factors_shown: bool
     increase_only: bool = False
     exclusive_partitions: frozenset[str] = frozenset()
+
+    @property
+    def multifactor(self) -> bool:
+        """priority/multifactor runs, so sprio answers and SiteFactor has an effect."""
+        return self.priorities.kind == "multifactor"
 
 
 def parse_config(text: str) -> dict[str, str]:
@@ -75,15 +75,10 @@ def read_site(config: Mapping[str, str]) -> Site:
     """The site behind a parsed configuration.
 
     Raises:
-        SnapshotError: a key that we depend on is missing, or the version cannot be read.
+        SnapshotError: a key that we depend on is missing or cannot be read, or PriorityType is
+            neither priority/basic nor priority/multifactor.
     """
-    for key in (
-        "ClusterName",
-        "SLURM_VERSION",
-        "PriorityType",
-        "SelectTypeParameters",
-        "PreemptType",
-    ):
+    for key in ("ClusterName", "SLURM_VERSION", "SelectTypeParameters", "PreemptType"):
         if key not in config:
             raise SnapshotError(f"scontrol show config: no {key} in the answer")
     version = _VERSION.match(config["SLURM_VERSION"])
@@ -92,53 +87,11 @@ def read_site(config: Mapping[str, str]) -> Site:
     return Site(
         cluster=config["ClusterName"],
         version=(int(version[1]), int(version[2])),
-        multifactor=config["PriorityType"] == "priority/multifactor",
+        priorities=read_system(config),
         memory_counts="MEMORY" in config["SelectTypeParameters"].upper(),
         preemption=config["PreemptType"] not in {"", "preempt/none"},
-        all_factors_shown=config.get("PriorityWeightTRES") == ""
-        and config.get("PriorityWeightAssoc") == "0",
         increase_only="INCR_ONLY" in config.get("PriorityFlags", "").upper().split(","),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Priorities:
-    """How Slurm orders its queue, for people.
-
-    Attributes:
-        kind: PriorityType; "" = not known.
-        weights: name of a factor -> its weight, those that count.
-        plugin: PrioritySiteFactorPlugin; "" = none.
-    """
-
-    kind: str = ""
-    weights: Mapping[str, str] = field(default_factory=dict)
-    plugin: str = ""
-
-    @property
-    def site_factor_works(self) -> bool:
-        """Whether what we add to a job's sum counts, and stays."""
-        return self.kind == _MULTIFACTOR and not self.plugin
-
-    @property
-    def span(self) -> int:
-        """The largest sum that the factors can come to, all parts of PriorityWeightTRES counted."""
-        return sum(int(n) for text in self.weights.values() for n in _WHOLE.findall(text))
-
-    @property
-    def advice(self) -> str:
-        """Which write mode fits, and why."""
-        if self.site_factor_works:
-            return "multifactor runs here, so site factors are written: QOS and fair share stay."
-        if self.plugin:
-            return f"{self.plugin} sets site factors here, so Priority= is written."
-        return f"{self.kind or 'This queue'} knows no site factors, so Priority= is written."
-
-    def __str__(self) -> str:
-        if self.kind != _MULTIFACTOR:
-            return self.kind or "not known"
-        told = ", ".join(f"{name} {weight}" for name, weight in self.weights.items())
-        return f"{self.kind}, weights: {told or 'all 0'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,19 +100,6 @@ class RateLimit:
 
     bucket: int
     refill: int
-
-
-def read_priorities(config: Mapping[str, str]) -> Priorities:
-    """PriorityType, the weights that are not 0, and who else writes site factors."""
-    weights = {
-        key.removeprefix(_WEIGHT): value
-        for key, value in config.items()
-        if key.startswith(_WEIGHT) and value not in {"", "0"}
-    }
-    plugin = config.get("PrioritySiteFactorPlugin", "")
-    if absent(plugin) or plugin.endswith("/none"):
-        plugin = ""
-    return Priorities(config.get("PriorityType", ""), weights, plugin)
 
 
 def read_rate_limit(config: Mapping[str, str]) -> RateLimit | None:

@@ -129,7 +129,7 @@ class FromPyslurm:
         self._say(Reading(PYSLURM, PYSLURM, f"pyslurm {told.version}"))
         more = tuple(name for name in layout.extras if name == "Exclusive")
         bad: list[Unreadable] = []
-        names = ("jobid", *ASK_COLUMNS, "deadline", *more)
+        names = ("jobid", *ASK_COLUMNS, "accruetime", "deadline", *more)
         asks: Mapping[str, list[str]] = {
             row[0]: row[1:] for row in self._text.columns(layout, names, bad)
         }

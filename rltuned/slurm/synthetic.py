@@ -39,9 +39,13 @@ _WROTE: Final = "updates.txt"
 _UPDATE: Final = re.compile(r"update JobId=([0-9]+) Priority=([0-9]+)")
 _AS_SLURM_SET_THEM: Final[Mapping[int, int]] = MappingProxyType({})
 _CONFIG: Final = """Configuration data as of 1795000000
+AccountingStorageType   = accounting_storage/slurmdbd
 ClusterName             = synthetic
 PreemptType             = preempt/none
+PriorityCalcPeriod      = 00:05:00
+PriorityMaxAge          = 14-00:00:00
 PriorityType            = priority/multifactor
+PriorityWeightAge       = 1000000
 SelectTypeParameters    = CR_CORE_MEMORY
 SLURM_VERSION           = 22.05.8
 """
@@ -128,6 +132,7 @@ def _job(
         username=f"user{mixed % 200}",
         qos="normal",
         reqnodes="",
+        accruetime="N/A" if waits_for != "(null)" else str(submitted),
         deadline="N/A",
         dependency=waits_for,
         reservation="(null)",
@@ -174,9 +179,11 @@ def _node_name(number: int) -> str:
 def sprio_text(pending: int, set_to: Mapping[int, int] = _AS_SLURM_SET_THEM, age: int = 0) -> str:
     """Sprio's answer for the pending jobs that do not depend on another; see squeue_text."""
     rows = [
-        PriorityRow(str(n), str(set_to[n]), "0", "0", "0", "0", "0", "0")
+        PriorityRow(str(n), str(set_to[n]), "0", "0", "0", "0", "0", "0", "0", "", "0")
         if n in set_to
-        else PriorityRow(str(n), str(_priority(n) + age), "0", "500", "300", "200", "500", "0")
+        else PriorityRow(
+            str(n), str(_priority(n) + age), "0", "500", "300", "200", "500", "0", "0", "", "0"
+        )
         for n in range(1, pending + 1)
         if n % 20 != 1
     ]

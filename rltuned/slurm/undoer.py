@@ -17,8 +17,9 @@ from rltuned.slurm.columns import Marks
 from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.factors import Factors, standing_of
 from rltuned.slurm.jobs import Shown, address, held_by, parse_job_id, read_het, read_tasks
+from rltuned.slurm.priorities import read_priorities
 from rltuned.slurm.reader import Reader
-from rltuned.slurm.site import Site, read_priorities
+from rltuned.slurm.site import Site
 from rltuned.slurm.source import squeue
 from rltuned.slurm.values import parse_epoch, parse_number
 from rltuned.slurm.writer import Writer
@@ -130,6 +131,7 @@ def _pending(
         partitions=partitions,
         nice=nice,
         site_factor=stands.site_factor,
+        base=stands.base,
         reason=row.reason,
         held_by=holder,
         array=None

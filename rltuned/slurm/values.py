@@ -21,6 +21,7 @@ _SHORT: Final = 9
 _EPOCH_DIGITS: Final = 11
 _LONGER_THAN_A_YEAR: Final = "invalid"
 """What squeue and sacct print for a time limit of more than 365 days."""
+_WHOLE: Final = re.compile(r"(?:^|=)(\d+)")
 _CLOCK: Final = re.compile(r"(?:([0-9]{1,9})-)?([0-9]{1,9}(?::[0-9]{1,9}){0,2})")
 
 
@@ -64,6 +65,11 @@ def parse_number(text: str) -> int:
     if _NUMBER.fullmatch(text) is None or abs(number := int(text)) >= 2**32:
         raise ValueError(f"{text[:40]!r} is no number of 32 bits")
     return number
+
+
+def whole_numbers(text: str) -> list[int]:
+    """The numbers of "10" or "cpu=10,gres/gpu=5", fractions cut off; none where there are none."""
+    return [int(n) for n in _WHOLE.findall(text)]
 
 
 def is_amount(text: str) -> bool:

@@ -7,11 +7,10 @@ from typing import Final
 
 from rltuned.errors import SnapshotError
 from rltuned.slurm.commands import Commands
+from rltuned.slurm.priorities import read_system, value, weight
 from rltuned.slurm.site import parse_config
-from rltuned.slurm.values import absent, parse_limit_s, parse_number
+from rltuned.slurm.values import absent
 
-BASIC: Final = "priority/basic"
-MULTIFACTOR: Final = "priority/multifactor"
 _OTHERS: Final = ("FairShare", "QOS", "Assoc")
 
 
@@ -42,53 +41,26 @@ def read_weights(config: Mapping[str, str]) -> Weights:
     Raises:
         SnapshotError: a key is missing or cannot be read, or the priority plugin is another one.
     """
-    kind = _value(config, "PriorityType")
-    if kind == BASIC:
+    system = read_system(config)
+    if system.kind == "basic":
         return Weights(basic=True)
-    if kind != MULTIFACTOR:
-        raise SnapshotError(f"scontrol show config: PriorityType {kind[:60]!r} is not known")
-    max_age_s = _max_age_s(_value(config, "PriorityMaxAge"))
-    counts = [(name, _weight(config, name)) for name in _OTHERS]
-    told = [f"{name} {weight}" for name, weight in counts if weight]
+    counts = [(name, weight(config, name)) for name in _OTHERS]
+    told = [f"{name} {points}" for name, points in counts if points]
     tres = config.get("PriorityWeightTRES", "")
     told += [f"TRES {tres[:120]}"] if not absent(tres) else []
     flags = config.get("PriorityFlags", "")
     told += [f"flags {flags[:120]}"] if not absent(flags) else []
-    plugin = config.get("PrioritySiteFactorPlugin", "")
-    told += [f"site factor of {plugin[:60]}"] if not absent(plugin) else []
+    plugin = system.site_factor_plugin
+    told += [f"site factor of {plugin[:60]}"] if plugin else []
     return Weights(
         basic=False,
-        age=_weight(config, "Age"),
-        size=_weight(config, "JobSize"),
-        partition=_weight(config, "Partition"),
-        max_age_s=max_age_s,
-        favor_small=_value(config, "PriorityFavorSmall").lower() == "yes",
+        age=system.age_weight,
+        size=weight(config, "JobSize"),
+        partition=weight(config, "Partition"),
+        max_age_s=system.max_age_s,
+        favor_small=value(config, "PriorityFavorSmall").lower() == "yes",
         others=tuple(told),
     )
-
-
-def _value(config: Mapping[str, str], key: str) -> str:
-    if key not in config:
-        raise SnapshotError(f"scontrol show config: no {key} in the answer")
-    return config[key]
-
-
-def _weight(config: Mapping[str, str], name: str) -> int:
-    key = f"PriorityWeight{name}"
-    try:
-        return parse_number(_value(config, key))
-    except ValueError as error:
-        raise SnapshotError(f"scontrol show config: {key}: {error}") from None
-
-
-def _max_age_s(text: str) -> float:
-    try:
-        found = parse_limit_s(text)
-    except ValueError as error:
-        raise SnapshotError(f"scontrol show config: PriorityMaxAge: {error}") from None
-    if found is None:
-        raise SnapshotError(f"scontrol show config: PriorityMaxAge: {text[:40]!r} is no time")
-    return found
 
 
 def ask_weights(commands: Commands, cluster: str) -> Weights:
@@ -99,7 +71,7 @@ def ask_weights(commands: Commands, cluster: str) -> Weights:
         SnapshotError: its answer lacks something, or is another cluster's.
     """
     config = parse_config(commands.ask("scontrol", "show", "config").stdout)
-    name = _value(config, "ClusterName")
+    name = value(config, "ClusterName")
     if name != cluster:
         raise SnapshotError(f"Slurm here is cluster {name[:60]!r}, the record is of {cluster!r}")
     return read_weights(config)

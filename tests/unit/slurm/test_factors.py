@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rltuned.domain.jobs import PendingJob
+from rltuned.domain.priority import PrioritySystem
 from rltuned.domain.units import JobId
 from rltuned.slurm.columns import PriorityRow
 from rltuned.slurm.factors import Factors, read_line, standing_of
@@ -19,7 +20,7 @@ BOTH = job(5, priority=582, partitions=("gpu", "short"), site_factor=None)
 
 
 def lines(*rows: str) -> dict[JobId, Factors]:
-    """As sprio -o prints them: job, priority, site, age, fair share, size, partition, QOS."""
+    """As sprio -o prints them: the columns of PriorityRow."""
     found: dict[JobId, Factors] = {}
     for row in rows:
         number, factors = read_line(PriorityRow._make(row.split("|")))
@@ -33,21 +34,21 @@ def seen(of: PendingJob, *rows: str, site: Site = SITE) -> Standing:
 
 
 def test_its_standing_is_the_best_of_its_partitions() -> None:
-    found = seen(BOTH, "5|582|0|0|0|254|333|0", "5|1248|0|0|0|254|1000|0")
+    found = seen(BOTH, "5|582|0|0|0|254|333|0|0||0", "5|1248|0|0|0|254|1000|0|0||0")
     assert (found.priority, found.uneven, found.live, found.sticky) == (1248, True, True, False)
-    found = seen(BOTH, "5|1748|500|0|0|254|1000|0", "5|1082|500|0|0|254|333|0")
+    found = seen(BOTH, "5|1748|500|0|0|254|1000|0|0||0", "5|1082|500|0|0|254|333|0|0||0")
     assert (found.priority, found.site_factor, found.uneven) == (1748, 500, True)
 
 
 def test_partitions_that_weigh_the_same_are_one_standing() -> None:
-    found = seen(BOTH, "5|582|0|0|0|254|333|0", "5|582|0|0|0|254|333|0")
+    found = seen(BOTH, "5|582|0|0|0|254|333|0|0||0", "5|582|0|0|0|254|333|0|0||0")
     assert (found.priority, found.uneven) == (582, False)
 
 
 def test_where_sprio_does_not_show_it_that_is_not_known() -> None:
     assert seen(BOTH).uneven
     assert not seen(job(5)).uneven
-    basic = replace(SITE, multifactor=False)
+    basic = replace(SITE, priorities=PrioritySystem())
     assert not seen(BOTH, site=basic).uneven
 
 
@@ -55,8 +56,8 @@ def test_where_sprio_does_not_show_it_that_is_not_known() -> None:
     "rows",
     [
         # 22.05 and 24.11, frozen at 777
-        ("5|333|-2147483648|0|0|0|333|0", "5|1000|-2147483648|0|0|0|1000|0"),
-        ("5|777|0|0|0|0|0|0", "5|777|0|0|0|0|0|0"),
+        ("5|333|-2147483648|0|0|0|333|0|0||0", "5|1000|-2147483648|0|0|0|1000|0|0||0"),
+        ("5|777|0|0|0|0|0|0|0||0", "5|777|0|0|0|0|0|0|0||0"),
     ],
 )
 def test_a_number_that_somebody_set_is_seen_as_such(rows: tuple[str, ...]) -> None:
@@ -67,7 +68,7 @@ def test_a_number_that_somebody_set_is_seen_as_such(rows: tuple[str, ...]) -> No
 def test_a_held_job_will_be_ruled_by_multifactor_once_it_is_freed() -> None:
     held = job(5, priority=0, held_by="user", site_factor=None)
     assert seen(held).live
-    assert not seen(held, site=replace(SITE, multifactor=False)).live
+    assert not seen(held, site=replace(SITE, priorities=PrioritySystem())).live
     assert not seen(job(5, priority=0, reason="BadConstraints")).live
 
 
@@ -75,6 +76,34 @@ def test_a_held_job_will_be_ruled_by_multifactor_once_it_is_freed() -> None:
 def test_priorities_that_never_go_down_are_told(flags: str) -> None:
     site = read_site({**parse_config(CONFIG), "PriorityFlags": flags})
     assert site.increase_only
-    assert seen(BOTH, "5|582|0|0|0|254|333|0", site=site).sticky
-    assert not seen(job(5), "5|582|0|0|0|254|333|0", site=site).sticky
+    assert seen(BOTH, "5|582|0|0|0|254|333|0|0||0", site=site).sticky
+    assert not seen(job(5), "5|582|0|0|0|254|333|0|0||0", site=site).sticky
     assert not SITE.increase_only
+
+
+def test_what_slurm_gives_a_job_besides_the_site_factor() -> None:
+    one = job(5, priority=1, nice=100)
+    assert seen(one, "5|482|0|0|0|254|333|0|0||100").base == 482
+    assert seen(one, "5|982|500|0|0|254|333|0|0||100").base == 482  # the sum was 482.3
+    # Slurm gives at least 1: the parts tell more than their sum
+    assert seen(one, "5|1|-9000|0|0|254|333|0|0||100").base == 487
+    assert seen(one, "5|1|0|0|0|254|333|0|7|cpu=16,gres/gpu=40|9000").base == 254 + 333 + 63 - 9000
+    # of several partitions the one in which it stands best
+    assert seen(BOTH, "5|582|0|0|0|254|333|0|0||0", "5|1248|0|0|0|254|1000|0|0||0").base == 1248
+    assert seen(BOTH, "5|1248|0|0|0|254|1000|0|0||0", "5|582|0|0|0|254|333|0|0||0").base == 1248
+    assert seen(job(5, priority=777), "5|777|0|0|0|0|0|0|0||0").base is None
+    assert seen(job(5, priority=777)).base is None
+
+
+@pytest.mark.parametrize("factors", ["0|cpu=16,gres/gpu=40", "40|", "0|gres/gpu=0.5,cpu=3"])
+def test_a_job_that_only_tres_or_its_association_lifts_is_ruled_by_multifactor(
+    factors: str,
+) -> None:
+    found = seen(job(5, priority=56), f"5|56|0|0|0|0|0|0|{factors}|0")
+    assert (found.live, found.fixed) == (True, False)
+
+
+@pytest.mark.parametrize("row", ["5|56|0|0|0|0|0|0|0|many|0", "5|56|0|0|0|0|0|0|||0"])
+def test_a_factor_that_cannot_be_read_is_not_zero(row: str) -> None:
+    with pytest.raises(ValueError, match=r"no list of TRES|no number"):
+        lines(row)

@@ -71,7 +71,7 @@ def row_of(**known: Any) -> JobRow:
     ask = [f"<{name}>" for name in ASK_COLUMNS]
     told = Told("26.5.0", (job(**known),))
     bad: list[Unreadable] = []
-    rows = list(rows_of(told, {"7": [*ask, "1795249999", "NODE"]}, bad))
+    rows = list(rows_of(told, {"7": [*ask, "1795240000", "1795249999", "NODE"]}, bad))
     if bad:
         raise ValueError(bad[0].why)
     (row,) = rows

@@ -1,0 +1,128 @@
+"""What `scontrol show config` says of PriorityType and the weights."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from rltuned.domain.priority import PrioritySystem
+from rltuned.errors import SnapshotError
+from rltuned.slurm.values import absent, parse_limit_s, parse_number, whole_numbers
+
+BASIC: Final = "priority/basic"
+MULTIFACTOR: Final = "priority/multifactor"
+_WEIGHT: Final = "PriorityWeight"
+_SLURMDBD: Final = "accounting_storage/slurmdbd"
+
+
+@dataclass(frozen=True, slots=True)
+class Priorities:
+    """How Slurm orders its queue, for people.
+
+    Attributes:
+        kind: PriorityType; "" = not known.
+        weights: name of a factor -> its weight, those that count.
+        plugin: PrioritySiteFactorPlugin; "" = none.
+    """
+
+    kind: str = ""
+    weights: Mapping[str, str] = field(default_factory=dict)
+    plugin: str = ""
+
+    @property
+    def site_factor_works(self) -> bool:
+        """Whether what we add to a job's sum counts, and stays."""
+        return self.kind == MULTIFACTOR and not self.plugin
+
+    @property
+    def span(self) -> int:
+        """The largest sum that the factors can come to, all parts of PriorityWeightTRES counted."""
+        return sum(sum(whole_numbers(text)) for text in self.weights.values())
+
+    @property
+    def advice(self) -> str:
+        """Which write mode fits, and why."""
+        if self.site_factor_works:
+            return "multifactor runs here, so site factors are written: QOS and fair share stay."
+        if self.plugin:
+            return f"{self.plugin} sets site factors here, so Priority= is written."
+        return f"{self.kind or 'This queue'} knows no site factors, so Priority= is written."
+
+    def __str__(self) -> str:
+        if self.kind != MULTIFACTOR:
+            return self.kind or "not known"
+        told = ", ".join(f"{name} {weight}" for name, weight in self.weights.items())
+        return f"{self.kind}, weights: {told or 'all 0'}"
+
+
+def read_priorities(config: Mapping[str, str]) -> Priorities:
+    """PriorityType, the weights that are not 0, and who else writes site factors."""
+    weights = {
+        key.removeprefix(_WEIGHT): value
+        for key, value in config.items()
+        if key.startswith(_WEIGHT) and value not in {"", "0"}
+    }
+    return Priorities(config.get("PriorityType", ""), weights, _plugin(config))
+
+
+def read_system(config: Mapping[str, str]) -> PrioritySystem:
+    """How slurmctld turns waiting into priority.
+
+    Raises:
+        SnapshotError: a key is missing or cannot be read, or the priority plugin is another one.
+    """
+    kind = value(config, "PriorityType")
+    if kind == BASIC:
+        return PrioritySystem()
+    if kind != MULTIFACTOR:
+        raise SnapshotError(f"scontrol show config: PriorityType {kind[:60]!r} is not known")
+    try:
+        return PrioritySystem(
+            kind="multifactor",
+            ages=config.get("AccountingStorageType", "") == _SLURMDBD,
+            age_weight=weight(config, "Age"),
+            max_age_s=_seconds(config, "PriorityMaxAge"),
+            calc_period_s=_seconds(config, "PriorityCalcPeriod"),
+            site_factor_plugin=_plugin(config),
+        )
+    except ValueError as error:
+        raise SnapshotError(f"scontrol show config: {error}") from None
+
+
+def value(config: Mapping[str, str], key: str) -> str:
+    """The value of a key.
+
+    Raises:
+        SnapshotError: there is none.
+    """
+    if key not in config:
+        raise SnapshotError(f"scontrol show config: no {key} in the answer")
+    return config[key]
+
+
+def weight(config: Mapping[str, str], name: str) -> int:
+    """PriorityWeight of a factor.
+
+    Raises:
+        SnapshotError: it is missing, or no number.
+    """
+    key = f"{_WEIGHT}{name}"
+    try:
+        return parse_number(value(config, key))
+    except ValueError as error:
+        raise SnapshotError(f"scontrol show config: {key}: {error}") from None
+
+
+def _plugin(config: Mapping[str, str]) -> str:
+    plugin = config.get("PrioritySiteFactorPlugin", "")
+    return "" if absent(plugin) or plugin.endswith("/none") else plugin
+
+
+def _seconds(config: Mapping[str, str], key: str) -> float:
+    text = value(config, key)
+    try:
+        found = parse_limit_s(text)
+    except ValueError as error:
+        raise SnapshotError(f"scontrol show config: {key}: {error}") from None
+    if found is None:
+        raise SnapshotError(f"scontrol show config: {key}: {text[:40]!r} is no time")
+    return found
