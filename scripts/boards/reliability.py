@@ -71,7 +71,7 @@ BOARD: Final = Board(
             runbook="RltunedSlurmctldBusy",
         ),
         View(
-            "Told to back off", "By slurmctld's own limit of requests.", "cpm",
+            "Asked to back off", "By slurmctld's own limit of requests.", "cpm",
             (("60 * sum(rate(rltuned_rate_limited_total{<C>}[<R>]))", "limited"),),
             runbook="RltunedRateLimited",
         ),
