@@ -36,7 +36,7 @@ test-quick: $(STAMP) ## the tests that need no other program
 lint: $(STAMP) ## ruff: rules and format
 	@$(RUFF) check . && $(RUFF) format --check .
 
-fmt: $(STAMP) ## ruff: mend what can be mended
+fmt: $(STAMP) ## ruff: fix what can be fixed
 	@$(RUFF) check --fix . && $(RUFF) format .
 
 types: $(STAMP) ## mypy, strict
@@ -73,7 +73,7 @@ studies: $(STAMP) ## the studies of docs/results.md; hours, goes on where it sto
 record: $(STAMP) ## record the answers of a real Slurm into tests/data
 	@$(BIN)/python -m scripts.record
 
-docs: $(STAMP) ## write the generated pages anew
+docs: $(STAMP) ## write the generated pages
 	@$(BIN)/python -m scripts.docs
 
 slurm-up: $(STAMP) test-packages ## start a test Slurm with 13 fake GPUs

@@ -8,7 +8,7 @@
 | BackendError  | backends: command failed, timeout | loop       | the cycle is skipped, back-off  |
 | SnapshotError | backends: answer unreadable       | loop       | the cycle is skipped            |
 | BusyError     | daemon.load: slurmctld is busy    | loop       | the cycle is skipped, stretched |
-| PolicyError   | core.decide: scores unfit, band   | loop       | an empty plan, counted          |
+| PolicyError   | core.decide: delays unfit         | loop       | an empty plan, counted          |
 | SolverError   | solver, core.milp: no answer      | core.joint | greedy placement, noted         |
 | JournalError  | daemon.journal: cannot be written | loop       | nothing is written to Slurm     |
 | JournalLost.. | daemon.journal: gone or damaged   | loop / cli | the same; restore exits with 3  |
@@ -44,7 +44,7 @@ class BusyError(RltunedError):
 
 
 class PolicyError(RltunedError):
-    """A policy's scores, or the band they are to fill, make no order."""
+    """A policy's delays or scores make no order."""
 
 
 class SolverError(RltunedError):

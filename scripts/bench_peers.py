@@ -4,7 +4,7 @@
 
 The README of RLScheduler's repository (DIR-LAB/deep-batch-scheduler) states trace, seed, number and
 length of the sequences behind Table V of its paper, and its code the rules of its simulator. Here
-these rules are written anew and played on the same sequences, beside the classic rules and the
+these rules are written again and played on the same sequences, beside the classic rules and the
 learned policies in our own simulator. Prints Markdown; --json gives all numbers.
 """
 
@@ -73,7 +73,7 @@ THEIRS: dict[str, Key] = {
 
 @dataclass
 class Committed:
-    """One sequence by their rules: whoever is picked is waited for, whatever comes meanwhile."""
+    """One sequence by their rules: the picked job is waited for, whatever comes meanwhile."""
 
     jobs: tuple[TraceJob, ...]
     key: Key

@@ -2,7 +2,7 @@
 
 Made-up answers of squeue, sinfo, sprio and scontrol through the daemon's own loop, every size in a
 process of its own; decisions at the paper's queue sizes within a burst of 10,000; the largest queue
-where the guards bind, in the paper's windows, and at the daemon's own pace. What is measured is
+with young jobs, in the paper's windows, and at the daemon's own pace. What is measured is
 kept in --results, and a run that was broken off goes on where it stopped; draws
 docs/img/scale.svg; prints the figures in the form of `rltuned bench`.
 """
@@ -28,10 +28,10 @@ FEW, MANY = 3, 5
 LARGE = 20_000
 LARGEST = Size(100_000, 1_000)
 YOUNG = Size(100_000, 1_000, apart_s=0.03)
-"""Nobody is overdue, so that the displacement binds, and the floor between users."""
+"""Submitted within 50 minutes."""
 SHORT_S, DAEMON_S = 5.0, 60.0
 SHOWN = (
-    "commands", "parse", "select", "encode", "score", "guard", "plan", "place", "explain",
+    "commands", "parse", "select", "encode", "score", "plan", "place", "explain",
     "journal", "apply", "updates", "judge", "other",
 )  # fmt: skip
 WAITED = {"commands": "observe:", "updates": "apply:"}
@@ -72,7 +72,7 @@ def run(results: Path, policy: str) -> None:
         found = [asdict(f) for f in owning.measure()]
         keep(results, {"name": "owning", "load": os.getloadavg(), "figures": found})
     todo = [(str(size), size, policy) for size in sizes()]
-    todo += [("guards", YOUNG, policy), ("windows", YOUNG, WINDOWED)]
+    todo += [("young", YOUNG, policy), ("windows", YOUNG, WINDOWED)]
     for name, size, who in todo:
         if name not in known:
             _measure(results, name, size, who)
@@ -131,13 +131,13 @@ def table(known: dict[str, dict[str, Any]]) -> str:
         if row is not None:
             cells = [f"{_stage(row, name):.3f}" for name in SHOWN]
             lines.append(f"| {size.pending:,} | {size.nodes:,} | {' | '.join(cells)} |")
-    return "\n".join([*lines, *_guarded(known), *_paces(known)])
+    return "\n".join([*lines, *_bounded(known), *_paces(known)])
 
 
-def _guarded(known: dict[str, dict[str, Any]]) -> list[str]:
-    """The largest queue: what the guards did, and what the cycle took."""
+def _bounded(known: dict[str, dict[str, Any]]) -> list[str]:
+    """The largest queue: what the bounds did, and what the cycle took."""
     lines = ["", "| cycle | wall, s | processor, s | written | within |", "|---|---|---|---|---|"]
-    for name in (str(LARGEST), "guards", "windows"):
+    for name in (str(LARGEST), "young", "windows"):
         for c in known.get(name, {"cycles": []})["cycles"]:
             within = ", ".join(f"{k} {v:,}" for k, v in c.get("within", {}).items())
             lines.append(

@@ -1,4 +1,4 @@
-"""Write deploy/grafana/dashboards anew: part of `make docs`."""
+"""Write deploy/grafana/dashboards: part of `make docs`."""
 
 import json
 from collections.abc import Mapping

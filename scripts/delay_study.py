@@ -3,10 +3,11 @@
     python -m scripts.delay_study run [--minutes M] [--front]
     python -m scripts.delay_study table
 
-Every run is a whole trace on its cluster at one load, in the daemon's cycles of 60 s on a site that
-orders by age alone (sim/natural.AGE_ONLY), with the same placement (pack) and backfill (EASY).
-`saf` has no bounds: its delays are a thousand times limit x GPUs. Each is played in COPIES with
-submit times moved by up to 60 s (seeds 1 to COPIES). What is in the results is not played again.
+Every run is a long part of a trace on its cluster at one load, in the daemon's cycles of 60 s on a
+site that orders by age alone (sim/natural.AGE_ONLY), with the same placement (pack) and backfill
+(EASY). `saf` has no bounds: its delays are a thousand times limit x GPUs. Each is played in COPIES
+with submit times moved by up to 60 s (seeds 1 to COPIES). What is in the results is not played
+again.
 """
 
 import argparse
@@ -36,14 +37,31 @@ TRACES = Path("../shared/traces")
 RESULTS = Path("docs/data/delays.jsonl")
 COPIES = 4
 LOADS = (0.7, 0.9, 1.1)
+FRONT_LOAD = 0.9
+"""Where stretch and max_delay are varied, in two copies."""
 JITTER_S = 60.0
 DAY = 86_400.0
 PURE = Order(stretch=1_000.0, clip=1e9, max_delay_s=1e15)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A part of a trace: jobs first to last of at most so many GPUs, on the first nodes."""
+
+    trace: str
+    first: int = 0
+    last: int = 10**9
+    most_gpus: int = 10**9
+    nodes: int = 10**9
+
+
 GROUNDS = {
-    "philly-nov": "philly_2017-11",
-    "helios-venus": "helios_venus_2020",
-    "thetagpu": "thetagpu_2023",
-    "testbed": "",
+    "philly-nov-1": Ground("philly_2017-11", 0, 12_000, 32),
+    "philly-nov-2": Ground("philly_2017-11", 30_000, 42_000, 32),
+    "helios-venus": Ground("helios_venus_2020", 2_000, 6_000, 64, 52),
+    "thetagpu-1": Ground("thetagpu_2023", 0, 11_000),
+    "thetagpu-2": Ground("thetagpu_2023", 11_000, 22_000),
+    "testbed": Ground(""),
 }
 
 
@@ -67,29 +85,40 @@ class Run:
 
 
 def runs(*, front: bool) -> Iterator[Run]:
-    """The main table; the front of stretch and max_delay beside it."""
+    """The main table at FRONT_LOAD, the front of stretch and max_delay there, the other loads."""
+    yield from _main(FRONT_LOAD)
+    for ground in GROUNDS if front else ():
+        for stretch in (0.3, 1.0, 3.0):
+            for days in (1.0, 3.0, 7.0, 14.0):
+                for copy in (1, 2):
+                    yield Run(ground, FRONT_LOAD, copy, "delay", stretch, days)
     for load in LOADS:
-        for ground in GROUNDS:
-            for copy in range(1, COPIES + 1):
-                one = Run(ground, load, copy, "fcfs", 0.3, 7.0)
-                yield one
-                yield replace(one, policy="saf")
-                yield replace(one, policy="delay")
-                yield replace(one, policy="delay", newcomers="submit")
-                for stretch in (0.1, 0.3, 1.0, 3.0) if front else ():
-                    for days in (1.0, 3.0, 7.0, 14.0):
-                        yield replace(one, policy="delay", stretch=stretch, max_delay_d=days)
+        yield from _main(load)
+
+
+def _main(load: float) -> Iterator[Run]:
+    for ground in GROUNDS:
+        for copy in range(1, COPIES + 1):
+            one = Run(ground, load, copy, "fcfs", 0.3, 7.0)
+            yield one
+            yield replace(one, policy="saf")
+            yield replace(one, policy="delay")
+            yield replace(one, policy="delay", stretch=1.0)
+            yield replace(one, policy="delay", newcomers="submit")
 
 
 def trace_of(ground: str, load: float, copy: int) -> tuple[Cluster, Trace]:
-    """The whole trace, scaled to the load, with submit times moved."""
-    if ground == "testbed":
+    """The ground's jobs, scaled to the load, with submit times moved."""
+    part = GROUNDS[ground]
+    if not part.trace:
         cluster = preset("testbed")
         trace = synthesize("testbed-1024", jobs=8_000, seed=7, limits="weak")
     else:
-        cluster = read_cluster(TRACES / f"{GROUNDS[ground]}.toml")
-        trace = read_trace(TRACES / f"{GROUNDS[ground]}.csv.gz")
-    jobs, _ = possible(trace.jobs, cluster, skip=True)
+        cluster = read_cluster(TRACES / f"{part.trace}.toml")
+        cluster = replace(cluster, nodes=cluster.nodes[: part.nodes])
+        trace = read_trace(TRACES / f"{part.trace}.csv.gz")
+    fitting, _ = possible(trace.jobs[part.first : part.last], cluster, skip=True)
+    jobs = tuple(job for job in fitting if job.gpus <= part.most_gpus)
     scaled = scale(replace(trace, jobs=jobs), load, cluster.gpus)
     return cluster, jittered(scaled, JITTER_S, copy)
 

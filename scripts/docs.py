@@ -1,4 +1,4 @@
-"""Write the pages that are made from the code anew: `make docs`."""
+"""Write the pages that are made from the code: `make docs`."""
 
 from pathlib import Path
 

@@ -48,7 +48,7 @@ fitted() { # LIMITS: the model whose predictors know the site, as an option; non
 # shellcheck disable=SC2086 # lists of options without spaces in them
 for limits in weak none informative; do
     wanted philly-$limits || continue
-    site="--trace .run/traces/philly-$limits.csv.gz --cluster philly-192 --guard both"
+    site="--trace .run/traces/philly-$limits.csv.gz --cluster philly-192"
     site="$site --model $name=$ours $(fitted $limits)"
     judge philly-$limits $site $loads --windows 5 "$@"
 done
@@ -59,7 +59,7 @@ for limits in weak none informative; do
             place=${world%%:*}
             wanted $place-$limits-$load || continue
             site="--trace .run/traces/$place-$limits.csv.gz --cluster ${world##*:} --part 0 1"
-            site="$site --load $load $few --windows 60 --guard both"
+            site="$site --load $load $few --windows 60"
             judge $place-$limits-$load $site --model $name=$ours "$@"
         done
     done
@@ -67,7 +67,7 @@ done
 # shellcheck disable=SC2086
 for limits in weak none informative; do
     for load in 0.9 1.1 0.7; do
-        long="--load $load $few --windows 1 --copies 5 --guard both --model $name=$ours"
+        long="--load $load $few --windows 1 --copies 5 --model $name=$ours"
         if wanted philly-long-$limits-$load; then
             site="--trace .run/traces/philly-$limits.csv.gz --cluster philly-192"
             site="$site --window-jobs 5800 $(fitted $limits)"

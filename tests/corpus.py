@@ -271,7 +271,6 @@ name = "sjf"
 min_age_s = 0
 [limits]
 hysteresis = 0.0
-[guards]
 max_changes_per_job_hour = 1000
 [slurm]
 conf = "{conf}"

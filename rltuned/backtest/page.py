@@ -259,7 +259,7 @@ def _terms(told: Mapping[str, Any]) -> str:
         f"<h2>6. How it was played</h2>{_list(facts)}"
         "<p>One world: up to the switch the history is played once under the site's own order, "
         "then each order goes on from a copy of it. Same jobs, placement and backfill; the "
-        "daemon's own brain with its guards, its interval and its journal; between two cycles "
+        "daemon's own brain with its bounds, its interval and its journal; between two cycles "
         "Slurm's order stands. Nobody sees a run time before its job has ended. One history gives "
         "one figure: intervals are about chance within it, not about another month.</p>"
     )

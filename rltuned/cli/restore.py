@@ -71,7 +71,7 @@ def restore(
         typer.Option(
             "--as-shown",
             help="After the journal, or without one: also zero every site factor that Slurm shows, "
-            "whoever set it.",
+            "also one that a person set.",
         ),
     ] = False,
     fixed_too: Annotated[
@@ -126,7 +126,7 @@ class _Work:
     """One restore.
 
     Attributes:
-        zero: zero every site factor that Slurm shows, whoever set it.
+        zero: zero every site factor that Slurm shows, also one that a person set.
         fixed: release every priority that somebody fixed, too.
     """
 

@@ -231,7 +231,7 @@ class Metrics:
         )
         self.limited = Counter(
             "rltuned_rate_limited",
-            "How often slurmctld told our updates to back off (its own rl_enable).",
+            "How often slurmctld made our updates back off (its own rl_enable).",
             registry=registry,
         )
 

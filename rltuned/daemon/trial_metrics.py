@@ -1,4 +1,4 @@
-"""The queue by partition, how jobs fare, what guards and breakers do, as Prometheus metrics.
+"""The queue by partition, how jobs fare, what limits and breakers do, as Prometheus metrics.
 
 The names of partitions are the only labels that are a site's own: they have their series from the
 first look on, and beyond MAX_PARTITIONS of them the rest share one.

@@ -219,7 +219,7 @@ class HttpKeys(Keys):
         False,
         "",
         "Show single jobs on the status page: number, partition, GPUs, place and priority before "
-        "and after. Off, because whoever reaches the port would see them, also everybody on this "
+        "and after. Off, because every user who reaches the port would see them, also all on this "
         "machine, and also where Slurm's PrivateData hides jobs. Job names are never read.",
     )
     users: bool = key(False, "", "Show as well whose they are.")

@@ -1,6 +1,6 @@
 """What `rltuned restore` reads of the settings file: four tables, and none that needs numpy.
 
-An error in any other table (a policy that does not exist, a guard out of range) stops the daemon,
+An error in any other table (a policy that does not exist, a bound out of range) stops the daemon,
 and must not stop the command that takes the daemon's changes back.
 """
 

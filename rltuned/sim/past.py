@@ -211,7 +211,7 @@ def waits_under(past: Past, policy: str, protocol: Protocol) -> dict[str, float]
 
 
 def waits_decided(past: Past, policy: Policy, protocol: Protocol) -> dict[str, float]:
-    """The same under a daemon with this policy: its cycles, its guards, its caps.
+    """The same under a daemon with this policy: its cycles, its bounds, its caps.
 
     Args:
         past: the record.

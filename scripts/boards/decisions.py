@@ -57,9 +57,13 @@ BOARD: Final = Board(
             empty="no job stands elsewhere than in Slurm's order.", width=12,
         ),
         View(
-            "Delays", "What the ranked jobs were asked to step back in the last cycle.", "s",
-            (("max by (at) (rltuned_delay_seconds{<C>})", "{{at}}"),), width=12,
-            empty="no job was ranked.",
+            "Delays", "How long the ranked jobs of the last cycle are asked to step back.", "s",
+            (
+                ("max by (at) (rltuned_delay_seconds{<C>})", "{{at}}"),
+                ("max(rltuned_neutral_delay_seconds{<C>})", "neutral"),
+                ("max(rltuned_max_delay_seconds{<C>})", "longest allowed"),
+            ),
+            width=12, empty="no job was ranked.",
         ),
         Row("Who was left alone, and why"),
         View(
@@ -68,9 +72,8 @@ BOARD: Final = Board(
             kind="stack", empty="every pending job was ranked.", width=12,
         ),
         View(
-            "Held by a guard", "Jobs that stand elsewhere than the policy wanted.", "short",
-            (("sum by (guard) (rltuned_guarded_jobs{<C>})", "{{guard}}"),),
-            runbook="RltunedPlansHeldBack", width=12,
+            "Held by a bound", "Jobs whose delay is shorter than the policy asked for.", "short",
+            (("sum(rltuned_bounded_jobs{<C>})", "jobs"),), width=12,
         ),
         View(
             "Queue by partition", "Jobs of the last snapshot that name the partition first.",

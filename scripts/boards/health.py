@@ -60,7 +60,7 @@ BOARD: Final = Board(
         ),
         View(
             "Spread of the delays",
-            "Longest less shortest delay: near 0 the policy does not tell jobs apart.", "s",
+            "Largest less smallest delay: at 0 the policy treats all jobs alike.", "s",
             (
                 (
                     ('max by (cluster, instance) (rltuned_delay_seconds{at="max",<C>})'

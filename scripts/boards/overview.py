@@ -98,7 +98,7 @@ BOARD: Final = Board(
             "Treated less control",
             "Mean wait of the canary's treated jobs less that of its control, with its 95 % "
             "interval, since the canary began or the daemon started. Below 0 it helps; an interval "
-            "that holds 0 says nothing yet. Partitions are not told apart.",
+            "that holds 0 says nothing yet. All partitions together.",
             "s",
             (
                 (

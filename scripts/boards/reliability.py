@@ -71,7 +71,7 @@ BOARD: Final = Board(
             runbook="RltunedSlurmctldBusy",
         ),
         View(
-            "Told to back off", "By slurmctld's own limit of requests.", "cpm",
+            "Asked to back off", "By slurmctld's own limit of requests.", "cpm",
             (("60 * sum(rate(rltuned_rate_limited_total{<C>}[<R>]))", "limited"),),
             runbook="RltunedRateLimited",
         ),
@@ -81,9 +81,9 @@ BOARD: Final = Board(
             kind="stack", runbook="RltunedTwoWriters",
         ),
         View(
-            "Plans held back", "No part of the plan was within change cap and guards.", "cpm",
-            (("60 * sum(rate(rltuned_plans_held_back_total{<C>}[<R>]))", "plans"),),
-            runbook="RltunedPlansHeldBack",
+            "Writes that wait", "Jobs whose number is off, beyond this cycle's change cap.",
+            "short",
+            (('sum(rltuned_jobs_refused{reason="change_budget",<C>})', "jobs"),),
         ),
         Row("Journal and breakers"),
         View(

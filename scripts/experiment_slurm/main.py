@@ -28,7 +28,7 @@ WORK = Path(".run/experiment")
 POLL_S = 1.0
 STOP_S = 60.0
 TRIES = 2
-"""A run whose Slurm did not come up, or that lost a job, is void and made anew once."""
+"""A run whose Slurm did not come up, or that lost a job, is void and made again once."""
 
 
 def plan_of(arms: Sequence[str], seeds: Sequence[int]) -> list[Key]:

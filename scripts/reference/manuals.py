@@ -184,7 +184,7 @@ _STAGES = {
 }
 _SIGNALS = {
     "SIGTERM, SIGINT": "The cycle ends, then every job is given back; the process ends.",
-    "SIGHUP": "Settings and model are read anew; what cannot be used is refused and the old ones "
+    "SIGHUP": "Settings and model are read again; what cannot be used is refused and the old ones "
     "stay. [journal], [http], [log] and daemon.state_dir are read at start only.",
 }
 _FILES = {
