@@ -57,7 +57,8 @@ _REFUSALS = {
 }
 _BOUNDS = {
     "clip": "order.clip: no job is asked for more than so many times its limit and size",
-    "max_delay": "order.max_delay_s, or what Slurm's numbers have room for",
+    "max_delay": "order.max_delay_s",
+    "room": "what its own priority has room for: below 1 slurmctld keeps no order",
     "deadline": "it must have ended by its deadline",
 }
 _TOLD = 3

@@ -110,8 +110,9 @@ class Decision:
         delays: of the matrix's jobs, in its order.
         field: which number is written.
         neutral: the neutral delay from the next cycle on.
-        max_delay_s: the longest delay that this site's numbers have room for, and the settings
-            allow.
+        max_delay_s: the longest delay that the settings allow.
+        room_s: (n,) the longest delay that Slurm's numbers have room for; None = none can be
+            written.
         joint: how the first were placed together; None = they were not.
     """
 
@@ -122,6 +123,7 @@ class Decision:
     field: Field
     neutral: NeutralDelay | None
     max_delay_s: float
+    room_s: FloatArray | None
     entries: tuple[Entry, ...]
     placements: tuple[Placement, ...]
     plan: Plan
@@ -148,10 +150,11 @@ def decide(
     selection = select(snapshot, _rules_for(knobs.rules, mode))
     chosen, handed_back = _ours_to_order(selection.chosen, mode)
     matrix = encode(chosen, snapshot)
-    neutral, numbers, order = scale(
+    neutral, numbers = scale(
         snapshot, policy, matrix, mode, order=knobs.order, writing=knobs.writing
     )
-    delays = bounded(policy, matrix, order)
+    room_s = None if numbers is None else numbers.longest_s
+    delays = bounded(policy, matrix, knobs.order, room_s)
     ranked, waiting = rank(matrix, delays, numbers, knobs.writing)
     joint = None
     if knobs.placement == "milp":
@@ -174,7 +177,8 @@ def decide(
         delays=delays,
         field=mode,
         neutral=next_neutral(neutral, delays.delay_s, snapshot.taken_at),
-        max_delay_s=order.max_delay_s,
+        max_delay_s=knobs.order.max_delay_s,
+        room_s=room_s,
         entries=_entries(matrix, delays, ranked, placements),
         placements=placements,
         plan=Plan(tuple(actions)),

@@ -119,6 +119,7 @@ class Bound(StrEnum):
 
     CLIP = "clip"
     MAX_DELAY = "max_delay"
+    ROOM = "room"
     DEADLINE = "deadline"
 
 
@@ -129,12 +130,14 @@ def bounds_on(decision: Decision, row: int) -> tuple[Bound, ...]:
         decision: the whole.
         row: of the job in the decision's matrix.
     """
-    delays, matrix = decision.delays, decision.matrix
-    if delays.delay_s[row] >= delays.wished_s[row]:
+    delay_s, delays = decision.delays.delay_s[row], decision.delays
+    if delay_s >= delays.wished_s[row]:
         return ()
-    if delays.delay_s[row] == max(matrix.slack_s[row], 0.0) / 4:
+    if delay_s == max(decision.matrix.slack_s[row], 0.0) / 4:
         return (Bound.DEADLINE,)
-    return (Bound.MAX_DELAY if delays.delay_s[row] == decision.max_delay_s else Bound.CLIP,)
+    if decision.room_s is not None and delay_s == max(decision.room_s[row], 0.0):
+        return (Bound.ROOM,)
+    return (Bound.MAX_DELAY if delay_s == decision.max_delay_s else Bound.CLIP,)
 
 
 def sentence(decision: Decision, row: int) -> str:

@@ -95,8 +95,9 @@ class Numbers:
         value: in force.
         base: what Slurm gives the job besides the value, so that base + value is its priority; 0
             where the value is the whole priority.
-        longest_s: the longest delay with which the priority would be at least 1 were the job new.
-            Below 1 slurmctld clamps, and clamped jobs have no order among themselves.
+        longest_s: the longest delay with which the priority would be at least 1 were the job new;
+            below 1 slurmctld clamps. Of each job by itself: a user who takes points off a job
+            (--nice) must not shorten the delays of others.
         drifts: the number for the same delay changes from cycle to cycle, as age is in it.
     """
 

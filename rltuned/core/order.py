@@ -107,8 +107,16 @@ def upper_bounds_s(limit_s: FloatArray, size: FloatArray, order: Order) -> Float
     return bounds
 
 
-def bounded(policy: Policy, matrix: StateMatrix, order: Order) -> Delays:
+def bounded(
+    policy: Policy, matrix: StateMatrix, order: Order, room_s: FloatArray | None = None
+) -> Delays:
     """The delays that a policy wishes, within the bounds.
+
+    Args:
+        policy: what orders the queue.
+        matrix: the jobs.
+        order: the settings.
+        room_s: (n,) the longest delay that Slurm's numbers have room for; None = any.
 
     Raises:
         PolicyError: the policy gives no usable delays.
@@ -118,6 +126,8 @@ def bounded(policy: Policy, matrix: StateMatrix, order: Order) -> Delays:
     slack_s = np.maximum(matrix.slack_s, 0.0)
     # half of the bound is asked for, so that the delay is written again only when the slack halves
     delay_s = np.minimum(np.minimum(wished_s, upper_s), slack_s / 4)
+    if room_s is not None:
+        delay_s = np.minimum(delay_s, np.maximum(room_s, 0.0))
     return Delays(wished_s, np.minimum(upper_s, slack_s / 2), delay_s)
 
 

@@ -224,6 +224,25 @@ def test_only_chosen_jobs_are_touched_never_to_zero_and_never_more_than_the_cap(
 
 
 @settings(max_examples=40)
+@given(sites(), policies, orders, st.integers(-(10**6), 0))
+def test_a_job_s_delay_hangs_on_that_job_alone(
+    site: Site, policy: ByTable, order: Order, base: int
+) -> None:
+    """A user who takes points off a job of his (--nice) changes no other job's number."""
+    steady = ByTable(policy.tables[:1])
+    site.neutral = NeutralDelay(3_600.0, NOW, 3_600.0, NOW)
+    before = decide(site.seen(), steady, knobs(order, 99))
+    first = site.jobs[0]
+    site.bases[first.job_id] = base
+    after = decide(site.seen(), steady, knobs(order, 99))
+    others = [
+        {e.job.job_id: e.delay_s for e in d.entries if e.job.job_id != first.job_id}
+        for d in (before, after)
+    ]
+    assert others[0] == others[1]
+
+
+@settings(max_examples=40)
 @given(sites(), policies, orders, st.integers(1, 4))
 def test_a_restarted_daemon_decides_the_same(
     site: Site, policy: ByTable, order: Order, cycles: int
