@@ -12,7 +12,7 @@ from typing import Final, Literal
 import numpy as np
 
 from rltuned.core.capacity import Capacity
-from rltuned.core.features import StateMatrix, encode
+from rltuned.core.features import FloatArray, StateMatrix, encode
 from rltuned.core.joint import Joint, Tuning, place_jointly
 from rltuned.core.milp import Solver
 from rltuned.core.numbers import Field, IntArray, Writing

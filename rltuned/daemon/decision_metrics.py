@@ -78,7 +78,7 @@ class DecisionMetrics:
         )
         self.max_delay = Gauge(
             "rltuned_max_delay_seconds",
-            "The longest delay that settings allow and Slurm's numbers have room for.",
+            "The longest delay that the settings allow.",
             registry=registry,
         )
         self.bounded = Gauge(
