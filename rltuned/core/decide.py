@@ -110,8 +110,8 @@ class Decision:
         delays: of the matrix's jobs, in its order.
         field: which number is written.
         neutral: the neutral delay from the next cycle on.
-        max_delay_s: the longest delay that this site's numbers have room for, and the settings
-            allow.
+        max_delay_s: the longest delay that the numbers of all jobs without a nice have room for,
+            and the settings allow.
         joint: how the first were placed together; None = they were not.
     """
 
@@ -148,10 +148,11 @@ def decide(
     selection = select(snapshot, _rules_for(knobs.rules, mode))
     chosen, handed_back = _ours_to_order(selection.chosen, mode)
     matrix = encode(chosen, snapshot)
-    neutral, numbers, order = scale(
+    neutral, numbers = scale(
         snapshot, policy, matrix, mode, order=knobs.order, writing=knobs.writing
     )
-    delays = bounded(policy, matrix, order)
+    room_s = None if numbers is None else numbers.longest_s
+    delays = bounded(policy, matrix, knobs.order, room_s)
     ranked, waiting = rank(matrix, delays, numbers, knobs.writing)
     joint = None
     if knobs.placement == "milp":
@@ -174,7 +175,7 @@ def decide(
         delays=delays,
         field=mode,
         neutral=next_neutral(neutral, delays.delay_s, snapshot.taken_at),
-        max_delay_s=order.max_delay_s,
+        max_delay_s=_max_delay_s(matrix, delays, knobs.order),
         entries=_entries(matrix, delays, ranked, placements),
         placements=placements,
         plan=Plan(tuple(actions)),
@@ -190,6 +191,12 @@ def decide(
         ),
         joint=joint,
     )
+
+
+def _max_delay_s(matrix: StateMatrix, delays: Delays, order: Order) -> float:
+    """A nice says nothing of the site's weights: it is left out."""
+    plain = [float(delays.longest_s[i]) for i, job in enumerate(matrix.jobs) if job.nice <= 0]
+    return min(plain, default=order.max_delay_s)
 
 
 def _rules_for(rules: Rules, mode: Field) -> Rules:

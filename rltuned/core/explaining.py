@@ -134,7 +134,7 @@ def bounds_on(decision: Decision, row: int) -> tuple[Bound, ...]:
         return ()
     if delays.delay_s[row] == max(matrix.slack_s[row], 0.0) / 4:
         return (Bound.DEADLINE,)
-    return (Bound.MAX_DELAY if delays.delay_s[row] == decision.max_delay_s else Bound.CLIP,)
+    return (Bound.MAX_DELAY if delays.delay_s[row] == delays.longest_s[row] else Bound.CLIP,)
 
 
 def sentence(decision: Decision, row: int) -> str:

@@ -77,11 +77,16 @@ DEFAULT: Final = Order()
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """(n,) seconds each. wished: by the policy, stretched; upper: the bound; delay: within it."""
+    """(n,) seconds each.
+
+    wished: by the policy, stretched; upper: the bound; delay: within it; longest: max_delay, or
+    less where the job's number has no room for it.
+    """
 
     wished_s: FloatArray
     upper_s: FloatArray
     delay_s: FloatArray
+    longest_s: FloatArray
 
     @property
     def clipped(self) -> int:
@@ -107,18 +112,31 @@ def upper_bounds_s(limit_s: FloatArray, size: FloatArray, order: Order) -> Float
     return bounds
 
 
-def bounded(policy: Policy, matrix: StateMatrix, order: Order) -> Delays:
+def bounded(
+    policy: Policy, matrix: StateMatrix, order: Order, room_s: FloatArray | None = None
+) -> Delays:
     """The delays that a policy wishes, within the bounds.
+
+    Args:
+        policy: what orders the queue.
+        matrix: its jobs.
+        order: the settings.
+        room_s: (n,) the longest delay that each job's number has room for. It bounds that job
+            alone: one that somebody has put last, by its nice or otherwise, bounds no other.
 
     Raises:
         PolicyError: the policy gives no usable delays.
     """
     wished_s = order.stretch * checked_delays(policy, matrix)
     upper_s = upper_bounds_s(matrix.limit_s, matrix.size, order)
+    longest_s = np.full(len(matrix), order.max_delay_s)
+    if room_s is not None:
+        longest_s = np.clip(room_s, 0.0, order.max_delay_s)
+        upper_s = np.minimum(upper_s, longest_s)
     slack_s = np.maximum(matrix.slack_s, 0.0)
     # half of the bound is asked for, so that the delay is written again only when the slack halves
     delay_s = np.minimum(np.minimum(wished_s, upper_s), slack_s / 4)
-    return Delays(wished_s, np.minimum(upper_s, slack_s / 2), delay_s)
+    return Delays(wished_s, np.minimum(upper_s, slack_s / 2), delay_s, longest_s)
 
 
 def checked_delays(policy: Policy, matrix: StateMatrix) -> FloatArray:

@@ -1,6 +1,6 @@
 """The jobs as they stand and as they are to stand: delays as numbers, and numbers as places."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -38,14 +38,14 @@ def scale(
     *,
     order: Order,
     writing: Writing,
-) -> tuple[NeutralDelay | None, Numbers | None, Order]:
-    """The neutral delay, how delays become numbers, and the bounds that these have room for."""
+) -> tuple[NeutralDelay | None, Numbers | None]:
+    """The neutral delay, and how delays become numbers."""
     system, now, neutral = snapshot.priorities, snapshot.taken_at, snapshot.neutral
     if neutral is None:
         neutral = next_neutral(None, bounded(policy, matrix, order).delay_s, now)
     if mode == "site_factor" and system.site_factor_plugin:
-        return neutral, None, order
-    numbers = numbers_of(
+        return neutral, None
+    return neutral, numbers_of(
         matrix.jobs,
         system,
         mode,
@@ -53,11 +53,6 @@ def scale(
         neutral_s=0.0 if neutral is None else neutral.delay_s,
         own_slope=writing.own_slope,
     )
-    if numbers is None or not len(matrix):
-        return neutral, numbers, order
-    room_s = max(0.0, float(numbers.longest_s.min()))
-    order = replace(order, max_delay_s=min(order.max_delay_s, room_s))
-    return neutral, numbers, order
 
 
 def rank(

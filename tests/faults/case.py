@@ -28,7 +28,6 @@ models_dir = "{models}"
 min_age_s = 0
 [limits]
 hysteresis = 0.0
-[guards]
 max_changes_per_job_hour = 1000
 [slurm]
 bin_dir = "{bin}"
