@@ -50,6 +50,15 @@ def test_no_policy_asks_for_more_than_the_clip_or_max_delay() -> None:
     assert delays("saf", short, long, order=order) == [120.0, 2 * DAY]
 
 
+def test_a_job_that_has_no_room_below_bounds_no_other() -> None:
+    niced, plain = job(1, nice=10**9, time_limit_s=HOUR), job(2, time_limit_s=HOUR)
+    seen = snapshot(niced, plain)
+    matrix = encode(seen.pending, seen)
+    found = bounded(BASELINES["sjf"], matrix, Order(stretch=1.0), np.array([-1e9, 1_800.0]))
+    assert found.delay_s.tolist() == [0.0, 1_800.0]
+    assert found.upper_s.tolist() == [HOUR, HOUR]  # what is in force may drift with the fair share
+
+
 def test_jobs_without_a_limit_count_as_two_days() -> None:
     free = Order(stretch=1.0, clip=1.0, max_delay_s=1e9)
     for limit_s in (None, math.inf):
