@@ -57,8 +57,8 @@ BOARD: Final = Board(
             empty="no job stands elsewhere than in Slurm's order.", width=12,
         ),
         View(
-            "Delays", "What the ranked jobs were asked to step back in the last cycle.", "s",
-            (("max by (at) (rltuned_delay_seconds{<C>})", "{{at}}"),), width=12,
+            "Scores", "Of the ranked jobs in the last cycle; only the order counts.", "short",
+            (("max by (at) (rltuned_policy_score{<C>})", "{{at}}"),), width=12,
             empty="no job was ranked.",
         ),
         Row("Who was left alone, and why"),

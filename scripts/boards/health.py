@@ -59,12 +59,12 @@ BOARD: Final = Board(
             width=12, height=9, empty="no job was ranked.",
         ),
         View(
-            "Spread of the delays",
-            "Longest less shortest delay: near 0 the policy does not tell jobs apart.", "s",
+            "Spread of the scores",
+            "Largest less smallest score: near 0 the policy does not tell jobs apart.", "short",
             (
                 (
-                    ('max by (cluster, instance) (rltuned_delay_seconds{at="max",<C>})'
-                    ' - min by (cluster, instance) (rltuned_delay_seconds{at="min",<C>})'),
+                    ('max by (cluster, instance) (rltuned_policy_score{at="max",<C>})'
+                    ' - min by (cluster, instance) (rltuned_policy_score{at="min",<C>})'),
                     "spread",
                 ),
             ),
