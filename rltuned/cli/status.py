@@ -55,7 +55,8 @@ def changes(state: State) -> Iterator[str]:
 
 def _change(change: Written) -> str:
     new = "released" if change.new is None else change.new
-    return f"{change.field} {change.old} -> {new}: {change.result or 'unknown'}"
+    back = "" if change.delay_s is None else f", steps back {span(change.delay_s)}"
+    return f"{change.field} {change.old} -> {new}{back}: {change.result or 'unknown'}"
 
 
 def _daemon(state: State) -> Iterator[str]:

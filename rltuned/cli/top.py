@@ -98,7 +98,7 @@ def _queue(state: State, room: int) -> RenderableType:
         table.add_column(name, justify="left" if name == "job" else "right", no_wrap=True)
     for name in ("partition", "user"):
         table.add_column(name, no_wrap=True)
-    for name in ("GPUs", "waited", "priority", "planned"):
+    for name in ("GPUs", "waited", "delay", "priority", "planned"):
         table.add_column(name, justify="right", no_wrap=True)
     for place in state.queue[:room]:
         job, step = place.job, place.before - place.after
@@ -112,6 +112,7 @@ def _queue(state: State, room: int) -> RenderableType:
             escape(printable(job.user)),
             str(job.request.total.gpus),
             span(waited_s),
+            "" if place.delay_s is None else span(place.delay_s),
             str(place.priority),
             str(place.planned) if place.planned != place.priority else "",
         )

@@ -165,6 +165,7 @@ def _jobs(report: CycleReport, showing: Showing) -> list[Document] | None:
             "user": entry.job.user if showing.users else None,
             "gpus": entry.job.request.total.gpus,
             "waited_s": entry.job.waited_s(taken_at),
+            "delay_s": entry.delay_s,
             "rank_before": entry.rank_before,
             "rank_after": entry.rank_after,
             "priority": entry.current,

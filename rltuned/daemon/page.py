@@ -205,7 +205,7 @@ def _jobs(jobs: Sequence[Document] | None) -> str:
     if jobs is None:
         return "<p>Single jobs are not shown here (<code>http.jobs</code>).</p>"
     users = any(job["user"] is not None for job in jobs)
-    names = ["job", "partition", *(["user"] if users else []), "GPUs", "waited"]
+    names = ["job", "partition", *(["user"] if users else []), "GPUs", "waited", "delay"]
     rows = [
         [
             ("", job["job"]),
@@ -213,6 +213,7 @@ def _jobs(jobs: Sequence[Document] | None) -> str:
             *([("text", job["user"])] if users else []),
             ("", job["gpus"]),
             ("", span(job["waited_s"])),
+            ("", span(job["delay_s"])),
             ("", job["rank_before"]),
             ("", job["rank_after"]),
             _move(job["rank_before"], job["rank_after"]),

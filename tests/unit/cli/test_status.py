@@ -75,7 +75,7 @@ def test_all_is_well(tmp_path: Path, server: MetricsServer) -> None:
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith("rltuned: works\n")
     assert "last cycle: 1, " in done.stdout
-    assert f"job 3: priority 100 -> {FIRST}: applied" in done.stdout
+    assert f"job 3: priority 100 -> {FIRST}, steps back 15m: applied" in done.stdout
     document = json.loads(run("status", "--json", "--config", config).stdout)
     assert document["ok"]
     assert document["daemon"]["ready"]
@@ -164,6 +164,17 @@ def test_top_prints_once_where_there_is_no_terminal(tmp_path: Path, server: Metr
         ["2", "2", "2", "gpu", "alice"],
         ["3", "1", "down", "2", "1"],
     ]
+    assert [row[-3] for row in rows] == ["15m", "30m", "45m"]
+
+
+def test_top_shows_the_delays_that_earlier_cycles_wrote(
+    tmp_path: Path, server: MetricsServer
+) -> None:
+    live(tmp_path, cycles=2)  # the second one had nothing to write
+    done = run("top", "--config", settings(tmp_path, server.port))
+    rows = [line.split() for line in done.stdout.splitlines() if "gpu" in line]
+    # of a number of priority/basic a delay is known to a minute
+    assert [row[-2] for row in rows] == ["14m", "29m", "44m"]
 
 
 @pytest.mark.parametrize("end", ["q", "ctrl-c"])

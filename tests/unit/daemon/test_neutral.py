@@ -1,0 +1,98 @@
+"""The neutral delay and the time of a first write outlive the process, and go to a standby."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.neutral import keep, recalled
+from rltuned.daemon.writer import marked_by
+from rltuned.domain.plan import Outcome, Plan, Result
+from rltuned.domain.priority import NeutralDelay
+from rltuned.domain.snapshot import Snapshot
+from rltuned.errors import JournalError
+from rltuned.recording import FILE_NAME, recorded
+from tests.builders import NOW, job, set_site_factor, snapshot
+from tests.unit.daemon.test_loop import Bench
+
+FOUND = NeutralDelay(600.0, NOW, 640.0, NOW + 3_600.0)
+CLUSTER = snapshot().cluster
+
+
+def test_each_cluster_has_its_own(tmp_path: Path) -> None:
+    journal, other = Journal(tmp_path), replace(FOUND, delay_s=5.0)
+    assert recalled(journal, CLUSTER) is None
+    keep(journal, CLUSTER, FOUND, NOW)
+    keep(journal, "beside", other, NOW)
+    journal.close()
+    again = Journal(tmp_path)
+    assert (recalled(again, CLUSTER), recalled(again, "beside")) == (FOUND, other)
+
+
+@pytest.mark.parametrize("kept", [[], {CLUSTER: {"delay_s": 1.0}}, {CLUSTER: 600.0}])
+def test_what_cannot_be_read_is_not_guessed(tmp_path: Path, kept: object) -> None:
+    journal = Journal(tmp_path)
+    journal.remember("neutral_delays", kept, NOW)
+    with pytest.raises(JournalError, match="neutral delays in the journal"):
+        marked_by(journal, snapshot())
+
+
+def test_another_host_goes_on_with_it(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    one, two = Journal(tmp_path / "one"), Journal(tmp_path / "two")
+    keep(one, CLUSTER, FOUND, NOW)
+    keep(two, CLUSTER, replace(FOUND, delay_s=7.0), NOW)  # its own dry runs
+    two.unpack(one.pack(CLUSTER, "head1", 1))
+    assert marked_by(two, snapshot()).neutral == FOUND
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_the_next_cycle_sees_what_the_last_one_found(tmp_path: Path, live: bool) -> None:
+    bench = Bench(tmp_path, live=live)
+    bench.loop().cycle()
+    first = bench.heard.reports[-1].decision
+    bench.loop().cycle()  # a restart: nothing but the journal is left
+    second = bench.heard.reports[-1].decision
+    assert first is not None
+    assert second is not None
+    assert first.snapshot.neutral is None
+    assert first.neutral is not None
+    assert second.snapshot.neutral == first.neutral
+    seen = [r.snapshot for r in recorded(tmp_path / FILE_NAME)]
+    assert seen == [first.snapshot, second.snapshot]  # what a replay decides from
+
+
+def test_while_the_journal_cannot_be_read_memory_serves(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, live=False)
+    loop = bench.loop()
+    loop.cycle()
+    loop._journal.close()
+    (tmp_path / FILE_NAME).write_bytes(b"no journal")
+    loop.cycle()
+    report = bench.heard.reports[-1]
+    assert report.journal_error
+    assert report.snapshot is not None
+    assert report.snapshot.neutral == bench.heard.reports[0].decision.neutral  # type: ignore[union-attr]
+
+
+def owned(journal: Journal, seen: Snapshot) -> float | None:
+    found = marked_by(journal, seen).pending[0].owned
+    assert found is not None
+    return found.since
+
+
+def test_the_time_of_the_first_write_stays_through_later_ones_and_a_restart(
+    tmp_path: Path,
+) -> None:
+    journal, ours = Journal(tmp_path), job(1)
+    for step in range(12):  # more than the journal keeps of one job
+        plan = Plan((set_site_factor(ours, -step - 1),))
+        at = NOW + 60.0 * step
+        ticket = journal.intend(plan, cluster=CLUSTER, cycle=1, at=at)
+        journal.settle(ticket, [Outcome(a, Result.APPLIED) for a in plan.actions], at=at)
+        ours = replace(ours, site_factor=-step - 1)
+        assert owned(journal, snapshot(ours)) == NOW
+    journal.close()
+    assert owned(Journal(tmp_path), snapshot(ours)) == NOW
