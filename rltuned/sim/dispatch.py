@@ -4,13 +4,13 @@ docs/simulator.md explains the rules with worked examples. Nothing here sees a r
 about the future rest on time limits alone, as in Slurm.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from rltuned.core.capacity import BoolArray, Capacity
 from rltuned.core.placement import PlacementRule, place_request
-from rltuned.domain.cluster import Node
+from rltuned.domain.cluster import Node, Resources
 from rltuned.domain.jobs import Request, Share
 from rltuned.domain.units import NodeName
 
@@ -215,13 +215,20 @@ def run_pass(
 
 
 def whole_nodes(shares: tuple[Share, ...], nodes: Mapping[NodeName, Node]) -> tuple[Share, ...]:
-    """The same nodes, all of what they have: nobody else fits beside an exclusive job."""
-    return tuple(
-        Share(s.node, nodes[s.node].total, nodes[s.node].gpus[0].gpu_type)
-        if nodes[s.node].gpus
-        else Share(s.node, nodes[s.node].total)
-        for s in shares
-    )
+    """The same nodes, all of what they have: nobody else fits beside an exclusive job.
+
+    A node with GPUs of several types is a share for each; CPUs and memory stand in the first.
+    """
+    return tuple(one for share in shares for one in _whole(nodes[share.node]))
+
+
+def _whole(node: Node) -> Iterator[Share]:
+    cpus, mem_mib = node.total.cpus, node.total.mem_mib
+    if not node.gpus:
+        yield Share(node.name, node.total)
+    for i, count in enumerate(node.gpus):
+        rest = (0, 0) if i else (cpus, mem_mib)
+        yield Share(node.name, Resources(count.total, *rest), count.gpu_type)
 
 
 def _limit(request: Request) -> float:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -191,7 +192,10 @@ def schedule_of(outcome: Outcome, window: Window, cluster: Cluster, elapsed_s: f
 
 def nodes_text(shares: Sequence[Share]) -> str:
     """`p1:2|p2:2`: GPUs per node, by node name."""
-    return "|".join(f"{s.node}:{s.taken.gpus}" for s in sorted(shares, key=lambda s: s.node))
+    gpus = Counter[str]()
+    for share in shares:
+        gpus[share.node] += share.taken.gpus
+    return "|".join(f"{node}:{gpus[node]}" for node in sorted(gpus))
 
 
 def _node_of(part: str) -> str:

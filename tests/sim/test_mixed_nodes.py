@@ -28,9 +28,9 @@ MIXED = Cluster(
 THREE = replace(
     MIXED,
     nodes=(
+        replace(MIXED.nodes[0], name=NodeName("m")),
         *MIXED.nodes,
         replace(MIXED.nodes[0], name=NodeName("o"), gpus=COUNTS[1:], total=ONE, free=ONE),
-        replace(MIXED.nodes[0], name=NodeName("m")),
     ),
 )
 JOBS = [
