@@ -1,7 +1,7 @@
 """Orders as bounded delays beside FCFS and pure SAF: the figures of docs/results.md.
 
     python -m scripts.delay_study run [--minutes M] [--front]
-    python -m scripts.delay_study table
+    python -m scripts.delay_study table | draw
 
 Every run is a long part of a trace on its cluster at one load, in the daemon's cycles of 60 s on a
 site that orders by age alone (sim/natural.AGE_ONLY), with the same placement (pack) and backfill
@@ -12,12 +12,14 @@ again.
 
 import argparse
 import json
+import math
 import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import matplotlib as mpl
 import numpy as np
 
 from rltuned.core.decide import Knobs
@@ -39,6 +41,8 @@ COPIES = 4
 LOADS = (0.7, 0.9, 1.1)
 FRONT_LOAD = 0.9
 """Where stretch and max_delay are varied, in two copies."""
+FRONT_STRETCH = (0.3, 1.0, 3.0)
+FRONT_DAYS = (1.0, 3.0, 7.0, 14.0)
 JITTER_S = 60.0
 DAY = 86_400.0
 PURE = Order(stretch=1_000.0, clip=1e9, max_delay_s=1e15)
@@ -88,8 +92,8 @@ def runs(*, front: bool) -> Iterator[Run]:
     """The main table at FRONT_LOAD, the front of stretch and max_delay there, the other loads."""
     yield from _main(FRONT_LOAD)
     for ground in GROUNDS if front else ():
-        for stretch in (0.3, 1.0, 3.0):
-            for days in (1.0, 3.0, 7.0, 14.0):
+        for stretch in FRONT_STRETCH:
+            for days in FRONT_DAYS:
                 for copy in (1, 2):
                     yield Run(ground, FRONT_LOAD, copy, "delay", stretch, days)
     for load in LOADS:
@@ -221,14 +225,54 @@ def _mean(rows: Rows, name: str) -> float:
     return float(np.mean([row[name] for row in rows]))
 
 
+def draw() -> None:
+    """docs/img/delays.svg: mean, p99 and longest wait against FCFS over stretch and max_delay."""
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "delays"
+    from matplotlib import pyplot as plt  # noqa: PLC0415 - after the backend
+
+    figure, panels = plt.subplots(1, 3, figsize=(10, 3.2), sharex=True)
+    for panel, name in zip(panels, ("wait_s", "wait_p99_s", "wait_max_s"), strict=True):
+        for stretch in FRONT_STRETCH:
+            found = [_against_fcfs(name, "delay", stretch, days) for days in FRONT_DAYS]
+            panel.plot(FRONT_DAYS, found, marker="o", label=f"delay, stretch {stretch:g}")
+        saf = _against_fcfs(name, "saf", 0.3, 7.0)
+        panel.axhline(saf, color="black", ls=":", label="SAF, no bounds")
+        panel.axhline(1.0, color="grey", lw=0.8, label="FCFS")
+        panel.set(xlabel="max_delay, days", title=name, yscale="log")
+    panels[0].set_ylabel("against FCFS, geometric mean")
+    panels[0].legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig("docs/img/delays.svg", metadata={"Date": None})
+
+
+def _against_fcfs(name: str, policy: str, stretch: float, days: float) -> float:
+    """Of the means over copies, geometric mean over the grounds."""
+    logs = []
+    for ground in GROUNDS:
+        mean: dict[str, float] = {}
+        for chosen in (("fcfs", 0.3, 7.0), (policy, stretch, days)):
+            values = [
+                row[name]
+                for run, row in known().items()
+                if (run.ground, run.load, run.newcomers) == (ground, FRONT_LOAD, "cycle")
+                and (run.policy, run.stretch, run.max_delay_d) == chosen
+            ]
+            mean[chosen[0]] = float(np.mean(values))
+        logs.append(math.log(mean[policy] / mean["fcfs"]))
+    return math.exp(float(np.mean(logs)))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("run", "table"))
+    parser.add_argument("what", choices=("run", "table", "draw"))
     parser.add_argument("--minutes", type=float, default=600.0)
     parser.add_argument("--front", action="store_true")
     asked = parser.parse_args()
     if asked.what == "run":
         run_all(asked.minutes, front=asked.front)
+    elif asked.what == "draw":
+        draw()
     else:
         table()
 

@@ -34,6 +34,7 @@ class Natural:
         favor_small: size counts for the small jobs instead of the large ones.
         size_of: `gpus`: size is the share of the GPUs (this project's comparisons); `nodes`: the
             mean of the shares of nodes and CPUs, as Slurm has it.
+        base: points of every job.
         own: points of each job, by its number from 1, for what is not played (fair share, QOS ...).
     """
 
@@ -45,6 +46,7 @@ class Natural:
     favor_small: bool = False
     size_of: Literal["gpus", "nodes"] = "gpus"
     own: tuple[int, ...] = ()
+    base: int = 0
 
     def priority(
         self, *, number: int, waited_s: float, size_share: float, partition_share: float
@@ -61,7 +63,8 @@ class Natural:
             return max(1, FIRST_PRIORITY - number + 1)
         size = 1.0 - size_share if self.favor_small else size_share
         points = (
-            (self.own[number - 1] if self.own else 0)
+            self.base
+            + (self.own[number - 1] if self.own else 0)
             + self.age_weight * min(1.0, waited_s / self.max_age_s)
             + self.size_weight * size
             + self.partition_weight * partition_share
@@ -89,8 +92,9 @@ AGE_ONLY = Natural(
     kind="multifactor",
     age_weight=31_536_000,
     size_weight=0,
-    partition_weight=10_000_000,
+    partition_weight=0,
     max_age_s=31_536_000.0,
+    base=10_000_000,
 )
-"""A site that orders by age alone, a point for every second: first come, first served, with room
-for delays. The partition's points keep every total above 0."""
+"""A site that orders by age alone, a point for every second: first come, first served. The base
+leaves room for delays."""

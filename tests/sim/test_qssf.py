@@ -21,7 +21,7 @@ from rltuned.sim.world import Rules, World
 from tests.sim.worlds import cases, cluster, job, starts
 
 KNOBS = Knobs(top_k=0)
-FINE = replace(AGE_ONLY, age_weight=31_536_000 * 100, partition_weight=10_000_000 * 100)
+FINE = replace(AGE_ONLY, age_weight=31_536_000 * 100, base=10_000_000 * 100)
 """A hundredth of a second a point: predictions are no whole seconds."""
 calm = settings(
     max_examples=100,
