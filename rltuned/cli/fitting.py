@@ -13,7 +13,8 @@ from rltuned.cli.flags import printable
 from rltuned.domain.cluster import Node, Partition
 from rltuned.domain.snapshot import Snapshot
 from rltuned.settings.draft import Line, draft
-from rltuned.slurm.site import Priorities, RateLimit
+from rltuned.slurm.priorities import Priorities
+from rltuned.slurm.site import RateLimit
 
 STATE_DIR = Path("/var/lib/rltuned")
 RUN_DIR = Path("/run/rltuned")

@@ -31,7 +31,7 @@ def test_a_real_cluster_gets_a_file_that_fits(slurm: SlurmLab, tmp_path: Path) -
     text = path.read_text()
     tree = tomllib.loads(text)
     assert tree["slurm"] == {"conf": str(slurm.conf), "bin_dir": BIN}
-    assert tree["limits"] == {"write_mode": "site_factor"}
+    assert tree["limits"] == {"write_mode": "auto"}
     assert tree["scope"] == {}, "no partition is taken for an SLA partition"
     assert "# GPUs: 4 k80 on 2 nodes, 1 m40 on 1 node, 8 p100 on 2 nodes." in text
     assert "weights: Age 10000, JobSize 1000, Partition 1000." in text

@@ -1,0 +1,232 @@
+"""Delays as numbers of a real Slurm, in every regime: order, what is kept, attacks, undo."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rltuned.core.decide import Decision, Knobs, decide
+from rltuned.core.features import FloatArray, StateMatrix
+from rltuned.core.numbers import Field, Writing
+from rltuned.core.order import Order, Policy
+from rltuned.core.select import Refusal, Rules
+from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.fates import Fate
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.report import Stage
+from rltuned.daemon.restore import restore
+from rltuned.daemon.writer import Writer, marked_by
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.plan import Result
+from rltuned.domain.priority import NeutralDelay
+from rltuned.policies.baselines import BASELINES
+from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.undoer import SlurmUndoer
+from tests import accounting
+from tests.conftest import slurm_or_skip
+from tests.lab import SlurmLab
+from tests.needs import skip_or_fail
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+
+WEIGHTS = ("PriorityWeightAge=100000", "PriorityMaxAge=1-0", "PriorityWeightQOS=20000")
+"""1.16 points a second: the longest delay here, 40 minutes, is 2778 points, a QOS 20000."""
+MORE = ("PriorityWeightPartition=30000", "MaxArraySize=100001", "MaxJobCount=200000")
+"""Room below every job, as partition gpu adds 10,000 points; and arrays too long to name."""
+ON_ONE_NODE = ("-wm1", "-n4")
+REGIMES = ("aged", "unaged", "basic", "frozen")
+
+
+@pytest.fixture(scope="module")
+def with_slurmdbd() -> Iterator[SlurmLab]:
+    slurm_or_skip()
+    if why := accounting.missing():
+        skip_or_fail(why)
+    with SlurmLab(accounting=True, extra=(*WEIGHTS, *MORE)) as lab:
+        lab.run("sacctmgr", "-i", "add", "qos", "high", "priority=100")
+        lab.run("sacctmgr", "-i", "modify", "user", "root", "set", "qos+=high")
+        yield lab
+
+
+@pytest.fixture(scope="module")
+def without() -> Iterator[SlurmLab]:
+    slurm_or_skip()
+    with SlurmLab(extra=MORE) as lab:
+        yield lab
+
+
+@pytest.fixture(scope="module")
+def basic() -> Iterator[SlurmLab]:
+    slurm_or_skip()
+    with SlurmLab(priority_type="priority/basic", extra=MORE[1:]) as lab:
+        yield lab
+
+
+@contextmanager
+def no_stopwatch(stage: Stage) -> Iterator[None]:
+    del stage
+    yield
+
+
+class Constant:
+    """Asks everybody for the same five minutes."""
+
+    name = "constant"
+
+    def score(self, matrix: StateMatrix) -> FloatArray:
+        return np.zeros(len(matrix))
+
+    def delay_s(self, matrix: StateMatrix) -> FloatArray:
+        return np.full(len(matrix), 300.0)
+
+
+@dataclass
+class Site:
+    """A cluster with one busy node, a journal, and cycles by hand."""
+
+    lab: SlurmLab
+    journal: Journal
+    field: Field
+    neutral: NeutralDelay | None = None
+    cycles: int = 0
+
+    def __post_init__(self) -> None:
+        self.world = SlurmBackend(SlurmCli(conf=self.lab.conf), time.time)
+        self.lab.clear()
+        blocker = self.submit("-t1:00:00")
+        self.lab.wait_for(lambda: self.lab.state(blocker) == "R", 30, "the node is busy")
+
+    def submit(self, *options: str) -> int:
+        return self.lab.sbatch(*ON_ONE_NODE, *options)
+
+    def limits(self, *minutes: int, options: Sequence[str] = ()) -> list[int]:
+        return [self.submit(f"-t{m}", *options) for m in minutes]
+
+    def pending(self) -> dict[int, PendingJob]:
+        return {int(j.job_id): j for j in self.world.observe().pending}
+
+    def first_to_last(self) -> list[int]:
+        found = self.pending()
+        return sorted(found, key=lambda j: (-found[j].priority, found[j].submitted_at))
+
+    def numbers(self) -> dict[int, int]:
+        """Site factor of every job, or its priority where that is written."""
+        found = self.pending()
+        by_factor = self.field == "site_factor"
+        return {n: (j.site_factor or 0) if by_factor else j.priority for n, j in found.items()}
+
+    def assert_as_before(self, numbers: Mapping[int, int]) -> None:
+        """These jobs have the same numbers; under priority/multifactor age goes on in them."""
+        found = self.numbers()
+        assert {job: found[job] for job in numbers} == numbers
+
+    def cycle(self, policy: Policy = BASELINES["sjf"]) -> Decision:
+        self.cycles += 1
+        clock = SystemClock()
+        seen = replace(marked_by(self.journal, self.world.observe()), neutral=self.neutral)
+        knobs = Knobs(
+            rules=Rules(min_age_s=0.0),
+            order=Order(stretch=1.0),
+            writing=Writing(mode=self.field),
+        )
+        decision = decide(seen, policy, knobs)
+        outcomes = Writer(self.journal, clock).write(
+            self.world, decision.plan, seen, self.cycles, no_stopwatch
+        )
+        assert {o.result for o in outcomes} <= {Result.APPLIED}, outcomes
+        self.neutral = decision.neutral
+        return decision
+
+    def give_back(self) -> set[Fate]:
+        undoer = SlurmUndoer(SlurmCli(conf=self.lab.conf), time.time, exclusions=True)
+        return {item.fate for item in restore(undoer, self.journal, SystemClock())}
+
+
+@pytest.fixture
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    regime = request.param
+    labs = {"aged": "with_slurmdbd", "frozen": "with_slurmdbd", "unaged": "without"}
+    lab = request.getfixturevalue(labs.get(regime, "basic"))
+    journal = Journal(tmp_path)
+    yield Site(lab, journal, "priority" if regime in {"basic", "frozen"} else "site_factor")
+    journal.close()
+    lab.clear()
+
+
+in_every_regime = pytest.mark.parametrize("site", REGIMES, indirect=True)
+with_factors = pytest.mark.parametrize("site", ["aged", "unaged"], indirect=True)
+in_both_modes = pytest.mark.parametrize("site", ["aged", "frozen"], indirect=True)
+
+
+@in_every_regime
+def test_numbers_follow_the_eligible_time_plus_the_delay_and_undo_is_exact(site: Site) -> None:
+    long, short, middle, shortest = site.limits(40, 10, 20, 5, options=("--nice=7",))
+    factors = site.field == "site_factor"
+    if factors:  # a site's own
+        site.lab.scontrol("update", f"JobId={long}", "SiteFactor=25")
+    before = site.pending()
+    decision = site.cycle()
+    assert site.first_to_last() == [shortest, short, middle, long]
+    delays = {int(e.job.job_id): e.delay_s for e in decision.entries}
+    assert delays == {long: 2_400.0, middle: 1_200.0, short: 600.0, shortest: 300.0}
+    assert site.cycle().plan.actions == ()
+    assert site.give_back() == {Fate.GIVEN_BACK}
+    after = site.pending()
+    by_turn = decision.snapshot.priorities.kind == "basic"  # there a nice is gone once it counted
+    assert {j: o.nice for j, o in after.items()} == dict.fromkeys(before, 0 if by_turn else 7)
+    assert {j: o.site_factor for j, o in after.items()} == {
+        j: o.site_factor for j, o in before.items()
+    }
+
+
+@with_factors
+def test_a_constant_policy_writes_nothing(site: Site) -> None:
+    site.limits(40, 10, 20)
+    assert site.cycle(Constant()).plan.actions == ()
+    assert site.cycle(Constant()).plan.actions == ()
+
+
+@in_both_modes
+def test_a_job_of_a_higher_qos_stays_first(site: Site) -> None:
+    normal = site.limits(10, 5)
+    high = site.submit("-t40", "--qos=high")
+    assert site.first_to_last()[0] == high
+    decision = site.cycle()
+    assert site.first_to_last() == [high, normal[1], normal[0]]
+    assert decision.max_delay_s > 2_400
+
+
+@in_every_regime
+def test_jobs_that_come_and_go_take_no_numbers_from_others(site: Site) -> None:
+    honest = site.limits(40, 20)
+    site.cycle()
+    numbers = site.numbers()
+    for _ in range(2):
+        burnt = site.limits(1, 1, 1, options=("--nice=100000",))
+        site.cycle()
+        site.lab.run("scancel", *map(str, burnt))
+        site.cycle()
+    assert site.pending().keys() == set(honest)
+    site.assert_as_before(numbers)
+    assert site.first_to_last() == [honest[1], honest[0]]
+
+
+@in_every_regime
+def test_held_tasks_and_arrays_that_cannot_be_named_take_no_numbers(site: Site) -> None:
+    honest = site.limits(40, 20)
+    site.cycle()
+    numbers = site.numbers()
+    split = site.submit("-t1", "--array=0-9")
+    site.lab.scontrol("uhold", f"{split}_7")
+    endless = site.submit("-t1", "--array=0-89999")
+    decision = site.cycle()
+    refused = {int(job): reason for job, reason in decision.refused}
+    assert refused[endless] is Refusal.UNADDRESSABLE
+    assert Refusal.HELD_USER in refused.values()
+    site.assert_as_before(numbers)
+    assert [j.priority for j in site.pending().values() if j.held_by] == [0]
