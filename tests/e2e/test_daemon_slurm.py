@@ -70,12 +70,18 @@ def priority(slurm: SlurmLab, job_id: int) -> int:
     return int(queue(slurm)[job_id][0])
 
 
+def factors(slurm: SlurmLab) -> dict[int, int]:
+    """Site factor of every job that sprio shows."""
+    lines = slurm.run("sprio", "-h", "-o", "%i %S").splitlines()
+    return {int(job): int(factor) for job, factor in map(str.split, lines)}
+
+
 def waiting(slurm: SlurmLab, nices: Sequence[int] = (5, 5, 5)) -> tuple[int, int, int]:
     """Both p nodes are busy; a long, a middling and a short job wait, in this order."""
     for node in ("p1", "p2"):
         blocker = slurm.sbatch(*FULL, f"-w{node}", "--time=2:00:00")
         slurm.wait_for(lambda b=blocker: slurm.state(b) == "R", 30, "a blocker runs")  # type: ignore[misc]
-    minutes = (90, 60, 30)
+    minutes = (300, 200, 100)
     jobs = [
         slurm.sbatch(*FULL, f"--time={m}", f"--nice={nice}", f"-J t{m}")
         for m, nice in zip(minutes, nices, strict=True)
@@ -112,7 +118,7 @@ def test_live_reorders_and_restore_gives_back(
     untouched = queue(slurm)[urgent]
     with Daemon(tmp_path, "--live", "--config", str(config)) as daemon:
         daemon.wait_for_log("applied=")
-        assert daemon.metric('rltuned_changes_total{kind="priority",result="applied"}') >= 2
+        assert daemon.metric('rltuned_changes_total{kind="site_factor",result="applied"}') >= 2
         assert daemon.metric('rltuned_slurm_commands_total{command="squeue"}') >= 1
         daemon.wait_for(lambda: daemon.metric("rltuned_jobs_owned") >= 2, "jobs are ours")
         assert priority(slurm, short) > priority(slurm, middle) > priority(slurm, long)
@@ -122,8 +128,7 @@ def test_live_reorders_and_restore_gives_back(
         assert daemon.ends() == 0
     done = rltuned("restore", "--all", "--config", str(config))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"job {long}: given back: priority" in done.stdout
-    assert "nice 5 set again" in done.stdout
+    assert f"job {long}: given back: site factor" in done.stdout
     # multifactor moves them again: all equal but for their age, so the oldest is first again
     assert priority(slurm, long) >= priority(slurm, middle) >= priority(slurm, short)
     assert {queue(slurm)[j][1] for j in (long, middle, short)} == {"5"}
@@ -152,23 +157,26 @@ def test_site_factor_mode_is_undone_exactly(slurm: SlurmLab, config: Path) -> No
     assert done.returncode == 0, done.stdout
     done = rltuned("restore", "--all", "--config", str(config))
     assert done.returncode == 0, done.stdout
-    factors = slurm.run("sprio", "-h", "-o", "%i %S").split("\n")
-    assert {line.split()[1] for line in factors if line.strip()} == {"0"}
+    assert set(factors(slurm).values()) == {0}
 
 
 def test_restore_leaves_alone_what_others_changed_and_never_frees_a_held_job(
     slurm: SlurmLab, config: Path
 ) -> None:
-    long, middle, _ = waiting(slurm)
+    long, middle, short = waiting(slurm)
     assert rltuned("run", "--live", "--once", "--config", str(config)).returncode == 0
-    slurm.scontrol("update", f"JobId={middle}", "Priority=777")
+    slurm.scontrol("update", f"JobId={short}", "SiteFactor=9")
     slurm.scontrol("hold", str(long))
     done = rltuned("restore", "--all", "--config", str(config))
+    assert done.returncode == 1, done.stdout
+    assert f"job {short}: changed by somebody else: site factor is 9" in done.stdout
+    assert f"job {long}: unknown: Slurm does not show its site factor now" in done.stdout
+    assert priority(slurm, long) == 0
+    slurm.scontrol("release", str(long))
+    done = rltuned("restore", "--all", "--config", str(config))
     assert done.returncode == 0, done.stdout
-    assert f"job {middle}: changed by somebody else: priority is 777" in done.stdout
-    assert f"job {long}: given back: nice 5 set again" in done.stdout
-    assert "Nice=5" in slurm.scontrol("show", "job", str(long))
-    assert (priority(slurm, middle), priority(slurm, long)) == (777, 0)
+    assert f"job {long}: given back: site factor" in done.stdout
+    assert factors(slurm) == {long: 0, middle: 0, short: 9}
 
 
 def test_restore_waits_for_a_live_daemon_to_be_paused(
@@ -223,7 +231,7 @@ def test_after_a_kill_everything_can_be_given_back(
 
 
 def test_plan_explain_and_check(slurm: SlurmLab, config: Path) -> None:
-    _, _, short = waiting(slurm, nices=(5, 105, 205))
+    _, _, short = waiting(slurm, nices=(5, 15, 25))
     urgent = slurm.sbatch(*FULL, "-psla", "--time=100")
 
     def told(job_id: int) -> dict[str, Any]:
@@ -247,7 +255,7 @@ def test_plan_explain_and_check(slurm: SlurmLab, config: Path) -> None:
     assert near["starts"]["slurm_expects_at"] > near["submitted_at"]
     assert near["starts"]["by_limits"] == "at_latest"
     assert 0 < near["starts"]["by_limits_in_s"] <= 7_200
-    assert [c["new"] for c in near["history"]] == [near["current_priority"]]
+    assert [c["new"] for c in near["history"]] == [factors(slurm)[short]]
     assert near["influences"][0]["feature"] == "requested_time"
     assert rltuned("restore", "--all", "--config", str(config)).returncode == 0
     done = rltuned("check", "--config", str(config))
@@ -257,7 +265,7 @@ def test_plan_explain_and_check(slurm: SlurmLab, config: Path) -> None:
 
 
 def test_a_number_that_an_administrator_set_stands(slurm: SlurmLab, config: Path) -> None:
-    long, middle, short = waiting(slurm, nices=(5, 105, 205))
+    long, middle, short = waiting(slurm, nices=(5, 15, 25))
     slurm.run("scontrol", "update", f"JobId={long}", "Priority=77777")
     done = rltuned("plan", "--json", "--config", str(config))
     refused = {j["job_id"]: j["refusal"] for j in json.loads(done.stdout)["jobs"]}
@@ -275,17 +283,20 @@ def test_a_number_that_an_administrator_set_stands(slurm: SlurmLab, config: Path
 
 
 def test_a_requeued_job_is_given_back(slurm: SlurmLab, config: Path) -> None:
-    long, _, short = waiting(slurm, nices=(5, 105, 205))
+    long, _, short = waiting(slurm, nices=(5, 15, 25))
     assert rltuned("run", "--live", "--once", "--config", str(config)).returncode == 0
-    ours = priority(slurm, short)
+    ours = factors(slurm)[short]
+    assert ours > 0
     running = slurm.run("squeue", "-h", "-t", "R", "-w", "p1", "-o", "%A").split()
     slurm.run("scancel", *running)
     slurm.wait_for(lambda: slurm.state(short) == "R", 30, "the short job starts")
     assert rltuned("run", "--live", "--once", "--config", str(config)).returncode == 0
     slurm.run("scontrol", "requeue", str(short))
     slurm.wait_for(lambda: slurm.state(short) == "PD", 60, "it waits again")
-    assert priority(slurm, short) == ours
+    slurm.scontrol("update", f"JobId={short}", "StartTime=now")  # or it waits two minutes
+    slurm.wait_for(lambda: short in factors(slurm), 60, "it may run again")
+    assert factors(slurm)[short] == ours
     done = rltuned("restore", "--all", "--config", str(config))
-    assert f"job {short}: given back: priority {ours}" in done.stdout
-    assert priority(slurm, short) != ours
+    assert f"job {short}: given back: site factor {ours} -> 0" in done.stdout
+    assert factors(slurm)[short] == 0
     assert slurm.state(long) == "PD"

@@ -14,9 +14,11 @@ import pytest
 from rltuned.domain.jobs import PendingJob
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
+from tests import accounting
 from tests.conftest import slurm_or_skip
 from tests.e2e.process import Daemon
 from tests.lab import SlurmLab
+from tests.needs import skip_or_fail
 from tests.unit.daemon.test_migration import SCHEMA_1, journal_of
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
@@ -24,6 +26,9 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 FULL = ("--gres=gpu:p100:4", "-n16", "-N1")
 TIMELESS = ("PriorityWeightAge=0", "PriorityDecayHalfLife=0", "PriorityUsageResetPeriod=YEARLY")
 """Weights under which no factor moves with time, so that all of sprio can be compared."""
+
+SLOW = ("PriorityWeightAge=1825", "PriorityMaxAge=365-0", *TIMELESS[1:])
+"""Five points of age a day: none within a test, and yet delays of days are worth some."""
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +43,22 @@ def timeless(timeless_session: SlurmLab) -> Iterator[SlurmLab]:
     timeless_session.clear()
     yield timeless_session
     timeless_session.clear()
+
+
+@pytest.fixture(scope="module")
+def slow_session() -> Iterator[SlurmLab]:
+    slurm_or_skip()
+    if why := accounting.missing():
+        skip_or_fail(why)
+    with SlurmLab(accounting=True, extra=SLOW) as started:
+        yield started
+
+
+@pytest.fixture
+def slow(slow_session: SlurmLab) -> Iterator[SlurmLab]:
+    slow_session.clear()
+    yield slow_session
+    slow_session.clear()
 
 
 def settings(slurm: SlurmLab, folder: Path, mode: str) -> Path:
@@ -86,20 +107,24 @@ def rltuned(*args: str) -> str:
 
 
 def fill(slurm: SlurmLab) -> list[int]:
-    """Both p nodes are busy; jobs of many kinds wait behind them, the shortest last."""
+    """Both p nodes are busy; jobs of many kinds wait behind them, the shortest last.
+
+    Where age is slow their limits are 200 times as long: days.
+    """
+    times = 200 if "PriorityMaxAge=365-0" in slurm.extra else 1
     for node in ("p1", "p2"):
         blocker = slurm.sbatch(*FULL, f"-w{node}", "--time=2:00:00")
         slurm.wait_for(lambda b=blocker: slurm.state(b) == "R", 30, "a blocker runs")  # type: ignore[misc]
     kinds = [
-        ("--time=90",),
-        ("--time=80", "--nice=70"),
-        ("--time=70", "--nice=-30"),
-        ("--time=60", "--array=0-9%3"),
-        ("--time=50", "--hold"),
-        ("--time=40", "-pgpu,short"),
+        (f"--time={90 * times}",),
+        (f"--time={80 * times}", "--nice=70"),
+        (f"--time={70 * times}", "--nice=-30"),
+        (f"--time={60 * times}", "--array=0-9%3"),
+        (f"--time={50 * times}", "--hold"),
+        (f"--time={40 * times}", "-pgpu,short"),
         ("--time=30", "-psla"),
-        ("--time=20", "--exclusive"),
-        ("--time=10",),
+        (f"--time={20 * times}", "--exclusive"),
+        (f"--time={10 * times}",),
     ]
     jobs = [slurm.sbatch(*FULL, *kind) for kind in kinds]
     slurm.wait_for(lambda: all(slurm.state(j) == "PD" for j in jobs), 30, "all wait")
@@ -231,23 +256,23 @@ def test_what_the_service_does_when_it_stops(timeless: SlurmLab, tmp_path: Path)
     assert settled(timeless) == untouched
 
 
-def test_held_jobs_and_tasks_that_left_their_array(timeless: SlurmLab, tmp_path: Path) -> None:
-    config = settings(timeless, tmp_path, "priority")
-    jobs = fill(timeless)
+def test_held_jobs_and_tasks_that_left_their_array(slow: SlurmLab, tmp_path: Path) -> None:
+    config = settings(slow, tmp_path, "priority")
+    jobs = fill(slow)
     by_admin, by_user = jobs[1], jobs[2]
-    array = timeless.sbatch(*FULL, "--time=15", "--nice=7", "--array=0-9")
-    untouched = settled(timeless)[1]
+    array = slow.sbatch(*FULL, "--time=3000", "--nice=7", "--array=0-9")
+    untouched = settled(slow)[1]
     rltuned("run", "--live", "--once", "--config", str(config))
-    timeless.scontrol("hold", f"{by_admin},{array}_5")
-    timeless.scontrol("uhold", str(by_user))
-    timeless.scontrol("update", f"JobId={array}_3", "TimeLimit=14")
-    timeless.scontrol("update", f"JobId={jobs[3]}_2", "TimeLimit=14")
-    now = observed(timeless)
+    slow.scontrol("hold", f"{by_admin},{array}_5")
+    slow.scontrol("uhold", str(by_user))
+    slow.scontrol("update", f"JobId={array}_3", "TimeLimit=2900")
+    slow.scontrol("update", f"JobId={jobs[3]}_2", "TimeLimit=14")
+    now = observed(slow)
     assert [now[one].nice for one in (by_admin, by_user, array)] == [0, 0, 0]
     told = rltuned("restore", "--all", "--config", str(config))
     assert f"job {by_admin}: given back: nice 70 set again" in told
     assert f"job {by_user}: given back: nice -30 set again" in told
-    now = observed(timeless)
+    now = observed(slow)
     for one, holder, nice in ((by_admin, "admin", 70), (by_user, "user", -30)):
         assert (now[one].priority, now[one].held_by, now[one].nice) == (0, holder, nice)
     tasks = [j for j in now.values() if j.array is not None and j.array.array_job_id == array]
@@ -255,8 +280,8 @@ def test_held_jobs_and_tasks_that_left_their_array(timeless: SlurmLab, tmp_path:
     assert not any(j.fixed for j in now.values())
     assert rltuned("restore", "--all", "--config", str(config)) == "nothing to give back\n"
     assert "nice 0 -> 70: applied" in rltuned("history", str(by_admin), "--config", str(config))
-    timeless.scontrol("release", f"{by_admin},{by_user},{array}_5")
-    assert sorted(settled(timeless)[1].splitlines()) == sorted(untouched.splitlines())
+    slow.scontrol("release", f"{by_admin},{by_user},{array}_5")
+    assert sorted(settled(slow)[1].splitlines()) == sorted(untouched.splitlines())
 
 
 @contextmanager
@@ -291,47 +316,47 @@ def of_two_partitions(slurm: SlurmLab) -> int:
 
 
 def test_partitions_that_differ_are_moved_alike_or_not_at_all(
-    timeless: SlurmLab, tmp_path: Path
+    slow: SlurmLab, tmp_path: Path
 ) -> None:
-    config = settings(timeless, tmp_path, "priority")
-    both = of_two_partitions(timeless)
-    untouched = settled(timeless)
-    before = standings(timeless, both)
-    assert observed(timeless)[both].priority == before["short"] > before["gpu"] > 0
+    config = settings(slow, tmp_path, "priority")
+    both = of_two_partitions(slow)
+    untouched = settled(slow)
+    before = standings(slow, both)
+    assert observed(slow)[both].priority == before["short"] > before["gpu"] > 0
     rltuned("run", "--live", "--once", "--config", str(config))
-    assert standings(timeless, both) == before
+    assert standings(slow, both) == before
     told = rltuned("explain", str(both), "--config", str(config))
     assert "another priority in each of its partitions" in told, told
     rltuned("restore", "--all", "--config", str(config))
-    config = settings(timeless, tmp_path, "site_factor")
+    config = settings(slow, tmp_path, "site_factor")
     rltuned("run", "--live", "--once", "--config", str(config))
-    moved = observed(timeless)[both].site_factor
+    moved = observed(slow)[both].site_factor
     assert moved
     alike = {name: max(1, number + moved) for name, number in before.items()}
-    assert standings(timeless, both) == alike
+    assert standings(slow, both) == alike
     rltuned("restore", "--all", "--config", str(config))
-    assert settled(timeless) == untouched
+    assert settled(slow) == untouched
 
 
 def test_partitions_that_weigh_the_same_and_numbers_that_never_go_down(
-    timeless: SlurmLab, tmp_path: Path
+    slow: SlurmLab, tmp_path: Path
 ) -> None:
-    config = settings(timeless, tmp_path, "priority")
-    with reconfigured(timeless, "PriorityWeightPartition=0"):
-        both = of_two_partitions(timeless)
-        untouched = settled(timeless)
-        before = standings(timeless, both)
+    config = settings(slow, tmp_path, "priority")
+    with reconfigured(slow, "PriorityWeightPartition=0"):
+        both = of_two_partitions(slow)
+        untouched = settled(slow)
+        before = standings(slow, both)
         assert before["short"] == before["gpu"]
         rltuned("run", "--live", "--once", "--config", str(config))
-        assert observed(timeless)[both].priority != before["gpu"]
+        assert observed(slow)[both].priority != before["gpu"]
         told = rltuned("restore", "--all", "--config", str(config))
         assert f"job {both}: given back" in told
-        assert settled(timeless) == untouched
-        with reconfigured(timeless, "PriorityFlags=INCR_ONLY"):
+        assert settled(slow) == untouched
+        with reconfigured(slow, "PriorityFlags=INCR_ONLY"):
             for mode in ("priority", "site_factor"):
-                config = settings(timeless, tmp_path, mode)
+                config = settings(slow, tmp_path, mode)
                 rltuned("run", "--live", "--once", "--config", str(config))
                 told = rltuned("explain", str(both), "--config", str(config))
                 assert "keeps the highest number" in told, told
                 rltuned("restore", "--all", "--config", str(config))
-            assert settled(timeless) == untouched
+            assert settled(slow) == untouched

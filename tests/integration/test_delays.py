@@ -218,12 +218,15 @@ def test_jobs_that_come_and_go_take_no_numbers_from_others(site: Site) -> None:
 
 @in_every_regime
 def test_held_tasks_and_arrays_that_cannot_be_named_take_no_numbers(site: Site) -> None:
-    honest = site.limits(40, 20)
+    site.limits(40, 20)
     site.cycle()
     numbers = site.numbers()
     split = site.submit("-t1", "--array=0-9")
     site.lab.scontrol("uhold", f"{split}_7")
     endless = site.submit("-t1", "--array=0-89999")
+    site.lab.wait_for(
+        lambda: site.pending()[endless].eligible_at is not None, 30, "it is looked at"
+    )
     decision = site.cycle()
     refused = {int(job): reason for job, reason in decision.refused}
     assert refused[endless] is Refusal.UNADDRESSABLE

@@ -52,7 +52,7 @@ def jobs(accounts: SlurmLab) -> Queue:
     accounts.wait_for(lambda: all(accounts.state(j) == "R" for j in running), 30, "two run")
     waiting = [
         sbatch(accounts, OWNER, *FULL, f"--time={m}", "--nice=5", "--exclusive", "-Jsecretname")
-        for m in (90, 60, 30)
+        for m in (300, 200, 100)
     ]
     return Queue(accounts, running, waiting, sbatch(accounts, PLAIN, *FULL, "--time=20"))
 
