@@ -55,8 +55,7 @@ def test_programs_are_run_in_two_places_and_never_by_a_shell() -> None:
     running = {
         name
         for name, tree in modules()
-        if "subprocess" in imported(tree)
-        and any(called in RUN for called, _ in calls(tree))
+        if "subprocess" in imported(tree) and any(called in RUN for called, _ in calls(tree))
     }
     assert running == PROGRAMS
     for name, tree in modules():

@@ -22,9 +22,7 @@ from tests.fakes import NATURAL, ConstantOrder, FakeBackend, dealt
 from tests.unit.daemon.test_loop import Bench
 
 COUNT = 40
-MANY = snapshot(
-    *(job(i, priority=1_000 - i, time_limit_s=7_200.0) for i in range(1, COUNT + 1))
-)
+MANY = snapshot(*(job(i, priority=1_000 - i, time_limit_s=7_200.0) for i in range(1, COUNT + 1)))
 LAST_FIRST = ConstantOrder(tuple(range(COUNT, 0, -1)))
 
 
