@@ -32,7 +32,9 @@ from rltuned.errors import (
     SolverError,
 )
 from rltuned.settings import Loaded
+from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.checks import Check, Status
+from rltuned.slurm.worth import Site, judge_order
 from rltuned.solver import probe, solver_named
 
 app = typer.Typer()
@@ -64,6 +66,7 @@ def check(
             *controller_checks(loaded, backend),
             *_fit(loaded, slurm),
             *_queue(loaded, backend.observe),
+            *_order(loaded, backend),
         ]
     if as_json:
         rows = [
@@ -255,6 +258,36 @@ def _time_limits(seen: Snapshot) -> Check:
         f"a job that names no limit has none in {', '.join(names)}, so that a short one cannot be "
         "told from a long one",
         "set DefaultTime or MaxTime for the partition in slurm.conf",
+    )
+
+
+def _order(loaded: Loaded, backend: SlurmBackend) -> Iterator[Check]:
+    """How far delays reach beside the weights of this site."""
+    try:
+        seen, priorities = backend.observe(), backend.priorities()
+    except (BackendError, SnapshotError):
+        return  # the check of the queue says so
+    settings = loaded.settings
+    scope = settings.scope
+    writing = settings.limits.writing(settings.order)
+    yield from judge_order(
+        Site(
+            seen.priorities,
+            priorities,
+            seen.partitions,
+            writing.own_slope,
+            settings.order.max_delay_s,
+            writes_priority=writing.mode == "priority",
+            leaves_alone=any(
+                (
+                    scope.sla_partitions,
+                    scope.partitions,
+                    scope.excluded_users,
+                    scope.excluded_accounts,
+                    scope.excluded_qos,
+                )
+            ),
+        )
     )
 
 

@@ -10,11 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rltuned.cli.flags import printable
+from rltuned.core.numbers import Writing
+from rltuned.core.order import Order
 from rltuned.domain.cluster import Node, Partition
 from rltuned.domain.snapshot import Snapshot
 from rltuned.settings.draft import Line, draft
 from rltuned.slurm.priorities import Priorities
 from rltuned.slurm.site import RateLimit
+from rltuned.slurm.worth import Site, worth
 
 STATE_DIR = Path("/var/lib/rltuned")
 RUN_DIR = Path("/run/rltuned")
@@ -109,6 +112,11 @@ def _portrait(found: Found) -> Iterator[str]:
     if gpus:
         yield f"GPUs: {gpus_text(seen.nodes)}."
     yield f"Order: {found.priorities}."
+    order = Order()
+    site = Site(
+        seen.priorities, found.priorities, seen.partitions, Writing().own_slope, order.max_delay_s
+    )
+    yield f"Waiting: {worth(site)}."
     yield ""
     rows: list[tuple[str, ...]] = [
         ("partition", "nodes", "GPUs", "longest job", "tier", "factor", "OverSubscribe")

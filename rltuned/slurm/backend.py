@@ -14,6 +14,7 @@ from rltuned.slurm.checks import Check, Status, examine, gather
 from rltuned.slurm.columns import Marks
 from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.controllers import Controller, acting_host, ask_controllers
+from rltuned.slurm.priorities import Priorities, read_priorities
 from rltuned.slurm.reader import Reader
 from rltuned.slurm.sdiag import Load, clock_off_s, parse_sdiag
 from rltuned.slurm.source import Reading
@@ -161,6 +162,14 @@ class SlurmBackend:
         """Judge the site's settings, our rights and the reader, without writing anything."""
         evidence = gather(self._commands, self._now())
         return (*examine(evidence), *(self._reading() if evidence.reachable else ()))
+
+    def priorities(self) -> Priorities:
+        """The site's priority weights, read now.
+
+        Raises:
+            BackendError: scontrol failed.
+        """
+        return read_priorities(self._reader.config())
 
     def _reading(self) -> Iterator[Check]:
         try:

@@ -5,14 +5,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from rltuned.slurm.priorities import read_priorities
+from rltuned.slurm.priorities import BASIC, MULTIFACTOR, read_priorities
 from rltuned.slurm.site import read_rate_limit
 from rltuned.slurm.values import absent
 
 TRIED: Final = ((22, 5), (26, 5))
 """Releases that this reader has been run against, oldest and newest."""
-FEW_NUMBERS: Final = 1_000
-"""Slurm's own advice is at least so much for a factor that is to count."""
 
 
 class Status(StrEnum):
@@ -63,34 +61,29 @@ def release_of(text: str) -> tuple[int, int] | None:
 
 def _priority(config: Mapping[str, str]) -> Check:
     kind = config.get("PriorityType", "")
-    if kind == "priority/multifactor":
+    if kind == MULTIFACTOR:
         return Check(
             "priority",
             Status.OK,
             f"{kind}: both write modes work; site_factor keeps age and fair-share alive",
         )
+    if kind != BASIC:
+        return Check(
+            "priority",
+            Status.FAIL,
+            f"{kind or 'no PriorityType'}: how it orders jobs is not known, so nothing is done",
+            "set PriorityType=priority/multifactor or priority/basic",
+        )
     return Check(
         "priority",
         Status.WARN,
-        f"{kind}: SiteFactor has no effect, only write_mode = priority works",
-        "set PriorityType=priority/multifactor, or keep write_mode = priority",
+        f"{kind}: SiteFactor has no effect, only write_mode = auto or priority works",
+        "set PriorityType=priority/multifactor",
     )
 
 
 def _weights(config: Mapping[str, str]) -> Check:
-    """Whether Slurm's numbers are far enough apart to be exchanged."""
-    found = read_priorities(config)
-    if not found.weights and found.kind != "priority/multifactor":
-        return Check("weights", Status.OK, f"{found.kind} has none")
-    if found.span >= FEW_NUMBERS:
-        return Check("weights", Status.OK, str(found))
-    return Check(
-        "weights",
-        Status.WARN,
-        f"{found}: jobs have hardly any priority between them, so that to part them rltuned must "
-        "put its jobs above those that it leaves alone",
-        "give PriorityWeightAge, PriorityWeightFairshare or others some thousands each",
-    )
+    return Check("weights", Status.OK, str(read_priorities(config)))
 
 
 def _site_factor_plugin(config: Mapping[str, str]) -> Check:

@@ -6,7 +6,7 @@ from typing import Final
 
 from rltuned.domain.priority import PrioritySystem
 from rltuned.errors import SnapshotError
-from rltuned.slurm.values import absent, parse_limit_s, parse_number, whole_numbers
+from rltuned.slurm.values import absent, parse_limit_s, parse_number
 
 BASIC: Final = "priority/basic"
 MULTIFACTOR: Final = "priority/multifactor"
@@ -32,11 +32,6 @@ class Priorities:
     def site_factor_works(self) -> bool:
         """Whether what we add to a job's sum counts, and stays."""
         return self.kind == MULTIFACTOR and not self.plugin
-
-    @property
-    def span(self) -> int:
-        """The largest sum that the factors can come to, all parts of PriorityWeightTRES counted."""
-        return sum(sum(whole_numbers(text)) for text in self.weights.values())
 
     @property
     def advice(self) -> str:

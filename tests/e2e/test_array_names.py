@@ -22,7 +22,7 @@ _ = config  # a fixture
 def task(slurm: SlurmLab) -> tuple[str, str]:
     """Name and number of the middle task of an array, parted by a change to its nice."""
     waiting(slurm)
-    array = slurm.sbatch(*FULL, "--array=0-2", "--time=1:50:00")
+    array = slurm.sbatch(*FULL, "--array=0-2", "--time=10:00:00")
     slurm.scontrol("update", f"JobId={array}_1", "Nice=3")
     told = slurm.scontrol("show", "job", f"{array}_1")
     number = re.search(r"JobId=(\d+) ", told)
@@ -49,7 +49,7 @@ def test_history_explain_and_restore_take_both_names(
 ) -> None:
     name, number = task
     with Daemon(tmp_path, "--config", str(config), "--stage", "full") as daemon:
-        changed = 'rltuned_changes_total{kind="priority",result="applied"}'
+        changed = 'rltuned_changes_total{kind="site_factor",result="applied"}'
         daemon.wait_for(lambda: daemon.metric(changed) >= 4, "the array is moved down")
         daemon.signal(signal.SIGTERM)
         assert daemon.ends() == 0

@@ -28,7 +28,7 @@ PROGRAMS = ("squeue", "sinfo", "sprio", "sdiag")
 
 @pytest.fixture
 def bin_dir(tmp_path: Path) -> Path:
-    """Slurm's commands, of which scontrol does not set priorities while the file REFUSE is there.
+    """Slurm's commands, of which scontrol does not set site factors while the file REFUSE is there.
 
     It says so as scontrol does, and goes on with the other lines.
     """
@@ -41,7 +41,7 @@ def bin_dir(tmp_path: Path) -> Path:
         f"""#!/bin/sh
 if [ -e {tmp_path}/REFUSE ] && [ ! -t 0 ]; then
     echo 'slurm_update error: Access/permission denied' >&2
-    grep -v ' Priority=' | {found("scontrol")} "$@"
+    grep -v ' SiteFactor=' | {found("scontrol")} "$@"
     exit 1
 fi
 exec {found("scontrol")} "$@"
@@ -113,8 +113,8 @@ def test_the_first_start_observes(slurm: SlurmLab, config: Path, tmp_path: Path)
 
 def test_a_canary_touches_only_the_treated(slurm: SlurmLab, config: Path, tmp_path: Path) -> None:
     waiting(slurm)
-    for minutes in range(JOBS, 0, -1):
-        slurm.sbatch(*FULL, f"--time={minutes}", "--nice=7")
+    for hours in range(JOBS, 0, -1):
+        slurm.sbatch(*FULL, f"--time={60 * hours}", "--nice=7")
     seen = look(slurm)
     treated = {int(j.job_id) for j in seen.pending if Canary(FRACTION, SALT).treats(j)}
     control = {int(j.job_id) for j in seen.pending} - treated
@@ -180,5 +180,5 @@ def look(slurm: SlurmLab) -> Snapshot:
 
 
 def ruled_by_slurm(slurm: SlurmLab) -> set[int]:
-    """Pending jobs whose priority multifactor rules: all but those frozen at a number."""
-    return {int(job.job_id) for job in look(slurm).pending if not job.fixed}
+    """Pending jobs that have no factor of ours."""
+    return {int(job.job_id) for job in look(slurm).pending if job.site_factor == 0}

@@ -111,7 +111,7 @@ def test_primary_killed_backup_takes_over_primary_back(lab: SlurmLab, tmp_path: 
 
         back_at = time.time()
         lab.start_controller()
-        shortest = submitted(lab, "--time=5", "--nice=200")
+        shortest = submitted(lab, "--time=5", "--nice=5")
         a.wait_for(
             lambda: any(at > back_at for at, _ in own(one, two)),
             "the primary's daemon writes again",

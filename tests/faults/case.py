@@ -13,7 +13,8 @@ from tests.faults.shims import Shims
 from tests.lab import SlurmLab
 
 FULL = ("--gres=gpu:p100:4", "-n16", "-N1")
-MINUTES = (90, 60, 30)
+MINUTES = (30_000, 20_000, 10_000)
+"""Weeks, as a point is worth hours here (conftest)."""
 
 SETTINGS = """\
 [daemon]

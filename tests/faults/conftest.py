@@ -9,14 +9,19 @@ from tests.conftest import slurm_or_skip
 from tests.faults.case import Case
 from tests.lab import SlurmLab
 
-TIMELESS = ("PriorityWeightAge=0", "PriorityDecayHalfLife=0", "PriorityUsageResetPeriod=YEARLY")
-"""Weights under which no factor moves with time: given back means exactly as before."""
+SLOW = (
+    "PriorityWeightAge=1825",
+    "PriorityMaxAge=365-0",
+    "PriorityDecayHalfLife=0",
+    "PriorityUsageResetPeriod=YEARLY",
+)
+"""Five points of age a day: given back means exactly as before, and days of delay count."""
 
 
 @pytest.fixture(scope="package")
 def faulty_lab() -> Iterator[SlurmLab]:
     slurm_or_skip()
-    with SlurmLab(extra=TIMELESS, accounting=True) as started:
+    with SlurmLab(extra=SLOW, accounting=True) as started:
         yield started
 
 

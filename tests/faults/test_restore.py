@@ -23,10 +23,10 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 NO_NUMPY = "raise ImportError('restore must not need this')\n"
 
 
-def by_site_factor(case: Case) -> None:
+def by_priority(case: Case) -> None:
     text = case.config.read_text()
     case.config.write_text(
-        text.replace("hysteresis = 0.0", 'hysteresis = 0.0\nwrite_mode = "site_factor"')
+        text.replace("hysteresis = 0.0", 'hysteresis = 0.0\nwrite_mode = "priority"')
     )
 
 
@@ -98,7 +98,6 @@ def test_without_its_lock_file_a_live_daemon_is_not_disturbed(case: Case) -> Non
 
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
 def test_a_journal_that_goes_away_under_the_daemon(case: Case, how: str) -> None:
-    by_site_factor(case)
     journal = case.state / "journal.sqlite"
     with case.daemon() as daemon:
         daemon.wait_for(lambda: case.turned, "the first order")
@@ -132,6 +131,7 @@ def test_a_journal_that_goes_away_under_the_daemon(case: Case, how: str) -> None
 
 
 def test_fixed_priorities_without_a_journal_are_released_on_request_only(case: Case) -> None:
+    by_priority(case)
     written(case)
     for file in case.state.glob("journal.sqlite*"):
         file.unlink()

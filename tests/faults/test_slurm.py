@@ -98,8 +98,8 @@ def test_answers_that_cannot_be_true(case: Case, program: str, script: str) -> N
 
 
 def test_one_line_of_two_hundred_fails(case: Case) -> None:
-    more = [case.lab.sbatch("--gres=gpu:p100:4", "-n16", "-N1", f"--time={m}", "--nice=5")
-            for m in range(100, 300)]  # fmt: skip
+    more = [case.lab.sbatch("--gres=gpu:p100:4", "-n16", "-N1", f"--time={100 * m}", "--nice=5")
+            for m in range(301, 501)]  # fmt: skip
     victim = more[100]
     cancel = f"scancel {victim}; sleep 1"
     case.shims.once("scontrol", f'{cancel}; exec "$REAL" "$@"', "-v")

@@ -4,21 +4,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rltuned.core.decide import Knobs
 from rltuned.core.numbers import Writing
 from rltuned.core.order import Order
 from rltuned.core.select import Rules as Scope
-from rltuned.domain.cluster import Partition
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.metrics import Schedule
 from rltuned.sim.natural import AGE_ONLY
-from rltuned.sim.presets import preset
 from rltuned.sim.protocol import Newcomers, Protocol
 from rltuned.sim.run import Window, compiled_knows, simulate
-from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
 from tests import needs

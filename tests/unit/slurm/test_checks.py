@@ -39,6 +39,7 @@ def test_the_lab_is_fit() -> None:
     ("key", "value", "name", "status", "mend"),
     [
         ("PriorityType", "priority/basic", "priority", Status.WARN, "multifactor"),
+        ("PriorityType", "priority/ours", "priority", Status.FAIL, "multifactor"),
         ("PriorityWeightAge", "0", "weights", Status.OK, ""),
         ("PriorityWeightTRES", "CPU=10,GRES/gpu=2000", "weights", Status.OK, ""),
         (
@@ -64,22 +65,10 @@ def test_each_setting(key: str, value: str, name: str, status: Status, mend: str
     assert mend in check.mend
 
 
-def test_weights_that_part_nobody() -> None:
-    config = re.sub(r"(?m)^(PriorityWeight\w+ *)= .*$", r"\1= 0", CONFIG)
-    check = found(replace(GOOD, config=config))["weights"]
-    assert check.status is Status.WARN
-    assert "weights: all 0" in check.detail
-    few = replace(GOOD, config=re.sub(r"(?m)^(PriorityWeightAge *)= .*$", r"\1= 900", config))
-    assert found(few)["weights"].status is Status.WARN
-    basic = config.replace("priority/multifactor", "priority/basic")
-    basic = re.sub(r"(?m)^PriorityWeight.*\n", "", basic)
-    assert found(replace(GOOD, config=basic))["weights"].status is Status.OK
-
-
 def test_every_check_is_documented() -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "install.md").read_text()
     modules = ["slurm/checks.py", "slurm/judgement.py", "slurm/backend.py", "cli/check.py"]
-    modules += ["cli/machine.py", "cli/controllers.py"]
+    modules += ["slurm/worth.py", "cli/machine.py", "cli/controllers.py"]
     code = "".join((PACKAGE / name).read_text() for name in modules)
     names = set(re.findall(r'Check\(\s*"(\w+)"', code))
     assert len(names) > 20
