@@ -18,12 +18,15 @@ from tests import needs
 CONTRACT_KEYS = {
     "wait_s",
     "wait_p95_s",
+    "wait_p99_s",
+    "wait_max_s",
     "jct_s",
     "bsld",
     "utilisation",
     "makespan_s",
     "jobs",
     "decisions",
+    "writes",
     "elapsed_s",
 }
 
