@@ -116,7 +116,7 @@ def crowd(count: int, seed: int) -> tuple[Cluster, Window]:
     """A queue that stays long for days on a few nodes."""
     rng = np.random.default_rng(seed)
     where = worlds.cluster(*((f"n{i}", 4) for i in range(3)))
-    submits = np.sort(rng.integers(0, 3 * DAY, size=count)).tolist()
+    submits = np.sort(rng.integers(0, 3 * int(DAY), size=count)).tolist()
     jobs = [
         worlds.job(
             f"j{i}",
