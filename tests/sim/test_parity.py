@@ -116,13 +116,17 @@ def wide_cases(draw: st.DrawFn) -> tuple[Cluster, tuple[TraceJob, ...]]:
     return where, tuple(sorted(jobs, key=lambda j: j.submit_s))
 
 
+def has_wide_jobs(case: tuple[Cluster, tuple[TraceJob, ...]]) -> bool:
+    return any((j.nodes or 0) >= SORTED_FROM for j in case[1])
+
+
 @settings(
     max_examples=150,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 @given(
-    case=wide_cases().filter(lambda case: any(j.nodes >= SORTED_FROM for j in case[1])),
+    case=wide_cases().filter(has_wide_jobs),
     policy=st.sampled_from(["fcfs", "saf", "delay"]),
     placement=st.sampled_from(["pack", "spread"]),
 )
