@@ -104,7 +104,7 @@ def in_words(document: dict[str, Any]) -> list[str]:
     name = f"{_name(document)} ({', '.join(document['partitions'])})"
     reason = document["reason"] or "none"
     lines = [
-        f"{name} waits since {span(document['waited_s'])}; Slurm's reason: {reason}.",
+        f"{name} has waited {span(document['waited_s'])}; Slurm's reason: {reason}.",
         f"Slurm's priority: {document['current_priority']}.",
         f"It asks for {_amounts(document['request'])}.",
     ]

@@ -193,6 +193,7 @@ def cut(
         jobs=jobs,
         requests=ground.prepared.requests[part],
         partition_factor=ground.prepared.partition_factor[part],
+        size=ground.prepared.size[part],
     )
     return Window(
         ground,

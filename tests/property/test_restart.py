@@ -73,7 +73,7 @@ class Site:
         return decision
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     queues,
     policies,

@@ -18,12 +18,15 @@ from tests import needs
 CONTRACT_KEYS = {
     "wait_s",
     "wait_p95_s",
+    "wait_p99_s",
+    "wait_max_s",
     "jct_s",
     "bsld",
     "utilisation",
     "makespan_s",
     "jobs",
     "decisions",
+    "writes",
     "elapsed_s",
 }
 
@@ -176,14 +179,40 @@ def test_traces_from_end_to_end(tmp_path: Path) -> None:
         run("traces", "scale", made, "--load", 1, "-o", scaled)
 
 
-def test_models_are_guarded_unless_told_and_rules_never_are(trace: Path) -> None:
+def test_every_policy_is_bounded_unless_told(trace: Path) -> None:
     needs.module("torch")
-    args = ("--trace", trace, "--cluster", "testbed", "-p", "model:warmstart-saf", "-p", "saf")
+    names = ("fcfs", "saf", "clairvoyant:saf", "model:warmstart-saf")
+    args = ("--trace", trace, "--cluster", "testbed", *(a for n in names for a in ("-p", n)))
     kept = simulate(*args, "--details")["policies"]
-    free = simulate(*args, "--details", "--guard", "off")["policies"]
-    tight = simulate(*args, "--details", "--max-delay", 0)
-    longest = [p["model:warmstart-saf"]["wait_max_s"] for p in (tight["policies"], kept, free)]
-    assert longest[0] < longest[1] < longest[2]
-    assert kept["saf"]["wait_s"] == free["saf"]["wait_s"] == tight["policies"]["saf"]["wait_s"]
+    free = simulate(*args, "--details", "--bounds", "off")["policies"]
+    none = simulate(*args, "--details", "--max-delay", 0)["policies"]
+    for name in ("saf", "model:warmstart-saf"):
+        assert none[name]["wait_s"] == none["fcfs"]["wait_s"], "no delay is Slurm's own order"
+        assert none[name]["wait_max_s"] < kept[name]["wait_max_s"] < free[name]["wait_max_s"]
+    for name in ("fcfs", "clairvoyant:saf"):  # nobody's delay, and nobody's policy
+        assert kept[name]["wait_s"] == free[name]["wait_s"] == none[name]["wait_s"]
+
+
+def test_the_clairvoyant_area_beats_every_rule_and_has_no_cycles(trace: Path) -> None:
+    args = ("--trace", trace, "--cluster", "testbed", "-p", "clairvoyant:saf", "-p", "saf")
+    found = simulate(*args, "--bounds", "off")["policies"]
+    assert found["clairvoyant:saf"]["bsld"] < found["saf"]["bsld"]
+    with pytest.raises(TraceError, match="exists in event mode only"):
+        simulate(*args, "--mode", "cycle")
+
+
+def test_a_delay_at_submission_saves_the_wait_for_a_cycle(trace: Path) -> None:
+    args = ("--trace", trace, "--cluster", "testbed", "-p", "delay", "--mode", "cycle")
+    slow = ("--interval", 3_600, "--stretch", 1)
+    later = simulate(*args, *slow)["policies"]["delay"]
+    at_once = simulate(*args, *slow, "--newcomers", "submit")["policies"]["delay"]
+    event = simulate(*args[:-2], "--stretch", 1)["policies"]["delay"]
+    assert later["writes"] > 0
+    assert at_once["wait_s"] != later["wait_s"]
+    assert abs(at_once["wait_s"] - event["wait_s"]) < abs(later["wait_s"] - event["wait_s"])
+
+
+def test_settings_that_are_no_numbers_are_refused(trace: Path) -> None:
+    args = ("--trace", trace, "--cluster", "testbed", "-p", "saf")
     with pytest.raises(AssertionError, match="not a number"):
         run("simulate", *args, "--stretch", "inf")

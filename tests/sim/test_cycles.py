@@ -1,6 +1,7 @@
 """The compiled daemon cycle writes what `core.decide` writes, and the same jobs start."""
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ class Setting:
 
 @st.composite
 def sites(draw: st.DrawFn) -> Setting:
-    """From a minute of seconds, where every cycle counts, to days, where the neutral delay moves."""
+    """From a minute, where every second counts, to days, where the neutral delay moves."""
     scale = draw(st.sampled_from([1, 60, 3_600]))
     writing = Writing(
         max_changes=draw(st.sampled_from([1, 2, 5, 500])),
@@ -115,7 +116,7 @@ def crowd(count: int, seed: int) -> tuple[Cluster, Window]:
     """A queue that stays long for days on a few nodes."""
     rng = np.random.default_rng(seed)
     where = worlds.cluster(*((f"n{i}", 4) for i in range(3)))
-    submits = np.sort(rng.integers(0, 3 * DAY, size=count)).tolist()
+    submits = np.sort(rng.integers(0, 3 * int(DAY), size=count)).tolist()
     jobs = [
         worlds.job(
             f"j{i}",
@@ -130,9 +131,18 @@ def crowd(count: int, seed: int) -> tuple[Cluster, Window]:
     return where, Window(0, tuple(capped))
 
 
-@pytest.mark.parametrize("newcomers", ["cycle", "submit"])
-@pytest.mark.parametrize("cap", [1, 7, 500])
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    ("policy", "cap", "newcomers"),
+    [
+        ("delay", 1, "cycle"),
+        ("delay", 500, "cycle"),
+        ("delay", 7, "submit"),
+        ("saf", 7, "cycle"),
+        ("sjf", 500, "cycle"),
+        ("sjf", 7, "submit"),
+        ("fcfs", 500, "cycle"),
+    ],
+)
 def test_days_of_a_long_queue_give_the_same(policy: str, cap: int, newcomers: Newcomers) -> None:
     where, window = crowd(120, seed=cap)
     writing = Writing(max_changes=cap)
@@ -144,3 +154,30 @@ def test_days_of_a_long_queue_give_the_same(policy: str, cap: int, newcomers: Ne
     if newcomers == "cycle":
         assert plain.writes == fast.writes
         assert (fast.writes == 0) == (policy == "fcfs")
+
+
+@pytest.mark.parametrize("factors", [(1, 0), (3, 1), (0, 0)])
+def test_partitions_that_weigh_differently_are_no_matter_for_the_compiled_cycle(
+    factors: tuple[int, int],
+) -> None:
+    where = worlds.cluster(("n", 4), partitions=("p", "q"))
+    weighed = tuple(
+        replace(p, priority_factor=f) for p, f in zip(where.partitions, factors, strict=True)
+    )
+    where = replace(where, partitions=weighed)
+    jobs = [
+        worlds.job(f"j{i}", float(i), 50.0 + i, 1 + i % 4, partition="pq"[i % 2]) for i in range(20)
+    ]
+    protocol = Setting(1, 7.0, Writing(min_step_s=0.0, hysteresis=0.0), 0.0).protocol()
+    window = Window(0, tuple(jobs))
+    plain = simulate(window, where, "saf", protocol, engine=False)
+    assert_alike(plain, simulate(window, where, "saf", protocol))
+
+
+@pytest.mark.parametrize(
+    ("mode", "knows"), [("auto", True), ("site_factor", True), ("priority", False)]
+)
+def test_numbers_that_freeze_the_age_are_none_either(
+    mode: Literal["auto", "site_factor", "priority"], knows: bool
+) -> None:
+    assert compiled_knows("saf", Setting(1, 60.0, Writing(mode), 0.0).protocol()) is knows

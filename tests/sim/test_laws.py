@@ -242,7 +242,7 @@ def test_easy_on_one_pool_is_the_textbook_result(
         clock += gap
         limit = float(max(1, run + spare - 4))  # some are cut at their limit
         jobs.append(job(f"j{i}", clock, run, min(size, gpus), time_limit_s=limit))
-    done = simulate(Window(0, tuple(jobs)), cluster(("n", gpus)), rule, Protocol())
+    done = simulate(Window(0, tuple(jobs)), cluster(("n", gpus)), rule, Protocol(bounded=False))
     assert done.start_s.tolist() == textbook_easy(jobs, gpus, rule)
 
 

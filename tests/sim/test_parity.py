@@ -6,7 +6,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rltuned.sim.cluster import Cluster
+from rltuned.domain.cluster import Partition, Resources
+from rltuned.domain.units import GpuType
+from rltuned.sim.cluster import Cluster, idle_node
+from rltuned.sim.fitting import impossible
 from rltuned.sim.policy import CLAIRVOYANT
 from rltuned.sim.presets import preset
 from rltuned.sim.protocol import Protocol
@@ -18,12 +21,14 @@ from tests import needs
 from tests.sim.worlds import cases
 
 needs.module("numba")
+from rltuned.sim.engine.place import SORTED_FROM  # noqa: E402 - after the check
 
 POLICIES = (
     "fcfs",
     "sjf",
     "saf",
     "smallest",
+    "delay",
     "wfp3",
     "unicep",
     "f1",
@@ -69,6 +74,68 @@ def test_a_crowded_philly_slice_gives_the_same_schedule(
     )
     window, where = Window(0, crowded), preset("philly-192")
     protocol = Protocol(rules=Rules(placement=placement))
+    plain = simulate(window, where, policy, protocol, engine=False)
+    fast = simulate(window, where, policy, protocol)
+    assert plain.start_s.tolist() == fast.start_s.tolist()
+    assert plain.nodes == fast.nodes
+
+
+@st.composite
+def wide_cases(draw: st.DrawFn) -> tuple[Cluster, tuple[TraceJob, ...]]:
+    """Jobs of up to nine nodes on ten unequal ones: SORTED_FROM lies within."""
+    kinds = [GpuType(k) for k in draw(st.sampled_from(["x", "xy"]))]
+    nodes = [
+        idle_node(
+            f"n{i:02}",
+            draw(st.sampled_from(kinds)),
+            Resources(
+                draw(st.sampled_from([2, 4, 4, 8])),
+                draw(st.sampled_from([8, 16])),
+                draw(st.sampled_from([16, 64])),
+            ),
+            ("p",),
+        )
+        for i in range(draw(st.integers(SORTED_FROM, 10)))
+    ]
+    where = Cluster("wide", tuple(nodes), (Partition("p", default=True),))
+    jobs = []
+    for i in range(draw(st.integers(5, 25))):
+        count = draw(st.sampled_from([1, 1, SORTED_FROM - 1, SORTED_FROM, 5, 9]))
+        made = TraceJob(
+            job_id=f"j{i}",
+            submit_s=float(draw(st.integers(0, 30))),
+            duration_s=float(draw(st.integers(1, 20))),
+            time_limit_s=float(draw(st.sampled_from([20, 40]))),
+            gpus=draw(st.integers(0, 3)) + count * draw(st.integers(0, 3)),
+            cpus=count * draw(st.integers(1, 6)) + draw(st.integers(0, 2)),
+            nodes=count,
+            exclusive=draw(st.integers(0, 9)) == 0,
+        )
+        if impossible(made, where) is None:
+            jobs.append(made)
+    return where, tuple(sorted(jobs, key=lambda j: j.submit_s))
+
+
+def has_wide_jobs(case: tuple[Cluster, tuple[TraceJob, ...]]) -> bool:
+    return any((j.nodes or 0) >= SORTED_FROM for j in case[1])
+
+
+@settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+@given(
+    case=wide_cases().filter(has_wide_jobs),
+    policy=st.sampled_from(["fcfs", "saf", "delay"]),
+    placement=st.sampled_from(["pack", "spread"]),
+)
+def test_wide_jobs_are_placed_alike(
+    case: tuple[Cluster, tuple[TraceJob, ...]], policy: str, placement: Literal["pack", "spread"]
+) -> None:
+    where, jobs = case
+    protocol = Protocol(rules=Rules(placement=placement))
+    window = Window(0, jobs)
     plain = simulate(window, where, policy, protocol, engine=False)
     fast = simulate(window, where, policy, protocol)
     assert plain.start_s.tolist() == fast.start_s.tolist()

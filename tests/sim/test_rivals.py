@@ -115,7 +115,7 @@ def test_backfill_behind_a_pick_that_does_not_fit_is_not_inspected() -> None:
 
 
 def test_in_the_daemons_hands_a_rejected_pick_goes_behind_the_others() -> None:
-    jobs = [job(n, 0, 1, 1) for n in "abc"]
+    jobs = [job(n, 0, 1, 1, time_limit_s=3_600.0) for n in "abc"]  # room for a delay
     policy = Inspected(BASELINES["fcfs"], Saying(lambda number, _: number != 1))
     world = play_decided(cluster(("n", 1)), jobs, policy, Protocol()).world
     assert [world.finished[n].started_at for n in (1, 2, 3)] == [2.0, 0.0, 1.0]

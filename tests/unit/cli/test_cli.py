@@ -3,6 +3,9 @@
 import json
 import math
 import os
+import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -392,3 +395,34 @@ def test_a_canary_by_priorities_is_warned_of_where_jobs_age(config: Path) -> Non
     config.write_text(config.read_text() + '[limits]\nwrite_mode = "priority"\n')
     (warning,) = _fit(load(config), multifactor)
     assert (warning.name, warning.status) == ("canary", Status.WARN)
+
+
+DEMO = """
+import sys
+sys.modules["torch"] = None
+from rltuned.cli import main
+sys.argv = ["rltuned", *sys.argv[1:]]
+main()
+"""
+
+
+def test_the_demo_needs_no_torch_and_shows_each_delay_beside_the_priority() -> None:
+    root = Path(__file__).resolve().parents[3]
+    flags = [*SIM, "--dry-run", "--cycles", "2", "--interval", "60", "--speed", "600"]
+    done = subprocess.run(
+        [sys.executable, "-c", DEMO, "run", "--config", str(root / "deploy/demo.toml"), *flags],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=110,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("changes proposed, nothing written") == 2
+    heads = next(line for line in done.stdout.splitlines() if line.startswith("job "))
+    assert re.split(r"  +", heads.strip()) == [
+        "job", "partition", "rank", "priority now", "new", "delay", "fits on", "why",
+    ]  # fmt: skip
+    rows = [line.split() for line in done.stdout.splitlines() if " -> " in line]
+    assert rows
+    for row in rows:
+        assert re.fullmatch(r"\d+[smhd](\d\d[mh])?", row[7]), row  # job part. a -> b now new delay
