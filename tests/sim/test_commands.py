@@ -176,14 +176,25 @@ def test_traces_from_end_to_end(tmp_path: Path) -> None:
         run("traces", "scale", made, "--load", 1, "-o", scaled)
 
 
-def test_models_are_guarded_unless_told_and_rules_never_are(trace: Path) -> None:
+def test_models_and_rules_play_with_the_same_bounds(trace: Path) -> None:
     needs.module("torch")
-    args = ("--trace", trace, "--cluster", "testbed", "-p", "model:warmstart-saf", "-p", "saf")
+    args = (
+        "--trace",
+        trace,
+        "--cluster",
+        "testbed",
+        "-p",
+        "fcfs",
+        "-p",
+        "model:warmstart-saf",
+        "-p",
+        "saf",
+    )
     kept = simulate(*args, "--details")["policies"]
-    free = simulate(*args, "--details", "--guard", "off")["policies"]
-    tight = simulate(*args, "--details", "--max-delay", 0)
-    longest = [p["model:warmstart-saf"]["wait_max_s"] for p in (tight["policies"], kept, free)]
-    assert longest[0] < longest[1] < longest[2]
-    assert kept["saf"]["wait_s"] == free["saf"]["wait_s"] == tight["policies"]["saf"]["wait_s"]
+    free = simulate(*args, "--details", "--bounds", "off")["policies"]
+    tight = simulate(*args, "--details", "--max-delay", 0)["policies"]
+    for name in ("model:warmstart-saf", "saf"):
+        assert tight[name]["wait_max_s"] == tight["fcfs"]["wait_max_s"]
+        assert kept[name]["wait_s"] != free[name]["wait_s"]
     with pytest.raises(AssertionError, match="not a number"):
         run("simulate", *args, "--stretch", "inf")
