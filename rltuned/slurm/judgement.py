@@ -78,7 +78,7 @@ def _priority(config: Mapping[str, str]) -> Check:
 
 
 def _weights(config: Mapping[str, str]) -> Check:
-    """Whether Slurm's numbers are far enough apart to be exchanged."""
+    """Whether Slurm's numbers are fine enough for delays."""
     found = read_priorities(config)
     if not found.weights and found.kind != "priority/multifactor":
         return Check("weights", Status.OK, f"{found.kind} has none")
@@ -87,8 +87,7 @@ def _weights(config: Mapping[str, str]) -> Check:
     return Check(
         "weights",
         Status.WARN,
-        f"{found}: jobs have hardly any priority between them, so that to part them rltuned must "
-        "put its jobs above those that it leaves alone",
+        f"{found}: jobs have hardly any priority between them, so a delay is worth few points",
         "give PriorityWeightAge, PriorityWeightFairshare or others some thousands each",
     )
 

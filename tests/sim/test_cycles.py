@@ -4,21 +4,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rltuned.core.decide import Knobs
 from rltuned.core.numbers import Writing
 from rltuned.core.order import Order
 from rltuned.core.select import Rules as Scope
-from rltuned.domain.cluster import Partition
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.metrics import Schedule
 from rltuned.sim.natural import AGE_ONLY
-from rltuned.sim.presets import preset
 from rltuned.sim.protocol import Newcomers, Protocol
 from rltuned.sim.run import Window, compiled_knows, simulate
-from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
 from tests import needs
@@ -49,7 +46,7 @@ class Setting:
 
 @st.composite
 def sites(draw: st.DrawFn) -> Setting:
-    """From a minute of seconds, where every cycle counts, to days, where the neutral delay moves."""
+    """From seconds, where every cycle counts, to days, where the neutral delay moves."""
     scale = draw(st.sampled_from([1, 60, 3_600]))
     writing = Writing(
         max_changes=draw(st.sampled_from([1, 2, 5, 500])),
@@ -118,7 +115,7 @@ def crowd(count: int, seed: int) -> tuple[Cluster, Window]:
     """A queue that stays long for days on a few nodes."""
     rng = np.random.default_rng(seed)
     where = worlds.cluster(*((f"n{i}", 4) for i in range(3)))
-    submits = np.sort(rng.integers(0, 3 * DAY, size=count)).tolist()
+    submits = np.sort(rng.integers(0, int(3 * DAY), size=count)).tolist()
     jobs = [
         worlds.job(
             f"j{i}",
