@@ -126,8 +126,8 @@ class OrderKeys(Keys):
         Order().max_delay_s,
         "seconds",
         "Nor for more than this: no job that becomes eligible more than this after another one is "
-        "put before it because of rltuned. Lower where Slurm's numbers leave less room; `rltuned "
-        "check` says so.",
+        "put before it because of rltuned. A job whose own number in Slurm leaves less room gets "
+        "at most that.",
         ge=0.0,
         le=31_536_000.0,
     )
