@@ -5,7 +5,8 @@ from typing import Final
 
 from rltuned.domain.units import JobId
 from rltuned.slurm.columns import PriorityRow
-from rltuned.slurm.jobs import Shown, Standing, parse_job_id
+from rltuned.slurm.job_names import parse_job_id
+from rltuned.slurm.jobs import Shown, Standing
 from rltuned.slurm.site import Site
 from rltuned.slurm.values import parse_number, whole_numbers
 

@@ -23,7 +23,8 @@ from rltuned.slurm.columns import (
 )
 from rltuned.slurm.commands import Commands, one_line
 from rltuned.slurm.factors import Factors, read_line, standing_of
-from rltuned.slurm.jobs import id_of, parse_job_id, read_queue
+from rltuned.slurm.job_names import id_of, parse_job_id
+from rltuned.slurm.jobs import read_queue
 from rltuned.slurm.nodes import read_nodes
 from rltuned.slurm.pyslurm import Pyslurm
 from rltuned.slurm.request import Requests

@@ -16,7 +16,8 @@ from rltuned.slurm.backend import Fence, Unfenced
 from rltuned.slurm.columns import Marks
 from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.factors import Factors, standing_of
-from rltuned.slurm.jobs import Shown, address, held_by, parse_job_id, read_het, read_tasks
+from rltuned.slurm.job_names import address, held_by, parse_job_id, read_het, read_tasks
+from rltuned.slurm.jobs import Shown
 from rltuned.slurm.priorities import read_priorities
 from rltuned.slurm.reader import Reader
 from rltuned.slurm.site import Site

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from rltuned.domain.units import NodeName
 from rltuned.slurm.columns import WatchRow
-from rltuned.slurm.jobs import address, held_by, parse_job_id, read_tasks
+from rltuned.slurm.job_names import address, held_by, parse_job_id, read_tasks
 from rltuned.slurm.values import absent, parse_epoch, parse_number
 
 
