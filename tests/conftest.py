@@ -1,6 +1,7 @@
 """Fixtures that several kinds of tests share: above all, the real Slurm of tests/lab.py."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -13,6 +14,18 @@ from tests.needs import skip_or_fail
 # nothing here asserts times: a machine with other work to do is no failure
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+
+COMPILING = ("backtest", "sim", "train")
+COMPILING_S = 900
+"""The first call of compiled code compiles it: minutes on a busy machine, then never again."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if any(item.path.is_relative_to(here / name) for name in COMPILING):
+            item.add_marker(pytest.mark.timeout(COMPILING_S))
 
 
 def slurm_or_skip() -> None:
