@@ -143,3 +143,61 @@ def test_a_queue_of_which_we_see_a_part_is_no_queue() -> None:
     assert found(operator)["private_data"].status is Status.OK
     usage = with_line("PrivateData", "usage,users")
     assert found(replace(usage, uid=1000))["private_data"].status is Status.OK
+
+
+def with_lines(lines: dict[str, str]) -> Evidence:
+    config = CONFIG
+    for key, value in lines.items():
+        config, count = re.subn(rf"(?m)^({re.escape(key)} *)= .*$", rf"\1= {value}", config)
+        config += "" if count else f"{key} = {value}\n"
+    return replace(GOOD, config=config)
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "followed"),
+    [
+        ("priority", {"PriorityType": "priority/basic"}, {"PriorityType": "priority/multifactor"}),
+        ("priority", {"PriorityType": "priority/ours"}, {"PriorityType": "priority/multifactor"}),
+        (
+            "site_factor_plugin",
+            {"PrioritySiteFactorPlugin": "site_factor/x"},
+            {"PrioritySiteFactorPlugin": "(null)"},
+        ),
+        ("scheduler", {"SchedulerType": "sched/builtin"}, {"SchedulerType": "sched/backfill"}),
+        (
+            "scheduler",
+            {"SchedulerParameters": "(null)"},
+            {"SchedulerParameters": "bf_continue"},
+        ),
+        (
+            "scheduler",
+            {"SchedulerParameters": "bf_continue,bf_min_prio_reserve=9"},
+            {"SchedulerParameters": "bf_continue"},
+        ),
+        ("select", {"DefMemPerCPU": "UNLIMITED"}, {"DefMemPerCPU": "1000"}),
+        ("select", {"DefMemPerCPU": "UNLIMITED"}, {"JobDefaults": "DefMemPerGPU=1000"}),
+    ],
+)
+def test_a_remedy_that_is_followed_ends_the_state_that_it_is_said_in(
+    name: str, state: dict[str, str], followed: dict[str, str]
+) -> None:
+    before = found(with_lines(state))[name]
+    assert before.status is not Status.OK
+    said = [word for pair in followed.items() for word in pair]
+    assert "unset" in before.mend or any(w.partition("=")[0] in before.mend for w in said)
+    assert found(with_lines(state | followed))[name].status is Status.OK
+
+
+def test_what_concerns_this_host_is_ended_by_its_remedy() -> None:
+    skewed = replace(GOOD, now=NOW + 60)
+    assert found(skewed)["clock"].status is Status.FAIL
+    assert found(replace(skewed, now=NOW))["clock"].status is Status.OK
+    bare = replace(GOOD, missing=("squeue",))
+    assert examine(bare)[0].mend.startswith("install Slurm's commands")
+    assert found(replace(bare, missing=()))["programs"].status is Status.OK
+    newer = replace(GOOD, client="slurm-wlm 24.11.5")
+    assert found(newer)["client"].status is Status.FAIL
+    assert found(replace(newer, client="slurm-wlm 22.05.8"))["client"].status is Status.OK
+    hidden = replace(with_line("PrivateData", "jobs"), uid=1_000, admin_level="None")
+    assert "AdminLevel=Operator" in found(hidden)["private_data"].mend
+    assert found(replace(hidden, admin_level="Operator"))["private_data"].status is Status.OK
