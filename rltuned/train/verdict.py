@@ -16,7 +16,7 @@ AS_IT_IS: Final = "bsld"
 
 
 def verdict(trial: Trial, own: FloatArray) -> dict[str, float]:
-    """Change against each rule that the engine plays, of the mean and of the geometric mean of the ratios.
+    """Change against each static rule, of the mean and of the geometric mean of the ratios.
 
     Args:
         trial: its windows; rules that it has not played are played now.
