@@ -241,6 +241,7 @@ def settings_for(policy: str, folder: Path) -> Loaded:
     """The shipped settings, on the stage that writes."""
     flags = (
         ("policy.name", policy),
+        ("limits.write_mode", "priority"),  # all that the recorded answers read back
         ("ladder.stage", Rung.FULL.value),
         ("daemon.state_dir", str(folder)),
         ("daemon.pause_file", str(folder / "PAUSE")),

@@ -132,7 +132,6 @@ def simulate(
         rules = replace(rules, natural=replace(own, kind="multifactor"))
     protocol = replace(protocol, rules=rules)
     plain = bool(protocol.faults) or protocol.is_joint or rules.placement == "first"
-    plain = plain or (protocol.mode == "cycle" and not _by_age_alone(cluster))
     if engine and not plain and compiled_knows(policy, protocol):
         return _engine(window, cluster, policy, protocol)
     began = time.perf_counter()
@@ -173,12 +172,6 @@ def compiled_knows(policy: str, protocol: Protocol) -> bool:
     if protocol.bounded:
         return policy in {*orders.STATIC, *FUTURE, qssf.NAME}
     return policy in {*orders.FIXED_ORDERS, *orders.FORMULAS, *FUTURE, qssf.NAME}
-
-
-def _by_age_alone(cluster: Cluster) -> bool:
-    """Whether AGE_ONLY gives every partition the same points, and any."""
-    factors = {p.priority_factor for p in cluster.partitions}
-    return len(factors) == 1 and min(factors) > 0
 
 
 def schedule_of(outcome: Outcome, window: Window, cluster: Cluster, elapsed_s: float) -> Schedule:

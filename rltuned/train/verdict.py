@@ -1,4 +1,4 @@
-"""What a card says of the held-out windows: the model beside every base policy, with intervals."""
+"""What a card says of the held-out windows: the model beside every static rule, with intervals."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ AS_IT_IS: Final = "bsld"
 
 
 def verdict(trial: Trial, own: FloatArray) -> dict[str, float]:
-    """Change against each base policy, of the mean and of the geometric mean of the ratios.
+    """Change against each static rule, of the mean and of the geometric mean of the ratios.
 
     Args:
         trial: its windows; rules that it has not played are played now.
@@ -27,7 +27,8 @@ def verdict(trial: Trial, own: FloatArray) -> dict[str, float]:
         interval, bootstrap over windows), and how many windows there were. -0.1: ten percent less.
     """
     told = {"held_out_windows": float(len(own))}
-    for rule in dict.fromkeys((*trial.rules, *BASELINES)):
+    static = [name for name, rule in BASELINES.items() if rule.static]
+    for rule in dict.fromkeys((*trial.rules, *static)):
         totals = trial.rules.get(rule)
         if totals is None:
             totals = np.array(

@@ -69,7 +69,7 @@ def test_the_daemon_s_actor_and_the_compiled_one_schedule_alike(bundle: Path) ->
     timed = [
         replace(j, submit_s=float(s)) for j, s in zip(window.jobs, window.submit_s, strict=True)
     ]
-    world = play_direct(GROUND.cluster, timed, actor, Protocol()).world
+    world = play_direct(GROUND.cluster, timed, actor, Protocol(bounded=False)).world
     plain = np.array([world.finished[i + 1].started_at for i in range(len(timed))])
     fast = play_greedy(window.foretold(columns), net_of(actor.network))
     np.testing.assert_allclose(fast, plain)
