@@ -14,6 +14,7 @@ from rltuned.daemon.journal import Journal
 from rltuned.domain.snapshot import Snapshot
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
+from tests.accounting import OPERATOR
 from tests.e2e.process import Daemon
 from tests.e2e.test_daemon_slurm import FULL, priority, queue, rltuned, waiting
 from tests.lab import SlurmLab
@@ -28,7 +29,7 @@ PROGRAMS = ("squeue", "sinfo", "sprio", "sdiag")
 
 @pytest.fixture
 def bin_dir(tmp_path: Path) -> Path:
-    """Slurm's commands, of which scontrol does not set site factors while the file REFUSE is there.
+    """Slurm's commands, of which scontrol sets no site factor but 0 while the file REFUSE is there.
 
     It says so as scontrol does, and goes on with the other lines.
     """
@@ -41,7 +42,7 @@ def bin_dir(tmp_path: Path) -> Path:
         f"""#!/bin/sh
 if [ -e {tmp_path}/REFUSE ] && [ ! -t 0 ]; then
     echo 'slurm_update error: Access/permission denied' >&2
-    grep -v ' SiteFactor=' | {found("scontrol")} "$@"
+    grep -v ' SiteFactor=[^0]' | {found("scontrol")} "$@"
     exit 1
 fi
 exec {found("scontrol")} "$@"
@@ -145,8 +146,11 @@ def test_a_breaker_opens_restores_the_queue_and_survives_a_restart(
         daemon.wait_for_log("applied=")
         daemon.wait_for(lambda: priority(slurm, jobs[2]) > priority(slurm, jobs[0]), "an order")
         (tmp_path / "REFUSE").touch()
-        # of another user: what one user's jobs come to opens no breaker
-        shortest = slurm.sbatch(*FULL, "--time=1", "--nice=7", "--uid=nobody", "--chdir=/")
+        # of two other users: what one user's jobs come to opens no breaker
+        shortest, _ = (
+            slurm.sbatch(*FULL, "--time=1", "--nice=7", f"--uid={user}", "--chdir=/")
+            for user in ("nobody", OPERATOR)
+        )
         daemon.wait_for_log("breaker_opened")
         daemon.wait_for(lambda: set(jobs) <= ruled_by_slurm(slurm), "multifactor rules again")
         assert daemon.metric('rltuned_breaker_open{partition="gpu"}') == 1
@@ -157,10 +161,9 @@ def test_a_breaker_opens_restores_the_queue_and_survives_a_restart(
     assert nices == {"5"}, daemon.log()
     # all equal but for their age: the oldest is first again, as without us
     assert priority(slurm, jobs[0]) >= priority(slurm, jobs[1]) >= priority(slurm, jobs[2])
-    done = rltuned("restore", "--all", "--config", str(config))
-    assert done.stdout == "nothing to give back\n"
-
     (tmp_path / "REFUSE").unlink()
+    done = rltuned("restore", "--all", "--config", str(config))
+    assert done.returncode == 0, done.stdout
     done = rltuned("run", "--once", *options)
     assert done.returncode == 1, "an open breaker is no success"
     assert "breaker_open=gpu" in done.stderr

@@ -169,7 +169,7 @@ port = 0
     (place / "stages" / "two.toml").write_text("[ladder]\nstage = 7\n")
     done = refit(lab, place)
     assert done.returncode == 1
-    assert "two.toml cannot be told; nothing was changed" in done.stderr
+    assert "two.toml cannot be read; nothing was changed" in done.stderr
     (place / "stages" / "two.toml").unlink()
     looked = as_service(lab, place, place / "rltuned", "run", "--dry-run", "--once", f"-c{config}")
     assert looked.returncode == 0, looked.stderr

@@ -51,6 +51,7 @@ def test_neither_nodes_nor_numpy_nor_an_odd_job_keep_anything_frozen(
 
 
 def test_jobs_held_while_it_gives_back_stay_held(case: Case) -> None:
+    by_priority(case)
     written(case)
     held = case.waiting[1:]
     hold = f'"$REAL" hold {",".join(map(str, held))} </dev/null'

@@ -22,7 +22,7 @@ def test_a_job_that_turns_unreadable_is_left_alone_and_the_others_go_on(case: Ca
     with case.daemon() as daemon:
         daemon.wait_for(lambda: case.turned, "the shortest stands first")
         before = case.sprio()
-        case.shims.always("squeue", squeue_with(middle, "1:00:00", "a while"), "--noconvert")
+        case.shims.always("squeue", squeue_with(middle, "13-21:20:00", "a while"), "--noconvert")
         daemon.wait_for_log(f"name={middle}")
         cycles = daemon.metric("rltuned_cycles_total")
         daemon.wait_for(lambda: daemon.metric("rltuned_cycles_total") >= cycles + 3, "three more")
