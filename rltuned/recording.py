@@ -84,7 +84,10 @@ def check_header(db: sqlite3.Connection, path: Path) -> int:
     """
     (application,) = db.execute("PRAGMA application_id").fetchone()
     (version,) = db.execute("PRAGMA user_version").fetchone()
-    (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    try:
+        (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except UnicodeDecodeError:  # sqlite quotes the damaged bytes in its own message
+        raise sqlite3.DatabaseError("malformed database schema") from None
     if tables and application != APPLICATION_ID:
         raise JournalError(f"{path}: is a database, but not rltuned's")
     if version > SCHEMA_VERSION:
