@@ -27,7 +27,7 @@ INSIDE: Final[tuple[tuple[Any, str, str], ...]] = (
     (SlurmBackend, "apply", "apply"),
     (deciding, "select", "select"),
     (deciding, "encode", "encode"),
-    (ranking, "bounded", "delay"),
+    (deciding, "bounded", "delay"),
     (deciding, "greedy", "place"),
     (deciding, "place_jointly", "place"),
     (ranking, "numbers_of", "plan"),

@@ -48,7 +48,9 @@ def test_an_applied_write_is_ours_with_the_first_nice_and_the_last_value(journal
     one = job(1, priority=500, nice=30)
     write(journal, set_priority(one, 900))
     write(journal, set_priority(job(1, priority=900, nice=0), 700))
-    ours = Ownership("priority", 700, nice=30, original=500, earlier=(500, 900))
+    ours = Ownership(
+        "priority", 700, nice=30, original=500, earlier=(500, 900), since=UnixTime(NOW)
+    )
     assert owned(journal, one) == ours
     assert [v for v in (500, 503, 700, 900, 901, 450) if ours.explains(v)] == [500, 503, 700, 900]
 
@@ -57,7 +59,7 @@ def test_an_applied_write_is_ours_with_the_first_nice_and_the_last_value(journal
 def test_a_write_of_unknown_outcome_counts_as_ours(journal: Journal, result: Result | None) -> None:
     write(journal, set_priority(job(1), 900), result=result)
     assert owned(journal, job(1)) == Ownership(
-        "priority", 900, nice=0, original=1000, earlier=(1000,)
+        "priority", 900, nice=0, original=1000, earlier=(1000,), since=UnixTime(NOW)
     )
 
 
@@ -70,7 +72,7 @@ def test_a_refused_second_write_leaves_the_first(journal: Journal) -> None:
     write(journal, set_priority(job(1), 900))
     write(journal, set_priority(job(1, priority=900), 950), result=Result.REFUSED)
     assert owned(journal, job(1)) == Ownership(
-        "priority", 900, nice=0, original=1000, earlier=(1000,)
+        "priority", 900, nice=0, original=1000, earlier=(1000,), since=UnixTime(NOW)
     )
 
 
@@ -84,7 +86,9 @@ def test_a_release_ends_the_claim_and_one_that_failed_does_not(journal: Journal)
 
 def test_a_site_factor_set_back_ends_the_claim(journal: Journal) -> None:
     write(journal, set_site_factor(job(1, site_factor=5), 100))
-    assert owned(journal, job(1)) == Ownership("site_factor", 100, original=5, earlier=(5,))
+    assert owned(journal, job(1)) == Ownership(
+        "site_factor", 100, original=5, earlier=(5,), since=UnixTime(NOW)
+    )
     write(journal, set_site_factor(job(1, site_factor=100), 5))
     assert owned(journal, job(1)) is None
 
@@ -94,10 +98,12 @@ def test_both_fields_of_one_job_are_two_claims(journal: Journal) -> None:
     write(journal, set_priority(job(1), 900))
     assert [c.field for c in journal.claims(CLUSTER)] == ["site_factor", "priority"]
     assert owned(journal, job(1)) == Ownership(
-        "priority", 900, nice=0, original=1000, earlier=(1000,)
+        "priority", 900, nice=0, original=1000, earlier=(1000,), since=UnixTime(NOW)
     )
     write(journal, release(job(1, priority=900)))
-    assert owned(journal, job(1)) == Ownership("site_factor", 100, original=0, earlier=(0,))
+    assert owned(journal, job(1)) == Ownership(
+        "site_factor", 100, original=0, earlier=(0,), since=UnixTime(NOW)
+    )
 
 
 def test_a_job_id_that_slurm_hands_out_again_is_another_job(journal: Journal) -> None:
@@ -133,7 +139,7 @@ def test_everything_is_there_after_the_process_was_killed(tmp_path: Path) -> Non
     assert done.returncode == -9
     journal = Journal(tmp_path)
     assert owned(journal, job(7)) == Ownership(
-        "priority", 900, nice=0, original=1000, earlier=(1000,)
+        "priority", 900, nice=0, original=1000, earlier=(1000,), since=UnixTime(NOW)
     )
     assert journal.last_cycle() == 3
     write(journal, set_priority(job(8), 900))  # the dead writer's lock is gone with it
