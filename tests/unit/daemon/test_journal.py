@@ -14,7 +14,7 @@ from rltuned.daemon.diary import CycleRow
 from rltuned.daemon.journal import Journal
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import Action, Outcome, Plan, Result, SetExcludedNodes
-from rltuned.domain.units import NodeName
+from rltuned.domain.units import NodeName, UnixTime
 from rltuned.errors import JournalError
 from rltuned.recording import APPLICATION_ID
 from tests.builders import NOW, job, release, set_priority, set_site_factor
