@@ -139,7 +139,7 @@ def test_everything_is_there_after_the_process_was_killed(tmp_path: Path) -> Non
     assert done.returncode == -9
     journal = Journal(tmp_path)
     assert owned(journal, job(7)) == Ownership(
-        "priority", 900, nice=0, original=1000, earlier=(1000,), since=UnixTime(NOW)
+        "priority", 900, nice=0, original=1000, earlier=(1000,), since=UnixTime(0.0)
     )
     assert journal.last_cycle() == 3
     write(journal, set_priority(job(8), 900))  # the dead writer's lock is gone with it
