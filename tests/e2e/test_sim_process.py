@@ -36,7 +36,7 @@ def test_it_serves_while_it_runs_and_ends_on_sigterm(tmp_path: Path, config: Pat
         daemon.wait_for_log("proposed=", times=3)
         assert daemon.metric("rltuned_cycles_total") >= 3
         assert daemon.metric('rltuned_mode{mode="dry_run"}') == 1
-        assert daemon.metric('rltuned_changes_proposed_total{kind="priority"}') > 0
+        assert daemon.metric('rltuned_changes_proposed_total{kind="site_factor"}') > 0
         assert daemon.metric('rltuned_changes_total{kind="priority",result="applied"}') == 0
         assert daemon.get("/healthz") == "alive\n"
         assert '"ready": true' in daemon.get("/readyz")
@@ -81,7 +81,7 @@ def test_systemd_hears_of_everything(tmp_path: Path, config: Path) -> None:
         environ = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "400000"}
         args = (*SIM, "--speed", "1", "--config", str(config))
         with Daemon(tmp_path, *args, environ=environ) as daemon:
-            assert "STATUS=policy model:rltune, dry run" in until("READY=1")
+            assert "STATUS=policy delay, dry run" in until("READY=1")
             assert "proposed" in until("STATUS=cycle 1")
             for _ in range(3):  # the first cycle is over, the next is a minute away
                 until("WATCHDOG=1")
