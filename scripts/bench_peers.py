@@ -168,7 +168,7 @@ def ours(jobs: tuple[TraceJob, ...], begins: list[int], backfill: BackfillRule) 
     """Mean bounded slowdown by policy in our simulator, ranked at every event."""
     chosen = tuple(Window(i, jobs[b : b + LENGTH]) for i, b in enumerate(begins))
     where, policies = cluster(), (*RULES, *MODELS)
-    protocol = Protocol(rules=Rules(backfill))
+    protocol = Protocol(rules=Rules(backfill), bounded=False)
     players = {name: player_of(actor_of(name)) for name in MODELS}
     found = compare(chosen, where, policies, protocol, players=players)
     return {name: score(played, where.gpus).bsld for name, played in found.items()}

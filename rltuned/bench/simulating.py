@@ -91,7 +91,7 @@ def _actor(bundle: Path) -> list[Figure]:
     chosen = windows(trace.jobs, count=WINDOWS, size=1_024, seed=SEED, warmup=0)
     figures = []
     for load, backfill in ACTOR_SETTINGS:
-        protocol = Protocol(rules=Rules(backfill))
+        protocol = Protocol(rules=Rules(backfill), bounded=False)
         crowded = [
             replace(w, jobs=scale(Trace(w.jobs, {}), load, cluster.gpus).jobs) for w in chosen
         ]

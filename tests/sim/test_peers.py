@@ -61,7 +61,7 @@ if TRACE.exists():  # a trace beside the project is optional, and nothing may sk
         sequences = [jobs[b : b + LENGTH] for b in begins]
         sjf = [Committed(s, THEIRS["sjf"], backfill=True).play() for s in sequences]
         assert sum(sjf) / len(sjf) == pytest.approx(PUBLISHED["easy"]["sjf"], abs=0.005)
-        protocol, where = Protocol(rules=Rules("none")), cluster()
+        protocol, where = Protocol(rules=Rules("none"), bounded=False), cluster()
         fcfs = [
             simulate(Window(i, s), where, "fcfs", protocol).slowdown.mean()
             for i, s in enumerate(sequences)

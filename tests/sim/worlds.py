@@ -39,7 +39,7 @@ def starts(
     where: Cluster, jobs: Sequence[TraceJob], policy: str = "fcfs", **rules: Any
 ) -> dict[str, float]:
     """Start times by job id, in the plain world and checked against the engine."""
-    protocol = Protocol(rules=Rules(**rules))
+    protocol = Protocol(rules=Rules(**rules), bounded=False)
     window = Window(0, tuple(jobs))
     plain = simulate(window, where, policy, protocol, engine=False)
     fast = simulate(window, where, policy, protocol)

@@ -118,7 +118,7 @@ def plain_starts(window: Window, policy: object) -> np.ndarray:
         replace(j, submit_s=float(s)) for j, s in zip(window.jobs, window.submit_s, strict=True)
     ]
     where = window.ground.cluster
-    protocol = Protocol(rules=window.ground.rules)
+    protocol = Protocol(rules=window.ground.rules, bounded=False)
     world = play_direct(where, jobs, policy, protocol).world  # type: ignore[arg-type]
     return np.array([world.finished[i + 1].started_at for i in range(len(jobs))])
 
