@@ -17,7 +17,7 @@ from rltuned.slurm.synthetic import write_programs
 write_programs(Path(sys.argv[1]), pending=int(sys.argv[2]), running=5, nodes=10)
 """
 LOOK = """
-import resource, sys
+import re, sys
 from pathlib import Path
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.backend import SlurmBackend
@@ -29,8 +29,8 @@ try:
     said = f"{len(seen.pending)} pending"
 except (BackendError, SnapshotError) as error:
     said = str(error)
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(peak, said)
+# not ru_maxrss: that begins with the peak of the process that started this one
+print(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1], said)
 """
 BIG = 200_000_000
 
