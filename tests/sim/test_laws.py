@@ -93,7 +93,7 @@ class Learned:
         return BASELINES[self.rule].delay_s(matrix)
 
 
-WHOLE = Knobs(top_k=0, order=Order(stretch=1.0))
+WHOLE = Knobs(top_k=0, order=Order(stretch=1.0, clip=1e9))
 """Delays in whole seconds, which the simulated Slurm's points can say."""
 
 

@@ -9,10 +9,12 @@ from rltuned.core.features import StateMatrix
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.rivals import INTERVAL_S, MOST_REJECTIONS
 from rltuned.sim.cluster import Cluster
+from rltuned.sim.natural import AGE_ONLY
 from rltuned.sim.protocol import Outcome, Protocol, play_decided, play_direct
 from rltuned.sim.rivals import Inspected
 from rltuned.sim.run import Window, schedule_of, simulate
 from rltuned.sim.trace import TraceJob
+from rltuned.sim.world import Rules
 from tests.sim.worlds import cases, cluster, job
 
 calm = settings(
@@ -44,6 +46,10 @@ def inspected(
     return {r.job.job_id: r.started_at for r in world.finished.values()}, saying.asked
 
 
+PURE = Protocol(bounded=False)
+DELAYED = Protocol(rules=Rules(natural=AGE_ONLY))
+
+
 @calm
 @given(case=cases())
 def test_an_inspector_that_accepts_leaves_the_base_policy_alone(
@@ -51,10 +57,12 @@ def test_an_inspector_that_accepts_leaves_the_base_policy_alone(
 ) -> None:
     where, jobs = case
     window = Window(0, jobs)
-    base = simulate(window, where, "saf", Protocol())
-    for play in (play_direct, play_decided):
-        policy = Inspected(BASELINES["saf"], Saying(lambda *_: True))
-        outcome: Outcome = play(where, jobs, policy, Protocol())
+    # in the daemon's hands by delays: those of fcfs are whole seconds
+    ways = ((play_direct, "saf", PURE), (play_decided, "fcfs", DELAYED))
+    for play, rule, protocol in ways:
+        base = simulate(window, where, rule, protocol)
+        policy = Inspected(BASELINES[rule], Saying(lambda *_: True))
+        outcome: Outcome = play(where, jobs, policy, protocol)
         done = schedule_of(outcome, window, where, 0.0)
         assert done.start_s.tolist() == base.start_s.tolist()
         assert done.nodes == base.nodes
