@@ -180,7 +180,10 @@ def test_jobs_that_do_not_fit_are_counted(tmp_path: Path) -> None:
         (lambda f: _replace(f, "nodes.txt", "gpu:t4:4", "(null)"), "no node has GPUs"),
         (lambda f: _replace(f, "nodes.txt", "urgent", "gone"), "'gone' is not in partitions.txt"),
         (lambda f: (f / "nodes.txt").unlink(), r"nodes.txt: cannot be read: No such file"),
-        (lambda f: _replace(f, "config.txt", "PriorityMaxAge", "Old"), "no PriorityMaxAge in the answer"),
+        (
+            lambda f: _replace(f, "config.txt", "PriorityMaxAge", "Old"),
+            "no PriorityMaxAge in the answer",
+        ),
         (
             lambda f: _replace(f, "config.txt", "PriorityWeightJobSize", "Old"),
             "PriorityWeightJobSize is missing",
