@@ -113,7 +113,9 @@ def simulate(
     ] = True,
     share: Annotated[
         list[str] | None,
-        typer.Option(help="milp: a partition where exclusive jobs may be told to share; again."),
+        typer.Option(
+            help="milp: a partition where exclusive jobs may be asked to share. May be given more than once."
+        ),
     ] = None,
     backfill: Annotated[BackfillName, typer.Option()] = BackfillName.EASY,
     natural: Annotated[

@@ -166,11 +166,6 @@ def checked_scores(policy: Policy, matrix: StateMatrix) -> FloatArray:
     return found
 
 
-def virtual_order(virtual_s: FloatArray) -> NDArray[np.int64]:
-    """Job indices by virtual time, first to run first; equal ones as they stand."""
-    return np.argsort(virtual_s, kind="stable")
-
-
 def next_neutral(
     before: NeutralDelay | None, delay_s: FloatArray, now: float
 ) -> NeutralDelay | None:

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter
 
 from rltuned.core.evidence import Evidence
+from rltuned.daemon.memory import Memory, Recall, read_kept
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import HELD, Outcome, Result
-from rltuned.errors import JournalError
 
 _NAME: Final = "breakers"
 """Under which the journal keeps them: cluster -> partition -> breaker."""
@@ -27,18 +27,6 @@ _MODELS: Final = 8
 _FEWEST_USERS: Final = 2
 _RIGHTS: Final = "permission denied"
 """In Slurm's refusal when we lack the rights: no user can bring that about for another."""
-
-
-class Recall(Protocol):
-    """What outlives the process, to read: the part of the journal that is needed here."""
-
-    def recall(self, name: str) -> object: ...
-
-
-class Memory(Recall, Protocol):
-    """The same, to read and to change."""
-
-    def alter(self, name: str, change: Callable[[object], object], at: float) -> None: ...
 
 
 class Cause(StrEnum):
@@ -104,14 +92,7 @@ def clusters(memory: Recall) -> dict[str, dict[str, Breaker]]:
 
 
 def _read(kept: object) -> dict[str, dict[str, Breaker]]:
-    if kept is None:
-        return {}
-    try:
-        return _ADAPTER.validate_python(kept)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise JournalError(f"circuit breakers in the journal: {where}: {first['msg']}") from None
+    return read_kept(_ADAPTER, kept, "circuit breakers in the journal")
 
 
 def breakers(memory: Recall, cluster: str) -> dict[str, Breaker]:
@@ -123,7 +104,7 @@ def demoted(memory: Recall, cluster: str) -> tuple[str, ...]:
     """The partitions whose breaker is open.
 
     Raises:
-        JournalError: it cannot be told.
+        JournalError: the journal cannot be used or read.
     """
     return tuple(sorted(name for name, b in breakers(memory, cluster).items() if b.is_open))
 

@@ -292,7 +292,7 @@ class Journal:
             empty = not self.path.exists() or self.path.stat().st_size == 0
             return empty and self.path.with_name(LOCK_NAME).exists()
         except OSError:
-            return False  # whoever opens it says what is wrong
+            return False  # the caller that opens it reports what is wrong
 
     def claim(self) -> None:
         """Be the writer, without an intent.

@@ -19,7 +19,7 @@ from rltuned.daemon.said import Said
 from rltuned.domain.snapshot import Unreadable
 
 CLOCK_S: Final = 5.0
-"""From here on a difference between slurmctld's clock and ours is told in the cycle's line."""
+"""From here on a difference between slurmctld's clock and ours is said in the cycle's line."""
 _NAMED: Final = 20
 """So many things that cannot be read are named in one cycle; the others are counted."""
 Log = structlog.typing.FilteringBoundLogger

@@ -2,11 +2,10 @@
 
 from typing import Final
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter
 
-from rltuned.daemon.breaker import Memory, Recall
+from rltuned.daemon.memory import Memory, Recall, read_kept
 from rltuned.domain.priority import NeutralDelay
-from rltuned.errors import JournalError
 
 _NAME: Final = "neutral_delays"
 """Under which the journal keeps them: cluster -> neutral delay."""
@@ -39,11 +38,4 @@ def keep(memory: Memory, cluster: str, neutral: NeutralDelay, at: float) -> None
 
 
 def _read(kept: object) -> dict[str, NeutralDelay]:
-    if kept is None:
-        return {}
-    try:
-        return _ADAPTER.validate_python(kept)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise JournalError(f"neutral delays in the journal: {where}: {first['msg']}") from None
+    return read_kept(_ADAPTER, kept, "neutral delays in the journal")

@@ -1,4 +1,4 @@
-"""Going on with a restore until it is done, told to stop, or out of patience."""
+"""Going on with a restore until it is done, asked to stop, or out of patience."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ class Effort:
 
     Attributes:
         patience_s: it ends when Slurm has taken nothing for so long; inf = it goes on until it is
-            told to stop, which ends the clock's wait.
+            asked to stop, which ends the clock's wait.
         tell: hears in one line how far it is.
     """
 

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from rltuned import __version__
 from rltuned.core.decide import Decision, Knobs
 from rltuned.daemon.documents import Document
+from rltuned.daemon.memory import first_flaw
 from rltuned.domain.plan import Action
 from rltuned.errors import JournalError
 
@@ -51,9 +52,7 @@ def decoded(text: str) -> Recipe:
     try:
         return _ADAPTER.validate_json(text)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise JournalError(f"settings of the cycle: {where}: {first['msg']}") from None
+        raise JournalError(f"settings of the cycle: {first_flaw(error)}") from None
 
 
 def _plain(value: Any) -> Any:

@@ -10,8 +10,9 @@ from rltuned.core.evidence import block_jobs, worse_share
 from rltuned.core.ladder import Ladder, Rung
 from rltuned.core.select import Refusal, Rules, select
 from rltuned.daemon import breaker
-from rltuned.daemon.breaker import Breakers, Cause, Memory
+from rltuned.daemon.breaker import Breakers, Cause
 from rltuned.daemon.cohorts import FEWEST_USERS, Cohorts
+from rltuned.daemon.memory import Memory
 from rltuned.daemon.outcomes import Arm, Outcomes, Started, Watcher
 from rltuned.daemon.shadow import Agreement, look_back
 from rltuned.daemon.touched import Touched

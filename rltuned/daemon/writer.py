@@ -165,7 +165,7 @@ def marked_by(journal: Journal, snapshot: Snapshot) -> Snapshot:
     """A snapshot with what the journal says of its jobs and partitions.
 
     Raises:
-        JournalError: it cannot be told.
+        JournalError: the journal cannot be used or read.
     """
     cluster = snapshot.cluster
     marked = snapshot.marked(

@@ -5,14 +5,13 @@ limit is a multiple of the run time, rounded up), `weak` (rank correlation with 
 0.3, as on real sites) and `none`. A limit is never below the run time, so it cuts no job short.
 """
 
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 Strength = Literal["informative", "weak", "none"]
-STRENGTHS: tuple[str, ...] = get_args(Strength)
 
 GRID_S = 3_600.0 * np.array(
     [0.25, 0.5, 1, 2, 4, 6, 8, 12, 24, 48, 72, 120, 168, 336, 720, 1440, 2880]

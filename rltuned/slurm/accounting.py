@@ -33,7 +33,7 @@ NOT_ASKED: Final = "*"
 _BLANK: Final = {name: "" for name in COLUMNS if name != "TimelimitRaw"} | {"NodeList": NOT_ASKED}
 """What a row has where a column was not asked for."""
 LATE_S: Final = 3_600.0
-"""A job that seems to run so long past its limit has ended without slurmdbd being told."""
+"""A job that seems to run so long past its limit has ended without slurmdbd knowing it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Record:
     """One run of a job. start_s, end_s: Unix seconds, None = not yet. limit_s: inf = none.
 
     gpus, cpus, mem_mib, nodes: what it asked for; whole: it held whole nodes without asking for all
-    that is on them. priority: the last one that slurmdbd was told, None = not recorded.
+    that is on them. priority: the last one that slurmdbd recorded, None = not recorded.
     tasks: of an array that waits undivided. het: a part of a heterogeneous job. line: from 1.
     """
 
@@ -75,7 +75,7 @@ class Record:
 
 @dataclass(slots=True)
 class History:
-    """What a source told.
+    """What a source reported.
 
     left_out: reason -> rows. lines: reason -> which lines, from 1. missing: columns that the
     source lacks. zoneless: times that named no time zone.

@@ -1,4 +1,4 @@
-"""The lines that scontrol is told: one job, one value, and nothing else can be said."""
+"""The lines that scontrol receives: one job, one value, and nothing else can be said."""
 
 import re
 from typing import Final, assert_never
@@ -20,7 +20,7 @@ _LINE: Final = re.compile(
     r"release \S+|update JobId=\S+ (?:(?:Priority|SiteFactor|Nice)=-?[0-9]{1,10}"
     r"|OverSubscribe=(?:YES|NO)|ExcNodeList=[A-Za-z0-9_.,\[\]-]*)"
 )
-"""All that scontrol is ever told."""
+"""All that scontrol ever receives."""
 
 
 def command_lines(action: Action, address: str) -> list[str]:

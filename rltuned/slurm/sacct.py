@@ -37,7 +37,7 @@ COLUMNS: Final = (
 )
 """No column that a user writes free text into: such a text could break the rows."""
 REQUIRED: Final = COLUMNS[:13]
-"""Without these a backtest cannot be played; the others are told as missing."""
+"""Without these a backtest cannot be played; the others are reported as missing."""
 PORTION_S: Final = 86_400.0
 FORMAT: Final = ",".join(COLUMNS)
 SAVED: Final = f"sacct -a -X -D -P -o {FORMAT}"

@@ -16,12 +16,12 @@ _REAP_S: Final = 2.0
 _COMPLAINTS: Final = 4 * 1024 * 1024
 """Bytes that are kept of standard error."""
 _LIMITED: Final = re.compile(r"RPC rate limited (?P<times>\d+) time")
-"""What a command told to be talkative (-v) says each time slurmctld sends it to wait."""
+"""What a command with -v prints each time slurmctld makes it wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """One finished command, for the metrics. limited: how often slurmctld told it to back off."""
+    """One finished command, for the metrics. limited: how often slurmctld made it back off."""
 
     program: str
     seconds: float
@@ -46,7 +46,7 @@ class Answer:
 
     @property
     def limited(self) -> int:
-        """How often slurmctld told the command to back off, as far as the command says so."""
+        """How often slurmctld made the command back off, as far as the command says so."""
         return len(_LIMITED.findall(self.stderr))
 
 
@@ -89,7 +89,7 @@ class Talk:
             self._selector.register(pipe, event, into)
 
     def pieces(self) -> Iterator[bytes]:
-        """Standard output as it comes. Whoever stops listening ends the child."""
+        """Standard output as it comes. A reader that stops listening ends the child."""
         failure = "left"
         try:
             failure = yield from self._until_closed()
