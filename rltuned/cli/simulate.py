@@ -114,7 +114,7 @@ def simulate(
     share: Annotated[
         list[str] | None,
         typer.Option(
-            help="milp: a partition where exclusive jobs may be asked to share. May be given more than once."
+            help="milp: a partition where exclusive jobs may be asked to share; repeatable."
         ),
     ] = None,
     backfill: Annotated[BackfillName, typer.Option()] = BackfillName.EASY,
