@@ -28,7 +28,7 @@ test-packages: # Slurm, munge, Prometheus for the tests, where we may install th
 	@sh scripts/test-packages.sh
 
 test: $(STAMP) test-packages ## the whole test suite, against a real Slurm of its own
-	@$(BIN)/python -m pytest -q
+	@sh scripts/test.sh $(BIN)/python
 
 test-quick: $(STAMP) ## the tests that need no other program
 	@$(BIN)/python -m pytest -q -m "not slurm and not prometheus" tests/unit tests/property
@@ -47,24 +47,28 @@ arch: $(STAMP) ## import-linter: the floors
 
 check: lint types arch test-quick ## what to run before a commit
 
-bench: $(STAMP) ## the figures of docs/performance.md
-	@$(BIN)/rltuned bench $(addprefix --philly ,$(wildcard ../shared/traces/philly_train_2017-10.csv.gz))
-	@if command -v slurmctld >/dev/null; then $(BIN)/python -m scripts.bench_apply; fi
+bench: $(STAMP) ## the figures of docs/performance.md; JSON=1: those of scripts/benchmarks as JSON alone
+	@$(BIN)/python -m scripts.benchmarks $(if $(JSON),--json) \
+	    $(addprefix --philly ,$(wildcard ../shared/traces/philly_train_2017-10.csv.gz)) \
+	    $(addprefix --site ,$(wildcard ../shared/traces/philly_2017-11.toml))
+ifndef JSON
+	@if command -v slurmctld >/dev/null; then $(BIN)/python -m scripts.benchmarks.apply; fi
 	@$(BIN)/python -m scripts.placement_study --windows 2 --variant first spread milp:16 all:16 \
 	    --results .run/placement/small.jsonl --minutes 3 --table
+endif
 
 bench-scale: $(STAMP) ## cycles of 1,000 to 100,000 jobs on up to 10,000 nodes; minutes, goes on where it stopped
-	@$(BIN)/python -m scripts.bench_scale
+	@$(BIN)/python -m scripts.benchmarks.scale
 
 bench-cost: $(STAMP) test-packages ## a real slurmctld with 10,000 pending jobs, and what rltuned costs it
-	@$(BIN)/python -m scripts.bench_controller scale --pending 10000 --nodes 1000
-	@$(BIN)/python -m scripts.bench_controller cost --pending 10000 --nodes 1000 --rounds 2
+	@$(BIN)/python -m scripts.benchmarks.controller scale --pending 10000 --nodes 1000
+	@$(BIN)/python -m scripts.benchmarks.controller cost --pending 10000 --nodes 1000 --rounds 2
 
 bench-peers: $(STAMP) ## RLScheduler's published sequences: its rules, ours, and the learned policies
-	@$(BIN)/python -m scripts.bench_peers ../shared/traces/lublin_256.swf.gz
+	@$(BIN)/python -m scripts.benchmarks.peers ../shared/traces/lublin_256.swf.gz
 
 bench-guidance: $(STAMP) test-packages ## OverSubscribe guidance on a real Slurm, three times
-	@$(BIN)/python -m scripts.bench_guidance
+	@$(BIN)/python -m scripts.benchmarks.guidance
 
 studies: $(STAMP) ## the studies of docs/results.md; hours, goes on where it stopped
 	@nice $(BIN)/python -m scripts.studies run --minutes 600

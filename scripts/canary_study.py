@@ -1,71 +1,158 @@
-"""How often the canary's statistic is wrong, and how soon it is right: the table of ADR 0010.
+"""How often the switchback's test is wrong, and how soon it is right: the tables of ADR 0010.
 
-python -m scripts.canary_study --trials 250 --blocks 200 --seed 1
+    python -m scripts.canary_study --seed 1
+
+Waits are log-normal around a level that wanders (correlation time 6 h, one standard deviation = a
+factor of e) and follows the day, with users who differ and are unevenly active. Delays that do harm
+multiply waits; the harm builds up and dies down with a time constant of an hour after each switch.
 """
 
 import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 
-from rltuned.core.evidence import Evidence, block_jobs, worse_share
+from rltuned.core.evidence import Evidence, difference
 from rltuned.core.ladder import Ladder
+from rltuned.core.switchback import Switchback
+from rltuned.daemon.canary.blocks import HORIZON_S
 
 MARGIN = Ladder().margin
-FRACTIONS = (0.1, 0.5)
-HARMS = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 10.0)
+DEFAULT = Switchback()
+HOUR_S = 3_600.0
+DAY_S = 86_400.0
+WANDER_S = 6 * HOUR_S
+CARRY_S = HOUR_S
+Means = dict[str, float]
 
 
-def alarm_at(
-    rng: np.random.Generator, blocks: int, *, fraction: float, harm: float, phi: float = 0.98
-) -> int | None:
-    """The block at which a trial of a bursty, heavy-tailed queue rings; None = it does not.
+@dataclass(frozen=True)
+class World:
+    """harm: factor on waits while delays are on, from day `begins` on. jobs: per hour."""
 
-    Waits are log-normal around a level that wanders (an AR(1) with correlation phi from start to
-    start), so jobs that start together have much in common. Treated waits are `harm` times as long.
-    """
-    size = block_jobs(fraction)
-    noise = rng.normal(size=(blocks * size, 2))
-    level = np.empty(len(noise))
-    level[0] = noise[0, 0]
-    for i in range(1, len(noise)):
-        level[i] = phi * level[i - 1] + 0.3 * noise[i, 0]
-    treated = rng.random(len(noise)) < fraction
-    waits = np.exp(level + 1.5 * noise[:, 1]) * np.where(treated, harm, 1.0)
-    evidence = Evidence()
-    for block in range(blocks):
-        part = slice(block * size, (block + 1) * size)
-        ours, theirs = waits[part][treated[part]], waits[part][~treated[part]]
-        share = worse_share(ours.tolist(), theirs.tolist())
-        if share is not None:
-            evidence = evidence.after(share, MARGIN)
+    harm: float = 1.0
+    begins: float = 0.0
+    block_s: float = DEFAULT.block_s
+    washout_s: float = DEFAULT.washout_s
+    users: int = 60
+    jobs: float = 8.0
+
+    @property
+    def pairs_a_day(self) -> float:
+        return DAY_S / (2 * self.block_s)
+
+    def pairs(self, rng: np.random.Generator) -> Iterator[tuple[Means, Means]]:
+        """By user the mean wait in the on and in the off block, pair after pair."""
+        habit = rng.normal(0.0, 0.8, self.users)
+        active = rng.dirichlet(np.full(self.users, 0.5))
+        level, marks = rng.normal(), 0.0
+        keeps = np.exp(-self.block_s / WANDER_S)
+        for pair in count():
+            found: dict[bool, Means] = {}
+            first_on = bool(rng.integers(2))
+            for second in (False, True):
+                on = first_on != second
+                at_s = (2 * pair + second) * self.block_s
+                target = np.log(self.harm) if on and at_s >= self.begins * DAY_S else 0.0
+                harm, marks = self._marks(marks, target)
+                level = keeps * level + np.sqrt(1 - keeps**2) * rng.normal()
+                day = np.sin(2 * np.pi * (at_s + self.block_s / 2) / DAY_S)
+                found[on] = self._block(rng, habit, active, level + 0.7 * day + harm, day)
+            yield found[True], found[False]
+
+    def _marks(self, before: float, target: float) -> tuple[float, float]:
+        """Of harm in the log of waits: the mean over the counted part, and that at its end."""
+        counted = self.block_s - self.washout_s
+        ends = np.exp(-np.array([self.washout_s, self.block_s]) / CARRY_S)
+        mean = target + (before - target) * CARRY_S * (ends[0] - ends[1]) / counted
+        return float(mean), float(target + (before - target) * ends[1])
+
+    def _block(
+        self,
+        rng: np.random.Generator,
+        habit: np.ndarray,
+        active: np.ndarray,
+        level: float,
+        day: float,
+    ) -> Means:
+        hours = (self.block_s - self.washout_s) / HOUR_S
+        jobs = rng.poisson(self.jobs * hours * np.exp(0.5 * day))
+        users = rng.choice(self.users, jobs, p=active)
+        waits = np.exp(7.0 + level + habit[users] + rng.normal(0.0, 1.2, jobs))
+        waits = np.minimum(waits, HORIZON_S)
+        counts = np.bincount(users, minlength=self.users)
+        sums = np.bincount(users, waits, minlength=self.users)
+        return {f"u{u}": float(sums[u] / counts[u]) for u in np.flatnonzero(counts)}
+
+
+def values(rng: np.random.Generator, world: World, pairs: int) -> list[float]:
+    """The e-value after each pair."""
+    evidence, found = Evidence(), []
+    for (on, off), _ in zip(world.pairs(rng), range(pairs), strict=False):
+        apart = difference(on, off)
+        evidence = evidence if apart is None else evidence.after(apart, MARGIN)
+        found.append(evidence.value)
         if evidence.is_enough:
-            return block + 1
-    return None
+            break
+    return found
+
+
+def alarm_day(rng: np.random.Generator, world: World, days: float) -> float | None:
+    """When the breaker opens, in days since the harm began; None = it does not."""
+    pairs = round((days + world.begins) * world.pairs_a_day)
+    found = values(rng, world, pairs)
+    if len(found) == pairs and found[-1] < 1_000:  # noqa: PLR2004 - LIMIT
+        return None
+    return len(found) / world.pairs_a_day - world.begins
+
+
+def false_alarms(seed: int, blocks: int, runs: int) -> None:
+    rng = np.random.default_rng(seed)
+    pairs = blocks // 2 // runs
+    peaks = np.array([max(values(rng, World(), pairs)) for _ in range(runs)])
+    print(f"\n{runs} runs of {pairs} pairs ({2 * pairs * runs} blocks), delays that do nothing\n")
+    print("| e-value reached at any time | runs | promised at most |")
+    print("|---|---|---|")
+    for limit in (2, 5, 10, 20, 100, 1_000):
+        print(f"| {limit} | {int((peaks >= limit).sum())} | {runs / limit:g} |")
+
+
+def power(seed: int, runs: int, days: float) -> None:
+    hours = [(1, 0.25), (2, 0.5), (4, 1), (8, 2), (12, 2)]
+    worlds = [(f"waits x {harm}", World(harm)) for harm in (1.1, 1.2, 1.5, 2.0, 3.0, 10.0)]
+    worlds += [
+        (f"waits x {h}, 15 users, 4 jobs an hour", World(h, users=15, jobs=4.0)) for h in (1.5, 3.0)
+    ]
+    worlds += [(f"waits x {h} from day 60 on", World(h, begins=60)) for h in (1.5, 3.0)]
+    worlds += [
+        (f"waits x 1.5, blocks of {b} h, washout {w} h", World(1.5, 0, b * HOUR_S, w * HOUR_S))
+        for b, w in hours
+    ]
+    print(f"\n{runs} runs of {days:g} days\n")
+    print("| delays | caught in 30 days | in 90 days | in a year | days until caught, median |")
+    print("|---|---|---|---|---|")
+    for name, world in worlds:
+        rng = np.random.default_rng(seed)
+        found = [alarm_day(rng, world, days) for _ in range(runs)]
+        caught = np.array([np.inf if day is None else day for day in found])
+        shares = " | ".join(f"{np.mean(caught <= within):.0%}" for within in (30, 90, 365))
+        median = np.median(caught)
+        print(
+            f"| {name} | {shares} | {'more' if np.isinf(median) else f'{median:.0f}'} |", flush=True
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trials", type=int, default=250)
-    parser.add_argument("--blocks", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--blocks", type=int, default=100_000)
+    parser.add_argument("--runs", type=int, default=500, help="of delays that do nothing")
+    parser.add_argument("--harmful", type=int, default=100, help="runs of each harm")
     asked = parser.parse_args()
-    print("| fraction | treated waits | alarms | blocks until the alarm, median | jobs |")
-    print("|---|---|---|---|---|")
-    for fraction in FRACTIONS:
-        for harm in HARMS:
-            rng = np.random.default_rng(asked.seed)
-            found = [
-                alarm_at(rng, asked.blocks, fraction=fraction, harm=harm)
-                for _ in range(asked.trials)
-            ]
-            rang = [block for block in found if block is not None]
-            median = float(np.median(rang)) if rang else None
-            jobs = "" if median is None else f"{median * block_jobs(fraction):.0f}"
-            print(
-                f"| {fraction} | x {harm:g} | {len(rang)} of {asked.trials} | "
-                f"{'' if median is None else f'{median:.0f}'} | {jobs} |",
-                flush=True,
-            )
+    false_alarms(asked.seed, asked.blocks, asked.runs)
+    power(asked.seed, asked.harmful, 365.0)
 
 
 if __name__ == "__main__":

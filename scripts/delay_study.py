@@ -1,13 +1,21 @@
 """Orders as bounded delays beside FCFS and pure SAF: the figures of docs/results.md.
 
-    python -m scripts.delay_study run [--minutes M] [--front]
+    python -m scripts.delay_study run [--minutes M] [--front] [--ill] [--fair]
     python -m scripts.delay_study table | draw
 
 Every run is a long part of a trace on its cluster at one load, in the daemon's cycles of 60 s on a
 site that orders by age alone (sim/natural.AGE_ONLY), with the same placement (pack) and backfill
-(EASY). `saf` has no bounds: its delays are a thousand times limit x GPUs. Each is played in COPIES
+(EASY). `saf` has no bounds: its delays are a thousand times limit x GPUs, where a point is
+a thousand seconds, so that there is room for them. Each is played in COPIES
 with submit times moved by up to 60 s (seeds 1 to COPIES). What is in the results is not played
 again.
+
+Ill-willed orders ask for what the bounds allow: at random, or most of the smallest jobs (`largest`
+goes first), of the shortest, of those whose true area is smallest (`largest-area`).
+
+With --fair the site weighs fair share: factors of the users are drawn once (seed: the copy) evenly
+from 0 to 1 and do not change; the whole factor is worth so many days of age. `slurm` is the site's
+order without a daemon.
 """
 
 import argparse
@@ -15,24 +23,29 @@ import json
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
 
 from rltuned.core.decide import Knobs
-from rltuned.core.order import Order
+from rltuned.core.features import FloatArray, StateMatrix
+from rltuned.core.order import Order, upper_bounds_s
+from rltuned.policies.baselines import BASELINES, Baseline
 from rltuned.sim.cluster import Cluster, read_cluster
+from rltuned.sim.engine.orders import Stage, in_cycles
+from rltuned.sim.engine.run import prepare
+from rltuned.sim.engine.run import run as play_out
 from rltuned.sim.metrics import score
-from rltuned.sim.natural import AGE_ONLY
+from rltuned.sim.natural import AGE_ONLY, Natural
 from rltuned.sim.presets import preset
-from rltuned.sim.protocol import Protocol
 from rltuned.sim.reshape import jittered, scale
-from rltuned.sim.run import possible, simulate, whole
+from rltuned.sim.run import possible, schedule_of_engine, whole
 from rltuned.sim.synth import synthesize
-from rltuned.sim.trace import Trace, read_trace
+from rltuned.sim.trace import Trace, TraceJob, read_trace
 from rltuned.sim.world import Rules
 
 TRACES = Path("../shared/traces")
@@ -43,9 +56,13 @@ FRONT_LOAD = 0.9
 """Where stretch and max_delay are varied, in two copies."""
 FRONT_STRETCH = (0.3, 1.0, 3.0)
 FRONT_DAYS = (1.0, 3.0, 7.0, 14.0)
+ILL_WILLED = ("random", "largest", "longest", "largest-area")
+FAIR_DAYS = (1.0, 7.0, 30.0)
+"""Days of age that the whole of the fair-share factor is worth."""
 JITTER_S = 60.0
 DAY = 86_400.0
 PURE = Order(stretch=1_000.0, clip=1e9, max_delay_s=1e15)
+PURE_SITE = replace(AGE_ONLY, age_weight=AGE_ONLY.age_weight // 1_000, base=2_000_000_000)
 
 
 @dataclass(frozen=True)
@@ -80,6 +97,7 @@ class Run:
     stretch: float
     max_delay_d: float
     newcomers: str = "cycle"
+    fair_d: float = 0.0
 
     @property
     def order(self) -> Order:
@@ -88,14 +106,18 @@ class Run:
         return Order(self.stretch, 1.0, self.max_delay_d * DAY)
 
 
-def runs(*, front: bool) -> Iterator[Run]:
-    """The main table at FRONT_LOAD, the front of stretch and max_delay there, the other loads."""
+def runs(*, front: bool, ill: bool, fair: bool) -> Iterator[Run]:
+    """The main table at FRONT_LOAD, what is asked for beside it, the other loads."""
     yield from _main(FRONT_LOAD)
-    for ground in GROUNDS if front else ():
-        for stretch in FRONT_STRETCH:
-            for days in FRONT_DAYS:
-                for copy in (1, 2):
-                    yield Run(ground, FRONT_LOAD, copy, "delay", stretch, days)
+    copies = list(product(GROUNDS, range(1, COPIES + 1)))
+    for (ground, copy), policy in product(copies, ILL_WILLED if ill else ()):
+        yield Run(ground, FRONT_LOAD, copy, policy, 1.0, 7.0)
+    for (ground, copy), days, policy in product(copies, FAIR_DAYS, ("slurm", "delay")):
+        if fair:
+            yield Run(ground, FRONT_LOAD, copy, policy, 0.3, 7.0, fair_d=days)
+    for ground, stretch, days, copy in product(GROUNDS, FRONT_STRETCH, FRONT_DAYS, (1, 2)):
+        if front:
+            yield Run(ground, FRONT_LOAD, copy, "delay", stretch, days)
     for load in LOADS:
         yield from _main(load)
 
@@ -130,19 +152,49 @@ def trace_of(ground: str, load: float, copy: int) -> tuple[Cluster, Trace]:
 def play(run: Run) -> dict[str, float]:
     """Its figures."""
     cluster, trace = trace_of(run.ground, run.load, run.copy)
-    protocol = Protocol(
-        mode="cycle",
-        rules=Rules(natural=AGE_ONLY),
-        knobs=Knobs(top_k=0, order=run.order),
-        newcomers="submit" if run.newcomers == "submit" else "cycle",
-    )
     began = time.process_time()
-    schedule = simulate(whole(trace.jobs, first=None, warmup=0)[0], cluster, run.policy, protocol)
-    found = score([schedule], cluster.gpus)
+    natural = PURE_SITE if run.policy == "saf" else AGE_ONLY
+    if run.fair_d:
+        natural = _fair(run, trace.jobs)
+    stage = Stage(cluster, trace.jobs, prepare(cluster, trace.jobs), natural)
+    knobs = Knobs(top_k=0, order=run.order)
+    ranking, cycles, eyes = in_cycles(
+        _policy(run, trace.jobs), stage, knobs, 60.0, at_submit=run.newcomers == "submit"
+    )
+    rules = Rules(natural=natural)
+    played = play_out(stage.prepared, ranking, rules, cycles=cycles, eyes=eyes)
+    window = whole(trace.jobs, first=None, warmup=0)[0]
+    found = score([schedule_of_engine(played, window, cluster, began)], cluster.gpus)
     figures = {k: getattr(found, k) for k in ("wait_s", "wait_p99_s", "wait_max_s", "bsld", "jobs")}
     figures["writes_per_job"] = found.writes / found.jobs
     figures["cpu_s"] = round(time.process_time() - began, 1)
     return asdict(run) | figures
+
+
+def _fair(run: Run, jobs: Sequence[TraceJob]) -> Natural:
+    """AGE_ONLY, and a constant fair-share factor for every user."""
+    users = sorted({job.user for job in jobs})
+    factors = np.random.default_rng(run.copy).permutation(len(users)) / max(1, len(users) - 1)
+    points = dict(zip(users, (factors * run.fair_d * DAY).astype(int).tolist(), strict=True))
+    return replace(AGE_ONLY, own=tuple(points[job.user] for job in jobs))
+
+
+def _policy(run: Run, jobs: Sequence[TraceJob]) -> Baseline:
+    """A rule by name; `slurm` delays nobody; an ill-willed one asks for parts of the bound."""
+    if run.policy not in ILL_WILLED:
+        return BASELINES["fcfs" if run.policy == "slurm" else run.policy]
+    area = np.array([job.duration_s * max(job.gpus, 1) for job in jobs])
+    draw = np.random.default_rng(run.copy).random(len(jobs))
+
+    def delay_s(matrix: StateMatrix) -> FloatArray:
+        goes_first = {
+            "random": draw, "largest": matrix.size, "longest": matrix.limit_s, "largest-area": area
+        }[run.policy]  # fmt: skip
+        ranks = np.searchsorted(np.sort(goes_first), goes_first) / max(1, len(jobs) - 1)
+        found: FloatArray = (1.0 - ranks) * upper_bounds_s(matrix.limit_s, matrix.size, run.order)
+        return found
+
+    return Baseline(run.policy, lambda matrix: -delay_s(matrix), delay_s)
 
 
 def known() -> dict[Run, dict[str, float]]:
@@ -151,14 +203,14 @@ def known() -> dict[Run, dict[str, float]]:
         return {}
     rows = [json.loads(line) for line in RESULTS.read_text().splitlines()]
     names = Run.__dataclass_fields__
-    return {Run(**{k: row[k] for k in names}): row for row in rows}
+    return {Run(**{k: row[k] for k in names if k in row}): row for row in rows}
 
 
-def run_all(minutes: float, *, front: bool) -> None:
+def run_all(minutes: float, *, front: bool, ill: bool, fair: bool) -> None:
     """Play what is not known yet, until the time is up."""
     until = time.monotonic() + 60 * minutes
     done = known()
-    for run in runs(front=front):
+    for run in runs(front=front, ill=ill, fair=fair):
         if run in done:
             continue
         if time.monotonic() > until:
@@ -182,7 +234,7 @@ def table() -> None:
     logs: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
     for (ground, load), by_name in sorted(cells.items()):
         if {"saf", "fcfs"} - by_name.keys():
-            continue
+            continue  # the anchors of a cell are played first
         for name, rows in sorted(by_name.items()):
             ratios = _ratios(rows, by_name["saf"], by_name["fcfs"])
             logs[name].append(ratios)
@@ -201,6 +253,8 @@ def table() -> None:
 
 
 def _name(run: Run) -> str:
+    if run.fair_d or run.policy == "slurm":
+        return f"{run.policy}, fair share {run.fair_d:g} d"
     if run.newcomers == "submit":
         return f"{run.policy} at submission"
     if run.policy == "delay" and (run.stretch, run.max_delay_d) != (0.3, 7.0):
@@ -239,6 +293,9 @@ def draw() -> None:
         saf = _against_fcfs(name, "saf", 0.3, 7.0)
         panel.axhline(saf, color="black", ls=":", label="SAF, no bounds")
         panel.axhline(1.0, color="grey", lw=0.8, label="FCFS")
+        for colour, policy in zip(("C5", "C6", "C8", "C9"), ILL_WILLED, strict=True):
+            ill = _against_fcfs(name, policy, 1.0, 7.0)
+            panel.plot(7.0, ill, marker="x", ls="", color=colour, label=f"ill-willed: {policy}")
         panel.set(xlabel="max_delay, days", title=name, yscale="log")
     panels[0].set_ylabel("against FCFS, geometric mean")
     panels[0].legend(fontsize=7)
@@ -267,10 +324,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("run", "table", "draw"))
     parser.add_argument("--minutes", type=float, default=600.0)
-    parser.add_argument("--front", action="store_true")
+    for name in ("--front", "--ill", "--fair"):
+        parser.add_argument(name, action="store_true")
     asked = parser.parse_args()
     if asked.what == "run":
-        run_all(asked.minutes, front=asked.front)
+        run_all(asked.minutes, front=asked.front, ill=asked.ill, fair=asked.fair)
     elif asked.what == "draw":
         draw()
     else:

@@ -61,8 +61,7 @@ deb() {
     into 755 deploy/debian/rltuned usr/bin/rltuned
     into 755 systemd/retrain usr/lib/rltuned/retrain
     sed -i 's:/opt/rltuned/bin/rltuned:/usr/bin/rltuned:' "$build/usr/lib/rltuned/retrain"
-    for unit in rltuned.service rltuned@.service rltuned-train.service rltuned-train.timer \
-        rltuned-report.service rltuned-report.timer; do
+    for unit in rltuned.service rltuned@.service rltuned-train.service rltuned-train.timer; do
         into 644 systemd/$unit lib/systemd/system/$unit
         sed -i 's:/opt/rltuned/bin/rltuned:/usr/bin/rltuned:; s:/opt/rltuned/bin/retrain:/usr/lib/rltuned/retrain:' \
             "$build/lib/systemd/system/$unit"

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from rltuned.daemon.catalogue import markdown as metrics
 from rltuned.settings.reference import example
 from rltuned.settings.reference import markdown as configuration
 from scripts import dashboards
 from scripts.draw_results import results
 from scripts.reference.manuals import rltuned_1, rltuned_8, rltuned_toml_5
+from scripts.reference.metrics import markdown as metrics
 from scripts.reference.pages import cli
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -1,6 +1,6 @@
 """What a joint decision costs against K and against nodes (`python -m scripts.draw_placement`).
 
-Every decision of `rltuned bench` (rltuned/bench/placing.py: typed nodes full of scraps) needs a
+Every decision of `make bench` (scripts/benchmarks/placing.py: typed nodes full of scraps) needs a
 solve by CBC. Milliseconds are processor time of this process and of CBC, so that the machine's
 other work counts little. Draws docs/img/placement.svg and prints medians, 95th percentiles, and the
 exponents of power laws fitted to the medians.
@@ -18,7 +18,7 @@ import numpy as np
 mpl.use("svg")
 from matplotlib import pyplot as plt
 
-from rltuned.bench.placing import solved_ms
+from scripts.benchmarks.placing import solved_ms
 
 TOP_K, FIXED_NODES = (4, 8, 16, 32, 64), 100
 NODES, FIXED_K = (25, 50, 100, 200, 400), 16

@@ -5,13 +5,13 @@ from typing import Any
 
 from rltuned.core.decide import Knobs
 from rltuned.core.numbers import EPOCH_S, RESOLUTION_S
-from rltuned.daemon.diary import Sight
-from rltuned.daemon.recipe import Recipe
 from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
 from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
 from rltuned.domain.plan import MAX_PRIORITY, Release, SetPriority, SetSiteFactor, Target
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
+from rltuned.journal.cycles import Sight
+from rltuned.journal.inputs import Recipe
 
 NOW = 1_700_000_000.0
 """The "now" of every built snapshot, unless the test says otherwise."""

@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from rltuned.daemon.journal import Journal
+from rltuned.journal.journal import Journal
 from tests.lab import SlurmLab
 
 HUGE = (0, 1, 2, 1000, 65_534, 65_535, 2_147_483_647, 4_294_967_293, -1)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.core.order import DEFAULT
-from rltuned.domain.jobs import PendingJob
+from rltuned.domain.jobs import PendingJob, Remembered
 from rltuned.domain.plan import (
     Action,
     Outcome,
@@ -21,6 +21,7 @@ from rltuned.domain.plan import (
     SetPriority,
     SetSiteFactor,
 )
+from rltuned.domain.ports import NOTHING
 from rltuned.domain.remnants import Remnants
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
@@ -88,7 +89,7 @@ class FakeBackend:
     unreadable: tuple[tuple[str, str], ...] = ()
     plugin: str = ""
 
-    def observe(self) -> Snapshot:
+    def observe(self, remembered: Remembered = NOTHING) -> Snapshot:  # noqa: ARG002 - the port's
         self.observed += 1
         if self.on_observe is not None:
             self.on_observe(self.observed)

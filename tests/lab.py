@@ -89,6 +89,7 @@ class SlurmLab:
         nodes, partitions, extra: what slurm.conf says beyond the common part.
         accounting: with slurmdbd and a database of its own, so that users have admin levels.
         backup: a second SlurmctldHost named BACKUP on 127.0.0.2; start_backup() starts it.
+        slurm_user: who slurmctld becomes.
         search: where the programs are; another release's may be put first.
         keep: leave the daemons running when this process ends (for `make slurm-up`).
     """
@@ -103,6 +104,7 @@ class SlurmLab:
     keep: bool = False
     accounting: bool = False
     backup: bool = False
+    slurm_user: str = "root"
     _own_folder: bool = False
     _children: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _database: Accounting | None = None
@@ -171,6 +173,8 @@ class SlurmLab:
         self._prepare()
         shutil.rmtree(self.root / "state")  # jobs of an earlier `up` are not ours to revive
         (self.root / "state").mkdir()
+        for name in ("state", "log", "pid"):
+            shutil.chown(self.root / name, self.slurm_user)
         self._start_munge()
         self._start_accounting()
         self.start_controller()
@@ -397,7 +401,7 @@ class SlurmLab:
             *(backup if self.backup else ()),
             *(self._database.slurm_conf() if self._database else ()),
             f"SlurmctldPort={ports[0]}",
-            "SlurmUser=root",
+            f"SlurmUser={self.slurm_user}",
             "SlurmdUser=root",
             "AuthType=auth/munge",
             f"AuthInfo=socket={sock}",

@@ -52,7 +52,7 @@ def collect(
     if storage in {"", "accounting_storage/none"}:
         raise TraceError(
             "this Slurm keeps no history (AccountingStorageType is not slurmdbd): there is nothing "
-            "to play; `rltuned run --dry-run` and its journal are the other way (rltuned report)"
+            "to play; `rltuned run --dry-run` and `rltuned plan` show what would change now"
         )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -61,8 +61,8 @@ def collect(
             place.mkdir()
             (place / CONFIG).write_text(config, encoding="utf-8")
             for name, words in SHOWN:
-                said = commands.ask("scontrol", *words).stdout
-                (place / name).write_text(said, encoding="utf-8")
+                with (place / name).open("w", encoding="utf-8") as out:
+                    out.writelines(commands.stream("scontrol", *words))
             _save_history(commands, place / PACKED, since, until, report)
             put(place, folder)
     except OSError as error:

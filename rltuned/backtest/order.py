@@ -13,8 +13,8 @@ from rltuned.sim.trace import TraceJob
 from rltuned.train.batch import Contest
 from rltuned.train.course import Source
 from rltuned.train.ground import make_ground
+from rltuned.train.learner import Settings
 from rltuned.train.ppo import Report as Epoch
-from rltuned.train.ppo import Settings
 from rltuned.train.predictor import as_known, fit
 from rltuned.train.run import Exam, Job, perform, refit
 

@@ -11,12 +11,12 @@ from rltuned import __version__
 from rltuned.backtest.calibration import Calibration, Match, calibrate
 from rltuned.backtest.outcome import Outcome, outcome_of
 from rltuned.backtest.past import Past
-from rltuned.backtest.play import Played, Terms, play_natural, play_ours
+from rltuned.backtest.play import Played, Terms, play_natural, play_ours, stage_of
 from rltuned.core.decide import Policy
 from rltuned.slurm.accounting import History
 
 Report = Callable[[str, float], None]
-"""Told what is being played, and how much of it has been, 0..1."""
+"""Called with what is being worked on, and how much of it is done, 0..1."""
 FEW_SHOWN: Final = 5
 VERDICTS: Final = {
     "close": "close: simulated waits can be read as they are",
@@ -56,19 +56,18 @@ def run_study(
     Raises:
         PolicyError: a policy's scores cannot be used.
     """
-    base, forked = play_natural(past, lambda part: report("multifactor", part))
+    report("multifactor", 0.0)
+    stage = stage_of(past)
+    base = play_natural(past, stage, terms.interval_s)
     calibration = calibrate(past, base)
     users = [j.user for j in past.jobs]
     shown = users if names else aliases(users, "user")
     own, outcomes = {}, {}
     for name, policy in policies.items():
-        own[name] = play_ours(forked, past, policy, terms, _told(report, name))
+        report(name, 0.0)
+        own[name] = play_ours(past, stage, policy, terms)
         outcomes[name] = outcome_of(past, base, own[name], shown)
     return Study(past, base, calibration, own, outcomes)
-
-
-def _told(report: Report, name: str) -> Callable[[float], None]:
-    return lambda part: report(name, part)
 
 
 def aliases(names: Sequence[str], kind: str) -> list[str]:

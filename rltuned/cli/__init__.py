@@ -24,7 +24,6 @@ COMMANDS: Final = {
     "explain": "Say where a job stands, why, and what rltuned would do with it.",
     "status": "Say how the daemon is; works when it is down.",
     "top": "Show the daemon and its queue, live.",
-    "report": "Say whether it helps: treated against control, and the past played again.",
     "check": "Check settings, model, state folder and Slurm, with the mend for what is wrong.",
     "breaker": "Show and close the circuit breakers of partitions.",
     "restore": "Give the jobs that rltuned changed their own priority back.",
@@ -35,8 +34,7 @@ COMMANDS: Final = {
     "train": "Learn policies offline (needs the train extra).",
     "simulate": "Play a trace on a simulated cluster under several policies.",
     "traces": "Convert, describe, generate, cut and scale traces.",
-    "bench": "Measure speed and memory, each figure beside a reference.",
-    "backtest": "Would it be worth it? Play this site's own history under rltuned.",
+    "backtest": "This site's own history, played under rltuned (needs the train extra).",
     "evaluate": "Learned policies beside every rule, with intervals (needs the train extra).",
     "version": "Print the version.",
 }

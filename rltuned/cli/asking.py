@@ -10,10 +10,10 @@ import ssl
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from rltuned.daemon.audience import FRESH_CYCLES
-from rltuned.daemon.glance import Glance, Place, glance, last_queue
+from rltuned.daemon.last_state import Glance, Place, glance, last_queue
+from rltuned.daemon.observers import FRESH_CYCLES
 from rltuned.errors import JournalError, SnapshotError
-from rltuned.recording import FILE_NAME
+from rltuned.journal.snapshots import FILE_NAME
 from rltuned.settings import Loaded
 from rltuned.settings.keys import HttpKeys
 

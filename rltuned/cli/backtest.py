@@ -27,7 +27,6 @@ from rltuned.backtest.teach import teach
 from rltuned.cli.backtested import lines_after, lines_before, table_of
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
 from rltuned.core.decide import Policy
-from rltuned.daemon.asked import asked_moment
 from rltuned.daemon.clock import SystemClock
 from rltuned.errors import TraceError
 from rltuned.policies.baselines import BASELINES
@@ -35,6 +34,7 @@ from rltuned.policies.shelf import find_bundle
 from rltuned.settings import Loaded
 from rltuned.slurm.accounting import History, read_history
 from rltuned.slurm.commands import Commands
+from rltuned.slurm.job_selector import asked_moment
 from rltuned.slurm.sacct import lines_of
 
 app = typer.Typer()
@@ -283,7 +283,7 @@ def _terms(loaded: Loaded) -> Terms:
     """As the daemon runs at stage full; where jobs go is Slurm's business here."""
     settings = loaded.settings
     knobs = settings.knobs()
-    rules = replace(knobs.rules, canary=None)
+    rules = replace(knobs.rules, switchback=None)
     return Terms(settings.daemon.interval_s, replace(knobs, rules=rules, top_k=0, placement="pack"))
 
 

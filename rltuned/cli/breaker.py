@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from rltuned.cli.flags import ConfigOption, say, settings_of
-from rltuned.daemon.breaker import Breaker, clusters
-from rltuned.daemon.breaker import reset as close
+from rltuned.daemon.canary.breaker import Breaker, clusters
+from rltuned.daemon.canary.breaker import reset as close
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.journal import Journal
+from rltuned.journal.journal import Journal
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -62,5 +62,5 @@ def _line(breaker: Breaker) -> str:
     if breaker.opened_at is not None:
         at = datetime.fromtimestamp(breaker.opened_at, UTC).isoformat(timespec="seconds")
         return f"open since {at}: {breaker.cause}: {breaker.detail}"
-    evidence = [f"{cause} {e.value:.1f} to 1" for cause, e in sorted(breaker.evidence.items())]
+    evidence = [f"{cause} {e.value:.1f} to 1" for cause, e in sorted(breaker.harm.items())]
     return ", ".join(["closed", f"{breaker.errors} cycles of errors in a row", *evidence])

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
 from typing import Annotated
@@ -12,29 +13,28 @@ from prometheus_client import CollectorRegistry
 from rltuned.cli.controllers import controller_checks
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
 from rltuned.cli.machine import machine_checks, user_name
+from rltuned.cli.reach import order_checks
 from rltuned.cli.world import real_slurm
-from rltuned.core.ladder import Rung
-from rltuned.daemon.breaker import clusters
+from rltuned.daemon.canary.breaker import clusters
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.http import Health, MetricsServer
-from rltuned.daemon.journal import Journal
-from rltuned.daemon.rig import find_policy
 from rltuned.daemon.signals import is_paused
 from rltuned.daemon.surroundings import doubts
-from rltuned.daemon.tls import endpoint_context
+from rltuned.daemon.web.server import Health, MetricsServer
+from rltuned.daemon.web.tls import endpoint_context
+from rltuned.daemon.wiring import find_policy
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import (
     BackendError,
     JournalError,
+    JournalLostError,
     ModelError,
     SettingsError,
     SnapshotError,
     SolverError,
 )
+from rltuned.journal.journal import Journal
 from rltuned.settings import Loaded
-from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.checks import Check, Status
-from rltuned.slurm.worth import Site, judge_order
 from rltuned.solver import probe, solver_named
 
 app = typer.Typer()
@@ -66,7 +66,7 @@ def check(
             *controller_checks(loaded, backend),
             *_fit(loaded, slurm),
             *_queue(loaded, backend.observe),
-            *_order(loaded, backend),
+            *order_checks(loaded, backend),
         ]
     if as_json:
         rows = [
@@ -88,10 +88,12 @@ def _here(loaded: Loaded) -> Iterator[Check]:
     yield from _trust(loaded)
     yield _policy(loaded)
     yield _solver(loaded)
-    yield _journal(loaded)
+    journal = _journal(loaded)
+    yield journal
     yield _http(loaded)
     yield _mode(loaded)
-    yield _breakers(loaded)
+    if journal.status is Status.OK:
+        yield _breakers(loaded)
 
 
 def _trust(loaded: Loaded) -> Iterator[Check]:
@@ -141,12 +143,15 @@ def _journal(loaded: Loaded) -> Check:
         journal.probe()
         cycle = journal.last_cycle()
     except JournalError as error:
-        return Check(
-            "journal",
-            Status.FAIL,
-            str(error),
-            f"mkdir -p {folder} && chown -R {user_name()}: {folder} && chmod 0700 {folder}",
-        )
+        detail, _, fix = str(error).partition("; fix with: ")
+        mend = f"mkdir -p {folder} && chown -R {user_name()}: {folder} && chmod 0700 {folder}"
+        if isinstance(error, JournalLostError):
+            mend = "stop the daemon, rltuned restore --all --as-shown, put the journal's files away"
+        elif fix.startswith("chmod"):
+            mend = fix
+        elif not fix and os.access(folder, os.W_OK | os.X_OK):
+            mend = "make room there, or set daemon.state_dir to another folder"
+        return Check("journal", Status.FAIL, detail, mend)
     finally:
         journal.close()
     return Check("journal", Status.OK, f"{journal.path}, last cycle {cycle}")
@@ -159,7 +164,7 @@ def _http(loaded: Loaded) -> Check:
     try:
         tls = endpoint_context(http)
     except SettingsError as error:
-        return Check("http", Status.FAIL, str(error), "mend http.tls_cert, tls_key, tls_clients")
+        return Check("http", Status.FAIL, str(error), "correct http.tls_cert, tls_key, tls_clients")
     try:
         server = MetricsServer(
             http.address,
@@ -208,7 +213,7 @@ def _breakers(loaded: Loaded) -> Check:
         "breakers",
         Status.WARN,
         f"open: {', '.join(named)}; nothing is written there",
-        "rltuned breaker show says why; rltuned breaker reset when it is mended",
+        "rltuned breaker show says why; rltuned breaker reset when it is fixed",
     )
 
 
@@ -229,6 +234,9 @@ def _queue(loaded: Loaded, observe: Callable[[], Snapshot]) -> Iterator[Check]:
     yield _time_limits(seen)
     there = {p.name for p in seen.partitions}
     scope = loaded.settings.scope
+    if scope.sla_partitions:
+        told = f"left alone: jobs that name {', '.join(scope.sla_partitions)}, also among others"
+        yield Check("scope", Status.OK, told)
     for key, names in (
         ("scope.sla_partitions", scope.sla_partitions),
         ("scope.partitions", scope.partitions),
@@ -261,50 +269,20 @@ def _time_limits(seen: Snapshot) -> Check:
     )
 
 
-def _order(loaded: Loaded, backend: SlurmBackend) -> Iterator[Check]:
-    """How far delays reach beside the weights of this site."""
-    try:
-        seen, priorities = backend.observe(), backend.priorities()
-    except (BackendError, SnapshotError):
-        return  # the check of the queue says so
-    settings = loaded.settings
-    scope = settings.scope
-    writing = settings.limits.writing(settings.order)
-    yield from judge_order(
-        Site(
-            seen.priorities,
-            priorities,
-            seen.partitions,
-            writing.own_slope,
-            settings.order.max_delay_s,
-            writes_priority=writing.mode == "priority",
-            leaves_alone=any(
-                (
-                    scope.sla_partitions,
-                    scope.partitions,
-                    scope.excluded_users,
-                    scope.excluded_accounts,
-                    scope.excluded_qos,
-                )
-            ),
-        )
-    )
-
-
 def _fit(loaded: Loaded, slurm: tuple[Check, ...]) -> Iterator[Check]:
     """What only settings and site together tell."""
     kind = next((c for c in slurm if c.name == "priority"), None)
     if kind is None:
         return
     mode = loaded.settings.limits.write_mode
-    is_canary = loaded.settings.ladder.ladder().rung is Rung.CANARY
+    is_canary = loaded.settings.ladder.switchback() is not None
     if is_canary and mode == "priority" and kind.status is Status.OK:
         yield Check(
             "canary",
             Status.WARN,
-            "treated jobs are frozen at a number that follows their fair share only as rltuned "
-            "works it out, while their control follows Slurm's",
-            "write_mode = auto makes it a fair trial",
+            "in on blocks jobs are frozen at a number that follows fair share only as rltuned "
+            "works it out, while those of off blocks follow Slurm's",
+            "write_mode = auto compares delays alone",
         )
     if mode == "site_factor" and kind.status is not Status.OK:
         yield Check(

@@ -8,7 +8,7 @@ import typer
 
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
 from rltuned.cli.newfile import init
-from rltuned.daemon.rig import check_policy_name
+from rltuned.daemon.wiring import check_policy_name
 from rltuned.settings import load
 from rltuned.settings.reference import example as example_text
 from rltuned.settings.reference import toml

@@ -3,25 +3,27 @@
 from collections.abc import Iterator
 
 from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.ha.leader import open_lease
 from rltuned.daemon.load import CALM
-from rltuned.daemon.seat import open_lease
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.settings import Loaded
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.checks import Check, Status
 from rltuned.slurm.controllers import Controller, acting_host
 from rltuned.slurm.sdiag import pressures
+from rltuned.slurm.site import RateLimit
 
 
 def controller_checks(loaded: Loaded, slurm: SlurmBackend) -> Iterator[Check]:
     """The controllers against [ha], and their load against [load]; nothing while none answers."""
     try:
-        found = slurm.controllers()
+        found, limit = slurm.controllers(), slurm.rate_limit()
     except BackendError:
         return  # the first check says so
     yield _ha(loaded, found)
     if loaded.settings.load.enabled:
         yield _load(loaded, slurm)
+    yield _rate_limit(loaded, limit)
 
 
 def _ha(loaded: Loaded, found: tuple[Controller, ...]) -> Check:
@@ -53,6 +55,24 @@ def _ha(loaded: Loaded, found: tuple[Controller, ...]) -> Check:
             "make lease_dir a folder of the user who runs rltuned, mode 0700, on all hosts",
         )
     return Check("ha", Status.OK, f"{acts}; this is {lease.host}")
+
+
+def _rate_limit(loaded: Loaded, limit: RateLimit | None) -> Check:
+    if limit is None:
+        return Check("rate_limit", Status.OK, "none")
+    most = loaded.settings.limits.max_changes
+    told = (
+        f"rl_enable: {limit.bucket} updates at once, then {limit.refill} a second, for all but "
+        f"SlurmUser and root; a cycle sends up to {most}"
+    )
+    if limit.bucket >= most:
+        return Check("rate_limit", Status.OK, told)
+    return Check(
+        "rate_limit",
+        Status.WARN,
+        told,
+        "raise rl_bucket_size, or lower [limits] max_changes to fit",
+    )
 
 
 def _load(loaded: Loaded, slurm: SlurmBackend) -> Check:

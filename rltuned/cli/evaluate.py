@@ -22,11 +22,13 @@ from rltuned.cli.flags import (
     say,
     warn,
 )
-from rltuned.cli.simulate import cluster_named
-from rltuned.core.order import DEFAULT, Order
+from rltuned.cli.simulate import Mode, cluster_named
+from rltuned.core.decide import Knobs
+from rltuned.core.order import DEFAULT
 from rltuned.errors import TraceError
+from rltuned.sim.protocol import Protocol
 from rltuned.sim.world import Rules
-from rltuned.train.contestants import Contestant, beside, contestant_of, plays_of
+from rltuned.train.contestants import Contestant, contestant_of, plays_of
 from rltuned.train.course import from_files
 from rltuned.train.evaluate import FEWEST_WINDOWS, RULES, SHARES, Comparison, Plan, compare
 from rltuned.train.ground import Ground
@@ -63,6 +65,10 @@ def evaluate(
         int, typer.Option(help="Of each window, with submits moved by up to a minute.", min=1)
     ] = 1,
     seed: Annotated[int, typer.Option(help="Of random places and moved submits.", min=0)] = 1,
+    mode: Annotated[
+        Mode, typer.Option(help="Once per cycle, as the daemon; or rank at every event.")
+    ] = Mode.CYCLE,
+    interval: Annotated[float, typer.Option(help="Seconds between cycles.", min=0.001)] = 60.0,
     bounds: BoundsOption = OnOff.ON,
     stretch: StretchOption = DEFAULT.stretch,
     clip: ClipOption = DEFAULT.clip,
@@ -96,14 +102,23 @@ def evaluate(
     plans = [
         Plan(count, window_jobs, at, part, random=random, copies=copies, seed=seed) for at in loads
     ]
-    order = order_of(stretch, clip, max_delay) if bounds is OnOff.ON else None
-    found = _play([s.ground for s in sources], contestants, plans, rules, order)
+    if mode is Mode.CYCLE and bounds is OnOff.OFF:
+        raise typer.BadParameter("--bounds off: a pure order exists with --mode event only")
+    protocol = Protocol(
+        mode.value,
+        interval,
+        knobs=Knobs(top_k=0, order=order_of(stretch, clip, max_delay)),
+        bounded=bounds is OnOff.ON,
+    )
+    found = _play([s.ground for s in sources], contestants, plans, rules, protocol)
     if any(not c.disjoint for c in found):
         warn("some windows share jobs: intervals are narrower than the truth")
     cards = _cards(contestants)
     document = {
         "models": cards,
-        "bounds": None if order is None else asdict(order),
+        "mode": protocol.mode,
+        "interval_s": protocol.interval_s if protocol.mode == "cycle" else None,
+        "bounds": None if protocol.order is None else asdict(protocol.order),
         "comparisons": [_plain(c) for c in found],
     }
     if report is not None:
@@ -123,7 +138,7 @@ def _play(
     contestants: list[Contestant],
     plans: list[Plan],
     rules: tuple[str, ...],
-    order: Order | None,
+    protocol: Protocol,
 ) -> list[Comparison]:
     players = len(rules) + sum(len(c.actors) for c in contestants)
     steps = len(grounds) * sum(p.windows * p.copies for p in plans) * players
@@ -133,11 +148,10 @@ def _play(
         return [
             compare(
                 ground,
-                {c.name: plays_of(c, ground, order) for c in contestants},
+                {c.name: plays_of(c, protocol) for c in contestants},
                 plan,
                 rules=rules,
-                order=order,
-                beside=beside(contestants, ground),
+                protocol=protocol,
                 on_window=lambda policy: bar.update(task, advance=1, description=policy),
             )
             for ground in grounds

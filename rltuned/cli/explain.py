@@ -19,7 +19,7 @@ from rltuned.cli.flags import (
 from rltuned.cli.history import lines_of, when
 from rltuned.cli.observed import look
 from rltuned.core.decide import span
-from rltuned.daemon.history import Change
+from rltuned.journal.queries import Change
 
 app = typer.Typer()
 
@@ -28,7 +28,7 @@ _REFUSALS = {
     "sla_partition": "it is in an SLA partition, which rltuned never touches",
     "out_of_scope": "its partition is not among those that rltuned manages",
     "breaker_open": "the circuit breaker of its partition is open (rltuned breaker show)",
-    "control": "it is in the control of the canary, which is left to Slurm",
+    "off_block": "its partition is in an off block of the switchback",
     "job_budget": "rltuned has written to it as often as it may within an hour",
     "excluded_user": "its user is excluded in the settings",
     "excluded_account": "its account is excluded in the settings",
@@ -45,8 +45,10 @@ _REFUSALS = {
     "too_young": "it was submitted moments ago",
     "partition_priorities": "it has another priority in each of its partitions, and Priority= would"
     " set one for all of them; write_mode = site_factor orders such jobs",
-    "incr_only": "by PriorityFlags=INCR_ONLY a job of several partitions keeps the highest number"
-    " that it ever had, so nothing could be given back",
+    "incr_only": "by PriorityFlags=INCR_ONLY a number may never come down again, so that nothing"
+    " could be given back",
+    "base_unknown": "sshare does not show the fair share of its association, so that its own"
+    " priority is not known; it keeps its number",
     "site_factor_unknown": "Slurm does not show its site factor",
     "unaddressable": "its list of tasks may grow too long for scontrol, so that a change could not "
     "be taken back",
@@ -113,6 +115,7 @@ def in_words(document: dict[str, Any]) -> list[str]:
     if document["changed_by_rltuned"] is not None:
         was = document["changed_by_rltuned"]
         lines.append(f"rltuned set its {was['field']} to {was['value']}; `rltuned restore` undoes.")
+    lines += _off_block(document.get("off_block"))
     if document["rank_after"] is None:
         refusal = document["refusal"] or ""
         if document["unreadable"]:
@@ -133,6 +136,13 @@ def in_words(document: dict[str, Any]) -> list[str]:
     shares = document["placement"] or ()
     lines += [f"It would fit on {s['node']} with {s['gpus']} GPUs now." for s in shares]
     return [*lines, *_start(document), *_changes(document)]
+
+
+def _off_block(off: dict[str, Any] | None) -> list[str]:
+    if off is None:
+        return []
+    until, name = when(off["until"]), off["partition"]
+    return [f"It is not delayed: partition {name} measures Slurm's own order until {until}."]
 
 
 def _name(document: dict[str, Any]) -> str:

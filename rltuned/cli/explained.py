@@ -12,12 +12,12 @@ from rltuned.core.decide import Decision, Entry
 from rltuned.core.explaining import bounds_on, influences, may_start, sentence
 from rltuned.core.features import COLUMNS
 from rltuned.core.select import Refusal
-from rltuned.daemon.asked import asked_job
 from rltuned.domain.jobs import ArrayInfo, PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import BackendError, JournalError, SnapshotError
-from rltuned.recording import FILE_NAME
+from rltuned.journal.snapshots import FILE_NAME
 from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.job_selector import asked_job
 from rltuned.slurm.strings import parse_tasks
 
 
@@ -34,7 +34,8 @@ def explained(look: Look, asked: str) -> dict[str, Any] | None:
     job = find_job(look.decision.snapshot, asked)
     if job is None:
         return document
-    return {**document, **_influenced(look, job), "starts": _starts(look, job)}
+    off = _off_block(look, job, document["refusal"])
+    return {**document, **_influenced(look, job), "starts": _starts(look, job), "off_block": off}
 
 
 def explanation(decision: Decision, asked: str) -> dict[str, Any] | None:
@@ -159,6 +160,16 @@ def _thought(decision: Decision, entry: Entry | None) -> dict[str, Any]:
         "sentence": sentence(decision, row),
         "features": dict(zip(COLUMNS, values, strict=True)),
     }
+
+
+def _off_block(look: Look, job: PendingJob, refusal: str | None) -> dict[str, Any] | None:
+    """The off block that a job of ours is in: partition, and Unix time of its end."""
+    switchback, now = look.rig.knobs.rules.switchback, float(look.decision.snapshot.taken_at)
+    is_ours = refusal == Refusal.OFF_BLOCK or job in look.decision.matrix.jobs
+    name = switchback.off(job.partitions, now) if switchback is not None and is_ours else None
+    if switchback is None or name is None:
+        return None
+    return {"partition": name, "until": switchback.block(name, now).ends_at}
 
 
 def _influenced(look: Look, job: PendingJob) -> dict[str, Any]:

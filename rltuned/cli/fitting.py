@@ -40,6 +40,8 @@ class Found:
         priorities: how it orders its queue.
         controllers: how many slurmctld there are.
         limit: how many requests it lets a user send; None = as many as they like.
+        qos: every QOS and its priority; empty = not known.
+        shares: the different fair-share factors of those who wait.
     """
 
     snapshot: Snapshot
@@ -47,6 +49,8 @@ class Found:
     priorities: Priorities = field(default_factory=Priorities)
     controllers: int = 1
     limit: RateLimit | None = None
+    qos: Mapping[str, int] = field(default_factory=dict)
+    shares: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,13 @@ def _portrait(found: Found) -> Iterator[str]:
     yield f"Order: {found.priorities}."
     order = Order()
     site = Site(
-        seen.priorities, found.priorities, seen.partitions, Writing().own_slope, order.max_delay_s
+        seen.priorities,
+        found.priorities,
+        seen.partitions,
+        Writing().own_slope,
+        order.max_delay_s,
+        qos=found.qos,
+        shares=found.shares,
     )
     yield f"Waiting: {worth(site)}."
     yield ""

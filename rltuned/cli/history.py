@@ -12,10 +12,10 @@ from typing import Annotated
 import typer
 
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
-from rltuned.daemon.asked import AskedJob, asked_job
-from rltuned.daemon.history import Change, changes_of
 from rltuned.errors import JournalError
-from rltuned.recording import FILE_NAME, open_to_read
+from rltuned.journal.queries import Change, changes_of
+from rltuned.journal.snapshots import FILE_NAME, open_to_read
+from rltuned.slurm.job_selector import AskedJob, asked_job
 
 app = typer.Typer()
 

@@ -10,7 +10,7 @@ import typer
 from rltuned.cli.flags import say
 from rltuned.cli.imitate import Site, export_site
 from rltuned.errors import ModelError
-from rltuned.recording import Recorded, recorded
+from rltuned.journal.snapshots import Recorded, recorded
 from rltuned.train.history import EPOCHS, imitate
 from rltuned.train.journalled import choices_of
 

@@ -10,8 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from rltuned import __version__
-from rltuned.daemon.journal import Journal
 from rltuned.errors import JournalError
+from rltuned.journal.journal import Journal
 from rltuned.settings import Loaded
 from rltuned.slurm.checks import Check, Status
 
@@ -38,7 +38,7 @@ def _runtime() -> Check:
             "runtime",
             Status.WARN,
             f"{told}; the package {error.name} is not installed",
-            "install rltuned anew: only base policies can rank without torch",
+            "install rltuned again: only base policies can rank without torch",
         )
     if PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1]:
         return Check("runtime", Status.OK, told)

@@ -12,9 +12,10 @@ import typer
 from rltuned import __version__
 from rltuned.cli.fitting import Found, Wishes, fitted
 from rltuned.cli.flags import PolicyOption, World, WorldOption, say, warn
+from rltuned.cli.reach import qos_of, shares_of
 from rltuned.cli.world import open_world, real_slurm
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.rig import check_policy_name
+from rltuned.daemon.wiring import check_policy_name
 from rltuned.errors import BackendError, SettingsError, SnapshotError
 from rltuned.settings import Flag, Loaded, from_flags, load
 from rltuned.settings.source import DEFAULT_PATH
@@ -106,12 +107,15 @@ def _ask(loaded: Loaded) -> Found:
     slurm = real_slurm(loaded, SystemClock())
     commands = Commands(loaded.settings.slurm.cli())
     config = parse_config(commands.ask("scontrol", "show", "config").stdout)
+    seen = slurm.observe()
     return Found(
-        slurm.observe(),
+        seen,
         config.get("SLURM_VERSION", ""),
         read_priorities(config),
         len(slurm.controllers()),
         read_rate_limit(config),
+        qos=qos_of(slurm, seen),
+        shares=shares_of(slurm, seen),
     )
 
 

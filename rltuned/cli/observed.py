@@ -1,18 +1,19 @@
 """One look at the queue and one decision, for the commands that change nothing."""
 
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from rltuned.cli.flags import World, settings_of, warn
 from rltuned.cli.world import open_world
 from rltuned.core.decide import Decision, decide
-from rltuned.daemon.journal import Journal
-from rltuned.daemon.rig import build_rig
-from rltuned.daemon.salt import as_if_full, kept_salt
-from rltuned.daemon.seams import Rig
-from rltuned.daemon.writer import marked_by
+from rltuned.daemon.apply import marked_by
+from rltuned.daemon.runtime import Rig
+from rltuned.daemon.salt import as_if_on, kept_salt
+from rltuned.daemon.wiring import build_rig
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import JournalError
+from rltuned.journal.journal import Journal
 from rltuned.settings import Loaded
 
 STANDING_STILL = 1e-6
@@ -40,23 +41,22 @@ def look(config: Path | None, world: World, policy: str | None, seed: int) -> Lo
     """
     loaded = settings_of(config, ("policy.name", policy, "--policy"))
     place = open_world(world, seed=seed, speed=STANDING_STILL)
-    secret = kept_salt(loaded)
-    if secret is None:
-        warn("who the canary treats is not known here; it is shown as if all were treated")
-    rig = build_rig(secret or as_if_full(loaded), place.backend(loaded))
-    snapshot = rig.backend.observe()
-    if world is World.SLURM:
-        snapshot = _marked(snapshot, loaded)
+    with closing(Journal(loaded.settings.daemon.state_dir)) as journal:
+        secret = kept_salt(loaded, journal)
+        if secret is None:
+            warn("the blocks of the switchback are not known; it is shown as if delays were on")
+        rig = build_rig(secret or as_if_on(loaded), place.backend(loaded))
+        snapshot = rig.backend.observe()
+        if world is World.SLURM:
+            snapshot = marked(snapshot, journal)
     return Look(decide(snapshot, rig.policy, rig.knobs, rig.solver), rig, loaded, world)
 
 
-def _marked(snapshot: Snapshot, loaded: Loaded) -> Snapshot:
-    journal = Journal(loaded.settings.daemon.state_dir)
+def marked(snapshot: Snapshot, journal: Journal) -> Snapshot:
+    """The snapshot with what the journal says of its jobs."""
     try:
-        marked = marked_by(journal, snapshot)
-        return marked.steered(journal.steering(snapshot.cluster))
+        ours = marked_by(journal, snapshot)
+        return ours.steered(journal.steering(snapshot.cluster))
     except JournalError as error:
         warn(f"cannot tell which jobs rltuned has changed before: {error}")
         return snapshot
-    finally:
-        journal.close()

@@ -12,12 +12,12 @@ from rltuned import __version__
 from rltuned.cli.flags import ConfigOption, JsonOption, PolicyOption, say, settings_of, warn
 from rltuned.cli.history import JournalOption, when
 from rltuned.core.decide import decide
-from rltuned.daemon.documents import Document, pack_plan, unpack_plan
-from rltuned.daemon.history import Decided, decided, differences
-from rltuned.daemon.recipe import plan_document
-from rltuned.daemon.rig import find_policy
+from rltuned.daemon.wiring import find_policy
 from rltuned.errors import JournalError, ModelError
-from rltuned.recording import FILE_NAME, open_to_read
+from rltuned.journal.documents import Document, pack_plan, unpack_plan
+from rltuned.journal.inputs import plan_document
+from rltuned.journal.queries import Decided, decided, differences
+from rltuned.journal.snapshots import FILE_NAME, open_to_read
 from rltuned.settings import Loaded
 
 app = typer.Typer()

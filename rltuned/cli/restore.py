@@ -11,18 +11,15 @@ from typing import Annotated, Final
 import typer
 
 from rltuned.cli.flags import ConfigOption, say, warn
-from rltuned.daemon.asked import AskedJob, asked_job, asked_moment
-from rltuned.daemon.asshown import Shown, give_back_shown, shown
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.fates import Restored, is_complete
-from rltuned.daemon.fence import Fence
-from rltuned.daemon.journal import Journal
-from rltuned.daemon.lastgood import last_settings
-from rltuned.daemon.lease import Bystander, Lease
-from rltuned.daemon.persisting import Effort, persist
+from rltuned.daemon.ha.fence import Fence
+from rltuned.daemon.ha.leader import after_restore, before_restore, open_lease
+from rltuned.daemon.ha.lease import Bystander, Lease
+from rltuned.daemon.last_good_settings import last_settings
 from rltuned.daemon.restore import EVERYTHING, Wanted
 from rltuned.daemon.restore import restore as give_back
-from rltuned.daemon.seat import after_restore, before_restore, open_lease
+from rltuned.daemon.restore_as_shown import Shown, give_back_shown, shown
+from rltuned.daemon.restore_patience import Effort, persist
 from rltuned.daemon.signals import Orders, listening
 from rltuned.domain.remnants import Remnants
 from rltuned.errors import (
@@ -32,7 +29,10 @@ from rltuned.errors import (
     SettingsError,
     SnapshotError,
 )
+from rltuned.journal.journal import Journal
+from rltuned.journal.left_behind import Restored, is_complete
 from rltuned.settings.rescue import Rescue
+from rltuned.slurm.job_selector import AskedJob, asked_job, asked_moment
 from rltuned.slurm.undoer import SlurmUndoer
 
 app = typer.Typer()

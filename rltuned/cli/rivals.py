@@ -13,7 +13,7 @@ from rltuned.cli.simulate import cluster_named
 from rltuned.policies.baselines import BASELINES
 from rltuned.train.batch import Contest
 from rltuned.train.course import LEARN_UNTIL, from_files, generated
-from rltuned.train.ppo import Settings
+from rltuned.train.learner import Settings
 from rltuned.train.ranks import ALONE, join_ranks
 from rltuned.train.rivals import SUMMARIES, Rival, settings_of
 from rltuned.train.run import Exam, Job

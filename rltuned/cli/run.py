@@ -22,27 +22,25 @@ from rltuned.cli.flags import (
 from rltuned.cli.tables import show_cycle
 from rltuned.cli.world import Place, open_world
 from rltuned.core.ladder import Rung
-from rltuned.daemon.audience import Publisher
-from rltuned.daemon.board import Board, Showing
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.helping import Helping
-from rltuned.daemon.http import MetricsServer
-from rltuned.daemon.journal import Journal
-from rltuned.daemon.lastgood import keep_settings
-from rltuned.daemon.lease import Lease
+from rltuned.daemon.ha.leader import open_lease
+from rltuned.daemon.ha.lease import Lease
+from rltuned.daemon.last_good_settings import keep_settings
 from rltuned.daemon.logs import Log, make_log
 from rltuned.daemon.loop import Loop
-from rltuned.daemon.metrics import Metrics
-from rltuned.daemon.reading import log_reading
-from rltuned.daemon.reckoning import Reader
-from rltuned.daemon.rig import build_rig, reloaded
+from rltuned.daemon.metrics.cycle import Metrics
+from rltuned.daemon.metrics.reading import log_reading
+from rltuned.daemon.observers import Publisher
+from rltuned.daemon.runtime import Rig
 from rltuned.daemon.salt import salted
-from rltuned.daemon.seams import Rig
-from rltuned.daemon.seat import open_lease
 from rltuned.daemon.signals import Orders, listening
 from rltuned.daemon.surroundings import refuse_untrusted
 from rltuned.daemon.systemd import Notifier, watchdog_interval_s
-from rltuned.daemon.tls import endpoint_context
+from rltuned.daemon.web.server import MetricsServer
+from rltuned.daemon.web.status import Board, Showing
+from rltuned.daemon.web.tls import endpoint_context
+from rltuned.daemon.wiring import build_rig, reloaded
+from rltuned.journal.journal import Journal
 from rltuned.settings import Loaded
 from rltuned.slurm.source import Reading
 from rltuned.solver import TimedSolver
@@ -174,9 +172,7 @@ def _serve(
         http = loaded.settings.http
         # the jobs of the built-in cluster are nobody's
         showing = Showing(jobs=http.jobs or is_sim, users=http.users)
-        stale_s = loaded.settings.report.stale_s
-        helping = Helping(Reader(loaded.settings.daemon.state_dir, place.clock.now, stale_s))
-        board = Board(showing, place.clock.now, helping)
+        board = Board(showing, place.clock.now)
         publisher = Publisher(
             metrics,
             log,
@@ -185,7 +181,6 @@ def _serve(
             show=show_cycle if show else None,
             journal=journal.size,
             board=board,
-            helping=helping,
         )
         stack.enter_context(listening(orders, lambda stop: place.system.wake(stop=stop)))
 
@@ -193,7 +188,7 @@ def _serve(
             for doubt in () if is_sim else refuse_untrusted(settings, dry_run=dry_run):
                 log.warning("untrusted", key=doubt.key, detail=str(doubt))
             keep_settings(journal, settings.settings, place.system.now())
-            settings = salted(settings)
+            settings = salted(settings, journal, place.system.now())
             rig = build_rig(settings, place.backend(settings), lease, dry_run=dry_run)
             if rig.solver is None:
                 return rig

@@ -32,11 +32,11 @@ from rltuned.sim.cluster import Cluster, read_cluster
 from rltuned.sim.faults import read_faults
 from rltuned.sim.metrics import Schedule
 from rltuned.sim.natural import AGE_ONLY, Natural
-from rltuned.sim.policy import actor_of, is_learned, policy_of
+from rltuned.sim.policy import policy_of
 from rltuned.sim.presets import PRESETS, preset
 from rltuned.sim.protocol import Protocol, jointly
 from rltuned.sim.report import bound, document, scores_of, write_jobs
-from rltuned.sim.run import Player, Window, compare, possible, whole, windows
+from rltuned.sim.run import Window, compare, possible, whole, windows
 from rltuned.sim.trace import read_trace
 from rltuned.sim.world import Rules
 from rltuned.solver import cbc
@@ -230,33 +230,7 @@ def _play(
         def report(policy: str, window: int) -> None:
             bar.update(task, advance=1, description=f"{policy}, window {window + 1}")
 
-        return compare(
-            sets,
-            cluster,
-            policies,
-            protocol,
-            report=report,
-            players=_compiled(policies, protocol, cluster),
-        )
-
-
-def _compiled(policies: list[str], protocol: Protocol, cluster: Cluster) -> dict[str, Player]:
-    """Models that the train extra plays compiled; the others are played as the daemon would."""
-    if (
-        cluster.mixed_node is not None
-        or protocol.mode != "event"
-        or protocol.is_joint
-        or protocol.faults
-    ):
-        return {}
-    if not importlib.util.find_spec("numba"):
-        return {}
-    models = [name for name in policies if is_learned(name)]
-    if not models:
-        return {}
-    from rltuned.train.players import player_of  # noqa: PLC0415 - needs the extra
-
-    return {name: player_of(actor_of(name)) for name in models}
+        return compare(sets, cluster, policies, protocol, report=report)
 
 
 def _show(played: dict[str, list[Schedule]], cluster: Cluster, *, details: bool) -> None:

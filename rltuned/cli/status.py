@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import typer
 
@@ -11,7 +10,7 @@ from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
 from rltuned.cli.history import when
 from rltuned.core.decide import span
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.glance import Written
+from rltuned.daemon.last_state import Written
 
 app = typer.Typer()
 
@@ -72,29 +71,10 @@ def _daemon(state: State) -> Iterator[str]:
     skipped = [c for c in daemon["cycles"] if c["skip"]]
     yield f"cycles: {len(skipped)} of the last {len(daemon['cycles'])} without a result"
     if daemon["effect"] is not None:
-        yield f"helping: {daemon['effect']['verdict']}"
-    if daemon.get("report") is not None:  # an older daemon has none
-        yield from _report(daemon["report"])
-
-
-def _report(report: dict[str, Any]) -> Iterator[str]:
-    """The past played again, as the last report that is kept has it."""
-    found = report["found"]
-    if found is None:
-        if report["why"]:
-            yield f"report: cannot be used: {report['why']}"
-        return
-    stale = ", stale" if report["state"] == "stale" else ""
-    replay, made = found["replay"], f"report of {when(found['made_at'])}{stale}"
-    if replay is None:
-        yield f"{made}: nothing was played again: {found['not_replayed']}"
-        return
-    apart = replay["difference"]
-    interval = ""
-    if apart["low_s"] is not None:
-        interval = f", 95 % interval {apart['low_s']:+.0f} to {apart['high_s']:+.0f} s"
-    told = f"simulated, jobs wait {apart['mean_s']:+.0f} s under {replay['policy']}{interval}"
-    yield f"{made}: {told}"
+        yield f"effect: {daemon['effect']['verdict']}"
+    for block in daemon.get("blocks", ()):  # an older daemon has none
+        delays = "on" if block["on"] else "off (Slurm's own order is measured)"
+        yield f"switchback: {block['partition']} {delays} until {when(block['until'])}"
 
 
 def _journal(state: State, now: float) -> Iterator[str]:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from rltuned.cli.flags import World
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.fence import Fence, Holder
-from rltuned.daemon.journal import Journal
+from rltuned.daemon.ha.fence import Fence, Holder
 from rltuned.domain.ports import Backend, Clock
 from rltuned.errors import JournalError
+from rltuned.journal.journal import Journal
 from rltuned.settings import Loaded
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.source import Reading
@@ -84,6 +84,7 @@ def real_slurm(
         clock.now,
         on_call=on_call,
         exclusions=_needs_exclusions(loaded),
+        fair_shares=loaded.settings.limits.write_mode == "priority",
         fence=fence,
         pyslurm=loaded.settings.slurm.pyslurm(),
         on_reading=on_reading,

@@ -38,7 +38,7 @@ _OUT_OF_OUR_HANDS = frozenset(
         Refusal.EXCLUDED_USER,
         Refusal.EXCLUDED_ACCOUNT,
         Refusal.EXCLUDED_QOS,
-        Refusal.CONTROL,
+        Refusal.OFF_BLOCK,
         Refusal.HELD_USER,
         Refusal.HELD_ADMIN,
         Refusal.TAKEN_OVER,
@@ -147,14 +147,15 @@ def decide(
         PolicyError: the policy's delays are misshapen, negative or not finite.
     """
     mode = knobs.writing.field(snapshot.priorities)
-    selection = select(snapshot, _rules_for(knobs.rules, mode))
+    selection = select(snapshot, _rules_for(knobs.rules, mode, snapshot))
     chosen, handed_back = _ours_to_order(selection.chosen, mode)
     matrix = encode(chosen, snapshot)
     neutral, numbers = scale(
         snapshot, policy, matrix, mode, order=knobs.order, writing=knobs.writing
     )
     room_s = None if numbers is None else numbers.longest_s
-    delays = bounded(policy, matrix, knobs.order, room_s)
+    wished = bounded(policy, matrix, knobs.order, room_s)
+    delays = _withdrawn(wished, chosen, knobs.rules, snapshot)
     ranked, waiting = rank(matrix, delays, numbers, knobs.writing)
     joint = None
     if knobs.placement == "milp":
@@ -165,7 +166,7 @@ def decide(
     given_back = [j for j in snapshot.pending if j.job_id in leaving] + list(handed_back)
     undone = [action for job in given_back if (action := undo(job)) is not None]
     due = [i for i in ranked.after.tolist() if ranked.written[i]]
-    writes = make_plan(chosen, ranked.value, due, mode)
+    writes = make_plan(chosen, ranked.value, due, mode, snapshot)
     flags = joint.actions if joint else ()
     wanted: tuple[Guidance, ...] = (*flags, *exclude(snapshot, joint.excluded if joint else {}))
     guidance = within(knobs.writing.max_changes - len(writes), wanted)
@@ -176,7 +177,7 @@ def decide(
         matrix=matrix,
         delays=delays,
         field=mode,
-        neutral=next_neutral(neutral, delays.delay_s, snapshot.taken_at),
+        neutral=next_neutral(neutral, wished.delay_s, snapshot.taken_at),
         max_delay_s=knobs.order.max_delay_s,
         room_s=room_s,
         entries=_entries(matrix, delays, ranked, placements),
@@ -196,10 +197,29 @@ def decide(
     )
 
 
-def _rules_for(rules: Rules, mode: Field) -> Rules:
-    """What a job must have for its number to be written."""
+def _rules_for(rules: Rules, mode: Field, snapshot: Snapshot) -> Rules:
+    """What a job must have for its number to be written, and who is left to Slurm in off blocks."""
     by_factor = mode == "site_factor"
-    return replace(rules, needs_site_factor=by_factor, one_number=not by_factor)
+    switchback = rules.switchback if snapshot.priorities.slope else None
+    return replace(
+        rules, needs_site_factor=by_factor, one_number=not by_factor, switchback=switchback
+    )
+
+
+def _withdrawn(
+    delays: Delays, chosen: Sequence[PendingJob], rules: Rules, snapshot: Snapshot
+) -> Delays:
+    """Without the delays of off blocks, where Slurm's own numbers know no age.
+
+    A job without a number of ours would stand behind all that have one, so those of an off block
+    keep theirs: that for their waiting alone.
+    """
+    switchback, now = rules.switchback, snapshot.taken_at
+    if switchback is None or snapshot.priorities.slope:
+        return delays
+    on = np.array([not switchback.off(job.partitions, now) for job in chosen], dtype=bool)
+    wished_s, delay_s = (np.where(on, s, 0.0) for s in (delays.wished_s, delays.delay_s))
+    return replace(delays, wished_s=wished_s, delay_s=delay_s)
 
 
 def _unwritable(snapshot: Snapshot) -> tuple[str, ...]:

@@ -1,73 +1,84 @@
-"""Whether treated jobs fare worse than their control: a test that may be looked at all the time.
+"""Whether jobs fare worse while delays are on: a test that may be looked at at any time.
 
-Jobs are compared in blocks of so many that started (or ended) one after the other. Of a block it
-is asked in which share of the pairs the treated job fared worse. Who is treated was drawn by lot,
-so if the treatment does nothing that share is 1/2 on average in every block, however the queue
-behaves meanwhile: bursts, trends and heavy tails fall on both sides alike.
+A pair of blocks gives one number d in [-1, 1]: how much worse the users fared in the on block. A
+coin decided which block was on, so if delays do nothing the mean of d is 0 in every pair, however
+heavy the tails of waits are and however much neighbouring blocks have in common.
 
-The shares are bet upon (testing by betting): evidence is multiplied by
-1 + STAKE x (share - 1/2 - margin), which cannot grow on average unless the treated fare worse by
-more than the margin, and never falls below 1, so that good days do not hide bad ones that follow
-(CUSUM). By Ville's inequality evidence reaches a limit c within n blocks without cause with a
-chance of n/c at most. docs/adr/0010.
+d is bet upon. A bet that begins with pair k is worth the product of 1 + STAKE x (d - margin) over
+the pairs from k on, and evidence is the mean of these bets with weight 1 / (k (k + 1)), those that
+have not begun counting 1. On average it cannot grow unless d exceeds the margin, so by Ville's
+inequality it ever reaches LIMIT with a chance of at most 1 / LIMIT. As a bet begins at every pair,
+good weeks do not hide bad ones that follow. docs/adr/0010.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil
 from typing import Final
 
-import numpy as np
-
 LIMIT: Final = 1_000.0
-"""Evidence at which the treated are held to fare worse: a false alarm in 1000 blocks at most."""
-STAKE: Final = 1.5
-"""Of what could be lost; any fixed one is right, this one finds harm soon (ADR 0010)."""
-MAX_MARGIN: Final = 0.15
-"""Beyond 1 / STAKE - 1/2 a bet could lose more than everything."""
-PER_SIDE: Final = 5
-"""Jobs of the smaller side that a block holds on average."""
+"""Evidence at which delays are held to do harm."""
+STAKE: Final = 0.5
+"""Of what could be lost in a pair; any fixed one is valid, this one finds harm soon (ADR 0010)."""
+MAX_MARGIN: Final = 0.5
 
 
-def block_jobs(fraction: float) -> int:
-    """Jobs of a block. It depends on nothing that the lot decides, or the test would be biased.
+def difference(on: Mapping[str, float], off: Mapping[str, float]) -> float | None:
+    """How much worse users fared in the on block than in the off block; None = too few users.
 
-    Raises:
-        ValueError: with this fraction one side is empty, and nothing can be compared.
+    (a - b) / (a + b) of the means over users a and b, without the user whose absence brings it
+    nearest to 0 (0 when its sign depends on one user). So one user, whatever their jobs do, makes
+    it no larger than the others do. It changes its sign with on and off, and nothing else.
+
+    Args:
+        on: by user, the mean in the on block; >= 0, better when smaller.
+        off: the same of the off block.
     """
-    smaller = min(fraction, 1.0 - fraction)
-    if not smaller > 0:
-        raise ValueError(f"a fraction of {fraction} leaves nobody to compare with")
-    return ceil(PER_SIDE / smaller - 1e-9)
-
-
-def worse_share(treated: Sequence[float], control: Sequence[float]) -> float | None:
-    """The share of pairs in which the treated job's figure is higher, ties half; None = no pair."""
-    if not treated or not control:
+    total_on, total_off = sum(on.values()), sum(off.values())
+    found = []
+    for user in on.keys() | off.keys():
+        left_on, left_off = len(on) - (user in on), len(off) - (user in off)
+        if not (left_on and left_off):
+            return None
+        ours = max(0.0, total_on - on.get(user, 0.0)) / left_on
+        theirs = max(0.0, total_off - off.get(user, 0.0)) / left_off
+        found.append((ours - theirs) / (ours + theirs) if ours + theirs else 0.0)
+    if not found:
         return None
-    ours, theirs = np.asarray(treated)[:, None], np.asarray(control)[None, :]
-    return float(np.mean((ours > theirs) + 0.5 * (ours == theirs)))
+    return max(min(found), 0.0) + min(max(found), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """How strongly the blocks so far speak for harm. value: 1 = not at all."""
+    """How strongly the pairs so far speak for harm.
 
-    value: float = 1.0
+    Attributes:
+        bets: worth of those that have begun.
+        pairs: so many pairs have been seen.
+    """
+
+    bets: float = 0.0
+    pairs: int = 0
 
     def __post_init__(self) -> None:
-        if not self.value >= 1.0:
-            raise ValueError(f"evidence {self.value} is below 1")
+        if not (self.bets >= 0.0 and self.pairs >= 0):
+            raise ValueError(f"impossible evidence: {self}")
 
-    def after(self, share: float, margin: float) -> "Evidence":
-        """With one more block.
-
-        Args:
-            share: of pairs in which the treated fared worse, 0 to 1.
-            margin: by how much it may be above 1/2; MAX_MARGIN at most.
-        """
-        return Evidence(max(1.0, self.value * (1.0 + STAKE * (share - 0.5 - margin))))
+    @property
+    def value(self) -> float:
+        """The e-value: so many to one. 1 = nothing is known."""
+        return self.bets + 1.0 / (self.pairs + 1)
 
     @property
     def is_enough(self) -> bool:
         return self.value >= LIMIT
+
+    def after(self, found: float, margin: float) -> "Evidence":
+        """With one more pair.
+
+        Args:
+            found: its difference.
+            margin: the share by which waits may be longer; MAX_MARGIN at most.
+        """
+        pairs = self.pairs + 1
+        begun = self.bets + 1.0 / (pairs * (pairs + 1))
+        return Evidence(begun * (1.0 + STAKE * (found - margin / (2.0 + margin))), pairs)

@@ -35,7 +35,7 @@ RESOLUTION_S: Final = 60.0
 """Seconds per point under priority/basic."""
 EPOCH_S: Final = 15 * 86_400.0
 """Under priority/basic time counts from one to two of these ago: with 60 s a point that leaves 15
-days above the numbers that slurmctld itself gives (at most 4294901759)."""
+days above the numbers that slurmctld itself gives (at most HIGHEST_BASIC)."""
 REFRESH_S: Final = 300.0
 """Where rltuned brings the age, a number may lag by so much."""
 AHEAD_S: Final = 3_600.0
@@ -159,13 +159,36 @@ def numbers_of(
     return None if system.ages else _unaged(jobs, system, now, neutral_s, own_slope)
 
 
+def rest_of(job: PendingJob, system: PrioritySystem, now: float) -> int | None:
+    """What neither age nor fair share moves of a job's priority under multifactor.
+
+    None = not known: Slurm does not tell, or the journal of an older release does not.
+    """
+    if job.owned is not None and job.owned.field == "priority":
+        return job.owned.rest
+    if job.rest is not None or system.fair_weight:
+        return job.rest
+    return round(job.priority - system.slope * system.age_s(now - job.ages_since))
+
+
+def base_now(job: PendingJob, system: PrioritySystem, now: float) -> float | None:
+    """What multifactor would give the job now if we had not fixed its priority; None = not known,
+    as where sshare does not show the job's association.
+    """
+    rest, fair = rest_of(job, system, now), job.fair if system.fair_weight else 0.0
+    if rest is None or fair is None:
+        return None
+    return rest + system.slope * system.age_s(now - job.ages_since) + fair
+
+
 def settle(
     numbers: Numbers, delay_s: FloatArray, upper_s: FloatArray, writing: Writing
 ) -> tuple[IntArray, IntArray]:
     """What this cycle writes.
 
     A write is sent when the delay in force is off by more than the hysteresis, or longer than the
-    job's bound; the largest errors first, as many as the cap allows.
+    job's bound; the largest errors first, as many as the cap allows. A number that drifts may lag
+    by REFRESH_S, at the bound too.
 
     Returns:
         (n,) each job's number after this cycle; job indices that are due beyond the cap.
@@ -175,9 +198,10 @@ def settle(
     point_s = 1.0 / numbers.slope
     least_s = max(writing.min_step_s, point_s)
     relative_s = writing.hysteresis * np.maximum(delay_s, have_s)
-    behind_s = REFRESH_S if numbers.drifts else np.maximum(relative_s, least_s)
-    ahead_s = np.maximum(relative_s, max(least_s, REFRESH_S if numbers.drifts else 0.0))
-    due = (error_s > behind_s) | (-error_s > ahead_s) | (have_s > upper_s + point_s)
+    refresh_s = REFRESH_S if numbers.drifts else 0.0
+    behind_s = refresh_s if numbers.drifts else np.maximum(relative_s, least_s)
+    ahead_s = np.maximum(relative_s, max(least_s, refresh_s))
+    due = (error_s > behind_s) | (-error_s > ahead_s) | (have_s > upper_s + point_s + refresh_s)
     due &= wanted != numbers.value
     candidates = np.flatnonzero(due)
     by_error = candidates[np.argsort(-np.abs(error_s[candidates]), kind="stable")]
@@ -238,7 +262,8 @@ def _unaged(
 def _frozen(
     jobs: Sequence[PendingJob], system: PrioritySystem, now: float, neutral_s: float
 ) -> Numbers:
-    base = np.array([_base_now(j, system, now) for j in jobs], dtype=np.float64)
+    # selection has left those alone whose base is not known
+    base = np.floor([base_now(j, system, now) or j.priority for j in jobs])  # as slurmctld does
     zero = base + floor(system.slope * neutral_s + _ROUNDING)
     return Numbers(
         field="priority",
@@ -267,16 +292,6 @@ def _basic(jobs: Sequence[PendingJob], now: float) -> Numbers:
         longest_s=np.full(len(jobs), np.inf),
         drifts=False,
     )
-
-
-def _base_now(job: PendingJob, system: PrioritySystem, now: float) -> float:
-    """What multifactor would give the job now: its base at the first write, and its age since."""
-    owned = job.owned
-    if owned is None or owned.field != "priority" or owned.original is None:
-        return float(job.priority)
-    then = now if owned.since is None else owned.since
-    grown_s = system.age_s(now - job.ages_since) - system.age_s(then - job.ages_since)
-    return owned.original + system.slope * grown_s
 
 
 def _base(job: PendingJob) -> int:

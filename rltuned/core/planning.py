@@ -2,13 +2,18 @@
 
 from collections.abc import Iterable, Sequence
 
-from rltuned.core.numbers import Field, IntArray
+from rltuned.core.numbers import Field, IntArray, rest_of
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Release, SetNice, SetPriority, SetSiteFactor, Target
+from rltuned.domain.snapshot import Snapshot
 
 
 def make_plan(
-    jobs: Sequence[PendingJob], value: IntArray, due: Iterable[int], field: Field
+    jobs: Sequence[PendingJob],
+    value: IntArray,
+    due: Iterable[int],
+    field: Field,
+    snapshot: Snapshot,
 ) -> tuple[SetPriority | SetSiteFactor, ...]:
     """The writes that give jobs their numbers.
 
@@ -17,15 +22,19 @@ def make_plan(
         value: (n,) the number that each of them is to have.
         due: indices of the jobs to write, in the order of the actions.
         field: which number.
+        snapshot: in which the jobs were seen.
     """
     found: list[SetPriority | SetSiteFactor] = []
+    system = snapshot.priorities
+    aged = system.kind == "multifactor"
     for i in due:
         job, new = jobs[i], int(value[i])
         if field == "site_factor":
             found.append(SetSiteFactor(target_of(job), job.site_factor or 0, new))
         else:
             nice = job.nice if job.owned is None or job.owned.nice is None else job.owned.nice
-            found.append(SetPriority(target_of(job), job.priority, new, nice))
+            rest = rest_of(job, system, snapshot.taken_at) if aged else None
+            found.append(SetPriority(target_of(job), job.priority, new, nice, rest))
     return tuple(found)
 
 

@@ -4,7 +4,8 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rltuned.core.canary import Canary
+from rltuned.core.numbers import base_now
+from rltuned.core.switchback import Switchback
 from rltuned.domain.address import is_sayable
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
@@ -39,9 +40,10 @@ class Refusal(StrEnum):
     TOO_YOUNG = "too_young"
     PARTITION_PRIORITIES = "partition_priorities"
     INCR_ONLY = "incr_only"
+    BASE_UNKNOWN = "base_unknown"
     SITE_FACTOR_UNKNOWN = "site_factor_unknown"
     UNADDRESSABLE = "unaddressable"
-    CONTROL = "control"
+    OFF_BLOCK = "off_block"
     JOB_BUDGET = "job_budget"
     HANDED_BACK = "handed_back"
     CHANGE_BUDGET = "change_budget"
@@ -78,10 +80,11 @@ class Rules:
         min_age_s: jobs younger than this wait for the next cycle.
         needs_site_factor: refuse jobs whose site factor Slurm does not show (site_factor mode).
         one_number: refuse jobs that have another priority in each of their partitions, for which
-            `Priority=` would set one (priority mode).
+            `Priority=` would set one, and those of which it is not known what multifactor would
+            give them now (priority mode).
         max_writes_per_hour: a job that we wrote to so often within the last hour keeps the number
             that it has; None = any.
-        canary: who is treated; the others are the control and never touched. None = all are.
+        switchback: when delays are on; None = always.
     """
 
     sla_partitions: frozenset[str] = frozenset()
@@ -93,7 +96,7 @@ class Rules:
     needs_site_factor: bool = False
     one_number: bool = True
     max_writes_per_hour: int | None = None
-    canary: Canary | None = None
+    switchback: Switchback | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,18 +125,26 @@ def select(snapshot: Snapshot, rules: Rules) -> Selection:
     return Selection(tuple(chosen), tuple(refused))
 
 
+def scope(snapshot: Snapshot, rules: Rules) -> tuple[str, ...]:
+    """The partitions that rltuned orders now."""
+    left_alone = rules.sla_partitions.union(snapshot.demoted)
+    names = (p.name for p in snapshot.partitions if p.name not in left_alone)
+    return tuple(name for name in names if not rules.partitions or name in rules.partitions)
+
+
 def refusal(job: PendingJob, snapshot: Snapshot, rules: Rules) -> Refusal | None:
     """The first reason, from the most to the least binding, why a job is not ours; None = ours.
 
-    The canary comes late, so that its control are exactly the jobs that would have been treated.
+    The switchback comes late, so that an off block holds exactly the jobs that are ordered in an
+    on block.
     """
     if job.unreadable:
         return Refusal.UNREADABLE
     return (
         _by_rule(job, snapshot.demoted, rules)
         or _by_hold(job)
-        or _by_state(job, snapshot.taken_at, rules)
-        or _by_trial(job, rules)
+        or _by_state(job, snapshot, rules)
+        or _by_time(job, snapshot, rules)
     )
 
 
@@ -169,7 +180,8 @@ def _by_hold(job: PendingJob) -> Refusal | None:
     return None
 
 
-def _by_state(job: PendingJob, now: float, rules: Rules) -> Refusal | None:
+def _by_state(job: PendingJob, snapshot: Snapshot, rules: Rules) -> Refusal | None:
+    now = snapshot.taken_at
     if job.cron:
         return Refusal.CRON
     if job.het_job_id is not None:
@@ -198,9 +210,13 @@ def _by_numbers(job: PendingJob, rules: Rules) -> Refusal | None:
     return None
 
 
-def _by_trial(job: PendingJob, rules: Rules) -> Refusal | None:
-    if rules.canary is not None and not rules.canary.treats(job):
-        return Refusal.CONTROL
+def _by_time(job: PendingJob, snapshot: Snapshot, rules: Rules) -> Refusal | None:
+    system, now = snapshot.priorities, snapshot.taken_at
+    if rules.switchback is not None and rules.switchback.off(job.partitions, now):
+        return Refusal.OFF_BLOCK
+    aged = system.kind == "multifactor" and system.ages
+    if rules.one_number and aged and base_now(job, system, now) is None:
+        return Refusal.BASE_UNKNOWN  # giving it back takes no base
     if rules.max_writes_per_hour is not None and job.recent_writes >= rules.max_writes_per_hour:
         return Refusal.JOB_BUDGET
     return None

@@ -15,7 +15,7 @@ import structlog
 
 from rltuned.core.decide import Entry
 from rltuned.daemon.report import CycleReport, Mode, Skip
-from rltuned.daemon.said import Said
+from rltuned.daemon.sentences import Said
 from rltuned.domain.snapshot import Unreadable
 
 CLOCK_S: Final = 5.0
@@ -160,7 +160,9 @@ def log_unreadable(log: Log, found: Collection[Unreadable]) -> None:
 
 
 def log_verdict(log: Log, report: CycleReport) -> None:
-    """A line when Slurm started jobs that a shadow had ranked, and one per breaker that opened."""
+    """A line when Slurm started jobs that a shadow had ranked, and one for each pair of blocks that
+    is decided and for each breaker that opened.
+    """
     verdict = report.verdict
     if verdict is None:
         return
@@ -173,6 +175,10 @@ def log_verdict(log: Log, report: CycleReport) -> None:
             ours=None if found.ours is None else round(found.ours, 3),
             slurm=None if found.slurms is None else round(found.slurms, 3),
         )
+    for pair in verdict.pairs:
+        if (means := pair.wait.means) is not None:
+            on_s, off_s = (round(mean) for mean in means)
+            log.info("pair_decided", partition=pair.partition, on_wait_s=on_s, off_wait_s=off_s)
     for partition in verdict.opened:
         breaker = verdict.breakers[partition]
         log.error(
@@ -214,6 +220,8 @@ def _cycle(report: CycleReport) -> dict[str, Any]:
     fields |= {result.value: count for result, count in report.results().items()}
     if report.demoted:
         fields["breaker_open"] = ",".join(report.demoted)
+    if report.verdict is not None and report.verdict.off:
+        fields["off_block"] = ",".join(report.verdict.off)
     if report.reverted:
         fields["reverted"] = sum(report.reverted.values())
     fields |= _seconds(report)

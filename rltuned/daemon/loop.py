@@ -14,17 +14,16 @@ from typing import Final
 
 from rltuned.core.decide import Decision, decide, give_back
 from rltuned.core.ladder import Rung
-from rltuned.daemon.collecting import uncollected
-from rltuned.daemon.diary import row_of
-from rltuned.daemon.journal import Journal
+from rltuned.daemon.apply import Writer
+from rltuned.daemon.canary.monitor import Monitor, Verdict
+from rltuned.daemon.gc_control import uncollected
+from rltuned.daemon.ha.rivals import Rivals
 from rltuned.daemon.load import Weighed
-from rltuned.daemon.pace import Pace, refuse_when_busy
-from rltuned.daemon.report import CycleReport, Kind, Mode, Skip, Stage
-from rltuned.daemon.rivals import Rivals
-from rltuned.daemon.seams import Audience, Rig
+from rltuned.daemon.newcomers import tell
+from rltuned.daemon.report import CycleReport, Kind, Mode, Skip, Stage, row_of
+from rltuned.daemon.runtime import Audience, Rig
+from rltuned.daemon.schedule import Pace, refuse_when_busy
 from rltuned.daemon.signals import Orders, is_paused
-from rltuned.daemon.trial import Trial, Verdict
-from rltuned.daemon.writer import Writer
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.ports import Clock
 from rltuned.domain.snapshot import Snapshot
@@ -37,6 +36,7 @@ from rltuned.errors import (
     SettingsError,
     SnapshotError,
 )
+from rltuned.journal.journal import Journal
 
 STRIKES: Final = 3
 """So many unexpected exceptions in a row, and the process ends for systemd to start it afresh."""
@@ -67,6 +67,7 @@ class _Draft:
     skip: Skip | None = None
     detail: str = ""
     journal_error: str = ""
+    newcomers: str = ""
 
     def skipped(self, why: Skip, error: Exception) -> None:
         self.skip = why
@@ -100,7 +101,7 @@ class Loop:
         self._clock = clock
         self._journal = journal
         self._writer = Writer(journal, clock)
-        self._trial = Trial(journal)
+        self._monitor = Monitor(journal)
         self._rivals = Rivals()
         self._audience = audience
         self._orders = orders
@@ -147,6 +148,7 @@ class Loop:
                 self._keep(draft)
             self._apply(draft)
             self._judge(draft)
+            draft.newcomers = tell(self.rig, draft, self._journal, self._clock.now())
         except BackendError as error:
             draft.skipped(Skip.BACKEND, error)
         except SnapshotError as error:
@@ -179,7 +181,7 @@ class Loop:
 
     def _observe(self, draft: _Draft) -> None:
         with self._timed(draft, Stage.OBSERVE):
-            seen = self.rig.backend.observe()
+            seen = self.rig.backend.observe(self._writer.remembered())
         draft.snapshot = seen
         try:
             draft.snapshot, draft.reverted = self._writer.mark(seen)
@@ -263,7 +265,7 @@ class Loop:
         if draft.snapshot is None or draft.journal_error:
             return
         try:
-            draft.verdict = self._trial.judge(
+            draft.verdict = self._monitor.judge(
                 self.rig.ladder,
                 self.rig.knobs.rules,
                 draft.snapshot,
@@ -304,6 +306,7 @@ class Loop:
             skip=draft.skip,
             detail=draft.detail,
             journal_error=draft.journal_error,
+            newcomers=draft.newcomers,
         )
         try:
             self._journal.record(row_of(report, self.rig.policy.name))

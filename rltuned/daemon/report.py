@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rltuned.core.decide import Decision, Entry
+from rltuned.daemon.canary.monitor import Verdict
 from rltuned.daemon.load import Weighed
-from rltuned.daemon.trial import Verdict
 from rltuned.domain.plan import (
     Action,
     Outcome,
@@ -20,6 +20,7 @@ from rltuned.domain.plan import (
     SetSiteFactor,
 )
 from rltuned.domain.snapshot import Snapshot
+from rltuned.journal.cycles import CycleRow
 
 
 class Mode(StrEnum):
@@ -102,6 +103,7 @@ class CycleReport:
         verdict: how jobs fare, and which circuit breakers are open; None when not known.
         skip, detail: why there is no result, in one word and in one line.
         journal_error: why the journal cannot be used; empty = it can.
+        newcomers: why the stamp for newcomers cannot be written; empty = it can.
     """
 
     cycle: int
@@ -121,6 +123,7 @@ class CycleReport:
     skip: Skip | None = None
     detail: str = ""
     journal_error: str = ""
+    newcomers: str = ""
 
     @property
     def seconds(self) -> float:
@@ -185,7 +188,27 @@ class CycleReport:
         proposed = sum(self.proposed().values())
         demoted = f"; circuit breaker open: {', '.join(self.demoted)}" if self.demoted else ""
         rival = f"; {self.rival}" if self.rival else ""
+        rival += f"; newcomers: {self.newcomers}" if self.newcomers else ""
         return (
             f"cycle {self.cycle} {self.mode}: {pending} pending, {proposed} proposed, "
             f"{applied} applied{demoted}{rival}"
         )
+
+
+def row_of(report: CycleReport, policy: str) -> CycleRow:
+    """What the journal keeps of how a cycle ended."""
+    snapshot, decision = report.snapshot, report.decision
+    return CycleRow(
+        cycle=report.cycle,
+        at=report.started_at,
+        cluster=snapshot.cluster if snapshot else "",
+        mode=report.mode.value,
+        skipped=report.skip.value if report.skip else "",
+        policy=policy,
+        pending=len(snapshot.pending) if snapshot else 0,
+        chosen=len(decision.entries) if decision else 0,
+        proposed=sum(report.proposed().values()),
+        applied=report.results().get(Result.APPLIED, 0),
+        seconds=report.seconds,
+        timings={stage.value: seconds for stage, seconds in report.stages.items()},
+    )

@@ -9,12 +9,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rltuned.daemon.asked import AskedJob
-from rltuned.daemon.claims import Claim
-from rltuned.daemon.fates import Fate, Restored
-from rltuned.daemon.flags import Flag
-from rltuned.daemon.journal import Journal
-from rltuned.daemon.persisting import ONE_TRY, Effort, persist
+from rltuned.daemon.restore_patience import ONE_TRY, Effort, persist
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import (
     Action,
@@ -30,6 +25,11 @@ from rltuned.domain.plan import (
     Target,
 )
 from rltuned.domain.ports import Clock, Undoer
+from rltuned.journal.flags import Flag
+from rltuned.journal.journal import Journal
+from rltuned.journal.left_behind import Fate, Restored
+from rltuned.journal.ownership import Claim
+from rltuned.slurm.job_selector import AskedJob
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,110 +1,59 @@
-"""The canary's salt: drawn once, kept beside the journal, readable by the service alone.
+"""The switchback's salt: drawn once, kept in the journal, which the service alone can read.
 
-A user who knew it could tell from a job's id and submit time whether the job will be treated, and
-choose what to cancel. Two daemons of one cluster share it in the lease's folder, so that a job
-stays on its side when the other one takes over.
+A user who knew it could tell when delays will be on, and submit accordingly. Each of two daemons of
+one cluster has its own; blocks that end in a handover are no evidence anyway.
 """
 
-import os
 import secrets
-import stat
-from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 from rltuned.core.ladder import Rung
-from rltuned.errors import SettingsError
+from rltuned.errors import JournalError
+from rltuned.journal.named_values import Memory, Recall
+from rltuned.journal.states import SALT
 from rltuned.settings import Loaded
-from rltuned.trusted import flaw_of
 
-FILE: Final = "canary.salt"
 _BYTES: Final = 16
-_MOST_BYTES: Final = 256
 
 
-def salted(loaded: Loaded) -> Loaded:
+def salted(loaded: Loaded, memory: Memory, at: float) -> Loaded:
     """Settings with the salt that is in force: that of the settings, else the kept one.
 
-    It is drawn when a canary starts for the first time. Without a canary nothing is read.
-
-    Raises:
-        SettingsError: it can be neither read nor drawn, or is not ours alone.
+    It is drawn when a switchback starts for the first time. A journal that cannot be used is
+    reported elsewhere; nothing is written to Slurm meanwhile, so any salt will do.
     """
     if not _is_needed(loaded):
         return loaded
-    path = _place(loaded)
+    drawn = secrets.token_hex(_BYTES)
     try:
-        return _with(loaded, canary_salt=_read(path) or _draw(path))
-    except OSError as error:
-        raise SettingsError(f"{path}: the canary's salt: {error.strerror or error}") from None
+        memory.alter(SALT, lambda kept: kept or drawn, at)
+        return _with(loaded, canary_salt=str(memory.recall(SALT)))
+    except JournalError:
+        return _with(loaded, canary_salt=drawn)
 
 
-def kept_salt(loaded: Loaded) -> Loaded | None:
-    """The same for who only looks: nothing is drawn; None = the salt is not known here."""
+def kept_salt(loaded: Loaded, memory: Recall) -> Loaded | None:
+    """The same for a command that only looks: nothing is drawn; None = the salt is not known."""
     if not _is_needed(loaded):
         return loaded
     try:
-        found = _read(_place(loaded))
-    except (OSError, SettingsError):
+        found = memory.recall(SALT)
+    except JournalError:
         return None
-    return _with(loaded, canary_salt=found) if found else None
+    return _with(loaded, canary_salt=str(found)) if found else None
 
 
-def as_if_full(loaded: Loaded) -> Loaded:
-    """Settings under which all jobs are treated, where the lot is not known."""
-    return _with(loaded, stage=Rung.FULL.value)
+def as_if_on(loaded: Loaded) -> Loaded:
+    """Settings under which delays are always on, where the blocks are not known."""
+    return _with(loaded, stage=Rung.FULL.value, full_off_share=0.0)
 
 
 def _is_needed(loaded: Loaded) -> bool:
     ladder = loaded.settings.ladder
-    return not ladder.canary_salt and ladder.ladder().rung is Rung.CANARY
+    return not ladder.canary_salt and ladder.switchback() is not None
 
 
-def _place(loaded: Loaded) -> Path:
-    return (loaded.settings.ha.lease_dir or loaded.settings.daemon.state_dir) / FILE
-
-
-def _with(loaded: Loaded, **changes: str) -> Loaded:
+def _with(loaded: Loaded, **changes: object) -> Loaded:
     settings = loaded.settings
     ladder = settings.ladder.model_copy(update=changes)
     return Loaded(settings.model_copy(update={"ladder": ladder}), loaded.path, loaded.origins)
-
-
-def _read(path: Path) -> str:
-    """What is kept; empty = nothing is."""
-    try:
-        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return ""
-    with os.fdopen(number, "rb") as file:
-        status = os.fstat(number)
-        # root may look at what belongs to the service user
-        also = () if os.geteuid() else (path.parent.stat().st_uid,)
-        flaw = flaw_of(path, status, also=also)
-        if flaw is not None:
-            raise SettingsError(str(flaw))
-        if not stat.S_ISREG(status.st_mode) or status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise SettingsError(f"{path}: others may read it; fix with: chmod 600 {path}")
-        text = file.read(_MOST_BYTES).decode("ascii", "replace").strip()
-    if not text:
-        raise SettingsError(f"{path}: is empty; remove it, and another salt is drawn")
-    return text
-
-
-def _draw(path: Path) -> str:
-    """Whole or not at all; of two that draw at once both get the same."""
-    new = path.with_name(f".{FILE}.{os.getpid()}")
-    number = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
-        with os.fdopen(number, "wb") as file:
-            if os.geteuid() == 0:  # a trial run by root must not lock the service user out
-                owner = path.parent.stat()
-                os.fchown(number, owner.st_uid, owner.st_gid)
-            file.write(secrets.token_hex(_BYTES).encode() + b"\n")
-            file.flush()
-            os.fsync(number)
-        with suppress(FileExistsError):
-            os.link(new, path)
-    finally:
-        new.unlink(missing_ok=True)
-    return _read(path)

@@ -1,6 +1,7 @@
 """Jobs as a scheduler may know them. No type here can hold a true run time."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from rltuned.domain.cluster import Resources
@@ -72,7 +73,8 @@ class Ownership:
         nice: what the user had asked for before `Priority=` destroyed it; None = nothing was.
         original: the value before our first write; None = not known.
         earlier: values that we wrote or replaced before; backfill can put one of them back.
-        since: Unix time of our first write; None = not known.
+        rest: what `PendingJob.rest` was at our first write of a priority under multifactor; None =
+            not known.
     """
 
     field: str
@@ -80,7 +82,7 @@ class Ownership:
     nice: int | None = None
     original: int | None = None
     earlier: tuple[int, ...] = ()
-    since: UnixTime | None = None
+    rest: int | None = None
 
     def explains(self, actual: int) -> bool:
         """Whether the value in force is ours, or one that backfill put back.
@@ -94,6 +96,19 @@ class Ownership:
         if self.field != "priority" or self.original is None:
             return False
         return abs(actual - self.original) <= DRIFT_SHARE * self.original
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What rltuned's journal says of jobs, by id and submit time: Slurm hands out ids again.
+
+    Attributes:
+        owned: what is ours.
+        recent_writes: how often a job was written to within the last hour.
+    """
+
+    owned: Mapping[tuple[JobId, UnixTime], Ownership] = field(default_factory=dict)
+    recent_writes: Mapping[tuple[JobId, UnixTime], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +134,10 @@ class PendingJob:
         priority: the value in force; 0 = held.
         site_factor: None = not known (sprio shows only jobs under multifactor).
         base: the sum of all other factors, less the nice; None = not known.
+        rest: what neither age nor fair share moves of its priority under multifactor: all other
+            factors, less the nice; None = not known, as of a job whose priority is fixed.
+        fair: points that its fair share adds, by sprio or, where its priority is fixed, by sshare;
+            None = not known.
         accrue_at: Unix time from which multifactor counts its age; None = as eligible_at. It is
             later than that under limits such as MaxJobsAccruePU.
         reason: Slurm's own token for why it waits (`Resources`, `JobHeldUser`, `Dependency` ...).
@@ -130,8 +149,8 @@ class PendingJob:
             does not, or that cannot be told.
         uneven: its partitions give it different priorities, or that cannot be told; one number
             for all would move it among them. Then `priority` is the highest of them.
-        sticky: a priority once raised stays in its partitions (PriorityFlags=INCR_ONLY), so
-            nothing that we write to it could be taken back.
+        sticky: a priority once raised may stay (PriorityFlags=INCR_ONLY), so that a write could not
+            be taken back.
         owned: set when rltuned's journal says that it wrote to this job.
         recent_writes: how often it did so within the last hour, from the same journal.
         steering: set when that journal says that it excluded nodes for it.
@@ -152,6 +171,8 @@ class PendingJob:
     nice: int = 0
     site_factor: int | None = None
     base: int | None = None
+    rest: int | None = None
+    fair: float | None = None
     accrue_at: UnixTime | None = None
     reason: str = ""
     held_by: str = ""

@@ -26,12 +26,16 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class SetPriority:
-    """`scontrol update Priority=`: freezes the job at `new` and destroys the user's nice."""
+    """`scontrol update Priority=`: freezes the job at `new` and destroys the user's nice.
+
+    rest: as Ownership.rest; None under priority/basic.
+    """
 
     target: Target
     old: int
     new: int
     nice: int
+    rest: int | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.new <= MAX_PRIORITY:

@@ -1,17 +1,24 @@
 """The doors of the house: the world and the clock. (The third port, Policy, is in core/decide.)"""
 
-from typing import Protocol
+from typing import Final, Protocol
 
+from rltuned.domain.jobs import Remembered
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.remnants import Remnants
 from rltuned.domain.snapshot import Snapshot
+
+NOTHING: Final = Remembered()
 
 
 class Backend(Protocol):
     """The world that is watched and changed."""
 
-    def observe(self) -> Snapshot:
+    def observe(self, remembered: Remembered = NOTHING) -> Snapshot:
         """Read the cluster.
+
+        Args:
+            remembered: what the journal said of the cluster last. Jobs may be made with it, which
+                spares `Snapshot.marked`, whose word counts, the copies.
 
         Raises:
             BackendError: a command failed, timed out or the controller is away.

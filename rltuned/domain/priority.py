@@ -1,9 +1,11 @@
 """How Slurm turns the waiting of a job into its priority, as far as a delay depends on it."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 PriorityKind = Literal["multifactor", "basic"]
+HIGHEST_BASIC: Final = 4_294_901_759
+"""The highest number that priority/basic gives a job, before its nice is taken off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +18,7 @@ class PrioritySystem:
             it PriorityWeightAge is ignored, although `scontrol show config` still prints it.
         age_weight: PriorityWeightAge, in points.
         max_age_s: PriorityMaxAge, in seconds: an older job gains no more points.
+        fair_weight: PriorityWeightFairShare, in points; 0 where slurmctld counts no fair share.
         calc_period_s: PriorityCalcPeriod: how often slurmctld counts age again, in seconds.
         site_factor_plugin: PrioritySiteFactorPlugin sets site factors; empty = none does.
     """
@@ -25,10 +28,12 @@ class PrioritySystem:
     age_weight: int = 0
     max_age_s: float = 7 * 86_400.0
     calc_period_s: float = 300.0
+    fair_weight: int = 0
     site_factor_plugin: str = ""
 
     def __post_init__(self) -> None:
-        if self.age_weight < 0 or not self.max_age_s > 0 or not self.calc_period_s > 0:
+        least_s = min(self.max_age_s, self.calc_period_s)
+        if min(self.age_weight, self.fair_weight) < 0 or not least_s > 0:
             raise ValueError(f"a priority system with impossible numbers: {self}")
 
     @property

@@ -2,18 +2,16 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Final, Literal
 
 from rltuned.domain.cluster import Node, Partition
-from rltuned.domain.jobs import Ownership, PendingJob, RunningJob, Steering
+from rltuned.domain.jobs import PendingJob, Remembered, RunningJob, Steering
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
 from rltuned.domain.units import JobId, UnixTime
 
 SNAPSHOT_VERSION = 1
 UNREADABLE_KINDS: Final = ("job", "node", "partition")
 _NO_JOB = JobId(0)
-_NOBODY: Mapping[tuple[JobId, UnixTime], int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -99,24 +97,20 @@ class Snapshot:
         ids = {u.job_id for u in self.unreadable if u.kind == "job"}
         return frozenset(ids - {j.job_id for j in self.pending} - {j.job_id for j in self.running})
 
-    def marked(
-        self,
-        owned: Mapping[tuple[JobId, UnixTime], Ownership],
-        recent_writes: Mapping[tuple[JobId, UnixTime], int] = _NOBODY,
-        demoted: Collection[str] = (),
-    ) -> "Snapshot":
+    def marked(self, says: Remembered, demoted: Collection[str] = ()) -> "Snapshot":
         """The same snapshot with what the journal says: what is ours, and what we may not do.
 
-        The key carries the submit time because Slurm hands out job ids again.
+        A job that bears it already (see `Backend.observe`) is not copied.
         """
-        if not (owned or recent_writes or demoted):
-            return self
-        pending = tuple(
-            replace(job, owned=owned.get(key), recent_writes=recent_writes.get(key, 0))
-            if (key := (job.job_id, job.submitted_at)) in owned or key in recent_writes
-            else job
-            for job in self.pending
-        )
+
+        def marked(job: PendingJob) -> PendingJob:
+            key = job.job_id, job.submitted_at
+            owned, writes = says.owned.get(key), says.recent_writes.get(key, 0)
+            if job.owned is owned and job.recent_writes == writes:
+                return job
+            return replace(job, owned=owned, recent_writes=writes)
+
+        pending = tuple(map(marked, self.pending))
         return replace(self, pending=pending, demoted=tuple(sorted(demoted)))
 
     def steered(self, steering: Mapping[tuple[JobId, UnixTime], Steering]) -> "Snapshot":

@@ -1,6 +1,6 @@
-"""The keys of the journal and of the report made from it."""
+"""The keys of the journal."""
 
-from rltuned.recording import Keeping
+from rltuned.journal.snapshots import Keeping
 from rltuned.settings.key import Keys, key
 
 
@@ -25,20 +25,3 @@ class JournalKeys(Keys):
 
     def keeping(self) -> Keeping:
         return Keeping(self.keep_days, self.max_mib)
-
-
-class ReportKeys(Keys):
-    """The report that `rltuned report --keep` leaves for the daemon to show."""
-
-    stale_days: float = key(
-        2.0,
-        "days",
-        "A kept report older than this is marked as stale, and an alert says so. "
-        "rltuned-report.timer makes one every night, where it is enabled.",
-        gt=0.0,
-        le=365.0,
-    )
-
-    @property
-    def stale_s(self) -> float:
-        return self.stale_days * 86_400.0

@@ -1,9 +1,12 @@
 """What a table of keys is made of: documented fields, no unknown key, no silent conversion."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+_LONGEST: Final = 4_095
+_LONGEST_NAME: Final = 255
 
 
 def key(default: Any, unit: str, why: str, **bounds: Any) -> Any:
@@ -16,9 +19,20 @@ def table(keys: Any, about: str) -> Any:
     return Field(default_factory=keys, description=about)
 
 
-def _no_nul(path: Path | None) -> Path | None:
-    if path is not None and "\0" in str(path):
+def is_file_name(name: str) -> bool:
+    """Whether a file or folder can bear this name: one part of a path, as Linux has it."""
+    length = len(name.encode(errors="surrogateescape"))
+    return 0 < length <= _LONGEST_NAME and name == Path(name).name and "\0" not in name
+
+
+def _possible(path: Path | None) -> Path | None:
+    if path is None:
+        return None
+    if "\0" in str(path):
         raise ValueError("a path cannot hold a NUL character")
+    parts = path.parts[1:] if path.is_absolute() else path.parts
+    if not all(part == ".." or is_file_name(part) for part in parts) or len(str(path)) > _LONGEST:
+        raise ValueError(f"a path has {_LONGEST} characters at most, and {_LONGEST_NAME} in a name")
     return path
 
 
@@ -42,10 +56,10 @@ def _a_name(name: str) -> str:
 
 
 FilePath = Annotated[
-    Path, Field(strict=False), AfterValidator(_no_nul), BeforeValidator(_not_empty)
+    Path, Field(strict=False), AfterValidator(_possible), BeforeValidator(_not_empty)
 ]
 OptionalPath = Annotated[
-    Path | None, Field(strict=False), AfterValidator(_no_nul), BeforeValidator(_not_empty)
+    Path | None, Field(strict=False), AfterValidator(_possible), BeforeValidator(_not_empty)
 ]
 AbsolutePath = Annotated[OptionalPath, AfterValidator(_from_the_root)]
 Names = list[Annotated[str, Field(min_length=1), AfterValidator(_a_name)]]

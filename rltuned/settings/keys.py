@@ -15,7 +15,7 @@ from rltuned.core.order import Order
 from rltuned.core.select import SETTLE_S, Rules
 from rltuned.policies.shelf import MODELS_DIR
 from rltuned.settings.controller import HaKeys, LoadKeys, SlurmKeys, check_lease
-from rltuned.settings.keeping import JournalKeys, ReportKeys
+from rltuned.settings.keeping import JournalKeys
 from rltuned.settings.key import FilePath, Keys, Names, OptionalPath, key, table
 from rltuned.settings.placing import OverSubscribeKeys, PlacementKeys, tuning
 from rltuned.settings.running import DaemonKeys
@@ -141,6 +141,15 @@ class OrderKeys(Keys):
         le=1_000_000.0,
     )
 
+    newcomers: OptionalPath = key(
+        None,
+        "",
+        "File by which deploy/job_submit.lua gives new jobs their delay at submission, written in "
+        "every cycle; absent = newcomers stand at the neutral delay until the next cycle. Only "
+        "the daemon's user may write to its folder, and SlurmUser must be able to read there. "
+        "Policy `delay`, stage full, site factors, slurmdbd.",
+    )
+
     def order(self) -> Order:
         return Order(self.stretch, self.clip, self.max_delay_s)
 
@@ -198,7 +207,7 @@ class HttpKeys(Keys):
         "",
         "Address to listen on. Loopback by default: there is no login, so open it only to the "
         "network of your Prometheus.",
-        min_length=1,
+        pattern=r"^[0-9A-Za-z:.%_-]{1,253}$",
     )
     port: int = key(HTTP_PORT, "", "TCP port; 0 = any free one.", ge=0, le=65535)
     hosts: Names = key(
@@ -261,9 +270,6 @@ class Settings(Keys):
     load: LoadKeys = table(LoadKeys, "When slurmctld is too busy for us.")
     ha: HaKeys = table(HaKeys, "A second daemon beside the backup slurmctld. Read at start only.")
     journal: JournalKeys = table(JournalKeys, "How much of the past is kept. Read at start only.")
-    report: ReportKeys = table(
-        ReportKeys, "Does it help, as `rltuned report --keep` left it. Read at start only."
-    )
     http: HttpKeys = table(HttpKeys, "Metrics and health for Prometheus. Read at start only.")
     log: LogKeys = table(LogKeys, "Log lines, on standard error. Read at start only.")
 
@@ -274,7 +280,8 @@ class Settings(Keys):
 
     @model_validator(mode="after")
     def _canary_is_within_the_scope(self) -> Self:
-        check_canary(self.ladder, self.scope.partitions, self.scope.sla_partitions)
+        scope = self.scope
+        check_canary(self.ladder, scope.partitions, scope.sla_partitions, self.daemon.interval_s)
         return self
 
     def knobs(self) -> Knobs:

@@ -27,7 +27,7 @@ variable `RLTUNED_CONFIG`. Everything has a safe default, so the file may be emp
 - The file must belong to root or to the user who runs rltuned, and nobody else may write to it.
 - `rltuned config check FILE` checks a file; `rltuned config show` prints every value in force and
   where it comes from. `deploy/rltuned.example.toml` has every key with its default.
-- `[journal]`, `[report]`, `[http]`, `[log]` and `daemon.state_dir` are read at start only;
+- `[journal]`, `[http]`, `[log]` and `daemon.state_dir` are read at start only;
   everything else also on SIGHUP.
 """
 _EXAMPLE_INTRO = """\

@@ -38,9 +38,11 @@ _REPLACED = {
     "guards.starvation_bound_s": "set order.max_delay_s, which bounds every delay",
     "guards.starvation_factor": "set order.stretch, which scales every delay",
     "guards.max_changes_per_job_hour": "is limits.max_changes_per_job_hour now",
+    "ladder.canary_fraction": "a canary alternates in time; set ladder.canary_block_s",
     "limits.band": "jobs keep Slurm's own numbers; set order.max_delay_s",
+    "report": "is gone with its command; `rltuned backtest` plays the past",
 }
-"""Keys of 0.1.0 that are gone, and what to set instead."""
+"""Tables and keys that are gone, and what to set or use instead."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,14 @@
 
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, Self
+
+from pydantic import model_validator
 
 from rltuned.core.evidence import MAX_MARGIN
 from rltuned.core.ladder import Ladder, Rung
 from rltuned.core.select import Rules
+from rltuned.core.switchback import MOST_APART_S, Switchback
 from rltuned.settings.key import Keys, Names, key
 
 
@@ -17,36 +20,52 @@ class LadderKeys(Keys):
         "observe",
         "",
         "observe: look, and publish how jobs fare. shadow: decide as well, log it, and compare it "
-        "with what Slurm does. canary: write, for a fraction of the jobs. full: write, for all. "
-        "Only a person goes up; docs/operations.md says when.",
+        "with what Slurm does. canary: write, in blocks of time that alternate with blocks without "
+        "delays. full: write. Only a person goes up; docs/operations.md says when.",
     )
-    canary_fraction: float = key(
-        0.1,
-        "",
-        "Part of the jobs that a canary treats, drawn by a hash of job id and submit time, arrays "
-        "whole. The others are its control and are never touched.",
-        gt=0.0,
-        le=0.9,
+    canary_block_s: float = key(
+        Switchback().block_s,
+        "seconds",
+        "Length of a block. Each partition has pairs of an on block (delays are written) and an "
+        "off block (they are withdrawn); a coin says which comes first.",
+        ge=600.0,
+        le=604_800.0,
+    )
+    canary_washout_s: float = key(
+        Switchback().washout_s,
+        "seconds",
+        "The first part of each block, which is no evidence, as the queue still bears the marks of "
+        "the block before; less than canary_block_s.",
+        ge=0.0,
+        le=604_800.0,
     )
     canary_partitions: Names = key(
         [],
         "",
-        "A canary treats jobs of these partitions only; empty = of all that rltuned manages.",
+        "A canary writes in these partitions only; empty = in all that rltuned manages.",
     )
     canary_salt: str = key(
         "",
         "",
-        "Any text; another one draws again who is treated. Empty = a secret that is drawn at the "
-        "first canary and kept in state_dir (canary.salt), or in ha.lease_dir where there is "
-        "one: no user can tell who is treated.",
+        "Any text: the secret of the coin; another one draws the blocks again. Empty = a secret "
+        "that is drawn at the first switchback and kept in the journal: no user knows a pair "
+        "of blocks before it begins.",
     )
     canary_margin: float = key(
         Ladder().margin,
         "",
-        "By how much the chance that a treated job fares worse than one of its control may be "
-        "above one half; evidence of more opens the partition's circuit breaker.",
+        "The share by which waits may be longer in on blocks than in off blocks; evidence of more "
+        "opens the partition's circuit breaker.",
         ge=0.0,
         le=MAX_MARGIN,
+    )
+    full_off_share: float = key(
+        0.0,
+        "",
+        "At stage full, the share of the time that goes to off blocks, so that the effect of "
+        "delays is measured on and the breaker goes on watching. 0 = none.",
+        ge=0.0,
+        le=0.5,
     )
     max_errors: int = key(
         Ladder().max_errors,
@@ -58,29 +77,42 @@ class LadderKeys(Keys):
     )
 
     def ladder(self) -> Ladder:
-        return Ladder(
-            Rung(self.stage),
-            self.canary_fraction,
-            self.canary_salt,
-            self.canary_margin,
-            self.max_errors,
-        )
+        return Ladder(Rung(self.stage), self.canary_margin, self.max_errors)
+
+    def switchback(self) -> Switchback | None:
+        """When delays are on; None = always, or never."""
+        share = {"canary": 0.5, "full": self.full_off_share}.get(self.stage, 0.0)
+        if not share:
+            return None
+        return Switchback(self.canary_salt, self.canary_block_s, self.canary_washout_s, share)
 
     def rules(self, scope: Rules) -> Rules:
-        """The scope, narrowed to a canary's while there is one."""
-        canary = self.ladder().canary
-        if canary is None:
-            return scope
-        only = frozenset(self.canary_partitions) or scope.partitions
-        return replace(scope, partitions=only, canary=canary)
+        """The scope with the switchback, narrowed to a canary's partitions while there is one."""
+        rules = replace(scope, switchback=self.switchback())
+        if self.stage != "canary":
+            return rules
+        return replace(rules, partitions=frozenset(self.canary_partitions) or scope.partitions)
+
+    @model_validator(mode="after")
+    def _blocks_outlast_the_washout(self) -> Self:
+        if self.canary_washout_s >= self.canary_block_s:
+            raise ValueError("canary_washout_s must be less than canary_block_s")
+        return self
 
 
-def check_canary(ladder: LadderKeys, managed: Collection[str], sla: Collection[str]) -> None:
-    """Refuse a canary in partitions that are not ours.
+def check_canary(
+    ladder: LadderKeys, managed: Collection[str], sla: Collection[str], interval_s: float
+) -> None:
+    """Refuse a canary in partitions that are not ours, and cycles too far apart for its blocks.
 
     Raises:
         ValueError: names them.
     """
+    if ladder.switchback() is not None and interval_s > MOST_APART_S:
+        raise ValueError(
+            f"daemon.interval_s: {interval_s:g} s is too long for a switchback, "
+            f"at most {MOST_APART_S:g} s"
+        )
     outside = {p for p in ladder.canary_partitions if p in sla or (managed and p not in managed)}
     if outside:
         raise ValueError(

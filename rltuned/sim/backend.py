@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import assert_never, cast
 
 from rltuned.domain.cluster import GpuCount, Node, Resources
-from rltuned.domain.jobs import PendingJob, RunningJob, Steering
+from rltuned.domain.jobs import PendingJob, Remembered, RunningJob, Steering
 from rltuned.domain.plan import (
     Action,
     Outcome,
@@ -18,6 +18,7 @@ from rltuned.domain.plan import (
     SetPriority,
     SetSiteFactor,
 )
+from rltuned.domain.ports import NOTHING
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import GpuType, JobId, UnixTime
 from rltuned.sim.world import Pending, Running, World
@@ -40,7 +41,7 @@ class SimBackend:
         """Let the simulated world run up to a time."""
         self.world.advance(to_time)
 
-    def observe(self) -> Snapshot:
+    def observe(self, remembered: Remembered = NOTHING) -> Snapshot:  # noqa: ARG002 - the port's
         """The queue, the running jobs and the nodes as they are now. Holds no run time."""
         self._catch_up()
         return snapshot_of(self.world)

@@ -30,11 +30,6 @@ class Cluster:
         return sum(n.total.gpus for n in self.nodes)
 
     @property
-    def mixed_node(self) -> str | None:
-        """The first node that has GPUs of several types."""
-        return next((n.name for n in self.nodes if len(n.gpus) > 1), None)
-
-    @property
     def default_partition(self) -> str:
         """The partition of a job that names none: the default one, else the first."""
         for partition in self.partitions:

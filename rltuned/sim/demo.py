@@ -13,6 +13,7 @@ from rltuned.sim.cluster import Cluster
 from rltuned.sim.natural import Natural
 from rltuned.sim.presets import preset
 from rltuned.sim.synth import synthesize
+from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules, World
 
 STREAM_JOBS: Final = 4_096
@@ -53,6 +54,17 @@ class ScaledClock:
         return self._inner.wait(seconds / self._speed)
 
 
+def demo_trace(seed: int) -> tuple[Cluster, tuple[TraceJob, ...]]:
+    """The testbed and its stream of jobs, in the trace's own time; the same seed, the same jobs."""
+    jobs = synthesize(
+        "testbed-1024", jobs=STREAM_JOBS, seed=seed, limits="weak", free_share=FREE_SHARE
+    ).jobs
+    jobs = tuple(
+        replace(j, partition=SLA) if i % SLA_EVERY == 0 else j for i, j in enumerate(jobs, 1)
+    )
+    return _with_sla(replace(preset("testbed"), name="demo")), jobs
+
+
 def demo_world(seed: int, now: float) -> World:
     """The testbed, warmed up so that jobs run and a queue waits at `now` (Unix seconds).
 
@@ -60,13 +72,7 @@ def demo_world(seed: int, now: float) -> World:
     something to leave alone. The stream goes on for more than a week of simulated time; the same
     seed gives the same jobs.
     """
-    jobs = synthesize(
-        "testbed-1024", jobs=STREAM_JOBS, seed=seed, limits="weak", free_share=FREE_SHARE
-    ).jobs
-    jobs = tuple(
-        replace(j, partition=SLA) if i % SLA_EVERY == 0 else j for i, j in enumerate(jobs, 1)
-    )
-    cluster = _with_sla(replace(preset("testbed"), name="demo"))
+    cluster, jobs = demo_trace(seed)
     rules = Rules(natural=_NATURAL)
     ready_s = _ready(World(cluster, jobs, rules=rules))
     shift = now - ready_s

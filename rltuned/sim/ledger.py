@@ -9,7 +9,7 @@ from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import Release, SetPriority, SetSiteFactor
 from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import JobId, UnixTime
+from rltuned.domain.units import JobId
 
 HOUR_S: Final = 3_600.0
 HELD: Final = 64
@@ -66,8 +66,8 @@ class Ledger:
         known = self._entries.get(job_id)
         if known is None or known.owned.field != name:
             nice = action.nice if isinstance(action, SetPriority) else None
-            since = UnixTime(now)
-            known = _Entry(Ownership(name, action.new, nice, action.old, since=since))
+            rest = action.rest if isinstance(action, SetPriority) else None
+            known = _Entry(Ownership(name, action.new, nice, action.old, rest=rest))
             self._entries[job_id] = known
         else:
             owned = known.owned

@@ -194,40 +194,6 @@ def _at_once(knobs: Knobs) -> Knobs:
     )
 
 
-def play_pure(
-    cluster: Cluster, jobs: Sequence[TraceJob], policy: Policy, protocol: Protocol
-) -> Outcome:
-    """The policy's pure order, found once per interval; who comes between stands behind."""
-    ranks: dict[int, int] = {}
-
-    def ordered(world: World) -> Sequence[Pending]:
-        last = len(ranks)
-        return sorted(world.pending.values(), key=lambda p: (ranks.get(p.number, last), p.number))
-
-    world = World(
-        cluster,
-        jobs,
-        rules=protocol.rules,
-        faults=protocol.faults,
-        order=ordered,
-        on_end=_listener(policy),
-    )
-    rank = by_policy(policy, None)
-    first, decisions = world.next_time() or 0.0, 0
-    while (now := _next(world, first, protocol.interval_s)) is not None:
-        if world.next_time() == now:
-            world.happen()
-        world.now = now
-        if world.pending and _is_tick(now, first, protocol.interval_s):
-            found = {p.number: place for place, p in enumerate(rank(world))}
-            ranks.clear()
-            ranks.update(found)
-            decisions += 1
-        world.schedule()
-    _refuse_stuck(world)
-    return Outcome(world, decisions)
-
-
 def _listener(policy: Policy | None) -> Callable[[Ended], None] | None:
     """What is called at every end of a job; only a policy that learns from them wants it."""
     return policy.ended if isinstance(policy, Learner) else None

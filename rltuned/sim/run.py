@@ -3,22 +3,22 @@
 import importlib.util
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rltuned.core.select import Rules as Scope
+from rltuned.core.order import Policy
 from rltuned.domain.jobs import Share
 from rltuned.errors import TraceError
-from rltuned.sim import qssf
+from rltuned.policies.baselines import Baseline
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.fitting import impossible
 from rltuned.sim.metrics import Schedule
 from rltuned.sim.natural import AGE_ONLY, Natural
-from rltuned.sim.policy import CLAIRVOYANT_AREA, FUTURE, policy_of
+from rltuned.sim.policy import CLAIRVOYANT_AREA, policy_of
 from rltuned.sim.protocol import (
     Outcome,
     Protocol,
@@ -26,14 +26,12 @@ from rltuned.sim.protocol import (
     clairvoyant_area,
     play_decided,
     play_direct,
-    play_pure,
 )
+from rltuned.sim.rivals import Inspected
 from rltuned.sim.trace import TraceJob
 
 if TYPE_CHECKING:  # numba is optional
-    from rltuned.sim.engine.cycles import Cycles
-    from rltuned.sim.engine.loop import Ranking
-    from rltuned.sim.engine.run import Played, Prepared
+    from rltuned.sim.engine.run import Played
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +119,7 @@ def simulate(
         cluster: the hardware.
         policy: its name.
         protocol: who ranks when, backfill, placement, faults.
-        engine: use the compiled twin where it knows the policy, the protocol and the nodes.
+        engine: use the compiled world where it knows the policy, the protocol and the nodes.
 
     Raises:
         TraceError: a job can never run, or there is no such policy.
@@ -131,47 +129,49 @@ def simulate(
         own = rules.natural if rules.natural != AGE_ONLY else Natural()
         rules = replace(rules, natural=replace(own, kind="multifactor"))
     protocol = replace(protocol, rules=rules)
-    plain = bool(protocol.faults) or protocol.is_joint or rules.placement == "first"
-    if engine and not plain and compiled_knows(policy, protocol):
-        return _engine(window, cluster, policy, protocol)
+    scorer = policy_of(policy)
+    chosen = policy if scorer is None else scorer
+    if engine and compiled_knows(chosen, protocol):
+        return _engine(window, cluster, chosen, protocol)
     began = time.perf_counter()
-    outcome = _plain(window, cluster, policy, protocol)
+    outcome = _plain(window, cluster, chosen, protocol)
     return schedule_of(outcome, window, cluster, time.perf_counter() - began)
 
 
-def _plain(window: Window, cluster: Cluster, policy: str, protocol: Protocol) -> Outcome:
-    scorer = policy_of(policy)
+def _plain(window: Window, cluster: Cluster, policy: Policy | str, protocol: Protocol) -> Outcome:
     by_event = protocol.mode == "event" and not protocol.is_joint
-    if scorer is None:
+    if isinstance(policy, str):
         if not by_event:
             where = "event mode" if protocol.mode == "cycle" else "placement pack or spread"
             raise TraceError(f"policy {policy!r} exists in {where} only")
         order = clairvoyant_area if policy == CLAIRVOYANT_AREA else clairvoyant
         return play_direct(cluster, window.jobs, order, protocol)
     if by_event:
-        return play_direct(cluster, window.jobs, scorer, protocol)
+        return play_direct(cluster, window.jobs, policy, protocol)
     if not protocol.bounded and not protocol.is_joint:
-        return play_pure(cluster, window.jobs, scorer, protocol)
-    return play_decided(cluster, window.jobs, scorer, protocol)
+        raise TraceError("--bounds off: the daemon has bounds; a pure order exists in event mode")
+    return play_decided(cluster, window.jobs, policy, protocol)
 
 
-def compiled_knows(policy: str, protocol: Protocol) -> bool:
-    """Whether the compiled engine plays this policy so (it needs the training extra).
+def compiled_knows(policy: Policy | str, protocol: Protocol) -> bool:
+    """Whether the compiled world plays this (it needs the training extra).
 
-    Its cycles know one site, which orders by age alone, and delays that never change.
+    Args:
+        policy: itself; of those that know the future, the name.
+        protocol: who ranks when, backfill, placement, faults.
     """
-    if importlib.util.find_spec("numba") is None:
+    if importlib.util.find_spec("numba") is None or isinstance(policy, Inspected):
         return False
-    from rltuned.sim.engine import orders  # noqa: PLC0415 - numba is optional
-
-    if protocol.mode == "cycle":
-        scope = replace(protocol.knobs.rules, min_age_s=0.0)
-        usual = protocol.rules.natural == AGE_ONLY and scope == Scope(min_age_s=0.0)
-        usual = usual and protocol.knobs.writing.mode != "priority"
-        return usual and protocol.bounded and policy in orders.STATIC and policy != "multifactor"
-    if protocol.bounded:
-        return policy in {*orders.STATIC, *FUTURE, qssf.NAME}
-    return policy in {*orders.FIXED_ORDERS, *orders.FORMULAS, *FUTURE, qssf.NAME}
+    if protocol.faults or protocol.is_joint or protocol.rules.placement == "first":
+        return False
+    if protocol.mode == "event":
+        return True
+    if isinstance(policy, str) or not protocol.bounded:
+        return False
+    system, mode = protocol.rules.natural.system, protocol.knobs.writing.mode
+    natural_field = "priority" if system.kind == "basic" else "site_factor"
+    static = isinstance(policy, Baseline) and policy.static
+    return mode in {"auto", natural_field} and (static or protocol.newcomers == "cycle")
 
 
 def schedule_of(outcome: Outcome, window: Window, cluster: Cluster, elapsed_s: float) -> Schedule:
@@ -203,38 +203,20 @@ def _node_of(part: str) -> str:
     return part.rpartition(":")[0]
 
 
-def _engine(window: Window, cluster: Cluster, policy: str, protocol: Protocol) -> Schedule:
-    from rltuned.sim.engine import run as engine  # noqa: PLC0415 - numba is optional
+def _engine(window: Window, cluster: Cluster, policy: Policy | str, protocol: Protocol) -> Schedule:
+    from rltuned.sim.engine import orders  # noqa: PLC0415 - numba is optional
+    from rltuned.sim.engine import run as engine  # noqa: PLC0415
 
     engine.load()
     began = time.perf_counter()
     prepared = engine.prepare(cluster, window.jobs)
-    ranking, cycles = _ranking(policy, prepared, window, protocol)
-    played = engine.run(prepared, ranking, protocol.rules, cycles)
-    return schedule_of_engine(played, window, cluster, began, writes=int(cycles.writes.sum()))
-
-
-def _ranking(
-    policy: str, prepared: "Prepared", window: Window, protocol: Protocol
-) -> "tuple[Ranking, Cycles]":
-    from rltuned.sim.engine import orders  # noqa: PLC0415 - numba is optional
-    from rltuned.sim.engine.cycles import NO_CYCLES  # noqa: PLC0415
-
-    jobs, natural = window.jobs, protocol.rules.natural
-    if protocol.mode == "cycle":
-        at_submit = protocol.newcomers == "submit"
-        knobs, interval_s = protocol.knobs, protocol.interval_s
-        return orders.cycles_of(policy, prepared, jobs, knobs, interval_s, at_submit=at_submit)
-    if policy == qssf.NAME:
-        return orders.learning_ranking(prepared, jobs, natural, protocol.order), NO_CYCLES
-    pure = protocol.order is None or policy in {*FUTURE, "multifactor"}
-    if pure or protocol.order is None:
-        return orders.ranking_of(policy, prepared, jobs, natural), NO_CYCLES
-    return orders.delayed_ranking(policy, prepared, jobs, natural, protocol.order), NO_CYCLES
+    stage = orders.Stage(cluster, window.jobs, prepared, protocol.rules.natural)
+    played = orders.play(policy, stage, protocol)
+    return schedule_of_engine(played, window, cluster, began)
 
 
 def schedule_of_engine(
-    played: "Played", window: Window, cluster: Cluster, began: float, *, writes: int = 0
+    played: "Played", window: Window, cluster: Cluster, began: float
 ) -> Schedule:
     """What a compiled run left behind; began: perf_counter at its start."""
     names = [cluster.nodes[i].name for i in played.shares.node.tolist()]
@@ -249,9 +231,9 @@ def schedule_of_engine(
         start_s=played.start_s,
         end_s=played.end_s,
         nodes=tuple(nodes),
-        decisions=played.passes,
+        decisions=played.decisions,
         elapsed_s=time.perf_counter() - began,
-        writes=writes,
+        writes=int(played.writes.sum()),
     )
 
 
@@ -287,9 +269,7 @@ def _schedule(
 
 
 Report = Callable[[str, int], None]
-"""Told (policy, window number) after each window."""
-Player = Callable[[Window, Cluster, Protocol], Schedule]
-"""Plays one window under one policy: what `simulate` does, by other means."""
+"""Called with (policy, window number) after each window."""
 
 
 def compare(
@@ -299,7 +279,6 @@ def compare(
     protocol: Protocol,
     *,
     report: Report = lambda _policy, _window: None,
-    players: Mapping[str, Player] | None = None,
 ) -> dict[str, list[Schedule]]:
     """Play every window under every policy: the same jobs, the same placement and backfill.
 
@@ -308,17 +287,12 @@ def compare(
         cluster: the hardware.
         policies: their names.
         protocol: who ranks when, backfill, placement, faults.
-        report: told after each window.
-        players: policies that somebody above this floor can play faster than `simulate`.
+        report: called after each window.
     """
     found: dict[str, list[Schedule]] = {}
     for policy in policies:
-        player = (players or {}).get(policy)
         found[policy] = []
         for window in chosen:
-            if player is None:
-                found[policy].append(simulate(window, cluster, policy, protocol))
-            else:
-                found[policy].append(player(window, cluster, protocol))
+            found[policy].append(simulate(window, cluster, policy, protocol))
             report(policy, window.number)
     return found

@@ -20,8 +20,9 @@ from rltuned.slurm.sacct import COLUMNS, REQUIRED, SAVED
 from rltuned.slurm.strings import parse_tasks, parse_tres
 from rltuned.slurm.values import absent, parse_limit_s
 
-MOST_RECORDS: Final = 500_000
-"""About 400 bytes each. A longer history is refused, not cut: --since chooses what counts."""
+MOST_RECORDS: Final = 400_000
+"""About 800 bytes each, with what is remembered of the job. A longer history is refused, not cut:
+--since chooses what counts."""
 _NEVER: Final = frozenset({"CANCELLED", "DEADLINE", "FAILED", "REVOKED"})
 """How a job may end that never started."""
 _OPEN: Final = frozenset({"PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "RESIZING", "COMPLETING"})

@@ -1,12 +1,14 @@
 """The real Slurm behind the Backend port."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
+from rltuned.domain.jobs import PendingJob, Remembered
 from rltuned.domain.plan import Outcome, Plan
+from rltuned.domain.ports import NOTHING
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
@@ -14,9 +16,11 @@ from rltuned.slurm.checks import Check, Status, examine, gather
 from rltuned.slurm.columns import Marks
 from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.controllers import Controller, acting_host, ask_controllers
-from rltuned.slurm.priorities import Priorities, read_priorities
+from rltuned.slurm.fairshare import FairShares
+from rltuned.slurm.priorities import read_qos
 from rltuned.slurm.reader import Reader
 from rltuned.slurm.sdiag import Load, clock_off_s, parse_sdiag
+from rltuned.slurm.site import RateLimit, read_rate_limit
 from rltuned.slurm.source import Reading
 from rltuned.slurm.talk import CallRecord
 from rltuned.slurm.writer import Writer
@@ -68,6 +72,8 @@ class SlurmBackend:
         marks: see columns.Marks; None = a random mark.
         exclusions: read excluded nodes of pending jobs where squeue's columns lack them (before
             24.11), by one more squeue; needed to steer and to take steering back.
+        fair_shares: read the fair-share factors of jobs whose priority is fixed, for `Priority=`
+            under multifactor.
         fence: told of every look at the cluster and asked right before every batch of updates.
         pyslurm: the interpreter that has pyslurm, to read the jobs through it; None = as text.
         on_reading: told who reads the jobs, whenever that changes; not called without pyslurm.
@@ -82,6 +88,7 @@ class SlurmBackend:
         environ: Mapping[str, str] = os.environ,
         marks: Marks | None = None,
         exclusions: bool = False,
+        fair_shares: bool = False,
         fence: Fence | None = None,
         pyslurm: Path | None = None,
         on_reading: Callable[[Reading], None] = _unheard,
@@ -92,19 +99,24 @@ class SlurmBackend:
         self._limited = 0  # since the last look at the load
         self._commands = Commands(cli, self._count, environ)
         self._reader = Reader(
-            self._commands, marks, exclusions=exclusions, pyslurm=pyslurm, heard=on_reading
+            self._commands,
+            marks,
+            exclusions=exclusions,
+            fair_shares=fair_shares,
+            pyslurm=pyslurm,
+            heard=on_reading,
         )
         self._writer = Writer(self._commands, self._reader, now, self._fence.shut)
 
-    def observe(self) -> Snapshot:
-        """Read the cluster: one squeue, one sinfo, one sprio.
+    def observe(self, remembered: Remembered = NOTHING) -> Snapshot:
+        """Read the cluster: one squeue, one sinfo, one sprio. See domain/ports.Backend.
 
         Raises:
             BackendError: a command failed, timed out, or the controller is away.
             SnapshotError: an answer could not be read.
         """
         self._fence.look()
-        return self._reader.snapshot(self._now())
+        return self._reader.snapshot(self._now(), remembered)
 
     def apply(self, plan: Plan) -> tuple[Outcome, ...]:
         """Carry out a plan: one outcome per action, in the same order. Never raises per action."""
@@ -163,13 +175,34 @@ class SlurmBackend:
         evidence = gather(self._commands, self._now())
         return (*examine(evidence), *(self._reading() if evidence.reachable else ()))
 
-    def priorities(self) -> Priorities:
-        """The site's priority weights, read now.
+    def config(self) -> dict[str, str]:
+        """The site's configuration, read now.
 
         Raises:
             BackendError: scontrol failed.
         """
-        return read_priorities(self._reader.config())
+        return self._reader.config()
+
+    def qos(self) -> dict[str, int]:
+        """The priority of every QOS, by one sacctmgr.
+
+        Raises:
+            BackendError: it failed, as where there is no slurmdbd.
+        """
+        said = self._commands.ask("sacctmgr", "-nP", "show", "qos", "format=name,priority")
+        return read_qos(said.stdout)
+
+    def fair_shares(self, jobs: Iterable[PendingJob]) -> tuple[float, ...]:
+        """The different fair-share factors of these jobs' associations, by one sshare."""
+        return FairShares(self._commands).factors(jobs, self._now())
+
+    def rate_limit(self) -> RateLimit | None:
+        """How many updates slurmctld takes at once, read now; None = any number.
+
+        Raises:
+            BackendError: scontrol failed.
+        """
+        return read_rate_limit(self._reader.config())
 
     def _reading(self) -> Iterator[Check]:
         try:

@@ -8,7 +8,7 @@ from typing import Final
 
 from rltuned.errors import BackendError
 from rltuned.slurm.commands import Commands
-from rltuned.slurm.judgement import Check, Status, judge, release_of
+from rltuned.slurm.config_checks import Check, Status, judge, release_of
 from rltuned.slurm.site import parse_config
 
 __all__ = ["Check", "Evidence", "Status", "examine", "gather"]

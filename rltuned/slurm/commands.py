@@ -13,6 +13,10 @@ from rltuned.errors import BackendError
 from rltuned.slurm.talk import Answer, CallRecord, Talk
 
 _KEPT: Final = ("PATH", "HOME", "LD_LIBRARY_PATH", "TZ")
+WHOLE_BYTES: Final = 8 * 1024 * 1024
+"""A longer answer is refused where it is held as a whole: configuration, statistics, partitions."""
+LINE_CHARACTERS: Final = 1024 * 1024
+"""A longer line of a streamed answer is none of Slurm's."""
 _QUOTED: Final = 2_000
 """So much of a long answer is kept, for a message."""
 
@@ -27,7 +31,8 @@ class SlurmCli:
             environment is never used, so that a stray export cannot point us at another cluster.
         timeout_s: the longest that one command may take, whatever it starts itself.
         chunk: the most updates in one scontrol; a controller that dies costs one chunk's timeout.
-        max_answer_bytes: a longer answer is refused instead of filling the memory.
+        max_answer_bytes: a longer answer is refused, even one that is read as it comes; see also
+            WHOLE_BYTES.
     """
 
     bin_dir: Path | None = None
@@ -77,21 +82,26 @@ class Commands:
         _must_succeed(program, answer)
         return answer
 
-    def stream(self, program: str, *args: str) -> "Stream":
-        """Run a command that must succeed and may say very much.
+    def stream(
+        self,
+        program: str,
+        *args: str,
+        feed: str | None = None,
+        at: Path | None = None,
+        most_bytes: int | None = None,
+    ) -> "Stream":
+        """Run a command that must succeed and may say very much; arguments as of `open`.
 
         Nothing is run before the first piece is taken.
-
-        Args:
-            program: its bare name.
-            args: its arguments.
         """
-        return Stream(self, program, args)
+        return Stream(
+            lambda: self.open(program, *args, feed=feed, at=at, most_bytes=most_bytes), program
+        )
 
     def call(
         self, program: str, *args: str, feed: str | None = None, at: Path | None = None
     ) -> Answer:
-        """Run a command and return whatever came of it.
+        """Run a command and return whatever came of it, WHOLE_BYTES at most.
 
         Args:
             program: its bare name.
@@ -102,7 +112,7 @@ class Commands:
         Raises:
             BackendError: the program is not installed or cannot be started.
         """
-        talk = self.open(program, *args, feed=feed, at=at)
+        talk = self.open(program, *args, feed=feed, at=at, most_bytes=WHOLE_BYTES)
         said = bytearray()
         for piece in talk.pieces():
             said += piece
@@ -124,9 +134,14 @@ class Commands:
         return path
 
     def open(
-        self, program: str, *args: str, feed: str | None = None, at: Path | None = None
+        self,
+        program: str,
+        *args: str,
+        feed: str | None = None,
+        at: Path | None = None,
+        most_bytes: int | None = None,
     ) -> Talk:
-        """Start a command; as `call`.
+        """Start a command; as `call`. most_bytes: of the answer; None = as the knobs say.
 
         Raises:
             BackendError: the program is not installed or cannot be started.
@@ -145,7 +160,8 @@ class Commands:
         except OSError as error:
             self._on_call(CallRecord(program=program, seconds=0.0, ok=False))
             raise BackendError(f"{program} cannot be started: {error}") from error
-        bounds = self.cli.timeout_s, self.cli.max_answer_bytes
+        most = self.cli.max_answer_bytes
+        bounds = self.cli.timeout_s, min(most, most_bytes or most)
         return Talk(child, program, (feed or "").encode(), bounds, self._on_call)
 
 
@@ -161,14 +177,19 @@ class Stream:
     """What a command says, piece by piece, so that a long answer is never in memory as a whole.
 
     Attributes:
-        stderr: what it complained of; complete when the pieces are at their end.
+        answer: what became of it, without its standard output; None until the pieces are at their
+            end.
     """
 
-    def __init__(self, commands: Commands, program: str, args: tuple[str, ...]) -> None:
-        self._commands = commands
+    def __init__(self, start: Callable[[], Talk], program: str) -> None:
+        self._start = start
         self._program = program
-        self._args = args
-        self.stderr = ""
+        self.answer: Answer | None = None
+
+    @property
+    def stderr(self) -> str:
+        """What it complained of; empty until the pieces are at their end."""
+        return self.answer.stderr if self.answer else ""
 
     def __iter__(self) -> Iterator[str]:
         """The text of its standard output.
@@ -177,14 +198,35 @@ class Stream:
             BackendError: as `Commands.ask`, when the pieces are at their end.
         """
         decoder = getincrementaldecoder("utf-8")("backslashreplace")
-        talk = self._commands.open(self._program, *self._args)
+        talk = self._start()
         said = ""
         for piece in talk.pieces():
             text = decoder.decode(piece)
             said = said or text[:_QUOTED]
             yield text
-        self.stderr = talk.answer.stderr
+        self.answer = talk.answer
         _must_succeed(self._program, replace(talk.answer, stdout=said))
+
+    def lines(self) -> Iterator[str]:
+        """Its lines without their ends.
+
+        Raises:
+            BackendError: as above, or a line is longer than LINE_CHARACTERS.
+        """
+        held: list[str] = []
+        length = 0
+        for piece in self:
+            first, *more = piece.split("\n")
+            held.append(first)
+            length += len(first)
+            if more:
+                yield "".join(held)
+                yield from more[:-1]
+                held, length = [more[-1]], len(more[-1])
+            if length > LINE_CHARACTERS:
+                raise BackendError(f"{self._program}: a line of more than {LINE_CHARACTERS} bytes")
+        if length:
+            yield "".join(held)
 
 
 def _environment(cli: SlurmCli, environ: Mapping[str, str]) -> dict[str, str]:

@@ -24,6 +24,7 @@ class Factors:
         live: some factor is not 0, so multifactor rules it.
         base: the sum without the site factor, less the nice, of the line with the highest
             priority; None where multifactor does not rule it.
+        rest, fair: the whole sum without age and fair share, and what that adds, of the same line.
         partition: what its partition adds, of the first line.
         uneven: the lines differ in what partition or priority is.
     """
@@ -32,6 +33,8 @@ class Factors:
     site_factor: int | None
     live: bool
     base: int | None = None
+    rest: int | None = None
+    fair: int | None = None
     partition: int = 0
     uneven: bool = False
 
@@ -40,7 +43,14 @@ class Factors:
         same = (other.priority, other.partition) == (self.priority, self.partition)
         best = max((self, other), key=lambda line: line.priority)
         uneven = self.uneven or not same
-        return replace(self, priority=best.priority, base=best.base, uneven=uneven)
+        return replace(
+            self,
+            priority=best.priority,
+            base=best.base,
+            rest=best.rest,
+            fair=best.fair,
+            uneven=uneven,
+        )
 
 
 def read_line(row: PriorityRow) -> tuple[JobId, Factors]:
@@ -62,6 +72,8 @@ def read_line(row: PriorityRow) -> tuple[JobId, Factors]:
         site_factor=None if frozen else site,
         live=live,
         base=base if live else None,
+        rest=base + site - parse_number(row.age) - parse_number(row.fairshare) if live else None,
+        fair=parse_number(row.fairshare) if live else None,
         partition=parse_number(row.partition),
     )
 
@@ -82,11 +94,21 @@ def standing_of(shown: Shown, seen: Factors | None, site: Site) -> Standing:
     best = seen.priority if several and seen is not None and seen.live else 0
     priority = max(shown.priority, best)
     uneven = several and (seen is None or seen.uneven)
-    sticky = several and site.increase_only
+    sticky = site.multifactor and site.increase_only
     if seen is None:  # sprio shows no held jobs
         live = site.multifactor and shown.is_held
         return Standing(priority, live=live, uneven=uneven, sticky=sticky)
     # multifactor gives at least 1; a job whose factors are all zero and that has more was set
     of_itself = max(1, (seen.site_factor or 0) - shown.nice)
     fixed = not seen.live and priority > of_itself
-    return Standing(priority, seen.site_factor, fixed, seen.live, uneven, sticky, seen.base)
+    return Standing(
+        priority,
+        seen.site_factor,
+        fixed,
+        seen.live,
+        uneven,
+        sticky,
+        seen.base,
+        seen.rest,
+        seen.fair,
+    )

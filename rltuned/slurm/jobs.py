@@ -8,7 +8,8 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from rltuned.domain.cluster import Node, Resources
-from rltuned.domain.jobs import ArrayInfo, PendingJob, Request, RunningJob
+from rltuned.domain.jobs import ArrayInfo, PendingJob, Remembered, Request, RunningJob
+from rltuned.domain.ports import NOTHING
 from rltuned.domain.snapshot import Unreadable
 from rltuned.domain.units import JobId, NodeName, UnixTime
 from rltuned.errors import SnapshotError
@@ -39,6 +40,8 @@ class Standing(NamedTuple):
     uneven: bool = False
     sticky: bool = False
     base: int | None = None
+    rest: int | None = None
+    fair: int | None = None
 
 
 class Shown(NamedTuple):
@@ -93,6 +96,7 @@ def read_queue(
     stands: Callable[[Shown], Standing] = as_shown,
     *,
     odd: Callable[[JobId, tuple[str, ...]], str] = _nothing,
+    remembered: Remembered = NOTHING,
 ) -> Queue:
     """Jobs from squeue's rows. A row that cannot be read costs that job.
 
@@ -107,6 +111,7 @@ def read_queue(
         extras: those of columns.EXTRA_COLUMNS that the rows have, in front of the account.
         stands: what rules a pending job's priority.
         odd: what else is wrong with a pending job of these partitions; empty = nothing.
+        remembered: what the journal says of pending jobs.
     """
     records = _records(rows, extras)
     pending_of = Counter(r.row.arrayjobid for r in records.values() if r.row.statecompact == "PD")
@@ -118,7 +123,9 @@ def read_queue(
         row = record.row
         try:
             if row.statecompact == "PD":
-                job = _pending(record, requests, pending_of[row.arrayjobid], stands, odd)
+                job = _pending(
+                    record, requests, pending_of[row.arrayjobid], stands, odd, remembered=remembered
+                )
                 pending.append(job)
                 if job.unreadable:
                     bad.append(Unreadable("job", job.address, job.unreadable, job.job_id))
@@ -218,6 +225,8 @@ def _pending(
     pending_records: int,
     stands: Callable[[Shown], Standing],
     odd: Callable[[JobId, tuple[str, ...]], str],
+    *,
+    remembered: Remembered,
 ) -> PendingJob:
     row = record.row
     job_id, partitions = parse_job_id(row.jobid), tuple(record.ask.partition.split(","))
@@ -231,13 +240,14 @@ def _pending(
     array_id = parse_job_id(row.arrayjobid)
     het_id, het_offset = read_het(row.hetjobid, row.hetjoboffset)
     wishes = _wishes(record, requests)
+    key = job_id, UnixTime(submitted)
     return PendingJob(
         job_id=job_id,
         # a het leader's bare id would mean all components
         address=f"{het_id}+{het_offset}"
         if het_id is not None
         else address(job_id, array_id, tasks, pending_records),
-        submitted_at=UnixTime(submitted),
+        submitted_at=key[1],
         request=wishes.request,
         priority=standing.priority,
         partitions=partitions,
@@ -249,6 +259,8 @@ def _pending(
         nice=nice,
         site_factor=standing.site_factor,
         base=standing.base,
+        rest=standing.rest,
+        fair=standing.fair,
         reason=_text(row.reason),
         held_by=holder,
         reservation=_text(row.reservation),
@@ -266,6 +278,8 @@ def _pending(
         live=standing.live,
         uneven=standing.uneven,
         sticky=standing.sticky,
+        owned=remembered.owned.get(key),
+        recent_writes=remembered.recent_writes.get(key, 0),
         deadline_at=_moment(wishes.deadline),
         unreadable=wishes.unreadable or odd(job_id, partitions),
     )

@@ -22,11 +22,15 @@ class Priorities:
         kind: PriorityType; "" = not known.
         weights: name of a factor -> its weight, those that count.
         plugin: PrioritySiteFactorPlugin; "" = none.
+        flags: PriorityFlags, in capitals.
+        scheduler: SchedulerParameters that have a value.
     """
 
     kind: str = ""
     weights: Mapping[str, str] = field(default_factory=dict)
     plugin: str = ""
+    flags: frozenset[str] = frozenset()
+    scheduler: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def site_factor_works(self) -> bool:
@@ -56,7 +60,19 @@ def read_priorities(config: Mapping[str, str]) -> Priorities:
         for key, value in config.items()
         if key.startswith(_WEIGHT) and value not in {"", "0"}
     }
-    return Priorities(config.get("PriorityType", ""), weights, _plugin(config))
+    flags = frozenset(config.get("PriorityFlags", "").upper().split(","))
+    options = (o.partition("=") for o in config.get("SchedulerParameters", "").split(","))
+    scheduler = {name: value for name, _, value in options if value}
+    return Priorities(config.get("PriorityType", ""), weights, _plugin(config), flags, scheduler)
+
+
+def read_qos(text: str) -> dict[str, int]:
+    """Name and priority of each QOS in `sacctmgr -nP show qos format=name,priority`.
+
+    A line that cannot be read is left out.
+    """
+    pairs = (line.strip().rpartition("|") for line in text.splitlines())
+    return {name: int(points) for name, _, points in pairs if name and points.isdecimal()}
 
 
 def read_system(config: Mapping[str, str]) -> PrioritySystem:
@@ -65,25 +81,27 @@ def read_system(config: Mapping[str, str]) -> PrioritySystem:
     Raises:
         SnapshotError: a key is missing or cannot be read, or the priority plugin is another one.
     """
-    kind = value(config, "PriorityType")
+    kind = _value(config, "PriorityType")
     if kind == BASIC:
         return PrioritySystem()
     if kind != MULTIFACTOR:
         raise SnapshotError(f"scontrol show config: PriorityType {kind[:60]!r} is not known")
+    ages = config.get("AccountingStorageType", "") == _SLURMDBD
     try:
         return PrioritySystem(
             kind="multifactor",
-            ages=config.get("AccountingStorageType", "") == _SLURMDBD,
-            age_weight=weight(config, "Age"),
+            ages=ages,
+            age_weight=_weight(config, "Age"),
             max_age_s=_seconds(config, "PriorityMaxAge"),
             calc_period_s=_seconds(config, "PriorityCalcPeriod"),
+            fair_weight=_weight(config, "FairShare") if ages else 0,
             site_factor_plugin=_plugin(config),
         )
     except ValueError as error:
         raise SnapshotError(f"scontrol show config: {error}") from None
 
 
-def value(config: Mapping[str, str], key: str) -> str:
+def _value(config: Mapping[str, str], key: str) -> str:
     """The value of a key.
 
     Raises:
@@ -94,7 +112,7 @@ def value(config: Mapping[str, str], key: str) -> str:
     return config[key]
 
 
-def weight(config: Mapping[str, str], name: str) -> int:
+def _weight(config: Mapping[str, str], name: str) -> int:
     """PriorityWeight of a factor.
 
     Raises:
@@ -102,7 +120,7 @@ def weight(config: Mapping[str, str], name: str) -> int:
     """
     key = f"{_WEIGHT}{name}"
     try:
-        return parse_number(value(config, key))
+        return parse_number(_value(config, key))
     except ValueError as error:
         raise SnapshotError(f"scontrol show config: {key}: {error}") from None
 
@@ -113,7 +131,7 @@ def _plugin(config: Mapping[str, str]) -> str:
 
 
 def _seconds(config: Mapping[str, str], key: str) -> float:
-    text = value(config, key)
+    text = _value(config, key)
     try:
         found = parse_limit_s(text)
     except ValueError as error:

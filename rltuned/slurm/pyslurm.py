@@ -6,17 +6,18 @@ a cycle, a crash of its C code is an exit code, and a call that hangs is ended l
 
 import json
 import pwd
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from rltuned.domain.snapshot import Unreadable
-from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.columns import ASK_COLUMNS, JobRow
-from rltuned.slurm.commands import Commands, one_line
+from rltuned.slurm.commands import Commands, Stream, one_line
+from rltuned.slurm.job_names import parse_job_id
+from rltuned.slurm.jobs import MOST_RECORDS
 from rltuned.slurm.pyslurm_child import PROTOCOL
 
 PROGRAM: Final = "pyslurm"
@@ -47,10 +48,12 @@ FIELDS: Final = (
     "is_cronjob",
     "account",
 )
-"""Attributes of pyslurm.Job that say the same as a column of squeue. Left to squeue is what a job
-asks for: pyslurm's time limit is None for UNLIMITED and for unknown, its memory None for "all of a
-node" and for unknown, and GPUs asked for as `gres/gpu:p100:4` are in none of its attributes where
-the site does not account for them."""
+"""Attributes of pyslurm.Job that say the same as a column of squeue, the id first. Left to squeue
+is what a job asks for: pyslurm's time limit is None for UNLIMITED and for unknown, its memory None
+for "all of a node" and for unknown, and GPUs asked for as `gres/gpu:p100:4` are in none of its
+attributes where the site does not account for them."""
+MOST_BYTES: Final = 64 * 1024 * 1024
+"""Of one answer, which is kept until squeue has answered too: 447 for each of MOST_RECORDS."""
 _STATES: Final = {"PENDING": "PD", "RUNNING": "R", "CONFIGURING": "CF"}
 _OTHER: Final = "OTH"
 """Any other state: such a record is counted and not looked into."""
@@ -62,10 +65,13 @@ class UnusableError(BackendError):
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One answer. version: pyslurm's; jobs: a mapping of FIELDS for each, as pyslurm has them."""
+    """One answer. version: pyslurm's; jobs: by id, each a line of JSON, its FIELDS in a list.
+
+    They stay lines until squeue's row of the job is there, which takes a seventh of the memory.
+    """
 
     version: str
-    jobs: tuple[dict[str, Any], ...]
+    jobs: dict[str, str]
 
 
 class Pyslurm:
@@ -91,7 +97,7 @@ class Pyslurm:
             BackendError: it gave no answer in time, or slurmctld gave it none.
             SnapshotError: its answer could not be read.
         """
-        answer = self._ask({"protocol": PROTOCOL, "fields": FIELDS})
+        answer, jobs = self._ask({"protocol": PROTOCOL, "fields": FIELDS})
         version = str(answer.get("pyslurm", ""))
         detail = one_line(str(answer.get("detail", "")))
         if answer.get("error") == "missing":
@@ -103,27 +109,46 @@ class Pyslurm:
             )
         if answer.get("error") == "rpc":
             raise BackendError(f"pyslurm: {detail}")
-        return Told(version, _jobs(answer.get("jobs")))
+        if answer.get("jobs") != len(jobs):
+            promised = f"{answer.get('jobs')!r} jobs were announced"
+            raise SnapshotError(f"pyslurm: {len(jobs)} jobs in the answer, {promised}")
+        return Told(version, jobs)
 
-    def _ask(self, request: Mapping[str, object]) -> dict[str, Any]:
+    def _ask(self, request: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, str]]:
         # -I: neither our environment nor the folder of the file changes what is imported
         asked = ("-I", "-B", str(CHILD))
+        feed = json.dumps(request)
+        said = self._commands.stream(
+            PROGRAM, *asked, feed=feed, at=self._python, most_bytes=MOST_BYTES
+        )
         try:
-            said = self._commands.call(PROGRAM, *asked, feed=json.dumps(request), at=self._python)
+            first, jobs = _taken(said)
         except BackendError as error:
-            raise UnusableError(str(error)) from error
-        if said.failure:
-            raise BackendError(said.failure)
-        if said.exit_code != 0:
+            if said.answer is None:
+                raise UnusableError(str(error)) from error
+            if said.answer.failure:
+                raise
             last = one_line(said.stderr.strip().rpartition("\n")[2]) or "no message"
-            raise UnusableError(f"pyslurm in {self._python} ended with {said.exit_code}: {last}")
+            code = said.answer.exit_code
+            raise UnusableError(f"pyslurm in {self._python} ended with {code}: {last}") from None
         try:
-            answer = json.loads(said.stdout)
+            answer = json.loads(first)
         except ValueError as error:
-            raise SnapshotError(f"pyslurm: {one_line(said.stdout, 120)!r}: {error}") from error
+            raise SnapshotError(f"pyslurm: {one_line(first, 120)!r}: {error}") from error
         if not isinstance(answer, dict) or answer.get("protocol") != PROTOCOL:
-            raise SnapshotError(f"pyslurm: {one_line(said.stdout, 120)!r} is no answer")
-        return answer
+            raise SnapshotError(f"pyslurm: {one_line(first, 120)!r} is no answer")
+        return answer, jobs
+
+
+def _taken(said: Stream) -> tuple[str, dict[str, str]]:
+    """The first line, and by job id the others."""
+    lines = said.lines()
+    first, jobs = next(lines, ""), dict[str, str]()
+    for line in lines:
+        jobs[line[1:].partition(",")[0]] = line
+        if len(jobs) > MOST_RECORDS:
+            raise SnapshotError(f"pyslurm: more than {MOST_RECORDS} job records")
+    return first, jobs
 
 
 def release_of(version: str) -> tuple[int, int] | None:
@@ -134,38 +159,36 @@ def release_of(version: str) -> tuple[int, int] | None:
     return int(parts[0]), int(parts[1])
 
 
-def _jobs(rows: object) -> tuple[dict[str, Any], ...]:
-    if not isinstance(rows, list):
-        raise SnapshotError("pyslurm: no jobs in the answer")
-    for number, row in enumerate(rows, start=1):
-        if not isinstance(row, list) or len(row) != len(FIELDS):
-            raise SnapshotError(f"pyslurm: job {number} has not the {len(FIELDS)} fields asked for")
-    return tuple(dict(zip(FIELDS, row, strict=True)) for row in rows)
-
-
 def rows_of(
-    told: Told, asks: Mapping[str, Sequence[str]], bad: list[Unreadable]
+    told: Told, asks: Iterable[Sequence[str]], bad: list[Unreadable]
 ) -> Iterator[list[str]]:
     """Rows for jobs.read_queue: Ask, JobRow, ExcNodes, the further columns, CronJob, account.
 
     Args:
-        told: what pyslurm said.
-        asks: by job id the columns of Ask, accruetime, deadline and further ones, from squeue; jobs
-            not in it are left out.
+        told: what pyslurm said; a job is taken out of it as its row is made.
+        asks: job id, the columns of Ask, accruetime, deadline and further ones, from squeue; jobs
+            that are in one of both alone are left out.
         bad: takes the jobs of which a value is not of its kind.
     """
-    for job in told.jobs:
-        ask = asks.get(str(job["id"]))
-        if ask is None:
+    width = len(ASK_COLUMNS)
+    for name, *ask in asks:
+        line = told.jobs.pop(name, None)
+        if line is None:
             continue
-        width = len(ASK_COLUMNS)
         try:
+            job = _job(line)
             row, excluded, cron = _row(job, accruetime=ask[width], deadline=ask[width + 1])
         except ValueError as error:
-            number = int(job["id"])  # squeue showed it
-            bad.append(Unreadable("job", str(number), f"pyslurm: {error}", JobId(number)))
+            bad.append(Unreadable("job", name, f"pyslurm: {error}", parse_job_id(name)))
             continue
         yield [*ask[:width], *row[:-1], excluded, *ask[width + 2 :], cron, row.account]
+
+
+def _job(line: str) -> dict[str, Any]:
+    row = json.loads(line)
+    if not isinstance(row, list) or len(row) != len(FIELDS):
+        raise ValueError(f"{one_line(line, 120)!r} has not the {len(FIELDS)} fields asked for")
+    return dict(zip(FIELDS, row, strict=True))
 
 
 def _row(job: Mapping[str, Any], accruetime: str, deadline: str) -> tuple[JobRow, str, str]:

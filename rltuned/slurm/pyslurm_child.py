@@ -5,20 +5,24 @@ processes that lived long. So rltuned never imports it: slurm/pyslurm.py starts 
 interpreter that has it, writes one request to standard input, reads one answer from standard
 output, and ends the process in time. Nothing of rltuned is imported here.
 
-    request   {"protocol": 1, "fields": ["id", "priority", ...]}
-    answer    {"protocol": 1, "pyslurm": "25.11.2", "jobs": [[7, 4294901759, ...], ...]}
-    or        {"protocol": 1, "error": "missing" | "rpc", "detail": "...", "pyslurm": "..." | ""}
+    request   {"protocol": 2, "fields": ["id", "priority", ...]}
+    answer    {"protocol": 2, "pyslurm": "25.11.2", "jobs": 2}
+              [7,4294901759,...]
+              [8,4294901758,...]
+    or        {"protocol": 2, "error": "missing" | "rpc", "detail": "...", "pyslurm": "..." | ""}
 
-The fields are attributes of pyslurm.Job, one value each in every job, as pyslurm gives them:
-numbers, texts, true and false, lists, objects, null.
+A line for each job, so that the reader need not hold them all. The fields are attributes of
+pyslurm.Job, the first of them the id, one value each in every job, as pyslurm gives them: numbers,
+texts, true and false, lists, objects, null.
 """
 
 import json
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
-PROTOCOL = 1
+PROTOCOL = 2
 
 
 def text_of(error: UnicodeDecodeError) -> str:
@@ -34,29 +38,34 @@ def value_of(job: Any, name: str) -> Any:
         return text_of(error)
 
 
-def answer_to(request: dict[str, Any]) -> dict[str, Any]:
-    """Ask slurmctld through pyslurm; every expected mishap becomes an answer."""
+def answer_to(request: dict[str, Any]) -> tuple[dict[str, Any], Iterator[list[Any]]]:
+    """Ask slurmctld through pyslurm: the first line and the jobs. Every expected mishap becomes an
+    answer.
+    """
     if request.get("protocol") != PROTOCOL:
-        return {"error": "missing", "detail": f"protocol {request.get('protocol')!r}"}
+        return _none("missing", f"protocol {request.get('protocol')!r}")
     try:
         import pyslurm  # noqa: PLC0415 - whether it is there is what we are asked
     except ImportError as error:  # also when libslurm of its release is not there
-        return {"error": "missing", "detail": str(error), "pyslurm": ""}
+        return _none("missing", str(error))
     version = str(getattr(pyslurm, "__version__", ""))
     fields = request["fields"]
     if not hasattr(pyslurm, "Jobs"):
-        detail = f"pyslurm {version} has no class Jobs"
-        return {"error": "missing", "detail": detail, "pyslurm": version}
+        return _none("missing", f"pyslurm {version} has no class Jobs", version)
     lacking = [name for name in fields if not hasattr(pyslurm.Job, name)]
     if lacking:
         detail = f"pyslurm {version}: a Job has no {', '.join(lacking)}"
-        return {"error": "missing", "detail": detail, "pyslurm": version}
+        return _none("missing", detail, version)
     try:
         jobs = pyslurm.Jobs.load()
     except pyslurm.RPCError as error:
-        return {"error": "rpc", "detail": str(error), "pyslurm": version}
-    rows = [[value_of(job, name) for name in fields] for job in jobs.values()]
-    return {"pyslurm": version, "jobs": rows}
+        return _none("rpc", str(error), version)
+    rows = ([value_of(job, name) for name in fields] for job in jobs.values())
+    return {"pyslurm": version, "jobs": len(jobs)}, rows
+
+
+def _none(error: str, detail: str, version: str = "") -> tuple[dict[str, Any], Iterator[list[Any]]]:
+    return {"error": error, "detail": detail, "pyslurm": version}, iter(())
 
 
 def main() -> int:
@@ -64,9 +73,11 @@ def main() -> int:
     # pyslurm prints for itself at times: what is printed must not get into the answer
     out = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)
-    answer = {"protocol": PROTOCOL, **answer_to(json.loads(sys.stdin.read()))}
+    first, rows = answer_to(json.loads(sys.stdin.read()))
     with out:
-        json.dump(answer, out, separators=(",", ":"))
+        print(json.dumps({"protocol": PROTOCOL, **first}), file=out)
+        for row in rows:
+            print(json.dumps(row, separators=(",", ":")), file=out)
     return 0
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from rltuned.domain.cluster import Node, Resources
+from rltuned.domain.jobs import PendingJob, Remembered
+from rltuned.domain.ports import NOTHING
 from rltuned.domain.snapshot import Snapshot, Unreadable
 from rltuned.domain.units import JobId, NodeName, UnixTime
 from rltuned.errors import BackendError, SnapshotError
@@ -23,13 +25,14 @@ from rltuned.slurm.columns import (
 )
 from rltuned.slurm.commands import Commands, one_line
 from rltuned.slurm.factors import Factors, read_line, standing_of
+from rltuned.slurm.fairshare import FairShares
 from rltuned.slurm.job_names import id_of, parse_job_id
 from rltuned.slurm.jobs import read_queue
 from rltuned.slurm.nodes import read_nodes
 from rltuned.slurm.pyslurm import Pyslurm
 from rltuned.slurm.request import Requests
 from rltuned.slurm.site import Site, parse_config, read_exclusive_partitions, read_site
-from rltuned.slurm.source import FromPyslurm, Reading, Source, Text, of_records, squeue
+from rltuned.slurm.source import FromPyslurm, Reading, Source, Text, squeue
 from rltuned.slurm.strings import expand_hosts
 from rltuned.slurm.values import parse_epoch
 from rltuned.slurm.watched import Watched, watched
@@ -53,6 +56,7 @@ class Reader:
         commands: runs them.
         marks: see columns.Marks; None = a random mark.
         exclusions: read excluded nodes by one more squeue where its columns lack them.
+        fair_shares: read the fair-share factors of jobs whose priority is fixed, where they count.
         pyslurm: the interpreter that has it, to read jobs through it; None = squeue alone.
         heard: told who reads the jobs, whenever that changes; never called without pyslurm.
     """
@@ -63,12 +67,14 @@ class Reader:
         marks: Marks | None = None,
         *,
         exclusions: bool = False,
+        fair_shares: bool = False,
         pyslurm: Path | None = None,
         heard: Callable[[Reading], None] = _unheard,
     ) -> None:
         self._commands = commands
         self._marks = marks or Marks()
         self._exclusions = exclusions
+        self._fair_shares = FairShares(commands) if fair_shares else None
         text = Text(commands, self._marks)
         self._source: Source = (
             FromPyslurm(Pyslurm(commands, pyslurm), text, heard) if pyslurm else text
@@ -80,21 +86,21 @@ class Reader:
         """Read excluded nodes by one more squeue from now on, where its columns lack them."""
         self._exclusions = True
 
-    def snapshot(self, taken_at: float) -> Snapshot:
-        """The cluster now: one squeue, one sinfo, one sprio.
+    def snapshot(self, taken_at: float, remembered: Remembered = NOTHING) -> Snapshot:
+        """The cluster now: one squeue, one sinfo, one sprio. remembered: see ports.Backend.
 
         Raises:
             BackendError: a command failed or gave no answer in time.
             SnapshotError: an answer could not be read.
         """
         try:
-            return self._snapshot(taken_at)
+            return self._snapshot(taken_at, remembered)
         except (BackendError, SnapshotError):
             self._site = None
             raise
 
-    def _snapshot(self, taken_at: float) -> Snapshot:
-        seen = self._without_exclusions(taken_at)
+    def _snapshot(self, taken_at: float, remembered: Remembered) -> Snapshot:
+        seen = self._with_fair_shares(self._without_exclusions(taken_at, remembered))
         if not self._exclusions or self._knows_excluded:
             return seen
         known = self.excluded(taken_at)
@@ -104,7 +110,14 @@ class Reader:
         )
         return replace(seen, pending=tuple(pending))
 
-    def _without_exclusions(self, taken_at: float) -> Snapshot:
+    def _with_fair_shares(self, seen: Snapshot) -> Snapshot:
+        system = seen.priorities
+        if self._fair_shares is None or not system.fair_weight:
+            return seen
+        pending = self._fair_shares.dress(seen.pending, seen.taken_at, system)
+        return replace(seen, pending=pending)
+
+    def _without_exclusions(self, taken_at: float, remembered: Remembered) -> Snapshot:
         site, layout = self._known_site(taken_at)
         jobs = self._source.read(layout, site, taken_at)
         self._knows_excluded = "ExcNodes" in jobs.extras
@@ -131,12 +144,14 @@ class Reader:
             jobs.extras,
             lambda shown: standing_of(shown, factors.get(shown.job_id), site),
             odd=wrong,
+            remembered=remembered,
         )
+        ages = site.priorities.ages
         try:
             return Snapshot(
                 taken_at=UnixTime(taken_at),
                 cluster=site.cluster,
-                pending=queue.pending,
+                pending=_unaged(queue.pending, UnixTime(taken_at)) if ages else queue.pending,
                 running=queue.running,
                 nodes=nodes,
                 partitions=partitions,
@@ -211,7 +226,7 @@ class Reader:
         """
         _, layout = self._known_site(now)
         words = ("-t", "PD", "-O", self._marks.columns(WATCH_COLUMNS))
-        answer = self._commands.stream("squeue", *of_records(layout), *words)
+        answer = squeue(self._commands, layout, *words)
         rows: dict[str, tuple[WatchRow, list[str]]] = {}
         for raw in self._marks.rows("squeue", answer, len(WATCH_COLUMNS)):
             row = WatchRow._make(raw)
@@ -297,6 +312,14 @@ class Reader:
         if odd:
             bad.setdefault(JobId(0), odd[0])
         return {job_id: found[job_id] for job_id in found.keys() - bad.keys()}, bad
+
+
+def _unaged(jobs: tuple[PendingJob, ...], now: UnixTime) -> tuple[PendingJob, ...]:
+    """Jobs that could run and have no AccrueTime (MaxJobsAccrue limits) have no age yet."""
+    return tuple(
+        replace(j, accrue_at=now) if j.accrue_at is None and 0 < (j.eligible_at or 0) <= now else j
+        for j in jobs
+    )
 
 
 def _roomiest(nodes: Iterable[Node]) -> dict[str, Resources]:

@@ -75,7 +75,7 @@ def ask_history(commands: Commands, since: float, until: float) -> Iterator[str]
     begin = since
     while begin < until:
         end = min(begin + PORTION_S, until)
-        yield from commands.ask("sacct", *sacct_words(begin, end)).stdout.splitlines()
+        yield from commands.stream("sacct", *sacct_words(begin, end)).lines()
         begin = end
 
 

@@ -27,8 +27,7 @@ class Site:
         priorities: how slurmctld turns waiting into priority.
         memory_counts: CR_*_Memory: memory is handed out, and a job's figure means something.
         preemption: whether jobs may be preempted.
-        increase_only: PriorityFlags=INCR_ONLY: the priorities of a job of several partitions never
-            go down again.
+        increase_only: PriorityFlags=INCR_ONLY: slurmctld lowers no priority when it counts again.
         exclusive_partitions: those that give whole nodes, where sinfo does not show it (26.05).
     """
 

@@ -1,15 +1,14 @@
 """Where squeue's rows come from: from squeue itself, or for the most part from pyslurm."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from rltuned.domain.snapshot import Unreadable
 from rltuned.slurm.columns import ASK_COLUMNS, Layout, Marks
-from rltuned.slurm.commands import Commands
+from rltuned.slurm.commands import Commands, Stream
 from rltuned.slurm.pyslurm import Pyslurm, UnusableError, rows_of
 from rltuned.slurm.site import Site
-from rltuned.slurm.talk import Answer
 
 TEXT: Final = "text"
 PYSLURM: Final = "pyslurm"
@@ -59,18 +58,9 @@ class Source(Protocol):
         ...
 
 
-def squeue(commands: Commands, layout: Layout, *args: str) -> Answer:
-    """One squeue over all records of this cluster, in the order of their numbers.
-
-    Raises:
-        BackendError: it failed.
-    """
-    return commands.ask("squeue", *of_records(layout), *args)
-
-
-def of_records(layout: Layout) -> tuple[str, ...]:
-    """The words by which squeue shows all records of this cluster by number."""
-    return ("--local", "-a", layout.per_record, "-S", "i")
+def squeue(commands: Commands, layout: Layout, *args: str) -> Stream:
+    """One squeue over all records of this cluster, in the order of their numbers."""
+    return commands.stream("squeue", "--local", "-a", layout.per_record, "-S", "i", *args)
 
 
 class Text:
@@ -88,8 +78,7 @@ class Text:
         self, layout: Layout, names: tuple[str, ...], bad: list[Unreadable]
     ) -> Iterator[list[str]]:
         """These columns of every record, or of every task where squeue parts arrays."""
-        words = (*of_records(layout), "--noconvert", "-O", self._marks.columns(names))
-        said = self._commands.stream("squeue", *words)
+        said = squeue(self._commands, layout, "--noconvert", "-O", self._marks.columns(names))
         broken: list[str] = []
         yield from self._marks.rows("squeue", said, len(names), broken)
         bad += [Unreadable("job", "", why) for why in broken]
@@ -130,9 +119,7 @@ class FromPyslurm:
         more = tuple(name for name in layout.extras if name == "Exclusive")
         bad: list[Unreadable] = []
         names = ("jobid", *ASK_COLUMNS, "accruetime", "deadline", *more)
-        asks: Mapping[str, list[str]] = {
-            row[0]: row[1:] for row in self._text.columns(layout, names, bad)
-        }
+        asks = self._text.columns(layout, names, bad)
         return Rows(rows_of(told, asks, bad), ("ExcNodes", *more, "CronJob"), bad)
 
     def reading(self, site: Site) -> Reading:

@@ -1,13 +1,14 @@
 """What a site's priority weights are worth in hours of waiting, beside the longest delay. Pure."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
+from math import ceil
 from typing import Final
 
 from rltuned.domain.cluster import Partition
 from rltuned.domain.priority import PrioritySystem
-from rltuned.slurm.judgement import Check, Status
+from rltuned.slurm.config_checks import Check, Status
 from rltuned.slurm.priorities import Priorities
 from rltuned.slurm.values import whole_numbers
 
@@ -29,6 +30,10 @@ class Site:
         max_delay_s: the longest delay that the settings allow.
         writes_priority: `Priority=` is written although multifactor runs.
         leaves_alone: jobs of some partitions, users, accounts or QOS are not ours.
+        qos: every QOS and its priority; empty = not known.
+        used_qos: those of the jobs that wait.
+        shares: the different fair-share factors of the jobs that wait, in order.
+        pending: how many jobs wait.
     """
 
     system: PrioritySystem
@@ -38,6 +43,10 @@ class Site:
     max_delay_s: float
     writes_priority: bool = False
     leaves_alone: bool = False
+    qos: Mapping[str, int] = field(default_factory=dict)
+    used_qos: frozenset[str] = frozenset()
+    shares: tuple[float, ...] = ()
+    pending: int = 0
 
     @property
     def slope(self) -> float:
@@ -54,6 +63,18 @@ class Site:
     def hours(self, points: float) -> str:
         """What so many points are worth."""
         return f"{points / self.slope / _HOUR_S:.3g} h"
+
+    def unit(self, name: str, largest: int) -> int:
+        """What Slurm divides priorities of this kind by: the largest, unless it is told not to.
+
+        22.05 shows each of its flags NO_NORMAL_* as NO_NORMAL_ALL. The steps are then as large as
+        those that are divided, or larger.
+        """
+        return 1 if f"NO_NORMAL_{name}" in self.priorities.flags else largest
+
+    @property
+    def least(self) -> str:
+        return "at least " if "NO_NORMAL_ALL" in self.priorities.flags else ""
 
     def weight(self, name: str) -> int:
         return sum(whole_numbers(self.priorities.weights.get(name, "0")))
@@ -76,16 +97,17 @@ def judge_order(site: Site) -> Iterator[Check]:
         yield _flat(site)
         return
     yield Check(_NAME, Status.OK, worth(site))
-    yield from _coarse(site)
-    yield from _old(site)
-    yield from _partition_step(site)
-    yield from _qos_step(site)
+    for judge in (_coarse, _old, _partition_step, _qos_step, _depth, _tiers):
+        yield from judge(site)
 
 
 def worth(site: Site) -> str:
     """The weights in hours of waiting."""
     if site.system.kind == "basic":
-        return "priority/basic: a point is a minute of waiting"
+        return (
+            "priority/basic: a point is a minute of waiting, and a job that is not written stands "
+            "behind every job that is"
+        )
     if not site.slope:
         return "waiting is worth no points"
     told = [
@@ -94,10 +116,11 @@ def worth(site: Site) -> str:
         if site.weight(name)
     ]
     weights = f"; full weights: {', '.join(told)}" if told else ""
+    steps = "".join(f"; {step}" for step in (_qos_said(site), _fair_said(site)) if step)
     limit = f"; age grows for {site.system.max_age_s / _HOUR_S:.3g} h" if site.system.ages else ""
     return (
         f"the longest delay is {site.max_delay_s / _HOUR_S:.3g} h = {site.reach:.0f} points"
-        f"{weights}{limit}"
+        f"{weights}{steps}{limit}"
     )
 
 
@@ -120,7 +143,7 @@ def _flat(site: Site) -> Check:
             _NAME,
             Status.WARN,
             "PriorityWeightAge = 0: waiting is worth no points, so that no delay can be written",
-            f"set PriorityWeightAge to {_fine_weight(site):.0f} or more",
+            f"set PriorityWeightAge to {ceil(_fine_weight(site))} or more",
         )
     return Check(
         _NAME,
@@ -143,7 +166,7 @@ def _coarse(site: Site) -> Iterator[Check]:
         _NAME,
         Status.WARN,
         f"a point is worth {point_s / 60:.0f} minutes of waiting: too coarse to order by",
-        f"multiply all PriorityWeight* by {point_s / COARSE_S:.0f} or more"
+        f"multiply all PriorityWeight* by {ceil(point_s / COARSE_S)} or more"
         if site.system.ages
         else "raise [order] points_per_hour to 6 or more",
     )
@@ -168,7 +191,8 @@ def _partition_step(site: Site) -> Iterator[Check]:
     weight = site.weight("Partition")
     if not weight or len(factors) < 2:  # noqa: PLR2004 - a difference needs two
         return
-    step = weight * min(b - a for a, b in pairwise(factors)) / factors[-1]
+    unit = site.unit("PART", factors[-1])
+    step = weight * min(b - a for a, b in pairwise(factors)) / unit
     if step > site.reach:
         return
     yield Check(
@@ -176,19 +200,103 @@ def _partition_step(site: Site) -> Iterator[Check]:
         Status.WARN,
         f"PriorityJobFactor parts two partitions by {step:.0f} points = {site.hours(step)} of "
         f"waiting: a delay of up to {site.max_delay_s / _HOUR_S:.3g} h can cross that",
-        f"raise PriorityWeightPartition to {weight * site.reach / step:.0f}, or lower max_delay_s",
+        f"raise PriorityWeightPartition above {ceil(weight * site.reach / step)}, or lower "
+        "max_delay_s",
     )
 
 
+def qos_step(site: Site) -> tuple[float, str, str] | None:
+    """The smallest gap between two QOS in points, and their names, the lower first; None = none.
+
+    Between those of the jobs that wait; where these have fewer than two, between all.
+    """
+    weight, used = site.weight("QOS"), site.used_qos & site.qos.keys()
+    chosen = used if len({site.qos[name] for name in used}) > 1 else site.qos.keys()
+    by_points = {site.qos[name]: name for name in sorted(chosen)}
+    points = sorted(by_points)
+    if not weight or len(points) < 2:  # noqa: PLR2004 - a difference needs two
+        return None
+    unit = site.unit("QOS", max(site.qos.values()))
+    low, high = min(pairwise(points), key=lambda two: two[1] - two[0])
+    return weight * (high - low) / unit, by_points[low], by_points[high]
+
+
+def _qos_said(site: Site) -> str:
+    step = qos_step(site)
+    return f"QOS {step[1]} to {step[2]} {site.least}{site.hours(step[0])}" if step else ""
+
+
+def _fair_said(site: Site) -> str:
+    """What fair share weighs between the jobs that wait now."""
+    weight, shares = site.weight("FairShare"), site.shares
+    if not weight or len(shares) < 2:  # noqa: PLR2004 - a difference needs two
+        return ""
+    spread = weight * (shares[-1] - shares[0])
+    step = weight * min(b - a for a, b in pairwise(shares))
+    said = f"fair share parts the users who wait by up to {site.hours(spread)}, at least "
+    mostly = ", so that delays mostly order the jobs of one user" if step > site.reach else ""
+    return f"{said}{site.hours(step)}{mostly}"
+
+
 def _qos_step(site: Site) -> Iterator[Check]:
-    """The weight is the widest step that there can be; slurmdbd alone knows the others."""
-    weight = site.weight("QOS")
-    if not weight or weight > site.reach:
+    """Without slurmdbd's answer the weight is known, which is the widest step that there can be."""
+    weight, step = site.weight("QOS"), qos_step(site)
+    points = step[0] if step else weight
+    if not weight or points > site.reach or (site.qos and step is None):
         return
+    which = f"QOS {step[1]} and {step[2]} lie {site.least}" if step else "the QOS lie at most "
     yield Check(
         _NAME,
         Status.WARN,
-        f"PriorityWeightQOS is worth {site.hours(weight)} of waiting: a delay of up to "
-        f"{site.max_delay_s / _HOUR_S:.3g} h can cross every QOS",
-        f"raise PriorityWeightQOS above {site.reach:.0f}, or lower max_delay_s",
+        f"{which}{points:.0f} points = {site.hours(points)} of waiting apart: a delay of up to "
+        f"{site.max_delay_s / _HOUR_S:.3g} h can cross that",
+        f"raise PriorityWeightQOS above {ceil(weight * site.reach / points)}, or lower max_delay_s "
+        f"below {points / site.slope:.0f}",
+    )
+
+
+def _depth(site: Site) -> Iterator[Check]:
+    """A wide job that is never looked at gets no reservation, whatever its number."""
+    for name, default in (("bf_max_job_test", 500), ("default_queue_depth", 100)):
+        text = site.priorities.scheduler.get(name, "")
+        looks = int(text) if text.isdecimal() else default
+        if site.pending > looks:
+            yield Check(
+                _NAME,
+                Status.WARN,
+                f"{site.pending} jobs wait and {name}={looks}: jobs that stand further back are "
+                "not looked at, so that wide ones wait longer than their bound suggests",
+                f"raise {name} in SchedulerParameters, as far as slurmctld has time for it",
+            )
+
+
+def _tiers(site: Site) -> Iterator[Check]:
+    """What Slurm looks at before any number."""
+    tiers = {p.name: p.priority_tier for p in site.partitions}
+    if len(set(tiers.values())) > 1:
+        said = ", ".join(f"{name} {tier}" for name, tier in sorted(tiers.items()))
+        yield Check(
+            _NAME, Status.OK, f"PriorityTier goes before every number, a delay's too: {said}"
+        )
+
+
+def judge_room(site: Site, wanted_s: Sequence[float], room_s: Sequence[float]) -> Iterator[Check]:
+    """Whether priorities have room for the delays: below 1 slurmctld keeps no order.
+
+    Args:
+        site: what a second of delay takes.
+        wanted_s: the delay of each job within its other bounds.
+        room_s: the longest delay with which its priority stays at least 1.
+    """
+    short = [(w - r, r) for w, r in zip(wanted_s, room_s, strict=True) if w - r > COARSE_S]
+    if not short or not site.slope:
+        return
+    least_s, lacking = max(0.0, min(r for _, r in short)), site.slope * max(s for s, _ in short)
+    yield Check(
+        _NAME,
+        Status.WARN,
+        f"{len(short)} of {len(room_s)} pending jobs have priorities too low for their delays, "
+        f"which are shortened to as little as {least_s / _HOUR_S:.3g} h",
+        f"give all jobs {lacking:.0f} points more: raise PriorityWeightPartition by so much, with "
+        "PriorityJobFactor=1 or more in every partition",
     )

@@ -7,10 +7,11 @@ from typing import Final, Literal
 import numpy as np
 
 from rltuned.sim.engine.arrays import FloatArray, IntArray
+from rltuned.sim.engine.look import Float32Array
+from rltuned.sim.engine.nets import Net
 from rltuned.train.episodes import Decisions, Recorder, play_rule, play_sampled
 from rltuned.train.ground import Ground, Window, cut
 from rltuned.train.reward import FLOOR, Objective, Work, cost_at
-from rltuned.train.rollout.state import Float32Array, Net
 
 Form = Literal["dense", "gap", "metric", "percent"]
 Reference = Literal["base", "group"]

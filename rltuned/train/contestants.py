@@ -1,24 +1,15 @@
 """Who takes part in an evaluation: bundles, alone or as training seeds of one another."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from rltuned.core.features import NUM_FEATURES
-from rltuned.core.order import Order
 from rltuned.errors import ModelError
 from rltuned.policies.actor import Actor, load_actor
-from rltuned.policies.predictor import LOG_FULL
-from rltuned.sim.engine.arrays import FloatArray
+from rltuned.sim.engine.sight import net_of
 from rltuned.sim.policy import MODEL_PREFIX, MODELS
-from rltuned.train.episodes import Delayed, net_of, play_greedy, play_order
+from rltuned.sim.protocol import Protocol
+from rltuned.train.episodes import play_greedy, play_policy
 from rltuned.train.evaluate import Play
-from rltuned.train.ground import Ground, Window
-from rltuned.train.rollout.state import Float32Array
-
-QSSF = "qssf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,48 +38,15 @@ def _load(name: str) -> Actor:
     return load_actor(Path(given) if Path(given).is_dir() else MODELS / given, inspectors=True)
 
 
-def plays_of(contestant: Contestant, ground: Ground, order: Order | None) -> list[Play]:
-    """One player per training seed, within the bounds; None = its pure order."""
-    return [_play(actor, ground, order) for actor in contestant.actors]
+def plays_of(contestant: Contestant, protocol: Protocol) -> list[Play]:
+    """One player per training seed."""
+    return [_play(actor, protocol) for actor in contestant.actors]
 
 
-def _play(actor: Actor, ground: Ground, order: Order | None) -> Play:
-    net, columns, delayed = net_of(actor.network), foretold(actor, ground), delayed_by(actor, order)
-    return lambda window: play_greedy(
-        window if columns is None else window.foretold(columns), net, delayed
-    )
-
-
-def delayed_by(actor: Actor, order: Order | None) -> Delayed | None:
-    """An inspector is played as published: its rejections have a bound of their own."""
-    if order is None or actor.card.architecture.kind == "inspector":
-        return None
-    return Delayed(actor.curve, order)
-
-
-def foretold(actor: Actor, ground: Ground) -> Float32Array | None:
-    """(len(ground), 3) predictions for all jobs; None where the network reads none."""
-    if actor.predictor is None:
-        return None
-    users, accounts = [j.user for j in ground.jobs], [j.account for j in ground.jobs]
-    return actor.predictor.columns(users, accounts, ground.prepared.requests)
-
-
-def beside(contestants: Sequence[Contestant], ground: Ground) -> Mapping[str, Play]:
-    """Qssf, by the first predictor there is: smallest predicted run time times GPUs first."""
-    for contestant in contestants:
-        columns = foretold(contestant.actors[0], ground)
-        if columns is not None:
-            return {QSSF: _by_prediction(columns)}
-    return {}
-
-
-def _by_prediction(columns: Float32Array) -> Play:
-    return lambda window: _qssf(window.foretold(columns))
-
-
-def _qssf(window: Window) -> FloatArray:
-    """Quasi-shortest service first (Hu et al., SC'21): predicted GPU time, smallest first."""
-    median_s = np.expm1(window.fixed[:, NUM_FEATURES + 1].astype(np.float64) * LOG_FULL)
-    gpus = np.array([max(job.gpus, 1) for job in window.jobs], dtype=np.float64)
-    return play_order(window, median_s * gpus)
+def _play(actor: Actor, protocol: Protocol) -> Play:
+    if actor.card.architecture.kind != "inspector":
+        return lambda window: play_policy(window, actor, protocol)
+    if protocol.mode == "cycle":
+        raise ModelError(f"{actor.name}: an inspector exists in event mode only")
+    net = net_of(actor.network)
+    return lambda window: play_greedy(window, net)

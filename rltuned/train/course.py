@@ -8,6 +8,7 @@ from typing import Final
 from rltuned.errors import TraceError
 from rltuned.policies.predictor import Predictor
 from rltuned.sim.cluster import Cluster
+from rltuned.sim.engine.look import Float32Array
 from rltuned.sim.limits import Strength
 from rltuned.sim.presets import preset
 from rltuned.sim.run import possible
@@ -16,7 +17,6 @@ from rltuned.sim.trace import TraceJob, read_trace
 from rltuned.sim.world import Rules
 from rltuned.train.ground import Ground, make_ground
 from rltuned.train.predictor import as_known, fit, past, strangers
-from rltuned.train.rollout.state import Float32Array
 from rltuned.train.worlds import random_world
 
 GENERATED: Final[tuple[tuple[str, str, Strength], ...]] = (

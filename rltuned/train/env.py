@@ -148,7 +148,7 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
             if self._seen != desk.clock[0]:
                 self._seen = float(desk.clock[0])
                 see(setup, state, desk, sight, self._flags)
-            every[:shown] = desk.rows[:shown]
+            every[:shown] = desk.features.rows[:shown]
             observe8(every[:shown], self._flags, jobs)
             mask[:shown] = ~desk.gone[:shown]
         return {"jobs": jobs, "all": every, "mask": mask}

@@ -1,23 +1,27 @@
 """Play windows by a network, in compiled code, and keep what learning needs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from rltuned.core.features import NUM_FEATURES
-from rltuned.core.order import Order
-from rltuned.policies.baselines import BASELINES
+from rltuned.core.order import Order, Policy
 from rltuned.policies.delay_curve import DelayCurve
-from rltuned.policies.network import ContextActor, InspectorActor, PaperActor
 from rltuned.policies.rivals import INSPECTED
-from rltuned.sim.engine.arrays import FloatArray, IntArray, Shares
+from rltuned.sim.engine.arrays import FloatArray, IntArray
 from rltuned.sim.engine.dispatch import Setup, State
-from rltuned.sim.engine.loop import Ranking
-from rltuned.sim.engine.run import free_of, spreads
-from rltuned.train.ground import Window
-from rltuned.train.rollout.nets import CONTEXT, INSPECTOR, KERNEL, PAPER
-from rltuned.train.rollout.play import BY_INSPECTOR, BY_NET, BY_RULE, episode
+from rltuned.sim.engine.look import Float32Array, Sight
+from rltuned.sim.engine.nets import INSPECTOR, Net
+from rltuned.sim.engine.orders import at_events, play
+from rltuned.sim.engine.ranking import NET, Ranking
+from rltuned.sim.engine.run import empty_state, run, spreads
+from rltuned.sim.engine.sight import NO_CURVE, RULES, eyes_on, room_for
+from rltuned.sim.natural import AGE_ONLY
+from rltuned.sim.policy import policy_of
+from rltuned.sim.protocol import Protocol
+from rltuned.train.ground import MULTIFACTOR, Window
+from rltuned.train.rollout.play import BY_INSPECTOR, BY_NET, episode
 from rltuned.train.rollout.state import (
     TAPE_CANDIDATES,
     TAPE_DECISIONS,
@@ -25,17 +29,7 @@ from rltuned.train.rollout.state import (
     TAPE_PASSES,
     TAPE_ROWS,
     Desk,
-    Float32Array,
-    Net,
-    Sight,
     Tape,
-)
-
-RULES: Final = tuple(BASELINES)
-"""Net.base points into them."""
-KINDS: Final = {"paper": PAPER, "context": CONTEXT, "kernel": KERNEL, "inspector": INSPECTOR}
-_NO_RANKING: Final = Ranking(
-    0, np.zeros(0), np.zeros(0), np.zeros(0), np.zeros((0, 2)), np.zeros(2)
 )
 
 
@@ -115,74 +109,61 @@ def _tape(room: Scratch, features: int = NUM_FEATURES) -> Tape:
 NOTHING_KEPT: Final = Scratch(rows=1, decisions=1, candidates=1)
 
 
-def net_of(network: PaperActor | ContextActor) -> Net:
-    """A network's weights in the form that the compiled forward reads."""
-    w = {k: v.detach().cpu().numpy().astype(np.float32) for k, v in network.state_dict().items()}
-    deep = pooled = np.zeros((0, 0), dtype=np.float32)
-    deep_b = np.zeros(0, dtype=np.float32)
-    if isinstance(network, PaperActor):
-        names = [name.removesuffix(".weight") for name in w if name.endswith(".weight")]
-        second = w[f"{names[1]}.weight"].T
-        for name in names[2:-1]:
-            deep, deep_b = np.ascontiguousarray(w[f"{name}.weight"].T), w[f"{name}.bias"]
-    else:
-        names = ["encoder", "mix", "head"]
-        hidden = len(w["encoder.bias"])
-        whole = w["mix.weight"].T  # own, mean, most: stacked
-        second, pooled = whole[:hidden], np.ascontiguousarray(whole[hidden:])
-    return Net(
-        kind=KINDS[network.kind],
-        w1=np.ascontiguousarray(w[f"{names[0]}.weight"].T),
-        b1=w[f"{names[0]}.bias"],
-        w2=np.ascontiguousarray(second),
-        pooled=pooled,
-        b2=w[f"{names[1]}.bias"],
-        deep=deep,
-        deep_b=deep_b,
-        w3=np.ascontiguousarray(w[f"{names[-1]}.weight"][0]),
-        b3=w[f"{names[-1]}.bias"],
-        base=RULES.index(network.base) if isinstance(network, InspectorActor) else -1,
-    )
+def play_policy(window: Window, policy: Policy | str, protocol: Protocol) -> FloatArray:
+    """(n,) start times under a policy, or the rule of a name.
 
+    On a site whose Slurm orders by age alone; `multifactor` is Slurm's own order of a usual site.
 
-_NO_NET: Final = net_of(PaperActor(1, (1, 1)))
-_NO_CURVE: Final = np.zeros((2, 1))
+    Raises:
+        TraceError: there is no such rule.
+    """
+    scorer = policy_of(policy) if isinstance(policy, str) else policy
+    name = policy if isinstance(policy, str) else policy.name
+    stage = window.stage(MULTIFACTOR if name == "multifactor" else AGE_ONLY)
+    return play(name if scorer is None else scorer, stage, protocol).start_s
 
 
 def play_rule(window: Window, policy: str, order: Order | None = None) -> FloatArray:
-    """(n,) start times under a rule, through the same steps as a network's order.
+    """(n,) start times under a rule at every event; order: its bounds, None = its pure order.
 
-    order: the bounds of its delays; None = its pure order.
+    Raises:
+        TraceError: there is no such rule.
     """
+    protocol = Protocol(rules=window.ground.rules, bounded=order is not None)
+    if order is not None:
+        protocol = replace(protocol, knobs=replace(protocol.knobs, order=order))
+    return play_policy(window, policy, protocol)
+
+
+def play_greedy(window: Window, net: Net, delayed: Delayed | None = None) -> FloatArray:
+    """(n,) start times under a network that takes its best at every event; None: pure order."""
+    if net.kind == INSPECTOR:
+        return _play_inspector(window, net)
+    ranking, _ = at_events("fcfs", window.stage(), None)
+    ranking = ranking._replace(rule=NET)
+    curve = NO_CURVE
+    if delayed is not None:
+        bounds = window.stage().upper_s(delayed.order)
+        ranking = ranking._replace(upper_s=bounds, stretch=delayed.order.stretch)
+        curve = delayed.curve.table
+    eyes = eyes_on(window.sight, window.prepared, net, curve)
+    return run(window.prepared, ranking, window.ground.rules, eyes=eyes).start_s
+
+
+def _play_inspector(window: Window, net: Net) -> FloatArray:
+    """An inspector over a rule, as published: its rejections have a bound of their own."""
     setup, state, desk, sight = tables(window, seed=0)
     tape = _tape(NOTHING_KEPT)
-    ranking = window.ranking(policy, order)
-    episode(setup, state, desk, sight, _NO_NET, ranking, BY_RULE, False, False, tape)
-    return state.start_s
-
-
-def play_order(window: Window, keys: FloatArray) -> FloatArray:
-    """(n,) start times when the job with the smallest key goes first; equal keys by submit."""
-    setup, state, desk, sight = tables(window, seed=0)
-    ranking = window.ranking("fcfs")._replace(key=keys)
-    episode(setup, state, desk, sight, _NO_NET, ranking, BY_RULE, False, False, _tape(NOTHING_KEPT))
+    ranking, mode = led_by(window, net)
+    episode(setup, state, desk, sight, net, ranking, mode, False, False, tape)
     return state.start_s
 
 
 def led_by(window: Window, net: Net) -> tuple[Ranking, int]:
     """Who orders the queue: the network, or the rule that an inspector watches over."""
-    if net.kind == INSPECTOR:
-        return window.ranking(RULES[net.base]), BY_INSPECTOR
-    return _NO_RANKING, BY_NET
-
-
-def play_greedy(window: Window, net: Net, delayed: Delayed | None = None) -> FloatArray:
-    """(n,) start times under a network that always takes its best; delayed None: pure order."""
-    setup, state, desk, sight = tables(window, seed=0, delayed=delayed)
-    tape = _tape(NOTHING_KEPT)
-    ranking, mode = led_by(window, net)
-    episode(setup, state, desk, sight, net, ranking, mode, False, False, tape)
-    return state.start_s
+    rule = RULES[net.base] if net.kind == INSPECTOR else "fcfs"
+    ranking, _ = at_events(rule, window.stage(), None)
+    return ranking, BY_INSPECTOR if net.kind == INSPECTOR else BY_NET
 
 
 def play_sampled(
@@ -218,31 +199,10 @@ def _decisions(tape: Tape) -> Decisions:
     )
 
 
-def tables(
-    window: Window, seed: int, delayed: Delayed | None = None
-) -> tuple[Setup, State, Desk, Sight]:
-    """An empty cluster and an empty queue before the first job; delayed None: no bounds."""
+def tables(window: Window, seed: int) -> tuple[Setup, State, Desk, Sight]:
+    """An empty cluster and an empty queue before the first job."""
     prepared, rules = window.prepared, window.ground.rules
-    jobs, shapes, hardware = prepared.jobs, prepared.shapes, prepared.hardware
-    count, nodes, kinds = len(window), len(hardware.row), len(shapes.gpus)
-    partitions, total = len(hardware.near), int(shapes.width[jobs.shape].sum())
-    state = State(
-        free=free_of(hardware),
-        start_s=np.full(count, np.nan),
-        shares=Shares(*(np.zeros(total, dtype=np.int64) for _ in range(5))),
-        running=np.empty(count, dtype=np.int64),
-        latest=np.empty(count),
-        head=np.full(partitions, -1),
-        shadow_s=np.full(partitions, np.inf),
-        later_gpus=np.zeros((partitions, nodes), dtype=np.int64),
-        later_of_type=np.zeros((partitions, *hardware.of_type.shape), dtype=np.int64),
-        later_cpus=np.zeros((partitions, nodes), dtype=np.int64),
-        later_mem=np.zeros((partitions, nodes), dtype=np.int64),
-        failed=np.full(kinds, -1),
-        refused=np.full(kinds, -1),
-        counters=np.zeros(4, dtype=np.int64),
-        chosen=np.empty(2 * int(shapes.width.max()) + 1, dtype=np.int64),
-    )
+    count, kinds = len(window), len(prepared.shapes.gpus)
     desk = Desk(
         clock=np.array([0.0, np.inf]),
         marks=np.zeros(4, dtype=np.int64),
@@ -254,21 +214,14 @@ def tables(
         fit_at=np.full(kinds, -1),
         harmless=np.zeros(kinds, dtype=bool),
         harmless_at=np.full(kinds, -1),
-        survey=np.zeros((kinds, 5)),
-        surveyed=np.full(kinds, -1),
-        sums=np.zeros((partitions, window.ground.sight.wanted.shape[1], 3)),
-        back=np.zeros(nodes),
-        rows=np.empty((count, window.fixed.shape[1]), dtype=np.float32),
+        features=room_for(window.sight, prepared),
         random=np.array([_state_of(seed)], dtype=np.uint64),
-        upper_s=np.zeros(0) if delayed is None else window.upper_s(delayed.order),
-        curve=_NO_CURVE
-        if delayed is None
-        else np.array([delayed.curve.score, delayed.curve.log_delay]),
-        stretch=np.array([1.0 if delayed is None else delayed.order.stretch]),
         rejected=np.zeros(count, dtype=np.int64),
     )
-    setup = Setup(hardware, shapes, jobs, spreads(rules), rules.backfill == "easy")
-    return setup, state, desk, window.ground.sight._replace(fixed=window.fixed)
+    setup = Setup(
+        prepared.hardware, prepared.shapes, prepared.jobs, spreads(rules), rules.backfill == "easy"
+    )
+    return setup, empty_state(prepared), desk, window.sight
 
 
 def _state_of(seed: int) -> int:

@@ -7,23 +7,23 @@ says it.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
-from rltuned.core.order import Order
 from rltuned.errors import TraceError
 from rltuned.policies.baselines import BASELINES
+from rltuned.sim import qssf
 from rltuned.sim.engine.arrays import FloatArray
 from rltuned.sim.metrics import Schedule, score
-from rltuned.sim.policy import CLAIRVOYANT, CLAIRVOYANT_AREA, FUTURE
+from rltuned.sim.policy import CLAIRVOYANT, FUTURE
+from rltuned.sim.protocol import Protocol
 from rltuned.train.bound import least_bsld, least_wait
-from rltuned.train.episodes import play_order, play_rule
+from rltuned.train.episodes import play_policy
 from rltuned.train.ground import Ground, Window, cut
 from rltuned.train.paired import METRICS, Paired, paired
 
-RULES: Final = (*(name for name, rule in BASELINES.items() if rule.static), *FUTURE)
+RULES: Final = (*BASELINES, qssf.NAME, *FUTURE)
 FEWEST_WINDOWS: Final = 60
 SHARES: Final = np.linspace(0.0, 1.0, 201)
 """Of the jobs: where the distributions of single jobs are told."""
@@ -143,8 +143,7 @@ def compare(
     plan: Plan,
     *,
     rules: Sequence[str] = RULES,
-    order: Order | None = None,
-    beside: Mapping[str, Play] = MappingProxyType({}),
+    protocol: Protocol,
     on_window: Callable[[str], None] = lambda _policy: None,
 ) -> Comparison:
     """Play every window under every policy.
@@ -154,16 +153,14 @@ def compare(
         models: name -> one player per training seed.
         plan: which windows.
         rules: by name.
-        order: the bounds of the rules' delays; None = their pure orders. Those that know the
-            future are always pure.
-        beside: more to compare the models with.
+        protocol: of the rules. Those that know the future order at every event, without bounds.
         on_window: told the policy after each window.
 
     Raises:
         TraceError: the part of the trace is too short for one window.
     """
     chosen, disjoint = windows_of(ground, plan)
-    judges: dict[str, Play] = {r: _by_rule(r, order) for r in rules} | dict(beside)
+    judges = {r: _by_rule(r, protocol) for r in rules}
     values: dict[str, dict[str, FloatArray]] = {}
     spread = {}
     reached: list[FloatArray] = []
@@ -209,15 +206,8 @@ def compare(
     )
 
 
-def _by_rule(rule: str, order: Order | None) -> Play:
-    if rule == CLAIRVOYANT_AREA:
-        return lambda window: play_order(window, window.work.runs_s * _gpus(window))
-    return lambda window: play_rule(window, rule, order)
-
-
-def _gpus(window: Window) -> FloatArray:
-    prepared = window.prepared
-    return np.maximum(prepared.shapes.gpus[prepared.jobs.shape].astype(np.float64), 1.0)
+def _by_rule(rule: str, protocol: Protocol) -> Play:
+    return lambda window: play_policy(window, rule, protocol)
 
 
 def _table(schedules: Sequence[Schedule], plan: Plan, cluster_gpus: int) -> dict[str, FloatArray]:

@@ -10,27 +10,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rltuned.core.capacity import Capacity
-from rltuned.core.features import NUM_FEATURES, encode, planning_limit_s
-from rltuned.core.order import Order, upper_bounds_s
-from rltuned.domain.jobs import PendingJob, Request
-from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import JobId, UnixTime
+from rltuned.core.features import NUM_FEATURES
 from rltuned.errors import TraceError
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.engine.arrays import FloatArray, Jobs
-from rltuned.sim.engine.loop import Ranking
-from rltuned.sim.engine.orders import STATIC, delayed_ranking, ranking_of
+from rltuned.sim.engine.look import Float32Array, Sight
+from rltuned.sim.engine.orders import Stage
 from rltuned.sim.engine.run import Prepared, prepare
+from rltuned.sim.engine.sight import sight_of
 from rltuned.sim.natural import Natural
-from rltuned.sim.policy import FUTURE
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
 from rltuned.train.reward import Work
-from rltuned.train.rollout.state import Float32Array, Sight
 
-SLOTS_OF_THE_MOMENT = (2, 5, 6, 7, 8, 10, 11, 12)
-"""Columns of the features that change while a job waits; the rollout fills them in."""
 MULTIFACTOR = Natural(kind="multifactor")
 
 
@@ -80,24 +72,15 @@ class Window:
         fixed = np.column_stack([self.fixed[:, :NUM_FEATURES], mine]).astype(np.float32)
         return replace(self, fixed=fixed)
 
-    def upper_s(self, order: Order) -> FloatArray:
-        """(n,) the bounds of these jobs' delays, in seconds."""
-        limit_s = np.array([planning_limit_s(r.time_limit_s) for r in self.prepared.requests])
-        return upper_bounds_s(limit_s, self.prepared.size, order)
+    def stage(self, natural: Natural = MULTIFACTOR) -> Stage:
+        """The same for the engine; natural: what Slurm's own priorities are made of."""
+        known = self.ground.sight._replace(fixed=self.fixed[:, :NUM_FEATURES])
+        return Stage(self.ground.cluster, self.jobs, self.prepared, natural, known)
 
-    def ranking(self, policy: str, order: Order | None = None) -> Ranking:
-        """A rule's ranking of these jobs; order: the bounds of its delays, None = pure.
-
-        Raises:
-            TraceError: there is no such rule, or its delays change while a job waits.
-        """
-        bounded = order is not None and policy not in {*FUTURE, "multifactor"}
-        try:
-            if bounded and order is not None and policy in STATIC:
-                return delayed_ranking(policy, self.prepared, self.jobs, MULTIFACTOR, order)
-            return ranking_of(policy, self.prepared, self.jobs, MULTIFACTOR)
-        except KeyError:
-            raise TraceError(f"no rule named {policy!r}") from None
+    @property
+    def sight(self) -> Sight:
+        """What a network may know of these jobs and the cluster."""
+        return self.ground.sight._replace(fixed=self.fixed)
 
 
 def make_ground(
@@ -117,18 +100,12 @@ def make_ground(
         predicted: (n, 3) quantiles of a run-time predictor, further columns of the features.
 
     Raises:
-        TraceError: a job can never run on this cluster, a node has GPUs of several types, or there
-            are no jobs.
+        TraceError: a job can never run on this cluster, or there are no jobs.
     """
     if not jobs:
         raise TraceError(f"{name}: no jobs")
-    if (mixed := cluster.mixed_node) is not None:
-        raise TraceError(
-            f"node {mixed} has GPUs of several types: `simulate` and `backtest` play such a "
-            "cluster, training does not"
-        )
     prepared = prepare(cluster, jobs)
-    sight = _sight(cluster, jobs, prepared)
+    sight = sight_of(cluster, jobs, prepared)
     if predicted is not None:
         sight = sight._replace(fixed=np.column_stack([sight.fixed, predicted]).astype(np.float32))
     return Ground(
@@ -224,53 +201,3 @@ def stretch(submit_s: FloatArray, runs_s: FloatArray, gpus: FloatArray, wanted: 
         else:
             high = middle
     return math.exp((low + high) / 2)
-
-
-def _sight(cluster: Cluster, jobs: Sequence[TraceJob], prepared: Prepared) -> Sight:
-    nodes = cluster.nodes
-    snapshot = Snapshot(UnixTime(0.0), cluster.name, (), (), nodes, cluster.partitions)
-    capacity = Capacity.of(snapshot)
-    rows = len(capacity.gpu_types) + 1
-    partitions = [p.name for p in cluster.partitions]
-    shapes = prepared.jobs.shape
-    wanted = np.zeros((len(prepared.shapes.gpus), rows), dtype=bool)
-    firsts = np.unique(shapes, return_index=True)[1]
-    for job in firsts.tolist():
-        wanted[shapes[job], list(capacity.accepted(prepared.requests[job]))] = True
-    member = np.array([capacity.members_of((p,)) for p in partitions])
-    has = np.vstack([capacity.total_gpus[:-1] > 0, np.ones(len(nodes), dtype=bool)])
-    return Sight(
-        wanted=wanted,
-        all_gpus=member.astype(np.int64) @ capacity.total_gpus.T,
-        nodes=member.astype(np.int64) @ has.T.astype(np.int64),
-        fixed=_fixed(jobs, prepared, partitions, snapshot),
-    )
-
-
-def _fixed(
-    jobs: Sequence[TraceJob], prepared: Prepared, partitions: Sequence[str], snapshot: Snapshot
-) -> Float32Array:
-    """What core/features makes of each job alone: its encoding, without the moment's columns."""
-    shared: dict[Request, Request] = {}
-    pending = tuple(
-        _pending(i, shared.setdefault(request, request), partitions[partition])
-        for i, (request, partition) in enumerate(
-            zip(prepared.requests, prepared.shapes.partition[prepared.jobs.shape], strict=True)
-        )
-    )
-    values = np.concatenate(
-        [encode(pending[at : at + 4096], snapshot).values for at in range(0, len(jobs), 4096)]
-    )
-    values[:, SLOTS_OF_THE_MOMENT] = 0.0
-    return values
-
-
-def _pending(number: int, request: Request, partition: str) -> PendingJob:
-    return PendingJob(
-        job_id=JobId(number + 1),
-        address=str(number + 1),
-        submitted_at=UnixTime(0.0),
-        request=request,
-        priority=1,
-        partitions=(partition,),
-    )

@@ -27,7 +27,7 @@ from rltuned.core.select import Rules, select
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import TraceError
-from rltuned.recording import Recorded
+from rltuned.journal.snapshots import Recorded
 from rltuned.train.history import FEWEST_STARTS, Choices, fits_in_place_of
 
 LONGEST_GAP_S: Final = 300.0

@@ -1,114 +1,35 @@
 """Proximal policy optimisation of a priority order, in reading order.
 
-1. Settings      what is learned and how
-2. Learner       actor, critic, optimiser
-3. collect       windows, base pipeline and sampled episodes, in compiled code
-4. advantages    generalised advantage estimation over the kept moments
-5. update        minibatches, clipping, stop at the target KL
-6. train         epochs, validation, checkpoints, curves
+1. collect       windows, base pipeline and sampled episodes, in compiled code
+2. advantages    generalised advantage estimation over the kept moments
+3. update        minibatches, clipping, stop at the target KL
+4. train         epochs, validation, checkpoints, curves
 
-A sample is one choice among at least two candidates (see train/rollout/play).
+Settings, networks and optimiser: train/learner. A sample is one choice among two candidates or more
+(see train/rollout/play).
 Sources: PPO, Schulman et al. 2017; GAE, the same 2016; reward, RLTune 3.3. Curves: docs/training.md
 """
 
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rltuned.policies.card import Kind, features_of
-from rltuned.policies.network import ContextActor, PaperActor, build
+from rltuned.policies.network import ContextActor, PaperActor
 from rltuned.sim.engine.arrays import FloatArray
-from rltuned.train.batch import Batch, Contest, Episode, compete, draw_window, join
+from rltuned.sim.engine.sight import net_of
+from rltuned.train.batch import Batch, Episode, compete, draw_window, join
 from rltuned.train.choices import Part, choices_at, log_chances, part_of, scores_of
-from rltuned.train.critic import critic_of
-from rltuned.train.episodes import Recorder, net_of
+from rltuned.train.episodes import Recorder
 from rltuned.train.ground import Ground
+from rltuned.train.learner import Learner, Settings
 from rltuned.train.ranks import ALONE, Ranks
 
-# 1. Settings
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What is learned and how; the defaults are the paper's budget.
-
-    Attributes:
-        network: which one. An inspector watches over the contest's base.
-        predict: the context network also reads the quantiles of a run-time predictor.
-        hidden: widths of the actor's hidden layers.
-        sieved: so many epochs draw from the contest's sieve, the others from all windows.
-        epochs, batches: updates, and episodes in each.
-        learning_rate: of the actor, falling linearly to a tenth; the critic's is three times it.
-        entropy: bonus at the first epoch, falling linearly to zero.
-        clip: of the probability ratio. target_kl: an update stops beyond one and a half times it.
-        passes: over the data of an epoch. minibatches: per pass. gradient_norm: the largest.
-        gae: lambda. gamma is 1: an episode ends, and no second of waiting counts less.
-        patience: epochs without a better validation before stopping; 0 = never.
-        seed: of windows, noise and weights.
-    """
-
-    contest: Contest = field(default_factory=Contest)
-    network: Kind = "paper"
-    predict: bool = False
-    hidden: tuple[int, ...] = (32, 16)
-    epochs: int = 100
-    batches: int = 100
-    learning_rate: float = 1e-3
-    entropy: float = 0.01
-    clip: float = 0.2
-    target_kl: float = 0.02
-    passes: int = 4
-    minibatches: int = 8
-    gae: float = 0.97
-    gradient_norm: float = 0.5
-    sieved: int = 0
-    patience: int = 0
-    seed: int = 1
-
-    def described(self) -> dict[str, int | float | str]:
-        """Flat, for the card."""
-        flat = asdict(self)
-        contest = flat.pop("contest")
-        return {
-            k: v if isinstance(v, int | float) else str(v) for k, v in {**flat, **contest}.items()
-        }
-
-
-# 2. Learner
-
-
-class Learner:
-    """Actor, critic and their optimiser on a device."""
-
-    def __init__(self, settings: Settings, device: str = "cpu") -> None:
-        torch.manual_seed(settings.seed)
-        features = features_of(settings.network, predicted=settings.predict)
-        self.actor = build(settings.network, features, settings.hidden, settings.contest.base)
-        self.critic = critic_of(settings.network, features)
-        self.device = device
-        self.actor.to(device)
-        self.critic.to(device)
-        self.optimiser = torch.optim.Adam(
-            [
-                {"params": self.actor.parameters(), "share": 1.0},
-                {"params": self.critic.parameters(), "share": 3.0},
-            ],
-            lr=settings.learning_rate,
-            eps=1e-5,
-        )
-
-    def set_rate(self, rate: float) -> None:
-        """The learning rate of the epoch."""
-        for group in self.optimiser.param_groups:
-            group["lr"] = rate * group["share"]
-
-
-# 3. Collect
+# 1. Collect
 
 
 def collect(
@@ -132,7 +53,7 @@ def collect(
     return [episode for group in ranks.gather(found) for episode in group]
 
 
-# 4. Advantages
+# 2. Advantages
 
 
 def advantages(batch: Batch, values: FloatArray, gae: float) -> tuple[FloatArray, FloatArray]:
@@ -148,7 +69,7 @@ def advantages(batch: Batch, values: FloatArray, gae: float) -> tuple[FloatArray
     return found, found + values
 
 
-# 5. Update
+# 3. Update
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +178,7 @@ def _step(
     return told
 
 
-# 6. Train
+# 4. Train
 
 
 @dataclass(frozen=True, slots=True)

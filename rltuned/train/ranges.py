@@ -11,8 +11,9 @@ from rltuned.core.observation import FIXED
 from rltuned.policies.card import Kind
 from rltuned.policies.network import ContextActor, PaperActor
 from rltuned.policies.rivals import KERNEL
+from rltuned.sim.engine.sight import net_of
 from rltuned.train.course import LEARN_UNTIL, Source
-from rltuned.train.episodes import Recorder, net_of, play_sampled
+from rltuned.train.episodes import Recorder, play_sampled
 from rltuned.train.trial import windows_between
 
 Ranges = dict[str, tuple[float, float]]

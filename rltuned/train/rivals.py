@@ -15,7 +15,7 @@ import numpy as np
 from rltuned.policies.rivals import INSPECTOR_HIDDEN, KERNEL_HIDDEN
 from rltuned.train.batch import SIEVE_RULE, Contest, cost_of, draw_window
 from rltuned.train.ground import Ground
-from rltuned.train.ppo import Settings
+from rltuned.train.learner import Settings
 from rltuned.train.reward import FLOOR
 
 Rival = Literal["rlscheduler", "schedinspector"]

@@ -17,13 +17,15 @@ from rltuned.policies.baselines import BASELINES
 from rltuned.policies.card import BUNDLE_NAME, PARITY_FILE, Card, Training, features_of
 from rltuned.policies.network import ContextActor
 from rltuned.policies.predictor import Predictor
+from rltuned.sim.engine.sight import net_of
 from rltuned.sim.trace import TraceJob
 from rltuned.train.choices import seen_by
 from rltuned.train.course import LEARN_UNTIL, TEST_FROM, Source
-from rltuned.train.episodes import Recorder, net_of, play_sampled
+from rltuned.train.episodes import Recorder, play_sampled
 from rltuned.train.export import export_bundle
 from rltuned.train.ground import Window
-from rltuned.train.ppo import Learner, Report, Settings, train
+from rltuned.train.learner import Learner, Settings
+from rltuned.train.ppo import Report, train
 from rltuned.train.predictor import NO_HISTORY, Fitted, fit
 from rltuned.train.ranges import ranges_played
 from rltuned.train.ranks import ALONE, Ranks

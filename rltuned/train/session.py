@@ -19,7 +19,8 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from rltuned.errors import ModelError
-from rltuned.train.ppo import Learner, Report, Settings
+from rltuned.train.learner import Learner, Settings
+from rltuned.train.ppo import Report
 
 LAST: Final = "last.safetensors"
 BEST: Final = "best.safetensors"

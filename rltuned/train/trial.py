@@ -8,7 +8,8 @@ import numpy as np
 
 from rltuned.policies.network import ContextActor, PaperActor
 from rltuned.sim.engine.arrays import FloatArray
-from rltuned.train.episodes import net_of, play_greedy, play_rule
+from rltuned.sim.engine.sight import net_of
+from rltuned.train.episodes import play_greedy, play_rule
 from rltuned.train.ground import Ground, Window, cut
 from rltuned.train.reward import FLOOR, MIXED, Objective, cost_at
 

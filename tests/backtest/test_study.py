@@ -4,13 +4,14 @@ import math
 from dataclasses import replace
 from datetime import UTC
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 
 from rltuned.backtest.calibration import calibrate
 from rltuned.backtest.past import Past, Span, past_of
-from rltuned.backtest.play import Terms, play_natural, play_ours
+from rltuned.backtest.play import Played, Terms, play_natural, play_ours, stage_of
 from rltuned.backtest.site import read_place
 from rltuned.backtest.study import run_study
 from rltuned.errors import TraceError
@@ -18,6 +19,7 @@ from rltuned.policies.baselines import BASELINES
 from rltuned.settings import Settings
 from rltuned.slurm.accounting import read_history
 from rltuned.slurm.sacct import lines_of
+from tests.backtest.decided import decided
 from tests.backtest.worlds import WEIGHTED, cluster, jobs, played, site
 from tests.histories import EPOCH, WEIGHTS, row
 
@@ -29,9 +31,17 @@ def past(folder: Path, begin: float | None = EPOCH, split: float = 0.7) -> Past:
     return past_of(rows, read_place(folder), Span(begin, None, split))
 
 
+def played_by_slurm(known: Past) -> Played:
+    return play_natural(known, stage_of(known), TERMS.interval_s)
+
+
+def ours(known: Past, rule: str) -> Played:
+    return play_ours(known, stage_of(known), BASELINES[rule], TERMS)
+
+
 def test_the_simulator_finds_its_own_history_again_to_the_second(tmp_path: Path) -> None:
     known = past(site(tmp_path, jobs(110)))
-    base, _ = play_natural(known)
+    base = played_by_slurm(known)
     found = calibrate(known, base)
     assert found.whole.jobs == 110
     assert found.whole.mean.base > 600  # somebody did wait
@@ -45,7 +55,7 @@ def test_other_weights_than_the_real_ones_are_found_out(tmp_path: Path) -> None:
     known = past(site(tmp_path, jobs(110), old_first))
     small = replace(known.place.natural, age_weight=0, size_weight=100_000, favor_small=True)
     other = replace(known, place=replace(known.place, natural=small))
-    base, _ = play_natural(other)
+    base = played_by_slurm(other)
     found = calibrate(other, base).whole
     assert found.off_s > 60
     assert found.mean.change is not None
@@ -58,7 +68,7 @@ def test_without_a_beginning_the_record_begins_at_the_first_end(tmp_path: Path) 
     rows = read_history(lines_of(tmp_path / "sacct.txt"), "sacct.txt", UTC).records
     assert known.begin == min(r.end_s for r in rows if r.end_s is not None)
     assert len(known.running) >= 1
-    base, _ = play_natural(known)
+    base = played_by_slurm(known)
     starts = base.start_s[[n - 1 for n in sorted(known.running)]]
     assert (starts <= 0).all()  # who ran then runs from the beginning on
     waiting = base.start_s[[n - 1 for n in sorted(known.waiting)]]
@@ -68,18 +78,37 @@ def test_without_a_beginning_the_record_begins_at_the_first_end(tmp_path: Path) 
 def test_an_order_that_changes_nothing_changes_no_wait(tmp_path: Path) -> None:
     """A policy that delays nobody has nothing to write at all."""
     known = past(site(tmp_path, jobs(110)))
-    base, forked = play_natural(known)
-    own = play_ours(forked, known, BASELINES["fcfs"], Terms(600.0, TERMS.knobs))
+    base = played_by_slurm(known)
+    own = ours(known, "fcfs")
     assert np.array_equal(own.start_s[known.scored], base.start_s[known.scored])
     assert own.cycles
     assert not own.touched
 
 
+@pytest.mark.parametrize("kind", ["multifactor", "fcfs"])
+@pytest.mark.parametrize("rule", ["delay", "fit_first"])
+@pytest.mark.parametrize("begin", [EPOCH, None])
+def test_it_plays_what_the_daemon_decides(
+    tmp_path: Path, kind: Literal["multifactor", "fcfs"], rule: str, begin: float | None
+) -> None:
+    """The plain world with the daemon's own decision is switched on at the same moment."""
+    known = past(site(tmp_path, jobs(110), replace(WEIGHTED, kind=kind)), begin, split=0.4)
+    order = replace(known.place.natural, kind=kind)
+    known = replace(known, place=replace(known.place, natural=order))
+    fast = play_ours(known, stage_of(known), BASELINES[rule], TERMS)
+    plain = decided(known, BASELINES[rule], TERMS)
+    assert len(fast.touched) > 0
+    assert fast.touched == plain.touched
+    assert np.array_equal(fast.start_s[known.scored], plain.start_s[known.scored])
+    assert [c.changes for c in fast.cycles] == [c.changes for c in plain.cycles]
+    assert [c.shift for c in fast.cycles] == pytest.approx([c.shift for c in plain.cycles])
+
+
 def test_plays_do_not_touch_each_other(tmp_path: Path) -> None:
     known = past(site(tmp_path, jobs(110)))
-    base, forked = play_natural(known)
-    once = play_ours(forked, known, BASELINES["saf"], TERMS)
-    again = play_ours(forked, known, BASELINES["saf"], TERMS)
+    base, stage = played_by_slurm(known), stage_of(known)
+    once = play_ours(known, stage, BASELINES["saf"], TERMS)
+    again = play_ours(known, stage, BASELINES["saf"], TERMS)
     assert np.array_equal(once.start_s, again.start_s, equal_nan=True)
     before = np.array([j.submit_s for j in known.jobs]) < known.split_s
     early = before & (base.start_s < known.split_s)
@@ -91,13 +120,11 @@ def test_the_future_is_not_known(tmp_path: Path) -> None:
     """Another run time of a job changes nothing before the earlier of its two ends."""
     given = jobs(110)
     known = past(site(tmp_path, given))
-    _, forked = play_natural(known)
-    one = play_ours(forked, known, BASELINES["saf"], TERMS)
+    one = ours(known, "saf")
     late = max(i for i, job in enumerate(known.jobs) if job.duration_s > 600 and known.scored[i])
     shorter = replace(known.jobs[late], duration_s=known.jobs[late].duration_s - 300)
     other = replace(known, jobs=(*known.jobs[:late], shorter, *known.jobs[late + 1 :]))
-    _, forked = play_natural(other)
-    two = play_ours(forked, other, BASELINES["saf"], TERMS)
+    two = ours(other, "saf")
     end = min(one.end_s[late], two.end_s[late])
     earlier = one.start_s < end
     assert np.array_equal(one.start_s[earlier], two.start_s[earlier])
@@ -146,11 +173,11 @@ def test_what_else_multifactor_has_comes_from_the_recorded_priorities(tmp_path: 
     (folder / "config.txt").write_text(config.replace(line, "PriorityWeightFairShare = 50000"))
     known = past(folder)
     assert known.use_recorded
-    base, _ = play_natural(known)
+    base = played_by_slurm(known)
     found = calibrate(known, base).whole
     assert found.off_s < 0.01 * found.mean.base
     without = replace(known, place=replace(known.place, natural=replace(natural, own=())))
-    base, _ = play_natural(without)
+    base = played_by_slurm(without)
     assert calibrate(without, base).whole.off_s > found.off_s
 
 

@@ -97,3 +97,9 @@ def priorities(machine: Machine) -> dict[int, int]:
 def sprio(machine: Machine) -> str:
     """Every factor of every pending job, but age, which goes on."""
     return machine.do("sprio -h -o '%i %Y %F %J %P %Q %S %N'")
+
+
+def written_to(machine: Machine) -> set[int]:
+    """Pending jobs that bear a site factor, which rltuned alone gives here."""
+    rows = machine.do("sprio -h -o '%i %S'").splitlines()
+    return {int(job) for job, factor in map(str.split, rows) if int(float(factor))}

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="session")
 def package() -> Path:
-    """The .deb of this tree, built anew."""
+    """The .deb of this tree, built again."""
     subprocess.run(["sh", "scripts/dist.sh", "deb"], cwd=ROOT, check=True, timeout=2700)
     return max(ROOT.glob("dist/rltuned_*.deb"), key=lambda file: file.stat().st_mtime)
 

@@ -2,28 +2,26 @@
 
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from rltuned.core.canary import Canary
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.journal import Journal
 from rltuned.domain.snapshot import Snapshot
+from rltuned.journal.journal import Journal
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from tests.accounting import OPERATOR
 from tests.e2e.process import Daemon
 from tests.e2e.test_daemon_slurm import FULL, priority, queue, rltuned, waiting
 from tests.lab import SlurmLab
+from tests.unit.test_switchback import switchback_at
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
-FRACTION = 0.5
-SALT = "known to this test alone"
-JOBS = 12
 PROGRAMS = ("squeue", "sinfo", "sprio", "sdiag")
 
 
@@ -74,8 +72,6 @@ min_age_s = 0
 [limits]
 hysteresis = 0.0
 [ladder]
-canary_fraction = {FRACTION}
-canary_salt = "{SALT}"
 max_errors = 2
 [slurm]
 conf = "{slurm.conf}"
@@ -100,7 +96,7 @@ def test_the_first_start_observes(slurm: SlurmLab, config: Path, tmp_path: Path)
         slurm.wait_for(lambda: slurm.state(long) == "R", 30, "jobs start")
         daemon.wait_for(
             lambda: (
-                daemon.metric('rltuned_job_wait_seconds_count{arm="control",partition="gpu"}') >= 2
+                daemon.metric('rltuned_job_wait_seconds_count{delays="off",partition="gpu"}') >= 2
             ),
             "starts are counted",
         )
@@ -112,29 +108,29 @@ def test_the_first_start_observes(slurm: SlurmLab, config: Path, tmp_path: Path)
     assert rltuned("restore", "--all", "--config", str(config)).stdout == "nothing to give back\n"
 
 
-def test_a_canary_touches_only_the_treated(slurm: SlurmLab, config: Path, tmp_path: Path) -> None:
-    waiting(slurm)
-    for hours in range(JOBS, 0, -1):
-        slurm.sbatch(*FULL, f"--time={60 * hours}", "--nice=7")
-    seen = look(slurm)
-    treated = {int(j.job_id) for j in seen.pending if Canary(FRACTION, SALT).treats(j)}
-    control = {int(j.job_id) for j in seen.pending} - treated
-    assert treated
-    assert control
-    before = queue(slurm)
-    for _ in range(2):
+def test_a_canary_orders_in_on_blocks_and_gives_back_in_off_blocks(
+    slurm: SlurmLab, config: Path, tmp_path: Path
+) -> None:
+    long, middling, short = jobs = waiting(slurm)
+    text = config.read_text()
+
+    def once(*, on: bool) -> None:
+        salt = switchback_at(time.time(), on=on).salt
+        config.write_text(text.replace("[ladder]", f'[ladder]\ncanary_salt = "{salt}"'))
         done = rltuned("run", "--stage", "canary", "--once", "--config", str(config))
         assert done.returncode == 0, done.stderr
-    after = queue(slurm)
+        assert ("off_block=gpu" in done.stderr) is not on
+
+    for _ in range(2):
+        once(on=True)
+        assert [long, middling, short] == sorted(jobs, key=lambda j: priority(slurm, j))
+        once(on=False)
+        assert priority(slurm, long) >= priority(slurm, middling) >= priority(slurm, short)
+        config.write_text(config.read_text().replace("[ladder]", '[ladder]\nstage = "canary"'))
+        told = rltuned("explain", str(long), "--config", str(config)).stdout
+        assert "It is not delayed: partition gpu measures Slurm's own order until 2" in told
     with closing(Journal(tmp_path)) as journal:
-        touched = {int(job_id) for job_id, _ in journal.owned(seen.cluster)}
-    assert touched
-    assert touched <= treated
-    assert ruled_by_slurm(slurm) >= control
-    assert {j: after[j][1] for j in control} == {j: before[j][1] for j in control}
-    # age moves Slurm's own numbers, of all waiting jobs alike
-    moved = {int(after[j][0]) - int(before[j][0]) for j in control}
-    assert max(moved) - min(moved) <= 1
+        assert {int(job) for job, _ in journal.owned(look(slurm).cluster)} <= set(jobs)
 
 
 def test_a_breaker_opens_restores_the_queue_and_survives_a_restart(

@@ -10,30 +10,24 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from rltuned.cli import app
-from rltuned.daemon.diary import Sight
-from rltuned.daemon.journal import Journal
-from rltuned.recording import FILE_NAME
 from tests import needs
 from tests.e2e.process import Daemon
 from tests.e2e.test_daemon_slurm import FULL, rltuned, waiting
 from tests.e2e.watchers import Prometheus, Webhook, alertmanager, prometheus, wait_for
 from tests.lab import SlurmLab
 from tests.queries import BOARDS, Query, alerts, metrics_of, queries, variables
-from tests.sim.test_past import one_after_the_other
+from tests.unit.test_switchback import switchback_at
 
 pytestmark = [pytest.mark.slurm, pytest.mark.prometheus, pytest.mark.timeout(240)]
 
 SMALL = ("--gres=gpu:k80:1", "-n1", "--time=1")
 SHORT_JOBS = 16
 LATE_JOBS = 8
-"""Each shorter than those before it, so that the treated among them are to be moved."""
+"""Each shorter than those before it, so that they are to be moved."""
 ALERT = "RltunedSlurmNotAnswering"
 RATE = "20s"
 PRIVATE = "nobodys-business"
@@ -60,7 +54,7 @@ min_age_s = 0
 hysteresis = 0.0
 [ladder]
 stage = "canary"
-canary_fraction = 0.5
+canary_salt = "{switchback_at(time.time(), on=True).salt}"
 [slurm]
 conf = "{slurm.conf}"
 timeout_s = 3
@@ -94,8 +88,6 @@ def test_dashboards_and_alerts_on_a_real_daemon(
         stand_still(slurm, webhook)
         daemon.wait_for(lambda: daemon.metric("rltuned_backoff_seconds") == 0, "it goes on")
         wait_for(lambda: webhook.heard(ALERT, "resolved"), f"{ALERT} is over")
-        reported(daemon, config, tmp_path / "past")
-        wait_for(lambda: told_by_report(asked), "Prometheus has the report")
         since_s = time.monotonic() - started
         check_panels(asked, since_s)
         check_variables(asked)
@@ -110,34 +102,6 @@ def ended_jobs(daemon: Daemon) -> float:
     text = daemon.get("/metrics").splitlines()
     name = "rltuned_job_bounded_slowdown_ratio_count"
     return sum(float(line.rpartition(" ")[2]) for line in text if line.startswith(name))
-
-
-def reported(daemon: Daemon, config: Path, folder: Path) -> None:
-    """A report on a journal of quieter days, made as rltuned-report.service makes it, is shown."""
-    folder.mkdir()
-    with closing(Journal(folder)) as journal:
-        for number, look in enumerate(one_after_the_other(), start=1):
-            seen = replace(look, cluster="rltlab")
-            journal.keep(Sight(number, look.taken_at, "observe", seen))
-    kept = ("--since", "2000-01-01", "--journal", str(folder / FILE_NAME), "--keep")
-    asked = ("report", *kept, "--config", str(config))
-    done = CliRunner().invoke(app, asked, catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    assert "with this site's weights (age " in done.stdout, done.stdout
-    fresh = 'rltuned_report_state{state="fresh"}'
-    daemon.wait_for(lambda: daemon.metric(fresh) == 1, "the daemon shows the report")
-
-
-def told_by_report(asked: Prometheus) -> bool:
-    """The panels of the report may be empty on a site without one, but not here."""
-    panels = [q for q in queries() if q.panel.startswith("Played again")]
-    assert panels
-    return all(any(map(math.isfinite, found)) for found in (shown(asked, q) for q in panels))
-
-
-def shown(asked: Prometheus, query: Query) -> list[float]:
-    text = filled(query, "mycluster", ".*", 60.0)
-    return asked.numbers(text, instant=query.instant, since_s=60.0)
 
 
 def moved_jobs(daemon: Daemon) -> float:

@@ -142,7 +142,8 @@ def test_output_to_a_reader_that_goes_away_is_no_traceback() -> None:
 def test_up_and_down_the_ladder_by_reload(tmp_path: Path, config: Path) -> None:
     def stage(name: str) -> None:
         config.write_text(
-            f'[http]\nport = 0\n[ladder]\nstage = "{name}"\ncanary_fraction = 0.5\n'
+            f'[http]\nport = 0\n[ladder]\nstage = "{name}"\ncanary_block_s = 600\n'
+            "canary_washout_s = 60\n"
             "[daemon]\ninterval_s = 120\n"
         )
 
@@ -153,11 +154,12 @@ def test_up_and_down_the_ladder_by_reload(tmp_path: Path, config: Path) -> None:
         stage("canary")
         daemon.signal(signal.SIGHUP)
         daemon.wait_for_log("stage=canary")
-        for arm in ("treated", "control"):
-            series = f'rltuned_job_wait_seconds_count{{arm="{arm}",partition="gpu"}}'
-            daemon.wait_for(lambda s=series: daemon.metric(s) > 0, f"a {arm} job starts")  # type: ignore[misc]
-        assert daemon.metric("rltuned_jobs_owned") > 0
-        assert daemon.metric('rltuned_jobs_refused{reason="control"}') > 0
+        for delays in ("on", "off"):
+            series = f'rltuned_job_wait_seconds_count{{delays="{delays}",partition="gpu"}}'
+            daemon.wait_for(lambda s=series: daemon.metric(s) > 0, f"a job of an {delays} block")  # type: ignore[misc]
+        daemon.wait_for(lambda: daemon.metric("rltuned_jobs_owned") > 0, "an on block")
+        left = 'rltuned_jobs_refused{reason="off_block"}'
+        daemon.wait_for(lambda: daemon.metric(left) > 0, "an off block")
         stage("observe")
         daemon.signal(signal.SIGHUP)
         daemon.wait_for_log("stage=observe")

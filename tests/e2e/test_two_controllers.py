@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.daemon.handover import published
+from rltuned.journal.handover import published
 from tests.conftest import slurm_or_skip
 from tests.e2e.process import Daemon
 from tests.e2e.test_daemon_slurm import FULL, priority, queue, rltuned, waiting

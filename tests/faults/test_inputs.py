@@ -12,10 +12,10 @@ import pytest
 from rltuned.cli.flags import settings_of
 from rltuned.cli.world import real_slurm
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.journal import Journal
 from rltuned.daemon.loop import Loop
-from rltuned.daemon.rig import build_rig
 from rltuned.daemon.signals import Orders
+from rltuned.daemon.wiring import build_rig
+from rltuned.journal.journal import Journal
 from tests.faults.case import Case
 from tests.unit.daemon.test_loop import Heard
 

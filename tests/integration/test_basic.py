@@ -10,13 +10,14 @@ import pytest
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.numbers import Writing
 from rltuned.core.select import Rules
+from rltuned.daemon.apply import Writer
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.fates import Fate
-from rltuned.daemon.journal import Journal
 from rltuned.daemon.report import Stage
 from rltuned.daemon.restore import restore
-from rltuned.daemon.writer import Writer
 from rltuned.domain.plan import Result
+from rltuned.journal.journal import Journal
+from rltuned.journal.left_behind import Fate
+from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.undoer import SlurmUndoer
@@ -70,6 +71,26 @@ def test_restore_gives_every_job_the_number_that_it_had(tmp_path: Path) -> None:
         # why its nice is not set at once, as it is under multifactor
         lab.scontrol("update", f"JobId={niced}", "Nice=7")
         assert not _is_held(world, niced)
+        journal.close()
+
+
+def test_every_job_in_scope_is_written_and_the_others_stand_behind(tmp_path: Path) -> None:
+    """Also those that are asked for no delay at all: fcfs asks nobody."""
+    with SlurmLab(priority_type="priority/basic") as lab:
+        blocker = lab.sbatch("-wm1", "-n4")
+        lab.wait_for(lambda: lab.state(blocker) == "R", 20, "the node is busy")
+        alone = lab.sbatch("-wm1", "-n4", "-psla")
+        waiting = [lab.sbatch("-wm1", "-n4") for _ in range(2)]
+        world = SlurmBackend(SlurmCli(conf=lab.conf), time.time)
+        journal, seen = Journal(tmp_path), world.observe()
+        before = {int(j.job_id): j.priority for j in seen.pending}
+        knobs = Knobs(Rules(min_age_s=0.0, partitions=frozenset({"gpu"})))
+        decision = decide(seen, BASELINES["fcfs"], knobs)
+        assert [e.delay_s for e in decision.entries] == [0.0, 0.0]
+        Writer(journal, SystemClock()).write(world, decision.plan, seen, 1, no_stopwatch)
+        after = {int(j.job_id): j.priority for j in world.observe().pending}
+        assert after[alone] == before[alone]
+        assert min(after[j] for j in waiting) > after[alone] > max(before[j] for j in waiting)
         journal.close()
 
 

@@ -14,15 +14,16 @@ from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.numbers import Field, Writing
 from rltuned.core.order import Order, Policy
 from rltuned.core.select import Refusal, Rules
+from rltuned.core.switchback import Switchback
+from rltuned.daemon.apply import Writer, marked_by
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.fates import Fate
-from rltuned.daemon.journal import Journal
 from rltuned.daemon.report import Stage
 from rltuned.daemon.restore import restore
-from rltuned.daemon.writer import Writer, marked_by
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Result
 from rltuned.domain.priority import NeutralDelay
+from rltuned.journal.journal import Journal
+from rltuned.journal.left_behind import Fate
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
@@ -31,6 +32,7 @@ from tests import accounting
 from tests.conftest import slurm_or_skip
 from tests.lab import SlurmLab
 from tests.needs import skip_or_fail
+from tests.unit.test_switchback import switchback_at
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
@@ -93,6 +95,7 @@ class Site:
     journal: Journal
     field: Field
     neutral: NeutralDelay | None = None
+    switchback: Switchback | None = None
     cycles: int = 0
 
     def __post_init__(self) -> None:
@@ -130,7 +133,7 @@ class Site:
         clock = SystemClock()
         seen = replace(marked_by(self.journal, self.world.observe()), neutral=self.neutral)
         knobs = Knobs(
-            rules=Rules(min_age_s=0.0),
+            rules=Rules(min_age_s=0.0, switchback=self.switchback),
             order=Order(stretch=1.0),
             writing=Writing(mode=self.field),
         )
@@ -184,16 +187,40 @@ def test_numbers_follow_the_eligible_time_plus_the_delay_and_undo_is_exact(site:
     }
 
 
+@in_every_regime
+def test_in_an_off_block_the_order_is_that_of_waiting_and_undo_is_exact(site: Site) -> None:
+    long, short, middle, shortest = jobs = site.limits(40, 10, 20, 5)
+    before, system = site.numbers(), site.world.observe().priorities
+    for on in (True, False, True, False):
+        site.switchback = switchback_at(time.time(), on=on)
+        decision = site.cycle()
+        if on or not system.slope:
+            assert site.first_to_last() == ([shortest, short, middle, long] if on else jobs)
+        else:  # slurmctld counts the age of a job again whenever it is written to
+            found = [job.priority for job in site.pending().values()]
+            assert max(found) - min(found) <= 60 * system.slope
+        is_left = bool(system.slope) and not on
+        assert len(decision.refused) == (len(jobs) if is_left else 0)
+        assert site.cycle().plan.actions == ()
+    if system.slope and site.field == "site_factor":
+        site.assert_as_before(before)
+        assert site.give_back() == set()
+
+
 @with_factors
-def test_a_constant_policy_writes_nothing(site: Site) -> None:
+def test_a_constant_policy_writes_nothing_on_or_off(site: Site) -> None:
     site.limits(40, 10, 20)
     assert site.cycle(Constant()).plan.actions == ()
     assert site.cycle(Constant()).plan.actions == ()
+    for on in (True, False, True):
+        site.switchback = switchback_at(time.time(), on=on)
+        ages = bool(site.world.observe().priorities.slope)
+        assert site.cycle(Constant()).plan.actions == () or not ages
 
 
 @in_both_modes
 def test_a_job_of_a_higher_qos_stays_first(site: Site) -> None:
-    normal = site.limits(10, 5)
+    normal = site.limits(30, 5)  # further apart than a number that drifts may lag
     high = site.submit("-t40", "--qos=high")
     assert site.first_to_last()[0] == high
     decision = site.cycle()

@@ -8,11 +8,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from rltuned.daemon.journal import Journal
-from rltuned.daemon.writes import KEPT
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Action, Outcome, Plan, Result
-from rltuned.recording import Keeping
+from rltuned.journal.journal import Journal
+from rltuned.journal.snapshots import Keeping
+from rltuned.journal.writes import KEPT
 from tests.builders import NOW, job, release, set_priority, set_site_factor, sight, snapshot
 
 JOBS = st.integers(1, 3)

@@ -7,10 +7,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from rltuned.daemon.journal import Journal
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Action, Outcome, Plan, Result, SetExcludedNodes, SetOverSubscribe
 from rltuned.domain.units import NodeName, UnixTime
+from rltuned.journal.journal import Journal
 from tests.builders import NOW, job, release, set_priority, set_site_factor, sight, snapshot, target
 
 CLUSTER = "test"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.features import FloatArray, StateMatrix
-from rltuned.core.numbers import Writing
+from rltuned.core.numbers import REFRESH_S, Field, Writing, numbers_of, settle
 from rltuned.core.order import Order
 from rltuned.core.select import Rules
 from rltuned.domain.jobs import Ownership, PendingJob
@@ -251,3 +251,40 @@ def test_a_restarted_daemon_decides_the_same(
     seen = site.seen()
     once, again = (decide(seen, policy, knobs(order, 9)).plan for _ in range(2))
     assert once == again
+
+
+@given(
+    st.sampled_from(("site_factor", "priority")),
+    st.floats(0.01, 1.0),
+    st.integers(5, 300),
+    st.floats(0, 7 * DAY),
+    st.integers(20, 300_000),
+)
+def test_a_job_at_its_bound_is_refreshed_and_not_written_every_cycle(
+    field: Field, slope: float, interval_s: int, bound_s: float, waited_s: int
+) -> None:
+    """Where the number for the same delay moves with age: 50 cycles of a job that may not wait
+    any longer than it is asked to."""
+    system = PrioritySystem(
+        "multifactor",
+        ages=field == "priority",
+        age_weight=int(slope * 14 * DAY),
+        max_age_s=14 * DAY,
+    )
+    one = job(1, submitted_at=NOW - waited_s, priority=10**6, rest=10**6)
+    upper, writes = np.array([bound_s]), -1  # the first write is no refresh
+    for cycle in range(50):
+        now = NOW + cycle * interval_s
+        numbers = numbers_of([one], system, field, now=now, neutral_s=0.0, own_slope=slope)
+        assert numbers is not None
+        (value,), _ = settle(numbers, upper, upper, Writing())
+        in_force_s = float(replace(numbers, value=np.array([value])).in_force_s()[0])
+        assert in_force_s <= bound_s + REFRESH_S + 1 / numbers.slope
+        if value != numbers.value[0]:
+            writes += 1
+            owned = Ownership(field, int(value), original=0, rest=10**6)
+            if field == "priority":
+                one = replace(one, owned=owned, priority=int(value))
+            else:
+                one = replace(one, owned=owned, site_factor=int(value))
+    assert writes <= 50 * interval_s / REFRESH_S

@@ -12,13 +12,13 @@ from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.numbers import Writing
 from rltuned.core.order import Order
 from rltuned.core.select import Rules
-from rltuned.daemon.journal import Journal
 from rltuned.daemon.loop import Loop
-from rltuned.daemon.seams import Rig
+from rltuned.daemon.runtime import Rig
 from rltuned.daemon.signals import Orders
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import PrioritySystem
-from rltuned.recording import FILE_NAME, recorded
+from rltuned.journal.journal import Journal
+from rltuned.journal.snapshots import FILE_NAME, recorded
 from tests.builders import snapshot
 from tests.fakes import FakeBackend, FakeClock
 from tests.property import worlds

@@ -2,19 +2,17 @@
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
 from rltuned.domain.units import GpuType, NodeName
-from rltuned.errors import TraceError
 from rltuned.sim.backend import SimBackend
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.protocol import Protocol
+from rltuned.sim.natural import AGE_ONLY
+from rltuned.sim.protocol import Mode, Protocol
 from rltuned.sim.run import Window, simulate
 from rltuned.sim.world import Rules, World
-from rltuned.train.ground import make_ground
 from tests.sim.worlds import job, starts
 
 COUNTS = (GpuCount(GpuType("a100_1g.5gb"), 4, 4), GpuCount(GpuType("t4"), 4, 4))
@@ -56,16 +54,6 @@ def test_an_observer_sees_what_is_free_of_each_type() -> None:
     assert node.free.gpus == 0
 
 
-def test_training_says_that_it_does_not_play_such_a_cluster() -> None:
-    with pytest.raises(TraceError, match="node n has GPUs of several types"):
-        make_ground("mixed", MIXED, JOBS)
-    one = replace(
-        MIXED.nodes[0], gpus=COUNTS[:1], total=Resources(4, 100, 1), free=Resources(4, 100, 1)
-    )
-    alike, jobs = replace(MIXED, nodes=(one,)), [replace(JOBS[1], mem_mib=None)]
-    assert make_ground("alike", alike, jobs).prepared.cluster_gpus == 4
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
@@ -79,11 +67,12 @@ def test_training_says_that_it_does_not_play_such_a_cluster() -> None:
         min_size=1,
         max_size=25,
     ),
-    st.sampled_from(["fcfs", "saf", "delay"]),
+    st.sampled_from(["fcfs", "saf", "delay", "fit_first", "model:rltune"]),
     st.sampled_from(["pack", "spread"]),
+    st.sampled_from(["event", "cycle"]),
 )
 def test_both_engines_play_such_nodes_alike(
-    rows: list[tuple[int, int, int, tuple[str, ...], bool]], rule: str, placement: str
+    rows: list[tuple[int, int, int, tuple[str, ...], bool]], rule: str, placement: str, mode: Mode
 ) -> None:
     clock, jobs = 0, []
     for i, (gap, runs, gpus, types, exclusive) in enumerate(rows):
@@ -91,7 +80,8 @@ def test_both_engines_play_such_nodes_alike(
         size = min(gpus, 4)
         made = job(f"j{i}", clock, runs, size, gpu_types=types if size else ())
         jobs.append(replace(made, exclusive=exclusive))
-    protocol = Protocol(rules=Rules(placement=placement))  # type: ignore[arg-type]
+    rules = Rules(placement=placement, natural=AGE_ONLY)  # type: ignore[arg-type]
+    protocol = Protocol(mode, 5.0, rules)
     window = Window(0, tuple(jobs))
     fast, plain = (simulate(window, THREE, rule, protocol, engine=e) for e in (True, False))
     assert fast.start_s.tolist() == plain.start_s.tolist()

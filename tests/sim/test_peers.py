@@ -9,7 +9,7 @@ from rltuned.sim.protocol import Protocol
 from rltuned.sim.run import Window, simulate
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
-from scripts.bench_peers import (
+from scripts.benchmarks.peers import (
     LENGTH,
     PUBLISHED,
     THEIRS,

@@ -5,11 +5,13 @@ import torch
 
 from rltuned.core.features import COLUMN, NUM_FEATURES
 from rltuned.policies.network import ContextActor
-from rltuned.train.ablation import EIGHT, NAIVE, NINE, SEVEN, Student, per_job
+from rltuned.sim.engine.sight import net_of
 from rltuned.train.batch import Contest
-from rltuned.train.episodes import net_of, play_greedy
+from rltuned.train.episodes import play_greedy
 from rltuned.train.ground import cut
-from rltuned.train.ppo import Settings, train
+from rltuned.train.learner import Settings
+from rltuned.train.ppo import train
+from scripts.studies.ablation import EIGHT, NAIVE, NINE, SEVEN, Student, per_job
 from tests.train.worlds import random_ground
 
 GROUND = random_ground("testbed", 3, 200)

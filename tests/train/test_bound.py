@@ -5,10 +5,13 @@ import itertools
 import numpy as np
 import pytest
 
+from rltuned.sim.engine.arrays import FloatArray
+from rltuned.sim.engine.orders import at_events
+from rltuned.sim.engine.run import run
 from rltuned.sim.presets import preset
 from rltuned.sim.trace import TraceJob
 from rltuned.train.bound import least_bsld, least_wait
-from rltuned.train.episodes import play_order, play_rule
+from rltuned.train.episodes import play_rule
 from rltuned.train.evaluate import schedule_of
 from rltuned.train.ground import Window, cut, make_ground
 from tests.train.worlds import random_ground
@@ -21,6 +24,12 @@ def window_of(*jobs: tuple[float, float, int]) -> Window:
         for i, (submit, run, gpus) in enumerate(jobs)
     )
     return cut(make_ground("x", preset("testbed"), made), 0, len(made))
+
+
+def play_order(window: Window, keys: FloatArray) -> FloatArray:
+    """Start times when the job with the smallest key goes first."""
+    ranking, _ = at_events("fcfs", window.stage(), None)
+    return run(window.prepared, ranking._replace(key=keys), window.ground.rules).start_s
 
 
 def test_two_jobs_that_each_want_all_gpus_of_a_type() -> None:

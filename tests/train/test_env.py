@@ -8,6 +8,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import SyncVectorEnv
 
 from rltuned.policies.baselines import BASELINES
+from rltuned.sim.engine.orders import at_events
 from rltuned.train.env import RewardForm, SchedulingEnv
 from rltuned.train.episodes import play_rule
 from rltuned.train.reward import OBJECTIVES, Objective
@@ -35,7 +36,7 @@ def test_identity_law_the_base_order_gives_the_base_result_and_no_reward(form: R
     for base in ("fcfs", "saf"):
         env = SchedulingEnv(GROUND, base=base, form=form, size=100, load=1.5)
         _, info = env.reset(seed=3)
-        key = env.window.ranking(base).key
+        key = at_events(base, env.window.stage(), None)[0].key
         total, done = 0.0, False
         while not done:
             desk = env._tables[2]

@@ -13,15 +13,17 @@ from rltuned.cli.evaluate import app
 from rltuned.errors import TraceError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.network import PaperActor
+from rltuned.sim.engine.sight import net_of
 from rltuned.sim.protocol import Protocol, play_direct
 from rltuned.sim.trace import Trace, write_trace
-from rltuned.train.episodes import net_of, play_greedy
+from rltuned.train.episodes import play_greedy
 from rltuned.train.evaluate import RULES, Plan, Play, compare, windows_of
 from rltuned.train.ground import cut
 from rltuned.train.paired import METRICS, paired, sign_test
 from tests.train.worlds import random_ground
 
 GROUND = random_ground("testbed", 3, 400)
+PURE = Protocol(bounded=False)
 
 
 def play_of(seed: int) -> Play:
@@ -60,7 +62,7 @@ def test_sign_test_by_hand() -> None:
 
 
 def test_every_rule_against_itself_is_a_tie_and_the_clairvoyant_is_the_end_of_the_way() -> None:
-    found = compare(GROUND, {"model:x": [play_of(1)]}, Plan(3, 100, 1.2, (0.0, 1.0)))
+    found = compare(GROUND, {"model:x": [play_of(1)]}, Plan(3, 100, 1.2, (0.0, 1.0)), protocol=PURE)
     assert set(found.values) == {*RULES, "model:x"}
     assert found.disjoint
     assert found.jobs == 300
@@ -83,7 +85,7 @@ def test_every_rule_against_itself_is_a_tie_and_the_clairvoyant_is_the_end_of_th
 def test_training_seeds_count_by_their_mean_and_each_is_told() -> None:
     plays = [play_of(1), play_of(2), play_of(3)]
     plan = Plan(3, 100, 1.2, (0.0, 1.0))
-    found = compare(GROUND, {"x": plays, "y": plays[:1]}, plan, rules=("fcfs",))
+    found = compare(GROUND, {"x": plays, "y": plays[:1]}, plan, rules=("fcfs",), protocol=PURE)
     assert found.values["x"]["wait_s"].shape == (3, 3)
     pair = found.paired["x"]["fcfs"]["wait_s"]
     assert len(pair.seeds) == 3
@@ -93,11 +95,15 @@ def test_training_seeds_count_by_their_mean_and_each_is_told() -> None:
 
 
 def test_copies_of_a_place_are_one_unit_of_chance_and_of_a_single_place_the_units() -> None:
-    several = compare(GROUND, {}, Plan(3, 100, 1.2, (0.0, 1.0), copies=2), rules=("fcfs",))
+    several = compare(
+        GROUND, {}, Plan(3, 100, 1.2, (0.0, 1.0), copies=2), rules=("fcfs",), protocol=PURE
+    )
     assert several.plan.unit == "windows"
     assert several.values["fcfs"]["wait_s"].shape == (3,)
     assert several.disjoint
-    single = compare(GROUND, {}, Plan(1, 300, 1.2, (0.0, 1.0), copies=4), rules=("fcfs",))
+    single = compare(
+        GROUND, {}, Plan(1, 300, 1.2, (0.0, 1.0), copies=4), rules=("fcfs",), protocol=PURE
+    )
     assert single.plan.unit == "copies"
     assert single.values["fcfs"]["wait_s"].shape == (4,)
 
@@ -158,7 +164,7 @@ def test_the_command_prints_json_and_writes_a_page_that_needs_nothing(tmp_path: 
         f"x={curves},{curves}",
         "--json",
     ]
-    given += ["--bounds", "off"]
+    given += ["--mode", "event", "--bounds", "off"]
     result = CliRunner().invoke(app, given, catch_exceptions=False)
     assert result.exit_code == 0
     document = json.loads(result.stdout)

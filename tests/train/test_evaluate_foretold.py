@@ -15,14 +15,15 @@ from rltuned.policies.predictor import (
     QuantileNet,
     self_test,
 )
-from rltuned.sim.protocol import Protocol, play_direct
+from rltuned.sim.engine.sight import net_of
+from rltuned.sim.protocol import Mode, Protocol, play_direct
 from rltuned.train.batch import Contest
-from rltuned.train.contestants import beside, contestant_of, plays_of
+from rltuned.train.contestants import contestant_of, plays_of
 from rltuned.train.course import Source
-from rltuned.train.episodes import net_of, play_greedy
+from rltuned.train.episodes import play_greedy
 from rltuned.train.evaluate import Plan, compare
 from rltuned.train.ground import cut, make_ground
-from rltuned.train.ppo import Settings
+from rltuned.train.learner import Settings
 from rltuned.train.predictor import NO_HISTORY, as_known, fit
 from rltuned.train.run import Exam, Job, perform, refit
 from tests.train.worlds import random_ground
@@ -75,17 +76,18 @@ def test_the_daemon_s_actor_and_the_compiled_one_schedule_alike(bundle: Path) ->
     np.testing.assert_allclose(fast, plain)
 
 
-def test_qssf_stands_beside_a_model_with_a_predictor(bundle: Path) -> None:
-    actor = load_actor(bundle)
-    contestant = contestant_of(str(bundle))
+@pytest.mark.parametrize("mode", ["event", "cycle"])
+def test_a_model_with_a_predictor_is_compared_with_rules(bundle: Path, mode: Mode) -> None:
+    name, protocol = load_actor(bundle).name, Protocol(mode)
     found = compare(
         PLAIN,
-        {actor.name: plays_of(contestant, PLAIN, None)},
+        {name: plays_of(contestant_of(str(bundle)), protocol)},
         Plan(2, 100, 1.2, (0.0, 1.0)),
-        rules=("fcfs", "saf"),
-        beside=beside([contestant], PLAIN),
+        rules=("fcfs", "saf", "qssf"),
+        protocol=protocol,
     )
-    assert set(found.paired[actor.name]) == {"fcfs", "saf", "qssf"}
+    assert set(found.paired[name]) == {"fcfs", "saf", "qssf"}
+    assert found.means()["saf"]["wait_s"] < found.means()["fcfs"]["wait_s"]
 
 
 def test_a_site_fits_the_predictor_to_its_own_jobs(bundle: Path, tmp_path: Path) -> None:

@@ -11,13 +11,13 @@ import torch
 from typer.testing import CliRunner
 
 from rltuned.cli.train import app
-from rltuned.daemon.journal import Journal
 from rltuned.domain.jobs import Ownership, PendingJob, RunningJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
 from rltuned.errors import TraceError
+from rltuned.journal.journal import Journal
+from rltuned.journal.snapshots import FILE_NAME, Recorded, recorded
 from rltuned.policies.actor import load_actor
-from rltuned.recording import FILE_NAME, Recorded, recorded
 from rltuned.sim.backend import snapshot_of
 from rltuned.sim.cluster import parse_cluster
 from rltuned.sim.world import Pending, World

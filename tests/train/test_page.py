@@ -9,7 +9,9 @@ import torch
 from matplotlib import image
 
 from rltuned.policies.network import PaperActor
-from rltuned.train.episodes import net_of, play_greedy
+from rltuned.sim.engine.sight import net_of
+from rltuned.sim.protocol import Protocol
+from rltuned.train.episodes import play_greedy
 from rltuned.train.evaluate import Plan, compare
 from rltuned.train.page import write_page
 from tests import needs
@@ -24,7 +26,10 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     nets = [net_of(PaperActor(8, (4, 4))) for _ in range(2)]
     ground = random_ground("testbed", 3, 300)
     plays = [lambda window, net=net: play_greedy(window, net) for net in nets]
-    found = [compare(ground, {"ours": plays}, Plan(3, 90, load, (0.0, 1.0))) for load in (0.9, 1.2)]
+    found = [
+        compare(ground, {"ours": plays}, Plan(3, 90, load, (0.0, 1.0)), protocol=Protocol())
+        for load in (0.9, 1.2)
+    ]
     folder = tmp_path_factory.mktemp("page")
     curves = folder / "curves.csv"
     curves.write_text("epoch,gap,validation\n0,0.1,0.2\n1,0.2,0.1\n2,0.2,-0.1\n")

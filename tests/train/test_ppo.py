@@ -15,13 +15,15 @@ from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.card import Kind
 from rltuned.policies.network import ContextActor, PaperActor
+from rltuned.sim.engine.sight import net_of
 from rltuned.train.batch import Batch, Contest, compete, join
 from rltuned.train.choices import log_chances, part_of, scores_of
 from rltuned.train.course import Source
 from rltuned.train.critic import ContextCritic
-from rltuned.train.episodes import Recorder, net_of
+from rltuned.train.episodes import Recorder
 from rltuned.train.ground import cut
-from rltuned.train.ppo import Learner, Report, Settings, advantages, train, update
+from rltuned.train.learner import Learner, Settings
+from rltuned.train.ppo import Report, advantages, train, update
 from rltuned.train.ranks import ALONE
 from rltuned.train.run import Exam, Job, perform, starting_point
 from rltuned.train.session import BEST, CURVES, Session

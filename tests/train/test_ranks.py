@@ -13,7 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rltuned.errors import SettingsError
-from rltuned.train.ppo import Learner, train
+from rltuned.train.learner import Learner
+from rltuned.train.ppo import train
 from rltuned.train.ranks import ALONE, Ranks, join_ranks
 from tests.train.test_ppo import GROUND, SMALL
 

@@ -24,6 +24,7 @@ from rltuned.policies.rivals import (
     VISIBLE,
     inspector_pair,
 )
+from rltuned.sim.engine.sight import net_of
 from rltuned.sim.policy import actor_of, policy_of
 from rltuned.sim.presets import preset
 from rltuned.sim.protocol import Protocol, play_direct
@@ -34,9 +35,9 @@ from rltuned.train.batch import Contest, compete, cost_of, draw_window, join
 from rltuned.train.choices import log_chances, part_of, scores_of
 from rltuned.train.course import Source
 from rltuned.train.critic import critic_of
-from rltuned.train.episodes import Recorder, net_of, play_greedy, play_rule, play_sampled, tables
+from rltuned.train.episodes import Recorder, play_greedy, play_rule, play_sampled, tables
 from rltuned.train.ground import Window, cut, make_ground
-from rltuned.train.ppo import Settings
+from rltuned.train.learner import Settings
 from rltuned.train.rivals import Rival, settings_of
 from rltuned.train.rollout.play import advance, choose, score_rows, see
 from rltuned.train.rollout.state import QUEUED
@@ -132,8 +133,8 @@ def test_compiled_forward_equals_the_kernel_network() -> None:
     while count := advance(setup, state, desk):
         rows = see(setup, state, desk, sight, flags)
         scores = np.empty(rows)
-        score_rows(net_of(network), desk.rows[:rows].copy(), flags, scores)
-        seen = torch.from_numpy(desk.rows[:rows, KERNEL_AT])
+        score_rows(net_of(network), desk.features.rows[:rows].copy(), flags, scores)
+        seen = torch.from_numpy(desk.features.rows[:rows, KERNEL_AT])
         with torch.inference_mode():
             wanted = network(seen, torch.ones(rows, dtype=torch.bool))
         np.testing.assert_allclose(scores, wanted.numpy(), atol=1e-5)

@@ -10,9 +10,10 @@ from rltuned.core.features import NUM_FEATURES, encode
 from rltuned.core.observation import sample_features
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.network import ContextActor, PaperActor
+from rltuned.sim.engine.sight import net_of
 from rltuned.sim.protocol import Protocol, clairvoyant, play_direct
 from rltuned.sim.world import Rules
-from rltuned.train.episodes import Recorder, net_of, play_greedy, play_rule, play_sampled, tables
+from rltuned.train.episodes import Recorder, play_greedy, play_rule, play_sampled, tables
 from rltuned.train.ground import MULTIFACTOR, Window, cut, demand
 from rltuned.train.rollout.play import advance, choose, score_rows, see
 from rltuned.train.rollout.state import QUEUED
@@ -56,7 +57,7 @@ def test_features_equal_the_core_s_on_random_states(cluster: str) -> None:
             rows = see(setup, state, desk, sight, flags)
             snapshot = snapshot_now(window, state, desk)
             matrix = encode(snapshot.pending, snapshot)
-            np.testing.assert_allclose(desk.rows[:rows], matrix.values, atol=2e-7)
+            np.testing.assert_allclose(desk.features.rows[:rows], matrix.values, atol=2e-7)
             columns = sample_features(matrix).columns
             assert (columns[6] == "1-job_size", columns[7] == "num_ways") == tuple(flags > 0)
             states += 1
@@ -80,7 +81,7 @@ def test_compiled_forward_equals_the_network(kind: type[PaperActor | ContextActo
     while count := advance(setup, state, desk):
         rows = see(setup, state, desk, sight, flags)
         scores = np.empty(rows)
-        score_rows(net_of(network), desk.rows[:rows].copy(), flags, scores)
+        score_rows(net_of(network), desk.features.rows[:rows].copy(), flags, scores)
         snapshot = snapshot_now(window, state, desk)
         matrix = encode(snapshot.pending, snapshot)
         values = sample_features(matrix).values if paper else matrix.values

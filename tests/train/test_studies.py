@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from scripts.results_table import main as results
-from scripts.studies import ROWS, main, settings_of
+from scripts.studies.__main__ import ROWS, main, settings_of
 
 
 def test_every_row_is_the_standard_but_for_what_it_is_named_by() -> None:

@@ -1,71 +1,94 @@
-"""The canary's statistic: seldom wrong whatever the queue does, and it does find harm."""
+"""The switchback's statistic: seldom wrong whatever the queue does, and it does find harm."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltuned.core.evidence import LIMIT, MAX_MARGIN, STAKE, Evidence, block_jobs, worse_share
-from scripts.canary_study import MARGIN, alarm_at
+from rltuned.core.evidence import LIMIT, MAX_MARGIN, STAKE, Evidence, difference
+from scripts.canary_study import MARGIN, World, alarm_day, values
+
+WAITS = st.floats(0, 1e5)
+MEANS = st.dictionaries(st.sampled_from("abcdef"), WAITS, max_size=6)
 
 
-@pytest.mark.parametrize("fraction", [0.1, 0.5])
-def test_a_treatment_that_does_nothing_is_hardly_ever_blamed(fraction: float) -> None:
-    rng = np.random.default_rng(20261121)
-    trials, blocks = 200, 100
-    alarms = sum(
-        alarm_at(rng, blocks, fraction=fraction, harm=1.0) is not None for _ in range(trials)
-    )
-    # looked at after every block; the bound is blocks / LIMIT = 10 % of the trials
-    assert alarms / trials <= blocks / LIMIT / 2
+def test_delays_that_do_nothing_are_blamed_no_more_often_than_promised() -> None:
+    """Looked at after every pair; by Ville's inequality 1 in L runs ever reaches L."""
+    rng = np.random.default_rng(20261122)
+    runs = 200
+    peaks = np.array([max(values(rng, World(users=20, jobs=4.0), 90)) for _ in range(runs)])
+    for limit in (4, 10, 100):
+        assert np.mean(peaks >= limit) <= 1 / limit
+    assert peaks.max() < LIMIT
 
 
-@pytest.mark.parametrize("fraction", [0.1, 0.5])
-def test_a_treatment_that_triples_the_waits_is_found(fraction: float) -> None:
+def test_delays_that_triple_the_waits_are_found() -> None:
     rng = np.random.default_rng(7)
-    found = [alarm_at(rng, 200, fraction=fraction, harm=3.0) for _ in range(20)]
-    assert all(block is not None for block in found)
+    found = [alarm_day(rng, World(3.0), 365.0) for _ in range(5)]
+    assert all(day is not None and day < 120 for day in found)
 
 
 def test_a_long_good_time_does_not_hide_a_bad_one() -> None:
     evidence = Evidence()
-    for _ in range(10_000):
-        evidence = evidence.after(0.2, MARGIN)
-    blocks = 0
+    for _ in range(1_000):
+        evidence = evidence.after(-0.3, MARGIN)
+    pairs = 0
     while not evidence.is_enough:
-        evidence = evidence.after(0.9, MARGIN)
-        blocks += 1
-    assert blocks <= 25
+        evidence = evidence.after(0.6, MARGIN)
+        pairs += 1
+    assert pairs <= 90
 
 
-@given(
-    st.lists(st.floats(0, 1e6), max_size=8),
-    st.lists(st.floats(0, 1e6), max_size=8),
-)
-def test_the_share_is_that_of_the_pairs(treated: list[float], control: list[float]) -> None:
-    pairs = [1.0 if t > c else 0.5 if t == c else 0.0 for t in treated for c in control]
-    share = worse_share(treated, control)
-    assert share is None if not pairs else share == pytest.approx(sum(pairs) / len(pairs))
+def test_the_difference_is_relative_and_changes_sign_with_on_and_off() -> None:
+    on = {"a": 30.0, "b": 30.0, "c": 30.0}
+    off = {"a": 10.0, "b": 10.0, "d": 10.0}
+    assert difference(on, off) == pytest.approx(0.5)
+    assert difference(off, on) == pytest.approx(-0.5)
+    assert difference(on, {}) is None
+    assert difference({}, {}) is None
+    assert difference({"a": 1.0}, off) is None, "one user is no evidence"
+    assert difference({"a": 0.0, "b": 0.0}, {"a": 0.0, "b": 0.0}) == 0.0
 
 
-@given(st.lists(st.sampled_from((0.0, 0.25, 0.5, 0.75, 1.0)), max_size=6))
-def test_evidence_cannot_grow_on_average_while_the_share_is_a_half(shares: list[float]) -> None:
+@given(MEANS, MEANS)
+def test_it_is_bounded_and_fair(on: dict[str, float], off: dict[str, float]) -> None:
+    found, turned = difference(on, off), difference(off, on)
+    if found is None or turned is None:
+        assert found is turned
+    else:
+        assert -1.0 <= found <= 1.0
+        assert found == pytest.approx(-turned)
+
+
+@given(MEANS, MEANS, st.none() | WAITS, st.none() | WAITS)
+def test_one_user_makes_it_no_larger_than_the_others_do(
+    on: dict[str, float], off: dict[str, float], ours: float | None, theirs: float | None
+) -> None:
+    """Mallory has any jobs with any waits in either block, or none."""
+    steered_on = on if ours is None else {**on, "mallory": ours}
+    steered_off = off if theirs is None else {**off, "mallory": theirs}
+    steered = difference(steered_on, steered_off)
+    if steered is None or (ours is None and theirs is None):
+        return
+    total, rest = sum(on.values()) / len(on), sum(off.values()) / len(off)
+    honest = (total - rest) / (total + rest) if total + rest else 0.0
+    assert steered <= max(honest, 0.0) + 1e-6
+    assert steered >= min(honest, 0.0) - 1e-6
+
+
+@given(st.lists(st.floats(-1, 1), max_size=30), st.floats(0, 1), st.floats(0, MAX_MARGIN))
+def test_evidence_cannot_grow_on_average_while_on_and_off_are_alike(
+    found: list[float], apart: float, margin: float
+) -> None:
     evidence = Evidence()
-    for share in shares:
-        evidence = evidence.after(share, MARGIN)
-    won = 1 + STAKE * (1.0 - 0.5 - MARGIN)
-    lost = 1 + STAKE * (0.0 - 0.5 - MARGIN)
-    assert lost > 0
-    assert 0.5 * evidence.value * (won + lost) <= evidence.value
-    assert 1 + STAKE * (0.0 - 0.5 - MAX_MARGIN) > 0
+    for one in found:
+        evidence = evidence.after(one, margin)
+    heads, tails = evidence.after(apart, margin), evidence.after(-apart, margin)
+    assert (heads.value + tails.value) / 2 <= evidence.value * (1 + 1e-9)
+    assert 1 + STAKE * (-1 - MAX_MARGIN / (2 + MAX_MARGIN)) > 0
 
 
-def test_blocks_hold_some_of_the_smaller_side_and_no_trial_is_one_sided() -> None:
-    assert [block_jobs(f) for f in (0.1, 0.5, 0.9)] == [50, 10, 50]
-    with pytest.raises(ValueError, match="nobody to compare with"):
-        block_jobs(1.0)
-
-
-def test_evidence_below_one_is_none() -> None:
-    with pytest.raises(ValueError, match="below 1"):
-        Evidence(0.5)
+def test_impossible_evidence_is_refused() -> None:
+    assert Evidence().value == 1.0
+    with pytest.raises(ValueError, match="impossible"):
+        Evidence(-0.5)

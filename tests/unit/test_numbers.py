@@ -79,11 +79,13 @@ def test_priority_under_basic_counts_from_an_epoch() -> None:
 
 
 def test_a_frozen_job_keeps_its_base_and_its_age() -> None:
-    frozen = Ownership("priority", 4_000, nice=0, original=5_000, since=UnixTime(NOW - HOUR))
+    frozen = Ownership("priority", 4_000, nice=0, original=5_000, rest=4_280)
     ours = waiting(waited_s=3 * HOUR, priority=4_000, owned=frozen)
     found = numbers(ours, field="priority", n=100.0)
-    assert found.of(np.array([0.0])).tolist() == [5_000 + 360 + 10]
-    assert found.of(np.array([HOUR])).tolist() == [5_000 + 10]
+    assert found.of(np.array([0.0])).tolist() == [4_280 + 1_080 + 10]
+    assert found.of(np.array([HOUR])).tolist() == [4_280 + 720 + 10]
+    requeued = numbers(waiting(waited_s=0.0, priority=4_000, owned=frozen), field="priority")
+    assert requeued.of(np.array([0.0])).tolist() == [4_280]
     new = numbers(waiting(priority=5_000), field="priority", n=100.0)
     assert new.of(np.array([100.0])).tolist() == [5_000]
 

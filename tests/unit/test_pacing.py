@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from rltuned.bench.pacing import BUSY, CALM, THREADS, Start, _in_child
-from rltuned.bench.scaling import Size
+from scripts.benchmarks.pacing import BUSY, CALM, THREADS, Start, _in_child
+from scripts.benchmarks.scaling import Size
 
 
 def starts(size: Size, threads: tuple[int, ...], interval_s: float) -> list[Start]:
@@ -19,9 +19,9 @@ def test_a_busy_slurmctld_makes_cycles_rare_and_a_calm_one_lets_them_come_back()
     assert [f.stretch for f in found] == [1, 2, 4, 8, 10, 5, 2.5, 1.25, 1, 1]
     assert not any(f.applied for f in found if f.skipped)
     written = [f.applied for f in found if not f.skipped]
-    assert written[:2] == [500, 500]  # as many as the cap allows, until every job has its number
-    assert max(written) == 500
-    assert written[4] == 0  # then none until age has moved them by five minutes
+    assert written[0] == 500  # as many as the cap allows
+    assert 400 < written[1] < 500  # all others
+    assert written[2:] == [0, 0, 0, 0]  # every job has its number, and age needs no write
     pauses = [b.at_s - a.at_s for a, b in pairwise(found)]
     assert pauses == pytest.approx([60, 120, 240, 480, 600, 300, 150, 75, 60], abs=5.0)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from rltuned.daemon.journal import Journal
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
 from rltuned.errors import JournalError, SnapshotError
-from rltuned.recording import FILE_NAME, Packed, open_to_read, pack, recorded, unpack
+from rltuned.journal.journal import Journal
+from rltuned.journal.snapshots import FILE_NAME, Packed, open_to_read, pack, recorded, unpack
 from tests.builders import NOW, job, sight, snapshot
 from tests.property import worlds
 

@@ -2,13 +2,14 @@
 
 import json
 
-from rltuned.bench import owning
-from rltuned.bench.scaling import BOUNDS_S, Cycle, Size, _in_child, figures
-from rltuned.bench.stages import INSIDE, Stages
-from rltuned.daemon.writer import Writer
+from rltuned.daemon.apply import Writer
 from rltuned.slurm.talk import CallRecord
+from scripts.benchmarks import owning
+from scripts.benchmarks.scaling import BOUNDS_S, Cycle, Size, _in_child, figures
+from scripts.benchmarks.stages import INSIDE, Stages
 
 EVERY = {stage for _, _, stage in INSIDE} | {"other"}
+WRITING = {"apply:scontrol", "apply:squeue", "apply:sprio"}
 COMMANDS = {"observe:squeue", "observe:sinfo", "observe:sprio", "observe:sdiag"}
 
 
@@ -17,7 +18,7 @@ def test_a_cycle_is_parted_into_its_stages() -> None:
     (row,) = json.loads(_in_child(Size(1_200, 8), "saf", 1))
     cycle = Cycle(**row)
     assert cycle.applied > 0
-    assert set(cycle.stages_wall_s) == EVERY | COMMANDS | {"apply:scontrol", "apply:squeue"}
+    assert set(cycle.stages_wall_s) == EVERY | COMMANDS | WRITING
     assert 0 < sum(cycle.stages_wall_s.values()) <= cycle.wall_s  # no second counts twice
     assert set(cycle.stages_cpu_s) == EVERY
     assert cycle.peak_mib > 1

@@ -1,5 +1,6 @@
-"""The compiled twin of sim/world and sim/dispatch, for millions of simulated jobs.
+"""The compiled world: events, passes, features, networks and the daemon's cycles, for long traces.
 
-It plays event mode without node faults. The plain world is the definition that people read; tests
-hold the two equal, start by start and node by node, on random worlds.
+It knows no node failures and no joint placement. The plain world (sim/world, sim/dispatch) with
+`core.decide` is the definition that people read; tests hold the two equal, start by start, node by
+node and write by write, on random worlds.
 """

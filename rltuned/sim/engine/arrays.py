@@ -16,9 +16,13 @@ BoolArray = NDArray[np.bool_]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+_INNER: dict[str, Any] = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+"""What Python would need to call a function takes a seventh of the time to compile it."""
+
+
 def compiled(function: F) -> F:
     """Compile a function that only other compiled functions call."""
-    return cast("F", numba.njit(nogil=True)(function))
+    return cast("F", numba.njit(**_INNER)(function))
 
 
 def entry(function: F) -> F:
@@ -36,11 +40,25 @@ def entry(function: F) -> F:
 
 
 def sources() -> str:
-    """Digest of the engine's source files."""
+    """Digest of the engine's source files that hold compiled functions."""
+    return digest_of(Path(__file__).parent)
+
+
+def digest_of(folder: Path) -> str:
+    """Digest of the source files in a folder that hold compiled functions."""
     whole = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        whole.update(path.read_bytes())
+    for path in sorted(folder.glob("*.py")):
+        data = path.read_bytes()
+        if b"@compiled" in data or b"= entry(" in data or b"return entry(" in data:
+            whole.update(data)
     return whole.hexdigest()
+
+
+@compiled
+def ascending(values: FloatArray) -> IntArray:
+    """Places by value, equal ones in their order; one function, as each use would be compiled."""
+    order: IntArray = np.argsort(values, kind="mergesort")
+    return order
 
 
 class Hardware(NamedTuple):

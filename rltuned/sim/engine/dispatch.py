@@ -16,9 +16,9 @@ from rltuned.sim.engine.arrays import (
 )
 from rltuned.sim.engine.place import fits, move, place, record
 
-PASS, STARTS, RUNNING, LATE = 0, 1, 2, 3
-"""Places in State.counters: number of the pass, starts so far, running jobs, and 1 when a job
-started in this pass after another was refused."""
+PASS, STARTS, RUNNING, LATE, LOOKS = 0, 1, 2, 3, 4
+"""Places in State.counters: number of the pass, starts so far, running jobs, 1 when a job started
+in this pass after another was refused, and how often the queue was looked at."""
 
 
 class State(NamedTuple):

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rltuned.core.features import UNLIMITED_AS_S
-from rltuned.sim.engine.arrays import FloatArray, IntArray, compiled, entry, sources
+from rltuned.sim.engine.arrays import FloatArray, IntArray, ascending, compiled, entry, sources
 from rltuned.sim.engine.cycles import Cycles, cycle, next_tick, submitted, tick_at
 from rltuned.sim.engine.dispatch import (
     LATE,
@@ -22,116 +21,106 @@ from rltuned.sim.engine.dispatch import (
     finish,
     stamp,
 )
-from rltuned.sim.history import DECAY, RUNGS
+from rltuned.sim.engine.place import fits
+from rltuned.sim.engine.ranking import FIXED, Eyes, Ranking, remember, scores
 
-FIXED, WFP3, UNICEP, F1, MULTIFACTOR, QSSF = 0, 1, 2, 3, 4, 5
-"""Who ranks: an order that never changes, a formula of the time waited, or what has ended."""
-
-
-class Memory(NamedTuple):
-    """sim/history, compiled: what finished jobs tell. Shapes: n jobs, K kinds of jobs.
-
-    kinds: (n, RUNGS) what each job is likened by, closest first, -1 = nothing. total, weight: (K,).
-    runs_s: (n,) sorted, seen[0] of them; empty when every job has a limit to fall back to.
-    """
-
-    kinds: IntArray
-    total: FloatArray
-    weight: FloatArray
-    runs_s: FloatArray
-    seen: IntArray
-
-
-NO_MEMORY = Memory(
-    np.zeros((0, RUNGS), np.int64), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(1, np.int64)
-)
-
-
-NO_BOUNDS = np.zeros(0)
-
-
-class Ranking(NamedTuple):
-    """How the queue is ordered.
-
-    key: (n,) smaller first, equal ones by submit order (FIXED only). limit_s: finite limits as the
-    rules see them. constants: numbers of the formula. terms: (n, 2) multifactor's size and
-    partition points. memory: of QSSF. upper_s: (n,) bounds of the delays; of QSSF, whose delay
-    changes as it learns: the score is then less the virtual time. stretch: of the delays.
-    """
-
-    rule: int
-    key: FloatArray
-    limit_s: FloatArray
-    gpus: FloatArray
-    terms: FloatArray
-    constants: FloatArray
-    memory: Memory = NO_MEMORY
-    upper_s: FloatArray = NO_BOUNDS
-    stretch: float = 1.0
+Log = list[tuple[float, int, int, float, int]]
+"""One row per cycle; see cycles.cycle."""
+CHANGES = 2
+"""Place of the changes in it."""
 
 
 class Queue(NamedTuple):
-    """Pending jobs: by place in the fixed order, else by number; size[0] of them."""
+    """Pending jobs: by place in the fixed order, else as they came; size[0] of them.
+
+    order: (n,) jobs by arrival; arrive_s: (n,) when each comes, which may be after its submission.
+    """
 
     jobs: IntArray
     size: IntArray
+    order: IntArray
+    arrive_s: FloatArray
 
 
 @compiled
-def _play(setup: Setup, state: State, ranking: Ranking, queue: Queue, cycles: Cycles) -> int:
-    """Where there are cycles, the number of those that found a queue; else of passes."""
-    submit_s = setup.jobs.submit_s
-    count, arrived, passes, ticks = len(submit_s), 0, 0, 0
-    by_cycles = len(cycles.delay_s) > 0
-    now, begin = submit_s[0] if count > 0 else 0.0, submit_s[0] if count > 0 else 0.0
+def _play(
+    setup: Setup, state: State, ranking: Ranking, queue: Queue, cycles: Cycles, eyes: Eyes
+) -> tuple[int, Log]:
+    """How many passes found a queue; and the cycles that did."""
+    arrive_s, order = queue.arrive_s, queue.order
+    count, arrived, passes = len(order), 0, 0
+    log = [(0.0, 0, 0, 0.0, 0)]
+    log.pop()
+    by_cycles = len(cycles.managed) > 0
+    now = -math.inf
     ends = [(0.0, 0)]
     ends.pop()
     while arrived < count or len(ends) > 0:
         tick = math.inf
         if by_cycles and queue.size[0] > 0:
-            tick = next_tick(now, begin, cycles.interval_s)
-        now = min(tick, _next_event(submit_s, arrived, ends))
-        freed = False
-        while len(ends) > 0 and ends[0][0] == now:
-            job = heapq.heappop(ends)[1]
-            finish(setup, state, job)
-            if ranking.rule == QSSF:
-                _remember(ranking.memory, job, now - state.start_s[job])
-            freed = True
+            tick = next_tick(now, cycles.first_s, cycles.interval_s)
+        now = min(tick, _next_event(arrive_s, order, arrived, ends))
+        freed = _end(setup, state, ranking, now, ends)
         first = arrived
-        arrived = _arrive(submit_s, ranking, queue, cycles, arrived, now)
-        if queue.size[0] > 0:
-            passes += 1
-            if by_cycles and tick_at(now, begin, cycles.interval_s) == now:
-                ticks += 1
-                changed = cycle(submit_s, ranking.key, queue.jobs, queue.size[0], cycles, now)
-                freed = freed or changed  # in another order, all of the queue is looked at
-            before = state.counters[STARTS]
-            _pass(setup, state, ranking, queue, now, first, arrived, freed, ends)
-            if state.counters[STARTS] > before:
-                _drop_started(state, queue)
-    return ticks if by_cycles else passes
+        arrived = _arrive(setup, ranking, queue, cycles, arrived, now)
+        if queue.size[0] == 0:
+            continue
+        passes += 1
+        if by_cycles and _is_tick(now, cycles):
+            jobs = queue.jobs[: queue.size[0]]
+            log.append(cycle(setup, state, ranking, eyes, jobs, cycles, now))
+            # in another order, all of the queue is looked at
+            freed = freed or log[-1][CHANGES] > 0
+        before = state.counters[STARTS]
+        _pass(setup, state, ranking, eyes, queue, now, order[first:arrived], freed, ends)
+        if state.counters[STARTS] > before:
+            _drop_started(state, queue)
+    return passes, log
+
+
+@compiled
+def _end(
+    setup: Setup, state: State, ranking: Ranking, now: float, ends: list[tuple[float, int]]
+) -> bool:
+    """Let the jobs end that end now; whether there were any."""
+    learns, freed = len(ranking.memory.kinds) > 0, False
+    while len(ends) > 0 and ends[0][0] == now:
+        job = heapq.heappop(ends)[1]
+        finish(setup, state, job)
+        if learns:
+            remember(ranking.memory, job, now - state.start_s[job])
+        freed = True
+    return freed
+
+
+@compiled
+def _is_tick(now: float, cycles: Cycles) -> bool:
+    """Whether the daemon's cycle is due."""
+    return bool(now >= cycles.on_s and tick_at(now, cycles.first_s, cycles.interval_s) == now)
 
 
 @compiled
 def _arrive(
-    submit_s: FloatArray, ranking: Ranking, queue: Queue, cycles: Cycles, first: int, now: float
+    setup: Setup, ranking: Ranking, queue: Queue, cycles: Cycles, first: int, now: float
 ) -> int:
-    """Enqueue the jobs that are submitted now; the first one that is not."""
-    job = first
-    while job < len(submit_s) and submit_s[job] == now:
+    """Enqueue the jobs that come now; how many have come so far."""
+    at = first
+    while at < len(queue.order) and queue.arrive_s[queue.order[at]] == now:
+        job = queue.order[at]
         if cycles.at_submit:
-            submitted(submit_s, ranking.key, cycles, job)
+            submitted(setup, ranking, cycles, job)
         _enqueue(ranking, queue, job)
-        job += 1
-    return job
+        at += 1
+    return at
 
 
 @compiled
-def _next_event(submit_s: FloatArray, arrived: int, ends: list[tuple[float, int]]) -> float:
+def _next_event(
+    arrive_s: FloatArray, order: IntArray, arrived: int, ends: list[tuple[float, int]]
+) -> float:
     """When a job ends or comes next."""
-    submit = submit_s[arrived] if arrived < len(submit_s) else math.inf
-    return float(min(submit, ends[0][0] if len(ends) > 0 else math.inf))
+    comes_s = arrive_s[order[arrived]] if arrived < len(order) else math.inf
+    return float(min(comes_s, ends[0][0] if len(ends) > 0 else math.inf))
 
 
 @compiled
@@ -151,24 +140,41 @@ def _pass(
     setup: Setup,
     state: State,
     ranking: Ranking,
+    eyes: Eyes,
     queue: Queue,
     now: float,
-    first: int,
-    last: int,
+    came: IntArray,
     freed: bool,
     ends: list[tuple[float, int]],
 ) -> None:
     settled = not freed and state.counters[LATE] == 0
-    if ranking.rule == FIXED and settled and _only_behind(setup, state, ranking, first, last):
-        _newcomers(setup, state, ranking, queue, now, first, last, ends)
+    if ranking.rule == FIXED and settled and _only_behind(setup, state, ranking, came):
+        _newcomers(setup, state, ranking, queue, now, came, ends)
         return
     begin_pass(state)
     state.counters[LATE] = 0
     order = queue.jobs[: queue.size[0]]
     if ranking.rule != FIXED:
-        scores = _scores(setup, ranking, now, order)
-        order = order[np.argsort(-scores, kind="mergesort")]
+        order = np.sort(order)
+        if not _any_fits(setup, state, order):
+            return
+        found = scores(setup, state, ranking, eyes, order, now)
+        order = order[ascending(-found)]
     _walk(setup, state, now, order, ends)
+
+
+@compiled
+def _any_fits(setup: Setup, state: State, jobs: IntArray) -> bool:
+    """Whether a job can start at all; only then does their order matter."""
+    shape_of, failed, number = setup.jobs.shape, state.failed, state.counters[PASS]
+    for job in jobs:
+        shape = shape_of[job]
+        if failed[shape] == number:
+            continue
+        if fits(setup.shapes, shape, setup.hardware, state.free):
+            return True
+        failed[shape] = number
+    return False
 
 
 @compiled
@@ -208,8 +214,7 @@ def _newcomers(
     ranking: Ranking,
     queue: Queue,
     now: float,
-    first: int,
-    last: int,
+    came: IntArray,
     ends: list[tuple[float, int]],
 ) -> None:
     """A pass in which nothing was freed and nobody ahead of a head came.
@@ -219,7 +224,7 @@ def _newcomers(
     follows from the first one that starts.
     """
     starts = state.counters[STARTS]
-    for job in first + np.argsort(ranking.key[first:last], kind="mergesort"):
+    for job in came[ascending(ranking.key[came])]:
         _walk(setup, state, now, np.array([job]), ends)
         if state.counters[STARTS] > starts:
             state.counters[LATE] = 1
@@ -231,9 +236,9 @@ def _newcomers(
 
 
 @compiled
-def _only_behind(setup: Setup, state: State, ranking: Ranking, first: int, last: int) -> bool:
+def _only_behind(setup: Setup, state: State, ranking: Ranking, came: IntArray) -> bool:
     """Whether every newcomer stands behind all the heads near it."""
-    for job in range(first, last):
+    for job in came:
         near = setup.hardware.near[setup.shapes.partition[setup.jobs.shape[job]]]
         for other in range(len(state.head)):
             head = state.head[other]
@@ -253,75 +258,20 @@ def _drop_started(state: State, queue: Queue) -> None:
     queue.size[0] = kept
 
 
-@compiled
-def _scores(setup: Setup, ranking: Ranking, now: float, pending: IntArray) -> FloatArray:
-    scores = np.empty(len(pending))
-    for at in range(len(pending)):
-        job = pending[at]
-        wait_s = max(now - setup.jobs.submit_s[job], 0.0)
-        scores[at] = score(ranking, job, wait_s)
-        if len(ranking.upper_s) > 0:
-            delay_s = min(-ranking.stretch * scores[at], ranking.upper_s[job])
-            scores[at] = -(setup.jobs.submit_s[job] + delay_s)
-    return scores
+Play = Callable[[Setup, State, Ranking, Queue, Cycles, Eyes], tuple[int, Log]]
 
 
-@compiled
-def score(ranking: Ranking, job: int, wait_s: float) -> float:
-    """policies/baselines' formulas that depend on the time waited; higher = sooner."""
-    limit_s, size = ranking.limit_s[job], max(ranking.gpus[job], 1.0)
-    if ranking.rule == WFP3:
-        return float((wait_s / limit_s) ** 3 * size)
-    if ranking.rule == UNICEP:
-        return float(wait_s / (math.log2(size + 1.0) * limit_s))
-    if ranking.rule == F1:
-        since_s = max(ranking.constants[0] - wait_s, 1.0)
-        return float(-(math.log10(max(limit_s, 1.0)) * size + 870.0 * math.log10(since_s)))
-    if ranking.rule == QSSF:
-        return float(-size * _predict_s(ranking.memory, job, limit_s))
-    age = ranking.constants[0] * min(1.0, wait_s / ranking.constants[1])
-    points = age + ranking.terms[job, 0] + ranking.terms[job, 1]
-    return max(1.0, float(math.floor(points)))
-
-
-@compiled
-def _remember(memory: Memory, job: int, ran_s: float) -> None:
-    told = math.log(max(ran_s, 1.0))
-    for kind in memory.kinds[job]:
-        if kind >= 0:
-            memory.total[kind] = memory.total[kind] * DECAY + told
-            memory.weight[kind] = memory.weight[kind] * DECAY + 1.0
-    if len(memory.runs_s) > 0:
-        count = memory.seen[0]
-        at = np.searchsorted(memory.runs_s[:count], ran_s)
-        for i in range(count, at, -1):
-            memory.runs_s[i] = memory.runs_s[i - 1]
-        memory.runs_s[at] = ran_s
-        memory.seen[0] = count + 1
-
-
-@compiled
-def _predict_s(memory: Memory, job: int, limit_s: float) -> float:
-    for kind in memory.kinds[job]:
-        if kind >= 0 and memory.weight[kind] > 0.0:
-            return min(math.exp(memory.total[kind] / memory.weight[kind]), limit_s)
-    count = memory.seen[0]
-    if limit_s < UNLIMITED_AS_S or count == 0:
-        return limit_s
-    return float(memory.runs_s[count // 2])
-
-
-def _entry_over(digest: str) -> Callable[[Setup, State, Ranking, Queue, Cycles], int]:
+def _entry_over(digest: str) -> Play:
     def play_to_the_end(
-        setup: Setup, state: State, ranking: Ranking, queue: Queue, cycles: Cycles
-    ) -> int:
+        setup: Setup, state: State, ranking: Ranking, queue: Queue, cycles: Cycles, eyes: Eyes
+    ) -> tuple[int, Log]:
         if digest == "":  # never; naming it makes it part of the cache's key
-            return -1
-        return _play(setup, state, ranking, queue, cycles)
+            return -1, [(0.0, 0, 0, 0.0, 0)]
+        return _play(setup, state, ranking, queue, cycles, eyes)
 
     return entry(play_to_the_end)
 
 
 play = _entry_over(sources())
 """Run a trace to its end; starts and shares are left in the state. Returns how many passes looked
-at a queue that was not empty; where there are cycles, how many cycles did."""
+at a queue that was not empty, and what each of the daemon's cycles did."""

@@ -1,163 +1,324 @@
-"""Policies by name in the engine's form: pure orders, bounded delays, and a daemon's cycles."""
+"""Who orders the queue, in the engine's form: pure orders, bounded delays, a daemon's cycles."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rltuned.core.decide import Knobs
+from rltuned.core.decide import Knobs, Policy
 from rltuned.core.features import UNLIMITED_AS_S, StateMatrix, planning_limit_s
+from rltuned.core.numbers import RESOLUTION_S
 from rltuned.core.order import Order, upper_bounds_s
-from rltuned.policies.baselines import BASELINES, F1_EPOCH_S
-from rltuned.sim.engine.arrays import FloatArray
+from rltuned.core.select import Rules as Scope
+from rltuned.core.select import select
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import UnixTime
+from rltuned.policies.actor import Actor
+from rltuned.policies.baselines import BASELINES, F1_EPOCH_S, Baseline
+from rltuned.sim import qssf
+from rltuned.sim.cluster import Cluster
+from rltuned.sim.engine.arrays import BoolArray, FloatArray
 from rltuned.sim.engine.cycles import Cycles
-from rltuned.sim.engine.loop import (
+from rltuned.sim.engine.look import Sight
+from rltuned.sim.engine.ranking import (
     F1,
+    FIT,
     FIXED,
     MULTIFACTOR,
+    NET,
+    NO_BOUNDS,
+    NO_EYES,
+    NO_MEMORY,
     QSSF,
     UNICEP,
     WFP3,
+    Eyes,
     Memory,
     Ranking,
 )
-from rltuned.sim.engine.run import Prepared
+from rltuned.sim.engine.run import Played, Prepared, run
+from rltuned.sim.engine.sight import eyes_on, net_of, pending_jobs, predictions, sight_of
 from rltuned.sim.history import RUNGS, kinds
-from rltuned.sim.natural import Natural
+from rltuned.sim.natural import AGE_ONLY, FIRST_PRIORITY, Natural, Whole
 from rltuned.sim.policy import CLAIRVOYANT_AREA, FUTURE
+from rltuned.sim.protocol import Protocol
 from rltuned.sim.trace import TraceJob
 
-FORMULAS = {"wfp3": WFP3, "unicep": UNICEP, "f1": F1, "multifactor": MULTIFACTOR}
-FIXED_ORDERS = ("fcfs", "sjf", "saf", "smallest", "delay")
-STATIC = tuple(name for name, rule in BASELINES.items() if rule.static)
-"""Rules whose delays never change while a job waits."""
+FORMULAS = {"wfp3": WFP3, "unicep": UNICEP, "f1": F1, "multifactor": MULTIFACTOR, "fit_first": FIT}
+TIER = 2.0**33
+"""Points that a step of PriorityTier is worth: more than any priority."""
 
 
-def ranking_of(
-    policy: str, prepared: Prepared, jobs: Sequence[TraceJob], natural: Natural
-) -> Ranking:
-    """The engine's form of a policy by name.
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A trace on a cluster, ready to be ordered.
+
+    natural: what Slurm's own priorities are made of. sight: what a network may know of it, where
+    that has been worked out.
+    """
+
+    cluster: Cluster
+    jobs: Sequence[TraceJob]
+    prepared: Prepared
+    natural: Natural
+    sight: Sight | None = None
+
+    @property
+    def limit_s(self) -> FloatArray:
+        """(n,) finite time limits."""
+        return np.array([planning_limit_s(r.time_limit_s) for r in self.prepared.requests])
+
+    @property
+    def gpus(self) -> FloatArray:
+        """(n,) asked for."""
+        return np.array([r.total.gpus for r in self.prepared.requests], dtype=np.float64)
+
+    def upper_s(self, order: Order) -> FloatArray:
+        """(n,) the bounds of the delays."""
+        return upper_bounds_s(self.limit_s, self.prepared.size, order)
+
+    def matrix(self) -> StateMatrix:
+        """The columns that the static rules read."""
+        nothing = np.zeros(len(self.jobs))
+        return StateMatrix(
+            jobs=(),
+            values=np.zeros((0, 0), dtype=np.float32),
+            submit_s=self.prepared.jobs.submit_s,
+            wait_s=nothing,
+            limit_s=self.limit_s,
+            gpus=self.gpus,
+            cpus=nothing,
+            mem_mib=nothing,
+            priority=nothing,
+            size=self.prepared.size,
+            slack_s=np.full(len(self.jobs), np.inf),
+            cff=0.0,
+        )
+
+
+def play(policy: Policy | str, stage: Stage, protocol: Protocol) -> Played:
+    """Play the stage to its end.
+
+    Args:
+        policy: itself; of those that know the future, the name.
+        stage: trace and cluster, with what Slurm's own priorities are made of.
+        protocol: who ranks when, within which bounds; see sim/run.compiled_knows.
+
+    Raises:
+        KeyError: the engine does not know the policy.
+    """
+    if protocol.mode == "event" or isinstance(policy, str):
+        ranking, eyes = at_events(policy, stage, protocol.order)
+        return run(stage.prepared, ranking, protocol.rules, eyes=eyes)
+    ranking, cycles, eyes = in_cycles(
+        policy,
+        stage,
+        protocol.knobs,
+        protocol.interval_s,
+        at_submit=protocol.newcomers == "submit",
+    )
+    return run(stage.prepared, ranking, protocol.rules, cycles=cycles, eyes=eyes)
+
+
+def at_events(policy: Policy | str, stage: Stage, order: Order | None) -> tuple[Ranking, Eyes]:
+    """A policy, or its name, that orders the queue at every event; order None = its pure order.
 
     Raises:
         KeyError: the engine does not know it.
     """
-    asked = [r.total for r in prepared.requests]
-    gpus = np.array([a.gpus for a in asked], dtype=np.float64)
-    limit_s = np.array([planning_limit_s(r.time_limit_s) for r in prepared.requests])
-    key = np.zeros(len(jobs))
-    constants = np.array([F1_EPOCH_S, 1.0])
-    terms = np.zeros((len(jobs), 2))
+    if isinstance(policy, Actor):
+        return _dynamic(NET, stage, order), _eyes(policy, stage)
+    policy = policy if isinstance(policy, str) else policy.name
+    pure = order is None or policy in {*FUTURE, "multifactor"}
+    if policy == qssf.NAME:
+        return _dynamic(QSSF, stage, order), NO_EYES
+    if policy == "fit_first":
+        return _dynamic(FIT, stage, order), _eyes(None, stage)
+    if not pure and order is not None:
+        wished_s = order.stretch * BASELINES[policy].delay_s(stage.matrix())
+        delay_s = np.minimum(wished_s, stage.upper_s(order))
+        return _plain(stage)._replace(key=stage.prepared.jobs.submit_s + delay_s), NO_EYES
     rule = FORMULAS.get(policy, FIXED)
-    if policy == "multifactor":
-        constants = np.array([float(natural.age_weight), natural.max_age_s])
-        share = gpus / prepared.cluster_gpus
-        terms[:, 0] = natural.size_weight * (1.0 - share if natural.favor_small else share)
-        terms[:, 1] = natural.partition_weight * prepared.partition_factor
-    elif rule == FIXED:
-        key = _fixed_keys(policy, prepared, jobs)
-    return Ranking(rule, key, limit_s, gpus, terms, constants)
+    ranking = _plain(stage)._replace(rule=rule)
+    if rule == FIXED:
+        ranking = ranking._replace(key=_fixed_keys(policy, stage))
+    if rule == F1:
+        ranking = ranking._replace(constants=np.array([F1_EPOCH_S, 1.0]))
+    return ranking, NO_EYES
 
 
-def learning_ranking(
-    prepared: Prepared, jobs: Sequence[TraceJob], natural: Natural, order: Order | None = None
-) -> Ranking:
-    """qssf, which learns as it goes: every run needs one of its own; order None: without bounds."""
-    plain = ranking_of("fcfs", prepared, jobs, natural)
-    plain = plain._replace(rule=QSSF, memory=_memory(jobs, plain.limit_s))
-    if order is None:
-        return plain
-    upper_s = upper_bounds_s(plain.limit_s, prepared.size, order)
-    return plain._replace(upper_s=upper_s, stretch=order.stretch)
-
-
-def delays_of(
-    policy: str, prepared: Prepared, jobs: Sequence[TraceJob], order: Order
-) -> tuple[FloatArray, FloatArray]:
-    """(n,) the delays of a static rule, and their bounds, in seconds."""
-    matrix = _matrix(prepared, jobs)
-    upper_s = upper_bounds_s(matrix.limit_s, matrix.size, order)
-    wished_s = order.stretch * BASELINES[policy].delay_s(matrix)
-    return np.minimum(wished_s, upper_s), upper_s
-
-
-def delayed_ranking(
-    policy: str, prepared: Prepared, jobs: Sequence[TraceJob], natural: Natural, order: Order
-) -> Ranking:
-    """A static rule within its bounds: by virtual time."""
-    plain = ranking_of("fcfs", prepared, jobs, natural)
-    delay_s, _ = delays_of(policy, prepared, jobs, order)
-    return plain._replace(key=prepared.jobs.submit_s + delay_s)
-
-
-def cycles_of(
-    policy: str,
-    prepared: Prepared,
-    jobs: Sequence[TraceJob],
+def in_cycles(
+    policy: Policy,
+    stage: Stage,
     knobs: Knobs,
     interval_s: float,
     *,
-    at_submit: bool,
-) -> tuple[Ranking, Cycles]:
-    """A static rule written by a daemon, from an empty journal on."""
-    delay_s, upper_s = delays_of(policy, prepared, jobs, knobs.order)
-    plain = ranking_of("fcfs", prepared, jobs, Natural())
+    first_s: float | None = None,
+    at_submit: bool = False,
+) -> tuple[Ranking, Cycles, Eyes]:
+    """Slurm's own order, and a daemon that writes delays into it, from an empty journal on.
+
+    Args:
+        policy: a rule, an actor, or qssf.
+        stage: trace and cluster.
+        knobs: the daemon's settings.
+        interval_s: between cycles.
+        first_s: when it is switched on; None = at the first submission.
+        at_submit: delays are set at submission; of a static rule only.
+
+    Raises:
+        KeyError: the engine does not know the policy.
+    """
+    system, count = stage.natural.system, len(stage.jobs)
+    first_s = float(stage.prepared.jobs.submit_s[0]) if first_s is None else first_s
+    rule, wished_s, memory, eyes = _wish(policy, stage, knobs.order)
+    slope = system.slope if system.kind == "multifactor" else 1.0 / RESOLUTION_S
+    basic = system.kind == "basic"
+    per_hour = knobs.rules.max_writes_per_hour or 0
+    ranking = slurms_order(stage)._replace(memory=memory, stretch=knobs.order.stretch)
     cycles = Cycles(
+        rule=rule,
+        first_s=first_s,
+        on_s=first_s,
         interval_s=interval_s,
         min_age_s=knobs.rules.min_age_s,
         hysteresis=knobs.writing.hysteresis,
         min_step_s=knobs.writing.min_step_s,
         max_changes=knobs.writing.max_changes,
         at_submit=at_submit,
-        delay_s=delay_s,
-        upper_s=upper_s,
-        beyond_s=np.zeros(len(jobs)),
-        writes=np.zeros(len(jobs), dtype=np.int64),
+        basic=basic,
+        slope=slope or 1.0,
+        managed=_managed(stage, knobs.rules) if slope else np.zeros(count, dtype=bool),
+        wished_s=wished_s,
+        upper_s=stage.upper_s(knobs.order),
+        origin=_origin(stage),
+        per_point=1.0,
+        writes=np.zeros(count, dtype=np.int64),
+        written_s=np.full((count, per_hour), -np.inf),
         neutral=np.full(4, -1.0),
     )
-    return plain._replace(key=prepared.jobs.submit_s.copy()), cycles
+    return ranking, cycles, eyes
 
 
-def _memory(jobs: Sequence[TraceJob], limit_s: FloatArray) -> Memory:
-    """An empty memory with room for what these jobs will tell."""
+def slurms_order(stage: Stage) -> Ranking:
+    """Slurm's own priorities, tiers of partitions first."""
+    ranking, natural = _plain(stage), stage.natural
+    if natural.kind == "fcfs":
+        number = FIRST_PRIORITY - np.arange(len(stage.jobs), dtype=np.int64)
+        return ranking._replace(value=number, key=_origin(stage) - number)
+    if natural == AGE_ONLY:
+        return ranking._replace(key=_origin(stage))
+    return ranking._replace(rule=MULTIFACTOR, ahead=_tiers(stage) * TIER)
+
+
+def _origin(stage: Stage) -> FloatArray:
+    """(n,) the key of a fixed order before any number of ours."""
+    ahead = _tiers(stage) * TIER
+    return -ahead if stage.natural.kind == "fcfs" else stage.prepared.jobs.submit_s - ahead
+
+
+def _tiers(stage: Stage) -> FloatArray:
+    """(n,) steps of PriorityTier above the lowest."""
+    tiers = np.array([p.priority_tier for p in stage.cluster.partitions], dtype=np.float64)
+    prepared = stage.prepared
+    found: FloatArray = (tiers - tiers.min())[prepared.shapes.partition[prepared.jobs.shape]]
+    return found
+
+
+def _managed(stage: Stage, scope: Scope) -> BoolArray:
+    """(n,) what core/select lets the daemon order, but for what changes with time."""
+    scope = replace(scope, min_age_s=0.0, max_writes_per_hour=None)
+    if scope == Scope(min_age_s=0.0):
+        return np.ones(len(stage.jobs), dtype=bool)
+    partitions = [p.name for p in stage.cluster.partitions]
+    pending = pending_jobs(stage.jobs, stage.prepared, partitions)
+    cluster = stage.cluster
+    snapshot = Snapshot(UnixTime(0.0), cluster.name, pending, (), cluster.nodes, cluster.partitions)
+    ours = {job.job_id for job in select(snapshot, scope).chosen}
+    return np.array([job.job_id in ours for job in pending])
+
+
+def _wish(policy: Policy, stage: Stage, order: Order) -> tuple[int, FloatArray, Memory, Eyes]:
+    """A policy's rule, its delays where they never change, its memory and its eyes."""
+    later = np.zeros(len(stage.jobs))
+    if isinstance(policy, Actor):
+        return NET, later, NO_MEMORY, _eyes(policy, stage)
+    if isinstance(policy, qssf.Qssf):
+        return QSSF, later, _memory(stage), NO_EYES
+    if policy.name == "fit_first":
+        return FIT, later, NO_MEMORY, _eyes(None, stage)
+    if not isinstance(policy, Baseline) or not policy.static:
+        raise KeyError(policy.name)
+    return FIXED, order.stretch * policy.delay_s(stage.matrix()), NO_MEMORY, NO_EYES
+
+
+def _eyes(actor: Actor | None, stage: Stage) -> Eyes:
+    """What an actor sees of a stage; None: only what fits."""
+    prepared = stage.prepared
+    sight = stage.sight or sight_of(stage.cluster, stage.jobs, prepared)
+    if actor is None:
+        return eyes_on(sight, prepared)
+    columns = predictions(actor, stage.jobs, prepared)
+    if columns is not None:
+        sight = sight._replace(fixed=np.column_stack([sight.fixed, columns]).astype(np.float32))
+    return eyes_on(sight, prepared, net_of(actor.network), actor.curve.table)
+
+
+def _dynamic(rule: int, stage: Stage, order: Order | None) -> Ranking:
+    memory = _memory(stage) if rule == QSSF else NO_MEMORY
+    ranking = _plain(stage)._replace(rule=rule, memory=memory)
+    if order is None:
+        return ranking
+    return ranking._replace(upper_s=stage.upper_s(order), stretch=order.stretch)
+
+
+def _plain(stage: Stage) -> Ranking:
+    """First come, first served, with Slurm's points beside it."""
+    natural, cluster, count = stage.natural, stage.cluster, len(stage.jobs)
+    cpus = sum(n.total.cpus for n in cluster.nodes)
+    whole = Whole(cluster.gpus, cpus, len(cluster.nodes))
+    shares = np.array([natural.size(r.total, r.nodes, whole) for r in stage.prepared.requests])
+    size = 1.0 - shares if natural.favor_small else shares
+    own = np.array(natural.own, dtype=np.float64) if natural.own else np.zeros(count)
+    partition = natural.partition_weight * stage.prepared.partition_factor
+    return Ranking(
+        rule=FIXED,
+        key=stage.prepared.jobs.submit_s.copy(),
+        limit_s=stage.limit_s,
+        gpus=stage.gpus,
+        terms=np.column_stack([natural.base + own, natural.size_weight * size, partition]),
+        constants=np.array([float(natural.age_weight), natural.max_age_s]),
+        value=np.zeros(count, dtype=np.int64),
+        ahead=np.zeros(count),
+        memory=NO_MEMORY,
+        upper_s=NO_BOUNDS,
+        stretch=1.0,
+    )
+
+
+def _memory(stage: Stage) -> Memory:
+    """An empty memory with room for what these jobs will show."""
     numbers: dict[object, int] = {}
     rows = [
         [-1 if k is None else numbers.setdefault(k, len(numbers)) for k in likened]
-        for likened in (kinds(j.user, j.account, j.gpus) for j in jobs)
+        for likened in (kinds(j.user, j.account, j.gpus) for j in stage.jobs)
     ]
-    limited = bool((limit_s < UNLIMITED_AS_S).all())
+    limited = bool((stage.limit_s < UNLIMITED_AS_S).all())
     return Memory(
         kinds=np.array(rows, dtype=np.int64).reshape(-1, RUNGS),
         total=np.zeros(len(numbers)),
         weight=np.zeros(len(numbers)),
-        runs_s=np.zeros(0 if limited else len(jobs)),
+        runs_s=np.zeros(0 if limited else len(stage.jobs)),
         seen=np.zeros(1, dtype=np.int64),
     )
 
 
-def _fixed_keys(policy: str, prepared: Prepared, jobs: Sequence[TraceJob]) -> FloatArray:
+def _fixed_keys(policy: str, stage: Stage) -> FloatArray:
     """(n,) smaller first."""
     if policy in FUTURE:
-        gpus = [max(j.gpus, 1) if policy == CLAIRVOYANT_AREA else 1 for j in jobs]
-        return np.array([j.duration_s * g for j, g in zip(jobs, gpus, strict=True)])
-    if policy not in FIXED_ORDERS:
+        gpus = [max(j.gpus, 1) if policy == CLAIRVOYANT_AREA else 1 for j in stage.jobs]
+        return np.array([j.duration_s * g for j, g in zip(stage.jobs, gpus, strict=True)])
+    if not BASELINES[policy].static:
         raise KeyError(policy)
-    return -BASELINES[policy].score(_matrix(prepared, jobs))
-
-
-def _matrix(prepared: Prepared, jobs: Sequence[TraceJob]) -> StateMatrix:
-    """The columns that the static rules read."""
-    asked = [r.total for r in prepared.requests]
-    nothing = np.zeros(len(jobs))
-    return StateMatrix(
-        jobs=(),
-        values=np.zeros((0, 0), dtype=np.float32),
-        submit_s=prepared.jobs.submit_s,
-        wait_s=nothing,
-        limit_s=np.array([planning_limit_s(r.time_limit_s) for r in prepared.requests]),
-        gpus=np.array([a.gpus for a in asked], dtype=np.float64),
-        cpus=nothing,
-        mem_mib=nothing,
-        priority=nothing,
-        size=prepared.size,
-        slack_s=np.full(len(jobs), np.inf),
-        cff=0.0,
-    )
+    found: FloatArray = -BASELINES[policy].score(stage.matrix())
+    return found

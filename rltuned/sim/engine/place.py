@@ -5,7 +5,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rltuned.sim.engine.arrays import BoolArray, Free, Hardware, IntArray, Shapes, Shares, compiled
+from rltuned.sim.engine.arrays import (
+    BoolArray,
+    Free,
+    Hardware,
+    IntArray,
+    Shapes,
+    Shares,
+    ascending,
+    compiled,
+)
 
 NOWHERE = 1 << 62
 """Rank of a placement that does not exist."""
@@ -166,7 +175,7 @@ def _choose_sorted(
 ) -> int:
     """The same choice for a job of many nodes: one sort instead of one look per node."""
     nodes = np.empty(len(hardware.row), dtype=np.int64)
-    ranks = np.empty(len(hardware.row), dtype=np.int64)
+    ranks = np.empty(len(hardware.row))
     sign, count = -1 if spread else 1, 0
     # a job without GPUs goes by all the GPUs that it would sit beside
     have = free.of_type[row] if asks.gpus > 0 else free.gpus
@@ -176,7 +185,7 @@ def _choose_sorted(
             count += 1
     if count < asks.width:
         return NOWHERE
-    order = np.argsort(ranks[:count], kind="mergesort")
+    order = ascending(ranks[:count])
     larger = _take(asks.low + 1, 0, asks.larger, order, nodes, have, trial)
     if larger < asks.larger:
         return NOWHERE

@@ -19,7 +19,8 @@ from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.engine.arrays import FloatArray, Free, Hardware, IntArray, Jobs, Shapes, Shares
 from rltuned.sim.engine.cycles import NO_CYCLES, Cycles
 from rltuned.sim.engine.dispatch import Setup, State
-from rltuned.sim.engine.loop import FIXED, Queue, Ranking, play
+from rltuned.sim.engine.loop import Log, Queue, play
+from rltuned.sim.engine.ranking import FIXED, NO_BOUNDS, NO_EYES, NO_MEMORY, Eyes, Ranking
 from rltuned.sim.fitting import impossible, in_partition
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
@@ -27,13 +28,25 @@ from rltuned.sim.world import Rules
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What happened to each job, in trace order; shares of job i: rows offset[i]:offset[i+1]."""
+    """What happened to each job, in trace order; shares of job i: rows offset[i]:offset[i+1].
+
+    passes: those that found a queue. cycles: of the daemon, see engine/cycles.cycle. writes: (n,)
+    how often it wrote each job.
+    """
 
     start_s: FloatArray
     end_s: FloatArray
     offset: IntArray
     shares: Shares
     passes: int
+    cycles: Log
+    writes: IntArray
+    by_cycles: bool
+
+    @property
+    def decisions(self) -> int:
+        """How often the queue was ranked."""
+        return len(self.cycles) if self.by_cycles else self.passes
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,23 +124,71 @@ def load() -> None:
     cluster = Cluster("tiny", (idle_node("n", GpuType("g"), Resources(1, 1, 1), ("p",)),), (_TINY,))
     jobs = (TraceJob("1", 0.0, 1.0, 1),)
     prepared = prepare(cluster, jobs)
-    zero = np.zeros(1)
-    run(prepared, Ranking(FIXED, zero, zero, zero, np.zeros((1, 2)), np.zeros(2)), Rules())
+    zero, none = np.zeros(1), np.zeros(1, dtype=np.int64)
+    ranking = Ranking(
+        FIXED, zero, zero, zero, np.zeros((1, 3)), np.ones(2), none, zero, NO_MEMORY, NO_BOUNDS, 1.0
+    )
+    run(prepared, ranking, Rules())
 
 
 _TINY = Partition("p", default=True)
 
 
-def run(prepared: Prepared, ranking: Ranking, rules: Rules, cycles: Cycles = NO_CYCLES) -> Played:
-    """Play the trace to its end."""
+def run(
+    prepared: Prepared,
+    ranking: Ranking,
+    rules: Rules,
+    *,
+    cycles: Cycles = NO_CYCLES,
+    eyes: Eyes = NO_EYES,
+    arrive_s: FloatArray | None = None,
+) -> Played:
+    """Play the trace to its end.
+
+    Args:
+        prepared: trace and cluster.
+        ranking: of the queue, or of Slurm where a daemon runs beside it.
+        rules: placement and backfill.
+        cycles: the daemon.
+        eyes: of a network.
+        arrive_s: (n,) when each job comes, where that is not when it was submitted.
+
+    Raises:
+        TraceError: a job never started.
+    """
+    jobs, shapes = prepared.jobs, prepared.shapes
+    state = empty_state(prepared)
+    setup = Setup(prepared.hardware, shapes, jobs, spreads(rules), rules.backfill == "easy")
+    arrive_s = jobs.submit_s if arrive_s is None else arrive_s
+    order = np.argsort(arrive_s, kind="stable")
+    count = len(order)
+    queue = Queue(np.empty(count, dtype=np.int64), np.zeros(1, dtype=np.int64), order, arrive_s)
+    passes, log = play(setup, state, ranking, queue, cycles, eyes)
+    stuck = np.flatnonzero(np.isnan(state.start_s))
+    if len(stuck):
+        raise TraceError(f"{len(stuck)} jobs never started, the first is row {stuck[0] + 1}")
+    offset = np.append(jobs.offset, len(state.shares.node))
+    return Played(
+        start_s=state.start_s,
+        end_s=state.start_s + jobs.runs_s,
+        offset=offset,
+        shares=state.shares,
+        passes=int(passes),
+        cycles=log,
+        writes=cycles.writes,
+        by_cycles=len(cycles.managed) > 0,
+    )
+
+
+def empty_state(prepared: Prepared) -> State:
+    """An empty cluster before the first job."""
     jobs, shapes, hardware = prepared.jobs, prepared.shapes, prepared.hardware
-    count, nodes = len(jobs.submit_s), len(hardware.row)
+    count, nodes, kinds = len(jobs.submit_s), len(hardware.row), len(shapes.gpus)
     partitions, total = len(hardware.near), int(shapes.width[jobs.shape].sum())
-    shares = Shares(*(np.zeros(total, dtype=np.int64) for _ in range(5)))
-    state = State(
+    return State(
         free=free_of(hardware),
         start_s=np.full(count, np.nan),
-        shares=shares,
+        shares=Shares(*(np.zeros(total, dtype=np.int64) for _ in range(5))),
         running=np.empty(count, dtype=np.int64),
         latest=np.empty(count),
         head=np.full(partitions, -1),
@@ -136,19 +197,11 @@ def run(prepared: Prepared, ranking: Ranking, rules: Rules, cycles: Cycles = NO_
         later_of_type=np.zeros((partitions, *hardware.of_type.shape), dtype=np.int64),
         later_cpus=np.zeros((partitions, nodes), dtype=np.int64),
         later_mem=np.zeros((partitions, nodes), dtype=np.int64),
-        failed=np.full(len(shapes.gpus), -1),
-        refused=np.full(len(shapes.gpus), -1),
-        counters=np.zeros(4, dtype=np.int64),
+        failed=np.full(kinds, -1),
+        refused=np.full(kinds, -1),
+        counters=np.zeros(5, dtype=np.int64),
         chosen=np.empty(2 * int(shapes.width.max()) + 1, dtype=np.int64),
     )
-    setup = Setup(hardware, shapes, jobs, spreads(rules), rules.backfill == "easy")
-    queue = Queue(np.empty(count, dtype=np.int64), np.zeros(1, dtype=np.int64))
-    passes = play(setup, state, ranking, queue, cycles)
-    stuck = np.flatnonzero(np.isnan(state.start_s))
-    if len(stuck):
-        raise TraceError(f"{len(stuck)} jobs never started, the first is row {stuck[0] + 1}")
-    offset = np.append(jobs.offset, total)
-    return Played(state.start_s, state.start_s + jobs.runs_s, offset, shares, int(passes))
 
 
 def free_of(hardware: Hardware) -> Free:

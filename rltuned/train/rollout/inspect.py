@@ -13,10 +13,11 @@ import numpy as np
 from rltuned.core.features import COLUMN, LIMIT_FULL_S
 from rltuned.core.observation import MAX_QUEUE_SIZE
 from rltuned.policies.rivals import INTERVAL_S, MOST_REJECTIONS
-from rltuned.sim.engine.arrays import compiled
+from rltuned.sim.engine.arrays import ascending, compiled
 from rltuned.sim.engine.dispatch import Setup, State
+from rltuned.sim.engine.look import Float32Array
+from rltuned.sim.engine.nets import Net, forward
 from rltuned.train.rollout.choice import walk_greedily
-from rltuned.train.rollout.nets import forward
 from rltuned.train.rollout.noise import add_noise
 from rltuned.train.rollout.state import (
     NOW,
@@ -28,8 +29,6 @@ from rltuned.train.rollout.state import (
     TAPE_ROWS,
     WAKE,
     Desk,
-    Float32Array,
-    Net,
     Tape,
 )
 
@@ -50,16 +49,16 @@ def inspect(
     sample: bool,
     store: bool,
 ) -> None:
-    """One pass; desk.scores hold what the base rule says, desk.rows the features."""
+    """One pass; desk.scores hold what the base rule says, desk.features.rows the features."""
     count = desk.marks[QUEUED]
-    order = np.argsort(-desk.scores[:count], kind="mergesort")
-    delay, can = _queue(desk.rows, count)
+    order = ascending(-desk.scores[:count])
+    delay, can = _queue(desk.features.rows, count)
     pair, scores = np.zeros((PAIR, len(net.w1)), dtype=np.float32), np.empty(PAIR)
     for turn in range(count if can > 0.0 else 0):
         at = order[turn]
         job = desk.queue[at]
         if desk.rejected[job] < MOST_REJECTIONS:
-            _describe(pair[0], desk.rows[at], desk.rejected[job], delay, can, count)
+            _describe(pair[0], desk.features.rows[at], desk.rejected[job], delay, can, count)
             forward(net, pair, PAIR, tape.flags[0], scores)
             if sample:
                 add_noise(desk, scores, PAIR)
@@ -71,7 +70,7 @@ def inspect(
                 desk.gone[order[turn:]] = True
                 desk.clock[WAKE] = desk.clock[NOW] + INTERVAL_S
                 break
-        if desk.rows[at, _CAN] == 0.0:
+        if desk.features.rows[at, _CAN] == 0.0:
             break
     walk_greedily(setup, state, desk)
 

@@ -10,7 +10,6 @@ choices, so ranking by score plus Gumbel noise draws each of them from the softm
 candidates: those still waiting for their turn are all bounded by the noise of the one before.
 """
 
-import hashlib
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from rltuned.policies.rivals import VISIBLE
-from rltuned.sim.engine.arrays import compiled, entry
+from rltuned.sim.engine.arrays import compiled, digest_of, entry
 from rltuned.sim.engine.arrays import sources as engine_sources
 from rltuned.sim.engine.dispatch import (
     RUNNING,
@@ -27,7 +26,9 @@ from rltuned.sim.engine.dispatch import (
     begin_pass,
     finish,
 )
-from rltuned.sim.engine.loop import FIXED, Ranking, score
+from rltuned.sim.engine.look import Sight, look
+from rltuned.sim.engine.nets import KERNEL, Net, forward, sampled
+from rltuned.sim.engine.ranking import Ranking, put_behind, score
 from rltuned.train.rollout.choice import (
     any_fits,
     choose_job,
@@ -36,10 +37,7 @@ from rltuned.train.rollout.choice import (
     walk_greedily,
     walk_past,
 )
-from rltuned.train.rollout.delays import delay_all
 from rltuned.train.rollout.inspect import inspect
-from rltuned.train.rollout.look import look
-from rltuned.train.rollout.nets import KERNEL, forward, sampled
 from rltuned.train.rollout.noise import add_noise
 from rltuned.train.rollout.state import (
     ARRIVED,
@@ -54,12 +52,10 @@ from rltuned.train.rollout.state import (
     WAKE,
     WAKES,
     Desk,
-    Net,
-    Sight,
     Tape,
 )
 
-BY_RULE, BY_NET, BY_INSPECTOR = 0, 1, 2
+BY_NET, BY_INSPECTOR = 0, 1
 
 
 @compiled
@@ -121,27 +117,13 @@ def _rank(
 ) -> None:
     count, now = desk.marks[QUEUED], desk.clock[NOW]
     flags = tape.flags[min(tape.used[TAPE_PASSES], len(tape.flags) - 1)]
-    if mode != BY_RULE:
-        look(setup, state, sight, desk, flags)
+    look(setup, state, sight, desk.features, desk.queue[:count], now, flags)
     if mode == BY_NET:
-        forward(net, desk.rows, count, flags, desk.scores)
+        forward(net, desk.features.rows, count, flags, desk.scores)
         return
     for at in range(count):
         job = desk.queue[at]
-        if ranking.rule == FIXED:
-            desk.scores[at] = -ranking.key[job]
-        else:
-            desk.scores[at] = score(ranking, job, max(now - setup.jobs.submit_s[job], 0.0))
-
-
-@compiled
-def _put_behind(desk: Desk, count: int) -> None:
-    """Whom RLScheduler does not see comes after whom it sees, by submit time."""
-    if count <= VISIBLE:
-        return
-    low = desk.scores[:VISIBLE].min()
-    for at in range(VISIBLE, count):
-        desk.scores[at] = low - 1.0 - (at - VISIBLE)
+        desk.scores[at] = score(ranking, job, max(now - setup.jobs.submit_s[job], 0.0))
 
 
 @compiled
@@ -215,7 +197,7 @@ def _keep(tape: Tape, desk: Desk, best: int, count: int) -> None:
 def _keep_rows(tape: Tape, desk: Desk, waiting: int) -> None:
     used = tape.used
     number, base = used[TAPE_PASSES], used[TAPE_ROWS]
-    tape.rows[base : base + waiting] = desk.rows[:waiting]
+    tape.rows[base : base + waiting] = desk.features.rows[:waiting]
     tape.now_s[number] = desk.clock[NOW]
     tape.first[number + 1] = base + waiting
     used[TAPE_PASSES] += 1
@@ -224,10 +206,7 @@ def _keep_rows(tape: Tape, desk: Desk, waiting: int) -> None:
 
 def sources() -> str:
     """Digest of the source files that are compiled into the entries here."""
-    whole = hashlib.sha256(engine_sources().encode())
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        whole.update(path.read_bytes())
-    return whole.hexdigest()
+    return engine_sources() + digest_of(Path(__file__).parent)
 
 
 Episode = Callable[[Setup, State, Desk, Sight, Net, Ranking, int, bool, bool, Tape], None]
@@ -254,9 +233,7 @@ def _episode_over(digest: str) -> Episode:
             if sample and mode == BY_NET:
                 add_noise(desk, desk.scores, count)
             if net.kind == KERNEL and mode == BY_NET:
-                _put_behind(desk, count)
-            if mode == BY_NET:
-                delay_all(setup, desk)
+                put_behind(desk.scores, count)
             if mode == BY_INSPECTOR:
                 inspect(setup, state, desk, net, tape, sample, store)
                 continue
@@ -295,8 +272,9 @@ def _see_over(digest: str) -> Callable[[Setup, State, Desk, Sight, np.ndarray], 
     def see(setup: Setup, state: State, desk: Desk, sight: Sight, flags: np.ndarray) -> int:
         if digest == "":
             return 0
-        look(setup, state, sight, desk, flags)
-        return int(desk.marks[QUEUED])
+        count = int(desk.marks[QUEUED])
+        look(setup, state, sight, desk.features, desk.queue[:count], desk.clock[NOW], flags)
+        return count
 
     return entry(see)
 
@@ -322,14 +300,14 @@ def _observe8_over(digest: str) -> Callable[[np.ndarray, np.ndarray, np.ndarray]
 
 _DIGEST = sources()
 episode = _episode_over(_DIGEST)
-"""Play a window to its end, led by a rule, a network or an inspector over a rule; fills state, and
-tape when asked to store."""
+"""Play a window to its end, led by a network or an inspector over a rule; fills state, and the tape
+when asked to store."""
 advance = _advance_over(_DIGEST)
 """To the next decision; the number of candidates, 0 = all jobs have ended."""
 choose = _choose_over(_DIGEST)
 """Choose the job at a place in the queue; candidates left in this pass, 0 = the pass is over."""
 see = _see_over(_DIGEST)
-"""Fill desk.rows with the features of the queue; how many rows."""
+"""Fill desk.features.rows with the features of the queue; how many rows."""
 score_rows = _score_over(_DIGEST)
 """Fill scores (n,) with what a network says of rows (n, NUM_FEATURES)."""
 observe8 = _observe8_over(_DIGEST)

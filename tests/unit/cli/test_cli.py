@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,17 +23,18 @@ from rltuned.cli.machine import machine_checks
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.explaining import Bound
 from rltuned.core.select import Refusal
-from rltuned.daemon.breaker import Breaker, Cause, change
-from rltuned.daemon.journal import Journal
+from rltuned.daemon.canary.breaker import Breaker, Cause, change
 from rltuned.domain.cluster import Partition
 from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.units import JobId
 from rltuned.errors import ModelError, RltunedError, SettingsError
+from rltuned.journal.journal import Journal
 from rltuned.settings import Flag, from_flags, load
 from rltuned.slurm.checks import Check, Status
 from tests.builders import job, running, snapshot
 from tests.fakes import ConstantOrder
 from tests.recorded import DATA, Recording, replay
+from tests.unit.test_switchback import switchback_at
 
 SIM = ("--backend", "sim")
 RECORDED = Recording(DATA / "22.05")
@@ -134,6 +136,21 @@ def test_explain_in_json_and_in_words() -> None:
     for found in told["influences"]:
         assert found["value"] == told["features"][found["feature"]]
         assert 1 <= found["rank"] <= told["ranked_jobs"]
+
+
+def test_explain_says_that_its_partition_is_in_an_off_block(tmp_path: Path) -> None:
+    salt = switchback_at(time.time(), on=False).salt
+    path = tmp_path / "rltuned.toml"
+    path.write_text(
+        f'[daemon]\nstate_dir = "{tmp_path}"\n[ladder]\nstage = "canary"\ncanary_salt = "{salt}"\n'
+    )
+    path.chmod(0o600)
+    plan = document("plan", "--json", *SIM, "--config", str(path))
+    job_id = next(str(j["job_id"]) for j in plan["jobs"] if j["partition"] == "gpu")
+    told = document("explain", job_id, "--json", *SIM, "--config", str(path))
+    assert told["off_block"]["partition"] == "gpu"
+    text = run("explain", job_id, *SIM, "--config", str(path)).stdout
+    assert "It is not delayed: partition gpu measures Slurm's own order until 2" in text
 
 
 def test_explain_a_job_that_is_left_alone() -> None:

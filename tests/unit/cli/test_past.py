@@ -19,20 +19,20 @@ from rltuned.core.decide import Knobs
 from rltuned.core.ladder import Ladder, Rung
 from rltuned.core.numbers import Writing
 from rltuned.core.select import Rules
-from rltuned.daemon.fates import Fate
-from rltuned.daemon.journal import Journal
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.restore import restore
-from rltuned.daemon.seams import Rig
+from rltuned.daemon.runtime import Rig
 from rltuned.daemon.signals import Orders
 from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.plan import Plan
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError, ModelError, RltunedError
+from rltuned.journal.journal import Journal
+from rltuned.journal.left_behind import Fate
+from rltuned.journal.snapshots import FILE_NAME, open_to_read, recorded
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
-from rltuned.recording import FILE_NAME, open_to_read, recorded
 from rltuned.solver import cbc
 from tests.builders import NOW, basic, job, set_priority, set_site_factor, snapshot
 from tests.fakes import FakeBackend, FakeClock
@@ -166,7 +166,7 @@ def test_a_plan_that_differs_is_listed(tmp_path: Path, config: Path) -> None:
     live(tmp_path)
     result = run("replay", "1", "--policy", "fcfs", "--config", str(config))
     assert result.exit_code == 1
-    assert f"job 3: SetPriority: was old 100, new {FIRST}, nice 0, is" in result.stdout
+    assert f"job 3: SetPriority: was old 100, new {FIRST}, nice 0, rest None, is" in result.stdout
     told = run("replay", "1", "--policy", "fcfs", "--config", str(config), "--json").stdout
     document = json.loads(told)
     assert (document["identical"], len(document["differences"])) == (False, 3)
@@ -207,7 +207,7 @@ def test_cycles_that_cannot_be_replayed_say_why(tmp_path: Path, config: Path) ->
 KILLED = """
 import os, signal, sqlite3, sys
 from pathlib import Path
-from rltuned.daemon.journal import Journal
+from rltuned.journal.journal import Journal
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.signals import Orders
 from tests.fakes import FakeBackend, FakeClock

@@ -12,6 +12,7 @@ import sys
 import termios
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,15 +20,19 @@ from prometheus_client import CollectorRegistry
 from typer.testing import CliRunner, Result
 
 from rltuned.cli import app
-from rltuned.daemon.board import Board, Showing
-from rltuned.daemon.breaker import Breaker, Cause, change
-from rltuned.daemon.helping import Helping
-from rltuned.daemon.http import Health, MetricsServer
-from rltuned.daemon.journal import Journal
-from rltuned.daemon.tls import Certificates, server_context
+from rltuned.cli.history import when
+from rltuned.core.switchback import Switchback
+from rltuned.daemon.canary.breaker import Breaker, Cause, change
+from rltuned.daemon.canary.effect import Effect
+from rltuned.daemon.canary.monitor import Verdict
+from rltuned.daemon.web.server import Health, MetricsServer
+from rltuned.daemon.web.status import Board, Showing
+from rltuned.daemon.web.tls import Certificates, server_context
+from rltuned.journal.journal import Journal
 from tests.builders import NOW
 from tests.unit.cli.test_past import FIRST, live
 from tests.unit.daemon import test_tls
+from tests.unit.daemon.test_loop import Bench
 
 files = test_tls.files  # a fixture: a certificate that has signed itself
 
@@ -43,7 +48,7 @@ def health() -> Health:
 
 @pytest.fixture
 def server(health: Health) -> Iterator[MetricsServer]:
-    board = Board(Showing(), lambda: NOW, Helping())
+    board = Board(Showing(), lambda: NOW)
     made = MetricsServer(
         "127.0.0.1",
         0,
@@ -109,6 +114,26 @@ def test_without_a_port_the_journal_tells_how_old_the_last_cycle_is(tmp_path: Pa
     assert "the journal knows of no recent cycle" in done.stdout
 
 
+def test_blocks_and_effect_of_the_switchback_are_told(tmp_path: Path) -> None:
+    live(tmp_path)
+    board = Board(Showing(), lambda: NOW)
+    bench = Bench(tmp_path / "other")
+    bench.folder.mkdir()
+    off = replace(Switchback().block("gpu", NOW), on=False)
+    verdict = Verdict(effect=Effect(3), blocks={"gpu": off, "long": replace(off, on=True)})
+    board.cycle(replace(bench.loop().cycle(), verdict=verdict))
+    fine = Health(ready=True, reason="fresh")
+    made = MetricsServer(
+        "127.0.0.1", 0, CollectorRegistry(), lambda: fine, status=lambda: board.document(fine)
+    )
+    with closing(made):
+        told = run("status", "--config", settings(tmp_path, made.port)).stdout
+    until = when(off.ends_at)
+    assert f"switchback: gpu off (Slurm's own order is measured) until {until}\n" in told
+    assert f"switchback: long on until {until}\n" in told
+    assert "effect: too little to say: 3 pairs of blocks, 10 are needed\n" in told
+
+
 def test_an_open_breaker_is_trouble(tmp_path: Path, server: MetricsServer) -> None:
     live(tmp_path)
     with closing(Journal(tmp_path)) as journal:
@@ -124,7 +149,7 @@ def test_over_tls_only_the_certificate_of_the_settings_is_believed(
     tmp_path: Path, health: Health, files: Certificates
 ) -> None:
     live(tmp_path)
-    board = Board(Showing(), lambda: NOW, Helping())
+    board = Board(Showing(), lambda: NOW)
     made = MetricsServer(
         "127.0.0.1",
         0,

@@ -4,9 +4,9 @@ from datetime import datetime
 
 import pytest
 
-from rltuned.daemon.asked import asked_job, asked_moment
 from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.units import JobId
+from rltuned.slurm.job_selector import asked_job, asked_moment
 from tests.builders import NOW, job
 
 HEAD = job(10, address="10_[0-8:2%3]", array=ArrayInfo(JobId(10), 5, listed="0-8:2"))

@@ -10,11 +10,11 @@ from prometheus_client import CollectorRegistry
 
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.numbers import Writing
-from rltuned.daemon.audience import Publisher
 from rltuned.daemon.logs import make_log
-from rltuned.daemon.metrics import Metrics
+from rltuned.daemon.metrics.cycle import Metrics
+from rltuned.daemon.observers import Publisher
 from rltuned.daemon.report import CycleReport, Mode, Skip, Stage
-from rltuned.daemon.seams import Rig
+from rltuned.daemon.runtime import Rig
 from rltuned.daemon.systemd import Notifier
 from rltuned.domain.plan import Outcome, Result
 from tests.builders import NOW, basic, job, snapshot

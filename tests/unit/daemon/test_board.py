@@ -4,16 +4,16 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from rltuned.core.decide import span
-from rltuned.core.ladder import Ladder, Rung
-from rltuned.daemon.board import CYCLES, Board, Showing
-from rltuned.daemon.helping import Helping
-from rltuned.daemon.http import Health
-from rltuned.daemon.page import page
+from rltuned.core.switchback import Switchback
+from rltuned.daemon.canary.effect import Effect
+from rltuned.daemon.canary.monitor import Verdict
 from rltuned.daemon.report import CycleReport
-from rltuned.daemon.seams import Rig
+from rltuned.daemon.runtime import Rig
+from rltuned.daemon.web.page import page
+from rltuned.daemon.web.server import Health
+from rltuned.daemon.web.status import CYCLES, Board, Showing
 from rltuned.errors import BackendError
-from tests.builders import NOW, job, snapshot
+from tests.builders import NOW, job
 from tests.unit.daemon.test_loop import Bench, Heard
 
 FRESH = Health(ready=True, reason="fresh")
@@ -23,25 +23,22 @@ EVIL = '<script>alert("x")</script>'
 class Watching(Heard):
     """An audience with a board."""
 
-    def __init__(self, board: Board, helping: Helping) -> None:
+    def __init__(self, board: Board) -> None:
         super().__init__()
-        self.board, self.helping = board, helping
+        self.board = board
 
     def cycle(self, report: CycleReport) -> None:
         super().cycle(report)
-        self.helping.cycle(report)
         self.board.cycle(report)
 
     def loaded(self, rig: Rig) -> None:
         super().loaded(rig)
-        self.helping.loaded(rig)
         self.board.loaded(rig)
 
 
 def board_after(tmp_path: Path, showing: Showing, cycles: int = 1) -> Board:
-    helping = Helping()
-    board = Board(showing, lambda: NOW, helping)
-    bench = Bench(tmp_path, heard=Watching(board, helping))
+    board = Board(showing, lambda: NOW)
+    bench = Bench(tmp_path, heard=Watching(board))
     bench.world.put(job(77, user=EVIL, partition=EVIL, priority=7))
     loop = bench.loop()
     board.loaded(loop.rig)
@@ -76,11 +73,10 @@ def test_what_slurm_says_is_never_markup(tmp_path: Path) -> None:
 
 
 def test_before_the_first_cycle_and_without_one(tmp_path: Path) -> None:
-    empty = Board(Showing(), lambda: NOW, Helping())
+    empty = Board(Showing(), lambda: NOW)
     assert "a cluster not seen yet" in page(empty.document(FRESH))
-    helping = Helping()
-    board = Board(Showing(), lambda: NOW, helping)
-    bench = Bench(tmp_path, heard=Watching(board, helping))
+    board = Board(Showing(), lambda: NOW)
+    bench = Bench(tmp_path, heard=Watching(board))
     bench.world.script = [BackendError("slurmctld is away")]
     loop = bench.loop()
     board.loaded(loop.rig)
@@ -96,42 +92,16 @@ def test_the_last_cycles_are_kept_the_latest_first(tmp_path: Path) -> None:
     assert [c["cycle"] for c in cycles] == list(range(CYCLES + 5, 5, -1))
 
 
-def test_a_canary_is_compared_and_its_absence_said(tmp_path: Path) -> None:
-    helping = Helping()
-    board = Board(Showing(), lambda: NOW, helping)
+def test_a_switchback_is_shown_and_its_absence_said(tmp_path: Path) -> None:
+    board = Board(Showing(), lambda: NOW)
     assert board.document(FRESH)["effect"] is None
-    assert "no control to compare with" in page(board.document(FRESH))
+    assert "no off blocks to compare with" in page(board.document(FRESH))
     bench = Bench(tmp_path)
-    rig = replace(bench.loop().rig, ladder=Ladder(Rung.CANARY, fraction=0.5))
-    helping.loaded(rig)
-    helping.cycle(replace(bench.loop().cycle(), snapshot=snapshot(job(1))))
-    effect = board.document(FRESH)["effect"]
-    assert (effect["treated"], effect["control"]) == (0, 0)
-    assert "Too little to say" in page(board.document(FRESH))
-
-
-def told(state: str, **found: object) -> str:
-    board = Board(Showing(), lambda: NOW, Helping())
+    block = replace(Switchback().block("gpu", NOW), on=False)
+    verdict = Verdict(effect=Effect(3), blocks={"gpu": block})
+    board.cycle(replace(bench.loop().cycle(), verdict=verdict))
     document = board.document(FRESH)
-    return page({**document, "report": {"state": state, "why": "", "found": found or None}})
-
-
-def test_the_last_report_is_shown_with_its_age_and_what_it_lacks() -> None:
-    apart = {"mean_s": -30.0, "low_s": -50.0, "high_s": -10.0}
-    replay = {
-        "policy": "sjf", "order": EVIL, "jobs": 200, "ended": 190, "assumed": 10,
-        "real_s": 110.0, "slurm_s": 120.0, "ours_s": 90.0, "difference": apart,
-    }  # fmt: skip
-    made = {"made_at": NOW - 3_600.0, "first": NOW - 90_000.0, "last": NOW - 3_600.0}
-    text = told("fresh", **made, replay=replay, not_replayed="")
-    assert "-30 s, 95 % interval -50 to -10 s" in text
-    assert f"({span(3_600.0)} ago)" in text
-    assert "<script" not in text
-    none = {"mean_s": -30.0, "low_s": None, "high_s": None}
-    text = told("stale", **made, replay=replay | {"difference": none}, not_replayed="")
-    assert "It is stale." in text
-    assert "too few jobs for an interval" in text
-    assert "Nothing was played again: 3 jobs" in told(
-        "fresh", **made, replay=None, not_replayed="3 jobs"
-    )
-    assert "No report is kept" in told("absent")
+    assert document["effect"]["pairs"] == 3
+    assert document["blocks"] == [{"partition": "gpu", "on": False, "until": block.ends_at}]
+    assert "Too little to say" in page(document)
+    assert "Off blocks now, in Slurm's own order: gpu until" in page(document)

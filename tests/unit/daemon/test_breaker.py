@@ -5,12 +5,13 @@ from threading import Thread
 
 import pytest
 
-from rltuned.core.evidence import LIMIT, Evidence
-from rltuned.daemon import breaker
-from rltuned.daemon.breaker import Breaker, Cause
-from rltuned.daemon.journal import Journal
+from rltuned.core.evidence import Evidence
+from rltuned.daemon.canary import breaker
+from rltuned.daemon.canary.blocks import Figure, Pair
+from rltuned.daemon.canary.breaker import Breaker, Cause
 from rltuned.domain.plan import HELD, Outcome, Result
 from rltuned.errors import JournalError
+from rltuned.journal.journal import Journal
 from tests.builders import NOW, job, set_priority
 
 MOST = 3
@@ -75,18 +76,31 @@ def test_a_job_that_is_held_by_now_says_nothing_and_a_lack_of_rights_everything(
     assert "1 of 1 users" in breaker.failing([one], [refused])["gpu"]
 
 
+def pair(on_s: float, off_s: float, partition: str = "gpu") -> Pair:
+    """Three users, and slowdowns that are all alike."""
+    on, off = (dict.fromkeys("abc", wait_s) for wait_s in (on_s, off_s))
+    return Pair(
+        partition, Figure(on, off), Figure(dict.fromkeys("abc", 1.0), dict.fromkeys("abc", 1.0))
+    )
+
+
+def weighed(state: breaker.Breakers, *pairs: Pair, model: str = "one") -> dict[str, Breaker]:
+    for one in pairs:
+        state = breaker.weigh(state, one, margin=0.0, at=NOW, model=model)
+    return dict(state)
+
+
 def test_evidence_of_two_models_is_never_pooled() -> None:
-    state: breaker.Breakers = {"gpu": Breaker(evidence={Cause.WAIT: Evidence(LIMIT - 1)})}
-    state = breaker.weigh(state, "gpu", Cause.WAIT, 0.9, margin=0.0, at=NOW, model="one")
-    one = state["gpu"].evidence
-    assert not state["gpu"].is_open
-    assert one[Cause.WAIT].value < 2
-    state = breaker.weigh(state, "gpu", Cause.WAIT, 0.9, margin=0.0, at=NOW, model="two")
-    assert state["gpu"].evidence == one
-    state = breaker.weigh(state, "gpu", Cause.WAIT, 0.9, margin=0.0, at=NOW, model="one")
-    assert state["gpu"].evidence[Cause.WAIT].value > one[Cause.WAIT].value, "it is kept by model"
-    state = breaker.weigh(state, "gpu", Cause.WAIT, 0.9, margin=0.0, at=NOW, model="")
-    assert state["gpu"].is_open
+    state = weighed({}, *[pair(900.0, 300.0)] * 5)
+    one = state["gpu"]
+    assert one.harm[Cause.WAIT].value > 1.5
+    assert (one.harm[Cause.WAIT].pairs, one.waits.pairs) == (5, 5)
+    state = weighed(state, pair(900.0, 300.0), model="two")
+    assert (state["gpu"].model, state["gpu"].waits.pairs) == ("two", 1)
+    assert state["gpu"].harm[Cause.WAIT].pairs == 1
+    assert breaker.effect(state, "one").pairs == 0
+    again = weighed(state, pair(900.0, 300.0))
+    assert again["gpu"].harm[Cause.WAIT].pairs == 1, "what was dropped does not come back"
 
 
 def test_errors_in_a_row_open_it_and_one_good_cycle_in_between_does_not() -> None:
@@ -102,20 +116,36 @@ def test_errors_in_a_row_open_it_and_one_good_cycle_in_between_does_not() -> Non
 
 
 def test_enough_evidence_opens_it_and_less_is_kept() -> None:
-    state = {"gpu": Breaker(evidence={Cause.WAIT: Evidence(LIMIT - 1)})}
-    calm = breaker.weigh(state, "gpu", Cause.WAIT, 0.5, margin=0.0, at=NOW)
-    assert calm == state
-    state = breaker.weigh(state, "gpu", Cause.SLOWDOWN, 0.9, margin=0.0, at=NOW)
+    state = weighed({}, *[pair(300.0, 300.0)] * 50)
+    assert state["gpu"].harm[Cause.WAIT].value == pytest.approx(1.0)
+    state = weighed(state, *[pair(900.0, 300.0)] * 20)
     assert not state["gpu"].is_open
-    state = breaker.weigh(state, "gpu", Cause.WAIT, 0.9, margin=0.0, at=NOW)
+    state = weighed(state, *[pair(900.0, 300.0)] * 100)
     assert (state["gpu"].cause, state["gpu"].opened_at) == (Cause.WAIT, NOW)
-    assert breaker.weigh(state, "gpu", Cause.SLOWDOWN, 0.9, margin=0.0, at=NOW + 1) == state
+    assert "a longer wait in on blocks: 1" in state["gpu"].detail
+    assert weighed(state, pair(900.0, 300.0)) == state
+
+
+def test_a_pair_with_one_block_empty_or_with_one_user_is_no_evidence() -> None:
+    nothing = Figure({}, {})
+    assert weighed({}, Pair("gpu", Figure({"a": 1.0}, {}), nothing)) == {}
+    alone = weighed({}, Pair("gpu", Figure({"a": 9.0}, {"a": 1.0}), nothing))
+    assert alone["gpu"].harm == {}
+
+
+def test_evidence_that_a_lot_among_jobs_gave_is_dropped_and_the_breaker_stays(
+    tmp_path: Path,
+) -> None:
+    journal = Journal(tmp_path)
+    old = {"opened_at": NOW, "cause": "wait", "evidence": {"wait": {"value": 7.5}}, "others": {}}
+    journal.remember("breakers", {"c": {"gpu": old}}, NOW)
+    assert breaker.breakers(journal, "c") == {"gpu": Breaker(NOW, Cause.WAIT)}
 
 
 def open_one(folder: Path, cluster: str = "c", partition: str = "gpu") -> None:
     def alter(old: breaker.Breakers) -> breaker.Breakers:
         state = {**old, partition: Breaker().opened(Cause.ERRORS, "why", NOW)}
-        return {**state, "calm": Breaker(errors=2, evidence={Cause.WAIT: Evidence(7.5)})}
+        return {**state, "calm": Breaker(errors=2, harm={Cause.WAIT: Evidence(7.5, 3)})}
 
     journal = Journal(folder)
     breaker.change(journal, cluster, alter, NOW)
@@ -129,7 +159,7 @@ def test_it_survives_a_restart_and_only_a_person_closes_it(tmp_path: Path) -> No
     journal = Journal(tmp_path)
     assert breaker.demoted(journal, "c") == ("gpu",)
     assert breaker.breakers(journal, "c")["gpu"] == Breaker(NOW, Cause.ERRORS, "why")
-    assert breaker.breakers(journal, "c")["calm"].evidence == {Cause.WAIT: Evidence(7.5)}
+    assert breaker.breakers(journal, "c")["calm"].harm == {Cause.WAIT: Evidence(7.5, 3)}
     assert breaker.reset(journal, "nobody", NOW) == []
     assert breaker.reset(journal, "gpu", NOW) == [("c", "gpu")]
     assert breaker.demoted(Journal(tmp_path), "c") == ()
@@ -143,7 +173,9 @@ def test_nothing_is_written_while_nothing_changes(tmp_path: Path) -> None:
     assert not journal.path.exists()
 
 
-@pytest.mark.parametrize("bad", [{"c": {"gpu": {"errors": "many"}}}, [1], {"c": {"gpu": {"x": 1}}}])
+@pytest.mark.parametrize(
+    "bad", [{"c": {"gpu": {"errors": "many"}}}, [1], {"c": {"gpu": {"opened_at": "now"}}}]
+)
 def test_a_state_that_cannot_be_read_is_an_error(tmp_path: Path, bad: object) -> None:
     journal = Journal(tmp_path)
     journal.remember("breakers", bad, NOW)

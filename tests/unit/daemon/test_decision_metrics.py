@@ -17,11 +17,11 @@ from rltuned.core.milp import Budget
 from rltuned.core.select import Rules
 from rltuned.core.solution import Verdict
 from rltuned.core.ways import Kind
-from rltuned.daemon.decision_metrics import DecisionMetrics
-from rltuned.daemon.journal import Journal
-from rltuned.daemon.journal_size import TABLES
+from rltuned.daemon.metrics.decision import DecisionMetrics
 from rltuned.domain.units import JobId
 from rltuned.errors import SolverError
+from rltuned.journal.journal import Journal
+from rltuned.journal.size import TABLES
 from rltuned.solver import TimedSolver
 from tests.builders import job, snapshot
 from tests.fakes import ConstantOrder

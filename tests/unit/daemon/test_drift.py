@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from rltuned.core.decide import Knobs, decide
-from rltuned.daemon.decision_metrics import DecisionMetrics
+from rltuned.daemon.metrics.decision import DecisionMetrics
 from rltuned.policies.actor import load_actor
 from tests.builders import job, snapshot
 

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.daemon.fates import Fate
-from rltuned.daemon.journal import Journal
+from rltuned.daemon.apply import Writer
 from rltuned.daemon.restore import restore
-from rltuned.daemon.writer import Writer
 from rltuned.domain.jobs import PendingJob, Steering
 from rltuned.domain.plan import Plan, Result, SetExcludedNodes
 from rltuned.domain.units import JobId, NodeName, UnixTime
+from rltuned.journal.journal import Journal
+from rltuned.journal.left_behind import Fate
 from tests.builders import NOW, job, snapshot, target
 from tests.fakes import FakeBackend, FakeClock
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.daemon.fates import Fate
-from rltuned.daemon.journal import Journal
 from rltuned.daemon.restore import restore
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Plan, Result, SetOverSubscribe
 from rltuned.domain.units import JobId, UnixTime
-from rltuned.recording import FILE_NAME, open_to_read
+from rltuned.journal.journal import Journal
+from rltuned.journal.left_behind import Fate
+from rltuned.journal.snapshots import FILE_NAME, open_to_read
 from tests.builders import NOW, job, request, set_priority, snapshot, target
 from tests.fakes import FakeBackend, FakeClock
 

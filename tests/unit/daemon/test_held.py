@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from rltuned.core.planning import undo
-from rltuned.daemon.journal import Journal
 from rltuned.daemon.report import Kind
 from rltuned.domain.jobs import Ownership
 from rltuned.domain.plan import Result, SetNice, SetPriority
+from rltuned.journal.journal import Journal
 from tests.builders import job, snapshot, target
 from tests.fakes import FakeBackend
 from tests.unit.daemon.test_loop import Bench

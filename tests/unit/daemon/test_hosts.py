@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry
 
-from rltuned.daemon.board import Board, Showing
-from rltuned.daemon.helping import Helping
-from rltuned.daemon.hosts import is_asked_by, own_names
-from rltuned.daemon.http import Health, MetricsServer
+from rltuned.daemon.web.hosts import is_asked_by, own_names
+from rltuned.daemon.web.server import Health, MetricsServer
+from rltuned.daemon.web.status import Board, Showing
 
 NAMES = own_names("ctl1.site.example", "192.0.2.1", "Status.Site.Example")
 FRESH = Health(ready=True, reason="fresh")
@@ -52,7 +51,7 @@ def test_none_and_several_are_no_browsers() -> None:
 
 @pytest.fixture
 def server() -> Iterator[MetricsServer]:
-    board = Board(Showing(jobs=True), lambda: 1.0, Helping())
+    board = Board(Showing(jobs=True), lambda: 1.0)
     made = MetricsServer(
         "127.0.0.1",
         0,

@@ -12,10 +12,9 @@ from contextlib import closing
 import pytest
 from prometheus_client import CollectorRegistry
 
-from rltuned.daemon.board import Board, Showing
-from rltuned.daemon.helping import Helping
-from rltuned.daemon.http import MAX_CONNECTIONS, Health, MetricsServer
-from rltuned.daemon.metrics import Metrics
+from rltuned.daemon.metrics.cycle import Metrics
+from rltuned.daemon.web.server import MAX_CONNECTIONS, Health, MetricsServer
+from rltuned.daemon.web.status import Board, Showing
 from rltuned.errors import SettingsError
 
 
@@ -84,7 +83,7 @@ def test_other_paths_and_methods(server: MetricsServer) -> None:
 
 
 def test_the_status_page_runs_no_script_and_is_embedded_nowhere(doctor: Doctor) -> None:
-    board = Board(Showing(), lambda: 1.0, Helping())
+    board = Board(Showing(), lambda: 1.0)
     made = MetricsServer(
         "127.0.0.1", 0, CollectorRegistry(), doctor, status=lambda: board.document(doctor())
     )

@@ -11,13 +11,13 @@ from rltuned.core.joint import Tuning
 from rltuned.core.milp import Budget, Solver
 from rltuned.core.select import Rules
 from rltuned.core.sharing import Sharing
-from rltuned.daemon.journal import Journal
 from rltuned.daemon.loop import Loop
-from rltuned.daemon.metrics import Metrics
+from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.report import Kind
-from rltuned.daemon.rig import build_rig
+from rltuned.daemon.wiring import build_rig
 from rltuned.domain.cluster import Partition
 from rltuned.domain.plan import Result
+from rltuned.journal.journal import Journal
 from rltuned.settings import load
 from rltuned.solver import ChildSolver, cbc
 from tests.builders import NOW, job, request, snapshot

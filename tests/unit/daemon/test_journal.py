@@ -5,18 +5,19 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rltuned.core.planning import target_of
-from rltuned.daemon.diary import CycleRow
-from rltuned.daemon.journal import Journal
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import Action, Outcome, Plan, Result, SetExcludedNodes
-from rltuned.domain.units import NodeName, UnixTime
+from rltuned.domain.units import NodeName
 from rltuned.errors import JournalError
-from rltuned.recording import APPLICATION_ID
+from rltuned.journal.cycles import CycleRow
+from rltuned.journal.journal import Journal
+from rltuned.journal.snapshots import APPLICATION_ID
 from tests.builders import NOW, job, release, set_priority, set_site_factor
 
 CLUSTER = "test"
@@ -46,11 +47,9 @@ def test_a_new_journal_owns_nothing_and_makes_no_file(journal: Journal) -> None:
 
 def test_an_applied_write_is_ours_with_the_first_nice_and_the_last_value(journal: Journal) -> None:
     one = job(1, priority=500, nice=30)
-    write(journal, set_priority(one, 900))
-    write(journal, set_priority(job(1, priority=900, nice=0), 700))
-    ours = Ownership(
-        "priority", 700, nice=30, original=500, earlier=(500, 900), since=UnixTime(NOW)
-    )
+    write(journal, replace(set_priority(one, 900), rest=120))
+    write(journal, replace(set_priority(job(1, priority=900, nice=0), 700), rest=7))
+    ours = Ownership("priority", 700, nice=30, original=500, earlier=(500, 900), rest=120)
     assert owned(journal, one) == ours
     assert [v for v in (500, 503, 700, 900, 901, 450) if ours.explains(v)] == [500, 503, 700, 900]
 
@@ -59,7 +58,7 @@ def test_an_applied_write_is_ours_with_the_first_nice_and_the_last_value(journal
 def test_a_write_of_unknown_outcome_counts_as_ours(journal: Journal, result: Result | None) -> None:
     write(journal, set_priority(job(1), 900), result=result)
     assert owned(journal, job(1)) == Ownership(
-        "priority", 900, nice=0, original=1000, earlier=(1000,), since=UnixTime(NOW)
+        "priority", 900, nice=0, original=1000, earlier=(1000,)
     )
 
 
@@ -72,7 +71,7 @@ def test_a_refused_second_write_leaves_the_first(journal: Journal) -> None:
     write(journal, set_priority(job(1), 900))
     write(journal, set_priority(job(1, priority=900), 950), result=Result.REFUSED)
     assert owned(journal, job(1)) == Ownership(
-        "priority", 900, nice=0, original=1000, earlier=(1000,), since=UnixTime(NOW)
+        "priority", 900, nice=0, original=1000, earlier=(1000,)
     )
 
 
@@ -86,9 +85,7 @@ def test_a_release_ends_the_claim_and_one_that_failed_does_not(journal: Journal)
 
 def test_a_site_factor_set_back_ends_the_claim(journal: Journal) -> None:
     write(journal, set_site_factor(job(1, site_factor=5), 100))
-    assert owned(journal, job(1)) == Ownership(
-        "site_factor", 100, original=5, earlier=(5,), since=UnixTime(NOW)
-    )
+    assert owned(journal, job(1)) == Ownership("site_factor", 100, original=5, earlier=(5,))
     write(journal, set_site_factor(job(1, site_factor=100), 5))
     assert owned(journal, job(1)) is None
 
@@ -98,12 +95,10 @@ def test_both_fields_of_one_job_are_two_claims(journal: Journal) -> None:
     write(journal, set_priority(job(1), 900))
     assert [c.field for c in journal.claims(CLUSTER)] == ["site_factor", "priority"]
     assert owned(journal, job(1)) == Ownership(
-        "priority", 900, nice=0, original=1000, earlier=(1000,), since=UnixTime(NOW)
+        "priority", 900, nice=0, original=1000, earlier=(1000,)
     )
     write(journal, release(job(1, priority=900)))
-    assert owned(journal, job(1)) == Ownership(
-        "site_factor", 100, original=0, earlier=(0,), since=UnixTime(NOW)
-    )
+    assert owned(journal, job(1)) == Ownership("site_factor", 100, original=0, earlier=(0,))
 
 
 def test_a_job_id_that_slurm_hands_out_again_is_another_job(journal: Journal) -> None:
@@ -128,7 +123,7 @@ def test_jobs_that_left_the_queue_are_closed(journal: Journal) -> None:
 def test_everything_is_there_after_the_process_was_killed(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys; from pathlib import Path\n"
-        "from rltuned.daemon.journal import Journal\n"
+        "from rltuned.journal.journal import Journal\n"
         "from rltuned.domain.plan import Plan\n"
         "from tests.builders import job, set_priority\n"
         "j = Journal(Path(sys.argv[1]))\n"
@@ -139,7 +134,7 @@ def test_everything_is_there_after_the_process_was_killed(tmp_path: Path) -> Non
     assert done.returncode == -9
     journal = Journal(tmp_path)
     assert owned(journal, job(7)) == Ownership(
-        "priority", 900, nice=0, original=1000, earlier=(1000,), since=UnixTime(0.0)
+        "priority", 900, nice=0, original=1000, earlier=(1000,)
     )
     assert journal.last_cycle() == 3
     write(journal, set_priority(job(8), 900))  # the dead writer's lock is gone with it
@@ -254,7 +249,7 @@ def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
 def test_a_full_disk_is_told_and_nothing_half_written_stays(tmp_path: Path) -> None:
     program = (
         "import resource, signal, sys; from pathlib import Path\n"
-        "from rltuned.daemon.journal import Journal\n"
+        "from rltuned.journal.journal import Journal\n"
         "from rltuned.domain.plan import Plan\n"
         "from rltuned.errors import JournalError\n"
         "from tests.builders import job, set_priority\n"

@@ -3,27 +3,46 @@
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from rltuned.core.canary import Canary
 from rltuned.core.decide import Knobs
+from rltuned.core.features import FloatArray
 from rltuned.core.ladder import Ladder, Rung
 from rltuned.core.select import Rules
-from rltuned.daemon import breaker
-from rltuned.daemon.breaker import Cause
-from rltuned.daemon.journal import Journal
+from rltuned.core.switchback import Switchback
+from rltuned.daemon.canary import breaker
+from rltuned.daemon.canary.breaker import Cause
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.report import CycleReport, Kind, Mode
-from rltuned.daemon.seams import Rig
+from rltuned.daemon.runtime import Rig
 from rltuned.domain.plan import Result
+from rltuned.domain.priority import PrioritySystem
+from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
+from rltuned.journal.journal import Journal
 from tests.builders import NOW, job, running, snapshot
-from tests.fakes import NATURAL, ConstantOrder, FakeBackend, dealt
+from tests.fakes import NATURAL, ConstantOrder, FakeBackend, HasJobs, dealt
 from tests.unit.daemon.test_loop import Bench
+from tests.unit.test_switchback import switchback_at
 
 COUNT = 40
 MANY = snapshot(*(job(i, priority=1_000 - i, time_limit_s=7_200.0) for i in range(1, COUNT + 1)))
 LAST_FIRST = ConstantOrder(tuple(range(COUNT, 0, -1)))
+
+
+def aging(seen: Snapshot) -> Snapshot:
+    """Under priority/multifactor with slurmdbd, all jobs alike."""
+    pending = tuple(replace(j, priority=9_000) for j in seen.pending)
+    system = PrioritySystem("multifactor", ages=True, age_weight=500_000, max_age_s=14 * 86_400.0)
+    return replace(seen, pending=pending, priorities=system)
+
+
+class SameForAll(ConstantOrder):
+    """Every job is asked to step back by the same."""
+
+    def delay_s(self, matrix: HasJobs) -> FloatArray:
+        return np.full(len(matrix.jobs), 2_000.0)
 
 
 @dataclass
@@ -32,13 +51,14 @@ class Climb(Bench):
 
     ladder: Ladder = field(default_factory=lambda: Ladder(rung=Rung.FULL, max_errors=2))
     budget: int | None = None
+    switchback: Switchback | None = None
 
     def rig(self) -> Rig:
-        rules = Rules(canary=self.ladder.canary, max_writes_per_hour=self.budget)
+        rules = Rules(switchback=self.switchback, max_writes_per_hour=self.budget)
         return replace(super().rig(), knobs=Knobs(rules, writing=self.writing), ladder=self.ladder)
 
     def on(self, rung: Rung) -> "Climb":
-        self.ladder = replace(self.ladder, rung=rung, fraction=0.5)
+        self.ladder = replace(self.ladder, rung=rung)
         return self
 
     def climb(self, loop: Loop, rung: Rung) -> None:
@@ -131,28 +151,36 @@ def test_a_paused_or_dry_daemon_does_not_even_give_back(climb: Climb) -> None:
     assert len(climb.world.plans) == 1
 
 
-def test_a_canary_touches_only_the_treated(tmp_path: Path) -> None:
-    climb = Climb(tmp_path, world=FakeBackend(MANY), policy=LAST_FIRST).on(Rung.CANARY)
-    treated = {int(j.job_id) for j in MANY.pending if Canary(0.5).treats(j)}
-    assert 0 < len(treated) < COUNT
-    before = climb.priorities()
-    climb.loop().run(3)
-    after = climb.priorities()
-    assert {i for i in before if before[i] != after[i]} <= treated
-    assert sorted(treated, key=lambda i: -after[i]) == sorted(treated, reverse=True)
-
-
-def test_from_full_to_canary_the_control_gets_its_own_standing_back(tmp_path: Path) -> None:
-    climb = Climb(tmp_path, world=FakeBackend(MANY), policy=LAST_FIRST)
+def test_a_canary_gives_back_in_an_off_block_and_orders_again_in_the_next(tmp_path: Path) -> None:
+    climb = Climb(tmp_path, world=FakeBackend(aging(MANY)), policy=LAST_FIRST).on(Rung.CANARY)
+    climb.switchback = switchback_at(NOW, on=True)
+    before = {j.job_id: j.site_factor for j in climb.world.world.pending}
     loop = climb.loop()
     loop.cycle()
-    climb.climb(loop, Rung.CANARY)
+    written = {j.job_id for j in climb.world.world.pending if j.site_factor != before[j.job_id]}
+    assert len(written) > COUNT / 2
+    for on in (False, True, False):
+        climb.switchback = switchback_at(NOW, on=on)
+        loop.rig = climb.rig()
+        loop.cycle()
+        left = {j.job_id for j in climb.world.world.pending if j.site_factor != before[j.job_id]}
+        assert left == (written if on else set())
+    assert climb.last.refused() == {"off_block": COUNT}
+    assert climb.last.verdict is not None
+    assert climb.last.verdict.off == ("gpu",)
     loop.cycle()
-    for one in climb.world.world.pending:
-        if not Canary(0.5).treats(one):
-            assert one.priority == NATURAL
-    held = {key[0] for key in Journal(tmp_path).owned("test")}
-    assert all(Canary(0.5).treats(climb.world.job(i)) for i in held)
+    assert climb.last.proposed() == {}, "what is given back is given back once"
+
+
+def test_a_constant_policy_writes_nothing_on_or_off(tmp_path: Path) -> None:
+    climb = Climb(tmp_path, world=FakeBackend(aging(MANY)), policy=SameForAll()).on(Rung.CANARY)
+    for on in (True, False, True):
+        climb.switchback = switchback_at(NOW, on=on)
+        loop = climb.loop()
+        loop.cycle()
+        assert climb.last.mode is Mode.LIVE
+        loop._journal.close()
+    assert climb.world.plans == [], "no cycle had anything to send"
 
 
 def test_errors_open_the_breaker_the_queue_is_restored_and_a_restart_does_not_close_it(

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from rltuned.daemon.lease import FILE, Bystander, Lease
+from rltuned.daemon.ha.lease import FILE, Bystander, Lease
 from tests.unit.daemon.test_fence import Clocks
 
 LEASE_S = 180.0

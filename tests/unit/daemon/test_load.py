@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from rltuned.daemon.load import Throttle, Weighed, next_stretch
-from rltuned.daemon.metrics import Metrics
+from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.report import Mode, Skip
-from rltuned.daemon.seams import Rig
+from rltuned.daemon.runtime import Rig
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.sdiag import Bounds, Load, pressures
 from tests.unit.daemon.test_audience import Desk, report

@@ -14,7 +14,7 @@ from rltuned.core.decide import Knobs, decide
 from rltuned.core.select import Rules
 from rltuned.daemon.logs import log_cycle, make_log
 from rltuned.daemon.report import CycleReport, Mode, Skip, Stage
-from rltuned.daemon.said import Said
+from rltuned.daemon.sentences import Said
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Result
 from tests.builders import NOW, job, running, set_priority, snapshot

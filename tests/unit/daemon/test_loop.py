@@ -10,14 +10,19 @@ import pytest
 from rltuned.core.decide import Knobs, Policy
 from rltuned.core.numbers import Writing
 from rltuned.core.select import Rules
-from rltuned.daemon.journal import Journal
+from rltuned.daemon.apply import Writer
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.report import CycleReport, Kind, Mode, Skip, Stage
-from rltuned.daemon.seams import Rig
+from rltuned.daemon.restore import restore
+from rltuned.daemon.runtime import Rig
 from rltuned.daemon.signals import Orders, is_paused
+from rltuned.domain.jobs import Ownership, Remembered
 from rltuned.domain.plan import Result
+from rltuned.domain.ports import NOTHING
+from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import BackendError, SettingsError, SnapshotError
-from rltuned.recording import FILE_NAME, open_to_read, recorded
+from rltuned.journal.journal import Journal
+from rltuned.journal.snapshots import FILE_NAME, open_to_read, recorded
 from tests.builders import job, snapshot
 from tests.fakes import BrokenPolicy, ConstantOrder, FakeBackend, FakeClock, RaisingPolicy, dealt
 
@@ -113,6 +118,43 @@ def test_the_next_cycle_finds_nothing_to_do(bench: Bench) -> None:
     second = bench.heard.reports[1]
     assert second.proposed() == {}
     assert second.owned() == 3
+
+
+class Remembering(FakeBackend):
+    """Makes its jobs with what the journal said, as Slurm's backend does; keeps what that was."""
+
+    said: tuple[Remembered, ...] = ()
+
+    def observe(self, remembered: Remembered = NOTHING) -> Snapshot:
+        copied = Remembered(dict(remembered.owned), dict(remembered.recent_writes))
+        self.said = (*self.said, copied)
+        return super().observe().marked(copied)
+
+
+def test_the_world_is_seen_with_what_the_journal_said_and_its_last_word_counts(
+    bench: Bench,
+) -> None:
+    world = Remembering(WORLD)
+    bench.world = world
+    loop = bench.loop()
+    loop.run(2)
+    (bench.folder / "PAUSE").touch()  # the journal is let go
+    loop.run(1)
+    with closing(Journal(bench.folder)) as other:  # a restore of another process
+        restore(world, other, bench.clock)
+    loop.run(1)
+    (bench.folder / FILE_NAME).unlink()
+    loop.run(1)
+    assert [len(said.owned) for said in world.said] == [0, 3, 3, 0, 0, 0]  # restore's is bare
+    assert [report.owned() for report in bench.heard.reports] == [0, 3, 3, 0, None]
+    assert bench.heard.reports[-1].journal_error
+
+
+def test_without_a_journal_nothing_that_it_said_stays_on_a_job(bench: Bench) -> None:
+    first = WORLD.pending[0]
+    said = Remembered({(first.job_id, first.submitted_at): Ownership("priority", 300)})
+    writer = Writer(Journal(bench.folder), bench.clock)
+    assert writer.unmarked(WORLD.marked(said)).pending == WORLD.pending
 
 
 def test_dry_run_writes_nothing(bench: Bench) -> None:

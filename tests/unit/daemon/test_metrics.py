@@ -1,5 +1,6 @@
 """What a cycle leaves in the registry, and that the whole is conventional."""
 
+import math
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -11,18 +12,20 @@ from prometheus_client.samples import Sample
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.ladder import Rung
 from rltuned.core.select import Refusal, Rules
-from rltuned.daemon.breaker import Breaker, Cause
-from rltuned.daemon.catalogue import markdown
-from rltuned.daemon.metrics import Metrics, PolicyCard
-from rltuned.daemon.outcomes import Arm, Ended, Outcomes, Started
+from rltuned.core.switchback import Switchback
+from rltuned.daemon.canary.breaker import Breaker, Cause
+from rltuned.daemon.canary.effect import Effect
+from rltuned.daemon.canary.metrics import AT, MAX_PARTITIONS, THE_REST
+from rltuned.daemon.canary.monitor import Verdict
+from rltuned.daemon.canary.outcomes import Ended, Outcomes, Side, Started
+from rltuned.daemon.canary.shadow import Agreement
+from rltuned.daemon.metrics.cycle import Metrics, PolicyCard
 from rltuned.daemon.report import CycleReport, Kind, Mode, Skip, Stage
-from rltuned.daemon.shadow import Agreement
-from rltuned.daemon.trial import Verdict
-from rltuned.daemon.trial_metrics import MAX_PARTITIONS, THE_REST
 from rltuned.domain.jobs import Ownership
 from rltuned.domain.plan import Outcome, Result
 from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.units import JobId, UnixTime
+from scripts.reference.metrics import markdown
 from tests import needs
 from tests.builders import NOW, job, running, snapshot
 from tests.fakes import ConstantOrder
@@ -139,7 +142,7 @@ def test_every_label_value_is_born_at_zero(metrics: Metrics) -> None:
 def test_no_new_series_appear_in_operation(metrics: Metrics) -> None:
     metrics.loaded(PolicyCard("fcfs"), at=NOW)
     for partition in ("gpu", "sla"):
-        metrics.trial.show(partition)
+        metrics.canary.show(partition)
     before = _series(metrics)
     metrics.update(live_report())
     metrics.command("squeue", 0.1, ok=False)
@@ -206,27 +209,33 @@ def _series(metrics: Metrics) -> set[tuple[str, tuple[tuple[str, str], ...]]]:
     }
 
 
-def test_how_jobs_fare_by_partition_and_arm(metrics: Metrics) -> None:
-    started = Started(
-        JobId(7), (JobId(7), UnixTime(NOW)), "gpu", Arm.TREATED, NOW, 620.0, first=True
-    )
+def test_how_jobs_fare_by_partition_and_delays(metrics: Metrics) -> None:
+    started = Started(JobId(7), (JobId(7), UnixTime(NOW)), "gpu", Side.ON, NOW, 620.0)
     verdict = Verdict(
         outcomes=Outcomes((started,), (Ended(started, 310.0),)),
         agreement=Agreement(3, 2, ours=0.75, slurms=0.5),
         breakers={"gpu": Breaker(opened_at=NOW, cause=Cause.WAIT)},
         opened=("gpu",),
+        blocks={"gpu": replace(Switchback().block("gpu", NOW), on=False)},
+        effect=Effect(20, 2_000.0, 2_400.0, 20_000.0),
     )
     metrics.update(replace(live_report(), mode=Mode.SHADOW, verdict=verdict))
-    arm = {"partition": "gpu", "arm": "treated"}
-    assert value(metrics, "rltuned_job_wait_seconds_sum", **arm) == 620
-    assert value(metrics, "rltuned_job_bounded_slowdown_ratio_sum", **arm) == 3.0
-    assert value(metrics, "rltuned_job_wait_seconds_count", partition="gpu", arm="control") == 0
+    on = {"partition": "gpu", "delays": "on"}
+    assert value(metrics, "rltuned_job_wait_seconds_sum", **on) == 620
+    assert value(metrics, "rltuned_job_bounded_slowdown_ratio_sum", **on) == 3.0
+    assert value(metrics, "rltuned_job_wait_seconds_count", partition="gpu", delays="off") == 0
     assert value(metrics, "rltuned_shadow_starts_total", verdict="agreed") == 2
     assert value(metrics, "rltuned_shadow_starts_total", verdict="otherwise") == 1
     assert value(metrics, "rltuned_start_order_agreement_ratio", order="ours") == 0.75
     assert value(metrics, "rltuned_breaker_open", partition="gpu") == 1
     assert value(metrics, "rltuned_breaker_opened_total", cause="wait") == 1
+    assert value(metrics, "rltuned_canary_delays_on", partition="gpu") == 0
+    assert value(metrics, "rltuned_canary_pairs") == 20
+    at = [value(metrics, "rltuned_canary_wait_difference_seconds", at=at) for at in AT]
+    assert at == pytest.approx([-20.0, -31.8, -8.2], abs=0.1)
     metrics.update(replace(live_report(), verdict=Verdict()))
+    assert math.isnan(value(metrics, "rltuned_canary_delays_on", partition="gpu") or 0.0)
+    assert math.isnan(value(metrics, "rltuned_canary_pairs") or 0.0)
     metrics.update(replace(live_report(), verdict=Verdict(agreement=Agreement(1, 1, 0.5, 0.25))))
     assert value(metrics, "rltuned_start_order_agreement_ratio", order="ours") == 0.5
     assert value(metrics, "rltuned_shadow_starts_total", verdict="agreed") == 2, "not by a shadow"
@@ -236,18 +245,16 @@ def test_how_jobs_fare_by_partition_and_arm(metrics: Metrics) -> None:
 
 def test_more_partitions_than_can_be_shown_share_one_series(metrics: Metrics) -> None:
     for number in range(MAX_PARTITIONS + 9):
-        one = Started(
-            JobId(1), (JobId(1), UnixTime(NOW)), f"p{number}", Arm.OTHER, NOW, 1.0, first=True
-        )
+        one = Started(JobId(1), (JobId(1), UnixTime(NOW)), f"p{number}", Side.OTHER, NOW, 1.0)
         metrics.update(replace(live_report(), snapshot=None, verdict=Verdict(Outcomes((one,)))))
     names = {s.labels["partition"] for s in _samples(metrics, "rltuned_breaker_open")}
     assert len(names) == MAX_PARTITIONS
-    labels = {"partition": THE_REST, "arm": "other"}
+    labels = {"partition": THE_REST, "delays": "other"}
     assert value(metrics, "rltuned_job_wait_seconds_count", **labels) == 9
 
 
 def test_bounds_and_the_stage(metrics: Metrics) -> None:
-    metrics.trial.stage(Rung.CANARY)
+    metrics.canary.stage(Rung.CANARY)
     assert value(metrics, "rltuned_stage", stage="canary") == 1
     assert value(metrics, "rltuned_stage", stage="observe") == 0
     decision = live_report().decision

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.daemon.fates import Fate
-from rltuned.daemon.journal import Journal
 from rltuned.daemon.restore import restore
-from rltuned.daemon.schema import STEPS
 from rltuned.errors import JournalError
-from rltuned.recording import APPLICATION_ID, FILE_NAME, SCHEMA_VERSION, open_to_read
+from rltuned.journal.journal import Journal
+from rltuned.journal.left_behind import Fate
+from rltuned.journal.schema import STEPS
+from rltuned.journal.snapshots import APPLICATION_ID, FILE_NAME, SCHEMA_VERSION, open_to_read
 from tests.builders import NOW, job, snapshot
 from tests.fakes import FakeBackend, FakeClock
 
@@ -176,7 +176,7 @@ def test_there_is_a_step_to_every_version() -> None:
 def test_reading_does_not_bring_an_older_one_up(tmp_path: Path) -> None:
     path = older(tmp_path, 2)
     before = path.read_bytes()
-    with pytest.raises(JournalError, match=r"older rltuned \(schema 2, now 4\)"):
+    with pytest.raises(JournalError, match=r"older rltuned \(schema 2, now 5\)"):
         open_to_read(path)
     assert path.read_bytes() == before
 
@@ -211,6 +211,6 @@ def test_a_newer_one_is_not_touched_even_with_its_log_not_copied_yet(tmp_path: P
     (tmp_path / "left" / FILE_NAME).chmod(0o600)
     journal = Journal(tmp_path / "left")
     for act in (lambda: journal.claims("test"), lambda: journal.remember("a", 1, NOW)):
-        with pytest.raises(JournalError, match=r"newer rltuned \(schema 5, this release .* 4\)"):
+        with pytest.raises(JournalError, match=r"newer rltuned \(schema 6, this release .* 5\)"):
             act()
     assert {n: (tmp_path / "left" / n).read_bytes() for n in files} == files

@@ -5,15 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.daemon.journal import Journal
-from rltuned.daemon.neutral import keep, recalled
-from rltuned.daemon.writer import marked_by
-from rltuned.domain.plan import Outcome, Plan, Result
+from rltuned.daemon.apply import marked_by
 from rltuned.domain.priority import NeutralDelay
-from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import JournalError
-from rltuned.recording import FILE_NAME, recorded
-from tests.builders import NOW, job, set_site_factor, snapshot
+from rltuned.journal.journal import Journal
+from rltuned.journal.neutral import keep, recalled
+from rltuned.journal.snapshots import FILE_NAME, recorded
+from tests.builders import NOW, snapshot
 from tests.unit.daemon.test_loop import Bench
 
 FOUND = NeutralDelay(600.0, NOW, 640.0, NOW + 3_600.0)
@@ -75,24 +73,3 @@ def test_while_the_journal_cannot_be_read_memory_serves(tmp_path: Path) -> None:
     assert report.journal_error
     assert report.snapshot is not None
     assert report.snapshot.neutral == bench.heard.reports[0].decision.neutral  # type: ignore[union-attr]
-
-
-def owned(journal: Journal, seen: Snapshot) -> float | None:
-    found = marked_by(journal, seen).pending[0].owned
-    assert found is not None
-    return found.since
-
-
-def test_the_time_of_the_first_write_stays_through_later_ones_and_a_restart(
-    tmp_path: Path,
-) -> None:
-    journal, ours = Journal(tmp_path), job(1)
-    for step in range(12):  # more than the journal keeps of one job
-        plan = Plan((set_site_factor(ours, -step - 1),))
-        at = NOW + 60.0 * step
-        ticket = journal.intend(plan, cluster=CLUSTER, cycle=1, at=at)
-        journal.settle(ticket, [Outcome(a, Result.APPLIED) for a in plan.actions], at=at)
-        ours = replace(ours, site_factor=-step - 1)
-        assert owned(journal, snapshot(ours)) == NOW
-    journal.close()
-    assert owned(Journal(tmp_path), snapshot(ours)) == NOW

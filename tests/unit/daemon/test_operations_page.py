@@ -10,11 +10,11 @@ from rltuned.cli.observed import look
 from rltuned.cli.plan import plan_document
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import COLUMNS
-from rltuned.daemon.fates import Fate
-from rltuned.daemon.history import Change
-from rltuned.daemon.recipe import plan_document as plan_recorded
 from rltuned.daemon.report import Mode, Skip
 from rltuned.domain.jobs import Ownership
+from rltuned.journal.inputs import plan_document as plan_recorded
+from rltuned.journal.left_behind import Fate
+from rltuned.journal.queries import Change
 from tests.builders import job, node, running, snapshot
 from tests.fakes import ConstantOrder
 
@@ -25,7 +25,7 @@ PAGE = "\n".join((ROOT / "docs" / name).read_text() for name in NAMES)
 
 def events_in_code() -> set[str]:
     """Words that a logger of daemon/ or cli/run.py is called with."""
-    files = [*(ROOT / "rltuned" / "daemon").glob("*.py"), ROOT / "rltuned" / "cli" / "run.py"]
+    files = [*(ROOT / "rltuned" / "daemon").rglob("*.py"), ROOT / "rltuned" / "cli" / "run.py"]
     call = re.compile(r"(?:log\.(?:info|warning|error)\)?|\bline)\(\s*\"([a-z_]+)\"")
     return {name for file in files for name in call.findall(file.read_text())}
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from rltuned.core.decide import Knobs, decide
-from rltuned.daemon.outcomes import Arm, Outcomes, Started, Watcher
-from rltuned.daemon.shadow import Agreement, look_back
+from rltuned.daemon.canary.outcomes import Outcomes, Side, Started, Watcher
+from rltuned.daemon.canary.shadow import Agreement, look_back
 from rltuned.domain.jobs import ArrayInfo, PendingJob, RunningJob
 from rltuned.domain.units import JobId, UnixTime
 from tests.builders import NOW, job, running, snapshot
@@ -23,12 +23,12 @@ class Street:
     def __init__(self) -> None:
         self.watcher = Watcher()
         self.now = NOW
-        self.arm = Arm.TREATED
+        self.side = Side.ON
 
     def look(self, *pending: PendingJob, runs: Sequence[RunningJob] = ()) -> Outcomes:
         seen = snapshot(*pending, runs=runs, taken_at=self.now)
         self.now += 60.0
-        return self.watcher.look(seen, {j.job_id: self.arm for j in pending})
+        return self.watcher.look(seen, {j.job_id: self.side for j in pending})
 
 
 def run_of(job_id: int, started_at: float, **rest: object) -> RunningJob:
@@ -49,10 +49,9 @@ def test_a_job_that_waited_and_runs_has_started_and_one_that_is_gone_has_ended()
             JobId(1),
             (JobId(1), UnixTime(T0)),
             "gpu",
-            Arm.TREATED,
+            Side.ON,
             NOW + 20,
             620.0,
-            True,
             "bob",
             3_600.0,
         ),
@@ -93,31 +92,31 @@ def test_who_was_never_seen_waiting_is_on_no_side() -> None:
     street = Street()
     street.look()
     fresh = run_of(7, NOW + 30, submitted_at=UnixTime(NOW + 20))
-    assert [s.arm for s in street.look(runs=[fresh]).started] == [Arm.OTHER]
+    assert [s.side for s in street.look(runs=[fresh]).started] == [Side.OTHER]
 
 
-def test_the_tasks_of_an_array_are_one_unit_and_only_the_first_one_counts() -> None:
+def test_the_tasks_of_an_array_are_one_unit() -> None:
     street = Street()
     head = job(10, submitted_at=T0, array=ArrayInfo(JobId(10), 2))
     street.look(head)
     first, second = (run_of(i, NOW + i, array_job_id=JobId(10)) for i in (11, 12))
     started = street.look(head, runs=[first, second]).started
-    assert [(s.job_id, s.arm, s.first) for s in started] == [
-        (11, Arm.TREATED, True),
-        (12, Arm.TREATED, False),
+    assert [(s.job_id, s.side, s.unit) for s in started] == [
+        (11, Side.ON, (10, T0)),
+        (12, Side.ON, (10, T0)),
     ]
     third = run_of(10, NOW + 70, array_job_id=JobId(10))
-    assert [s.first for s in street.look(runs=[first, second, third]).started] == [False]
+    assert [s.unit for s in street.look(runs=[first, second, third]).started] == [(10, T0)]
 
 
 def test_an_array_with_a_held_record_is_on_the_side_of_the_others() -> None:
     watcher = Watcher()
     free = job(20, submitted_at=T0, array=ArrayInfo(JobId(20), 1))
     held = job(21, submitted_at=T0, array=ArrayInfo(JobId(20), 1))
-    watcher.look(snapshot(free, held), {free.job_id: Arm.CONTROL, held.job_id: Arm.OTHER})
+    watcher.look(snapshot(free, held), {free.job_id: Side.OFF, held.job_id: Side.OTHER})
     runs = [run_of(22, NOW + 1, array_job_id=JobId(20))]
     seen = snapshot(held, runs=runs, taken_at=NOW + 60)
-    assert [s.arm for s in watcher.look(seen, {}).started] == [Arm.CONTROL]
+    assert [s.side for s in watcher.look(seen, {}).started] == [Side.OFF]
 
 
 def test_without_a_submit_time_the_wait_is_not_known() -> None:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.daemon.fates import Fate
-from rltuned.daemon.journal import Journal
 from rltuned.daemon.restore import restore
 from rltuned.domain.jobs import ArrayInfo, PendingJob
 from rltuned.domain.plan import Action, Plan, SetOverSubscribe
 from rltuned.domain.units import JobId, UnixTime
+from rltuned.journal.journal import Journal
+from rltuned.journal.left_behind import Fate
 from tests.builders import NOW, job, set_priority, set_site_factor, snapshot, target
 from tests.fakes import NATURAL, FakeBackend, FakeClock
 

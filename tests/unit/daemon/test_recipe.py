@@ -9,9 +9,9 @@ import pytest
 
 from rltuned.core.decide import Knobs
 from rltuned.core.select import Rules
-from rltuned.daemon.documents import digest_of, pack_plan, unpack_plan
-from rltuned.daemon.recipe import Recipe, decoded
 from rltuned.errors import JournalError
+from rltuned.journal.documents import digest_of, pack_plan, unpack_plan
+from rltuned.journal.inputs import Recipe, decoded
 from rltuned.settings import load
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "deploy" / "rltuned.example.toml"
@@ -35,7 +35,7 @@ def test_decoded_is_what_was_encoded(recipe: Recipe) -> None:
 def test_equal_recipes_have_one_text_in_every_process() -> None:
     program = (
         "from tests.unit.daemon.test_recipe import recipes\n"
-        "from rltuned.daemon.documents import digest_of\n"
+        "from rltuned.journal.documents import digest_of\n"
         "print(digest_of(recipes()[1].encoded()))\n"
     )
     digests = {

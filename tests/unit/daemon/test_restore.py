@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.daemon.asked import asked_job
-from rltuned.daemon.asshown import give_back_shown, shown
-from rltuned.daemon.fates import Fate, Restored, is_complete
-from rltuned.daemon.journal import Journal
-from rltuned.daemon.persisting import Effort
 from rltuned.daemon.restore import EVERYTHING, Wanted, restore
+from rltuned.daemon.restore_as_shown import give_back_shown, shown
+from rltuned.daemon.restore_patience import Effort
 from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.plan import Action, Plan, Release, Result, SetNice, SetSiteFactor
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError
+from rltuned.journal.journal import Journal
+from rltuned.journal.left_behind import Fate, Restored, is_complete
+from rltuned.slurm.job_selector import asked_job
 from tests.builders import NOW, job, set_priority, set_site_factor, snapshot, target
 from tests.fakes import NATURAL, FakeBackend, FakeClock
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from rltuned.core.numbers import Writing
+from rltuned.daemon.ha.rivals import FEWEST, LOOKS, Rivals, foreign
 from rltuned.daemon.report import Mode
-from rltuned.daemon.rivals import FEWEST, LOOKS, Rivals, foreign
 from rltuned.domain.jobs import Ownership, PendingJob
-from rltuned.domain.priority import PrioritySystem
+from rltuned.domain.priority import HIGHEST_BASIC, PrioritySystem
 from tests.builders import job, snapshot
 from tests.fakes import ConstantOrder, FakeBackend
 from tests.unit.daemon.test_loop import Bench
@@ -43,16 +43,60 @@ def moved(jobs: tuple[PendingJob, ...], count: int, step: int = 7) -> tuple[Pend
 def test_many_different_numbers_that_nobody_of_ours_wrote(
     seen: tuple[PendingJob, ...], expected: bool
 ) -> None:
-    assert bool(Rivals().judge(snapshot(*seen))) is expected
+    assert bool(Rivals().judge(snapshot(*seen, priorities=AGED))) is expected
+
+
+BASIC = tuple(job(n, priority=HIGHEST_BASIC - n) for n in range(1, 61))
+"""As priority/basic deals them out."""
+
+
+def above(jobs: tuple[PendingJob, ...], count: int, each: int = 1) -> tuple[PendingJob, ...]:
+    """The first of them with rltuned's numbers, `each` of them with the same one."""
+    return tuple(
+        replace(j, priority=HIGHEST_BASIC + 40_000 - i // each) if i < count else j
+        for i, j in enumerate(jobs)
+    )
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (BASIC, False),
+        (above(BASIC, FEWEST - 1), False),  # a few by hand
+        (above(BASIC, FEWEST), True),
+        (above(BASIC, 60, each=6), True),  # jobs of the same minute
+        (above(BASIC, 60, each=7), False),  # a few levels for many
+        (tuple(replace(j, priority=j.priority + 99_000, nice=-99_000) for j in BASIC), False),
+        (tuple(replace(j, priority=j.priority - 50_000, nice=50_000) for j in BASIC), False),
+        (tuple(replace(j, priority=j.priority - 99, nice=99) for j in above(BASIC, 20)), True),
+    ],
+)
+def test_under_basic_rltuneds_numbers_lie_above_slurms_own(
+    seen: tuple[PendingJob, ...], expected: bool
+) -> None:
+    basic = snapshot(*seen, priorities=PrioritySystem("basic"))
+    assert bool(Rivals().judge(basic)) is expected
+    ours = tuple(
+        replace(j, owned=Ownership("priority", j.priority + j.nice, original=1)) for j in seen
+    )
+    assert Rivals().judge(replace(basic, pending=ours)) == ""
+
+
+def test_under_basic_a_number_of_ours_that_another_one_replaced_is_foreign() -> None:
+    owned = Ownership("priority", HIGHEST_BASIC + 7, original=HIGHEST_BASIC - 1)
+    ours = tuple(replace(j, owned=owned) for j in above(BASIC, 60))
+    assert Rivals().judge(snapshot(*ours, priorities=PrioritySystem("basic")))
 
 
 def test_it_is_said_for_good_only_after_some_looks_in_a_row() -> None:
-    rivals, odd = Rivals(), snapshot(*moved(ORDINARY, 20))
+    rivals, odd = Rivals(), snapshot(*moved(ORDINARY, 20), priorities=AGED)
     assert all(rivals.judge(odd) for _ in range(LOOKS - 1))
-    assert rivals.judge(snapshot(*ORDINARY)) == ""  # requeued jobs were taken up again
+    assert (
+        rivals.judge(snapshot(*ORDINARY, priorities=AGED)) == ""
+    )  # requeued jobs were taken up again
     said = [rivals.judge(odd) for _ in range(LOOKS)]
     assert ["another rltuned" in why for why in said] == [False] * (LOOKS - 1) + [True]
-    assert rivals.judge(snapshot(*ORDINARY)) == said[-1]
+    assert rivals.judge(snapshot(*ORDINARY, priorities=AGED)) == said[-1]
 
 
 @pytest.mark.parametrize(

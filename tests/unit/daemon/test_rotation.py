@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from rltuned.daemon.diary import CycleRow
-from rltuned.daemon.journal import Journal
-from rltuned.daemon.rotation import used_bytes
 from rltuned.domain.plan import Action, Outcome, Plan, Result, SetOverSubscribe
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
-from rltuned.recording import FILE_NAME, Keeping, open_to_read
+from rltuned.journal.cycles import CycleRow
+from rltuned.journal.journal import Journal
+from rltuned.journal.retention import used_bytes
+from rltuned.journal.snapshots import FILE_NAME, Keeping, open_to_read
 from tests.builders import NOW, job, release, running, set_priority, sight, snapshot, target
 
 DAY_S = 86_400.0

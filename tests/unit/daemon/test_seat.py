@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.daemon.fates import Fate
-from rltuned.daemon.handover import FILE, Handover, StateRow, published
-from rltuned.daemon.journal import Journal
-from rltuned.daemon.lastgood import keep_settings, last_settings
-from rltuned.daemon.lease import Lease
+from rltuned.daemon.ha.leader import Seat, after_restore, before_restore, take_in
+from rltuned.daemon.ha.lease import Lease
+from rltuned.daemon.last_good_settings import keep_settings, last_settings
 from rltuned.daemon.report import Mode, Skip
 from rltuned.daemon.restore import restore
-from rltuned.daemon.seams import Rig
-from rltuned.daemon.seat import Seat, after_restore, before_restore, take_in
+from rltuned.daemon.runtime import Rig
 from rltuned.domain.plan import Outcome, Plan, Result, SetExcludedNodes
 from rltuned.domain.units import NodeName
 from rltuned.errors import BackendError, JournalError
+from rltuned.journal.handover import FILE, Handover, StateRow, published
+from rltuned.journal.journal import Journal
+from rltuned.journal.left_behind import Fate
 from rltuned.settings.keys import Settings
 from tests.builders import NOW, job, snapshot, target
 from tests.fakes import ConstantOrder, FakeBackend, FakeClock, dealt

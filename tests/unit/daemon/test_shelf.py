@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.daemon.rig import find_policy, model_path
+from rltuned.daemon.wiring import find_policy, model_path
 from rltuned.errors import SettingsError
 from rltuned.policies import shelf
 from rltuned.settings import Settings, load

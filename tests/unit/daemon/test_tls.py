@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from rltuned.daemon.http import Health, MetricsServer
-from rltuned.daemon.tls import Certificates, server_context
+from rltuned.daemon.web.server import Health, MetricsServer
+from rltuned.daemon.web.tls import Certificates, server_context
 from rltuned.errors import SettingsError
 from tests import needs
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.daemon.journal import DAY_S, LOCK_NAME, Journal
 from rltuned.domain.plan import Outcome, Plan, Result
 from rltuned.errors import JournalError, JournalLostError
+from rltuned.journal.journal import DAY_S, LOCK_NAME, Journal
 from tests.builders import NOW, job, set_priority, sight, snapshot
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.core.canary import Canary
 from rltuned.core.decide import Knobs
 from rltuned.core.ladder import Ladder, Rung
 from rltuned.core.select import Rules
+from rltuned.core.switchback import Switchback
 from rltuned.errors import SettingsError
 from rltuned.settings import Flag, load
 from rltuned.settings.keys import Settings
@@ -44,9 +44,11 @@ def test_defaults_are_those_of_the_code_they_steer() -> None:
     ("old", "new"),
     [
         ("[limits]\nband = [1, 9]", "order.max_delay_s"),
+        ("[ladder]\ncanary_fraction = 0.1", "ladder.canary_block_s"),
         ("[guards]\nmax_displacement = 5", "order.clip"),
         ("[guards]\nstarvation_bound_s = 60.0", "order.max_delay_s"),
         ("[guards]\nmax_changes_per_job_hour = 9", "limits.max_changes_per_job_hour"),
+        ("[report]\nstale_days = 2.0", "rltuned backtest"),
     ],
 )
 def test_a_key_that_is_gone_names_the_one_to_set(tmp_path: Path, old: str, new: str) -> None:
@@ -83,6 +85,7 @@ def test_every_default_is_pinned() -> None:
             "clip": 1.0,
             "max_delay_s": 604800.0,
             "points_per_hour": 360.0,
+            "newcomers": None,
         },
         "limits": {
             "write_mode": "auto",
@@ -92,10 +95,12 @@ def test_every_default_is_pinned() -> None:
         },
         "ladder": {
             "stage": "observe",
-            "canary_fraction": 0.1,
+            "canary_block_s": 14400.0,
+            "canary_washout_s": 3600.0,
             "canary_partitions": [],
             "canary_salt": "",
-            "canary_margin": 0.02,
+            "canary_margin": 0.05,
+            "full_off_share": 0.0,
             "max_errors": 5,
         },
         "placement": {
@@ -126,7 +131,6 @@ def test_every_default_is_pinned() -> None:
         },
         "ha": {"lease_dir": None, "host": "", "lease_s": 180.0},
         "journal": {"keep_days": 90.0, "max_mib": 1024},
-        "report": {"stale_days": 2.0},
         "http": {
             "enabled": True,
             "address": "127.0.0.1",
@@ -165,20 +169,23 @@ conf = "/opt/slurm.conf"
     assert knobs.rules.partitions == frozenset({"gpu", "long"})
     assert (knobs.writing.mode, knobs.writing.max_changes) == ("site_factor", 7)
     assert knobs.order.stretch == 1.0
-    assert knobs.rules.canary is None
+    assert knobs.rules.switchback is None
     assert (knobs.top_k, knobs.placement) == (3, "spread")
     assert settings.slurm.cli().conf == Path("/opt/slurm.conf")
 
 
-def test_a_canary_narrows_the_scope(tmp_path: Path) -> None:
-    text = "[ladder]\nstage = 'canary'\ncanary_partitions = ['gpu']\ncanary_fraction = 0.25\n"
+def test_a_canary_narrows_the_scope_and_alternates(tmp_path: Path) -> None:
+    text = "[ladder]\nstage = 'canary'\ncanary_partitions = ['gpu']\ncanary_block_s = 7200.0\n"
     settings = load(written(tmp_path, text)).settings
     rules = settings.knobs().rules
     assert rules.partitions == frozenset({"gpu"})
-    assert rules.canary == Canary(0.25)
-    assert settings.ladder.ladder() == Ladder(Rung.CANARY, fraction=0.25)
-    wide = load(written(tmp_path, text.replace("canary'", "full'", 1))).settings
-    assert (wide.knobs().rules.partitions, wide.knobs().rules.canary) == (frozenset(), None)
+    assert rules.switchback == Switchback(block_s=7_200.0)
+    assert settings.ladder.ladder() == Ladder(Rung.CANARY)
+    text = text.replace("canary'", "full'", 1)
+    wide = load(written(tmp_path, text)).settings.knobs().rules
+    assert (wide.partitions, wide.switchback) == (frozenset(), None)
+    share = load(written(tmp_path, text + "full_off_share = 0.1\n")).settings.knobs().rules
+    assert share.switchback == Switchback(block_s=7_200.0, off_share=0.1)
 
 
 @pytest.mark.parametrize(
@@ -192,8 +199,16 @@ def test_a_canary_narrows_the_scope(tmp_path: Path) -> None:
         ("verbose = true", "{f}:1: verbose: unknown key; known here: daemon, ha, http"),
         ("[http]\nenabled = 'no'", "{f}:2: http.enabled: input should be a valid boolean"),
         ("[ladder]\nstage = 'live'", "{f}:2: ladder.stage: input should be 'observe',"),
-        ("[ladder]\ncanary_margin = 0.2", "{f}:2: ladder.canary_margin:"),
-        ("[ladder]\ncanary_fraction = 1.0", "{f}:2: ladder.canary_fraction:"),
+        ("[ladder]\ncanary_margin = 0.6", "{f}:2: ladder.canary_margin:"),
+        ("[ladder]\nfull_off_share = 0.6", "{f}:2: ladder.full_off_share:"),
+        (
+            "[ladder]\ncanary_block_s = 600",
+            "{f}:1: ladder: canary_washout_s must be less than canary_block_s",
+        ),
+        (
+            "[daemon]\ninterval_s = 1000\n[ladder]\nstage = 'canary'",
+            "daemon.interval_s: 1000 s is too long for a switchback, at most 900 s",
+        ),
         (
             "[scope]\npartitions = ['a']\n[ladder]\ncanary_partitions = ['b']",
             "ladder.canary_partitions: b is not in scope.partitions",
@@ -314,6 +329,9 @@ def test_flags_win_and_sources_are_told(tmp_path: Path) -> None:
         ('[scope]\nexcluded_users = [" eve"]\n', ":2: scope.excluded_users: must be one name"),
         ('[slurm]\nconf = ""\n', ":2: slurm.conf: a path cannot be empty"),
         ('[daemon]\nstate_dir = ""\n', ":2: daemon.state_dir: a path cannot be empty"),
+        (f'[daemon]\nstate_dir = "/tmp/{"x" * 256}"\n', "255 in a name"),
+        (f'[slurm]\nconf = "{"/x" * 2100}"\n', "a path has 4095 characters at most"),
+        ('[http]\naddress = "\\u0000"\n', ":2: http.address: "),
         ("[slurm]\nbin_dir = 5\n", ":2: slurm.bin_dir: must be a path, as text"),
         ("daemon = 5\n", ":1: daemon: must be a table"),
         ("a = " + "[" * 5000 + "]" * 5000 + "\n", "not valid TOML"),

@@ -40,6 +40,7 @@ def test_the_lab_is_fit() -> None:
     [
         ("PriorityType", "priority/basic", "priority", Status.WARN, "multifactor"),
         ("PriorityType", "priority/ours", "priority", Status.FAIL, "multifactor"),
+        ("PriorityFlags", "CALCULATE_RUNNING,INCR_ONLY", "priority", Status.FAIL, "INCR_ONLY"),
         ("PriorityWeightAge", "0", "weights", Status.OK, ""),
         ("PriorityWeightTRES", "CPU=10,GRES/gpu=2000", "weights", Status.OK, ""),
         (
@@ -67,7 +68,7 @@ def test_each_setting(key: str, value: str, name: str, status: Status, mend: str
 
 def test_every_check_is_documented() -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "install.md").read_text()
-    modules = ["slurm/checks.py", "slurm/judgement.py", "slurm/backend.py", "cli/check.py"]
+    modules = ["slurm/checks.py", "slurm/config_checks.py", "slurm/backend.py", "cli/check.py"]
     modules += ["slurm/worth.py", "cli/machine.py", "cli/controllers.py"]
     code = "".join((PACKAGE / name).read_text() for name in modules)
     names = set(re.findall(r'Check\(\s*"(\w+)"', code))
@@ -95,13 +96,6 @@ def test_programs() -> None:
         "programs": Status.OK,
         "slurm": Status.FAIL,
     }
-
-
-def test_rate_limit_counts_only_where_it_exists() -> None:
-    limited = with_line("SlurmctldParameters", "rl_enable,rl_bucket_size=30")
-    assert found(limited)["rate_limit"].status is Status.OK
-    newer = replace(limited, config=limited.config.replace("22.05.8", "24.11.5"))
-    assert found(newer)["rate_limit"].status is Status.WARN
 
 
 @pytest.mark.parametrize(("skew", "status"), [(1, "ok"), (-10, "warn"), (3600, "fail")])

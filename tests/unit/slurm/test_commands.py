@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rltuned.errors import BackendError
-from rltuned.slurm.commands import Commands, SlurmCli, one_line
+from rltuned.slurm.commands import LINE_CHARACTERS, WHOLE_BYTES, Commands, SlurmCli, one_line
 from rltuned.slurm.talk import CallRecord
 
 
@@ -155,3 +155,23 @@ def test_what_a_failing_command_says_on_standard_output_counts_too(tmp_path: Pat
     run, _ = commands(tmp_path, "echo 'Slurmctld(primary) at vm is DOWN'; exit 1")
     with pytest.raises(BackendError, match=r"ended with 1: Slurmctld.* is DOWN"):
         run.ask("squeue")
+
+
+def test_lines_come_whole_however_they_are_cut(tmp_path: Path) -> None:
+    run, _ = commands(
+        tmp_path, "printf 'a\\n\\nb'; sleep 0.2; printf 'c\\n\\303'; sleep 0.2; printf '\\251'"
+    )
+    assert list(run.stream("squeue").lines()) == ["a", "", "bc", "é"]
+
+
+def test_a_line_without_end_is_refused(tmp_path: Path) -> None:
+    run, _ = commands(tmp_path, "yes | tr -d '\\n'")
+    with pytest.raises(BackendError, match=f"squeue: a line of more than {LINE_CHARACTERS}"):
+        list(run.stream("squeue").lines())
+
+
+def test_what_is_held_whole_has_a_bound_of_its_own(tmp_path: Path) -> None:
+    run, _ = commands(tmp_path, f"head -c {WHOLE_BYTES + 1} /dev/zero", max_answer_bytes=10**9)
+    with pytest.raises(BackendError, match=f"squeue answered more than {WHOLE_BYTES} bytes"):
+        run.ask("squeue")
+    assert sum(map(len, run.stream("squeue"))) == WHOLE_BYTES + 1

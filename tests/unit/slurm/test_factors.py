@@ -77,13 +77,15 @@ def test_priorities_that_never_go_down_are_told(flags: str) -> None:
     site = read_site({**parse_config(CONFIG), "PriorityFlags": flags})
     assert site.increase_only
     assert seen(BOTH, "5|582|0|0|0|254|333|0|0||0", site=site).sticky
-    assert not seen(job(5), "5|582|0|0|0|254|333|0|0||0", site=site).sticky
+    assert seen(job(5), "5|582|0|0|0|254|333|0|0||0", site=site).sticky
+    assert not seen(job(5), "5|582|0|0|0|254|333|0|0||0").sticky
     assert not SITE.increase_only
 
 
 def test_what_slurm_gives_a_job_besides_the_site_factor() -> None:
     one = job(5, priority=1, nice=100)
     assert seen(one, "5|482|0|0|0|254|333|0|0||100").base == 482
+    assert seen(one, "5|982|500|20|30|254|333|0|0||100").rest == 932
     assert seen(one, "5|982|500|0|0|254|333|0|0||100").base == 482  # the sum was 482.3
     # Slurm gives at least 1: the parts tell more than their sum
     assert seen(one, "5|1|-9000|0|0|254|333|0|0||100").base == 487

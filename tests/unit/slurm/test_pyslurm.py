@@ -67,11 +67,15 @@ def job(**known: Any) -> dict[str, Any]:
     return usual | known
 
 
+def line_of(known: dict[str, Any]) -> str:
+    return json.dumps([known[name] for name in FIELDS], separators=(",", ":"))
+
+
 def row_of(**known: Any) -> JobRow:
     ask = [f"<{name}>" for name in ASK_COLUMNS]
-    told = Told("26.5.0", (job(**known),))
+    told = Told("26.5.0", {"7": line_of(job(**known))})
     bad: list[Unreadable] = []
-    rows = list(rows_of(told, {"7": [*ask, "1795240000", "1795249999", "NODE"]}, bad))
+    rows = list(rows_of(told, [["7", *ask, "1795240000", "1795249999", "NODE"]], bad))
     if bad:
         raise ValueError(bad[0].why)
     (row,) = rows
@@ -87,10 +91,11 @@ def ask(folder: Path, load: str, version: str = "26.5.0", timeout_s: float = 60.
 
 
 def test_what_is_printed_by_pyslurm_does_not_get_into_the_answer(tmp_path: Path) -> None:
+    known = {"id": 7, "priority": 3, "excluded_nodes": "n[1-2]"}
     load = "print('tres gpu'); return Jobs({7: Job(id=7, priority=3, excluded_nodes='n[1-2]')})"
     told = ask(tmp_path, load)
     assert told.version == "26.5.0"
-    assert [(j["id"], j["priority"], j["excluded_nodes"]) for j in told.jobs] == [(7, 3, "n[1-2]")]
+    assert told.jobs == {"7": line_of(dict.fromkeys(FIELDS) | known)}
 
 
 def test_bytes_that_are_no_utf8_are_escaped_as_in_text(tmp_path: Path) -> None:
@@ -98,7 +103,8 @@ def test_bytes_that_are_no_utf8_are_escaped_as_in_text(tmp_path: Path) -> None:
         "setattr(Job, 'account', property(lambda self: b'a\\xffb'.decode()))"
         "; return Jobs({7: Job(id=7)})"
     )
-    assert ask(tmp_path, load).jobs[0]["account"] == "a\\xffb"
+    (line,) = ask(tmp_path, load).jobs.values()
+    assert json.loads(line)[FIELDS.index("account")] == "a\\xffb"
 
 
 @pytest.mark.parametrize(
@@ -152,17 +158,25 @@ def test_a_call_that_hangs_is_ended_in_time_and_counted(tmp_path: Path) -> None:
     assert [(c.program, c.ok, c.timed_out) for c in calls] == [("pyslurm", False, True)]
 
 
-@pytest.mark.parametrize("said", ["", "[]", "{", '{"protocol":2,"pyslurm":"26.5.0","jobs":[]}'])
+@pytest.mark.parametrize("said", ["", "[]", "{", '{"protocol":1,"pyslurm":"26.5.0","jobs":0}'])
 def test_an_answer_that_is_none_is_refused(tmp_path: Path, said: str) -> None:
     with pytest.raises(SnapshotError, match="pyslurm: "):
         answering(tmp_path, said).jobs((26, 5))
 
 
-@pytest.mark.parametrize("jobs", ["null", "[7]", "[[7]]"])
-def test_jobs_of_another_shape_are_refused(tmp_path: Path, jobs: str) -> None:
-    said = f'{{"protocol":1,"pyslurm":"26.5.0","jobs":{jobs}}}'
-    with pytest.raises(SnapshotError, match=r"no jobs in the answer|fields asked for"):
+@pytest.mark.parametrize(("jobs", "lines"), [("null", ""), ("[7]", "[7]\n"), ("2", "[7]\n")])
+def test_an_answer_that_is_cut_is_refused(tmp_path: Path, jobs: str, lines: str) -> None:
+    said = f'{{"protocol":2,"pyslurm":"26.5.0","jobs":{jobs}}}\n{lines}'
+    with pytest.raises(SnapshotError, match=r"jobs in the answer, .* were announced"):
         answering(tmp_path, said).jobs((26, 5))
+
+
+@pytest.mark.parametrize("line", ["[7]", "[7,", "7"])
+def test_a_line_that_is_no_job_costs_that_job(line: str) -> None:
+    told, bad = Told("26.5.0", {"7": line}), list[Unreadable]()
+    ask = [""] * len(ASK_COLUMNS)
+    assert list(rows_of(told, [["7", *ask, "", ""]], bad)) == []
+    assert [u.job_id for u in bad] == [7]
 
 
 def answering(folder: Path, said: str) -> Pyslurm:
@@ -267,9 +281,9 @@ def test_text_stands_in_says_so_once_and_pyslurm_is_tried_again_later(tmp_path: 
 def test_jobs_that_only_one_of_both_knows_are_left_out(tmp_path: Path) -> None:
     ids = RECORDED.ids
     known = [job(id=ids["nice"]), job(id=999_999, state="COMPLETED")]
-    said = {"protocol": 1, "pyslurm": "26.5.0", "jobs": [[j[f] for f in FIELDS] for j in known]}
+    first = json.dumps({"protocol": 2, "pyslurm": "26.5.0", "jobs": len(known)})
     (tmp_path / "p").mkdir()
-    answering(tmp_path / "p", json.dumps(said))
+    answering(tmp_path / "p", "\n".join([first, *map(line_of, known)]))
     observe, _ = watched(tmp_path, tmp_path / "p" / "python")
     assert [j.job_id for j in observe(0.0)] == [ids["nice"]]
 

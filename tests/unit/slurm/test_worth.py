@@ -6,9 +6,9 @@ import pytest
 
 from rltuned.domain.cluster import Partition
 from rltuned.domain.priority import PrioritySystem
-from rltuned.slurm.judgement import Check, Status
-from rltuned.slurm.priorities import Priorities
-from rltuned.slurm.worth import Site, judge_order, worth
+from rltuned.slurm.config_checks import Check, Status
+from rltuned.slurm.priorities import Priorities, read_priorities, read_qos
+from rltuned.slurm.worth import Site, judge_order, judge_room, worth
 
 DAY = 86_400.0
 WEIGHTS = {"Age": "10080", "QOS": "20000", "FairShare": "10080", "Partition": "40000"}
@@ -43,18 +43,28 @@ def test_weights_in_hours() -> None:
         (
             replace(SITE, system=replace(AGED, age_weight=100)),
             "a point is worth 202 minutes",
-            "by 20 or more",
+            "by 21 or more",
         ),
         (replace(SITE, max_delay_s=7.5 * DAY), "age stops growing after 336 h", "max_delay_s"),
         (
             replace(SITE, partitions=(*PARTITIONS, Partition("sla", priority_factor=20))),
             "PriorityJobFactor parts two partitions by 2000 points = 66.7 h",
-            "PriorityWeightPartition to 100800",
+            "PriorityWeightPartition above 100800",
         ),
         (
             replace(SITE, priorities=Priorities("priority/multifactor", {"QOS": "5000"})),
-            "PriorityWeightQOS is worth 167 h",
+            "the QOS lie at most 5000 points = 167 h of waiting apart",
             "above 5040",
+        ),
+        (  # 100 of 1000, the largest of all, are a tenth of the weight
+            replace(SITE, qos={"normal": 0, "long": 100, "high": 1000}),
+            "QOS normal and long lie 2000 points = 66.7 h of waiting apart",
+            "above 50400, or lower max_delay_s below 240000",
+        ),
+        (
+            replace(SITE, pending=101),
+            "101 jobs wait and default_queue_depth=100",
+            "raise default_queue_depth",
         ),
         (
             replace(SITE, system=replace(AGED, ages=False), writes_priority=True),
@@ -89,3 +99,51 @@ def test_a_plugin_that_sets_site_factors_fails_auto_alone() -> None:
 
 def test_basic_without_exclusions_is_fine() -> None:
     assert problems(replace(SITE, system=PrioritySystem())) == []
+
+
+def test_the_steps_between_the_qos_of_the_jobs_that_wait() -> None:
+    qos = read_qos("normal|0\nlong|100\nhigh|1000\nodd\n|7\n")
+    assert qos == {"normal": 0, "long": 100, "high": 1000}
+    used = replace(SITE, qos=qos, used_qos=frozenset({"normal", "high"}))
+    assert problems(used) == []
+    assert "QOS normal to high 667 h" in worth(used)
+    raw = replace(used, priorities=replace(SITE.priorities, flags=frozenset({"NO_NORMAL_QOS"})))
+    assert "QOS normal to high 6.67e+05 h" in worth(raw)
+    assert problems(replace(SITE, qos={"normal": 0})) == []  # there is no step
+
+
+def test_partitions_that_are_not_normalised() -> None:
+    partitions = (*PARTITIONS, Partition("sla", priority_factor=20))
+    raw = replace(SITE.priorities, flags=frozenset({"NO_NORMAL_PART"}))
+    assert problems(replace(SITE, partitions=partitions, priorities=raw)) == []
+
+
+def test_what_fair_share_parts() -> None:
+    told = worth(replace(SITE, shares=(0.25, 0.5, 1.0)))
+    assert "the users who wait by up to 252 h, at least 84 h;" in told
+    wide = replace(SITE.priorities, weights={**WEIGHTS, "FairShare": "40000"})
+    told = worth(replace(SITE, shares=(0.5, 1.0), priorities=wide))
+    assert "at least 667 h, so that delays mostly order the jobs of one user" in told
+
+
+def test_how_far_slurm_looks_into_the_queue() -> None:
+    depth = read_priorities({"SchedulerParameters": "bf_continue,default_queue_depth=1000"})
+    deep = replace(SITE, priorities=replace(depth, weights=WEIGHTS), pending=501)
+    (found,) = problems(deep)
+    assert "501 jobs wait and bf_max_job_test=500" in found.detail
+
+
+def test_partition_tiers_go_before_numbers() -> None:
+    tiers = (Partition("gpu"), Partition("sla", priority_tier=2))
+    said = [c for c in judge_order(replace(SITE, partitions=tiers)) if "PriorityTier" in c.detail]
+    assert [(c.status, c.detail.rpartition(": ")[2]) for c in said] == [(Status.OK, "gpu 1, sla 2")]
+
+
+def test_jobs_whose_priorities_have_no_room() -> None:
+    wanted_s, room_s = [3_600.0, 7_200.0, 7_200.0], [1e9, 3_600.0, -500.0]
+    (found,) = judge_room(SITE, wanted_s, room_s)
+    assert found.status is Status.WARN
+    assert "2 of 3 pending jobs" in found.detail
+    assert "as little as 0 h" in found.detail
+    assert "give all jobs 64 points more: raise PriorityWeightPartition" in found.mend
+    assert list(judge_room(SITE, wanted_s, [1e9, 7_000.0, 7_200.0])) == []

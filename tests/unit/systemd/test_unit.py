@@ -13,8 +13,7 @@ ROOT = Path(__file__).resolve().parents[3]
 UNIT = ROOT / "systemd" / "rltuned.service"
 INSTANCE = ROOT / "systemd" / "rltuned@.service"
 TRAIN = ROOT / "systemd" / "rltuned-train.service"
-REPORT = ROOT / "systemd" / "rltuned-report.service"
-TIMERS = (ROOT / "systemd" / "rltuned-train.timer", ROOT / "systemd" / "rltuned-report.timer")
+TIMER = ROOT / "systemd" / "rltuned-train.timer"
 MAX_EXPOSURE = 2.0
 """Of 10, as `systemd-analyze security` counts; its own word for this is OK."""
 
@@ -45,7 +44,7 @@ def analyze(*argv: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("unit", [UNIT, INSTANCE, TRAIN, REPORT], ids=lambda unit: unit.name)
+@pytest.mark.parametrize("unit", [UNIT, INSTANCE, TRAIN], ids=lambda unit: unit.name)
 def test_systemd_understands_every_line(unit: Path, tmp_path: Path) -> None:
     copy = installed(unit, tmp_path)
     # a template is looked at by one of its instances
@@ -57,37 +56,21 @@ def test_systemd_understands_every_line(unit: Path, tmp_path: Path) -> None:
     assert (done.returncode, ours) == (0, [])
 
 
-@pytest.mark.parametrize("timer", TIMERS, ids=lambda timer: timer.name)
-def test_systemd_understands_the_timer(timer: Path, tmp_path: Path) -> None:
-    installed(timer.with_suffix(".service"), tmp_path)
-    copy = tmp_path / timer.name
-    copy.write_text(timer.read_text())
+def test_systemd_understands_the_timer(tmp_path: Path) -> None:
+    installed(TRAIN, tmp_path)
+    copy = tmp_path / TIMER.name
+    copy.write_text(TIMER.read_text())
     done = analyze("verify", "--man=no", str(copy))
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("unit", [UNIT, TRAIN, REPORT], ids=lambda unit: unit.name)
+@pytest.mark.parametrize("unit", [UNIT, TRAIN], ids=lambda unit: unit.name)
 def test_the_services_are_well_shut_in(unit: Path, tmp_path: Path) -> None:
     copy = installed(unit, tmp_path)
     done = analyze("security", "--offline=yes", "--no-pager", str(copy))
     found = re.search(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
     assert found is not None, done.stderr
     assert float(found[1]) <= MAX_EXPOSURE
-
-
-def test_the_report_is_no_load_to_speak_of_and_ends_in_time() -> None:
-    parser = configparser.RawConfigParser(strict=False)
-    parser.optionxform = str  # type: ignore[assignment,method-assign]
-    parser.read(REPORT)
-    service = parser["Service"]
-    limits = {key: service[key] for key in ("Nice", "CPUWeight", "CPUQuota", "IOSchedulingClass")}
-    assert limits == {
-        "Nice": "19", "CPUWeight": "10", "CPUQuota": "100%", "IOSchedulingClass": "idle",
-    }  # fmt: skip
-    assert service["TimeoutStartSec"] == "1h"
-    assert service["Type"] == "oneshot"
-    assert service["ExecStart"].endswith("rltuned report --since 7d --keep")
-    assert not parser.has_section("Install"), "the timer is what an administrator enables"
 
 
 def test_an_instance_differs_in_its_names_only() -> None:

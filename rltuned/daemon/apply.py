@@ -1,0 +1,202 @@
+"""Between the loop and the world: marks what is ours, and writes only what is in the journal."""
+
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Final, Protocol
+
+from rltuned.core.decide import Decision
+from rltuned.daemon import newcomers
+from rltuned.daemon.canary.breaker import demoted
+from rltuned.daemon.ha.leader import Seat
+from rltuned.daemon.report import Kind, Mode, Stage
+from rltuned.domain.jobs import PendingJob, Remembered
+from rltuned.domain.plan import Outcome, Plan
+from rltuned.domain.ports import NOTHING, Backend, Clock
+from rltuned.domain.priority import NeutralDelay
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobId
+from rltuned.errors import JournalError
+from rltuned.journal import neutral
+from rltuned.journal.cycles import Sight
+from rltuned.journal.inputs import Recipe, plan_document
+from rltuned.journal.journal import Journal
+
+_HOUR_S: Final = 3_600.0
+
+
+class Stopwatch(Protocol):
+    """Times a stage of the cycle."""
+
+    def __call__(self, stage: Stage) -> AbstractContextManager[None]: ...
+
+
+class Writer:
+    """Keeps the order of law: intent on the disk, then the write, then its outcome."""
+
+    def __init__(self, journal: Journal, clock: Clock) -> None:
+        self.journal = journal
+        self._clock = clock
+        self._reverted_before: frozenset[tuple[JobId, int]] = frozenset()
+        self._neutral: dict[str, NeutralDelay] = {}  # by cluster, of the last decision
+        self._cluster = ""
+
+    def remembered(self) -> Remembered:
+        """What the journal says of the cluster that was seen last; `mark` has the last word."""
+        try:
+            return remembered_by(self.journal, self._cluster, self._clock.now())
+        except JournalError:
+            return NOTHING  # `mark` says what is wrong with it
+
+    def unmarked(self, snapshot: Snapshot) -> Snapshot:
+        """What can be said of a snapshot while the journal cannot be read."""
+        bare = snapshot.marked(NOTHING)
+        return replace(bare, neutral=self._neutral.get(snapshot.cluster))
+
+    def note(self, decision: Decision) -> None:
+        """Remember what the next decision needs of this one, journal or not."""
+        if decision.neutral is not None:
+            self._neutral[decision.snapshot.cluster] = decision.neutral
+
+    def mark(self, snapshot: Snapshot) -> tuple[Snapshot, Mapping[Kind, int]]:
+        """Set `owned` on the jobs that carry something of ours, and count what was reverted.
+
+        A value is counted once, however long it stays.
+
+        Raises:
+            JournalError: it cannot be told what is ours.
+        """
+        self._cluster = snapshot.cluster
+        marked = marked_by(self.journal, snapshot)
+        marked = marked.steered(self.journal.steering(snapshot.cluster))
+        found = {
+            (job.job_id, actual): Kind(job.owned.field)
+            for job in marked.pending
+            if job.owned is not None
+            and (actual := _in_force(job)) is not None
+            and actual != job.owned.value
+        }
+        new = Counter(kind for key, kind in found.items() if key not in self._reverted_before)
+        self._reverted_before = frozenset(found)
+        return marked, dict(new)
+
+    def keep(
+        self,
+        snapshot: Snapshot,
+        decision: Decision | None,
+        recipe: Recipe,
+        cycle: int,
+        mode: Mode,
+    ) -> str:
+        """Note what a cycle saw and planned, if it did; returns the digest of the snapshot.
+
+        Raises:
+            JournalError: it could not be noted; then nothing may be written.
+        """
+        found = None if decision is None else decision.neutral
+        if found is not None and found != snapshot.neutral:
+            neutral.keep(self.journal, snapshot.cluster, found, self._clock.now())
+        return self.journal.keep(
+            Sight(
+                cycle=cycle,
+                at=self._clock.now(),
+                mode=mode.value,
+                snapshot=snapshot,
+                recipe=recipe if decision is not None else None,
+                plan=plan_document(decision) if decision is not None else None,
+            )
+        )
+
+    def follow(self, snapshot: Snapshot) -> None:
+        """Note whose jobs have left the queue, and who has come back to it with a value of ours.
+
+        Raises:
+            JournalError: it could not be noted.
+        """
+        newcomers.note(self.journal, snapshot, self._clock.now())
+        if self.journal.is_clean():
+            return
+        cluster, pending, hidden = snapshot.cluster, snapshot.pending, snapshot.hidden_ids()
+        if 0 not in hidden:  # else any job may still be there
+            here = {(j.job_id, j.submitted_at) for j in pending}
+            if hidden:
+                claims, flags = self.journal.claims(cluster), self.journal.flags(cluster)
+                ours = {c.key for c in claims} | {f.key for f in flags}
+                here |= {key for key in ours if key[0] in hidden}
+            self.journal.close_gone(cluster, here)
+        self.journal.reclaim(cluster, pending, self._clock.now())
+
+    def write(
+        self,
+        backend: Backend,
+        plan: Plan,
+        snapshot: Snapshot,
+        cycle: int,
+        timed: Stopwatch,
+        *,
+        digest: str | None = None,
+        seat: Seat | None = None,
+    ) -> tuple[Outcome, ...]:
+        """Carry out a plan.
+
+        Args:
+            backend: where.
+            plan: what.
+            snapshot: what the plan was made from.
+            cycle: its number.
+            timed: times the stages.
+            digest: under which the journal keeps the snapshot.
+            seat: where a successor on another host finds what is ours; None = there is none.
+
+        Raises:
+            JournalError: the intent could not be made durable; nothing was written.
+            BackendError: Slurm did not answer; what was written is noted as intended.
+        """
+        with timed(Stage.JOURNAL):
+            self.follow(snapshot)
+            if plan.is_empty:
+                return ()
+            ticket = self.journal.intend(
+                plan,
+                cluster=snapshot.cluster,
+                cycle=cycle,
+                at=self._clock.now(),
+                snapshot=digest,
+                newest=max(snapshot.known_ids(), default=0),
+            )
+            if seat is not None:
+                seat.publish(self.journal, snapshot.cluster)
+        with timed(Stage.APPLY):
+            outcomes = backend.apply(plan)
+        with timed(Stage.JOURNAL):
+            self.journal.settle(ticket, outcomes, at=self._clock.now())
+        return outcomes
+
+
+def marked_by(journal: Journal, snapshot: Snapshot) -> Snapshot:
+    """A snapshot with what the journal says of its jobs and partitions.
+
+    Raises:
+        JournalError: the journal cannot be used or read.
+    """
+    cluster = snapshot.cluster
+    says = remembered_by(journal, cluster, snapshot.taken_at)
+    marked = snapshot.marked(says, demoted(journal, cluster))
+    marked = newcomers.marked(journal, marked)
+    return replace(marked, neutral=neutral.recalled(journal, cluster))
+
+
+def remembered_by(journal: Journal, cluster: str, now: float) -> Remembered:
+    """What the journal says of a cluster's jobs; not to be kept, see `Journal.owned`.
+
+    Raises:
+        JournalError: the journal cannot be used.
+    """
+    return Remembered(journal.owned(cluster), journal.recent_writes(cluster, now - _HOUR_S))
+
+
+def _in_force(job: PendingJob) -> int | None:
+    if job.owned is None:
+        return None
+    return job.priority if job.owned.field == "priority" else job.site_factor

@@ -1,0 +1,241 @@
+"""The circuit breakers: per partition, kept in the journal, opened by us, closed by a person only.
+
+An open one demotes its partition: jobs there are not ours any more, and those that we wrote to get
+their own standing back. It stays open over restarts until `rltuned breaker reset`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from pydantic import ConfigDict, TypeAdapter
+
+from rltuned.core.evidence import Evidence, difference
+from rltuned.daemon.canary.blocks import Pair
+from rltuned.daemon.canary.effect import Effect
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.plan import HELD, Outcome, Result
+from rltuned.journal.named_values import Memory, Recall, read_kept
+
+NAME: Final = "breakers"
+"""Under which the journal keeps them: cluster -> partition -> breaker."""
+
+
+_FEWEST_USERS: Final = 2
+_RIGHTS: Final = "permission denied"
+"""In Slurm's refusal when we lack the rights: no user can bring that about for another."""
+
+
+class Cause(StrEnum):
+    """Why a breaker opened. The value is the metric label and the log word."""
+
+    ERRORS = "errors"
+    WAIT = "wait"
+    SLOWDOWN = "slowdown"
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """One partition's.
+
+    Attributes:
+        opened_at: Unix seconds; None = closed.
+        cause, detail: why it opened, in one word and in one line.
+        errors: cycles in a row in which Slurm did not take most of the changes.
+        model: digest of the model, or name of the rule, that the rest is about.
+        harm: by cause, the evidence that delays do harm.
+        waits: in on and in off blocks.
+    """
+
+    opened_at: float | None = None
+    cause: Cause | None = None
+    detail: str = ""
+    errors: int = 0
+    model: str = ""
+    harm: Mapping[Cause, Evidence] = field(default_factory=dict)
+    waits: Effect = field(default_factory=Effect)
+
+    @property
+    def is_open(self) -> bool:
+        return self.opened_at is not None
+
+    def opened(self, cause: Cause, detail: str, at: float) -> "Breaker":
+        return Breaker(opened_at=at, cause=cause, detail=detail)
+
+
+Breakers = Mapping[str, Breaker]
+"""By partition."""
+NONE: Final[Breakers] = MappingProxyType({})
+
+_ADAPTER: Final = TypeAdapter(dict[str, dict[str, Breaker]], config=ConfigDict(extra="ignore"))
+"""Release 0.1.0 kept evidence of another kind, which is dropped."""
+
+
+def clusters(memory: Recall) -> dict[str, dict[str, Breaker]]:
+    """The breakers of every cluster; a partition that is not named has a closed one.
+
+    Raises:
+        JournalError: the journal cannot be used, or what it says of them cannot be read.
+    """
+    return read(memory.recall(NAME))
+
+
+def read(kept: object) -> dict[str, dict[str, Breaker]]:
+    """The breakers from what the journal keeps, see clusters()."""
+    return read_kept(_ADAPTER, kept, "circuit breakers in the journal")
+
+
+def breakers(memory: Recall, cluster: str) -> dict[str, Breaker]:
+    """Those of one cluster, see clusters()."""
+    return clusters(memory).get(cluster, {})
+
+
+def demoted(memory: Recall, cluster: str) -> tuple[str, ...]:
+    """The partitions whose breaker is open.
+
+    Raises:
+        JournalError: the journal cannot be used or read.
+    """
+    return tuple(sorted(name for name, b in breakers(memory, cluster).items() if b.is_open))
+
+
+def effect(known: Breakers, model: str) -> Effect:
+    """What is known of the effect of delays, over all partitions, under one model."""
+    return sum((b.waits for b in known.values() if b.model == model), Effect())
+
+
+def change(
+    memory: Memory, cluster: str, alter: Callable[[Breakers], Breakers], at: float
+) -> Breakers:
+    """Put altered breakers in place of a cluster's, when they differ; returns them.
+
+    In one piece: what a person closes meanwhile, in another process, is closed before or after.
+    """
+    result: Breakers = {}
+
+    def put(kept: object) -> object:
+        nonlocal result
+        everywhere = read(kept)
+        before = everywhere.get(cluster, {})
+        result = alter(before)
+        if result == before:
+            return kept
+        return _ADAPTER.dump_python({**everywhere, cluster: dict(result)}, mode="json")
+
+    memory.alter(NAME, put, at)
+    return result
+
+
+def reset(memory: Memory, partition: str | None, at: float) -> list[tuple[str, str]]:
+    """Close breakers, of one partition or of all; returns (cluster, partition) of the open ones."""
+    closed: list[tuple[str, str]] = []
+
+    def put(kept: object) -> object:
+        everywhere = read(kept)
+        closed[:] = [
+            (cluster, name)
+            for cluster, those in everywhere.items()
+            for name, breaker in those.items()
+            if breaker.is_open and partition in {None, name}
+        ]
+        if not closed:
+            return kept
+        left = {
+            cluster: {name: b for name, b in those.items() if (cluster, name) not in closed}
+            for cluster, those in everywhere.items()
+        }
+        return _ADAPTER.dump_python(left, mode="json")
+
+    memory.alter(NAME, put, at)
+    return sorted(closed)
+
+
+def failing(pending: Iterable[PendingJob], outcomes: Iterable[Outcome]) -> dict[str, str]:
+    """Partitions, of those that changes were sent to, with what went wrong; empty text = nothing.
+
+    Users are counted, not changes, so that nobody with many jobs decides. Of a user it is asked
+    whether Slurm refused, or shows otherwise when read back, more than half of the changes to
+    their jobs; of a partition, whether that is so for more than half of the users, and at least
+    two: one user can undo every change to their own jobs. Where we lack the rights one is enough.
+
+    No evidence is a job that is held by now, that has left the queue, or to which nothing was sent.
+    """
+    jobs = {job.job_id: job for job in pending}
+    bad: Counter[tuple[str, str]] = Counter()
+    good: Counter[tuple[str, str]] = Counter()
+    said: dict[str, str] = {}
+    for outcome in outcomes:
+        job = jobs.get(outcome.action.target.job_id)
+        if job is None or outcome.result in {Result.WITHHELD, Result.GONE}:
+            continue
+        if outcome.result is Result.APPLIED:
+            good.update((name, job.user) for name in job.partitions)
+        elif outcome.detail != HELD:
+            bad.update((name, job.user) for name in job.partitions)
+            for name in job.partitions:
+                said.setdefault(name, outcome.detail)
+    users = {*bad, *good}
+    return {
+        name: _verdict([bad[key] > good[key] for key in users if key[0] == name], said.get(name))
+        for name in {name for name, _ in users}
+    }
+
+
+def _verdict(failing: list[bool], said: str | None) -> str:
+    count = sum(failing)
+    enough = count >= _FEWEST_USERS or _RIGHTS in (said or "").lower()
+    if not enough or 2 * count <= len(failing):
+        return ""
+    return f"changes not taken, of {count} of {len(failing)} users: {said}"
+
+
+def count_errors(
+    before: Breakers, failures: Mapping[str, str], most: int, at: float
+) -> dict[str, Breaker]:
+    """The breakers after one cycle's changes: the errors counted, and opened at `most` in a row."""
+    after = dict(before)
+    for name, detail in failures.items():
+        breaker = before.get(name, Breaker())
+        if breaker.is_open:
+            continue
+        errors = breaker.errors + 1 if detail else 0
+        if errors >= most:
+            after[name] = breaker.opened(Cause.ERRORS, f"{errors} cycles in a row: {detail}", at)
+        elif errors != breaker.errors:
+            after[name] = replace(breaker, errors=errors)
+    return after
+
+
+def weigh(
+    before: Breakers, pair: Pair, *, margin: float, at: float, model: str
+) -> dict[str, Breaker]:
+    """The breakers after one more pair of blocks, its partition's opened when it is enough.
+
+    Args:
+        before: as they were.
+        pair: what was seen.
+        margin: the share by which waits may be longer in on blocks.
+        at: now.
+        model: digest of the model, or name of the rule, of the on block; what is known of another
+            one is dropped, never pooled.
+    """
+    breaker = before.get(pair.partition, Breaker())
+    means = pair.wait.means
+    if breaker.is_open or means is None:
+        return dict(before)
+    if breaker.model != model:
+        breaker = replace(breaker, model=model, harm={}, waits=Effect())
+    harm = dict(breaker.harm)
+    for cause, figure in ((Cause.WAIT, pair.wait), (Cause.SLOWDOWN, pair.slowdown)):
+        found = difference(figure.on, figure.off)
+        if found is not None:
+            harm[cause] = harm.get(cause, Evidence()).after(found, margin)
+    after = replace(breaker, harm=harm, waits=breaker.waits + Effect.of(*means))
+    for cause, evidence in harm.items():
+        if evidence.is_enough:
+            detail = f"a longer {cause} in on blocks: {evidence.value:.0f} to 1"
+            after = breaker.opened(cause, f"{detail} after {evidence.pairs} pairs of blocks", at)
+    return {**before, pair.partition: after}

@@ -1,0 +1,83 @@
+"""Does it help? The waits in on blocks beside those in off blocks, with an interval by pairs.
+
+A coin decided which block of a pair was on, so the mean difference of the pairs is the effect of
+delays, whatever the queue did meanwhile; pairs, not jobs, are what chance may vary.
+"""
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any, Final
+
+FEWEST: Final = 10
+"""Pairs below which no interval is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What is known, as sums over pairs of blocks with jobs in both.
+
+    Attributes:
+        pairs: so many.
+        on_sum_s, off_sum_s: of their mean waits in on and off blocks.
+        squares: of the squared differences of the two.
+    """
+
+    pairs: int = 0
+    on_sum_s: float = 0.0
+    off_sum_s: float = 0.0
+    squares: float = 0.0
+
+    def __add__(self, other: "Effect") -> "Effect":
+        return Effect(
+            self.pairs + other.pairs,
+            self.on_sum_s + other.on_sum_s,
+            self.off_sum_s + other.off_sum_s,
+            self.squares + other.squares,
+        )
+
+    @staticmethod
+    def of(on_s: float, off_s: float) -> "Effect":
+        """One pair, by its mean waits."""
+        return Effect(1, on_s, off_s, (on_s - off_s) ** 2)
+
+    @property
+    def interval_s(self) -> tuple[float, float, float] | None:
+        """Mean wait of on less off blocks, and its 95 % interval; None = too few pairs."""
+        if self.pairs < FEWEST:
+            return None
+        apart_s = (self.on_sum_s - self.off_sum_s) / self.pairs
+        spread = max(0.0, self.squares - self.pairs * apart_s**2) / (self.pairs - 1)
+        reach_s = _t95(self.pairs - 1) * sqrt(spread / self.pairs)
+        return apart_s, apart_s - reach_s, apart_s + reach_s
+
+    @property
+    def verdict(self) -> str:
+        """In words, and never more than the figures say."""
+        found = self.interval_s
+        if found is None:
+            return f"too little to say: {self.pairs} pairs of blocks, {FEWEST} are needed"
+        apart_s, low_s, high_s = found
+        known = "it helps" if high_s < 0 else "it harms" if low_s > 0 else "chance can explain it"
+        return (
+            f"{known}: mean wait {self.on_sum_s / self.pairs:.0f} s in on blocks, "
+            f"{self.off_sum_s / self.pairs:.0f} s in off blocks of {self.pairs} pairs, "
+            f"{apart_s:+.0f} s, 95 % interval {low_s:+.0f} to {high_s:+.0f} s"
+        )
+
+    def document(self) -> dict[str, Any]:
+        """For JSON; what cannot be said is null."""
+        apart_s, low_s, high_s = self.interval_s or (None, None, None)
+        return {
+            "pairs": self.pairs,
+            "on_s": self.on_sum_s / self.pairs if self.pairs else None,
+            "off_s": self.off_sum_s / self.pairs if self.pairs else None,
+            "difference_s": apart_s,
+            "low_s": low_s,
+            "high_s": high_s,
+            "verdict": self.verdict,
+        }
+
+
+def _t95(freedom: int) -> float:
+    """Student's t that 95 % lie within, for 9 degrees of freedom or more (to 0.005)."""
+    return 1.96 + 2.372 / freedom + 2.823 / freedom**2

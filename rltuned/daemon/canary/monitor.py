@@ -1,0 +1,172 @@
+"""What is learned on each rung of the trust ladder: how jobs fare, and whether delays do harm."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from rltuned.core.decide import Decision
+from rltuned.core.ladder import Ladder
+from rltuned.core.select import Refusal, Rules, scope, select
+from rltuned.core.switchback import MOST_APART_S, Block, Switchback
+from rltuned.daemon.canary import breaker
+from rltuned.daemon.canary.blocks import Blocks, Pair
+from rltuned.daemon.canary.breaker import Breakers
+from rltuned.daemon.canary.effect import Effect
+from rltuned.daemon.canary.outcomes import Outcomes, Side, Watcher
+from rltuned.daemon.canary.shadow import Agreement, look_back
+from rltuned.daemon.canary.touched import Touched
+from rltuned.domain.jobs import RunningJob
+from rltuned.domain.plan import Outcome
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobId
+from rltuned.journal.named_values import Memory
+
+_OURS_ALL_THE_SAME: Final = frozenset(
+    {
+        Refusal.TOO_YOUNG,
+        Refusal.OFF_BLOCK,
+        Refusal.JOB_BUDGET,
+        Refusal.CHANGE_BUDGET,
+        Refusal.HANDED_BACK,
+    }
+)
+"""Jobs that rltuned orders, and just does not write to in this cycle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one cycle taught.
+
+    Attributes:
+        outcomes: who started and who ended since the last look.
+        agreement: of our last order with what Slurm did; None = nothing that we ranked started.
+        breakers: by partition, as they are after this cycle.
+        opened: the partitions whose breaker opened in this cycle.
+        pairs: of blocks, that were decided in this cycle.
+        blocks: by partition, the block that it is in; empty = there is no switchback.
+        effect: of delays under the model in force; None = there is no switchback.
+    """
+
+    outcomes: Outcomes = field(default_factory=Outcomes)
+    agreement: Agreement | None = None
+    breakers: Breakers = field(default_factory=dict)
+    opened: tuple[str, ...] = ()
+    pairs: tuple[Pair, ...] = ()
+    blocks: Mapping[str, Block] = field(default_factory=dict)
+    effect: Effect | None = None
+
+    @property
+    def off(self) -> tuple[str, ...]:
+        """Partitions in an off block."""
+        return tuple(name for name, block in self.blocks.items() if not block.on)
+
+
+class Monitor:
+    """Follows the jobs from look to look, weighs the evidence, and opens breakers."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._watcher = Watcher()
+        self._touched = Touched()
+        self._last: Decision | None = None
+        self._terms: tuple[Switchback | None, str] | None = None
+        self._blocks: Blocks | None = None
+
+    def judge(
+        self,
+        ladder: Ladder,
+        rules: Rules,
+        seen: Snapshot,
+        decision: Decision | None,
+        outcomes: Iterable[Outcome],
+        *,
+        live: bool,
+        model: str = "",
+    ) -> Verdict:
+        """Take in one cycle.
+
+        Args:
+            ladder: the knobs in force.
+            rules: who is ours, and when delays are on.
+            seen: what the cycle saw.
+            decision: what it decided; None = it only looked.
+            outcomes: what came of the changes that it sent.
+            live: whether it was allowed to write; a block with a cycle that was not is no evidence.
+            model: digest of the model, or name of the rule, that ranks.
+
+        Raises:
+            JournalError: the breakers cannot be read or kept.
+        """
+        if (rules.switchback, model) != self._terms:  # what is open belongs to other terms
+            self._terms = rules.switchback, model
+            self._blocks = Blocks(rules.switchback) if rules.switchback else None
+        sides = sides_of(seen, decision, rules, writes=ladder.rung.writes)
+        what = self._watcher.look(seen, sides)
+        self._touched.look(seen)
+        agreement = None if self._last is None else look_back(self._last, what.started)
+        self._last = decision
+        pairs: tuple[Pair, ...] = ()
+        if self._blocks is not None:
+            pairs = self._blocks.look(seen, sides, what.started, self._touched.units, live=live)
+        failures = breaker.failing(seen.pending, outcomes)
+        at = float(seen.taken_at)
+
+        def alter(before: Breakers) -> Breakers:
+            after = breaker.count_errors(before, failures, ladder.max_errors, at)
+            for pair in pairs:
+                after = breaker.weigh(after, pair, margin=ladder.margin, at=at, model=model)
+            return after
+
+        after = breaker.change(self._memory, seen.cluster, alter, at)
+        opened = [n for n, b in after.items() if b.is_open and n not in seen.demoted]
+        blocks, effect = {}, None
+        if rules.switchback is not None:
+            blocks = {name: rules.switchback.block(name, at) for name in scope(seen, rules)}
+            effect = breaker.effect(after, model)
+        return Verdict(what, agreement, after, tuple(sorted(opened)), pairs, blocks, effect)
+
+
+def sides_of(
+    seen: Snapshot, decision: Decision | None, rules: Rules, *, writes: bool
+) -> Mapping[JobId, Side]:
+    """The side of every pending job, by the block in which it became eligible.
+
+    And of those that run since a short while: one that starts at once is never seen waiting, and
+    counts all the same. Where a QOS is excluded that of a running job is not known, so it does not.
+
+    Args:
+        seen: the cluster.
+        decision: of this cycle; None = it only looked.
+        rules: who is ours, and when delays are on.
+        writes: the stage writes; else delays are off for everybody.
+    """
+    refused = decision.refused if decision is not None else select(seen, rules).refused
+    others = {job_id for job_id, reason in refused if reason not in _OURS_ALL_THE_SAME}
+
+    def side(partitions: Iterable[str], since: float) -> Side:
+        off = rules.switchback is not None and rules.switchback.off(partitions, since)
+        return Side.OFF if off or not writes else Side.ON
+
+    found = {
+        job.job_id: side((job.partition,), job.waits_since)
+        for job in _newly_running(seen, rules)
+        if job.waits_since is not None
+    }
+    for job in seen.pending:
+        known = job.job_id not in others
+        found[job.job_id] = side(job.partitions, job.waits_since) if known else Side.OTHER
+    return found
+
+
+def _newly_running(seen: Snapshot, rules: Rules) -> list[RunningJob]:
+    """Those of our scope that started since the last look, as far as can be told."""
+    names = set(scope(seen, rules))
+    return [
+        job
+        for job in seen.running
+        if job.started_at >= seen.taken_at - MOST_APART_S
+        and job.partition in names
+        and job.user not in rules.excluded_users
+        and job.account not in rules.excluded_accounts
+        and not rules.excluded_qos
+    ]

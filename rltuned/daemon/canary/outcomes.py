@@ -1,0 +1,155 @@
+"""What became of the jobs: who started and who ended between two looks, and how long they waited.
+
+A job that runs now and did not before has started, at the time that
+Slurm says; one that ran and is gone has ended, somewhere between the two looks. A job that starts
+and ends between two looks is never seen.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from rltuned.domain.jobs import PendingJob, RunningJob
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobId, UnixTime
+from rltuned.journal.ownership import JobKey
+
+SHORTEST_S: Final = 10.0
+"""Of bounded slowdown: shorter jobs count as this long (docs/contract.md)."""
+_CLOCK_S: Final = 1.0
+"""Slurm's times are whole seconds."""
+
+
+class Side(StrEnum):
+    """Whether a job became eligible while its delay was on. The value is the metric label."""
+
+    ON = "on"
+    OFF = "off"
+    """rltuned may order it, but did not: in an off block, or at a stage that writes nothing."""
+    OTHER = "other"
+    """Not ours to order, or that cannot be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A job that began to run.
+
+    Attributes:
+        unit: the array with its submit time, or the job itself.
+        wait_s: from when it was eligible to start; None = Slurm does not say.
+        limit_s: its time limit; None = not known.
+    """
+
+    job_id: JobId
+    unit: JobKey
+    partition: str
+    side: Side
+    started_at: float
+    wait_s: float | None
+    user: str = ""
+    limit_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A job that we saw start and that runs no more. duration_s: to half the time between looks."""
+
+    job: Started
+    duration_s: float
+
+    @property
+    def slowdown(self) -> float | None:
+        """Bounded slowdown; None = its wait is not known."""
+        if self.job.wait_s is None:
+            return None
+        return bounded_slowdown(self.job.wait_s, self.duration_s)
+
+
+def bounded_slowdown(wait_s: float, length_s: float) -> float:
+    """Of a job that waited and ran for so many seconds."""
+    return max(1.0, (wait_s + length_s) / max(length_s, SHORTEST_S))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """What happened between two looks."""
+
+    started: tuple[Started, ...] = ()
+    ended: tuple[Ended, ...] = ()
+
+
+class Watcher:
+    """Compares each look with the one before."""
+
+    def __init__(self) -> None:
+        self._looked_at: float | None = None
+        self._sides: Mapping[JobKey, Side] = {}
+        self._running: dict[tuple[JobId, float], Started | None] = {}
+
+    def look(self, seen: Snapshot, sides: Mapping[JobId, Side]) -> Outcomes:
+        """What has happened since the last look; nothing at the first one.
+
+        Args:
+            seen: the cluster now.
+            sides: of every pending job, from now on, and of the running ones that were never seen
+                waiting; a job that is not named is on no side.
+        """
+        last, self._looked_at = self._looked_at, seen.taken_at
+        running = {(job.job_id, float(job.started_at)): job for job in seen.running}
+        started = [] if last is None else self._started(running, last, sides)
+        ended = [] if last is None else self._ended(running, (last + seen.taken_at) / 2)
+        fresh = {(s.job_id, s.started_at): s for s in started}
+        self._running = {key: fresh.get(key) or self._running.get(key) for key in running}
+        self._sides = _sides_of_units(seen.pending, sides)
+        return Outcomes(tuple(started), tuple(ended))
+
+    def _started(
+        self,
+        running: Mapping[tuple[JobId, float], RunningJob],
+        last: float,
+        sides: Mapping[JobId, Side],
+    ) -> list[Started]:
+        return [
+            self._start_of(job, sides)
+            for key, job in running.items()
+            # one that was suspended and runs on has started long ago
+            if key not in self._running and job.started_at >= last - _CLOCK_S
+        ]
+
+    def _start_of(self, job: RunningJob, sides: Mapping[JobId, Side]) -> Started:
+        unit = _unit(job)
+        since = job.waits_since
+        wait_s = None if since is None else max(0.0, job.started_at - since)
+        side = self._sides.get(unit) or sides.get(job.job_id, Side.OTHER)
+        return Started(
+            job.job_id, unit, job.partition, side, job.started_at, wait_s, job.user,
+            job.request.time_limit_s,
+        )  # fmt: skip
+
+    def _ended(self, running: Iterable[tuple[JobId, float]], at: float) -> list[Ended]:
+        gone = self._running.keys() - set(running)
+        jobs = sorted((job for key in gone if (job := self._running[key])), key=lambda j: j.job_id)
+        return [Ended(job, max(1.0, at - job.started_at)) for job in jobs]
+
+
+def unit_of(job: PendingJob) -> JobKey:
+    """What counts once: the array with its submit time, or the job itself."""
+    return job.job_id if job.array is None else job.array.array_job_id, job.submitted_at
+
+
+def _unit(job: RunningJob) -> JobKey:
+    number = job.job_id if job.array_job_id is None else job.array_job_id
+    return number, UnixTime(job.started_at if job.submitted_at is None else job.submitted_at)
+
+
+def _sides_of_units(
+    pending: Iterable[PendingJob], sides: Mapping[JobId, Side]
+) -> Mapping[JobKey, Side]:
+    found: dict[JobKey, Side] = {}
+    for job in pending:
+        key = unit_of(job)
+        # of an array one record may be held and the others not
+        if found.get(key, Side.OTHER) is Side.OTHER:
+            found[key] = sides.get(job.job_id, Side.OTHER)
+    return found

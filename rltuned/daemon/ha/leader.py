@@ -1,0 +1,147 @@
+"""The seat of the one daemon that writes: the lease, who is beside the acting slurmctld, and what
+goes from hand to hand with it.
+"""
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.ha.lease import Lease
+from rltuned.errors import JournalError
+from rltuned.journal.handover import Handover, publish, published
+from rltuned.journal.journal import Journal
+from rltuned.settings.controller import HaKeys
+
+
+def open_lease(ha: HaKeys, timeout_s: float, clock: SystemClock) -> Lease | None:
+    """Our side of the lease, where there is a second daemon; None = there is none.
+
+    timeout_s: the longest that one command may take.
+    """
+    if ha.lease_dir is None:
+        return None
+    host = ha.host or socket.gethostname().partition(".")[0]
+    return Lease(ha.lease_dir, host, ha.lease_s, timeout_s, clock.readings)
+
+
+def _as_ever() -> None:
+    """Nobody has to look for more than before."""
+
+
+class Seat:
+    """One daemon's claim to be the one that writes.
+
+    Args:
+        folder: the shared folder, of lease and handover.
+        lease: our side of it.
+        acting: tells the host of the slurmctld that acts; raises BackendError.
+        steered: called when jobs were taken over for which nodes are excluded.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        lease: Lease,
+        acting: Callable[[], str],
+        steered: Callable[[], None] = _as_ever,
+    ) -> None:
+        self._folder = folder
+        self._lease = lease
+        self._acting = acting
+        self._steered = steered
+        self._left: Handover | None = None  # what we published last
+
+    def take(self, journal: Journal, cluster: str) -> str:
+        """Be the one that writes, if that is right now.
+
+        Returns:
+            Why we are not; empty = we are.
+
+        Raises:
+            BackendError: it cannot be told which slurmctld acts.
+            JournalError: what is ours cannot be told or handed over; nothing may be written.
+        """
+        refused = self._lease.claim(self._acting())
+        took = take_in(self._folder, self._lease.host, journal, cluster, ours=not refused)
+        if refused:
+            return refused
+        self.publish(journal, cluster)
+        if took and journal.has_steered():
+            self._steered()
+        return f"took over from {took}; the next cycle writes" if took else ""
+
+    def publish(self, journal: Journal, cluster: str) -> None:
+        """Leave for a successor what we hold; to be done before anything is written.
+
+        Raises:
+            JournalError: it could not be done.
+        """
+        term = self._lease.term
+        if term is None:
+            raise JournalError("the lease is not ours")
+        held = journal.pack(cluster, self._lease.host, term)
+        if held == self._left:
+            return
+        # locked: one who is stopped right here must not overwrite its successor's file later
+        with self._lease.turn(term) as still:
+            if not still:
+                raise JournalError("the lease was taken by another daemon")
+            publish(self._folder, held)
+        self._left = held
+
+
+def take_in(folder: Path, host: str, journal: Journal, cluster: str, *, ours: bool) -> str:
+    """Bring a journal into line with what was handed over.
+
+    Args:
+        folder: the shared folder.
+        host: ours.
+        journal: ours.
+        cluster: Slurm's name of it.
+        ours: whether the changes are ours from now on, or the other daemon's.
+
+    Returns:
+        The host from which something was taken over; empty = from none.
+
+    Raises:
+        JournalError: the file or the journal cannot be used.
+    """
+    given = published(folder)
+    if given is None or given.holder == host or given.cluster != cluster:
+        return ""
+    if not ours:
+        journal.leave(cluster)
+        return ""
+    journal.unpack(given)
+    return given.holder
+
+
+def before_restore(folder: Path, host: str, journal: Journal) -> str:
+    """Count as ours no longer what another daemon has taken over; it is that one's to give back.
+
+    Returns:
+        The host of that daemon; empty = nothing was taken over.
+
+    Raises:
+        JournalError: the file or the journal cannot be used.
+    """
+    given = published(folder)
+    if given is None or given.holder == host:
+        return ""
+    journal.leave(given.cluster)
+    return given.holder
+
+
+def after_restore(folder: Path, lease: Lease, journal: Journal) -> None:
+    """Tell a successor that what was ours has been given back.
+
+    Raises:
+        JournalError: the file, the lease or the journal cannot be used.
+    """
+    given = published(folder)
+    if given is None or given.holder != lease.host:
+        return
+    with lease.turn(given.term) as still:
+        if still:
+            publish(folder, journal.pack(given.cluster, lease.host, given.term))

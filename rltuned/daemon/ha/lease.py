@@ -1,0 +1,228 @@
+"""Of two daemons, one beside each slurmctld, the one that may write. ADR 0012 argues for it.
+
+A small file in a folder that both hosts share says who holds the lease. Nobody compares clocks of
+two machines: the holder renews by counting up, and the other takes over only after it has itself
+watched the count stand still for the whole time. The holder stops writing before that time is over
+by its own clocks, and reads the file again right before every batch.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rltuned.daemon.ha.fence import Readings, longest_s
+from rltuned.errors import JournalError
+from rltuned.trusted import flaw_of
+
+FILE: Final = "rltuned.lease"
+_BYTES: Final = 512
+_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+
+
+class Record(BaseModel):
+    """What the file says.
+
+    Attributes:
+        term: counts the changes of hands.
+        holder: host whose daemon holds it.
+        beat: counted up at every renewal.
+        released: the holder has given it up.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    term: int = Field(ge=0)
+    holder: str = Field(pattern=f"^(?:{_NAME})?$", max_length=255)
+    beat: int = Field(ge=0)
+    released: bool
+
+
+class Lease:
+    """One daemon's side of the lease.
+
+    Args:
+        folder: the shared folder.
+        host: our name, as SlurmctldHost has it.
+        lease_s: how long a renewal is good.
+        margin_s: so long before its end we stop writing: what one batch may take.
+        readings: see fence.Fence; the first two must never be set.
+    """
+
+    def __init__(
+        self, folder: Path, host: str, lease_s: float, margin_s: float, readings: Readings
+    ) -> None:
+        self.host = host
+        self._path = folder / FILE
+        self._lease_s = lease_s
+        self._margin_s = margin_s
+        self._readings = readings
+        self._term: int | None = None  # ours, while we hold it
+        self._renewed: tuple[float, ...] = ()
+        self._watched: tuple[tuple[int, int], tuple[float, ...]] | None = None
+
+    @property
+    def term(self) -> int | None:
+        """Number of our turn; None = it is not ours, as far as we know."""
+        return self._term
+
+    def claim(self, acting: str) -> str:
+        """Take or renew the lease when our slurmctld acts, give it up when another does.
+
+        Args:
+            acting: host of the slurmctld that acts.
+
+        Returns:
+            Why we may not write; empty = we may.
+        """
+        try:
+            with self._locked() as file:
+                now = self._readings()
+                seen = _read(file)
+                self._watch(seen, now)
+                if acting != self.host:
+                    self._give_up(file, seen)
+                    return f"the slurmctld on {acting} acts, and this is {self.host}"
+                if not self._is_free(seen, now):
+                    self._term = None
+                    return f"{seen.holder} holds the lease"
+                term = seen.term if seen.term == self._term else seen.term + 1
+                _write(
+                    file, Record(term=term, holder=self.host, beat=seen.beat + 1, released=False)
+                )
+                self._term, self._renewed = term, now
+                return ""
+        except (OSError, ValidationError) as error:
+            return f"{self._path}: {_reason(error)}"
+
+    def trouble(self) -> str:
+        """Why the file cannot be used; empty = it can. Changes nothing in it."""
+        try:
+            with self._locked() as file:
+                _read(file)
+        except (OSError, ValidationError) as error:
+            return f"{self._path}: {_reason(error)}"
+        return ""
+
+    @contextmanager
+    def turn(self, term: int) -> Iterator[bool]:
+        """Keep everybody from taking it while the block runs; whether it is still this turn."""
+        try:
+            with self._locked() as file:
+                yield _read(file).term == term
+        except (OSError, ValidationError) as error:
+            raise JournalError(f"{self._path}: {_reason(error)}") from None
+
+    def lost(self) -> str:
+        """Why a batch may not be sent now; empty = the lease is still ours."""
+        if self._term is None:
+            return "not sent: the lease is not ours"
+        age_s = longest_s(self._renewed, self._readings())
+        if age_s > self._lease_s - self._margin_s:
+            return f"not sent: the lease was renewed {age_s:.0f} s ago"
+        try:
+            with self._locked() as file:
+                seen = _read(file)
+        except (OSError, ValidationError) as error:
+            return f"not sent: {self._path}: {_reason(error)}"
+        if (seen.term, seen.holder) != (self._term, self.host) or seen.released:
+            return f"not sent: {seen.holder} has taken the lease"
+        return ""
+
+    def elsewhere(self) -> str:
+        """Why somebody who only gives back may not send a batch now; empty = he may."""
+        try:
+            with self._locked() as file:
+                seen = _read(file)
+        except (OSError, ValidationError) as error:
+            return f"not sent: {self._path}: {_reason(error)}"
+        if seen.released or seen.holder in {"", self.host}:
+            return ""
+        return f"not sent: {seen.holder} holds the lease"
+
+    def close(self) -> None:
+        """Give it up, so that the other need not wait. What fails here, time mends."""
+        if self._term is None:
+            return
+        try:
+            with self._locked() as file:
+                self._give_up(file, _read(file))
+        except (OSError, ValidationError):
+            self._term = None
+
+    def _watch(self, seen: Record, now: tuple[float, ...]) -> None:
+        mark = (seen.term, seen.beat)
+        if self._watched is None or self._watched[0] != mark:
+            self._watched = (mark, now)
+
+    def _is_free(self, seen: Record, now: tuple[float, ...]) -> bool:
+        # our own name: of two processes on one host the journal's lock lets only one write
+        if not seen.holder or seen.released or seen.holder == self.host:
+            return True
+        return self._watched is not None and _surely_s(self._watched[1], now) > self._lease_s
+
+    def _give_up(self, file: int, seen: Record) -> None:
+        if seen.term == self._term and seen.holder == self.host:
+            _write(file, seen.model_copy(update={"released": True}))
+        self._term = None
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        """The open file, locked: on a network file system the lock also drops cached content."""
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            _check_owner(file, self._path)
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield file
+        finally:
+            os.close(file)
+
+
+@dataclass(frozen=True, slots=True)
+class Bystander:
+    """`rltuned restore`: never takes the lease, and stops when another host's daemon has."""
+
+    lease: Lease
+
+    def lost(self) -> str:
+        """Why a batch may not be sent now; empty = it may."""
+        return self.lease.elsewhere()
+
+
+def _surely_s(since: tuple[float, ...], now: tuple[float, ...]) -> float:
+    """Seconds that have gone by for certain: the wall clock, which people set, left out."""
+    return min(b - a for a, b in zip(since[:2], now[:2], strict=True))
+
+
+def _check_owner(file: int, path: Path) -> None:
+    for at, status in ((path, os.fstat(file)), (path.parent, path.parent.stat())):
+        flaw = flaw_of(at, status)
+        if flaw is not None:
+            raise PermissionError(0, flaw.reason)
+
+
+def _read(file: int) -> Record:
+    """What it says; an empty file is a lease that nobody has ever held."""
+    raw = os.pread(file, 2 * _BYTES, 0)
+    if not raw:
+        return Record(term=0, holder="", beat=0, released=True)
+    return Record.model_validate_json(raw)
+
+
+def _write(file: int, record: Record) -> None:
+    # always as long, so that no truncation comes first: a full disk leaves the old record
+    os.pwrite(file, record.model_dump_json().encode().ljust(_BYTES), 0)
+    os.fsync(file)
+
+
+def _reason(error: OSError | ValidationError) -> str:
+    if isinstance(error, ValidationError):
+        return "is not a lease; when no other daemon runs, remove it"
+    if isinstance(error, BlockingIOError):
+        return "the other daemon is at it; next cycle again"
+    return error.strerror or str(error)

@@ -1,0 +1,235 @@
+"""What the journal says at one look: works with the daemon dead, and only reads."""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from rltuned.core.numbers import numbers_of
+from rltuned.daemon.canary import breaker
+from rltuned.daemon.canary.breaker import Breaker
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.snapshot import Snapshot
+from rltuned.errors import JournalError
+from rltuned.journal import states
+from rltuned.journal.documents import Document, unpack_plan
+from rltuned.journal.inputs import Recipe, decoded
+from rltuned.journal.snapshots import Packed, open_to_read, unpack
+
+CHANGES: Final = 8
+"""Last changes that are told."""
+
+
+class Cycle(NamedTuple):
+    """The last cycle. skipped: why it came to no result; empty = it did."""
+
+    cycle: int
+    at: float
+    cluster: str
+    mode: str
+    skipped: str
+    policy: str
+    pending: int
+    proposed: int
+    applied: int
+    seconds: float
+
+
+class Written(NamedTuple):
+    """One of the last changes.
+
+    result: None = nobody saw it. delay_s: what the job was asked to step back; None = not known.
+    """
+
+    at: float
+    address: str
+    field: str
+    old: int
+    new: int | None
+    result: str | None
+    delay_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """The journal now.
+
+    Attributes:
+        cycle: the last one; None = there was none.
+        cycles: how many are kept.
+        model: digest of the policy's bundle; "" = a rule, or not known.
+        carrying: jobs that may still carry something of ours.
+        changes: the latest first.
+        breakers: the open ones, as (cluster, partition, breaker).
+    """
+
+    cycle: Cycle | None
+    cycles: int
+    model: str
+    carrying: int
+    changes: tuple[Written, ...]
+    breakers: tuple[tuple[str, str, Breaker], ...]
+
+
+def glance(path: Path) -> Glance:
+    """Look at a journal.
+
+    Raises:
+        JournalError: it is not there, or cannot be read.
+    """
+    with _reading(path) as db:
+        row = db.execute(
+            "SELECT cycle, at, cluster, mode, skipped, policy, pending, proposed, applied, seconds"
+            " FROM cycles ORDER BY cycle DESC LIMIT 1"
+        ).fetchone()
+        (count,) = db.execute("SELECT count(*) FROM cycles").fetchone()
+        recipe = db.execute(
+            "SELECT body FROM cycles JOIN recipes ON digest = recipe ORDER BY cycle DESC LIMIT 1"
+        ).fetchone()
+        (carrying,) = db.execute(
+            "SELECT count(*) FROM (SELECT cluster, job_id, submitted_at FROM writes WHERE closed"
+            " IS NULL UNION SELECT cluster, job_id, submitted_at FROM flags WHERE closed IS NULL)"
+        ).fetchone()
+        changes = db.execute(
+            "SELECT at, address, field, old, new, result, job_id, cycle, snapshot IS NOT NULL"
+            " FROM writes ORDER BY id DESC LIMIT ?",
+            (CHANGES,),
+        ).fetchall()
+        delays_s = {cycle: _delays_s(db, cycle) for cycle in {c[7] for c in changes if c[8]}}
+        opened = [
+            (cluster, name, found)
+            for cluster, those in sorted(breaker.clusters(_Kept(db)).items())
+            for name, found in sorted(those.items())
+            if found.is_open
+        ]
+    return Glance(
+        cycle=None if row is None else Cycle._make(row),
+        cycles=count,
+        model="" if recipe is None else str(json.loads(recipe[0]).get("model", "")),
+        carrying=carrying,
+        changes=tuple(Written._make((*c[:6], delays_s.get(c[7], {}).get(c[6]))) for c in changes),
+        breakers=tuple(opened),
+    )
+
+
+class Place(NamedTuple):
+    """A job with its place in the queue by Slurm's number, and by ours; 1 = first.
+
+    delay_s: what our number asks it to step back, after this cycle's plan; None = it has none.
+    """
+
+    job: PendingJob
+    before: int
+    after: int
+    priority: int
+    planned: int
+    delay_s: float | None
+
+
+def last_queue(path: Path) -> tuple[Snapshot, tuple[Place, ...]] | None:
+    """What the last cycle saw, in the order that its plan makes; None = none is kept.
+
+    Held jobs have no place.
+
+    Raises:
+        JournalError, SnapshotError: it cannot be read, or is damaged.
+    """
+    with _reading(path) as db:
+        row = db.execute(
+            "SELECT taken_at, s.digest, s.body, p.body, r.body FROM cycles AS c"
+            " JOIN snapshots AS s ON s.digest = c.snapshot"
+            " LEFT JOIN recipes AS r ON r.digest = c.recipe"
+            " LEFT JOIN plans AS p ON p.cycle = c.cycle ORDER BY c.cycle DESC LIMIT 1"
+        ).fetchone()
+    if row is None:
+        return None
+    taken_at, digest, body, plan, recipe = row
+    snapshot = unpack(Packed(digest, body), taken_at)
+    document = {"actions": [], "reasons": {}} if plan is None else unpack_plan(plan)
+    actions = {a["job_id"]: a for a in document["actions"] if _numbers(a)}
+    delays_s = {} if recipe is None else _in_force_s(snapshot, decoded(recipe))
+    delays_s |= {job: s for job, s in _asked_s(document).items() if job in actions}
+    return snapshot, tuple(_places(snapshot, actions, delays_s))
+
+
+def _in_force_s(snapshot: Snapshot, recipe: Recipe) -> dict[int, float]:
+    """By job, what the numbers of ours stand for."""
+    writing, neutral = recipe.knobs.writing, snapshot.neutral
+    mode = writing.field(snapshot.priorities)
+    ours = [j for j in snapshot.pending if j.owned and j.owned.field == mode and not j.taken_over]
+    numbers = numbers_of(
+        ours,
+        snapshot.priorities,
+        mode,
+        now=snapshot.taken_at,
+        neutral_s=0.0 if neutral is None else neutral.delay_s,
+        own_slope=writing.own_slope,
+    )
+    if numbers is None:
+        return {}
+    found = numbers.in_force_s().tolist()
+    return {job.job_id: max(0.0, delay_s) for job, delay_s in zip(ours, found, strict=True)}
+
+
+def _delays_s(db: sqlite3.Connection, cycle: int) -> dict[int, float]:
+    """By job, what a cycle asked of those that it wrote to; empty where that is cleared out."""
+    row = db.execute("SELECT body FROM plans WHERE cycle = ?", (cycle,)).fetchone()
+    return {} if row is None else _asked_s(unpack_plan(row[0]))
+
+
+def _asked_s(plan: Document) -> dict[int, float]:
+    reasons = plan["reasons"].items()
+    return {int(job): reason["delay_s"] for job, reason in reasons if "delay_s" in reason}
+
+
+def _numbers(action: Document) -> bool:
+    return action["action"] in {"SetPriority", "SetSiteFactor"}
+
+
+def _places(
+    snapshot: Snapshot, actions: dict[int, Document], delays_s: dict[int, float]
+) -> Iterator[Place]:
+    line = [job for job in snapshot.pending if job.priority]
+    planned = {job.job_id: _planned(job, actions.get(job.job_id)) for job in line}
+    before = sorted(line, key=lambda job: -job.priority)
+    place = {job.job_id: number for number, job in enumerate(before, start=1)}
+    after = sorted(line, key=lambda job: -planned[job.job_id])
+    for number, job in enumerate(after, start=1):
+        yield Place(
+            job,
+            place[job.job_id],
+            number,
+            job.priority,
+            planned[job.job_id],
+            delays_s.get(job.job_id),
+        )
+
+
+def _planned(job: PendingJob, action: Document | None) -> int:
+    if action is None:
+        return job.priority
+    if action["action"] == "SetPriority":
+        return int(action["new"])
+    return job.priority + int(action["new"]) - int(action["old"])
+
+
+class _Kept:
+    """The part of the journal that outlives the process, to read."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def recall(self, name: str) -> object:
+        return states.get(self._db, name)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(open_to_read(path)) as db:
+        try:
+            yield db
+        except sqlite3.Error as error:
+            raise JournalError(f"{path}: cannot be read: {error}") from None

@@ -1,0 +1,76 @@
+"""What the loop runs on, and who listens to it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from rltuned.core.decide import Knobs, Policy
+from rltuned.core.ladder import Ladder
+from rltuned.core.milp import Solver
+from rltuned.daemon.ha.leader import Seat
+from rltuned.daemon.report import CycleReport
+from rltuned.domain.ports import Backend
+from rltuned.journal.inputs import Recipe
+from rltuned.slurm.sdiag import Bounds, Load
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """Everything that a reload may exchange.
+
+    Attributes:
+        digest, schema: of the policy's model, if any.
+        ranges: of the features it was trained on, by name; empty = not known.
+        gauge: tells how busy slurmctld is; None = nobody can be asked.
+        bounds: from where on that is too busy for us.
+        seat: of the one daemon that writes; None = there is no other daemon.
+        ladder: how far we are trusted.
+        newcomers: where job_submit.lua reads its stamp; None = there is none.
+    """
+
+    backend: Backend
+    policy: Policy
+    knobs: Knobs
+    dry_run: bool
+    interval_s: float
+    max_backoff_s: float
+    pause_file: Path
+    digest: str = ""
+    schema: str = ""
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    solver: Solver | None = None
+    solver_name: str = ""
+    gauge: Callable[[], Load] | None = None
+    bounds: Bounds = Bounds()  # noqa: RUF009 - frozen
+    seat: Seat | None = None
+    ladder: Ladder = field(default_factory=Ladder)
+    newcomers: Path | None = None
+
+    @property
+    def model(self) -> str:
+        """What ranks: the digest of the model, or the name of the rule."""
+        return self.digest or self.policy.name
+
+    @property
+    def recipe(self) -> Recipe:
+        """What is needed beside a snapshot to decide again."""
+        return Recipe(self.policy.name, self.knobs, self.digest, self.solver_name)
+
+
+class Audience(Protocol):
+    """Who hears of what happens: metrics, log lines, systemd, a table on the terminal."""
+
+    def cycle(self, report: CycleReport) -> None: ...
+
+    def alive(self) -> None:
+        """The loop got a step further, or waits as it should."""
+        ...
+
+    def unexpected(self, error: Exception) -> None: ...
+
+    def reloading(self) -> None: ...
+
+    def loaded(self, rig: Rig) -> None: ...
+
+    def not_loaded(self, reason: str) -> None: ...

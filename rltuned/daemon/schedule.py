@@ -1,0 +1,68 @@
+"""When the next cycle starts: on the grid of the interval, rarer when Slurm is silent or busy."""
+
+import math
+
+from rltuned.daemon.load import Throttle, Weighed
+from rltuned.daemon.report import CycleReport, Skip
+from rltuned.daemon.runtime import Rig
+from rltuned.domain.ports import Clock
+from rltuned.errors import BusyError
+
+
+class Pace:
+    """Keeps the time of the next cycle, and what makes it later."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.due = clock.monotonic()
+        self._clock = clock
+        self._throttle = Throttle()
+        self._silences = 0  # how often in a row Slurm did not answer
+
+    def weigh(self, rig: Rig) -> Weighed | None:
+        """Ask how busy slurmctld is; None = nobody can be asked."""
+        if rig.gauge is None:
+            return None
+        most = max(1.0, rig.max_backoff_s / rig.interval_s)
+        return self._throttle.weigh(rig.gauge, rig.bounds, most)
+
+    def backoff_s(self, rig: Rig, skip: Skip | None) -> float | None:
+        """The pause after a cycle that ended so: one interval, doubling up to the cap.
+
+        None = the ordinary schedule. To be asked once per cycle: it counts the silences.
+        """
+        self._silences = self._silences + 1 if skip is Skip.BACKEND else 0
+        if not self._silences:
+            return None
+        # an exponent beyond 32 only overflows; the cap is far below
+        return min(
+            max(rig.max_backoff_s, rig.interval_s),
+            rig.interval_s * 2.0 ** min(self._silences - 1, 32),
+        )
+
+    def after(self, report: CycleReport) -> None:
+        """Set when the next cycle starts; late ones are left out."""
+        now = self._clock.monotonic()
+        if report.backoff_s is not None:
+            self.due = now + report.backoff_s
+            return
+        step_s = report.interval_s * self._throttle.stretch
+        self.due += step_s * max(1, math.ceil((now - self.due) / step_s))
+
+    def at_most(self, interval_s: float) -> None:
+        """Start within one interval from now: settings were loaded that may have shortened it."""
+        self.due = min(self.due, self._clock.monotonic() + interval_s)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the next cycle; not positive = now."""
+        return self.due - self._clock.monotonic()
+
+
+def refuse_when_busy(weighed: Weighed | None) -> None:
+    """Leave slurmctld alone when it has no time.
+
+    Raises:
+        BusyError: names the figures that say so.
+    """
+    if weighed is not None and weighed.busy:
+        raise BusyError("slurmctld is busy: " + ", ".join(weighed.busy))

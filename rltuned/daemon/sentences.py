@@ -1,0 +1,90 @@
+"""What the log has said already: a proposal or a failure is said when it changes, not every cycle.
+
+Numbers drift with age and ranks move up by one when a job starts, while no decision was made again.
+So a proposal counts as the same while its job keeps its place among the others that are proposed.
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from rltuned.core.decide import Entry
+from rltuned.domain.plan import Outcome, Result
+from rltuned.journal.ownership import JobKey
+
+_FAILURES: Final = frozenset({Result.REFUSED, Result.WITHHELD, Result.FAILED})
+_NUMBERS: Final = re.compile(r"\d+")
+
+Cause = tuple[Result, str]
+"""What came of a change, and why, its numbers left out: they differ from job to job."""
+
+
+class Said:
+    """Remembers from cycle to cycle."""
+
+    def __init__(self) -> None:
+        self._order: dict[JobKey, int] = {}
+        self._why: dict[JobKey, str] = {}
+        self._failing: dict[JobKey, Cause] = {}
+
+    def proposals(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Those that are new, have another reason, or have moved among the others."""
+        keys = [_key(entry) for entry in entries]
+        before = [self._order.get(key) for key in keys]
+        stayed = _longest_rise(before)
+        fresh = [
+            entry
+            for at, (entry, key) in enumerate(zip(entries, keys, strict=True))
+            if at not in stayed or self._why.get(key) != _plain(entry.why)
+        ]
+        self._order = {key: at for at, key in enumerate(keys)}
+        self._why = {key: _plain(entry.why) for key, entry in zip(keys, entries, strict=True)}
+        return fresh
+
+    def failures(self, outcomes: Iterable[Outcome]) -> dict[Cause, list[Outcome]]:
+        """By cause, the changes that failed, without those that failed so the last time too."""
+        found: dict[Cause, list[Outcome]] = {}
+        for outcome in outcomes:
+            target = outcome.action.target
+            key = target.job_id, target.submitted_at
+            if outcome.result not in _FAILURES:
+                self._failing.pop(key, None)
+                continue
+            cause = outcome.result, _plain(outcome.detail)
+            if self._failing.get(key) != cause:
+                self._failing[key] = cause
+                found.setdefault(cause, []).append(outcome)
+        return found
+
+    def forget(self, here: Iterable[JobKey]) -> None:
+        """Keep nothing of jobs that have left the queue."""
+        left = set(here)
+        self._failing = {key: cause for key, cause in self._failing.items() if key in left}
+
+
+def _key(entry: Entry) -> JobKey:
+    return entry.job.job_id, entry.job.submitted_at
+
+
+def _plain(text: str) -> str:
+    return _NUMBERS.sub("#", text)
+
+
+def _longest_rise(places: Sequence[int | None]) -> set[int]:
+    """Indices of the most that follow each other as they did before; None = was not there."""
+    ends: list[int] = []  # lowest last place of a rise of each length
+    last: list[int] = []  # and its index
+    back: dict[int, int | None] = {}
+    for index, place in enumerate(places):
+        if place is None:
+            continue
+        at = bisect_left(ends, place)
+        back[index] = last[at - 1] if at else None
+        ends[at : at + 1], last[at : at + 1] = [place], [index]
+    found: set[int] = set()
+    step = last[-1] if last else None
+    while step is not None:
+        found.add(step)
+        step = back[step]
+    return found

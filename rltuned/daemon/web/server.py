@@ -1,0 +1,274 @@
+"""/metrics, health and status page: read-only, never calls Slurm, bounded against slow clients."""
+
+import io
+import json
+import socket
+import ssl
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from rltuned.daemon.web.hosts import is_asked_by, own_names
+from rltuned.daemon.web.page import CSP, LIVE, STYLE, page
+from rltuned.errors import SettingsError
+
+MAX_CONNECTIONS = 32
+"""When one more comes, the oldest is cut: slow readers can never keep Prometheus out."""
+PATIENCE_S = 5.0
+"""For the whole request, and again for each piece of the answer."""
+_JSON = "application/json"
+_STATUS_PATHS = frozenset({"/", "/status.css", "/status.json"})
+_NOT_OURS = b"asked for by a name that is not known here; [http] hosts in the settings allows it\n"
+MAX_REQUEST_BYTES = 128 * 1024
+"""Request line and headers together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """ready: fit to be relied on. reason: why not, or a word of comfort."""
+
+    ready: bool
+    reason: str
+
+
+class MetricsServer:
+    """Serves until closed, in threads of its own.
+
+    Args:
+        address: where it listens.
+        port: 0 = any free one.
+        registry: what /metrics shows.
+        health: what /readyz says.
+        status: what / and /status.json show; None = there is no such page.
+        patience_s: how long a client may take for its request.
+        tls: speak TLS with these certificates; None = plain.
+        names: further names by which the status page may be asked for.
+
+    Raises:
+        SettingsError: the address cannot be listened on.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        registry: CollectorRegistry,
+        health: Callable[[], Health],
+        *,
+        patience_s: float = PATIENCE_S,
+        status: Callable[[], dict[str, Any]] | None = None,
+        tls: ssl.SSLContext | None = None,
+        names: Iterable[str] = (),
+    ) -> None:
+        handler = type(
+            "Handler",
+            (_Handler,),
+            {
+                "registry": registry,
+                "health": staticmethod(health),
+                "status": None if status is None else staticmethod(status),
+                "timeout": patience_s,
+                "names": own_names(socket.gethostname(), address, *names),
+            },
+        )
+        try:
+            self._server = _Server((address, port), handler, tls)
+        except (OSError, OverflowError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise SettingsError(
+                f"http: cannot listen on {address}:{port}: {reason}; choose another http.port, or "
+                "http.enabled = false"
+            ) from None
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="http", kwargs={"poll_interval": 0.2}
+        )
+        self._thread.daemon = True
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    @property
+    def url(self) -> str:
+        host = str(self._server.server_address[0])
+        scheme = "http" if self._server.tls is None else "https"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    def open_connections(self) -> tuple[int, ...]:
+        """The connections that are being served or waited for."""
+        return self._server.numbers()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.cut_all()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    allow_reuse_address = True
+    request_queue_size = 1024  # a burst of clients must not make Prometheus wait for a second SYN
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        handler: type[BaseHTTPRequestHandler],
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        self.tls = tls
+        self._open: OrderedDict[int, socket.socket] = OrderedDict()
+        self._guard = threading.Lock()
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
+        super().__init__(address, handler)
+
+    def get_request(self) -> tuple[Any, Any]:
+        """One connection; with TLS its own thread shakes hands, so that nobody else waits."""
+        request, client_address = super().get_request()
+        if self.tls is None:
+            return request, client_address
+        wrapped = self.tls.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
+        return wrapped, client_address
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._guard:
+            if len(self._open) >= MAX_CONNECTIONS:
+                _, oldest = self._open.popitem(last=False)
+                _cut(oldest)
+            self._open[id(request)] = request
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._guard:
+            self._open.pop(id(request), None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is not our trouble, and never a traceback on standard error."""
+
+    def numbers(self) -> tuple[int, ...]:
+        with self._guard:
+            return tuple(self._open)
+
+    def cut_all(self) -> None:
+        with self._guard:
+            for connection in self._open.values():
+                _cut(connection)
+            self._open.clear()
+
+
+def _cut(connection: socket.socket) -> None:
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return  # it has gone by itself
+
+
+class _Request(io.RawIOBase):
+    """What one client sends: so many bytes at most, in so much time altogether.
+
+    A timeout for each piece alone would let a client send one byte every few seconds for ever.
+    """
+
+    def __init__(self, connection: socket.socket, patience_s: float) -> None:
+        super().__init__()
+        self._connection = connection
+        self._patience_s = patience_s
+        self._deadline = time.monotonic() + patience_s
+        self._left = MAX_REQUEST_BYTES
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0 or self._left <= 0:
+            raise TimeoutError("too slow, or too long")
+        self._connection.settimeout(left_s)
+        try:
+            count = self._connection.recv_into(buffer, min(len(buffer), self._left))
+        finally:
+            self._connection.settimeout(self._patience_s)
+        self._left -= count
+        return count
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One request per connection."""
+
+    registry: CollectorRegistry
+    health: Callable[[], Health]
+    status: Callable[[], dict[str, Any]] | None
+    names: frozenset[str]
+    timeout = PATIENCE_S
+    server_version = "rltuned"
+    sys_version = ""
+
+    def setup(self) -> None:
+        super().setup()
+        if isinstance(self.connection, ssl.SSLSocket):
+            self.connection.do_handshake()  # within `timeout` altogether
+        self.rfile.close()
+        self.rfile = io.BufferedReader(_Request(self.connection, self.timeout))
+
+    def do_GET(self) -> None:
+        path, _, query = self.path.partition("?")
+        if path == "/metrics":
+            encode, content_type = choose_encoder(self.headers.get("Accept") or "")
+            self._answer(HTTPStatus.OK, encode(self.registry), content_type)
+        elif path == "/healthz":
+            self._answer(HTTPStatus.OK, b"alive\n")
+        elif path == "/readyz":
+            health = type(self).health()
+            status = HTTPStatus.OK if health.ready else HTTPStatus.SERVICE_UNAVAILABLE
+            body = json.dumps({"ready": health.ready, "reason": health.reason}) + "\n"
+            self._answer(status, body.encode(), _JSON)
+        elif not self._shown(path, live=query == LIVE):
+            self._answer(HTTPStatus.NOT_FOUND, b"not found: try /metrics, /healthz or /readyz\n")
+
+    def _shown(self, path: str, *, live: bool) -> bool:
+        """Answer with a part of the status page; False = there is no such part."""
+        status = type(self).status
+        if status is None or path not in _STATUS_PATHS:
+            return False
+        if not is_asked_by(self.headers.get_all("Host"), self.names):
+            self._answer(HTTPStatus.MISDIRECTED_REQUEST, _NOT_OURS)
+        elif path == "/":
+            body = page(status(), live=live).encode()
+            self._answer(HTTPStatus.OK, body, "text/html; charset=utf-8")
+        elif path == "/status.css":
+            self._answer(HTTPStatus.OK, STYLE.encode(), "text/css; charset=utf-8")
+        else:
+            self._answer(HTTPStatus.OK, json.dumps(status(), allow_nan=False).encode(), _JSON)
+        return True
+
+    do_HEAD = do_GET  # noqa: N815 - the standard library's spelling
+
+    def _answer(
+        self, status: HTTPStatus, body: bytes, content_type: str = "text/plain; charset=utf-8"
+    ) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Content-Security-Policy", CSP)
+        self.send_header("Referrer-Policy", "no-referrer")
+        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
+        """Scrapes are not worth a line each."""

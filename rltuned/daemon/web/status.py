@@ -1,0 +1,179 @@
+"""The state of the daemon as one document, for the status page, `rltuned status` and `rltuned top`.
+
+Made once per cycle from its report, so whoever asks costs Slurm nothing. Single jobs are in it
+only where the settings say so: whoever can reach the port reads it, and Slurm's PrivateData is not
+asked.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rltuned import __version__
+from rltuned.daemon.canary.monitor import Verdict
+from rltuned.daemon.report import CycleReport
+from rltuned.daemon.runtime import Rig
+from rltuned.daemon.web.server import Health
+from rltuned.domain.plan import Result
+
+Document = dict[str, Any]
+CYCLES: Final = 20
+"""Last cycles that are shown."""
+JOBS: Final = 100
+"""First jobs of the new order that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Showing:
+    """What may be told of single jobs. jobs: anything at all; users: whose they are."""
+
+    jobs: bool = False
+    users: bool = False
+
+
+class Board:
+    """Hears of every cycle. Written by the loop's thread, read by those of the endpoint.
+
+    Args:
+        showing: what may be told.
+        now: Unix seconds.
+    """
+
+    def __init__(self, showing: Showing, now: Callable[[], float]) -> None:
+        self._showing = showing
+        self._now = now
+        self._rig: Rig | None = None
+        self._cycles: tuple[Document, ...] = ()
+        self._last: Document = {}
+
+    def loaded(self, rig: Rig) -> None:
+        """Settings and policy are in force."""
+        self._rig = rig
+
+    def cycle(self, report: CycleReport) -> None:
+        """Take in one cycle."""
+        # exchanged whole, since threads of the endpoint may be reading the old one
+        self._cycles = (_cycle(report), *self._cycles)[:CYCLES]
+        seen: Document = {}
+        if report.snapshot is not None:
+            seen = {
+                "cluster": report.snapshot.cluster,
+                "seen_at": report.snapshot.taken_at,
+                "partitions": _partitions(report),
+                "left_alone": report.refused(),
+                "jobs": _jobs(report, self._showing) if self._showing.jobs else None,
+            }
+        verdict = report.verdict or Verdict()
+        self._last = {
+            **self._last,
+            **seen,
+            "breakers": [
+                {"partition": name, "cause": b.cause, "opened_at": b.opened_at, "detail": b.detail}
+                for name, b in sorted(verdict.breakers.items())
+                if b.is_open
+            ],
+            "blocks": [
+                {"partition": name, "on": block.on, "until": block.ends_at}
+                for name, block in sorted(verdict.blocks.items())
+            ],
+            "effect": verdict.effect and verdict.effect.document(),
+            "journal_error": report.journal_error,
+            "standby": report.standby,
+            "rival": report.rival,
+        }
+
+    def document(self, health: Health) -> Document:
+        """All of it. health: as /readyz says it."""
+        rig = self._rig
+        return {
+            "rltuned": __version__,
+            "now": self._now(),
+            "ready": health.ready,
+            "reason": health.reason,
+            "stage": None if rig is None else rig.ladder.rung.value,
+            "dry_run": None if rig is None else rig.dry_run,
+            "policy": None if rig is None else rig.policy.name,
+            "digest": None if rig is None else rig.digest,
+            "write_mode": None if rig is None else rig.knobs.writing.mode,
+            "interval_s": None if rig is None else rig.interval_s,
+            **_NOTHING_SEEN,
+            **self._last,
+            "cycles": list(self._cycles),
+        }
+
+
+_NOTHING_SEEN: Final[Document] = {
+    "cluster": None,
+    "seen_at": None,
+    "partitions": [],
+    "left_alone": {},
+    "jobs": None,
+    "breakers": [],
+    "blocks": [],
+    "effect": None,
+    "journal_error": "",
+    "standby": "",
+    "rival": "",
+}
+
+
+def _cycle(report: CycleReport) -> Document:
+    results, seen = report.results(), report.snapshot
+    failed = sum(results.get(r, 0) for r in (Result.REFUSED, Result.FAILED))
+    return {
+        "cycle": report.cycle,
+        "at": report.started_at,
+        "mode": report.mode.value,
+        "skip": report.skip.value if report.skip else None,
+        "detail": report.detail,
+        "seconds": report.seconds,
+        "pending": len(seen.pending) if seen else None,
+        "running": len(seen.running) if seen else None,
+        "proposed": sum(report.proposed().values()),
+        "applied": results.get(Result.APPLIED, 0),
+        "failed": failed,
+    }
+
+
+def _partitions(report: CycleReport) -> list[Document]:
+    """The queue before and after, a line per partition: how many go up, down or stay."""
+    pending: Counter[str] = Counter()
+    moved: Counter[tuple[str, str]] = Counter()
+    for job in report.snapshot.pending if report.snapshot else ():
+        pending[",".join(job.partitions)] += 1
+    for entry in report.decision.entries if report.decision else ():
+        step = entry.rank_before - entry.rank_after
+        way = "up" if step > 0 else "down" if step < 0 else "same"
+        moved[",".join(entry.job.partitions), way] += 1
+    return [
+        {
+            "partition": name,
+            "pending": count,
+            **{way: moved[name, way] for way in ("up", "down", "same")},
+            "left_alone": count - sum(moved[name, way] for way in ("up", "down", "same")),
+        }
+        for name, count in sorted(pending.items())
+    ]
+
+
+def _jobs(report: CycleReport, showing: Showing) -> list[Document] | None:
+    """The first of the new order; None = nothing was ranked. Names are never read at all."""
+    if report.decision is None:
+        return None
+    taken_at = report.decision.snapshot.taken_at
+    return [
+        {
+            "job": entry.job.address,
+            "partition": ",".join(entry.job.partitions),
+            "user": entry.job.user if showing.users else None,
+            "gpus": entry.job.request.total.gpus,
+            "waited_s": entry.job.waited_s(taken_at),
+            "delay_s": entry.delay_s,
+            "rank_before": entry.rank_before,
+            "rank_after": entry.rank_after,
+            "priority": entry.current,
+            "planned": entry.settled,
+        }
+        for entry in report.decision.entries[:JOBS]
+    ]

@@ -1,0 +1,163 @@
+"""From checked settings to what the loop runs on; the same way at start and at every reload."""
+
+import difflib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, Protocol, runtime_checkable
+
+from rltuned.core.decide import Policy
+from rltuned.daemon.ha.leader import Seat
+from rltuned.daemon.ha.lease import Lease
+from rltuned.daemon.runtime import Rig
+from rltuned.domain.ports import Backend
+from rltuned.errors import ModelError, SettingsError
+from rltuned.policies.baselines import BASELINES
+from rltuned.policies.shelf import find_bundle
+from rltuned.settings import Loaded, Settings
+from rltuned.settings.key import is_file_name
+from rltuned.slurm.sdiag import Load
+from rltuned.solver import solver_named
+
+
+@runtime_checkable
+class Gauged(Protocol):
+    """A world that can tell how busy it is; the simulated one has no controller to spare."""
+
+    def load(self) -> Load: ...
+
+
+@runtime_checkable
+class Trained(Protocol):
+    """A policy that knows what it was trained on."""
+
+    @property
+    def ranges(self) -> Mapping[str, tuple[float, float]]: ...
+
+
+@runtime_checkable
+class Controlled(Protocol):
+    """A world with controllers, of which one acts."""
+
+    def acting(self) -> str: ...
+
+    def read_exclusions(self) -> None: ...
+
+
+MODEL_PREFIX: Final = "model:"
+RULE_HINT: Final = 'a rule needs no model: policy.name = "saf"'
+"""Nobody else ranks in a missing model's place: which order a cluster has is its owner's choice."""
+
+
+def build_rig(
+    loaded: Loaded, backend: Backend, lease: Lease | None = None, *, dry_run: bool = False
+) -> Rig:
+    """Everything that the loop may exchange, from settings that were read.
+
+    Args:
+        loaded: the settings.
+        backend: the world.
+        lease: says which of two daemons writes; None = there is no other.
+        dry_run: decide whatever the stage, and write nothing.
+
+    Raises:
+        SettingsError: there is no such policy.
+        ModelError: its model cannot be used.
+    """
+    settings = loaded.settings
+    policy, digest, schema = find_policy(loaded)
+    uses_solver = settings.policy.placement == "milp"
+    return Rig(
+        backend=backend,
+        policy=policy,
+        knobs=settings.knobs(),
+        dry_run=dry_run,
+        interval_s=settings.daemon.interval_s,
+        max_backoff_s=settings.daemon.max_backoff_s,
+        pause_file=settings.daemon.pause_file,
+        digest=digest,
+        schema=schema,
+        ranges=policy.ranges if isinstance(policy, Trained) else {},
+        solver=solver_named(settings.placement.solver) if uses_solver else None,
+        solver_name=settings.placement.solver if uses_solver else "",
+        gauge=backend.load if settings.load.enabled and isinstance(backend, Gauged) else None,
+        bounds=settings.load.bounds(),
+        seat=_seat(settings, backend, lease),
+        ladder=settings.ladder.ladder(),
+        newcomers=settings.order.newcomers,
+    )
+
+
+def reloaded(build: Callable[[], Rig]) -> Rig:
+    """What `build` makes, or one of the two errors upon which the loop keeps what it has.
+
+    Raises:
+        SettingsError, ModelError: whatever went wrong; no file ends a daemon that runs.
+    """
+    try:
+        return build()
+    except (SettingsError, ModelError):
+        raise
+    except Exception as error:
+        said = str(error) or "no reason is given"
+        raise SettingsError(f"cannot be loaded: {type(error).__name__}: {said}") from error
+
+
+def _seat(settings: Settings, backend: Backend, lease: Lease | None) -> Seat | None:
+    folder = settings.ha.lease_dir
+    if lease is None or folder is None or not isinstance(backend, Controlled):
+        return None
+    return Seat(folder, lease, backend.acting, backend.read_exclusions)
+
+
+def find_policy(loaded: Loaded) -> tuple[Policy, str, str]:
+    """The policy of the settings, with digest and feature schema of its model ("" = no model).
+
+    Raises:
+        SettingsError: there is no such policy.
+        ModelError: its model cannot be used.
+    """
+    name = check_policy_name(loaded)
+    if not name.startswith(MODEL_PREFIX):
+        return BASELINES[name], "", ""
+    try:
+        from rltuned.policies.actor import load_actor  # noqa: PLC0415 - torch, only where needed
+    except (ImportError, OSError) as error:  # not installed, or one of its libraries does not load
+        raise loaded.error(
+            "policy.name", f"{name} cannot run here: {error}; {RULE_HINT}"
+        ) from error
+
+    actor = load_actor(model_path(loaded))
+    return actor, actor.digest, actor.card.schema_id
+
+
+def check_policy_name(loaded: Loaded) -> str:
+    """The name, when it can be one. Loads no model.
+
+    Raises:
+        SettingsError: no such base policy, or no such folder of a model.
+    """
+    name = loaded.settings.policy.name
+    if name.startswith(MODEL_PREFIX):
+        folder = model_path(loaded)
+        if not folder.is_dir():
+            raise loaded.error("policy.name", f"no model folder {folder}; {RULE_HINT}")
+        return name
+    if name not in BASELINES:
+        close = difflib.get_close_matches(name, BASELINES, n=1)
+        known = ", ".join([*BASELINES, "model:NAME"])
+        hint = f"did you mean {close[0]}?" if close else f"known: {known}"
+        raise loaded.error("policy.name", f"no policy {name!r}; {hint}")
+    return name
+
+
+def model_path(loaded: Loaded) -> Path:
+    """Where the bundle of the policy's model lies; its name is a name, not a path.
+
+    Raises:
+        SettingsError: the name leaves models_dir.
+    """
+    policy = loaded.settings.policy
+    name = policy.name.removeprefix(MODEL_PREFIX)
+    if not is_file_name(name):
+        raise loaded.error("policy.name", f"{name!r} is not the name of a folder in models_dir")
+    return find_bundle(policy.models_dir, name)

@@ -1,0 +1,84 @@
+"""Tasks that Slurm has parted from their array since we wrote to it.
+
+A task that starts, that somebody holds or changes on its own, becomes a record with an id of its
+own, and takes along what the array carried: our number, our site factor, the nice that we cleared.
+The journal has that under the array's id, so it is taken up again under the task's.
+"""
+
+import sqlite3
+from typing import Final
+
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.units import JobId
+
+HOW: Final = "parted from its array"
+"""What the diary says of a row that was taken up here."""
+
+_INTO: Final = (
+    "INSERT INTO writes (cycle, at, cluster, job_id, submitted_at, address, field, old, new, nice,"
+    " rest, result, finished_at, detail, snapshot, newest_id)"
+)
+_FIRST: Final = (
+    "(SELECT {column} FROM writes AS first WHERE first.cluster = last.cluster"
+    " AND first.job_id = last.job_id AND first.submitted_at = last.submitted_at"
+    " AND first.field = last.field AND (first.closed IS NULL OR first.closed = 'gone')"
+    " ORDER BY first.id LIMIT 1)"
+)
+_SELECT: Final = (
+    " SELECT last.cycle, last.at, last.cluster, :job, :submitted, :address, last.field,"  # noqa: S608
+    f" ifnull({_FIRST.format(column='old')}, last.old), last.new, last.nice, last.rest, 'applied',"
+    f" :at, '{HOW}', last.snapshot, last.newest_id FROM writes AS last"
+    " WHERE last.cluster = :cluster AND last.job_id = :array AND last.submitted_at <= :submitted"
+    " AND last.field = :field AND ifnull(last.result, '') NOT IN ('refused', 'withheld')"
+    " AND NOT EXISTS (SELECT 1 FROM writes WHERE cluster = :cluster AND job_id = :job"
+    " AND submitted_at = :submitted)"
+)
+_NUMBER: Final = f"{_INTO}{_SELECT} AND last.new = :value ORDER BY last.id DESC LIMIT 1"
+_UNSEEN: Final = (
+    f"{_INTO}{_SELECT} AND (last.closed IS NULL OR last.closed = 'gone')"
+    f" AND {_FIRST.format(column='newest_id')} < :job"
+    " AND (last.field != 'priority' OR ifnull(last.nice, 0) != 0) ORDER BY last.id DESC LIMIT 1"
+)
+
+
+def array_of(job: PendingJob) -> JobId | None:
+    """The array that a record was parted from; None = it is no task, or the array's own record."""
+    if job.array is None or job.array.array_job_id == job.job_id:
+        return None
+    return job.array.array_job_id
+
+
+def lost_with_it(job: PendingJob) -> tuple[str, ...]:
+    """Fields in which a task may have lost, or may hide, something of ours that shows no value."""
+    if array_of(job) is None or job.owned is not None:
+        return ()
+    without_nice = job.nice == 0 and job.live
+    hidden = bool(job.held_by) and job.site_factor is None
+    return (*(("priority",) if without_nice else ()), *(("site_factor",) if hidden else ()))
+
+
+def adopt(
+    db: sqlite3.Connection, cluster: str, job: PendingJob, field: str | None, at: float
+) -> bool:
+    """Take up again what a task carries of its array's.
+
+    Args:
+        db: the journal, inside a transaction.
+        cluster: Slurm's name of it.
+        job: the task's record.
+        field: in which it shows a value of which we do not know whose it is; None = in none.
+        at: now.
+    """
+    array = array_of(job)
+    if array is None:
+        return False
+    known = {
+        "cluster": cluster, "job": job.job_id, "array": array, "submitted": job.submitted_at,
+        "address": job.address, "at": at,
+    }  # fmt: skip
+    if field is not None:
+        value = job.priority if field == "priority" else job.site_factor
+        if db.execute(_NUMBER, {**known, "field": field, "value": value}).rowcount:
+            return True
+    # only of a record that is younger than our first write: an older one has a nice of its own
+    return any(db.execute(_UNSEEN, {**known, "field": name}).rowcount for name in lost_with_it(job))

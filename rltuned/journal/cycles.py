@@ -1,0 +1,116 @@
+"""The journal's table of cycles: what each saw, by which settings it decided, and what it planned.
+
+A cycle's row is there before anything is written to Slurm; a process that is killed leaves it
+marked as unfinished.
+"""
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from rltuned.domain.snapshot import Snapshot
+from rltuned.journal.documents import Document, digest_of, pack_plan
+from rltuned.journal.snapshots import pack
+
+if TYPE_CHECKING:  # both import numpy, and the journal must open without
+    from rltuned.journal.inputs import Recipe
+
+UNFINISHED: Final = "unfinished"
+"""What `skipped` says of a cycle that was cut off by the end of its process."""
+
+_COLUMNS: Final = (
+    "cycle", "at", "cluster", "mode", "skipped", "policy", "pending", "chosen", "proposed",
+    "applied", "seconds", "timings",
+)  # fmt: skip
+_UPSERT: Final = (
+    f"INSERT INTO cycles ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608 - ours
+    " ON CONFLICT (cycle) DO UPDATE SET "
+    + ", ".join(f"{c} = excluded.{c}" for c in _COLUMNS if c != "cycle")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CycleRow:
+    """One line of the diary. timings: seconds by stage."""
+
+    cycle: int
+    at: float
+    cluster: str
+    mode: str
+    skipped: str
+    policy: str
+    pending: int
+    chosen: int
+    proposed: int
+    applied: int
+    seconds: float
+    timings: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a cycle saw, by what it decided, and what it planned; None = it only looked."""
+
+    cycle: int
+    at: float
+    mode: str
+    snapshot: Snapshot
+    recipe: "Recipe | None" = None
+    plan: Document | None = None
+
+
+def keep(db: sqlite3.Connection, sight: Sight) -> str:
+    """Note what a cycle is about to do; returns the digest of the snapshot."""
+    packed, seen = pack(sight.snapshot), sight.snapshot
+    actions = sight.plan["actions"] if sight.plan else ()
+    db.execute(
+        "INSERT INTO snapshots (digest, body) VALUES (?, ?) ON CONFLICT DO NOTHING",
+        (packed.digest, packed.body),
+    )
+    record(
+        db,
+        CycleRow(
+            sight.cycle, sight.at, seen.cluster, sight.mode, UNFINISHED,
+            sight.recipe.policy if sight.recipe else "", len(seen.pending), 0, len(actions), 0, 0.0,
+        ),
+    )  # fmt: skip
+    db.execute(
+        "UPDATE cycles SET taken_at = ?, snapshot = ? WHERE cycle = ?",
+        (seen.taken_at, packed.digest, sight.cycle),
+    )
+    if sight.recipe is not None and sight.plan is not None:
+        _keep_plan(db, sight.cycle, sight.recipe, sight.plan)
+    return packed.digest
+
+
+def _keep_plan(db: sqlite3.Connection, cycle: int, recipe: "Recipe", plan: Document) -> None:
+    text = recipe.encoded()
+    db.execute(
+        "INSERT INTO recipes (digest, body) VALUES (?, ?) ON CONFLICT DO NOTHING",
+        (digest_of(text), text),
+    )
+    db.execute("UPDATE cycles SET recipe = ? WHERE cycle = ?", (digest_of(text), cycle))
+    db.execute("INSERT OR REPLACE INTO plans (cycle, body) VALUES (?, ?)", (cycle, pack_plan(plan)))
+
+
+def record(db: sqlite3.Connection, row: CycleRow) -> None:
+    """Note a cycle, or how one ended that is there already."""
+    db.execute(
+        _UPSERT,
+        (
+            row.cycle, row.at, row.cluster, row.mode, row.skipped, row.policy, row.pending,
+            row.chosen, row.proposed, row.applied, row.seconds,
+            json.dumps(dict(row.timings), sort_keys=True),
+        ),
+    )  # fmt: skip
+
+
+def last_cycle(db: sqlite3.Connection) -> int:
+    """Number of the last cycle noted; 0 = none."""
+    (number,) = db.execute(
+        "SELECT max(ifnull((SELECT max(cycle) FROM cycles), 0),"
+        " ifnull((SELECT cycle FROM writes ORDER BY id DESC LIMIT 1), 0))"
+    ).fetchone()
+    return int(number)

@@ -1,0 +1,179 @@
+"""What one daemon holds of Slurm's jobs, for the one that takes over from it on another host.
+
+Journals are local: SQLite is not safe on a file system that two hosts share. So whoever holds the
+lease writes what its journal counts as ours into a file beside the lease, before it writes to
+Slurm; who takes the lease puts that into its own journal first. A change thus has one owner at
+every time, and `rltuned restore` of that one gives it back.
+"""
+
+import contextlib
+import os
+import sqlite3
+from pathlib import Path
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rltuned.errors import JournalError
+from rltuned.journal import states
+from rltuned.trusted import flaw_of
+
+FILE: Final = "rltuned.handover"
+GONE_JOBS: Final = 1000
+"""Of so many jobs that have left the queue the rows go along, in case they are requeued."""
+_MOST_BYTES: Final = 256 * 1024 * 1024
+_MOVED: Final = "handed over"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class _Row(_Strict):
+    """One row about one job; see the journal's tables."""
+
+    at: float
+    job_id: int = Field(gt=0)
+    submitted_at: float
+    address: str
+    result: str | None
+    detail: str
+    finished_at: float | None
+    closed: Literal["gone"] | None
+
+
+class WriteRow(_Row):
+    """A number that was written; `gone` ones matter when their job is requeued."""
+
+    field: Literal["priority", "site_factor", "release"]
+    old: int
+    new: int | None
+    nice: int | None
+    rest: int | None = None
+
+
+class FlagRow(_Row):
+    """Words that were written."""
+
+    field: Literal["oversubscribe", "excluded_nodes"]
+    old: str
+    new: str
+
+
+class StateRow(_Strict):
+    """What must outlive a process, such as an open circuit breaker; value is JSON."""
+
+    name: str
+    value: str
+    at: float
+
+
+class Handover(_Strict):
+    """Everything that changes hands, and whose it was."""
+
+    format: Literal[1] = 1
+    holder: str
+    term: int = Field(ge=1)
+    cluster: str
+    writes: tuple[WriteRow, ...] = ()
+    flags: tuple[FlagRow, ...] = ()
+    states: tuple[StateRow, ...] = ()
+
+
+def pack(db: sqlite3.Connection, cluster: str, holder: str, term: int) -> Handover:
+    """What this journal holds of a cluster."""
+    return Handover(
+        holder=holder,
+        term=term,
+        cluster=cluster,
+        writes=tuple(map(WriteRow.model_validate, _held(db, "writes", WriteRow, cluster))),
+        flags=tuple(map(FlagRow.model_validate, _held(db, "flags", FlagRow, cluster))),
+        states=tuple(StateRow(name=n, value=v, at=at) for n, v, at in states.portable(db)),
+    )
+
+
+def unpack(db: sqlite3.Connection, given: Handover, cycle: int) -> None:
+    """Take over what another journal held; what this one held of the cluster was its already."""
+    leave(db, given.cluster)
+    for table, rows in (("writes", given.writes), ("flags", given.flags)):
+        for row in rows:
+            values = row.model_dump() | {"cycle": cycle, "cluster": given.cluster}
+            values["detail"] = f"from {given.holder}: {row.detail}".removesuffix(": ")
+            names = ", ".join(values)
+            marks = ", ".join(f":{name}" for name in values)
+            db.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", values)  # noqa: S608 - ours
+    for state in given.states:
+        if state.name == states.SETTINGS:
+            continue  # of the other host, published by an earlier release
+        states.put_text(db, state.name, state.value, state.at)
+
+
+def leave(db: sqlite3.Connection, cluster: str) -> None:
+    """Count nothing of a cluster as ours any more: another daemon has taken it over."""
+    for table in ("writes", "flags"):
+        db.execute(
+            f"UPDATE {table} SET closed = ? WHERE cluster = ?"  # noqa: S608 - two names of ours
+            " AND (closed IS NULL OR closed = 'gone')",
+            (_MOVED, cluster),
+        )
+
+
+def publish(folder: Path, given: Handover) -> None:
+    """Put it beside the lease, whole or not at all.
+
+    Raises:
+        JournalError: it could not be made durable there; then nothing may be written to Slurm.
+    """
+    path = folder / FILE
+    new = folder / f"{FILE}.{given.holder}"
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            new.unlink()
+        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(file, "wb") as out:
+            out.write(given.model_dump_json().encode())
+            out.flush()
+            os.fsync(out.fileno())
+        new.replace(path)
+    except OSError as error:
+        raise JournalError(f"{path}: {error.strerror or error}") from None
+
+
+def published(folder: Path) -> Handover | None:
+    """What the last holder left there; None = nothing was ever written by one.
+
+    Raises:
+        JournalError: it cannot be read or trusted; then it is not known whose changes are ours.
+    """
+    path = folder / FILE
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise JournalError(f"{path}: {error.strerror or error}") from None
+    with os.fdopen(file, "rb") as source:
+        status = os.fstat(source.fileno())
+        flaw = flaw_of(path, status)
+        if flaw is not None:
+            raise JournalError(str(flaw))
+        if status.st_size > _MOST_BYTES:
+            raise JournalError(f"{path}: {status.st_size} bytes, at most {_MOST_BYTES}")
+        try:
+            return Handover.model_validate_json(source.read())
+        except ValidationError as error:
+            raise JournalError(f"{path}: is not a handover: {error.errors()[0]['msg']}") from None
+
+
+def _held(
+    db: sqlite3.Connection, table: str, shape: type[_Row], cluster: str
+) -> list[dict[str, object]]:
+    names = tuple(shape.model_fields)
+    rows = db.execute(
+        f"SELECT {', '.join(names)} FROM {table} WHERE cluster = ?1"  # noqa: S608 - names of ours
+        " AND (closed IS NULL OR closed = 'gone' AND (job_id, submitted_at) IN"
+        f" (SELECT job_id, submitted_at FROM {table} WHERE cluster = ?1 AND closed = 'gone'"
+        " GROUP BY job_id, submitted_at ORDER BY max(id) DESC LIMIT ?2)) ORDER BY id",
+        (cluster, GONE_JOBS),
+    ).fetchall()
+    return [dict(zip(names, row, strict=True)) for row in rows]

@@ -1,0 +1,350 @@
+"""What rltuned did to whom: durable before it is done, so that every change can be undone.
+
+One SQLite file (WAL, synchronous=FULL). A write is noted with its intent, then carried out, then
+its outcome is noted; a crash in between leaves an intent without an outcome, which counts as ours.
+Needs neither the daemon nor torch. The tables are in diary, writes, flags and states.
+"""
+
+import sqlite3
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from rltuned.domain.jobs import Ownership, PendingJob, Steering
+from rltuned.domain.plan import Outcome, Plan
+from rltuned.errors import JournalError
+from rltuned.journal import cycles, flags, handover, intents, states, writes
+from rltuned.journal.cycles import CycleRow, Sight
+from rltuned.journal.handover import Handover
+from rltuned.journal.owned import Ledger
+from rltuned.journal.ownership import Claim, JobKey, Origin
+from rltuned.journal.retention import note_ended, rotate, shrink
+from rltuned.journal.size import Size, measure
+from rltuned.journal.snapshots import FILE_NAME, Keeping
+from rltuned.journal.storage import WriterLock, connect
+from rltuned.journal.trust import Trust
+
+LOCK_NAME: Final = "writer.lock"
+DAY_S: Final = 86_400.0
+
+Ticket = tuple[int, ...]
+"""Row ids of noted intents, one per action of the plan, in its order; those of flags negative."""
+
+
+class Journal:
+    """The diary of one state folder. Opened at first use, and again after an error.
+
+    Every method raises JournalError when the file cannot be used; then nothing may be written.
+
+    Args:
+        folder: where the file lies; it must be there.
+        keeping: how much of the past is kept.
+    """
+
+    def __init__(self, folder: Path, keeping: Keeping | None = None) -> None:
+        self.path = folder / FILE_NAME
+        self._keeping = keeping or Keeping()
+        self._lock = WriterLock(folder / LOCK_NAME)
+        self._trust = Trust(self.path)
+        self._ledger = Ledger()
+        self._examined_at: float | None = None
+        self._db: sqlite3.Connection | None = None
+
+    def owned(self, cluster: str) -> Mapping[JobKey, Ownership]:
+        """What `Snapshot.marked` wants to know; empty when there is no journal yet.
+
+        Like `recent_writes` and `steering` out of memory: it shows what the file says at the next
+        question, and is not to be kept.
+        """
+        if not self._is_there():
+            return {}
+        with self._session(create=False) as db:
+            return self._ledger.owned(db, cluster)
+
+    def claims(self, cluster: str) -> tuple[Claim, ...]:
+        """What jobs of this cluster may still carry of ours: by job id, last written field last."""
+        if not self._is_there():
+            return ()
+        with self._session(create=False) as db:
+            return writes.open_claims(db, cluster)
+
+    def flags(self, cluster: str) -> tuple[flags.Flag, ...]:
+        """OverSubscribe flags and excluded nodes that jobs may still carry of ours."""
+        if not self._is_there():
+            return ()
+        with self._session(create=False) as db:
+            return flags.open_flags(db, cluster)
+
+    def recent_writes(self, cluster: str, since: float) -> Mapping[JobKey, int]:
+        """How often each job of this cluster was written to since then, numbers and words."""
+        if not self._is_there():
+            return {}
+        with self._session(create=False) as db:
+            return self._ledger.recent(db, cluster, since)
+
+    def steering(self, cluster: str) -> Mapping[JobKey, Steering]:
+        """What `Snapshot.steered` wants to know; empty when there is no journal yet."""
+        if not self._is_there():
+            return {}
+        with self._session(create=False) as db:
+            return self._ledger.steering(db, cluster)
+
+    def has_steered(self) -> bool:
+        """Whether a job may carry excluded nodes of ours, or would bring them back requeued."""
+        if not self._is_there():
+            return False
+        with self._session(create=False) as db:
+            return flags.has_steered(db)
+
+    def is_clean(self) -> bool:
+        """Whether nothing of ours can be in any queue: no job carries something, and none has left
+        the queue with something that it would bring back when it is requeued.
+        """
+        if not self._is_there():
+            return True
+        with self._session(create=False) as db:
+            (found,) = db.execute(
+                "SELECT EXISTS (SELECT 1 FROM writes WHERE new IS NOT NULL"
+                " AND (closed IS NULL OR closed = 'gone'))"
+                " OR EXISTS (SELECT 1 FROM flags WHERE closed IS NULL OR closed = 'gone')"
+            ).fetchone()
+        return not found
+
+    def last_cycle(self) -> int:
+        """Number of the last cycle noted; 0 = none."""
+        if not self._is_there():
+            return 0
+        with self._session(create=False) as db:
+            return cycles.last_cycle(db)
+
+    def recall(self, name: str) -> object:
+        """What was remembered under a name, as JSON decodes it; None = nothing was."""
+        if not self._is_there():
+            return None
+        with self._session(create=False) as db:
+            return states.get(db, name)
+
+    def remember(self, name: str, value: object, at: float) -> None:
+        """Put a JSON value in place of what was remembered under a name, durably.
+
+        Raises:
+            TypeError, ValueError: the value is no JSON.
+        """
+        with self._session(create=True) as db, self._transaction(db):
+            states.put(db, name, value, at)
+
+    def alter(self, name: str, change: Callable[[object], object], at: float) -> None:
+        """Change what was remembered under a name, while nobody else can.
+
+        Args:
+            name: under which.
+            change: from what was there (None = nothing) to what is to be; must be quick.
+            at: now.
+
+        Raises:
+            TypeError, ValueError: the new value is no JSON; whatever `change` raises.
+        """
+        if not self._is_there() and change(None) is None:
+            return  # nothing to note makes no file
+        with self._session(create=True) as db, self._transaction(db):
+            before = states.get(db, name)
+            after = change(before)
+            if after != before:
+                states.put(db, name, after, at)
+
+    def size(self) -> Size:
+        """How large it is; nothing when there is no journal yet."""
+        if not self._is_there():
+            return Size()
+        with self._session(create=False) as db:
+            return measure(db, self.path)
+
+    def probe(self) -> None:
+        """Find out whether intents could be noted, leaving nothing behind in the diary.
+
+        Raises:
+            JournalError: they could not.
+        """
+        with self._session(create=True) as db:
+            db.execute("BEGIN IMMEDIATE")
+            db.execute("ROLLBACK")
+
+    def keep(self, sight: Sight) -> str:
+        """Note what a cycle saw and planned, and clear out what is old.
+
+        Returns:
+            Digest of the snapshot, for the intents.
+        """
+        with self._session(create=True) as db:
+            self._examine(sight.at)
+            with self._transaction(db):
+                digest = cycles.keep(db, sight)
+                note_ended(db, sight.snapshot.cluster, sight.snapshot.known_ids(), sight.at)
+                rotate(db, self._keeping, sight.snapshot.cluster, sight.at)
+            shrink(db, self._keeping)
+        return digest
+
+    def intend(
+        self,
+        plan: Plan,
+        *,
+        cluster: str,
+        cycle: int,
+        at: float,
+        snapshot: str | None = None,
+        newest: int | None = None,
+    ) -> Ticket:
+        """Note what is about to be written. When this returns, it is on the disk.
+
+        Args:
+            plan: what is about to be written.
+            cluster: Slurm's name of it.
+            cycle: by which it was decided.
+            at: now.
+            snapshot: digest of what the decision had seen; None = there was no decision.
+            newest: the highest job id that Slurm showed; None = not known.
+
+        Raises:
+            JournalError: it is not, or another process is the writer; do not write.
+        """
+        self._lock.take()
+        origin = Origin(cluster, cycle, at, snapshot, newest)
+        with self._session(create=True) as db:
+            self._trust.check()
+            with self._transaction(db):
+                ticket = tuple(intents.insert(db, action, origin) for action in plan.actions)
+        self._ledger.touch(intents.keys_of(plan.actions))
+        return ticket
+
+    def settle(self, ticket: Ticket, outcomes: Iterable[Outcome], *, at: float) -> None:
+        """Note what came of it, and close what is no longer ours."""
+        outcomes = tuple(outcomes)
+        self._ledger.touch(intents.keys_of(o.action for o in outcomes))
+        with self._session(create=True) as db, self._transaction(db):
+            for row, outcome in zip(ticket, outcomes, strict=True):
+                intents.settle(db, row, outcome, at)
+
+    def close_gone(self, cluster: str, pending: Collection[JobKey]) -> int:
+        """Close the rows of jobs that are pending no longer; returns how many jobs that were."""
+        if not self._is_there():
+            return 0
+        with self._session(create=False) as db:
+            gone = {key for key in self._ledger.owned(db, cluster) if key not in pending}
+            lost = {key for key in self._ledger.flagged(db, cluster) if key not in pending}
+        if gone or lost:
+            self._ledger.touch(gone | lost)
+            with self._session(create=True) as db, self._transaction(db):
+                flags.close_gone(db, cluster, pending)
+                for key in gone:
+                    writes.close_gone(db, cluster, key)
+        return len(gone | lost)
+
+    def reclaim(self, cluster: str, pending: Iterable[PendingJob], at: float) -> int:
+        """Take up again the jobs that carry a value of ours from before they were requeued, or
+        from before they were parted from their array.
+
+        A requeued job keeps its directly set priority, its site factor, its OverSubscribe flag and
+        its excluded nodes, under a new submit time. It is known by its id together with exactly
+        the value that we wrote last; a task that became a record of its own, by its array's.
+
+        Returns: how many values that were.
+        """
+        carrying = [job for job in pending if writes.may_carry(job) or flags.carried(job)]
+        if not carrying or not self._is_there():
+            return 0
+        taken: list[JobKey] = []
+        with self._session(create=True) as db, self._transaction(db):
+            for job in carrying:
+                values = writes.reclaim(db, cluster, job, at) + flags.reclaim(db, cluster, job, at)
+                taken += [(job.job_id, job.submitted_at)] * values
+        self._ledger.touch(taken)
+        return len(taken)
+
+    def record(self, row: CycleRow) -> None:
+        """Note how a cycle ended."""
+        with self._session(create=True) as db, self._transaction(db):
+            cycles.record(db, row)
+
+    def pack(self, cluster: str, holder: str, term: int) -> Handover:
+        """What we hold of a cluster, for another daemon to go on with."""
+        with self._session(create=True) as db:
+            return handover.pack(db, cluster, holder, term)
+
+    def unpack(self, given: Handover) -> None:
+        """Go on with what another daemon held."""
+        with self._session(create=True) as db, self._transaction(db):
+            handover.unpack(db, given, cycles.last_cycle(db))
+        self._ledger.forget()
+
+    def leave(self, cluster: str) -> None:
+        """Hold nothing of a cluster any more: another daemon has taken it over."""
+        if self._is_there():
+            with self._session(create=False) as db, self._transaction(db):
+                handover.leave(db, cluster)
+            self._ledger.forget()
+
+    def is_lost(self) -> bool:
+        """Whether there is none, or an empty one, in a folder that was written to Slurm from.
+
+        The lock file is left by the first intent, and nobody of ours ever removes it.
+        """
+        try:
+            empty = not self.path.exists() or self.path.stat().st_size == 0
+            return empty and self.path.with_name(LOCK_NAME).exists()
+        except OSError:
+            return False  # the caller that opens it reports what is wrong
+
+    def claim(self) -> None:
+        """Be the writer, without an intent.
+
+        Raises:
+            JournalError: another process is.
+        """
+        self._lock.take()
+
+    def let_go(self) -> None:
+        """Be the writer no longer, so that `rltuned restore` may be."""
+        self._lock.drop()
+
+    def close(self) -> None:
+        self._lock.drop()
+        if self._db is not None:
+            self._db.close()
+            self._trust.closed()
+            self._db = None
+
+    def _is_there(self) -> bool:
+        return self._trust.check_place()
+
+    def _examine(self, now: float) -> None:
+        """Once a day the whole file; at the start `connect` has done so."""
+        if self._examined_at is not None and not 0 <= now - self._examined_at < DAY_S:
+            self._trust.examine()
+            self._examined_at = now
+        self._examined_at = now if self._examined_at is None else self._examined_at
+
+    @contextmanager
+    def _session(self, *, create: bool) -> Iterator[sqlite3.Connection]:
+        self._trust.check_place()
+        if self._db is None:
+            self._db = connect(self.path, create=create)
+            self._ledger.forget()
+            self._trust.opened()
+        try:
+            if self._ledger.is_stale(self._db):
+                self._trust.written(self._db)  # by another process, or before this one
+            yield self._db
+        except sqlite3.Error as error:
+            self._db.close()
+            self._trust.closed()
+            self._db = None  # the next use opens and checks it again
+            raise JournalError(f"{self.path}: {error}") from None
+
+    @contextmanager
+    def _transaction(self, db: sqlite3.Connection) -> Iterator[None]:
+        """All of it or nothing: the connection commits at the end and rolls back on any error."""
+        db.execute("BEGIN IMMEDIATE")
+        with db:
+            yield
+        self._trust.written(db)

@@ -1,0 +1,135 @@
+"""What is ours, kept in memory by the one writer, so that a cycle takes as long whatever it owns.
+
+The journal's file is read once. After that only the jobs that a transaction touched are read
+again, and everything where another process has written meanwhile. Equal to the file at any time:
+tests/property/test_ledger.py.
+"""
+
+import heapq
+import sqlite3
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from rltuned.domain.jobs import Ownership, Steering
+from rltuned.journal import flags, writes
+from rltuned.journal.ownership import JobKey
+
+
+@dataclass(slots=True)
+class _Cluster:
+    touched: set[JobKey] = field(default_factory=set)
+    """Jobs to be read again before the next answer."""
+    since: float | None = None
+    """From when on writes are counted; None = they are not yet."""
+    owned: dict[JobKey, Ownership] = field(default_factory=dict)
+    flagged: set[JobKey] = field(default_factory=set)
+    steering: dict[JobKey, Steering] = field(default_factory=dict)
+    times: dict[JobKey, list[float]] = field(default_factory=dict)
+    counts: dict[JobKey, int] = field(default_factory=dict)
+    ending: list[tuple[float, JobKey]] = field(default_factory=list)
+    """Heap of the moments in `times`, some of them counted no more."""
+
+
+class Ledger:
+    """What one journal says of the jobs of each cluster."""
+
+    def __init__(self) -> None:
+        self._clusters: dict[str, _Cluster] = {}
+        self._version: int | None = None
+
+    def forget(self) -> None:
+        """Read everything again at the next question."""
+        self._clusters.clear()
+        self._version = None
+
+    def is_stale(self, db: sqlite3.Connection) -> bool:
+        """Whether another connection has written since the last question; then all is forgotten."""
+        (version,) = db.execute("PRAGMA data_version").fetchone()
+        if version == self._version:
+            return False
+        self.forget()
+        self._version = version
+        return True
+
+    def owned(self, db: sqlite3.Connection, cluster: str) -> Mapping[JobKey, Ownership]:
+        """Of each job the field that was written last."""
+        return self._of(db, cluster).owned
+
+    def flagged(self, db: sqlite3.Connection, cluster: str) -> Iterable[JobKey]:
+        """Jobs with flags or excluded nodes of ours."""
+        return self._of(db, cluster).flagged
+
+    def steering(self, db: sqlite3.Connection, cluster: str) -> Mapping[JobKey, Steering]:
+        """As flags.steering."""
+        return self._of(db, cluster).steering
+
+    def recent(self, db: sqlite3.Connection, cluster: str, since: float) -> Mapping[JobKey, int]:
+        """How often each job was written to since then; an earlier `since` reads all again."""
+        known = self._of(db, cluster)
+        if known.since is None or since < known.since:
+            self._read_times(db, cluster, known, since)
+        known.since = since
+        while known.ending and known.ending[0][0] < since:
+            _, key = heapq.heappop(known.ending)
+            self._count(known, key, [at for at in known.times.get(key, ()) if at >= since])
+        return known.counts
+
+    def touch(self, keys: Iterable[JobKey]) -> None:
+        """The rows of these jobs are about to change, whatever cluster's they are."""
+        touched = set(keys)
+        for known in self._clusters.values():
+            known.touched |= touched
+
+    def _of(self, db: sqlite3.Connection, cluster: str) -> _Cluster:
+        known = self._clusters.get(cluster)
+        if known is None:
+            known = self._clusters[cluster] = _Cluster()
+            known.owned = {claim.key: claim.owned for claim in writes.open_claims(db, cluster)}
+            known.flagged = {flag.key for flag in flags.open_flags(db, cluster)}
+            known.steering = flags.steering(db, cluster)
+        if known.touched:
+            has_flags = flags.has_any(db, cluster)
+            for key in known.touched:
+                self._read(db, cluster, known, key, has_flags=has_flags)
+            known.touched.clear()
+        return known
+
+    def _read(
+        self, db: sqlite3.Connection, cluster: str, known: _Cluster, key: JobKey, *, has_flags: bool
+    ) -> None:
+        claims = writes.open_claims(db, cluster, key)
+        if claims:
+            known.owned[key] = claims[-1].owned
+        else:
+            known.owned.pop(key, None)
+        if has_flags:
+            known.flagged.discard(key)
+            known.flagged.update(flag.key for flag in flags.open_flags(db, cluster, key))
+            known.steering.pop(key, None)
+            known.steering.update(flags.steering(db, cluster, key))
+        if known.since is None:
+            return
+        times = [at for _, at in writes.times(db, cluster, known.since, key)]
+        if has_flags:
+            times += [at for _, at in flags.times(db, cluster, known.since, key)]
+        for at in set(times) - set(known.times.get(key, ())):
+            heapq.heappush(known.ending, (at, key))
+        self._count(known, key, times)
+
+    def _read_times(
+        self, db: sqlite3.Connection, cluster: str, known: _Cluster, since: float
+    ) -> None:
+        known.times.clear()
+        for key, at in (*writes.times(db, cluster, since), *flags.times(db, cluster, since)):
+            known.times.setdefault(key, []).append(at)
+        known.ending = [(at, key) for key, times in known.times.items() for at in times]
+        heapq.heapify(known.ending)
+        known.counts = {key: len(times) for key, times in known.times.items()}
+
+    @staticmethod
+    def _count(known: _Cluster, key: JobKey, times: list[float]) -> None:
+        if times:
+            known.times[key], known.counts[key] = times, len(times)
+        else:
+            known.times.pop(key, None)
+            known.counts.pop(key, None)

@@ -1,0 +1,166 @@
+"""What the journal knows of a job and of a cycle. Only reads, also while the daemon writes."""
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from rltuned.domain.snapshot import Snapshot
+from rltuned.errors import JournalError
+from rltuned.journal.documents import Document, unpack_plan
+from rltuned.journal.inputs import Recipe, decoded
+from rltuned.journal.snapshots import Packed, unpack
+from rltuned.slurm.job_selector import AskedJob, asked_job
+
+
+class Change(NamedTuple):
+    """One change to a job.
+
+    Attributes:
+        at: when it was intended; finished_at: when its outcome was seen, None = never.
+        new: None for a release, the nice where only that was given back.
+        result: in the words of `domain.plan.Result`; None = the process ended in between.
+        closed: why it is ours no longer; None = it still is.
+        mode, policy: of the cycle that decided; "" = a restore, or one that has been cleared out.
+        reason: delay, ranks and why; None = not kept, or not a matter of rank.
+    """
+
+    cycle: int
+    at: float
+    cluster: str
+    job_id: int
+    submitted_at: float
+    address: str
+    field: str
+    old: int | str
+    new: int | str | None
+    nice: int | None
+    result: str | None
+    detail: str
+    finished_at: float | None
+    closed: str | None
+    snapshot: str | None
+    mode: str
+    policy: str
+    reason: Document | None
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A cycle with all that is needed to decide again."""
+
+    cycle: int
+    at: float
+    mode: str
+    snapshot: Snapshot
+    recipe: Recipe
+    plan: Document
+
+
+_CHANGES = """
+SELECT w.cycle, w.at, w.cluster, job_id, submitted_at, address, {field} AS field, old, {new} AS new,
+    {nice} AS nice, result, detail, finished_at, closed, w.snapshot,
+    CASE WHEN w.snapshot IS NULL THEN '' ELSE ifnull(c.mode, '') END AS mode,
+    CASE WHEN w.snapshot IS NULL THEN '' ELSE ifnull(c.policy, '') END AS policy, p.body
+FROM {table} AS w LEFT JOIN cycles AS c ON c.cycle = w.cycle
+LEFT JOIN plans AS p ON p.cycle = w.cycle AND w.snapshot IS NOT NULL AND c.mode = 'live'
+WHERE job_id = ?1 OR address GLOB ?2 OR address GLOB ?3
+"""
+
+_TASK = re.compile(r"[1-9][0-9]*_[0-9]+")
+
+
+_NUMBER_OR_NICE = "iif(only_nice, 'nice', field)"
+
+
+def changes_of(db: sqlite3.Connection, asked: AskedJob) -> list[Change]:
+    """Every change to a job that is still kept, the oldest first.
+
+    A task of an array that has a number of its own is found by that too, with what was changed of
+    it before, when it was still a part of the array's record.
+
+    Raises:
+        JournalError: what is kept cannot be read.
+    """
+    found = _changes(db, asked)
+    names = {c.address for c in found if c.job_id == asked.job_id and _TASK.fullmatch(c.address)}
+    own = {(c.cluster, c.submitted_at) for c in found}
+    for name in sorted(names - {asked.text}):
+        more = [c for c in _changes(db, asked_job(name)) if (c.cluster, c.submitted_at) in own]
+        found += [c for c in more if c not in found]
+    return sorted(found, key=lambda c: (c.at, c.cycle))
+
+
+def _changes(db: sqlite3.Connection, asked: AskedJob) -> list[Change]:
+    rows: list[tuple[Any, ...]] = []
+    tables = (
+        ("writes", _NUMBER_OR_NICE, "iif(only_nice, nice, new)", "nice"),
+        ("flags", "field", "new", "NULL"),
+    )
+    for table, field, new, nice in tables:
+        query = _CHANGES.format(table=table, field=field, new=new, nice=nice)
+        prefixes = (asked.job_id, f"{asked.job_id}[_]*", f"{asked.job_id}+*")
+        rows += db.execute(query, prefixes).fetchall()
+    return [_change(row) for row in rows if asked.named(row[3], row[5])]
+
+
+def _change(row: tuple[Any, ...]) -> Change:
+    *values, body = row
+    reason = None if body is None else unpack_plan(body)["reasons"].get(str(row[3]))
+    return Change._make((*values, reason))
+
+
+def decided(db: sqlite3.Connection, cycle: int) -> Decided:
+    """What a cycle saw, by which settings it decided, and what it planned.
+
+    Raises:
+        JournalError: there is no such cycle, it came to no decision, or it has been cleared out.
+        SnapshotError: what is kept of it is damaged.
+    """
+    row = db.execute(
+        "SELECT at, mode, skipped, taken_at, s.digest, s.body, r.body, p.body FROM cycles AS c"
+        " LEFT JOIN snapshots AS s ON s.digest = c.snapshot"
+        " LEFT JOIN recipes AS r ON r.digest = c.recipe"
+        " LEFT JOIN plans AS p ON p.cycle = c.cycle WHERE c.cycle = ?",
+        (cycle,),
+    ).fetchone()
+    if row is None:
+        raise JournalError(f"cycle {cycle} is not in the journal; {_span(db)}")
+    at, mode, skipped, taken_at, digest, body, recipe, plan = row
+    if taken_at is None or recipe is None:
+        raise JournalError(f"cycle {cycle} came to no decision ({skipped or mode}); {_span(db)}")
+    if body is None or plan is None:
+        raise JournalError(f"the snapshot of cycle {cycle} has been cleared out; {_span(db)}")
+    snapshot = unpack(Packed(digest, body), taken_at)
+    return Decided(cycle, at, mode, snapshot, decoded(recipe), unpack_plan(plan))
+
+
+def _span(db: sqlite3.Connection) -> str:
+    first, last = db.execute(
+        "SELECT min(cycle), max(cycle) FROM cycles"
+        " WHERE snapshot IS NOT NULL AND recipe IS NOT NULL"
+    ).fetchone()
+    return "no cycle can be decided again" if first is None else f"{first} to {last} are kept"
+
+
+def differences(recorded: Document, again: Document) -> Iterator[str]:
+    """What two plans say differently, a line per action; none when they are the same."""
+    before, after = (_by_target(plan) for plan in (recorded, again))
+    for key in [*before, *(k for k in after if k not in before)]:
+        old, new = before.get(key), after.get(key)
+        if old != new:
+            yield f"job {key[1]}: {key[0]}: was {_values(old)}, is {_values(new)}"
+    if list(before) != list(after) and before == after:
+        yield "the same actions in another order"
+
+
+def _by_target(plan: Document) -> dict[tuple[str, str], Document]:
+    return {(a["action"], f"{a['address']}"): a for a in plan["actions"]}
+
+
+def _values(action: Document | None) -> str:
+    if action is None:
+        return "nothing"
+    told = {k: v for k, v in action.items() if k not in {"action", "job_id", "address"}}
+    return ", ".join(f"{k} {v}" for k, v in told.items() if k != "submitted_at")

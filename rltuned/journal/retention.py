@@ -1,0 +1,159 @@
+"""Clearing out the journal: by age, and by size, what nobody needs to give anything back.
+
+Rows that are open, in whatever table, are never touched: a restore needs them. A job that left the
+queue with something of ours (`gone`) brings it back when it is requeued. So its rows stay, whatever
+age and size, while Slurm shows the job in any state, and ENDED_S longer.
+"""
+
+import json
+import sqlite3
+from collections.abc import Collection
+from typing import Final
+
+from rltuned.journal.snapshots import Keeping
+
+AT_ONCE: Final = 1_000
+"""Rows of a table that one cycle clears out at most."""
+SNAPSHOTS_AT_ONCE: Final = 50
+"""The same of snapshots, so that a lowered limit does not stop the cycle."""
+NUMBERED: Final = 1_000
+"""Latest cycles whose rows stay whatever the size: the numbers go on from them."""
+
+ENDED_S: Final = 86_400.0
+"""A job that Slurm has not shown for so long is never requeued: it has forgotten it (MinJobAge)."""
+TABLES: Final = ("writes", "flags")
+"""Of what was written."""
+
+_DAY_S: Final = 86_400.0
+_MIB: Final = 1024 * 1024
+
+
+def note_ended(db: sqlite3.Connection, cluster: str, known: Collection[int], now: float) -> None:
+    """Note of the jobs that left the queue since when Slurm does not show them any more.
+
+    Args:
+        db: the journal, inside a transaction.
+        cluster: Slurm's name of it.
+        known: ids of all jobs and arrays that Slurm shows, in whatever state.
+        now: when it showed them.
+    """
+    ids = json.dumps(sorted(known))
+    for table in TABLES:
+        db.execute(
+            f"UPDATE {table} SET ended_at = NULL WHERE closed = 'gone' AND cluster = ?"  # noqa: S608
+            " AND job_id IN (SELECT value FROM json_each(?)) AND ended_at IS NOT NULL",
+            (cluster, ids),
+        )
+        db.execute(
+            f"UPDATE {table} SET ended_at = ? WHERE closed = 'gone' AND ended_at IS NULL"  # noqa: S608
+            " AND cluster = ? AND job_id NOT IN (SELECT value FROM json_each(?))",
+            (now, cluster, ids),
+        )
+
+
+def rotate(db: sqlite3.Connection, keeping: Keeping, cluster: str, now: float) -> None:
+    """Clear out some of what is too old or too much. Inside a transaction.
+
+    cluster: the one that is watched; of others nobody knows whether a job has ended.
+    """
+    _by_age(db, now - keeping.days * _DAY_S, cluster, now - ENDED_S)
+    _by_size(db, int(keeping.max_mib * _MIB), now - ENDED_S)
+
+
+def shrink(db: sqlite3.Connection, keeping: Keeping) -> None:
+    """Give cleared pages back to the file system, but for a tenth of the limit to grow into.
+
+    Outside a transaction. A file made by a release before schema 3 keeps its size.
+    """
+    slack = int(keeping.max_mib * _MIB) // 10 // _pragma(db, "page_size")
+    spare = _pragma(db, "freelist_count") - slack
+    if spare > 0:
+        # execute() would step once, which is one page
+        db.executescript(f"PRAGMA incremental_vacuum({spare});")
+
+
+def used_bytes(db: sqlite3.Connection) -> int:
+    """What the file would need without the pages that are free to be used again."""
+    pages = _pragma(db, "page_count") - _pragma(db, "freelist_count")
+    return pages * _pragma(db, "page_size")
+
+
+def _pragma(db: sqlite3.Connection, name: str) -> int:
+    (value,) = db.execute(f"PRAGMA {name}").fetchone()
+    return int(value)
+
+
+def _by_age(db: sqlite3.Connection, before: float, cluster: str, ended: float) -> None:
+    old = db.execute(
+        "SELECT cycle FROM (SELECT cycle, at FROM cycles WHERE cycle <"
+        " (SELECT max(cycle) FROM cycles) ORDER BY cycle LIMIT ?) WHERE at < ?",
+        (AT_ONCE, before),
+    ).fetchall()
+    for (cycle,) in old:
+        _drop_snapshot(db, cycle)
+        db.execute("DELETE FROM cycles WHERE cycle = ?", (cycle,))
+    if old:
+        db.execute(
+            "DELETE FROM recipes WHERE NOT EXISTS"
+            " (SELECT 1 FROM cycles WHERE cycles.recipe = recipes.digest)"
+        )
+    for table in TABLES:
+        # a job's rows go together: a requeue needs the first and the last of them
+        db.execute(
+            f"DELETE FROM {table} WHERE id IN (SELECT id FROM {table} AS old"  # noqa: S608 - ours
+            " WHERE closed IS NOT NULL AND at < ?1 AND (closed != 'gone'"
+            " OR (cluster != ?3 OR ended_at < ?4)"
+            f" AND NOT EXISTS (SELECT 1 FROM {table} AS other"
+            " WHERE other.job_id = old.job_id AND other.submitted_at = old.submitted_at"
+            " AND other.at >= ?1)) ORDER BY at LIMIT ?2)",
+            (before, AT_ONCE, cluster, ended),
+        )
+
+
+def _by_size(db: sqlite3.Connection, most_bytes: int, ended: float) -> None:
+    """First the oldest snapshots and plans, then the oldest rows, those of ended jobs last."""
+    for _ in range(SNAPSHOTS_AT_ONCE):
+        if used_bytes(db) <= most_bytes:
+            return
+        (oldest,) = db.execute(
+            "SELECT min(cycle) FROM cycles WHERE snapshot IS NOT NULL"
+        ).fetchone()
+        if oldest is None:
+            db.execute("DELETE FROM snapshots")  # no cycle names them any more
+            _drop_rows(db, most_bytes, ended)
+            return
+        _drop_snapshot(db, oldest)
+
+
+def _drop_snapshot(db: sqlite3.Connection, cycle: int) -> None:
+    """Forget what a cycle saw and planned; a snapshot that another cycle shares stays."""
+    (digest,) = db.execute("SELECT snapshot FROM cycles WHERE cycle = ?", (cycle,)).fetchone()
+    db.execute("UPDATE cycles SET snapshot = NULL WHERE cycle = ?", (cycle,))
+    db.execute("DELETE FROM plans WHERE cycle = ?", (cycle,))
+    db.execute(
+        "DELETE FROM snapshots WHERE digest = ?1"
+        " AND NOT EXISTS (SELECT 1 FROM cycles WHERE snapshot = ?1)",
+        (digest,),
+    )
+
+
+def _drop_rows(db: sqlite3.Connection, most_bytes: int, ended: float) -> None:
+    db.execute(
+        "DELETE FROM cycles WHERE cycle IN (SELECT cycle FROM cycles WHERE cycle <="
+        " (SELECT max(cycle) FROM cycles) - ? ORDER BY cycle LIMIT ?)",
+        (NUMBERED, AT_ONCE),
+    )
+    for table in TABLES:
+        db.execute(
+            f"DELETE FROM {table} WHERE id IN (SELECT id FROM {table}"  # noqa: S608 - ours
+            " WHERE closed IS NOT NULL AND closed != 'gone' ORDER BY id LIMIT ?)",
+            (AT_ONCE,),
+        )
+    if used_bytes(db) <= most_bytes:
+        return
+    for table in TABLES:
+        db.execute(
+            f"DELETE FROM {table} WHERE id IN (SELECT id FROM {table}"  # noqa: S608 - ours
+            " WHERE closed = 'gone' AND ended_at < ? ORDER BY id LIMIT ?)",
+            (ended, AT_ONCE),
+        )

@@ -1,0 +1,151 @@
+"""The journal's file: opened safely, checked, and locked while somebody writes to Slurm."""
+
+import fcntl
+import os
+import sqlite3
+import stat
+from contextlib import closing
+from pathlib import Path
+
+from rltuned.errors import JournalError, JournalLostError
+from rltuned.journal.schema import bring_up
+from rltuned.journal.snapshots import SCHEMA_VERSION, peek
+from rltuned.journal.trust import REMEDY, stranger
+from rltuned.trusted import Flaw, flaw_of
+
+_BUSY_TIMEOUT_S = 5.0
+_LOG_BYTES = 16 * 1024 * 1024
+"""To which the write-ahead log is cut once it was copied into the file."""
+
+
+def connect(path: Path, *, create: bool) -> sqlite3.Connection:
+    """Open the journal, making it when it is new and `create` says so.
+
+    Raises:
+        JournalError: not there, not ours, writable by others, damaged, from a newer release, or
+            the disk is full or read-only.
+    """
+    try:
+        _check_place(path, create=create)
+        version = peek(path)
+        _check_whole(path)
+        db = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
+    except OSError as error:
+        raise JournalError(f"{path}: {error.strerror or error}") from None
+    except sqlite3.OperationalError as error:
+        raise JournalError(f"{path}: cannot be opened: {error}") from None
+    except sqlite3.Error as error:
+        raise JournalLostError(f"{path}: is damaged: {error}; {REMEDY}") from None
+    try:
+        _prepare(db, version)
+    except sqlite3.Error as error:
+        db.close()
+        raise JournalError(f"{path}: cannot be used: {error}") from None
+    except JournalError:
+        db.close()
+        raise
+    return db
+
+
+def _check_place(path: Path, *, create: bool) -> None:
+    folder = path.parent.stat()
+    # root may work on what belongs to the service user, but on no other user's file in its folder
+    also = () if os.geteuid() else (folder.st_uid,)
+    _refuse(flaw_of(path.parent, folder, also=also))
+    if create and not os.path.lexists(path):
+        file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        _hand_to_folder_owner(file, folder)
+        os.close(file)
+    status = path.lstat()
+    if not stat.S_ISREG(status.st_mode):
+        raise JournalError(f"{path}: is not a regular file")
+    _refuse(flaw_of(path, status, also=also))
+
+
+def _refuse(flaw: Flaw | None) -> None:
+    if flaw is not None:
+        raise JournalError(str(flaw))
+
+
+def _hand_to_folder_owner(file: int, folder: os.stat_result) -> None:
+    """A trial run by root must not lock the service user out of its own state folder."""
+    if os.geteuid() == 0:
+        os.fchown(file, folder.st_uid, folder.st_gid)
+
+
+def _check_whole(path: Path) -> None:
+    """Look for damage on a connection that cannot write, so that what is damaged stays as it is."""
+    with closing(stranger(path)) as db:
+        (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise JournalLostError(f"{path}: is damaged: {verdict}; {REMEDY}")
+
+
+def _prepare(db: sqlite3.Connection, version: int) -> None:
+    if not version:
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only a file without tables takes it
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = FULL")  # a commit is on the disk before anything is written
+    db.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
+    if version < SCHEMA_VERSION:
+        bring_up(db, version)
+
+
+class WriterLock:
+    """Held by the one process that writes to Slurm on behalf of this journal.
+
+    The folder itself is locked, so that no file in it that somebody deletes takes the lock along.
+    The file says who has it; it is locked too, because earlier releases look at nothing else. The
+    kernel drops both when the process dies, however it dies.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: int | None = None
+        self._folder: int | None = None
+
+    def take(self) -> None:
+        """Take it, if it is not ours yet.
+
+        Raises:
+            JournalError: another process has it.
+        """
+        if self._file is not None:
+            return
+        try:
+            self._folder = self._locked(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+            self._file = self._locked(self._path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW)
+            _hand_to_folder_owner(self._file, self._path.parent.stat())
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+        except BlockingIOError:
+            self.drop()
+            raise JournalError(
+                f"{self._path}: a live rltuned (pid {self._owner()}) writes to Slurm; pause it "
+                "(it lets go within one cycle) or stop it first"
+            ) from None
+        except OSError as error:
+            self.drop()
+            raise JournalError(f"{self._path}: {error.strerror}") from None
+
+    def drop(self) -> None:
+        for opened in (self._file, self._folder):
+            if opened is not None:
+                os.close(opened)
+        self._file = self._folder = None
+
+    @staticmethod
+    def _locked(path: Path, flags: int) -> int:
+        opened = os.open(path, flags | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(opened)
+            raise
+        return opened
+
+    def _owner(self) -> str:
+        try:
+            return self._path.read_text("ascii", "replace")[:32].strip() or "unknown"
+        except OSError:
+            return "unknown"

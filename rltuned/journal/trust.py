@@ -1,0 +1,144 @@
+"""Whether the journal is still the file that was opened, and holds what was written last.
+
+A file that somebody deleted, replaced or spoilt can go on being written to for days, and what was
+written there can never be given back. So the journal is looked at, by its path and through a
+connection of its own, before every intent.
+"""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from rltuned.errors import JournalError, JournalLostError
+
+REMEDY: Final = (
+    "nothing is written to Slurm; stop the daemon, give back what Slurm shows with `rltuned "
+    "restore --all --as-shown`, put the files away, start it again (docs/runbook.md)"
+)
+_OF_WRITES: Final = (
+    "id, cycle, at, cluster, job_id, submitted_at, address, field, old, new, nice, rest, result,"
+    " detail, finished_at, closed"
+)
+_LATEST: Final = {"writes": (64, _OF_WRITES), "flags": (16, _OF_WRITES.replace("nice, rest, ", ""))}
+"""Table -> how many of its last rows are compared, more than a page of them, and the columns."""
+
+Place = tuple[int, int]
+"""Device and inode of a file."""
+
+
+class Trust:
+    """Remembers which file a journal is and what its last rows are.
+
+    Args:
+        path: of the journal.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._log = path.with_name(f"{path.name}-wal")
+        self._place: Place | None = None
+        self._log_place: Place | None = None
+        self._latest: int | None = None
+        self._damage = ""
+
+    def check_place(self) -> bool:
+        """Whether the journal is there.
+
+        Raises:
+            JournalLostError: it was there and is not any more, another file is in its place, or
+                it was found damaged.
+        """
+        if self._damage:
+            raise JournalLostError(self._damage)
+        found = self._found(self._path)
+        if self._place is None:
+            return found is not None
+        self._compare(self._path, self._place, found)
+        if self._log_place is not None:
+            self._compare(self._log, self._log_place, self._found(self._log))
+        return True
+
+    def opened(self) -> None:
+        """The journal was opened, for the first time or again.
+
+        Raises:
+            JournalLostError: it is not the file that it was.
+        """
+        place = self._found(self._path)
+        if self._place is None:
+            self._place = place
+        self._log_place = None
+        self._compare(self._path, self._place, place)
+
+    def closed(self) -> None:
+        """Our own connection was closed, which may remove the write-ahead log."""
+        self._log_place = None
+
+    def written(self, db: sqlite3.Connection) -> None:
+        """Our own connection has written something, or seen what another process wrote."""
+        self._latest = _digest(db)
+        self._log_place = self._found(self._log)
+
+    def check(self) -> None:
+        """Look at the journal by its path, as a stranger would.
+
+        Raises:
+            JournalLostError: it does not hold what was written last.
+        """
+        self.check_place()
+        if self._latest is None:
+            return
+        try:
+            with closing(stranger(self._path)) as db:
+                found = _digest(db)
+        except sqlite3.Error as error:
+            raise JournalLostError(
+                f"{self._path}: cannot be read back: {error}; {REMEDY}"
+            ) from None
+        if found != self._latest:
+            self._damage = f"{self._path}: does not hold what was written last; {REMEDY}"
+            raise JournalLostError(self._damage)
+
+    def examine(self) -> None:
+        """Check the whole file: seconds for a gigabyte.
+
+        Raises:
+            JournalLostError: it is damaged; then it stays so for this process.
+        """
+        try:
+            with closing(stranger(self._path)) as db:
+                (verdict,) = db.execute("PRAGMA integrity_check(1)").fetchone()
+        except sqlite3.Error as error:
+            verdict = str(error)
+        if verdict != "ok":
+            self._damage = f"{self._path}: is damaged: {verdict}; {REMEDY}"
+            raise JournalLostError(self._damage)
+
+    def _compare(self, path: Path, known: Place | None, found: Place | None) -> None:
+        if found is None:
+            raise JournalLostError(f"{path}: was deleted or moved while it was in use; {REMEDY}")
+        if found != known:
+            raise JournalLostError(f"{path}: is another file than the one in use; {REMEDY}")
+
+    def _found(self, path: Path) -> Place | None:
+        try:
+            status = path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise JournalError(f"{path}: {error.strerror}") from None
+        return status.st_dev, status.st_ino
+
+
+def stranger(path: Path) -> sqlite3.Connection:
+    """A connection of its own to a journal, which cannot change it; raises sqlite3.Error."""
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+
+
+def _digest(db: sqlite3.Connection) -> int:
+    rows = [
+        db.execute(f"SELECT {columns} FROM {table} ORDER BY id DESC LIMIT {count}").fetchall()  # noqa: S608
+        for table, (count, columns) in _LATEST.items()
+    ]
+    return hash(tuple(map(tuple, rows)))

@@ -1,0 +1,82 @@
+"""What a training is set to, and what it trains: actor, critic and their optimiser."""
+
+from dataclasses import asdict, dataclass, field
+
+import torch
+
+from rltuned.policies.card import Kind, features_of
+from rltuned.policies.network import build
+from rltuned.train.batch import Contest
+from rltuned.train.critic import critic_of
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is learned and how; the defaults are the paper's budget.
+
+    Attributes:
+        network: which one. An inspector watches over the contest's base.
+        predict: the context network also reads the quantiles of a run-time predictor.
+        hidden: widths of the actor's hidden layers.
+        sieved: so many epochs draw from the contest's sieve, the others from all windows.
+        epochs, batches: updates, and episodes in each.
+        learning_rate: of the actor, falling linearly to a tenth; the critic's is three times it.
+        entropy: bonus at the first epoch, falling linearly to zero.
+        clip: of the probability ratio. target_kl: an update stops beyond one and a half times it.
+        passes: over the data of an epoch. minibatches: per pass. gradient_norm: the largest.
+        gae: lambda. gamma is 1: an episode ends, and no second of waiting counts less.
+        patience: epochs without a better validation before stopping; 0 = never.
+        seed: of windows, noise and weights.
+    """
+
+    contest: Contest = field(default_factory=Contest)
+    network: Kind = "paper"
+    predict: bool = False
+    hidden: tuple[int, ...] = (32, 16)
+    epochs: int = 100
+    batches: int = 100
+    learning_rate: float = 1e-3
+    entropy: float = 0.01
+    clip: float = 0.2
+    target_kl: float = 0.02
+    passes: int = 4
+    minibatches: int = 8
+    gae: float = 0.97
+    gradient_norm: float = 0.5
+    sieved: int = 0
+    patience: int = 0
+    seed: int = 1
+
+    def described(self) -> dict[str, int | float | str]:
+        """Flat, for the card."""
+        flat = asdict(self)
+        contest = flat.pop("contest")
+        return {
+            k: v if isinstance(v, int | float) else str(v) for k, v in {**flat, **contest}.items()
+        }
+
+
+class Learner:
+    """Actor, critic and their optimiser on a device."""
+
+    def __init__(self, settings: Settings, device: str = "cpu") -> None:
+        torch.manual_seed(settings.seed)
+        features = features_of(settings.network, predicted=settings.predict)
+        self.actor = build(settings.network, features, settings.hidden, settings.contest.base)
+        self.critic = critic_of(settings.network, features)
+        self.device = device
+        self.actor.to(device)
+        self.critic.to(device)
+        self.optimiser = torch.optim.Adam(
+            [
+                {"params": self.actor.parameters(), "share": 1.0},
+                {"params": self.critic.parameters(), "share": 3.0},
+            ],
+            lr=settings.learning_rate,
+            eps=1e-5,
+        )
+
+    def set_rate(self, rate: float) -> None:
+        """The learning rate of the epoch."""
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate * group["share"]

@@ -1,0 +1,107 @@
+"""The brain: state matrix and actor, and a whole decision."""
+
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from rltuned.core.decide import Knobs, decide
+from rltuned.core.features import encode
+from rltuned.domain.cluster import GpuCount, Node, Resources
+from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import UNLIMITED_S, GpuType, JobId, NodeName, UnixTime
+from rltuned.policies.actor import load_actor
+from scripts.benchmarks import PAPER, Figure
+
+NOW: Final = 1_000_000.0
+JOBS: Final = 256
+NODES: Final = 100
+RUNNING: Final = 150
+SEED: Final = 1
+_TYPES: Final = (("p100", 4), ("k80", 2), ("m40", 1))
+_LIMITS_S: Final = (600.0, 3_600.0, 7_200.0, 86_400.0, UNLIMITED_S)
+
+
+def queue_of(jobs: int, nodes: int, running: int) -> Snapshot:
+    """A busy cluster of three GPU types; requests are shared objects, as the reader makes them."""
+    draw = np.random.default_rng(SEED)
+    hardware = tuple(_node(i, draw) for i in range(nodes))
+    requests = [
+        Request(Resources(gpus, 4 * gpus, 16_000 * gpus), limit_s)
+        for gpus in (1, 1, 2, 4, 8)
+        for limit_s in _LIMITS_S
+    ]
+    pending = tuple(
+        PendingJob(
+            job_id=JobId(i + 1),
+            address=str(i + 1),
+            submitted_at=UnixTime(NOW - 100_000 + i),
+            eligible_at=UnixTime(NOW - 100_000 + i),
+            request=requests[int(draw.integers(len(requests)))],
+            priority=int(draw.integers(1, 100_000)),
+            partitions=("gpu",),
+        )
+        for i in range(jobs)
+    )
+    runs = tuple(_run(i, hardware[i % nodes]) for i in range(running))
+    return Snapshot(UnixTime(NOW), "bench", pending, runs, hardware)
+
+
+def _node(number: int, draw: np.random.Generator) -> Node:
+    kind, gpus = _TYPES[number % len(_TYPES)]
+    free = int(draw.integers(0, gpus + 1))
+    return Node(
+        name=NodeName(f"n{number:04d}"),
+        gpus=(GpuCount(GpuType(kind), gpus, free),),
+        total=Resources(gpus, 16 * gpus, 64_000 * gpus),
+        free=Resources(free, 16 * free, 64_000 * free),
+        schedulable=True,
+        partitions=("gpu",),
+    )
+
+
+def _run(number: int, node: Node) -> RunningJob:
+    taken = Resources(1, 4, 16_000)
+    return RunningJob(
+        job_id=JobId(1_000_000 + number),
+        started_at=UnixTime(NOW - 600.0),
+        request=Request(taken, 3_600.0 * (1 + number % 3)),
+        shares=(Share(node.name, taken, node.gpus[0].gpu_type),),
+        partition="gpu",
+    )
+
+
+def median_s(work: Callable[[], object], rounds: int) -> float:
+    """Median seconds of a piece of work; three rounds before it do not count."""
+    for _ in range(3):
+        work()
+    seconds = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds)
+
+
+def measure(bundle: Path) -> list[Figure]:
+    """State matrix and actor, and a whole decision with placement and plan.
+
+    Raises:
+        ModelError: the bundle cannot be used.
+    """
+    actor = load_actor(bundle)
+    snapshot = queue_of(JOBS, NODES, RUNNING)
+    matrix = median_s(lambda: encode(snapshot.pending, snapshot), 200)
+    both = median_s(lambda: actor.score(encode(snapshot.pending, snapshot)), 200)
+    whole = median_s(lambda: decide(snapshot, actor, Knobs()), 50)
+    size = f"{JOBS}_jobs_{NODES}_nodes"
+    inference = f"{PAPER}, section 5.7: inference"
+    return [
+        Figure(f"encode_{size}", 1e3 * matrix, "ms", 0.7, inference),
+        Figure(f"encode_and_score_{size}", 1e3 * both, "ms", 0.7, inference),
+        Figure(f"decide_{size}", 1e3 * whole, "ms", 9_800.0, f"{PAPER}, decision at queue 256"),
+    ]

@@ -1,0 +1,165 @@
+"""Joint placement: the whole decision with CBC, its growth, and the case that needs no solver."""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from rltuned.core.capacity import Capacity
+from rltuned.core.joint import How, Tuning, place_jointly
+from rltuned.core.milp import Budget
+from rltuned.core.placement import place
+from rltuned.domain.cluster import GpuCount, Node, Resources
+from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
+from rltuned.solver import cbc
+from scripts.benchmarks import PAPER, Figure
+
+NOW: Final = 1_000_000.0
+TYPES: Final = ("A100", "V100", "T4")
+GPUS: Final = 8
+CPUS: Final = 64
+MEM_MIB: Final = 512_000
+MEM_PER_GPU_MIB: Final = 30_000
+FULL: Final = 0.9
+"""Chance that one more job runs on a node: most nodes are left with scraps."""
+ROUNDS: Final = 25
+QUICK_ROUNDS: Final = 200
+GROWTH: Final = ((4, 100), (8, 100), (32, 100), (16, 20), (16, 400))
+GOAL: Final = "goal of issue 5"
+MEDIAN_GOAL_MS: Final = 60.0
+P95_GOAL_MS: Final = 250.0
+PAPER_MS: Final = 0.2
+"""The paper's time for its solver, which decides between two ways of one job."""
+
+
+def measure() -> list[Figure]:
+    """The figures, in milliseconds."""
+    at_16 = solved_ms(16, 100)
+    figures = [
+        Figure("joint_k16_100_nodes_median", _median(at_16), "ms", MEDIAN_GOAL_MS,
+               GOAL),
+        Figure("joint_k16_100_nodes_p95", float(np.percentile(at_16, 95)), "ms",
+               P95_GOAL_MS, GOAL),
+        *(Figure(f"joint_{name}", ms, "ms", PAPER_MS, PAPER) for name, ms in skipped_ms().items()),
+    ]  # fmt: skip
+    base = _median(at_16)
+    for top_k, nodes in GROWTH:
+        name = f"joint_k{top_k}_{nodes}_nodes_median"
+        source = "K=16 on 100 nodes, same run"
+        figures.append(Figure(name, _median(solved_ms(top_k, nodes)), "ms", base, source))
+    return figures
+
+
+def solved_ms(
+    top_k: int, nodes: int, rounds: int = ROUNDS, clock: Callable[[], float] = time.perf_counter
+) -> list[float]:
+    """Milliseconds of so many joint decisions that needed the solver, each on its own queue.
+
+    clock: in seconds; what it measures is what is found.
+    """
+    found: list[float] = []
+    tuning, solver = Tuning(budget=Budget(wall_s=10.0)), cbc()
+    for seed in range(4 * rounds):
+        world = busy_world(seed, top_k, nodes)
+        capacity = Capacity.of(world)
+        fits = [place(job, capacity) is not None for job in world.pending]
+        start = clock()
+        joint = place_jointly(world.pending, fits, world, tuning, solver)
+        took = clock() - start
+        if joint.how is How.SOLVED:
+            found.append(1e3 * took)
+        if len(found) == rounds:
+            break
+    return found
+
+
+def skipped_ms() -> dict[str, float]:
+    """Milliseconds of decisions that need no solver, on 100 nodes: 16 jobs of which none fits, one
+    job, three that share no node, and 16 small ones that all start, which is to place 16 jobs.
+    """
+    busy = busy_world(0, 16, 100)
+    apart = tuple(
+        replace(job, request=replace(job.request, gpu_types=(GpuType(kind),)))
+        for job, kind in zip(busy.pending, TYPES, strict=False)
+    )
+    one_gpu = Resources(1, 2, MEM_PER_GPU_MIB)
+    small = tuple(replace(j, request=replace(j.request, total=one_gpu)) for j in busy.pending)
+    cases = {
+        "none_fits": (busy.pending, False),
+        "one_job": (busy.pending[:1], True),
+        "no_common_node": (apart, True),
+        "all_start": (small, True),
+    }
+    return {
+        name: _skipped(replace(busy, pending=jobs), fits=fits)
+        for name, (jobs, fits) in cases.items()
+    }
+
+
+def _skipped(world: Snapshot, *, fits: bool) -> float:
+    tuning, times = Tuning(), []
+    asked = [fits] * len(world.pending)
+    for _ in range(QUICK_ROUNDS):
+        start = time.perf_counter()
+        joint = place_jointly(world.pending, asked, world, tuning, None)
+        times.append(1e3 * (time.perf_counter() - start))
+        if joint.how is not How.SKIPPED:
+            raise ValueError(f"a solver was asked for: {joint.why}")
+    return _median(times)
+
+
+def busy_world(seed: int, jobs: int, nodes: int) -> Snapshot:
+    """A typed cluster with scraps on most nodes, and a queue that half accepts any type."""
+    draw = np.random.default_rng(seed)
+    runs: list[RunningJob] = []
+    hardware = tuple(_fill(number, draw, runs) for number in range(nodes))
+    pending = tuple(_job(number, draw) for number in range(1, jobs + 1))
+    return Snapshot(UnixTime(NOW), "bench", pending, tuple(runs), hardware)
+
+
+def _fill(number: int, draw: np.random.Generator, runs: list[RunningJob]) -> Node:
+    name, kind = NodeName(f"n{number:04d}"), GpuType(TYPES[number % len(TYPES)])
+    free = Resources(GPUS, CPUS, MEM_MIB)
+    while free.gpus and draw.random() < FULL:
+        gpus = min(free.gpus, int(draw.choice((1, 1, 2, 4, 8))))
+        cpus = min(free.cpus, gpus * int(draw.integers(2, 11)))
+        taken = Resources(gpus, cpus, gpus * MEM_PER_GPU_MIB)
+        limit_s = float(draw.choice((3_600, 7_200, 14_400, 86_400)))
+        runs.append(
+            RunningJob(
+                job_id=JobId(1_000_000 + len(runs)),
+                started_at=UnixTime(NOW - float(draw.integers(0, 3_000))),
+                request=Request(taken, limit_s),
+                shares=(Share(name, taken, kind),),
+                partition="gpu",
+            )
+        )
+        free -= taken
+    total = Resources(GPUS, CPUS, MEM_MIB)
+    return Node(name, (GpuCount(kind, GPUS, free.gpus),), total, free, True, ("gpu",))
+
+
+def _job(number: int, draw: np.random.Generator) -> PendingJob:
+    gpus = int(draw.choice((1, 1, 2, 4, 8, 8, 16, 32)))
+    amounts = Resources(gpus, gpus * int(draw.integers(2, 11)), gpus * MEM_PER_GPU_MIB)
+    limit_s = float(draw.choice((3_600, 7_200, 14_400, 86_400)))
+    kinds = () if draw.random() < 0.5 else (GpuType(str(draw.choice(TYPES))),)  # noqa: PLR2004
+    submitted_at = UnixTime(NOW - 10_000.0 + number)
+    return PendingJob(
+        job_id=JobId(number),
+        address=str(number),
+        submitted_at=submitted_at,
+        eligible_at=submitted_at,
+        request=Request(amounts, limit_s, kinds),
+        priority=1_000 - number,
+        partitions=("gpu",),
+    )
+
+
+def _median(values: list[float]) -> float:
+    return statistics.median(values)

@@ -1,0 +1,130 @@
+"""The simulator: classic rules, a policy at every event, and a month of a whole cluster."""
+
+import resource
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Final
+
+from rltuned.sim.dispatch import BackfillRule
+from rltuned.sim.policy import MODEL_PREFIX
+from rltuned.sim.presets import preset
+from rltuned.sim.protocol import Protocol
+from rltuned.sim.readers.clusters import read_philly_csv
+from rltuned.sim.readers.rows import finish
+from rltuned.sim.reshape import scale
+from rltuned.sim.run import compare, simulate, whole, windows
+from rltuned.sim.synth import synthesize
+from rltuned.sim.trace import Trace
+from rltuned.sim.world import Rules
+from scripts.benchmarks import Figure
+
+SEED: Final = 1
+ROUNDS: Final = 5
+LOAD: Final = 0.9
+WINDOWS: Final = 10
+SOURCE: Final = "the authors' base pipeline on 10 x 256 jobs, same kind of machine"
+OURS: Final = "our own bound"
+AUTHORS_JOBS_PER_S: Final = {"fcfs": 3_203.0, "sjf": 3_583.0}
+MONTH_JOBS: Final = 58_854
+MONTH_LOAD: Final = 0.73
+"""What October 2017 offered: 1,823 of 2,490 GPUs."""
+MONTH_TARGET_S: Final = 60.0
+MONTH_TARGET_MIB: Final = 1_024.0
+DECISIONS_PER_S: Final = 5_000.0
+ACTOR_SETTINGS: Final[tuple[tuple[float, BackfillRule], ...]] = (
+    (0.9, "easy"), (1.1, "easy"), (1.1, "none")
+)  # fmt: skip
+
+
+def measure(bundle: Path, philly: Path | None = None) -> list[Figure]:
+    """Jobs per second of rules, decisions per second of the actor, seconds of a month.
+
+    Args:
+        bundle: the model.
+        philly: the real month (merged CSV); None = a generated one.
+
+    Raises:
+        ModelError: the bundle cannot be used.
+        TraceError: the trace cannot be read.
+    """
+    return [*_rules(), *_actor(bundle), *_month(philly)]
+
+
+def _rules() -> list[Figure]:
+    cluster = preset("philly-192")
+    trace = scale(synthesize("philly-like", jobs=20_480, seed=SEED), LOAD, cluster.gpus)
+    figures = []
+    for size in (256, 1_024):
+        chosen = windows(trace.jobs, count=WINDOWS, size=size, seed=SEED, warmup=0)
+        for policy, authors in AUTHORS_JOBS_PER_S.items():
+            compare(chosen[:1], cluster, (policy,), Protocol())  # compiled once, not counted
+            rate = (
+                WINDOWS
+                * size
+                / min(
+                    _cpu_s(partial(compare, chosen, cluster, (policy,), Protocol()))
+                    for _ in range(ROUNDS)
+                )
+            )
+            name = f"simulate_{policy}_easy_{WINDOWS}x{size}"
+            figures.append(Figure(name, rate, "jobs/s", authors, SOURCE, "higher"))
+    return figures
+
+
+def _cpu_s(work: Callable[[], object]) -> float:
+    """Processor seconds of this process, so that its neighbours do not count."""
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+def _actor(bundle: Path) -> list[Figure]:
+    """The shipped actor at every event, where queues are short and where they are long."""
+    cluster, model = preset("philly-192"), f"{MODEL_PREFIX}{bundle}"
+    trace = synthesize("philly-like", jobs=20_480, seed=SEED)
+    chosen = windows(trace.jobs, count=WINDOWS, size=1_024, seed=SEED, warmup=0)
+    figures = []
+    for load, backfill in ACTOR_SETTINGS:
+        protocol = Protocol(rules=Rules(backfill), bounded=False)
+        crowded = [
+            replace(w, jobs=scale(Trace(w.jobs, {}), load, cluster.gpus).jobs) for w in chosen
+        ]
+        simulate(crowded[0], cluster, model, protocol)  # compiled once, not counted
+        began = time.process_time()
+        decisions = sum(simulate(w, cluster, model, protocol).decisions for w in crowded)
+        rate = decisions / (time.process_time() - began)
+        name = f"simulate_actor_load_{load:g}_{backfill}_{WINDOWS}x1024"
+        figures.append(Figure(name, rate, "decisions/s", DECISIONS_PER_S, OURS, "higher"))
+    return figures
+
+
+def _month(philly: Path | None) -> list[Figure]:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as child:
+        elapsed_s, peak_mib = child.submit(_month_in_child, philly).result()
+    name = "simulate_month_2490_gpus"
+    kind = f"{OURS}; {'the real' if philly else 'a generated'} trace"
+    return [
+        Figure(name, elapsed_s, "s", MONTH_TARGET_S, kind),
+        Figure(f"{name}_memory", peak_mib, "MiB", MONTH_TARGET_MIB, kind),
+    ]
+
+
+def _month_in_child(philly: Path | None) -> tuple[float, float]:
+    """Seconds and peak memory of a month of a whole cluster, in a process of its own."""
+    cluster = preset("philly-2490")
+    if philly is None:
+        made = synthesize("philly-like", jobs=MONTH_JOBS, seed=SEED)
+        trace = scale(made, MONTH_LOAD, cluster.gpus)
+    else:
+        trace = finish(read_philly_csv(philly), philly, limits="weak", seed=SEED)
+    compare(whole(trace.jobs, first=10, warmup=0), cluster, ("fcfs",), Protocol())
+    one = whole(trace.jobs, first=None, warmup=0)
+    began = time.process_time()
+    compare(one, cluster, ("fcfs",), Protocol())
+    elapsed_s = time.process_time() - began
+    return elapsed_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -1,0 +1,89 @@
+"""A history played by the plain world and the daemon's own `decide`."""
+
+import math
+
+import numpy as np
+
+from rltuned.backtest.past import Past
+from rltuned.backtest.play import Cycle, Played, Terms
+from rltuned.core.decide import Policy, decide
+from rltuned.sim.backend import SimBackend
+from rltuned.sim.ledger import Ledger
+from rltuned.sim.world import Pending, Rules, World, by_priority
+
+
+def decided(past: Past, policy: Policy, terms: Terms) -> Played:
+    """Slurm's own order up to the split, and from there the daemon's."""
+    world = _begun(past)
+    daemon = _Daemon(world, policy, terms)
+    scored = frozenset((np.flatnonzero(past.scored) + 1).tolist())
+    last_s = max(j.submit_s for j, s in zip(past.jobs, past.scored, strict=True) if s)
+    tick = _tick_from(0.0, past, terms)
+    while world.now <= last_s or not scored.isdisjoint(world.pending):
+        event = world.next_time()
+        if not world.pending:
+            assert event is not None
+            tick = max(tick, _tick_from(event, past, terms))
+        now = tick if event is None else min(event, tick)
+        if event == now:
+            world.happen()
+        world.now = now
+        if now == tick:
+            if now >= past.split_s:
+                daemon.cycle()
+            tick += terms.interval_s
+        world.schedule()
+    return daemon.played(past)
+
+
+def _tick_from(now: float, past: Past, terms: Terms) -> float:
+    """When Slurm looks at its queue without an event; the daemon's cycles are among them."""
+    cycles = math.ceil((now - past.split_s) / terms.interval_s)
+    return past.split_s + cycles * terms.interval_s
+
+
+def _begun(past: Past) -> World:
+    """What ran is on the cluster, what waited may go from the beginning of the record on."""
+
+    def order(world: World) -> list[Pending]:
+        queue = by_priority(world)
+        return queue if world.now >= 0 else [p for p in queue if p.number not in past.waiting]
+
+    rules = Rules(backfill=past.place.backfill, natural=past.place.natural)
+    world = World(past.place.cluster, past.jobs, rules=rules, order=order)
+    while (event := world.next_time()) is not None and event < 0:
+        world.step()
+    world.now = 0.0
+    world.schedule()
+    return world
+
+
+class _Daemon:
+    def __init__(self, world: World, policy: Policy, terms: Terms) -> None:
+        self._world, self._policy, self._knobs = world, policy, terms.knobs
+        self._backend, self._ledger = SimBackend(world), Ledger()
+        self._cycles: list[Cycle] = []
+        self._touched: set[int] = set()
+
+    def cycle(self) -> None:
+        world = self._world
+        if not world.pending:
+            return
+        decision = decide(self._ledger.dress(self._backend.observe()), self._policy, self._knobs)
+        self._ledger.note(decision, world.now)
+        before = {p.number: rank for rank, p in enumerate(by_priority(world))}
+        self._backend.apply(decision.plan)
+        shifts = [abs(before[p.number] - rank) for rank, p in enumerate(by_priority(world))]
+        actions = decision.plan.actions
+        self._touched.update(int(a.target.job_id) for a in actions)
+        shift, furthest = float(np.mean(shifts)), max(shifts)
+        self._cycles.append(Cycle(world.now, len(before), len(actions), shift, furthest))
+
+    def played(self, past: Past) -> Played:
+        start_s = np.full(len(past.jobs), np.nan)
+        for number, run in self._world.running.items():
+            start_s[number - 1] = run.started_at
+        for number, record in self._world.finished.items():
+            start_s[number - 1] = record.started_at
+        runs_s = np.array([min(j.duration_s, j.time_limit_s or math.inf) for j in past.jobs])
+        return Played(start_s, start_s + runs_s, tuple(self._cycles), frozenset(self._touched))

@@ -1,0 +1,181 @@
+"""`Priority=` under multifactor with fair share on a real Slurm: what the base is worth now."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rltuned.core.decide import Knobs, decide
+from rltuned.core.numbers import Writing, base_now
+from rltuned.core.order import Order
+from rltuned.core.select import Refusal, Rules
+from rltuned.daemon.apply import Writer, marked_by
+from rltuned.daemon.clock import SystemClock
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.plan import Result
+from rltuned.domain.snapshot import Snapshot
+from rltuned.journal.journal import Journal
+from rltuned.policies.baselines import BASELINES
+from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.commands import SlurmCli
+from tests import accounting
+from tests.conftest import slurm_or_skip
+from tests.integration.test_delays import no_stopwatch
+from tests.lab import SlurmLab
+from tests.needs import skip_or_fail
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(400)]
+
+USERS = ("games", "news", "mail", "backup")
+WEIGHTS = ("PriorityWeightAge=1000", "PriorityMaxAge=1-0", "PriorityWeightFairShare=50000")
+"""A point is 86 s of age: within PriorityCalcPeriod, a minute at least, age moves by one point."""
+KNOBS = Knobs(
+    rules=Rules(min_age_s=0.0), order=Order(stretch=1.0), writing=Writing(mode="priority")
+)
+RECALCULATED_S = 150.0
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[SlurmLab]:
+    slurm_or_skip()
+    if why := accounting.missing():
+        skip_or_fail(why)
+    with SlurmLab(accounting=True, extra=WEIGHTS) as started:
+        for user in USERS:
+            started.run("sacctmgr", "-i", "add", "account", f"of_{user}")
+            started.run("sacctmgr", "-i", "add", "user", user, f"account=of_{user}")
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def _empty(lab: SlurmLab) -> None:
+    lab.clear()
+
+
+def block(lab: SlurmLab) -> int:
+    """A job of the first user that takes the node."""
+    blocker = submit(lab, USERS[0], "-t60")
+    lab.wait_for(lambda: lab.state(blocker) == "R", 30, "the node is busy")
+    return blocker
+
+
+def submit(lab: SlurmLab, user: str, *options: str) -> int:
+    words = ("--parsable", "--output=/dev/null", "--chdir=/", "-wm1", "-n4", *options)
+    said = lab.run(*accounting.as_user(user), "sbatch", *words, "--wrap=sleep 600")
+    return int(said)
+
+
+def shown(world: SlurmBackend) -> dict[int, PendingJob]:
+    return {int(j.job_id): j for j in world.observe().pending}
+
+
+def wait_for_sprio(lab: SlurmLab, world: SlurmBackend, ours: set[int]) -> None:
+    def all_live() -> bool:
+        found = shown(world)
+        return all(j in found and found[j].live for j in ours)
+
+    lab.wait_for(all_live, 30, "sprio shows the jobs")
+
+
+def cycle(world: SlurmBackend, journal: Journal, ours: set[int], number: int) -> Snapshot:
+    """One cycle that knows of these jobs alone, so that their twins stay as Slurm has them."""
+    seen = marked_by(journal, world.observe())
+    seen = replace(seen, pending=tuple(j for j in seen.pending if int(j.job_id) in ours))
+    decision = decide(seen, BASELINES["sjf"], KNOBS)
+    outcomes = Writer(journal, SystemClock()).write(
+        world, decision.plan, seen, number, no_stopwatch
+    )
+    assert {o.result for o in outcomes} <= {Result.APPLIED}, outcomes
+    return seen
+
+
+def test_the_base_of_a_frozen_job_follows_its_twin_when_usage_changes(
+    lab: SlurmLab, tmp_path: Path
+) -> None:
+    journal = Journal(tmp_path)
+    world = SlurmBackend(SlurmCli(conf=lab.conf), time.time, fair_shares=True)
+    block(lab)
+    limits = dict(zip(USERS, (10, 100, 400, 900), strict=True))
+    twins = {submit(lab, u, f"-t{t}"): submit(lab, u, "-t30") for u, t in limits.items()}
+    wait_for_sprio(lab, world, set(twins) | set(twins.values()))
+    before = shown(world)
+    cycle(world, journal, set(twins), 1)
+    frozen = [j for j in twins if shown(world)[j].fixed]
+    assert len(frozen) == 4
+
+    def moved() -> bool:
+        now = shown(world)
+        return all(abs(now[t].priority - before[t].priority) > 1_000 for t in twins.values())
+
+    lab.wait_for(moved, RECALCULATED_S, "usage counts")
+    later = shown(world)
+    assert len({later[t].priority for t in twins.values()}) > 1
+    world = SlurmBackend(SlurmCli(conf=lab.conf), time.time, fair_shares=True)  # sshare is new
+    seen = cycle(world, journal, set(twins), 2)
+    for job in seen.pending:
+        base = base_now(job, seen.priorities, seen.taken_at)
+        assert base == pytest.approx(shown(world)[twins[int(job.job_id)]].priority, abs=3)
+    after = shown(world)
+    assert all(abs(after[j].priority - later[j].priority) > 1_000 for j in frozen)
+
+    journal.close()
+
+
+def test_a_job_that_sshare_does_not_know_keeps_its_number(lab: SlurmLab, tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    world = SlurmBackend(SlurmCli(conf=lab.conf), time.time, fair_shares=True)
+    block(lab)
+    ours = {submit(lab, "news", "-t60"), submit(lab, "news", "-t10"), submit(lab, "news", "-t90")}
+    stranger = submit(lab, "man", "-t900")
+    wait_for_sprio(lab, world, {*ours, stranger})
+    cycle(world, journal, {*ours, stranger}, 1)
+    number = shown(world)[stranger].priority
+    assert not shown(world)[stranger].live  # sprio leaves out what is fixed
+    seen = cycle(world, journal, {*ours, stranger}, 2)
+    refused = dict(decide(seen, BASELINES["sjf"], KNOBS).refused)
+    assert refused == {stranger: Refusal.BASE_UNKNOWN}
+    assert shown(world)[stranger].priority == number
+    journal.close()
+
+
+def test_age_starts_again_when_a_frozen_job_is_requeued(lab: SlurmLab, tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    world = SlurmBackend(SlurmCli(conf=lab.conf), time.time, fair_shares=True)
+    blocker = block(lab)
+    ours = {submit(lab, "news", "-t400"), submit(lab, "news", "-t10")}
+    wait_for_sprio(lab, world, ours)
+    first = cycle(world, journal, ours, 1)
+    rests = {int(j.job_id): j.rest for j in first.pending}
+    lab.run("scancel", str(blocker))
+    lab.wait_for(lambda: "R" in {lab.state(j) for j in ours}, 30, "one starts")
+    (started,) = [j for j in ours if lab.state(j) == "R"]
+    cycle(world, journal, ours, 2)
+    at = time.time()
+    lab.scontrol("requeue", str(started))
+    lab.wait_for(lambda: started in shown(world), 30, "it is back")
+    cycle(world, journal, ours, 3)
+    (job,) = [j for j in cycle(world, journal, ours, 4).pending if j.job_id == started]
+    rest, system = rests[started], first.priorities
+    assert job.owned is not None
+    assert job.owned.rest == rest
+    assert job.ages_since >= at - 1
+    assert job.fair is not None
+    assert rest is not None
+    fresh = rest + job.fair
+    assert base_now(job, system, at) == pytest.approx(fresh, abs=1)
+    assert base_now(job, system, job.ages_since + 43_200) == pytest.approx(fresh + 500, abs=1)
+    journal.close()
+
+
+def test_the_number_that_a_job_has_fixes_nothing(lab: SlurmLab) -> None:
+    """Slurm takes `Priority=` of the present number for no change. Such a write is never sent."""
+    world = SlurmBackend(SlurmCli(conf=lab.conf), time.time)
+    block(lab)
+    waiting = submit(lab, "news")
+    number = shown(world)[waiting].priority
+    lab.scontrol("update", f"JobId={waiting}", f"Priority={number}")
+    assert not shown(world)[waiting].fixed
+    lab.scontrol("update", f"JobId={waiting}", f"Priority={number + 1}")
+    assert shown(world)[waiting].fixed

@@ -1,0 +1,774 @@
+"""Every remedy that `rltuned check` names, tried from the state that it is said in.
+
+Each test brings a real cluster, a machine or the settings into the state, reads the remedy, follows
+it, and sees that it is not said any more. What this machine's Slurm cannot be brought to (another
+release, a clock that is off, a plugin that is not installed) is put in the way of its scontrol by
+a small program. `test_every_remedy_has_a_trial` fails when a remedy has none.
+"""
+
+import json
+import re
+import shutil
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from rltuned.cli import app, check, machine
+from rltuned.daemon.canary import breaker
+from rltuned.errors import SolverError
+from rltuned.journal.journal import Journal
+from tests import accounting
+from tests.accounting import OPERATOR, OWNER, PLAIN, as_user
+from tests.conftest import slurm_or_skip
+from tests.lab import SEARCH, SlurmLab
+from tests.needs import skip_or_fail
+from tests.remedies import remedies, says
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
+
+Lines = Mapping[str, str | None]
+"""Of slurm.conf, by key; None = none."""
+Keys = Mapping[str, object]
+"""Settings of ours: `table.key` -> value."""
+TRIED: set[str] = set()
+TOOLS = ("squeue", "sinfo", "sprio", "scontrol", "sdiag", "sacctmgr", "sacct", "sshare")
+
+
+def tries(*texts: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Marks the test that tries these remedies."""
+    TRIED.update(texts)
+    return lambda test: test
+
+
+@dataclass
+class Site:
+    """A cluster, the settings beside it, and what `rltuned check` says of both."""
+
+    lab: SlurmLab
+    folder: Path
+    plain: str = ""
+    keys: dict[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.plain = self.lab.conf.read_text()
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "rltuned.toml"
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+    def reset(self) -> None:
+        """As at first."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(mode=0o755)
+        self.state.mkdir(mode=0o700)
+        self.settings({})
+        self.slurm({})
+
+    def slurm(self, lines: Lines) -> None:
+        """Have slurmctld start with these lines changed."""
+        text = self.plain
+        for key, value in lines.items():
+            text = re.sub(rf"(?m)^{re.escape(key)}=.*\n", "", text)
+            text = text if value is None else f"{key}={value}\n{text}"
+        if text != self.lab.conf.read_text():
+            self.lab.stop_controller()
+            self.lab.conf.write_text(text)
+            self.lab.start_controller()
+
+    def settings(self, keys: Keys) -> None:
+        """Write our settings: those of every test, and these."""
+        usual = {
+            "daemon.state_dir": str(self.state),
+            "daemon.pause_file": str(self.state / "PAUSE"),
+            "policy.name": "sjf",
+            "slurm.conf": str(self.lab.conf),
+            "http.port": 0,
+        }
+        self.keys = {**usual, **keys}
+        tables: dict[str, list[str]] = {}
+        for name, value in self.keys.items():
+            table, _, key = name.partition(".")
+            if value is not None:
+                tables.setdefault(table, []).append(f"{key} = {json.dumps(value)}")
+        rows = [line for table, lines in tables.items() for line in (f"[{table}]", *lines)]
+        self.config.write_text("\n".join(rows) + "\n")
+        self.config.chmod(0o644)
+
+    def tools(self, *, without: str = "", **scripts: str) -> str:
+        """A folder of Slurm's programs, some of them missing or behind a script.
+
+        scripts: the script's text; {} = the real program.
+        """
+        place = self.folder / "bin"
+        place.mkdir(mode=0o755, exist_ok=True)
+        for name in TOOLS:
+            real = shutil.which(name, path=self.lab.search)
+            (place / name).unlink(missing_ok=True)
+            if real is None or name == without:
+                continue
+            script = scripts.get(name, 'exec {} "$@"').replace("{}", real)
+            (place / name).write_text(f"#!/bin/sh\n{script}\n")
+            (place / name).chmod(0o755)
+        return str(place)
+
+    def check(self, user: str = "") -> list[dict[str, str]]:
+        """What is not in order."""
+        words = ["check", "--json", "--config", str(self.config)]
+        if user:
+            done = subprocess.run(
+                [*as_user(user), sys.executable, "-m", "rltuned", *words],
+                capture_output=True, text=True, check=False, timeout=120, cwd="/",
+                env={"PATH": self.lab.search, "PYTHONDONTWRITEBYTECODE": "1"},
+            )  # fmt: skip
+            said, wrong = done.stdout, done.stderr
+        else:
+            result = CliRunner().invoke(app, words)
+            said, wrong = result.stdout, f"{result.stderr} {result.exception!r}"
+        assert said.startswith("["), wrong
+        rows: list[dict[str, str]] = json.loads(said)
+        return [row for row in rows if row["status"] != "ok"]
+
+    def hears(self, remedy: str, user: str = "") -> str:
+        """The remedy as it is said now; empty = it is not."""
+        found = [row["mend"] for row in self.check(user) if says(remedy, row["mend"])]
+        return found[0] if found else ""
+
+    def rltuned(self, *words: str) -> str:
+        """Another command of ours, which succeeds."""
+        done = CliRunner().invoke(app, [*words, "--config", str(self.config)])
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def labs() -> Iterator[Callable[[str], Site]]:
+    """Clusters by kind, each started when it is needed first."""
+    slurm_or_skip()
+    made: dict[str, Site] = {}
+    with ExitStack() as stack:
+
+        def get(kind: str) -> Site:
+            if kind not in made:
+                lab = stack.enter_context(_lab(kind))
+                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rltfix-")))
+                folder.chmod(0o755)
+                made[kind] = Site(lab, folder / "site")
+                if kind == "accounts":
+                    _add_users(lab)
+            return made[kind]
+
+        yield get
+
+
+def _lab(kind: str) -> SlurmLab:
+    if kind == "slurmuser":
+        return SlurmLab(slurm_user=OWNER)
+    if kind != "accounts":
+        return SlurmLab(backup=kind == "backup")
+    why = accounting.missing()
+    if why:
+        skip_or_fail(why)
+    return SlurmLab(accounting=True)
+
+
+def _add_users(lab: SlurmLab) -> None:
+    lab.run("sacctmgr", "-i", "add", "account", "lab")
+    lab.run("sacctmgr", "-i", "add", "user", OPERATOR, "account=root", "adminlevel=operator")
+
+
+@pytest.fixture(autouse=True)
+def path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", SEARCH)
+
+
+@pytest.fixture
+def site(labs: Callable[[str], Site]) -> Site:
+    """A cluster without slurmdbd, as at first."""
+    found = labs("ordinary")
+    found.reset()
+    return found
+
+
+@pytest.fixture
+def accounted(labs: Callable[[str], Site]) -> Site:
+    """A cluster with slurmdbd, as at first."""
+    found = labs("accounts")
+    found.reset()
+    return found
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A state of slurm.conf, of our settings and of what scontrol says, and what is changed.
+
+    scontrol: what `sed` does to its answers. number: takes what the remedy names into `follow`.
+    """
+
+    remedy: str
+    lines: Lines = field(default_factory=dict)
+    keys: Keys = field(default_factory=dict)
+    scontrol: str = ""
+    follow: Lines = field(default_factory=dict)
+    follow_keys: Keys = field(default_factory=dict)
+
+
+MULTIFACTOR = {"PriorityType": "priority/multifactor"}
+BASIC = {"PriorityType": "priority/basic"}
+BUILTIN = {"SchedulerType": "sched/builtin"}
+BACKFILL = {"SchedulerType": "sched/backfill"}
+PLUGIN = r"s#^\(PrioritySiteFactorPlugin *= \).*#\1site_factor/example#"
+RELEASE = r"s#^\(SLURM_VERSION *= \).*#\1{}#"
+FREE = "bf_continue,bf_min_prio_reserve=100"
+ORDINARY = [
+    Trial("set PriorityType=priority/multifactor", BASIC, follow=MULTIFACTOR),
+    Trial(
+        "set PriorityType=priority/multifactor or priority/basic",
+        scontrol="s#priority/multifactor#priority/ours#",
+    ),
+    Trial("use write_mode = priority, or unset PrioritySiteFactorPlugin", scontrol=PLUGIN),
+    Trial("set SchedulerType=sched/backfill", BUILTIN, follow=BACKFILL),
+    Trial(
+        "add bf_continue to SchedulerParameters",
+        {"SchedulerParameters": "bf_interval=5"},
+        follow={"SchedulerParameters": "bf_interval=5,bf_continue"},
+    ),
+    Trial(
+        "unset bf_min_prio_reserve, or take the jobs that need it out of [scope]",
+        {"SchedulerParameters": FREE},
+        follow={"SchedulerParameters": "bf_continue"},
+    ),
+    Trial(
+        "set DefMemPerCPU (or DefMemPerGPU) in slurm.conf",
+        {"DefMemPerCPU": None},
+        follow={"DefMemPerCPU": "500"},
+    ),
+    Trial(
+        "set DefMemPerCPU (or DefMemPerGPU) in slurm.conf",
+        {"DefMemPerCPU": None},
+        follow={"DefMemPerGPU": "4000"},
+    ),
+    Trial(
+        "raise rl_bucket_size, or lower [limits] max_changes to fit",
+        {"SlurmctldParameters": "rl_enable,rl_bucket_size=30"},
+        scontrol=RELEASE.format("24.11.5"),
+        follow={"SlurmctldParameters": "rl_enable,rl_bucket_size=600"},
+    ),
+    Trial(
+        "raise rl_bucket_size, or lower [limits] max_changes to fit",
+        {"SlurmctldParameters": "rl_enable,rl_bucket_size=30"},
+        scontrol=RELEASE.format("24.11.5"),
+        follow_keys={"limits.max_changes": 30},
+    ),
+    Trial("report this", scontrol=RELEASE.format("odd")),
+    Trial("compare the releases", scontrol="s#^slurm-wlm .*#odd#"),
+    Trial("synchronise both clocks (chrony, ntpd)", scontrol="1s#[0-9]*$#1700000000#"),
+    Trial("compare by hand", scontrol="1s#[0-9]*$#unknown#"),
+    Trial(
+        "install the commands of slurmctld's release here, or set [slurm] bin_dir",
+        scontrol="s#^slurm-wlm .*#slurm-wlm 99.05.1#",
+    ),
+    Trial(
+        "install the commands of slurmctld's release here, or set [slurm] bin_dir",
+        scontrol="s#^slurm-wlm .*#slurm-wlm 21.08.1#",
+    ),
+    Trial(
+        "set DefaultTime or MaxTime for the partition in slurm.conf",
+        {"PartitionName": "gpu Nodes=ALL Default=YES"},
+        follow={"PartitionName": "gpu Nodes=ALL Default=YES DefaultTime=60"},
+    ),
+    Trial(
+        "choose another [policy] name",
+        keys={"policy.name": "model:nowhere"},
+        follow_keys={"policy.name": "sjf"},
+    ),
+    Trial(
+        "write_mode = auto compares delays alone",
+        keys={"ladder.stage": "canary", "limits.write_mode": "priority"},
+        follow_keys={"limits.write_mode": "auto"},
+    ),
+    Trial(
+        "set PriorityType=priority/multifactor, or write_mode = auto",
+        BASIC,
+        {"limits.write_mode": "site_factor"},
+        follow_keys={"limits.write_mode": "auto"},
+    ),
+    Trial(
+        "set PriorityType=priority/multifactor, or write_mode = auto",
+        BASIC,
+        {"limits.write_mode": "site_factor"},
+        follow=MULTIFACTOR,
+    ),
+    Trial(
+        "set PriorityType=priority/multifactor, or take SLA partitions and exclusions out of "
+        "[scope]",
+        BASIC,
+        {"scope.sla_partitions": ["sla"]},
+        follow=MULTIFACTOR,
+    ),
+    Trial(
+        "set PriorityType=priority/multifactor, or take SLA partitions and exclusions out of "
+        "[scope]",
+        BASIC,
+        {"scope.sla_partitions": ["sla"]},
+        follow_keys={"scope.sla_partitions": []},
+    ),
+    Trial(
+        "correct the name in {}; partitions with nodes: {}",
+        keys={"scope.sla_partitions": ["slow"]},
+        follow_keys={"scope.sla_partitions": ["sla"]},
+    ),
+    Trial(
+        "set write_mode = auto",
+        keys={"limits.write_mode": "priority"},
+        follow_keys={"limits.write_mode": "auto"},
+    ),
+    Trial(
+        "raise [order] points_per_hour to 6 or more",
+        keys={"order.points_per_hour": 1.0},
+        follow_keys={"order.points_per_hour": 6.0},
+    ),
+    Trial(
+        "if that is usual here, raise the bound under [load]: at 100 % cycles are skipped",
+        keys={"load.max_server_threads": 1},
+        follow_keys={"load.max_server_threads": 100},
+    ),
+    Trial(
+        "lower journal.max_mib, or move daemon.state_dir: a full disk ends all writing",
+        keys={"journal.max_mib": 1_048_576},
+        follow_keys={"journal.max_mib": 50},
+    ),
+]
+ACCOUNTED = [
+    Trial(
+        "unset PrioritySiteFactorPlugin, or set write_mode = priority",
+        scontrol=PLUGIN,
+        follow_keys={"limits.write_mode": "priority"},
+    ),
+    Trial("unset PrioritySiteFactorPlugin, or set write_mode = priority", scontrol=PLUGIN),
+    Trial(
+        "set PriorityWeightAge to {} or more",
+        {"PriorityWeightAge": "0"},
+        follow={"PriorityWeightAge": "{}"},
+    ),
+    Trial(
+        "multiply all PriorityWeight* by {} or more",
+        {"PriorityWeightAge": "10"},
+        follow={"PriorityWeightAge": "{}0"},
+    ),
+    Trial(
+        "set PriorityMaxAge to twice [order] max_delay_s or more, and scale PriorityWeightAge with "
+        "it; or lower max_delay_s",
+        follow={"PriorityMaxAge": "14-0", "PriorityWeightAge": "140000"},
+    ),
+    Trial(
+        "set PriorityMaxAge to twice [order] max_delay_s or more, and scale PriorityWeightAge with "
+        "it; or lower max_delay_s",
+        follow_keys={"order.max_delay_s": 43_200.0},
+    ),
+    Trial(
+        "raise PriorityWeightPartition above {}, or lower max_delay_s",
+        follow={"PriorityWeightPartition": "{}9"},
+    ),
+]
+
+
+def follow(site: Site, trial: Trial) -> None:
+    site.slurm(trial.lines)
+    keys = dict(trial.keys)
+    if trial.scontrol:
+        keys["slurm.bin_dir"] = site.tools(scontrol=f"{{}} \"$@\" | sed -e '{trial.scontrol}'")
+    site.settings(keys)
+    said = site.hears(trial.remedy)
+    assert said, site.check()
+    number = re.search(r"(?:to|by|above) (\d+)", said)
+    named = number[1] if number else ""
+    changed = {k: v and v.replace("{}", named) for k, v in trial.follow.items()}
+    site.slurm({**trial.lines, **changed})
+    if not (trial.follow_keys or trial.follow):
+        keys.pop("slurm.bin_dir", None)
+    site.settings({**keys, **trial.follow_keys})
+    assert not site.hears(trial.remedy), site.check()
+
+
+@tries(*(trial.remedy for trial in ORDINARY))
+@pytest.mark.parametrize("trial", ORDINARY, ids=lambda trial: trial.remedy[:40])
+def test_a_remedy_that_is_followed_ends_the_state_that_it_is_said_in(
+    site: Site, trial: Trial
+) -> None:
+    follow(site, trial)
+
+
+@tries(*(trial.remedy for trial in ACCOUNTED))
+@pytest.mark.parametrize("trial", ACCOUNTED, ids=lambda trial: trial.remedy[:40])
+def test_so_does_one_of_a_site_with_slurmdbd(accounted: Site, trial: Trial) -> None:
+    follow(accounted, trial)
+
+
+# -- what is not a line of slurm.conf or of our settings -----------------------------------------
+
+
+@tries("start slurmctld, or set [slurm] bin_dir and conf in rltuned.toml")
+def test_slurmctld_is_started_or_the_right_slurm_conf_named(site: Site) -> None:
+    remedy = "start slurmctld, or set [slurm] bin_dir and conf in rltuned.toml"
+    site.lab.stop_controller()
+    try:
+        assert site.hears(remedy)
+    finally:
+        site.lab.start_controller()
+    assert not site.hears(remedy)
+    other = site.folder / "slurm.conf"
+    other.write_text(re.sub("(?m)^(SlurmctldPort)=.*", r"\1=1", site.plain))
+    site.settings({"slurm.conf": str(other)})
+    assert site.hears(remedy)
+    site.settings({})
+    assert not site.hears(remedy)
+
+
+@tries(
+    "install Slurm's commands (Debian: slurm-client), or set [slurm] bin_dir",
+    "install Slurm's commands whole (Debian: slurm-client)",
+    "without sdiag rltuned does not back off by load",
+    "run squeue, sinfo and sprio by hand as this user; see [slurm] bin_dir, timeout_s",
+)
+@pytest.mark.parametrize(
+    ("remedy", "without", "scripts"),
+    [
+        ("install Slurm's commands (Debian: slurm-client), or set [slurm] bin_dir", "squeue", {}),
+        ("install Slurm's commands whole (Debian: slurm-client)", "sacctmgr", {}),
+        ("without sdiag rltuned does not back off by load", "sdiag", {}),
+        (
+            "run squeue, sinfo and sprio by hand as this user; see [slurm] bin_dir, timeout_s",
+            "",
+            {"sinfo": "exit 3"},
+        ),
+    ],
+)
+def test_programs_that_are_missing_or_fail(
+    accounted: Site, remedy: str, without: str, scripts: dict[str, str]
+) -> None:
+    place = accounted.tools(without=without, **scripts)
+    accounted.settings({"slurm.bin_dir": place})
+    assert accounted.hears(remedy), accounted.check()
+    if scripts:  # by hand it fails as well
+        assert subprocess.run([f"{place}/sinfo"], check=False, timeout=60).returncode == 3
+    accounted.tools()
+    assert not accounted.hears(remedy)
+
+
+@tries(
+    "build the pyslurm of slurmctld's release for the interpreter slurm.pyslurm_python "
+    "(docs/compatibility.md), or set slurm.reader = text",
+    "see the check of the queue",
+)
+def test_a_pyslurm_that_cannot_read(site: Site) -> None:
+    mend = (
+        "build the pyslurm of slurmctld's release for the interpreter slurm.pyslurm_python "
+        "(docs/compatibility.md), or set slurm.reader = text"
+    )
+    python = site.folder / "python"
+    keys = {"slurm.reader": "pyslurm", "slurm.pyslurm_python": str(python)}
+    site.settings(keys)
+    assert site.hears(mend)
+    year, month = re.findall(r"\d+", site.lab.run("squeue", "--version"))[:2]
+    release = f"{year}.{int(month)}.0"
+    error = json.dumps({"protocol": 2, "error": "rpc", "detail": "away", "pyslurm": release})
+    python.write_text(f"#!/bin/sh\necho '{error}'\n")
+    python.chmod(0o755)
+    assert site.hears("see the check of the queue")
+    queue = [row["detail"] for row in site.check() if row["name"] == "queue"]
+    assert queue == ["pyslurm: away"]
+    python.write_text('#!/bin/sh\necho \'{"protocol": 2, "pyslurm": "0.1"}\'\n')
+    assert site.hears(mend)
+    site.settings({})
+    assert not [row for row in site.check() if row["name"] in {"reader", "queue"}]
+
+
+@tries(
+    "list the partitions or QOS that may pre-empt under [scope] as not ours",
+    "watch some cycles of `rltuned run --dry-run` before going live",
+)
+def test_remedies_that_do_not_end_the_state(site: Site) -> None:
+    """Both states stay, and are rightly said; what the remedy is for comes about."""
+    site.slurm({"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"})
+    assert site.hears("list the partitions or QOS that may pre-empt under [scope] as not ours")
+    keys: dict[str, object] = {"scope.sla_partitions": ["sla"], "scope.min_age_s": 0}
+    site.settings(keys)
+    site.lab.sbatch("-wm1", "-n4")
+    jobs = [site.lab.sbatch("-wm1", "-n4", f"-p{name}", "-t30") for name in ("gpu", "sla")]
+    try:
+        told = {job: site.rltuned("explain", str(job), "--json") for job in jobs}
+    finally:
+        site.lab.clear()
+    assert [json.loads(told[job])["refusal"] for job in jobs] == [None, "sla_partition"]
+    script = f"{{}} \"$@\" | sed -e '{RELEASE.format('21.08.1')}'"
+    site.settings({"slurm.bin_dir": site.tools(scontrol=script)})
+    assert site.hears("watch some cycles of `rltuned run --dry-run` before going live")
+    site.rltuned("run", "--dry-run", "--once")
+
+
+@tries("mkdir -p {} && chown -R {}: {} && chmod 0700 {}", "chmod go-w {}", "chown root {}")
+@pytest.mark.parametrize("state", ["absent", "file", "writable", "tools", "foreign"])
+def test_commands_are_right_as_they_stand(site: Site, state: str) -> None:
+    if state == "absent":
+        site.state.rmdir()
+    elif state == "file":
+        site.state.chmod(0o755)
+        (site.state / "journal.sqlite").touch()
+        (site.state / "journal.sqlite").chmod(0o666)
+        shutil.chown(site.state / "journal.sqlite", PLAIN)
+    else:
+        place = Path(site.tools())
+        site.settings({"slurm.bin_dir": str(place)})
+        spoilt = site.state if state == "writable" else place
+        shutil.chown(spoilt, PLAIN if state == "foreign" else "root")
+        spoilt.chmod(0o777 if state != "foreign" else 0o755)
+    commands = ("mkdir -p {} && chown -R {}: {} && chmod 0700 {}", "chmod go-w {}", "chown root {}")
+    steps = 0
+    while said := [command for remedy in commands if (command := site.hears(remedy))]:
+        subprocess.run(["sh", "-c", said[0]], check=True, timeout=30)
+        steps += 1
+        assert steps < 4, site.check()
+    assert steps
+    assert not [row for row in site.check() if row["name"] in {"journal", "trust"}]
+
+
+@tries(
+    "stop the daemon, rltuned restore --all --as-shown, put the journal's files away",
+    "make room there, or set daemon.state_dir to another folder",
+)
+def test_a_journal_that_cannot_be_used(site: Site) -> None:
+    lost = "stop the daemon, rltuned restore --all --as-shown, put the journal's files away"
+    file = site.state / "journal.sqlite"
+    with closing(Journal(site.state)) as journal:
+        journal.remember("a", 1, 1.0)
+    whole = file.read_bytes()
+    file.write_bytes(whole[:4096] + bytes(len(whole) - 4096))
+    assert site.hears(lost), site.check()
+    done = CliRunner().invoke(app, ["restore", "--all", "--as-shown", "--config", str(site.config)])
+    assert done.exit_code == 3
+    file.rename(site.folder / "put away")
+    assert not [row for row in site.check() if row["name"] in {"journal", "breakers"}]
+    with closing(sqlite3.connect(file)) as newer:
+        newer.execute("PRAGMA user_version = 99")
+    assert site.hears("make room there, or set daemon.state_dir to another folder"), site.check()
+    other = site.folder / "other"
+    other.mkdir(mode=0o700)
+    site.settings({"daemon.state_dir": str(other)})
+    assert not [row for row in site.check() if row["name"] in {"journal", "breakers"}]
+
+
+@tries(
+    "correct http.tls_cert, tls_key, tls_clients",
+    "fine when it is this daemon that listens there; else choose another http.port",
+    "remove the file to go on",
+)
+def test_endpoint_and_pause(site: Site) -> None:
+    site.settings({"http.tls_cert": str(site.config), "http.tls_key": str(site.config)})
+    assert site.hears("correct http.tls_cert, tls_key, tls_clients")
+    site.settings({})
+    assert not site.hears("correct http.tls_cert, tls_key, tls_clients")
+    taken = "fine when it is this daemon that listens there; else choose another http.port"
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        site.settings({"http.port": server.getsockname()[1]})
+        assert site.hears(taken)
+        site.settings({"http.port": 0})
+        assert not site.hears(taken)
+    site.settings({"ladder.stage": "full"})
+    (site.state / "PAUSE").touch()
+    assert site.hears("remove the file to go on")
+    (site.state / "PAUSE").unlink()
+    assert not site.hears("remove the file to go on")
+
+
+@tries(
+    "rltuned breaker show says why; rltuned breaker reset when it is fixed",
+    "rltuned restore --all, then move the journal away",
+)
+def test_breakers(site: Site) -> None:
+    is_open = "rltuned breaker show says why; rltuned breaker reset when it is fixed"
+    with closing(Journal(site.state)) as journal:
+        breaker.change(
+            journal,
+            "rltlab",
+            lambda known: breaker.count_errors(known, {"gpu": "refused"}, 1, 1.0),
+            1.0,
+        )
+    assert site.hears(is_open)
+    shown = CliRunner().invoke(app, ["breaker", "show", "--config", str(site.config)])
+    assert "gpu: open" in shown.output
+    site.rltuned("breaker", "reset")
+    assert not site.hears(is_open)
+    spoilt = "rltuned restore --all, then move the journal away"
+    with closing(Journal(site.state)) as journal:
+        journal.remember("breakers", {"rltlab": 7}, 2.0)
+    assert site.hears(spoilt)
+    site.rltuned("restore", "--all")
+    site.state.rename(site.folder / "put away")
+    site.state.mkdir(mode=0o700)
+    assert not site.hears(spoilt)
+
+
+@tries(
+    "pip install highspy",
+    "reinstall pulp: CBC comes with it",
+    "install rltuned again: only base policies can rank without torch",
+    "use one of Python 3.11 to 3.13; others were not tried",
+)
+def test_what_is_not_installed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an installation would bring is taken away inside this process, and brought back."""
+
+    def no_solver(*_: object) -> None:
+        raise SolverError("no solver")
+
+    def no_package(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    states: tuple[tuple[str, Any, str, object, dict[str, object]], ...] = (
+        ("reinstall pulp: CBC comes with it", check, "probe", no_solver,
+         {"policy.placement": "milp"}),
+        ("pip install highspy", check, "probe", no_solver,
+         {"policy.placement": "milp", "placement.solver": "highs"}),
+        ("install rltuned again: only base policies can rank without torch", machine, "version",
+         no_package, {}),
+        ("use one of Python 3.11 to 3.13; others were not tried", machine, "PYTHONS",
+         ((3, 99), (3, 99)), {}),
+    )  # fmt: skip
+    for remedy, module, name, broken, keys in states:
+        site.settings(keys)
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, broken)
+            assert site.hears(remedy), site.check()
+        if "highs" not in keys.values():
+            assert not site.hears(remedy), site.check()
+
+
+@tries(
+    "run rltuned on one machine only, or set [ha] lease_dir on each of them",
+    "set [ha] host to this machine's name in SlurmctldHost",
+    "make lease_dir a folder of the user who runs rltuned, mode 0700, on all hosts",
+)
+def test_two_controllers(labs: Callable[[str], Site]) -> None:
+    site = labs("backup")
+    site.reset()
+    assert site.hears("run rltuned on one machine only, or set [ha] lease_dir on each of them")
+    lease = site.folder / "lease"
+    lease.mkdir(mode=0o777)
+    lease.chmod(0o777)
+    site.settings({"ha.lease_dir": str(lease), "ha.host": "elsewhere"})
+    assert site.hears("set [ha] host to this machine's name in SlurmctldHost")
+    keys = {"ha.lease_dir": str(lease), "ha.host": site.lab.host}
+    site.settings(keys)
+    mode = "make lease_dir a folder of the user who runs rltuned, mode 0700, on all hosts"
+    assert site.hears(mode)
+    lease.chmod(0o700)
+    assert not [row for row in site.check() if row["name"] == "ha"], site.check()
+
+
+# -- who asks ------------------------------------------------------------------------------------
+
+
+@tries(
+    "sacctmgr -i add user {} account=root adminlevel=Operator",
+    "sacctmgr -i modify user {} set adminlevel=Operator",
+    "start slurmdbd, which does not answer, and run this check again",
+    "run rltuned as an account with AdminLevel=Operator",
+    "run rltuned as an account of its own with AdminLevel=Operator",
+    "runuser -u {} -- rltuned check",
+)
+def test_rights_by_slurmdbd(accounted: Site) -> None:
+    lab = accounted.lab
+    accounted.slurm({"PrivateData": "jobs"})
+    shutil.chown(accounted.state, PLAIN)
+    own = "run rltuned as an account of its own with AdminLevel=Operator"
+    assert accounted.hears(own)
+    assert (
+        accounted.hears("runuser -u {} -- rltuned check") == f"runuser -u {PLAIN} -- rltuned check"
+    )
+    assert not accounted.hears("runuser -u {} -- rltuned check", PLAIN)
+    for remedy in (
+        "sacctmgr -i add user {} account=root adminlevel=Operator",
+        "sacctmgr -i modify user {} set adminlevel=Operator",
+    ):
+        command = accounted.hears(remedy, PLAIN)
+        assert command, accounted.check(PLAIN)
+        assert accounted.hears("run rltuned as an account with AdminLevel=Operator", PLAIN)
+        lab.stop_slurmdbd()
+        assert accounted.hears(
+            "start slurmdbd, which does not answer, and run this check again", PLAIN
+        ), accounted.check(PLAIN)
+        lab.start_slurmdbd()
+        lab.wait_for(
+            lambda: "Cluster" in lab.run("sacctmgr", "show", "cluster", check=False), 30, "slurmdbd"
+        )
+        lab.run("sh", "-c", command)
+        left = [row["name"] for row in accounted.check(PLAIN)]
+        assert not {"rights", "private_data"} & set(left)
+        lab.run("sacctmgr", "-i", "modify", "user", PLAIN, "set", "adminlevel=None")
+    lab.run("sacctmgr", "-i", "remove", "user", PLAIN)
+
+
+@tries(
+    "run the service as {} (User={} in a drop-in, docs/install.md), and this check as well: "
+    "runuser -u {} -- rltuned check"
+)
+def test_without_slurmdbd_slurm_user_writes(labs: Callable[[str], Site]) -> None:
+    """SlurmUser is no root here: it starts the daemon as the drop-in's User= would."""
+    site = labs("slurmuser")
+    site.reset()
+    shutil.chown(site.state, PLAIN)
+    remedy = (
+        "run the service as {} (User={} in a drop-in, docs/install.md), and this check as well: "
+        "runuser -u {} -- rltuned check"
+    )
+    said = site.hears(remedy, PLAIN)
+    assert said.count(OWNER) == 3, site.check(PLAIN)
+    shutil.rmtree(site.state)
+    site.state.mkdir(mode=0o700)
+    shutil.chown(site.state, OWNER)
+    assert not [row for row in site.check(OWNER) if row["status"] == "fail"]
+    site.settings({"scope.min_age_s": 0, "limits.hysteresis": 0.0})
+    site.lab.sbatch("-wm1", "-n4", "-t90")
+    jobs = [site.lab.sbatch("-wm1", "-n4", f"-t{minutes}") for minutes in (80, 20)]
+    done = subprocess.run(
+        [*as_user(OWNER), sys.executable, "-m", "rltuned", "run", "--live", "--once",
+         "--config", str(site.config)],
+        capture_output=True, text=True, check=False, timeout=120, cwd="/",
+        env={"PATH": site.lab.search, "PYTHONDONTWRITEBYTECODE": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "applied=" in done.stderr
+    rows = site.lab.run("sprio", "-h", "-o", "%i %S").splitlines()
+    factors = {int(job): int(number) for job, number in map(str.split, rows)}
+    assert factors[jobs[1]] > factors[jobs[0]]
+
+
+JUDGED = {
+    "raise PriorityWeightQOS above {}, or lower max_delay_s below {}",
+    "raise {} in SchedulerParameters, as far as slurmctld has time for it",
+    "take INCR_ONLY out of PriorityFlags",
+    (
+        "give all jobs {} points more: raise PriorityWeightPartition by so much, with "
+        "PriorityJobFactor=1 or more in every partition"
+    ),
+}
+"""Said in tests/unit/slurm/test_worth.py, test_checks.py and tests/integration/test_weights.py, and
+not followed here."""
+
+
+def test_every_remedy_has_a_trial() -> None:
+    assert remedies() == TRIED | JUDGED

@@ -1,0 +1,161 @@
+"""What Slurm does to a site factor and to the age beside it, on a real Slurm with slurmdbd."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rltuned.journal.journal import Journal
+from rltuned.journal.left_behind import Fate
+from tests import accounting
+from tests.conftest import slurm_or_skip
+from tests.integration.test_delays import Site
+from tests.lab import SlurmLab
+from tests.needs import skip_or_fail
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(400)]
+
+WEIGHTS = (
+    "PriorityWeightAge=600",
+    "PriorityMaxAge=1",
+    "PriorityWeightPartition=300000",
+    "PriorityFlags=CALCULATE_RUNNING",
+    "AccountingStorageEnforce=limits,qos",
+)
+"""Ten points a second, and no more after a minute; partition gpu adds 100,000. sprio shows running
+jobs, too."""
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[SlurmLab]:
+    slurm_or_skip()
+    if why := accounting.missing():
+        skip_or_fail(why)
+    with SlurmLab(accounting=True, extra=WEIGHTS) as started:
+        started.run("sacctmgr", "-i", "add", "qos", "one", "MaxJobsAccruePU=1")
+        started.run("sacctmgr", "-i", "modify", "user", "root", "set", "qos+=one")
+        yield started
+
+
+@pytest.fixture
+def site(lab: SlurmLab, tmp_path: Path) -> Iterator[Site]:
+    journal = Journal(tmp_path)
+    yield Site(lab, journal, "site_factor")
+    journal.close()
+    lab.clear()
+
+
+def factor(site: Site, job: int) -> int | None:
+    found = site.pending().get(job)
+    return None if found is None else found.site_factor
+
+
+def test_a_site_factor_survives_what_slurm_and_people_do(site: Site) -> None:
+    lab = site.lab
+    long, short, other = site.limits(40, 5, 20)
+    site.cycle()
+    number = factor(site, long)
+    assert number is not None
+    assert number < 0 != factor(site, short)
+
+    def still(what: str) -> None:
+        lab.wait_for(lambda: factor(site, long) == number, 30, f"the factor after {what}")
+
+    lab.scontrol("update", f"JobId={long}", "Partition=sla")
+    still("another partition")
+    lab.scontrol("update", f"JobId={long}", "Nice=50")
+    still("a nice")
+    lab.scontrol("hold", str(long))
+    assert factor(site, long) is None  # sprio does not show held jobs
+    lab.scontrol("release", str(long))
+    still("hold and release")
+    lab.reconfigure()
+    still("a reconfiguration")
+    lab.stop_controller()
+    lab.start_controller()
+    still("a restart")
+    assert site.give_back() == {Fate.GIVEN_BACK}
+    assert [factor(site, j) for j in (long, short, other)] == [0, 0, 0]
+
+
+def test_a_site_factor_survives_a_requeue_and_is_given_back(site: Site) -> None:
+    lab = site.lab
+    long, short = site.limits(40, 5)
+    site.cycle()
+    number = factor(site, short)
+    assert number
+    lab.run("scancel", "--state=RUNNING", "--user=root")
+    lab.wait_for(lambda: lab.state(short) == "R", 30, "it starts")
+    site.cycle()
+    lab.scontrol("requeue", str(short))
+    lab.wait_for(lambda: lab.state(short) == "PD", 30, "it is back")
+    lab.scontrol("update", f"JobId={short}", "StartTime=now")  # Slurm lets it wait two minutes
+    lab.wait_for(lambda: factor(site, short) == number, 30, "the factor after a requeue")
+    site.cycle()
+    assert site.give_back() <= {Fate.GIVEN_BACK, Fate.GONE}
+    assert factor(site, short) in {0, None}
+    assert factor(site, long) in {0, None}
+
+
+def test_a_task_that_is_parted_takes_the_site_factor_along(site: Site) -> None:
+    site.limits(40, 20)
+    array = site.submit("-t5", "--array=0-5")
+    site.lab.wait_for(lambda: factor(site, array) is not None, 30, "sprio shows it")
+    site.cycle()
+    number = factor(site, array)
+    assert number
+    site.lab.scontrol("update", f"JobId={array}_2", "Nice=1")
+    tasks = [j for j in site.pending().values() if j.array and j.array.array_job_id == array]
+    assert [j.site_factor for j in tasks] == [number, number]
+    site.cycle()
+    assert site.give_back() == {Fate.GIVEN_BACK}
+    assert set(site.numbers().values()) == {0}
+
+
+def test_no_total_falls_below_one(site: Site) -> None:
+    low = site.submit("-t40", "--nice=99000")
+    high = site.submit("-t40")
+    site.limits(5, 10)
+    decision = site.cycle()
+    found = site.pending()
+    for job in found.values():
+        assert job.base is not None
+        assert job.site_factor is not None
+        assert job.priority == job.base + job.site_factor > 1  # not cut off
+    delays = {int(e.job.job_id): e.delay_s for e in decision.entries}
+    assert delays[low] < delays[high] == 2_400.0
+
+
+def test_a_job_beyond_priority_max_age_keeps_its_place(site: Site) -> None:
+    """Age stops at a minute. The old job's virtual time is 240 s, the new one's more than 250."""
+    old, *_ = site.limits(4, 5, 5, 5)
+    site.cycle()
+    number = factor(site, old)
+    assert number is not None
+    submitted = site.pending()[old].submitted_at
+    site.lab.wait_for(lambda: time.time() > submitted + 130, 200, "the old job has waited")
+    new = site.submit("-t2")
+    site.lab.wait_for(lambda: factor(site, new) is not None, 30, "sprio shows it")
+    site.cycle()
+    first = site.first_to_last()
+    assert first.index(old) < first.index(new)
+    assert (factor(site, old) or 0) > number  # its delay has run off
+
+
+def test_a_job_that_may_not_gather_age_yet_has_none(site: Site) -> None:
+    """MaxJobsAccruePU=1: the second job begins to age when the first one is gone."""
+    first, second = site.limits(5, 5, options=("--qos=one",))
+    site.lab.wait_for(lambda: bool(site.pending()[first].accrue_at), 30, "the first one ages")
+    submitted = site.pending()[second].submitted_at
+    site.lab.wait_for(lambda: time.time() > submitted + 10, 30, "it has waited")
+    seen = site.world.observe()
+    waiting = next(j for j in seen.pending if j.job_id == second)
+    assert seen.taken_at - waiting.ages_since < 5  # Slurm counts no age of it
+    site.lab.run("scancel", str(first))
+    site.lab.wait_for(
+        lambda: (site.pending()[second].accrue_at or 0) > submitted + 5, 120, "the second one ages"
+    )
+    begun = site.pending()[second].ages_since
+    site.lab.wait_for(lambda: time.time() > begun + 5, 30, "it has aged")
+    assert site.pending()[second].ages_since == pytest.approx(begun, abs=2)

@@ -1,0 +1,100 @@
+"""What `rltuned check` says of weights, beside what sprio shows on a real Slurm with slurmdbd."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from rltuned.cli.reach import order_checks
+from rltuned.settings import Flag, load
+from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.config_checks import Check, Status
+from rltuned.slurm.priorities import read_priorities
+from rltuned.slurm.worth import Site, qos_step
+from tests import accounting
+from tests.conftest import slurm_or_skip
+from tests.lab import SlurmLab
+from tests.needs import skip_or_fail
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+
+WEIGHTS = (
+    "PriorityWeightAge=1000",
+    "PriorityMaxAge=14-0",
+    "PriorityWeightQOS=1000",
+    "PriorityWeightFairShare=50000",
+)
+ON_ONE_NODE = ("-wm1", "-n4", "-t60")
+
+
+@pytest.fixture(scope="module", params=["", "NO_NORMAL_QOS"])
+def lab(request: pytest.FixtureRequest) -> Iterator[SlurmLab]:
+    slurm_or_skip()
+    if why := accounting.missing():
+        skip_or_fail(why)
+    flags = (f"PriorityFlags={request.param}",) if request.param else ()
+    with SlurmLab(accounting=True, extra=(*WEIGHTS, *flags)) as started:
+        for name, points in (("long", 3), ("high", 40)):
+            started.run("sacctmgr", "-i", "add", "qos", name, f"priority={points}")
+            started.run("sacctmgr", "-i", "modify", "user", "root", "set", f"qos+={name}")
+        yield started
+
+
+def submit(lab: SlurmLab, qos: str, *options: str) -> int:
+    return lab.sbatch(*ON_ONE_NODE, f"--qos={qos}", *options)
+
+
+def checks(lab: SlurmLab) -> list[Check]:
+    loaded = load(None, (Flag("slurm.conf", str(lab.conf), "test"),))
+    return list(order_checks(loaded, SlurmBackend(SlurmCli(conf=lab.conf), time.time)))
+
+
+def test_the_smallest_qos_step_is_the_one_that_sprio_shows(lab: SlurmLab) -> None:
+    blocker = submit(lab, "normal")
+    lab.wait_for(lambda: lab.state(blocker) == "R", 30, "the node is busy")
+    jobs = {name: submit(lab, name) for name in ("normal", "long", "high")}
+    lab.wait_for(
+        lambda: len(lab.run("sprio", "-h", "-o", "%i").split()) == len(jobs), 30, "sprio shows them"
+    )
+    points = {
+        name: int(lab.run("sprio", "-h", "-o", "%Q", "-j", str(job))) for name, job in jobs.items()
+    }
+    world = SlurmBackend(SlurmCli(conf=lab.conf), time.time)
+    seen = world.observe()
+    used = frozenset(job.qos for job in seen.pending)
+    site = Site(
+        seen.priorities,
+        read_priorities(world.config()),
+        (),
+        0.1,
+        86_400.0,
+        qos=world.qos(),
+        used_qos=used,
+    )
+    step = qos_step(site)
+    assert step is not None
+    assert step[1:] == ("normal", "long")
+    gap = points["long"] - points["normal"]
+    (said,) = [c for c in checks(lab) if "QOS normal and long lie" in c.detail]
+    if site.priorities.flags == {"NO_NORMAL_ALL"}:  # 22.05 does not say which of them
+        assert gap == 3_000 > step[0]
+        assert "lie at least 75 points" in said.detail
+    else:
+        assert step[0] == pytest.approx(gap, abs=1)
+        assert "lie 75 points" in said.detail
+
+
+def test_priorities_without_room_are_counted(lab: SlurmLab) -> None:
+    lab.clear()
+    blocker = submit(lab, "normal")
+    lab.wait_for(lambda: lab.state(blocker) == "R", 30, "the node is busy")
+    low = submit(lab, "normal", "--nice=100000", "-t7-0")
+    submit(lab, "high", "-t7-0")
+    lab.wait_for(
+        lambda: str(low) in lab.run("sprio", "-h", "-o", "%i").split(), 30, "sprio shows it"
+    )
+    (found,) = [c for c in checks(lab) if "priorities too low" in c.detail]
+    assert found.status is Status.WARN
+    assert found.detail.startswith("1 of 2 pending jobs")
+    assert "PriorityWeightPartition" in found.mend

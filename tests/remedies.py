@@ -1,0 +1,94 @@
+"""What `rltuned check` tells people to do: every remedy in its code, with {} for what is filled in.
+
+A remedy is the fourth argument of `Check`. Read from the code, so that none can be forgotten.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import rltuned
+
+HOME = Path(rltuned.__file__).parent
+MODULES = (
+    "cli/check.py",
+    "cli/controllers.py",
+    "cli/machine.py",
+    "slurm/backend.py",
+    "slurm/checks.py",
+    "slurm/config_checks.py",
+    "slurm/worth.py",
+)
+FIXES = "trusted.py"
+"""Whose flaws end with `fix with: COMMAND`, which check takes for the remedy."""
+_MEND = 3
+
+
+def remedies() -> frozenset[str]:
+    """Every remedy."""
+    found = {text for name in MODULES for text in _of_module(HOME / name)}
+    nodes = ast.walk(ast.parse((HOME / FIXES).read_text()))
+    texts = (text for node in nodes if isinstance(node, ast.JoinedStr) for text in _literal(node))
+    return frozenset(found | {t.partition("fix with: ")[2] for t in texts if "fix with: " in t})
+
+
+def says(remedy: str, text: str) -> bool:
+    """Whether a text is this remedy with its gaps filled in."""
+    pattern = re.escape(remedy).replace(re.escape("{}"), ".+")
+    return re.fullmatch(pattern, text, re.DOTALL) is not None
+
+
+def _of_module(path: Path) -> Iterator[str]:
+    tree = ast.parse(path.read_text())
+    for function in tree.body:
+        for node in ast.walk(function):
+            is_check = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Check"
+            if isinstance(node, ast.Call) and is_check:
+                yield from _remedy(node, function, tree)
+
+
+def _remedy(call: ast.Call, function: ast.stmt, tree: ast.Module) -> Iterator[str]:
+    if len(call.args) <= _MEND:
+        status = ast.unparse(call.args[1])
+        assert status == "Status.OK", f"line {call.lineno}: a finding without a remedy"
+        return
+    found = list(_texts(call.args[_MEND], function, tree))
+    assert found, f"line {call.lineno}: {ast.unparse(call.args[_MEND])} is no text that is known"
+    yield from (text for text in found if text != FIXES)
+
+
+def _texts(node: ast.expr, function: ast.stmt, tree: ast.Module) -> Iterator[str]:
+    if isinstance(node, ast.IfExp | ast.BoolOp):
+        both = (node.body, node.orelse) if isinstance(node, ast.IfExp) else node.values
+        for either in both:
+            yield from _texts(either, function, tree)
+    elif isinstance(node, ast.Call):
+        made = next(f for f in tree.body if getattr(f, "name", "") == ast.unparse(node.func))
+        for part in ast.walk(made):
+            if isinstance(part, ast.Return) and part.value is not None:
+                yield from _texts(part.value, function, tree)
+    elif isinstance(node, ast.Name):
+        yield from _assigned(node.id, function, tree)
+    else:
+        yield from _literal(node)
+
+
+def _assigned(name: str, function: ast.stmt, tree: ast.Module) -> Iterator[str]:
+    for part in (*ast.walk(function), *tree.body):
+        if isinstance(part, ast.Assign) and isinstance(part.targets[0], ast.Tuple):
+            names = [ast.unparse(target) for target in part.targets[0].elts]
+            if name in names and "fix with: " in ast.unparse(part.value):
+                yield FIXES  # they are read there
+        elif isinstance(part, ast.Assign | ast.AnnAssign) and part.value is not None:
+            target = part.targets[0] if isinstance(part, ast.Assign) else part.target
+            if ast.unparse(target) == name:
+                yield from _texts(part.value, function, tree)
+
+
+def _literal(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    elif isinstance(node, ast.JoinedStr):
+        parts = (p.value if isinstance(p, ast.Constant) else "{}" for p in node.values)
+        yield "".join(map(str, parts))

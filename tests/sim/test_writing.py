@@ -1,0 +1,42 @@
+"""The benchmark's writes are those of the daemon's own cycles, and its RPCs what they add up to."""
+
+from pathlib import Path
+
+import pytest
+
+from rltuned.sim.demo import demo_trace
+from rltuned.sim.reshape import scale
+from rltuned.sim.run import possible, simulate, whole
+from rltuned.sim.trace import Trace
+from scripts.benchmarks import writing
+from scripts.benchmarks.__main__ import main
+
+JOBS = 120
+
+
+def test_writes_are_those_of_the_plain_world_and_rpcs_add_its_reading() -> None:
+    cluster, jobs = demo_trace(writing.SEED)
+    crowd = scale(Trace(possible(jobs[:JOBS], cluster, skip=True)[0], {}), 1.3, cluster.gpus).jobs
+    figures = {f.name: f for f in writing.measured("few", cluster, crowd, ["delay"])}
+    window = whole(crowd, first=None, warmup=0)[0]
+    plain = simulate(window, cluster, "delay", writing.PROTOCOL, engine=False)
+    writes, rpcs = figures["writes_few_delay"], figures["rpcs_few_delay"]
+    assert plain.writes > 0
+    assert writes.value == plain.writes / len(crowd)
+    assert writes.reference == writing.MOST_WRITES["delay"]
+    span_s = plain.end_s.max() - plain.submit_s.min()
+    reading = writing.READING * span_s / 60.0 / len(crowd)
+    assert rpcs.reference == pytest.approx(reading)
+    looking_back = writing.LOOKING_BACK * min(plain.decisions, plain.writes) / len(crowd)
+    assert rpcs.value == pytest.approx(reading + writes.value + looking_back)
+
+
+def test_what_cannot_be_used_is_said_with_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulating", "--philly", str(tmp_path / "none.csv.gz")]) == 2
+    assert "none.csv.gz" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as stopped:
+        main(["speed"])
+    assert stopped.value.code == 2
+    assert "no part 'speed'" in capsys.readouterr().err
