@@ -12,6 +12,7 @@ from rltuned.backtest.plots import (
     people_plot,
 )
 from rltuned.backtest.study import Study
+from rltuned.text import span
 from rltuned.train.page import STYLE
 
 MORE: Final = """
@@ -29,7 +30,6 @@ METRIC_WORDS: Final = {
     "jct_s": "mean completion time",
     "bsld": "bounded slowdown",
 }
-MINUTE_S, HOUR_S, DAY_S = 60.0, 3_600.0, 86_400.0
 LONG_ROWS: Final = 40
 
 
@@ -285,16 +285,6 @@ def _change(found: Mapping[str, Any], *, plain: bool = False) -> str:
 
 def _value(metric: str, value: float) -> str:
     return f"{value:.2f}" if metric == "bsld" else span(value)
-
-
-def span(seconds: float) -> str:
-    """Seconds as a person says them: 42 s, 12.5 min, 3.2 h, 2.1 d."""
-    size = abs(seconds)
-    if size < MINUTE_S * 2:
-        return f"{seconds:.0f} s"
-    if size < HOUR_S * 2:
-        return f"{seconds / MINUTE_S:.1f} min"
-    return f"{seconds / HOUR_S:.1f} h" if size < DAY_S * 2 else f"{seconds / DAY_S:.1f} d"
 
 
 def _signed(seconds: float) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from rltuned import __version__
 from rltuned.cli.flags import ConfigOption, JsonOption, PolicyOption, say, settings_of, warn
-from rltuned.cli.history import JournalOption, when
+from rltuned.cli.history import JournalOption
 from rltuned.core.decide import decide
 from rltuned.daemon.wiring import find_policy
 from rltuned.errors import JournalError, ModelError
@@ -19,6 +19,7 @@ from rltuned.journal.inputs import plan_document
 from rltuned.journal.queries import Decided, decided, differences
 from rltuned.journal.snapshots import FILE_NAME, open_to_read
 from rltuned.settings import Loaded
+from rltuned.text import when
 
 app = typer.Typer()
 

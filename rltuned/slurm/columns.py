@@ -75,12 +75,13 @@ class JobRow(NamedTuple):
 
 
 class WatchRow(NamedTuple):
-    """The few columns of the re-read after writing."""
+    """The few columns of the re-read after writing, and of `rltuned restore`; partitions come last,
+    because an administrator names them.
+    """
 
     jobid: str
     arrayjobid: str
     arraytaskid: str
-    statecompact: str
     reason: str
     prioritylong: str
     nice: str
@@ -88,6 +89,7 @@ class WatchRow(NamedTuple):
     hetjobid: str
     hetjoboffset: str
     oversubscribe: str
+    partition: str
 
 
 class NodeRow(NamedTuple):

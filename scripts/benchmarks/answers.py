@@ -196,7 +196,6 @@ def watch_text(pending: int, apart_s: float = APART_S) -> str:
             jobid=str(n),
             arrayjobid=str(n),
             arraytaskid=f"0-{_mixed(n) % 90 + 9}%4" if n % 10 == 0 else "N/A",
-            statecompact="PD",
             reason="Priority",
             prioritylong=str(_priority(n)),
             nice="0",
@@ -204,6 +203,7 @@ def watch_text(pending: int, apart_s: float = APART_S) -> str:
             hetjobid="N/A",
             hetjoboffset="N/A",
             oversubscribe="OK",
+            partition="gpu",
         )
         for n in range(1, pending + 1)
     ]

@@ -2,10 +2,9 @@
 
 import html
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any, Final
 
-from rltuned.core.decide import span
+from rltuned.text import span, when
 
 CSP: Final = (
     "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -76,13 +75,6 @@ def page(document: Document, *, live: bool = False) -> str:
     )
 
 
-def moment(at: float | None) -> str:
-    """Local time of the daemon's machine."""
-    if at is None:
-        return "never"
-    return datetime.fromtimestamp(at).astimezone().isoformat(" ", "seconds")
-
-
 def _text(value: object) -> str:
     return html.escape(str(value))
 
@@ -94,13 +86,13 @@ def _header(document: Document, title: str) -> str:
     return (
         f"<header><h1>{_text(title)}</h1><p class=state role=status><span class={mood}>{word}"
         f"</span>: {_text(document['reason'])}</p>"
-        f"<p>Queue seen {_text(moment(seen_at) + old)}</p></header>"
+        f"<p>Queue seen {_text(when(seen_at) + old)}</p></header>"
     )
 
 
 def _trouble(document: Document) -> str:
     lines = [
-        f"Circuit breaker of {b['partition']} open since {moment(b['opened_at'])} "
+        f"Circuit breaker of {b['partition']} open since {when(b['opened_at'])} "
         f"({b['cause']}): {b['detail']}"
         for b in document["breakers"]
     ]
@@ -142,7 +134,7 @@ def _effect(effect: Document | None, blocks: list[Document]) -> str:
         )
     else:
         said = _text(effect["verdict"].capitalize()) + "."
-    off = ", ".join(f"{b['partition']} until {moment(b['until'])}" for b in blocks if not b["on"])
+    off = ", ".join(f"{b['partition']} until {when(b['until'])}" for b in blocks if not b["on"])
     said += f" Off blocks now, in Slurm's own order: {_text(off)}." if off else ""
     return f"<section aria-label='Does it help'><h2>Does it help?</h2><p>{said}</p></section>"
 
@@ -199,7 +191,7 @@ def _cycles(cycles: Sequence[Document]) -> str:
     rows = [
         [
             ("", c["cycle"]),
-            ("text", moment(c["at"])),
+            ("text", when(c["at"])),
             ("text", c["mode"]),
             ("text warn" if c["skip"] else "text good", c["skip"] or "done"),
             ("", f"{c['seconds']:.2f}"),
