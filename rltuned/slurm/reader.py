@@ -224,7 +224,7 @@ class Reader:
             BackendError: squeue failed.
             SnapshotError: its answer as a whole could not be read.
         """
-        found = self.pending(now)
+        found = self.pending(now, WATCH_COLUMNS)
         records = Counter(rows[0].arrayjobid for rows in found.values())
         return {
             job_id: watched(rows, records[rows[0].arrayjobid])
@@ -232,18 +232,19 @@ class Reader:
             if (rows := found.get(str(job_id)))
         }
 
-    def pending(self, now: float) -> dict[str, list[WatchRow]]:
-        """Every pending record by its id, in a few columns; some releases give a row per task.
+    def pending(self, now: float, columns: tuple[str, ...]) -> dict[str, list[WatchRow]]:
+        """Every pending record by its id, in some columns of WatchRow, the first ones; some
+        releases give a row per task.
 
         Raises:
             BackendError: squeue failed.
             SnapshotError: its answer as a whole could not be read.
         """
-        words = ("-t", "PD", "-O", self._marks.columns(WATCH_COLUMNS))
+        words = ("-t", "PD", "-O", self._marks.columns(columns))
         answer = squeue(self._commands, self._known_site(now)[1], *words)
         found: dict[str, list[WatchRow]] = {}
-        for raw in self._marks.rows("squeue", answer, len(WATCH_COLUMNS)):
-            row = WatchRow._make(raw)
+        for raw in self._marks.rows("squeue", answer, len(columns)):
+            row = WatchRow(*raw)
             found.setdefault(row.jobid, []).append(row)
         return found
 

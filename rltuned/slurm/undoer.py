@@ -12,7 +12,7 @@ from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.remnants import UNASKED, Remnants
 from rltuned.domain.units import JobId, NodeName, UnixTime
 from rltuned.slurm.backend import Fence, Unfenced
-from rltuned.slurm.columns import Marks, WatchRow
+from rltuned.slurm.columns import UNDO_COLUMNS, Marks, WatchRow
 from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.factors import Factors, standing_of
 from rltuned.slurm.job_names import address, held_by, parse_job_id, read_het, read_tasks
@@ -56,7 +56,7 @@ class SlurmUndoer:
         """See domain/ports.Undoer."""
         self._fence.look()
         now = self._now()
-        site, records = self._reader.site(now), self._reader.pending(now)
+        site, records = self._reader.site(now), self._reader.pending(now, UNDO_COLUMNS)
         factors = self._reader.factors() if site.multifactor else {}
         excluded = self._reader.excluded(now) if self._exclusions else {}
         siblings = Counter(rows[0].arrayjobid for rows in records.values())

@@ -196,6 +196,7 @@ def watch_text(pending: int, apart_s: float = APART_S) -> str:
             jobid=str(n),
             arrayjobid=str(n),
             arraytaskid=f"0-{_mixed(n) % 90 + 9}%4" if n % 10 == 0 else "N/A",
+            statecompact="PD",
             reason="Priority",
             prioritylong=str(_priority(n)),
             nice="0",
@@ -203,16 +204,15 @@ def watch_text(pending: int, apart_s: float = APART_S) -> str:
             hetjobid="N/A",
             hetjoboffset="N/A",
             oversubscribe="OK",
-            partition="gpu",
         )
         for n in range(1, pending + 1)
     ]
-    return _table(WATCH_COLUMNS, rows)
+    return _table(WATCH_COLUMNS, [row[:-1] for row in rows])
 
 
 def _table(
     names: tuple[str, ...] | str,
-    rows: list[tuple[str, ...]] | list[NodeRow] | list[PriorityRow] | list[WatchRow],
+    rows: list[tuple[str, ...]] | list[NodeRow] | list[PriorityRow],
 ) -> str:
     head = FIELD.join(n.upper() for n in names)
     lines = [head, *(FIELD.join(r) for r in rows)]
