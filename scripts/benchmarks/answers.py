@@ -207,7 +207,7 @@ def watch_text(pending: int, apart_s: float = APART_S) -> str:
         )
         for n in range(1, pending + 1)
     ]
-    return _table(WATCH_COLUMNS, [row[:-1] for row in rows])
+    return _table(WATCH_COLUMNS, [tuple(row)[:-1] for row in rows])
 
 
 def _table(
