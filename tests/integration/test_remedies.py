@@ -353,6 +353,11 @@ ORDINARY = [
         follow_keys={"load.max_server_threads": 100},
     ),
     Trial(
+        "raise [placement] budget_s, or give this machine less to do",
+        keys={"policy.placement": "milp", "placement.budget_s": 1e-6},
+        follow_keys={"placement.budget_s": 60.0},
+    ),
+    Trial(
         "lower journal.max_mib, or move daemon.state_dir: a full disk ends all writing",
         keys={"journal.max_mib": 1_048_576},
         follow_keys={"journal.max_mib": 50},
