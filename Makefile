@@ -70,7 +70,7 @@ bench-peers: $(STAMP) ## RLScheduler's published sequences: its rules, ours, and
 bench-guidance: $(STAMP) test-packages ## OverSubscribe guidance on a real Slurm, three times
 	@$(BIN)/python -m scripts.benchmarks.guidance
 
-studies: $(STAMP) ## the studies of docs/results.md; hours, goes on where it stopped
+studies: $(STAMP) ## the ablations of scripts/studies; hours, goes on where it stopped
 	@nice $(BIN)/python -m scripts.studies run --minutes 600
 	@$(BIN)/python -m scripts.studies table
 

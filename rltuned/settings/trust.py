@@ -21,7 +21,7 @@ class LadderKeys(Keys):
         "",
         "observe: look, and publish how jobs fare. shadow: decide as well, log it, and compare it "
         "with what Slurm does. canary: write, in blocks of time that alternate with blocks without "
-        "delays. full: write. Only a person goes up; docs/operations.md says when.",
+        "delays. full: write. Only a person goes up; docs/rollout.md says when.",
     )
     canary_block_s: float = key(
         Switchback().block_s,
