@@ -33,8 +33,8 @@ test: $(STAMP) test-packages ## the whole test suite, against a real Slurm of it
 test-quick: $(STAMP) ## the tests that need no other program
 	@$(BIN)/python -m pytest -q -m "not slurm and not prometheus" tests/unit tests/property
 
-lint: $(STAMP) ## ruff: rules and format
-	@$(RUFF) check . && $(RUFF) format --check .
+lint: $(STAMP) ## ruff: rules and format; the English of README and docs
+	@$(RUFF) check . && $(RUFF) format --check . && $(BIN)/python -m scripts.prose
 
 fmt: $(STAMP) ## ruff: fix what can be fixed
 	@$(RUFF) check --fix . && $(RUFF) format .

@@ -31,7 +31,10 @@ WORDS: Final = {
     "old word": r"whereof|thereof|therein|hitherto|nought|amid|betwixt|foremost|straightaway",
     "use 'compared with'": r"beside multifactor|in the manner of",
 }
-_WORDS: Final = {rule: re.compile(rf"(?<![\w'/-])(?:{p})(?![\w'-])") for rule, p in WORDS.items()}
+_WORDS: Final = {
+    rule: re.compile(rf"(?<![\w'/-])(?:{words})(?![\w'-])", 0 if "I" in words else re.IGNORECASE)
+    for rule, words in WORDS.items()
+}
 _OPENINGS: Final = re.compile(
     r"(?:Of (?:the|every|each|a|an|all|what|such|two|its|it|them)\b|Nor\b|So (?:is|are|do|does)\b|"
     r"(?:Here|There) (?:stands?|comes?|lies|goes)\b|Seen as\b|Asked of\b|Away with\b|"
@@ -44,9 +47,12 @@ _HIDDEN: Final = re.compile(
     r"<!--.*?-->|``.+?``|`[^`]*`|\$[^$\n]+\$|(?<=\])\([^()\s]*\)|<[^>\n]+>", re.DOTALL
 )
 _BREAK: Final = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*>|#]|\d+\.)\s)|(?<=\|)|\n(?=\|)")
+_PROGRAMS: Final = r"rltuned|s(?:lurm|q|acct|prio|info|diag|control|share)|py|pip|torch"
+"""Names that begin a sentence in lower case."""
 _END: Final = re.compile(
-    r"(?<=[.!?])[)\"*_]*\s+(?=[\"(*_\[]*(?:[A-Z0-9`\\•]|(?:rltuned|s(?:lurm|q|acct|prio|info|diag|control|share)|py|pip|torch)))"
+    rf"(?<=[.!?])[)\"*_]*\s+(?=[\"(*_\[]*(?:[A-Z0-9`\\•]|(?:{_PROGRAMS})))|;\s+(?=\d = )"
 )
+"""Where a sentence ends; each code of a list of exit codes counts by itself."""
 
 
 def problems(text: str) -> Iterator[tuple[int, str]]:
@@ -65,7 +71,7 @@ def problems(text: str) -> Iterator[tuple[int, str]]:
             count = len(re.findall(r"[\w•][^\s|]*", sentence))
             if count > MOST_WORDS:
                 yield line, f"{count} words in a sentence, at most {MOST_WORDS}"
-            opening = sentence.strip().lstrip("-*> \n_")
+            opening = sentence.strip().lstrip("-*># \n_")
             if piece[-1:] != "|" and (match := _OPENINGS.match(opening)):
                 yield line, f"inverted sentence: {match[0]!r}"
 

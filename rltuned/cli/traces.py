@@ -94,7 +94,7 @@ def convert(
         Processors, typer.Option(help="What SWF processors stand for.")
     ] = Processors.GPUS,
 ) -> None:
-    """Turn somebody's trace into ours. Bad rows are counted and named by line."""
+    """Convert published traces or accounting. Bad rows are counted and named by line."""
     if kind.value == "swf":
         reading = read_swf(source, processors_are=processors.value)
     else:
