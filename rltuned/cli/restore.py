@@ -87,7 +87,7 @@ def restore(
             "--patience",
             metavar="SECONDS",
             help="End when Slurm has taken nothing for so long. Without it: 600 in a script, and "
-            "at a terminal it goes on until stopped.",
+            "at a terminal it continues until stopped.",
             min=0.0,
             show_default=False,
         ),
@@ -98,7 +98,7 @@ def restore(
 
     A job is given back in whole: it gets what it had before rltuned first wrote to it. A value
     that others have changed since is left alone, and a held job is never released; both are
-    reported. A live daemon must be paused or stopped first. It goes on while slurmctld is slow,
+    reported. A live daemon must be paused or stopped first. It continues while slurmctld is slow,
     away or limits requests, and says on standard error how far it is; SIGTERM or SIGINT ends it
     after the change that is under way.
 

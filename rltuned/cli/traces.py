@@ -87,7 +87,8 @@ def convert(
     kind: Annotated[Format, typer.Option("--from", help="Format of the source.")],
     out: OutOption,
     limits: Annotated[
-        Limits | None, typer.Option(help="Replace time limits by synthetic ones, and say so.")
+        Limits | None,
+        typer.Option(help="Replace time limits by synthetic ones; the file records it."),
     ] = None,
     seed: SeedOption = 1,
     processors: Annotated[
@@ -111,7 +112,7 @@ def convert(
 
 @app.command(name="describe")
 def describe_command(trace: TraceArgument, *, as_json: JsonOption = False) -> None:
-    """Say what is in a trace: sizes, run times, arrivals, load, limits."""
+    """Show what is in a trace: sizes, run times, arrivals, load, limits."""
     read = read_trace(trace)
     facts = asdict(describe(read))
     if as_json:
