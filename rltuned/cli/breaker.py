@@ -17,7 +17,7 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.command()
 def show(config: ConfigOption = None) -> None:
-    """Say which breakers are open and why, and what speaks against the others.
+    """Show which breakers are open and why, and the evidence against the others.
 
     Exit codes: 0 = none is open; 1 = one is, or the journal cannot be read.
     """
@@ -41,7 +41,7 @@ def reset(
     ] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Close open breakers; a running daemon goes by it from its next cycle on.
+    """Close open breakers; a running daemon applies it from its next cycle on.
 
     Exit codes: 0 = closed; 1 = none was open, or the journal cannot be written.
     """

@@ -79,7 +79,7 @@ def explain(
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Say where a job stands, why, and what rltuned would do with it.
+    """Show where a job stands, why, and what rltuned would do with it.
 
     Exit codes: 0 = the job was found; 1 = it was not, or the cluster gave no usable answer;
     2 = settings or model cannot be used.

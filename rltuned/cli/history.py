@@ -35,7 +35,7 @@ def history(
     journal: JournalOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what rltuned has changed of a job, when, by which cycle and why, and what came of it.
+    """Show what rltuned has changed of a job: when, by which cycle, why, and the outcome.
 
     Reads the journal only, also while the daemon writes; asks Slurm nothing.
 

@@ -26,7 +26,7 @@ app = typer.Typer()
 
 @app.command()
 def replay(
-    cycle: Annotated[int, typer.Argument(min=1, help="Its number, as log and history say it.")],
+    cycle: Annotated[int, typer.Argument(min=1, help="Its number, as in log and history.")],
     *,
     config: ConfigOption = None,
     journal: JournalOption = None,
@@ -36,7 +36,7 @@ def replay(
     """Decide a past cycle again from its recorded snapshot and settings, and compare the plans.
 
     Asks Slurm nothing and writes nothing. A model must be the very one that decided then; --policy
-    names it where it lies under another name now.
+    names it if it has another name now.
 
     Exit codes: 0 = the same plan; 1 = another one, or the journal does not have the cycle any
     more; 2 = settings or model cannot be used.

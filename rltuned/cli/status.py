@@ -16,7 +16,7 @@ app = typer.Typer()
 
 @app.command()
 def status(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Say how the daemon is: its cycles, stage, circuit breakers, last changes, model, journal.
+    """Show the daemon's state: its cycles, stage, circuit breakers, last changes, model, journal.
 
     Asks the daemon's own port and reads the journal; asks Slurm nothing.
 

@@ -36,7 +36,7 @@ def top(
     *,
     config: ConfigOption = None,
     every: Annotated[
-        float, typer.Option("--every", help="Seconds between two looks.", min=0.2, max=3600.0)
+        float, typer.Option("--every", help="Seconds between two updates.", min=0.2, max=3600.0)
     ] = 2.0,
 ) -> None:
     """Show the daemon and its queue, old and new order, until q or Ctrl-C.

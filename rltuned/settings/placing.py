@@ -35,14 +35,14 @@ class PlacementKeys(Keys):
     horizon_s: float = key(
         Budget().horizon_s,
         "seconds",
-        "How far ahead releases of running jobs are taken into account.",
+        "How far ahead ends of running jobs are considered.",
         ge=60.0,
         le=604_800.0,
     )
     max_slots: int = key(
         Budget().max_slots,
         "",
-        "Moments that are looked at within the horizon, now included; more cost solving time.",
+        "Moments considered within the horizon, now included; more cost solving time.",
         ge=1,
         le=16,
     )
@@ -52,13 +52,13 @@ class PlacementKeys(Keys):
         "",
         "Keep pending jobs that accept several GPU types off the types that others need more, by "
         "ExcNodeList, for as long as they would start at once on another. Only jobs that name no "
-        "nodes of their own; taken back at the next look that does not want it, by `rltuned "
+        "nodes of their own; taken back in the next cycle that does not want it, by `rltuned "
         "restore`, and after steer_expiry_s.",
     )
     steer_expiry_s: float = key(
         Steer().expiry_s,
         "seconds",
-        "Of no job are nodes excluded for longer than this, counted from the first time.",
+        "Longest time for which nodes are excluded for a job, counted from the first time.",
         ge=10.0,
         le=86_400.0,
     )
@@ -71,7 +71,7 @@ class PlacementKeys(Keys):
 
 
 class OverSubscribeKeys(Keys):
-    """Telling exclusive jobs to share their nodes."""
+    """Lets exclusive jobs share their nodes."""
 
     scope: Names = key(
         [],
