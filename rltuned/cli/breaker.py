@@ -1,7 +1,6 @@
 """`rltuned breaker`: the circuit breakers of partitions, which only a person closes."""
 
 from contextlib import closing
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -11,6 +10,7 @@ from rltuned.daemon.canary.breaker import Breaker, clusters
 from rltuned.daemon.canary.breaker import reset as close
 from rltuned.daemon.clock import SystemClock
 from rltuned.journal.journal import Journal
+from rltuned.text import utc
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -60,7 +60,6 @@ def _journal(config: ConfigOption) -> Journal:
 
 def _line(breaker: Breaker) -> str:
     if breaker.opened_at is not None:
-        at = datetime.fromtimestamp(breaker.opened_at, UTC).isoformat(timespec="seconds")
-        return f"open since {at}: {breaker.cause}: {breaker.detail}"
+        return f"open since {utc(breaker.opened_at)}: {breaker.cause}: {breaker.detail}"
     evidence = [f"{cause} {e.value:.1f} to 1" for cause, e in sorted(breaker.harm.items())]
     return ", ".join(["closed", f"{breaker.errors} cycles of errors in a row", *evidence])

@@ -16,10 +16,10 @@ from rltuned.cli.flags import (
     say,
     warn,
 )
-from rltuned.cli.history import lines_of, when
+from rltuned.cli.history import lines_of
 from rltuned.cli.observed import look
-from rltuned.core.decide import span
 from rltuned.journal.queries import Change
+from rltuned.text import span, when
 
 app = typer.Typer()
 

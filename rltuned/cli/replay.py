@@ -10,15 +10,16 @@ import typer
 
 from rltuned import __version__
 from rltuned.cli.flags import ConfigOption, JsonOption, PolicyOption, say, settings_of, warn
-from rltuned.cli.history import JournalOption, when
+from rltuned.cli.history import JournalOption
 from rltuned.core.decide import decide
 from rltuned.daemon.wiring import find_policy
 from rltuned.errors import JournalError, ModelError
-from rltuned.journal.documents import Document, pack_plan, unpack_plan
+from rltuned.journal.cycles import Document, pack_plan, unpack_plan
 from rltuned.journal.inputs import plan_document
 from rltuned.journal.queries import Decided, decided, differences
 from rltuned.journal.snapshots import FILE_NAME, open_to_read
 from rltuned.settings import Loaded
+from rltuned.text import when
 
 app = typer.Typer()
 

@@ -30,7 +30,7 @@ from rltuned.errors import (
     SnapshotError,
 )
 from rltuned.journal.journal import Journal
-from rltuned.journal.left_behind import Restored, is_complete
+from rltuned.journal.ownership import Restored, is_complete
 from rltuned.settings.rescue import Rescue
 from rltuned.slurm.job_selector import AskedJob, asked_job, asked_moment
 from rltuned.slurm.undoer import SlurmUndoer

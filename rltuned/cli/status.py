@@ -7,10 +7,9 @@ import typer
 
 from rltuned.cli.asking import State, ask
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
-from rltuned.cli.history import when
-from rltuned.core.decide import span
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.last_state import Written
+from rltuned.text import span, when
 
 app = typer.Typer()
 

@@ -20,8 +20,8 @@ from rltuned.cli.asking import State, ask
 from rltuned.cli.flags import ConfigOption, printable, settings_of
 from rltuned.cli.status import changes, headlines
 from rltuned.cli.tables import wide_console
-from rltuned.core.decide import span
 from rltuned.daemon.clock import SystemClock
+from rltuned.text import span
 
 app = typer.Typer()
 

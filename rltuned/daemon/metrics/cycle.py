@@ -14,7 +14,7 @@ from rltuned.daemon.metrics.decision import DecisionMetrics, Ranges
 from rltuned.daemon.metrics.reading import ReadingMetrics
 from rltuned.daemon.report import CycleReport, Kind, Mode, Skip, Stage
 from rltuned.domain.plan import Result
-from rltuned.journal.size import TABLES, Size
+from rltuned.journal.retention import TABLES, Size
 from rltuned.slurm.sdiag import Figure
 
 STAGE_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)

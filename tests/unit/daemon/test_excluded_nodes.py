@@ -10,7 +10,7 @@ from rltuned.domain.jobs import PendingJob, Steering
 from rltuned.domain.plan import Plan, Result, SetExcludedNodes
 from rltuned.domain.units import JobId, NodeName, UnixTime
 from rltuned.journal.journal import Journal
-from rltuned.journal.left_behind import Fate
+from rltuned.journal.ownership import Fate
 from tests.builders import NOW, job, snapshot, target
 from tests.fakes import FakeBackend, FakeClock
 

@@ -16,7 +16,7 @@ from rltuned.domain.units import NodeName
 from rltuned.errors import BackendError, JournalError
 from rltuned.journal.handover import FILE, Handover, StateRow, published
 from rltuned.journal.journal import Journal
-from rltuned.journal.left_behind import Fate
+from rltuned.journal.ownership import Fate
 from rltuned.settings.keys import Settings
 from tests.builders import NOW, job, snapshot, target
 from tests.fakes import ConstantOrder, FakeBackend, FakeClock, dealt
