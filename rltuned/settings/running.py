@@ -39,8 +39,8 @@ class DaemonKeys(Keys):
     max_snapshot_age_s: float = key(
         120.0,
         "seconds",
-        "Nothing is written from an older snapshot than this, by any of three clocks, checked right "
-        "before every batch: a daemon that was stopped must read the queue again first.",
+        "Nothing is written from an older snapshot than this, by any of three clocks, checked "
+        "right before every batch: a daemon that was stopped must read the queue again first.",
         ge=1.0,
         le=3600.0,
     )
