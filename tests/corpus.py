@@ -100,7 +100,7 @@ class Odd:
 
     Attributes:
         kind: submit = sbatch with these words; update = an ordinary pending job is changed by
-            them; node, partition = p2, or the partition `short`, is changed, and `undo` mends it.
+            them; node, partition = p2, or the partition `short`, is changed; `undo` restores it.
         words: for sbatch, or after `scontrol update ...`; "{job}" is another job's id.
         undo: words for scontrol that undo a change of a node or a partition.
     """
@@ -210,8 +210,8 @@ def _hardware() -> Iterator[Odd]:
         "DRAIN", "DOWN", "FAIL", "FUTURE", "NORESP", "UNDRAIN", "POWER_DOWN", "POWER_UP",
         "CANCEL_REBOOT",
     ):  # fmt: skip
-        mend = ("NodeName=p2", "State=RESUME")
-        yield Odd("node", ("NodeName=p2", f"State={state}", "Reason=corpus"), mend)
+        remedy = ("NodeName=p2", "State=RESUME")
+        yield Odd("node", ("NodeName=p2", f"State={state}", "Reason=corpus"), remedy)
     for word in (
         "Features=", "Features=a,b", "ActiveFeatures=", "Weight=65535", "Weight=0", "Comment=\x1f",
         "Comment=", "Extra=\x1e", "Reason=", "CpuBind=none", "Gres=", "Gres=gpu:p100:2",
@@ -293,7 +293,7 @@ class Batch:
 
 
 def play(lab: SlurmLab, folder: Path, entries: Sequence[Odd]) -> Batch:
-    """Do these, let rltuned cycle twice, restore, mend nodes and partitions, empty the queue."""
+    """Do these, let rltuned cycle twice, restore, repair nodes and partitions, empty the queue."""
     config = folder / "rltuned.toml"
     (folder / "state").mkdir(mode=0o700, exist_ok=True)
     config.write_text(SETTINGS.format(folder=folder, conf=lab.conf))

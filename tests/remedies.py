@@ -23,7 +23,7 @@ MODULES = (
 )
 FIXES = "trusted.py"
 """Whose flaws end with `fix with: COMMAND`, which check takes for the remedy."""
-_MEND = 3
+_REMEDY = 3
 
 
 def remedies() -> frozenset[str]:
@@ -50,12 +50,12 @@ def _of_module(path: Path) -> Iterator[str]:
 
 
 def _remedy(call: ast.Call, function: ast.stmt, tree: ast.Module) -> Iterator[str]:
-    if len(call.args) <= _MEND:
+    if len(call.args) <= _REMEDY:
         status = ast.unparse(call.args[1])
         assert status == "Status.OK", f"line {call.lineno}: a finding without a remedy"
         return
-    found = list(_texts(call.args[_MEND], function, tree))
-    assert found, f"line {call.lineno}: {ast.unparse(call.args[_MEND])} is no text that is known"
+    found = list(_texts(call.args[_REMEDY], function, tree))
+    assert found, f"line {call.lineno}: {ast.unparse(call.args[_REMEDY])} is no text that is known"
     yield from (text for text in found if text != FIXES)
 
 

@@ -1,4 +1,4 @@
-"""`rltuned check`: everything that must be right before going live, each with its mend."""
+"""`rltuned check`: everything that must be right before going live, each with its remedy."""
 
 import json
 import math
@@ -73,15 +73,15 @@ def check(
         ]
     if as_json:
         rows = [
-            {"name": c.name, "status": c.status.value, "detail": c.detail, "mend": c.mend}
+            {"name": c.name, "status": c.status.value, "detail": c.detail, "remedy": c.remedy}
             for c in checks
         ]
         say(json.dumps(rows, indent=2))
     else:
         for item in checks:
             say(f"{_MARKS[item.status]}  {item.name}: {item.detail}")
-            if item.mend and item.status is not Status.OK:
-                say(f"      mend: {item.mend}")
+            if item.remedy and item.status is not Status.OK:
+                say(f"      remedy: {item.remedy}")
     raise typer.Exit(1 if any(c.status is Status.FAIL for c in checks) else 0)
 
 
@@ -156,14 +156,16 @@ def _journal(loaded: Loaded) -> Check:
         cycle = journal.last_cycle()
     except JournalError as error:
         detail, _, fix = str(error).partition("; fix with: ")
-        mend = f"mkdir -p {folder} && chown -R {user_name()}: {folder} && chmod 0700 {folder}"
+        remedy = f"mkdir -p {folder} && chown -R {user_name()}: {folder} && chmod 0700 {folder}"
         if isinstance(error, JournalLostError):
-            mend = "stop the daemon, rltuned restore --all --as-shown, put the journal's files away"
+            remedy = (
+                "stop the daemon, rltuned restore --all --as-shown, put the journal's files away"
+            )
         elif fix.startswith("chmod"):
-            mend = fix
+            remedy = fix
         elif not fix and os.access(folder, os.W_OK | os.X_OK):
-            mend = "make room there, or set daemon.state_dir to another folder"
-        return Check("journal", Status.FAIL, detail, mend)
+            remedy = "make room there, or set daemon.state_dir to another folder"
+        return Check("journal", Status.FAIL, detail, remedy)
     finally:
         journal.close()
     return Check("journal", Status.OK, f"{journal.path}, last cycle {cycle}")
@@ -214,8 +216,8 @@ def _breakers(loaded: Loaded) -> Check:
     try:
         every = [item for those in clusters(journal).values() for item in those.items()]
     except JournalError as error:
-        mend = "rltuned restore --all, then move the journal away"
-        return Check("breakers", Status.FAIL, str(error), mend)
+        remedy = "rltuned restore --all, then move the journal away"
+        return Check("breakers", Status.FAIL, str(error), remedy)
     finally:
         journal.close()
     named = sorted({name for name, breaker in every if breaker.is_open})

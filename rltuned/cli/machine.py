@@ -93,5 +93,5 @@ def _space(folder: Path, max_mib: int) -> Iterator[Check]:
     if free_mib + used_mib >= max_mib:
         yield Check("space", Status.OK, told)
     else:
-        mend = "lower journal.max_mib, or move daemon.state_dir: a full disk ends all writing"
-        yield Check("space", Status.WARN, told, mend)
+        remedy = "lower journal.max_mib, or move daemon.state_dir: a full disk ends all writing"
+        yield Check("space", Status.WARN, told, remedy)

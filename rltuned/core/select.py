@@ -65,7 +65,7 @@ _UNFULFILLABLE_REASONS = frozenset(
         "QOSNotAllowed",
     }
 )
-"""Reasons that no order of the queue can mend (squeue(1), JOB REASON CODES)."""
+"""Reasons that no order of the queue can change (squeue(1), JOB REASON CODES)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ def _admin_level(commands: Commands, config: str, user: str) -> str | None:
 
 
 def examine(evidence: Evidence) -> tuple[Check, ...]:
-    """Judge the evidence; every finding with its mend. Pure."""
+    """Judge the evidence; every finding with its remedy. Pure."""
     programs = _programs(parse_config(evidence.config), evidence)
     if programs.status is Status.FAIL:
         return (programs,)
@@ -133,8 +133,8 @@ def _client(config: Mapping[str, str], evidence: Evidence) -> Check:
     if ours == theirs:
         return Check("client", Status.OK, f"Slurm's commands here are of {text}")
     said = f"Slurm's commands here are of {text}, slurmctld of {config['SLURM_VERSION']}"
-    mend = "install the commands of slurmctld's release here, or set [slurm] bin_dir"
-    return Check("client", Status.FAIL if ours > theirs else Status.WARN, said, mend)
+    remedy = "install the commands of slurmctld's release here, or set [slurm] bin_dir"
+    return Check("client", Status.FAIL if ours > theirs else Status.WARN, said, remedy)
 
 
 def _clock(config: Mapping[str, str], evidence: Evidence) -> Check:
@@ -180,11 +180,11 @@ def _rights(config: Mapping[str, str], evidence: Evidence) -> Check:
     who = f"{evidence.user} ({evidence.uid})"
     slurm_user = config.get("SlurmUser", "")
     if evidence.uid == 0 or slurm_user.endswith(f"({evidence.uid})"):
-        mend = "run rltuned as an account of its own with AdminLevel=Operator"
+        remedy = "run rltuned as an account of its own with AdminLevel=Operator"
         detail = f"{who} may write, and much more"
         if evidence.admin_level is None:
             return Check("rights", Status.OK, f"{detail} (no slurmdbd, so no operator level)")
-        return Check("rights", Status.WARN, detail, mend)
+        return Check("rights", Status.WARN, detail, remedy)
     if evidence.admin_level in {"Operator", "Administrator"}:
         return Check("rights", Status.OK, f"{who} is {evidence.admin_level}")
     if "slurmdbd" not in config.get("AccountingStorageType", ""):

@@ -22,12 +22,12 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of `rltuned check`; mend says what to do about a warn or fail."""
+    """One line of `rltuned check`; remedy says what to do about a warn or fail."""
 
     name: str
     status: Status
     detail: str
-    mend: str = ""
+    remedy: str = ""
 
 
 def judge(config: Mapping[str, str]) -> Iterator[Check]:

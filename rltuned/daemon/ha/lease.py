@@ -146,7 +146,7 @@ class Lease:
         return f"not sent: {seen.holder} holds the lease"
 
     def close(self) -> None:
-        """Give it up, so that the other need not wait. What fails here, time mends."""
+        """Give it up, so that the other need not wait. What fails here, time corrects."""
         if self._term is None:
             return
         try:
