@@ -72,8 +72,8 @@ FEATURES: Final = (
     Feature("dsr", 8, "n / (n + F)", "-", "ratio", "eq. 1, bounded"),
     Feature("job_size", 9, "n * r", "GPU s", "ln(1+n r)/ln(1+1024*30 d)", "3.2"),
     Feature("urgency", 10, "w / (w + 12 h)", "-", "ratio", "3.2"),
-    Feature("future_avail", 11, "(F - n + R) / C", "-", "(x+1)/2, clipped", "eq. 2, corrected"),
-    Feature("cff", 12, "1 - sum f^2/G / sum f", "-", "ratio", "eq. 3, corrected"),
+    Feature("future_avail", 11, "(F - n + R) / C", "-", "(x+1)/2, clipped", "eq. 2, mended"),
+    Feature("cff", 12, "1 - sum f^2/G / sum f", "-", "ratio", "eq. 3, mended"),
 )  # fmt: skip
 """n: GPUs asked for. F, C: free and all GPUs of the accepted types in the job's partitions. R: of
 those, the ones that running jobs must return within FUTURE_HORIZON_S. f, G: free and all GPUs of
