@@ -5,9 +5,8 @@
         [--weights key=value,... ...] [--results FILE] [--minutes 12] [--table]
 
 Variants: pack (best fit), spread (worst fit), first (first fit); milp:K (jobs go to the nodes of
-the solution); order:K (Slurm packs by itself, only the order reaches it); steer:K (order, and jobs
-that accept several GPU types are kept off some); share:K (order, and exclusive jobs may be told to
-share); all:K (order, steer and share: what the daemon does when it is allowed all of it). Every
+the solution); order:K (Slurm packs by itself, only the order reaches it); all:K (order, and
+exclusive jobs may be told to share: what the daemon does when it is allowed all of it). Every
 window played is a line of the results file, and is not played again: a study goes on where it was
 stopped. `--table` prints what the file holds. A policy is a name of `rltuned simulate`; `~column`
 behind it hides a feature from it, as in model:rltune-paper~num_ways.
@@ -31,7 +30,6 @@ from rltuned.core.features import COLUMN, FloatArray, StateMatrix
 from rltuned.core.joint import Tuning
 from rltuned.core.milp import Budget, Weights
 from rltuned.core.sharing import Sharing
-from rltuned.core.steering import Steer
 from rltuned.errors import SolverError
 from rltuned.sim import fragmentation
 from rltuned.sim.cluster import Cluster
@@ -44,8 +42,6 @@ from rltuned.solver import cbc
 from scripts.placement_worlds import WORLDS, window
 
 PLAIN = {"pack", "spread", "first"}
-SHARING = {"share", "all"}
-STEERING = {"steer", "all"}
 BASE = "pack"
 RESULTS = Path(".run/placement/study.jsonl")
 BUDGET_KEYS = {"max_slots"}
@@ -139,10 +135,8 @@ def protocol_of(cell: Cell, cluster: Cluster, solver: Counted) -> Protocol:
     if name in PLAIN:
         rule: Any = name
         return Protocol(mode, rules=Rules(placement=rule))
-    scope = frozenset(p.name for p in cluster.partitions) if name in SHARING else frozenset()
-    tuning = tuning_of(
-        cell.weights, sharing=Sharing(scope), steer=Steer(name in STEERING), steered=name == "milp"
-    )
+    scope = frozenset(p.name for p in cluster.partitions) if name == "all" else frozenset()
+    tuning = tuning_of(cell.weights, sharing=Sharing(scope), steered=name == "milp")
     return jointly(Protocol(mode), int(top_k), tuning, solver)
 
 

@@ -40,8 +40,6 @@ class Controlled(Protocol):
 
     def acting(self) -> str: ...
 
-    def read_exclusions(self) -> None: ...
-
 
 MODEL_PREFIX: Final = "model:"
 RULE_HINT: Final = 'a rule needs no model: policy.name = "saf"'
@@ -106,7 +104,7 @@ def _seat(settings: Settings, backend: Backend, lease: Lease | None) -> Seat | N
     folder = settings.ha.lease_dir
     if lease is None or folder is None or not isinstance(backend, Controlled):
         return None
-    return Seat(folder, lease, backend.acting, backend.read_exclusions)
+    return Seat(folder, lease, backend.acting)
 
 
 def find_policy(loaded: Loaded) -> tuple[Policy, str, str]:

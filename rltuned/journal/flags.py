@@ -1,5 +1,6 @@
-"""The journal's table of what is words and not numbers: OverSubscribe and excluded nodes.
+"""The journal's table of what is words and not numbers: OverSubscribe, and excluded nodes.
 
+rltuned excludes no nodes any more; what an older release excluded is given back from here.
 A row is open while its job is pending and may still carry the words that we set.
 """
 
@@ -7,7 +8,7 @@ import sqlite3
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from rltuned.domain.jobs import PendingJob, Steering
+from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import (
     OVERSUBSCRIBE_TOKENS,
     Outcome,
@@ -248,31 +249,10 @@ def has_steered(db: sqlite3.Connection) -> bool:
     return bool(found)
 
 
-def steering(
-    db: sqlite3.Connection, cluster: str, key: JobKey | None = None
-) -> dict[JobKey, Steering]:
-    """What we excluded of each pending job, and since when; of restored ones nothing any more.
-
-    key: of this job alone; None = of all.
-    """
-    rows = db.execute(
-        "SELECT job_id, submitted_at, new, closed, at FROM flags"  # noqa: S608 - ours
-        f" WHERE cluster = ? AND field = ?{_ONE if key else ''}"
-        " AND ifnull(closed, '') != 'gone' ORDER BY id",
-        (cluster, EXCLUDED_NODES, *(key or ())),
-    ).fetchall()
-    found: dict[JobKey, Steering] = {}
-    for job_id, submitted_at, new, closed, at in rows:
-        job = JobId(job_id), UnixTime(submitted_at)
-        since = found[job].since if job in found else UnixTime(at)
-        found[job] = Steering(nodes_of(new) if closed is None else (), since)
-    return found
-
-
 def carried(job: PendingJob) -> tuple[tuple[str, str], ...]:
     """Fields of a job that may hold words of ours, and the words."""
     flag = ((OVERSUBSCRIBE, "YES"),) if job.oversubscribe == "YES" else ()
-    nodes = words_of(job.excluded_nodes) if job.steering is None else ""
+    nodes = words_of(job.excluded_nodes)
     return (*flag, (EXCLUDED_NODES, nodes)) if nodes else flag
 
 

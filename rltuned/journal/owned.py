@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from rltuned.domain.jobs import Ownership, Steering
+from rltuned.domain.jobs import Ownership
 from rltuned.journal import flags, writes
 from rltuned.journal.ownership import JobKey
 
@@ -23,7 +23,6 @@ class _Cluster:
     """From when on writes are counted; None = they are not yet."""
     owned: dict[JobKey, Ownership] = field(default_factory=dict)
     flagged: set[JobKey] = field(default_factory=set)
-    steering: dict[JobKey, Steering] = field(default_factory=dict)
     times: dict[JobKey, list[float]] = field(default_factory=dict)
     counts: dict[JobKey, int] = field(default_factory=dict)
     ending: list[tuple[float, JobKey]] = field(default_factory=list)
@@ -59,10 +58,6 @@ class Ledger:
         """Jobs with flags or excluded nodes of ours."""
         return self._of(db, cluster).flagged
 
-    def steering(self, db: sqlite3.Connection, cluster: str) -> Mapping[JobKey, Steering]:
-        """As flags.steering."""
-        return self._of(db, cluster).steering
-
     def recent(self, db: sqlite3.Connection, cluster: str, since: float) -> Mapping[JobKey, int]:
         """How often each job was written to since then; an earlier `since` reads all again."""
         known = self._of(db, cluster)
@@ -86,7 +81,6 @@ class Ledger:
             known = self._clusters[cluster] = _Cluster()
             known.owned = {claim.key: claim.owned for claim in writes.open_claims(db, cluster)}
             known.flagged = {flag.key for flag in flags.open_flags(db, cluster)}
-            known.steering = flags.steering(db, cluster)
         if known.touched:
             has_flags = flags.has_any(db, cluster)
             for key in known.touched:
@@ -105,8 +99,6 @@ class Ledger:
         if has_flags:
             known.flagged.discard(key)
             known.flagged.update(flag.key for flag in flags.open_flags(db, cluster, key))
-            known.steering.pop(key, None)
-            known.steering.update(flags.steering(db, cluster, key))
         if known.since is None:
             return
         times = [at for _, at in writes.times(db, cluster, known.since, key)]
