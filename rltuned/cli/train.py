@@ -8,7 +8,7 @@ from typing import Annotated
 import torch
 import typer
 
-from rltuned.cli import imitate, journalled, rivals
+from rltuned.cli import imitate, journalled
 from rltuned.cli.flags import say, warn
 from rltuned.cli.progress import perform_with_bar
 from rltuned.cli.simulate import cluster_named
@@ -34,8 +34,6 @@ app = typer.Typer(no_args_is_help=True, help="Learn policies offline.")
 app.command()(imitate.warmstart)
 app.command()(imitate.history)
 app.command()(journalled.journal)
-app.command()(rivals.rlscheduler)
-app.command()(rivals.schedinspector)
 
 
 @app.callback()

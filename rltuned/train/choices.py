@@ -10,7 +10,6 @@ from rltuned.core.features import COLUMN
 from rltuned.core.observation import FIXED
 from rltuned.policies.card import Kind
 from rltuned.policies.network import ContextActor, PaperActor
-from rltuned.policies.rivals import KERNEL_AT
 from rltuned.sim.engine.arrays import IntArray
 from rltuned.train.batch import Batch, spans
 from rltuned.train.critic import pooled
@@ -74,9 +73,7 @@ def _bounds(batch: Batch) -> IntArray:
 
 def seen_by(kind: Kind, rows: np.ndarray, flags: IntArray) -> np.ndarray:
     """(R, features) what a network reads of rows; flags: of each row's moment, (R, 2)."""
-    if kind == "paper":
-        return eight(rows, flags)
-    return rows[:, KERNEL_AT] if kind == "kernel" else rows
+    return eight(rows, flags) if kind == "paper" else rows
 
 
 def eight(rows: np.ndarray, flags: IntArray) -> np.ndarray:

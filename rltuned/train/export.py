@@ -25,7 +25,7 @@ from rltuned.policies.card import (
     Training,
     features_of,
 )
-from rltuned.policies.network import ContextActor, InspectorActor, PaperActor
+from rltuned.policies.network import ContextActor, PaperActor
 from rltuned.policies.predictor import (
     PREDICTOR_FILE,
     PREDICTOR_PARITY_FILE,
@@ -104,7 +104,6 @@ def _architecture(
         features=features_of(network.kind, predicted=predicted),
         predicted=predicted,
         hidden=hidden,
-        base=network.base if isinstance(network, InspectorActor) else None,
     )
 
 
@@ -125,7 +124,7 @@ def _write(target: Path, files: dict[str, bytes]) -> None:
             staged.mkdir()
             for name, data in files.items():
                 (staged / name).write_bytes(data)
-            load_actor(staged, inspectors=True)
+            load_actor(staged)
             shutil.move(staged, target)
     except OSError as error:
         raise ModelError(f"model {target}: {error.strerror or error}") from error

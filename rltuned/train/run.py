@@ -71,7 +71,7 @@ class Job:
     """One training. warm: a rule whose order the actor learns first. start: a bundle to begin from.
 
     judges: grounds that are never learned from; one window of each helps to choose the epoch.
-    command: as it was given, for the card. summary: of the card, when it is no design of ours.
+    command: as it was given, for the card.
     """
 
     settings: Settings
@@ -86,7 +86,6 @@ class Job:
     device: str = "cpu"
     predictor: Predictor | None = None
     judges: tuple[Source, ...] = ()
-    summary: str | None = None
 
 
 def held_out(sources: Sequence[Source], exam: Exam, judges: Sequence[Source] = ()) -> list[Window]:
@@ -237,15 +236,14 @@ def _export(job: Job, learner: Learner, trial: Trial, seconds: float, ranks: int
         job.out,
         actor,
         name=job.out.name,
-        summary=job.summary
-        or f"PPO, {settings.network} network, objective {settings.contest.objective}.",
+        summary=f"PPO, {settings.network} network, objective {settings.contest.objective}.",
         hidden=settings.hidden,
         parity=parity,
         training=Training(
             method="PPO on whole scheduling episodes in the simulator"
             + (f", begun from the order of {job.warm}" if job.warm else "")
             + (f", begun from {job.start.name}" if job.start else ""),
-            teacher="nobody" if settings.contest.form == "metric" else settings.contest.base,
+            teacher=settings.contest.base,
             command=job.command,
             seed=settings.seed,
             settings=settings.described(),
@@ -301,8 +299,6 @@ def parity_windows(
             continue
         longest = int(np.diff(kept.first).argmax())
         rows = kept.rows[kept.first[longest] : kept.first[longest + 1]]
-        if kind == "inspector":  # one pick after the other, each with its nobody
-            rows = kept.rows
         rows = rows[:MAX_QUEUE_SIZE]
         flags = np.repeat(kept.flags[longest][None], len(rows), axis=0)
         values[k, : len(rows)] = seen_by(kind, rows, flags)

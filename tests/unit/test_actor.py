@@ -46,7 +46,7 @@ def reseal(bundle: Path, name: str, data: bytes) -> None:
 
 @pytest.mark.parametrize("path", sorted(p for p in SHIPPED.iterdir() if p.is_dir()), ids=str)
 def test_every_shipped_model_loads_and_passes_its_self_test(path: Path) -> None:
-    actor = load_actor(path, inspectors=True)
+    actor = load_actor(path)
     assert actor.name == f"model:{path.name}"
     assert len(actor.digest) == 64
 
