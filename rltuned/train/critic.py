@@ -12,11 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from rltuned.core.features import COLUMN, NUM_FEATURES
-from rltuned.core.observation import CRITIC, CRITIC_COLUMNS, MAX_QUEUE_SIZE
+from rltuned.core.observation import MAX_QUEUE_SIZE
 from rltuned.policies.card import Kind
 from rltuned.policies.network import perceptron
 
-_COLUMNS: Final = [COLUMN[name] for name in CRITIC_COLUMNS]
+_COLUMNS: Final = [
+    COLUMN[name]
+    for name in ("submit_time", "requested_time", "can_schedule_now", "requested_gpus", "cff")
+]
 _LOG_FULL: Final = math.log1p(MAX_QUEUE_SIZE)
 
 
@@ -25,11 +28,11 @@ class PaperCritic(nn.Module):
 
     def __init__(self, hidden: tuple[int, int] = (32, 16)) -> None:
         super().__init__()
-        self.layers = perceptron(MAX_QUEUE_SIZE * CRITIC, hidden)
+        self.layers = perceptron(MAX_QUEUE_SIZE * len(_COLUMNS), hidden)
 
     def forward(self, rows: Tensor, moment: Tensor, place: Tensor, moments: int) -> Tensor:
         """Rows (R, NUM_FEATURES); moment, place (R,): whose row it is, and which of its rows."""
-        padded = rows.new_zeros(moments, MAX_QUEUE_SIZE, CRITIC)
+        padded = rows.new_zeros(moments, MAX_QUEUE_SIZE, len(_COLUMNS))
         seen = place < MAX_QUEUE_SIZE
         padded[moment[seen], place[seen]] = rows[seen][:, _COLUMNS]
         values: Tensor = self.layers(padded.flatten(1)).squeeze(-1)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.torch import save as save_tensors
-from torch import Tensor
+from torch import Tensor, nn
 
 from rltuned import __version__
 from rltuned.core.features import SCHEMA_ID
@@ -34,6 +34,8 @@ from rltuned.policies.predictor import (
 )
 from rltuned.train.ranges import Ranges, ranges_shown
 
+LARGEST_SCORE = 8.0
+
 
 def export_bundle(
     target: Path,
@@ -50,6 +52,9 @@ def export_bundle(
     ranges: Ranges | None = None,
 ) -> Card:
     """Write weights, parity pairs and card into a new folder.
+
+    The network's last layer is scaled so that its scores are at most LARGEST_SCORE: their order
+    stays, and float32 is finer there.
 
     Args:
         target: the bundle's folder; must not exist.
@@ -70,6 +75,7 @@ def export_bundle(
     """
     if target.exists():
         raise ModelError(f"model {target}: exists already; remove it or choose another name")
+    settle(network, *parity)
     weights = save_tensors({k: v.contiguous() for k, v in network.state_dict().items()})
     pairs = _parity_bytes(network.eval(), *parity)
     files = {WEIGHTS_FILE: weights, PARITY_FILE: pairs}
@@ -94,6 +100,16 @@ def export_bundle(
     card_bytes = (card.model_dump_json(indent=2) + "\n").encode()
     _write(target, files | {CARD_FILE: card_bytes})
     return card
+
+
+def settle(network: nn.Module, values: Tensor, masks: Tensor) -> None:
+    """Bring the scores of these windows to at most LARGEST_SCORE."""
+    with torch.no_grad():
+        largest = float(network(values, masks)[masks].abs().max())
+        if largest > 1.001 * LARGEST_SCORE:
+            last = [m for m in network.modules() if isinstance(m, nn.Linear)][-1]
+            last.weight.mul_(LARGEST_SCORE / largest)
+            last.bias.mul_(LARGEST_SCORE / largest)
 
 
 def _architecture(

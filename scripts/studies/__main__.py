@@ -31,12 +31,13 @@ from rltuned.sim.trace import read_trace
 from rltuned.train.batch import Contest
 from rltuned.train.episodes import play_greedy, play_rule
 from rltuned.train.ground import Ground, Window, cut, make_ground
+from rltuned.train.imitation import Fitting, fit
 from rltuned.train.learner import Learner, Settings
 from rltuned.train.ppo import train
+from rltuned.train.queues import rule_orders
+from rltuned.train.run import WARM_EPOCHS, WARM_QUEUES
 from rltuned.train.session import Session
 from rltuned.train.trial import Trial, total, windows_between
-from rltuned.train.warmstart import Settings as Lessons
-from rltuned.train.warmstart import teach
 from scripts.studies import learning
 from scripts.studies.ablation import EIGHT, NAIVE, NINE, SEVEN, student
 from scripts.studies.tables import print_tables
@@ -127,9 +128,9 @@ def learner_of(row: Row, settings: Settings) -> Learner:
     """As the row says, begun from chance or from a rule's order."""
     learner = student(settings, row.columns) if row.columns else Learner(settings)
     if row.warm:
-        lessons = Lessons(queues=400, held_out=50, epochs=15, seed=settings.seed)
-        taught = teach(BASELINES[row.warm], lessons)
-        learner.actor.load_state_dict(taught.network.state_dict())
+        fitting = Fitting(epochs=WARM_EPOCHS, seed=settings.seed)
+        orders = rule_orders(BASELINES[row.warm], WARM_QUEUES, fitting, settings.seed)
+        learner.actor.load_state_dict(fit(orders, fitting)[0].state_dict())
     return learner
 
 
