@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import pulp
 
+from rltuned import stats
 from rltuned.core.decide import Policy
 from rltuned.core.features import COLUMN, FloatArray, StateMatrix
 from rltuned.core.joint import Tuning
@@ -164,11 +165,8 @@ def figures(schedule: Schedule, cluster: Cluster) -> dict[str, float]:
 def paired(base: list[float], other: list[float], seed: int = 1) -> tuple[float, float, float]:
     """Ratio of means, and its 95% interval over windows drawn again."""
     a, b = np.array(base), np.array(other)
-    rng = np.random.default_rng(seed)
-    draws = rng.integers(0, len(a), size=(4_000, len(a)))
-    ratios = b[draws].sum(axis=1) / np.maximum(a[draws].sum(axis=1), 1e-9)
-    low, high = np.percentile(ratios, (2.5, 97.5))
-    return float(b.sum() / max(a.sum(), 1e-9)), float(low), float(high)
+    low, high = stats.of_change(b, a, stats.drawn(len(a), 4_000, seed))
+    return float(b.sum() / max(a.sum(), 1e-9)), 1 + low, 1 + high
 
 
 Done = dict[Cell, dict[str, float]]

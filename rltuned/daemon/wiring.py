@@ -12,7 +12,7 @@ from rltuned.daemon.runtime import Rig
 from rltuned.domain.ports import Backend
 from rltuned.errors import ModelError, SettingsError
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.shelf import find_bundle
+from rltuned.policies.shelf import MODEL_PREFIX, find_bundle
 from rltuned.settings import Loaded, Settings
 from rltuned.settings.key import is_file_name
 from rltuned.slurm.sdiag import Load
@@ -41,7 +41,6 @@ class Controlled(Protocol):
     def acting(self) -> str: ...
 
 
-MODEL_PREFIX: Final = "model:"
 RULE_HINT: Final = 'a rule needs no model: policy.name = "saf"'
 """Nobody else ranks in a missing model's place: which order a cluster has is its owner's choice."""
 

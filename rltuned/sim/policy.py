@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 from rltuned.core.order import Policy
 from rltuned.errors import TraceError
 from rltuned.policies.baselines import BASELINES
+from rltuned.policies.shelf import MODEL_PREFIX
 from rltuned.sim import qssf
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ CLAIRVOYANT: Final = "clairvoyant:sjf"
 CLAIRVOYANT_AREA: Final = "clairvoyant:saf"
 FUTURE: Final = (CLAIRVOYANT, CLAIRVOYANT_AREA)
 """Shortest true run time, smallest true area first: what no scheduler can know, as a reference."""
-MODEL_PREFIX: Final = "model:"
 MODELS: Final = Path("models")
 
 

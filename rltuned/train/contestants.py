@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from rltuned.errors import ModelError
-from rltuned.policies.actor import Actor, load_actor
-from rltuned.sim.policy import MODEL_PREFIX, MODELS
+from rltuned.policies.actor import Actor
+from rltuned.sim.policy import actor_of
 from rltuned.sim.protocol import Protocol
 from rltuned.train.episodes import play_policy
 from rltuned.train.evaluate import Play
@@ -27,15 +26,10 @@ def contestant_of(given: str) -> Contestant:
         ModelError: a bundle cannot be used, or the seeds are of different designs.
     """
     name, equals, listed = given.rpartition("=")
-    actors = tuple(_load(one) for one in listed.split(","))
+    actors = tuple(actor_of(one) for one in listed.split(","))
     if len({str(a.card.architecture) for a in actors}) > 1:
         raise ModelError(f"{given}: not seeds of one another: their architectures differ")
     return Contestant(name if equals else actors[0].name, actors)
-
-
-def _load(name: str) -> Actor:
-    given = name.removeprefix(MODEL_PREFIX)
-    return load_actor(Path(given) if Path(given).is_dir() else MODELS / given)
 
 
 def plays_of(contestant: Contestant, protocol: Protocol) -> list[Play]:
