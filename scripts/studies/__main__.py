@@ -3,6 +3,7 @@
     nice python -m scripts.studies run [--out .run/studies] [--minutes 12] [--seeds 1 2 3] [ROW ...]
     python -m scripts.studies table [--out .run/studies]
     python -m scripts.studies train|play ...     # see scripts/studies/learning.py
+    python -m scripts.studies bound results.json --trace T --cluster C
 
 `run` goes on where it stopped: one JSON and one curves.csv per training. Seeds are the outer loop,
 so a part of the runs is the whole table with fewer seeds. The budget is small and the same for
@@ -38,7 +39,7 @@ from rltuned.train.queues import rule_orders
 from rltuned.train.run import WARM_EPOCHS, WARM_QUEUES
 from rltuned.train.session import Session
 from rltuned.train.trial import Trial, total, windows_between
-from scripts.studies import learning
+from scripts.studies import bound, learning
 from scripts.studies.ablation import EIGHT, NAIVE, NINE, SEVEN, student
 from scripts.studies.tables import print_tables
 
@@ -226,6 +227,7 @@ def main(given: Sequence[str] | None = None) -> None:
     running.add_argument("--minutes", type=float, default=12.0)
     running.add_argument("--epochs", type=int, default=15)
     learning.add_commands(commands)
+    bound.add_command(commands)
     asked = parser.parse_args(given)
     if unknown := set(getattr(asked, "rows", ())) - set(ROWS):
         parser.error(f"no row {min(unknown)!r}; there are: {', '.join(ROWS)}")
