@@ -33,8 +33,8 @@ test: $(STAMP) test-packages ## the whole test suite, against a real Slurm of it
 test-quick: $(STAMP) ## the tests that need no other program
 	@$(BIN)/python -m pytest -q -m "not slurm and not prometheus" tests/unit tests/property
 
-lint: $(STAMP) ## ruff: rules and format
-	@$(RUFF) check . && $(RUFF) format --check .
+lint: $(STAMP) ## ruff: rules and format; the English of README and docs
+	@$(RUFF) check . && $(RUFF) format --check . && $(BIN)/python -m scripts.prose
 
 fmt: $(STAMP) ## ruff: fix what can be fixed
 	@$(RUFF) check --fix . && $(RUFF) format .
@@ -70,7 +70,7 @@ bench-peers: $(STAMP) ## RLScheduler's published sequences: its rules, ours, and
 bench-guidance: $(STAMP) test-packages ## OverSubscribe guidance on a real Slurm, three times
 	@$(BIN)/python -m scripts.benchmarks.guidance
 
-studies: $(STAMP) ## the studies of docs/results.md; hours, goes on where it stopped
+studies: $(STAMP) ## the ablations of scripts/studies; hours, goes on where it stopped
 	@nice $(BIN)/python -m scripts.studies run --minutes 600
 	@$(BIN)/python -m scripts.studies table
 

@@ -1,109 +1,184 @@
-"""docs/img/results.svg: waits of `rltune` against FCFS and SAF, from the tables of docs/results.md.
+"""docs/img/results.svg and the first table of docs/results.md, from docs/data/delays.jsonl.
 
-The picture is made of the page's own rows, so that it cannot say anything else: `make docs`.
+The mean wait under the rule `delay` with its default bounds, compared with first come, first
+served and with SAF without bounds, on the same jobs: geometric mean of the ratios over the copies
+of a cell, with Student's 95% interval over the copies. `make docs` writes the picture; a test
+compares the tables of the pages with `table()`.
 """
 
-import re
-from collections.abc import Iterator
+import json
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "results.md"
-ROWS = (
-    ("Philly, held out, load 0.7", "Philly, weak", "0.7"),
-    ("Philly, held out, load 0.9", "Philly, weak", "0.9"),
-    ("Philly, held out, load 1.1", "Philly, weak", "1.1"),
-    ("Helios-like, never seen, 0.9", "Helios, weak", "0.9"),
-    ("PAI-like, never seen, 0.9", "PAI, weak", "0.9"),
-    ("Testbed, never seen, 0.9", "testbed, weak", "0.9"),
-)
-"""Label, and place and load of the row; of rows that are alike the first counts."""
-_CELL = re.compile(r"([+-][\d.]+) \[([+-][\d.]+), ([+-][\d.]+)\]")
+DATA = ROOT / "docs" / "data" / "delays.jsonl"
+GROUNDS = {
+    "philly-nov-1": "Philly, November, part 1",
+    "philly-nov-2": "Philly, November, part 2",
+    "helios-venus": "Helios Venus",
+    "thetagpu-1": "ThetaGPU, part 1",
+    "thetagpu-2": "ThetaGPU, part 2",
+    "testbed": "Testbed, 13 GPUs",
+}
+LOADS = (0.7, 0.9, 1.1)
+DRAWN = 0.9
+DEFAULT = (0.3, 7.0, "cycle")
+"""Stretch, max_delay in days, when newcomers get their delay."""
+COPIES = 4
+STUDENT = 3.182
+"""The 97.5% quantile of Student's t with COPIES - 1 degrees of freedom."""
 _WIDTH, _ROW, _TOP = 760, 30, 62
 _LEFT, _PANEL, _GAP = 210, 240, 40
-_LOW, _HIGH = -70.0, 20.0
-_TITLE = "Mean wait under rltune against first come, first served and smallest area first"
+_AXES = {
+    "mean wait": (0.1, 0.25, 0.5, 1.0, 2.0, 4.0),
+    "longest wait": (0.5, 1.0, 2.0, 5.0, 10.0, 40.0),
+}
+"""Panels and their ticks, ratios to FCFS."""
+_TITLE = "Mean and longest wait under the rule delay and under smallest area first, FCFS = 1"
 _STYLE = """\
 text{font:13px system-ui,sans-serif;fill:#1f2328}.small{font-size:11px;fill:#59636e}
 .grid{stroke:#d1d9e0}.zero{stroke:#59636e}.span{stroke:#0969da;stroke-width:3;opacity:.45}
-.dot{fill:#0969da}
+.dot{fill:#0969da}.saf{fill:none;stroke:#bc4c00;stroke-width:2}
 @media(prefers-color-scheme:dark){text{fill:#f0f6fc}.small{fill:#9198a1}.grid{stroke:#3d444d}
-.zero{stroke:#9198a1}.span{stroke:#4493f8}.dot{fill:#4493f8}}"""
+.zero{stroke:#9198a1}.span{stroke:#4493f8}.dot{fill:#4493f8}.saf{stroke:#f0883e}}"""
 
 
 @dataclass(frozen=True)
 class Change:
-    """Change of a mean in percent and its 95 % interval over windows."""
+    """Change of a mean in percent and its 95 % interval over copies."""
 
     mean: float
     low: float
     high: float
 
-
-def change_of(cell: str) -> Change:
-    """The figures at the beginning of a cell.
-
-    Raises:
-        ValueError: it does not begin with any.
-    """
-    match = _CELL.match(cell)
-    if match is None:
-        raise ValueError(f"no change in {cell!r}")
-    return Change(*(float(text) for text in match.groups()))
+    def __str__(self) -> str:
+        """As the tables show it."""
+        return f"{self.mean:+.0f} [{self.low:+.0f}, {self.high:+.0f}]"
 
 
-def table_row(place: str, load: str, model: str = "rltune") -> list[str]:
-    """The cells of a row of the page.
+@dataclass(frozen=True)
+class Cell:
+    """One ground at one load. longest: ratio to the longest wait under FCFS."""
 
-    Raises:
-        ValueError: the page has no such row.
-    """
-    for line in PAGE.read_text().splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if cells[:3] == [place, load, model]:
-            return cells
-    raise ValueError(f"{PAGE.name} has no row of {model} for {place} at load {load}")
+    ground: str
+    load: float
+    fcfs_h: float
+    delay_h: float
+    saf_h: float
+    against_fcfs: Change
+    against_saf: Change
+    longest: float
+    saf_longest: float
+
+
+def change(own: Sequence[float], base: Sequence[float]) -> Change:
+    """Of paired figures: geometric mean of the ratios, and Student's interval over the pairs."""
+    logs = np.log(np.array(own) / np.array(base))
+    half = STUDENT * float(logs.std(ddof=1)) / math.sqrt(COPIES)
+    mean = float(logs.mean())
+    return Change(*(100 * math.expm1(x) for x in (mean, mean - half, mean + half)))
+
+
+def cells() -> list[Cell]:
+    """Every ground and load that was played in all copies under all three orders."""
+    rows = [json.loads(line) for line in DATA.read_text().splitlines()]
+    found = []
+    for ground in GROUNDS:
+        for load in LOADS:
+            by_policy = {
+                policy: [
+                    r for r in _main(rows, policy) if (r["ground"], r["load"]) == (ground, load)
+                ]
+                for policy in ("fcfs", "delay", "saf")
+            }
+            if all(len(played) == COPIES for played in by_policy.values()):
+                found.append(_cell(ground, load, by_policy))
+    return found
+
+
+def _main(rows: Sequence[dict[str, Any]], policy: str) -> list[dict[str, Any]]:
+    own = [
+        r for r in rows
+        if (r["policy"], r["stretch"], r["max_delay_d"], r["newcomers"]) == (policy, *DEFAULT)
+    ]  # fmt: skip
+    return sorted(own, key=lambda r: r["copy"])
+
+
+def _cell(ground: str, load: float, played: dict[str, list[dict[str, Any]]]) -> Cell:
+    waits = {policy: [r["wait_s"] for r in rows] for policy, rows in played.items()}
+    longest = {p: float(np.mean([r["wait_max_s"] for r in rows])) for p, rows in played.items()}
+    hours = {policy: float(np.mean(found)) / 3600 for policy, found in waits.items()}
+    return Cell(
+        ground, load, hours["fcfs"], hours["delay"], hours["saf"],
+        change(waits["delay"], waits["fcfs"]), change(waits["delay"], waits["saf"]),
+        longest["delay"] / longest["fcfs"], longest["saf"] / longest["fcfs"],
+    )  # fmt: skip
+
+
+def table(loads: Sequence[float] = LOADS) -> Iterator[str]:
+    """Lines of a Markdown table."""
+    waits = "FCFS, h | `delay`, h | SAF, h"
+    yield f"| jobs and cluster | load | {waits} | against FCFS, % | against SAF, % | longest |"
+    yield f"|{'---|' * 8}"
+    for one in cells():
+        if one.load in loads:
+            waits = " | ".join(f"{x:.1f}" for x in (one.fcfs_h, one.delay_h, one.saf_h))
+            yield (
+                f"| {GROUNDS[one.ground]} | {one.load} | {waits} | {one.against_fcfs} "
+                f"| {one.against_saf} | {one.longest:.2f} ({one.saf_longest:.2f}) |"
+            )
 
 
 def results() -> str:
-    """The picture."""
-    height = _TOP + _ROW * len(ROWS) + 34
+    """The picture: mean and longest wait of `delay` and SAF as multiples of FCFS's."""
+    drawn = [cell for cell in cells() if cell.load == DRAWN]
+    height = _TOP + _ROW * len(drawn) + 34
     size = f'width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title">',
         f'<title id="title">{_TITLE}</title>',
         f"<style>{_STYLE}</style>",
-        '<text x="10" y="20" font-weight="600">Mean wait under model:rltune, change in %</text>',
+        f'<text x="10" y="20" font-weight="600">Waits at load {DRAWN}, FCFS = 1</text>',
+        '<circle class="dot" cx="262" cy="16" r="4.5"/><text x="272" y="20">delay</text>',
+        '<circle class="saf" cx="332" cy="16" r="4.5"/><text x="342" y="20">SAF, no bounds</text>',
     ]
-    for number, rival in enumerate(("against FCFS", "against SAF")):
+    for number, name in enumerate(_AXES):
         left = _LEFT + number * (_PANEL + _GAP)
-        parts += _axis(left, rival, height)
-        for row, (_, place, load) in enumerate(ROWS):
-            cell = change_of(table_row(place, load)[3 + number])
-            parts += _mark(left, _TOP + row * _ROW + 18, cell)
-    for row, (label, _, _) in enumerate(ROWS):
-        parts.append(f'<text x="10" y="{_TOP + row * _ROW + 22}">{label}</text>')
-    note = "left of 0 is better; bars: 95 % interval over windows (Philly: five windows only)"
+        parts += _axis(left, name, height)
+        for row, one in enumerate(drawn):
+            parts += _marks(left, _TOP + row * _ROW + 18, one, name)
+    for row, one in enumerate(drawn):
+        parts.append(f'<text x="10" y="{_TOP + row * _ROW + 22}">{GROUNDS[one.ground]}</text>')
+    note = "left of 1 is better; bars: 95 % interval over four copies with moved submit times"
     parts.append(f'<text class="small" x="10" y="{height - 8}">{note}</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _x(left: float, percent: float) -> float:
-    return left + (percent - _LOW) / (_HIGH - _LOW) * _PANEL
+def _x(left: float, ratio: float, name: str) -> float:
+    low, high = _AXES[name][0], _AXES[name][-1]
+    return left + math.log(ratio / low) / math.log(high / low) * _PANEL
 
 
-def _axis(left: float, rival: str, height: int) -> Iterator[str]:
-    yield f'<text x="{left}" y="42" font-weight="600">{rival}</text>'
-    for percent in range(-60, 21, 20):
-        x = _x(left, percent)
-        kind = "zero" if percent == 0 else "grid"
+def _axis(left: float, name: str, height: int) -> Iterator[str]:
+    yield f'<text x="{left}" y="42" font-weight="600">{name}</text>'
+    for ratio in _AXES[name]:
+        x = _x(left, ratio, name)
+        kind = "zero" if ratio == 1 else "grid"
         yield f'<line class="{kind}" x1="{x:.1f}" y1="{_TOP}" x2="{x:.1f}" y2="{height - 34}"/>'
-        sign = f"{percent:+d}".replace("-", "\u2212") if percent else "0"
-        yield f'<text class="small" text-anchor="middle" x="{x:.1f}" y="57">{sign}</text>'
+        yield f'<text class="small" text-anchor="middle" x="{x:.1f}" y="57">{ratio:g}</text>'
 
 
-def _mark(left: float, y: float, change: Change) -> Iterator[str]:
-    low, high = _x(left, max(change.low, _LOW)), _x(left, min(change.high, _HIGH))
-    yield f'<line class="span" x1="{low:.1f}" y1="{y}" x2="{high:.1f}" y2="{y}"/>'
-    yield f'<circle class="dot" cx="{_x(left, change.mean):.1f}" cy="{y}" r="4.5"/>'
+def _marks(left: float, y: float, one: Cell, name: str) -> Iterator[str]:
+    own, saf = one.longest, one.saf_longest
+    if name == "mean wait":
+        shown = one.against_fcfs
+        own, saf = 1 + shown.mean / 100, one.saf_h / one.fcfs_h
+        low, high = (_x(left, 1 + percent / 100, name) for percent in (shown.low, shown.high))
+        yield f'<line class="span" x1="{low:.1f}" y1="{y}" x2="{high:.1f}" y2="{y}"/>'
+    for kind, ratio in (("saf", saf), ("dot", own)):
+        yield f'<circle class="{kind}" cx="{_x(left, ratio, name):.1f}" cy="{y}" r="4.5"/>'

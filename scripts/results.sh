@@ -1,10 +1,10 @@
 #!/bin/sh
-# The evaluations of docs/results.md, each in a folder of its own; what is there is kept.
+# The evaluations of scripts/studies/results/networks.md, each in a folder of its own; what is there is kept.
 #   sh scripts/results.sh OUT NAME BUNDLE[,BUNDLE...] [--model NAME=BUNDLE,... ]
 # The bundles are of one design, one per seed; where they have a predictor, on Philly it is also
-# fitted to the trace's first nine tenths. Wants .run/traces as docs/results.md makes them.
+# fitted to the trace's first nine tenths. Wants .run/traces as scripts/studies/results/networks.md makes them.
 # ONLY='philly-*' makes only those whose folder's name is like that; PAGE=1 a page beside each.
-# `python -m scripts.results_table OUT --pages` makes docs/results-tables.md of what is there.
+# `python -m scripts.results_table OUT --pages` makes scripts/studies/results/networks-tables.md of what is there.
 set -eu
 out=$1 name=$2 ours=$3
 shift 3

@@ -1,7 +1,7 @@
-"""The tables of docs/results.md from what `rltuned evaluate --report` left.
+"""The tables of scripts/studies/results/networks.md from what `rltuned evaluate --report` left.
 
     python -m scripts.results_table OUT [--model NAME ...] [--place NAME ...]
-    python -m scripts.results_table OUT --pages > docs/results-tables.md
+    python -m scripts.results_table OUT --pages > scripts/studies/results/networks-tables.md
     python -m scripts.results_table OUT --policies philly-weak
 
 One row per place, load and model; a figure is the change of the mean in percent with its 95%
@@ -51,7 +51,7 @@ SECTIONS: Final = (
 INTRODUCTION: Final = """\
 # Results: all rows
 
-Every evaluation of [results.md](results.md), which says what the models are, how to read a cell,
+Every evaluation of [networks.md](networks.md), which says what the models are, how to read a cell,
 and what follows from the rows. Made by `sh scripts/results.sh` and
 `python -m scripts.results_table .run/eval --pages`.
 """
@@ -156,7 +156,7 @@ def table(rows: Sequence[Evaluation], models: Sequence[str] = ()) -> Iterator[st
 
 
 def page(found: Sequence[Evaluation]) -> Iterator[str]:
-    """docs/results-tables.md."""
+    """scripts/studies/results/networks-tables.md."""
     yield INTRODUCTION
     for heading, site, kind in SECTIONS:
         if rows := [e for e in found if (e.place.site, e.place.kind) == (site, kind)]:
@@ -188,7 +188,7 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--model", action="append", help="only these; default: all")
     parser.add_argument("--place", action="append", help="only these folders of OUT; default: all")
-    parser.add_argument("--pages", action="store_true", help="docs/results-tables.md")
+    parser.add_argument("--pages", action="store_true", help="all rows, as networks-tables.md")
     parser.add_argument("--policies", metavar="PLACE", help="every policy of a folder of OUT")
     asked = parser.parse_args(given)
     found = evaluations(asked.out)

@@ -12,6 +12,8 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
 from rltuned.journal.cycles import Sight
 from rltuned.journal.inputs import Recipe
+from rltuned.journal.journal import Journal
+from rltuned.journal.ownership import Claim, WordClaim
 
 NOW = 1_700_000_000.0
 """The "now" of every built snapshot, unless the test says otherwise."""
@@ -178,3 +180,13 @@ def sight(seen: Snapshot, *, cycle: int = 1, at: float = NOW, mode: str = "live"
     """What the journal keeps of a cycle that changed nothing."""
     nothing: dict[str, Any] = {"actions": [], "reasons": {}, "notes": []}
     return Sight(cycle, at, mode, seen, Recipe("fcfs", Knobs()), nothing)
+
+
+def numbers_in(journal: Journal, cluster: str = "test") -> list[Claim]:
+    """What a journal holds of numbers."""
+    return [claim for claim in journal.claims(cluster) if isinstance(claim, Claim)]
+
+
+def words_in(journal: Journal, cluster: str = "test") -> list[WordClaim]:
+    """The same of words."""
+    return [claim for claim in journal.claims(cluster) if isinstance(claim, WordClaim)]

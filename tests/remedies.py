@@ -15,6 +15,7 @@ MODULES = (
     "cli/check.py",
     "cli/controllers.py",
     "cli/machine.py",
+    "cli/reach.py",
     "slurm/backend.py",
     "slurm/checks.py",
     "slurm/config_checks.py",

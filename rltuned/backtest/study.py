@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +13,7 @@ from rltuned.backtest.past import Past
 from rltuned.backtest.play import Played, Terms, play_natural, play_ours, stage_of
 from rltuned.core.decide import Policy
 from rltuned.slurm.accounting import History
+from rltuned.text import utc
 
 Report = Callable[[str, float], None]
 """Called with what is being worked on, and how much of it is done, 0..1."""
@@ -135,9 +135,9 @@ def _record(past: Past, history: History) -> dict[str, Any]:
         "nodes": len(cluster.nodes),
         "gpus": cluster.gpus,
         "nodes_left_out": list(past.absent),
-        "begin": _iso(past.begin),
-        "switch": _iso(past.begin + past.split_s),
-        "until": _iso(past.until),
+        "begin": utc(past.begin),
+        "switch": utc(past.begin + past.split_s),
+        "until": utc(past.until),
         "rows": history.rows,
         "jobs_played": len(past.jobs),
         "jobs_scored": int(past.scored.sum()),
@@ -150,10 +150,6 @@ def _record(past: Past, history: History) -> dict[str, Any]:
         "columns_missing": list(history.missing),
         "times_without_zone": history.zoneless,
     }
-
-
-def _iso(moment: float) -> str:
-    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds")
 
 
 def _real(past: Past) -> dict[str, Any]:

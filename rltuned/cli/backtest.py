@@ -103,7 +103,7 @@ def backtest(
     Saved files, one folder: config.txt (scontrol show config), nodes.txt (scontrol -o show node),
     partitions.txt (scontrol -o show partition), sacct.txt[.gz]; --collect makes them.
 
-    Exit codes: 0 = done, whatever came of it; 1 = Slurm could not be asked; 2 = history, site,
+    Exit codes: 0 = done, whatever the outcome; 1 = Slurm could not be asked; 2 = history, site,
     model, settings or a folder cannot be used.
     """
     loaded = settings_of(config)

@@ -1,7 +1,6 @@
 """`rltuned breaker`: the circuit breakers of partitions, which only a person closes."""
 
 from contextlib import closing
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -11,13 +10,14 @@ from rltuned.daemon.canary.breaker import Breaker, clusters
 from rltuned.daemon.canary.breaker import reset as close
 from rltuned.daemon.clock import SystemClock
 from rltuned.journal.journal import Journal
+from rltuned.text import utc
 
 app = typer.Typer(no_args_is_help=True)
 
 
 @app.command()
 def show(config: ConfigOption = None) -> None:
-    """Say which breakers are open and why, and what speaks against the others.
+    """Show which breakers are open and why, and the evidence against the others.
 
     Exit codes: 0 = none is open; 1 = one is, or the journal cannot be read.
     """
@@ -41,7 +41,7 @@ def reset(
     ] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Close open breakers; a running daemon goes by it from its next cycle on.
+    """Close open breakers; a running daemon applies it from its next cycle on.
 
     Exit codes: 0 = closed; 1 = none was open, or the journal cannot be written.
     """
@@ -60,7 +60,6 @@ def _journal(config: ConfigOption) -> Journal:
 
 def _line(breaker: Breaker) -> str:
     if breaker.opened_at is not None:
-        at = datetime.fromtimestamp(breaker.opened_at, UTC).isoformat(timespec="seconds")
-        return f"open since {at}: {breaker.cause}: {breaker.detail}"
+        return f"open since {utc(breaker.opened_at)}: {breaker.cause}: {breaker.detail}"
     evidence = [f"{cause} {e.value:.1f} to 1" for cause, e in sorted(breaker.harm.items())]
     return ", ".join(["closed", f"{breaker.errors} cycles of errors in a row", *evidence])

@@ -16,10 +16,10 @@ from rltuned.cli.flags import (
     say,
     warn,
 )
-from rltuned.cli.history import lines_of, when
+from rltuned.cli.history import lines_of
 from rltuned.cli.observed import look
-from rltuned.core.decide import span
 from rltuned.journal.queries import Change
+from rltuned.text import span, when
 
 app = typer.Typer()
 
@@ -79,7 +79,7 @@ def explain(
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Say where a job stands, why, and what rltuned would do with it.
+    """Show where a job stands, why, and what rltuned would do with it.
 
     Exit codes: 0 = the job was found; 1 = it was not, or the cluster gave no usable answer;
     2 = settings or model cannot be used.

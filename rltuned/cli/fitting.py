@@ -17,6 +17,7 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.settings.draft import Line, draft
 from rltuned.slurm.priorities import Priorities
 from rltuned.slurm.site import RateLimit
+from rltuned.slurm.values import format_limit
 from rltuned.slurm.worth import Site, worth
 
 STATE_DIR = Path("/var/lib/rltuned")
@@ -27,7 +28,6 @@ _CYCLE_REQUESTS = 11
 """Of a cycle besides its changes: 6 to look, 2 for the configuration, 3 to read back
 (docs/operations.md, "Load on slurmctld")."""
 _UNTYPED = "untyped"
-_DAY_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def _row(partition: Partition, nodes: Sequence[Node]) -> tuple[str, ...]:
         f"{printable(partition.name)}{marks}",
         str(len(own)),
         " ".join(f"{kind}:{amount}" for kind, amount in _amounts(own)) or "none",
-        span_text(partition.max_time_s),
+        format_limit(partition.max_time_s),
         str(partition.priority_tier),
         str(partition.priority_factor),
         printable(partition.oversubscribe),
@@ -166,17 +166,6 @@ def _amounts(nodes: Sequence[Node]) -> list[tuple[str, int]]:
     for gpu in (g for n in nodes for g in n.gpus if g.total):
         found[printable(gpu.gpu_type or _UNTYPED)] += gpu.total
     return sorted(found.items())
-
-
-def span_text(seconds: float | None) -> str:
-    """A time limit as Slurm writes it."""
-    if seconds is None:
-        return "not said"
-    if seconds == float("inf"):
-        return "unlimited"
-    days, rest = divmod(int(seconds), _DAY_S)
-    clock = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
-    return f"{days}-{clock}" if days else clock
 
 
 # -- the keys -----------------------------------------------------------------------------------

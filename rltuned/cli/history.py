@@ -4,7 +4,6 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import datetime
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +15,7 @@ from rltuned.errors import JournalError
 from rltuned.journal.queries import Change, changes_of
 from rltuned.journal.snapshots import FILE_NAME, open_to_read
 from rltuned.slurm.job_selector import AskedJob, asked_job
+from rltuned.text import when
 
 app = typer.Typer()
 
@@ -35,7 +35,7 @@ def history(
     journal: JournalOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what rltuned has changed of a job, when, by which cycle and why, and what came of it.
+    """Show what rltuned has changed of a job: when, by which cycle, why, and the outcome.
 
     Reads the journal only, also while the daemon writes; asks Slurm nothing.
 
@@ -90,11 +90,6 @@ def lines_of(changes: list[Change]) -> Iterator[str]:
         yield f"job {ordered[-1].address} of {cluster}, submitted {when(submitted_at)}"
         for row in ordered:
             yield f"  {when(row.at)}  {_what(row)}: {_result(row)}{_by(row)}"
-
-
-def when(moment: float) -> str:
-    """Local time with its zone, to the second."""
-    return datetime.fromtimestamp(moment).astimezone().isoformat(" ", "seconds")
 
 
 def _what(row: Change) -> str:

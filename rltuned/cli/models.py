@@ -35,7 +35,7 @@ def verify(bundle: BundleArgument) -> None:
 @app.command(name="list")
 def list_models(
     folder: Annotated[
-        Path | None, typer.Argument(help="Where the bundles lie; policy.models_dir when absent.")
+        Path | None, typer.Argument(help="Folder of the bundles; policy.models_dir when absent.")
     ] = None,
     *,
     config: ConfigOption = None,

@@ -10,22 +10,23 @@ import typer
 
 from rltuned import __version__
 from rltuned.cli.flags import ConfigOption, JsonOption, PolicyOption, say, settings_of, warn
-from rltuned.cli.history import JournalOption, when
+from rltuned.cli.history import JournalOption
 from rltuned.core.decide import decide
 from rltuned.daemon.wiring import find_policy
 from rltuned.errors import JournalError, ModelError
-from rltuned.journal.documents import Document, pack_plan, unpack_plan
+from rltuned.journal.cycles import Document, pack_plan, unpack_plan
 from rltuned.journal.inputs import plan_document
 from rltuned.journal.queries import Decided, decided, differences
 from rltuned.journal.snapshots import FILE_NAME, open_to_read
 from rltuned.settings import Loaded
+from rltuned.text import when
 
 app = typer.Typer()
 
 
 @app.command()
 def replay(
-    cycle: Annotated[int, typer.Argument(min=1, help="Its number, as log and history say it.")],
+    cycle: Annotated[int, typer.Argument(min=1, help="Its number, as in log and history.")],
     *,
     config: ConfigOption = None,
     journal: JournalOption = None,
@@ -35,7 +36,7 @@ def replay(
     """Decide a past cycle again from its recorded snapshot and settings, and compare the plans.
 
     Asks Slurm nothing and writes nothing. A model must be the very one that decided then; --policy
-    names it where it lies under another name now.
+    names it if it has another name now.
 
     Exit codes: 0 = the same plan; 1 = another one, or the journal does not have the cycle any
     more; 2 = settings or model cannot be used.

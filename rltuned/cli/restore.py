@@ -30,7 +30,7 @@ from rltuned.errors import (
     SnapshotError,
 )
 from rltuned.journal.journal import Journal
-from rltuned.journal.left_behind import Restored, is_complete
+from rltuned.journal.ownership import Restored, is_complete
 from rltuned.settings.rescue import Rescue
 from rltuned.slurm.job_selector import AskedJob, asked_job, asked_moment
 from rltuned.slurm.undoer import SlurmUndoer
@@ -78,7 +78,7 @@ def restore(
         bool,
         typer.Option(
             "--fixed-too",
-            help="With --as-shown: also release every priority that somebody fixed.",
+            help="With --as-shown: also release every fixed priority.",
         ),
     ] = False,
     patience: Annotated[
@@ -87,7 +87,7 @@ def restore(
             "--patience",
             metavar="SECONDS",
             help="End when Slurm has taken nothing for so long. Without it: 600 in a script, and "
-            "at a terminal it goes on until stopped.",
+            "at a terminal it continues until stopped.",
             min=0.0,
             show_default=False,
         ),
@@ -97,12 +97,12 @@ def restore(
     """Give the jobs that rltuned changed their own priority back.
 
     A job is given back in whole: it gets what it had before rltuned first wrote to it. A value
-    that somebody else has changed since is left alone, and a held job is never released; both are
-    reported. A live daemon must be paused or stopped first. It goes on while slurmctld is slow,
+    that others have changed since is left alone, and a held job is never released; both are
+    reported. A live daemon must be paused or stopped first. It continues while slurmctld is slow,
     away or limits requests, and says on standard error how far it is; SIGTERM or SIGINT ends it
     after the change that is under way.
 
-    Exit codes: 0 = nothing of ours is left, or only what others changed or hold; 1 = something
+    Exit codes: 0 = no number of rltuned is left, or only what others changed or hold; 1 = something
     could not be given back, or it was stopped before; 2 = settings cannot be used; 3 = the journal
     is missing or cannot be trusted: see what it says of the jobs.
     """

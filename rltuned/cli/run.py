@@ -87,10 +87,10 @@ def run(
 
     What it may do is the stage of the trust ladder: `[ladder] stage` in the settings, which is
     observe at first. A dry run decides whatever the stage and writes nothing; the built-in cluster
-    is run dry unless a stage is said. SIGTERM ends it after the cycle, SIGHUP reloads.
+    is run dry unless a stage is given. SIGTERM ends it after the cycle, SIGHUP reloads.
 
     Exit codes: 0 = ended as asked; 1 = three unexpected errors in a row, or the last of a given
-    number of cycles came to no result, Slurm took none of its changes, or a circuit breaker is
+    number of cycles had no result, Slurm took none of its changes, or a circuit breaker is
     open; 2 = settings, model or address cannot be used.
     """
     if once and cycles is not None:

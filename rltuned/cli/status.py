@@ -7,17 +7,16 @@ import typer
 
 from rltuned.cli.asking import State, ask
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
-from rltuned.cli.history import when
-from rltuned.core.decide import span
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.last_state import Written
+from rltuned.text import span, when
 
 app = typer.Typer()
 
 
 @app.command()
 def status(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Say how the daemon is: its cycles, stage, circuit breakers, last changes, model, journal.
+    """Show the daemon's state: its cycles, stage, circuit breakers, last changes, model, journal.
 
     Asks the daemon's own port and reads the journal; asks Slurm nothing.
 

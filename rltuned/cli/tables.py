@@ -7,9 +7,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rltuned.core.decide import Entry, span
+from rltuned.core.decide import Entry
 from rltuned.daemon.report import CycleReport, Mode
 from rltuned.domain.plan import Result
+from rltuned.text import span
 
 MAX_ROWS = 20
 WIDE = 160

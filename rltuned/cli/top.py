@@ -20,8 +20,8 @@ from rltuned.cli.asking import State, ask
 from rltuned.cli.flags import ConfigOption, printable, settings_of
 from rltuned.cli.status import changes, headlines
 from rltuned.cli.tables import wide_console
-from rltuned.core.decide import span
 from rltuned.daemon.clock import SystemClock
+from rltuned.text import span
 
 app = typer.Typer()
 
@@ -36,7 +36,7 @@ def top(
     *,
     config: ConfigOption = None,
     every: Annotated[
-        float, typer.Option("--every", help="Seconds between two looks.", min=0.2, max=3600.0)
+        float, typer.Option("--every", help="Seconds between two updates.", min=0.2, max=3600.0)
     ] = 2.0,
 ) -> None:
     """Show the daemon and its queue, old and new order, until q or Ctrl-C.

@@ -87,14 +87,15 @@ def convert(
     kind: Annotated[Format, typer.Option("--from", help="Format of the source.")],
     out: OutOption,
     limits: Annotated[
-        Limits | None, typer.Option(help="Replace time limits by synthetic ones, and say so.")
+        Limits | None,
+        typer.Option(help="Replace time limits by synthetic ones; the file records it."),
     ] = None,
     seed: SeedOption = 1,
     processors: Annotated[
         Processors, typer.Option(help="What SWF processors stand for.")
     ] = Processors.GPUS,
 ) -> None:
-    """Turn somebody's trace into ours. Bad rows are counted and named by line."""
+    """Convert published traces or accounting. Bad rows are counted and named by line."""
     if kind.value == "swf":
         reading = read_swf(source, processors_are=processors.value)
     else:
@@ -111,7 +112,7 @@ def convert(
 
 @app.command(name="describe")
 def describe_command(trace: TraceArgument, *, as_json: JsonOption = False) -> None:
-    """Say what is in a trace: sizes, run times, arrivals, load, limits."""
+    """Show what is in a trace: sizes, run times, arrivals, load, limits."""
     read = read_trace(trace)
     facts = asdict(describe(read))
     if as_json:

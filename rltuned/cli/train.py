@@ -123,7 +123,7 @@ def ppo(
     seed: Annotated[int, typer.Option(min=0)] = 1,
     warm: Annotated[
         str | None,
-        typer.Option("--warm", help=f"Learn this rule's order first, or begin from {FORETOLD}."),
+        typer.Option("--warm", help=f"Learn this rule's order first, or begin from `{FORETOLD}`."),
     ] = None,
     start: Annotated[Path | None, typer.Option("--from", help="Begin from this bundle.")] = None,
     exam_windows: Annotated[int, typer.Option(help="Held out, per ground.", min=1)] = 12,

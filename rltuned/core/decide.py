@@ -26,6 +26,7 @@ from rltuned.domain.plan import Action, Plan
 from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
+from rltuned.text import span
 
 __all__ = ["Decision", "Entry", "Knobs", "Policy", "decide", "give_back", "greedy", "span"]
 
@@ -314,19 +315,6 @@ def _why(matrix: StateMatrix, i: int, delay_s: float, fits: bool) -> str:
         f"steps back {span(delay_s)}: {int(matrix.gpus[i])} GPU, limit {limit}, "
         f"waited {span(matrix.wait_s[i])}, {'fits now' if fits else 'does not fit now'}"
     )
-
-
-def span(seconds: float) -> str:
-    """Seconds as a person says them: `45s`, `12m`, `3h05m`, `2d04h`."""
-    whole = int(seconds)
-    if whole < 60:  # noqa: PLR2004 - seconds in a minute
-        return f"{whole}s"
-    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
-    if not hours:
-        return f"{minutes}m"
-    if not days:
-        return f"{hours}h{minutes % 60:02d}m"
-    return f"{days}d{hours % 24:02d}h"
 
 
 def _notes(over_budget: int, undone: int, joint: Joint | None) -> tuple[str, ...]:

@@ -12,12 +12,13 @@ from typing import Any, Final
 import numpy as np
 
 from rltuned.core.capacity import Capacity
-from rltuned.core.decide import Decision, span
+from rltuned.core.decide import Decision
 from rltuned.core.features import COLUMN, COLUMNS, FloatArray, StateMatrix
 from rltuned.core.order import Policy, checked_delays
 from rltuned.core.select import Refusal
 from rltuned.core.timeline import Candidate, reference, releases
 from rltuned.domain.jobs import PendingJob
+from rltuned.text import span
 
 _RAW: Final = {
     "requested_gpus": "gpus",

@@ -153,9 +153,9 @@ def numbers_of(
     if system.kind == "basic":
         return None if field == "site_factor" else _basic(jobs, now)
     if field == "priority":
-        return _frozen(jobs, system, now, neutral_s) if system.slope else None
+        return _aged(jobs, system, now, neutral_s, fixed=True) if system.slope else None
     if system.slope:
-        return _aged(jobs, system, now, neutral_s)
+        return _aged(jobs, system, now, neutral_s, fixed=False)
     return None if system.ages else _unaged(jobs, system, now, neutral_s, own_slope)
 
 
@@ -219,21 +219,34 @@ def _original(job: PendingJob) -> int:
 
 
 def _aged(
-    jobs: Sequence[PendingJob], system: PrioritySystem, now: float, neutral_s: float
+    jobs: Sequence[PendingJob],
+    system: PrioritySystem,
+    now: float,
+    neutral_s: float,
+    *,
+    fixed: bool,
 ) -> Numbers:
-    original = _ints(_original(j) for j in jobs)
-    zero = (original + floor(system.slope * neutral_s + _ROUNDING)).astype(np.float64)
-    base = _ints(_base(j) for j in jobs)
+    """fixed: the priority itself is written, and stands still while what Slurm gives others drifts.
+    Selection has left those alone whose base is not known.
+    """
+    if fixed:
+        base, value = np.zeros(len(jobs), dtype=np.int64), _ints(j.priority for j in jobs)
+        given = [base_now(j, system, now) or j.priority for j in jobs]
+        zero = np.floor(given)  # as slurmctld does
+    else:
+        base, value = _ints(_base(j) for j in jobs), _ints(j.site_factor or 0 for j in jobs)
+        zero = _ints(_original(j) for j in jobs).astype(np.float64)
+    zero += floor(system.slope * neutral_s + _ROUNDING)
     return Numbers(
-        field="site_factor",
+        field="priority" if fixed else "site_factor",
         slope=system.slope,
         zero=zero,
         offset_s=-_beyond_s(jobs, system, now),
         ceiling=zero,
-        value=_ints(j.site_factor or 0 for j in jobs),
+        value=value,
         base=base,
         longest_s=(base + zero - 1) / system.slope - _ages_s(jobs, system, now),
-        drifts=False,
+        drifts=fixed,
     )
 
 
@@ -255,25 +268,6 @@ def _unaged(
         value=_ints(j.site_factor or 0 for j in jobs),
         base=base,
         longest_s=(base + original - 1) / own_slope + neutral_s,
-        drifts=True,
-    )
-
-
-def _frozen(
-    jobs: Sequence[PendingJob], system: PrioritySystem, now: float, neutral_s: float
-) -> Numbers:
-    # selection has left those alone whose base is not known
-    base = np.floor([base_now(j, system, now) or j.priority for j in jobs])  # as slurmctld does
-    zero = base + floor(system.slope * neutral_s + _ROUNDING)
-    return Numbers(
-        field="priority",
-        slope=system.slope,
-        zero=zero,
-        offset_s=-_beyond_s(jobs, system, now),
-        ceiling=zero,
-        value=_ints(j.priority for j in jobs),
-        base=np.zeros(len(jobs), dtype=np.int64),
-        longest_s=(zero - 1) / system.slope - _ages_s(jobs, system, now),
         drifts=True,
     )
 

@@ -120,9 +120,7 @@ class Writer:
         if 0 not in hidden:  # else any job may still be there
             here = {(j.job_id, j.submitted_at) for j in pending}
             if hidden:
-                claims, flags = self.journal.claims(cluster), self.journal.flags(cluster)
-                ours = {c.key for c in claims} | {f.key for f in flags}
-                here |= {key for key in ours if key[0] in hidden}
+                here |= {c.key for c in self.journal.claims(cluster) if c.key[0] in hidden}
             self.journal.close_gone(cluster, here)
         self.journal.reclaim(cluster, pending, self._clock.now())
 

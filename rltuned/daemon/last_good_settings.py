@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
-from rltuned.journal.states import SETTINGS
+from rltuned.journal.named_values import SETTINGS
 from rltuned.settings.rescue import Rescue
 
 if TYPE_CHECKING:  # imports numpy, and `rltuned restore` does without

@@ -14,8 +14,8 @@ from rltuned.daemon.canary.breaker import Breaker
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import JournalError
-from rltuned.journal import states
-from rltuned.journal.documents import Document, unpack_plan
+from rltuned.journal import named_values
+from rltuned.journal.cycles import Document, unpack_plan
 from rltuned.journal.inputs import Recipe, decoded
 from rltuned.journal.snapshots import Packed, open_to_read, unpack
 
@@ -47,8 +47,8 @@ class Written(NamedTuple):
     at: float
     address: str
     field: str
-    old: int
-    new: int | None
+    old: int | str
+    new: int | str | None
     result: str | None
     delay_s: float | None
 
@@ -90,12 +90,12 @@ def glance(path: Path) -> Glance:
             "SELECT body FROM cycles JOIN recipes ON digest = recipe ORDER BY cycle DESC LIMIT 1"
         ).fetchone()
         (carrying,) = db.execute(
-            "SELECT count(*) FROM (SELECT cluster, job_id, submitted_at FROM writes WHERE closed"
-            " IS NULL UNION SELECT cluster, job_id, submitted_at FROM flags WHERE closed IS NULL)"
+            "SELECT count(*) FROM (SELECT DISTINCT cluster, job_id, submitted_at FROM changes"
+            " WHERE closed IS NULL)"
         ).fetchone()
         changes = db.execute(
             "SELECT at, address, field, old, new, result, job_id, cycle, snapshot IS NOT NULL"
-            " FROM writes ORDER BY id DESC LIMIT ?",
+            " FROM changes ORDER BY id DESC LIMIT ?",
             (CHANGES,),
         ).fetchall()
         delays_s = {cycle: _delays_s(db, cycle) for cycle in {c[7] for c in changes if c[8]}}
@@ -223,7 +223,7 @@ class _Kept:
         self._db = db
 
     def recall(self, name: str) -> object:
-        return states.get(self._db, name)
+        return named_values.get(self._db, name)
 
 
 @contextmanager

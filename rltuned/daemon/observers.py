@@ -14,7 +14,7 @@ from rltuned.daemon.web.status import Board
 from rltuned.domain.ports import Clock
 from rltuned.domain.snapshot import Unreadable
 from rltuned.errors import JournalError
-from rltuned.journal.size import Size
+from rltuned.journal.retention import Size
 
 FRESH_CYCLES = 3
 """So many intervals after the last result the daemon is no longer ready."""

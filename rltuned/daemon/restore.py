@@ -12,6 +12,7 @@ from typing import Final
 from rltuned.daemon.restore_patience import ONE_TRY, Effort, persist
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import (
+    OVERSUBSCRIBE_TOKENS,
     Action,
     Outcome,
     Plan,
@@ -25,10 +26,16 @@ from rltuned.domain.plan import (
     Target,
 )
 from rltuned.domain.ports import Clock, Undoer
-from rltuned.journal.flags import Flag
 from rltuned.journal.journal import Journal
-from rltuned.journal.left_behind import Fate, Restored
-from rltuned.journal.ownership import Claim
+from rltuned.journal.ownership import (
+    EXCLUDED_NODES,
+    Claim,
+    Fate,
+    Restored,
+    WordClaim,
+    nodes_of,
+    words_of,
+)
 from rltuned.slurm.job_selector import AskedJob
 
 
@@ -39,7 +46,7 @@ class Wanted:
     job: AskedJob | None = None
     since: float = -math.inf
 
-    def holds(self, claim: Claim | Flag, job: PendingJob | None) -> bool:
+    def holds(self, claim: Claim | WordClaim, job: PendingJob | None) -> bool:
         """job: the claim's, as the queue shows it; None = it is not pending any more."""
         if claim.written_at < self.since:
             return False
@@ -79,12 +86,12 @@ def _one_pass(undoer: Undoer, journal: Journal, clock: Clock, wanted: Wanted) ->
     jobs = tuple(replace(j, owned=owned.get((j.job_id, j.submitted_at))) for j in seen.pending)
     journal.reclaim(seen.cluster, jobs, clock.now())
     pending = {(j.job_id, j.submitted_at): j for j in jobs}
-    ours: list[Claim | Flag] = [*journal.flags(seen.cluster), *journal.claims(seen.cluster)]
+    ours = journal.claims(seen.cluster)
     keys = {c.key for c in ours if wanted.holds(c, pending.get(c.key))}
     held = [c for c in ours if c.key in keys]  # a job as a whole, whatever field called for it
     frozen = {c.key for c in held if c.field == "priority"}
     done: list[Restored] = []
-    planned: list[tuple[Claim | Flag, Action]] = []
+    planned: list[tuple[Claim | WordClaim, Action]] = []
     for claim in held:
         job = pending.get(claim.key)
         if job is None and (why := seen.hidden(claim.target.job_id)):
@@ -103,17 +110,33 @@ def _one_pass(undoer: Undoer, journal: Journal, clock: Clock, wanted: Wanted) ->
 
 
 def _judge(
-    claim: Claim | Flag, job: PendingJob | None, *, is_frozen: bool
+    claim: Claim | WordClaim, job: PendingJob | None, *, is_frozen: bool
 ) -> Restored | Action:  # fmt: skip
     """What to do for a claim, or why nothing is done."""
     if job is None:
         return Restored(claim, Fate.GONE, "started, ended or was cancelled")
-    if isinstance(claim, Flag):
-        undo = claim.undo(job)
-        return Restored(claim, Fate.CHANGED, undo) if isinstance(undo, str) else undo
+    if isinstance(claim, WordClaim):
+        return _judge_words(claim, job)
     if claim.field == "priority":
         return _judge_priority(claim, job)
     return _judge_site_factor(claim, job, is_frozen=is_frozen)
+
+
+def _judge_words(claim: WordClaim, job: PendingJob) -> Restored | Action:
+    """What takes words back as far as Slurm lets us."""
+    target = Target(job.job_id, job.submitted_at, job.address)
+    if claim.field == EXCLUDED_NODES:
+        actual, name = words_of(job.excluded_nodes) or "empty", "ExcNodeList"
+        undo: Action = SetExcludedNodes(target, nodes_of(claim.value), nodes_of(claim.original))
+    elif claim.original in OVERSUBSCRIBE_TOKENS:
+        actual, name = job.oversubscribe, "OverSubscribe"
+        undo = SetOverSubscribe(target, claim.value, claim.original)
+    else:
+        return Restored(claim, Fate.CHANGED, f"OverSubscribe={claim.original} cannot be set")
+    ours = claim.value or "empty"
+    if actual != ours:
+        return Restored(claim, Fate.CHANGED, f"{name} is {actual}, we wrote {ours}")
+    return undo
 
 
 def _judge_priority(claim: Claim, job: PendingJob) -> Restored | Action:
@@ -157,7 +180,7 @@ def _carry_out(
     journal: Journal,
     clock: Clock,
     cluster: str,
-    planned: list[tuple[Claim | Flag, Action]],
+    planned: list[tuple[Claim | WordClaim, Action]],
 ) -> list[Restored]:
     if not planned:
         return []
@@ -170,7 +193,7 @@ def _carry_out(
     ]  # fmt: skip
 
 
-def _told(claim: Claim | Flag, outcome: Outcome) -> Restored:
+def _told(claim: Claim | WordClaim, outcome: Outcome) -> Restored:
     fates = {
         Result.APPLIED: Fate.GIVEN_BACK,
         Result.GONE: Fate.GONE,

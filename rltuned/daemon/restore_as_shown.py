@@ -13,8 +13,7 @@ from rltuned.domain.plan import Action, Plan, Release, Result, SetSiteFactor, Ta
 from rltuned.domain.ports import Clock, Undoer
 from rltuned.domain.remnants import Remnants
 from rltuned.domain.units import UnixTime
-from rltuned.journal.left_behind import Fate, Restored
-from rltuned.journal.ownership import Claim
+from rltuned.journal.ownership import Claim, Fate, Restored
 from rltuned.slurm.job_selector import AskedJob
 
 AT_ONCE = 200

@@ -6,7 +6,7 @@ from typing import Final
 
 from rltuned.domain.ports import Clock
 from rltuned.errors import BackendError, SnapshotError
-from rltuned.journal.left_behind import TRIED_AGAIN, UNDONE, Fate, Restored
+from rltuned.journal.ownership import TRIED_AGAIN, UNDONE, Fate, Restored
 
 PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0

@@ -9,8 +9,7 @@ from typing import Final
 
 from rltuned.core.ladder import Rung
 from rltuned.errors import JournalError
-from rltuned.journal.named_values import Memory, Recall
-from rltuned.journal.states import SALT
+from rltuned.journal.named_values import SALT, Memory, Recall
 from rltuned.settings import Loaded
 
 _BYTES: Final = 16

@@ -15,11 +15,11 @@ HOW: Final = "parted from its array"
 """What the diary says of a row that was taken up here."""
 
 _INTO: Final = (
-    "INSERT INTO writes (cycle, at, cluster, job_id, submitted_at, address, field, old, new, nice,"
+    "INSERT INTO changes (cycle, at, cluster, job_id, submitted_at, address, field, old, new, nice,"
     " rest, result, finished_at, detail, snapshot, newest_id)"
 )
 _FIRST: Final = (
-    "(SELECT {column} FROM writes AS first WHERE first.cluster = last.cluster"
+    "(SELECT {column} FROM changes AS first WHERE first.cluster = last.cluster"
     " AND first.job_id = last.job_id AND first.submitted_at = last.submitted_at"
     " AND first.field = last.field AND (first.closed IS NULL OR first.closed = 'gone')"
     " ORDER BY first.id LIMIT 1)"
@@ -27,10 +27,10 @@ _FIRST: Final = (
 _SELECT: Final = (
     " SELECT last.cycle, last.at, last.cluster, :job, :submitted, :address, last.field,"  # noqa: S608
     f" ifnull({_FIRST.format(column='old')}, last.old), last.new, last.nice, last.rest, 'applied',"
-    f" :at, '{HOW}', last.snapshot, last.newest_id FROM writes AS last"
+    f" :at, '{HOW}', last.snapshot, last.newest_id FROM changes AS last"
     " WHERE last.cluster = :cluster AND last.job_id = :array AND last.submitted_at <= :submitted"
     " AND last.field = :field AND ifnull(last.result, '') NOT IN ('refused', 'withheld')"
-    " AND NOT EXISTS (SELECT 1 FROM writes WHERE cluster = :cluster AND job_id = :job"
+    " AND NOT EXISTS (SELECT 1 FROM changes WHERE cluster = :cluster AND job_id = :job"
     " AND submitted_at = :submitted)"
 )
 _NUMBER: Final = f"{_INTO}{_SELECT} AND last.new = :value ORDER BY last.id DESC LIMIT 1"
@@ -58,7 +58,11 @@ def lost_with_it(job: PendingJob) -> tuple[str, ...]:
 
 
 def adopt(
-    db: sqlite3.Connection, cluster: str, job: PendingJob, field: str | None, at: float
+    db: sqlite3.Connection,
+    cluster: str,
+    job: PendingJob,
+    number: tuple[str, int | str] | None,
+    at: float,
 ) -> bool:
     """Take up again what a task carries of its array's.
 
@@ -66,7 +70,7 @@ def adopt(
         db: the journal, inside a transaction.
         cluster: Slurm's name of it.
         job: the task's record.
-        field: in which it shows a value of which we do not know whose it is; None = in none.
+        number: field and value that it shows without our knowing whose they are; None = none.
         at: now.
     """
     array = array_of(job)
@@ -76,8 +80,8 @@ def adopt(
         "cluster": cluster, "job": job.job_id, "array": array, "submitted": job.submitted_at,
         "address": job.address, "at": at,
     }  # fmt: skip
-    if field is not None:
-        value = job.priority if field == "priority" else job.site_factor
+    if number is not None:
+        field, value = number
         if db.execute(_NUMBER, {**known, "field": field, "value": value}).rowcount:
             return True
     # only of a record that is younger than our first write: an older one has a nice of its own

@@ -4,18 +4,23 @@ A cycle's row is there before anything is written to Slurm; a process that is ki
 marked as unfinished.
 """
 
+import hashlib
 import json
 import sqlite3
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rltuned.domain.snapshot import Snapshot
-from rltuned.journal.documents import Document, digest_of, pack_plan
+from rltuned.errors import JournalError
 from rltuned.journal.snapshots import pack
 
 if TYPE_CHECKING:  # both import numpy, and the journal must open without
     from rltuned.journal.inputs import Recipe
+
+Document = dict[str, Any]
+"""A JSON object."""
 
 UNFINISHED: Final = "unfinished"
 """What `skipped` says of a cycle that was cut off by the end of its process."""
@@ -111,6 +116,31 @@ def last_cycle(db: sqlite3.Connection) -> int:
     """Number of the last cycle noted; 0 = none."""
     (number,) = db.execute(
         "SELECT max(ifnull((SELECT max(cycle) FROM cycles), 0),"
-        " ifnull((SELECT cycle FROM writes ORDER BY id DESC LIMIT 1), 0))"
+        " ifnull((SELECT cycle FROM changes ORDER BY id DESC LIMIT 1), 0))"
     ).fetchone()
     return int(number)
+
+
+def digest_of(text: str) -> str:
+    """SHA-256 of an encoded recipe."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def pack_plan(document: Document) -> bytes:
+    """Compressed JSON."""
+    return zlib.compress(json.dumps(document, separators=(",", ":")).encode())
+
+
+def unpack_plan(body: bytes) -> Document:
+    """The document that was packed.
+
+    Raises:
+        JournalError: it is damaged.
+    """
+    try:
+        found = json.loads(zlib.decompress(body))
+    except (zlib.error, ValueError) as error:
+        raise JournalError(f"a plan in the journal cannot be read: {error}") from None
+    if not isinstance(found, dict):
+        raise JournalError("a plan in the journal is no JSON object")
+    return found

@@ -9,13 +9,14 @@ every time, and `rltuned restore` of that one gives it back.
 import contextlib
 import os
 import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rltuned.errors import JournalError
-from rltuned.journal import states
+from rltuned.journal import changes, named_values
 from rltuned.trusted import flaw_of
 
 FILE: Final = "rltuned.handover"
@@ -30,7 +31,7 @@ class _Strict(BaseModel):
 
 
 class _Row(_Strict):
-    """One row about one job; see the journal's tables."""
+    """One row about one job; see the journal's table of changes."""
 
     at: float
     job_id: int = Field(gt=0)
@@ -60,6 +61,11 @@ class FlagRow(_Row):
     new: str
 
 
+_COLUMNS: Final = tuple(WriteRow.model_fields)
+"""Of the table, all that is handed over."""
+R = TypeVar("R", bound=_Row)
+
+
 class StateRow(_Strict):
     """What must outlive a process, such as an open circuit breaker; value is JSON."""
 
@@ -82,40 +88,36 @@ class Handover(_Strict):
 
 def pack(db: sqlite3.Connection, cluster: str, holder: str, term: int) -> Handover:
     """What this journal holds of a cluster."""
+    rows = _held(db, cluster)
     return Handover(
         holder=holder,
         term=term,
         cluster=cluster,
-        writes=tuple(map(WriteRow.model_validate, _held(db, "writes", WriteRow, cluster))),
-        flags=tuple(map(FlagRow.model_validate, _held(db, "flags", FlagRow, cluster))),
-        states=tuple(StateRow(name=n, value=v, at=at) for n, v, at in states.portable(db)),
+        writes=tuple(_row(WriteRow, row) for row in rows if row["field"] in changes.NUMBERS),
+        flags=tuple(_row(FlagRow, row) for row in rows if row["field"] not in changes.NUMBERS),
+        states=tuple(StateRow(name=n, value=v, at=at) for n, v, at in named_values.portable(db)),
     )
 
 
 def unpack(db: sqlite3.Connection, given: Handover, cycle: int) -> None:
     """Take over what another journal held; what this one held of the cluster was its already."""
     leave(db, given.cluster)
-    for table, rows in (("writes", given.writes), ("flags", given.flags)):
-        for row in rows:
-            values = row.model_dump() | {"cycle": cycle, "cluster": given.cluster}
-            values["detail"] = f"from {given.holder}: {row.detail}".removesuffix(": ")
-            names = ", ".join(values)
-            marks = ", ".join(f":{name}" for name in values)
-            db.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", values)  # noqa: S608 - ours
+    for row in (*given.flags, *given.writes):
+        detail = f"from {given.holder}: {row.detail}".removesuffix(": ")
+        known = {"cycle": cycle, "cluster": given.cluster, "detail": detail}
+        changes.put(db, row.model_dump() | known)
     for state in given.states:
-        if state.name == states.SETTINGS:
+        if state.name == named_values.SETTINGS:
             continue  # of the other host, published by an earlier release
-        states.put_text(db, state.name, state.value, state.at)
+        named_values.put_text(db, state.name, state.value, state.at)
 
 
 def leave(db: sqlite3.Connection, cluster: str) -> None:
     """Count nothing of a cluster as ours any more: another daemon has taken it over."""
-    for table in ("writes", "flags"):
-        db.execute(
-            f"UPDATE {table} SET closed = ? WHERE cluster = ?"  # noqa: S608 - two names of ours
-            " AND (closed IS NULL OR closed = 'gone')",
-            (_MOVED, cluster),
-        )
+    db.execute(
+        "UPDATE changes SET closed = ? WHERE cluster = ? AND (closed IS NULL OR closed = 'gone')",
+        (_MOVED, cluster),
+    )
 
 
 def publish(folder: Path, given: Handover) -> None:
@@ -165,15 +167,16 @@ def published(folder: Path) -> Handover | None:
             raise JournalError(f"{path}: is not a handover: {error.errors()[0]['msg']}") from None
 
 
-def _held(
-    db: sqlite3.Connection, table: str, shape: type[_Row], cluster: str
-) -> list[dict[str, object]]:
-    names = tuple(shape.model_fields)
+def _held(db: sqlite3.Connection, cluster: str) -> list[dict[str, object]]:
     rows = db.execute(
-        f"SELECT {', '.join(names)} FROM {table} WHERE cluster = ?1"  # noqa: S608 - names of ours
+        f"SELECT {', '.join(_COLUMNS)} FROM changes WHERE cluster = ?1"  # noqa: S608 - names of ours
         " AND (closed IS NULL OR closed = 'gone' AND (job_id, submitted_at) IN"
-        f" (SELECT job_id, submitted_at FROM {table} WHERE cluster = ?1 AND closed = 'gone'"
+        " (SELECT job_id, submitted_at FROM changes WHERE cluster = ?1 AND closed = 'gone'"
         " GROUP BY job_id, submitted_at ORDER BY max(id) DESC LIMIT ?2)) ORDER BY id",
         (cluster, GONE_JOBS),
     ).fetchall()
-    return [dict(zip(names, row, strict=True)) for row in rows]
+    return [dict(zip(_COLUMNS, row, strict=True)) for row in rows]
+
+
+def _row(shape: type[R], row: Mapping[str, object]) -> R:
+    return shape.model_validate({name: row[name] for name in shape.model_fields})

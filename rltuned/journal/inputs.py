@@ -15,7 +15,7 @@ from rltuned import __version__
 from rltuned.core.decide import Decision, Knobs
 from rltuned.domain.plan import Action
 from rltuned.errors import JournalError
-from rltuned.journal.documents import Document
+from rltuned.journal.cycles import Document
 from rltuned.journal.named_values import first_flaw
 
 

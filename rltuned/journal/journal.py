@@ -2,7 +2,7 @@
 
 One SQLite file (WAL, synchronous=FULL). A write is noted with its intent, then carried out, then
 its outcome is noted; a crash in between leaves an intent without an outcome, which counts as ours.
-Needs neither the daemon nor torch. The tables are in diary, writes, flags and states.
+Needs neither the daemon nor torch. The tables are in cycles, changes and states.
 """
 
 import sqlite3
@@ -14,13 +14,12 @@ from typing import Final
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.errors import JournalError
-from rltuned.journal import cycles, flags, handover, intents, states, writes
+from rltuned.journal import changes, cycles, handover, named_values
 from rltuned.journal.cycles import CycleRow, Sight
 from rltuned.journal.handover import Handover
 from rltuned.journal.owned import Ledger
-from rltuned.journal.ownership import Claim, JobKey, Origin
-from rltuned.journal.retention import note_ended, rotate, shrink
-from rltuned.journal.size import Size, measure
+from rltuned.journal.ownership import Claim, JobKey, Origin, WordClaim
+from rltuned.journal.retention import Size, measure, note_ended, rotate, shrink
 from rltuned.journal.snapshots import FILE_NAME, Keeping
 from rltuned.journal.storage import WriterLock, connect
 from rltuned.journal.trust import Trust
@@ -29,7 +28,7 @@ LOCK_NAME: Final = "writer.lock"
 DAY_S: Final = 86_400.0
 
 Ticket = tuple[int, ...]
-"""Row ids of noted intents, one per action of the plan, in its order; those of flags negative."""
+"""Row ids of noted intents, one per action of the plan, in its order."""
 
 
 class Journal:
@@ -62,19 +61,14 @@ class Journal:
         with self._session(create=False) as db:
             return self._ledger.owned(db, cluster)
 
-    def claims(self, cluster: str) -> tuple[Claim, ...]:
-        """What jobs of this cluster may still carry of ours: by job id, last written field last."""
+    def claims(self, cluster: str) -> tuple[Claim | WordClaim, ...]:
+        """What jobs of this cluster may still carry of ours: by job id, words before numbers, the
+        last written number last.
+        """
         if not self._is_there():
             return ()
         with self._session(create=False) as db:
-            return writes.open_claims(db, cluster)
-
-    def flags(self, cluster: str) -> tuple[flags.Flag, ...]:
-        """OverSubscribe flags and excluded nodes that jobs may still carry of ours."""
-        if not self._is_there():
-            return ()
-        with self._session(create=False) as db:
-            return flags.open_flags(db, cluster)
+            return changes.claims(db, cluster)
 
     def recent_writes(self, cluster: str, since: float) -> Mapping[JobKey, int]:
         """How often each job of this cluster was written to since then, numbers and words."""
@@ -88,7 +82,7 @@ class Journal:
         if not self._is_there():
             return False
         with self._session(create=False) as db:
-            return flags.has_steered(db)
+            return changes.has_steered(db)
 
     def is_clean(self) -> bool:
         """Whether nothing of ours can be in any queue: no job carries something, and none has left
@@ -97,12 +91,7 @@ class Journal:
         if not self._is_there():
             return True
         with self._session(create=False) as db:
-            (found,) = db.execute(
-                "SELECT EXISTS (SELECT 1 FROM writes WHERE new IS NOT NULL"
-                " AND (closed IS NULL OR closed = 'gone'))"
-                " OR EXISTS (SELECT 1 FROM flags WHERE closed IS NULL OR closed = 'gone')"
-            ).fetchone()
-        return not found
+            return not changes.may_bring_back(db)
 
     def last_cycle(self) -> int:
         """Number of the last cycle noted; 0 = none."""
@@ -116,7 +105,7 @@ class Journal:
         if not self._is_there():
             return None
         with self._session(create=False) as db:
-            return states.get(db, name)
+            return named_values.get(db, name)
 
     def remember(self, name: str, value: object, at: float) -> None:
         """Put a JSON value in place of what was remembered under a name, durably.
@@ -125,7 +114,7 @@ class Journal:
             TypeError, ValueError: the value is no JSON.
         """
         with self._session(create=True) as db, self._transaction(db):
-            states.put(db, name, value, at)
+            named_values.put(db, name, value, at)
 
     def alter(self, name: str, change: Callable[[object], object], at: float) -> None:
         """Change what was remembered under a name, while nobody else can.
@@ -141,10 +130,10 @@ class Journal:
         if not self._is_there() and change(None) is None:
             return  # nothing to note makes no file
         with self._session(create=True) as db, self._transaction(db):
-            before = states.get(db, name)
+            before = named_values.get(db, name)
             after = change(before)
             if after != before:
-                states.put(db, name, after, at)
+                named_values.put(db, name, after, at)
 
     def size(self) -> Size:
         """How large it is; nothing when there is no journal yet."""
@@ -167,7 +156,7 @@ class Journal:
         """Note what a cycle saw and planned, and clear out what is old.
 
         Returns:
-            Digest of the snapshot, for the intents.
+            Digest of the snapshot, for the changes.
         """
         with self._session(create=True) as db:
             self._examine(sight.at)
@@ -206,32 +195,30 @@ class Journal:
         with self._session(create=True) as db:
             self._trust.check()
             with self._transaction(db):
-                ticket = tuple(intents.insert(db, action, origin) for action in plan.actions)
-        self._ledger.touch(intents.keys_of(plan.actions))
+                ticket = tuple(changes.insert(db, action, origin) for action in plan.actions)
+        self._ledger.touch(changes.keys_of(plan.actions))
         return ticket
 
     def settle(self, ticket: Ticket, outcomes: Iterable[Outcome], *, at: float) -> None:
         """Note what came of it, and close what is no longer ours."""
         outcomes = tuple(outcomes)
-        self._ledger.touch(intents.keys_of(o.action for o in outcomes))
+        self._ledger.touch(changes.keys_of(o.action for o in outcomes))
         with self._session(create=True) as db, self._transaction(db):
             for row, outcome in zip(ticket, outcomes, strict=True):
-                intents.settle(db, row, outcome, at)
+                changes.settle(db, row, outcome, at)
 
     def close_gone(self, cluster: str, pending: Collection[JobKey]) -> int:
         """Close the rows of jobs that are pending no longer; returns how many jobs that were."""
         if not self._is_there():
             return 0
         with self._session(create=False) as db:
-            gone = {key for key in self._ledger.owned(db, cluster) if key not in pending}
-            lost = {key for key in self._ledger.flagged(db, cluster) if key not in pending}
-        if gone or lost:
-            self._ledger.touch(gone | lost)
+            gone = {key for key in self._ledger.held(db, cluster) if key not in pending}
+        if gone:
+            self._ledger.touch(gone)
             with self._session(create=True) as db, self._transaction(db):
-                flags.close_gone(db, cluster, pending)
                 for key in gone:
-                    writes.close_gone(db, cluster, key)
-        return len(gone | lost)
+                    changes.leave(db, cluster, *key)
+        return len(gone)
 
     def reclaim(self, cluster: str, pending: Iterable[PendingJob], at: float) -> int:
         """Take up again the jobs that carry a value of ours from before they were requeued, or
@@ -243,13 +230,13 @@ class Journal:
 
         Returns: how many values that were.
         """
-        carrying = [job for job in pending if writes.may_carry(job) or flags.carried(job)]
+        carrying = [job for job in pending if changes.may_carry(job)]
         if not carrying or not self._is_there():
             return 0
         taken: list[JobKey] = []
         with self._session(create=True) as db, self._transaction(db):
             for job in carrying:
-                values = writes.reclaim(db, cluster, job, at) + flags.reclaim(db, cluster, job, at)
+                values = changes.reclaim(db, cluster, job, at)
                 taken += [(job.job_id, job.submitted_at)] * values
         self._ledger.touch(taken)
         return len(taken)

@@ -7,12 +7,12 @@ tests/property/test_ledger.py.
 
 import heapq
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from rltuned.domain.jobs import Ownership
-from rltuned.journal import flags, writes
-from rltuned.journal.ownership import JobKey
+from rltuned.journal import changes
+from rltuned.journal.ownership import Claim, JobKey
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class _Cluster:
     since: float | None = None
     """From when on writes are counted; None = they are not yet."""
     owned: dict[JobKey, Ownership] = field(default_factory=dict)
-    flagged: set[JobKey] = field(default_factory=set)
+    held: set[JobKey] = field(default_factory=set)
     times: dict[JobKey, list[float]] = field(default_factory=dict)
     counts: dict[JobKey, int] = field(default_factory=dict)
     ending: list[tuple[float, JobKey]] = field(default_factory=list)
@@ -54,9 +54,9 @@ class Ledger:
         """Of each job the field that was written last."""
         return self._of(db, cluster).owned
 
-    def flagged(self, db: sqlite3.Connection, cluster: str) -> Iterable[JobKey]:
-        """Jobs with flags or excluded nodes of ours."""
-        return self._of(db, cluster).flagged
+    def held(self, db: sqlite3.Connection, cluster: str) -> Set[JobKey]:
+        """Jobs with a number or words of ours."""
+        return self._of(db, cluster).held
 
     def recent(self, db: sqlite3.Connection, cluster: str, since: float) -> Mapping[JobKey, int]:
         """How often each job was written to since then; an earlier `since` reads all again."""
@@ -79,31 +79,24 @@ class Ledger:
         known = self._clusters.get(cluster)
         if known is None:
             known = self._clusters[cluster] = _Cluster()
-            known.owned = {claim.key: claim.owned for claim in writes.open_claims(db, cluster)}
-            known.flagged = {flag.key for flag in flags.open_flags(db, cluster)}
-        if known.touched:
-            has_flags = flags.has_any(db, cluster)
-            for key in known.touched:
-                self._read(db, cluster, known, key, has_flags=has_flags)
-            known.touched.clear()
+            held = changes.claims(db, cluster)
+            known.owned = {claim.key: claim.owned for claim in held if isinstance(claim, Claim)}
+            known.held = {claim.key for claim in held}
+        for key in known.touched:
+            self._read(db, cluster, known, key)
+        known.touched.clear()
         return known
 
-    def _read(
-        self, db: sqlite3.Connection, cluster: str, known: _Cluster, key: JobKey, *, has_flags: bool
-    ) -> None:
-        claims = writes.open_claims(db, cluster, key)
-        if claims:
-            known.owned[key] = claims[-1].owned
-        else:
-            known.owned.pop(key, None)
-        if has_flags:
-            known.flagged.discard(key)
-            known.flagged.update(flag.key for flag in flags.open_flags(db, cluster, key))
+    def _read(self, db: sqlite3.Connection, cluster: str, known: _Cluster, key: JobKey) -> None:
+        known.owned.pop(key, None)
+        known.held.discard(key)
+        for claim in changes.claims(db, cluster, key):
+            known.held.add(key)
+            if isinstance(claim, Claim):
+                known.owned[key] = claim.owned
         if known.since is None:
             return
-        times = [at for _, at in writes.times(db, cluster, known.since, key)]
-        if has_flags:
-            times += [at for _, at in flags.times(db, cluster, known.since, key)]
+        times = [at for _, at in changes.times(db, cluster, known.since, key)]
         for at in set(times) - set(known.times.get(key, ())):
             heapq.heappush(known.ending, (at, key))
         self._count(known, key, times)
@@ -112,7 +105,7 @@ class Ledger:
         self, db: sqlite3.Connection, cluster: str, known: _Cluster, since: float
     ) -> None:
         known.times.clear()
-        for key, at in (*writes.times(db, cluster, since), *flags.times(db, cluster, since)):
+        for key, at in changes.times(db, cluster, since):
             known.times.setdefault(key, []).append(at)
         known.ending = [(at, key) for key, times in known.times.items() for at in times]
         heapq.heapify(known.ending)

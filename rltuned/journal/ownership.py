@@ -1,11 +1,18 @@
-"""What the diary's open rows add up to: what we hold of each job."""
+"""What the journal's open rows add up to: what we hold of each job; and what became of it."""
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from enum import StrEnum
+from typing import Final, NamedTuple
 
 from rltuned.domain.jobs import Ownership
 from rltuned.domain.plan import Target
-from rltuned.domain.units import JobId, UnixTime
+from rltuned.domain.units import JobId, NodeName, UnixTime
+
+OVERSUBSCRIBE: Final = "oversubscribe"
+EXCLUDED_NODES: Final = "excluded_nodes"
+"""Names of the fields of words, in the table and for people."""
+_WORDS: Final = (OVERSUBSCRIBE, EXCLUDED_NODES)
 
 JobKey = tuple[JobId, UnixTime]
 """Job id and submit time: Slurm hands out ids again."""
@@ -13,7 +20,7 @@ JobKey = tuple[JobId, UnixTime]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What we hold of one job.
+    """What we hold of one job in a field of numbers.
 
     Attributes:
         owned: the same as the core sees it: what is ours, and which values in force can be.
@@ -34,6 +41,32 @@ class Claim:
         return self.target.job_id, self.target.submitted_at
 
 
+@dataclass(frozen=True, slots=True)
+class WordClaim:
+    """What we hold of one job in a field of words: Slurm's before our first write, and ours."""
+
+    cluster: str
+    target: Target
+    field: str
+    original: str
+    value: str
+    written_at: UnixTime
+
+    @property
+    def key(self) -> JobKey:
+        return self.target.job_id, self.target.submitted_at
+
+
+def words_of(nodes: Collection[NodeName]) -> str:
+    """Nodes as the table holds them: equal sets, equal words."""
+    return ",".join(sorted(nodes))
+
+
+def nodes_of(words: str) -> tuple[NodeName, ...]:
+    """What `words_of` was made from, by name."""
+    return tuple(NodeName(name) for name in words.split(",") if name)
+
+
 class Origin(NamedTuple):
     """Where a write comes from.
 
@@ -49,41 +82,83 @@ class Origin(NamedTuple):
     newest: int | None = None
 
 
-class OpenWrite(NamedTuple):
-    """One open row of the diary; new is None for a release."""
+class OpenRow(NamedTuple):
+    """One open row; new is None for a release."""
 
     cluster: str
     job_id: int
     submitted_at: float
     address: str
     field: str
-    old: int
-    new: int | None
+    old: int | str
+    new: int | str | None
     nice: int | None
     rest: int | None
     at: float
 
 
-def sum_up(rows: tuple[OpenWrite, ...]) -> list[Claim]:
-    """Sum up the open rows of one job (oldest first): one claim per field, last written last."""
-    order = dict.fromkeys(r.field for r in reversed(rows) if r.new is not None)
-    return [_claim([r for r in rows if r.field == field]) for field in reversed(order)]
+def sum_up(rows: tuple[OpenRow, ...]) -> list[Claim | WordClaim]:
+    """Sum up the open rows of one job (oldest first): one claim per field, last written last,
+    those of words before those of numbers.
+    """
+    order = [*dict.fromkeys(r.field for r in reversed(rows) if r.new is not None)][::-1]
+    order.sort(key=lambda field: field not in _WORDS)
+    return [_claim([r for r in rows if r.field == field]) for field in order]
 
 
-def _claim(rows: list[OpenWrite]) -> Claim:
+def _claim(rows: list[OpenRow]) -> Claim | WordClaim:
     first, last = rows[0], rows[-1]
-    written = [r.new for r in rows if r.new is not None]
-    written_at = max(r.at for r in rows if r.new is not None)
+    target = Target(JobId(first.job_id), UnixTime(first.submitted_at), last.address)
+    at = UnixTime(max(r.at for r in rows if r.new is not None))
+    if first.field in _WORDS:
+        return WordClaim(first.cluster, target, first.field, str(first.old), str(last.new), at)
+    written = [int(r.new) for r in rows if r.new is not None]
     return Claim(
         cluster=first.cluster,
-        target=Target(JobId(first.job_id), UnixTime(first.submitted_at), last.address),
+        target=target,
         owned=Ownership(
             field=first.field,
             value=written[-1],
             nice=first.nice,
-            original=first.old,
-            earlier=tuple(sorted({*written, *(r.old for r in rows)} - {written[-1]})),
+            original=int(first.old),
+            earlier=tuple(sorted({*written, *(int(r.old) for r in rows)} - {written[-1]})),
             rest=first.rest,
         ),
-        written_at=UnixTime(written_at),
+        written_at=at,
     )
+
+
+class Fate(StrEnum):
+    """What became of one claim."""
+
+    GIVEN_BACK = "given back"
+    GONE = "gone"
+    """Not pending any more: nothing left to give back."""
+    CHANGED = "changed by somebody else"
+    HELD = "held"
+    UNKNOWN = "unknown"
+    """Slurm does not show the value, so it cannot be compared."""
+    REFUSED = "refused"
+    FAILED = "failed"
+    WAITING = "left"
+    """Others come first; the next look is for it."""
+
+
+UNDONE: Final = frozenset({Fate.UNKNOWN, Fate.REFUSED, Fate.FAILED, Fate.WAITING})
+"""Fates that leave something of ours in the queue."""
+TRIED_AGAIN: Final = frozenset({Fate.FAILED, Fate.WAITING})
+"""Fates that Slurm may turn without anybody's doing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """One claim and what became of it; detail is for people."""
+
+    claim: Claim | WordClaim
+    fate: Fate
+    detail: str
+
+
+def is_complete(items: Iterable[Restored]) -> bool:
+    """Whether nothing of ours is left behind that we know of."""
+    return not any(item.fate in UNDONE for item in items)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import JournalError
-from rltuned.journal.documents import Document, unpack_plan
+from rltuned.journal.cycles import Document, unpack_plan
 from rltuned.journal.inputs import Recipe, decoded
 from rltuned.journal.snapshots import Packed, unpack
 from rltuned.slurm.job_selector import AskedJob, asked_job
@@ -59,19 +59,16 @@ class Decided:
 
 
 _CHANGES = """
-SELECT w.cycle, w.at, w.cluster, job_id, submitted_at, address, {field} AS field, old, {new} AS new,
-    {nice} AS nice, result, detail, finished_at, closed, w.snapshot,
+SELECT w.cycle, w.at, w.cluster, job_id, submitted_at, address, iif(only_nice, 'nice', field), old,
+    iif(only_nice, nice, new), nice, result, detail, finished_at, closed, w.snapshot,
     CASE WHEN w.snapshot IS NULL THEN '' ELSE ifnull(c.mode, '') END AS mode,
     CASE WHEN w.snapshot IS NULL THEN '' ELSE ifnull(c.policy, '') END AS policy, p.body
-FROM {table} AS w LEFT JOIN cycles AS c ON c.cycle = w.cycle
+FROM changes AS w LEFT JOIN cycles AS c ON c.cycle = w.cycle
 LEFT JOIN plans AS p ON p.cycle = w.cycle AND w.snapshot IS NOT NULL AND c.mode = 'live'
 WHERE job_id = ?1 OR address GLOB ?2 OR address GLOB ?3
 """
 
 _TASK = re.compile(r"[1-9][0-9]*_[0-9]+")
-
-
-_NUMBER_OR_NICE = "iif(only_nice, 'nice', field)"
 
 
 def changes_of(db: sqlite3.Connection, asked: AskedJob) -> list[Change]:
@@ -93,15 +90,8 @@ def changes_of(db: sqlite3.Connection, asked: AskedJob) -> list[Change]:
 
 
 def _changes(db: sqlite3.Connection, asked: AskedJob) -> list[Change]:
-    rows: list[tuple[Any, ...]] = []
-    tables = (
-        ("writes", _NUMBER_OR_NICE, "iif(only_nice, nice, new)", "nice"),
-        ("flags", "field", "new", "NULL"),
-    )
-    for table, field, new, nice in tables:
-        query = _CHANGES.format(table=table, field=field, new=new, nice=nice)
-        prefixes = (asked.job_id, f"{asked.job_id}[_]*", f"{asked.job_id}+*")
-        rows += db.execute(query, prefixes).fetchall()
+    prefixes = (asked.job_id, f"{asked.job_id}[_]*", f"{asked.job_id}+*")
+    rows = db.execute(_CHANGES, prefixes).fetchall()
     return [_change(row) for row in rows if asked.named(row[3], row[5])]
 
 

@@ -7,7 +7,9 @@ age and size, while Slurm shows the job in any state, and ENDED_S longer.
 
 import json
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from rltuned.journal.snapshots import Keeping
@@ -21,11 +23,34 @@ NUMBERED: Final = 1_000
 
 ENDED_S: Final = 86_400.0
 """A job that Slurm has not shown for so long is never requeued: it has forgotten it (MinJobAge)."""
-TABLES: Final = ("writes", "flags")
-"""Of what was written."""
+TABLES: Final = ("cycles", "snapshots", "recipes", "plans", "changes", "states")
 
 _DAY_S: Final = 86_400.0
 _MIB: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """bytes: with the write-ahead log. rows: by table."""
+
+    bytes: int = 0
+    rows: Mapping[str, int] = field(default_factory=dict)
+
+
+def measure(db: sqlite3.Connection, path: Path) -> Size:
+    """Size of an open journal.
+
+    Raises:
+        sqlite3.Error: it cannot be read.
+    """
+    rows = {table: _count(db, table) for table in TABLES}
+    files = (path, path.with_name(f"{path.name}-wal"))
+    return Size(sum(file.stat().st_size for file in files if file.exists()), rows)
+
+
+def _count(db: sqlite3.Connection, table: str) -> int:
+    (count,) = db.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608 - ours
+    return int(count)
 
 
 def note_ended(db: sqlite3.Connection, cluster: str, known: Collection[int], now: float) -> None:
@@ -38,17 +63,16 @@ def note_ended(db: sqlite3.Connection, cluster: str, known: Collection[int], now
         now: when it showed them.
     """
     ids = json.dumps(sorted(known))
-    for table in TABLES:
-        db.execute(
-            f"UPDATE {table} SET ended_at = NULL WHERE closed = 'gone' AND cluster = ?"  # noqa: S608
-            " AND job_id IN (SELECT value FROM json_each(?)) AND ended_at IS NOT NULL",
-            (cluster, ids),
-        )
-        db.execute(
-            f"UPDATE {table} SET ended_at = ? WHERE closed = 'gone' AND ended_at IS NULL"  # noqa: S608
-            " AND cluster = ? AND job_id NOT IN (SELECT value FROM json_each(?))",
-            (now, cluster, ids),
-        )
+    db.execute(
+        "UPDATE changes SET ended_at = NULL WHERE closed = 'gone' AND cluster = ?"
+        " AND job_id IN (SELECT value FROM json_each(?)) AND ended_at IS NOT NULL",
+        (cluster, ids),
+    )
+    db.execute(
+        "UPDATE changes SET ended_at = ? WHERE closed = 'gone' AND ended_at IS NULL"
+        " AND cluster = ? AND job_id NOT IN (SELECT value FROM json_each(?))",
+        (now, cluster, ids),
+    )
 
 
 def rotate(db: sqlite3.Connection, keeping: Keeping, cluster: str, now: float) -> None:
@@ -97,17 +121,16 @@ def _by_age(db: sqlite3.Connection, before: float, cluster: str, ended: float) -
             "DELETE FROM recipes WHERE NOT EXISTS"
             " (SELECT 1 FROM cycles WHERE cycles.recipe = recipes.digest)"
         )
-    for table in TABLES:
-        # a job's rows go together: a requeue needs the first and the last of them
-        db.execute(
-            f"DELETE FROM {table} WHERE id IN (SELECT id FROM {table} AS old"  # noqa: S608 - ours
-            " WHERE closed IS NOT NULL AND at < ?1 AND (closed != 'gone'"
-            " OR (cluster != ?3 OR ended_at < ?4)"
-            f" AND NOT EXISTS (SELECT 1 FROM {table} AS other"
-            " WHERE other.job_id = old.job_id AND other.submitted_at = old.submitted_at"
-            " AND other.at >= ?1)) ORDER BY at LIMIT ?2)",
-            (before, AT_ONCE, cluster, ended),
-        )
+    # a job's rows go together: a requeue needs the first and the last of them
+    db.execute(
+        "DELETE FROM changes WHERE id IN (SELECT id FROM changes AS old"
+        " WHERE closed IS NOT NULL AND at < ?1 AND (closed != 'gone'"
+        " OR (cluster != ?3 OR ended_at < ?4)"
+        " AND NOT EXISTS (SELECT 1 FROM changes AS other"
+        " WHERE other.job_id = old.job_id AND other.submitted_at = old.submitted_at"
+        " AND other.at >= ?1)) ORDER BY at LIMIT ?2)",
+        (before, AT_ONCE, cluster, ended),
+    )
 
 
 def _by_size(db: sqlite3.Connection, most_bytes: int, ended: float) -> None:
@@ -143,17 +166,15 @@ def _drop_rows(db: sqlite3.Connection, most_bytes: int, ended: float) -> None:
         " (SELECT max(cycle) FROM cycles) - ? ORDER BY cycle LIMIT ?)",
         (NUMBERED, AT_ONCE),
     )
-    for table in TABLES:
-        db.execute(
-            f"DELETE FROM {table} WHERE id IN (SELECT id FROM {table}"  # noqa: S608 - ours
-            " WHERE closed IS NOT NULL AND closed != 'gone' ORDER BY id LIMIT ?)",
-            (AT_ONCE,),
-        )
+    db.execute(
+        "DELETE FROM changes WHERE id IN (SELECT id FROM changes"
+        " WHERE closed IS NOT NULL AND closed != 'gone' ORDER BY id LIMIT ?)",
+        (AT_ONCE,),
+    )
     if used_bytes(db) <= most_bytes:
         return
-    for table in TABLES:
-        db.execute(
-            f"DELETE FROM {table} WHERE id IN (SELECT id FROM {table}"  # noqa: S608 - ours
-            " WHERE closed = 'gone' AND ended_at < ? ORDER BY id LIMIT ?)",
-            (ended, AT_ONCE),
-        )
+    db.execute(
+        "DELETE FROM changes WHERE id IN (SELECT id FROM changes"
+        " WHERE closed = 'gone' AND ended_at < ? ORDER BY id LIMIT ?)",
+        (ended, AT_ONCE),
+    )

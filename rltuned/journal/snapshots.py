@@ -21,7 +21,7 @@ from rltuned.errors import JournalError, JournalLostError, SnapshotError
 FILE_NAME: Final = "journal.sqlite"
 APPLICATION_ID: Final = 0x726C7475
 """"rltu": marks the file as ours, so that a foreign database is not written to."""
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 """The tables that this release knows; journal/schema.py says what each version brought."""
 
 _NO_MOMENT: Final = UnixTime(0.0)

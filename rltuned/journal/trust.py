@@ -16,12 +16,8 @@ REMEDY: Final = (
     "nothing is written to Slurm; stop the daemon, give back what Slurm shows with `rltuned "
     "restore --all --as-shown`, put the files away, start it again (docs/runbook.md)"
 )
-_OF_WRITES: Final = (
-    "id, cycle, at, cluster, job_id, submitted_at, address, field, old, new, nice, rest, result,"
-    " detail, finished_at, closed"
-)
-_LATEST: Final = {"writes": (64, _OF_WRITES), "flags": (16, _OF_WRITES.replace("nice, rest, ", ""))}
-"""Table -> how many of its last rows are compared, more than a page of them, and the columns."""
+_LATEST: Final = "SELECT * FROM changes ORDER BY id DESC LIMIT 64"
+"""The last rows, more than a page of them."""
 
 Place = tuple[int, int]
 """Device and inode of a file."""
@@ -137,8 +133,4 @@ def stranger(path: Path) -> sqlite3.Connection:
 
 
 def _digest(db: sqlite3.Connection) -> int:
-    rows = [
-        db.execute(f"SELECT {columns} FROM {table} ORDER BY id DESC LIMIT {count}").fetchall()  # noqa: S608
-        for table, (count, columns) in _LATEST.items()
-    ]
-    return hash(tuple(map(tuple, rows)))
+    return hash(tuple(db.execute(_LATEST)))

@@ -21,15 +21,16 @@ from rltuned.policies.card import CARD_FILE, PARITY_FILE, WEIGHTS_FILE, Card
 from rltuned.policies.delay_curve import DelayCurve, curve_of
 from rltuned.policies.files import (
     MAX_CARD_BYTES,
+    PARITY_TOLERANCE,
     check_folder,
     named,
     read,
     read_arrays,
     read_tensors,
+    unlike,
 )
 from rltuned.policies.network import ContextActor, PaperActor, build
 from rltuned.policies.predictor import (
-    PARITY_TOLERANCE,
     PREDICTOR_FILE,
     PREDICTOR_PARITY_FILE,
     Predictor,
@@ -205,9 +206,9 @@ def _parity(path: Path, data: bytes, card: Card) -> tuple[Float32Array, BoolArra
 def _self_test(
     actor: Actor, path: Path, values: Float32Array, masks: BoolArray, scores: Float32Array
 ) -> None:
-    worst = max(
-        float(np.abs(actor.forward(v, m) - s)[m].max(initial=0.0))
-        for v, m, s in zip(values, masks, scores, strict=True)
-    )
+    differences = [
+        unlike(actor.forward(v, m)[m], s[m]) for v, m, s in zip(values, masks, scores, strict=True)
+    ]
+    worst = float(np.max(differences))  # NaN stays NaN, and is refused
     if not worst <= PARITY_TOLERANCE:
         raise ModelError(f"model {path}: scores differ by {worst:.2g} from those of the training")

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.lib import format as npy
+from numpy.typing import NDArray
 from safetensors.torch import load
 from torch import Tensor
 
@@ -33,8 +34,20 @@ _MAX_MEMBERS: Final = 8
 _END: Final = struct.Struct("<4s4H2LH")
 """Of a zip file without a comment; its fifth field counts the members."""
 
+PARITY_TOLERANCE: Final = 1e-5
+"""How far a network's answers may lie from those of its training; see unlike()."""
+
 Shape = tuple[int | None, ...]
 """None = any size."""
+
+
+def unlike(found: NDArray[np.float32], wanted: NDArray[np.float32]) -> float:
+    """The largest difference, as a part of the largest wanted value (of 1 if all are smaller).
+
+    float32 rounds in proportion to a value, and processors add in different orders.
+    """
+    unit = max(1.0, float(np.abs(wanted).max(initial=0.0)))
+    return float(np.abs(found - wanted).max(initial=0.0)) / unit
 
 
 @contextmanager

@@ -23,11 +23,17 @@ from torch import Tensor, nn
 from rltuned.core.features import LIMIT_FULL_S, planning_limit_s
 from rltuned.domain.jobs import Request
 from rltuned.errors import ModelError
-from rltuned.policies.files import Shape, named, read_arrays, read_tensors
+from rltuned.policies.files import (
+    PARITY_TOLERANCE,
+    Shape,
+    named,
+    read_arrays,
+    read_tensors,
+    unlike,
+)
 
 PREDICTOR_FILE: Final = "predictor.safetensors"
 PREDICTOR_PARITY_FILE: Final = "predictor-parity.npz"
-PARITY_TOLERANCE: Final = 1e-5
 PARITY_ROWS: Final = 64
 QUANTILES: Final = (0.1, 0.5, 0.9)
 STATS: Final = 4
@@ -187,6 +193,6 @@ def self_test(predictor: Predictor, path: Path, data: bytes) -> None:
         raise ModelError(f"model {path}: arrays of shape {inputs.shape} and {told.shape}")
     with named(path), torch.inference_mode():
         again = predictor.network(torch.from_numpy(inputs.astype(np.float32))).numpy()
-        worst = float(np.abs(again - told).max())
+        worst = unlike(again, told)
     if not worst <= PARITY_TOLERANCE:
         raise ModelError(f"model {path}: predictions differ by {worst:.2g} from those of the fit")

@@ -45,7 +45,7 @@ class SlurmKeys(Keys):
     reader: Literal["text", "pyslurm"] = key(
         "text",
         "",
-        "Who reads the jobs. text = squeue. pyslurm = what a job is and how it stands comes from "
+        "The reader of jobs. text = squeue. pyslurm = what a job is and how it stands comes from "
         "pyslurm, in a process of its own, what it asks for still from squeue; where pyslurm is "
         "missing or of another release than slurmctld, squeue stands in. Nodes, site factors and "
         "every write go through Slurm's commands either way.",
@@ -95,7 +95,7 @@ class LoadKeys(Keys):
     max_rpc_s: float = key(
         Bounds().rpc_s,
         "seconds",
-        "Mean time of the RPCs of all users since the last look. 0 = does not count.",
+        "Mean time of the RPCs of all users since the last cycle. 0 = does not count.",
         ge=0.0,
     )
     max_backfill_s: float = key(
@@ -137,7 +137,7 @@ class HaKeys(Keys):
         180.0,
         "seconds",
         "How long a lease is good after it was renewed, which every cycle does. The other daemon "
-        "waits as long before it takes the lease of one that fell silent.",
+        "waits as long before it takes the lease of one that stopped.",
         ge=1.0,
         le=3600.0,
     )

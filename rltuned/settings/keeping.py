@@ -17,7 +17,7 @@ class JournalKeys(Keys):
     max_mib: int = key(
         int(Keeping().max_mib),
         "MiB",
-        "When the journal has grown to this, the oldest snapshots and plans give way, then the "
+        "When the journal has grown to this, the oldest snapshots and plans are removed, then the "
         "oldest finished changes. A cycle with 10,000 pending jobs takes about half a MiB.",
         ge=16,
         le=1_048_576,

@@ -29,7 +29,7 @@ _HOUR_S = 3_600.0
 
 
 class PolicyKeys(Keys):
-    """Who ranks the jobs."""
+    """The policy that ranks the jobs."""
 
     name: str = key(
         "delay",
@@ -42,13 +42,13 @@ class PolicyKeys(Keys):
     models_dir: FilePath = key(
         MODELS_DIR,
         "",
-        "Where the model bundles lie, one folder each. Where the default folder is absent, the "
-        "bundles are meant that pip installed with rltuned or that lie in its checkout.",
+        "Folder of the model bundles, one folder each. If the default folder is absent, the "
+        "bundles of the pip installation or of the checkout are used.",
     )
     top_k: int = key(
         16,
         "jobs",
-        "For how many jobs at the head of the new order a placement is worked out.",
+        "Number of jobs at the head of the new order for which a placement is computed.",
         ge=0,
         le=10_000,
     )
@@ -61,13 +61,13 @@ class PolicyKeys(Keys):
 
 
 class ScopeKeys(Keys):
-    """Which jobs are ours. Everything else is never touched."""
+    """Which jobs are in scope. Everything else is never touched."""
 
     sla_partitions: Names = key(
         [],
         "",
-        "Partitions that are never touched. A multi-partition job that names one of them counts "
-        "as theirs.",
+        "Partitions that are never touched. A job of several partitions that names one of them "
+        "counts as an SLA job.",
     )
     partitions: Names = key(
         [],
@@ -125,9 +125,9 @@ class OrderKeys(Keys):
     max_delay_s: float = key(
         Order().max_delay_s,
         "seconds",
-        "Nor for more than this: no job that becomes eligible more than this after another one is "
-        "put before it because of rltuned. A job whose own number in Slurm leaves less room gets "
-        "at most that.",
+        "The longest delay: no job that becomes eligible more than this after another one is "
+        "put before it because of rltuned. If a job's own number in Slurm leaves less room, the "
+        "delay is at most that room.",
         ge=0.0,
         le=31_536_000.0,
     )
@@ -135,8 +135,8 @@ class OrderKeys(Keys):
         Writing().own_slope * _HOUR_S,
         "points",
         "What an hour of waiting is worth under priority/multifactor without slurmdbd, where "
-        "slurmctld counts no age and rltuned brings it. Elsewhere PriorityWeightAge and "
-        "PriorityMaxAge say so.",
+        "slurmctld counts no age and rltuned adds it. Elsewhere PriorityWeightAge and "
+        "PriorityMaxAge decide.",
         gt=0.0,
         le=1_000_000.0,
     )
@@ -161,9 +161,9 @@ class LimitKeys(Keys):
         Writing().mode,
         "",
         "auto: site factors under priority/multifactor, priorities under priority/basic. "
-        "site_factor: `SiteFactor=`, added to what multifactor says and exactly reversible. "
+        "site_factor: `SiteFactor=`, added to the multifactor sum and exactly reversible. "
         "priority: `Priority=`; under multifactor the job's age and fair share then count only "
-        "as rltuned works them out.",
+        "as rltuned computes them.",
     )
     max_changes: int = key(
         Writing().max_changes,
@@ -182,9 +182,8 @@ class LimitKeys(Keys):
     max_changes_per_job_hour: int = key(
         30,
         "changes",
-        "A job that was written to so often within an hour keeps the number that it has until the "
-        "hour is over; giving back is always allowed. Counted in the journal, so a restart does "
-        "not reset it.",
+        "Most changes of one job within an hour; then it keeps its number until the hour is over. "
+        "Giving back is always allowed. Counted in the journal, so a restart does not reset it.",
         ge=1,
         le=100_000,
     )
@@ -214,15 +213,15 @@ class HttpKeys(Keys):
         [],
         "",
         "Further names by which a browser may ask for the status page, for example that of a "
-        "proxy. Always allowed: addresses, localhost and this machine's own name. A page of a "
-        "stranger's cannot read it under another one. /metrics is answered under any name.",
+        "proxy. Always allowed: addresses, localhost and this machine's own name. A foreign page "
+        "cannot read it under another name. /metrics is answered under any name.",
     )
     tls_cert: OptionalPath = key(
         None, "", "PEM file of the server's certificate and chain: speak TLS. Read at start."
     )
     tls_key: OptionalPath = key(None, "", "PEM file of its key, without a password.")
     tls_clients: OptionalPath = key(
-        None, "", "PEM file of authorities: only clients with a certificate of theirs are let in."
+        None, "", "PEM file of authorities: only clients with a certificate of theirs are accepted."
     )
     jobs: bool = key(
         False,
@@ -231,7 +230,7 @@ class HttpKeys(Keys):
         "and after. Off, because every user who reaches the port would see them, also all on this "
         "machine, and also where Slurm's PrivateData hides jobs. Job names are never read.",
     )
-    users: bool = key(False, "", "Show as well whose they are.")
+    users: bool = key(False, "", "Also show the users of these jobs.")
 
     @model_validator(mode="after")
     def _tls_is_whole(self) -> Self:
@@ -246,7 +245,7 @@ class LogKeys(Keys):
     """Log lines on standard error."""
 
     format: Literal["json", "console"] = key(
-        "console", "", "json: one object per line, for collectors. console: for eyes."
+        "console", "", "json: one object per line, for collectors. console: for people."
     )
     level: Literal["debug", "info", "warning", "error"] = key(
         "info", "", "Lines below this level are dropped."
@@ -257,17 +256,17 @@ class Settings(Keys):
     """The whole file."""
 
     daemon: DaemonKeys = table(DaemonKeys, "The loop: when it runs and what it may do.")
-    policy: PolicyKeys = table(PolicyKeys, "Who ranks the jobs.")
-    scope: ScopeKeys = table(ScopeKeys, "Which jobs are ours. Others are never touched.")
+    policy: PolicyKeys = table(PolicyKeys, "The policy that ranks the jobs.")
+    scope: ScopeKeys = table(ScopeKeys, "Which jobs are in scope. Others are never touched.")
     order: OrderKeys = table(OrderKeys, "How long a job may be asked to step back.")
     limits: LimitKeys = table(LimitKeys, "How much one cycle may change.")
     ladder: LadderKeys = table(LadderKeys, "How far rltuned is trusted.")
     placement: PlacementKeys = table(PlacementKeys, 'The solver behind `placement = "milp"`.')
     oversubscribe: OverSubscribeKeys = table(
-        OverSubscribeKeys, "Telling exclusive jobs to share their nodes. Off by default."
+        OverSubscribeKeys, "Lets exclusive jobs share their nodes. Off by default."
     )
     slurm: SlurmKeys = table(SlurmKeys, "How Slurm's commands are called.")
-    load: LoadKeys = table(LoadKeys, "When slurmctld is too busy for us.")
+    load: LoadKeys = table(LoadKeys, "When slurmctld counts as too busy.")
     ha: HaKeys = table(HaKeys, "A second daemon beside the backup slurmctld. Read at start only.")
     journal: JournalKeys = table(JournalKeys, "How much of the past is kept. Read at start only.")
     http: HttpKeys = table(HttpKeys, "Metrics and health for Prometheus. Read at start only.")

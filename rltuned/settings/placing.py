@@ -34,14 +34,14 @@ class PlacementKeys(Keys):
     horizon_s: float = key(
         Budget().horizon_s,
         "seconds",
-        "How far ahead releases of running jobs are taken into account.",
+        "How far ahead ends of running jobs are considered.",
         ge=60.0,
         le=604_800.0,
     )
     max_slots: int = key(
         Budget().max_slots,
         "",
-        "Moments that are looked at within the horizon, now included; more cost solving time.",
+        "Moments considered within the horizon, now included; more cost solving time.",
         ge=1,
         le=16,
     )
@@ -51,7 +51,7 @@ class PlacementKeys(Keys):
 
 
 class OverSubscribeKeys(Keys):
-    """Telling exclusive jobs to share their nodes."""
+    """Lets exclusive jobs share their nodes."""
 
     scope: Names = key(
         [],

@@ -24,7 +24,7 @@ variable `RLTUNED_CONFIG`. Everything has a safe default, so the file may be emp
 - Order: defaults, then the file, then command-line flags. No environment variable changes a value.
 - An unknown key, a wrong type or a value out of bounds stops the start with exit code 2 and names
   file, line and key. On SIGHUP such a file is refused and the old settings stay.
-- The file must belong to root or to the user who runs rltuned, and nobody else may write to it.
+- The file must belong to root or to the user who runs rltuned, and no other user may write to it.
 - `rltuned config check FILE` checks a file; `rltuned config show` prints every value in force and
   where it comes from. `deploy/rltuned.example.toml` has every key with its default.
 - `[journal]`, `[http]`, `[log]` and `daemon.state_dir` are read at start only;

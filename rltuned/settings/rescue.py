@@ -22,7 +22,7 @@ class Rescue(Keys):
 
     model_config = ConfigDict(extra="ignore")
 
-    daemon: DaemonKeys = table(DaemonKeys, "Where the journal lies.")
+    daemon: DaemonKeys = table(DaemonKeys, "Where the journal is.")
     slurm: SlurmKeys = table(SlurmKeys, "How Slurm's commands are called.")
     ha: HaKeys = table(HaKeys, "A second daemon.")
     journal: JournalKeys = table(JournalKeys, "How much of the past is kept.")

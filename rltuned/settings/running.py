@@ -27,7 +27,7 @@ class DaemonKeys(Keys):
     state_dir: FilePath = key(
         Path("/var/lib/rltuned"),
         "",
-        "Where the journal lies (journal.sqlite). Without a journal that can be written nothing "
+        "Folder of the journal (journal.sqlite). Without a journal that can be written nothing "
         "is written to Slurm, because nothing could be given back.",
     )
     pause_file: FilePath = key(

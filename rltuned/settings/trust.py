@@ -19,23 +19,23 @@ class LadderKeys(Keys):
     stage: Literal["observe", "shadow", "canary", "full"] = key(
         "observe",
         "",
-        "observe: look, and publish how jobs fare. shadow: decide as well, log it, and compare it "
+        "observe: read and publish waits. shadow: also decide, log it, and compare it "
         "with what Slurm does. canary: write, in blocks of time that alternate with blocks without "
-        "delays. full: write. Only a person goes up; docs/operations.md says when.",
+        "delays. full: write. Only a person goes up; docs/rollout.md says when.",
     )
     canary_block_s: float = key(
         Switchback().block_s,
         "seconds",
         "Length of a block. Each partition has pairs of an on block (delays are written) and an "
-        "off block (they are withdrawn); a coin says which comes first.",
+        "off block (they are withdrawn); a coin decides which comes first.",
         ge=600.0,
         le=604_800.0,
     )
     canary_washout_s: float = key(
         Switchback().washout_s,
         "seconds",
-        "The first part of each block, which is no evidence, as the queue still bears the marks of "
-        "the block before; less than canary_block_s.",
+        "The first part of each block, which is no evidence, because the queue still shows the "
+        "effect of the block before; less than canary_block_s.",
         ge=0.0,
         le=604_800.0,
     )
@@ -47,31 +47,30 @@ class LadderKeys(Keys):
     canary_salt: str = key(
         "",
         "",
-        "Any text: the secret of the coin; another one draws the blocks again. Empty = a secret "
-        "that is drawn at the first switchback and kept in the journal: no user knows a pair "
-        "of blocks before it begins.",
+        "Any text: the secret of the coin; another one draws the blocks again. Empty = a random "
+        "secret in the journal, so that no user can predict a pair of blocks.",
     )
     canary_margin: float = key(
         Ladder().margin,
         "",
-        "The share by which waits may be longer in on blocks than in off blocks; evidence of more "
-        "opens the partition's circuit breaker.",
+        "Tolerated excess: waits may be longer in on blocks than in off blocks by this share. "
+        "Strong evidence of a larger excess opens the partition's circuit breaker.",
         ge=0.0,
         le=MAX_MARGIN,
     )
     full_off_share: float = key(
         0.0,
         "",
-        "At stage full, the share of the time that goes to off blocks, so that the effect of "
-        "delays is measured on and the breaker goes on watching. 0 = none.",
+        "At stage full, the share of the time for off blocks, so that the effect of delays is "
+        "still measured and the breaker keeps watching. 0 = none.",
         ge=0.0,
         le=0.5,
     )
     max_errors: int = key(
         Ladder().max_errors,
         "cycles",
-        "So many cycles in a row in which Slurm does not take most of the changes to a partition "
-        "open its circuit breaker.",
+        "Number of cycles in a row in which Slurm refuses most of the changes to a partition "
+        "before its circuit breaker opens.",
         ge=1,
         le=1_000,
     )

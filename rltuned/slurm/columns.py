@@ -75,7 +75,9 @@ class JobRow(NamedTuple):
 
 
 class WatchRow(NamedTuple):
-    """The few columns of the re-read after writing."""
+    """The few columns of the re-read after writing; `rltuned restore` asks for the partitions too.
+    They come last, because an administrator names them.
+    """
 
     jobid: str
     arrayjobid: str
@@ -88,6 +90,7 @@ class WatchRow(NamedTuple):
     hetjobid: str
     hetjoboffset: str
     oversubscribe: str
+    partition: str = ""
 
 
 class NodeRow(NamedTuple):
@@ -145,7 +148,8 @@ def _names(fields: tuple[str, ...]) -> tuple[str, ...]:
 
 ASK_COLUMNS: Final = _names(Ask._fields)
 JOB_COLUMNS: Final = _names((*Ask._fields, *JobRow._fields))
-WATCH_COLUMNS: Final = WatchRow._fields
+WATCH_COLUMNS: Final = WatchRow._fields[:-1]
+UNDO_COLUMNS: Final = WatchRow._fields
 NODE_COLUMNS: Final = NodeRow._fields
 EXTRA_COLUMNS: Final = ("ExcNodes", "Exclusive", "CronJob")
 """Columns of newer releases only (excluded nodes since 24.11, the other two in 26.05); before that

@@ -204,19 +204,29 @@ class Reader:
             BackendError: squeue failed.
             SnapshotError: its answer as a whole could not be read.
         """
-        _, layout = self._known_site(now)
-        words = ("-t", "PD", "-O", self._marks.columns(WATCH_COLUMNS))
-        answer = squeue(self._commands, layout, *words)
-        rows: dict[str, tuple[WatchRow, list[str]]] = {}
-        for raw in self._marks.rows("squeue", answer, len(WATCH_COLUMNS)):
-            row = WatchRow._make(raw)
-            rows.setdefault(row.jobid, (row, []))[1].append(row.arraytaskid)
-        records = Counter(row.arrayjobid for row, _ in rows.values())
-        found = {job_id: rows[str(job_id)] for job_id in of if str(job_id) in rows}
+        found = self.pending(now, WATCH_COLUMNS)
+        records = Counter(rows[0].arrayjobid for rows in found.values())
         return {
-            job_id: watched(row, tasks, records[row.arrayjobid])
-            for job_id, (row, tasks) in found.items()
+            job_id: watched(rows, records[rows[0].arrayjobid])
+            for job_id in of
+            if (rows := found.get(str(job_id)))
         }
+
+    def pending(self, now: float, columns: tuple[str, ...]) -> dict[str, list[WatchRow]]:
+        """Every pending record by its id, in some columns of WatchRow, the first ones; some
+        releases give a row per task.
+
+        Raises:
+            BackendError: squeue failed.
+            SnapshotError: its answer as a whole could not be read.
+        """
+        words = ("-t", "PD", "-O", self._marks.columns(columns))
+        answer = squeue(self._commands, self._known_site(now)[1], *words)
+        found: dict[str, list[WatchRow]] = {}
+        for raw in self._marks.rows("squeue", answer, len(columns)):
+            row = WatchRow(*raw)
+            found.setdefault(row.jobid, []).append(row)
+        return found
 
     def expected_start(self, job_id: JobId, now: float) -> float | None:
         """Unix time at which Slurm's own backfill plans to start a pending record; None = never

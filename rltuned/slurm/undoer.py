@@ -6,14 +6,13 @@ sinfo, no running job and no request is read, so that nothing of these can keep 
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Final, NamedTuple
 
 from rltuned.domain.jobs import ArrayInfo, PendingJob
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.remnants import UNASKED, Remnants
 from rltuned.domain.units import JobId, NodeName, UnixTime
 from rltuned.slurm.backend import Fence, Unfenced
-from rltuned.slurm.columns import Marks
+from rltuned.slurm.columns import UNDO_COLUMNS, Marks, WatchRow
 from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.factors import Factors, standing_of
 from rltuned.slurm.job_names import address, held_by, parse_job_id, read_het, read_tasks
@@ -21,28 +20,8 @@ from rltuned.slurm.jobs import Shown
 from rltuned.slurm.priorities import read_priorities
 from rltuned.slurm.reader import Reader
 from rltuned.slurm.site import Site
-from rltuned.slurm.source import squeue
 from rltuned.slurm.values import parse_epoch, parse_number
 from rltuned.slurm.writer import Writer
-
-
-class _Row(NamedTuple):
-    """The columns; partitions come last, because an administrator names them."""
-
-    jobid: str
-    arrayjobid: str
-    arraytaskid: str
-    reason: str
-    prioritylong: str
-    nice: str
-    submittime: str
-    hetjobid: str
-    hetjoboffset: str
-    oversubscribe: str
-    partition: str
-
-
-COLUMNS: Final = _Row._fields
 
 
 class SlurmUndoer:
@@ -69,22 +48,15 @@ class SlurmUndoer:
         self._exclusions = exclusions
         self._plugin: str | None = None
         self._fence = fence or Unfenced()
-        self._marks = marks or Marks()
-        self._commands = Commands(cli)
-        self._reader = Reader(self._commands, self._marks)
-        self._writer = Writer(self._commands, self._reader, now, self._fence.shut)
+        commands = Commands(cli)
+        self._reader = Reader(commands, marks or Marks())
+        self._writer = Writer(commands, self._reader, now, self._fence.shut)
 
     def look(self) -> Remnants:
         """See domain/ports.Undoer."""
         self._fence.look()
         now = self._now()
-        site, layout = self._reader.site(now), self._reader.layout(now)
-        asked = ("-t", "PD", "-O", self._marks.columns(COLUMNS))
-        answer = squeue(self._commands, layout, *asked)
-        records: dict[str, list[_Row]] = {}
-        for raw in self._marks.rows("squeue", answer, len(COLUMNS)):
-            row = _Row._make(raw)
-            records.setdefault(row.jobid, []).append(row)
+        site, records = self._reader.site(now), self._reader.pending(now, UNDO_COLUMNS)
         factors = self._reader.factors() if site.multifactor else {}
         excluded = self._reader.excluded(now) if self._exclusions else {}
         siblings = Counter(rows[0].arrayjobid for rows in records.values())
@@ -106,7 +78,7 @@ class SlurmUndoer:
 
 
 def _pending(
-    rows: list[_Row],
+    rows: list[WatchRow],
     records: int,
     factors: dict[JobId, Factors],
     site: Site,

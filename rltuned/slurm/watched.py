@@ -29,16 +29,17 @@ class Watched:
     unreadable: str = ""
 
 
-def watched(row: WatchRow, task_rows: list[str], pending_records: int) -> Watched:
+def watched(rows: list[WatchRow], pending_records: int) -> Watched:
     """The record behind its rows, one for each task; `unreadable` says what is wrong with them."""
     try:
-        return _read_watched(row, task_rows, pending_records)
+        return _read_watched(rows, pending_records)
     except ValueError as error:
         why = f"its row in squeue cannot be read: {error}"
         return Watched("", 0.0, 0, 0, held=True, unreadable=why)
 
 
-def _read_watched(row: WatchRow, task_rows: list[str], pending_records: int) -> Watched:
+def _read_watched(rows: list[WatchRow], pending_records: int) -> Watched:
+    row = rows[0]
     job_id, array_id = parse_job_id(row.jobid), parse_job_id(row.arrayjobid)
     submitted, priority = parse_epoch(row.submittime), parse_number(row.prioritylong)
     if submitted is None:
@@ -47,7 +48,8 @@ def _read_watched(row: WatchRow, task_rows: list[str], pending_records: int) -> 
         where = f"{row.hetjobid}+{row.hetjoboffset}"
     else:
         # counted as if other records were pending: a task held this instant stays out of a release
-        where = address(job_id, array_id, read_tasks(task_rows), pending_records + 1)
+        tasks = read_tasks([r.arraytaskid for r in rows])
+        where = address(job_id, array_id, tasks, pending_records + 1)
     return Watched(
         address=where,
         submitted_at=submitted,

@@ -11,8 +11,8 @@ from rltuned.domain.priority import PrioritySystem
 from rltuned.slurm.config_checks import Check, Status
 from rltuned.slurm.priorities import Priorities
 from rltuned.slurm.values import whole_numbers
+from rltuned.text import hours
 
-_HOUR_S: Final = 3_600.0
 COARSE_S: Final = 600.0
 """A point that is worth more waiting than this orders too coarsely."""
 _NAME: Final = "order"
@@ -62,7 +62,7 @@ class Site:
 
     def hours(self, points: float) -> str:
         """What so many points are worth."""
-        return f"{points / self.slope / _HOUR_S:.3g} h"
+        return hours(points / self.slope)
 
     def unit(self, name: str, largest: int) -> int:
         """What Slurm divides priorities of this kind by: the largest, unless it is told not to.
@@ -117,9 +117,9 @@ def worth(site: Site) -> str:
     ]
     weights = f"; full weights: {', '.join(told)}" if told else ""
     steps = "".join(f"; {step}" for step in (_qos_said(site), _fair_said(site)) if step)
-    limit = f"; age grows for {site.system.max_age_s / _HOUR_S:.3g} h" if site.system.ages else ""
+    limit = f"; age grows for {hours(site.system.max_age_s)}" if site.system.ages else ""
     return (
-        f"the longest delay is {site.max_delay_s / _HOUR_S:.3g} h = {site.reach:.0f} points"
+        f"the longest delay is {hours(site.max_delay_s)} = {site.reach:.0f} points"
         f"{weights}{steps}{limit}"
     )
 
@@ -178,8 +178,8 @@ def _old(site: Site) -> Iterator[Check]:
     yield Check(
         _NAME,
         Status.WARN,
-        f"age stops growing after {site.system.max_age_s / _HOUR_S:.3g} h (PriorityMaxAge), and a "
-        f"delay may last {site.max_delay_s / _HOUR_S:.3g} h: old jobs lose their order",
+        f"age stops growing after {hours(site.system.max_age_s)} (PriorityMaxAge), and a "
+        f"delay may last {hours(site.max_delay_s)}: old jobs lose their order",
         "set PriorityMaxAge to twice [order] max_delay_s or more, and scale PriorityWeightAge with "
         "it; or lower max_delay_s",
     )
@@ -199,7 +199,7 @@ def _partition_step(site: Site) -> Iterator[Check]:
         _NAME,
         Status.WARN,
         f"PriorityJobFactor parts two partitions by {step:.0f} points = {site.hours(step)} of "
-        f"waiting: a delay of up to {site.max_delay_s / _HOUR_S:.3g} h can cross that",
+        f"waiting: a delay of up to {hours(site.max_delay_s)} can cross that",
         f"raise PriorityWeightPartition above {ceil(weight * site.reach / step)}, or lower "
         "max_delay_s",
     )
@@ -249,7 +249,7 @@ def _qos_step(site: Site) -> Iterator[Check]:
         _NAME,
         Status.WARN,
         f"{which}{points:.0f} points = {site.hours(points)} of waiting apart: a delay of up to "
-        f"{site.max_delay_s / _HOUR_S:.3g} h can cross that",
+        f"{hours(site.max_delay_s)} can cross that",
         f"raise PriorityWeightQOS above {ceil(weight * site.reach / points)}, or lower max_delay_s "
         f"below {points / site.slope:.0f}",
     )
@@ -296,7 +296,7 @@ def judge_room(site: Site, wanted_s: Sequence[float], room_s: Sequence[float]) -
         _NAME,
         Status.WARN,
         f"{len(short)} of {len(room_s)} pending jobs have priorities too low for their delays, "
-        f"which are shortened to as little as {least_s / _HOUR_S:.3g} h",
+        f"which are shortened to as little as {hours(least_s)}",
         f"give all jobs {lacking:.0f} points more: raise PriorityWeightPartition by so much, with "
         "PriorityJobFactor=1 or more in every partition",
     )

@@ -15,7 +15,7 @@ import torch
 from rltuned.errors import ModelError
 from rltuned.policies.actor import Actor
 from rltuned.policies.card import PARITY_FILE
-from rltuned.policies.predictor import PARITY_TOLERANCE
+from rltuned.policies.files import PARITY_TOLERANCE, unlike
 
 OPSET: Final = 18
 LENGTHS: Final = (1, 7, 256, 700)
@@ -77,6 +77,5 @@ def _worst(actor: Actor, bundle: Path, data: bytes) -> float:
     for values, mask in queues:
         wanted = actor.forward(values, mask)[mask]
         found = session.run(["scores"], {"jobs": values, "mask": mask})[0][mask]
-        unit = max(1.0, np.abs(wanted).max(initial=0.0))
-        differences.append(np.abs(found - wanted).max(initial=0.0) / unit)
+        differences.append(unlike(found, wanted))
     return float(np.max(differences))

@@ -207,12 +207,12 @@ def watch_text(pending: int, apart_s: float = APART_S) -> str:
         )
         for n in range(1, pending + 1)
     ]
-    return _table(WATCH_COLUMNS, rows)
+    return _table(WATCH_COLUMNS, [tuple(row)[:-1] for row in rows])
 
 
 def _table(
     names: tuple[str, ...] | str,
-    rows: list[tuple[str, ...]] | list[NodeRow] | list[PriorityRow] | list[WatchRow],
+    rows: list[tuple[str, ...]] | list[NodeRow] | list[PriorityRow],
 ) -> str:
     head = FIELD.join(n.upper() for n in names)
     lines = [head, *(FIELD.join(r) for r in rows)]

@@ -1,1 +1,4 @@
-"""The paper's cluster experiment on a real Slurm with a faster clock (docs/results-slurm.md)."""
+"""The paper's cluster experiment on a real Slurm with a faster clock.
+
+scripts/studies/results/real-slurm.md has its figures.
+"""

@@ -1,4 +1,4 @@
-"""The plots of docs/results-slurm.md."""
+"""The plots of scripts/studies/results/real-slurm.md."""
 
 from pathlib import Path
 

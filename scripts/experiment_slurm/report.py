@@ -1,4 +1,4 @@
-"""The committed data and the tables of docs/results-slurm.md, from the runs."""
+"""The committed data and the tables of scripts/studies/results/real-slurm.md, from the runs."""
 
 import csv
 import json

@@ -12,7 +12,7 @@ _INTRO = """\
 
 `/metrics` shows the state after the last cycle; a scrape never calls Slurm. Times are seconds, all
 labels are bounded, no label names a job or a user, and every series exists from the start, those of
-a partition from the first look on. Where a value is not known it is NaN.
+a partition from the first cycle on. An unknown value is NaN.
 
 | metric | type | labels | meaning |
 |---|---|---|---|
@@ -38,7 +38,7 @@ def _row(family: Metric) -> str:
             if key != "le":
                 labels.setdefault(key, {})[value] = None
     shown = "; ".join(
-        f"`{key}`" if key in _FREE else f"`{key}`: {', '.join(values)}"
+        f"`{key}`" if key in _FREE else f"`{key}`: " + ", ".join(f"`{value}`" for value in values)
         for key, values in labels.items()
     )
     return f"| `{name}` | {family.type} | {shown} | {family.documentation} |\n"

@@ -10,9 +10,9 @@ _INTRO = """\
 
 <!-- Made by `make docs`; a test fails when it is stale. -->
 
-`rltuned COMMAND --help` says the same at the terminal, `man rltuned` on an installed machine.
-JSON documents are described in [interfaces.md](interfaces.md#json-for-programs), exit codes beyond
-what stands here in [interfaces.md](interfaces.md#exit-codes).
+`rltuned COMMAND --help` prints the same, as does `man rltuned` on an installed machine.
+[interfaces.md](interfaces.md) describes the [JSON documents](interfaces.md#json-for-programs)
+and all [exit codes](interfaces.md#exit-codes).
 """
 
 

@@ -173,6 +173,9 @@ def test_restore_leaves_alone_what_others_changed_and_never_frees_a_held_job(
     assert f"job {long}: unknown: Slurm does not show its site factor now" in done.stdout
     assert priority(slurm, long) == 0
     slurm.scontrol("release", str(long))
+    slurm.wait_for(
+        lambda: str(long) in slurm.run("sprio", "-h", "-o", "%i").split(), 30, "its site factor"
+    )
     done = rltuned("restore", "--all", "--config", str(config))
     assert done.returncode == 0, done.stdout
     assert f"job {long}: given back: site factor" in done.stdout

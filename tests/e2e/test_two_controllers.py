@@ -70,7 +70,7 @@ def written(config: Path) -> list[tuple[float, float]]:
     """When this daemon sent something to Slurm: from the intent to what came of it."""
     with sqlite3.connect(f"file:{config.parent}/journal.sqlite?mode=ro", uri=True) as db:
         rows = db.execute(
-            "SELECT at, finished_at FROM writes WHERE result = 'applied' ORDER BY at"
+            "SELECT at, finished_at FROM changes WHERE result = 'applied' ORDER BY at"
         ).fetchall()
     db.close()
     return [(float(at), float(end)) for at, end in rows]

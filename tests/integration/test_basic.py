@@ -16,7 +16,7 @@ from rltuned.daemon.report import Stage
 from rltuned.daemon.restore import restore
 from rltuned.domain.plan import Result
 from rltuned.journal.journal import Journal
-from rltuned.journal.left_behind import Fate
+from rltuned.journal.ownership import Fate
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli

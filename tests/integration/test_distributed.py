@@ -69,5 +69,5 @@ def test_the_script_of_the_docs_trains_on_three_nodes_as_one_rank_does(
         assert float(other["gap"]) == pytest.approx(float(one["gap"]), rel=1e-3)
     first, second = (load_file(tmp_path / n / "actor.safetensors") for n in ("alone", "three"))
     for name, values in first.items():
-        assert second[name] == pytest.approx(values, abs=1e-4), name
+        assert second[name] == pytest.approx(values, abs=1e-3), name
     assert json.loads((tmp_path / "three" / "card.json").read_text())["training"]["seed"] == 1

@@ -16,7 +16,7 @@ from rltuned.domain.remnants import Remnants
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import NodeName
 from rltuned.journal.journal import Journal
-from rltuned.journal.left_behind import Fate
+from rltuned.journal.ownership import Fate
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.undoer import SlurmUndoer

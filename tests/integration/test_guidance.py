@@ -10,7 +10,7 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.restore import restore
 from rltuned.domain.plan import Plan, Result, SetOverSubscribe, Target
 from rltuned.journal.journal import Journal
-from rltuned.journal.left_behind import Fate
+from rltuned.journal.ownership import Fate
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.undoer import SlurmUndoer
 from tests.guidance import ALONE, JOBS, cycle, guided, play

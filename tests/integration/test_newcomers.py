@@ -21,7 +21,7 @@ from rltuned.domain.plan import Result
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal import neutral
 from rltuned.journal.journal import Journal
-from rltuned.journal.left_behind import Fate
+from rltuned.journal.ownership import Fate
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli

@@ -241,6 +241,11 @@ ORDINARY = [
         scontrol="s#priority/multifactor#priority/ours#",
     ),
     Trial("use write_mode = priority, or unset PrioritySiteFactorPlugin", scontrol=PLUGIN),
+    Trial(
+        "take INCR_ONLY out of PriorityFlags",
+        {"PriorityFlags": "INCR_ONLY"},
+        follow={"PriorityFlags": None},
+    ),
     Trial("set SchedulerType=sched/backfill", BUILTIN, follow=BACKFILL),
     Trial(
         "add bf_continue to SchedulerParameters",
@@ -346,6 +351,11 @@ ORDINARY = [
         "if that is usual here, raise the bound under [load]: at 100 % cycles are skipped",
         keys={"load.max_server_threads": 1},
         follow_keys={"load.max_server_threads": 100},
+    ),
+    Trial(
+        "raise [placement] budget_s, or give this machine less to do",
+        keys={"policy.placement": "milp", "placement.budget_s": 1e-6},
+        follow_keys={"placement.budget_s": 60.0},
     ),
     Trial(
         "lower journal.max_mib, or move daemon.state_dir: a full disk ends all writing",
@@ -679,6 +689,116 @@ def test_two_controllers(labs: Callable[[str], Site]) -> None:
     assert not [row for row in site.check() if row["name"] == "ha"], site.check()
 
 
+# -- what the queue says -------------------------------------------------------------------------
+
+
+def waiting(lab: SlurmLab, *jobs: tuple[str, ...]) -> None:
+    """Jobs that wait for one node, which is busy."""
+    blocker = lab.sbatch("-wm1", "-n4", "-t90")
+    lab.wait_for(lambda: lab.state(blocker) == "R", 30, "the node is busy")
+    numbers = {str(lab.sbatch("-wm1", "-n4", *words)) for words in jobs}
+    lab.wait_for(
+        lambda: numbers <= set(lab.run("sprio", "-h", "-o", "%i").split()), 30, "sprio shows them"
+    )
+
+
+@pytest.fixture
+def busy(accounted: Site) -> Iterator[Site]:
+    """A cluster with slurmdbd and a QOS besides the usual one, without jobs at the end."""
+    lab = accounted.lab
+    lab.run("sacctmgr", "-i", "add", "qos", "high", "priority=40")
+    lab.run("sacctmgr", "-i", "modify", "user", "root", "set", "qos+=high")
+    yield accounted
+    lab.clear()
+    lab.run("sacctmgr", "-i", "modify", "user", "root", "set", "qos-=high")
+    lab.run("sacctmgr", "-i", "remove", "qos", "high")
+
+
+DEPTH = "raise {} in SchedulerParameters, as far as slurmctld has time for it"
+
+
+@tries(DEPTH)
+@pytest.mark.parametrize("key", ["bf_max_job_test", "default_queue_depth"])
+def test_the_depth_of_the_scheduler(site: Site, key: str) -> None:
+    site.slurm({"SchedulerParameters": f"bf_continue,{key}=1"})
+    waiting(site.lab, ("-t10",), ("-t20",))
+    try:
+        assert site.hears(DEPTH).startswith(f"raise {key} in"), site.check()
+        site.slurm({"SchedulerParameters": f"bf_continue,{key}=500"})
+        assert not site.hears(DEPTH), site.check()
+    finally:
+        site.lab.clear()
+
+
+QOS = "raise PriorityWeightQOS above {}, or lower max_delay_s below {}"
+
+
+@tries(QOS)
+def test_delays_that_can_cross_a_qos(busy: Site) -> None:
+    busy.slurm({"PriorityWeightQOS": "100"})
+    waiting(busy.lab, ("-t10", "--qos=normal"), ("-t20", "--qos=high"))
+    found = re.search(r"above (\d+), or lower max_delay_s below (\d+)", busy.hears(QOS))
+    assert found is not None, busy.check()
+    busy.slurm({"PriorityWeightQOS": str(int(found[1]) + 1)})
+    assert not busy.hears(QOS), busy.check()
+    busy.slurm({"PriorityWeightQOS": "100"})
+    busy.settings({"order.max_delay_s": float(found[2]) - 1})
+    assert not busy.hears(QOS), busy.check()
+
+
+ROOM = (
+    "give all jobs {} points more: raise PriorityWeightPartition by so much, with "
+    "PriorityJobFactor=1 or more in every partition"
+)
+
+
+@tries(ROOM)
+def test_priorities_without_room_for_delays(busy: Site) -> None:
+    """Followed to the letter, no priority is clamped at 1, and no delay is shortened."""
+    lines = re.findall(r"(?m)^PartitionName=(.*)$", busy.plain)
+    plain = re.sub(r"PriorityJobFactor=\d+", "", "\nPartitionName=".join(lines))
+    weight = {"PriorityWeightPartition": "0", "PriorityWeightAge": "100000"}
+    busy.slurm({**weight, "PartitionName": plain})
+    waiting(busy.lab, ("-t7-0", "--nice=50000"), ("-t7-0",))
+    found = re.search(r"all jobs (\d+) points", busy.hears(ROOM))
+    assert found is not None, busy.check()
+    raised = "\n".join(f"{line} PriorityJobFactor=1" for line in plain.split("\n"))
+    weight["PriorityWeightPartition"] = found[1]
+    busy.slurm({**weight, "PartitionName": raised})
+    assert not busy.hears(ROOM), busy.check()
+    busy.settings({"scope.min_age_s": 0, "limits.hysteresis": 0.0, "policy.name": "sjf"})
+    busy.rltuned("run", "--stage", "full", "--once")
+    rows = busy.lab.run("sprio", "-h", "-o", "%Y").split()
+    assert len(rows) == 2
+    assert min(map(int, rows)) > 1
+
+
+@tries(
+    "put deploy/job_submit.lua beside slurm.conf, set JobSubmitPlugins=lua",
+    "run the daemon on stage full with policy {} and site factors",
+)
+def test_delays_at_submission(accounted: Site) -> None:
+    lua = "put deploy/job_submit.lua beside slurm.conf, set JobSubmitPlugins=lua"
+    daemon = "run the daemon on stage full with policy {} and site factors"
+    accounted.settings({"order.newcomers": str(accounted.folder / "stamp")})
+    assert accounted.hears(lua)
+    script = accounted.lab.conf.parent / "job_submit.lua"
+    shutil.copy(Path(__file__).resolve().parents[2] / "deploy" / "job_submit.lua", script)
+    try:
+        accounted.slurm({"JobSubmitPlugins": "lua"})
+        assert not accounted.hears(lua), accounted.check()
+        assert accounted.hears(daemon) == daemon.replace("{}", "delay")
+        run = {"policy.name": "delay", "ladder.stage": "full", "scope.min_age_s": 0}
+        accounted.settings({**accounted.keys, **run})
+        waiting(accounted.lab, ("-t10",))
+        accounted.rltuned("run", "--once")
+        assert not accounted.hears(daemon), accounted.check()
+    finally:
+        accounted.lab.clear()
+        accounted.slurm({})
+        script.unlink()
+
+
 # -- who asks ------------------------------------------------------------------------------------
 
 
@@ -757,18 +877,5 @@ def test_without_slurmdbd_slurm_user_writes(labs: Callable[[str], Site]) -> None
     assert factors[jobs[1]] > factors[jobs[0]]
 
 
-JUDGED = {
-    "raise PriorityWeightQOS above {}, or lower max_delay_s below {}",
-    "raise {} in SchedulerParameters, as far as slurmctld has time for it",
-    "take INCR_ONLY out of PriorityFlags",
-    (
-        "give all jobs {} points more: raise PriorityWeightPartition by so much, with "
-        "PriorityJobFactor=1 or more in every partition"
-    ),
-}
-"""Said in tests/unit/slurm/test_worth.py, test_checks.py and tests/integration/test_weights.py, and
-not followed here."""
-
-
 def test_every_remedy_has_a_trial() -> None:
-    assert remedies() == TRIED | JUDGED
+    assert remedies() == TRIED

@@ -168,7 +168,7 @@ MAY_NOT = {
     "reconfigure slurmctld": "scontrol reconfigure",
     "change slurmctld's log level": "scontrol setdebug info",
     "stop slurmctld": "scontrol shutdown",
-    "submit as somebody else": f"sbatch --uid={OWNER} --wrap=id",
+    "submit as another user": f"sbatch --uid={OWNER} --wrap=id",
     "change an admin level": f"sacctmgr -i modify user {PLAIN} set adminlevel=operator",
     "add a QOS": "sacctmgr -i add qos spare",
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rltuned.journal.journal import Journal
-from rltuned.journal.left_behind import Fate
+from rltuned.journal.ownership import Fate
 from tests import accounting
 from tests.conftest import slurm_or_skip
 from tests.integration.test_delays import Site

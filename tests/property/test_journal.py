@@ -10,10 +10,19 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Action, Outcome, Plan, Result
+from rltuned.journal.changes import KEPT
 from rltuned.journal.journal import Journal
 from rltuned.journal.snapshots import Keeping
-from rltuned.journal.writes import KEPT
-from tests.builders import NOW, job, release, set_priority, set_site_factor, sight, snapshot
+from tests.builders import (
+    NOW,
+    job,
+    numbers_in,
+    release,
+    set_priority,
+    set_site_factor,
+    sight,
+    snapshot,
+)
 
 JOBS = st.integers(1, 3)
 VALUES = st.integers(1, 50)
@@ -95,7 +104,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @invariant()
     def claims_are_what_was_written(self) -> None:
-        claims = {(int(c.target.job_id), str(c.field)): c for c in self.journal.claims(CLUSTER)}
+        claims = {(int(c.target.job_id), str(c.field)): c for c in numbers_in(self.journal)}
         assert claims.keys() == self.open.keys()
         for key, (first, written) in self.open.items():
             owned = claims[key].owned

@@ -11,7 +11,17 @@ from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Action, Outcome, Plan, Result, SetExcludedNodes, SetOverSubscribe
 from rltuned.domain.units import NodeName, UnixTime
 from rltuned.journal.journal import Journal
-from tests.builders import NOW, job, release, set_priority, set_site_factor, sight, snapshot, target
+from tests.builders import (
+    NOW,
+    job,
+    numbers_in,
+    release,
+    set_priority,
+    set_site_factor,
+    sight,
+    snapshot,
+    target,
+)
 
 CLUSTER = "test"
 KINDS = ("priority", "site_factor", "release", "oversubscribe", "excluded_nodes")
@@ -119,7 +129,7 @@ class LedgerMachine(RuleBasedStateMachine):
         fresh = Journal(Path(self.folder.name))
         since = self.now - 3_600.0
         assert dict(self.journal.owned(CLUSTER)) == {
-            claim.key: claim.owned for claim in fresh.claims(CLUSTER)
+            claim.key: claim.owned for claim in numbers_in(fresh)
         }
         assert dict(self.journal.recent_writes(CLUSTER, since)) == dict(
             fresh.recent_writes(CLUSTER, since)

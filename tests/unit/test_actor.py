@@ -1,6 +1,7 @@
 """A bundle is used whole or refused with its file and its reason."""
 
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -23,6 +24,7 @@ from tests.builders import job, snapshot
 
 SHIPPED = Path(__file__).parents[2] / "models"
 BUNDLE = SHIPPED / "warmstart-saf"
+BUNDLES = sorted(path for path in SHIPPED.iterdir() if path.is_dir())
 
 
 @pytest.fixture
@@ -44,7 +46,7 @@ def reseal(bundle: Path, name: str, data: bytes) -> None:
     seal(bundle, files_sha256=card["files_sha256"] | {name: hashlib.sha256(data).hexdigest()})
 
 
-@pytest.mark.parametrize("path", sorted(p for p in SHIPPED.iterdir() if p.is_dir()), ids=str)
+@pytest.mark.parametrize("path", BUNDLES, ids=lambda path: path.name)
 def test_every_shipped_model_loads_and_passes_its_self_test(path: Path) -> None:
     actor = load_actor(path)
     assert actor.name == f"model:{path.name}"
@@ -97,6 +99,23 @@ def _missing_tensor(b: Path) -> None:
 def _other_weights(b: Path) -> None:
     tensors = load_tensors((b / "actor.safetensors").read_bytes())
     reseal(b, "actor.safetensors", save_tensors({k: v + 0.25 for k, v in tensors.items()}))
+
+
+@pytest.mark.parametrize("path", BUNDLES, ids=lambda path: path.name)
+def test_another_processor_may_round_scores_otherwise(path: Path, tmp_path: Path) -> None:
+    """float32 rounds in proportion: a step in the last place of a score of 169 is 1.5e-5."""
+    bundle = tmp_path / path.name
+    shutil.copytree(path, bundle)
+    with np.load(bundle / "parity.npz") as archive:
+        arrays = dict(archive)
+    for direction in (np.inf, -np.inf):
+        scores = arrays["scores"]
+        for _ in range(2):
+            scores = np.nextafter(scores, np.float32(direction))
+        buffer = io.BytesIO()
+        np.savez(buffer, **(arrays | {"scores": scores}))
+        reseal(bundle, "parity.npz", buffer.getvalue())
+        load_actor(bundle)
 
 
 def _pickle(b: Path) -> None:

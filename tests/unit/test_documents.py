@@ -10,16 +10,16 @@ import pytest
 
 from rltuned.cli import COMMANDS
 from scripts.docs import PAGES as GENERATED
-from scripts.draw_results import ROWS, change_of, table_row
+from scripts.draw_results import DRAWN, table
 from scripts.reference.commands import Command, commands
 from tests.needs import program
 from tests.pages import PAGES, ROOT, anchors, blocks, differs, links, name_of, session
 
 README = (ROOT / "README.md").read_text()
 QUICKSTART = (ROOT / "docs" / "quickstart.md").read_text()
+RESULTS = (ROOT / "docs" / "results.md").read_text()
 PRESENT = [page for page in PAGES if page.name != "CHANGELOG.md"]
 """The changelog also tells of what is no more."""
-_NUMBERS = re.compile(r"[+-][\d.]+ \[[+-][\d.]+, [+-][\d.]+\]")
 
 
 @cache
@@ -145,18 +145,11 @@ def test_make_demo() -> None:
     assert "Cycle 3 (dry_run)" in done.stdout
 
 
-def test_the_readme_tells_the_figures_of_the_results() -> None:
-    for label, place, load in ROWS:
-        name = label.removesuffix(f" {load}").removesuffix(", load").removesuffix(",")
-        (row,) = [r for r in README.splitlines() if r.startswith(f"| {name} | {load} |")]
-        cells = table_row(place, load)[3:5]
-        assert [change_of(c) for c in _NUMBERS.findall(row)] == [change_of(c) for c in cells]
-    seconds = {}
-    for line in (ROOT / "docs" / "results.md").read_text().splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) == 4 and cells[1].count(" / ") == 3:
-            seconds[cells[0]] = " / ".join(cell.partition(" / ")[0] for cell in cells[1:])
-    assert f"| {seconds['multifactor']} s | {seconds['rltune']} s |" in README
+def test_the_pages_show_the_figures_of_the_recorded_runs() -> None:
+    """docs/data/delays.jsonl holds the runs."""
+    for text, rows in ((README, [*table((DRAWN,))]), (RESULTS, [*table()])):
+        assert len(rows) > 7
+        assert "\n".join(rows) in text
 
 
 def test_the_readme_is_short() -> None:

@@ -59,8 +59,7 @@ class CanaryMetrics:
     def _make_stage(self, registry: CollectorRegistry) -> None:
         self.rung = Gauge(
             "rltuned_stage",
-            "1 for the stage of the trust ladder that the settings say: observe, shadow, canary "
-            "or full.",
+            "1 for the stage in the settings: observe, shadow, canary or full.",
             ["stage"],
             registry=registry,
         )
@@ -69,7 +68,7 @@ class CanaryMetrics:
         self.wait = Histogram(
             "rltuned_job_wait_seconds",
             "From submission to start, of jobs that started, by partition and by whether delays "
-            "were on when they became eligible: on, off, or other (not ours to order).",
+            "were on when they became eligible: on, off, or other (not managed).",
             ["partition", "delays"],
             buckets=WAIT_BUCKETS_S,
             registry=registry,
@@ -84,16 +83,16 @@ class CanaryMetrics:
         )
         self.shadow_starts = Counter(
             "rltuned_shadow_starts",
-            "Jobs that Slurm started while we only watched: agreed = among as many first ones of "
-            "our order, otherwise = we would have started others before.",
+            "Jobs that Slurm started while nothing was written. Of n jobs started since the last "
+            "cycle, agreed = in rltuned's top n, otherwise = not.",
             ["verdict"],
             registry=registry,
         )
         self.agreement = Gauge(
             "rltuned_start_order_agreement_ratio",
-            "Share of the pairs of a started and a waiting job that an order has that way round, "
-            "at the last start seen: the order we decided on, and the one Slurm had then, for "
-            "comparison. While we write, Slurm's is ours but for the last changes.",
+            "Fraction of (started, waiting) pairs of jobs that an order ranks the same way, at the "
+            "last observed start: rltuned's order (`ours`) and Slurm's own (`slurm`). While "
+            "rltuned writes, the two differ only by the last changes.",
             ["order"],
             registry=registry,
         )
@@ -114,7 +113,7 @@ class CanaryMetrics:
         )
         self.evidence = Gauge(
             "rltuned_canary_evidence_ratio",
-            "E-value of the switchback: how strongly on blocks speak for harm, by partition and by "
+            "E-value of the switchback: evidence that on blocks do harm, by partition and by "
             "what is compared (wait, slowdown): 1 = not at all, at 1000 the breaker opens.",
             ["partition", "figure"],
             registry=registry,

@@ -14,7 +14,7 @@ from rltuned.daemon.metrics.decision import DecisionMetrics, Ranges
 from rltuned.daemon.metrics.reading import ReadingMetrics
 from rltuned.daemon.report import CycleReport, Kind, Mode, Skip, Stage
 from rltuned.domain.plan import Result
-from rltuned.journal.size import TABLES, Size
+from rltuned.journal.retention import TABLES, Size
 from rltuned.slurm.sdiag import Figure
 
 STAGE_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -68,9 +68,9 @@ class Metrics:
         )
         self.mode = Gauge(
             "rltuned_mode",
-            "1 for what the last cycle was allowed to do: live, dry_run, paused (pause file), "
-            "observe (its stage, the journal cannot be used, or another daemon seems to write), "
-            "shadow (its stage) or standby (the daemon that holds the lease writes).",
+            "1 for the mode of the last cycle: live, dry_run, paused (pause file), shadow (its "
+            "stage), observe (its stage, the journal cannot be used, or another daemon seems to "
+            "write) or standby (another daemon holds the lease).",
             ["mode"],
             registry=registry,
         )
@@ -132,7 +132,7 @@ class Metrics:
 
         self.rival = Gauge(
             "rltuned_rival_suspected",
-            "1 while many pending jobs bear numbers that this journal never wrote: another daemon "
+            "1 while many pending jobs have numbers that this journal never wrote: another daemon "
             "writes, or a journal was lost; nothing is written then.",
             registry=registry,
         )
@@ -182,7 +182,7 @@ class Metrics:
         )
         self.changes = Counter(
             "rltuned_changes",
-            "Changes sent to Slurm, by kind and result; gone = the job started or ended meanwhile.",
+            "Changes sent to Slurm, by kind and result; gone = the job started or ended first.",
             ["kind", "result"],
             registry=registry,
         )
@@ -231,7 +231,7 @@ class Metrics:
         )
         self.limited = Counter(
             "rltuned_rate_limited",
-            "How often slurmctld made our updates back off (its own rl_enable).",
+            "How often slurmctld delayed updates by its rate limit (rl_enable).",
             registry=registry,
         )
 

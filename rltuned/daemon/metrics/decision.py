@@ -117,7 +117,7 @@ class DecisionMetrics:
         )
         self.solves = Counter(
             "rltuned_milp_solves",
-            "Programs given to the solver: optimal = proven, with no gap (no other answer is "
+            "Problems given to the solver: optimal = proven, with no gap (no other answer is "
             "used); failed = out of time, ended badly, or no usable answer.",
             ["result"],
             registry=registry,
@@ -130,13 +130,13 @@ class DecisionMetrics:
         )
         self.ways = Gauge(
             "rltuned_placement_jobs",
-            "Jobs in the last program, by ways to start now; 0 unless one was solved.",
+            "Jobs in the last problem, by ways to start now; 0 unless one was solved.",
             ["ways"],
             registry=registry,
         )
         self.verdicts = Gauge(
             "rltuned_placement_verdicts",
-            "Jobs in the last program, by the kind of way that was chosen; not_yet = no start "
+            "Jobs in the last problem, by the kind of way that was chosen; not_yet = no start "
             "within the horizon.",
             ["verdict"],
             registry=registry,

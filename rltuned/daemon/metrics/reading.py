@@ -17,7 +17,7 @@ class ReadingMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.reader = Gauge(
             "rltuned_reader",
-            "1 for who reads the jobs, by slurm.reader: text (squeue) or pyslurm.",
+            "1 for the reader of jobs, by slurm.reader: text (squeue) or pyslurm.",
             ["reader"],
             registry=registry,
         )
@@ -34,7 +34,7 @@ class ReadingMetrics:
         )
         self.clock = Gauge(
             "rltuned_slurmctld_clock_offset_seconds",
-            "How far slurmctld's clock is ahead of ours; 0 = within a second, NaN = unknown.",
+            "How far slurmctld's clock is ahead of this host's; 0 = within 1 s, NaN = unknown.",
             registry=registry,
         )
         self.clock.set(math.nan)

@@ -346,13 +346,13 @@ def test_check_refuses_a_certificate_that_cannot_be_used(config: Path) -> None:
 
 def test_check_solves_a_program_where_one_is_needed(config: Path) -> None:
     own = config.read_text()
-    config.write_text(own.replace("[policy]\n", "") + '\n[policy]\nplacement = "milp"\n')
+    own = own.replace("[policy]\n", "") + '\n[policy]\nplacement = "milp"\n'
+    config.write_text(own + "[placement]\nbudget_s = 60\n")
     result = run("check", "--no-slurm", "--config", str(config))
     assert "ok    solver: cbc solves" in result.stdout, result.output
-    config.write_text(config.read_text() + "[placement]\nbudget_s = 1e-6\n")
+    config.write_text(own + "[placement]\nbudget_s = 1e-6\n")
     result = run("check", "--no-slurm", "--config", str(config))
-    assert result.exit_code == 1
-    assert "FAIL  solver: cbc took longer than 1e-06 s" in result.stdout
+    assert "for the smallest program and may take 1e-06 s" in result.stdout
 
 
 def test_models(tmp_path: Path) -> None:

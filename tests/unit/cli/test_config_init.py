@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.cli.fitting import Found, Wishes, fitted, gpus_text, span_text
+from rltuned.cli.fitting import Found, Wishes, fitted, gpus_text
 from rltuned.cli.newfile import _ask, _checked
 from rltuned.domain.cluster import Partition
 from rltuned.domain.snapshot import Snapshot
@@ -186,9 +186,6 @@ def test_names_cannot_break_out_of_their_comment(tmp_path: Path) -> None:
 
 def test_words() -> None:
     assert gpus_text([]) == ""
-    assert span_text(None) == "not said"
-    assert span_text(float("inf")) == "unlimited"
-    assert [span_text(s) for s in (90_000.0, 600.0)] == ["1-01:00:00", "00:10:00"]
 
 
 def test_a_draft_knows_its_keys() -> None:

@@ -29,7 +29,7 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError, ModelError, RltunedError
 from rltuned.journal.journal import Journal
-from rltuned.journal.left_behind import Fate
+from rltuned.journal.ownership import Fate
 from rltuned.journal.snapshots import FILE_NAME, open_to_read, recorded
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
@@ -222,7 +222,7 @@ class Killer(FakeBackend):
             super().apply(plan)
         db = sqlite3.connect(folder / "journal.sqlite")
         columns = "job_id, submitted_at, field, old, new, cycle, snapshot"
-        rows = db.execute(f"SELECT {columns} FROM writes")
+        rows = db.execute(f"SELECT {columns} FROM changes")
         print(rows.fetchall(), journal._db.execute("PRAGMA synchronous").fetchone(), flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
 

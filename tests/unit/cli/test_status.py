@@ -20,7 +20,6 @@ from prometheus_client import CollectorRegistry
 from typer.testing import CliRunner, Result
 
 from rltuned.cli import app
-from rltuned.cli.history import when
 from rltuned.core.switchback import Switchback
 from rltuned.daemon.canary.breaker import Breaker, Cause, change
 from rltuned.daemon.canary.effect import Effect
@@ -29,6 +28,7 @@ from rltuned.daemon.web.server import Health, MetricsServer
 from rltuned.daemon.web.status import Board, Showing
 from rltuned.daemon.web.tls import Certificates, server_context
 from rltuned.journal.journal import Journal
+from rltuned.text import when
 from tests.builders import NOW
 from tests.unit.cli.test_past import FIRST, live
 from tests.unit.daemon import test_tls

@@ -21,7 +21,7 @@ from rltuned.daemon.metrics.decision import DecisionMetrics
 from rltuned.domain.units import JobId
 from rltuned.errors import SolverError
 from rltuned.journal.journal import Journal
-from rltuned.journal.size import TABLES
+from rltuned.journal.retention import TABLES
 from rltuned.solver import TimedSolver
 from tests.builders import job, snapshot
 from tests.fakes import ConstantOrder

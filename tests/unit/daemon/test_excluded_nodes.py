@@ -9,8 +9,7 @@ from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Plan, Result, SetExcludedNodes
 from rltuned.domain.units import JobId, NodeName, UnixTime
 from rltuned.journal.journal import Journal
-from rltuned.journal.left_behind import Fate
-from rltuned.journal.ownership import JobKey
+from rltuned.journal.ownership import Fate, JobKey, WordClaim
 from tests.builders import NOW, job, snapshot, target
 from tests.fakes import FakeBackend, FakeClock
 
@@ -43,7 +42,7 @@ def world(journal: Journal) -> FakeBackend:
 
 
 def held(journal: Journal) -> dict[JobKey, str]:
-    return {flag.key: flag.value for flag in journal.flags("test")}
+    return {c.key: c.value for c in journal.claims("test") if isinstance(c, WordClaim)}
 
 
 @pytest.mark.usefixtures("world")

@@ -11,9 +11,9 @@ from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Plan, Result, SetOverSubscribe
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.journal import Journal
-from rltuned.journal.left_behind import Fate
+from rltuned.journal.ownership import Fate
 from rltuned.journal.snapshots import FILE_NAME, open_to_read
-from tests.builders import NOW, job, request, set_priority, snapshot, target
+from tests.builders import NOW, job, request, set_priority, snapshot, target, words_in
 from tests.fakes import FakeBackend, FakeClock
 
 
@@ -42,9 +42,9 @@ def flag_of(world: FakeBackend, job_id: int = 1) -> str:
 def test_the_first_word_and_ours_are_kept(journal: Journal) -> None:
     world = FakeBackend(snapshot(exclusive()))
     wrote(journal, world, set_flag(exclusive(), "YES"))
-    (flag,) = journal.flags("test")
+    (flag,) = words_in(journal)
     assert (flag.original, flag.value, flag.field) == ("NO", "YES", "oversubscribe")
-    assert not journal.claims("test")
+
     assert not journal.is_clean()
 
 
@@ -79,12 +79,12 @@ def test_a_job_that_started_is_ours_again_when_it_is_requeued(journal: Journal) 
     world = FakeBackend(snapshot(exclusive()))
     wrote(journal, world, set_flag(exclusive(), "YES"))
     assert journal.close_gone("test", set()) == 1
-    assert journal.flags("test") == ()
+    assert journal.claims("test") == ()
     again = replace(exclusive(), submitted_at=UnixTime(NOW), oversubscribe="YES")
     other = replace(again, job_id=JobId(77), address="77")
     for _ in range(2):  # once, however often it is looked at
         journal.reclaim("test", (again, other), NOW + 60)
-        (flag,) = journal.flags("test")
+        (flag,) = words_in(journal)
         assert (flag.key, flag.original, flag.value) == ((again.job_id, NOW), "NO", "YES")
     world.put(again)
     (item,) = restore(world, journal, FakeClock())
@@ -102,13 +102,13 @@ def test_a_job_that_was_gone_before_the_write_may_come_back(journal: Journal) ->
     action = set_flag(exclusive(), "YES")
     ticket = journal.intend(Plan((action,)), cluster="test", cycle=1, at=NOW)
     journal.settle(ticket, [Outcome(action, Result.GONE, "so it goes")], at=NOW)
-    assert journal.flags("test") == ()
+    assert journal.claims("test") == ()
     assert not journal.is_clean()
 
 
 def test_an_intent_without_an_outcome_counts_as_ours(journal: Journal) -> None:
     journal.intend(Plan((set_flag(exclusive(), "YES"),)), cluster="test", cycle=1, at=NOW)
-    assert len(journal.flags("test")) == 1
+    assert len(journal.claims("test")) == 1
 
 
 def test_flags_and_numbers_go_through_one_plan(journal: Journal) -> None:
@@ -138,10 +138,11 @@ def test_words_that_slurm_does_not_take_are_one_row_however_often_they_are_tried
         ticket = journal.intend(plan, cluster="test", cycle=minute, at=at)
         journal.settle(ticket, world.apply(plan), at=at)
     with closing(open_to_read(tmp_path / FILE_NAME)) as db:
-        assert db.execute("SELECT count(*), max(cycle), old FROM flags").fetchone() == (1, 59, "NO")
+        found = db.execute("SELECT count(*), max(cycle), old FROM changes").fetchone()
+    assert found == (1, 59, "NO")
     world.results = {}
     wrote(journal, world, set_flag(exclusive(), "YES"))
-    (flag,) = journal.flags("test")
+    (flag,) = words_in(journal)
     assert (flag.original, flag.value) == ("NO", "YES")
     assert restore(world, journal, FakeClock())[0].fate is Fate.GIVEN_BACK
     assert flag_of(world) == "NO"

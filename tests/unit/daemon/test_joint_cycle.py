@@ -20,7 +20,7 @@ from rltuned.domain.plan import Result
 from rltuned.journal.journal import Journal
 from rltuned.settings import load
 from rltuned.solver import ChildSolver, cbc
-from tests.builders import NOW, job, request, snapshot
+from tests.builders import NOW, job, request, snapshot, words_in
 from tests.fakes import FakeBackend
 from tests.unit.daemon.test_loop import Bench
 
@@ -61,8 +61,8 @@ def test_a_flag_is_journalled_sent_and_counted(tmp_path: Path) -> None:
     assert bench.world.job(1).oversubscribe == "YES"
     report = bench.heard.reports[0]
     assert report.applied()[Kind.OVERSUBSCRIBE, Result.APPLIED] == 1
-    (flag,) = Journal(tmp_path).flags("test")
-    assert (flag.job_id, flag.original, flag.value) == (1, "NO", "YES")
+    (flag,) = words_in(Journal(tmp_path))
+    assert (flag.target.job_id, flag.original, flag.value) == (1, "NO", "YES")
     assert counted(bench)["solved"] == 1.0
 
 

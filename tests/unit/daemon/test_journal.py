@@ -18,7 +18,7 @@ from rltuned.errors import JournalError
 from rltuned.journal.cycles import CycleRow
 from rltuned.journal.journal import Journal
 from rltuned.journal.snapshots import APPLICATION_ID
-from tests.builders import NOW, job, release, set_priority, set_site_factor
+from tests.builders import NOW, job, numbers_in, release, set_priority, set_site_factor
 
 CLUSTER = "test"
 
@@ -172,7 +172,7 @@ def test_a_job_that_waits_for_weeks_does_not_fill_the_diary(journal: Journal) ->
     for n in range(100):
         write(journal, set_priority(job(1, priority=1000 + n, nice=9 if n == 0 else 0), 1001 + n))
         write(journal, set_priority(job(2, priority=500), 600 + n))
-    first, second = (claim.owned for claim in journal.claims(CLUSTER))
+    first, second = (claim.owned for claim in numbers_in(journal))
     assert (first.original, first.value, first.nice) == (1000, 1100, 9)
     assert {1000, 1001, 1093} <= set(first.earlier)
     assert 1050 not in first.earlier

@@ -9,7 +9,7 @@ from rltuned.cli.restore import _settings
 from rltuned.daemon.last_good_settings import keep_settings, last_settings
 from rltuned.errors import SettingsError
 from rltuned.journal.journal import Journal
-from rltuned.journal.states import SETTINGS
+from rltuned.journal.named_values import SETTINGS
 from rltuned.settings import Flag, load
 from rltuned.settings.keys import Settings
 from rltuned.settings.rescue import Rescue

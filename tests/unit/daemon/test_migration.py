@@ -1,6 +1,9 @@
 """Journals that older releases left behind are taken over; those of newer ones are left alone."""
 
+import signal
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -9,7 +12,7 @@ import pytest
 from rltuned.daemon.restore import restore
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
-from rltuned.journal.left_behind import Fate
+from rltuned.journal.ownership import Fate
 from rltuned.journal.schema import STEPS
 from rltuned.journal.snapshots import APPLICATION_ID, FILE_NAME, SCHEMA_VERSION, open_to_read
 from tests.builders import NOW, job, snapshot
@@ -86,6 +89,20 @@ CREATE INDEX cycles_of_recipe ON cycles (recipe) WHERE recipe IS NOT NULL;
 CREATE INDEX spare_writes ON writes (id) WHERE closed IS NOT NULL AND closed != 'gone';
 CREATE INDEX flags_of_job ON flags (job_id);
 """
+SCHEMA_4 = """
+ALTER TABLE writes ADD COLUMN only_nice INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE writes ADD COLUMN newest_id INTEGER;
+ALTER TABLE writes ADD COLUMN ended_at REAL;
+ALTER TABLE flags ADD COLUMN ended_at REAL;
+ALTER TABLE flags ADD COLUMN tries INTEGER NOT NULL DEFAULT 1;
+CREATE INDEX gone_writes ON writes (cluster, job_id) WHERE closed = 'gone';
+CREATE INDEX gone_flags ON flags (cluster, job_id) WHERE closed = 'gone';
+CREATE INDEX known_writes ON writes (cluster, job_id) WHERE closed = 'gone' AND ended_at IS NULL;
+CREATE INDEX known_flags ON flags (cluster, job_id) WHERE closed = 'gone' AND ended_at IS NULL;
+CREATE INDEX closed_writes ON writes (at) WHERE closed IS NOT NULL;
+CREATE INDEX closed_flags ON flags (at) WHERE closed IS NOT NULL;
+"""
+SCHEMA_5 = "ALTER TABLE writes ADD COLUMN rest INTEGER;"
 ROWS = """
 INSERT INTO cycles VALUES (41, :now, 'test', 'live', '', 'sjf', 2, 2, 1, 1, 0.3);
 INSERT INTO writes VALUES
@@ -99,6 +116,40 @@ INSERT INTO writes VALUES
 FLAG_ROWS = """
 INSERT INTO flags VALUES
     (1, 41, :now, 'test', 4, :then, '4', 'NO', 'YES', 'applied', '', :now, NULL);
+"""
+
+
+OLDER = (1, 2, 3, 4, 5)
+COLUMNS = {
+    "writes": (
+        "cycle, at, cluster, job_id, submitted_at, address, field, old, new, nice, rest, only_nice,"
+        " newest_id, snapshot, result, detail, finished_at, closed, ended_at"
+    ),
+    "flags": (
+        "cycle, at, cluster, job_id, submitted_at, address, field, old, new, tries, snapshot,"
+        " result, detail, finished_at, closed, ended_at"
+    ),
+}
+"""Of the tables that schema 6 made one."""
+EVERY_KIND = """
+INSERT INTO writes (id, cycle, at, cluster, job_id, submitted_at, address, field, old, new, nice,
+    rest, only_nice, newest_id, snapshot, result, detail, finished_at, closed, ended_at)
+VALUES
+    (7, 40, 9.5, 'test', 11, 1.25, '11_[1-3]', 'priority', 300, 900, -7, 250, 0, 12, 'abc',
+     'applied', 'a', 9.75, NULL, NULL),
+    (9, 41, 8.5, 'test', 11, 1.25, '11_[1-3]', 'release', 900, NULL, 5, NULL, 1, 13, NULL,
+     'failed', 'b', 9.5, 'failed', NULL),
+    (12, 39, 7.5, 'else', 12, 2.5, '12', 'site_factor', -40, 2147483645, NULL, NULL, 0, NULL, NULL,
+     NULL, '', NULL, 'gone', 77.5);
+INSERT INTO flags (id, cycle, at, cluster, job_id, submitted_at, address, field, old, new, tries,
+    snapshot, result, detail, finished_at, closed, ended_at)
+VALUES
+    (3, 38, 6.5, 'test', 11, 1.25, '11', 'oversubscribe', 'NO', 'YES', 4, 'def', 'refused', 'c',
+     6.75, 'refused', NULL),
+    (9, 42, 5.5, 'test', 13, 3.5, '13', 'excluded_nodes', '', 'k1,k2', 1, NULL, NULL, '', NULL,
+     NULL, NULL),
+    (10, 43, 4.5, 'test', 14, 3.5, '14', 'excluded_nodes', '12', '007', 1, NULL, 'applied', '',
+     4.75, 'gone', 78.5);
 """
 
 
@@ -117,7 +168,7 @@ def journal_of(folder: Path, tables: str, version: int) -> sqlite3.Connection:
 def older(folder: Path, version: int) -> Path:
     """A journal as that release left it: one write done, one cut off, one job gone."""
     tables = SCHEMA_1 + ROWS + (SCHEMA_2 + FLAG_ROWS if version > 1 else "")
-    tables += SCHEMA_3 if version > 2 else ""
+    tables += "".join((SCHEMA_3, SCHEMA_4, SCHEMA_5)[: max(version - 2, 0)])
     tables = tables.replace(":now", str(NOW)).replace(":then", str(NOW - 600))
     journal_of(folder, tables, version).close()
     return folder / FILE_NAME
@@ -129,7 +180,7 @@ def tables_of(path: Path) -> list[tuple[str, str]]:
     return sorted(rows)
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", OLDER)
 def test_what_an_older_release_wrote_is_given_back(tmp_path: Path, version: int) -> None:
     older(tmp_path, version)
     world = FakeBackend(
@@ -147,7 +198,7 @@ def test_what_an_older_release_wrote_is_given_back(tmp_path: Path, version: int)
     journal.close()
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", OLDER)
 def test_it_ends_up_with_the_tables_of_a_new_one(tmp_path: Path, version: int) -> None:
     (tmp_path / "old").mkdir()
     (tmp_path / "new").mkdir()
@@ -158,7 +209,7 @@ def test_it_ends_up_with_the_tables_of_a_new_one(tmp_path: Path, version: int) -
     assert tables_of(tmp_path / "old" / FILE_NAME) == tables_of(tmp_path / "new" / FILE_NAME)
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", OLDER)
 def test_a_held_job_of_an_older_journal_gets_its_nice_back(tmp_path: Path, version: int) -> None:
     older(tmp_path, version)
     world = FakeBackend(snapshot(job(1, priority=0, nice=0, held_by="user", live=True)))
@@ -169,6 +220,75 @@ def test_a_held_job_of_an_older_journal_gets_its_nice_back(tmp_path: Path, versi
     journal.close()
 
 
+def held_in(path: Path, table: str, columns: str, where: str = "1") -> list[tuple[object, ...]]:
+    query = f"SELECT {columns} FROM {table} WHERE {where} ORDER BY id"  # noqa: S608 - a test's own
+    with closing(sqlite3.connect(path)) as db:
+        return db.execute(query).fetchall()
+
+
+def both_tables(path: Path) -> list[list[tuple[object, ...]]]:
+    """Rows of a journal of schema 5."""
+    return [held_in(path, table, columns) for table, columns in COLUMNS.items()]
+
+
+def two_tables_in_one(path: Path) -> list[list[tuple[object, ...]]]:
+    """The same rows in schema 6."""
+    words = "field IN ('oversubscribe', 'excluded_nodes')"
+    return [
+        held_in(path, "changes", COLUMNS["writes"], f"NOT {words}"),
+        held_in(path, "changes", COLUMNS["flags"], words),
+    ]
+
+
+def of_schema_5(folder: Path) -> Path:
+    path = older(folder, 5)
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(EVERY_KIND)
+    return path
+
+
+def test_writes_and_flags_become_one_table_and_no_value_is_lost(tmp_path: Path) -> None:
+    path = of_schema_5(tmp_path)
+    before = both_tables(path)
+    assert [len(rows) for rows in before] == [6, 4]
+    journal = Journal(tmp_path)
+    claims = {(int(c.target.job_id), c.field) for c in journal.claims("test")}
+    assert claims == {
+        (1, "priority"), (2, "site_factor"), (4, "oversubscribe"), (11, "priority"),
+        (13, "excluded_nodes"),
+    }  # fmt: skip
+    journal.close()
+    assert two_tables_in_one(path) == before
+    (latest,) = held_in(path, "changes", "job_id", "id = (SELECT max(id) FROM changes)")
+    assert latest == (12,)  # of the table writes, as it was
+
+
+@pytest.mark.parametrize("after", range(0, 60, 6))
+def test_a_kill_in_the_middle_leaves_a_file_that_opens(tmp_path: Path, after: int) -> None:
+    path = of_schema_5(tmp_path)
+    before = both_tables(path)
+    code = (
+        "import os, signal, sqlite3, sys\n"
+        "from rltuned.journal.schema import bring_up\n"
+        "db = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "done = [0]\n"
+        "def count():\n"
+        "    done[0] += 1\n"
+        "    if done[0] > int(sys.argv[2]):\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "db.set_progress_handler(count, 20)\n"
+        "bring_up(db, 5)\n"
+    )
+    command = [sys.executable, "-c", code, str(path), str(after)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert both_tables(path) == before  # nothing of it was done
+    journal = Journal(tmp_path)
+    assert len(journal.claims("test")) == 5
+    journal.close()
+    assert two_tables_in_one(path) == before
+
+
 def test_there_is_a_step_to_every_version() -> None:
     assert len(STEPS) == SCHEMA_VERSION
 
@@ -176,7 +296,7 @@ def test_there_is_a_step_to_every_version() -> None:
 def test_reading_does_not_bring_an_older_one_up(tmp_path: Path) -> None:
     path = older(tmp_path, 2)
     before = path.read_bytes()
-    with pytest.raises(JournalError, match=r"older rltuned \(schema 2, now 5\)"):
+    with pytest.raises(JournalError, match=r"older rltuned \(schema 2, now 6\)"):
         open_to_read(path)
     assert path.read_bytes() == before
 
@@ -211,6 +331,6 @@ def test_a_newer_one_is_not_touched_even_with_its_log_not_copied_yet(tmp_path: P
     (tmp_path / "left" / FILE_NAME).chmod(0o600)
     journal = Journal(tmp_path / "left")
     for act in (lambda: journal.claims("test"), lambda: journal.remember("a", 1, NOW)):
-        with pytest.raises(JournalError, match=r"newer rltuned \(schema 6, this release .* 5\)"):
+        with pytest.raises(JournalError, match=r"newer rltuned \(schema 7, this release .* 6\)"):
             act()
     assert {n: (tmp_path / "left" / n).read_bytes() for n in files} == files

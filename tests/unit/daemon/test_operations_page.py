@@ -13,7 +13,7 @@ from rltuned.core.features import COLUMNS
 from rltuned.daemon.report import Mode, Skip
 from rltuned.domain.jobs import Ownership
 from rltuned.journal.inputs import plan_document as plan_recorded
-from rltuned.journal.left_behind import Fate
+from rltuned.journal.ownership import Fate
 from rltuned.journal.queries import Change
 from tests.builders import job, node, running, snapshot
 from tests.fakes import ConstantOrder

@@ -10,7 +10,7 @@ from rltuned.domain.jobs import ArrayInfo, PendingJob
 from rltuned.domain.plan import Action, Plan, SetOverSubscribe
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.journal import Journal
-from rltuned.journal.left_behind import Fate
+from rltuned.journal.ownership import Fate
 from tests.builders import NOW, job, set_priority, set_site_factor, snapshot, target
 from tests.fakes import NATURAL, FakeBackend, FakeClock
 

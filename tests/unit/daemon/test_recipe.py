@@ -10,7 +10,7 @@ import pytest
 from rltuned.core.decide import Knobs
 from rltuned.core.select import Rules
 from rltuned.errors import JournalError
-from rltuned.journal.documents import digest_of, pack_plan, unpack_plan
+from rltuned.journal.cycles import digest_of, pack_plan, unpack_plan
 from rltuned.journal.inputs import Recipe, decoded
 from rltuned.settings import load
 
@@ -35,7 +35,7 @@ def test_decoded_is_what_was_encoded(recipe: Recipe) -> None:
 def test_equal_recipes_have_one_text_in_every_process() -> None:
     program = (
         "from tests.unit.daemon.test_recipe import recipes\n"
-        "from rltuned.journal.documents import digest_of\n"
+        "from rltuned.journal.cycles import digest_of\n"
         "print(digest_of(recipes()[1].encoded()))\n"
     )
     digests = {

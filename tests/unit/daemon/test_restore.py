@@ -16,7 +16,7 @@ from rltuned.domain.plan import Action, Plan, Release, Result, SetNice, SetSiteF
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError
 from rltuned.journal.journal import Journal
-from rltuned.journal.left_behind import Fate, Restored, is_complete
+from rltuned.journal.ownership import Fate, Restored, is_complete
 from rltuned.slurm.job_selector import asked_job
 from tests.builders import NOW, job, set_priority, set_site_factor, snapshot, target
 from tests.fakes import NATURAL, FakeBackend, FakeClock

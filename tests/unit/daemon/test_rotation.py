@@ -15,7 +15,17 @@ from rltuned.journal.cycles import CycleRow
 from rltuned.journal.journal import Journal
 from rltuned.journal.retention import used_bytes
 from rltuned.journal.snapshots import FILE_NAME, Keeping, open_to_read
-from tests.builders import NOW, job, release, running, set_priority, sight, snapshot, target
+from tests.builders import (
+    NOW,
+    job,
+    numbers_in,
+    release,
+    running,
+    set_priority,
+    sight,
+    snapshot,
+    target,
+)
 
 DAY_S = 86_400.0
 CLUSTER = "test"
@@ -51,7 +61,7 @@ def test_what_is_old_goes_together(tmp_path: Path) -> None:
     assert rows(tmp_path, "SELECT cycle FROM cycles") == [(2,), (3,)]
     assert rows(tmp_path, "SELECT cycle FROM plans") == [(2,), (3,)]
     assert rows(tmp_path, "SELECT count(*) FROM snapshots") == [(2,)]
-    assert rows(tmp_path, "SELECT job_id FROM writes") == [(2,), (3,)]
+    assert rows(tmp_path, "SELECT job_id FROM changes") == [(2,), (3,)]
     assert journal.last_cycle() == 3
     journal.close()
 
@@ -117,14 +127,14 @@ def test_what_left_the_queue_is_kept_for_its_return_and_no_more(tmp_path: Path) 
     journal = Journal(tmp_path, Keeping(days=30, max_mib=0.0))
     gone(journal, 1, [600, 700, 800, 900], at=NOW)
     journal.keep(sight(snapshot(job(9)), cycle=1, at=NOW + 29 * DAY_S))
-    assert rows(tmp_path, "SELECT old, new FROM writes") == [(500, 600), (800, 900)]
+    assert rows(tmp_path, "SELECT old, new FROM changes") == [(500, 600), (800, 900)]
     back = job(1, priority=900, submitted_at=NOW + 60, fixed=True, site_factor=None)
     assert journal.reclaim(CLUSTER, [back], NOW + 90) == 1
     assert journal.owned(CLUSTER)[back.job_id, back.submitted_at].original == 500
     journal.close_gone(CLUSTER, ())
     journal.keep(sight(snapshot(job(9)), cycle=2, at=NOW + 31 * DAY_S))
     journal.keep(sight(snapshot(job(9)), cycle=3, at=NOW + 33 * DAY_S))
-    assert rows(tmp_path, "SELECT count(*) FROM writes") == [(0,)]
+    assert rows(tmp_path, "SELECT count(*) FROM changes") == [(0,)]
     journal.close()
 
 
@@ -136,7 +146,7 @@ def test_a_job_given_back_and_taken_again_returns_to_what_it_had_the_second_time
     write(journal, release(job(1, priority=900)), result=Result.APPLIED)
     gone(journal, 1, [600, 700, 800], at=NOW)
     journal.keep(sight(snapshot(job(9)), cycle=1, at=NOW + 60))
-    assert rows(tmp_path, "SELECT old, new FROM writes") == [(500, 600), (700, 800)]
+    assert rows(tmp_path, "SELECT old, new FROM changes") == [(500, 600), (700, 800)]
     back = job(1, priority=800, submitted_at=NOW + 60, fixed=True, site_factor=None)
     assert journal.reclaim(CLUSTER, [back], NOW + 90) == 1
     assert journal.owned(CLUSTER)[back.job_id, back.submitted_at].original == 500
@@ -149,7 +159,7 @@ def test_a_job_that_waits_longer_than_anything_is_kept_stays_ours(tmp_path: Path
         at = NOW + day * DAY_S
         write(journal, set_priority(job(1, priority=500 + day), 501 + day), at=at, result=None)
         journal.keep(sight(snapshot(job(1)), cycle=day + 1, at=at))
-    (claim,) = journal.claims(CLUSTER)
+    (claim,) = numbers_in(journal)
     assert (claim.owned.original, claim.owned.value) == (500, 540)
     assert claim.written_at == UnixTime(NOW + 39 * DAY_S)
     journal.close()
@@ -163,9 +173,9 @@ def test_flags_go_and_stay_by_the_same_rules(tmp_path: Path) -> None:
     write(journal, SetOverSubscribe(target(back), "YES", "NO"), result=Result.APPLIED)
     journal.close_gone(CLUSTER, {(j.job_id, j.submitted_at) for j in (open_one, back)})
     journal.keep(sight(snapshot(job(9)), cycle=1, at=NOW + 60))
-    assert rows(tmp_path, "SELECT job_id FROM flags ORDER BY id") == [(1,), (3,)]
+    assert rows(tmp_path, "SELECT job_id FROM changes ORDER BY id") == [(1,), (3,)]
     journal.keep(sight(snapshot(job(9)), cycle=2, at=NOW + 3 * DAY_S))
-    assert rows(tmp_path, "SELECT job_id FROM flags") == [(1,)]
+    assert rows(tmp_path, "SELECT job_id FROM changes") == [(1,)]
     journal.close()
 
 
@@ -177,7 +187,7 @@ def test_jobs_that_ended_go_by_size_and_those_that_slurm_shows_never(tmp_path: P
     shown = snapshot(job(9), runs=[running(2), array], lingering=(JobId(4),))
     for cycle, days in enumerate((0.1, 1.0, 1.2), start=1):
         journal.keep(sight(shown, cycle=cycle, at=NOW + days * DAY_S))
-    assert rows(tmp_path, "SELECT job_id FROM writes ORDER BY id") == [(2,), (3,), (4,)]
+    assert rows(tmp_path, "SELECT job_id FROM changes ORDER BY id") == [(2,), (3,), (4,)]
     back = job(2, priority=900, submitted_at=NOW + 2 * DAY_S, fixed=True, site_factor=None)
     assert journal.reclaim(CLUSTER, [back], NOW + 2 * DAY_S) == 1
     journal.close()
@@ -203,7 +213,7 @@ def test_a_job_that_was_away_for_a_look_counts_from_when_it_is_away_again(tmp_pa
     left = []
     for cycle, (days, runs) in enumerate(looks, start=1):
         journal.keep(sight(snapshot(job(9), runs=runs), cycle=cycle, at=NOW + days * DAY_S))
-        left += rows(tmp_path, "SELECT count(*) FROM writes")
+        left += rows(tmp_path, "SELECT count(*) FROM changes")
     assert left == [(1,), (1,), (1,), (1,), (0,)]
     journal.close()
 

@@ -16,7 +16,7 @@ from rltuned.domain.units import NodeName
 from rltuned.errors import BackendError, JournalError
 from rltuned.journal.handover import FILE, Handover, StateRow, published
 from rltuned.journal.journal import Journal
-from rltuned.journal.left_behind import Fate
+from rltuned.journal.ownership import Fate, WordClaim
 from rltuned.settings.keys import Settings
 from tests.builders import NOW, job, snapshot, target
 from tests.fakes import ConstantOrder, FakeBackend, FakeClock, dealt
@@ -313,6 +313,7 @@ def test_excluded_nodes_of_an_older_release_are_handed_over(pair: tuple[Beside, 
     two.ping.acting = "head2"
     one.seat.take(ours, CLUSTER)
     assert two.seat.take(theirs, CLUSTER).startswith("took over from head1")
-    (flag,) = theirs.flags(CLUSTER)
-    assert (flag.key, flag.value) == ((job(1).job_id, job(1).submitted_at), "k1")
+    (claim,) = theirs.claims(CLUSTER)
+    assert isinstance(claim, WordClaim)
+    assert (claim.key, claim.value) == ((job(1).job_id, job(1).submitted_at), "k1")
     assert theirs.has_steered()

@@ -1,0 +1,322 @@
+"""The journal's table of changes: what was written to each job, in whatever field.
+
+A row is open while its job may still carry something of ours. `old` and `new` are numbers in the
+fields priority and site_factor, words in oversubscribe and excluded_nodes. A release has the field
+`release`, and NULL as `new`.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import Final
+
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.plan import (
+    Action,
+    Outcome,
+    Release,
+    Result,
+    SetExcludedNodes,
+    SetNice,
+    SetOverSubscribe,
+    SetPriority,
+    SetSiteFactor,
+)
+from rltuned.domain.units import JobId, UnixTime
+from rltuned.journal import array_splits
+from rltuned.journal.ownership import (
+    EXCLUDED_NODES,
+    OVERSUBSCRIBE,
+    Claim,
+    JobKey,
+    OpenRow,
+    Origin,
+    WordClaim,
+    sum_up,
+    words_of,
+)
+
+KEPT: Final = 8
+"""Latest open rows that are kept of each job and field, besides the first."""
+NUMBERS: Final = ("priority", "site_factor", "release")
+"""Fields whose values are numbers."""
+_IN_VAIN: Final = frozenset({Result.REFUSED, Result.WITHHELD, Result.FAILED})
+_TRIABLE: Final = frozenset({None, Result.REFUSED, Result.WITHHELD})
+"""What closed a row whose words may still be tried once more."""
+_HOUR_S: Final = 3_600.0
+_ONE: Final = " AND job_id = ? AND submitted_at = ?"
+
+_Job = tuple[str, int, float]
+"""Cluster, job id and submit time."""
+
+
+def keys_of(actions: Iterable[Action]) -> set[JobKey]:
+    """The jobs of these actions."""
+    return {(a.target.job_id, a.target.submitted_at) for a in actions}
+
+
+def insert(db: sqlite3.Connection, action: Action, origin: Origin) -> int:
+    """Note an intent; returns its row id.
+
+    Words that Slurm did not take, tried again, stay one row: a job may wait for long with them.
+    """
+    target, values = action.target, _values_of(action)
+    if isinstance(action, SetOverSubscribe | SetExcludedNodes):
+        job = origin.cluster, target.job_id, target.submitted_at
+        again = _try_again(db, job, target.address, values, origin)
+        if again is not None:
+            return again
+    return put(
+        db,
+        values
+        | {
+            "cycle": origin.cycle, "at": origin.at, "cluster": origin.cluster,
+            "job_id": target.job_id, "submitted_at": target.submitted_at,
+            "address": target.address, "snapshot": origin.snapshot, "newest_id": origin.newest,
+        },
+    )  # fmt: skip
+
+
+def put(db: sqlite3.Connection, row: Mapping[str, object]) -> int:
+    """Add a row, by column; returns its id."""
+    names, marks = ", ".join(row), ", ".join(f":{name}" for name in row)
+    cursor = db.execute(f"INSERT INTO changes ({names}) VALUES ({marks})", row)  # noqa: S608 - ours
+    return cursor.lastrowid or 0
+
+
+def _values_of(action: Action) -> dict[str, object]:
+    """What an action changes, by column."""
+    match action:
+        case SetPriority(_, old, new, nice, rest):
+            return {"field": "priority", "old": old, "new": new, "nice": nice, "rest": rest}
+        case SetSiteFactor(_, old, new):
+            return {"field": "site_factor", "old": old, "new": new}
+        case Release(_, old, nice):
+            return {"field": "release", "old": old, "nice": nice}
+        case SetNice(_, old, new):
+            return {"field": "release", "old": old, "nice": new, "only_nice": True}
+        case SetOverSubscribe(_, before, after):
+            return {"field": OVERSUBSCRIBE, "old": before, "new": after}
+        case SetExcludedNodes(_, off, on):
+            return {"field": EXCLUDED_NODES, "old": words_of(off), "new": words_of(on)}
+
+
+def _try_again(
+    db: sqlite3.Connection,
+    job: _Job,
+    address: str,
+    values: Mapping[str, object],
+    origin: Origin,
+) -> int | None:
+    """Open the row of the last try again, if that was the same and came to nothing; its id."""
+    last = db.execute(
+        "SELECT id, new, result, closed, at, tries FROM changes"
+        " WHERE cluster = ? AND job_id = ? AND submitted_at = ? AND field = ?"
+        " ORDER BY id DESC LIMIT 1",
+        (*job, values["field"]),
+    ).fetchone()
+    if last is None or last[1] != values["new"]:
+        return None
+    row, _, result, closed, at, tries = last
+    if result not in _IN_VAIN or closed not in _TRIABLE:
+        return None
+    counted = tries if result == Result.WITHHELD else tries + 1
+    db.execute(
+        "UPDATE changes SET cycle = ?, at = ?, address = ?, old = iif(closed IS NULL, old, ?),"
+        " snapshot = ?, tries = ?, result = NULL, detail = '', finished_at = NULL, closed = NULL"
+        " WHERE id = ?",
+        (
+            origin.cycle, origin.at, address, values["old"], origin.snapshot,
+            counted if origin.at - at < _HOUR_S else 1, row,
+        ),
+    )  # fmt: skip
+    return int(row)
+
+
+def claims(
+    db: sqlite3.Connection, cluster: str, key: JobKey | None = None
+) -> tuple[Claim | WordClaim, ...]:
+    """What jobs of this cluster may still carry of ours: by job id, last written number last.
+
+    key: of this job alone; None = of all.
+    """
+    rows = db.execute(
+        "SELECT cluster, job_id, submitted_at, address, field, old, new, nice, rest, at"  # noqa: S608 - ours
+        f" FROM changes WHERE closed IS NULL AND cluster = ?{_ONE if key else ''}"
+        " ORDER BY job_id, submitted_at, id",
+        (cluster, *(key or ())),
+    ).fetchall()
+    groups = groupby(map(OpenRow._make, rows), key=lambda r: (r.job_id, r.submitted_at))
+    return tuple(claim for _, group in groups for claim in sum_up(tuple(group)))
+
+
+def times(
+    db: sqlite3.Connection, cluster: str, since: float, key: JobKey | None = None
+) -> list[tuple[JobKey, float]]:
+    """When each job was written to since then, whatever came of it, once per try.
+
+    Left out are releases, words on their way back, and what was never sent. key: of this job
+    alone; None = of all.
+    """
+    rows = db.execute(
+        "SELECT job_id, submitted_at, at, tries FROM changes"  # noqa: S608 - ours
+        # by the job where there is one: the plus keeps the index over time out
+        f" WHERE {'+' if key else ''}cluster = ? AND at >= ?{_ONE if key else ''}"
+        " AND field != 'release' AND new NOT IN ('', 'NO') AND detail NOT IN ('requeued', ?)"
+        " AND ifnull(result, '') != 'withheld'",
+        (cluster, since, *(key or ()), array_splits.HOW),
+    ).fetchall()
+    return [
+        ((JobId(job_id), UnixTime(submitted)), at)
+        for job_id, submitted, at, tries in rows
+        for _ in range(tries)
+    ]
+
+
+def may_bring_back(db: sqlite3.Connection) -> bool:
+    """Whether a job carries something of ours, or left the queue with it and may be requeued."""
+    return _exists(db, "new IS NOT NULL AND (closed IS NULL OR closed = 'gone')")
+
+
+def has_steered(db: sqlite3.Connection) -> bool:
+    """The same of excluded nodes, which only releases before this one set."""
+    return _exists(db, "field = 'excluded_nodes' AND (closed IS NULL OR closed = 'gone')")
+
+
+def _exists(db: sqlite3.Connection, condition: str) -> bool:
+    query = f"SELECT EXISTS (SELECT 1 FROM changes WHERE {condition})"  # noqa: S608 - ours
+    (found,) = db.execute(query).fetchone()
+    return bool(found)
+
+
+def carried(job: PendingJob) -> tuple[tuple[str, int | str], ...]:
+    """Fields in which a job shows a value without our knowing whose it is, and the values."""
+    found: list[tuple[str, int | str]] = []
+    if job.owned is None and job.priority != 0:
+        # sprio does not show a job that may not start yet, as one just requeued may not
+        if job.fixed or job.site_factor is None:
+            found.append(("priority", job.priority))
+        elif job.site_factor:
+            found.append(("site_factor", job.site_factor))
+    if job.oversubscribe == "YES":
+        found.append((OVERSUBSCRIBE, "YES"))
+    if job.excluded_nodes:
+        found.append((EXCLUDED_NODES, words_of(job.excluded_nodes)))
+    return tuple(found)
+
+
+def reclaim(db: sqlite3.Connection, cluster: str, job: PendingJob, at: float) -> int:
+    """Take up again what a job carries of ours from before it was requeued, under a new submit
+    time, or from the array that it was parted from; returns how many values.
+    """
+    shown = carried(job)
+    taken = [value for value in shown if _requeued(db, cluster, job, value, at)]
+    number = next((value for value in shown if value[0] in NUMBERS), None)
+    if number is None or number not in taken:
+        return len(taken) + array_splits.adopt(db, cluster, job, number, at)
+    return len(taken)
+
+
+def may_carry(job: PendingJob) -> bool:
+    """Whether `reclaim` could find something."""
+    return bool(carried(job) or array_splits.lost_with_it(job))
+
+
+def _requeued(
+    db: sqlite3.Connection, cluster: str, job: PendingJob, shown: tuple[str, int | str], at: float
+) -> bool:
+    """Words that a task took along from its array are looked for as well; array_splits has the
+    numbers.
+    """
+    field, value = shown
+    cursor = db.execute(
+        "INSERT INTO changes (cycle, at, cluster, job_id, submitted_at, address, field, old, new,"
+        " nice, rest, result, finished_at, detail, snapshot)"
+        " SELECT last.cycle, last.at, last.cluster, :job, :submitted, :address, last.field,"
+        " first.old, last.new, first.nice, first.rest, 'applied', :at,"
+        " iif(last.job_id = :job, 'requeued', :how), last.snapshot"
+        " FROM changes AS last JOIN changes AS first ON first.cluster = last.cluster"
+        " AND first.job_id = last.job_id AND first.submitted_at = last.submitted_at"
+        " AND first.field = last.field AND (first.closed IS NULL OR first.closed = 'gone')"
+        " WHERE last.id = (SELECT max(id) FROM changes WHERE cluster = :cluster AND field = :field"
+        " AND (job_id = :job AND submitted_at < :submitted"
+        " OR job_id = :array AND submitted_at <= :submitted))"
+        " AND last.new = :value AND (last.closed IS NULL OR last.closed = 'gone')"
+        " AND NOT EXISTS (SELECT 1 FROM changes WHERE cluster = :cluster AND job_id = :job"
+        " AND field = :field AND submitted_at = :submitted) ORDER BY first.id LIMIT 1",
+        {
+            "job": job.job_id, "submitted": job.submitted_at, "address": job.address, "at": at,
+            "array": None if field in NUMBERS else array_splits.array_of(job),
+            "cluster": cluster, "field": field, "value": value, "how": array_splits.HOW,
+        },
+    )  # fmt: skip
+    return bool(cursor.rowcount)
+
+
+def settle(db: sqlite3.Connection, row: int, outcome: Outcome, at: float) -> None:
+    """Note what came of an intent, and close what is no longer ours.
+
+    A job that is gone or given back is ours no longer; a refused write never happened.
+    """
+    result, is_release = outcome.result, isinstance(outcome.action, Release | SetNice)
+    *key, field, new = db.execute(
+        "UPDATE changes SET result = ?, detail = ?, finished_at = ? WHERE id = ?"
+        " RETURNING cluster, job_id, submitted_at, field, new",
+        (result.value, outcome.detail, at, row),
+    ).fetchone()
+    job: _Job = (key[0], key[1], key[2])
+    if result is Result.GONE:
+        leave(db, *job)
+    elif result is Result.APPLIED and is_release:
+        _close(db, "released", job, ("priority", "release"))
+    elif result in {Result.REFUSED, Result.WITHHELD} or is_release:
+        db.execute("UPDATE changes SET closed = ? WHERE id = ?", (result.value, row))
+    elif result is Result.APPLIED and field != "priority" and _first_old(db, job, field) == new:
+        _close(db, "restored", job, (field,))
+    _close_superseded(db, job, field)
+
+
+def leave(db: sqlite3.Connection, cluster: str, job_id: int, submitted_at: float) -> None:
+    """A job left the queue: a requeue needs the first row of each field and the last."""
+    job = cluster, job_id, submitted_at
+    _close(db, "gone", job, (*NUMBERS, OVERSUBSCRIBE, EXCLUDED_NODES))
+    db.execute(
+        "UPDATE changes SET closed = 'superseded' WHERE closed = 'gone' AND cluster = ?1"
+        " AND job_id = ?2 AND submitted_at = ?3 AND id NOT IN (SELECT min(id) FROM changes WHERE"
+        " closed = 'gone' AND cluster = ?1 AND job_id = ?2 AND submitted_at = ?3 GROUP BY field"
+        " UNION SELECT max(id) FROM changes WHERE closed = 'gone' AND cluster = ?1 AND job_id = ?2"
+        " AND submitted_at = ?3 GROUP BY field)",
+        job,
+    )
+
+
+def _first_old(db: sqlite3.Connection, job: _Job, field: str) -> int | str | None:
+    """What was in force before our first open write; None = there is none."""
+    found = db.execute(
+        "SELECT old FROM changes WHERE closed IS NULL AND cluster = ? AND job_id = ?"
+        " AND submitted_at = ? AND field = ? ORDER BY id LIMIT 1",
+        (*job, field),
+    ).fetchone()
+    return None if found is None else found[0]
+
+
+def _close(db: sqlite3.Connection, how: str, job: _Job, fields: tuple[str, ...]) -> None:
+    db.execute(
+        "UPDATE changes SET closed = ? WHERE closed IS NULL AND cluster = ? AND job_id = ?"  # noqa: S608 - ours
+        f" AND submitted_at = ? AND field IN ({', '.join('?' * len(fields))})",
+        (how, *job, *fields),
+    )
+
+
+def _close_superseded(db: sqlite3.Connection, job: _Job, field: str) -> None:
+    """Keep of a job's open rows of a field the first and the last few, however long it waits.
+
+    Backfill puts back what was in force when its own pass began, minutes ago at most.
+    """
+    ours = "closed IS NULL AND cluster = ?1 AND job_id = ?2 AND submitted_at = ?3 AND field = ?4"
+    db.execute(
+        f"UPDATE changes SET closed = 'superseded' WHERE id IN (SELECT id FROM changes WHERE {ours}"  # noqa: S608 - ours
+        " ORDER BY id DESC LIMIT -1 OFFSET ?5)"
+        f" AND id != (SELECT min(id) FROM changes WHERE {ours})",
+        (*job, field, KEPT),
+    )

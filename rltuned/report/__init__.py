@@ -1,0 +1,42 @@
+"""HTML pages from templates: the status page, the backtest's report, the evaluation's report.
+
+Every value is escaped, for names come from Slurm; only what is marked as markup, such as a plot, is
+not. A page needs no script and no other server.
+"""
+
+from importlib import resources
+from typing import Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from rltuned.text import span, when
+
+
+def _fmt(value: object, how: str) -> str:
+    """As the built-in format()."""
+    return format(value, how)
+
+
+_PAGES: Final = Environment(
+    loader=PackageLoader("rltuned.report"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_PAGES.filters.update(fmt=_fmt, span=span, when=when)
+
+
+def render(template: str, **values: object) -> str:
+    """A page.
+
+    Args:
+        template: name of a file in rltuned/report/templates.
+        values: what it shows.
+    """
+    return _PAGES.get_template(template).render(values)
+
+
+def style(name: str) -> str:
+    """A style sheet of rltuned/report/templates."""
+    return (resources.files("rltuned.report") / "templates" / name).read_text("utf-8")

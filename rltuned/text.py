@@ -1,0 +1,35 @@
+"""Times and durations as people read them."""
+
+from datetime import UTC, datetime
+
+_MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
+
+
+def span(seconds: float) -> str:
+    """A duration: `45s`, `12m`, `3h05m`, `2d04h`; shorter than nothing: `-12m`."""
+    whole = int(abs(seconds))
+    sign = "-" if whole and seconds < 0 else ""
+    if whole < _MINUTE_S:
+        return f"{sign}{whole}s"
+    if whole < _HOUR_S:
+        return f"{sign}{whole // _MINUTE_S}m"
+    if whole < _DAY_S:
+        return f"{sign}{whole // _HOUR_S}h{whole % _HOUR_S // _MINUTE_S:02d}m"
+    return f"{sign}{whole // _DAY_S}d{whole % _DAY_S // _HOUR_S:02d}h"
+
+
+def hours(seconds: float) -> str:
+    """A duration in hours, as settings and tables compare them: `0.5 h`, `36 h`."""
+    return f"{seconds / _HOUR_S:.3g} h"
+
+
+def when(at: float | None) -> str:
+    """Local time with its zone, to the second; `never` for None."""
+    if at is None:
+        return "never"
+    return datetime.fromtimestamp(at).astimezone().isoformat(" ", "seconds")
+
+
+def utc(at: float) -> str:
+    """The same in UTC, for files and for other programs."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,115 @@
+"""Check the English of the documents and of the package's texts: part of `make lint`.
+
+    python -m scripts.prose [FILE ...]
+
+Reads README.md and docs/**/*.md unless files are given. Code (fenced blocks, inline code),
+formulas, link targets and HTML are left out. The strings of a Python file are checked for words.
+Exit code 1: at least one problem, one line each.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+MOST_WORDS: Final = 40
+"""The longest sentence."""
+WORDS: Final = {
+    "first person": r"I(?!/O)|[Ww]e|[Oo]urs?|[Uu]s|[Mm]y|[Oo]urselves",
+    "use 'fix' or 'remedy'": r"mend|mends|mended|mending",
+    "use 'again'": r"anew|afresh|as ever",
+    "use 'state', 'report' or 'read'": r"told|said|heard|hears?|hearsay",
+    "use 'the user who' or 'anyone'": r"whoever|whomever|nobody|somebody|anybody|everybody",
+    "use 'predict'": r"fore(?:tell|tells|told|telling)",
+    "use 'damaged'": r"spoilt|spoiled",
+    "use 'random'": r"by lot|at haphazard",
+    "use 'hostile'": r"ill will|for good and for ill",
+    "use 'do worse' or name the figure": r"fares?|fared",
+    "old word": r"whereof|thereof|therein|hitherto|nought|amid|betwixt|foremost|straightaway",
+    "use 'compared with'": r"beside multifactor|in the manner of",
+}
+_WORDS: Final = {
+    rule: re.compile(rf"(?<![\w'/-])(?:{words})(?![\w'-])", 0 if "I" in words else re.IGNORECASE)
+    for rule, words in WORDS.items()
+}
+_OPENINGS: Final = re.compile(
+    r"(?:Of (?:the|every|each|a|an|all|what|such|two|its|it|them)\b|Nor\b|So (?:is|are|do|does)\b|"
+    r"(?:Here|There) (?:stands?|comes?|lies|goes)\b|Seen as\b|Asked of\b|Away with\b|"
+    r"(?:Beside|Before|Behind|Above|Below|Under) (?:\w+ ){1,4}(?:stands?|stood|lies)\b|"
+    r"Only (?:when|where|then)\b[^,]* (?:is|are|does)\b)"
+)
+"""How an inverted sentence begins."""
+_FENCE: Final = re.compile(r"^(```|\$\$)[^\n]*\n.*?^\1 *$", re.MULTILINE | re.DOTALL)
+_HIDDEN: Final = re.compile(
+    r"<!--.*?-->|``.+?``|`[^`]*`|\$[^$\n]+\$|(?<=\])\([^()\s]*\)|<[^>\n]+>", re.DOTALL
+)
+_BREAK: Final = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*>|#]|\d+\.)\s)|(?<=\|)|\n(?=\|)")
+_PROGRAMS: Final = r"rltuned|s(?:lurm|q|acct|prio|info|diag|control|share)|py|pip|torch"
+"""Names that begin a sentence in lower case."""
+_END: Final = re.compile(
+    rf"(?<=[.!?])[)\"*_]*\s+(?=[\"(*_\[]*(?:[A-Z0-9`\\•]|(?:{_PROGRAMS})))|;\s+(?=\d = )"
+)
+"""Where a sentence ends; each code of a list of exit codes counts by itself."""
+
+
+def problems(text: str) -> Iterator[tuple[int, str]]:
+    """Line number and rule for each problem of a Markdown text."""
+    plain = _FENCE.sub(_blank, text)
+    plain = _HIDDEN.sub(lambda m: "•" + _blank(m), plain)
+    yield from words(plain)
+    at = 0
+    for piece in _BREAK.split(plain):
+        start = plain.index(piece, at)
+        at = start + len(piece)
+        where = start
+        for sentence in _END.split(piece):
+            where = plain.index(sentence, where)
+            line = plain.count("\n", 0, where + len(sentence) - len(sentence.lstrip())) + 1
+            count = len(re.findall(r"[\w•][^\s|]*", sentence))
+            if count > MOST_WORDS:
+                yield line, f"{count} words in a sentence, at most {MOST_WORDS}"
+            opening = sentence.strip().lstrip("-*># \n_")
+            if piece[-1:] != "|" and (match := _OPENINGS.match(opening)):
+                yield line, f"inverted sentence: {match[0]!r}"
+
+
+def words(plain: str) -> Iterator[tuple[int, str]]:
+    """Line number and rule for each banned word."""
+    for rule, pattern in _WORDS.items():
+        for match in pattern.finditer(plain):
+            yield plain.count("\n", 0, match.start()) + 1, f"{match[0]!r}: {rule}"
+
+
+def strings(source: str) -> Iterator[tuple[int, str]]:
+    """Line number and rule for each banned word in the strings of a Python module."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            plain = re.sub(r"`[^`]*`", "•", node.value)
+            yield from ((node.lineno + line - 1, rule) for line, rule in words(plain))
+
+
+def main(given: list[str]) -> int:
+    """Check the files; 1 when there is a problem."""
+    files = [Path(name) for name in given] or [
+        ROOT / "README.md",
+        *sorted((ROOT / "docs").rglob("*.md")),
+    ]
+    found = 0
+    for path in files:
+        check = strings if path.suffix == ".py" else problems
+        for line, rule in sorted(check(path.read_text())):
+            found += 1
+            print(f"{path.resolve().relative_to(ROOT)}:{line}: {rule}")
+    return 1 if found else 0
+
+
+def _blank(match: re.Match[str]) -> str:
+    """As many line ends as the match has."""
+    return "\n" * match[0].count("\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

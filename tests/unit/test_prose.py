@@ -1,0 +1,58 @@
+"""The check of the documents' English finds what it is there for, and nothing in code."""
+
+import pytest
+
+from scripts.prose import MOST_WORDS, main, problems, strings
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("We write to Slurm.", "'We': first person"),
+        ("The jobs that are ours wait.", "'ours': first person"),
+        ("Each line comes with its mend.", "'mend': use 'fix' or 'remedy'"),
+        ("The job starts anew.", "'anew': use 'again'"),
+        ("The order is as ever.", "'as ever': use 'again'"),
+        ("It does what it is told.", "'told': use 'state', 'report' or 'read'"),
+        ("Nothing is\nsaid twice.", "'said': use 'state', 'report' or 'read'"),
+        ("| key | nobody reads it |", "'nobody': use 'the user who' or 'anyone'"),
+        ("Whoever waits runs.", "'Whoever': use 'the user who' or 'anyone'"),
+        ("The model foretells run times.", "'foretells': use 'predict'"),
+        ("It runs. Of every block it is asked whether it helps.", "inverted sentence: 'Of every'"),
+        ("- Nor does it write.", "inverted sentence: 'Nor'"),
+        ("## Away with it", "inverted sentence: 'Away with'"),
+        ("Before the header stands a block.", "inverted sentence: 'Before the header stands'"),
+        ("a " * (MOST_WORDS + 1) + ".", f"{MOST_WORDS + 1} words in a sentence, at most 40"),
+    ],
+)
+def test_bad_english_is_found(text: str, rule: str) -> None:
+    assert [found for _, found in problems(text)][:1] == [rule]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The daemon reads the queue, and no other user writes to it.",
+        "```sh\nwe told nobody\n```\n",
+        "The label `ours`, a [link](told.md) and I/O.",
+        "| changed by `somebody else` | " + "word " * 30 + "| " + "word " * 30 + "|",
+        "word " * 30 + ". rltuned " + "word " * 30 + ".",
+        "The formula $we = us$ holds.\n\n$$\nwe\n$$\n",
+    ],
+)
+def test_good_english_and_code_pass(text: str) -> None:
+    assert list(problems(text)) == []
+
+
+def test_lines_are_named() -> None:
+    text = "Good.\n\n```sh\nx\ny\n```\n\nThe jobs\nare ours.\n"
+    assert list(problems(text)) == [(9, "'ours': first person")]
+
+
+def test_strings_of_code_are_checked_for_words() -> None:
+    source = 'told = 1\n\n\ndef f(told):\n    """What it is told."""\n    return "we"\n'
+    assert [line for line, _ in strings(source)] == [5]
+
+
+def test_the_readme_and_the_documents_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (main([]), capsys.readouterr().out) == (0, "")
