@@ -3,7 +3,7 @@
 --
 -- Slurm's level Operator may change much more than priorities. With JobSubmitPlugins=lua in slurm.conf
 -- and this file beside it, an update by rltuned's user passes only when it sets priority (not 0, which
--- would hold the job), site factor, nice, OverSubscribe or excluded nodes. Where there is a
+-- would hold the job), site factor, nice or OverSubscribe. Where there is a
 -- job_submit.lua already, call may_rltuned() first in its slurm_job_modify.
 -- It does not see scancel, requeue, reservations or sacctmgr. Tried on Slurm 22.05.
 

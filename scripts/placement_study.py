@@ -5,9 +5,8 @@
         [--weights key=value,... ...] [--results FILE] [--minutes 12] [--table]
 
 Variants: pack (best fit), spread (worst fit), first (first fit); milp:K (jobs go to the nodes of
-the solution); order:K (Slurm packs by itself, only the order reaches it); steer:K (order, and jobs
-that accept several GPU types are kept off some); share:K (order, and exclusive jobs may be told to
-share); all:K (order, steer and share: what the daemon does when it is allowed all of it). Every
+the solution); order:K (Slurm packs by itself, only the order reaches it); all:K (order, and
+exclusive jobs may be told to share: what the daemon does when it is allowed all of it). Every
 window played is a line of the results file, and is not played again: a study goes on where it was
 stopped. `--table` prints what the file holds. A policy is a name of `rltuned simulate`; `~column`
 behind it hides a feature from it, as in model:rltune-paper~num_ways.
@@ -26,12 +25,12 @@ from typing import Any
 import numpy as np
 import pulp
 
+from rltuned import stats
 from rltuned.core.decide import Policy
 from rltuned.core.features import COLUMN, FloatArray, StateMatrix
 from rltuned.core.joint import Tuning
 from rltuned.core.milp import Budget, Weights
 from rltuned.core.sharing import Sharing
-from rltuned.core.steering import Steer
 from rltuned.errors import SolverError
 from rltuned.sim import fragmentation
 from rltuned.sim.cluster import Cluster
@@ -44,8 +43,6 @@ from rltuned.solver import cbc
 from scripts.placement_worlds import WORLDS, window
 
 PLAIN = {"pack", "spread", "first"}
-SHARING = {"share", "all"}
-STEERING = {"steer", "all"}
 BASE = "pack"
 RESULTS = Path(".run/placement/study.jsonl")
 BUDGET_KEYS = {"max_slots"}
@@ -141,10 +138,8 @@ def protocol_of(cell: Cell, cluster: Cluster, solver: Counted) -> Protocol:
     if name in PLAIN:
         rule: Any = name
         return Protocol(mode, rules=Rules(placement=rule))
-    scope = frozenset(p.name for p in cluster.partitions) if name in SHARING else frozenset()
-    tuning = tuning_of(
-        cell.weights, sharing=Sharing(scope), steer=Steer(name in STEERING), steered=name == "milp"
-    )
+    scope = frozenset(p.name for p in cluster.partitions) if name == "all" else frozenset()
+    tuning = tuning_of(cell.weights, sharing=Sharing(scope), steered=name == "milp")
     return jointly(Protocol(mode), int(top_k), tuning, solver)
 
 
@@ -172,11 +167,8 @@ def figures(schedule: Schedule, cluster: Cluster) -> dict[str, float]:
 def paired(base: list[float], other: list[float], seed: int = 1) -> tuple[float, float, float]:
     """Ratio of means, and its 95% interval over windows drawn again."""
     a, b = np.array(base), np.array(other)
-    rng = np.random.default_rng(seed)
-    draws = rng.integers(0, len(a), size=(4_000, len(a)))
-    ratios = b[draws].sum(axis=1) / np.maximum(a[draws].sum(axis=1), 1e-9)
-    low, high = np.percentile(ratios, (2.5, 97.5))
-    return float(b.sum() / max(a.sum(), 1e-9)), float(low), float(high)
+    low, high = stats.of_change(b, a, stats.drawn(len(a), 4_000, seed))
+    return float(b.sum() / max(a.sum(), 1e-9)), 1 + low, 1 + high
 
 
 Done = dict[Cell, dict[str, float]]

@@ -26,8 +26,10 @@ judge() { # FOLDER, then what differs
     mkdir -p "$folder"
     if [ -n "${PAGE:-}" ]; then
         "$rltuned" evaluate --report "$folder" --json "$@" >/dev/null
+        "${rltuned%rltuned}python" -m scripts.studies bound "$folder/results.json" "$@"
     else
         "$rltuned" evaluate --json "$@" >"$folder/results.json.new"
+        "${rltuned%rltuned}python" -m scripts.studies bound "$folder/results.json.new" "$@"
         mv "$folder/results.json.new" "$folder/results.json"
     fi
 }

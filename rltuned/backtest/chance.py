@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rltuned import stats
 from rltuned.sim.metrics import FloatArray
 
 RESAMPLES: Final = 2_000
@@ -70,7 +71,7 @@ def change_of_mean(
 ) -> Change:
     """Compare means, (n,) each."""
     sums = [np.bincount(stretches.of, weights=v, minlength=stretches.count) for v in (base, own)]
-    weights = _weights(stretches.count, seed)
+    weights = stats.drawn(stretches.count, RESAMPLES, seed)
     means = float(base.mean()), float(own.mean())
     return _change(means, (weights @ sums[0], weights @ sums[1]), stretches.count)
 
@@ -79,16 +80,10 @@ def change_of_quantile(
     base: FloatArray, own: FloatArray, share: float, stretches: Stretches, seed: int = 1
 ) -> Change:
     """Compare quantiles, (n,) each."""
-    weights = _weights(stretches.count, seed, RESAMPLES // 5)
+    weights = stats.drawn(stretches.count, RESAMPLES // 5, seed)
     drawn = tuple(_quantiles(v, share, stretches, weights) for v in (base, own))
     ends = float(np.quantile(base, share)), float(np.quantile(own, share))
     return _change(ends, (drawn[0], drawn[1]), stretches.count)
-
-
-def _weights(count: int, seed: int, draws: int = RESAMPLES) -> FloatArray:
-    """(draws, count) how often each stretch was drawn."""
-    random = np.random.default_rng(seed)
-    return random.multinomial(count, np.full(count, 1 / count), size=draws).astype(np.float64)
 
 
 def _quantiles(
@@ -112,5 +107,5 @@ def _change(ends: tuple[float, float], drawn: tuple[FloatArray, FloatArray], cou
     usable = drawn[0] > 0
     if count < FEWEST_STRETCHES or usable.mean() < 0.95:  # noqa: PLR2004 - else it would be cut
         return Change(base, own, told)
-    low, high = np.percentile(drawn[1][usable] / drawn[0][usable] - 1, [2.5, 97.5]).tolist()
+    low, high = stats.interval(drawn[1][usable] / drawn[0][usable] - 1)
     return Change(base, own, told, low, high)

@@ -30,7 +30,7 @@ from rltuned.core.decide import Policy
 from rltuned.daemon.clock import SystemClock
 from rltuned.errors import TraceError
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.shelf import find_bundle
+from rltuned.policies.shelf import MODEL_PREFIX, find_bundle
 from rltuned.settings import Loaded
 from rltuned.slurm.accounting import History, read_history
 from rltuned.slurm.commands import Commands
@@ -39,7 +39,6 @@ from rltuned.slurm.sacct import lines_of
 
 app = typer.Typer()
 
-MODEL: Final = "model:"
 BEGUN_FROM: Final = "model:rltune"
 SHIPPED: Final = (BEGUN_FROM, "model:rltune-paper", "saf")
 TRAINED: Final = "trained here"
@@ -189,14 +188,14 @@ def _played(
         taught = teach(
             lesson.kind.value,
             past,
-            find_bundle(loaded.settings.policy.models_dir, BEGUN_FROM.removeprefix(MODEL)),
+            find_bundle(loaded.settings.policy.models_dir, BEGUN_FROM.removeprefix(MODEL_PREFIX)),
             lesson.out,
             minutes=lesson.minutes,
             seed=lesson.seed,
             report=bar.part("learning"),
         )
         if taught.bundle is not None:
-            chosen = {TRAINED: _policy(f"{MODEL}{taught.bundle}", loaded), **chosen}
+            chosen = {TRAINED: _policy(f"{MODEL_PREFIX}{taught.bundle}", loaded), **chosen}
         terms = _terms(loaded)
         study = run_study(past, chosen, terms, names=names, report=bar.told)
     asked = {
@@ -267,12 +266,12 @@ def _policy(name: str, loaded: Loaded) -> Policy:
     """
     if name in BASELINES:
         return BASELINES[name]
-    if not name.startswith(MODEL):
+    if not name.startswith(MODEL_PREFIX):
         known = ", ".join([*BASELINES, "model:NAME"])
         raise TraceError(f"--policy: no rule named {name!r}; there are {known}")
     from rltuned.policies.actor import load_actor  # noqa: PLC0415 - torch costs seconds
 
-    given = name.removeprefix(MODEL)
+    given = name.removeprefix(MODEL_PREFIX)
     place = Path(given)
     if not place.is_dir():
         place = find_bundle(loaded.settings.policy.models_dir, given)

@@ -198,8 +198,6 @@ def _plain(found: Comparison) -> dict[str, object]:
             for model, rules in found.paired.items()
         },
         "closed_of_fcfs_to_clairvoyant": found.closed,
-        "closed_of_fcfs_to_bound": found.closed_bound,
-        "bound": asdict(found.bound),
         "shares": SHARES.tolist(),
         "single_jobs": {
             policy: {m: v.tolist() for m, v in table.items()}

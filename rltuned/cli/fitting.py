@@ -207,7 +207,6 @@ def _keys(found: Found | None) -> Iterator[Line]:
         yield Line(f"scope.excluded_{who}")
     yield from _limits(found)
     yield Line("ladder.stage", "observe", active=True)
-    yield from _steering(found)
     if found and found.controllers > 1:
         why = f"{found.controllers} slurmctld here: a second rltuned beside the backup needs this."
         yield Line("ha.lease_dir", why=why)
@@ -226,10 +225,3 @@ def _limits(found: Found | None) -> Iterator[Line]:
             f"and a cycle needs up to {_CYCLE_REQUESTS} besides its changes. Raise both together."
         )
         yield Line("limits.max_changes", most, active=True, why=why)
-
-
-def _steering(found: Found | None) -> Iterator[Line]:
-    kinds = [kind for kind, _ in _amounts(found.snapshot.nodes)] if found else []
-    if len(kinds) > 1:
-        names = ", ".join(kinds)
-        yield Line("placement.steer", why=f"GPU types here: {names}.")

@@ -28,7 +28,7 @@ def verify(bundle: BundleArgument) -> None:
 
     Exit codes: 0 = fit to be used; 2 = not, with the file and the reason.
     """
-    actor = load_actor(bundle, inspectors=True)
+    actor = load_actor(bundle)
     say(f"{bundle}: ok: {actor.name}, card sha256 {actor.digest}")
 
 
@@ -66,7 +66,7 @@ def list_models(
 @app.command()
 def card(bundle: BundleArgument) -> None:
     """Print the card of a bundle that passes all checks, as JSON."""
-    say(load_actor(bundle, inspectors=True).card.model_dump_json(indent=2))
+    say(load_actor(bundle).card.model_dump_json(indent=2))
 
 
 @app.command()
@@ -78,7 +78,7 @@ def onnx(
 
     Exit codes: 0 = written; 2 = the bundle is unfit, the scores differ, or the extra is missing.
     """
-    actor = load_actor(bundle, inspectors=True)
+    actor = load_actor(bundle)
     missing = [name for name in ("onnx", "onnxruntime") if not importlib.util.find_spec(name)]
     if missing:
         raise ModelError(f"needs the Python package {missing[0]}; install rltuned[onnx]")
@@ -90,7 +90,7 @@ def onnx(
 
 def _row(bundle: Path) -> dict[str, str]:
     try:
-        actor = load_actor(bundle, inspectors=True)
+        actor = load_actor(bundle)
     except ModelError as error:
         return {"name": bundle.name, "summary": "", "digest": "", "error": str(error)}
     return {

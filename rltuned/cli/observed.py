@@ -55,8 +55,7 @@ def look(config: Path | None, world: World, policy: str | None, seed: int) -> Lo
 def marked(snapshot: Snapshot, journal: Journal) -> Snapshot:
     """The snapshot with what the journal says of its jobs."""
     try:
-        ours = marked_by(journal, snapshot)
-        return ours.steered(journal.steering(snapshot.cluster))
+        return marked_by(journal, snapshot)
     except JournalError as error:
         warn(f"cannot tell which jobs rltuned has changed before: {error}")
         return snapshot

@@ -111,13 +111,7 @@ def joint_document(decision: Decision) -> dict[str, Any] | None:
     if joint is None:
         return None
     flags = [{"job_id": a.target.job_id, "old": a.old, "new": a.new} for a in joint.actions]
-    excluded = [{"job_id": j, "nodes": list(nodes)} for j, nodes in joint.excluded.items()]
-    return {
-        "how": joint.how,
-        "why": joint.why,
-        "oversubscribe": flags,
-        "excluded_nodes": excluded,
-    }
+    return {"how": joint.how, "why": joint.why, "oversubscribe": flags}
 
 
 def placement_document(placement: Placement | None) -> list[dict[str, Any]] | None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import torch
 import typer
 
-from rltuned.cli import imitate, journalled, rivals
+from rltuned.cli import imitate
 from rltuned.cli.flags import say, warn
 from rltuned.cli.progress import perform_with_bar
 from rltuned.cli.simulate import cluster_named
@@ -33,9 +33,7 @@ from rltuned.train.seedling import NAME as FORETOLD
 app = typer.Typer(no_args_is_help=True, help="Learn policies offline.")
 app.command()(imitate.warmstart)
 app.command()(imitate.history)
-app.command()(journalled.journal)
-app.command()(rivals.rlscheduler)
-app.command()(rivals.schedinspector)
+app.command()(imitate.journal)
 
 
 @app.callback()

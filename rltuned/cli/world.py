@@ -7,8 +7,6 @@ from rltuned.cli.flags import World
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.ha.fence import Fence, Holder
 from rltuned.domain.ports import Backend, Clock
-from rltuned.errors import JournalError
-from rltuned.journal.journal import Journal
 from rltuned.settings import Loaded
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.source import Reading
@@ -83,22 +81,8 @@ def real_slurm(
         loaded.settings.slurm.cli(),
         clock.now,
         on_call=on_call,
-        exclusions=_needs_exclusions(loaded),
         fair_shares=loaded.settings.limits.write_mode == "priority",
         fence=fence,
         pyslurm=loaded.settings.slurm.pyslurm(),
         on_reading=on_reading,
     )
-
-
-def _needs_exclusions(loaded: Loaded) -> bool:
-    """Whether jobs are steered, or may still carry what was excluded for them."""
-    if loaded.settings.placement.steer:
-        return True
-    journal = Journal(loaded.settings.daemon.state_dir)
-    try:
-        return journal.has_steered()
-    except JournalError:
-        return False  # who writes or restores says so
-    finally:
-        journal.close()

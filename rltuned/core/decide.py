@@ -21,7 +21,6 @@ from rltuned.core.placement import Placement, place
 from rltuned.core.planning import make_plan, undo
 from rltuned.core.ranking import Ranked, rank, scale
 from rltuned.core.select import Refusal, Rules, select
-from rltuned.core.steering import Guidance, exclude, within
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Action, Plan
 from rltuned.domain.priority import NeutralDelay
@@ -169,9 +168,8 @@ def decide(
     due = [i for i in ranked.after.tolist() if ranked.written[i]]
     writes = make_plan(chosen, ranked.value, due, mode, snapshot)
     flags = joint.actions if joint else ()
-    wanted: tuple[Guidance, ...] = (*flags, *exclude(snapshot, joint.excluded if joint else {}))
-    guidance = within(knobs.writing.max_changes - len(writes), wanted)
-    actions: Sequence[Action] = [*undone, *guidance, *writes]
+    sent = flags[: max(0, knobs.writing.max_changes - len(writes))]
+    actions: Sequence[Action] = [*undone, *sent, *writes]
     return Decision(
         snapshot=snapshot,
         policy=policy.name,
@@ -192,7 +190,7 @@ def decide(
         notes=(
             *_notes(len(over_budget), len(undone), joint),
             *(_unwritable(snapshot) if numbers is None and len(matrix) else ()),
-            *_waiting(len(wanted) - len(guidance)),
+            *_waiting(len(flags) - len(sent)),
         ),
         joint=joint,
     )
@@ -231,11 +229,11 @@ def _unwritable(snapshot: Snapshot) -> tuple[str, ...]:
 def give_back(snapshot: Snapshot) -> Plan:
     """What takes back all that we hold of pending jobs; no order of ours comes in its place."""
     undone = [action for job in snapshot.pending if (action := undo(job)) is not None]
-    return Plan((*undone, *exclude(snapshot, {})))
+    return Plan(tuple(undone))
 
 
 def _waiting(count: int) -> tuple[str, ...]:
-    return (f"{count} flags and exclusions wait: over the change budget",) if count else ()
+    return (f"{count} flags wait: over the change budget",) if count else ()
 
 
 def greedy(

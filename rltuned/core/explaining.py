@@ -203,7 +203,7 @@ def may_start(decision: Decision, job: PendingJob) -> Forecast:
 
 
 def _beyond_us(job: PendingJob) -> bool:
-    return bool(job.request.outside or job.required_nodes or job.own_excluded_nodes)
+    return bool(job.request.outside or job.required_nodes or job.excluded_nodes)
 
 
 def _in_line(decision: Decision) -> Sequence[PendingJob]:

@@ -19,7 +19,6 @@ from rltuned.core.options import Frame, build
 from rltuned.core.placement import Placement, place_request
 from rltuned.core.sharing import Sharing, Void, obstacle, tell_to_share
 from rltuned.core.solution import Solution, Verdict, beside_others
-from rltuned.core.steering import Exclusions, Steer, may_steer
 from rltuned.core.timeline import Candidate, Reference, Release, reference, releases
 from rltuned.core.turns import Waiting, told_ahead
 from rltuned.core.ways import Bounds
@@ -47,16 +46,15 @@ class Tuning:
     """All that steers a joint decision.
 
     Attributes:
-        weights, budget, bounds, sharing, steer: see there.
+        weights, budget, bounds, sharing: see there.
         steered: the world starts jobs on the nodes that we say (a simulation); otherwise only the
-            order, OverSubscribe and excluded nodes reach it.
+            order and OverSubscribe reach it.
     """
 
     weights: Weights = field(default_factory=Weights)
     budget: Budget = field(default_factory=Budget)
     bounds: Bounds = field(default_factory=Bounds)
     sharing: Sharing = field(default_factory=Sharing)
-    steer: Steer = field(default_factory=Steer)
     steered: bool = False
 
 
@@ -69,7 +67,6 @@ class Joint:
         order: places in the given ranking, first to run first.
         placements: jobs that start now.
         actions: flags to set.
-        excluded: nodes to keep jobs off, by job; of all others nothing.
         verdicts: of the jobs that were looked at.
         left_alone: exclusive jobs inside the scope whose flag would be void, and why.
     """
@@ -79,7 +76,6 @@ class Joint:
     order: tuple[int, ...]
     placements: tuple[Placement, ...] = ()
     actions: tuple[SetOverSubscribe, ...] = ()
-    excluded: Exclusions = field(default_factory=dict)
     verdicts: tuple[Verdict, ...] = ()
     left_alone: tuple[tuple[JobId, Void], ...] = ()
 
@@ -107,7 +103,7 @@ def place_jointly(
         why = "none of the first jobs fits now"
         return Joint(How.SKIPPED, why, tuple(range(len(ranked))), left_alone=left_alone)
     scene = _Scene.of(ranked, snapshot, may_share)
-    joint = _placed(scene, snapshot, tuning, solver)
+    joint = _placed(scene, tuning, solver)
     if scene.shareable:
         joint = _with_turns(joint, scene, tuning.weights)
     return replace(joint, left_alone=left_alone)
@@ -187,7 +183,7 @@ def _told(verdicts: Sequence[Verdict], told: Sequence[JobId]) -> tuple[Verdict, 
     return tuple(known.values())
 
 
-def _placed(scene: _Scene, snapshot: Snapshot, tuning: Tuning, solver: Solver | None) -> Joint:
+def _placed(scene: _Scene, tuning: Tuning, solver: Solver | None) -> Joint:
     same = tuple(range(scene.count))
     candidates, capacity, shareable = scene.candidates, scene.capacity, scene.shareable
     apart = _why_apart(candidates, capacity) if not shareable else ""
@@ -195,13 +191,7 @@ def _placed(scene: _Scene, snapshot: Snapshot, tuning: Tuning, solver: Solver | 
         return Joint(How.SKIPPED, apart, same, _each_for_itself(candidates, capacity))
     walked = reference(candidates, capacity, scene.ends)
     greedy = _placements(candidates, walked.starts)
-    steerable = frozenset(
-        at
-        for at, one in enumerate(candidates)
-        if may_steer(one.job, snapshot.taken_at, tuning.steer)
-        and len(capacity.accepted(one.request)) > 1
-    )
-    settled = _why_settled(candidates, walked, steerable)
+    settled = _why_settled(candidates, walked)
     if settled and not shareable and not tuning.steered:
         return Joint(How.SKIPPED, settled, same, greedy)
     frame = Frame(candidates, shareable, capacity, scene.ends(), walked)
@@ -222,17 +212,15 @@ def _placed(scene: _Scene, snapshot: Snapshot, tuning: Tuning, solver: Solver | 
         ways=tuple(ways),
         weights=tuning.weights,
         steered=tuning.steered,
-        steerable=steerable,
     )
-    order, excluded, why = found.followed()
+    order, why = found.followed()
     return Joint(
         How.SOLVED,
         why,
         _in_ranking(order, scene.places, scene.count),
         found.placements(),
         found.flags(),
-        excluded,
-        found.verdicts(excluded),
+        found.verdicts(),
     )
 
 
@@ -243,7 +231,7 @@ def _candidates(
     members: dict[tuple[str, ...], np.ndarray] = {}
     places, found = [], []
     for place, job in enumerate(ranked):
-        if job.request.outside or job.required_nodes or job.own_excluded_nodes:
+        if job.request.outside or job.required_nodes or job.excluded_nodes:
             continue
         if job.partitions not in members:
             members[job.partitions] = capacity.members_of(job.partitions)
@@ -283,11 +271,9 @@ def _why_apart(candidates: Sequence[Candidate], capacity: Capacity) -> str:
     return "no two jobs can use the same node"
 
 
-def _why_settled(
-    candidates: Sequence[Candidate], walked: Reference, steerable: frozenset[int]
-) -> str:
-    """Why neither the order nor steering can matter now; "" = they can."""
-    if len(walked.starts) == len(candidates) and not steerable:
+def _why_settled(candidates: Sequence[Candidate], walked: Reference) -> str:
+    """Why the order cannot matter now; "" = it can."""
+    if len(walked.starts) == len(candidates):
         return "all of the first jobs start as it is"
     if not walked.starts:
         return "none of the first jobs can start now"

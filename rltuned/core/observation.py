@@ -1,6 +1,6 @@
-"""The windows that the paper's networks read: 256 x 8 for the actor, 256 x 5 for the critic.
+"""The windows that the paper's actor reads: 256 x 8.
 
-Source: RLTune section 3.2 (feature sampling, observation and critic vectors). The paper gives no
+Source: RLTune section 3.2 (feature sampling, observation vector). The paper gives no
 thresholds; CFF_HIGH and SEVERAL_WAYS are ours. The two sampled slots keep one meaning ("speaks for
 running this job soon, 0 to 1") whichever feature fills them, since a network cannot see the switch.
 """
@@ -16,7 +16,6 @@ from rltuned.core.survey import WAYS_CAP
 
 MAX_QUEUE_SIZE: Final = 256
 OBSERVED: Final = 8
-CRITIC: Final = 5
 CFF_HIGH: Final = 0.5
 """From here on free GPUs are mostly scraps and small jobs are favoured over old ones."""
 SEVERAL_WAYS: Final = 2
@@ -28,15 +27,9 @@ FIXED: Final = (
     "dsr",
     "future_avail",
 )
-CRITIC_COLUMNS: Final = (
-    "submit_time",
-    "requested_time",
-    "can_schedule_now",
-    "requested_gpus",
-    "cff",
-)
 _FIXED_AT: Final = [COLUMN[name] for name in FIXED]
-_CRITIC_AT: Final = [COLUMN[name] for name in CRITIC_COLUMNS]
+_SIZE, _URGENCY = COLUMN["job_size"], COLUMN["urgency"]
+_WAYS, _FREE = COLUMN["num_ways"], COLUMN["free_nodes"]
 _WAYS_FULL: Final = np.float32(WAYS_CAP)
 
 
@@ -52,7 +45,7 @@ class Observation:
 class Window:
     """At most MAX_QUEUE_SIZE jobs, padded with zeros.
 
-    values: (MAX_QUEUE_SIZE, 8) or (MAX_QUEUE_SIZE, 5); mask: (MAX_QUEUE_SIZE,) True on real jobs;
+    values: (MAX_QUEUE_SIZE, features); mask: (MAX_QUEUE_SIZE,) True on real jobs;
     count: how many they are. The mask is never read off the values.
     """
 
@@ -71,17 +64,18 @@ def sample_features(matrix: StateMatrix) -> Observation:
     fragmented = matrix.cff >= CFF_HIGH
     ways = matrix.column("num_ways")
     several = bool((ways * _WAYS_FULL >= SEVERAL_WAYS).any())
-    values = np.empty((len(matrix), OBSERVED), dtype=np.float32)
-    values[:, : len(FIXED)] = matrix.values[:, _FIXED_AT]
-    values[:, 6] = 1 - matrix.column("job_size") if fragmented else matrix.column("urgency")
-    values[:, 7] = ways if several else matrix.column("free_nodes")
     sixth = "1-job_size" if fragmented else "urgency"
-    return Observation(values, (*FIXED, sixth, "num_ways" if several else "free_nodes"))
+    names = (*FIXED, sixth, "num_ways" if several else "free_nodes")
+    return Observation(sampled(matrix.values, fragmented, several), names)
 
 
-def critic_values(matrix: StateMatrix) -> Float32Array:
-    """(n, 5) what the critic reads of every job."""
-    return matrix.values[:, _CRITIC_AT]
+def sampled(
+    rows: Float32Array, fragmented: BoolArray | bool, several: BoolArray | bool
+) -> Float32Array:
+    """(n, 8) of rows (n, features); fragmented, several: of all rows, or (n,) of each."""
+    sixth = np.where(fragmented, 1 - rows[:, _SIZE], rows[:, _URGENCY])
+    seventh = np.where(several, rows[:, _WAYS], rows[:, _FREE])
+    return np.column_stack([rows[:, _FIXED_AT], sixth, seventh]).astype(np.float32)
 
 
 def windows(values: Float32Array, size: int = MAX_QUEUE_SIZE) -> list[Window]:

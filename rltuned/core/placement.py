@@ -106,7 +106,7 @@ def place(job: PendingJob, capacity: Capacity, rule: PlacementRule = "pack") -> 
     A job with wishes outside the model (`Request.outside`) or with nodes of its own choice is
     never placed: what we cannot model we do not claim.
     """
-    if job.request.outside or job.required_nodes or job.own_excluded_nodes:
+    if job.request.outside or job.required_nodes or job.excluded_nodes:
         return None
     shares = place_request(job.request, capacity.members_of(job.partitions), capacity, rule)
     return None if shares is None else Placement(job.job_id, shares)

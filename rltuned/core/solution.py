@@ -1,8 +1,7 @@
-"""What a solution means for Slurm: in which order it starts those jobs, what it must be told.
+"""What a solution means for Slurm: in which order it starts those jobs, which flags it needs.
 
-Slurm's own walk (core/timeline) over the new order is the judge: the order changes, and nodes are
-excluded, only where that walk is then worth more than by the ranking alone, or as much on better
-nodes.
+Slurm's own walk (core/timeline) over the new order is the judge: the order changes only where that
+walk is then worth more than by the ranking alone.
 """
 
 import math
@@ -14,18 +13,13 @@ from rltuned.core.milp import Option, Weights
 from rltuned.core.options import Frame, worth
 from rltuned.core.placement import Placement
 from rltuned.core.sharing import tell_to_share
-from rltuned.core.steering import Exclusions, other_types, without
 from rltuned.core.timeline import Candidate, Timeline, reference
 from rltuned.core.ways import Kind
-from rltuned.domain.jobs import Share
 from rltuned.domain.plan import SetOverSubscribe
-from rltuned.domain.units import JobId, NodeName
+from rltuned.domain.units import JobId
 
 _EQUAL: Final = 1e-9
 """Sums of the same numbers in another order may differ by so much."""
-
-_Columns = Mapping[int, tuple[NodeName, ...]]
-"""Nodes to exclude, by candidate."""
 
 
 def beside_others(one: Candidate) -> Candidate:
@@ -59,7 +53,6 @@ class Solution:
         chosen: options by candidate.
         ways: how many each candidate has now.
         steered: jobs go where the solution says (a simulation).
-        steerable: candidates that may be kept off nodes.
     """
 
     frame: Frame
@@ -68,7 +61,6 @@ class Solution:
     ways: tuple[int, ...]
     weights: Weights
     steered: bool
-    steerable: frozenset[int]
 
     @property
     def now(self) -> list[int]:
@@ -78,21 +70,11 @@ class Solution:
         jobs = self.frame.candidates
         return tuple(Placement(jobs[at].job.job_id, self.chosen[at].way.shares) for at in self.now)
 
-    def verdicts(self, excluded: Exclusions) -> tuple[Verdict, ...]:
-        return tuple(self._verdict(at, excluded) for at in range(len(self.frame.candidates)))
+    def verdicts(self) -> tuple[Verdict, ...]:
+        return tuple(self._verdict(at) for at in range(len(self.frame.candidates)))
 
-    def followed(self) -> tuple[tuple[int, ...], Exclusions, str]:
-        """The candidates in the order in which Slurm starts what was found, off which nodes they
-        must be kept for that, and why.
-        """
-        order, why = self._ordered()
-        found = {} if self.steered else self._excluded(order)
-        if found:
-            why += f"; {len(found)} kept off the GPU types that others need"
-        candidates = self.frame.candidates
-        return order, {candidates[at].job.job_id: nodes for at, nodes in found.items()}, why
-
-    def _ordered(self) -> tuple[tuple[int, ...], str]:
+    def followed(self) -> tuple[tuple[int, ...], str]:
+        """The candidates in the order in which Slurm starts what was found, and why."""
         given = tuple(range(len(self.frame.candidates)))
         if set(self.now) == set(self.frame.reference.starts):
             return given, "starts the same jobs as the ranking by itself"
@@ -115,51 +97,14 @@ class Solution:
         jobs = self.frame.candidates
         return tuple(tell_to_share(jobs[at].job) for at in self.now if self._shares(at))
 
-    def _excluded(self, order: Sequence[int]) -> _Columns:
-        """Nodes to keep jobs off so that Slurm chooses the GPU type that the solution chose."""
-        by_itself = self._walk(order, {})
-        wanted = {
-            at: nodes
-            for at in self.now
-            if at in self.steerable and not self._same_type(by_itself.get(at), at)
-            if (nodes := self._other_types(at))
-        }
-        if not wanted:
-            return {}
-        steered = self._walk(order, wanted)
-        while not wanted.keys() <= steered.keys():  # one that would wait for its type is let go
-            wanted = {at: nodes for at, nodes in wanted.items() if at in steered}
-            steered = self._walk(order, wanted)
-        lost = self._worth_of(by_itself) - self._worth_of(steered)
-        return wanted if lost <= _EQUAL else {}
-
-    def _same_type(self, shares: tuple[Share, ...] | None, at: int) -> bool:
-        wanted = self.chosen[at].way.shares
-        return shares is not None and shares[0].gpu_type == wanted[0].gpu_type
-
-    def _other_types(self, at: int) -> tuple[NodeName, ...]:
-        if self._shares(at):
-            return ()
-        shares = self.chosen[at].way.shares
-        return other_types(self.frame.candidates[at], shares, self.frame.capacity)
-
-    def _walk(self, order: Sequence[int], excluded: _Columns) -> dict[int, tuple[Share, ...]]:
-        """What Slurm's own walk over an order starts, flags set as decided."""
-        jobs = [self._as_slurm_sees(at, excluded.get(at, ())) for at in order]
-        walked = reference(jobs, self.frame.capacity, lambda: self.frame.ends)
-        return {order[i]: shares for i, shares in walked.starts.items()}
-
-    def _as_slurm_sees(self, at: int, excluded: tuple[NodeName, ...]) -> Candidate:
-        one = self.frame.candidates[at]
-        if excluded:
-            one = without(one, excluded, self.frame.capacity)
-        return beside_others(one) if self._shares(at) else one
-
     def _worth(self, order: Sequence[int]) -> float:
-        return self._worth_of(self._walk(order, {}))
-
-    def _worth_of(self, starts: Mapping[int, tuple[Share, ...]]) -> float:
-        gpus, candidates = int(self.frame.capacity.total_gpus.sum()), self.frame.candidates
+        """What Slurm's own walk over an order starts is worth, flags set as decided."""
+        candidates, capacity = self.frame.candidates, self.frame.capacity
+        jobs = [
+            beside_others(candidates[at]) if self._shares(at) else candidates[at] for at in order
+        ]
+        walked = reference(jobs, capacity, lambda: self.frame.ends)
+        gpus, starts = int(capacity.total_gpus.sum()), (order[i] for i in walked.starts)
         return math.fsum(worth(candidates[at], at, gpus, self.weights) for at in starts)
 
     def _shares(self, at: int) -> bool:
@@ -170,7 +115,7 @@ class Solution:
         total = self.frame.candidates[at].request.total
         return -total.gpus, -total.cpus, at
 
-    def _verdict(self, at: int, excluded: Exclusions) -> Verdict:
+    def _verdict(self, at: int) -> Verdict:
         option, job_id = self.chosen.get(at), self.frame.candidates[at].job.job_id
         if option is None:
             return Verdict(job_id, self.ways[at], None, None, "not within the horizon")
@@ -180,6 +125,4 @@ class Solution:
         why = f"{kind} on {place}{by_itself}"
         if kind is Kind.SHARE:
             why += "; its exclusive node would keep others waiting"
-        if job_id in excluded:
-            why += f"; kept off {len(excluded[job_id])} nodes of other GPU types"
         return Verdict(job_id, self.ways[at], kind, offset_s, why)

@@ -69,7 +69,6 @@ class Writer:
         """
         self._cluster = snapshot.cluster
         marked = marked_by(self.journal, snapshot)
-        marked = marked.steered(self.journal.steering(snapshot.cluster))
         found = {
             (job.job_id, actual): Kind(job.owned.field)
             for job in marked.pending

@@ -65,11 +65,10 @@ class Kind(StrEnum):
     SITE_FACTOR = "site_factor"
     RELEASE = "release"
     OVERSUBSCRIBE = "oversubscribe"
-    EXCLUDED_NODES = "excluded_nodes"
 
 
 def kind_of(action: Action) -> Kind:
-    """The kind of change that an action makes."""
+    """The kind of change that an action of a cycle makes."""
     match action:
         case SetPriority():
             return Kind.PRIORITY
@@ -80,7 +79,7 @@ def kind_of(action: Action) -> Kind:
         case SetOverSubscribe():
             return Kind.OVERSUBSCRIBE
         case SetExcludedNodes():
-            return Kind.EXCLUDED_NODES
+            raise ValueError("only `rltuned restore` sets excluded nodes")
 
 
 @dataclass(frozen=True, slots=True)

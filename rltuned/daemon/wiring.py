@@ -12,7 +12,7 @@ from rltuned.daemon.runtime import Rig
 from rltuned.domain.ports import Backend
 from rltuned.errors import ModelError, SettingsError
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.shelf import find_bundle
+from rltuned.policies.shelf import MODEL_PREFIX, find_bundle
 from rltuned.settings import Loaded, Settings
 from rltuned.settings.key import is_file_name
 from rltuned.slurm.sdiag import Load
@@ -40,10 +40,7 @@ class Controlled(Protocol):
 
     def acting(self) -> str: ...
 
-    def read_exclusions(self) -> None: ...
 
-
-MODEL_PREFIX: Final = "model:"
 RULE_HINT: Final = 'a rule needs no model: policy.name = "saf"'
 """Nobody else ranks in a missing model's place: which order a cluster has is its owner's choice."""
 
@@ -106,7 +103,7 @@ def _seat(settings: Settings, backend: Backend, lease: Lease | None) -> Seat | N
     folder = settings.ha.lease_dir
     if lease is None or folder is None or not isinstance(backend, Controlled):
         return None
-    return Seat(folder, lease, backend.acting, backend.read_exclusions)
+    return Seat(folder, lease, backend.acting)
 
 
 def find_policy(loaded: Loaded) -> tuple[Policy, str, str]:

@@ -112,19 +112,6 @@ class Remembered:
 
 
 @dataclass(frozen=True, slots=True)
-class Steering:
-    """What rltuned excluded for a job that excluded nothing, from its own journal.
-
-    Attributes:
-        nodes: excluded last; empty = taken back.
-        since: when it did so first.
-    """
-
-    nodes: tuple[NodeName, ...]
-    since: UnixTime
-
-
-@dataclass(frozen=True, slots=True)
 class PendingJob:
     """One pending record of Slurm's queue.
 
@@ -153,7 +140,6 @@ class PendingJob:
             be taken back.
         owned: set when rltuned's journal says that it wrote to this job.
         recent_writes: how often it did so within the last hour, from the same journal.
-        steering: set when that journal says that it excluded nodes for it.
         deadline_at: when Slurm removes it if it cannot end by then; None = never.
         unreadable: what of it could not be read; such a job is left alone. Empty = nothing.
     """
@@ -191,7 +177,6 @@ class PendingJob:
     sticky: bool = False
     owned: Ownership | None = None
     recent_writes: int = 0
-    steering: Steering | None = None
     deadline_at: UnixTime | None = None
     unreadable: str = ""
 
@@ -238,17 +223,6 @@ class PendingJob:
         # priority/basic takes a nice off the number at once, which would free a held job
         is_bare = self.live and (bool(self.held_by) or self.taken_over)
         return (self.owned.nice or 0) if is_bare else 0
-
-    @property
-    def steered(self) -> bool:
-        """Whether the nodes that it excludes now are those that rltuned made it exclude."""
-        ours = () if self.steering is None else self.steering.nodes
-        return bool(ours) and set(ours) == set(self.excluded_nodes)
-
-    @property
-    def own_excluded_nodes(self) -> tuple[NodeName, ...]:
-        """Nodes that it excludes by its own wish."""
-        return () if self.steered else self.excluded_nodes
 
     @property
     def natural_priority(self) -> int | None:

@@ -1,11 +1,11 @@
 """The cluster at one instant, as a scheduler may know it."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from rltuned.domain.cluster import Node, Partition
-from rltuned.domain.jobs import PendingJob, Remembered, RunningJob, Steering
+from rltuned.domain.jobs import PendingJob, Remembered, RunningJob
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
 from rltuned.domain.units import JobId, UnixTime
 
@@ -112,18 +112,6 @@ class Snapshot:
 
         pending = tuple(map(marked, self.pending))
         return replace(self, pending=pending, demoted=tuple(sorted(demoted)))
-
-    def steered(self, steering: Mapping[tuple[JobId, UnixTime], Steering]) -> "Snapshot":
-        """The same snapshot with `steering` set on the jobs that we excluded nodes for."""
-        if not steering:
-            return self
-        pending = tuple(
-            replace(job, steering=steering[key])
-            if (key := (job.job_id, job.submitted_at)) in steering
-            else job
-            for job in self.pending
-        )
-        return replace(self, pending=pending)
 
 
 def _refuse_twice(what: str, names: Sequence[int | str]) -> None:

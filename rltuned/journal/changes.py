@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Final
 
-from rltuned.domain.jobs import PendingJob, Steering
+from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import (
     Action,
     Outcome,
@@ -32,7 +32,6 @@ from rltuned.journal.ownership import (
     OpenRow,
     Origin,
     WordClaim,
-    nodes_of,
     sum_up,
     words_of,
 )
@@ -180,7 +179,7 @@ def may_bring_back(db: sqlite3.Connection) -> bool:
 
 
 def has_steered(db: sqlite3.Connection) -> bool:
-    """The same of excluded nodes."""
+    """The same of excluded nodes, which only releases before this one set."""
     return _exists(db, "field = 'excluded_nodes' AND (closed IS NULL OR closed = 'gone')")
 
 
@@ -188,27 +187,6 @@ def _exists(db: sqlite3.Connection, condition: str) -> bool:
     query = f"SELECT EXISTS (SELECT 1 FROM changes WHERE {condition})"  # noqa: S608 - ours
     (found,) = db.execute(query).fetchone()
     return bool(found)
-
-
-def steering(
-    db: sqlite3.Connection, cluster: str, key: JobKey | None = None
-) -> dict[JobKey, Steering]:
-    """What we excluded of each pending job, and since when; of restored ones nothing any more.
-
-    key: of this job alone; None = of all.
-    """
-    rows = db.execute(
-        "SELECT job_id, submitted_at, new, closed, at FROM changes"  # noqa: S608 - ours
-        f" WHERE field = 'excluded_nodes' AND cluster = ?{_ONE if key else ''}"
-        " AND ifnull(closed, '') != 'gone' ORDER BY id",
-        (cluster, *(key or ())),
-    ).fetchall()
-    found: dict[JobKey, Steering] = {}
-    for job_id, submitted_at, new, closed, at in rows:
-        job = JobId(job_id), UnixTime(submitted_at)
-        since = found[job].since if job in found else UnixTime(at)
-        found[job] = Steering(nodes_of(new) if closed is None else (), since)
-    return found
 
 
 def carried(job: PendingJob) -> tuple[tuple[str, int | str], ...]:
@@ -222,7 +200,7 @@ def carried(job: PendingJob) -> tuple[tuple[str, int | str], ...]:
             found.append(("site_factor", job.site_factor))
     if job.oversubscribe == "YES":
         found.append((OVERSUBSCRIBE, "YES"))
-    if job.excluded_nodes and job.steering is None:
+    if job.excluded_nodes:
         found.append((EXCLUDED_NODES, words_of(job.excluded_nodes)))
     return tuple(found)
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from rltuned.domain.jobs import Ownership, PendingJob, Steering
+from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.errors import JournalError
 from rltuned.journal import changes, cycles, handover, named_values
@@ -53,7 +53,7 @@ class Journal:
     def owned(self, cluster: str) -> Mapping[JobKey, Ownership]:
         """What `Snapshot.marked` wants to know; empty when there is no journal yet.
 
-        Like `recent_writes` and `steering` out of memory: it shows what the file says at the next
+        Like `recent_writes` out of memory: it shows what the file says at the next
         question, and is not to be kept.
         """
         if not self._is_there():
@@ -76,13 +76,6 @@ class Journal:
             return {}
         with self._session(create=False) as db:
             return self._ledger.recent(db, cluster, since)
-
-    def steering(self, cluster: str) -> Mapping[JobKey, Steering]:
-        """What `Snapshot.steered` wants to know; empty when there is no journal yet."""
-        if not self._is_there():
-            return {}
-        with self._session(create=False) as db:
-            return self._ledger.steering(db, cluster)
 
     def has_steered(self) -> bool:
         """Whether a job may carry excluded nodes of ours, or would bring them back requeued."""

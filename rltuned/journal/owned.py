@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
-from rltuned.domain.jobs import Ownership, Steering
+from rltuned.domain.jobs import Ownership
 from rltuned.journal import changes
 from rltuned.journal.ownership import Claim, JobKey
 
@@ -23,7 +23,6 @@ class _Cluster:
     """From when on writes are counted; None = they are not yet."""
     owned: dict[JobKey, Ownership] = field(default_factory=dict)
     held: set[JobKey] = field(default_factory=set)
-    steering: dict[JobKey, Steering] = field(default_factory=dict)
     times: dict[JobKey, list[float]] = field(default_factory=dict)
     counts: dict[JobKey, int] = field(default_factory=dict)
     ending: list[tuple[float, JobKey]] = field(default_factory=list)
@@ -59,10 +58,6 @@ class Ledger:
         """Jobs with a number or words of ours."""
         return self._of(db, cluster).held
 
-    def steering(self, db: sqlite3.Connection, cluster: str) -> Mapping[JobKey, Steering]:
-        """As changes.steering."""
-        return self._of(db, cluster).steering
-
     def recent(self, db: sqlite3.Connection, cluster: str, since: float) -> Mapping[JobKey, int]:
         """How often each job was written to since then; an earlier `since` reads all again."""
         known = self._of(db, cluster)
@@ -87,21 +82,18 @@ class Ledger:
             held = changes.claims(db, cluster)
             known.owned = {claim.key: claim.owned for claim in held if isinstance(claim, Claim)}
             known.held = {claim.key for claim in held}
-            known.steering = changes.steering(db, cluster)
         for key in known.touched:
             self._read(db, cluster, known, key)
         known.touched.clear()
         return known
 
     def _read(self, db: sqlite3.Connection, cluster: str, known: _Cluster, key: JobKey) -> None:
-        for part in (known.owned, known.steering):
-            part.pop(key, None)
+        known.owned.pop(key, None)
         known.held.discard(key)
         for claim in changes.claims(db, cluster, key):
             known.held.add(key)
             if isinstance(claim, Claim):
                 known.owned[key] = claim.owned
-        known.steering.update(changes.steering(db, cluster, key))
         if known.since is None:
             return
         times = [at for _, at in changes.times(db, cluster, known.since, key)]

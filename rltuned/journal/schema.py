@@ -138,7 +138,6 @@ CREATE INDEX spare_changes ON changes (id) WHERE closed IS NOT NULL AND closed !
 CREATE INDEX gone_changes ON changes (cluster, job_id) WHERE closed = 'gone';
 CREATE INDEX known_changes ON changes (cluster, job_id) WHERE closed = 'gone' AND ended_at IS NULL;
 CREATE INDEX closed_changes ON changes (at) WHERE closed IS NOT NULL;
-CREATE INDEX steering_changes ON changes (cluster, job_id) WHERE field = 'excluded_nodes';
 """
 STEPS: Final = (_FIRST, _FLAGS, _RECORDINGS, _EXACTNESS, _REST, _CHANGES)
 """1: cycles and writes. 2: OverSubscribe flags. 3: what each cycle saw and planned, and states.

@@ -37,7 +37,6 @@ from rltuned.policies.predictor import (
     read_predictor,
     self_test,
 )
-from rltuned.policies.rivals import KERNEL_AT, VISIBLE, inspector_pair
 
 MAX_WINDOWS: Final = 64
 """Of a self-test: it runs at every start."""
@@ -85,8 +84,6 @@ class Actor:
             return np.empty(0)
         if self.card.architecture.kind == "context":
             return self.forward(self._seen(matrix), np.ones(len(matrix), dtype=bool))
-        if self.card.architecture.kind == "kernel":
-            return self._visible_first(matrix)
         found = [
             self.forward(w.values, w.mask)[: w.count]
             for w in windows(sample_features(matrix).values)
@@ -96,22 +93,6 @@ class Actor:
     def delay_s(self, matrix: StateMatrix) -> FloatArray:
         """(n,) seconds at stretch 1, by the bundle's curve."""
         return self.curve.delay_s(self.score(matrix))
-
-    def accepts(self, matrix: StateMatrix, row: int, rejections: int) -> bool:
-        """Whether an inspector lets the base policy's pick go; rejections: how often it did not."""
-        accept, reject = self.forward(
-            inspector_pair(matrix.values, row, rejections), np.ones(2, dtype=bool)
-        )
-        return bool(accept >= reject)
-
-    def _visible_first(self, matrix: StateMatrix) -> FloatArray:
-        """(n,) the kernel's scores of the oldest jobs; the others behind, by submit time."""
-        waiting = np.argsort(matrix.submit_s, kind="stable")
-        seen, later = waiting[:VISIBLE], waiting[VISIBLE:]
-        scores = np.empty(len(matrix))
-        scores[seen] = self.forward(matrix.values[seen][:, KERNEL_AT], np.ones(len(seen), bool))
-        scores[later] = scores[seen].min() - 1.0 - np.arange(len(later))
-        return scores
 
     def _seen(self, matrix: StateMatrix) -> Float32Array:
         """(n, features) what the context network reads."""
@@ -131,12 +112,11 @@ class Actor:
         return found
 
 
-def load_actor(bundle: Path, *, inspectors: bool = False) -> Actor:
+def load_actor(bundle: Path) -> Actor:
     """The actor of a bundle, after all its checks and its self-test.
 
     Args:
         bundle: its folder.
-        inspectors: also take one that orders nothing by itself; see policies/rivals.
 
     Raises:
         ModelError: names the file and what is wrong with it: missing, foreign owner, writable by
@@ -149,21 +129,16 @@ def load_actor(bundle: Path, *, inspectors: bool = False) -> Actor:
         if not bundle.is_dir():
             raise ModelError(f"model {bundle}: no such folder")
         check_folder(bundle)
-        return _load(bundle, inspectors=inspectors)
+        return _load(bundle)
 
 
-def _load(bundle: Path, *, inspectors: bool) -> Actor:
+def _load(bundle: Path) -> Actor:
     card_bytes = read(bundle / CARD_FILE, MAX_CARD_BYTES)
     card = _parse_card(bundle / CARD_FILE, card_bytes)
     if card.schema_id != SCHEMA_ID:
         raise ModelError(
             f"model {bundle / CARD_FILE}: trained on features {card.schema_id}, "
             f"this release computes {SCHEMA_ID}; train it again"
-        )
-    if card.architecture.kind == "inspector" and not inspectors:
-        raise ModelError(
-            f"model {bundle}: an inspector of {card.architecture.base}'s picks orders no queue; "
-            "`rltuned simulate --policy schedinspector` plays it"
         )
     network = _network(bundle / WEIGHTS_FILE, _read_sealed(bundle / WEIGHTS_FILE, card), card)
     predictor = None
@@ -197,9 +172,9 @@ def _read_sealed(path: Path, card: Card) -> bytes:
 def _network(path: Path, data: bytes, card: Card) -> PaperActor | ContextActor:
     shape = card.architecture
     with torch.device("meta"):  # shapes alone: a card must not take memory that its file lacks
-        outline = build(shape.kind, shape.features, shape.hidden, shape.base).state_dict()
+        outline = build(shape.kind, shape.features, shape.hidden).state_dict()
     tensors = read_tensors(path, data, {k: ("F32", tuple(v.shape)) for k, v in outline.items()})
-    network = build(shape.kind, shape.features, shape.hidden, shape.base)
+    network = build(shape.kind, shape.features, shape.hidden)
     with named(path):
         network.load_state_dict(tensors)
     for name, tensor in tensors.items():

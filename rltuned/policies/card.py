@@ -10,9 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from rltuned.core.features import NUM_FEATURES
 from rltuned.core.observation import MAX_QUEUE_SIZE, OBSERVED
-from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import QUANTILES
-from rltuned.policies.rivals import INSPECTED, KERNEL
 
 CARD_FILE: Final = "card.json"
 WEIGHTS_FILE: Final = "actor.safetensors"
@@ -26,11 +24,9 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-Kind = Literal["paper", "context", "kernel", "inspector"]
-"""Of networks. `kernel` is RLScheduler's, `inspector` SchedInspector's: it accepts or rejects the
-picks of a base policy, so it cannot order a queue by itself."""
-HIDDEN_LAYERS: Final = {"paper": 2, "context": 2, "kernel": 3, "inspector": 3}
-_OWN_FEATURES: Final = {"paper": OBSERVED, "kernel": len(KERNEL), "inspector": len(INSPECTED)}
+Kind = Literal["paper", "context"]
+"""Of networks."""
+HIDDEN_LAYERS: Final = 2
 
 
 def features_of(kind: Kind, *, predicted: bool) -> int:
@@ -42,7 +38,7 @@ def features_of(kind: Kind, *, predicted: bool) -> int:
     if kind != "context":
         if predicted:
             raise ValueError(f"the {kind} network reads no predictions")
-        return _OWN_FEATURES[kind]
+        return OBSERVED
     return NUM_FEATURES + len(QUANTILES) * predicted
 
 
@@ -57,7 +53,7 @@ class Architecture(_Strict):
     features: int = OBSERVED
     predicted: bool = Field(default=False, description="reads predicted run times")
     hidden: tuple[int, ...] = Field(description="widths of the hidden layers")
-    base: str | None = Field(default=None, description="the rule that an inspector watches over")
+    base: None = Field(default=None, description="empty; cards of 0.1.0 have it")
     max_jobs: Literal[256] = MAX_QUEUE_SIZE
 
     @field_validator("hidden")
@@ -71,10 +67,8 @@ class Architecture(_Strict):
     def _reads_what_it_can(self) -> "Architecture":
         if self.features != features_of(self.kind, predicted=self.predicted):
             raise ValueError(f"{self.kind} does not read {self.features} features")
-        if len(self.hidden) != HIDDEN_LAYERS[self.kind]:
-            raise ValueError(f"{self.kind} has {HIDDEN_LAYERS[self.kind]} hidden layers")
-        if (self.kind == "inspector") != (self.base in BASELINES):
-            raise ValueError(f"base {self.base!r}: an inspector has one, others none")
+        if len(self.hidden) != HIDDEN_LAYERS:
+            raise ValueError(f"{self.kind} has {HIDDEN_LAYERS} hidden layers")
         return self
 
 

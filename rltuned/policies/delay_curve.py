@@ -22,10 +22,8 @@ from rltuned.core.features import (
 )
 from rltuned.core.observation import FIXED
 from rltuned.core.order import length_s
-from rltuned.policies.rivals import KERNEL
 
 QUANTILES: Final = 33
-_COLUMNS: Final[dict[str, tuple[str, ...]]] = {"paper": FIXED, "kernel": KERNEL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +52,8 @@ def curve_of(kind: str, rows: Float32Array, scores: FloatArray) -> DelayCurve:
         rows: (k, features) of jobs in the parity windows; one at least.
         scores: (k,) of the same jobs.
     """
-    names = _COLUMNS.get(kind, ())
-    at = [names.index(n) if names else COLUMN[n] for n in ("requested_gpus", "requested_time")]
+    names = ("requested_gpus", "requested_time")
+    at = [FIXED.index(n) if kind == "paper" else COLUMN[n] for n in names]
     gpus = np.exp2(rows[:, at[0]].astype(np.float64) * math.log2(1 + GPUS_FULL)) - 1
     limit_s = np.expm1(rows[:, at[1]].astype(np.float64) * math.log1p(LIMIT_FULL_S))
     # the feature ends at LIMIT_FULL_S: what lies there may have no limit at all

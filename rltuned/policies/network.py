@@ -31,30 +31,6 @@ class PaperActor(nn.Module):
         return scores.masked_fill(~mask, MASKED)
 
 
-class KernelActor(PaperActor):
-    """RLScheduler's: the same small network slides over the jobs, one hidden layer deeper."""
-
-    kind: ClassVar[Kind] = "kernel"
-
-    def __init__(self, features: int, hidden: tuple[int, ...]) -> None:
-        super().__init__(features, hidden)
-        start_wide(self.layers)
-
-
-class InspectorActor(PaperActor):
-    """SchedInspector's: scores a base policy's pick, and nobody; see policies/rivals.
-
-    Two outputs, accept and reject, say the same as one score of the pick beside that of a row of
-    zeros: both are a softmax over any difference that the layers can form.
-    """
-
-    kind: ClassVar[Kind] = "inspector"
-
-    def __init__(self, features: int, hidden: tuple[int, ...], base: str) -> None:
-        super().__init__(features, hidden)
-        self.base = base
-
-
 class ContextActor(nn.Module):
     """Per-job scorer that also sees the queue: (..., jobs, features) -> (..., jobs) scores.
 
@@ -92,24 +68,6 @@ def perceptron(inputs: int, hidden: tuple[int, ...]) -> nn.Sequential:
     return nn.Sequential(*layers, nn.Linear(inputs, 1))
 
 
-def start_wide(layers: nn.Module) -> None:
-    """Weights by Glorot, biases zero: torch's own start leaves a deep, narrow network almost flat,
-    and scores that hardly differ learn nothing from a noisy reward.
-    """
-    for layer in layers.modules():
-        if isinstance(layer, nn.Linear):
-            nn.init.xavier_uniform_(layer.weight)
-            nn.init.zeros_(layer.bias)
-
-
-def build(
-    kind: Kind, features: int, hidden: tuple[int, ...], base: str | None = None
-) -> PaperActor | ContextActor:
-    """The network of an architecture, its weights still random; base: of an inspector."""
-    if kind == "inspector":
-        if base is None:
-            raise ValueError("an inspector needs a base policy")
-        return InspectorActor(features, hidden, base)
-    if kind == "context":
-        return ContextActor(features, hidden)
-    return (KernelActor if kind == "kernel" else PaperActor)(features, hidden)
+def build(kind: Kind, features: int, hidden: tuple[int, ...]) -> PaperActor | ContextActor:
+    """The network of an architecture, its weights still random."""
+    return (ContextActor if kind == "context" else PaperActor)(features, hidden)

@@ -1,9 +1,10 @@
-"""Where the model bundles lie that come with rltuned."""
+"""How a policy names a model bundle, and where those lie that come with rltuned."""
 
 import sys
 from pathlib import Path
 from typing import Final
 
+MODEL_PREFIX: Final = "model:"
 MODELS_DIR: Final = Path("/usr/share/rltuned/models")
 """Where the packages of a distribution put them; the default of policy.models_dir."""
 _INSTALLED: Final = Path(sys.prefix, "share", "rltuned", "models")

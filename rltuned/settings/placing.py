@@ -5,7 +5,6 @@ from typing import Literal
 from rltuned.core.joint import Tuning
 from rltuned.core.milp import Budget
 from rltuned.core.sharing import Sharing
-from rltuned.core.steering import Steer
 from rltuned.settings.key import Keys, Names, key
 
 
@@ -46,25 +45,6 @@ class PlacementKeys(Keys):
         le=16,
     )
 
-    steer: bool = key(
-        False,
-        "",
-        "Keep pending jobs that accept several GPU types off the types that others need more, by "
-        "ExcNodeList, for as long as they would start at once on another. Only jobs that name no "
-        "nodes of their own; taken back in the next cycle that does not want it, by `rltuned "
-        "restore`, and after steer_expiry_s.",
-    )
-    steer_expiry_s: float = key(
-        Steer().expiry_s,
-        "seconds",
-        "Longest time for which nodes are excluded for a job, counted from the first time.",
-        ge=10.0,
-        le=86_400.0,
-    )
-
-    def steering(self) -> Steer:
-        return Steer(self.steer, self.steer_expiry_s)
-
     def budget(self) -> Budget:
         return Budget(self.budget_s, self.memory_mib, self.horizon_s, self.max_slots)
 
@@ -92,6 +72,4 @@ class OverSubscribeKeys(Keys):
 
 def tuning(placement: PlacementKeys, oversubscribe: OverSubscribeKeys) -> Tuning:
     """What the joint decision is steered by."""
-    return Tuning(
-        budget=placement.budget(), sharing=oversubscribe.sharing(), steer=placement.steering()
-    )
+    return Tuning(budget=placement.budget(), sharing=oversubscribe.sharing())

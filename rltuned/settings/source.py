@@ -30,6 +30,7 @@ _KEY = re.compile(r"^\s*(?P<name>(?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*[\w\"'-
 _REASONS = {"model_type": "must be a table", "path_type": "must be a path, as text"}
 """In place of pydantic's words, where those name Python classes."""
 _WINDOWS = "no job is moved by places any more; set order.max_delay_s and order.clip"
+_STEER = "jobs are kept off no GPU type any more; take the line out"
 _REPLACED = {
     "guards": "its keys are in [order] and [limits] now",
     "guards.max_displacement": _WINDOWS,
@@ -40,6 +41,8 @@ _REPLACED = {
     "guards.max_changes_per_job_hour": "is limits.max_changes_per_job_hour now",
     "ladder.canary_fraction": "a canary alternates in time; set ladder.canary_block_s",
     "limits.band": "jobs keep Slurm's own numbers; set order.max_delay_s",
+    "placement.steer": _STEER,
+    "placement.steer_expiry_s": _STEER,
     "report": "is gone with its command; `rltuned backtest` plays the past",
 }
 """Tables and keys that are gone, and what to set or use instead."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import assert_never, cast
 
 from rltuned.domain.cluster import GpuCount, Node, Resources
-from rltuned.domain.jobs import PendingJob, Remembered, RunningJob, Steering
+from rltuned.domain.jobs import PendingJob, Remembered, RunningJob
 from rltuned.domain.plan import (
     Action,
     Outcome,
@@ -77,8 +77,7 @@ class SimBackend:
                 job.request = replace(job.request, exclusive=action.new == "NO")
                 job.oversubscribe = action.new
             case SetExcludedNodes():
-                since = job.steering.since if job.steering else UnixTime(self.world.now)
-                job.excluded, job.steering = action.new, Steering(action.new, since)
+                return Outcome(action, Result.REFUSED, "a simulated job excludes no nodes")
             case _:
                 assert_never(action)
         return Outcome(action, Result.APPLIED)
@@ -99,9 +98,7 @@ def snapshot_of(world: World) -> Snapshot:
 
 
 def _pending(world: World, job: Pending) -> PendingJob:
-    shown = (
-        world.priority(job), job.nice, job.site_factor, job.reason, job.oversubscribe, job.steering
-    )  # fmt: skip
+    shown = world.priority(job), job.nice, job.site_factor, job.reason, job.oversubscribe
     kept = world.shown.get(("pending", job.number))
     if kept is not None and kept[0] == (shown, job.frozen is None, job.request):
         return cast("PendingJob", kept[1])
@@ -122,8 +119,6 @@ def _pending(world: World, job: Pending) -> PendingJob:
         site_factor=job.site_factor if job.frozen is None else None,
         reason=job.reason,
         oversubscribe=job.oversubscribe or ("NO" if job.request.exclusive else "OK"),
-        excluded_nodes=job.excluded,
-        steering=job.steering,
     )
     world.shown["pending", job.number] = ((shown, job.frozen is None, job.request), made)
     return made

@@ -21,14 +21,12 @@ BackfillRule = Literal["easy", "none"]
 class Entry:
     """A pending job as the pass sees it; `reason` is filled in for those that stay.
 
-    excluded: nodes on which it may not start.
     wish: where it goes if there is room (a job steered to nodes); elsewhere it goes by the rule.
     """
 
     number: int
     request: Request
     partition: str
-    excluded: tuple[NodeName, ...] = ()
     reason: str = ""
     wish: tuple[Share, ...] | None = None
 
@@ -117,12 +115,10 @@ class _Pass:
     def _fit(self, entry: Entry) -> tuple[Share, ...] | None:
         asks = entry.request
         # what did not fit earlier in this pass cannot fit now: a pass only takes
-        shape = (
-            asks.total, asks.gpu_types, asks.nodes, asks.exclusive, entry.partition, entry.excluded
-        )  # fmt: skip
+        shape = asks.total, asks.gpu_types, asks.nodes, asks.exclusive, entry.partition
         if shape in self.failed:
             return None
-        member = self._member(entry)
+        member = self.capacity.members_of((entry.partition,))
         shares = self._wished(entry)
         if shares is None:
             shares = place_request(asks, member, self.capacity, self.grounds.placement)
@@ -130,13 +126,6 @@ class _Pass:
             self.failed.add(shape)
             return None
         return whole_nodes(shares, self.grounds.nodes) if asks.exclusive else shares
-
-    def _member(self, entry: Entry) -> BoolArray:
-        member = self.capacity.members_of((entry.partition,))
-        if entry.excluded:
-            member = member.copy()
-            member[[self.capacity.index[name] for name in entry.excluded]] = False
-        return member
 
     def _wished(self, entry: Entry) -> tuple[Share, ...] | None:
         """The wish, when every node of it has room now."""
@@ -168,7 +157,7 @@ class _Pass:
 
     def _reserve(self, entry: Entry) -> _Head:
         """Find when the head fits at the latest, if nothing ends before its time limit."""
-        member = self._member(entry)
+        member = self.capacity.members_of((entry.partition,))
         later = self.capacity.copy()
         shadow_s = float("inf")
         waiting = sorted(self.claims, key=lambda c: c.latest_end)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 from rltuned.core.order import Policy
 from rltuned.errors import TraceError
 from rltuned.policies.baselines import BASELINES
+from rltuned.policies.shelf import MODEL_PREFIX
 from rltuned.sim import qssf
-from rltuned.sim.rivals import Inspected
 
 if TYPE_CHECKING:
     from rltuned.policies.actor import Actor
@@ -16,16 +16,12 @@ CLAIRVOYANT: Final = "clairvoyant:sjf"
 CLAIRVOYANT_AREA: Final = "clairvoyant:saf"
 FUTURE: Final = (CLAIRVOYANT, CLAIRVOYANT_AREA)
 """Shortest true run time, smallest true area first: what no scheduler can know, as a reference."""
-RIVALS: Final = ("rlscheduler", "schedinspector")
-"""Learned by others' designs: bundles of these names in MODELS, or else in our own checkout's."""
-MODEL_PREFIX: Final = "model:"
 MODELS: Final = Path("models")
-_OURS: Final = Path(__file__).resolve().parents[2] / "models"
 
 
 def known() -> tuple[str, ...]:
     """The names there are."""
-    return (*BASELINES, qssf.NAME, *RIVALS, *FUTURE, f"{MODEL_PREFIX}<name or folder>")
+    return (*BASELINES, qssf.NAME, *FUTURE, f"{MODEL_PREFIX}<name or folder>")
 
 
 def policy_of(name: str) -> Policy | None:
@@ -38,7 +34,7 @@ def policy_of(name: str) -> Policy | None:
     if name in FUTURE:
         return None
     if is_learned(name):
-        return _led_by(actor_of(name))
+        return actor_of(name)
     if name in BASELINES:
         return BASELINES[name]
     if name == qssf.NAME:
@@ -48,11 +44,11 @@ def policy_of(name: str) -> Policy | None:
 
 def is_learned(name: str) -> bool:
     """Whether a name stands for a bundle."""
-    return name.startswith(MODEL_PREFIX) or name in RIVALS
+    return name.startswith(MODEL_PREFIX)
 
 
 def actor_of(name: str) -> "Actor":
-    """The actor of `model:<name or folder>`, or of a rival.
+    """The actor of `model:<name or folder>`.
 
     Raises:
         ModelError: the model cannot be used.
@@ -60,14 +56,4 @@ def actor_of(name: str) -> "Actor":
     from rltuned.policies.actor import load_actor  # noqa: PLC0415 - torch costs seconds
 
     given = name.removeprefix(MODEL_PREFIX)
-    if name in RIVALS:
-        place = MODELS / name if (MODELS / name).is_dir() else _OURS / name
-    else:
-        place = Path(given) if Path(given).is_dir() else MODELS / given
-    return load_actor(place, inspectors=True)
-
-
-def _led_by(actor: "Actor") -> Policy:
-    """The actor itself, or the rule whose picks it inspects: anew, with nobody rejected yet."""
-    base = actor.card.architecture.base
-    return actor if base is None else Inspected(BASELINES[base], actor)
+    return load_actor(Path(given) if Path(given).is_dir() else MODELS / given)

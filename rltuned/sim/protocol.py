@@ -22,7 +22,6 @@ from rltuned.sim.backend import SimBackend, snapshot_of
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.history import Ended, Learner
 from rltuned.sim.ledger import Ledger
-from rltuned.sim.rivals import Inspected
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Fault, Pending, Rules, World
 from rltuned.sim.world import Order as Ranking
@@ -91,7 +90,7 @@ def play_direct(
 ) -> Outcome:
     """Order the queue at every event, by a policy or by what no policy can know."""
     learner = None if callable(policy) else policy
-    order = policy if callable(policy) else _order_of(policy, protocol.order)
+    order = policy if callable(policy) else by_policy(policy, protocol.order)
     world = World(
         cluster,
         jobs,
@@ -100,20 +99,12 @@ def play_direct(
         order=order,
         on_end=_listener(learner),
     )
-    while (now := _soonest(world, learner)) is not None:
-        if world.next_time() == now:
-            world.happen()
+    while (now := world.next_time()) is not None:
+        world.happen()
         world.now = now
         world.schedule()
     _refuse_stuck(world)
     return Outcome(world, world.passes)
-
-
-def _soonest(world: World, policy: Policy | None) -> float | None:
-    """The next event, or the second try that an inspector waits for; None when all is done."""
-    event = world.next_time()
-    wake_s = policy.wake_s if isinstance(policy, Inspected) else math.inf
-    return event if wake_s == math.inf else min(wake_s, math.inf if event is None else event)
 
 
 def play_decided(
@@ -197,13 +188,6 @@ def _at_once(knobs: Knobs) -> Knobs:
 def _listener(policy: Policy | None) -> Callable[[Ended], None] | None:
     """What is called at every end of a job; only a policy that learns from them wants it."""
     return policy.ended if isinstance(policy, Learner) else None
-
-
-def _order_of(policy: Policy, order: Order | None) -> Ranking:
-    """What a policy makes of the queue at an event; an inspector may let only some of it start."""
-    if isinstance(policy, Inspected):
-        return policy.order  # as published: its rejections have a bound of their own
-    return by_policy(policy, order)
 
 
 def by_policy(policy: Policy, order: Order | None) -> Ranking:

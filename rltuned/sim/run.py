@@ -27,7 +27,6 @@ from rltuned.sim.protocol import (
     play_decided,
     play_direct,
 )
-from rltuned.sim.rivals import Inspected
 from rltuned.sim.trace import TraceJob
 
 if TYPE_CHECKING:  # numba is optional
@@ -160,7 +159,7 @@ def compiled_knows(policy: Policy | str, protocol: Protocol) -> bool:
         policy: itself; of those that know the future, the name.
         protocol: who ranks when, backfill, placement, faults.
     """
-    if importlib.util.find_spec("numba") is None or isinstance(policy, Inspected):
+    if importlib.util.find_spec("numba") is None:
         return False
     if protocol.faults or protocol.is_joint or protocol.rules.placement == "first":
         return False

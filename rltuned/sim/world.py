@@ -13,7 +13,7 @@ from enum import IntEnum, StrEnum
 from rltuned.core.capacity import Capacity
 from rltuned.core.placement import PlacementRule
 from rltuned.domain.cluster import Partition
-from rltuned.domain.jobs import Request, Share, Steering
+from rltuned.domain.jobs import Request, Share
 from rltuned.domain.units import NodeName
 from rltuned.errors import TraceError
 from rltuned.sim.cluster import Cluster
@@ -65,8 +65,6 @@ class Pending:
     requeues: int = 0
     reason: str = ""
     oversubscribe: str = ""
-    excluded: tuple[NodeName, ...] = ()
-    steering: Steering | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +217,7 @@ class World:
         self.passes += 1
         ordered = self._order(self)
         entries = [
-            Entry(p.number, p.request, p.partition.name, p.excluded, wish=self.wishes.get(p.number))
+            Entry(p.number, p.request, p.partition.name, wish=self.wishes.get(p.number))
             for p in ordered
         ]
         self.wishes = {}

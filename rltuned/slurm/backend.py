@@ -70,8 +70,6 @@ class SlurmBackend:
         on_call: told of every finished command, for the metrics.
         environ: see Commands.
         marks: see columns.Marks; None = a random mark.
-        exclusions: read excluded nodes of pending jobs where squeue's columns lack them (before
-            24.11), by one more squeue; needed to steer and to take steering back.
         fair_shares: read the fair-share factors of jobs whose priority is fixed, for `Priority=`
             under multifactor.
         fence: told of every look at the cluster and asked right before every batch of updates.
@@ -87,7 +85,6 @@ class SlurmBackend:
         on_call: Callable[[CallRecord], None] = _uncounted,
         environ: Mapping[str, str] = os.environ,
         marks: Marks | None = None,
-        exclusions: bool = False,
         fair_shares: bool = False,
         fence: Fence | None = None,
         pyslurm: Path | None = None,
@@ -101,7 +98,6 @@ class SlurmBackend:
         self._reader = Reader(
             self._commands,
             marks,
-            exclusions=exclusions,
             fair_shares=fair_shares,
             pyslurm=pyslurm,
             heard=on_reading,
@@ -153,10 +149,6 @@ class SlurmBackend:
             BackendError: it could not be asked, or none answers.
         """
         return acting_host(self.controllers())
-
-    def read_exclusions(self) -> None:
-        """Read excluded nodes of pending jobs from now on, where squeue's columns lack them."""
-        self._reader.read_exclusions()
 
     def controllers(self) -> tuple[Controller, ...]:
         """Every slurmctld, in the order of SlurmctldHost; at least one of them answers.

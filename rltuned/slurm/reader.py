@@ -55,7 +55,6 @@ class Reader:
     Args:
         commands: runs them.
         marks: see columns.Marks; None = a random mark.
-        exclusions: read excluded nodes by one more squeue where its columns lack them.
         fair_shares: read the fair-share factors of jobs whose priority is fixed, where they count.
         pyslurm: the interpreter that has it, to read jobs through it; None = squeue alone.
         heard: told who reads the jobs, whenever that changes; never called without pyslurm.
@@ -66,25 +65,18 @@ class Reader:
         commands: Commands,
         marks: Marks | None = None,
         *,
-        exclusions: bool = False,
         fair_shares: bool = False,
         pyslurm: Path | None = None,
         heard: Callable[[Reading], None] = _unheard,
     ) -> None:
         self._commands = commands
         self._marks = marks or Marks()
-        self._exclusions = exclusions
         self._fair_shares = FairShares(commands) if fair_shares else None
         text = Text(commands, self._marks)
         self._source: Source = (
             FromPyslurm(Pyslurm(commands, pyslurm), text, heard) if pyslurm else text
         )
         self._site: tuple[float, Site, Layout] | None = None
-        self._knows_excluded = False
-
-    def read_exclusions(self) -> None:
-        """Read excluded nodes by one more squeue from now on, where its columns lack them."""
-        self._exclusions = True
 
     def snapshot(self, taken_at: float, remembered: Remembered = NOTHING) -> Snapshot:
         """The cluster now: one squeue, one sinfo, one sprio. remembered: see ports.Backend.
@@ -94,21 +86,10 @@ class Reader:
             SnapshotError: an answer could not be read.
         """
         try:
-            return self._snapshot(taken_at, remembered)
+            return self._with_fair_shares(self._read(taken_at, remembered))
         except (BackendError, SnapshotError):
             self._site = None
             raise
-
-    def _snapshot(self, taken_at: float, remembered: Remembered) -> Snapshot:
-        seen = self._with_fair_shares(self._without_exclusions(taken_at, remembered))
-        if not self._exclusions or self._knows_excluded:
-            return seen
-        known = self.excluded(taken_at)
-        pending = (
-            replace(j, excluded_nodes=tuple(sorted(known.get(j.job_id, j.excluded_nodes))))
-            for j in seen.pending
-        )
-        return replace(seen, pending=tuple(pending))
 
     def _with_fair_shares(self, seen: Snapshot) -> Snapshot:
         system = seen.priorities
@@ -117,10 +98,9 @@ class Reader:
         pending = self._fair_shares.dress(seen.pending, seen.taken_at, system)
         return replace(seen, pending=pending)
 
-    def _without_exclusions(self, taken_at: float, remembered: Remembered) -> Snapshot:
+    def _read(self, taken_at: float, remembered: Remembered) -> Snapshot:
         site, layout = self._known_site(taken_at)
         jobs = self._source.read(layout, site, taken_at)
-        self._knows_excluded = "ExcNodes" in jobs.extras
         sinfo = self._commands.stream(
             "sinfo", "--local", "-a", "-N", "-O", self._marks.columns(NODE_COLUMNS)
         )

@@ -133,11 +133,6 @@ def parse_tres(text: str) -> dict[str, int]:
     return amounts
 
 
-def format_tres(amounts: dict[str, int]) -> str:
-    """The same list in Slurm's form; the inverse of parse_tres."""
-    return ",".join(f"{k}={v}M" if k == "mem" else f"{k}={v}" for k, v in amounts.items())
-
-
 # -- array tasks ------------------------------------------------------------------------------
 
 
@@ -201,11 +196,6 @@ def _format_range(first: int, last: int, step: int) -> str:
     if first == last and step == 1:
         return str(first)
     return f"{first}-{last}" + (f":{step}" if step != 1 else "")
-
-
-def format_tasks(tasks: Tasks) -> str:
-    """The inverse of parse_tasks."""
-    return tasks.text + (f"%{tasks.throttle}" if tasks.throttle is not None else "")
 
 
 def pack_tasks(numbers: Iterable[int]) -> Tasks:

@@ -13,11 +13,9 @@ from rltuned.train.episodes import Decisions, Recorder, play_rule, play_sampled
 from rltuned.train.ground import Ground, Window, cut
 from rltuned.train.reward import FLOOR, Objective, Work, cost_at
 
-Form = Literal["dense", "gap", "metric", "percent"]
+Form = Literal["dense", "gap"]
 Reference = Literal["base", "group"]
-SIEVE_RULE: Final = "sjf"
 _END: Final = np.array([np.inf])
-_TRIES: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +25,13 @@ class Contest:
     Attributes:
         base: the rule of the other pipeline.
         objective: the metric.
-        form: `gap`, the paper's reward at the end; `dense`, the same sum spread over the choices;
-            `metric`, RLScheduler's: less the cost, in parts of `unit`; `percent`,
-            SchedInspector's: (base - own) over the base, at least -1.
+        form: `gap`, the paper's reward at the end; `dense`, the same sum spread over the choices.
         reference: what each stretch of time is compared with: the base's cost in it, or the mean
             cost of the learner's own other rollouts of the same jobs.
         window_jobs: jobs per window.
         rollouts: per window.
         loads: bounds of the GPU demand that a window is stretched to.
         part: share of each ground, from its beginning, that windows may come from.
-        sieve: RLScheduler's filter: only windows whose cost under SIEVE_RULE lies between these.
-        unit: see form.
     """
 
     base: str = "fcfs"
@@ -48,8 +42,6 @@ class Contest:
     rollouts: int = 1
     loads: tuple[float, float] = (0.7, 1.3)
     part: float = 0.8
-    sieve: tuple[float, float] | None = None
-    unit: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,24 +55,11 @@ class Episode:
 
 
 def draw_window(grounds: Sequence[Ground], contest: Contest, draw: np.random.Generator) -> Window:
-    """A random window of a random ground at a random load; the last of some, if none passes."""
-    for _ in range(1 if contest.sieve is None else _TRIES):
-        ground = grounds[int(draw.integers(len(grounds)))]
-        last = max(0, int(len(ground) * contest.part) - contest.window_jobs)
-        first = int(draw.integers(0, last + 1))
-        window = cut(ground, first, contest.window_jobs, load=float(draw.uniform(*contest.loads)))
-        if contest.sieve is None:
-            break
-        low, high = contest.sieve
-        if low <= cost_of(window, contest.objective, SIEVE_RULE) <= high:
-            break
-    return window
-
-
-def cost_of(window: Window, objective: Objective, rule: str) -> float:
-    """What a rule's schedule of a window costs."""
-    start_s = play_rule(window, rule)
-    return float(cost_at(objective, _END, start_s, window.work.measured_by(start_s))[0])
+    """A random window of a random ground at a random load."""
+    ground = grounds[int(draw.integers(len(grounds)))]
+    last = max(0, int(len(ground) * contest.part) - contest.window_jobs)
+    first = int(draw.integers(0, last + 1))
+    return cut(ground, first, contest.window_jobs, load=float(draw.uniform(*contest.loads)))
 
 
 def compete(
@@ -123,11 +102,6 @@ def _episode(
     rewards = np.zeros(len(kept.now_s))
     if contest.form == "gap":
         rewards[-1:] = (np.mean([cost(_END, r)[0] for r in references]) - own) / unit
-    elif contest.form == "metric":
-        rewards[-1:] = -own / contest.unit
-    elif contest.form == "percent":
-        # where the base hardly waits, one rejection is worth thousands of percent
-        rewards[-1:] = max(-1.0, (base - own) / max(base, FLOOR[contest.objective]))
     else:
         beside = np.mean([np.diff(cost(times, r)) for r in references], axis=0)
         rewards = (beside - np.diff(cost(times, start_s))) / unit

@@ -6,11 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rltuned.core.features import COLUMN
-from rltuned.core.observation import FIXED
+from rltuned.core.observation import sampled
 from rltuned.policies.card import Kind
 from rltuned.policies.network import ContextActor, PaperActor
-from rltuned.policies.rivals import KERNEL_AT
 from rltuned.sim.engine.arrays import IntArray
 from rltuned.train.batch import Batch, spans
 from rltuned.train.critic import pooled
@@ -74,17 +72,7 @@ def _bounds(batch: Batch) -> IntArray:
 
 def seen_by(kind: Kind, rows: np.ndarray, flags: IntArray) -> np.ndarray:
     """(R, features) what a network reads of rows; flags: of each row's moment, (R, 2)."""
-    if kind == "paper":
-        return eight(rows, flags)
-    return rows[:, KERNEL_AT] if kind == "kernel" else rows
-
-
-def eight(rows: np.ndarray, flags: IntArray) -> np.ndarray:
-    """(R, 8) the paper's sampled features of rows, by the flags of each row's moment (R, 2)."""
-    fixed = rows[:, [COLUMN[name] for name in FIXED]]
-    sixth = np.where(flags[:, 0] > 0, 1 - rows[:, COLUMN["job_size"]], rows[:, COLUMN["urgency"]])
-    seventh = np.where(flags[:, 1] > 0, rows[:, COLUMN["num_ways"]], rows[:, COLUMN["free_nodes"]])
-    return np.column_stack([fixed, sixth, seventh]).astype(np.float32)
+    return sampled(rows, flags[:, 0] > 0, flags[:, 1] > 0) if kind == "paper" else rows
 
 
 def scores_of(actor: PaperActor | ContextActor, part: Part) -> Tensor:

@@ -1,14 +1,13 @@
 """Who takes part in an evaluation: bundles, alone or as training seeds of one another."""
 
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
 from rltuned.errors import ModelError
-from rltuned.policies.actor import Actor, load_actor
-from rltuned.sim.engine.sight import net_of
-from rltuned.sim.policy import MODEL_PREFIX, MODELS
+from rltuned.policies.actor import Actor
+from rltuned.sim.policy import actor_of
 from rltuned.sim.protocol import Protocol
-from rltuned.train.episodes import play_greedy, play_policy
+from rltuned.train.episodes import play_policy
 from rltuned.train.evaluate import Play
 
 
@@ -27,26 +26,12 @@ def contestant_of(given: str) -> Contestant:
         ModelError: a bundle cannot be used, or the seeds are of different designs.
     """
     name, equals, listed = given.rpartition("=")
-    actors = tuple(_load(one) for one in listed.split(","))
+    actors = tuple(actor_of(one) for one in listed.split(","))
     if len({str(a.card.architecture) for a in actors}) > 1:
         raise ModelError(f"{given}: not seeds of one another: their architectures differ")
     return Contestant(name if equals else actors[0].name, actors)
 
 
-def _load(name: str) -> Actor:
-    given = name.removeprefix(MODEL_PREFIX)
-    return load_actor(Path(given) if Path(given).is_dir() else MODELS / given, inspectors=True)
-
-
 def plays_of(contestant: Contestant, protocol: Protocol) -> list[Play]:
     """One player per training seed."""
-    return [_play(actor, protocol) for actor in contestant.actors]
-
-
-def _play(actor: Actor, protocol: Protocol) -> Play:
-    if actor.card.architecture.kind != "inspector":
-        return lambda window: play_policy(window, actor, protocol)
-    if protocol.mode == "cycle":
-        raise ModelError(f"{actor.name}: an inspector exists in event mode only")
-    net = net_of(actor.network)
-    return lambda window: play_greedy(window, net)
+    return [partial(play_policy, policy=a, protocol=protocol) for a in contestant.actors]

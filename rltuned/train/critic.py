@@ -2,9 +2,7 @@
 
 `paper`: a three-layer perceptron over the flat 256 x 5 critic vector, zeros where no job waits;
 it depends on the order of the rows, as the paper's does. `context`: Deep Sets over all features of
-the queue; the order of its rows does not matter. `kernel` (RLScheduler): a number per job from a
-small network, those of the oldest 128 jobs side by side into another. `inspector` (SchedInspector):
-a network of the actor's size over the pick alone.
+the queue; the order of its rows does not matter.
 """
 
 import math
@@ -14,12 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from rltuned.core.features import COLUMN, NUM_FEATURES
-from rltuned.core.observation import CRITIC, CRITIC_COLUMNS, MAX_QUEUE_SIZE
+from rltuned.core.observation import MAX_QUEUE_SIZE
 from rltuned.policies.card import Kind
-from rltuned.policies.network import perceptron, start_wide
-from rltuned.policies.rivals import INSPECTED, INSPECTOR_HIDDEN, KERNEL_AT, KERNEL_HIDDEN, VISIBLE
+from rltuned.policies.network import perceptron
 
-_COLUMNS: Final = [COLUMN[name] for name in CRITIC_COLUMNS]
+_COLUMNS: Final = [
+    COLUMN[name]
+    for name in ("submit_time", "requested_time", "can_schedule_now", "requested_gpus", "cff")
+]
 _LOG_FULL: Final = math.log1p(MAX_QUEUE_SIZE)
 
 
@@ -28,11 +28,11 @@ class PaperCritic(nn.Module):
 
     def __init__(self, hidden: tuple[int, int] = (32, 16)) -> None:
         super().__init__()
-        self.layers = perceptron(MAX_QUEUE_SIZE * CRITIC, hidden)
+        self.layers = perceptron(MAX_QUEUE_SIZE * len(_COLUMNS), hidden)
 
     def forward(self, rows: Tensor, moment: Tensor, place: Tensor, moments: int) -> Tensor:
         """Rows (R, NUM_FEATURES); moment, place (R,): whose row it is, and which of its rows."""
-        padded = rows.new_zeros(moments, MAX_QUEUE_SIZE, CRITIC)
+        padded = rows.new_zeros(moments, MAX_QUEUE_SIZE, len(_COLUMNS))
         seen = place < MAX_QUEUE_SIZE
         padded[moment[seen], place[seen]] = rows[seen][:, _COLUMNS]
         values: Tensor = self.layers(padded.flatten(1)).squeeze(-1)
@@ -59,48 +59,12 @@ class ContextCritic(nn.Module):
         return values
 
 
-class KernelCritic(nn.Module):
-    """(rows of Q moments) -> (Q,) values; jobs beyond the oldest 128 are not seen."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kernel = perceptron(len(KERNEL_AT), KERNEL_HIDDEN)
-        self.layers = perceptron(VISIBLE, (64, 32, 8))
-        start_wide(self)
-
-    def forward(self, rows: Tensor, moment: Tensor, place: Tensor, moments: int) -> Tensor:
-        """As PaperCritic's."""
-        padded = rows.new_zeros(moments, VISIBLE)
-        seen = place < VISIBLE
-        padded[moment[seen], place[seen]] = self.kernel(rows[seen][:, KERNEL_AT]).squeeze(-1)
-        values: Tensor = self.layers(padded).squeeze(-1)
-        return values
-
-
-class InspectorCritic(nn.Module):
-    """(two rows for each of Q picks) -> (Q,) values."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = perceptron(len(INSPECTED), INSPECTOR_HIDDEN)
-
-    def forward(self, rows: Tensor, moment: Tensor, place: Tensor, moments: int) -> Tensor:
-        """As PaperCritic's; the first row of each moment is the pick."""
-        del moment, moments
-        values: Tensor = self.layers(rows[place == 0]).squeeze(-1)
-        return values
-
-
-Critic = PaperCritic | ContextCritic | KernelCritic | InspectorCritic
+Critic = PaperCritic | ContextCritic
 
 
 def critic_of(kind: Kind, features: int) -> Critic:
     """What judges moments while a network of this kind learns; its weights still random."""
-    if kind == "context":
-        return ContextCritic(features)
-    if kind == "kernel":
-        return KernelCritic()
-    return InspectorCritic() if kind == "inspector" else PaperCritic()
+    return ContextCritic(features) if kind == "context" else PaperCritic()
 
 
 def pooled(code: Tensor, moment: Tensor, moments: int) -> tuple[Tensor, Tensor, Tensor]:

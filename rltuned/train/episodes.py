@@ -1,27 +1,25 @@
 """Play windows by a network, in compiled code, and keep what learning needs."""
 
 from dataclasses import dataclass, replace
-from typing import Final
 
 import numpy as np
 
 from rltuned.core.features import NUM_FEATURES
 from rltuned.core.order import Order, Policy
 from rltuned.policies.delay_curve import DelayCurve
-from rltuned.policies.rivals import INSPECTED
 from rltuned.sim.engine.arrays import FloatArray, IntArray
 from rltuned.sim.engine.dispatch import Setup, State
 from rltuned.sim.engine.look import Float32Array, Sight
-from rltuned.sim.engine.nets import INSPECTOR, Net
+from rltuned.sim.engine.nets import Net
 from rltuned.sim.engine.orders import at_events, play
-from rltuned.sim.engine.ranking import NET, Ranking
+from rltuned.sim.engine.ranking import NET
 from rltuned.sim.engine.run import empty_state, run, spreads
-from rltuned.sim.engine.sight import NO_CURVE, RULES, eyes_on, room_for
+from rltuned.sim.engine.sight import NO_CURVE, eyes_on, room_for
 from rltuned.sim.natural import AGE_ONLY
 from rltuned.sim.policy import policy_of
 from rltuned.sim.protocol import Protocol
 from rltuned.train.ground import MULTIFACTOR, Window
-from rltuned.train.rollout.play import BY_INSPECTOR, BY_NET, episode
+from rltuned.train.rollout.play import episode
 from rltuned.train.rollout.state import (
     TAPE_CANDIDATES,
     TAPE_DECISIONS,
@@ -106,9 +104,6 @@ def _tape(room: Scratch, features: int = NUM_FEATURES) -> Tape:
     )
 
 
-NOTHING_KEPT: Final = Scratch(rows=1, decisions=1, candidates=1)
-
-
 def play_policy(window: Window, policy: Policy | str, protocol: Protocol) -> FloatArray:
     """(n,) start times under a policy, or the rule of a name.
 
@@ -137,8 +132,6 @@ def play_rule(window: Window, policy: str, order: Order | None = None) -> FloatA
 
 def play_greedy(window: Window, net: Net, delayed: Delayed | None = None) -> FloatArray:
     """(n,) start times under a network that takes its best at every event; None: pure order."""
-    if net.kind == INSPECTOR:
-        return _play_inspector(window, net)
     ranking, _ = at_events("fcfs", window.stage(), None)
     ranking = ranking._replace(rule=NET)
     curve = NO_CURVE
@@ -150,22 +143,6 @@ def play_greedy(window: Window, net: Net, delayed: Delayed | None = None) -> Flo
     return run(window.prepared, ranking, window.ground.rules, eyes=eyes).start_s
 
 
-def _play_inspector(window: Window, net: Net) -> FloatArray:
-    """An inspector over a rule, as published: its rejections have a bound of their own."""
-    setup, state, desk, sight = tables(window, seed=0)
-    tape = _tape(NOTHING_KEPT)
-    ranking, mode = led_by(window, net)
-    episode(setup, state, desk, sight, net, ranking, mode, False, False, tape)
-    return state.start_s
-
-
-def led_by(window: Window, net: Net) -> tuple[Ranking, int]:
-    """Who orders the queue: the network, or the rule that an inspector watches over."""
-    rule = RULES[net.base] if net.kind == INSPECTOR else "fcfs"
-    ranking, _ = at_events(rule, window.stage(), None)
-    return ranking, BY_INSPECTOR if net.kind == INSPECTOR else BY_NET
-
-
 def play_sampled(
     window: Window, net: Net, seed: int, recorder: Recorder
 ) -> tuple[FloatArray, Decisions]:
@@ -173,12 +150,10 @@ def play_sampled(
 
     The same window, weights and seed give the same episode.
     """
-    ranking, mode = led_by(window, net)
-    features = len(INSPECTED) if mode == BY_INSPECTOR else window.fixed.shape[1]
     while True:
         setup, state, desk, sight = tables(window, seed)
-        tape = recorder.tape(features)
-        episode(setup, state, desk, sight, net, ranking, mode, True, True, tape)
+        tape = recorder.tape(window.fixed.shape[1])
+        episode(setup, state, desk, sight, net, tape)
         if not tape.used[TAPE_FULL]:
             return state.start_s, _decisions(tape)
         recorder.grow()
@@ -205,7 +180,7 @@ def tables(window: Window, seed: int) -> tuple[Setup, State, Desk, Sight]:
     count, kinds = len(window), len(prepared.shapes.gpus)
     desk = Desk(
         clock=np.array([0.0, np.inf]),
-        marks=np.zeros(4, dtype=np.int64),
+        marks=np.zeros(3, dtype=np.int64),
         queue=np.empty(count, dtype=np.int64),
         scores=np.empty(count),
         gone=np.zeros(count, dtype=bool),
@@ -216,7 +191,6 @@ def tables(window: Window, seed: int) -> tuple[Setup, State, Desk, Sight]:
         harmless_at=np.full(kinds, -1),
         features=room_for(window.sight, prepared),
         random=np.array([_state_of(seed)], dtype=np.uint64),
-        rejected=np.zeros(count, dtype=np.int64),
     )
     setup = Setup(
         prepared.hardware, prepared.shapes, prepared.jobs, spreads(rules), rules.backfill == "easy"

@@ -16,9 +16,8 @@ from rltuned.policies.baselines import BASELINES
 from rltuned.sim import qssf
 from rltuned.sim.engine.arrays import FloatArray
 from rltuned.sim.metrics import Schedule, score
-from rltuned.sim.policy import CLAIRVOYANT, FUTURE
+from rltuned.sim.policy import FUTURE
 from rltuned.sim.protocol import Protocol
-from rltuned.train.bound import least_bsld, least_wait
 from rltuned.train.episodes import play_policy
 from rltuned.train.ground import Ground, Window, cut
 from rltuned.train.paired import METRICS, Paired, paired
@@ -64,15 +63,6 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """What no order of these jobs can go below, mean over windows (see train/bound)."""
-
-    wait_s: float
-    jct_s: float
-    bsld: float
-
-
-@dataclass(frozen=True, slots=True)
 class Comparison:
     """One trace on one cluster at one load; k units of chance (see Plan.unit).
 
@@ -81,7 +71,6 @@ class Comparison:
         values: policy -> metric -> (k,); a model's (s, k) of its s training seeds.
         paired: model -> rule -> metric.
         closed: model -> metric -> share of the way from fcfs to the better clairvoyant order.
-        closed_bound: the same to the lower bound.
         spread: policy -> metric of SINGLE -> (len(SHARES),) quantiles over all jobs.
     """
 
@@ -92,8 +81,6 @@ class Comparison:
     values: Mapping[str, Mapping[str, FloatArray]]
     paired: Mapping[str, Mapping[str, Mapping[str, Paired]]]
     closed: Mapping[str, Mapping[str, float]]
-    closed_bound: Mapping[str, Mapping[str, float]]
-    bound: Bound
     spread: Mapping[str, Mapping[str, FloatArray]]
 
     def means(self) -> dict[str, dict[str, float]]:
@@ -163,7 +150,6 @@ def compare(
     judges = {r: _by_rule(r, protocol) for r in rules}
     values: dict[str, dict[str, FloatArray]] = {}
     spread = {}
-    reached: list[FloatArray] = []
     for policy, players in {**{n: [p] for n, p in judges.items()}, **models}.items():
         seeds = []
         kept: list[Schedule] = []
@@ -178,9 +164,6 @@ def compare(
             m: np.array([s[m] for s in seeds]) if policy in models else seeds[0][m] for m in METRICS
         }
         spread[policy] = _spread(kept)
-        if policy == CLAIRVOYANT or not reached:
-            reached = [s.start_s for s in kept]
-    bound = _bound(chosen, reached)
     return Comparison(
         ground=ground.name,
         plan=plan,
@@ -195,13 +178,6 @@ def compare(
             for name in models
         },
         closed={name: _closed(values, name, _best_known(values)) for name in models},
-        closed_bound={
-            name: _closed(
-                values, name, {"wait_s": bound.wait_s, "jct_s": bound.jct_s, "bsld": bound.bsld}
-            )
-            for name in models
-        },
-        bound=bound,
         spread=spread,
     )
 
@@ -229,14 +205,6 @@ def _spread(schedules: Sequence[Schedule]) -> dict[str, FloatArray]:
         "jct_s": [s.end_s - s.submit_s for s in schedules],
     }
     return {m: np.quantile(np.concatenate(single[m]), SHARES) for m in SINGLE}
-
-
-def _bound(windows: Sequence[Window], reached: Sequence[FloatArray]) -> Bound:
-    waits = [least_wait(w, s) for w, s in zip(windows, reached, strict=True)]
-    runs = [float(w.prepared.jobs.runs_s.mean()) for w in windows]
-    slow = [least_bsld(w, s) for w, s in zip(windows, reached, strict=True)]
-    wait = float(np.mean(waits))
-    return Bound(wait_s=wait, jct_s=wait + float(np.mean(runs)), bsld=float(np.mean(slow)))
 
 
 def schedule_of(window: Window, start_s: FloatArray) -> Schedule:

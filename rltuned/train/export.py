@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.torch import save as save_tensors
-from torch import Tensor
+from torch import Tensor, nn
 
 from rltuned import __version__
 from rltuned.core.features import SCHEMA_ID
@@ -25,7 +25,7 @@ from rltuned.policies.card import (
     Training,
     features_of,
 )
-from rltuned.policies.network import ContextActor, InspectorActor, PaperActor
+from rltuned.policies.network import ContextActor, PaperActor
 from rltuned.policies.predictor import (
     PREDICTOR_FILE,
     PREDICTOR_PARITY_FILE,
@@ -33,6 +33,8 @@ from rltuned.policies.predictor import (
     parity_bytes,
 )
 from rltuned.train.ranges import Ranges, ranges_shown
+
+LARGEST_SCORE = 8.0
 
 
 def export_bundle(
@@ -50,6 +52,9 @@ def export_bundle(
     ranges: Ranges | None = None,
 ) -> Card:
     """Write weights, parity pairs and card into a new folder.
+
+    The network's last layer is scaled so that its scores are at most LARGEST_SCORE: their order
+    stays, and float32 is finer there.
 
     Args:
         target: the bundle's folder; must not exist.
@@ -70,6 +75,7 @@ def export_bundle(
     """
     if target.exists():
         raise ModelError(f"model {target}: exists already; remove it or choose another name")
+    settle(network, *parity)
     weights = save_tensors({k: v.contiguous() for k, v in network.state_dict().items()})
     pairs = _parity_bytes(network.eval(), *parity)
     files = {WEIGHTS_FILE: weights, PARITY_FILE: pairs}
@@ -96,6 +102,16 @@ def export_bundle(
     return card
 
 
+def settle(network: nn.Module, values: Tensor, masks: Tensor) -> None:
+    """Bring the scores of these windows to at most LARGEST_SCORE."""
+    with torch.no_grad():
+        largest = float(network(values, masks)[masks].abs().max())
+        if largest > 1.001 * LARGEST_SCORE:
+            last = [m for m in network.modules() if isinstance(m, nn.Linear)][-1]
+            last.weight.mul_(LARGEST_SCORE / largest)
+            last.bias.mul_(LARGEST_SCORE / largest)
+
+
 def _architecture(
     network: PaperActor | ContextActor, hidden: tuple[int, ...], *, predicted: bool
 ) -> Architecture:
@@ -104,7 +120,6 @@ def _architecture(
         features=features_of(network.kind, predicted=predicted),
         predicted=predicted,
         hidden=hidden,
-        base=network.base if isinstance(network, InspectorActor) else None,
     )
 
 
@@ -125,7 +140,7 @@ def _write(target: Path, files: dict[str, bytes]) -> None:
             staged.mkdir()
             for name, data in files.items():
                 (staged / name).write_bytes(data)
-            load_actor(staged, inspectors=True)
+            load_actor(staged)
             shutil.move(staged, target)
     except OSError as error:
         raise ModelError(f"model {target}: {error.strerror or error}") from error

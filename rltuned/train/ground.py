@@ -66,12 +66,6 @@ class Window:
         """The jobs as rewards see them."""
         return Work(self.submit_s, self.prepared.jobs.runs_s, self.duration_s)
 
-    def foretold(self, columns: Float32Array) -> "Window":
-        """The same window with predictions of all jobs of the ground, (len(ground), 3)."""
-        mine = columns[self.first : self.first + len(self)]
-        fixed = np.column_stack([self.fixed[:, :NUM_FEATURES], mine]).astype(np.float32)
-        return replace(self, fixed=fixed)
-
     def stage(self, natural: Natural = MULTIFACTOR) -> Stage:
         """The same for the engine; natural: what Slurm's own priorities are made of."""
         known = self.ground.sight._replace(fixed=self.fixed[:, :NUM_FEATURES])

@@ -16,8 +16,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from rltuned.core.features import encode
 from rltuned.core.observation import MAX_QUEUE_SIZE, sample_features
@@ -26,9 +24,8 @@ from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
 from rltuned.errors import TraceError
-from rltuned.policies.network import PaperActor
-from rltuned.sim.engine.arrays import FloatArray
 from rltuned.slurm.accounting import Record
+from rltuned.train.imitation import Fitting, Orders
 
 FEWEST_STARTS: Final = 50
 COLUMNS: Final = (
@@ -36,7 +33,8 @@ COLUMNS: Final = (
     "Flags",
 )
 """What sacct has to tell; more does no harm."""
-EPOCHS: Final = 60
+FITTING: Final = Fitting(epochs=60, learning_rate=5e-3)
+"""How the choices of a site are learned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,28 +49,6 @@ class Started:
     request: Request
     partition: str = "gpu"
     by_main: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Choices:
-    """Moments of a history: values (q, 256, 8), masks (q, 256) of the rivals and the started one,
-    label (q,): row of the job that was started.
-    """
-
-    values: Tensor
-    masks: Tensor
-    label: Tensor
-
-    def __len__(self) -> int:
-        return len(self.label)
-
-    def split(self, part: float) -> tuple["Choices", "Choices"]:
-        """Earlier moments and later ones."""
-        at = int(len(self) * part)
-        return (
-            Choices(self.values[:at], self.masks[:at], self.label[:at]),
-            Choices(self.values[at:], self.masks[at:], self.label[at:]),
-        )
 
 
 def started_of(records: Iterable[Record]) -> list[Started]:
@@ -98,7 +74,7 @@ def started_of(records: Iterable[Record]) -> list[Started]:
     ]
 
 
-def choices_of(history: Sequence[Started], gpus: int, *, most: int = 6_000) -> Choices:
+def choices_of(history: Sequence[Started], gpus: int, *, most: int = 6_000) -> Orders:
     """Rebuild the moments at which somebody had to be preferred.
 
     Args:
@@ -113,7 +89,7 @@ def choices_of(history: Sequence[Started], gpus: int, *, most: int = 6_000) -> C
     submit = np.array([j.submit_s for j in history])
     eligible = np.array([j.eligible_s for j in history])
     start, end = (np.array([getattr(j, n) for j in history]) for n in ("start_s", "end_s"))
-    values, masks, labels = [], [], []
+    found = []
     for chosen in starts[-most:]:
         now = chosen.start_s
         waiting = np.flatnonzero((submit <= now) & (eligible <= now) & (start >= now))
@@ -126,20 +102,12 @@ def choices_of(history: Sequence[Started], gpus: int, *, most: int = 6_000) -> C
         queue = sorted([chosen, *rivals], key=lambda j: (j.submit_s, j.job_id))
         snapshot = _snapshot(queue, running, now, gpus)
         seen = sample_features(encode(snapshot.pending, snapshot)).values
-        padded = np.zeros((MAX_QUEUE_SIZE, seen.shape[1]), dtype=np.float32)
-        padded[: len(seen)] = seen
-        values.append(padded)
-        masks.append(np.arange(MAX_QUEUE_SIZE) < len(seen))
-        labels.append([j.job_id for j in queue].index(chosen.job_id))
-    if len(labels) < FEWEST_STARTS:
+        found.append((seen, [j.job_id for j in queue].index(chosen.job_id)))
+    if len(found) < FEWEST_STARTS:
         raise TraceError(
-            f"{len(labels)} starts by the main scheduler had rivals; {FEWEST_STARTS} are needed"
+            f"{len(found)} starts by the main scheduler had rivals; {FEWEST_STARTS} are needed"
         )
-    return Choices(
-        torch.from_numpy(np.stack(values)),
-        torch.from_numpy(np.stack(masks)),
-        torch.tensor(labels),
-    )
+    return Orders.chosen(found)
 
 
 def _rival(job: Started, chosen: Started, now: float) -> bool:
@@ -210,47 +178,3 @@ def _running(job: Started, node: NodeName, kind: GpuType) -> RunningJob:
         shares=(Share(node, Resources(gpus, 0, 0), kind if gpus else None),),
         partition="gpu",
     )
-
-
-def imitate(
-    choices: Choices,
-    *,
-    hidden: tuple[int, int] = (32, 16),
-    epochs: int = EPOCHS,
-    batch: int = 16,
-    learning_rate: float = 5e-3,
-    seed: int = 1,
-) -> PaperActor:
-    """Fit an actor by cross-entropy: the started job among its rivals.
-
-    Small batches and many passes: a month's few hundred moments are known by heart long before
-    the order is that of the rule, and stopping there agrees with later starts hardly at all.
-    """
-    torch.set_num_threads(1)
-    torch.manual_seed(seed)
-    network = PaperActor(choices.values.shape[-1], hidden)
-    optimiser = torch.optim.Adam(network.parameters(), lr=learning_rate)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs)
-    for _ in range(epochs):
-        for some in torch.split(torch.randperm(len(choices)), batch):
-            scores = network(choices.values[some], choices.masks[some])
-            loss = torch.nn.functional.cross_entropy(scores, choices.label[some])
-            optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-        schedule.step()
-    return network
-
-
-def agreement(scores: FloatArray, choices: Choices) -> float:
-    """Share of (started, rival) pairs in which the started job has the higher score.
-
-    Args:
-        scores: (q, 256).
-        choices: the moments.
-    """
-    label = choices.label.numpy()
-    own = scores[np.arange(len(label)), label][:, None]
-    masks = choices.masks.numpy().copy()
-    masks[np.arange(len(label)), label] = False
-    return float((own > scores)[masks].mean())

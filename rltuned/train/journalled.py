@@ -17,10 +17,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-import numpy as np
-import torch
-
-from rltuned.core.capacity import BoolArray
 from rltuned.core.features import Float32Array, encode
 from rltuned.core.observation import MAX_QUEUE_SIZE, sample_features
 from rltuned.core.select import Rules, select
@@ -28,7 +24,8 @@ from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import TraceError
 from rltuned.journal.snapshots import Recorded
-from rltuned.train.history import FEWEST_STARTS, Choices, fits_in_place_of
+from rltuned.train.history import FEWEST_STARTS, fits_in_place_of
+from rltuned.train.imitation import Orders
 
 LONGEST_GAP_S: Final = 300.0
 """Looks further apart than this do not show one decision; the daemon looks every minute."""
@@ -54,7 +51,7 @@ def moments_of(records: Iterable[Recorded]) -> Iterator[Moment]:
             yield from _between(seen, later)
 
 
-def choices_of(records: Iterable[Recorded], *, most: int = 6_000) -> Choices:
+def choices_of(records: Iterable[Recorded], *, most: int = 6_000) -> Orders:
     """What a network learns from a journal.
 
     Args:
@@ -69,19 +66,14 @@ def choices_of(records: Iterable[Recorded], *, most: int = 6_000) -> Choices:
         raise TraceError(
             f"{len(rows)} starts in the journal's snapshots had rivals; {FEWEST_STARTS} are needed"
         )
-    values, masks, labels = zip(*rows, strict=True)
-    return Choices(
-        torch.from_numpy(np.stack(values)), torch.from_numpy(np.stack(masks)), torch.tensor(labels)
-    )
+    return Orders.chosen(rows)
 
 
-def _row(moment: Moment) -> tuple[Float32Array, BoolArray, int]:
-    """(256, 8) features as the daemon would see them, (256,) who is compared, and who won."""
+def _row(moment: Moment) -> tuple[Float32Array, int]:
+    """(n, 8) features of those compared, as the daemon would see them, and who won."""
     seen = sample_features(encode(moment.queue, moment.seen)).values
     places = sorted((moment.chosen, *moment.rivals[: MAX_QUEUE_SIZE - 1]))
-    values = np.zeros((MAX_QUEUE_SIZE, seen.shape[1]), dtype=np.float32)
-    values[: len(places)] = seen[places]
-    return values, np.arange(MAX_QUEUE_SIZE) < len(places), places.index(moment.chosen)
+    return seen[places], places.index(moment.chosen)
 
 
 def _between(seen: Snapshot, later: Snapshot) -> Iterator[Moment]:

@@ -3,9 +3,10 @@
 from dataclasses import asdict, dataclass, field
 
 import torch
+from torch import nn
 
 from rltuned.policies.card import Kind, features_of
-from rltuned.policies.network import build
+from rltuned.policies.network import ContextActor, PaperActor, build
 from rltuned.train.batch import Contest
 from rltuned.train.critic import critic_of
 
@@ -15,10 +16,9 @@ class Settings:
     """What is learned and how; the defaults are the paper's budget.
 
     Attributes:
-        network: which one. An inspector watches over the contest's base.
+        network: which one.
         predict: the context network also reads the quantiles of a run-time predictor.
         hidden: widths of the actor's hidden layers.
-        sieved: so many epochs draw from the contest's sieve, the others from all windows.
         epochs, batches: updates, and episodes in each.
         learning_rate: of the actor, falling linearly to a tenth; the critic's is three times it.
         entropy: bonus at the first epoch, falling linearly to zero.
@@ -43,7 +43,6 @@ class Settings:
     minibatches: int = 8
     gae: float = 0.97
     gradient_norm: float = 0.5
-    sieved: int = 0
     patience: int = 0
     seed: int = 1
 
@@ -57,13 +56,23 @@ class Settings:
 
 
 class Learner:
-    """Actor, critic and their optimiser on a device."""
+    """Actor, critic and their optimiser on a device.
 
-    def __init__(self, settings: Settings, device: str = "cpu") -> None:
+    actor, critic: None = those of the settings. What reads other columns than they says `context`
+    there, which hands it whole rows.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        device: str = "cpu",
+        actor: PaperActor | ContextActor | None = None,
+        critic: nn.Module | None = None,
+    ) -> None:
         torch.manual_seed(settings.seed)
         features = features_of(settings.network, predicted=settings.predict)
-        self.actor = build(settings.network, features, settings.hidden, settings.contest.base)
-        self.critic = critic_of(settings.network, features)
+        self.actor = actor or build(settings.network, features, settings.hidden)
+        self.critic = critic or critic_of(settings.network, features)
         self.device = device
         self.actor.to(device)
         self.critic.to(device)

@@ -1,7 +1,7 @@
 """Two policies on the same windows: how much one differs, and how sure that is.
 
-Windows are the unit of chance: intervals come from resampling windows (percentile bootstrap),
-which is honest only while windows share no job. A model trained with several seeds counts by its
+Windows are the unit of chance (see rltuned/stats), which is right only while they share no job. A
+model trained with several seeds counts by its
 mean over them; how far the seeds lie apart is told beside, as chance of another kind.
 """
 
@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from rltuned import stats
 from rltuned.sim.engine.arrays import FloatArray
 
 METRICS: Final = (
@@ -63,19 +64,16 @@ def paired(own: FloatArray, other: FloatArray, metric: str, seed: int = 1) -> Pa
     """
     each = np.atleast_2d(own)
     mean = each.mean(axis=0)
-    draw = np.random.default_rng(seed)
-    picks = draw.integers(0, len(mean), (RESAMPLES, len(mean)))
-    floor = 1e-12
-    base = max(float(other.mean()), floor)
-    resampled = mean[picks].mean(axis=1) / np.maximum(other[picks].mean(axis=1), floor) - 1
+    weights = stats.drawn(len(mean), RESAMPLES, seed)
+    base = max(float(other.mean()), 1e-12)
     # windows without any wait say nothing about a ratio: a second beside a second is no change
     logs = np.log((each + SMALLEST[metric]) / (other + SMALLEST[metric])).mean(axis=0)
     sign = 1.0 if metric in LARGER_IS_BETTER else -1.0
     better = sign * (mean - other)
     near = TIE * np.maximum(np.abs(mean), np.abs(other))
     wins, losses = int((better > near).sum()), int((better < -near).sum())
-    low, high = np.percentile(resampled, [2.5, 97.5]).tolist()
-    g_low, g_high = (np.exp(np.percentile(logs[picks].mean(axis=1), [2.5, 97.5])) - 1).tolist()
+    low, high = stats.of_change(mean, other, weights)
+    g_low, g_high = np.expm1(stats.of_mean(logs, weights)).tolist()
     return Paired(
         change=float(mean.mean() / base - 1),
         low=low,

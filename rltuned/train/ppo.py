@@ -13,7 +13,7 @@ Sources: PPO, Schulman et al. 2017; GAE, the same 2016; reward, RLTune 3.3. Curv
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
@@ -43,7 +43,6 @@ def collect(
 ) -> list[Episode]:
     """The episodes of one epoch. Windows and noise depend on seed and epoch alone."""
     net, contest = net_of(learner.actor), settings.contest
-    contest = contest if epoch < settings.sieved else replace(contest, sieve=None)
     rounds = max(1, settings.batches // contest.rollouts)
     found = []
     for number in ranks.share(range(rounds)):
@@ -203,6 +202,8 @@ class Report:
     update_s: float
 
 
+Collect = Callable[[Learner, int], list[Episode]]
+"""The episodes of an epoch."""
 Validate = Callable[[PaperActor | ContextActor], float]
 """Mean log of (own / base) on held-out windows, greedy; below zero is better than the base."""
 
@@ -218,6 +219,7 @@ def train(
     since_best: int = 0,
     ranks: Ranks = ALONE,
     on_epoch: Callable[[Report], None] = lambda _report: None,
+    collector: Collect | None = None,
 ) -> float:
     """Learn for the rest of the epochs; the best validation that was reached.
 
@@ -231,6 +233,7 @@ def train(
         since_best: epochs since then.
         ranks: of several machines.
         on_epoch: told after each epoch; saves checkpoints.
+        collector: of the episodes of an epoch; None = see collect.
 
     Raises:
         FloatingPointError: the training broke; the last good checkpoint is untouched.
@@ -242,7 +245,12 @@ def train(
             break
         learner.set_rate(settings.learning_rate * (1 - 0.9 * epoch / settings.epochs))
         began = time.perf_counter()
-        episodes = collect(learner, grounds, settings, epoch=epoch, ranks=ranks, recorder=recorder)
+        if collector is not None:
+            episodes = collector(learner, epoch)
+        else:
+            episodes = collect(
+                learner, grounds, settings, epoch=epoch, ranks=ranks, recorder=recorder
+            )
         useful = [e for e in episodes if len(e.kept)]
         played = time.perf_counter()
         if not useful:

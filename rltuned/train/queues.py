@@ -1,4 +1,4 @@
-"""Random queues on random clusters, for learning an order without a trace.
+"""Random queues on random clusters, and a rule's orders of them: learning without a trace.
 
 Wide on purpose: a policy that has only seen one site's mix would be asked about another's. No job
 here has a run time at all.
@@ -9,10 +9,15 @@ from typing import Final
 
 import numpy as np
 
+from rltuned.core.features import encode
+from rltuned.core.observation import sample_features
+from rltuned.core.order import Policy
 from rltuned.domain.cluster import GpuCount, Node, Resources
 from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UNLIMITED_S, GpuType, JobId, NodeName, UnixTime
+from rltuned.policies.predictor import QUANTILES
+from rltuned.train.imitation import Fitting, Orders
 
 NOW: Final = 1_000_000_000.0
 LIMITS_S: Final = (600, 1800, 3600, 7200, 14_400, 43_200, 86_400, 172_800, 604_800)
@@ -41,6 +46,24 @@ def random_snapshot(draw: np.random.Generator, shape: Shape) -> Snapshot:
     waits_s = np.expm1(draw.uniform(0, np.log1p(shape.max_wait_s), count))
     pending = tuple(_job(draw, i, float(wait_s), types) for i, wait_s in enumerate(waits_s, 1))
     return Snapshot(UnixTime(NOW), "generated", pending, runs, nodes)
+
+
+def rule_orders(
+    rule: Policy, count: int, fitting: Fitting, seed: int, shape: Shape | None = None
+) -> Orders:
+    """Generated queues in a rule's order; equal scores by submit time."""
+    draw, found = np.random.default_rng(seed), []
+    for _ in range(count):
+        snapshot = random_snapshot(draw, shape or Shape())
+        matrix = encode(snapshot.pending, snapshot)
+        seen = sample_features(matrix).values if fitting.network == "paper" else matrix.values
+        if fitting.predict:
+            # a rule knows nothing of predictions: learn its order whatever they say
+            limits = matrix.column("requested_time")[:, None]
+            guesses = limits * np.sort(draw.random((len(matrix), len(QUANTILES))), axis=1)
+            seen = np.column_stack([seen, guesses]).astype(np.float32)
+        found.append((seen, np.argsort(-rule.score(matrix), kind="stable").tolist()))
+    return Orders.of(found)
 
 
 def _job(draw: np.random.Generator, number: int, wait_s: float, types: list[GpuType]) -> PendingJob:

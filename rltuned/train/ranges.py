@@ -10,7 +10,6 @@ from rltuned.core.features import COLUMN, COLUMNS
 from rltuned.core.observation import FIXED
 from rltuned.policies.card import Kind
 from rltuned.policies.network import ContextActor, PaperActor
-from rltuned.policies.rivals import KERNEL
 from rltuned.sim.engine.sight import net_of
 from rltuned.train.course import LEARN_UNTIL, Source
 from rltuned.train.episodes import Recorder, play_sampled
@@ -23,10 +22,8 @@ SAMPLED: Final = ("job_size", "urgency", "num_ways", "free_nodes")
 READ: Final[dict[Kind, tuple[str, ...]]] = {
     "context": COLUMNS,
     "paper": (*FIXED, *SAMPLED),
-    "kernel": KERNEL,
-    "inspector": (),
 }
-"""Features by the kind of network that reads them; an inspector reads picks, not the queue."""
+"""Features by the kind of network that reads them."""
 WINDOWS: Final = 48
 """Over all sources together, one each at least."""
 
@@ -71,7 +68,7 @@ def ranges_played(
     net, recorder = net_of(actor), Recorder()
     low = np.full(len(COLUMNS), np.inf)
     high = np.full(len(COLUMNS), -np.inf)
-    for source in sources if names else ():
+    for source in sources:
         part = (0.0, LEARN_UNTIL)
         found = windows_between(source.ground, part, count=each, size=size, loads=loads)
         for number, window in enumerate(found):

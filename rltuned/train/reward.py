@@ -15,7 +15,7 @@ rewards; the true run times are used here and never shown to a policy.
 """
 
 from dataclasses import dataclass, replace
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from rltuned.sim.engine.arrays import FloatArray
 from rltuned.sim.metrics import SHORTEST_S
 
 Objective = Literal["wait", "bsld", "jct", "utilisation", "mix"]
-OBJECTIVES: Final[tuple[str, ...]] = get_args(Objective)
 FLOOR: Final = {"wait": 1.0, "bsld": 0.01, "jct": 1.0, "utilisation": 1.0, "mix": 1.0}
 """Least denominator of a gap: the paper's 1, and less where the excess slowdown is counted."""
 MIXED: Final[tuple[Objective, Objective]] = ("wait", "bsld")
@@ -81,8 +80,3 @@ def cost_at(objective: Objective, times: FloatArray, start_s: FloatArray, work: 
         some = times[at : at + _AT_ONCE, None]
         found[at : at + _AT_ONCE] = (np.clip(some, begin, end) - begin) @ rate
     return found
-
-
-def gap(objective: Objective, reference: float, own: float) -> float:
-    """The paper's reward: (reference - own) over the larger of the two, within -1..1."""
-    return (reference - own) / max(reference, own, FLOOR[objective])

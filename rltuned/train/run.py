@@ -24,20 +24,22 @@ from rltuned.train.course import LEARN_UNTIL, TEST_FROM, Source
 from rltuned.train.episodes import Recorder, play_sampled
 from rltuned.train.export import export_bundle
 from rltuned.train.ground import Window
+from rltuned.train.imitation import Fitting
+from rltuned.train.imitation import fit as fit_order
 from rltuned.train.learner import Learner, Settings
 from rltuned.train.ppo import Report, train
 from rltuned.train.predictor import NO_HISTORY, Fitted, fit
+from rltuned.train.queues import rule_orders
 from rltuned.train.ranges import ranges_played
 from rltuned.train.ranks import ALONE, Ranks
 from rltuned.train.seedling import NAME, plant
 from rltuned.train.session import Session, Standing
 from rltuned.train.trial import Trial, windows_between
 from rltuned.train.verdict import verdict
-from rltuned.train.warmstart import Settings as Lessons
-from rltuned.train.warmstart import teach
 
 PARITY_WINDOWS = 4
-LARGEST_SCORE = 8.0
+WARM_QUEUES, WARM_EPOCHS = 400, 15
+"""Generated queues of the rule that a training begins from, and passes over them."""
 RULES = ("saf", "fcfs", "multifactor")
 """Played before the training begins; the first one chooses the best epoch."""
 
@@ -71,7 +73,7 @@ class Job:
     """One training. warm: a rule whose order the actor learns first. start: a bundle to begin from.
 
     judges: grounds that are never learned from; one window of each helps to choose the epoch.
-    command: as it was given, for the card. summary: of the card, when it is no design of ours.
+    command: as it was given, for the card.
     """
 
     settings: Settings
@@ -86,7 +88,6 @@ class Job:
     device: str = "cpu"
     predictor: Predictor | None = None
     judges: tuple[Source, ...] = ()
-    summary: str | None = None
 
 
 def held_out(sources: Sequence[Source], exam: Exam, judges: Sequence[Source] = ()) -> list[Window]:
@@ -214,16 +215,16 @@ def _begin(learner: Learner, job: Job) -> Standing:
     elif job.warm == NAME and isinstance(learner.actor, ContextActor):
         plant(learner.actor)
     elif job.warm is not None:
-        lessons = Lessons(
-            queues=400,
-            held_out=50,
-            epochs=15,
-            hidden=job.settings.hidden,
-            seed=job.settings.seed,
-            network=job.settings.network,
-            predict=job.settings.predict,
+        own = job.settings
+        fitting = Fitting(
+            epochs=WARM_EPOCHS,
+            hidden=own.hidden,
+            seed=own.seed,
+            network=own.network,
+            predict=own.predict,
         )
-        learner.actor.load_state_dict(teach(BASELINES[job.warm], lessons).network.state_dict())
+        orders = rule_orders(BASELINES[job.warm], WARM_QUEUES, fitting, own.seed)
+        learner.actor.load_state_dict(fit_order(orders, fitting)[0].state_dict())
     return Standing(0, float("inf"))
 
 
@@ -232,20 +233,18 @@ def _export(job: Job, learner: Learner, trial: Trial, seconds: float, ranks: int
     actor = learner.actor.cpu()
     results = verdict(trial, trial.totals(actor))
     parity = parity_windows(trial.windows, learner)
-    settle(actor, parity)
     return export_bundle(
         job.out,
         actor,
         name=job.out.name,
-        summary=job.summary
-        or f"PPO, {settings.network} network, objective {settings.contest.objective}.",
+        summary=f"PPO, {settings.network} network, objective {settings.contest.objective}.",
         hidden=settings.hidden,
         parity=parity,
         training=Training(
             method="PPO on whole scheduling episodes in the simulator"
             + (f", begun from the order of {job.warm}" if job.warm else "")
             + (f", begun from {job.start.name}" if job.start else ""),
-            teacher="nobody" if settings.contest.form == "metric" else settings.contest.base,
+            teacher=settings.contest.base,
             command=job.command,
             seed=settings.seed,
             settings=settings.described(),
@@ -273,17 +272,6 @@ def _export(job: Job, learner: Learner, trial: Trial, seconds: float, ranks: int
     )
 
 
-def settle(actor: nn.Module, parity: tuple[torch.Tensor, torch.Tensor]) -> None:
-    """Bring the scores to at most LARGEST_SCORE: their order stays, float32 is finer there."""
-    values, masks = parity
-    with torch.no_grad():
-        largest = float(actor(values, masks)[masks].abs().max())
-        if largest > LARGEST_SCORE:
-            last = [m for m in actor.modules() if isinstance(m, nn.Linear)][-1]
-            last.weight.mul_(LARGEST_SCORE / largest)
-            last.bias.mul_(LARGEST_SCORE / largest)
-
-
 def parity_windows(
     windows: Sequence[Window], learner: Learner
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -301,8 +289,6 @@ def parity_windows(
             continue
         longest = int(np.diff(kept.first).argmax())
         rows = kept.rows[kept.first[longest] : kept.first[longest + 1]]
-        if kind == "inspector":  # one pick after the other, each with its nobody
-            rows = kept.rows
         rows = rows[:MAX_QUEUE_SIZE]
         flags = np.repeat(kept.flags[longest][None], len(rows), axis=0)
         values[k, : len(rows)] = seen_by(kind, rows, flags)

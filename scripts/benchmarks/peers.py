@@ -29,11 +29,15 @@ from rltuned.sim.readers.swf import read_swf
 from rltuned.sim.run import Window, compare
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
+from rltuned.train.ground import cut, make_ground
+from rltuned.train.trial import total
+from scripts.studies import comparators
 
 SEED, COUNT, LENGTH, PROCESSORS = 1, 10, 1_024, 256
 SHORTEST_S = 10.0
 RULES = ("fcfs", "wfp3", "unicep", "sjf", "f1", "saf", "smallest")
-MODELS = ("rlscheduler", "schedinspector", "model:rltune", "model:rltune-paper")
+COMPARATORS = ("rlscheduler", "schedinspector")
+MODELS = ("model:rltune", "model:rltune-paper")
 PUBLISHED = {
     "none": {"fcfs": 7273.77, "wfp3": 19753.53, "unicep": 22274.74, "sjf": 277.35, "f1": 258.37,
              "rlscheduler": 254.67},
@@ -168,7 +172,14 @@ def ours(jobs: tuple[TraceJob, ...], begins: list[int], backfill: BackfillRule) 
     where, policies = cluster(), (*RULES, *MODELS)
     protocol = Protocol(rules=Rules(backfill), bounded=False)
     found = compare(chosen, where, policies, protocol)
-    return {name: score(played, where.gpus).bsld for name, played in found.items()}
+    ground = make_ground("lublin", where, jobs, Rules(backfill))
+    windows = [cut(ground, begin, LENGTH) for begin in begins]
+    learned = {}
+    for name in COMPARATORS:
+        design, actor = comparators.read(name)
+        costs = [total("bsld", w, design.play(w, actor)[0]) for w in windows]
+        learned[name] = 1.0 + float(np.mean(costs))
+    return learned | {name: score(played, where.gpus).bsld for name, played in found.items()}
 
 
 def measure(path: Path) -> dict[str, dict[str, dict[str, float]]]:
@@ -206,7 +217,7 @@ def table(found: dict[str, dict[str, dict[str, float]]]) -> str:
             "| policy | claim: published | measured: their rules | measured: our simulator |",
             "|---|---|---|---|",
         ]  # fmt: skip
-        for name in (*RULES, *MODELS):
+        for name in (*RULES, *COMPARATORS, *MODELS):
             cells = [
                 f"{by[kind][name]:,.2f}" if name in by[kind] else "-"
                 for kind in ("published", "replayed", "ours")

@@ -10,8 +10,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
+from rltuned.policies.shelf import MODEL_PREFIX
 from rltuned.sim.dispatch import BackfillRule
-from rltuned.sim.policy import MODEL_PREFIX
 from rltuned.sim.presets import preset
 from rltuned.sim.protocol import Protocol
 from rltuned.sim.readers.clusters import read_philly_csv

@@ -73,11 +73,11 @@ BOARD: Final = Board(
         ),
         Row("What reaches Slurm"),
         View(
-            "OverSubscribe and excluded nodes", "Changes sent, by kind and result.", "cpm",
+            "OverSubscribe", "Changes sent, by kind and result.", "cpm",
             (
                 (
                     ("60 * sum by (kind, result) (rate(rltuned_changes_total{<C>,"
-                    'kind=~"oversubscribe|excluded_nodes"}[<R>]))'),
+                    'kind="oversubscribe"}[<R>]))'),
                     "{{kind}} {{result}}",
                 ),
             ),

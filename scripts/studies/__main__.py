@@ -2,6 +2,8 @@
 
     nice python -m scripts.studies run [--out .run/studies] [--minutes 12] [--seeds 1 2 3] [ROW ...]
     python -m scripts.studies table [--out .run/studies]
+    python -m scripts.studies train|play ...     # see scripts/studies/learning.py
+    python -m scripts.studies bound results.json --trace T --cluster C
 
 `run` goes on where it stopped: one JSON and one curves.csv per training. Seeds are the outer loop,
 so a part of the runs is the whole table with fewer seeds. The budget is small and the same for
@@ -30,13 +32,15 @@ from rltuned.sim.trace import read_trace
 from rltuned.train.batch import Contest
 from rltuned.train.episodes import play_greedy, play_rule
 from rltuned.train.ground import Ground, Window, cut, make_ground
+from rltuned.train.imitation import Fitting, fit
 from rltuned.train.learner import Learner, Settings
 from rltuned.train.ppo import train
+from rltuned.train.queues import rule_orders
+from rltuned.train.run import WARM_EPOCHS, WARM_QUEUES
 from rltuned.train.session import Session
 from rltuned.train.trial import Trial, total, windows_between
-from rltuned.train.warmstart import Settings as Lessons
-from rltuned.train.warmstart import teach
-from scripts.studies.ablation import EIGHT, NAIVE, NINE, SEVEN, Student
+from scripts.studies import bound, learning
+from scripts.studies.ablation import EIGHT, NAIVE, NINE, SEVEN, student
 from scripts.studies.tables import print_tables
 
 LEARN, CHOOSE = 0.5, 0.6
@@ -123,11 +127,11 @@ def test_windows(ground: Ground) -> list[Window]:
 
 def learner_of(row: Row, settings: Settings) -> Learner:
     """As the row says, begun from chance or from a rule's order."""
-    learner = Student(settings, row.columns) if row.columns else Learner(settings)
+    learner = student(settings, row.columns) if row.columns else Learner(settings)
     if row.warm:
-        lessons = Lessons(queues=400, held_out=50, epochs=15, seed=settings.seed)
-        taught = teach(BASELINES[row.warm], lessons)
-        learner.actor.load_state_dict(taught.network.state_dict())
+        fitting = Fitting(epochs=WARM_EPOCHS, seed=settings.seed)
+        orders = rule_orders(BASELINES[row.warm], WARM_QUEUES, fitting, settings.seed)
+        learner.actor.load_state_dict(fit(orders, fitting)[0].state_dict())
     return learner
 
 
@@ -211,20 +215,23 @@ def run(asked: argparse.Namespace) -> None:
 def main(given: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["run", "table"])
-    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of {', '.join(ROWS)}")
-    parser.add_argument("--out", type=Path, default=Path(".run/studies"))
-    parser.add_argument("--philly", type=Path, default=Path(".run/traces/philly-weak.csv.gz"))
-    parser.add_argument("--minutes", type=float, default=12.0)
-    parser.add_argument("--epochs", type=int, default=15)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    commands = parser.add_subparsers(required=True)
+    running, tables = commands.add_parser("run"), commands.add_parser("table")
+    running.set_defaults(run=run)
+    tables.set_defaults(run=lambda asked: print_tables(asked.out, asked.seeds))
+    for one in (running, tables):
+        one.add_argument("--out", type=Path, default=Path(".run/studies"))
+        one.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    running.add_argument("rows", nargs="*", metavar="ROW", help=f"of {', '.join(ROWS)}")
+    running.add_argument("--philly", type=Path, default=Path(".run/traces/philly-weak.csv.gz"))
+    running.add_argument("--minutes", type=float, default=12.0)
+    running.add_argument("--epochs", type=int, default=15)
+    learning.add_commands(commands)
+    bound.add_command(commands)
     asked = parser.parse_args(given)
-    if unknown := set(asked.rows) - set(ROWS):
+    if unknown := set(getattr(asked, "rows", ())) - set(ROWS):
         parser.error(f"no row {min(unknown)!r}; there are: {', '.join(ROWS)}")
-    if asked.what == "run":
-        run(asked)
-    else:
-        print_tables(asked.out, asked.seeds)
+    asked.run(asked)
 
 
 if __name__ == "__main__":

@@ -55,23 +55,7 @@ def _hold_zeros(weight: Tensor) -> None:
     weight.register_hook(lambda gradient: gradient * kept)  # type: ignore[no-untyped-call]
 
 
-class Student(Learner):
-    """A learner whose actor reads these columns; beside it the paper's critic.
-
-    Its settings say `context`, which hands the actor whole rows.
-    """
-
-    def __init__(self, settings: Settings, columns: Sequence[str]) -> None:
-        super().__init__(settings)
-        torch.manual_seed(settings.seed)
-        self.actor = per_job(columns, settings.hidden)
-        self.critic = PaperCritic()
-        shares = [float(group["share"]) for group in self.optimiser.param_groups]
-        self.optimiser = torch.optim.Adam(
-            [
-                {"params": module.parameters(), "share": share}
-                for module, share in zip((self.actor, self.critic), shares, strict=True)
-            ],
-            lr=settings.learning_rate,
-            eps=float(self.optimiser.defaults["eps"]),
-        )
+def student(settings: Settings, columns: Sequence[str]) -> Learner:
+    """A learner whose actor reads these columns; beside it the paper's critic."""
+    torch.manual_seed(settings.seed)
+    return Learner(settings, "cpu", per_job(columns, settings.hidden), PaperCritic())

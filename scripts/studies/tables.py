@@ -13,6 +13,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rltuned import stats
+
 FloatArray = NDArray[np.float64]
 LOADS: Final = 3
 RESAMPLES: Final = 10_000
@@ -115,8 +117,7 @@ def _log(own: FloatArray, other: FloatArray, metric: str) -> FloatArray:
 def _told(own: Sequence[FloatArray], other: Sequence[FloatArray], metric: str) -> str:
     """Change with its interval, over the mean of the seeds."""
     places = np.mean([_log(a, b, metric) for a, b in zip(own, other, strict=True)], axis=0)
-    picks = np.random.default_rng(1).integers(0, len(places), (RESAMPLES, len(places)))
-    low, high = np.percentile(places[picks].mean(axis=1), [2.5, 97.5])
+    low, high = stats.of_mean(places, stats.drawn(len(places), RESAMPLES, 1))
     return f"{_percent(places.mean())} [{_percent(low)}, {_percent(high)}]"
 
 

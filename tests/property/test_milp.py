@@ -23,7 +23,6 @@ from rltuned.core.milp import (
 )
 from rltuned.core.options import Frame, build
 from rltuned.core.placement import place
-from rltuned.core.steering import Steer
 from rltuned.core.timeline import Candidate, reference, releases
 from rltuned.core.ways import Bounds
 from rltuned.domain.snapshot import Snapshot
@@ -201,52 +200,3 @@ def test_a_joint_decision_holds_together(world: Snapshot) -> None:
     by_greed = place_jointly(world.pending, fits, world, Tuning(budget=PATIENT), None)
     assert by_greed.order == tuple(range(len(world.pending)))
     assert not by_greed.actions
-
-
-@st.composite
-def unequally_full(draw: st.DrawFn) -> Snapshot:
-    """Small nodes of one type, nearly full, beside larger emptier ones; most jobs accept both."""
-    nodes = [
-        node(f"a{i}", gpu_type="a100", gpus=4, free_gpus=draw(st.integers(0, 2)))
-        for i in range(draw(st.integers(1, 2)))
-    ]
-    nodes += [
-        node(f"k{i}", gpu_type="k80", gpus=8, free_gpus=draw(st.integers(2, 8)))
-        for i in range(draw(st.integers(1, 2)))
-    ]
-    queue = [
-        job(
-            i,
-            submitted_at=NOW - 1_000 + i,
-            gpus=draw(st.integers(1, 3)),
-            gpu_types=draw(st.sampled_from([(), (), ("a100",), ("k80",)])),
-        )
-        for i in range(1, draw(st.integers(3, 6)))
-    ]
-    return snapshot(*queue, nodes=nodes)
-
-
-@settings(max_examples=60, deadline=None)
-@given(unequally_full())
-def test_steering_leaves_every_job_where_the_solution_wants_it(world: Snapshot) -> None:
-    """A job is kept off nodes only when it starts now, never off those it is to have, and Slurm's
-    own walk without those nodes still starts it, on the type that was chosen."""
-    capacity = Capacity.of(world)
-    fits = [place(j, capacity) is not None for j in world.pending]
-    weights = Weights(waste=1.0, stay=0.0)
-    tuning = Tuning(weights=weights, budget=PATIENT, steer=Steer(on=True))
-    joint = place_jointly(world.pending, fits, world, tuning, cbc())
-    placed = {p.job_id: p for p in joint.placements}
-    ordered = [world.pending[at] for at in joint.order]
-    seen = []
-    for one in ordered:
-        member = capacity.members_of(one.partitions)
-        off = joint.excluded.get(one.job_id, ())
-        member[[capacity.index[name] for name in off]] = False
-        seen.append(Candidate(one, one.request, member))
-    walked = reference(seen, capacity, lambda: releases(world, capacity))
-    starts = {ordered[at].job_id: shares for at, shares in walked.starts.items()}
-    for job_id, off in joint.excluded.items():
-        wanted = placed[job_id].shares
-        assert not set(off) & {s.node for s in wanted}
-        assert {s.gpu_type for s in starts[job_id]} == {s.gpu_type for s in wanted}

@@ -11,8 +11,6 @@ from rltuned.slurm.strings import (
     expand_hosts,
     format_gres,
     format_hosts,
-    format_tasks,
-    format_tres,
     parse_gres,
     parse_tasks,
     parse_tres,
@@ -65,7 +63,8 @@ def test_gres(items: list[Gres]) -> None:
     )
 )
 def test_tres(amounts: dict[str, int]) -> None:
-    assert parse_tres(format_tres(amounts)) == amounts
+    text = ",".join(f"{k}={v}M" if k == "mem" else f"{k}={v}" for k, v in amounts.items())
+    assert parse_tres(text) == amounts
 
 
 @given(
@@ -76,7 +75,8 @@ def test_tres(amounts: dict[str, int]) -> None:
     )
 )
 def test_array_tasks(tasks: Tasks) -> None:
-    assert parse_tasks(format_tasks(tasks)) == tasks
+    throttle = "" if tasks.throttle is None else f"%{tasks.throttle}"
+    assert parse_tasks(tasks.text + throttle) == tasks
     members = {n for first, last, step in tasks.ranges for n in range(first, last + 1, step)}
     assert len(members) <= tasks.count
 

@@ -11,7 +11,7 @@ from rltuned.train.episodes import play_greedy
 from rltuned.train.ground import cut
 from rltuned.train.learner import Settings
 from rltuned.train.ppo import train
-from scripts.studies.ablation import EIGHT, NAIVE, NINE, SEVEN, Student, per_job
+from scripts.studies.ablation import EIGHT, NAIVE, NINE, SEVEN, per_job, student
 from tests.train.worlds import random_ground
 
 GROUND = random_ground("testbed", 3, 200)
@@ -30,11 +30,11 @@ def test_only_the_chosen_columns_and_no_other_job_count_after_training_too() -> 
         batches=4,
         minibatches=2,
     )
-    student = Student(settings, SEVEN)
-    actor = student.actor
+    learner = student(settings, SEVEN)
+    actor = learner.actor
     assert isinstance(actor, ContextActor)
     before = actor.head.weight.detach().clone()
-    train(student, [GROUND], settings, lambda _actor: 0.0)
+    train(learner, [GROUND], settings, lambda _actor: 0.0)
     assert not torch.equal(before, actor.head.weight)
     rows = torch.rand(30, NUM_FEATURES)
     mask = torch.ones(30, dtype=torch.bool)

@@ -1,6 +1,9 @@
 """Lower bounds hold for every order, and are met where the best order is known."""
 
 import itertools
+import json
+from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,11 +12,14 @@ from rltuned.sim.engine.arrays import FloatArray
 from rltuned.sim.engine.orders import at_events
 from rltuned.sim.engine.run import run
 from rltuned.sim.presets import preset
-from rltuned.sim.trace import TraceJob
-from rltuned.train.bound import least_bsld, least_wait
+from rltuned.sim.protocol import Protocol
+from rltuned.sim.trace import Trace, TraceJob, write_trace
+from rltuned.train.course import from_files
 from rltuned.train.episodes import play_rule
-from rltuned.train.evaluate import schedule_of
+from rltuned.train.evaluate import Plan, compare, schedule_of
 from rltuned.train.ground import Window, cut, make_ground
+from scripts.studies.__main__ import main
+from scripts.studies.bound import least_bsld, least_wait
 from tests.train.worlds import random_ground
 
 
@@ -74,3 +80,22 @@ def test_no_rule_goes_below_whatever_schedule_the_search_was_shown(world: str) -
             schedule = schedule_of(window, play_rule(window, rule))
             assert schedule.wait_s.mean() >= wait
             assert schedule.slowdown.mean() >= bsld
+
+
+def test_the_command_adds_bounds_to_an_evaluation(tmp_path: Path) -> None:
+    ground = random_ground("testbed", 5, 200)
+    trace, results = tmp_path / "t.csv", tmp_path / "results.json"
+    write_trace(Trace(ground.jobs), trace)
+    where = ["--trace", str(trace), "--cluster", "testbed"]
+    [source] = from_files([trace], [preset("testbed")])
+    plan = Plan(2, 90, 1.2, (0.0, 1.0))
+    found = compare(source.ground, {}, plan, rules=("fcfs", "sjf"), protocol=Protocol())
+    means = found.means()
+    one = {"ground": found.ground, "plan": asdict(found.plan), "policies": means, "paired": ["sjf"]}
+    results.write_text(json.dumps({"comparisons": [one]}))
+    main(["bound", str(results), *where, "--windows", "2"])
+    [after] = json.loads(results.read_text())["comparisons"]
+    assert 0 < after["bound"]["wait_s"] < min(m["wait_s"] for m in means.values())
+    way = means["fcfs"]["wait_s"] - after["bound"]["wait_s"]
+    closed = (means["fcfs"]["wait_s"] - means["sjf"]["wait_s"]) / way
+    assert after["closed_of_fcfs_to_bound"]["sjf"]["wait_s"] == pytest.approx(closed)

@@ -66,13 +66,14 @@ def test_the_daemon_s_actor_and_the_compiled_one_schedule_alike(bundle: Path) ->
     columns = actor.predictor.columns(
         [j.user for j in jobs], [j.account for j in jobs], GROUND.prepared.requests
     )
-    window = cut(GROUND, 100, 120, load=1.5)
+    ground = make_ground("w", GROUND.cluster, jobs, GROUND.rules, columns)
+    window = cut(ground, 100, 120, load=1.5)
     timed = [
         replace(j, submit_s=float(s)) for j, s in zip(window.jobs, window.submit_s, strict=True)
     ]
     world = play_direct(GROUND.cluster, timed, actor, Protocol(bounded=False)).world
     plain = np.array([world.finished[i + 1].started_at for i in range(len(timed))])
-    fast = play_greedy(window.foretold(columns), net_of(actor.network))
+    fast = play_greedy(window, net_of(actor.network))
     np.testing.assert_allclose(fast, plain)
 
 

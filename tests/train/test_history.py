@@ -26,13 +26,12 @@ from rltuned.train.ground import Ground, cut, make_ground
 from rltuned.train.history import (
     COLUMNS,
     FEWEST_STARTS,
-    Choices,
+    FITTING,
     Started,
-    agreement,
     choices_of,
-    imitate,
     started_of,
 )
+from rltuned.train.imitation import agreement, fit
 
 EPOCH = 1_700_000_000
 CLUSTER = """
@@ -96,17 +95,12 @@ def history_of(rule: str, ground: Ground = GROUND, load: float = 1.3) -> list[St
     ]
 
 
-def agreed(choices: Choices, network: torch.nn.Module) -> float:
-    with torch.inference_mode():
-        return agreement(network(choices.values, choices.masks).numpy().astype(float), choices)
-
-
 @pytest.mark.parametrize("rule", ["fcfs", "sjf"])
 def test_a_known_scheduler_is_recovered(rule: str) -> None:
     earlier, later = choices_of(history_of(rule), 16).split(0.7)
-    network = imitate(earlier, seed=1)
+    network, _ = fit(earlier, FITTING)
     assert len(later) > 50
-    assert agreed(later, network) >= 0.95
+    assert agreement(network, later)[0] >= 0.95
 
 
 @pytest.mark.parametrize("rule", ["fcfs", "sjf", "saf"])
@@ -114,7 +108,7 @@ def test_a_known_scheduler_is_recovered_on_nodes_of_three_types(rule: str) -> No
     history = history_of(rule, MIXED, 1.2)
     earlier, later = choices_of(history, 13).split(0.8)
     assert len(later) > 50
-    assert agreed(later, imitate(earlier, seed=1)) >= 0.95
+    assert agreement(fit(earlier, FITTING)[0], later)[0] >= 0.95
 
 
 def test_who_could_not_have_had_the_place_is_no_rival() -> None:
@@ -154,7 +148,7 @@ def test_nothing_later_than_the_start_is_read() -> None:
     other = choices_of([*longer, *shuffled], 16)
     count = sum(j.by_main for j in before) // 2
     assert torch.equal(one.values[:count], other.values[:count])
-    assert torch.equal(one.label[:count], other.label[:count])
+    assert torch.equal(one.ranks[:count], other.ranks[:count])
 
 
 def test_too_short_a_history() -> None:

@@ -11,7 +11,7 @@ from rltuned.cli.train import app
 from rltuned.core.features import COLUMN, GPUS_FULL, LIMIT_FULL_S, NUM_FEATURES, WAIT_FULL_S
 from rltuned.errors import ModelError
 from rltuned.policies.network import ContextActor
-from rltuned.train.run import LARGEST_SCORE, settle
+from rltuned.train.export import LARGEST_SCORE, settle
 from rltuned.train.seedling import MIDDLE, SHARPNESS, plant
 
 
@@ -62,7 +62,7 @@ def test_settling_keeps_the_order() -> None:
     seen, masks = rows(30, NUM_FEATURES), torch.ones(1, 30, dtype=torch.bool)
     with torch.no_grad():
         before = actor(seen, masks)
-        settle(actor, (seen, masks))
+        settle(actor, seen, masks)
         after = actor(seen, masks)
     assert float(before.abs().max()) > LARGEST_SCORE
     assert float(after.abs().max()) == pytest.approx(LARGEST_SCORE, rel=1e-4)

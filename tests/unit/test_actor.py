@@ -48,7 +48,7 @@ def reseal(bundle: Path, name: str, data: bytes) -> None:
 
 @pytest.mark.parametrize("path", BUNDLES, ids=lambda path: path.name)
 def test_every_shipped_model_loads_and_passes_its_self_test(path: Path) -> None:
-    actor = load_actor(path, inspectors=True)
+    actor = load_actor(path)
     assert actor.name == f"model:{path.name}"
     assert len(actor.digest) == 64
 
@@ -115,7 +115,7 @@ def test_another_processor_may_round_scores_otherwise(path: Path, tmp_path: Path
         buffer = io.BytesIO()
         np.savez(buffer, **(arrays | {"scores": scores}))
         reseal(bundle, "parity.npz", buffer.getvalue())
-        load_actor(bundle, inspectors=True)
+        load_actor(bundle)
 
 
 def _pickle(b: Path) -> None:

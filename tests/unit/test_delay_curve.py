@@ -1,7 +1,5 @@
 """Scores of networks become delays by a curve that belongs to the bundle."""
 
-import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +14,7 @@ from tests import needs
 from tests.builders import job, node, snapshot
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
-KINDS = {
-    path.parent.name: json.loads(path.read_text())["architecture"]["kind"]
-    for path in sorted(MODELS.glob("*/card.json"))
-}
-BUNDLES = [name for name, kind in KINDS.items() if kind != "inspector"]  # that one ranks nobody
+BUNDLES = sorted(path.parent.name for path in MODELS.glob("*/card.json"))
 CURVE = DelayCurve(np.array([-1.0, 0.0, 2.0]), np.log([8_000.0, 600.0, 60.0]))
 
 
@@ -69,18 +63,3 @@ def test_shipped_bundles_give_bounded_delays_by_a_fixed_curve(name: str) -> None
     assert (delays.delay_s <= delays.upper_s).all()
     by_score = np.argsort(-actor.score(matrix), kind="stable")
     assert (np.diff(actor.delay_s(matrix)[by_score]) >= 0).all()
-
-
-@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind == "kernel"])
-def test_under_a_kernel_network_a_delay_does_not_depend_on_the_other_jobs(name: str) -> None:
-    needs.module("torch")
-    from rltuned.policies.actor import load_actor  # noqa: PLC0415 - torch costs seconds
-
-    actor = load_actor(MODELS / name)
-    queue = [job(i, gpus=1 + i % 4, time_limit_s=600.0 * 3**i) for i in range(1, 7)]
-    world = snapshot(*queue, nodes=[node(gpus=8)])
-    all_of_them = actor.delay_s(encode(world.pending, world))
-    for place, one in enumerate(world.pending):
-        alone = replace(world, pending=(one,))
-        found = actor.delay_s(encode(alone.pending, alone))
-        assert found[0] == pytest.approx(all_of_them[place], rel=1e-4)

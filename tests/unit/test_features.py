@@ -7,10 +7,8 @@ import pytest
 
 from rltuned.core.features import COLUMNS, FEATURES, SCHEMA_ID, encode
 from rltuned.core.observation import (
-    CRITIC,
     MAX_QUEUE_SIZE,
     OBSERVED,
-    critic_values,
     sample_features,
     windows,
 )
@@ -135,4 +133,3 @@ def test_windows_hold_every_job_with_padding_and_a_mask() -> None:
     assert not found[2].values[88:].any()
     rows = np.concatenate([w.values[w.mask] for w in found])
     assert np.array_equal(rows, sample_features(matrix).values)
-    assert windows(critic_values(matrix))[0].values.shape == (MAX_QUEUE_SIZE, CRITIC)

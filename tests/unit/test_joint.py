@@ -10,6 +10,7 @@ from rltuned.core.capacity import Capacity
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.joint import How, Joint, Tuning, place_jointly
 from rltuned.core.milp import Budget, Solver, Weights
+from rltuned.core.numbers import Writing
 from rltuned.core.options import earliness
 from rltuned.core.placement import place
 from rltuned.core.select import Rules
@@ -125,10 +126,15 @@ def test_a_decision_says_that_it_fell_back() -> None:
     assert "joint placement fell_back: cbc took longer than 1 s" in decision.notes
 
 
-def decided(world: Snapshot, solver: Solver | None, tuning: Tuning | None = None) -> Decision:
+def decided(
+    world: Snapshot, solver: Solver | None, tuning: Tuning | None = None, *, max_changes: int = 200
+) -> Decision:
     order = tuple(int(j.job_id) for j in world.pending)
     knobs = Knobs(
-        rules=Rules(min_age_s=0.0), placement="milp", tuning=tuning or Tuning(budget=PATIENT)
+        rules=Rules(min_age_s=0.0),
+        writing=Writing(max_changes=max_changes),
+        placement="milp",
+        tuning=tuning or Tuning(budget=PATIENT),
     )
     return decide(world, ConstantOrder(order), knobs, solver)
 
@@ -329,6 +335,13 @@ def test_sharing_lets_the_next_job_in() -> None:
     flags = [a for a in decision.plan.actions if isinstance(a, SetOverSubscribe)]
     assert [(a.target.job_id, a.old, a.new) for a in flags] == [(1, "NO", "YES")]
     assert {p.job_id for p in decision.placements} == {1, 2}
+
+
+def test_flags_wait_where_the_change_budget_is_used_up() -> None:
+    tuning = _sharing(Tuning(budget=PATIENT))
+    decision = decided(_exclusive_world(others=1), cbc(), tuning, max_changes=0)
+    assert not decision.plan.actions
+    assert "1 flags wait: over the change budget" in decision.notes
 
 
 def test_sharing_is_off_by_default() -> None:

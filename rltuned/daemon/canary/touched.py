@@ -60,5 +60,5 @@ def _asked(job: PendingJob) -> tuple[object, ...]:
     request = replace(job.request, exclusive=False)
     return (
         request, job.partitions, job.user, job.account, job.qos, nice, job.reservation,
-        job.required_nodes, job.own_excluded_nodes,
+        job.required_nodes, job.excluded_nodes,
     )  # fmt: skip

@@ -25,10 +25,6 @@ def open_lease(ha: HaKeys, timeout_s: float, clock: SystemClock) -> Lease | None
     return Lease(ha.lease_dir, host, ha.lease_s, timeout_s, clock.readings)
 
 
-def _as_ever() -> None:
-    """Nobody has to look for more than before."""
-
-
 class Seat:
     """One daemon's claim to be the one that writes.
 
@@ -36,7 +32,6 @@ class Seat:
         folder: the shared folder, of lease and handover.
         lease: our side of it.
         acting: tells the host of the slurmctld that acts; raises BackendError.
-        steered: called when jobs were taken over for which nodes are excluded.
     """
 
     def __init__(
@@ -44,12 +39,10 @@ class Seat:
         folder: Path,
         lease: Lease,
         acting: Callable[[], str],
-        steered: Callable[[], None] = _as_ever,
     ) -> None:
         self._folder = folder
         self._lease = lease
         self._acting = acting
-        self._steered = steered
         self._left: Handover | None = None  # what we published last
 
     def take(self, journal: Journal, cluster: str) -> str:
@@ -67,8 +60,6 @@ class Seat:
         if refused:
             return refused
         self.publish(journal, cluster)
-        if took and journal.has_steered():
-            self._steered()
         return f"took over from {took}; the next cycle writes" if took else ""
 
     def publish(self, journal: Journal, cluster: str) -> None:

@@ -103,10 +103,6 @@ class MetricsServer:
         scheme = "http" if self._server.tls is None else "https"
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
-    def open_connections(self) -> tuple[int, ...]:
-        """The connections that are being served or waited for."""
-        return self._server.numbers()
-
     def close(self) -> None:
         self._server.shutdown()
         self._server.cut_all()

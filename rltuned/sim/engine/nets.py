@@ -6,14 +6,12 @@ import numpy as np
 
 from rltuned.core.features import COLUMN
 from rltuned.core.observation import FIXED
-from rltuned.policies.rivals import KERNEL_AT
 from rltuned.sim.engine.arrays import FloatArray, IntArray, compiled
 from rltuned.sim.engine.look import FRAGMENTED, SEVERAL, Float32Array
 
-PAPER, CONTEXT, KERNEL, INSPECTOR = 0, 1, 2, 3
+PAPER, CONTEXT = 0, 1
 BLOCK = 256
 _FIXED_AT = np.array([COLUMN[name] for name in FIXED])
-_KERNEL_AT = np.array(KERNEL_AT)
 _SIZE, _URGENCY = COLUMN["job_size"], COLUMN["urgency"]
 _WAYS, _FREE_NODES = COLUMN["num_ways"], COLUMN["free_nodes"]
 
@@ -21,9 +19,8 @@ _WAYS, _FREE_NODES = COLUMN["num_ways"], COLUMN["free_nodes"]
 class Net(NamedTuple):
     """A network's weights. F inputs, H and K hidden units; kind: see PAPER.
 
-    w1 (F, H), b1 (H,), w2 (H, K), pooled (2 H, K; empty but for CONTEXT), b2 (K,), deep (K, L) and
-    deep_b (L,) of a third hidden layer (empty: none, and L = K), w3 (L,), b3 (1,). base: of an
-    inspector, the place of its rule in episodes.RULES; else -1.
+    w1 (F, H), b1 (H,), w2 (H, K), pooled (2 H, K; empty but for CONTEXT), b2 (K,), w3 (K,),
+    b3 (1,).
     """
 
     kind: int
@@ -32,11 +29,8 @@ class Net(NamedTuple):
     w2: Float32Array
     pooled: Float32Array
     b2: Float32Array
-    deep: Float32Array
-    deep_b: Float32Array
     w3: Float32Array
     b3: Float32Array
-    base: int
 
 
 @compiled
@@ -65,10 +59,6 @@ def _together(
         _pool(net, hidden, bias)
     second = np.empty((len(bias), count), dtype=np.float32)
     _dense(net.w2, bias, hidden, second)
-    if len(net.deep_b) > 0:
-        third = np.empty((len(net.deep_b), count), dtype=np.float32)
-        _dense(net.deep, net.deep_b, second, third)
-        second = third
     total = np.zeros(count, dtype=np.float32)
     for k in range(len(second)):
         weight = net.w3[k]
@@ -93,16 +83,7 @@ def _turn(kind: int, rows: Float32Array, count: int, flags: IntArray, seen: Floa
         return
     for at in range(count):
         for i in range(len(seen)):
-            seen[i, at] = rows[at, _KERNEL_AT[i] if kind == KERNEL else i]
-
-
-@compiled
-def sampled(row: Float32Array, flags: IntArray, seen: Float32Array) -> None:
-    """The paper's eight features out of all of them: core/observation.sample_features."""
-    for i in range(len(_FIXED_AT)):
-        seen[i] = row[_FIXED_AT[i]]
-    seen[6] = np.float32(1.0) - row[_SIZE] if flags[FRAGMENTED] else row[_URGENCY]
-    seen[7] = row[_WAYS] if flags[SEVERAL] else row[_FREE_NODES]
+            seen[i, at] = rows[at, i]
 
 
 @compiled

@@ -7,11 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from rltuned.core.features import COLUMN, UNLIMITED_AS_S
-from rltuned.policies.rivals import VISIBLE
 from rltuned.sim.engine.arrays import FloatArray, IntArray, compiled
 from rltuned.sim.engine.dispatch import Setup, State
 from rltuned.sim.engine.look import Features, Sight, look
-from rltuned.sim.engine.nets import KERNEL, Net, forward, log_delay
+from rltuned.sim.engine.nets import Net, forward, log_delay
 from rltuned.sim.history import DECAY, RUNGS
 
 FIXED, WFP3, UNICEP, F1, MULTIFACTOR, QSSF, NET, FIT = 0, 1, 2, 3, 4, 5, 6, 7
@@ -119,21 +118,9 @@ def _judge(setup: Setup, state: State, eyes: Eyes, rule: int, jobs: IntArray, no
     look(setup, state, eyes.sight, eyes.features, jobs, now, eyes.flags)
     if rule == NET:
         forward(eyes.net, eyes.features.rows, len(jobs), eyes.flags, eyes.scores)
-        if eyes.net.kind == KERNEL:
-            put_behind(eyes.scores, len(jobs))
         return
     for at in range(len(jobs)):
         eyes.scores[at] = eyes.features.rows[at, _FITS_NOW]
-
-
-@compiled
-def put_behind(found: FloatArray, count: int) -> None:
-    """The jobs that RLScheduler does not see come after those that it sees, by submit time."""
-    if count <= VISIBLE:
-        return
-    low = found[:VISIBLE].min()
-    for at in range(VISIBLE, count):
-        found[at] = low - 1.0 - (at - VISIBLE)
 
 
 @compiled
@@ -206,7 +193,7 @@ def _no_eyes() -> Eyes:
         np.zeros((0, 5)), np.zeros(0, np.int64), np.zeros((0, 0, 3)), np.zeros((0, 0)), none
     )
     sight = Sight(np.zeros((0, 0), dtype=bool), counts, counts, none)
-    net = Net(0, none, flat, none, none, flat, none, flat, flat, flat, -1)
+    net = Net(0, none, flat, none, none, flat, flat, flat)
     return Eyes(sight, features, net, np.zeros((2, 1)), np.zeros(2, np.int64), np.zeros(0))
 
 

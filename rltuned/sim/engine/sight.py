@@ -10,21 +10,18 @@ from rltuned.domain.jobs import PendingJob, Request
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.policies.actor import Actor
-from rltuned.policies.baselines import BASELINES
-from rltuned.policies.network import ContextActor, InspectorActor, PaperActor
+from rltuned.policies.network import ContextActor, PaperActor
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.engine.arrays import FloatArray
 from rltuned.sim.engine.look import Features, Float32Array, Sight
-from rltuned.sim.engine.nets import CONTEXT, INSPECTOR, KERNEL, PAPER, Net
+from rltuned.sim.engine.nets import CONTEXT, PAPER, Net
 from rltuned.sim.engine.ranking import NO_EYES, Eyes
 from rltuned.sim.engine.run import Prepared
 from rltuned.sim.trace import TraceJob
 
 SLOTS_OF_THE_MOMENT = (2, 5, 6, 7, 8, 10, 11, 12)
 """Columns of the features that change while a job waits; look fills them in."""
-KINDS = {"paper": PAPER, "context": CONTEXT, "kernel": KERNEL, "inspector": INSPECTOR}
-RULES = tuple(BASELINES)
-"""Net.base points into them."""
+KINDS = {"paper": PAPER, "context": CONTEXT}
 NO_CURVE = np.zeros((2, 1))
 
 
@@ -65,13 +62,10 @@ def predictions(actor: Actor, jobs: Sequence[TraceJob], prepared: Prepared) -> F
 def net_of(network: PaperActor | ContextActor) -> Net:
     """A network's weights in the form that the compiled forward reads."""
     w = {k: v.detach().cpu().numpy().astype(np.float32) for k, v in network.state_dict().items()}
-    deep = pooled = np.zeros((0, 0), dtype=np.float32)
-    deep_b = np.zeros(0, dtype=np.float32)
+    pooled = np.zeros((0, 0), dtype=np.float32)
     if isinstance(network, PaperActor):
         names = [name.removesuffix(".weight") for name in w if name.endswith(".weight")]
         second = w[f"{names[1]}.weight"].T
-        for name in names[2:-1]:
-            deep, deep_b = np.ascontiguousarray(w[f"{name}.weight"].T), w[f"{name}.bias"]
     else:
         names = ["encoder", "mix", "head"]
         hidden = len(w["encoder.bias"])
@@ -84,11 +78,8 @@ def net_of(network: PaperActor | ContextActor) -> Net:
         w2=np.ascontiguousarray(second),
         pooled=pooled,
         b2=w[f"{names[1]}.bias"],
-        deep=deep,
-        deep_b=deep_b,
         w3=np.ascontiguousarray(w[f"{names[-1]}.weight"][0]),
         b3=w[f"{names[-1]}.bias"],
-        base=RULES.index(network.base) if isinstance(network, InspectorActor) else -1,
     )
 
 

@@ -1,7 +1,8 @@
 # ruff: noqa: PLR0917 - compiled functions take their arguments by place
 """The course of an episode, compiled: move to the next decision, choose, and to the end.
 
-The same steps serve the whole-episode rollout here and the Gymnasium environment, one call each.
+The same steps serve the whole-episode rollout here and, one call each, a scheduler outside compiled
+code.
 
 A decision is the choice of the next job to be looked at in a scheduling pass. Candidates are the
 jobs whose choice has an effect: those that can start now and, where a partition has no blocked
@@ -16,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 
-from rltuned.policies.rivals import VISIBLE
 from rltuned.sim.engine.arrays import compiled, digest_of, entry
 from rltuned.sim.engine.arrays import sources as engine_sources
 from rltuned.sim.engine.dispatch import (
@@ -27,8 +27,7 @@ from rltuned.sim.engine.dispatch import (
     finish,
 )
 from rltuned.sim.engine.look import Sight, look
-from rltuned.sim.engine.nets import KERNEL, Net, forward, sampled
-from rltuned.sim.engine.ranking import Ranking, put_behind, score
+from rltuned.sim.engine.nets import Net, forward
 from rltuned.train.rollout.choice import (
     any_fits,
     choose_job,
@@ -37,7 +36,6 @@ from rltuned.train.rollout.choice import (
     walk_greedily,
     walk_past,
 )
-from rltuned.train.rollout.inspect import inspect
 from rltuned.train.rollout.noise import add_noise
 from rltuned.train.rollout.state import (
     ARRIVED,
@@ -50,12 +48,9 @@ from rltuned.train.rollout.state import (
     TAPE_PASSES,
     TAPE_ROWS,
     WAKE,
-    WAKES,
     Desk,
     Tape,
 )
-
-BY_NET, BY_INSPECTOR = 0, 1
 
 
 @compiled
@@ -66,9 +61,7 @@ def _advance(setup: Setup, state: State, desk: Desk) -> bool:
         now = _next_end(setup, state)
         if marks[ARRIVED] < len(submit_s):
             now = min(now, submit_s[marks[ARRIVED]])
-        if desk.clock[WAKE] < now:
-            now = desk.clock[WAKE]
-            marks[WAKES] += 1
+        now = min(now, desk.clock[WAKE])
         if now == math.inf:
             return False
         desk.clock[NOW], desk.clock[WAKE] = now, math.inf
@@ -105,45 +98,26 @@ def _end_all(setup: Setup, state: State, now: float) -> None:
 
 
 @compiled
-def _rank(
-    setup: Setup,
-    state: State,
-    desk: Desk,
-    sight: Sight,
-    net: Net,
-    ranking: Ranking,
-    mode: int,
-    tape: Tape,
-) -> None:
+def _rank(setup: Setup, state: State, desk: Desk, sight: Sight, net: Net, tape: Tape) -> None:
     count, now = desk.marks[QUEUED], desk.clock[NOW]
     flags = tape.flags[min(tape.used[TAPE_PASSES], len(tape.flags) - 1)]
     look(setup, state, sight, desk.features, desk.queue[:count], now, flags)
-    if mode == BY_NET:
-        forward(net, desk.features.rows, count, flags, desk.scores)
-        return
-    for at in range(count):
-        job = desk.queue[at]
-        desk.scores[at] = score(ranking, job, max(now - setup.jobs.submit_s[job], 0.0))
+    forward(net, desk.features.rows, count, flags, desk.scores)
 
 
 @compiled
-def _pass(setup: Setup, state: State, desk: Desk, tape: Tape, store: bool, visible: int) -> None:
-    """Choose until nobody is a candidate; keep the choices that were choices.
-
-    visible: only among so many of the oldest jobs does the network choose.
-    """
+def _pass(setup: Setup, state: State, desk: Desk, tape: Tape) -> None:
+    """Choose until there is no candidate; keep the choices that were choices."""
     used = tape.used
     decisions, candidates, waiting = used[TAPE_DECISIONS], used[TAPE_CANDIDATES], desk.marks[QUEUED]
-    room = _room(tape, waiting)
-    store = store and room
-    if not store:
+    if not _room(tape, waiting):
         walk_greedily(setup, state, desk)
         return
     count = list_candidates(setup, state, desk)
     while count > 0:
-        best, among = _first(desk, count, visible)
-        if among > 1:
-            _keep(tape, desk, best, among)
+        best = _first(desk, count)
+        if count > 1:
+            _keep(tape, desk, best, count)
         walk_past(desk, best)
         choose_job(setup, state, desk, best)
         count = list_candidates(setup, state, desk)
@@ -155,15 +129,14 @@ def _pass(setup: Setup, state: State, desk: Desk, tape: Tape, store: bool, visib
 
 
 @compiled
-def _first(desk: Desk, count: int, visible: int) -> tuple[int, int]:
-    """The best of the candidates, and how many of them stand among the oldest `visible`."""
-    best, among = desk.effective[0], 0
+def _first(desk: Desk, count: int) -> int:
+    """The best of the candidates."""
+    best = desk.effective[0]
     for i in range(count):
         at = desk.effective[i]
         if desk.scores[at] > desk.scores[best]:
             best = at
-        among += at < visible
-    return best, among
+    return int(best)
 
 
 @compiled
@@ -209,36 +182,17 @@ def sources() -> str:
     return engine_sources() + digest_of(Path(__file__).parent)
 
 
-Episode = Callable[[Setup, State, Desk, Sight, Net, Ranking, int, bool, bool, Tape], None]
+Episode = Callable[[Setup, State, Desk, Sight, Net, Tape], None]
 
 
 def _episode_over(digest: str) -> Episode:
-    def episode(
-        setup: Setup,
-        state: State,
-        desk: Desk,
-        sight: Sight,
-        net: Net,
-        ranking: Ranking,
-        mode: int,
-        sample: bool,
-        store: bool,
-        tape: Tape,
-    ) -> None:
+    def episode(setup: Setup, state: State, desk: Desk, sight: Sight, net: Net, tape: Tape) -> None:
         if digest == "":  # never; naming it makes it part of the cache's key
             return
         while _advance(setup, state, desk):
-            _rank(setup, state, desk, sight, net, ranking, mode, tape)
-            count = desk.marks[QUEUED]
-            if sample and mode == BY_NET:
-                add_noise(desk, desk.scores, count)
-            if net.kind == KERNEL and mode == BY_NET:
-                put_behind(desk.scores, count)
-            if mode == BY_INSPECTOR:
-                inspect(setup, state, desk, net, tape, sample, store)
-                continue
-            visible = VISIBLE if net.kind == KERNEL else count
-            _pass(setup, state, desk, tape, store, visible)
+            _rank(setup, state, desk, sight, net, tape)
+            add_noise(desk, desk.scores, desk.marks[QUEUED])
+            _pass(setup, state, desk, tape)
 
     return entry(episode)
 
@@ -288,20 +242,9 @@ def _score_over(digest: str) -> Callable[[Net, np.ndarray, np.ndarray, np.ndarra
     return entry(score_rows)
 
 
-def _observe8_over(digest: str) -> Callable[[np.ndarray, np.ndarray, np.ndarray], None]:
-    def observe8(rows: np.ndarray, flags: np.ndarray, out: np.ndarray) -> None:
-        if digest == "":
-            return
-        for at in range(len(rows)):
-            sampled(rows[at], flags, out[at])
-
-    return entry(observe8)
-
-
 _DIGEST = sources()
 episode = _episode_over(_DIGEST)
-"""Play a window to its end, led by a network or an inspector over a rule; fills state, and the tape
-when asked to store."""
+"""Play a window to its end, drawing every choice of a network; fills state and the tape."""
 advance = _advance_over(_DIGEST)
 """To the next decision; the number of candidates, 0 = all jobs have ended."""
 choose = _choose_over(_DIGEST)
@@ -310,5 +253,3 @@ see = _see_over(_DIGEST)
 """Fill desk.features.rows with the features of the queue; how many rows."""
 score_rows = _score_over(_DIGEST)
 """Fill scores (n,) with what a network says of rows (n, NUM_FEATURES)."""
-observe8 = _observe8_over(_DIGEST)
-"""Fill out (n, 8) with the paper's features of rows (n, NUM_FEATURES)."""

@@ -8,11 +8,10 @@ from numpy.typing import NDArray
 from rltuned.sim.engine.arrays import BoolArray, FloatArray, IntArray
 from rltuned.sim.engine.look import Features, Float32Array
 
-QUEUED, ARRIVED, PASSES, WAKES = 0, 1, 2, 3
-"""Places in Desk.marks: pending jobs, jobs submitted so far, passes in which somebody fitted, and
-instants at which nothing happened but a second try after a rejection."""
+QUEUED, ARRIVED, PASSES = 0, 1, 2
+"""Places in Desk.marks: pending jobs, jobs submitted so far, passes in which a job fitted."""
 NOW, WAKE = 0, 1
-"""Places in Desk.clock: the time, and when a rejection wants a second try (infinite: never)."""
+"""Places in Desk.clock: the time, and when to look again if nothing happens (infinite: never)."""
 TAPE_PASSES, TAPE_ROWS, TAPE_DECISIONS, TAPE_CANDIDATES, TAPE_FULL = 0, 1, 2, 3, 4
 """Places in Tape.used: how much of each array is filled, and whether something was left out."""
 
@@ -22,7 +21,7 @@ class Desk(NamedTuple):
 
     clock: [now, wake]. queue: (n,) pending jobs in submit order, marks[QUEUED] of them. fit,
     harmless: (S,) what is known of a shape, valid while fit_at, harmless_at equal the stamp of the
-    moment. random: [state of the generator]. rejected: (n,) how often an inspector refused a job.
+    moment. random: [state of the generator].
     """
 
     clock: FloatArray
@@ -37,7 +36,6 @@ class Desk(NamedTuple):
     harmless_at: IntArray
     features: Features
     random: NDArray[np.uint64]
-    rejected: IntArray
 
 
 class Tape(NamedTuple):

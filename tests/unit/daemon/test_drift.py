@@ -14,7 +14,7 @@ from tests.builders import job, snapshot
 MODELS = Path(__file__).resolve().parents[3] / "models"
 
 
-@pytest.mark.parametrize("model", ["rltune", "rltune-paper", "rlscheduler", "warmstart-saf"])
+@pytest.mark.parametrize("model", ["rltune", "rltune-paper", "warmstart-saf"])
 def test_a_shipped_card_with_ranges_makes_drift_known(model: str) -> None:
     actor = load_actor(MODELS / model)
     registry = CollectorRegistry()

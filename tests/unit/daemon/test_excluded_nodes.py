@@ -1,16 +1,15 @@
-"""Excluded nodes in the journal, and their way back."""
+"""Excluded nodes that an older release left in the journal, and their way back."""
 
 from pathlib import Path
 
 import pytest
 
-from rltuned.daemon.apply import Writer
 from rltuned.daemon.restore import restore
-from rltuned.domain.jobs import PendingJob, Steering
+from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Plan, Result, SetExcludedNodes
 from rltuned.domain.units import JobId, NodeName, UnixTime
 from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import Fate
+from rltuned.journal.ownership import Fate, JobKey, WordClaim
 from tests.builders import NOW, job, snapshot, target
 from tests.fakes import FakeBackend, FakeClock
 
@@ -36,35 +35,33 @@ def journal(tmp_path: Path) -> Journal:
 
 @pytest.fixture
 def world(journal: Journal) -> FakeBackend:
-    """One job that is kept off two nodes by us."""
+    """One job that an older release keeps off two nodes."""
     world = FakeBackend(snapshot(job()))
     wrote(journal, world, keep_off(job(), *K))
     return world
 
 
-def test_what_is_ours_is_known_and_since_when(journal: Journal, world: FakeBackend) -> None:
-    assert journal.steering("test") == {KEY: Steering(K, UnixTime(NOW))}
+def held(journal: Journal) -> dict[JobKey, str]:
+    return {c.key: c.value for c in journal.claims("test") if isinstance(c, WordClaim)}
+
+
+@pytest.mark.usefixtures("world")
+def test_what_is_ours_is_known(journal: Journal) -> None:
+    assert held(journal) == {KEY: "k1,k2"}
     assert journal.has_steered()
     assert not journal.is_clean()
-    marked, _ = Writer(journal, FakeClock()).mark(world.observe())
-    assert marked.pending[0].steered
-    assert marked.pending[0].own_excluded_nodes == ()
 
 
 def test_an_intent_without_an_outcome_counts_as_ours(journal: Journal) -> None:
     journal.intend(Plan((keep_off(job(), *K),)), cluster="test", cycle=1, at=NOW)
-    assert journal.steering("test") == {KEY: Steering(K, UnixTime(NOW))}
+    assert held(journal) == {KEY: "k1,k2"}
 
 
-def test_taken_back_it_is_ours_no_longer_but_the_clock_goes_on(
-    journal: Journal, world: FakeBackend
-) -> None:
+def test_taken_back_it_is_ours_no_longer(journal: Journal, world: FakeBackend) -> None:
     wrote(journal, world, keep_off(world.job(1)), at=NOW + 60)
     assert world.job(1).excluded_nodes == ()
-    assert journal.steering("test") == {KEY: Steering((), UnixTime(NOW))}
+    assert held(journal) == {}
     assert journal.is_clean()
-    wrote(journal, world, keep_off(world.job(1), *K), at=NOW + 120)
-    assert journal.steering("test") == {KEY: Steering(K, UnixTime(NOW))}
 
 
 def test_restore_leaves_nothing_behind(journal: Journal, world: FakeBackend) -> None:
@@ -92,10 +89,10 @@ def test_an_exclusion_that_never_arrived_is_said(journal: Journal) -> None:
     assert "ExcNodeList is empty, we wrote k1,k2" in item.detail
 
 
-def test_a_refused_one_was_never_made_but_counts_for_the_expiry(journal: Journal) -> None:
+def test_a_refused_one_was_never_made(journal: Journal) -> None:
     world = FakeBackend(snapshot(job()), results={1: Result.REFUSED})
     wrote(journal, world, keep_off(job(), *K))
-    assert journal.steering("test") == {KEY: Steering((), UnixTime(NOW))}
+    assert held(journal) == {}
     assert not journal.has_steered()
 
 
@@ -103,11 +100,11 @@ def test_a_requeued_job_brings_it_back_and_it_is_ours_again(
     journal: Journal, world: FakeBackend
 ) -> None:
     journal.close_gone("test", set())
-    assert journal.steering("test") == {}
+    assert held(journal) == {}
     assert journal.has_steered()
     again = job(submitted_at=NOW + 30, excluded_nodes=K)
     assert journal.reclaim("test", [again], NOW + 60) == 1
-    assert set(journal.steering("test")) == {(JobId(1), UnixTime(NOW + 30))}
+    assert held(journal) == {(JobId(1), UnixTime(NOW + 30)): "k1,k2"}
     world.put(again)
     (item,) = restore(world, journal, FakeClock())
     assert item.fate is Fate.GIVEN_BACK

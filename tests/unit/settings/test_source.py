@@ -48,6 +48,7 @@ def test_defaults_are_those_of_the_code_they_steer() -> None:
         ("[guards]\nmax_displacement = 5", "order.clip"),
         ("[guards]\nstarvation_bound_s = 60.0", "order.max_delay_s"),
         ("[guards]\nmax_changes_per_job_hour = 9", "limits.max_changes_per_job_hour"),
+        ("[placement]\nsteer = true", "take the line out"),
         ("[report]\nstale_days = 2.0", "rltuned backtest"),
     ],
 )
@@ -109,8 +110,6 @@ def test_every_default_is_pinned() -> None:
             "memory_mib": 1024,
             "horizon_s": 14400.0,
             "max_slots": 4,
-            "steer": False,
-            "steer_expiry_s": 600.0,
         },
         "oversubscribe": {"scope": [], "allow_cpu_sharing": False},
         "slurm": {

@@ -14,7 +14,9 @@ know, so it is below the clairvoyant optimum, not equal to it. Source of the met
 Lagrangian relaxation method (Management Science, 1981); the steps are Polyak's.
 """
 
+import argparse
 import hashlib
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -22,8 +24,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from rltuned.cli.simulate import cluster_named
 from rltuned.sim.engine.arrays import BoolArray, FloatArray, compiled, entry
 from rltuned.sim.metrics import SHORTEST_S
+from rltuned.sim.policy import CLAIRVOYANT
+from rltuned.train.course import from_files
+from rltuned.train.episodes import play_rule
+from rltuned.train.evaluate import Plan, windows_of
 from rltuned.train.ground import Window
 
 CELLS: Final = 768
@@ -212,3 +219,40 @@ def _charge_over(digest: str) -> Charge:
 
 charge = _charge_over(hashlib.sha256(Path(__file__).read_bytes()).hexdigest())
 """The bound that prices (T, C) give; fills used (T, C) with the GPU-seconds that jobs take then."""
+
+
+def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """`bound` of scripts.studies."""
+    parser = commands.add_parser("bound", help="add lower bounds to results of rltuned evaluate")
+    parser.set_defaults(run=_add)
+    parser.add_argument("results", type=Path, help="results.json of rltuned evaluate")
+    parser.add_argument("options", nargs=argparse.REMAINDER, help="its --trace and --cluster")
+
+
+def _add(asked: argparse.Namespace) -> None:
+    """Add `bound` and `closed_of_fcfs_to_bound` to every comparison of a results.json."""
+    options = argparse.ArgumentParser()
+    options.add_argument("--trace", type=Path, action="append")
+    options.add_argument("--cluster", action="append")
+    given, _ = options.parse_known_args(asked.options)
+    clusters = [cluster_named(name) for name in given.cluster]
+    grounds = {s.ground.name: s.ground for s in from_files(given.trace, clusters)}
+    document = json.loads(asked.results.read_text())
+    for found in document["comparisons"]:
+        plan = Plan(**found["plan"] | {"part": tuple(found["plan"]["part"])})
+        windows, _ = windows_of(grounds[found["ground"]], plan)
+        reached = [play_rule(w, CLAIRVOYANT) for w in windows]
+        both = list(zip(windows, reached, strict=True))
+        wait = float(np.mean([least_wait(w, s) for w, s in both]))
+        bound = {
+            "wait_s": wait,
+            "jct_s": wait + float(np.mean([w.prepared.jobs.runs_s.mean() for w in windows])),
+            "bsld": float(np.mean([least_bsld(w, s) for w, s in both])),
+        }
+        means, fcfs = found["policies"], found["policies"]["fcfs"]
+        found["bound"] = bound
+        found["closed_of_fcfs_to_bound"] = {
+            model: {m: (fcfs[m] - means[model][m]) / (fcfs[m] - end) for m, end in bound.items()}
+            for model in found["paired"]
+        }
+    asked.results.write_text(json.dumps(document) + "\n")
