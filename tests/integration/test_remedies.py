@@ -145,7 +145,7 @@ class Site:
 
     def hears(self, remedy: str, user: str = "") -> str:
         """The remedy as it is said now; empty = it is not."""
-        found = [row["mend"] for row in self.check(user) if says(remedy, row["mend"])]
+        found = [row["remedy"] for row in self.check(user) if says(remedy, row["remedy"])]
         return found[0] if found else ""
 
     def rltuned(self, *words: str) -> str:
@@ -486,14 +486,14 @@ def test_programs_that_are_missing_or_fail(
     "see the check of the queue",
 )
 def test_a_pyslurm_that_cannot_read(site: Site) -> None:
-    mend = (
+    remedy = (
         "build the pyslurm of slurmctld's release for the interpreter slurm.pyslurm_python "
         "(docs/compatibility.md), or set slurm.reader = text"
     )
     python = site.folder / "python"
     keys = {"slurm.reader": "pyslurm", "slurm.pyslurm_python": str(python)}
     site.settings(keys)
-    assert site.hears(mend)
+    assert site.hears(remedy)
     year, month = re.findall(r"\d+", site.lab.run("squeue", "--version"))[:2]
     release = f"{year}.{int(month)}.0"
     error = json.dumps({"protocol": 2, "error": "rpc", "detail": "away", "pyslurm": release})
@@ -503,7 +503,7 @@ def test_a_pyslurm_that_cannot_read(site: Site) -> None:
     queue = [row["detail"] for row in site.check() if row["name"] == "queue"]
     assert queue == ["pyslurm: away"]
     python.write_text('#!/bin/sh\necho \'{"protocol": 2, "pyslurm": "0.1"}\'\n')
-    assert site.hears(mend)
+    assert site.hears(remedy)
     site.settings({})
     assert not [row for row in site.check() if row["name"] in {"reader", "queue"}]
 

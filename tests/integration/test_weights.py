@@ -97,4 +97,4 @@ def test_priorities_without_room_are_counted(lab: SlurmLab) -> None:
     (found,) = [c for c in checks(lab) if "priorities too low" in c.detail]
     assert found.status is Status.WARN
     assert found.detail.startswith("1 of 2 pending jobs")
-    assert "PriorityWeightPartition" in found.mend
+    assert "PriorityWeightPartition" in found.remedy

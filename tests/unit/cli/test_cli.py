@@ -312,7 +312,7 @@ def test_check_looks_at_the_machine(tmp_path: Path) -> None:
     if os.geteuid() == 0:
         os.chown(tmp_path, 65534, 65534)
         assert found()["user"].status is Status.WARN
-        assert found()["user"].mend == "runuser -u nobody -- rltuned check"
+        assert found()["user"].remedy == "runuser -u nobody -- rltuned check"
         os.chown(tmp_path, 0, 0)
     tmp_path.rmdir()
     assert set(found()) == {"runtime", "user"}, "the journal's check says that there is no folder"
@@ -333,7 +333,7 @@ def test_check_says_what_to_mend(config: Path) -> None:
     result = run("check", "--no-slurm", "--config", str(config))
     assert result.exit_code == 1
     assert "FAIL  journal: /no/such/folder" in result.stdout
-    assert "mend: mkdir -p /no/such/folder && chown -R " in result.stdout
+    assert "fix: mkdir -p /no/such/folder && chown -R " in result.stdout
     assert "ok    mode: stage full: it writes, write_mode auto" in result.stdout
 
 

@@ -62,7 +62,7 @@ def test_a_lease_that_cannot_be_used_fails(tmp_path: Path, shared: Path) -> None
     ha = found(tmp_path, TWO, lease)["ha"]
     assert ha.status is Status.FAIL
     assert "chmod go-w" in ha.detail
-    assert "mode 0700, on all hosts" in ha.mend
+    assert "mode 0700, on all hosts" in ha.remedy
 
 
 def test_a_figure_near_its_bound_is_told_before_it_counts(tmp_path: Path) -> None:

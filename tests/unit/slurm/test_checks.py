@@ -36,7 +36,7 @@ def test_the_lab_is_fit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "name", "status", "mend"),
+    ("key", "value", "name", "status", "remedy"),
     [
         ("PriorityType", "priority/basic", "priority", Status.WARN, "multifactor"),
         ("PriorityType", "priority/ours", "priority", Status.FAIL, "multifactor"),
@@ -60,10 +60,10 @@ def test_the_lab_is_fit() -> None:
         ("SLURM_VERSION", "tomorrow", "version", Status.FAIL, ""),
     ],
 )
-def test_each_setting(key: str, value: str, name: str, status: Status, mend: str) -> None:
+def test_each_setting(key: str, value: str, name: str, status: Status, remedy: str) -> None:
     check = found(with_line(key, value))[name]
     assert check.status is status
-    assert mend in check.mend
+    assert remedy in check.remedy
 
 
 def test_every_check_is_documented() -> None:
@@ -71,7 +71,7 @@ def test_every_check_is_documented() -> None:
     modules = ["slurm/checks.py", "slurm/config_checks.py", "slurm/backend.py", "cli/check.py"]
     modules += ["slurm/worth.py", "cli/machine.py", "cli/controllers.py"]
     code = "".join((PACKAGE / name).read_text() for name in modules)
-    names = set(re.findall(r'Check\(\s*"(\w+)"', code))
+    names = set(re.findall(r'Check(?:\.ok|\.warn|\.fail)?\(\s*"(\w+)"', code))
     assert len(names) > 20
     assert sorted(name for name in names if f"`{name}`" not in page) == []
 
@@ -112,10 +112,10 @@ def test_rights() -> None:
     assert found(operator)["rights"].status is Status.OK
     nobody = found(replace(operator, admin_level="None"))["rights"]
     assert nobody.status is Status.FAIL
-    assert nobody.mend == "sacctmgr -i modify user rltuned set adminlevel=Operator"
+    assert nobody.remedy == "sacctmgr -i modify user rltuned set adminlevel=Operator"
     unknown = found(replace(operator, admin_level=""))["rights"]
-    assert unknown.mend == "sacctmgr -i add user rltuned account=root adminlevel=Operator"
-    assert "start slurmdbd" in found(replace(operator, admin_level=None))["rights"].mend
+    assert unknown.remedy == "sacctmgr -i add user rltuned account=root adminlevel=Operator"
+    assert "start slurmdbd" in found(replace(operator, admin_level=None))["rights"].remedy
     assert found(replace(accounting, admin_level="None"))["rights"].status is Status.WARN
 
 
@@ -123,7 +123,7 @@ def test_slurm_that_is_away_is_one_clear_line(tmp_path: Path) -> None:
     (only,) = SlurmBackend(SlurmCli(bin_dir=tmp_path), lambda: NOW).check()
     assert (only.name, only.status) == ("programs", Status.FAIL)
     assert "squeue, sinfo, sprio, scontrol, sdiag" in only.detail
-    assert "bin_dir" in only.mend
+    assert "bin_dir" in only.remedy
 
 
 def test_a_queue_of_which_we_see_a_part_is_no_queue() -> None:
@@ -178,7 +178,7 @@ def test_a_remedy_that_is_followed_ends_the_state_that_it_is_said_in(
     before = found(with_lines(state))[name]
     assert before.status is not Status.OK
     said = [word for pair in followed.items() for word in pair]
-    assert "unset" in before.mend or any(w.partition("=")[0] in before.mend for w in said)
+    assert "unset" in before.remedy or any(w.partition("=")[0] in before.remedy for w in said)
     assert found(with_lines(state | followed))[name].status is Status.OK
 
 
@@ -187,11 +187,11 @@ def test_what_concerns_this_host_is_ended_by_its_remedy() -> None:
     assert found(skewed)["clock"].status is Status.FAIL
     assert found(replace(skewed, now=NOW))["clock"].status is Status.OK
     bare = replace(GOOD, missing=("squeue",))
-    assert examine(bare)[0].mend.startswith("install Slurm's commands")
+    assert examine(bare)[0].remedy.startswith("install Slurm's commands")
     assert found(replace(bare, missing=()))["programs"].status is Status.OK
     newer = replace(GOOD, client="slurm-wlm 24.11.5")
     assert found(newer)["client"].status is Status.FAIL
     assert found(replace(newer, client="slurm-wlm 22.05.8"))["client"].status is Status.OK
     hidden = replace(with_line("PrivateData", "jobs"), uid=1_000, admin_level="None")
-    assert "AdminLevel=Operator" in found(hidden)["private_data"].mend
+    assert "AdminLevel=Operator" in found(hidden)["private_data"].remedy
     assert found(replace(hidden, admin_level="Operator"))["private_data"].status is Status.OK

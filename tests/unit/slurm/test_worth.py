@@ -33,7 +33,7 @@ def test_weights_in_hours() -> None:
 
 
 @pytest.mark.parametrize(
-    ("site", "detail", "mend"),
+    ("site", "detail", "remedy"),
     [
         (
             replace(SITE, system=replace(AGED, age_weight=0)),
@@ -83,11 +83,11 @@ def test_weights_in_hours() -> None:
         ),
     ],
 )
-def test_what_is_wrong_and_what_to_do(site: Site, detail: str, mend: str) -> None:
+def test_what_is_wrong_and_what_to_do(site: Site, detail: str, remedy: str) -> None:
     (found,) = problems(site)
     assert (found.name, found.status) == ("order", Status.WARN)
     assert detail in found.detail
-    assert mend in found.mend
+    assert remedy in found.remedy
 
 
 def test_a_plugin_that_sets_site_factors_fails_auto_alone() -> None:
@@ -145,5 +145,5 @@ def test_jobs_whose_priorities_have_no_room() -> None:
     assert found.status is Status.WARN
     assert "2 of 3 pending jobs" in found.detail
     assert "as little as 0 h" in found.detail
-    assert "give all jobs 64 points more: raise PriorityWeightPartition" in found.mend
+    assert "give all jobs 64 points more: raise PriorityWeightPartition" in found.remedy
     assert list(judge_room(SITE, wanted_s, [1e9, 7_000.0, 7_200.0])) == []
