@@ -24,7 +24,7 @@ demo: $(STAMP) ## three cycles of the daemon in dry run on the built-in cluster
 	@$(BIN)/rltuned run --config deploy/demo.toml --backend sim --dry-run --cycles 3 \
 	    --interval 60 --speed 60
 
-test-packages: # Slurm, munge, Prometheus for the tests, where we may install them
+test-packages: # Slurm, munge, Prometheus for the tests, if they may be installed
 	@sh scripts/test-packages.sh
 
 test: $(STAMP) test-packages ## the whole test suite, against a real Slurm of its own
@@ -64,7 +64,7 @@ bench-cost: $(STAMP) test-packages ## a real slurmctld with 10,000 pending jobs,
 	@$(BIN)/python -m scripts.benchmarks.controller scale --pending 10000 --nodes 1000
 	@$(BIN)/python -m scripts.benchmarks.controller cost --pending 10000 --nodes 1000 --rounds 2
 
-bench-peers: $(STAMP) ## RLScheduler's published sequences: its rules, ours, and the learned policies
+bench-peers: $(STAMP) ## RLScheduler's published sequences: its rules, rltuned's, and the learned policies
 	@$(BIN)/python -m scripts.benchmarks.peers ../shared/traces/lublin_256.swf.gz
 
 bench-guidance: $(STAMP) test-packages ## OverSubscribe guidance on a real Slurm, three times

@@ -18,10 +18,10 @@ local NUMBERS = {
   "time_limit", "time_min", "min_nodes", "max_nodes", "min_cpus", "max_cpus", "num_tasks",
   "cpus_per_task", "min_mem_per_node", "min_mem_per_cpu", "begin_time", "requeue", "contiguous",
 }
--- what an update says of a number that it leaves alone; of the begin time it says 0
+-- the value of a number that an update leaves alone; for the begin time it is 0
 local UNSET = { [65534] = true, [4294967294] = true, [slurm.NO_VAL64] = true }
 
--- Why this update is not rltuned's; nil = it is, or somebody else's.
+-- Why this update is not rltuned's; nil = it is, or another user's.
 function may_rltuned(job_desc, uid)
   if uid ~= RLTUNED then return nil end
   if job_desc.priority == 0 then return "hold" end
@@ -44,25 +44,25 @@ end
 local STAMP = "/run/rltuned/newcomers"
 local NO_VAL, INFINITE = 4294967294, 4294967295
 
--- What the daemon says; nil = nothing, or nothing that is good any more.
+-- What the daemon has written; nil = nothing, or out of date.
 local function rltuned_stamp()
   local file = io.open(STAMP, "r")
   if not file then return nil end
   local text = file:read(65536) or ""
   file:close()
   if text:sub(1, 10) ~= "rltuned 1\n" or text:sub(-5) ~= "\nend\n" then return nil end
-  local said = { partition = {}, user = {}, account = {}, qos = {} }
+  local stamp = { partition = {}, user = {}, account = {}, qos = {} }
   for word, value in text:gmatch("([a-z_]+) ([^\n]+)") do
-    if type(said[word]) == "table" then said[word][value] = true
-    else said[word] = tonumber(value) end
+    if type(stamp[word]) == "table" then stamp[word][value] = true
+    else stamp[word] = tonumber(value) end
   end
   for _, name in ipairs({ "until", "no_limit_s", "slope", "zero", "stretch", "clip", "max_delay_s" }) do
-    if not said[name] then return nil end
+    if not stamp[name] then return nil end
   end
-  return os.time() <= said["until"] and said or nil
+  return os.time() <= stamp["until"] and stamp or nil
 end
 
--- GPUs over all nodes; nil = not said in a form that leaves no doubt.
+-- GPUs over all nodes; nil = not stated in a form that leaves no doubt.
 local function gpus_of(job_desc)
   local found, count = nil, 0
   for _, field in ipairs({ "tres_per_job", "tres_per_node", "tres_per_task", "tres_per_socket" }) do
@@ -84,30 +84,30 @@ end
 
 -- Gives a new job its site factor, or leaves it alone.
 function rltuned_delay(job_desc, part_list)
-  local said = rltuned_stamp()
-  if not said or job_desc.site_factor ~= NO_VAL or job_desc.priority ~= NO_VAL then return end
+  local stamp = rltuned_stamp()
+  if not stamp or job_desc.site_factor ~= NO_VAL or job_desc.priority ~= NO_VAL then return end
   if job_desc.reservation and job_desc.reservation ~= "" then return end
   local part = part_list[job_desc.partition or ""]
   if not job_desc.partition then
     for _, each in pairs(part_list) do if each.flag_default == 1 then part = each end end
   end
-  if not part or not said.partition[part.name] then return end
+  if not part or not stamp.partition[part.name] then return end
   local who = {
     user = job_desc.user_name,
     account = job_desc.account or job_desc.default_account,
     qos = job_desc.qos or job_desc.default_qos,
   }
-  for word, names in pairs({ user = said.user, account = said.account, qos = said.qos }) do
+  for word, names in pairs({ user = stamp.user, account = stamp.account, qos = stamp.qos }) do
     if next(names) and (not who[word] or names[who[word]]) then return end
   end
   local gpus, minutes = gpus_of(job_desc), job_desc.time_limit
   if minutes == NO_VAL then minutes = part.default_time end
   if minutes == NO_VAL then minutes = part.max_time end
   if not gpus then return end
-  local limit = minutes == INFINITE and said.no_limit_s or minutes * 60
+  local limit = minutes == INFINITE and stamp.no_limit_s or minutes * 60
   local area = limit * math.sqrt(gpus) -- as Stamp.factor in rltuned/daemon/newcomers.py
-  local delay = math.min(said.stretch * area, said.clip * area, said.max_delay_s)
-  job_desc.site_factor = said.zero - math.floor(said.slope * delay + 1e-6)
+  local delay = math.min(stamp.stretch * area, stamp.clip * area, stamp.max_delay_s)
+  job_desc.site_factor = stamp.zero - math.floor(stamp.slope * delay + 1e-6)
 end
 
 function slurm_job_submit(job_desc, part_list, uid)

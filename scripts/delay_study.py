@@ -57,6 +57,8 @@ FRONT_LOAD = 0.9
 FRONT_STRETCH = (0.3, 1.0, 3.0)
 FRONT_DAYS = (1.0, 3.0, 7.0, 14.0)
 ILL_WILLED = ("random", "largest", "longest", "largest-area")
+FAIR_GROUNDS = ("helios-venus", "testbed")
+"""Those whose traces tell users; the testbed's are generated."""
 FAIR_DAYS = (1.0, 7.0, 30.0)
 """Days of age that the whole of the fair-share factor is worth."""
 JITTER_S = 60.0
@@ -113,7 +115,7 @@ def runs(*, front: bool, ill: bool, fair: bool) -> Iterator[Run]:
     for (ground, copy), policy in product(copies, ILL_WILLED if ill else ()):
         yield Run(ground, FRONT_LOAD, copy, policy, 1.0, 7.0)
     for (ground, copy), days, policy in product(copies, FAIR_DAYS, ("slurm", "delay")):
-        if fair:
+        if fair and ground in FAIR_GROUNDS:
             yield Run(ground, FRONT_LOAD, copy, policy, 0.3, 7.0, fair_d=days)
     for ground, stretch, days, copy in product(GROUNDS, FRONT_STRETCH, FRONT_DAYS, (1, 2)):
         if front:

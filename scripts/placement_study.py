@@ -105,6 +105,8 @@ class Blind:
     def name(self) -> str:
         return "~".join((self.seeing.name, *self.hidden))
 
+    static = False
+
     def score(self, matrix: StateMatrix) -> FloatArray:
         values = matrix.values.copy()
         values[:, [COLUMN[name] for name in self.hidden]] = 0.0

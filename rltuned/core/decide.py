@@ -157,7 +157,7 @@ def decide(
     room_s = None if numbers is None else numbers.longest_s
     wished = bounded(policy, matrix, knobs.order, room_s)
     delays = _withdrawn(wished, chosen, knobs.rules, snapshot)
-    ranked, waiting = rank(matrix, delays, numbers, knobs.writing)
+    ranked, waiting = rank(matrix, delays, numbers, knobs.writing.under(static=policy.static))
     joint = None
     if knobs.placement == "milp":
         joint = _joint(matrix, ranked.after, snapshot, knobs, solver)

@@ -15,7 +15,7 @@ has waited beyond PriorityMaxAge, where its age no longer grows.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import floor
 from typing import Final, Literal
 
@@ -41,6 +41,8 @@ REFRESH_S: Final = 300.0
 AHEAD_S: Final = 3_600.0
 """A job older than PriorityMaxAge has its number written so far ahead of need, to be written once
 an hour and not once a cycle."""
+STATIC_HYSTERESIS: Final = 0.3
+"""The most that a static policy needs: its delays move with a job's own request alone."""
 _ROUNDING: Final = 1e-6
 """So that a whole number of points that floating point puts a hair below is that number."""
 
@@ -53,14 +55,15 @@ class Writing:
         mode: "auto": site factors under multifactor, priorities under basic.
         own_slope: points per second, where slurmctld counts no age under multifactor.
         max_changes: jobs written per cycle at most.
-        hysteresis: a delay that moves by less than this share is not written again.
+        hysteresis: a delay that moves by less than this share is not written again. A network's
+            delay swings with the queue by a factor of two or three; to follow that gains nothing.
         min_step_s: nor one that moves by less than so many seconds.
     """
 
     mode: WriteMode = "auto"
     own_slope: float = 0.1
     max_changes: int = 500
-    hysteresis: float = 0.3
+    hysteresis: float = 0.8
     min_step_s: float = 60.0
 
     def __post_init__(self) -> None:
@@ -72,6 +75,11 @@ class Writing:
             raise ValueError(f"own_slope {self.own_slope} is not above 0")
         if not self.min_step_s >= 0:
             raise ValueError(f"min_step_s {self.min_step_s} is negative")
+
+    def under(self, *, static: bool) -> "Writing":
+        """The same for a policy that is static, or not."""
+        least = min(self.hysteresis, STATIC_HYSTERESIS)
+        return replace(self, hysteresis=least) if static else self
 
     def field(self, system: PrioritySystem) -> Field:
         """The field that is written."""

@@ -27,6 +27,8 @@ NO_LIMIT_S: Final = 2 * 86_400.0
 ten jobs of the public traces stay below."""
 NEUTRAL_FOR_S: Final = 86_400.0
 """A neutral delay stays at least so long."""
+NEUTRAL_OVER_S: Final = 7 * 86_400.0
+"""Time constant of the queue's running median: nights and bursts move no numbers."""
 NEUTRAL_OFF: Final = 0.25
 """And until the running median is off by this share of it."""
 NEUTRAL_LOOK_S: Final = 3_600.0
@@ -39,6 +41,11 @@ class Policy(Protocol):
     @property
     def name(self) -> str:
         """As it is given on the command line and shown in logs and metrics."""
+        ...
+
+    @property
+    def static(self) -> bool:
+        """Whether the delay of a job never changes while it waits, unless its request does."""
         ...
 
     def score(self, matrix: StateMatrix) -> FloatArray:
@@ -172,7 +179,7 @@ def next_neutral(
     """The neutral delay after one more cycle.
 
     It is the median of the first queue that is seen. From then on a running median follows the
-    queue with a time constant of a day, and takes its place when it is off by a quarter, at most
+    queue with a time constant of a week, and takes its place when it is off by a quarter, at most
     once a day: a change moves every number that rltuned has written.
 
     Args:
@@ -188,7 +195,7 @@ def next_neutral(
     passed_s = now - before.seen_at
     if 0 <= passed_s < NEUTRAL_LOOK_S:
         return before
-    share = min(max(passed_s, 0.0) / NEUTRAL_FOR_S, 1.0)
+    share = min(max(passed_s, 0.0) / NEUTRAL_OVER_S, 1.0)
     running_s = before.running_s + share * (float(np.median(delay_s)) - before.running_s)
     off = abs(running_s - before.delay_s) > NEUTRAL_OFF * before.delay_s
     if off and now - before.since >= NEUTRAL_FOR_S:

@@ -65,6 +65,11 @@ class Actor:
         return f"model:{self.card.name}"
 
     @property
+    def static(self) -> bool:
+        """Its scores follow the queue and the cluster."""
+        return False
+
+    @property
     def ranges(self) -> Mapping[str, tuple[float, float]]:
         """What it was trained on, by feature; bundles of older releases do not say."""
         return self.card.ranges

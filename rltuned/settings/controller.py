@@ -37,7 +37,7 @@ class SlurmKeys(Keys):
     chunk: int = key(
         SlurmCli().chunk,
         "jobs",
-        "Most updates in one scontrol. Small, because every one of them waits about ten seconds "
+        "Most updates in one scontrol. Small, because each of them waits about ten seconds "
         "when the controller dies.",
         ge=1,
         le=SlurmCli().chunk,
@@ -46,9 +46,9 @@ class SlurmKeys(Keys):
         "text",
         "",
         "The reader of jobs. text = squeue. pyslurm = what a job is and how it stands comes from "
-        "pyslurm, in a process of its own, what it asks for still from squeue; where pyslurm is "
-        "missing or of another release than slurmctld, squeue stands in. Nodes, site factors and "
-        "every write go through Slurm's commands either way.",
+        "pyslurm, in a process of its own, and what it asks for from squeue; if pyslurm is missing "
+        "or of another release than slurmctld, squeue replaces it. Nodes, site factors and every "
+        "write use Slurm's commands in both cases.",
     )
     pyslurm_python: AbsolutePath = key(
         None,
@@ -136,8 +136,8 @@ class HaKeys(Keys):
     lease_s: float = key(
         180.0,
         "seconds",
-        "How long a lease is good after it was renewed, which every cycle does. The other daemon "
-        "waits as long before it takes the lease of one that stopped.",
+        "How long a lease is valid after its renewal, which every cycle does. The other daemon "
+        "waits as long before it takes the lease of a stopped one.",
         ge=1.0,
         le=3600.0,
     )

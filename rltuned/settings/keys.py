@@ -175,7 +175,8 @@ class LimitKeys(Keys):
     hysteresis: float = key(
         Writing().hysteresis,
         "",
-        "A delay that moves by less than this share is not written again.",
+        "A delay that moves by less than this share is not written again; that of a rule, which "
+        "moves with the job's own request alone, is from 0.3 on.",
         ge=0.0,
         lt=1.0,
     )

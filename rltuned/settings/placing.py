@@ -15,13 +15,12 @@ class PlacementKeys(Keys):
     solver: Literal["cbc", "highs"] = key(
         "cbc",
         "",
-        "cbc comes with PuLP. highs needs `pip install highspy` and a fifth of a second more to "
-        "start.",
+        "cbc comes with PuLP. highs needs `pip install highspy` and 0.15 s more to start.",
     )
     budget_s: float = key(
         Budget().wall_s,
         "seconds",
-        "The solver is ended after so long, whatever it does; the greedy placement stands then.",
+        "The solver is ended after this time; then the greedy placement is used.",
         gt=0.0,
         le=60.0,
     )

@@ -12,7 +12,7 @@ class DaemonKeys(Keys):
         60.0,
         "seconds",
         "Time from the start of one cycle to the start of the next. Slurm's own priorities move "
-        "about as often; shorter costs slurmctld more than it helps.",
+        "about as often; a shorter interval costs slurmctld more than it helps.",
         ge=1.0,
         le=3600.0,
     )
@@ -27,20 +27,20 @@ class DaemonKeys(Keys):
     state_dir: FilePath = key(
         Path("/var/lib/rltuned"),
         "",
-        "Folder of the journal (journal.sqlite). Without a journal that can be written nothing "
-        "is written to Slurm, because nothing could be given back.",
+        "Folder of the journal (journal.sqlite). Without a writable journal nothing is written to "
+        "Slurm, because nothing could be given back.",
     )
     pause_file: FilePath = key(
         Path("/run/rltuned/PAUSE"),
         "",
-        "While this file exists rltuned observes and reports but writes nothing. It is looked at "
+        "While this file exists rltuned observes and reports but writes nothing. It is checked "
         "right before every write.",
     )
     max_snapshot_age_s: float = key(
         120.0,
         "seconds",
-        "Nothing is written on what was seen longer ago than this, by any of three clocks, looked "
-        "at right before every batch: a daemon that was stopped and goes on must look again first.",
+        "Nothing is written from an older snapshot than this, by any of three clocks, checked "
+        "right before every batch: a daemon that was stopped must read the queue again first.",
         ge=1.0,
         le=3600.0,
     )

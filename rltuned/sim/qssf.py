@@ -22,6 +22,11 @@ class Qssf:
     history: History = field(default_factory=History)
     name: str = NAME
 
+    @property
+    def static(self) -> bool:
+        """Predictions move with every end of a job."""
+        return False
+
     def ended(self, job: Ended) -> None:
         """Told by the world at every end of a job."""
         self.history.ended(job)

@@ -46,6 +46,7 @@ class Inspected:
     inspector: Inspector
     most: int = MOST_REJECTIONS
     name: str = "schedinspector"
+    static: bool = False
     rejections: dict[JobId, int] = field(default_factory=dict)
     wake_s: float = math.inf
     """When the base policy tries again, unless something happens before."""

@@ -28,7 +28,7 @@ BOARD: Final = Board(
         ),
         View(
             "Values that others changed",
-            "Found at another value than the one we wrote: by backfill, or by a person.", "cpm",
+            "Written values found changed: by backfill, or by a person.", "cpm",
             (
                 (
                     "60 * sum by (kind) (rate(rltuned_changes_reverted_total{<C>}[<R>]))",
@@ -104,15 +104,15 @@ BOARD: Final = Board(
         Row("Predicted against realised start order"),
         View(
             "Pairs in the predicted order",
-            "Share of the pairs of a started and a waiting job that an order has that way round, "
-            "at the last start seen; the order decided on and Slurm's at that time. While "
-            "rltuned writes, that is ours but for the last changes; backfill keeps both below 1.",
+            "Fraction of (started, waiting) pairs of jobs that an order ranks the same way, at the "
+            "last observed start: rltuned's order and Slurm's. While rltuned writes, the two "
+            "differ only by the last changes; backfill keeps both below 1.",
             "percentunit",
             (("max by (order) (rltuned_start_order_agreement_ratio{<C>})", "{{order}}"),), width=12,
         ),
         View(
-            "Starts that the order foresaw",
-            "Jobs that Slurm started while we only watched.", "short",
+            "Starts that the order predicted",
+            "Jobs that Slurm started while nothing was written.", "short",
             (
                 (
                     "sum by (verdict) (increase(rltuned_shadow_starts_total{<C>}[<R>]))",

@@ -71,12 +71,12 @@ BOARD: Final = Board(
             kind="stack", runbook="RltunedStalled",
         ),
         View(
-            "Queue", "Pending jobs, those that the policy ranked, and those with a value of ours.",
+            "Queue", "Pending jobs, those that the policy ranked, and those that rltuned wrote.",
             "short",
             (
                 ('sum(rltuned_jobs{state="pending",<C>})', "pending"),
                 ("sum(rltuned_jobs_chosen{<C>})", "ranked"),
-                ("sum(rltuned_jobs_owned{<C>})", "carry our value"),
+                ("sum(rltuned_jobs_owned{<C>})", "carry a number of rltuned"),
                 ('sum(rltuned_jobs{state="running",<C>})', "running"),
             ),
         ),

@@ -92,7 +92,7 @@ BOARD: Final = Board(
             runbook="RltunedJournalUnusable", words=(("0", "unusable"), ("1", "usable")), width=3,
         ),
         View(
-            "Another daemon", "1 while numbers of nobody of ours are about.", "none",
+            "Another daemon", "1 while jobs have numbers of another daemon.", "none",
             (("max(rltuned_rival_suspected{<C>})", "rival"),), kind="stat", good_from=0,
             runbook="RltunedRivalSuspected", words=(("0", "none"), ("1", "suspected")), width=3,
         ),

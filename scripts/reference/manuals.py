@@ -10,8 +10,8 @@ from rltuned.settings.reference import tables, toml, type_text
 from scripts.reference import roff
 from scripts.reference.commands import Command, Parameter, commands
 
-DATE = "2026-11-21"
-"""Of the last change to what is written here by hand."""
+DATE = "2026-11-22"
+"""Of the last change to the text below."""
 _DAEMON = ("run", "check", "restore", "breaker", "status")
 """The commands of which rltuned(8) shows the options as well."""
 
@@ -22,17 +22,17 @@ def _commands() -> tuple[Command, ...]:
 
 
 def rltuned_1() -> str:
-    """The commands, for everybody."""
+    """The commands, for all users."""
     page = roff.page("rltuned", 1, DATE, __version__, "priority daemon for Slurm: its commands")
     page += [".SH SYNOPSIS", f"{roff.bold('rltuned')} {roff.italic('COMMAND')}"]
     page += [f"[{roff.italic('OPTIONS')}]"]
     page += roff.section(
         "DESCRIPTION",
-        "rltuned watches Slurm's queue, ranks the pending jobs with a small trained network or a "
-        "classic rule, and passes the order to Slurm as priorities. Slurm stays the scheduler. "
-        "The daemon itself is described in rltuned(8), its settings in rltuned.toml(5).",
-        "Anybody may look: plan, explain and simulate write nothing. What changes priorities "
-        "needs Slurm's level Operator.",
+        "rltuned watches Slurm's queue, gives each pending job a delay by a rule or a trained "
+        "network, and passes the delays to Slurm as one more priority factor. Slurm stays the "
+        "scheduler. rltuned(8) describes the daemon, rltuned.toml(5) its settings.",
+        "All users may run plan, explain and simulate, which write nothing. A change of "
+        "priorities needs Slurm's level Operator.",
     )
     page += [".SH COMMANDS"]
     for top in _commands():
@@ -47,7 +47,7 @@ def rltuned_1() -> str:
     page += [".SH EXAMPLES"]
     page += roff.lines("A settings file for this cluster, and what rltuned would do with it:")
     page += roff.example(("rltuned config init", "rltuned check", "rltuned plan"))
-    page += [".PP", *roff.lines("Why a job stands where it stands:")]
+    page += [".PP", *roff.lines("Why a job stands where it does:")]
     page += roff.example(("rltuned explain 4711",))
     page += [".PP", *roff.lines("Try the daemon without Slurm:")]
     page += roff.example(("rltuned run --backend sim --dry-run --cycles 3 --interval 5",))
@@ -84,7 +84,7 @@ def rltuned_8() -> str:
         "EXIT STATUS",
         "0: ended as asked. 1: three unexpected errors in a row, or with --cycles the last cycle "
         "had no result, or a circuit breaker is open. 2: settings, model or address cannot be "
-        "used; systemd does not start it again then.",
+        "used; systemd then does not start it again.",
     )
     page += _see_also("rltuned(1), rltuned.toml(5), slurmctld(8), slurm.conf(5), systemctl(1)")
     return _whole(page)
@@ -103,8 +103,8 @@ def rltuned_toml_5() -> str:
         "value.",
         "An unknown key, a wrong type or a value out of bounds stops the start with exit status 2 "
         "and names file, line and key; at a reload such a file is refused and the old settings "
-        "stay. The file must belong to root or to the user who runs rltuned, and nobody else may "
-        "write to it.",
+        "stay. The file must belong to root or to the user who runs rltuned, and no other user "
+        "may write to it.",
         '"rltuned config init" writes one that fits the cluster, "rltuned config check FILE" '
         'checks one, "rltuned config show" prints every value in force and where it comes from.',
     )
@@ -161,9 +161,9 @@ def _whole(page: list[str]) -> str:
 
 _CYCLE = (
     (
-        "Once a minute rltuned reads the queue and the nodes, selects the jobs that it may touch, "
-        "ranks them, plans the fewest changes that bring the order about, and writes them when "
-        "its stage says so: to a journal first, then by one scontrol, which is read back."
+        "Once a minute rltuned reads the queue and the nodes, selects the jobs in scope, computes "
+        "their delays, and plans the numbers that are wrong. If its stage allows it, it writes "
+        "them: to a journal first, then by scontrol, and reads them back."
     ),
     (
         "An answer of Slurm that cannot be read with certainty ends the cycle; nothing is "
@@ -173,13 +173,13 @@ _CYCLE = (
     ),
 )
 _STAGES_INTRO = (
-    "How far it is trusted is ladder.stage in rltuned.toml(5); only a person goes up. Set it and "
-    "reload. Going down gives back what was written."
+    "ladder.stage in rltuned.toml(5) says how far rltuned is trusted; only a person raises it. Set "
+    "it and reload. A lower stage gives back what was written."
 )
 _STAGES = {
-    Rung.OBSERVE: "Looks, and publishes how jobs fare. The default.",
-    Rung.SHADOW: "Decides as well, logs what it would change, and compares it with Slurm's own.",
-    Rung.CANARY: "Writes, for a fraction of the jobs, drawn by lot; the others are the control.",
+    Rung.OBSERVE: "Reads the queue and publishes waits. The default.",
+    Rung.SHADOW: "Also decides, logs what it would change, and compares it with Slurm's own order.",
+    Rung.CANARY: "Writes in blocks of time, which alternate with blocks in Slurm's own order.",
     Rung.FULL: "Writes, for all jobs in scope.",
 }
 _SIGNALS = {

@@ -79,6 +79,7 @@ class Constant:
     """Asks everybody for the same five minutes."""
 
     name = "constant"
+    static = True
 
     def score(self, matrix: StateMatrix) -> FloatArray:
         return np.zeros(len(matrix))

@@ -30,8 +30,8 @@ def test_guidance_uses_what_isolation_leaves_idle(
     assert (alone.at_once, alone.flagged) == (2, 0)
     slurm.clear()
     shared = play(slurm, frozenset({"gpu"}))
-    record_property("alone", alone)
-    record_property("shared", shared)
+    record_property("alone", str(alone))
+    record_property("shared", str(shared))
     assert shared.flagged >= JOBS - 2
     assert shared.at_once > 2
     assert shared.makespan_s < alone.makespan_s

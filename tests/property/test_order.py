@@ -36,6 +36,7 @@ class ByTable:
 
     tables: tuple[tuple[float, ...], ...]
     name: str = "table"
+    static: bool = False
 
     def score(self, matrix: StateMatrix) -> FloatArray:
         return -self.delay_s(matrix)

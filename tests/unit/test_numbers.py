@@ -120,13 +120,19 @@ def settled(
     return value.tolist(), left.tolist()
 
 
+def test_a_policy_that_is_static_needs_less_hysteresis() -> None:
+    assert Writing().under(static=False).hysteresis == Writing().hysteresis > 0.3
+    assert Writing().under(static=True).hysteresis == 0.3
+    assert Writing(hysteresis=0.1).under(static=True).hysteresis == 0.1
+
+
 def test_a_delay_within_the_hysteresis_is_not_written_again() -> None:
     own = Ownership("site_factor", -1_000, original=0)
     ours = waiting(priority=4_000, site_factor=-1_000, owned=own)  # 10,000 s in force
     for close in (7_500.0, 10_000.0, 13_000.0):
-        assert settled(numbers(ours), [close]) == ([-1_000], [])
+        assert settled(numbers(ours), [close], hysteresis=0.3) == ([-1_000], [])
     for far in (6_000.0, 15_000.0):
-        assert settled(numbers(ours), [far]) == ([-int(far / 10)], [])
+        assert settled(numbers(ours), [far], hysteresis=0.3) == ([-int(far / 10)], [])
 
 
 def test_a_delay_beyond_its_bound_is_written_whatever_the_hysteresis() -> None:

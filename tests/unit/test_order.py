@@ -96,7 +96,7 @@ def test_the_neutral_delay_is_the_first_median_and_stays_a_day() -> None:
     assert first == NeutralDelay(200.0, 0.0, 200.0, 0.0)
     assert next_neutral(None, np.zeros(0), 0.0) is None
     now, state = 0.0, NeutralDelay(200.0, 0.0, 200.0, 0.0)
-    while now < 5 * DAY:
+    while now < 21 * DAY:
         now += HOUR
         state = after(state, 1_000.0, now)
         assert now >= DAY or state.delay_s == 200.0

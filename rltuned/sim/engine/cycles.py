@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rltuned.core.numbers import AHEAD_S, EPOCH_S
-from rltuned.core.order import NEUTRAL_FOR_S, NEUTRAL_LOOK_S, NEUTRAL_OFF
+from rltuned.core.order import NEUTRAL_FOR_S, NEUTRAL_LOOK_S, NEUTRAL_OFF, NEUTRAL_OVER_S
 from rltuned.domain.plan import MAX_PRIORITY, MAX_SITE_FACTOR
 from rltuned.sim.engine.arrays import BoolArray, FloatArray, IntArray, ascending, compiled
 from rltuned.sim.engine.dispatch import Setup, State
@@ -292,7 +292,7 @@ def _follow(cycles: Cycles, delay_s: FloatArray, now: float) -> None:
     passed_s = now - cycles.neutral[SEEN]
     if passed_s < NEUTRAL_LOOK_S:
         return
-    share = min(passed_s / NEUTRAL_FOR_S, 1.0)
+    share = min(passed_s / NEUTRAL_OVER_S, 1.0)
     median_s = float(np.median(delay_s))
     running_s = cycles.neutral[RUNNING] + share * (median_s - cycles.neutral[RUNNING])
     off = abs(running_s - cycles.neutral[DELAY]) > NEUTRAL_OFF * cycles.neutral[DELAY]

@@ -182,7 +182,7 @@ def in_cycles(
         on_s=first_s,
         interval_s=interval_s,
         min_age_s=knobs.rules.min_age_s,
-        hysteresis=knobs.writing.hysteresis,
+        hysteresis=knobs.writing.under(static=policy.static).hysteresis,
         min_step_s=knobs.writing.min_step_s,
         max_changes=knobs.writing.max_changes,
         at_submit=at_submit,
