@@ -1,4 +1,4 @@
-"""Times and durations as people read them."""
+"""Times, durations and what Slurm prints, as people read them."""
 
 from datetime import UTC, datetime
 
@@ -33,3 +33,14 @@ def when(at: float | None) -> str:
 def utc(at: float) -> str:
     """The same in UTC, for files and for other programs."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
+
+
+def escaped(text: str, keep: str = "") -> str:
+    """The same text with every character that cannot be printed as a backslash escape: text of
+    Slurm may steer a terminal or forge a line.
+
+    Args:
+        text: from anywhere.
+        keep: characters that stay as they are.
+    """
+    return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)

@@ -1,6 +1,7 @@
 """What `rltuned check` tells people to do: every remedy in its code, with {} for what is filled in.
 
-A remedy is the fourth argument of `Check`. Read from the code, so that none can be forgotten.
+A remedy is an argument of `Check`, `Check.warn` or `Check.fail`. Read from the code, so that none
+can be forgotten.
 """
 
 import ast
@@ -23,7 +24,8 @@ MODULES = (
 )
 FIXES = "trusted.py"
 """Whose flaws end with `fix with: COMMAND`, which check takes for the remedy."""
-_REMEDY = 3
+_PLACES = {"Check": 3, "Check.warn": 2, "Check.fail": 2}
+"""Of the remedy among the arguments; Check.ok has none."""
 
 
 def remedies() -> frozenset[str]:
@@ -44,18 +46,14 @@ def _of_module(path: Path) -> Iterator[str]:
     tree = ast.parse(path.read_text())
     for function in tree.body:
         for node in ast.walk(function):
-            is_check = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Check"
-            if isinstance(node, ast.Call) and is_check:
-                yield from _remedy(node, function, tree)
+            if isinstance(node, ast.Call) and (place := _PLACES.get(ast.unparse(node.func))):
+                assert len(node.args) > place, f"line {node.lineno}: a finding without a remedy"
+                yield from _remedy(node.args[place], function, tree)
 
 
-def _remedy(call: ast.Call, function: ast.stmt, tree: ast.Module) -> Iterator[str]:
-    if len(call.args) <= _REMEDY:
-        status = ast.unparse(call.args[1])
-        assert status == "Status.OK", f"line {call.lineno}: a finding without a remedy"
-        return
-    found = list(_texts(call.args[_REMEDY], function, tree))
-    assert found, f"line {call.lineno}: {ast.unparse(call.args[_REMEDY])} is no text that is known"
+def _remedy(given: ast.expr, function: ast.stmt, tree: ast.Module) -> Iterator[str]:
+    found = list(_texts(given, function, tree))
+    assert found, f"line {given.lineno}: {ast.unparse(given)} is no text that is known"
     yield from (text for text in found if text != FIXES)
 
 

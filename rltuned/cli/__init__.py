@@ -24,7 +24,7 @@ COMMANDS: Final = {
     "explain": "Show where a job stands, why, and what rltuned would do with it.",
     "status": "Show the daemon's state, also when it is down.",
     "top": "Show the daemon and its queue, live.",
-    "check": "Check settings, model, state folder and Slurm, with a remedy for what is wrong.",
+    "check": "Check settings, model, state folder and Slurm, with the remedy for what is wrong.",
     "breaker": "Show and close the circuit breakers of partitions.",
     "restore": "Give the jobs that rltuned changed their own priority back.",
     "history": "Show what rltuned has changed of a job, when and why, from the journal.",

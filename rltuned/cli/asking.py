@@ -18,6 +18,8 @@ from rltuned.settings import Loaded
 from rltuned.settings.keys import HttpKeys
 
 PATIENCE_S: Final = 3.0
+_SHOWN: Final = ("at", "address", "field", "old", "new", "result", "delay_s")
+"""Of a change, for JSON."""
 _MOST: Final = 4 * 1024 * 1024
 _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - asked, not listened on
 
@@ -149,11 +151,11 @@ def _open_by(daemon: dict[str, Any] | None) -> list[str]:
 
 def _plain(kept: Glance) -> dict[str, Any]:
     return {
-        "cycle": None if kept.cycle is None else kept.cycle._asdict(),
+        "cycle": None if kept.cycle is None else asdict(kept.cycle),
         "cycles": kept.cycles,
         "model": kept.model or None,
         "carrying": kept.carrying,
-        "changes": [change._asdict() for change in kept.changes],
+        "changes": [{name: getattr(change, name) for name in _SHOWN} for change in kept.changes],
         "breakers": [
             {"cluster": cluster, "partition": name, **asdict(found)}
             for cluster, name, found in kept.breakers

@@ -81,12 +81,12 @@ def check(
         for item in checks:
             say(f"{_MARKS[item.status]}  {item.name}: {item.detail}")
             if item.remedy and item.status is not Status.OK:
-                say(f"      remedy: {item.remedy}")
+                say(f"      fix: {item.remedy}")
     raise typer.Exit(1 if any(c.status is Status.FAIL for c in checks) else 0)
 
 
 def _here(loaded: Loaded) -> Iterator[Check]:
-    yield Check("settings", Status.OK, f"{loaded.path or 'no file: defaults'}")
+    yield Check.ok("settings", f"{loaded.path or 'no file: defaults'}")
     yield from machine_checks(loaded)
     yield from _trust(loaded)
     yield _policy(loaded)
@@ -107,44 +107,42 @@ def _trust(loaded: Loaded) -> Iterator[Check]:
         detail, _, fix = f"{doubt.key}: {doubt}".partition("; fix with: ")
         yield Check("trust", status, detail, fix)
     if not found:
-        yield Check("trust", Status.OK, "only root and this user can change what is run and read")
+        yield Check.ok("trust", "only root and this user can change what is run and read")
 
 
 def _policy(loaded: Loaded) -> Check:
     try:
         policy, digest, _ = find_policy(loaded)
     except (SettingsError, ModelError) as error:
-        return Check("policy", Status.FAIL, str(error), "choose another [policy] name")
+        return Check.fail("policy", str(error), "choose another [policy] name")
     detail = f"{policy.name}, card sha256 {digest}" if digest else f"{policy.name}, a base policy"
-    return Check("policy", Status.OK, detail)
+    return Check.ok("policy", detail)
 
 
 def _solver(loaded: Loaded) -> Check:
     """A tiny program, solved as the daemon would."""
     settings = loaded.settings
     if settings.policy.placement != "milp":
-        return Check("solver", Status.OK, f"not needed: placement {settings.policy.placement}")
+        return Check.ok("solver", f"not needed: placement {settings.policy.placement}")
     name, budget = settings.placement.solver, settings.placement.budget()
     began = time.perf_counter()
     try:
         probe(solver_named(name), replace(budget, wall_s=max(budget.wall_s, _PROBE_S)))
     except SolverError as error:
-        return Check(
+        return Check.fail(
             "solver",
-            Status.FAIL,
             f"{error}: every joint decision would fall back to best fit",
             "pip install highspy" if name == "highs" else "reinstall pulp: CBC comes with it",
         )
     took_s = time.perf_counter() - began
     if took_s > budget.wall_s:
-        return Check(
+        return Check.warn(
             "solver",
-            Status.WARN,
             f"{name} takes {took_s:.2f} s for the smallest program and may take {budget.wall_s} s: "
             "joint decisions fall back to best fit",
             "raise [placement] budget_s, or give this machine less to do",
         )
-    return Check("solver", Status.OK, f"{name} solves, {took_s:.2f} s")
+    return Check.ok("solver", f"{name} solves, {took_s:.2f} s")
 
 
 def _journal(loaded: Loaded) -> Check:
@@ -165,20 +163,20 @@ def _journal(loaded: Loaded) -> Check:
             remedy = fix
         elif not fix and os.access(folder, os.W_OK | os.X_OK):
             remedy = "make room there, or set daemon.state_dir to another folder"
-        return Check("journal", Status.FAIL, detail, remedy)
+        return Check.fail("journal", detail, remedy)
     finally:
         journal.close()
-    return Check("journal", Status.OK, f"{journal.path}, last cycle {cycle}")
+    return Check.ok("journal", f"{journal.path}, last cycle {cycle}")
 
 
 def _http(loaded: Loaded) -> Check:
     http = loaded.settings.http
     if not http.enabled:
-        return Check("http", Status.OK, "switched off")
+        return Check.ok("http", "switched off")
     try:
         tls = endpoint_context(http)
     except SettingsError as error:
-        return Check("http", Status.FAIL, str(error), "correct http.tls_cert, tls_key, tls_clients")
+        return Check.fail("http", str(error), "correct http.tls_cert, tls_key, tls_clients")
     try:
         server = MetricsServer(
             http.address,
@@ -188,27 +186,24 @@ def _http(loaded: Loaded) -> Check:
             tls=tls,
         )
     except SettingsError as error:
-        return Check(
+        return Check.warn(
             "http",
-            Status.WARN,
             str(error),
             "fine when it is this daemon that listens there; else choose another http.port",
         )
     server.close()
-    return Check("http", Status.OK, f"{http.address}:{http.port} is free")
+    return Check.ok("http", f"{http.address}:{http.port} is free")
 
 
 def _mode(loaded: Loaded) -> Check:
     daemon = loaded.settings.daemon
     rung = loaded.settings.ladder.ladder().rung
     if not rung.writes:
-        return Check("mode", Status.OK, f"stage {rung}: nothing is written to Slurm")
+        return Check.ok("mode", f"stage {rung}: nothing is written to Slurm")
     if is_paused(daemon.pause_file):
-        return Check(
-            "mode", Status.WARN, f"paused by {daemon.pause_file}", "remove the file to go on"
-        )
+        return Check.warn("mode", f"paused by {daemon.pause_file}", "remove the file to go on")
     mode = loaded.settings.limits.write_mode
-    return Check("mode", Status.OK, f"stage {rung}: it writes, write_mode {mode}")
+    return Check.ok("mode", f"stage {rung}: it writes, write_mode {mode}")
 
 
 def _breakers(loaded: Loaded) -> Check:
@@ -217,15 +212,14 @@ def _breakers(loaded: Loaded) -> Check:
         every = [item for those in clusters(journal).values() for item in those.items()]
     except JournalError as error:
         remedy = "rltuned restore --all, then move the journal away"
-        return Check("breakers", Status.FAIL, str(error), remedy)
+        return Check.fail("breakers", str(error), remedy)
     finally:
         journal.close()
     named = sorted({name for name, breaker in every if breaker.is_open})
     if not named:
-        return Check("breakers", Status.OK, "no circuit breaker is open")
-    return Check(
+        return Check.ok("breakers", "no circuit breaker is open")
+    return Check.warn(
         "breakers",
-        Status.WARN,
         f"open: {', '.join(named)}; nothing is written there",
         "rltuned breaker show says why; rltuned breaker reset when it is fixed",
     )
@@ -236,21 +230,20 @@ def _queue(loaded: Loaded, observe: Callable[[], Snapshot]) -> Iterator[Check]:
     try:
         seen = observe()
     except (BackendError, SnapshotError) as error:
-        yield Check(
+        yield Check.fail(
             "queue",
-            Status.FAIL,
             str(error),
             "run squeue, sinfo and sprio by hand as this user; see [slurm] bin_dir, timeout_s",
         )
         return
     told = f"{len(seen.pending)} pending, {len(seen.running)} running, {len(seen.nodes)} nodes"
-    yield Check("queue", Status.OK, told)
+    yield Check.ok("queue", told)
     yield _time_limits(seen)
     there = {p.name for p in seen.partitions}
     scope = loaded.settings.scope
     if scope.sla_partitions:
         told = f"left alone: jobs that name {', '.join(scope.sla_partitions)}, also among others"
-        yield Check("scope", Status.OK, told)
+        yield Check.ok("scope", told)
     for key, names in (
         ("scope.sla_partitions", scope.sla_partitions),
         ("scope.partitions", scope.partitions),
@@ -258,9 +251,8 @@ def _queue(loaded: Loaded, observe: Callable[[], Snapshot]) -> Iterator[Check]:
     ):
         missing = [name for name in names if name not in there]
         if missing:
-            yield Check(
+            yield Check.warn(
                 key,
-                Status.WARN,
                 f"{loaded.origin(key)}: Slurm shows no partition {', '.join(missing)}",
                 f"correct the name in {key}; partitions with nodes: {', '.join(sorted(there))}",
             )
@@ -273,10 +265,9 @@ def _time_limits(seen: Snapshot) -> Check:
         p.name for p in seen.partitions if p.default_time_s in endless and p.max_time_s in endless
     ]
     if not names:
-        return Check("time_limits", Status.OK, "every partition gives its jobs a time limit")
-    return Check(
+        return Check.ok("time_limits", "every partition gives its jobs a time limit")
+    return Check.warn(
         "time_limits",
-        Status.WARN,
         f"a job that names no limit has none in {', '.join(names)}, so that a short one cannot be "
         "told from a long one",
         "set DefaultTime or MaxTime for the partition in slurm.conf",
@@ -291,17 +282,15 @@ def _fit(loaded: Loaded, slurm: tuple[Check, ...]) -> Iterator[Check]:
     mode = loaded.settings.limits.write_mode
     is_canary = loaded.settings.ladder.switchback() is not None
     if is_canary and mode == "priority" and kind.status is Status.OK:
-        yield Check(
+        yield Check.warn(
             "canary",
-            Status.WARN,
             "in on blocks jobs are frozen at a number that follows fair share only as rltuned "
             "works it out, while those of off blocks follow Slurm's",
             "write_mode = auto compares delays alone",
         )
     if mode == "site_factor" and kind.status is not Status.OK:
-        yield Check(
+        yield Check.fail(
             "write_mode",
-            Status.FAIL,
             "write_mode = site_factor has no effect without priority/multifactor",
             "set PriorityType=priority/multifactor, or write_mode = auto",
         )

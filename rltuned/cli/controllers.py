@@ -8,7 +8,7 @@ from rltuned.daemon.load import CALM
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.settings import Loaded
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.checks import Check, Status
+from rltuned.slurm.checks import Check
 from rltuned.slurm.controllers import Controller, acting_host
 from rltuned.slurm.sdiag import pressures
 from rltuned.slurm.site import RateLimit
@@ -32,46 +32,40 @@ def _ha(loaded: Loaded, found: tuple[Controller, ...]) -> Check:
     acts = f"the slurmctld on {acting_host(found)} acts"
     if lease is None:
         if len(found) == 1:
-            return Check("ha", Status.OK, f"one slurmctld, on {hosts}")
-        return Check(
+            return Check.ok("ha", f"one slurmctld, on {hosts}")
+        return Check.warn(
             "ha",
-            Status.WARN,
             f"{len(found)} slurmctld ({hosts}; {acts}) and no [ha] lease_dir",
             "run rltuned on one machine only, or set [ha] lease_dir on each of them",
         )
     if lease.host not in {c.host for c in found}:
-        return Check(
+        return Check.fail(
             "ha",
-            Status.FAIL,
             f"this machine is {lease.host}, SlurmctldHost are {hosts}: it would never write",
             "set [ha] host to this machine's name in SlurmctldHost",
         )
     trouble = lease.trouble()
     if trouble:
-        return Check(
+        return Check.fail(
             "ha",
-            Status.FAIL,
             trouble,
             "make lease_dir a folder of the user who runs rltuned, mode 0700, on all hosts",
         )
-    return Check("ha", Status.OK, f"{acts}; this is {lease.host}")
+    return Check.ok("ha", f"{acts}; this is {lease.host}")
 
 
 def _rate_limit(loaded: Loaded, limit: RateLimit | None) -> Check:
     if limit is None:
-        return Check("rate_limit", Status.OK, "none")
+        return Check.ok("rate_limit", "none")
     most = loaded.settings.limits.max_changes
     told = (
         f"rl_enable: {limit.bucket} updates at once, then {limit.refill} a second, for all but "
         f"SlurmUser and root; a cycle sends up to {most}"
     )
     if limit.bucket >= most:
-        return Check("rate_limit", Status.OK, told)
-    return Check(
-        "rate_limit",
-        Status.WARN,
-        told,
-        "raise rl_bucket_size, or lower [limits] max_changes to fit",
+        return Check.ok("rate_limit", told)
+    return Check.warn(
+        "rate_limit", told, "raise rl_bucket_size, or lower [limits] max_changes to fit"
     )
 
 
@@ -79,17 +73,14 @@ def _load(loaded: Loaded, slurm: SlurmBackend) -> Check:
     try:
         load = slurm.load()
     except (BackendError, SnapshotError) as error:
-        return Check(
-            "load", Status.WARN, str(error), "without sdiag rltuned does not back off by load"
-        )
+        return Check.warn("load", str(error), "without sdiag rltuned does not back off by load")
     shares = pressures(load, None, loaded.settings.load.bounds())
     told = f"{load.server_threads} server threads, backfill cycle {load.backfill_s:.2f} s"
     high = [f"{figure} {share:.0%}" for figure, share in shares.items() if share > CALM]
     if high:
-        return Check(
+        return Check.warn(
             "load",
-            Status.WARN,
             f"of its bound: {', '.join(high)}",
             "if that is usual here, raise the bound under [load]: at 100 % cycles are skipped",
         )
-    return Check("load", Status.OK, told)
+    return Check.ok("load", told)

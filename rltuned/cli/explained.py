@@ -7,7 +7,7 @@ from typing import Any
 from rltuned.cli.flags import World
 from rltuned.cli.history import read_changes
 from rltuned.cli.observed import Look
-from rltuned.cli.plan import placement_document, verdict_document
+from rltuned.cli.plan import decided_document
 from rltuned.core.decide import Decision, Entry
 from rltuned.core.explaining import bounds_on, influences, may_start, sentence
 from rltuned.core.features import COLUMNS
@@ -51,7 +51,7 @@ def explanation(decision: Decision, asked: str) -> dict[str, Any] | None:
         "policy": decision.policy,
         "ranked_jobs": len(decision.entries),
         "refusal": refusal,
-        **_thought(decision, entry),
+        **_thought(decision, found, entry),
     }
 
 
@@ -117,7 +117,6 @@ def _seen(job: PendingJob, snapshot: Snapshot) -> dict[str, Any]:
         "waits_since": job.waits_since,
         "deadline_at": job.deadline_at,
         "waited_s": job.waited_s(snapshot.taken_at),
-        "current_priority": job.priority,
         "site_factor": job.site_factor,
         "nice": job.nice,
         "request": {
@@ -139,27 +138,14 @@ def _seen(job: PendingJob, snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _thought(decision: Decision, entry: Entry | None) -> dict[str, Any]:
+def _thought(decision: Decision, job: PendingJob, entry: Entry | None) -> dict[str, Any]:
+    decided = decided_document(decision, job, entry)
     if entry is None:
-        names = ("delay_s", "delay_bound_s", "delay_in_force_s", "rank_before", "rank_after")
-        rest = ("proposed_priority", "planned_priority", "placement", "verdict", "why", "features")
-        return dict.fromkeys((*names, *rest, "sentence"))
+        return {**decided, "sentence": None, "features": None}
     row = decision.matrix.jobs.index(entry.job)
     values = decision.matrix.values[row].tolist()
-    return {
-        "delay_s": entry.delay_s,
-        "delay_bound_s": entry.upper_s,
-        "delay_in_force_s": entry.in_force_s,
-        "rank_before": entry.rank_before,
-        "rank_after": entry.rank_after,
-        "proposed_priority": entry.proposed,
-        "planned_priority": entry.settled,
-        "placement": placement_document(entry.placement),
-        "verdict": verdict_document(decision, entry.job.job_id),
-        "why": entry.why,
-        "sentence": sentence(decision, row),
-        "features": dict(zip(COLUMNS, values, strict=True)),
-    }
+    features = dict(zip(COLUMNS, values, strict=True))
+    return {**decided, "sentence": sentence(decision, row), "features": features}
 
 
 def _off_block(look: Look, job: PendingJob, refusal: str | None) -> dict[str, Any] | None:

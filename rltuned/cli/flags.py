@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rltuned.settings.source import Flag, Loaded, load
+from rltuned.text import escaped
 
 if TYPE_CHECKING:  # imports numpy, and `rltuned restore` does without
     from rltuned.core.order import Order
@@ -100,4 +101,4 @@ def warn(text: str) -> None:
 
 def printable(text: str) -> str:
     """What Slurm says may hold escape sequences; a terminal must not obey them."""
-    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+    return escaped(text, keep="\n")

@@ -13,7 +13,7 @@ from rltuned import __version__
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
 from rltuned.settings import Loaded
-from rltuned.slurm.checks import Check, Status
+from rltuned.slurm.checks import Check
 
 PYTHONS = ((3, 11), (3, 13))
 """Oldest and newest that rltuned was run with."""
@@ -34,17 +34,14 @@ def _runtime() -> Check:
     try:
         told += "".join(f", {name} {version(name)}" for name in _LIBRARIES)
     except PackageNotFoundError as error:
-        return Check(
+        return Check.warn(
             "runtime",
-            Status.WARN,
             f"{told}; the package {error.name} is not installed",
             "install rltuned again: only base policies can rank without torch",
         )
     if PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1]:
-        return Check("runtime", Status.OK, told)
-    return Check(
-        "runtime", Status.WARN, told, "use one of Python 3.11 to 3.13; others were not tried"
-    )
+        return Check.ok("runtime", told)
+    return Check.warn("runtime", told, "use one of Python 3.11 to 3.13; others were not tried")
 
 
 def _user(folder: Path) -> Check:
@@ -54,12 +51,11 @@ def _user(folder: Path) -> Check:
     try:
         owner = folder.stat().st_uid
     except OSError:
-        return Check("user", Status.OK, f"{name} ({uid})")  # the journal's check says why
+        return Check.ok("user", f"{name} ({uid})")  # the journal's check says why
     if uid != 0 or owner == 0:
-        return Check("user", Status.OK, f"{name} ({uid})")
-    return Check(
+        return Check.ok("user", f"{name} ({uid})")
+    return Check.warn(
         "user",
-        Status.WARN,
         f"{name} asks, but {folder} belongs to {_name(owner)}: rights in Slurm may differ",
         f"runuser -u {_name(owner)} -- rltuned check",
     )
@@ -91,7 +87,7 @@ def _space(folder: Path, max_mib: int) -> Iterator[Check]:
         journal.close()
     told = f"{free_mib:.0f} MiB free for a journal of at most {max_mib} MiB, {used_mib:.0f} used"
     if free_mib + used_mib >= max_mib:
-        yield Check("space", Status.OK, told)
+        yield Check.ok("space", told)
     else:
         remedy = "lower journal.max_mib, or move daemon.state_dir: a full disk ends all writing"
-        yield Check("space", Status.WARN, told, remedy)
+        yield Check.warn("space", told, remedy)

@@ -1,7 +1,7 @@
 """`rltuned plan`: one decision, shown and not applied."""
 
 import json
-from typing import Any
+from typing import Any, Final
 
 import typer
 
@@ -18,8 +18,16 @@ from rltuned.cli.observed import look
 from rltuned.cli.tables import changes_table, wide_console
 from rltuned.core.decide import Decision, Entry
 from rltuned.core.placement import Placement
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.units import JobId
 
 app = typer.Typer()
+
+DECIDED: Final = (
+    "proposed_priority", "planned_priority", "score", "delay_s", "delay_bound_s",
+    "delay_in_force_s", "rank_before", "rank_after", "placement", "verdict", "why",
+)  # fmt: skip
+"""What a ranked job has, in JSON."""
 
 
 @app.command()
@@ -47,30 +55,8 @@ def plan_document(decision: Decision) -> dict[str, Any]:
     """The decision as docs/contract.md describes it for `plan --json`."""
     snapshot = decision.snapshot
     reasons = {job_id: reason.value for job_id, reason in decision.refused}
-    ranked = {e.job.job_id for e in decision.entries}
-    left_alone = [
-        {
-            "job_id": job.job_id,
-            "address": job.address,
-            "partition": ",".join(job.partitions),
-            "reason": job.reason,
-            "current_priority": job.priority,
-            "proposed_priority": None,
-            "planned_priority": None,
-            "score": None,
-            "delay_s": None,
-            "delay_bound_s": None,
-            "delay_in_force_s": None,
-            "rank_before": None,
-            "rank_after": None,
-            "placement": None,
-            "verdict": None,
-            "why": None,
-            "refusal": reasons.get(job.job_id),
-        }
-        for job in snapshot.pending
-        if job.job_id not in ranked
-    ]
+    ranked: dict[JobId, Entry | None] = {e.job.job_id: e for e in decision.entries}
+    jobs = {job.job_id: job for job in (*(e.job for e in decision.entries), *snapshot.pending)}
     return {
         "taken_at": snapshot.taken_at,
         "cluster": snapshot.cluster,
@@ -84,14 +70,35 @@ def plan_document(decision: Decision) -> dict[str, Any]:
             "refused": len(decision.refused),
             "changes": len(decision.plan.actions),
         },
-        "jobs": [_ranked(decision, e, reasons.get(e.job.job_id)) for e in decision.entries]
-        + left_alone,
-        "joint": joint_document(decision),
+        "jobs": [
+            {
+                "job_id": job_id,
+                "address": job.address,
+                "partition": ",".join(job.partitions),
+                "reason": job.reason,
+                **decided_document(decision, job, ranked.get(job_id)),
+                "refusal": reasons.get(job_id),
+            }
+            for job_id, job in jobs.items()
+        ],
+        "joint": _joint(decision),
         "notes": list(decision.notes),
     }
 
 
-def verdict_document(decision: Decision, job_id: int) -> dict[str, Any] | None:
+def decided_document(decision: Decision, job: PendingJob, entry: Entry | None) -> dict[str, Any]:
+    """What was decided of a job, for JSON; without an entry it was not ranked, and all is null."""
+    if entry is None:
+        return {"current_priority": job.priority, **dict.fromkeys(DECIDED)}
+    decided = (
+        entry.proposed, entry.settled, -entry.delay_s, entry.delay_s, entry.upper_s,
+        entry.in_force_s, entry.rank_before, entry.rank_after, _placement(entry.placement),
+        _verdict(decision, job.job_id), entry.why,
+    )  # fmt: skip
+    return {"current_priority": entry.current, **dict(zip(DECIDED, decided, strict=True))}
+
+
+def _verdict(decision: Decision, job_id: int) -> dict[str, Any] | None:
     """What the joint decision says of a job; None = it was not looked at."""
     verdicts = decision.joint.verdicts if decision.joint else ()
     found = next((v for v in verdicts if v.job_id == job_id), None)
@@ -105,7 +112,7 @@ def verdict_document(decision: Decision, job_id: int) -> dict[str, Any] | None:
     }
 
 
-def joint_document(decision: Decision) -> dict[str, Any] | None:
+def _joint(decision: Decision) -> dict[str, Any] | None:
     """How the first jobs were placed together; None = they were not."""
     joint = decision.joint
     if joint is None:
@@ -114,7 +121,7 @@ def joint_document(decision: Decision) -> dict[str, Any] | None:
     return {"how": joint.how, "why": joint.why, "oversubscribe": flags}
 
 
-def placement_document(placement: Placement | None) -> list[dict[str, Any]] | None:
+def _placement(placement: Placement | None) -> list[dict[str, Any]] | None:
     """A placement as JSON; None = it does not fit now, or it is beyond the first top_k."""
     if placement is None:
         return None
@@ -128,28 +135,6 @@ def placement_document(placement: Placement | None) -> list[dict[str, Any]] | No
         }
         for share in placement.shares
     ]
-
-
-def _ranked(decision: Decision, entry: Entry, refusal: str | None) -> dict[str, Any]:
-    return {
-        "job_id": entry.job.job_id,
-        "address": entry.job.address,
-        "partition": ",".join(entry.job.partitions),
-        "reason": entry.job.reason,
-        "current_priority": entry.current,
-        "proposed_priority": entry.proposed,
-        "planned_priority": entry.settled,
-        "score": -entry.delay_s,
-        "delay_s": entry.delay_s,
-        "delay_bound_s": entry.upper_s,
-        "delay_in_force_s": entry.in_force_s,
-        "rank_before": entry.rank_before,
-        "rank_after": entry.rank_after,
-        "placement": placement_document(entry.placement),
-        "verdict": verdict_document(decision, entry.job.job_id),
-        "why": entry.why,
-        "refusal": refusal,
-    }
 
 
 def _print(decision: Decision) -> None:

@@ -16,7 +16,7 @@ from rltuned.errors import BackendError, ModelError, PolicyError, SettingsError,
 from rltuned.journal.journal import Journal
 from rltuned.settings import Loaded
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.config_checks import Check, Status
+from rltuned.slurm.config_checks import Check
 from rltuned.slurm.priorities import Priorities, read_priorities
 from rltuned.slurm.worth import Site, judge_order, judge_room
 
@@ -90,20 +90,18 @@ def newcomers(loaded: Loaded, plugins: str) -> Check:
     path = loaded.settings.order.newcomers
     if path is None:
         told = "new jobs stand at the neutral delay until the next cycle"
-        return Check("newcomers", Status.OK, f"{told}: order.newcomers is not set")
+        return Check.ok("newcomers", f"{told}: order.newcomers is not set")
     if "lua" not in plugins.split(","):
-        return Check(
+        return Check.warn(
             "newcomers",
-            Status.WARN,
             f"slurmctld has no JobSubmitPlugins=lua, so that nobody reads {path}",
             "put deploy/job_submit.lua beside slurm.conf, set JobSubmitPlugins=lua",
         )
     until = good_until(path)
     if until is not None and SystemClock().now() <= until:
-        return Check("newcomers", Status.OK, "new jobs get their delay at submission")
-    return Check(
+        return Check.ok("newcomers", "new jobs get their delay at submission")
+    return Check.warn(
         "newcomers",
-        Status.WARN,
         f"{path}: {'there is no stamp' if until is None else 'the stamp is out of date'}, so that "
         "new jobs stand at the neutral delay until the next cycle",
         f"run the daemon on stage full with policy {POLICY} and site factors",

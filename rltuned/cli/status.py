@@ -8,7 +8,7 @@ import typer
 from rltuned.cli.asking import State, ask
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.last_state import Written
+from rltuned.journal.queries import Change
 from rltuned.text import span, when
 
 app = typer.Typer()
@@ -51,7 +51,7 @@ def changes(state: State) -> Iterator[str]:
         yield f"  {when(change.at)}  job {change.address}: {_change(change)}"
 
 
-def _change(change: Written) -> str:
+def _change(change: Change) -> str:
     new = "released" if change.new is None else change.new
     back = "" if change.delay_s is None else f", steps back {span(change.delay_s)}"
     return f"{change.field} {change.old} -> {new}{back}: {change.result or 'unknown'}"

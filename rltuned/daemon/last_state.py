@@ -14,43 +14,14 @@ from rltuned.daemon.canary.breaker import Breaker
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import JournalError
-from rltuned.journal import named_values
-from rltuned.journal.cycles import Document, unpack_plan
+from rltuned.journal import cycles, named_values
+from rltuned.journal.cycles import CycleRow, Document, unpack_plan
 from rltuned.journal.inputs import Recipe, decoded
+from rltuned.journal.queries import Change, latest
 from rltuned.journal.snapshots import Packed, open_to_read, unpack
 
 CHANGES: Final = 8
 """Last changes that are told."""
-
-
-class Cycle(NamedTuple):
-    """The last cycle. skipped: why it came to no result; empty = it did."""
-
-    cycle: int
-    at: float
-    cluster: str
-    mode: str
-    skipped: str
-    policy: str
-    pending: int
-    proposed: int
-    applied: int
-    seconds: float
-
-
-class Written(NamedTuple):
-    """One of the last changes.
-
-    result: None = nobody saw it. delay_s: what the job was asked to step back; None = not known.
-    """
-
-    at: float
-    address: str
-    field: str
-    old: int | str
-    new: int | str | None
-    result: str | None
-    delay_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +37,11 @@ class Glance:
         breakers: the open ones, as (cluster, partition, breaker).
     """
 
-    cycle: Cycle | None
+    cycle: CycleRow | None
     cycles: int
     model: str
     carrying: int
-    changes: tuple[Written, ...]
+    changes: tuple[Change, ...]
     breakers: tuple[tuple[str, str, Breaker], ...]
 
 
@@ -81,10 +52,7 @@ def glance(path: Path) -> Glance:
         JournalError: it is not there, or cannot be read.
     """
     with _reading(path) as db:
-        row = db.execute(
-            "SELECT cycle, at, cluster, mode, skipped, policy, pending, proposed, applied, seconds"
-            " FROM cycles ORDER BY cycle DESC LIMIT 1"
-        ).fetchone()
+        cycle = cycles.last_row(db)
         (count,) = db.execute("SELECT count(*) FROM cycles").fetchone()
         recipe = db.execute(
             "SELECT body FROM cycles JOIN recipes ON digest = recipe ORDER BY cycle DESC LIMIT 1"
@@ -93,12 +61,7 @@ def glance(path: Path) -> Glance:
             "SELECT count(*) FROM (SELECT DISTINCT cluster, job_id, submitted_at FROM changes"
             " WHERE closed IS NULL)"
         ).fetchone()
-        changes = db.execute(
-            "SELECT at, address, field, old, new, result, job_id, cycle, snapshot IS NOT NULL"
-            " FROM changes ORDER BY id DESC LIMIT ?",
-            (CHANGES,),
-        ).fetchall()
-        delays_s = {cycle: _delays_s(db, cycle) for cycle in {c[7] for c in changes if c[8]}}
+        changes = latest(db, CHANGES)
         opened = [
             (cluster, name, found)
             for cluster, those in sorted(breaker.clusters(_Kept(db)).items())
@@ -106,11 +69,11 @@ def glance(path: Path) -> Glance:
             if found.is_open
         ]
     return Glance(
-        cycle=None if row is None else Cycle._make(row),
+        cycle=cycle,
         cycles=count,
         model="" if recipe is None else str(json.loads(recipe[0]).get("model", "")),
         carrying=carrying,
-        changes=tuple(Written._make((*c[:6], delays_s.get(c[7], {}).get(c[6]))) for c in changes),
+        changes=changes,
         breakers=tuple(opened),
     )
 
@@ -172,12 +135,6 @@ def _in_force_s(snapshot: Snapshot, recipe: Recipe) -> dict[int, float]:
         return {}
     found = numbers.in_force_s().tolist()
     return {job.job_id: max(0.0, delay_s) for job, delay_s in zip(ours, found, strict=True)}
-
-
-def _delays_s(db: sqlite3.Connection, cycle: int) -> dict[int, float]:
-    """By job, what a cycle asked of those that it wrote to; empty where that is cleared out."""
-    row = db.execute("SELECT body FROM plans WHERE cycle = ?", (cycle,)).fetchone()
-    return {} if row is None else _asked_s(unpack_plan(row[0]))
 
 
 def _asked_s(plan: Document) -> dict[int, float]:

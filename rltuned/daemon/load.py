@@ -68,7 +68,7 @@ class Throttle:
         mean_s = load.rpc_mean_s(self._before)
         self._before = load
         shares = pressures(load, mean_s, bounds)
-        # a rate limit is about us alone: fewer cycles end it, so it skips none
+        # a rate limit is about us alone: fewer cycles help, so it skips none
         pressure = max(shares.values(), default=0.0) if not load.rate_limited else 1.0
         self.stretch = next_stretch(self.stretch, pressure, most)
         return Weighed(load, mean_s, shares, self.stretch)

@@ -17,6 +17,7 @@ from rltuned.core.decide import Entry
 from rltuned.daemon.report import CycleReport, Mode, Skip
 from rltuned.daemon.sentences import Said
 from rltuned.domain.snapshot import Unreadable
+from rltuned.text import escaped
 
 CLOCK_S: Final = 5.0
 """From here on a difference between slurmctld's clock and ours is said in the cycle's line."""
@@ -106,11 +107,6 @@ def _printable(_log: Any, _method: str, event: MutableMapping[str, Any]) -> Any:
     return {
         key: value if not isinstance(value, str) else escaped(value) for key, value in event.items()
     }
-
-
-def escaped(text: str) -> str:
-    """The same text with every character that cannot be printed as a backslash escape."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def log_cycle(

@@ -7,24 +7,22 @@ written; Slurm goes on scheduling without us.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
 from typing import Final
 
-from rltuned.core.decide import Decision, decide, give_back
+from rltuned.core.decide import decide, give_back
 from rltuned.core.ladder import Rung
 from rltuned.daemon.apply import Writer
-from rltuned.daemon.canary.monitor import Monitor, Verdict
+from rltuned.daemon.canary.monitor import Monitor
 from rltuned.daemon.gc_control import uncollected
 from rltuned.daemon.ha.rivals import Rivals
-from rltuned.daemon.load import Weighed
 from rltuned.daemon.newcomers import tell
-from rltuned.daemon.report import CycleReport, Kind, Mode, Skip, Stage, row_of
+from rltuned.daemon.report import CycleReport, Mode, Skip, Stage, row_of
 from rltuned.daemon.runtime import Audience, Rig
 from rltuned.daemon.schedule import Pace, refuse_when_busy
 from rltuned.daemon.signals import Orders, is_paused
-from rltuned.domain.plan import Outcome, Plan
+from rltuned.domain.plan import Plan
 from rltuned.domain.ports import Clock
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import (
@@ -47,31 +45,6 @@ _MODES: Final = {
     Rung.FULL: Mode.LIVE,
 }
 _GIVES_BACK: Final = frozenset({Mode.OBSERVE, Mode.SHADOW})
-
-
-@dataclass
-class _Draft:
-    """A report in the making."""
-
-    mode: Mode
-    stages: dict[Stage, float] = field(default_factory=lambda: defaultdict(float))
-    snapshot: Snapshot | None = None
-    decision: Decision | None = None
-    digest: str | None = None
-    outcomes: tuple[Outcome, ...] = ()
-    reverted: Mapping[Kind, int] = field(default_factory=dict)
-    weighed: Weighed | None = None
-    standby: str = ""
-    rival: str = ""
-    verdict: Verdict | None = None
-    skip: Skip | None = None
-    detail: str = ""
-    journal_error: str = ""
-    newcomers: str = ""
-
-    def skipped(self, why: Skip, error: Exception) -> None:
-        self.skip = why
-        self.detail = str(error) or type(error).__name__
 
 
 class Loop:
@@ -137,33 +110,34 @@ class Loop:
     def cycle(self) -> CycleReport:
         """Observe, decide, apply, report."""
         self._number = self._next_number()
-        started_at = self._clock.now()
-        draft = _Draft(self._mode())
+        report = CycleReport(
+            self._number, self._clock.now(), self._mode(), self.rig.interval_s, defaultdict(float)
+        )
         try:
-            self._weigh(draft)
-            self._observe(draft)
+            self._weigh(report)
+            self._observe(report)
             try:
-                self._decide(draft)
+                self._decide(report)
             finally:  # what no decision came of is what one will want to look at
-                self._keep(draft)
-            self._apply(draft)
-            self._judge(draft)
-            draft.newcomers = tell(self.rig, draft, self._journal, self._clock.now())
+                self._keep(report)
+            self._apply(report)
+            self._judge(report)
+            report.newcomers = tell(self.rig, report, self._journal, self._clock.now())
         except BackendError as error:
-            draft.skipped(Skip.BACKEND, error)
+            report.skipped(Skip.BACKEND, error)
         except SnapshotError as error:
-            draft.skipped(Skip.SNAPSHOT, error)
+            report.skipped(Skip.SNAPSHOT, error)
         except PolicyError as error:
-            draft.skipped(Skip.POLICY, error)
+            report.skipped(Skip.POLICY, error)
         except BusyError as error:
-            draft.skipped(Skip.BUSY, error)
+            report.skipped(Skip.BUSY, error)
         except Exception as error:  # noqa: BLE001
             # A broad except, as in _take_over: a bug must not stop the watching, but one that
             # stays ends the process. Nothing is half done: unsettled intents are in the journal.
-            draft.skipped(Skip.UNEXPECTED, error)
+            report.skipped(Skip.UNEXPECTED, error)
             self._audience.unexpected(error)
-        self._strikes = self._strikes + 1 if draft.skip is Skip.UNEXPECTED else 0
-        report = self._report(draft, started_at)
+        self._strikes = self._strikes + 1 if report.skip is Skip.UNEXPECTED else 0
+        self._finish(report)
         self._audience.cycle(report)
         return report
 
@@ -174,108 +148,108 @@ class Loop:
         except JournalError:
             return self._number + 1  # the cycle will say what is wrong with it
 
-    def _weigh(self, draft: _Draft) -> None:
-        with self._timed(draft, Stage.OBSERVE):
-            draft.weighed = self._pace.weigh(self.rig)
-        refuse_when_busy(draft.weighed)
+    def _weigh(self, report: CycleReport) -> None:
+        with self._timed(report, Stage.OBSERVE):
+            report.weighed = self._pace.weigh(self.rig)
+        refuse_when_busy(report.weighed)
 
-    def _observe(self, draft: _Draft) -> None:
-        with self._timed(draft, Stage.OBSERVE):
+    def _observe(self, report: CycleReport) -> None:
+        with self._timed(report, Stage.OBSERVE):
             seen = self.rig.backend.observe(self._writer.remembered())
-        draft.snapshot = seen
+        report.snapshot = seen
         try:
-            draft.snapshot, draft.reverted = self._writer.mark(seen)
+            report.snapshot, report.reverted = self._writer.mark(seen)
             if self.rig.seat is None:  # with a lease the other one is known
-                draft.rival = self._rivals.judge(draft.snapshot)
+                report.rival = self._rivals.judge(report.snapshot)
         except JournalError as error:
-            draft.journal_error = str(error)
-            draft.snapshot = self._writer.unmarked(seen)
+            report.journal_error = str(error)
+            report.snapshot = self._writer.unmarked(seen)
 
-    def _decide(self, draft: _Draft) -> None:
+    def _decide(self, report: CycleReport) -> None:
         only_looks = self.rig.ladder.rung is Rung.OBSERVE and not self.rig.dry_run
-        if draft.snapshot is None or only_looks:
+        if report.snapshot is None or only_looks:
             return
-        with self._timed(draft, Stage.DECIDE):
-            draft.decision = decide(
-                draft.snapshot, self.rig.policy, self.rig.knobs, self.rig.solver
+        with self._timed(report, Stage.DECIDE):
+            report.decision = decide(
+                report.snapshot, self.rig.policy, self.rig.knobs, self.rig.solver
             )
-        self._writer.note(draft.decision)
+        self._writer.note(report.decision)
 
-    def _keep(self, draft: _Draft) -> None:
+    def _keep(self, report: CycleReport) -> None:
         """Note what was seen and planned, before anything is written."""
-        if draft.snapshot is None or draft.journal_error:
+        if report.snapshot is None or report.journal_error:
             return
         try:
-            with self._timed(draft, Stage.JOURNAL):
-                draft.digest = self._writer.keep(
-                    draft.snapshot, draft.decision, self.rig.recipe, self._number, draft.mode
+            with self._timed(report, Stage.JOURNAL):
+                report.digest = self._writer.keep(
+                    report.snapshot, report.decision, self.rig.recipe, self._number, report.mode
                 )
         except JournalError as error:
-            draft.journal_error = str(error)
+            report.journal_error = str(error)
 
-    def _apply(self, draft: _Draft) -> None:
-        draft.mode = self._mode(draft.journal_error or draft.rival)
-        plan = self._allowed(draft)
+    def _apply(self, report: CycleReport) -> None:
+        report.mode = self._mode(report.journal_error or report.rival)
+        plan = self._allowed(report)
         try:
-            if plan is not None and draft.snapshot is not None and self._is_ours(draft):
-                self._write(draft, plan, draft.snapshot)
+            if plan is not None and report.snapshot is not None and self._is_ours(report):
+                self._write(report, plan, report.snapshot)
             else:
-                if draft.mode in _GIVES_BACK and draft.snapshot and not draft.journal_error:
-                    self._writer.follow(draft.snapshot)  # a requeued job is given back next time
+                if report.mode in _GIVES_BACK and report.snapshot and not report.journal_error:
+                    self._writer.follow(report.snapshot)  # a requeued job is given back next time
                 self._journal.let_go()
         except JournalError as error:
-            draft.journal_error = str(error)
-            draft.mode = Mode.OBSERVE
+            report.journal_error = str(error)
+            report.mode = Mode.OBSERVE
 
-    def _is_ours(self, draft: _Draft) -> bool:
+    def _is_ours(self, report: CycleReport) -> bool:
         """Whether we are the one daemon that writes."""
-        if self.rig.seat is not None and draft.snapshot is not None:
-            draft.standby = self.rig.seat.take(self._journal, draft.snapshot.cluster)
-            draft.mode = Mode.STANDBY if draft.standby else draft.mode
-        return not draft.standby
+        if self.rig.seat is not None and report.snapshot is not None:
+            report.standby = self.rig.seat.take(self._journal, report.snapshot.cluster)
+            report.mode = Mode.STANDBY if report.standby else report.mode
+        return not report.standby
 
-    def _write(self, draft: _Draft, plan: Plan, snapshot: Snapshot) -> None:
+    def _write(self, report: CycleReport, plan: Plan, snapshot: Snapshot) -> None:
         def timed(stage: Stage) -> AbstractContextManager[None]:
-            return self._timed(draft, stage)
+            return self._timed(report, stage)
 
-        draft.outcomes = self._writer.write(
+        report.outcomes = self._writer.write(
             self.rig.backend,
             plan,
             snapshot,
             self._number,
             timed,
-            digest=draft.digest,
+            digest=report.digest,
             seat=self.rig.seat,
         )
 
-    def _allowed(self, draft: _Draft) -> Plan | None:
+    def _allowed(self, report: CycleReport) -> Plan | None:
         """What may be written now; None = nothing.
 
         A stage that writes nothing of its own gives back what an earlier one has left.
         """
-        if draft.mode is Mode.LIVE:
-            return draft.decision.plan if draft.decision is not None else None
-        if draft.mode in _GIVES_BACK and not (draft.journal_error or draft.rival):
-            left = give_back(draft.snapshot) if draft.snapshot is not None else Plan()
+        if report.mode is Mode.LIVE:
+            return report.decision.plan if report.decision is not None else None
+        if report.mode in _GIVES_BACK and not (report.journal_error or report.rival):
+            left = give_back(report.snapshot) if report.snapshot is not None else Plan()
             return None if left.is_empty else left
         return None
 
-    def _judge(self, draft: _Draft) -> None:
+    def _judge(self, report: CycleReport) -> None:
         """Learn how jobs fare; may open circuit breakers, which the next cycle acts upon."""
-        if draft.snapshot is None or draft.journal_error:
+        if report.snapshot is None or report.journal_error:
             return
         try:
-            draft.verdict = self._monitor.judge(
+            report.verdict = self._monitor.judge(
                 self.rig.ladder,
                 self.rig.knobs.rules,
-                draft.snapshot,
-                draft.decision,
-                draft.outcomes,
-                live=draft.mode is Mode.LIVE,
+                report.snapshot,
+                report.decision,
+                report.outcomes,
+                live=report.mode is Mode.LIVE,
                 model=self.rig.model,
             )
         except JournalError as error:
-            draft.journal_error = str(error)
+            report.journal_error = str(error)
 
     def _mode(self, doubt: str = "") -> Mode:
         """What may be done now; asked again right before the write."""
@@ -287,32 +261,12 @@ class Loop:
             return Mode.PAUSED
         return _MODES[self.rig.ladder.rung]
 
-    def _report(self, draft: _Draft, started_at: float) -> CycleReport:
-        report = CycleReport(
-            cycle=self._number,
-            started_at=started_at,
-            mode=draft.mode,
-            interval_s=self.rig.interval_s,
-            stages=dict(draft.stages),
-            snapshot=draft.snapshot,
-            decision=draft.decision,
-            outcomes=draft.outcomes,
-            reverted=draft.reverted,
-            backoff_s=self._pace.backoff_s(self.rig, draft.skip),
-            weighed=draft.weighed,
-            standby=draft.standby,
-            rival=draft.rival,
-            verdict=draft.verdict,
-            skip=draft.skip,
-            detail=draft.detail,
-            journal_error=draft.journal_error,
-            newcomers=draft.newcomers,
-        )
+    def _finish(self, report: CycleReport) -> None:
+        report.backoff_s = self._pace.backoff_s(self.rig, report.skip)
         try:
             self._journal.record(row_of(report, self.rig.policy.name))
         except JournalError as error:
-            return replace(report, journal_error=str(error))
-        return report
+            report.journal_error = str(error)
 
     def _rest(self) -> bool:
         """Wait, doing what is asked for by signal meanwhile; True = stop."""
@@ -340,10 +294,10 @@ class Loop:
             self._audience.loaded(self.rig)
 
     @contextmanager
-    def _timed(self, draft: _Draft, stage: Stage) -> Iterator[None]:
+    def _timed(self, report: CycleReport, stage: Stage) -> Iterator[None]:
         start = self._stopwatch()
         try:
             yield
         finally:
-            draft.stages[stage] += self._stopwatch() - start
+            report.stages[stage] += self._stopwatch() - start
             self._audience.alive()

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import floor, sqrt
 from pathlib import Path
-from typing import Annotated, Final, Protocol
+from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rltuned.core.decide import Decision, Knobs
 from rltuned.core.order import NO_LIMIT_S
-from rltuned.daemon.report import Mode
+from rltuned.daemon.report import CycleReport, Mode
 from rltuned.daemon.runtime import Rig
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import Outcome, Plan, Result, SetSiteFactor, Target
@@ -82,13 +82,6 @@ class Stamp(BaseModel):
         return "\n".join((*lines, "end", ""))
 
 
-class Done(Protocol):
-    """A cycle: what it was allowed to do, and its decision, if there is one."""
-
-    mode: Mode
-    decision: Decision | None
-
-
 class _Kept(BaseModel):
     """The formula in use and the one before: of a job that was submitted while they changed."""
 
@@ -120,7 +113,7 @@ def formula(decision: Decision, knobs: Knobs) -> Stamp | None:
     )
 
 
-def tell(rig: Rig, done: Done, journal: Memory, now: float) -> str:
+def tell(rig: Rig, done: CycleReport, journal: Memory, now: float) -> str:
     """Tell the script what a cycle decided, or nothing more; returns why that failed.
 
     Args:

@@ -82,9 +82,9 @@ def kind_of(action: Action) -> Kind:
             raise ValueError("only `rltuned restore` sets excluded nodes")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CycleReport:
-    """One cycle, whole.
+    """One cycle, whole. The loop fills it in as it goes; observers only read it.
 
     Attributes:
         cycle: its number; goes on counting over restarts while there is a journal.
@@ -92,6 +92,7 @@ class CycleReport:
         interval_s: time between two cycles as configured.
         stages: seconds by stage, only those that were reached.
         snapshot: as marked with what is ours; None when it could not be read.
+        digest: under which the journal keeps the snapshot; None = it does not.
         decision: None when the cycle was skipped before one was made.
         outcomes: what came of each action; empty when nothing was applied.
         reverted: jobs, by kind, found at another value than the one we wrote and saw applied.
@@ -109,8 +110,9 @@ class CycleReport:
     started_at: float
     mode: Mode
     interval_s: float
-    stages: Mapping[Stage, float]
+    stages: dict[Stage, float]
     snapshot: Snapshot | None = None
+    digest: str | None = None
     decision: Decision | None = None
     outcomes: tuple[Outcome, ...] = ()
     reverted: Mapping[Kind, int] | None = None
@@ -133,6 +135,11 @@ class CycleReport:
     def next_in_s(self) -> float:
         """Time from the start of this cycle to that of the next, when Slurm answers."""
         return self.interval_s * (self.weighed.stretch if self.weighed else 1.0)
+
+    def skipped(self, why: Skip, error: Exception) -> None:
+        """It came to no result."""
+        self.skip = why
+        self.detail = str(error) or type(error).__name__
 
     @property
     def ok(self) -> bool:

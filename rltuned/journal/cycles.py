@@ -112,6 +112,14 @@ def record(db: sqlite3.Connection, row: CycleRow) -> None:
     )  # fmt: skip
 
 
+def last_row(db: sqlite3.Connection) -> CycleRow | None:
+    """The last cycle noted; None = none was."""
+    row = db.execute(
+        f"SELECT {', '.join(_COLUMNS)} FROM cycles ORDER BY cycle DESC LIMIT 1"  # noqa: S608 - ours
+    ).fetchone()
+    return None if row is None else CycleRow(*(*row[:-1], json.loads(row[-1])))
+
+
 def last_cycle(db: sqlite3.Connection) -> int:
     """Number of the last cycle noted; 0 = none."""
     (number,) = db.execute(

@@ -45,6 +45,11 @@ class Change(NamedTuple):
     policy: str
     reason: Document | None
 
+    @property
+    def delay_s(self) -> float | None:
+        """What the job was asked to step back; None = not known."""
+        return None if self.reason is None else self.reason.get("delay_s")
+
 
 @dataclass(frozen=True, slots=True)
 class Decided:
@@ -65,8 +70,8 @@ SELECT w.cycle, w.at, w.cluster, job_id, submitted_at, address, iif(only_nice, '
     CASE WHEN w.snapshot IS NULL THEN '' ELSE ifnull(c.policy, '') END AS policy, p.body
 FROM changes AS w LEFT JOIN cycles AS c ON c.cycle = w.cycle
 LEFT JOIN plans AS p ON p.cycle = w.cycle AND w.snapshot IS NOT NULL AND c.mode = 'live'
-WHERE job_id = ?1 OR address GLOB ?2 OR address GLOB ?3
 """
+_OF_JOB = " WHERE job_id = ?1 OR address GLOB ?2 OR address GLOB ?3"
 
 _TASK = re.compile(r"[1-9][0-9]*_[0-9]+")
 
@@ -89,9 +94,19 @@ def changes_of(db: sqlite3.Connection, asked: AskedJob) -> list[Change]:
     return sorted(found, key=lambda c: (c.at, c.cycle))
 
 
+def latest(db: sqlite3.Connection, count: int) -> tuple[Change, ...]:
+    """So many of the last changes to any job, the latest first.
+
+    Raises:
+        JournalError: what is kept cannot be read.
+    """
+    rows = db.execute(f"{_CHANGES} ORDER BY id DESC LIMIT ?", (count,)).fetchall()
+    return tuple(map(_change, rows))
+
+
 def _changes(db: sqlite3.Connection, asked: AskedJob) -> list[Change]:
     prefixes = (asked.job_id, f"{asked.job_id}[_]*", f"{asked.job_id}+*")
-    rows = db.execute(_CHANGES, prefixes).fetchall()
+    rows = db.execute(_CHANGES + _OF_JOB, prefixes).fetchall()
     return [_change(row) for row in rows if asked.named(row[3], row[5])]
 
 

@@ -12,7 +12,7 @@ from rltuned.domain.ports import NOTHING
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
-from rltuned.slurm.checks import Check, Status, examine, gather
+from rltuned.slurm.checks import Check, examine, gather
 from rltuned.slurm.columns import Marks
 from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.controllers import Controller, acting_host, ask_controllers
@@ -200,10 +200,10 @@ class SlurmBackend:
         try:
             reading = self._reader.reading(self._now())
         except (BackendError, SnapshotError) as error:
-            yield Check("reader", Status.FAIL, str(error), "see the check of the queue")
+            yield Check.fail("reader", str(error), "see the check of the queue")
             return
         if reading.stands_in:
             detail = f"{reading.detail}; squeue as text stands in"
-            yield Check("reader", Status.WARN, detail, MEND)
+            yield Check.warn("reader", detail, MEND)
         else:
-            yield Check("reader", Status.OK, reading.detail)
+            yield Check.ok("reader", reading.detail)

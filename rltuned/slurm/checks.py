@@ -85,15 +85,14 @@ def examine(evidence: Evidence) -> tuple[Check, ...]:
     if not evidence.reachable:
         return (
             programs,
-            Check(
+            Check.fail(
                 "slurm",
-                Status.FAIL,
                 evidence.ping,
                 "start slurmctld, or set [slurm] bin_dir and conf in rltuned.toml",
             ),
         )
     config = parse_config(evidence.config)
-    found = [programs, Check("slurm", Status.OK, evidence.ping.replace("\n", "; "))]
+    found = [programs, Check.ok("slurm", evidence.ping.replace("\n", "; "))]
     found.extend(judge(config))
     found.append(_client(config, evidence))
     found.append(_clock(config, evidence))
@@ -105,21 +104,19 @@ def examine(evidence: Evidence) -> tuple[Check, ...]:
 def _programs(config: Mapping[str, str], evidence: Evidence) -> Check:
     lacking = [name for name in evidence.missing if name in NEEDED]
     if lacking:
-        return Check(
+        return Check.fail(
             "programs",
-            Status.FAIL,
             f"not found here: {', '.join(lacking)}",
             "install Slurm's commands (Debian: slurm-client), or set [slurm] bin_dir",
         )
     if evidence.missing and "slurmdbd" in config.get("AccountingStorageType", ""):
-        return Check(
+        return Check.warn(
             "programs",
-            Status.WARN,
             f"not found here: {', '.join(evidence.missing)}, so this check cannot tell our rights",
             "install Slurm's commands whole (Debian: slurm-client)",
         )
     found = (name for name in (*NEEDED, *USEFUL) if name not in evidence.missing)
-    return Check("programs", Status.OK, ", ".join(found))
+    return Check.ok("programs", ", ".join(found))
 
 
 def _client(config: Mapping[str, str], evidence: Evidence) -> Check:
@@ -127,11 +124,9 @@ def _client(config: Mapping[str, str], evidence: Evidence) -> Check:
     text = evidence.client.rpartition(" ")[2]
     ours, theirs = release_of(text), release_of(config.get("SLURM_VERSION", ""))
     if ours is None or theirs is None:
-        return Check(
-            "client", Status.WARN, f"scontrol --version says {text!r}", "compare the releases"
-        )
+        return Check.warn("client", f"scontrol --version says {text!r}", "compare the releases")
     if ours == theirs:
-        return Check("client", Status.OK, f"Slurm's commands here are of {text}")
+        return Check.ok("client", f"Slurm's commands here are of {text}")
     said = f"Slurm's commands here are of {text}, slurmctld of {config['SLURM_VERSION']}"
     remedy = "install the commands of slurmctld's release here, or set [slurm] bin_dir"
     return Check("client", Status.FAIL if ours > theirs else Status.WARN, said, remedy)
@@ -140,14 +135,14 @@ def _client(config: Mapping[str, str], evidence: Evidence) -> Check:
 def _clock(config: Mapping[str, str], evidence: Evidence) -> Check:
     first = evidence.config.split("\n", 1)[0].rpartition(" ")[2]
     if not first.isdigit():
-        return Check("clock", Status.WARN, "slurmctld did not tell its time", "compare by hand")
+        return Check.warn("clock", "slurmctld did not tell its time", "compare by hand")
     skew = float(first) - evidence.now
     detail = f"slurmctld on {config.get('SlurmctldHost[0]', '?')} is {skew:+.0f} s from our clock"
     if abs(skew) > _SKEW_FAIL_S:
-        return Check("clock", Status.FAIL, detail, "synchronise both clocks (chrony, ntpd)")
+        return Check.fail("clock", detail, "synchronise both clocks (chrony, ntpd)")
     if abs(skew) > _SKEW_WARN_S:
-        return Check("clock", Status.WARN, detail, "synchronise both clocks (chrony, ntpd)")
-    return Check("clock", Status.OK, detail)
+        return Check.warn("clock", detail, "synchronise both clocks (chrony, ntpd)")
+    return Check.ok("clock", detail)
 
 
 def _is_privileged(config: Mapping[str, str], evidence: Evidence) -> bool:
@@ -163,13 +158,12 @@ def _private_data(config: Mapping[str, str], evidence: Evidence) -> Check:
     """A queue of which we see a part looks like a short queue: nothing would warn us later."""
     hidden = config.get("PrivateData", "").split(",")
     if not {"jobs", "nodes", "partitions", "reservations"} & set(hidden):
-        return Check("private_data", Status.OK, "Slurm shows everybody every job")
+        return Check.ok("private_data", "Slurm shows everybody every job")
     names = ",".join(hidden)
     if _is_privileged(config, evidence):
-        return Check("private_data", Status.OK, f"PrivateData={names}, and this user sees all")
-    return Check(
+        return Check.ok("private_data", f"PrivateData={names}, and this user sees all")
+    return Check.fail(
         "private_data",
-        Status.FAIL,
         f"PrivateData={names}: this user sees only its own "
         f"{'jobs' if 'jobs' in hidden else 'part'}, so every rank would be wrong",
         "run rltuned as an account with AdminLevel=Operator",
@@ -183,22 +177,20 @@ def _rights(config: Mapping[str, str], evidence: Evidence) -> Check:
         remedy = "run rltuned as an account of its own with AdminLevel=Operator"
         detail = f"{who} may write, and much more"
         if evidence.admin_level is None:
-            return Check("rights", Status.OK, f"{detail} (no slurmdbd, so no operator level)")
-        return Check("rights", Status.WARN, detail, remedy)
+            return Check.ok("rights", f"{detail} (no slurmdbd, so no operator level)")
+        return Check.warn("rights", detail, remedy)
     if evidence.admin_level in {"Operator", "Administrator"}:
-        return Check("rights", Status.OK, f"{who} is {evidence.admin_level}")
+        return Check.ok("rights", f"{who} is {evidence.admin_level}")
     if "slurmdbd" not in config.get("AccountingStorageType", ""):
         name = slurm_user.partition("(")[0] or "slurm"
-        return Check(
+        return Check.fail(
             "rights",
-            Status.FAIL,
             f"{who} cannot write: without slurmdbd only root and SlurmUser {slurm_user} can",
             f"run the service as {name} (User={name} in a drop-in, docs/install.md), and this "
             f"check as well: runuser -u {name} -- rltuned check",
         )
-    return Check(
+    return Check.fail(
         "rights",
-        Status.FAIL,
         f"{who} has admin level {evidence.admin_level or 'unknown'}; Priority needs Operator",
         _grant(evidence),
     )

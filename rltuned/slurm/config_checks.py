@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 
 from rltuned.slurm.priorities import BASIC, MULTIFACTOR, read_priorities
 from rltuned.slurm.values import absent
@@ -29,6 +29,18 @@ class Check:
     detail: str
     remedy: str = ""
 
+    @classmethod
+    def ok(cls, name: str, detail: str) -> Self:
+        return cls(name, Status.OK, detail)
+
+    @classmethod
+    def warn(cls, name: str, detail: str, remedy: str) -> Self:
+        return cls(name, Status.WARN, detail, remedy)
+
+    @classmethod
+    def fail(cls, name: str, detail: str, remedy: str) -> Self:
+        return cls(name, Status.FAIL, detail, remedy)
+
 
 def judge(config: Mapping[str, str]) -> Iterator[Check]:
     """Every check that needs the configuration alone."""
@@ -39,12 +51,11 @@ def _version(config: Mapping[str, str]) -> Check:
     text = config.get("SLURM_VERSION", "")
     release = release_of(text)
     if release is None:
-        return Check("version", Status.FAIL, f"version {text!r} cannot be read", "report this")
+        return Check.fail("version", f"version {text!r} cannot be read", "report this")
     if TRIED[0] <= release <= TRIED[1]:
-        return Check("version", Status.OK, f"Slurm {text}")
-    return Check(
+        return Check.ok("version", f"Slurm {text}")
+    return Check.warn(
         "version",
-        Status.WARN,
         f"Slurm {text} is outside the releases that were tried (22.05 to 26.05)",
         "watch some cycles of `rltuned run --dry-run` before going live",
     )
@@ -61,44 +72,38 @@ def release_of(text: str) -> tuple[int, int] | None:
 def _priority(config: Mapping[str, str]) -> Check:
     kind = config.get("PriorityType", "")
     if kind == MULTIFACTOR and "INCR_ONLY" in read_priorities(config).flags:
-        return Check(
+        return Check.fail(
             "priority",
-            Status.FAIL,
             "PriorityFlags=INCR_ONLY: a number may never come down again, so no job is written",
             "take INCR_ONLY out of PriorityFlags",
         )
     if kind == MULTIFACTOR:
-        return Check(
-            "priority",
-            Status.OK,
-            f"{kind}: both write modes work; site_factor keeps age and fair-share alive",
+        return Check.ok(
+            "priority", f"{kind}: both write modes work; site_factor keeps age and fair-share alive"
         )
     if kind != BASIC:
-        return Check(
+        return Check.fail(
             "priority",
-            Status.FAIL,
             f"{kind or 'no PriorityType'}: how it orders jobs is not known, so nothing is done",
             "set PriorityType=priority/multifactor or priority/basic",
         )
-    return Check(
+    return Check.warn(
         "priority",
-        Status.WARN,
         f"{kind}: SiteFactor has no effect, only write_mode = auto or priority works",
         "set PriorityType=priority/multifactor",
     )
 
 
 def _weights(config: Mapping[str, str]) -> Check:
-    return Check("weights", Status.OK, str(read_priorities(config)))
+    return Check.ok("weights", str(read_priorities(config)))
 
 
 def _site_factor_plugin(config: Mapping[str, str]) -> Check:
     plugin = read_priorities(config).plugin
     if not plugin:
-        return Check("site_factor_plugin", Status.OK, "no plugin writes site factors")
-    return Check(
+        return Check.ok("site_factor_plugin", "no plugin writes site factors")
+    return Check.warn(
         "site_factor_plugin",
-        Status.WARN,
         f"{plugin} overwrites site factors every PriorityCalcPeriod",
         "use write_mode = priority, or unset PrioritySiteFactorPlugin",
     )
@@ -108,43 +113,38 @@ def _scheduler(config: Mapping[str, str]) -> Check:
     kind = config.get("SchedulerType", "")
     options = config.get("SchedulerParameters", "").split(",")
     if kind != "sched/backfill":
-        return Check(
-            "scheduler", Status.WARN, f"{kind}: no backfill", "set SchedulerType=sched/backfill"
-        )
+        return Check.warn("scheduler", f"{kind}: no backfill", "set SchedulerType=sched/backfill")
     if "bf_continue" not in options:
-        return Check(
+        return Check.warn(
             "scheduler",
-            Status.WARN,
             "sched/backfill without bf_continue: any job update ends a backfill cycle early",
             "add bf_continue to SchedulerParameters",
         )
     floor = next((o for o in options if o.startswith("bf_min_prio_reserve=")), "")
     if floor:
-        return Check(
+        return Check.warn(
             "scheduler",
-            Status.WARN,
             f"{floor}: only jobs above that number get a start reserved, and rltuned moves jobs "
             "across it",
             "unset bf_min_prio_reserve, or take the jobs that need it out of [scope]",
         )
-    return Check("scheduler", Status.OK, "sched/backfill with bf_continue")
+    return Check.ok("scheduler", "sched/backfill with bf_continue")
 
 
 def _memory(config: Mapping[str, str]) -> Check:
     kind = config.get("SelectType", "")
     parameters = config.get("SelectTypeParameters", "")
     if "MEMORY" not in parameters.upper():
-        return Check("select", Status.OK, f"{kind} {parameters}: memory is not handed out")
+        return Check.ok("select", f"{kind} {parameters}: memory is not handed out")
     defaults = {
         key: config.get(key, "") for key in ("DefMemPerCPU", "DefMemPerNode", "DefMemPerGPU")
     }
     set_ones = [f"{k}={v}" for k, v in defaults.items() if v and v.upper() != "UNLIMITED"]
     set_ones += [w for w in config.get("JobDefaults", "").split(",") if "DefMemPerGPU" in w]
     if set_ones:
-        return Check("select", Status.OK, f"{kind} {parameters} with {', '.join(set_ones)}")
-    return Check(
+        return Check.ok("select", f"{kind} {parameters} with {', '.join(set_ones)}")
+    return Check.warn(
         "select",
-        Status.WARN,
         f"{kind} {parameters} without DefMemPerCPU: a job without --mem takes a whole node",
         "set DefMemPerCPU (or DefMemPerGPU) in slurm.conf",
     )
@@ -153,10 +153,9 @@ def _memory(config: Mapping[str, str]) -> Check:
 def _preemption(config: Mapping[str, str]) -> Check:
     kind = config.get("PreemptType", "")
     if absent(kind) or kind.endswith("/none"):
-        return Check("preemption", Status.OK, "off")
-    return Check(
+        return Check.ok("preemption", "off")
+    return Check.warn(
         "preemption",
-        Status.WARN,
         f"{kind}, mode {config.get('PreemptMode', '?')}: pre-empted jobs return to the queue",
         "list the partitions or QOS that may pre-empt under [scope] as not ours",
     )

@@ -8,7 +8,7 @@ from typing import Final
 
 from rltuned.domain.cluster import Partition
 from rltuned.domain.priority import PrioritySystem
-from rltuned.slurm.config_checks import Check, Status
+from rltuned.slurm.config_checks import Check
 from rltuned.slurm.priorities import Priorities
 from rltuned.slurm.values import whole_numbers
 from rltuned.text import hours
@@ -86,9 +86,8 @@ def judge_order(site: Site) -> Iterator[Check]:
         yield _basic(site)
         return
     if site.system.site_factor_plugin and not site.writes_priority:
-        yield Check(
+        yield Check.fail(
             _NAME,
-            Status.FAIL,
             f"{site.system.site_factor_plugin} sets site factors, so that no delay is written",
             "unset PrioritySiteFactorPlugin, or set write_mode = priority",
         )
@@ -96,7 +95,7 @@ def judge_order(site: Site) -> Iterator[Check]:
     if not site.slope:
         yield _flat(site)
         return
-    yield Check(_NAME, Status.OK, worth(site))
+    yield Check.ok(_NAME, worth(site))
     for judge in (_coarse, _old, _partition_step, _qos_step, _depth, _tiers):
         yield from judge(site)
 
@@ -126,10 +125,9 @@ def worth(site: Site) -> str:
 
 def _basic(site: Site) -> Check:
     if not site.leaves_alone:
-        return Check(_NAME, Status.OK, worth(site))
-    return Check(
+        return Check.ok(_NAME, worth(site))
+    return Check.warn(
         _NAME,
-        Status.WARN,
         "under priority/basic a job that rltuned leaves alone stands behind every job that it "
         "writes, where they share nodes",
         "set PriorityType=priority/multifactor, or take SLA partitions and exclusions out of "
@@ -139,15 +137,13 @@ def _basic(site: Site) -> Check:
 
 def _flat(site: Site) -> Check:
     if site.system.ages:
-        return Check(
+        return Check.warn(
             _NAME,
-            Status.WARN,
             "PriorityWeightAge = 0: waiting is worth no points, so that no delay can be written",
             f"set PriorityWeightAge to {ceil(_fine_weight(site))} or more",
         )
-    return Check(
+    return Check.warn(
         _NAME,
-        Status.WARN,
         "slurmctld counts age only with slurmdbd, so that no delay can be written as a priority",
         "set write_mode = auto",
     )
@@ -162,9 +158,8 @@ def _coarse(site: Site) -> Iterator[Check]:
     point_s = 1.0 / site.slope
     if point_s <= COARSE_S:
         return
-    yield Check(
+    yield Check.warn(
         _NAME,
-        Status.WARN,
         f"a point is worth {point_s / 60:.0f} minutes of waiting: too coarse to order by",
         f"multiply all PriorityWeight* by {ceil(point_s / COARSE_S)} or more"
         if site.system.ages
@@ -175,9 +170,8 @@ def _coarse(site: Site) -> Iterator[Check]:
 def _old(site: Site) -> Iterator[Check]:
     if not site.system.ages or site.system.max_age_s >= 2 * site.max_delay_s:
         return
-    yield Check(
+    yield Check.warn(
         _NAME,
-        Status.WARN,
         f"age stops growing after {hours(site.system.max_age_s)} (PriorityMaxAge), and a "
         f"delay may last {hours(site.max_delay_s)}: old jobs lose their order",
         "set PriorityMaxAge to twice [order] max_delay_s or more, and scale PriorityWeightAge with "
@@ -195,9 +189,8 @@ def _partition_step(site: Site) -> Iterator[Check]:
     step = weight * min(b - a for a, b in pairwise(factors)) / unit
     if step > site.reach:
         return
-    yield Check(
+    yield Check.warn(
         _NAME,
-        Status.WARN,
         f"PriorityJobFactor parts two partitions by {step:.0f} points = {site.hours(step)} of "
         f"waiting: a delay of up to {hours(site.max_delay_s)} can cross that",
         f"raise PriorityWeightPartition above {ceil(weight * site.reach / step)}, or lower "
@@ -245,9 +238,8 @@ def _qos_step(site: Site) -> Iterator[Check]:
     if not weight or points > site.reach or (site.qos and step is None):
         return
     which = f"QOS {step[1]} and {step[2]} lie {site.least}" if step else "the QOS lie at most "
-    yield Check(
+    yield Check.warn(
         _NAME,
-        Status.WARN,
         f"{which}{points:.0f} points = {site.hours(points)} of waiting apart: a delay of up to "
         f"{hours(site.max_delay_s)} can cross that",
         f"raise PriorityWeightQOS above {ceil(weight * site.reach / points)}, or lower max_delay_s "
@@ -261,9 +253,8 @@ def _depth(site: Site) -> Iterator[Check]:
         text = site.priorities.scheduler.get(name, "")
         looks = int(text) if text.isdecimal() else default
         if site.pending > looks:
-            yield Check(
+            yield Check.warn(
                 _NAME,
-                Status.WARN,
                 f"{site.pending} jobs wait and {name}={looks}: jobs that stand further back are "
                 "not looked at, so that wide ones wait longer than their bound suggests",
                 f"raise {name} in SchedulerParameters, as far as slurmctld has time for it",
@@ -275,9 +266,7 @@ def _tiers(site: Site) -> Iterator[Check]:
     tiers = {p.name: p.priority_tier for p in site.partitions}
     if len(set(tiers.values())) > 1:
         said = ", ".join(f"{name} {tier}" for name, tier in sorted(tiers.items()))
-        yield Check(
-            _NAME, Status.OK, f"PriorityTier goes before every number, a delay's too: {said}"
-        )
+        yield Check.ok(_NAME, f"PriorityTier goes before every number, a delay's too: {said}")
 
 
 def judge_room(site: Site, wanted_s: Sequence[float], room_s: Sequence[float]) -> Iterator[Check]:
@@ -292,9 +281,8 @@ def judge_room(site: Site, wanted_s: Sequence[float], room_s: Sequence[float]) -
     if not short or not site.slope:
         return
     least_s, lacking = max(0.0, min(r for _, r in short)), site.slope * max(s for s, _ in short)
-    yield Check(
+    yield Check.warn(
         _NAME,
-        Status.WARN,
         f"{len(short)} of {len(room_s)} pending jobs have priorities too low for their delays, "
         f"which are shortened to as little as {hours(least_s)}",
         f"give all jobs {lacking:.0f} points more: raise PriorityWeightPartition by so much, with "

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from rltuned.codec import decode_snapshot, encode_snapshot
 from rltuned.domain.jobs import Ownership
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import SnapshotError
+from rltuned.journal.snapshots import decode_snapshot, encode_snapshot
 from tests.builders import job, running, snapshot
 from tests.property import worlds
 

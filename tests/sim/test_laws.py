@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rltuned.codec import encode_snapshot
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.order import Order
+from rltuned.journal.snapshots import encode_snapshot
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.backend import snapshot_of
 from rltuned.sim.cluster import Cluster

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rltuned.text import hours, span, utc, when
+from rltuned.text import escaped, hours, span, utc, when
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,8 @@ def test_hours_and_moments() -> None:
     assert when(None) == "never"
     assert when(1_700_000_000.0).startswith("2023-11-1")
     assert utc(1_700_000_000.0) == "2023-11-14T22:13:20+00:00"
+
+
+def test_what_cannot_be_printed_is_escaped() -> None:
+    assert escaped("a\x1b[31mb\nc") == "a\\x1b[31mb\\nc"
+    assert escaped("a\nb", keep="\n") == "a\nb"
