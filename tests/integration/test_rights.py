@@ -209,7 +209,7 @@ def test_check_tells_a_plain_user_what_is_missing(config: Callable[..., Path]) -
     done = rltuned(PLAIN, config(PLAIN), "check")
     assert done.returncode == 1
     assert f"FAIL  rights: {PLAIN} (9) has admin level None; Priority needs Operator" in done.stdout
-    assert f"fix: sacctmgr -i modify user {PLAIN} set adminlevel=Operator" in done.stdout
+    assert f"remedy: sacctmgr -i modify user {PLAIN} set adminlevel=Operator" in done.stdout
     assert "FAIL  private_data: PrivateData=jobs: this user sees only its own jobs" in done.stdout
     assert "1 pending" in done.stdout, "of four"
 
