@@ -25,6 +25,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -135,6 +136,7 @@ def _main(load: float) -> Iterator[Run]:
             yield replace(one, policy="delay", newcomers="submit")
 
 
+@cache
 def trace_of(ground: str, load: float, copy: int) -> tuple[Cluster, Trace]:
     """The ground's jobs, scaled to the load, with submit times moved."""
     part = GROUNDS[ground]
