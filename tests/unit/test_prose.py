@@ -10,7 +10,7 @@ from scripts.prose import MOST_WORDS, main, problems, strings
     [
         ("We write to Slurm.", "'We': first person"),
         ("The jobs that are ours wait.", "'ours': first person"),
-        ("Each line comes with its remedy.", "'remedy': use 'fix' or 'remedy'"),
+        ("Each line comes with its mend.", "'mend': use 'fix' or 'remedy'"),
         ("The job starts anew.", "'anew': use 'again'"),
         ("The order is as ever.", "'as ever': use 'again'"),
         ("It does what it is told.", "'told': use 'state', 'report' or 'read'"),
