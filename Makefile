@@ -55,8 +55,8 @@ ifndef JSON
 	@if command -v slurmctld >/dev/null; then $(BIN)/python -m scripts.benchmarks.apply; fi
 endif
 
-bench-scale: $(STAMP) ## cycles of 1,000 to 100,000 jobs on up to 10,000 nodes; minutes, goes on where it stopped
-	@$(BIN)/python -m scripts.benchmarks.scale
+bench-scale: $(STAMP) ## cycles of 1,000 to 100,000 jobs on up to 10,000 nodes; minutes
+	@$(BIN)/python -m scripts.benchmarks.scaling
 
 bench-cost: $(STAMP) test-packages ## a real slurmctld with 10,000 pending jobs, and what rltuned costs it
 	@$(BIN)/python -m scripts.benchmarks.controller scale --pending 10000 --nodes 1000

@@ -4,8 +4,16 @@ import json
 
 from rltuned.daemon.apply import Writer
 from rltuned.slurm.talk import CallRecord
-from scripts.benchmarks import owning
-from scripts.benchmarks.scaling import BOUNDS_S, Cycle, Size, _in_child, figures
+from scripts.benchmarks.scaling import (
+    BOUNDS_S,
+    MOST_GROWTH,
+    Cycle,
+    Size,
+    _in_child,
+    figures,
+    owning,
+    row,
+)
 from scripts.benchmarks.stages import INSIDE, Stages
 
 EVERY = {stage for _, _, stage in INSIDE} | {"other"}
@@ -51,9 +59,12 @@ def test_figures_stand_beside_their_bound() -> None:
     }  # fmt: skip
     assert figures(Size(1, 1), cycles) == []
     assert BOUNDS_S[10_000, 1_000] == 3.0
+    assert row(size, cycles).startswith(
+        "| 10,000 | 1,000 | 2.00 (1.00 to 3.00) | 0.50 | 1 | 0.00 |"
+    )
 
 
 def test_growth_with_what_is_owned_is_told() -> None:
-    whole, journal, cycle = owning.measure(Size(60, 10), 4)
-    assert (whole.name, whole.reference) == ("owning_60_pending_10_nodes_growth", owning.MOST)
+    whole, journal, cycle = owning(Size(60, 10), 4)
+    assert (whole.name, whole.reference) == ("owning_60_pending_10_nodes_growth", MOST_GROWTH)
     assert min(whole.value, journal.value, cycle.value) > 0.0
