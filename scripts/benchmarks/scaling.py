@@ -8,7 +8,6 @@ sizes, and the figures that have a bound in the form of `make bench`.
 """
 
 import argparse
-import gc
 import json
 import os
 import resource
@@ -17,7 +16,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
@@ -31,7 +30,7 @@ from rltuned.daemon.logs import make_log
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.observers import Publisher
-from rltuned.daemon.report import CycleReport
+from rltuned.daemon.report import CycleReport, Stage
 from rltuned.daemon.signals import Orders
 from rltuned.daemon.systemd import Notifier
 from rltuned.daemon.wiring import build_rig
@@ -42,9 +41,9 @@ from rltuned.journal.journal import Journal
 from rltuned.settings import Flag, Loaded, load
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.talk import CallRecord
 from scripts.benchmarks import Figure
 from scripts.benchmarks.answers import MARKS, NOW, grow_older, write_programs
-from scripts.benchmarks.stages import INSIDE, Stages
 
 JOBS: Final = (1_000, 10_000, 50_000, 100_000)
 NODES: Final = (100, 1_000, 10_000)
@@ -57,7 +56,6 @@ LARGE: Final = 20_000
 SPAN: Final = 10
 """Cycles at each end whose median counts for growth."""
 MOST_GROWTH: Final = 1.1
-STAGES: Final = tuple(dict.fromkeys((*(stage for _, _, stage in INSIDE), "other")))
 HEAD: Final = "pending | nodes | wall, s (least to most) | processor, s | peak MiB | commands, s"
 AGE: Final = 7
 """By how much the number of a job that nobody set grows from one cycle to the next."""
@@ -83,14 +81,16 @@ OWNING: Final = Size(10_000, 1_000)
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """One cycle, measured. Stages as in Stages; publish and the rest are `other`."""
+    """One cycle: seconds (of Slurm's commands: the time waited for them), changes, memory.
+
+    stages_s: wall seconds as the daemon's own metric has them, commands included.
+    """
 
     wall_s: float
     cpu_s: float
-    collect_cpu_s: float
+    commands_s: float
     commands_cpu_s: float
-    stages_wall_s: dict[str, float]
-    stages_cpu_s: dict[str, float]
+    stages_s: dict[str, float]
     applied: int
     peak_mib: float
 
@@ -136,11 +136,11 @@ def measured(size: Size, policy: str, rounds: int) -> list[Cycle]:
 def _in_child(size: Size, policy: str, rounds: int) -> str:
     with TemporaryDirectory() as name:
         folder = Path(name)
-        clock, stages = FixedClock(), Stages()
+        clock, calls = FixedClock(), list[CallRecord]()
         pending, running = size.pending, size.running
         write_programs(folder, pending=pending, running=running, nodes=size.nodes)
         backend = SlurmBackend(
-            SlurmCli(bin_dir=folder), clock.now, on_call=stages.called, marks=MARKS
+            SlurmCli(bin_dir=folder), clock.now, on_call=calls.append, marks=MARKS
         )
 
         def an_interval_later() -> None:
@@ -148,7 +148,7 @@ def _in_child(size: Size, policy: str, rounds: int) -> str:
             grow_older(folder, pending=pending, running=running, age=AGE * clock.cycle)
 
         found = played(
-            backend, clock, stages, folder, policy=policy, rounds=rounds, between=an_interval_later
+            backend, clock, calls, folder, policy=policy, rounds=rounds, between=an_interval_later
         )
     return json.dumps([asdict(c) for c in found])
 
@@ -156,7 +156,7 @@ def _in_child(size: Size, policy: str, rounds: int) -> str:
 def played(
     backend: SlurmBackend,
     clock: Clock,
-    stages: Stages,
+    calls: list[CallRecord],
     folder: Path,
     *,
     policy: str,
@@ -167,9 +167,9 @@ def played(
     """So many cycles of the daemon's own loop after one that does not count.
 
     Args:
-        backend: the world; its on_call is stages.called.
+        backend: the world.
         clock: its time.
-        stages: where the seconds go.
+        calls: what the backend's on_call appends to.
         folder: for the journal.
         policy: who ranks.
         rounds: how many cycles.
@@ -192,14 +192,10 @@ def played(
         ear.loaded(rig)
         loop = Loop(rig, clock, journal, ear, orders=Orders(), reload=lambda: rig)
         for number in range(rounds + 1):
-            stages.clear()
-            found = _one(loop, stages)
-            report = ear.last
-            if not report.ok or report.journal_error:
-                raise BackendError(f"{report.summary()} {report.journal_error}")
+            calls.clear()
+            found = _one(loop, ear, calls)
             if number:
-                applied = report.results().get(Result.APPLIED, 0)
-                rows.append(replace(found, applied=applied))
+                rows.append(found)
             between()
     return rows
 
@@ -215,23 +211,22 @@ def settings_for(policy: str, folder: Path) -> Loaded:
     return load(None, tuple(Flag(key, value, "bench") for key, value in flags))
 
 
-def _one(loop: Loop, stages: Stages) -> Cycle:
+def _one(loop: Loop, ear: _Keeper, calls: list[CallRecord]) -> Cycle:
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     wall, cpu = time.perf_counter(), time.process_time()
-    with stages.watching(), stages.timed("other"):
-        loop.run(cycles=1)
+    loop.run(cycles=1)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    began = time.process_time()
-    gc.collect()
+    report = ear.last
+    if not report.ok or report.journal_error:
+        raise BackendError(f"{report.summary()} {report.journal_error}")
     return Cycle(
         wall_s=wall,
         cpu_s=cpu,
-        collect_cpu_s=time.process_time() - began,
+        commands_s=sum(call.seconds for call in calls),
         commands_cpu_s=after.ru_utime + after.ru_stime - children.ru_utime - children.ru_stime,
-        stages_wall_s=dict(stages.wall_s),
-        stages_cpu_s=dict(stages.cpu_s),
-        applied=0,
+        stages_s={stage.value: seconds for stage, seconds in report.stages.items()},
+        applied=report.results().get(Result.APPLIED, 0),
         peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     )
 
@@ -252,12 +247,12 @@ def figures(size: Size, cycles: list[Cycle]) -> list[Figure]:
 def owning(size: Size, cycles: int) -> list[Figure]:
     """Whether cycles get longer the more jobs rltuned owns: the last ones over the first.
 
-    Processor seconds, of the whole cycle and of the journal.
+    Processor seconds of the whole cycle, wall seconds of the journal (its disk included).
     """
     found = measured(size, "sjf", cycles)
     writes = sum(c.applied for c in found) / len(found)
     source = f"our own bound; {cycles} cycles with {writes:.0f} writes each"
-    whole, journal = [c.cpu_s for c in found], [c.stages_cpu_s["journal"] for c in found]
+    whole, journal = [c.cpu_s for c in found], [c.stages_s[Stage.JOURNAL] for c in found]
     return [
         Figure(f"owning_{size}_growth", _growth(whole), "", MOST_GROWTH, source),
         Figure(f"owning_{size}_journal_growth", _growth(journal), "", MOST_GROWTH, source),
@@ -273,13 +268,12 @@ def _growth(seconds: list[float]) -> float:
 def row(size: Size, cycles: list[Cycle]) -> str:
     """A line of the table: median seconds of each stage, of Slurm's commands, and memory."""
     walls = sorted(c.wall_s for c in cycles)
-    commands = median(sum(s for n, s in c.stages_wall_s.items() if ":" in n) for c in cycles)
-    stages = (median(c.stages_wall_s.get(name, 0.0) for c in cycles) for name in STAGES)
+    stages = (median(c.stages_s.get(stage, 0.0) for c in cycles) for stage in Stage)
     cells = [
         f"{size.pending:,}", f"{size.nodes:,}",
         f"{median(walls):.2f} ({walls[0]:.2f} to {walls[-1]:.2f})",
         f"{median(c.cpu_s for c in cycles):.2f}", f"{max(c.peak_mib for c in cycles):.0f}",
-        f"{commands:.2f}", *(f"{s:.3f}" for s in stages),
+        f"{median(c.commands_s for c in cycles):.2f}", *(f"{s:.3f}" for s in stages),
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |"
 
@@ -291,15 +285,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, nargs="+", default=JOBS)
     parser.add_argument("--nodes", type=int, nargs="+", default=NODES)
     given = parser.parse_args()
-    head = (
-        "pending",
-        "nodes",
-        "wall, s (least to most)",
-        "processor, s",
-        "peak MiB",
-        "commands, s",
-    )
-    print(f"| {' | '.join((*head, *STAGES))} |\n{'|---' * (len(head) + len(STAGES))}|")
+    print(f"| {HEAD} | {' | '.join(Stage)} |\n{'|---' * (6 + len(Stage))}|")
     found = []
     for size in (Size(jobs, nodes) for jobs in given.jobs for nodes in given.nodes):
         cycles = measured(size, given.policy, 3 if size.pending > LARGE else 5)
