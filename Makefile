@@ -8,8 +8,8 @@ LAB := .run/slurm
 RUFF := $(BIN)/ruff
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-packages test-quick lint fmt types arch check bench bench-scale bench-cost bench-peers \
-        bench-guidance studies record docs slurm-up slurm-down wheel deb dist test-systemd test-matrix test-corpus test-pyslurm test-container soak experiment-slurm clean
+.PHONY: help setup demo test test-packages test-quick lint fmt types arch check bench bench-scale bench-cost \
+        record docs slurm-up slurm-down wheel deb dist test-systemd test-matrix test-corpus test-pyslurm test-container soak experiment-slurm clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,26 +53,14 @@ bench: $(STAMP) ## the figures of docs/performance.md; JSON=1: those of scripts/
 	    $(addprefix --site ,$(wildcard ../shared/traces/philly_2017-11.toml))
 ifndef JSON
 	@if command -v slurmctld >/dev/null; then $(BIN)/python -m scripts.benchmarks.apply; fi
-	@$(BIN)/python -m scripts.placement_study --windows 2 --variant first spread milp:16 all:16 \
-	    --results .run/placement/small.jsonl --minutes 3 --table
 endif
 
-bench-scale: $(STAMP) ## cycles of 1,000 to 100,000 jobs on up to 10,000 nodes; minutes, goes on where it stopped
-	@$(BIN)/python -m scripts.benchmarks.scale
+bench-scale: $(STAMP) ## cycles of 1,000 to 100,000 jobs on up to 10,000 nodes; minutes
+	@$(BIN)/python -m scripts.benchmarks.scaling
 
 bench-cost: $(STAMP) test-packages ## a real slurmctld with 10,000 pending jobs, and what rltuned costs it
 	@$(BIN)/python -m scripts.benchmarks.controller scale --pending 10000 --nodes 1000
 	@$(BIN)/python -m scripts.benchmarks.controller cost --pending 10000 --nodes 1000 --rounds 2
-
-bench-peers: $(STAMP) ## RLScheduler's published sequences: its rules, rltuned's, and the learned policies
-	@$(BIN)/python -m scripts.benchmarks.peers ../shared/traces/lublin_256.swf.gz
-
-bench-guidance: $(STAMP) test-packages ## OverSubscribe guidance on a real Slurm, three times
-	@$(BIN)/python -m scripts.benchmarks.guidance
-
-studies: $(STAMP) ## the ablations of scripts/studies; hours, goes on where it stopped
-	@nice $(BIN)/python -m scripts.studies run --minutes 600
-	@$(BIN)/python -m scripts.studies table
 
 record: $(STAMP) ## record the answers of a real Slurm into tests/data
 	@$(BIN)/python -m scripts.record

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from rltuned.settings.reference import example
 from rltuned.settings.reference import markdown as configuration
-from scripts import dashboards
 from scripts.draw_results import results
 from scripts.reference.manuals import rltuned_1, rltuned_8, rltuned_toml_5
 from scripts.reference.metrics import markdown as metrics
@@ -27,10 +26,8 @@ def main() -> None:
     for name, text in PAGES.items():
         path = ROOT / name
         if not path.exists() or path.read_text() != text():
-            path.parent.mkdir(exist_ok=True)
             path.write_text(text())
             print(f"{name}: written")
-    dashboards.main()
 
 
 if __name__ == "__main__":

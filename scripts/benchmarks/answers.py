@@ -31,7 +31,7 @@ MARKS: Final = Marks(record="\x1e#synthetic")
 _TYPES: Final = ("a100", "v100", "p100", "t4")
 _LIMITS: Final = ("30:00", "1:00:00", "4:00:00", "12:00:00", "1-00:00:00", "UNLIMITED")
 _GPUS_PER_NODE: Final = 8
-APART_S: Final = 7.0
+_APART_S: Final = 7.0
 """From one submit to the next. So the tail of a large queue has waited for days."""
 _PRIORITIES: Final = 9_000_000
 """As far apart as multifactor's sums lie at weights of a million: few jobs tie."""
@@ -57,7 +57,6 @@ def squeue_text(
     running: int,
     factors: Mapping[int, int] = _NONE,
     age: int = 0,
-    apart_s: float = APART_S,
 ) -> str:
     """Squeue's answer: every tenth pending record is an array, every twentieth depends on another.
 
@@ -66,14 +65,10 @@ def squeue_text(
         running: number of running records; number i runs on node i of sinfo_text.
         factors: site factors that were set, by job id.
         age: what ageing has added.
-        apart_s: see APART_S.
     """
-    rows = [_job(n, age + factors.get(n, 0), _submitted(n, apart_s)) for n in range(1, pending + 1)]
+    rows = [_job(n, age + factors.get(n, 0), _submitted(n)) for n in range(1, pending + 1)]
     first = pending + 1
-    rows += [
-        _job(first + i, age, _submitted(first + i, APART_S), runs=True, node=i)
-        for i in range(running)
-    ]
+    rows += [_job(first + i, age, _submitted(first + i), runs=True, node=i) for i in range(running)]
     return _table(JOB_COLUMNS, rows)
 
 
@@ -85,8 +80,8 @@ def _mixed(number: int) -> int:
     return number * 2_654_435_761 % 2**32  # Knuth's multiplicative hash: spread, yet fixed
 
 
-def _submitted(number: int, apart_s: float) -> int:
-    return NOW - 40 - int(number * apart_s)
+def _submitted(number: int) -> int:
+    return NOW - 40 - int(number * _APART_S)
 
 
 def _job(
@@ -189,7 +184,7 @@ def sprio_text(pending: int, age: int = 0) -> str:
     return _table(PRIORITY_LETTERS, rows)
 
 
-def watch_text(pending: int, apart_s: float = APART_S) -> str:
+def watch_text(pending: int) -> str:
     """Squeue's answer to the look back after a write, before any write; see squeue_text."""
     rows = [
         WatchRow(
@@ -200,7 +195,7 @@ def watch_text(pending: int, apart_s: float = APART_S) -> str:
             reason="Priority",
             prioritylong=str(_priority(n)),
             nice="0",
-            submittime=str(_submitted(n, apart_s)),
+            submittime=str(_submitted(n)),
             hetjobid="N/A",
             hetjoboffset="N/A",
             oversubscribe="OK",
@@ -219,7 +214,7 @@ def _table(
     return "".join(line + MARKS.record + "\n" for line in lines)
 
 
-_SDIAG: Final = """Server thread count:  {threads}
+_SDIAG: Final = """Server thread count:  3
 Agent queue size:     0
 DBD Agent queue size: 0
 Backfilling stats
@@ -244,9 +239,7 @@ exec cat squeue.txt""",
 }
 
 
-def write_programs(
-    folder: Path, *, pending: int, running: int, nodes: int, apart_s: float = APART_S
-) -> Path:
+def write_programs(folder: Path, *, pending: int, running: int, nodes: int) -> Path:
     """Put programs named squeue, sinfo, sprio, sdiag and scontrol into a folder that answer for it.
 
     Args:
@@ -254,7 +247,6 @@ def write_programs(
         pending: number of pending records.
         running: number of running records, at most `nodes`.
         nodes: number of nodes.
-        apart_s: see APART_S.
 
     Raises:
         ValueError: more running jobs than nodes.
@@ -262,13 +254,13 @@ def write_programs(
     if running > nodes:
         raise ValueError(f"{running} running jobs on {nodes} nodes")
     answers = {
-        "squeue": squeue_text(pending, running, apart_s=apart_s),
+        "squeue": squeue_text(pending, running),
         "usage": "  --array-unique\n",
         "sinfo": sinfo_text(nodes),
         "sprio": sprio_text(pending),
         "scontrol": _CONFIG,
-        "sdiag": sdiag_text(),
-        "watch": watch_text(pending, apart_s),
+        "sdiag": _SDIAG,
+        "watch": watch_text(pending),
         "updates": "\n",  # awk takes an empty first file for none
     }
     for name, text in answers.items():
@@ -280,19 +272,7 @@ def write_programs(
     return folder
 
 
-def sdiag_text(threads: int = 3) -> str:
-    """Sdiag's answer. threads: RPCs being served at this moment."""
-    return _SDIAG.format(threads=threads)
-
-
-def grow_busy(folder: Path, threads: int) -> None:
-    """Let sdiag tell of so many RPCs being served at once from now on."""
-    (folder / "sdiag.txt").write_text(sdiag_text(threads), newline="\n")
-
-
-def grow_older(
-    folder: Path, *, pending: int, running: int, age: int, apart_s: float = APART_S
-) -> int:
+def grow_older(folder: Path, *, pending: int, running: int, age: int) -> int:
     """Show what was written, and let all numbers grow, as a minute would.
 
     Args:
@@ -300,7 +280,6 @@ def grow_older(
         pending: as there.
         running: as there.
         age: what ageing has added since the beginning.
-        apart_s: as there.
 
     Returns:
         How many jobs have a site factor that was set.
@@ -308,7 +287,7 @@ def grow_older(
     wrote = _UPDATE.findall((folder / _WROTE).read_text())
     factors = {int(job): int(number) for job, number in wrote}
     for name, text in (
-        ("squeue", squeue_text(pending, running, factors, age, apart_s)),
+        ("squeue", squeue_text(pending, running, factors, age)),
         ("sprio", sprio_text(pending, age)),
     ):
         (folder / f"{name}.txt").write_text(text, newline="\n")

@@ -29,8 +29,8 @@ import numpy as np
 from rltuned.daemon.clock import SystemClock
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.talk import CallRecord
 from scripts.benchmarks.scaling import played
-from scripts.benchmarks.stages import Stages
 from tests.e2e.process import Daemon
 from tests.lab import NodeSpec, SlurmLab
 
@@ -124,12 +124,12 @@ def scale(pending: int, nodes: int, rounds: int, policy: str) -> dict[str, Any]:
 
 
 def _cycles(lab: SlurmLab, rounds: int, policy: str, *, dry_run: bool) -> dict[str, Any]:
-    pid, stages, clock = lab.pid("slurmctld"), Stages(), SystemClock()
-    backend = SlurmBackend(SlurmCli(conf=lab.conf, timeout_s=60), clock.now, on_call=stages.called)
+    pid, clock, calls = lab.pid("slurmctld"), SystemClock(), list[CallRecord]()
+    backend = SlurmBackend(SlurmCli(conf=lab.conf, timeout_s=60), clock.now, on_call=calls.append)
     before = processor_s(pid)
     with TemporaryDirectory() as folder:
         cycles = played(
-            backend, clock, stages, Path(folder), policy=policy, rounds=rounds,
+            backend, clock, calls, Path(folder), policy=policy, rounds=rounds,
             between=lambda: time.sleep(1), dry_run=dry_run,
         )  # fmt: skip
     return {

@@ -1,19 +1,22 @@
-"""A whole cycle of the daemon at any size: per stage, and its memory; each size in its own process.
+"""A whole cycle of the daemon at any size, by stage, with its memory (`make bench-scale`).
 
-The loop itself runs, on the stage `full` with the shipped settings and model, its journal on the
-disk, against the made-up answers of answers.py: it observes, decides, writes, reads back.
-Between two cycles the numbers grow older, and what was written stands there.
+Each size runs in a process of its own: the loop itself, on the stage `full` with the shipped
+settings and model, its journal on the disk, against the made-up answers of answers.py. It observes,
+decides, writes, reads back.
+Between two cycles the numbers grow older, and what was written stands there. Prints a table of all
+sizes, and the figures that have a bound in the form of `make bench`.
 """
 
-import gc
+import argparse
 import json
 import os
 import resource
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
@@ -22,14 +25,12 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
-from rltuned.core.decide import Decision
 from rltuned.core.ladder import Rung
 from rltuned.daemon.logs import make_log
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.observers import Publisher
-from rltuned.daemon.report import CycleReport
-from rltuned.daemon.runtime import Rig
+from rltuned.daemon.report import CycleReport, Stage
 from rltuned.daemon.signals import Orders
 from rltuned.daemon.systemd import Notifier
 from rltuned.daemon.wiring import build_rig
@@ -40,9 +41,9 @@ from rltuned.journal.journal import Journal
 from rltuned.settings import Flag, Loaded, load
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.talk import CallRecord
 from scripts.benchmarks import Figure
-from scripts.benchmarks.answers import APART_S, MARKS, NOW, grow_older, write_programs
-from scripts.benchmarks.stages import Stages
+from scripts.benchmarks.answers import MARKS, NOW, grow_older, write_programs
 
 JOBS: Final = (1_000, 10_000, 50_000, 100_000)
 NODES: Final = (100, 1_000, 10_000)
@@ -50,56 +51,48 @@ RUNNING: Final = 1_000
 """Running jobs at most: one per node, and no more."""
 BOUNDS_S: Final = {(10_000, 1_000): 3.0, (100_000, 1_000): 30.0, (100_000, 10_000): 30.0}
 INTERVAL_S: Final = 60.0
+LARGE: Final = 20_000
+"""Larger queues are measured in fewer cycles."""
+SPAN: Final = 10
+"""Cycles at each end whose median counts for growth."""
+MOST_GROWTH: Final = 1.1
+HEAD: Final = "pending | nodes | wall, s (least to most) | processor, s | peak MiB | commands, s"
 AGE: Final = 7
 """By how much the number of a job that nobody set grows from one cycle to the next."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large a queue and a cluster. apart_s: see synthetic.APART_S."""
+    """How large a queue and a cluster."""
 
     pending: int
     nodes: int
-    apart_s: float = APART_S
 
     @property
     def running(self) -> int:
         return min(RUNNING, self.nodes)
 
-    def write(self, folder: Path) -> SlurmCli:
-        """Put the answers of such a cluster into a folder."""
-        write_programs(
-            folder,
-            pending=self.pending, running=self.running, nodes=self.nodes, apart_s=self.apart_s,
-        )  # fmt: skip
-        return SlurmCli(bin_dir=folder)
-
-    def grow_older(self, folder: Path, cycles: int) -> None:
-        """Let so many intervals have gone by since the beginning."""
-        grow_older(
-            folder,
-            pending=self.pending, running=self.running, age=AGE * cycles, apart_s=self.apart_s,
-        )  # fmt: skip
-
     def __str__(self) -> str:
         return f"{self.pending}_pending_{self.nodes}_nodes"
 
 
+OWNING: Final = Size(10_000, 1_000)
+
+
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """One cycle, measured. Stages as in Stages; publish and the rest are `other`; within: what the
-    bounds did, see `held_within`.
+    """One cycle: seconds (of Slurm's commands: the time waited for them), changes, memory.
+
+    stages_s: wall seconds as the daemon's own metric has them, commands included.
     """
 
     wall_s: float
     cpu_s: float
-    collect_cpu_s: float
+    commands_s: float
     commands_cpu_s: float
-    stages_wall_s: dict[str, float]
-    stages_cpu_s: dict[str, float]
+    stages_s: dict[str, float]
     applied: int
     peak_mib: float
-    within: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -118,31 +111,14 @@ class FixedClock:
         raise AssertionError(f"a benchmark does not wait {seconds} s")
 
 
-@dataclass
-class Ear:
-    """Hands the reports on and keeps the last one."""
+class _Keeper(Publisher):
+    """Publishes, and keeps the last report."""
 
-    to: Publisher
-    last: list[CycleReport] = field(default_factory=list)
+    last: CycleReport
 
     def cycle(self, report: CycleReport) -> None:
-        self.last = [report]
-        self.to.cycle(report)
-
-    def alive(self) -> None:
-        self.to.alive()
-
-    def unexpected(self, error: Exception) -> None:
-        self.to.unexpected(error)
-
-    def reloading(self) -> None:
-        self.to.reloading()
-
-    def loaded(self, rig: Rig) -> None:
-        self.to.loaded(rig)
-
-    def not_loaded(self, reason: str) -> None:
-        self.to.not_loaded(reason)
+        self.last = report
+        super().cycle(report)
 
 
 def measured(size: Size, policy: str, rounds: int) -> list[Cycle]:
@@ -160,23 +136,27 @@ def measured(size: Size, policy: str, rounds: int) -> list[Cycle]:
 def _in_child(size: Size, policy: str, rounds: int) -> str:
     with TemporaryDirectory() as name:
         folder = Path(name)
-        clock, stages = FixedClock(), Stages()
-        backend = SlurmBackend(size.write(folder), clock.now, on_call=stages.called, marks=MARKS)
+        clock, calls = FixedClock(), list[CallRecord]()
+        pending, running = size.pending, size.running
+        write_programs(folder, pending=pending, running=running, nodes=size.nodes)
+        backend = SlurmBackend(
+            SlurmCli(bin_dir=folder), clock.now, on_call=calls.append, marks=MARKS
+        )
 
         def an_interval_later() -> None:
             clock.cycle += 1
-            size.grow_older(folder, clock.cycle)
+            grow_older(folder, pending=pending, running=running, age=AGE * clock.cycle)
 
         found = played(
-            backend, clock, stages, folder, policy=policy, rounds=rounds, between=an_interval_later
+            backend, clock, calls, folder, policy=policy, rounds=rounds, between=an_interval_later
         )
-    return json.dumps([{name: getattr(c, name) for name in Cycle.__slots__} for c in found])
+    return json.dumps([asdict(c) for c in found])
 
 
 def played(
     backend: SlurmBackend,
     clock: Clock,
-    stages: Stages,
+    calls: list[CallRecord],
     folder: Path,
     *,
     policy: str,
@@ -187,9 +167,9 @@ def played(
     """So many cycles of the daemon's own loop after one that does not count.
 
     Args:
-        backend: the world; its on_call is stages.called.
+        backend: the world.
         clock: its time.
-        stages: where the seconds go.
+        calls: what the backend's on_call appends to.
         folder: for the journal.
         policy: who ranks.
         rounds: how many cycles.
@@ -207,34 +187,17 @@ def played(
     ):
         log = make_log("json", "info", nowhere)
         registry = CollectorRegistry()
-        ear = Ear(Publisher(Metrics(registry), log, Notifier(None), clock, journal=journal.size))
+        ear = _Keeper(Metrics(registry), log, Notifier(None), clock, journal=journal.size)
         rig = build_rig(settings_for(policy, folder), backend, dry_run=dry_run)
         ear.loaded(rig)
         loop = Loop(rig, clock, journal, ear, orders=Orders(), reload=lambda: rig)
         for number in range(rounds + 1):
-            stages.clear()
-            found = _one(loop, stages)
-            report = ear.last[0]
-            if not report.ok or report.journal_error:
-                raise BackendError(f"{report.summary()} {report.journal_error}")
+            calls.clear()
+            found = _one(loop, ear, calls)
             if number:
-                applied = report.results().get(Result.APPLIED, 0)
-                within = held_within(report.decision) if report.decision else {}
-                rows.append(replace(found, applied=applied, within=within))
+                rows.append(found)
             between()
     return rows
-
-
-def held_within(decision: Decision) -> dict[str, int]:
-    """How many jobs a decision has ordered, how many a bound holds back, and how many stand beyond
-    their bound (none, or it is wrong).
-    """
-    delays = decision.delays
-    return {
-        "ordered": len(decision.entries),
-        "bounded": delays.clipped,
-        "beyond": int((delays.delay_s > delays.upper_s).sum()),
-    }
 
 
 def settings_for(policy: str, folder: Path) -> Loaded:
@@ -248,23 +211,22 @@ def settings_for(policy: str, folder: Path) -> Loaded:
     return load(None, tuple(Flag(key, value, "bench") for key, value in flags))
 
 
-def _one(loop: Loop, stages: Stages) -> Cycle:
+def _one(loop: Loop, ear: _Keeper, calls: list[CallRecord]) -> Cycle:
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     wall, cpu = time.perf_counter(), time.process_time()
-    with stages.watching(), stages.timed("other"):
-        loop.run(cycles=1)
+    loop.run(cycles=1)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    began = time.process_time()
-    gc.collect()
+    report = ear.last
+    if not report.ok or report.journal_error:
+        raise BackendError(f"{report.summary()} {report.journal_error}")
     return Cycle(
         wall_s=wall,
         cpu_s=cpu,
-        collect_cpu_s=time.process_time() - began,
+        commands_s=sum(call.seconds for call in calls),
         commands_cpu_s=after.ru_utime + after.ru_stime - children.ru_utime - children.ru_stime,
-        stages_wall_s=dict(stages.wall_s),
-        stages_cpu_s=dict(stages.cpu_s),
-        applied=0,
+        stages_s={stage.value: seconds for stage, seconds in report.stages.items()},
+        applied=report.results().get(Result.APPLIED, 0),
         peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     )
 
@@ -280,3 +242,59 @@ def figures(size: Size, cycles: list[Cycle]) -> list[Figure]:
         Figure(f"cycle_{size}_slowest", max(c.wall_s for c in cycles), "s", bound, source),
         Figure(f"cycle_{size}_processor", median(c.cpu_s for c in cycles), "s", bound, source),
     ]
+
+
+def owning(size: Size, cycles: int) -> list[Figure]:
+    """Whether cycles get longer the more jobs rltuned owns: the last ones over the first.
+
+    Processor seconds of the whole cycle, wall seconds of the journal (its disk included).
+    """
+    found = measured(size, "sjf", cycles)
+    writes = sum(c.applied for c in found) / len(found)
+    source = f"our own bound; {cycles} cycles with {writes:.0f} writes each"
+    whole, journal = [c.cpu_s for c in found], [c.stages_s[Stage.JOURNAL] for c in found]
+    return [
+        Figure(f"owning_{size}_growth", _growth(whole), "", MOST_GROWTH, source),
+        Figure(f"owning_{size}_journal_growth", _growth(journal), "", MOST_GROWTH, source),
+        Figure(f"owning_{size}_cycle", median(whole), "s", 3.0, source),
+    ]
+
+
+def _growth(seconds: list[float]) -> float:
+    span = min(SPAN, len(seconds) // 2)
+    return median(seconds[-span:]) / median(seconds[:span])
+
+
+def row(size: Size, cycles: list[Cycle]) -> str:
+    """A line of the table: median seconds of each stage, of Slurm's commands, and memory."""
+    walls = sorted(c.wall_s for c in cycles)
+    stages = (median(c.stages_s.get(stage, 0.0) for c in cycles) for stage in Stage)
+    cells = [
+        f"{size.pending:,}", f"{size.nodes:,}",
+        f"{median(walls):.2f} ({walls[0]:.2f} to {walls[-1]:.2f})",
+        f"{median(c.cpu_s for c in cycles):.2f}", f"{max(c.peak_mib for c in cycles):.0f}",
+        f"{median(c.commands_s for c in cycles):.2f}", *(f"{s:.3f}" for s in stages),
+    ]  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> int:
+    """Measure and print, size by size."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.benchmarks.scaling")
+    parser.add_argument("--policy", default="model:rltune")
+    parser.add_argument("--jobs", type=int, nargs="+", default=JOBS)
+    parser.add_argument("--nodes", type=int, nargs="+", default=NODES)
+    given = parser.parse_args()
+    print(f"| {HEAD} | {' | '.join(Stage)} |\n{'|---' * (6 + len(Stage))}|")
+    found = []
+    for size in (Size(jobs, nodes) for jobs in given.jobs for nodes in given.nodes):
+        cycles = measured(size, given.policy, 3 if size.pending > LARGE else 5)
+        print(row(size, cycles), flush=True)
+        found += figures(size, cycles)
+    found += owning(OWNING, 50)
+    print(json.dumps([f.document() for f in found], indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

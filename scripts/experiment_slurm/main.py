@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from scripts.experiment_slurm import store
+from scripts.experiment_slurm import report, store
 from scripts.experiment_slurm.arms import ARMS
 from scripts.experiment_slurm.play import Pace, play, say_for, sweep
 from scripts.experiment_slurm.store import Key
@@ -104,10 +104,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(argv)
     for one in (signal.SIGTERM, signal.SIGINT):
         signal.signal(one, _stop)
-    if given.verb == "tune":
-        return _tuned()
     if given.verb == "report":
-        return _reported(given.results, given.data, given.images)
+        found = report.gather(given.results)
+        report.write_data(found, given.data)
+        print("\n".join(report.tables(found)))
+        return 0
     os.setpriority(os.PRIO_PROCESS, 0, given.nice)
     why = lab.missing() or accounting.missing()
     if why:
@@ -124,31 +125,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if run_all(wanted, given.interval, given.results, given.at_once) else 0
 
 
-def _tuned() -> int:
-    """Print what weights the simulator likes best, without and with whole nodes."""
-    from scripts.experiment_slurm.tune import tune  # noqa: PLC0415 - compiles for seconds
-
-    for whole_nodes in (False, True):
-        print("whole nodes" if whole_nodes else "shared nodes")
-        for one in tune(whole_nodes=whole_nodes):
-            print(f"  wait {one.wait:.3f}  BSLD {one.bsld:.3f}  of FCFS: {one.order}")
-    return 0
-
-
-def _reported(results: Path, data: Path, images: Path) -> int:
-    """Write data and plots, print the tables."""
-    from scripts.experiment_slurm import draw, report  # noqa: PLC0415 - matplotlib is optional
-
-    found = report.gather(results, WORK)
-    report.write_data(found, data)
-    draw.draw(found, images)
-    for jobs in sorted({key.jobs for key in found}):
-        print(f"## {jobs} jobs\n\n{report.table_of_figures(found, jobs)}\n")
-        print(f"{report.table_of_changes(found, jobs)}\n")
-    print(report.table_of_rltuned(found))
-    return 0
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m scripts.experiment_slurm", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
@@ -157,11 +133,9 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--jobs", type=int, required=True)
     one.add_argument("--seed", type=int, required=True)
     one.add_argument("--speed", type=float)
-    verbs.add_parser("tune", help="find the multifactor weights in the simulator")
-    shown = verbs.add_parser("report", help="data, plots and tables of what has been run")
+    shown = verbs.add_parser("report", help="data and tables of what has been run")
     shown.add_argument("--results", type=Path, default=WORK / "results")
     shown.add_argument("--data", type=Path, default=Path("docs/data/slurm"))
-    shown.add_argument("--images", type=Path, default=Path("docs/img"))
     every = verbs.add_parser("run", help="every run that is not there yet")
     every.add_argument("--arm", choices=list(ARMS), action="append")
     every.add_argument("--seed", type=int, action="append")

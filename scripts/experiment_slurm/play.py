@@ -1,6 +1,7 @@
 """One run: a Slurm of its own, the submissions at their times, rltuned beside it, the books."""
 
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -10,12 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 from rltuned.sim.trace import TraceJob
 from scripts.experiment_slurm import books
 from scripts.experiment_slurm.arms import ARMS, PARTITION, Arm, daemon_settings, slurm_settings
-from scripts.experiment_slurm.facts import facts
 from scripts.experiment_slurm.jobs import job_set, submission
 from scripts.experiment_slurm.lab import FastLab
 from scripts.experiment_slurm.store import Key, Run
@@ -76,7 +77,7 @@ def play(key: Key, pace: Pace, built: Path, say: Callable[[str], None]) -> Run:
         _wait_until_done(lab, daemon, say)
         entries = _books(lab, jobs)
         counters = _counters(daemon) if daemon else {}
-        version = lab.run("squeue", "--version").strip()
+        slurm = lab.run("squeue", "--version").strip()
         clock = lab.clock
     if clock is None:
         raise PlayError("the lab had no clock")
@@ -87,8 +88,21 @@ def play(key: Key, pace: Pace, built: Path, say: Callable[[str], None]) -> Run:
         [float(e.submit_at - zero) for e in entries], [float(e.start_at - zero) for e in entries],
         [float(e.end_at - zero) for e in entries], [e.nodes for e in entries],
         (round(sum(late) / len(late), 2), round(max(late), 2)), round(time.monotonic() - began, 1),
-        pace.speed, pace.interval_s, {**facts(), "slurm": version}, counters,
+        pace.speed, pace.interval_s, {**facts(), "slurm": slurm}, counters,
     )  # fmt: skip
+
+
+def facts() -> dict[str, str]:
+    """Commit, version, processors: what a reader needs to place a figure."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short=12", "HEAD"], cwd=Path(__file__).parent,
+        capture_output=True, text=True, check=False,
+    ).stdout.strip()  # fmt: skip
+    cores = str(len(os.sched_getaffinity(0)))
+    return {
+        "commit": commit or "unknown", "rltuned": version("rltuned"),
+        "cores": cores, "machine": platform.machine(),
+    }  # fmt: skip
 
 
 @contextmanager

@@ -1,131 +1,76 @@
-"""The committed data and the tables of scripts/studies/results/real-slurm.md, from the runs."""
+"""The figures of the runs there are, and what each arm changes, as Markdown."""
 
-import csv
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
 from scripts.experiment_slurm import store
 from scripts.experiment_slurm.arms import ARMS
-from scripts.experiment_slurm.figures import (
-    FIGURES,
-    JOB_MEANS,
-    Interval,
-    Played,
-    figures,
-    over_jobs,
-    over_repeats,
-    played,
-    simulated,
-)  # fmt: skip
-from scripts.experiment_slurm.foretold import foretell
+from scripts.experiment_slurm.figures import FIGURES, figures, over_repeats, played
 from scripts.experiment_slurm.jobs import job_set
 from scripts.experiment_slurm.store import Key, Run
 
-BLOCK = 32
-"""Jobs per block of the bootstrap over jobs."""
+Figures = dict[str, float]
+HEAD = "makespan | wait | wait p95 | JCT | BSLD | GPUs used |\n|---|---|---|---|---|---|---|"
+EXTRA = (("whole-guided", "multifactor"), ("multifactor", "whole"))
+"""Compared besides every arm with its base."""
 
 
-@dataclass
-class Found:
-    """A run, its figures, and what the simulator says of it."""
-
-    run: Run
-    real: Played
-    figures: dict[str, float]
-    held_s: float
-    foretold: dict[str, float] = field(default_factory=dict)
-    foretold_held: dict[str, float] = field(default_factory=dict)
-
-
-def gather(results: Path, work: Path) -> dict[Key, Found]:
-    """Every run there is, with the simulator's word on it (kept beside the results: it is slow)."""
+def gather(results: Path) -> dict[Key, tuple[Run, Figures]]:
+    """Every run there is with its figures, in the order of sizes, seeds and arms."""
     found = {}
-    for path in sorted(results.glob("*.json")):
+    for path in results.glob("*.json"):
         run = store.read(path)
         key = run.key
-        real = played(run, job_set(key.jobs, key.seed, whole=ARMS[key.arm].whole))
-        held_s = float((real.end_s - real.start_s - real.duration_s).mean())
-        found[key] = Found(run, real, figures(real), held_s)
-    for one in found.values():
-        same_jobs = [x.held_s for x in found.values() if x.run.key.jobs == one.run.key.jobs]
-        # one figure for all arms of a size, whole tens of seconds: what differs is the order
-        held_s = round(float(np.mean(same_jobs)), -1)
-        one.foretold, one.foretold_held = (_foretold(one, work, s) for s in (0.0, held_s))
-    return found
+        jobs = job_set(key.jobs, key.seed, whole=ARMS[key.arm].whole)
+        found[key] = run, figures(played(run, jobs))
+    order = list(ARMS)
+    return dict(
+        sorted(found.items(), key=lambda at: (at[0].jobs, at[0].seed, order.index(at[0].arm)))
+    )
 
 
-def _foretold(one: Found, work: Path, held_s: float) -> dict[str, float]:
-    key = one.run.key
-    if ARMS[key.arm].write_mode == "site_factor":
-        key = replace(key, arm="priority")  # the simulator knows one way to write
-    interval_s = round(one.run.interval_s * one.run.speed)
-    kept = work / "foretold" / f"{key.name}-{interval_s}-{held_s:.0f}.json"
-    if kept.exists():
-        said: dict[str, float] = json.loads(kept.read_text())
-        return said
-    arm = ARMS[key.arm]
-    schedule = foretell(key, arm, float(interval_s), held_s=held_s)
-    said = figures(simulated(schedule, job_set(key.jobs, key.seed, whole=arm.whole)))
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.write_text(json.dumps(said))
-    return said
-
-
-def write_data(found: dict[Key, Found], folder: Path) -> None:
-    """runs.json: figures and facts of each run; jobs.csv: what became of every job."""
+def write_data(found: dict[Key, tuple[Run, Figures]], folder: Path) -> None:
+    """runs.json: figures and facts of each run, one line each."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = [
         {
-            **asdict(key), "figures": rounded(one.figures), "held_s": round(one.held_s, 1),
-            "foretold": rounded(one.foretold), "foretold_held": rounded(one.foretold_held),
-            "late_s": one.run.late_s, "real_s": one.run.real_s, "speed": one.run.speed,
-            "interval_s": one.run.interval_s, "facts": one.run.facts, "rltuned": one.run.counters,
+            **asdict(key), "figures": {name: round(x, 4) for name, x in values.items()},
+            "late_s": run.late_s, "real_s": run.real_s, "speed": run.speed,
+            "interval_s": run.interval_s, "facts": run.facts, "rltuned": run.counters,
         }
-        for key, one in sorted(found.items(), key=lambda item: _place(item[0]))
+        for key, (run, values) in found.items()
     ]  # fmt: skip
     text = ",\n".join(json.dumps(row) for row in rows)
     (folder / "runs.json").write_text(f"[\n{text}\n]\n")
-    with (folder / "jobs.csv").open("w", newline="") as out:
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(["arm", "jobs", "seed", "job_id", "submit_s", "start_s", "end_s", "nodes"])
-        for key, one in sorted(found.items(), key=lambda item: _place(item[0])):
-            run = one.run
-            for job in zip(run.job_ids, run.submit_s, run.start_s, run.end_s, run.nodes,
-                           strict=True):  # fmt: skip
-                cells = [f"{x:g}" if not isinstance(x, float) else f"{x:.0f}" for x in job[1:4]]
-                writer.writerow([key.arm, key.jobs, key.seed, job[0], *cells, job[4]])
 
 
-def _place(key: Key) -> tuple[int, int, int]:
-    return key.jobs, key.seed, list(ARMS).index(key.arm)
+def tables(found: dict[Key, tuple[Run, Figures]]) -> Iterator[str]:
+    """Figures and changes by size, then what rltuned did."""
+    for jobs in sorted({key.jobs for key in found}):
+        own = {(k.arm, k.seed): values for k, (_, values) in found.items() if k.jobs == jobs}
+        yield f"## {jobs} jobs\n\n| arm | {HEAD}"
+        for arm in ARMS.values():
+            if runs := [values for (name, _), values in own.items() if name == arm.name]:
+                yield _row(f"{arm.words}, {len(runs)} runs", runs)
+        yield f"\n| arm against base | {HEAD}"
+        for name, base in (*((a.name, a.base) for a in ARMS.values() if a.base), *EXTRA):
+            pairs = [
+                (v, own[base, s]) for (n, s), v in own.items() if n == name and (base, s) in own
+            ]
+            if pairs:
+                cells = " | ".join(_change(pairs, figure) for figure in FIGURES)
+                yield f"| `{name}` against `{base}` | {cells} |"
+        yield ""
+    yield "| run | cycles | skipped | mean cycle | applied | gone | not taken | reverted |"
+    yield "|---|---|---|---|---|---|---|---|"
+    yield from (_did(key, run.counters) for key, (run, _) in found.items() if run.counters)
 
 
-def rounded(values: dict[str, float]) -> dict[str, float]:
-    return {name: round(value, 4) for name, value in values.items()}
-
-
-def table_of_figures(found: dict[Key, Found], jobs: int) -> str:
-    """Means over the repeats of this size, real and foretold, as Markdown."""
-    lines = [
-        "| arm | makespan | wait | wait p95 | JCT | BSLD | GPUs used |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for arm in ARMS.values():
-        runs = [one for key, one in found.items() if (key.arm, key.jobs) == (arm.name, jobs)]
-        if not runs:
-            continue
-        lines.append(_row(f"**{arm.words}**, {len(runs)} runs", [r.figures for r in runs]))
-        lines.append(_row("simulator", [r.foretold for r in runs]))
-        lines.append(_row("simulator, jobs as long as Slurm held them",
-                          [r.foretold_held for r in runs]))  # fmt: skip
-    return "\n".join(lines)
-
-
-def _row(name: str, runs: Sequence[dict[str, float]]) -> str:
+def _row(name: str, runs: list[Figures]) -> str:
     mean = {figure: float(np.mean([r[figure] for r in runs])) for figure in FIGURES}
     cells = [
         f"{mean['makespan_s'] / 60:,.0f} min",
@@ -135,86 +80,29 @@ def _row(name: str, runs: Sequence[dict[str, float]]) -> str:
     return f"| {name} | {' | '.join(cells)} |"
 
 
-def comparisons() -> list[tuple[str, str]]:
-    """(arm, what it is compared with), in the order of the tables."""
-    pairs = [(arm.name, arm.base) for arm in ARMS.values() if arm.base]
-    return [*pairs, ("whole-guided", "multifactor"), ("multifactor", "whole")]
-
-
-def pairs_of(found: dict[Key, Found], arm: str, base: str, jobs: int) -> list[tuple[Found, Found]]:
-    """The runs of both arms on the same job sets."""
-    return [
-        (one, found[Key(base, key.jobs, key.seed)])
-        for key, one in found.items()
-        if key.arm == arm and key.jobs == jobs and Key(base, key.jobs, key.seed) in found
-    ]
-
-
-def table_of_changes(found: dict[Key, Found], jobs: int) -> str:
-    """Changes against the base on the same jobs, real and foretold, as Markdown."""
-    lines = [
-        "| arm against base | makespan | wait | wait p95 | JCT | BSLD | GPUs used |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for arm, base in comparisons():
-        pairs = pairs_of(found, arm, base, jobs)
-        if not pairs:
-            continue
-        cells = [interval_text(_real(pairs, figure)) for figure in FIGURES]
-        lines.append(f"| **`{arm}` against `{base}`** | {' | '.join(cells)} |")
-        said = [_foretold_change(pairs, figure) for figure in FIGURES]
-        lines.append(f"| simulator | {' | '.join(said)} |")
-    return "\n".join(lines)
-
-
-def _real(pairs: list[tuple[Found, Found]], figure: str) -> Interval:
-    if len(pairs) > 1:
-        return over_repeats([(a.real, b.real) for a, b in pairs], figure)
-    a, b = pairs[0]
-    if figure in JOB_MEANS:
-        return over_jobs(a.real, b.real, figure, block=BLOCK)
-    return Interval(a.figures[figure] / b.figures[figure] - 1, float("nan"), float("nan"))
-
-
-def _foretold_change(pairs: list[tuple[Found, Found]], figure: str) -> str:
-    ratios = [a.foretold_held[figure] / b.foretold_held[figure] for a, b in pairs]
-    return f"{100 * (float(np.exp(np.mean(np.log(ratios)))) - 1):+.1f}%"
-
-
-def interval_text(found: Interval) -> str:
-    if np.isnan(found.low):
-        return f"{100 * found.change:+.1f}%"
+def _change(pairs: list[tuple[Figures, Figures]], figure: str) -> str:
+    """In percent; of one pair without an interval."""
+    if len(pairs) == 1:
+        return f"{100 * (pairs[0][0][figure] / pairs[0][1][figure] - 1):+.1f}%"
+    found = over_repeats(pairs, figure)
     return f"{100 * found.change:+.1f}% [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
 
 
-def table_of_rltuned(found: dict[Key, Found]) -> str:
-    """What rltuned did in each run it took part in, as Markdown."""
-    lines = [
-        "| run | cycles | skipped | mean cycle | applied | gone | not taken | reverted |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for key, one in sorted(found.items(), key=lambda item: _place(item[0])):
-        count = one.run.counters
-        if not count:
-            continue
-        cycles = _sum(count, "rltuned_cycles_total")
-        busy_s = _sum(count, "rltuned_cycle_duration_seconds_sum")
-        changed = {
-            result: _sum(count, "rltuned_changes_total", f'result="{result}"')
-            for result in ("applied", "gone", "refused", "failed", "withheld")
-        }
-        bad = sum(changed[result] for result in ("refused", "failed", "withheld"))
-        lines.append(
-            f"| `{key.name}` | {cycles:.0f} | {_sum(count, 'rltuned_cycles_skipped_total'):.0f} "
-            f"| {busy_s / cycles:.2f} s | {changed['applied']:.0f} | {changed['gone']:.0f} "
-            f"| {bad:.0f} | {_sum(count, 'rltuned_changes_reverted_total'):.0f} |"
-        )
-    return "\n".join(lines)
+def _did(key: Key, counters: dict[str, float]) -> str:
+    """One line of what rltuned did in a run."""
 
+    def total(name: str, label: str = "") -> float:
+        return sum(x for s, x in counters.items() if s.split("{")[0] == name and label in s)
 
-def _sum(counters: dict[str, float], name: str, label: str = "") -> float:
-    return sum(
-        value
-        for series, value in counters.items()
-        if series.split("{")[0] == name and label in series
-    )
+    def changed(*results: str) -> float:
+        return sum(total("rltuned_changes_total", f'result="{result}"') for result in results)
+
+    cycles = total("rltuned_cycles_total")
+    mean_s = total("rltuned_cycle_duration_seconds_sum") / cycles
+    cells = (
+        f"{cycles:.0f}", f"{total('rltuned_cycles_skipped_total'):.0f}", f"{mean_s:.2f} s",
+        f"{changed('applied'):.0f}", f"{changed('gone'):.0f}",
+        f"{changed('refused', 'failed', 'withheld'):.0f}",
+        f"{total('rltuned_changes_reverted_total'):.0f}",
+    )  # fmt: skip
+    return f"| `{key.name}` | {' | '.join(cells)} |"

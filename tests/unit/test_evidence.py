@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.core.evidence import LIMIT, MAX_MARGIN, STAKE, Evidence, difference
-from scripts.canary_study import MARGIN, World, alarm_day, values
+from tests.switchback_world import MARGIN, World, alarm_day, values
 
 WAITS = st.floats(0, 1e5)
 MEANS = st.dictionaries(st.sampled_from("abcdef"), WAITS, max_size=6)

@@ -9,14 +9,12 @@ import pytest
 
 from rltuned.settings.source import load
 from rltuned.sim.trace import TraceJob
-from scripts.experiment_slurm import books, store
+from scripts.experiment_slurm import books, report, store
 from scripts.experiment_slurm.arms import ARMS, daemon_settings, natural_of, slurm_settings
 from scripts.experiment_slurm.clock import FastClock
 from scripts.experiment_slurm.figures import (
     Played,
-    changes,
     figures,
-    over_jobs,
     over_repeats,
     student,
 )
@@ -140,17 +138,9 @@ class TestFigures:
             "utilisation": pytest.approx(405 / (13 * 110)),
         }
 
-    def test_changes_are_relative_to_the_base(self) -> None:
-        found = changes(two_jobs(20.0), two_jobs(10.0))
-        assert found["wait_s"] == pytest.approx(1.0)
-        assert found["makespan_s"] == pytest.approx(120 / 110 - 1)
-
-    def test_no_difference_has_no_interval(self) -> None:
-        found = over_jobs(two_jobs(), two_jobs(), "wait_s", block=2)
-        assert (found.change, found.low, found.high) == (0.0, 0.0, 0.0)
-
     def test_interval_over_repeats_is_students(self) -> None:
-        pairs = [(two_jobs(20.0), two_jobs(10.0)), (two_jobs(40.0), two_jobs(10.0))]
+        ten, twenty, forty = (figures(two_jobs(wait_s)) for wait_s in (10.0, 20.0, 40.0))
+        pairs = [(twenty, ten), (forty, ten)]
         found = over_repeats(pairs, "wait_s")
         assert found.change == pytest.approx(np.sqrt(2 * 4) - 1)
         half = 12.706 * np.log(2) / 2  # sd of ln 2 and ln 4 is ln 2 / sqrt 2, over sqrt 2
@@ -159,9 +149,40 @@ class TestFigures:
 
     def test_one_repeat_has_no_spread(self) -> None:
         with pytest.raises(ValueError, match="two"):
-            over_repeats([(two_jobs(), two_jobs())], "wait_s")
+            over_repeats([(figures(two_jobs()), figures(two_jobs()))], "wait_s")
         with pytest.raises(ValueError, match="10 degrees"):
             student(10)
+
+
+class TestReport:
+    def test_tables_of_what_there_is(self, tmp_path: Path) -> None:
+        counters = {
+            "rltuned_cycles_total": 4.0, "rltuned_cycle_duration_seconds_sum": 2.0,
+            'rltuned_changes_total{kind="priority",result="applied"}': 7.0,
+        }  # fmt: skip
+        for seed, wait_s in ((1, 20.0), (2, 40.0)):
+            jobs = job_set(8, seed, whole=False)
+            for arm, longer in (("multifactor", 1.0), ("priority", 0.5)):
+                submit = [j.submit_s for j in jobs]
+                start = [s + wait_s * longer for s in submit]
+                end = [s + j.duration_s for s, j in zip(start, jobs, strict=True)]
+                run = Run(
+                    Key(arm, 8, seed), [j.job_id for j in jobs], submit, start, end, ["p1"] * 8,
+                    (0.0, 0.0), 1.0, 180.0, 2.0, {}, counters if arm == "priority" else {},
+                )  # fmt: skip
+                store.write(tmp_path, run)
+        found = report.gather(tmp_path)
+        lines = list(report.tables(found))
+        assert any(line.startswith("| (a) multifactor, weights tuned, 2 runs |") for line in lines)
+        change = next(x for x in lines if x.startswith("| `priority` against `multifactor`"))
+        assert change.split(" | ")[2] == "-50.0% [-50.0, -50.0]"
+        assert lines[-1] == "| `priority-8-2` | 4 | 0 | 0.50 s | 7 | 0 | 0 | 0 |"
+        report.write_data(found, tmp_path / "data")
+        rows = json.loads((tmp_path / "data" / "runs.json").read_text())
+        assert [(r["arm"], r["seed"]) for r in rows] == [
+            ("multifactor", 1), ("priority", 1), ("multifactor", 2), ("priority", 2)
+        ]  # fmt: skip
+        assert rows[1]["figures"]["wait_s"] == pytest.approx(10.0)
 
 
 class TestArms:

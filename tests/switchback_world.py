@@ -1,13 +1,10 @@
-"""How often the switchback's test is wrong, and how soon it is right: the tables of ADR 0010.
-
-    python -m scripts.canary_study --seed 1
+"""Blocks of a made-up queue for the switchback's test (the tables of ADR 0010 come from it).
 
 Waits are log-normal around a level that wanders (correlation time 6 h, one standard deviation = a
 factor of e) and follows the day, with users who differ and are unevenly active. Delays that do harm
 multiply waits; the harm builds up and dies down with a time constant of an hour after each switch.
 """
 
-import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -103,57 +100,6 @@ def alarm_day(rng: np.random.Generator, world: World, days: float) -> float | No
     """When the breaker opens, in days since the harm began; None = it does not."""
     pairs = round((days + world.begins) * world.pairs_a_day)
     found = values(rng, world, pairs)
-    if len(found) == pairs and found[-1] < 1_000:  # noqa: PLR2004 - LIMIT
+    if len(found) == pairs and found[-1] < 1_000:
         return None
     return len(found) / world.pairs_a_day - world.begins
-
-
-def false_alarms(seed: int, blocks: int, runs: int) -> None:
-    rng = np.random.default_rng(seed)
-    pairs = blocks // 2 // runs
-    peaks = np.array([max(values(rng, World(), pairs)) for _ in range(runs)])
-    print(f"\n{runs} runs of {pairs} pairs ({2 * pairs * runs} blocks), delays that do nothing\n")
-    print("| e-value reached at any time | runs | promised at most |")
-    print("|---|---|---|")
-    for limit in (2, 5, 10, 20, 100, 1_000):
-        print(f"| {limit} | {int((peaks >= limit).sum())} | {runs / limit:g} |")
-
-
-def power(seed: int, runs: int, days: float) -> None:
-    hours = [(1, 0.25), (2, 0.5), (4, 1), (8, 2), (12, 2)]
-    worlds = [(f"waits x {harm}", World(harm)) for harm in (1.1, 1.2, 1.5, 2.0, 3.0, 10.0)]
-    worlds += [
-        (f"waits x {h}, 15 users, 4 jobs an hour", World(h, users=15, jobs=4.0)) for h in (1.5, 3.0)
-    ]
-    worlds += [(f"waits x {h} from day 60 on", World(h, begins=60)) for h in (1.5, 3.0)]
-    worlds += [
-        (f"waits x 1.5, blocks of {b} h, washout {w} h", World(1.5, 0, b * HOUR_S, w * HOUR_S))
-        for b, w in hours
-    ]
-    print(f"\n{runs} runs of {days:g} days\n")
-    print("| delays | caught in 30 days | in 90 days | in a year | days until caught, median |")
-    print("|---|---|---|---|---|")
-    for name, world in worlds:
-        rng = np.random.default_rng(seed)
-        found = [alarm_day(rng, world, days) for _ in range(runs)]
-        caught = np.array([np.inf if day is None else day for day in found])
-        shares = " | ".join(f"{np.mean(caught <= within):.0%}" for within in (30, 90, 365))
-        median = np.median(caught)
-        print(
-            f"| {name} | {shares} | {'more' if np.isinf(median) else f'{median:.0f}'} |", flush=True
-        )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--blocks", type=int, default=100_000)
-    parser.add_argument("--runs", type=int, default=500, help="of delays that do nothing")
-    parser.add_argument("--harmful", type=int, default=100, help="runs of each harm")
-    asked = parser.parse_args()
-    false_alarms(asked.seed, asked.blocks, asked.runs)
-    power(asked.seed, asked.harmful, 365.0)
-
-
-if __name__ == "__main__":
-    main()

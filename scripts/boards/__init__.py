@@ -1,1 +1,0 @@
-"""The Grafana dashboards: what is on each of them, in Python."""
