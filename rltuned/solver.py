@@ -114,7 +114,7 @@ class ChildSolver:
             raise SolverError(f"{self.name} ended with {code}: {' '.join(words)[-200:]}")
 
 
-class Told(Protocol):
+class SolverObserver(Protocol):
     """Who hears that a solver has ended."""
 
     def __call__(self, seconds: float, *, ok: bool) -> None: ...
@@ -125,7 +125,7 @@ class TimedSolver:
     """A solver whose wall time is told, also when it fails."""
 
     solver: Solver
-    told: Told
+    told: SolverObserver
 
     def __call__(self, problem: pulp.LpProblem, budget: Budget) -> Mapping[str, float]:
         start, ok = time.monotonic(), False

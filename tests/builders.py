@@ -10,7 +10,7 @@ from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
 from rltuned.domain.plan import MAX_PRIORITY, Release, SetPriority, SetSiteFactor, Target
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
-from rltuned.journal.cycles import Sight
+from rltuned.journal.cycles import CycleObservation
 from rltuned.journal.inputs import Recipe
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Claim, WordClaim
@@ -176,10 +176,12 @@ def release(of: PendingJob, nice: int = 0) -> Release:
     return Release(target(of), old=of.priority, nice=nice)
 
 
-def sight(seen: Snapshot, *, cycle: int = 1, at: float = NOW, mode: str = "live") -> Sight:
+def sight(
+    seen: Snapshot, *, cycle: int = 1, at: float = NOW, mode: str = "live"
+) -> CycleObservation:
     """What the journal keeps of a cycle that changed nothing."""
     nothing: dict[str, Any] = {"actions": [], "reasons": {}, "notes": []}
-    return Sight(cycle, at, mode, seen, Recipe("fcfs", Knobs()), nothing)
+    return CycleObservation(cycle, at, mode, seen, Recipe("fcfs", Knobs()), nothing)
 
 
 def numbers_in(journal: Journal, cluster: str = "test") -> list[Claim]:

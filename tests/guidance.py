@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.joint import Tuning
 from rltuned.core.milp import Budget
-from rltuned.core.select import Rules
+from rltuned.core.select import Scope
 from rltuned.core.sharing import Sharing
 from rltuned.domain.plan import Result, SetOverSubscribe
 from rltuned.policies.baselines import BASELINES
@@ -42,7 +42,7 @@ class Seen:
 def guided(lab: SlurmLab, partitions: frozenset[str]) -> tuple[SlurmBackend, Knobs]:
     backend = SlurmBackend(SlurmCli(conf=lab.conf), time.time)
     knobs = Knobs(
-        rules=Rules(min_age_s=0.0),
+        rules=Scope(min_age_s=0.0),
         placement="milp",
         tuning=Tuning(budget=Budget(wall_s=10.0), sharing=Sharing(partitions)),
     )

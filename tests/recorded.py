@@ -8,7 +8,7 @@ from pathlib import Path
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.columns import ASK_COLUMNS, FIELD, Marks
 from rltuned.slurm.commands import SlurmCli
-from rltuned.slurm.source import Reading
+from rltuned.slurm.source import ReaderChoice
 
 DATA = Path(__file__).parent / "data" / "slurm"
 MARKS = Marks(record="\x1e#recorded")
@@ -53,7 +53,7 @@ def replay_beside(
     folder: Path,
     recording: Recording,
     *,
-    on_reading: Callable[[Reading], None] = lambda _: None,
+    on_reading: Callable[[ReaderChoice], None] = lambda _: None,
     now: Callable[[], float] | None = None,
 ) -> SlurmBackend:
     """The same backend with jobs read through pyslurm.

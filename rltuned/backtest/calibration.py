@@ -6,9 +6,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rltuned.backtest.chance import Change, change_of_mean, stretches_of
+from rltuned.backtest.chance import RelativeChange, change_of_mean, stretches_of
 from rltuned.backtest.past import Past
-from rltuned.backtest.play import Played
+from rltuned.backtest.play import BacktestPlay
 from rltuned.sim.limits import spearman
 from rltuned.sim.metrics import FloatArray
 
@@ -30,7 +30,7 @@ class Match:
     """
 
     jobs: int
-    mean: Change
+    mean: RelativeChange
     median_s: tuple[float, float]
     p95_s: tuple[float, float]
     rank: float | None
@@ -66,7 +66,7 @@ class Calibration:
     days: tuple[tuple[float, float, float, int], ...]
 
 
-def calibrate(past: Past, played: Played) -> Calibration:
+def calibrate(past: Past, played: BacktestPlay) -> Calibration:
     """Compare what Slurm did with what the simulator does under the same weights."""
     arrived = np.array([j.submit_s for j in past.jobs])
     simulated = played.start_s - arrived

@@ -56,7 +56,7 @@ def stretches_of(arrived_s: FloatArray) -> Stretches:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RelativeChange:
     """Two values of the same jobs, and own / base - 1 with its 95% interval; None = too little."""
 
     base: float
@@ -68,7 +68,7 @@ class Change:
 
 def change_of_mean(
     base: FloatArray, own: FloatArray, stretches: Stretches, seed: int = 1
-) -> Change:
+) -> RelativeChange:
     """Compare means, (n,) each."""
     sums = [np.bincount(stretches.of, weights=v, minlength=stretches.count) for v in (base, own)]
     weights = stats.drawn(stretches.count, RESAMPLES, seed)
@@ -78,7 +78,7 @@ def change_of_mean(
 
 def change_of_quantile(
     base: FloatArray, own: FloatArray, share: float, stretches: Stretches, seed: int = 1
-) -> Change:
+) -> RelativeChange:
     """Compare quantiles, (n,) each."""
     weights = stats.drawn(stretches.count, RESAMPLES // 5, seed)
     drawn = tuple(_quantiles(v, share, stretches, weights) for v in (base, own))
@@ -99,13 +99,15 @@ def _quantiles(
     return found
 
 
-def _change(ends: tuple[float, float], drawn: tuple[FloatArray, FloatArray], count: int) -> Change:
+def _change(
+    ends: tuple[float, float], drawn: tuple[FloatArray, FloatArray], count: int
+) -> RelativeChange:
     base, own = ends
     if base <= 0:
-        return Change(base, own, None)
+        return RelativeChange(base, own, None)
     told = own / base - 1
     usable = drawn[0] > 0
     if count < FEWEST_STRETCHES or usable.mean() < 0.95:  # noqa: PLR2004 - else it would be cut
-        return Change(base, own, told)
+        return RelativeChange(base, own, told)
     low, high = stats.interval(drawn[1][usable] / drawn[0][usable] - 1)
-    return Change(base, own, told, low, high)
+    return RelativeChange(base, own, told, low, high)

@@ -11,9 +11,9 @@ from rltuned.backtest.lesson import Report, Taught
 from rltuned.backtest.past import Past
 from rltuned.sim.trace import TraceJob
 from rltuned.train.batch import Contest
-from rltuned.train.course import Source
+from rltuned.train.course import DatasetSource
 from rltuned.train.ground import make_ground
-from rltuned.train.learner import Settings
+from rltuned.train.learner import PpoSettings
 from rltuned.train.ppo import Report as Epoch
 from rltuned.train.predictor import as_known, fit
 from rltuned.train.run import Exam, Job, perform, refit
@@ -55,7 +55,7 @@ def learn_order(
     columns = as_known(predictor, jobs, len(jobs))
     ground = make_ground("the earlier part", past.place.cluster, jobs, predicted=columns)
     contest = Contest(base="saf", objective="mix", window_jobs=size, rollouts=ROLLOUTS, loads=LOADS)
-    settings = Settings(
+    settings = PpoSettings(
         contest=contest,
         network="context",
         predict=True,
@@ -67,7 +67,9 @@ def learn_order(
     with TemporaryDirectory() as folder:
         job = Job(
             settings=settings,
-            sources=(Source(ground, f"{len(jobs)} jobs of the site's own", "the site's own"),),
+            sources=(
+                DatasetSource(ground, f"{len(jobs)} jobs of the site's own", "the site's own"),
+            ),
             folder=Path(folder, "work"),
             out=Path(folder, "order"),
             command=f"rltuned backtest --train full --train-minutes {minutes:g} --seed {seed}",

@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltuned.backtest.chance import (
-    Change,
+    RelativeChange,
     Stretches,
     change_of_mean,
     change_of_quantile,
     stretches_of,
 )
 from rltuned.backtest.past import Past
-from rltuned.backtest.play import Played
+from rltuned.backtest.play import BacktestPlay
 from rltuned.sim.metrics import SHORTEST_S, FloatArray
 
 TOLERANCE_S: Final = 60.0
@@ -36,8 +36,8 @@ class Group:
 
     jobs: int
     real_s: float
-    wait: Change
-    bsld: Change
+    wait: RelativeChange
+    bsld: RelativeChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class OrderOutcome:
     """What one order would have done.
 
     better, worse: shares of the jobs; users_*: numbers of users with enough jobs. differences:
@@ -76,7 +76,7 @@ class Outcome:
     differences of the users with enough jobs, sorted.
     """
 
-    metrics: dict[str, Change]
+    metrics: dict[str, RelativeChange]
     groups: dict[str, dict[str, Group]]
     better: float
     worse: float
@@ -93,7 +93,9 @@ class Outcome:
 QUANTILES: Final = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 
 
-def outcome_of(past: Past, base: Played, own: Played, users: Sequence[str]) -> Outcome:
+def outcome_of(
+    past: Past, base: BacktestPlay, own: BacktestPlay, users: Sequence[str]
+) -> OrderOutcome:
     """Compare two plays on the jobs that came after the split.
 
     Args:
@@ -113,7 +115,7 @@ def outcome_of(past: Past, base: Played, own: Played, users: Sequence[str]) -> O
     difference = waits[1] - waits[0]
     people = _people(names, waits)
     gaps = [p.own_s - p.base_s for p in people]
-    return Outcome(
+    return OrderOutcome(
         metrics={
             "wait_s": change_of_mean(*waits, stretches),
             "wait_p50_s": change_of_quantile(*waits, 0.5, stretches),
@@ -185,9 +187,9 @@ def _slowdown(wait_s: FloatArray, duration_s: FloatArray) -> FloatArray:
     return found
 
 
-def _longest(waits: Pair) -> Change:
+def _longest(waits: Pair) -> RelativeChange:
     base, own = (float(w.max()) for w in waits)
-    return Change(base, own, own / base - 1 if base > 0 else None)
+    return RelativeChange(base, own, own / base - 1 if base > 0 else None)
 
 
 def _groups(
@@ -226,7 +228,7 @@ def _people(names: NDArray[np.object_], waits: Pair) -> list[Person]:
     return found
 
 
-def _moved(past: Past, own: Played, jobs: int) -> Moved:
+def _moved(past: Past, own: BacktestPlay, jobs: int) -> Moved:
     last_s = max(j.submit_s for j, ours in zip(past.jobs, past.later, strict=True) if ours)
     last_s = max([last_s, *(c.at_s for c in own.cycles[-1:])])
     span_s = max(HOUR_S, last_s - past.split_s)

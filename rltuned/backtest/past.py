@@ -16,13 +16,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rltuned.backtest.site import Place, without_idle_ruins
+from rltuned.backtest.site import SiteModel, without_idle_ruins
 from rltuned.backtest.standing import noted, standing
 from rltuned.errors import TraceError
 from rltuned.sim.fitting import impossible
 from rltuned.sim.metrics import FloatArray
 from rltuned.sim.trace import TraceJob
-from rltuned.slurm.accounting import LATE_S, History, Record
+from rltuned.slurm.accounting import LATE_S, JobRun, SacctAnswer
 from rltuned.slurm.strings import expand_hosts
 
 FEWEST: Final = 30
@@ -61,7 +61,7 @@ class Past:
         absent: nodes out of service now on which nothing ran.
     """
 
-    place: Place
+    place: SiteModel
     jobs: tuple[TraceJob, ...]
     begin: float
     until: float
@@ -92,7 +92,7 @@ class Past:
 
 @dataclass(slots=True)
 class _Row:
-    record: Record
+    record: JobRun
     job: TraceJob
     ran: bool
     held: bool
@@ -100,7 +100,7 @@ class _Row:
     copies: int = 1
 
 
-def past_of(history: History, place: Place, span: Span) -> Past:
+def past_of(history: SacctAnswer, place: SiteModel, span: Span) -> Past:
     """Put a history on a cluster.
 
     Raises:
@@ -146,14 +146,14 @@ def past_of(history: History, place: Place, span: Span) -> Past:
 
 def _past(
     rows: list[_Row],
-    place: Place,
+    place: SiteModel,
     *,
     begin: float,
     until: float,
     split: float,
     left_out: Counter[str],
     absent: tuple[str, ...],
-    records: Sequence[Record],
+    records: Sequence[JobRun],
 ) -> Past:
     flat = [row for row in rows for _ in range(row.copies)]
     flat.sort(key=lambda row: (row.job.submit_s, int(row.record.key)))
@@ -202,7 +202,7 @@ def _since(rows: Sequence[_Row], *, eligible: bool) -> FloatArray:
     return found
 
 
-def _begin(records: Sequence[Record]) -> float:
+def _begin(records: Sequence[JobRun]) -> float:
     """The first end: whoever ended earlier is not in an answer of sacct, so before it the cluster
     was fuller than the records show.
     """
@@ -212,11 +212,11 @@ def _begin(records: Sequence[Record]) -> float:
     return min(ends)
 
 
-def _last(record: Record) -> float:
+def _last(record: JobRun) -> float:
     return max(t for t in (record.submit_s, record.start_s, record.end_s) if t is not None)
 
 
-def _within(record: Record, begin: float, until: float, left_out: Counter[str]) -> bool:
+def _within(record: JobRun, begin: float, until: float, left_out: Counter[str]) -> bool:
     overdue = until - (record.start_s or until) - record.limit_s
     if record.submit_s > until:
         left_out["came after the record"] += 1
@@ -230,8 +230,8 @@ def _within(record: Record, begin: float, until: float, left_out: Counter[str]) 
 
 
 def _row(
-    record: Record,
-    place: Place,
+    record: JobRun,
+    place: SiteModel,
     *,
     begin: float,
     until: float,
@@ -264,7 +264,7 @@ def _row(
     return _Row(record, job, ran, held, scored, record.tasks)
 
 
-def _run_s(record: Record, until: float, usual: tuple[float, float]) -> float:
+def _run_s(record: JobRun, until: float, usual: tuple[float, float]) -> float:
     """True run time; of a job that has not ended the usual share of its limit."""
     if record.start_s is not None and record.end_s is not None:
         return max(SHORTEST_S, record.end_s - record.start_s)
@@ -275,7 +275,7 @@ def _run_s(record: Record, until: float, usual: tuple[float, float]) -> float:
     return max(guess, until - record.start_s + SHORTEST_S)
 
 
-def _usual(records: Sequence[Record]) -> tuple[float, float]:
+def _usual(records: Sequence[JobRun]) -> tuple[float, float]:
     """Median of the run times as a share of the limit, and in seconds."""
     pairs = [
         (max(SHORTEST_S, r.end_s - r.start_s), r.limit_s)
@@ -287,7 +287,7 @@ def _usual(records: Sequence[Record]) -> tuple[float, float]:
     return (median(shares) if shares else 1.0), (median(runs) if runs else SHORTEST_S)
 
 
-def _whole(record: Record, place: Place) -> bool:
+def _whole(record: JobRun, place: SiteModel) -> bool:
     """Whether it held whole nodes of which it had asked for a part."""
     if not record.where or record.alloc_cpus <= record.cpus:
         return False
@@ -308,7 +308,7 @@ def _hosts(where: str) -> tuple[str, ...]:
         return ()
 
 
-def _without_limits(place: Place) -> tuple[Place, dict[str, float]]:
+def _without_limits(place: SiteModel) -> tuple[SiteModel, dict[str, float]]:
     """Every record has its own limit; the partition's longest counts where it names none."""
     parts = place.cluster.partitions
     longest = {p.name: p.max_time_s for p in parts if p.max_time_s is not None}

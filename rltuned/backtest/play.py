@@ -34,7 +34,7 @@ class Cycle:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class BacktestPlay:
     """What became of every job, (n,): start and end in seconds since begin. touched: numbers of the
     jobs whose priority was changed.
     """
@@ -59,13 +59,13 @@ def stage_of(past: Past) -> Stage:
     return Stage(place.cluster, past.jobs, prepare(place.cluster, past.jobs), place.natural)
 
 
-def play_natural(past: Past, stage: Stage, interval_s: float) -> Played:
+def play_natural(past: Past, stage: Stage, interval_s: float) -> BacktestPlay:
     """Slurm's own order throughout; it looks at its queue at every event and every interval."""
     terms = Terms(interval_s, Knobs(top_k=0))
     return replace(play_ours(past, stage, BASELINES["fcfs"], terms), cycles=())
 
 
-def play_ours(past: Past, stage: Stage, policy: Policy, terms: Terms) -> Played:
+def play_ours(past: Past, stage: Stage, policy: Policy, terms: Terms) -> BacktestPlay:
     """Our order from the split on.
 
     Args:
@@ -104,8 +104,8 @@ def _arrive_s(past: Past, stage: Stage) -> FloatArray:
     return arrive_s
 
 
-def _played(run: Run, last_s: float) -> Played:
+def _played(run: Run, last_s: float) -> BacktestPlay:
     """last_s: later cycles are left out, as no scored job waits for them."""
     cycles = tuple(Cycle(*row) for row in run.cycles if row[0] <= last_s)
     touched = frozenset((np.flatnonzero(run.writes) + 1).tolist())
-    return Played(run.start_s, run.end_s, cycles, touched)
+    return BacktestPlay(run.start_s, run.end_s, cycles, touched)

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rltuned.backtest.calibration import Calibration
-from rltuned.backtest.chance import Change
-from rltuned.backtest.outcome import HOUR_S, Outcome
+from rltuned.backtest.chance import RelativeChange
+from rltuned.backtest.outcome import HOUR_S, OrderOutcome
 from rltuned.backtest.past import Past
 from rltuned.backtest.study import Study
 from rltuned.report.svg import INK, LOOK, MUTED, SERIES, seconds_axis, svg_of
@@ -86,7 +86,7 @@ TOLD: Final = (
 )
 
 
-def orders_plot(outcomes: Mapping[str, Outcome]) -> str:
+def orders_plot(outcomes: Mapping[str, OrderOutcome]) -> str:
     """Change of each metric under each order, with its interval."""
     with mpl.rc_context(LOOK):
         rows = len(outcomes)
@@ -98,7 +98,7 @@ def orders_plot(outcomes: Mapping[str, Outcome]) -> str:
         return svg_of(figure, "orders")
 
 
-def groups_plot(outcome: Outcome, shown: Mapping[str, Mapping[str, str]]) -> str:
+def groups_plot(outcome: OrderOutcome, shown: Mapping[str, Mapping[str, str]]) -> str:
     """Change of the mean wait by group, with intervals.
 
     Args:
@@ -119,7 +119,7 @@ def groups_plot(outcome: Outcome, shown: Mapping[str, Mapping[str, str]]) -> str
         return svg_of(figure, "groups")
 
 
-def _forest(axis: Axes, changes: Sequence[Change], names: Sequence[str]) -> None:
+def _forest(axis: Axes, changes: Sequence[RelativeChange], names: Sequence[str]) -> None:
     axis.axvline(0.0, color=MUTED, linewidth=0.9)
     for row, found in enumerate(changes):
         if found.change is None:
@@ -171,7 +171,7 @@ def _waterfall(axis: Axes, gaps: FloatArray, what: str) -> None:
     axis.grid()
 
 
-def moves_plot(outcomes: Mapping[str, Outcome]) -> str:
+def moves_plot(outcomes: Mapping[str, OrderOutcome]) -> str:
     """Priorities changed per hour, over the later part."""
     with mpl.rc_context(LOOK):
         figure = Figure(figsize=(WIDE, 2.3), layout="constrained")

@@ -15,7 +15,7 @@ from rltuned.sim.cluster import Cluster
 from rltuned.sim.dispatch import BackfillRule
 from rltuned.sim.natural import Natural
 from rltuned.slurm.inventory import read_nodes_shown, read_partitions_shown
-from rltuned.slurm.site import Site, parse_config, read_site
+from rltuned.slurm.site import SlurmSite, parse_config, read_site
 from rltuned.slurm.values import parse_limit_s
 
 CONFIG, NODES, PARTITIONS, HISTORY = "config.txt", "nodes.txt", "partitions.txt", "sacct.txt"
@@ -25,7 +25,7 @@ _SECOND_PLAYED: Final = frozenset({"", "NO_FAIR_TREE", "FAIR_TREE", "MAX_TRES", 
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SiteModel:
     """A site as the simulator can play it.
 
     Attributes:
@@ -36,12 +36,12 @@ class Place:
     cluster: Cluster
     natural: Natural
     backfill: BackfillRule
-    site: Site
+    site: SlurmSite
     unplayed: tuple[str, ...]
     other_weight: float
 
 
-def read_place(folder: Path) -> Place:
+def read_place(folder: Path) -> SiteModel:
     """Read the three files of a site.
 
     Raises:
@@ -63,7 +63,7 @@ def read_place(folder: Path) -> Place:
         raise TraceError(f"{folder / NODES}: no node has GPUs (Gres=gpu): rltuned ranks GPU jobs")
     homed = tuple(n for n in nodes if n.partitions)
     natural, share = _natural(config, site, folder)
-    return Place(
+    return SiteModel(
         cluster=Cluster(site.cluster, homed, partitions),
         natural=natural,
         backfill="none" if config.get("SchedulerType") == "sched/builtin" else "easy",
@@ -73,7 +73,7 @@ def read_place(folder: Path) -> Place:
     )
 
 
-def without_idle_ruins(place: Place, used: frozenset[str]) -> tuple[Place, tuple[str, ...]]:
+def without_idle_ruins(place: SiteModel, used: frozenset[str]) -> tuple[SiteModel, tuple[str, ...]]:
     """Leave out nodes that are out of service now and on which nothing of the history ran."""
     gone = tuple(n.name for n in place.cluster.nodes if not n.schedulable and n.name not in used)
     kept = tuple(n for n in place.cluster.nodes if n.name not in set(gone))
@@ -94,7 +94,7 @@ def _text(path: Path) -> str:
         ) from error
 
 
-def _natural(config: Mapping[str, str], site: Site, folder: Path) -> tuple[Natural, float]:
+def _natural(config: Mapping[str, str], site: SlurmSite, folder: Path) -> tuple[Natural, float]:
     """Slurm's own order there, and the part of the weights that is not played."""
     if not site.multifactor:
         return Natural(kind="fcfs"), 0.0
@@ -130,7 +130,7 @@ def _tres_weight(text: str) -> int:
     return sum(int(float(v)) for v in values if v.replace(".", "", 1).isdigit())
 
 
-def _unplayed(config: Mapping[str, str], site: Site) -> list[str]:
+def _unplayed(config: Mapping[str, str], site: SlurmSite) -> list[str]:
     """What this site has switched on that the simulator does not play."""
     found = _unplayed_order(config) if site.multifactor else []
     if site.preemption:

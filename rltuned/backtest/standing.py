@@ -5,17 +5,17 @@ from dataclasses import replace
 from statistics import median
 from typing import Final
 
-from rltuned.backtest.site import Place
+from rltuned.backtest.site import SiteModel
 from rltuned.sim.natural import Natural, Whole
 from rltuned.sim.trace import TraceJob
-from rltuned.slurm.accounting import Record
+from rltuned.slurm.accounting import JobRun
 
 RECORDED: Final = 0.9
 """Part of the jobs whose recorded priority must be known for it to be used."""
 _LARGEST: Final = 2**31
 
 
-def standing(rows: Sequence[tuple[Record, TraceJob]], place: Place) -> tuple[Natural, bool]:
+def standing(rows: Sequence[tuple[JobRun, TraceJob]], place: SiteModel) -> tuple[Natural, bool]:
     """Slurm's order with what the recorded priorities hold beyond age, size and partition.
 
     Fair share, QOS, TRES, nice: slurmdbd keeps the priority that a job had when it started; what
@@ -48,7 +48,7 @@ def standing(rows: Sequence[tuple[Record, TraceJob]], place: Place) -> tuple[Nat
     return replace(natural, own=tuple(middle if p is None else p for p in own)), True
 
 
-def noted(records: Sequence[Record]) -> list[str]:
+def noted(records: Sequence[JobRun]) -> list[str]:
     """What some jobs had that is not played."""
     counts = {
         "in a reservation": sum(r.reserved for r in records),

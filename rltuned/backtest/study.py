@@ -8,11 +8,11 @@ import numpy as np
 
 from rltuned import __version__
 from rltuned.backtest.calibration import Calibration, Match, calibrate
-from rltuned.backtest.outcome import Outcome, outcome_of
+from rltuned.backtest.outcome import OrderOutcome, outcome_of
 from rltuned.backtest.past import Past
-from rltuned.backtest.play import Played, Terms, play_natural, play_ours, stage_of
+from rltuned.backtest.play import BacktestPlay, Terms, play_natural, play_ours, stage_of
 from rltuned.core.decide import Policy
-from rltuned.slurm.accounting import History
+from rltuned.slurm.accounting import SacctAnswer
 from rltuned.text import utc
 
 Report = Callable[[str, float], None]
@@ -30,10 +30,10 @@ class Study:
     """Everything that was found. base: played under multifactor; own: by name of the order."""
 
     past: Past
-    base: Played
+    base: BacktestPlay
     calibration: Calibration
-    own: Mapping[str, Played]
-    outcomes: Mapping[str, Outcome]
+    own: Mapping[str, BacktestPlay]
+    outcomes: Mapping[str, OrderOutcome]
 
 
 def run_study(
@@ -76,7 +76,7 @@ def aliases(names: Sequence[str], kind: str) -> list[str]:
     return [known.setdefault(name, f"{kind} {len(known) + 1}") for name in names]
 
 
-def document(study: Study, history: History, said: Mapping[str, Any]) -> dict[str, Any]:
+def document(study: Study, history: SacctAnswer, said: Mapping[str, Any]) -> dict[str, Any]:
     """Everything for JSON: what is unknown is null.
 
     Args:
@@ -126,7 +126,7 @@ def _order_said(past: Past) -> str:
     return told
 
 
-def _record(past: Past, history: History) -> dict[str, Any]:
+def _record(past: Past, history: SacctAnswer) -> dict[str, Any]:
     cluster = past.place.cluster
     reasons = history.left_out + past.left_out
     return {
@@ -172,7 +172,7 @@ def _match(match: Match) -> dict[str, Any]:
     return {**asdict(match), "verdict": match.verdict}
 
 
-def _outcome(outcome: Outcome) -> dict[str, Any]:
+def _outcome(outcome: OrderOutcome) -> dict[str, Any]:
     return asdict(outcome)
 
 

@@ -10,7 +10,7 @@ import ssl
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from rltuned.daemon.last_state import Glance, Place, glance, last_queue
+from rltuned.daemon.last_state import Glance, QueuePosition, glance, last_queue
 from rltuned.daemon.observers import FRESH_CYCLES
 from rltuned.errors import JournalError, SnapshotError
 from rltuned.journal.snapshots import FILE_NAME
@@ -25,7 +25,7 @@ _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - asked, 
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class DaemonState:
     """All that could be found out.
 
     Attributes:
@@ -41,7 +41,7 @@ class State:
     asked: bool
     kept: Glance | None
     unread: str
-    queue: tuple[Place, ...] | None
+    queue: tuple[QueuePosition, ...] | None
     taken_at: float | None
     interval_s: float
     stage: str
@@ -83,7 +83,7 @@ class State:
         }
 
 
-def ask(loaded: Loaded) -> State:
+def ask(loaded: Loaded) -> DaemonState:
     """Find out what can be found out; nothing that fails here is an error."""
     settings = loaded.settings
     http_keys = settings.http
@@ -100,7 +100,7 @@ def ask(loaded: Loaded) -> State:
             taken_at, queue = seen[0].taken_at, seen[1]
     except (JournalError, SnapshotError) as error:
         unread = str(error)
-    return State(
+    return DaemonState(
         daemon=daemon,
         silent=silent,
         asked=asked,

@@ -32,7 +32,7 @@ from rltuned.errors import TraceError
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.shelf import MODEL_PREFIX, find_bundle
 from rltuned.settings import Loaded
-from rltuned.slurm.accounting import History, read_history
+from rltuned.slurm.accounting import SacctAnswer, read_history
 from rltuned.slurm.commands import Commands
 from rltuned.slurm.job_selector import asked_moment
 from rltuned.slurm.sacct import lines_of
@@ -249,7 +249,7 @@ def _history_file(place: Path, given: Path | None) -> Path:
     raise TraceError(f"{place}: neither {HISTORY} nor {PACKED} in it; --history names another file")
 
 
-def _read(path: Path, record: _Record, bar: "_Bar") -> History:
+def _read(path: Path, record: _Record, bar: "_Bar") -> SacctAnswer:
     bar.told(f"reading {path.name}", 0.0)
     begin = -math.inf if record.begin is None else record.begin
     found = read_history(lines_of(path), str(path), record.zone, since=begin)

@@ -22,7 +22,7 @@ from rltuned.cli.flags import (
     say,
     warn,
 )
-from rltuned.cli.simulate import Mode, cluster_named
+from rltuned.cli.simulate import RankingMode, cluster_named
 from rltuned.core.decide import Knobs
 from rltuned.core.order import DEFAULT
 from rltuned.errors import TraceError
@@ -30,7 +30,14 @@ from rltuned.sim.protocol import Protocol
 from rltuned.sim.world import Rules
 from rltuned.train.contestants import Contestant, contestant_of, plays_of
 from rltuned.train.course import from_files
-from rltuned.train.evaluate import FEWEST_WINDOWS, RULES, SHARES, Comparison, Plan, compare
+from rltuned.train.evaluate import (
+    FEWEST_WINDOWS,
+    RULES,
+    SHARES,
+    Comparison,
+    EvaluationPlan,
+    compare,
+)
 from rltuned.train.ground import Ground
 
 app = typer.Typer()
@@ -66,8 +73,8 @@ def evaluate(
     ] = 1,
     seed: Annotated[int, typer.Option(help="Of random places and moved submits.", min=0)] = 1,
     mode: Annotated[
-        Mode, typer.Option(help="Once per cycle, as the daemon; or rank at every event.")
-    ] = Mode.CYCLE,
+        RankingMode, typer.Option(help="Once per cycle, as the daemon; or rank at every event.")
+    ] = RankingMode.CYCLE,
     interval: Annotated[float, typer.Option(help="Seconds between cycles.", min=0.001)] = 60.0,
     bounds: BoundsOption = OnOff.ON,
     stretch: StretchOption = DEFAULT.stretch,
@@ -100,9 +107,10 @@ def evaluate(
     if load:
         loads = [*load]
     plans = [
-        Plan(count, window_jobs, at, part, random=random, copies=copies, seed=seed) for at in loads
+        EvaluationPlan(count, window_jobs, at, part, random=random, copies=copies, seed=seed)
+        for at in loads
     ]
-    if mode is Mode.CYCLE and bounds is OnOff.OFF:
+    if mode is RankingMode.CYCLE and bounds is OnOff.OFF:
         raise typer.BadParameter("--bounds off: a pure order exists with --mode event only")
     protocol = Protocol(
         mode.value,
@@ -136,7 +144,7 @@ def evaluate(
 def _play(
     grounds: list[Ground],
     contestants: list[Contestant],
-    plans: list[Plan],
+    plans: list[EvaluationPlan],
     rules: tuple[str, ...],
     protocol: Protocol,
 ) -> list[Comparison]:

@@ -7,18 +7,18 @@ import typer
 
 from rltuned.cli.explained import explained
 from rltuned.cli.flags import (
+    BackendChoice,
     ConfigOption,
     JsonOption,
     PolicyOption,
     SeedOption,
-    World,
     WorldOption,
     say,
     warn,
 )
 from rltuned.cli.history import lines_of
 from rltuned.cli.observed import look
-from rltuned.journal.queries import Change
+from rltuned.journal.queries import JobChange
 from rltuned.text import span, when
 
 app = typer.Typer()
@@ -74,7 +74,7 @@ def explain(
     job: Annotated[str, typer.Argument(metavar="JOBID", help="Its number, or 12_3 of an array.")],
     *,
     config: ConfigOption = None,
-    backend: WorldOption = World.SLURM,
+    backend: WorldOption = BackendChoice.SLURM,
     policy: PolicyOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
@@ -205,7 +205,7 @@ def _changes(document: dict[str, Any]) -> list[str]:
         return [f"Changes so far: unknown ({document['history_unknown']})."]
     if not document["history"]:
         return ["Changes so far: none."]
-    changes = [Change(**change) for change in document["history"]]
+    changes = [JobChange(**change) for change in document["history"]]
     return ["Changes so far:", *(f"  {line}" for line in lines_of(changes))]
 
 

@@ -4,7 +4,7 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from rltuned.cli.flags import World
+from rltuned.cli.flags import BackendChoice
 from rltuned.cli.history import read_changes
 from rltuned.cli.observed import Look
 from rltuned.cli.plan import decided_document
@@ -191,7 +191,7 @@ def _starts(look: Look, job: PendingJob) -> dict[str, Any]:
 
 def _past(look: Look, document: dict[str, Any]) -> dict[str, Any]:
     """What rltuned has changed of it so far; None = not known, and why."""
-    if look.world is not World.SLURM:
+    if look.world is not BackendChoice.SLURM:
         return {"history": None, "history_unknown": "the built-in cluster keeps no journal"}
     path = look.loaded.settings.daemon.state_dir / FILE_NAME
     try:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # imports numpy, and `rltuned restore` does without
 CONFIG_VARIABLE = "RLTUNED_CONFIG"
 
 
-class World(StrEnum):
+class BackendChoice(StrEnum):
     """Which cluster a command looks at."""
 
     SLURM = "slurm"
@@ -41,7 +41,7 @@ ConfigOption = Annotated[
     ),
 ]
 WorldOption = Annotated[
-    World, typer.Option("--backend", help="The real Slurm, or the cluster built in.")
+    BackendChoice, typer.Option("--backend", help="The real Slurm, or the cluster built in.")
 ]
 PolicyOption = Annotated[
     str | None,

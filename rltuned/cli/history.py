@@ -12,7 +12,7 @@ import typer
 
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
 from rltuned.errors import JournalError
-from rltuned.journal.queries import Change, changes_of
+from rltuned.journal.queries import JobChange, changes_of
 from rltuned.journal.snapshots import FILE_NAME, open_to_read
 from rltuned.slurm.job_selector import AskedJob, asked_job
 from rltuned.text import when
@@ -67,7 +67,7 @@ def journal_path(config: Path | None, journal: Path | None) -> Path:
     return journal or settings_of(config).settings.daemon.state_dir / FILE_NAME
 
 
-def read_changes(path: Path, asked: AskedJob) -> list[Change]:
+def read_changes(path: Path, asked: AskedJob) -> list[JobChange]:
     """What a journal keeps of a job, the oldest first.
 
     Raises:
@@ -80,7 +80,7 @@ def read_changes(path: Path, asked: AskedJob) -> list[Change]:
             raise JournalError(f"{path}: cannot be read: {error}") from None
 
 
-def lines_of(changes: list[Change]) -> Iterator[str]:
+def lines_of(changes: list[JobChange]) -> Iterator[str]:
     """Changes for people, under a line for each record."""
     records = sorted(changes, key=lambda c: (c.cluster, c.job_id, c.submitted_at))
     for (cluster, _, submitted_at), rows in groupby(
@@ -92,20 +92,20 @@ def lines_of(changes: list[Change]) -> Iterator[str]:
             yield f"  {when(row.at)}  {_what(row)}: {_result(row)}{_by(row)}"
 
 
-def _what(row: Change) -> str:
+def _what(row: JobChange) -> str:
     if row.field != "release":
         return f"{row.field} {row.old} -> {row.new}"
     nice = f", nice {row.nice} set again" if row.nice else ""
     return f"priority {row.old} -> released{nice}"
 
 
-def _result(row: Change) -> str:
+def _result(row: JobChange) -> str:
     if row.result is None:
         return "unknown (the process ended before it was seen)"
     return f"{row.result} ({row.detail})" if row.detail else row.result
 
 
-def _by(row: Change) -> str:
+def _by(row: JobChange) -> str:
     if row.snapshot is None:
         return "; by restore"
     who = row.policy if row.mode == "live" else f"mode {row.mode}" if row.mode else ""

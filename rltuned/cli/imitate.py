@@ -23,7 +23,7 @@ from rltuned.slurm.sacct import lines_of
 from rltuned.train import journalled
 from rltuned.train.export import export_bundle
 from rltuned.train.history import COLUMNS, FITTING, choices_of, started_of
-from rltuned.train.imitation import Fitting, Network, Orders, agreement, fit
+from rltuned.train.imitation import Fitting, Network, OrderedQueues, agreement, fit
 from rltuned.train.queues import rule_orders
 from rltuned.train.ranges import ranges_shown
 
@@ -168,7 +168,9 @@ def _refuse_existing(out: Path) -> None:
         raise ModelError(f"model {out}: exists already; remove it or choose another name")
 
 
-def _fit_with_bar(orders: Orders, fitting: Fitting, name: str) -> tuple[Network, list[float]]:
+def _fit_with_bar(
+    orders: OrderedQueues, fitting: Fitting, name: str
+) -> tuple[Network, list[float]]:
     columns = (
         TextColumn("learning {task.description}"),
         BarColumn(),
@@ -181,7 +183,11 @@ def _fit_with_bar(orders: Orders, fitting: Fitting, name: str) -> tuple[Network,
 
 
 def _learn_site(
-    out: Path, choices: Orders, fitting: Fitting, data: str, settings: dict[str, int | float | str]
+    out: Path,
+    choices: OrderedQueues,
+    fitting: Fitting,
+    data: str,
+    settings: dict[str, int | float | str],
 ) -> float:
     """Learn the first four fifths; returns the share of the later pairs that it agrees on."""
     earlier, later = choices.split(0.8)
@@ -204,7 +210,7 @@ def _learn_site(
 
 
 def _export(
-    out: Path, network: Network, held_out: Orders, lesson: _Lesson, results: dict[str, float]
+    out: Path, network: Network, held_out: OrderedQueues, lesson: _Lesson, results: dict[str, float]
 ) -> None:
     values, masks = held_out.values, held_out.masks
     export_bundle(

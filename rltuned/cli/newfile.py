@@ -11,7 +11,7 @@ import typer
 
 from rltuned import __version__
 from rltuned.cli.fitting import Found, Wishes, fitted
-from rltuned.cli.flags import PolicyOption, World, WorldOption, say, warn
+from rltuned.cli.flags import BackendChoice, PolicyOption, WorldOption, say, warn
 from rltuned.cli.reach import qos_of, shares_of
 from rltuned.cli.world import open_world, real_slurm
 from rltuned.daemon.clock import SystemClock
@@ -37,7 +37,7 @@ def init(
     offline: Annotated[
         bool, typer.Option("--offline", help="Ask no cluster: a file that fits any.")
     ] = False,
-    backend: WorldOption = World.SLURM,
+    backend: WorldOption = BackendChoice.SLURM,
     policy: PolicyOption = None,
     slurm_conf: Annotated[
         Path | None,
@@ -85,14 +85,14 @@ def _refuse_existing(file: Path) -> None:
         raise SettingsError(f"{file}: there is no folder {file.absolute().parent}")
 
 
-def _find(world: World, loaded: Loaded) -> Found:
+def _find(world: BackendChoice, loaded: Loaded) -> Found:
     """One look at the cluster.
 
     Raises:
         BackendError, SnapshotError: it cannot be read; says what to do.
     """
     try:
-        if world is World.SLURM:
+        if world is BackendChoice.SLURM:
             return _ask(loaded)
         from rltuned.sim.demo import WEIGHTS  # noqa: PLC0415 - numba's floor
 

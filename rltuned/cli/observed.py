@@ -4,7 +4,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from rltuned.cli.flags import World, settings_of, warn
+from rltuned.cli.flags import BackendChoice, settings_of, warn
 from rltuned.cli.world import open_world
 from rltuned.core.decide import Decision, decide
 from rltuned.daemon.apply import marked_by
@@ -28,10 +28,10 @@ class Look:
     decision: Decision
     rig: Rig
     loaded: Loaded
-    world: World
+    world: BackendChoice
 
 
-def look(config: Path | None, world: World, policy: str | None, seed: int) -> Look:
+def look(config: Path | None, world: BackendChoice, policy: str | None, seed: int) -> Look:
     """What rltuned would do now.
 
     Raises:
@@ -47,7 +47,7 @@ def look(config: Path | None, world: World, policy: str | None, seed: int) -> Lo
             warn("the blocks of the switchback are not known; it is shown as if delays were on")
         rig = build_rig(secret or as_if_on(loaded), place.backend(loaded))
         snapshot = rig.backend.observe()
-        if world is World.SLURM:
+        if world is BackendChoice.SLURM:
             snapshot = marked(snapshot, journal)
     return Look(decide(snapshot, rig.policy, rig.knobs, rig.solver), rig, loaded, world)
 

@@ -6,11 +6,11 @@ from typing import Any, Final
 import typer
 
 from rltuned.cli.flags import (
+    BackendChoice,
     ConfigOption,
     JsonOption,
     PolicyOption,
     SeedOption,
-    World,
     WorldOption,
     say,
 )
@@ -34,7 +34,7 @@ DECIDED: Final = (
 def plan(
     *,
     config: ConfigOption = None,
-    backend: WorldOption = World.SLURM,
+    backend: WorldOption = BackendChoice.SLURM,
     policy: PolicyOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,

@@ -20,7 +20,7 @@ from rltuned.daemon.restore import EVERYTHING, Wanted
 from rltuned.daemon.restore import restore as give_back
 from rltuned.daemon.restore_as_shown import Shown, give_back_shown, shown
 from rltuned.daemon.restore_patience import Effort, persist
-from rltuned.daemon.signals import Orders, listening
+from rltuned.daemon.signals import SignalFlags, listening
 from rltuned.domain.remnants import Remnants
 from rltuned.errors import (
     BackendError,
@@ -110,7 +110,7 @@ def restore(
         raise typer.BadParameter("say one of --job JOBID, --since TIME and --all")
     if fixed_too and not as_shown:
         raise typer.BadParameter("--fixed-too needs --as-shown")
-    settings, clock, orders = _settings(config), SystemClock(), Orders()
+    settings, clock, orders = _settings(config), SystemClock(), SignalFlags()
     effort = Effort(_unasked_s() if patience is None else patience, tell=warn)
     wanted = _wanted(job, since, clock.now())
     with (

@@ -11,16 +11,16 @@ import typer
 from prometheus_client import CollectorRegistry
 
 from rltuned.cli.flags import (
+    BackendChoice,
     ConfigOption,
     PolicyOption,
     SeedOption,
     SpeedOption,
-    World,
     WorldOption,
     settings_of,
 )
 from rltuned.cli.tables import show_cycle
-from rltuned.cli.world import Place, open_world
+from rltuned.cli.world import CommandTarget, open_world
 from rltuned.core.ladder import Rung
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.ha.leader import open_lease
@@ -33,7 +33,7 @@ from rltuned.daemon.metrics.reading import log_reading
 from rltuned.daemon.observers import Publisher
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.salt import salted
-from rltuned.daemon.signals import Orders, listening
+from rltuned.daemon.signals import SignalFlags, listening
 from rltuned.daemon.surroundings import refuse_untrusted
 from rltuned.daemon.systemd import Notifier, watchdog_interval_s
 from rltuned.daemon.web.server import MetricsServer
@@ -42,7 +42,7 @@ from rltuned.daemon.web.tls import endpoint_context
 from rltuned.daemon.wiring import build_rig, reloaded
 from rltuned.journal.journal import Journal
 from rltuned.settings import Loaded
-from rltuned.slurm.source import Reading
+from rltuned.slurm.source import ReaderChoice
 from rltuned.solver import TimedSolver
 
 app = typer.Typer()
@@ -52,7 +52,7 @@ app = typer.Typer()
 def run(
     *,
     config: ConfigOption = None,
-    backend: WorldOption = World.SLURM,
+    backend: WorldOption = BackendChoice.SLURM,
     dry_run: Annotated[
         bool | None,
         typer.Option(
@@ -97,7 +97,7 @@ def run(
         raise typer.BadParameter("--once and --cycles exclude each other")
     if dry_run is not None and stage is not None:
         raise typer.BadParameter("--stage excludes --dry-run and --live")
-    is_sim = backend is World.SIM
+    is_sim = backend is BackendChoice.SIM
     with _scratch(wanted=is_sim) as folder:
 
         def read() -> Loaded:
@@ -115,7 +115,7 @@ def run(
         metrics = Metrics(CollectorRegistry())
         log = make_log(settings.log.format, settings.log.level)
 
-        def heard(reading: Reading) -> None:
+        def heard(reading: ReaderChoice) -> None:
             metrics.reading.heard(reading)
             log_reading(log, reading)
 
@@ -151,7 +151,7 @@ def _stage(stage: Rung | None, dry_run: bool | None) -> str | None:
 
 
 def _serve(
-    place: Place,
+    place: CommandTarget,
     metrics: Metrics,
     log: Log,
     read: Callable[[], Loaded],
@@ -164,7 +164,7 @@ def _serve(
 ) -> int:
     """Put the daemon together and let it run; returns its exit code."""
     loaded = read()
-    orders = Orders()
+    orders = SignalFlags()
     with ExitStack() as stack:
         notifier = stack.enter_context(closing(Notifier.from_environment()))
         kept = loaded.settings.journal.keeping()

@@ -8,9 +8,9 @@ from datetime import UTC
 from pathlib import Path
 from typing import Final
 
-from rltuned.sim.readers.rows import Bad, Reading, read_text
+from rltuned.sim.readers.rows import Bad, ParsedTrace, read_text
 from rltuned.sim.trace import TraceJob
-from rltuned.slurm.accounting import STEPS, Record, read_history
+from rltuned.slurm.accounting import STEPS, JobRun, read_history
 from rltuned.slurm.sacct import lines_of
 from rltuned.slurm.sacct_json import rows_of_json
 
@@ -19,7 +19,7 @@ COLUMNS: Final = ("JobID", "Submit", "Start", "End", "Timelimit", "ReqTRES", "Pa
 SOURCE: Final = "Slurm accounting"
 
 
-def read_sacct_text(path: Path) -> Reading:
+def read_sacct_text(path: Path) -> ParsedTrace:
     """The output of `sacct --parsable2`; steps are passed over.
 
     Raises:
@@ -28,7 +28,7 @@ def read_sacct_text(path: Path) -> Reading:
     return _reading(lines_of(path), str(path))
 
 
-def read_sacct_json(path: Path) -> Reading:
+def read_sacct_json(path: Path) -> ParsedTrace:
     """The output of `sacct --json`, data_parser 0.0.38 and later; lines are numbers of records.
 
     Raises:
@@ -39,9 +39,9 @@ def read_sacct_json(path: Path) -> Reading:
     return reading
 
 
-def _reading(lines: Iterable[str], source: str) -> Reading:
+def _reading(lines: Iterable[str], source: str) -> ParsedTrace:
     told = read_history(lines, source, UTC, required=COLUMNS)
-    reading = Reading(passed_over=told.left_out.pop(STEPS, 0), notes={"source": SOURCE})
+    reading = ParsedTrace(passed_over=told.left_out.pop(STEPS, 0), notes={"source": SOURCE})
     bad = [Bad(line, why) for why in told.left_out for line in told.lines[why]]
     runs: dict[str, int] = {}
     for record in told.records:
@@ -55,7 +55,7 @@ def _reading(lines: Iterable[str], source: str) -> Reading:
     return reading
 
 
-def _job(record: Record, duration_s: float, run: int) -> TraceJob:
+def _job(record: JobRun, duration_s: float, run: int) -> TraceJob:
     """run: from 2 on for a job that was requeued, which has a record for each of its runs."""
     return TraceJob(
         job_id=record.key if run == 1 else f"{record.key}.{run}",

@@ -36,7 +36,7 @@ from rltuned.sim.policy import policy_of
 from rltuned.sim.presets import PRESETS, preset
 from rltuned.sim.protocol import Protocol, jointly
 from rltuned.sim.report import bound, document, scores_of, write_jobs
-from rltuned.sim.run import Window, compare, possible, whole, windows
+from rltuned.sim.run import TraceWindow, compare, possible, whole, windows
 from rltuned.sim.trace import read_trace
 from rltuned.sim.world import Rules
 from rltuned.solver import cbc
@@ -44,7 +44,7 @@ from rltuned.solver import cbc
 app = typer.Typer()
 
 
-class Mode(StrEnum):
+class RankingMode(StrEnum):
     """When the policy ranks."""
 
     EVENT = "event"
@@ -94,8 +94,8 @@ def simulate(
     trace: Annotated[Path, typer.Option(help="Trace CSV, version 1; may be gzip.")],
     cluster: Annotated[str, typer.Option(help=f"Cluster TOML, or one of {', '.join(PRESETS)}.")],
     policy: Annotated[list[str], typer.Option("--policy", "-p", help="May be given again.")],
-    mode: Annotated[Mode, typer.Option(help="Rank at every event, or once per cycle.")] = (
-        Mode.EVENT
+    mode: Annotated[RankingMode, typer.Option(help="Rank at every event, or once per cycle.")] = (
+        RankingMode.EVENT
     ),
     interval: Annotated[float, typer.Option(help="Seconds between cycles.", min=0.001)] = 60.0,
     placement: Annotated[
@@ -221,7 +221,7 @@ def cluster_named(name: str) -> Cluster:
 
 
 def _play(
-    sets: tuple[Window, ...], cluster: Cluster, policies: list[str], protocol: Protocol
+    sets: tuple[TraceWindow, ...], cluster: Cluster, policies: list[str], protocol: Protocol
 ) -> dict[str, list[Schedule]]:
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:

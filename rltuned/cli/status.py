@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import typer
 
-from rltuned.cli.asking import State, ask
+from rltuned.cli.asking import DaemonState, ask
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
 from rltuned.daemon.clock import SystemClock
-from rltuned.journal.queries import Change
+from rltuned.journal.queries import JobChange
 from rltuned.text import span, when
 
 app = typer.Typer()
@@ -34,7 +34,7 @@ def status(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
         raise typer.Exit(1)
 
 
-def headlines(state: State, now: float) -> Iterator[str]:
+def headlines(state: DaemonState, now: float) -> Iterator[str]:
     """What matters first."""
     troubles = state.troubles(now)
     yield "rltuned: " + ("; ".join(troubles) if troubles else "works")
@@ -42,7 +42,7 @@ def headlines(state: State, now: float) -> Iterator[str]:
     yield from _journal(state, now)
 
 
-def changes(state: State) -> Iterator[str]:
+def changes(state: DaemonState) -> Iterator[str]:
     """The last changes, the latest first."""
     if state.kept is None:
         return
@@ -51,13 +51,13 @@ def changes(state: State) -> Iterator[str]:
         yield f"  {when(change.at)}  job {change.address}: {_change(change)}"
 
 
-def _change(change: Change) -> str:
+def _change(change: JobChange) -> str:
     new = "released" if change.new is None else change.new
     back = "" if change.delay_s is None else f", steps back {span(change.delay_s)}"
     return f"{change.field} {change.old} -> {new}{back}: {change.result or 'unknown'}"
 
 
-def _daemon(state: State) -> Iterator[str]:
+def _daemon(state: DaemonState) -> Iterator[str]:
     daemon = state.daemon
     if daemon is None:
         yield f"daemon: not asked: {state.silent}" if not state.asked else "daemon: no answer"
@@ -76,7 +76,7 @@ def _daemon(state: State) -> Iterator[str]:
         yield f"switchback: {block['partition']} {delays} until {when(block['until'])}"
 
 
-def _journal(state: State, now: float) -> Iterator[str]:
+def _journal(state: DaemonState, now: float) -> Iterator[str]:
     kept = state.kept
     if kept is None:
         yield f"journal: {state.unread}"

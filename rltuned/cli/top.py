@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from rltuned.cli.asking import State, ask
+from rltuned.cli.asking import DaemonState, ask
 from rltuned.cli.flags import ConfigOption, printable, settings_of
 from rltuned.cli.status import changes, headlines
 from rltuned.cli.tables import wide_console
@@ -80,7 +80,7 @@ def _keys_at_once() -> Iterator[None]:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
-def _view(state: State, now: float, height: int) -> RenderableType:
+def _view(state: DaemonState, now: float, height: int) -> RenderableType:
     """One look, so many lines high."""
     lines = [*headlines(state, now), *changes(state)]
     head = Text("\n".join(printable(line) for line in lines), no_wrap=True, overflow="ellipsis")
@@ -89,7 +89,7 @@ def _view(state: State, now: float, height: int) -> RenderableType:
     return Group(head, Text(), _queue(state, room), Text("q ends", style="dim"))
 
 
-def _queue(state: State, room: int) -> RenderableType:
+def _queue(state: DaemonState, room: int) -> RenderableType:
     """The first jobs in their new order."""
     if state.queue is None:
         return Text(f"queue: not known: {printable(state.unread) or 'no cycle is kept'}")

@@ -17,7 +17,7 @@ from rltuned.errors import TraceError
 from rltuned.sim.presets import PRESETS
 from rltuned.sim.readers.alibaba import read_openb, read_pai
 from rltuned.sim.readers.clusters import read_helios, read_philly_csv, read_philly_log
-from rltuned.sim.readers.rows import Reading, finish
+from rltuned.sim.readers.rows import ParsedTrace, finish
 from rltuned.sim.readers.swf import read_swf
 from rltuned.sim.reshape import cut, describe, jittered, scale
 from rltuned.sim.synth import synthesize
@@ -25,7 +25,7 @@ from rltuned.sim.trace import Trace, read_trace, write_trace
 
 app = typer.Typer(no_args_is_help=True, help="Convert, describe, generate, cut and scale traces.")
 
-READERS: dict[str, Callable[[Path], Reading]] = {
+READERS: dict[str, Callable[[Path], ParsedTrace]] = {
     "philly": read_philly_csv,
     "philly-log": read_philly_log,
     "helios": read_helios,
@@ -51,7 +51,7 @@ class Format(StrEnum):
     SACCT_JSON = "sacct-json"
 
 
-class Kind(StrEnum):
+class GeneratorKind(StrEnum):
     """What is generated; each has its entry in synth.GENERATORS."""
 
     PHILLY_LIKE = "philly-like"
@@ -126,7 +126,7 @@ def describe_command(trace: TraceArgument, *, as_json: JsonOption = False) -> No
 
 @app.command()
 def synth(
-    kind: Annotated[Kind, typer.Argument(help="Generator.")],
+    kind: Annotated[GeneratorKind, typer.Argument(help="Generator.")],
     *,
     out: OutOption,
     jobs: Annotated[int, typer.Option(min=1)] = 1024,

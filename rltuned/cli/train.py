@@ -25,7 +25,7 @@ from rltuned.train.course import (
     predictor_of,
     together,
 )
-from rltuned.train.learner import Settings as PpoSettings
+from rltuned.train.learner import PpoSettings
 from rltuned.train.ranks import ALONE, join_ranks
 from rltuned.train.run import Exam, Job, refit
 from rltuned.train.seedling import NAME as FORETOLD

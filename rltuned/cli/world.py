@@ -3,18 +3,18 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rltuned.cli.flags import World
+from rltuned.cli.flags import BackendChoice
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.ha.fence import Fence, Holder
 from rltuned.domain.ports import Backend, Clock
 from rltuned.settings import Loaded
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.source import Reading
+from rltuned.slurm.source import ReaderChoice
 from rltuned.slurm.talk import CallRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CommandTarget:
     """Where a command acts.
 
     Attributes:
@@ -32,19 +32,19 @@ def _ignore(_: CallRecord) -> None:
     """Nobody counts."""
 
 
-def _unheard(_: Reading) -> None:
+def _unheard(_: ReaderChoice) -> None:
     """Nobody asks who reads."""
 
 
 def open_world(
-    world: World,
+    world: BackendChoice,
     *,
     speed: float = 1.0,
     seed: int = 0,
     on_call: Callable[[CallRecord], None] = _ignore,
-    on_reading: Callable[[Reading], None] = _unheard,
+    on_reading: Callable[[ReaderChoice], None] = _unheard,
     lease: Holder | None = None,
-) -> Place:
+) -> CommandTarget:
     """Make clock and backend.
 
     Args:
@@ -56,15 +56,15 @@ def open_world(
         lease: asked right before every batch of updates.
     """
     system = SystemClock()
-    if world is World.SLURM:
-        return Place(
+    if world is BackendChoice.SLURM:
+        return CommandTarget(
             system, system, lambda loaded: real_slurm(loaded, system, on_call, lease, on_reading)
         )
     from rltuned.sim.demo import ScaledClock, demo_backend  # noqa: PLC0415 - numba's floor
 
     clock = ScaledClock(system, speed)
     simulated = demo_backend(seed, clock)
-    return Place(system, clock, lambda _: simulated)
+    return CommandTarget(system, clock, lambda _: simulated)
 
 
 def real_slurm(
@@ -72,7 +72,7 @@ def real_slurm(
     clock: SystemClock,
     on_call: Callable[[CallRecord], None] = _ignore,
     lease: Holder | None = None,
-    on_reading: Callable[[Reading], None] = _unheard,
+    on_reading: Callable[[ReaderChoice], None] = _unheard,
 ) -> SlurmBackend:
     """The real cluster, called as the settings say."""
     max_age_s = loaded.settings.daemon.max_snapshot_age_s

@@ -20,7 +20,7 @@ from rltuned.core.order import Delays, Order, Policy, bounded, next_neutral
 from rltuned.core.placement import Placement, place
 from rltuned.core.planning import make_plan, undo
 from rltuned.core.ranking import Ranked, rank, scale
-from rltuned.core.select import Refusal, Rules, select
+from rltuned.core.select import Refusal, Scope, select
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Action, Plan
 from rltuned.domain.priority import NeutralDelay
@@ -67,7 +67,7 @@ class Knobs:
         tuning: of `milp`.
     """
 
-    rules: Rules = field(default_factory=Rules)
+    rules: Scope = field(default_factory=Scope)
     order: Order = field(default_factory=Order)
     writing: Writing = field(default_factory=Writing)
     top_k: int = 16
@@ -196,7 +196,7 @@ def decide(
     )
 
 
-def _rules_for(rules: Rules, mode: Field, snapshot: Snapshot) -> Rules:
+def _rules_for(rules: Scope, mode: Field, snapshot: Snapshot) -> Scope:
     """What a job must have for its number to be written, and who is left to Slurm in off blocks."""
     by_factor = mode == "site_factor"
     switchback = rules.switchback if snapshot.priorities.slope else None
@@ -206,7 +206,7 @@ def _rules_for(rules: Rules, mode: Field, snapshot: Snapshot) -> Rules:
 
 
 def _withdrawn(
-    delays: Delays, chosen: Sequence[PendingJob], rules: Rules, snapshot: Snapshot
+    delays: Delays, chosen: Sequence[PendingJob], rules: Scope, snapshot: Snapshot
 ) -> Delays:
     """Without the delays of off blocks, where Slurm's own numbers know no age.
 

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltuned.core.capacity import BoolArray, Capacity
-from rltuned.core.survey import FUTURE_HORIZON_S, WAYS_CAP, Shapes, Survey, shapes_of, survey
+from rltuned.core.survey import FUTURE_HORIZON_S, WAYS_CAP, JobShapes, Survey, shapes_of, survey
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 
@@ -185,7 +185,7 @@ def _slack_s(jobs: Sequence[PendingJob], limit_s: FloatArray, now: float) -> Flo
     return found
 
 
-def _requested(shapes: Shapes) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+def _requested(shapes: JobShapes) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """GPUs, CPUs, memory in MiB and finite time limit of every job, (n,) each."""
     asked = [
         (size.gpus, size.cpus, size.mem_mib, planning_limit_s(limit_s))

@@ -18,10 +18,10 @@ from rltuned.core.milp import Budget, Option, Solver, Weights, choose
 from rltuned.core.options import Frame, build
 from rltuned.core.placement import Placement, place_request
 from rltuned.core.sharing import Sharing, Void, obstacle, tell_to_share
-from rltuned.core.solution import Solution, Verdict, beside_others
-from rltuned.core.timeline import Candidate, Reference, Release, reference, releases
+from rltuned.core.solution import JobDecision, Solution, beside_others
+from rltuned.core.timeline import Candidate, Reference, ResourceRelease, reference, releases
 from rltuned.core.turns import Waiting, told_ahead
-from rltuned.core.ways import Bounds
+from rltuned.core.ways import SearchBounds
 from rltuned.domain.jobs import PendingJob, Share
 from rltuned.domain.plan import SetOverSubscribe
 from rltuned.domain.snapshot import Snapshot
@@ -53,7 +53,7 @@ class Tuning:
 
     weights: Weights = field(default_factory=Weights)
     budget: Budget = field(default_factory=Budget)
-    bounds: Bounds = field(default_factory=Bounds)
+    bounds: SearchBounds = field(default_factory=SearchBounds)
     sharing: Sharing = field(default_factory=Sharing)
     steered: bool = False
 
@@ -76,7 +76,7 @@ class Joint:
     order: tuple[int, ...]
     placements: tuple[Placement, ...] = ()
     actions: tuple[SetOverSubscribe, ...] = ()
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[JobDecision, ...] = ()
     left_alone: tuple[tuple[JobId, Void], ...] = ()
 
 
@@ -125,7 +125,7 @@ class _Scene:
     candidates: Sequence[Candidate]
     shareable: Mapping[int, Candidate]
     capacity: Capacity
-    ends: Callable[[], Sequence[Release]]
+    ends: Callable[[], Sequence[ResourceRelease]]
 
     @classmethod
     def of(
@@ -174,11 +174,11 @@ def _with_turns(joint: Joint, scene: _Scene, weights: Weights) -> Joint:
     )
 
 
-def _told(verdicts: Sequence[Verdict], told: Sequence[JobId]) -> tuple[Verdict, ...]:
+def _told(verdicts: Sequence[JobDecision], told: Sequence[JobId]) -> tuple[JobDecision, ...]:
     """The verdicts, with what is to be said of jobs that are told to share before their turn."""
     known = {verdict.job_id: verdict for verdict in verdicts}
     for job_id in told:
-        one = known.get(job_id, Verdict(job_id, 0, None, None, "no node for it now"))
+        one = known.get(job_id, JobDecision(job_id, 0, None, None, "no node for it now"))
         known[job_id] = replace(one, why=f"{one.why}; {TOLD_AHEAD}")
     return tuple(known.values())
 

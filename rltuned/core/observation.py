@@ -42,7 +42,7 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ObservationWindow:
     """At most MAX_QUEUE_SIZE jobs, padded with zeros.
 
     values: (MAX_QUEUE_SIZE, features); mask: (MAX_QUEUE_SIZE,) True on real jobs;
@@ -78,7 +78,7 @@ def sampled(
     return np.column_stack([rows[:, _FIXED_AT], sixth, seventh]).astype(np.float32)
 
 
-def windows(values: Float32Array, size: int = MAX_QUEUE_SIZE) -> list[Window]:
+def windows(values: Float32Array, size: int = MAX_QUEUE_SIZE) -> list[ObservationWindow]:
     """Cut all rows into windows of one size, the last one padded. No row is left out.
 
     The features were computed over the whole queue, so scores of different windows compare.
@@ -88,5 +88,5 @@ def windows(values: Float32Array, size: int = MAX_QUEUE_SIZE) -> list[Window]:
         rows = values[start : start + size]
         padded = np.zeros((size, values.shape[1]), dtype=np.float32)
         padded[: len(rows)] = rows
-        found.append(Window(padded, np.arange(size) < len(rows), len(rows)))
+        found.append(ObservationWindow(padded, np.arange(size) < len(rows), len(rows)))
     return found

@@ -10,8 +10,8 @@ import numpy as np
 from rltuned.core.capacity import Capacity
 from rltuned.core.milp import Budget, Instance, Option, Weights
 from rltuned.core.prices import Lens, Price
-from rltuned.core.timeline import Candidate, Reference, Release, Timeline, timeline
-from rltuned.core.ways import Bounds, Catalogue, Kind, Way, Widths
+from rltuned.core.timeline import Candidate, Reference, ResourceRelease, Timeline, timeline
+from rltuned.core.ways import Catalogue, PlacementKind, SearchBounds, Way, Widths
 
 LATER_WAYS: Final = 2
 """Ways per job at slots after now, packing and spreading: they only hold a place, since the next
@@ -35,7 +35,7 @@ class Frame:
     candidates: Sequence[Candidate]
     shareable: Mapping[int, Candidate]
     capacity: Capacity
-    ends: Sequence[Release]
+    ends: Sequence[ResourceRelease]
     reference: Reference
 
 
@@ -58,7 +58,7 @@ def worth(candidate: Candidate, rank: int, all_gpus: int, weights: Weights) -> f
 
 
 def build(
-    frame: Frame, weights: Weights, budget: Budget, bounds: Bounds
+    frame: Frame, weights: Weights, budget: Budget, bounds: SearchBounds
 ) -> tuple[Instance, Timeline]:
     """The instance of a frame, and the moments of its slots."""
     promised = [r for r in frame.reference.reserved if r.shares is not None]
@@ -84,7 +84,7 @@ def build(
     deadlines = []
     for promise in promised:
         slot = times.offsets_s.index(promise.at_s)
-        way = Way(Kind.PACK, promise.shares or (), Price())
+        way = Way(PlacementKind.PACK, promise.shares or (), Price())
         maker.offer(promise.candidate, slot, way)
         deadlines.append((promise.candidate, slot))
     last = standing(len(frame.candidates) - 1, weights)
@@ -122,7 +122,7 @@ class _Maker:
         if beside is not None:
             for way in catalogue.ways(beside.request, beside.member, turn=at):
                 price = replace(way.price, sharing=1.0)
-                self.offer(at, slot, replace(way, kind=Kind.SHARE, price=price))
+                self.offer(at, slot, replace(way, kind=PlacementKind.SHARE, price=price))
 
     def offer(self, at: int, slot: int, way: Way) -> None:
         key = (at, slot, way.shares)
@@ -145,7 +145,11 @@ class _Maker:
     def _leaves(self, at: int, way: Way) -> bool:
         """Whether a job that best fit would start now is sent elsewhere; sharing has its price."""
         by_itself = self._frame.reference.starts.get(at)
-        return by_itself is not None and way.kind is not Kind.SHARE and way.shares != by_itself
+        return (
+            by_itself is not None
+            and way.kind is not PlacementKind.SHARE
+            and way.shares != by_itself
+        )
 
 
 def lens_of(candidates: Sequence[Candidate], capacity: Capacity) -> Lens:

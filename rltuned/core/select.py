@@ -69,7 +69,7 @@ _UNFULFILLABLE_REASONS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class Scope:
     """Who is ours.
 
     Attributes:
@@ -111,7 +111,7 @@ class Selection:
         return dict(Counter(reason for _, reason in self.refused))
 
 
-def select(snapshot: Snapshot, rules: Rules) -> Selection:
+def select(snapshot: Snapshot, rules: Scope) -> Selection:
     """Part the pending jobs into ours and not ours."""
     chosen: list[PendingJob] = []
     refused: list[tuple[JobId, Refusal]] = []
@@ -125,14 +125,14 @@ def select(snapshot: Snapshot, rules: Rules) -> Selection:
     return Selection(tuple(chosen), tuple(refused))
 
 
-def scope(snapshot: Snapshot, rules: Rules) -> tuple[str, ...]:
+def scope(snapshot: Snapshot, rules: Scope) -> tuple[str, ...]:
     """The partitions that rltuned orders now."""
     left_alone = rules.sla_partitions.union(snapshot.demoted)
     names = (p.name for p in snapshot.partitions if p.name not in left_alone)
     return tuple(name for name in names if not rules.partitions or name in rules.partitions)
 
 
-def refusal(job: PendingJob, snapshot: Snapshot, rules: Rules) -> Refusal | None:
+def refusal(job: PendingJob, snapshot: Snapshot, rules: Scope) -> Refusal | None:
     """The first reason, from the most to the least binding, why a job is not ours; None = ours.
 
     The switchback comes late, so that an off block holds exactly the jobs that are ordered in an
@@ -148,7 +148,7 @@ def refusal(job: PendingJob, snapshot: Snapshot, rules: Rules) -> Refusal | None
     )
 
 
-def _by_rule(job: PendingJob, demoted: tuple[str, ...], rules: Rules) -> Refusal | None:
+def _by_rule(job: PendingJob, demoted: tuple[str, ...], rules: Scope) -> Refusal | None:
     if not rules.sla_partitions.isdisjoint(job.partitions):
         return Refusal.SLA_PARTITION
     if rules.partitions and not rules.partitions.issuperset(job.partitions):
@@ -180,7 +180,7 @@ def _by_hold(job: PendingJob) -> Refusal | None:
     return None
 
 
-def _by_state(job: PendingJob, snapshot: Snapshot, rules: Rules) -> Refusal | None:
+def _by_state(job: PendingJob, snapshot: Snapshot, rules: Scope) -> Refusal | None:
     now = snapshot.taken_at
     if job.cron:
         return Refusal.CRON
@@ -198,7 +198,7 @@ def _by_state(job: PendingJob, snapshot: Snapshot, rules: Rules) -> Refusal | No
     return _by_numbers(job, rules)
 
 
-def _by_numbers(job: PendingJob, rules: Rules) -> Refusal | None:
+def _by_numbers(job: PendingJob, rules: Scope) -> Refusal | None:
     if job.sticky:
         return Refusal.INCR_ONLY
     if rules.one_number and job.uneven:
@@ -210,7 +210,7 @@ def _by_numbers(job: PendingJob, rules: Rules) -> Refusal | None:
     return None
 
 
-def _by_time(job: PendingJob, snapshot: Snapshot, rules: Rules) -> Refusal | None:
+def _by_time(job: PendingJob, snapshot: Snapshot, rules: Scope) -> Refusal | None:
     system, now = snapshot.priorities, snapshot.taken_at
     if rules.switchback is not None and rules.switchback.off(job.partitions, now):
         return Refusal.OFF_BLOCK

@@ -14,7 +14,7 @@ from rltuned.core.options import Frame, worth
 from rltuned.core.placement import Placement
 from rltuned.core.sharing import tell_to_share
 from rltuned.core.timeline import Candidate, Timeline, reference
-from rltuned.core.ways import Kind
+from rltuned.core.ways import PlacementKind
 from rltuned.domain.plan import SetOverSubscribe
 from rltuned.domain.units import JobId
 
@@ -28,7 +28,7 @@ def beside_others(one: Candidate) -> Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class JobDecision:
     """What was decided for one job.
 
     Attributes:
@@ -40,7 +40,7 @@ class Verdict:
 
     job_id: JobId
     ways: int
-    kind: Kind | None
+    kind: PlacementKind | None
     starts_in_s: float | None
     why: str
 
@@ -70,7 +70,7 @@ class Solution:
         jobs = self.frame.candidates
         return tuple(Placement(jobs[at].job.job_id, self.chosen[at].way.shares) for at in self.now)
 
-    def verdicts(self) -> tuple[Verdict, ...]:
+    def verdicts(self) -> tuple[JobDecision, ...]:
         return tuple(self._verdict(at) for at in range(len(self.frame.candidates)))
 
     def followed(self) -> tuple[tuple[int, ...], str]:
@@ -109,20 +109,20 @@ class Solution:
 
     def _shares(self, at: int) -> bool:
         option = self.chosen.get(at)
-        return option is not None and option.slot == 0 and option.way.kind is Kind.SHARE
+        return option is not None and option.slot == 0 and option.way.kind is PlacementKind.SHARE
 
     def _size(self, at: int) -> tuple[int, int, int]:
         total = self.frame.candidates[at].request.total
         return -total.gpus, -total.cpus, at
 
-    def _verdict(self, at: int) -> Verdict:
+    def _verdict(self, at: int) -> JobDecision:
         option, job_id = self.chosen.get(at), self.frame.candidates[at].job.job_id
         if option is None:
-            return Verdict(job_id, self.ways[at], None, None, "not within the horizon")
+            return JobDecision(job_id, self.ways[at], None, None, "not within the horizon")
         offset_s = self.times.offsets_s[option.slot]
         kind, place = option.way.kind, ", ".join(s.node for s in option.way.shares)
         by_itself = "" if at in self.frame.reference.starts or offset_s else "; not by itself"
         why = f"{kind} on {place}{by_itself}"
-        if kind is Kind.SHARE:
+        if kind is PlacementKind.SHARE:
             why += "; its exclusive node would keep others waiting"
-        return Verdict(job_id, self.ways[at], kind, offset_s, why)
+        return JobDecision(job_id, self.ways[at], kind, offset_s, why)

@@ -43,7 +43,7 @@ class Survey:
 
 
 @dataclass(frozen=True, slots=True)
-class Shapes:
+class JobShapes:
     """The different jobs of a queue: those that share a Request object and partitions are one.
 
     firsts: one job of each shape; rows: (n,) which shape each job has.
@@ -53,17 +53,17 @@ class Shapes:
     rows: IntArray
 
 
-def shapes_of(jobs: tuple[PendingJob, ...]) -> Shapes:
+def shapes_of(jobs: tuple[PendingJob, ...]) -> JobShapes:
     """Group a queue by shape. Identity, not equality, of requests: hashing them costs more."""
     known: dict[tuple[int, tuple[str, ...]], int] = {}
     rows = [known.setdefault((id(j.request), j.partitions), len(known)) for j in jobs]
     firsts: dict[int, PendingJob] = {}
     for row, job in zip(rows, jobs, strict=True):
         firsts.setdefault(row, job)
-    return Shapes(tuple(firsts.values()), np.array(rows, dtype=np.int64))
+    return JobShapes(tuple(firsts.values()), np.array(rows, dtype=np.int64))
 
 
-def survey(shapes: Shapes, snapshot: Snapshot, capacity: Capacity) -> Survey:
+def survey(shapes: JobShapes, snapshot: Snapshot, capacity: Capacity) -> Survey:
     """Look at the free state once for each shape; (n,) arrays, one entry per job."""
     table = np.zeros((len(shapes.firsts), 6))
     returning = returning_gpus(snapshot, capacity)

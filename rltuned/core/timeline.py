@@ -41,7 +41,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class ResourceRelease:
     """Amounts that come free at an offset in seconds from now, at the latest."""
 
     at_s: float
@@ -81,14 +81,14 @@ class Timeline:
         return max(slot, sum(at < end_s for at in self.offsets_s) - 1)
 
 
-def releases(snapshot: Snapshot, capacity: Capacity) -> tuple[Release, ...]:
+def releases(snapshot: Snapshot, capacity: Capacity) -> tuple[ResourceRelease, ...]:
     """When running jobs end at the latest, soonest first; those without a known end never."""
     found = []
     for run in snapshot.running:
         shares = _known(run, capacity)
         end_s = run.latest_end() - snapshot.taken_at
         if shares and math.isfinite(end_s):
-            found.append(Release(max(end_s, OVERDUE_S), shares))
+            found.append(ResourceRelease(max(end_s, OVERDUE_S), shares))
     return tuple(sorted(found, key=lambda r: r.at_s))
 
 
@@ -98,7 +98,7 @@ def _known(run: RunningJob, capacity: Capacity) -> tuple[Share, ...]:
 
 def timeline(
     capacity: Capacity,
-    ends: Sequence[Release],
+    ends: Sequence[ResourceRelease],
     *,
     horizon_s: float,
     most: int,
@@ -145,7 +145,9 @@ class _Head:
 
 
 def reference(
-    candidates: Sequence[Candidate], capacity: Capacity, ends: Callable[[], Sequence[Release]]
+    candidates: Sequence[Candidate],
+    capacity: Capacity,
+    ends: Callable[[], Sequence[ResourceRelease]],
 ) -> Reference:
     """Slurm's own walk over the candidates in the given order.
 
@@ -154,7 +156,7 @@ def reference(
     free = capacity.copy()
     starts: dict[int, tuple[Share, ...]] = {}
     heads: dict[str, _Head] = {}
-    begun: list[Release] = []
+    begun: list[ResourceRelease] = []
     for at, one in enumerate(candidates):
         shares = place_request(one.request, one.member, free, "pack")
         partition = one.job.partitions[0]
@@ -169,12 +171,12 @@ def reference(
         for head in late:
             head.later.take(shares)
         starts[at] = shares
-        begun.append(Release(one.limit_s, shares))
+        begun.append(ResourceRelease(one.limit_s, shares))
     reserved = tuple(Reserved(h.candidate, h.at_s, h.shares) for h in heads.values())
     return Reference(starts, reserved)
 
 
-def _reserve(at: int, one: Candidate, free: Capacity, ends: Sequence[Release]) -> _Head:
+def _reserve(at: int, one: Candidate, free: Capacity, ends: Sequence[ResourceRelease]) -> _Head:
     later = free.copy()
     ordered = sorted(ends, key=lambda r: r.at_s)
     count, _ = width(one.request, one.member, free)
@@ -196,7 +198,7 @@ def _reserve(at: int, one: Candidate, free: Capacity, ends: Sequence[Release]) -
     return _Head(at, math.inf, later, None)
 
 
-def _may_help(one: Candidate, gpus_each: int, end: Release, later: Capacity) -> bool:
+def _may_help(one: Candidate, gpus_each: int, end: ResourceRelease, later: Capacity) -> bool:
     """Whether an end leaves a node on which a share could go; what did not fit before needs one."""
     columns = [later.index[share.node] for share in end.shares]
     return any(one.member[c] and later.free_gpus[:, c].sum() >= gpus_each for c in columns)

@@ -17,7 +17,7 @@ import numpy as np
 from rltuned.core.capacity import Capacity
 from rltuned.core.milp import Weights
 from rltuned.core.options import standing, worth
-from rltuned.core.timeline import Candidate, Release, reference
+from rltuned.core.timeline import Candidate, ResourceRelease, reference
 from rltuned.domain.jobs import Share
 
 ENDS_AHEAD: Final = 64
@@ -41,7 +41,7 @@ class Waiting:
     candidates: Sequence[Candidate]
     shareable: Mapping[int, Candidate]
     free: Capacity
-    ends: Sequence[Release]
+    ends: Sequence[ResourceRelease]
 
 
 def told_ahead(waiting: Waiting, started: Collection[int], weights: Weights) -> frozenset[int]:
@@ -53,7 +53,7 @@ def told_ahead(waiting: Waiting, started: Collection[int], weights: Weights) -> 
         weights: what a start and a flag are worth.
     """
     found: set[int] = set()
-    free, running, begun = waiting.free.copy(), list(waiting.ends), list[Release]()
+    free, running, begun = waiting.free.copy(), list(waiting.ends), list[ResourceRelease]()
     left = [at for at in range(len(waiting.candidates)) if at not in started]
     walk = _Walk(waiting, weights, left)
     for _ in range(ENDS_AHEAD):
@@ -68,7 +68,7 @@ def told_ahead(waiting: Waiting, started: Collection[int], weights: Weights) -> 
         for at, shares in starts.items():
             free.take(shares)
             left.remove(at)
-            begun.append(Release(waiting.candidates[at].limit_s, shares))
+            begun.append(ResourceRelease(waiting.candidates[at].limit_s, shares))
     return frozenset(found)
 
 
@@ -80,7 +80,7 @@ class _Walk:
     weights: Weights
     left: list[int]
 
-    def next_end(self, ends: Sequence[Release]) -> Release | None:
+    def next_end(self, ends: Sequence[ResourceRelease]) -> ResourceRelease | None:
         """The soonest end on a node that somebody who may be told to share could use."""
         hopeful = [self.waiting.candidates[at] for at in self.left if at in self.waiting.shareable]
         if not hopeful:
@@ -89,7 +89,9 @@ class _Walk:
         index = self.waiting.free.index
         return next((end for end in ends if any(could[index[s.node]] for s in end.shares)), None)
 
-    def best(self, free: Capacity, ends: Sequence[Release]) -> tuple[_Starts, frozenset[int]]:
+    def best(
+        self, free: Capacity, ends: Sequence[ResourceRelease]
+    ) -> tuple[_Starts, frozenset[int]]:
         """Who starts, and with which flags."""
         plain = self._starts(frozenset(), free, ends)
         flags = frozenset(at for at in self.left if at in self.waiting.shareable)
@@ -104,7 +106,7 @@ class _Walk:
         return shared, flags
 
     def _starts(
-        self, flags: frozenset[int], free: Capacity, ends: Sequence[Release]
+        self, flags: frozenset[int], free: Capacity, ends: Sequence[ResourceRelease]
     ) -> dict[int, tuple[Share, ...]]:
         jobs = [
             self.waiting.shareable[at] if at in flags else self.waiting.candidates[at]

@@ -19,7 +19,7 @@ from rltuned.core.prices import Asks, FloatArray, Lens, Price, node_prices
 from rltuned.domain.jobs import Request, Share
 
 
-class Kind(StrEnum):
+class PlacementKind(StrEnum):
     """What a way is to a person who reads about it."""
 
     PACK = "pack"
@@ -38,14 +38,14 @@ class Kind(StrEnum):
 class Way:
     """One way. opens: columns of the nodes, idle now, that it would begin to use."""
 
-    kind: Kind
+    kind: PlacementKind
     shares: tuple[Share, ...]
     price: Price
     opens: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class SearchBounds:
     """How far ways are looked for.
 
     Attributes:
@@ -77,7 +77,7 @@ class Draft:
     row: int
     picks: tuple[tuple[tuple[int, ...], int, bool], ...]
     price: Price
-    kind: Kind
+    kind: PlacementKind
 
     def on_nodes(self, request: Request, capacity: Capacity, turn: int) -> Way:
         """Pick nodes; different turns pick different ones of a group, so that jobs part ways."""
@@ -107,7 +107,7 @@ class Catalogue:
     """
 
     def __init__(
-        self, capacity: Capacity, lens: Lens, bounds: Bounds, widths: Widths | None = None
+        self, capacity: Capacity, lens: Lens, bounds: SearchBounds, widths: Widths | None = None
     ) -> None:
         self.capacity = capacity
         self._lens = lens
@@ -153,7 +153,9 @@ class Catalogue:
         frag, imbalance, contention = np.mean([part[:, column] for part, column in at], axis=0)
         price = Price(float(frag), float(imbalance), float(contention))
         opens = tuple(sorted(column for column in columns if self._idle[column]))
-        return Way(Kind.WHOLE if request.exclusive else Kind.MIX, shares, price, opens)
+        return Way(
+            PlacementKind.WHOLE if request.exclusive else PlacementKind.MIX, shares, price, opens
+        )
 
     def _drafts(self, request: Request, member: BoolArray, key: Shape) -> tuple[Draft, ...]:
         if key not in self._widths:
@@ -278,7 +280,7 @@ class _Table:
         waste, nodes = np.full(len(patterns), self.waste), np.full(len(patterns), float(count))
         return np.column_stack([nodes, taken_all @ self.free, prices, waste, taken_all @ self.idle])
 
-    def draft(self, pattern: _Dealt, line: Sequence[float], kind: Kind) -> Draft:
+    def draft(self, pattern: _Dealt, line: Sequence[float], kind: PlacementKind) -> Draft:
         """A pattern with its line of the sheet."""
         picks = tuple((self.groups[g], n, bool(self.idle[g])) for g, n, _ in pattern)
         return Draft(self.row, picks, Price(*line[2:6]), kind)
@@ -299,8 +301,8 @@ def _dealt(pattern: _Pattern, more: Sequence[bool], larger: int) -> _Dealt | Non
     return None if larger else (*first, *rest)
 
 
-def _whole(kind: Kind, request: Request) -> Kind:
-    return Kind.WHOLE if request.exclusive else kind
+def _whole(kind: PlacementKind, request: Request) -> PlacementKind:
+    return PlacementKind.WHOLE if request.exclusive else kind
 
 
 def _may_be_wider(request: Request, narrowest: int) -> bool:
@@ -323,20 +325,20 @@ def _multisets(sizes: Sequence[int], count: int, start: int = 0) -> Iterator[_Pa
                 yield ((group, take), *tail)
 
 
-def _kept(sheet: FloatArray, most: int) -> list[tuple[int, Kind]]:
+def _kept(sheet: FloatArray, most: int) -> list[tuple[int, PlacementKind]]:
     """Lines of a sheet: packing, spreading, then what nothing beats, then the rest."""
     if not len(sheet):
         return []
     by_size = np.lexsort((np.arange(len(sheet)), sheet[:, 1], sheet[:, 0]))
     pack = int(by_size[0])
     spread = int(np.lexsort((np.arange(len(sheet)), -sheet[:, 1], -sheet[:, 0]))[0])
-    chosen = {pack: Kind.PACK}
-    chosen.setdefault(spread, Kind.SPREAD)
+    chosen = {pack: PlacementKind.PACK}
+    chosen.setdefault(spread, PlacementKind.SPREAD)
     if len(sheet) > len(chosen) < most:
         prices = sheet[:, 2:]
         rest = np.lexsort((np.arange(len(sheet)), prices[:, :-1].sum(axis=1), ~_front(prices)))
         for line in rest.tolist():
-            chosen.setdefault(line, Kind.MIX)
+            chosen.setdefault(line, PlacementKind.MIX)
     return list(chosen.items())[:most]
 
 

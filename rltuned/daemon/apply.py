@@ -10,7 +10,7 @@ from rltuned.core.decide import Decision
 from rltuned.daemon import newcomers
 from rltuned.daemon.canary.breaker import demoted
 from rltuned.daemon.ha.leader import Seat
-from rltuned.daemon.report import Kind, Mode, Stage
+from rltuned.daemon.report import ChangeKind, CycleStage, Mode
 from rltuned.domain.jobs import PendingJob, Remembered
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.ports import NOTHING, Backend, Clock
@@ -19,7 +19,7 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError
 from rltuned.journal import neutral
-from rltuned.journal.cycles import Sight
+from rltuned.journal.cycles import CycleObservation
 from rltuned.journal.inputs import Recipe, plan_document
 from rltuned.journal.journal import Journal
 
@@ -29,10 +29,10 @@ _HOUR_S: Final = 3_600.0
 class Stopwatch(Protocol):
     """Times a stage of the cycle."""
 
-    def __call__(self, stage: Stage) -> AbstractContextManager[None]: ...
+    def __call__(self, stage: CycleStage) -> AbstractContextManager[None]: ...
 
 
-class Writer:
+class PlanApplier:
     """Keeps the order of law: intent on the disk, then the write, then its outcome."""
 
     def __init__(self, journal: Journal, clock: Clock) -> None:
@@ -59,7 +59,7 @@ class Writer:
         if decision.neutral is not None:
             self._neutral[decision.snapshot.cluster] = decision.neutral
 
-    def mark(self, snapshot: Snapshot) -> tuple[Snapshot, Mapping[Kind, int]]:
+    def mark(self, snapshot: Snapshot) -> tuple[Snapshot, Mapping[ChangeKind, int]]:
         """Set `owned` on the jobs that carry something of ours, and count what was reverted.
 
         A value is counted once, however long it stays.
@@ -70,7 +70,7 @@ class Writer:
         self._cluster = snapshot.cluster
         marked = marked_by(self.journal, snapshot)
         found = {
-            (job.job_id, actual): Kind(job.owned.field)
+            (job.job_id, actual): ChangeKind(job.owned.field)
             for job in marked.pending
             if job.owned is not None
             and (actual := _in_force(job)) is not None
@@ -97,7 +97,7 @@ class Writer:
         if found is not None and found != snapshot.neutral:
             neutral.keep(self.journal, snapshot.cluster, found, self._clock.now())
         return self.journal.keep(
-            Sight(
+            CycleObservation(
                 cycle=cycle,
                 at=self._clock.now(),
                 mode=mode.value,
@@ -150,7 +150,7 @@ class Writer:
             JournalError: the intent could not be made durable; nothing was written.
             BackendError: Slurm did not answer; what was written is noted as intended.
         """
-        with timed(Stage.JOURNAL):
+        with timed(CycleStage.JOURNAL):
             self.follow(snapshot)
             if plan.is_empty:
                 return ()
@@ -164,9 +164,9 @@ class Writer:
             )
             if seat is not None:
                 seat.publish(self.journal, snapshot.cluster)
-        with timed(Stage.APPLY):
+        with timed(CycleStage.APPLY):
             outcomes = backend.apply(plan)
-        with timed(Stage.JOURNAL):
+        with timed(CycleStage.JOURNAL):
             self.journal.settle(ticket, outcomes, at=self._clock.now())
         return outcomes
 

@@ -17,7 +17,7 @@ from rltuned.errors import JournalError
 from rltuned.journal import cycles, named_values
 from rltuned.journal.cycles import CycleRow, Document, unpack_plan
 from rltuned.journal.inputs import Recipe, decoded
-from rltuned.journal.queries import Change, latest
+from rltuned.journal.queries import JobChange, latest
 from rltuned.journal.snapshots import Packed, open_to_read, unpack
 
 CHANGES: Final = 8
@@ -41,7 +41,7 @@ class Glance:
     cycles: int
     model: str
     carrying: int
-    changes: tuple[Change, ...]
+    changes: tuple[JobChange, ...]
     breakers: tuple[tuple[str, str, Breaker], ...]
 
 
@@ -78,7 +78,7 @@ def glance(path: Path) -> Glance:
     )
 
 
-class Place(NamedTuple):
+class QueuePosition(NamedTuple):
     """A job with its place in the queue by Slurm's number, and by ours; 1 = first.
 
     delay_s: what our number asks it to step back, after this cycle's plan; None = it has none.
@@ -92,7 +92,7 @@ class Place(NamedTuple):
     delay_s: float | None
 
 
-def last_queue(path: Path) -> tuple[Snapshot, tuple[Place, ...]] | None:
+def last_queue(path: Path) -> tuple[Snapshot, tuple[QueuePosition, ...]] | None:
     """What the last cycle saw, in the order that its plan makes; None = none is kept.
 
     Held jobs have no place.
@@ -148,14 +148,14 @@ def _numbers(action: Document) -> bool:
 
 def _places(
     snapshot: Snapshot, actions: dict[int, Document], delays_s: dict[int, float]
-) -> Iterator[Place]:
+) -> Iterator[QueuePosition]:
     line = [job for job in snapshot.pending if job.priority]
     planned = {job.job_id: _planned(job, actions.get(job.job_id)) for job in line}
     before = sorted(line, key=lambda job: -job.priority)
     place = {job.job_id: number for number, job in enumerate(before, start=1)}
     after = sorted(line, key=lambda job: -planned[job.job_id])
     for number, job in enumerate(after, start=1):
-        yield Place(
+        yield QueuePosition(
             job,
             place[job.job_id],
             number,

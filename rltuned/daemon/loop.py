@@ -13,15 +13,15 @@ from typing import Final
 
 from rltuned.core.decide import decide, give_back
 from rltuned.core.ladder import Rung
-from rltuned.daemon.apply import Writer
+from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.canary.monitor import Monitor
 from rltuned.daemon.gc_control import uncollected
 from rltuned.daemon.ha.rivals import Rivals
 from rltuned.daemon.newcomers import tell
-from rltuned.daemon.report import CycleReport, Mode, Skip, Stage, row_of
+from rltuned.daemon.report import CycleReport, CycleStage, Mode, Skip, row_of
 from rltuned.daemon.runtime import Audience, Rig
 from rltuned.daemon.schedule import Pace, refuse_when_busy
-from rltuned.daemon.signals import Orders, is_paused
+from rltuned.daemon.signals import SignalFlags, is_paused
 from rltuned.domain.plan import Plan
 from rltuned.domain.ports import Clock
 from rltuned.domain.snapshot import Snapshot
@@ -65,7 +65,7 @@ class Loop:
         journal: Journal,
         audience: Audience,
         *,
-        orders: Orders,
+        orders: SignalFlags,
         reload: Callable[[], Rig],
         heartbeat_s: float = math.inf,
         stopwatch: Callable[[], float] | None = None,
@@ -73,7 +73,7 @@ class Loop:
         self.rig = rig
         self._clock = clock
         self._journal = journal
-        self._writer = Writer(journal, clock)
+        self._writer = PlanApplier(journal, clock)
         self._monitor = Monitor(journal)
         self._rivals = Rivals()
         self._audience = audience
@@ -149,12 +149,12 @@ class Loop:
             return self._number + 1  # the cycle will say what is wrong with it
 
     def _weigh(self, report: CycleReport) -> None:
-        with self._timed(report, Stage.OBSERVE):
+        with self._timed(report, CycleStage.OBSERVE):
             report.weighed = self._pace.weigh(self.rig)
         refuse_when_busy(report.weighed)
 
     def _observe(self, report: CycleReport) -> None:
-        with self._timed(report, Stage.OBSERVE):
+        with self._timed(report, CycleStage.OBSERVE):
             seen = self.rig.backend.observe(self._writer.remembered())
         report.snapshot = seen
         try:
@@ -169,7 +169,7 @@ class Loop:
         only_looks = self.rig.ladder.rung is Rung.OBSERVE and not self.rig.dry_run
         if report.snapshot is None or only_looks:
             return
-        with self._timed(report, Stage.DECIDE):
+        with self._timed(report, CycleStage.DECIDE):
             report.decision = decide(
                 report.snapshot, self.rig.policy, self.rig.knobs, self.rig.solver
             )
@@ -180,7 +180,7 @@ class Loop:
         if report.snapshot is None or report.journal_error:
             return
         try:
-            with self._timed(report, Stage.JOURNAL):
+            with self._timed(report, CycleStage.JOURNAL):
                 report.digest = self._writer.keep(
                     report.snapshot, report.decision, self.rig.recipe, self._number, report.mode
                 )
@@ -209,7 +209,7 @@ class Loop:
         return not report.standby
 
     def _write(self, report: CycleReport, plan: Plan, snapshot: Snapshot) -> None:
-        def timed(stage: Stage) -> AbstractContextManager[None]:
+        def timed(stage: CycleStage) -> AbstractContextManager[None]:
             return self._timed(report, stage)
 
         report.outcomes = self._writer.write(
@@ -294,7 +294,7 @@ class Loop:
             self._audience.loaded(self.rig)
 
     @contextmanager
-    def _timed(self, report: CycleReport, stage: Stage) -> Iterator[None]:
+    def _timed(self, report: CycleReport, stage: CycleStage) -> Iterator[None]:
         start = self._stopwatch()
         try:
             yield

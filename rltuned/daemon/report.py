@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rltuned.core.decide import Decision, Entry
-from rltuned.daemon.canary.monitor import Verdict
+from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.load import Weighed
 from rltuned.domain.plan import (
     Action,
@@ -49,7 +49,7 @@ class Skip(StrEnum):
     UNEXPECTED = "unexpected"
 
 
-class Stage(StrEnum):
+class CycleStage(StrEnum):
     """The parts of a cycle that are timed."""
 
     OBSERVE = "observe"
@@ -58,7 +58,7 @@ class Stage(StrEnum):
     APPLY = "apply"
 
 
-class Kind(StrEnum):
+class ChangeKind(StrEnum):
     """Kinds of change, as metrics and logs name them."""
 
     PRIORITY = "priority"
@@ -67,17 +67,17 @@ class Kind(StrEnum):
     OVERSUBSCRIBE = "oversubscribe"
 
 
-def kind_of(action: Action) -> Kind:
+def kind_of(action: Action) -> ChangeKind:
     """The kind of change that an action of a cycle makes."""
     match action:
         case SetPriority():
-            return Kind.PRIORITY
+            return ChangeKind.PRIORITY
         case SetSiteFactor():
-            return Kind.SITE_FACTOR
+            return ChangeKind.SITE_FACTOR
         case Release() | SetNice():
-            return Kind.RELEASE
+            return ChangeKind.RELEASE
         case SetOverSubscribe():
-            return Kind.OVERSUBSCRIBE
+            return ChangeKind.OVERSUBSCRIBE
         case SetExcludedNodes():
             raise ValueError("only `rltuned restore` sets excluded nodes")
 
@@ -110,17 +110,17 @@ class CycleReport:
     started_at: float
     mode: Mode
     interval_s: float
-    stages: dict[Stage, float]
+    stages: dict[CycleStage, float]
     snapshot: Snapshot | None = None
     digest: str | None = None
     decision: Decision | None = None
     outcomes: tuple[Outcome, ...] = ()
-    reverted: Mapping[Kind, int] | None = None
+    reverted: Mapping[ChangeKind, int] | None = None
     backoff_s: float | None = None
     weighed: Weighed | None = None
     standby: str = ""
     rival: str = ""
-    verdict: Verdict | None = None
+    verdict: CanaryStatus | None = None
     skip: Skip | None = None
     detail: str = ""
     journal_error: str = ""
@@ -157,12 +157,12 @@ class CycleReport:
         breakers = self.verdict.breakers if self.verdict else {}
         return tuple(sorted(name for name, breaker in breakers.items() if breaker.is_open))
 
-    def proposed(self) -> dict[Kind, int]:
+    def proposed(self) -> dict[ChangeKind, int]:
         """Actions of the plan by kind."""
         actions = self.decision.plan.actions if self.decision else ()
         return dict(Counter(kind_of(action) for action in actions))
 
-    def applied(self) -> dict[tuple[Kind, Result], int]:
+    def applied(self) -> dict[tuple[ChangeKind, Result], int]:
         """Outcomes by kind and result."""
         return dict(Counter((kind_of(o.action), o.result) for o in self.outcomes))
 

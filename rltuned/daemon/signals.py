@@ -11,7 +11,7 @@ from types import FrameType
 
 
 @dataclass
-class Orders:
+class SignalFlags:
     """Asked for and not yet done. Handlers only set these; the loop does the work."""
 
     stop: bool = False
@@ -19,7 +19,7 @@ class Orders:
 
 
 @contextmanager
-def listening(orders: Orders, wake: Callable[[bool], None]) -> Iterator[None]:
+def listening(orders: SignalFlags, wake: Callable[[bool], None]) -> Iterator[None]:
     """Turn signals into orders while the block runs; a second SIGINT ends the process at once.
 
     Args:

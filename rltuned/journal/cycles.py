@@ -55,7 +55,7 @@ class CycleRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class CycleObservation:
     """What a cycle saw, by what it decided, and what it planned; None = it only looked."""
 
     cycle: int
@@ -66,7 +66,7 @@ class Sight:
     plan: Document | None = None
 
 
-def keep(db: sqlite3.Connection, sight: Sight) -> str:
+def keep(db: sqlite3.Connection, sight: CycleObservation) -> str:
     """Note what a cycle is about to do; returns the digest of the snapshot."""
     packed, seen = pack(sight.snapshot), sight.snapshot
     actions = sight.plan["actions"] if sight.plan else ()

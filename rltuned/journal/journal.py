@@ -15,7 +15,7 @@ from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.errors import JournalError
 from rltuned.journal import changes, cycles, handover, named_values
-from rltuned.journal.cycles import CycleRow, Sight
+from rltuned.journal.cycles import CycleObservation, CycleRow
 from rltuned.journal.handover import Handover
 from rltuned.journal.owned import Ledger
 from rltuned.journal.ownership import Claim, JobKey, Origin, WordClaim
@@ -152,7 +152,7 @@ class Journal:
             db.execute("BEGIN IMMEDIATE")
             db.execute("ROLLBACK")
 
-    def keep(self, sight: Sight) -> str:
+    def keep(self, sight: CycleObservation) -> str:
         """Note what a cycle saw and planned, and clear out what is old.
 
         Returns:

@@ -14,7 +14,7 @@ from rltuned.journal.snapshots import Packed, unpack
 from rltuned.slurm.job_selector import AskedJob, asked_job
 
 
-class Change(NamedTuple):
+class JobChange(NamedTuple):
     """One change to a job.
 
     Attributes:
@@ -76,7 +76,7 @@ _OF_JOB = " WHERE job_id = ?1 OR address GLOB ?2 OR address GLOB ?3"
 _TASK = re.compile(r"[1-9][0-9]*_[0-9]+")
 
 
-def changes_of(db: sqlite3.Connection, asked: AskedJob) -> list[Change]:
+def changes_of(db: sqlite3.Connection, asked: AskedJob) -> list[JobChange]:
     """Every change to a job that is still kept, the oldest first.
 
     A task of an array that has a number of its own is found by that too, with what was changed of
@@ -94,7 +94,7 @@ def changes_of(db: sqlite3.Connection, asked: AskedJob) -> list[Change]:
     return sorted(found, key=lambda c: (c.at, c.cycle))
 
 
-def latest(db: sqlite3.Connection, count: int) -> tuple[Change, ...]:
+def latest(db: sqlite3.Connection, count: int) -> tuple[JobChange, ...]:
     """So many of the last changes to any job, the latest first.
 
     Raises:
@@ -104,16 +104,16 @@ def latest(db: sqlite3.Connection, count: int) -> tuple[Change, ...]:
     return tuple(map(_change, rows))
 
 
-def _changes(db: sqlite3.Connection, asked: AskedJob) -> list[Change]:
+def _changes(db: sqlite3.Connection, asked: AskedJob) -> list[JobChange]:
     prefixes = (asked.job_id, f"{asked.job_id}[_]*", f"{asked.job_id}+*")
     rows = db.execute(_CHANGES + _OF_JOB, prefixes).fetchall()
     return [_change(row) for row in rows if asked.named(row[3], row[5])]
 
 
-def _change(row: tuple[Any, ...]) -> Change:
+def _change(row: tuple[Any, ...]) -> JobChange:
     *values, body = row
     reason = None if body is None else unpack_plan(body)["reasons"].get(str(row[3]))
-    return Change._make((*values, reason))
+    return JobChange._make((*values, reason))
 
 
 def decided(db: sqlite3.Connection, cycle: int) -> Decided:

@@ -68,7 +68,7 @@ class QuantileNet(nn.Module):
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class UserStatistics:
     """What is known of users and accounts: digests (k,), sorted, and their STATS (k, STATS)."""
 
     keys: NDArray[np.int64]
@@ -93,7 +93,7 @@ def digest(name: str) -> int:
 class Predictor:
     """A fitted network and its history."""
 
-    def __init__(self, network: QuantileNet, history: History) -> None:
+    def __init__(self, network: QuantileNet, history: UserStatistics) -> None:
         self.network, self.history = network.eval(), history
 
     def inputs(
@@ -165,7 +165,7 @@ def read_predictor(path: Path, data: bytes) -> Predictor:
     finite = all(bool(torch.isfinite(t).all()) for t in network.state_dict().values())
     if not finite or not np.isfinite(stats).all() or (np.diff(keys) <= 0).any():
         raise ModelError(f"model {path}: not finite, or its history is not in order")
-    return Predictor(network, History(keys, stats))
+    return Predictor(network, UserStatistics(keys, stats))
 
 
 def parity_bytes(predictor: Predictor) -> bytes:

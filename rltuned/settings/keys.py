@@ -12,7 +12,7 @@ from pydantic import model_validator
 from rltuned.core.decide import Knobs, PlacementMode
 from rltuned.core.numbers import WriteMode, Writing
 from rltuned.core.order import Order
-from rltuned.core.select import SETTLE_S, Rules
+from rltuned.core.select import SETTLE_S, Scope
 from rltuned.policies.shelf import MODELS_DIR
 from rltuned.settings.controller import HaKeys, LoadKeys, SlurmKeys, check_lease
 from rltuned.settings.keeping import JournalKeys
@@ -86,8 +86,8 @@ class ScopeKeys(Keys):
         le=3600.0,
     )
 
-    def rules(self) -> Rules:
-        return Rules(
+    def rules(self) -> Scope:
+        return Scope(
             sla_partitions=frozenset(self.sla_partitions),
             partitions=frozenset(self.partitions),
             excluded_users=frozenset(self.excluded_users),

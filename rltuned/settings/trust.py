@@ -8,7 +8,7 @@ from pydantic import model_validator
 
 from rltuned.core.evidence import MAX_MARGIN
 from rltuned.core.ladder import Ladder, Rung
-from rltuned.core.select import Rules
+from rltuned.core.select import Scope
 from rltuned.core.switchback import MOST_APART_S, Switchback
 from rltuned.settings.key import Keys, Names, key
 
@@ -85,7 +85,7 @@ class LadderKeys(Keys):
             return None
         return Switchback(self.canary_salt, self.canary_block_s, self.canary_washout_s, share)
 
-    def rules(self, scope: Rules) -> Rules:
+    def rules(self, scope: Scope) -> Scope:
         """The scope with the switchback, narrowed to a canary's partitions while there is one."""
         rules = replace(scope, switchback=self.switchback())
         if self.stage != "canary":

@@ -18,7 +18,7 @@ BackfillRule = Literal["easy", "none"]
 
 
 @dataclass(slots=True)
-class Entry:
+class PendingEntry:
     """A pending job as the pass sees it; `reason` is filled in for those that stay.
 
     wish: where it goes if there is room (a job steered to nodes); elsewhere it goes by the rule.
@@ -32,7 +32,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class RunningClaim:
     """What a running job holds, and until when at the latest."""
 
     latest_end: float
@@ -86,11 +86,11 @@ class _Pass:
     now: float
     capacity: Capacity
     grounds: Grounds
-    claims: list[Claim]
+    claims: list[RunningClaim]
     heads: dict[str, _Head] = field(default_factory=dict)
     failed: set[tuple[object, ...]] = field(default_factory=set)
 
-    def consider(self, entry: Entry) -> tuple[Share, ...] | None:
+    def consider(self, entry: PendingEntry) -> tuple[Share, ...] | None:
         """Shares when the job starts now; otherwise it may become its partition's head."""
         shares = self._fit(entry)
         if shares is None:
@@ -104,15 +104,15 @@ class _Pass:
             return None
         return shares
 
-    def take(self, entry: Entry, shares: tuple[Share, ...]) -> None:
+    def take(self, entry: PendingEntry, shares: tuple[Share, ...]) -> None:
         latest_end = self.now + _limit(entry.request)
         self.capacity.take(shares)
-        self.claims.append(Claim(latest_end, shares))
+        self.claims.append(RunningClaim(latest_end, shares))
         for head in self.heads.values():
             if latest_end > head.shadow_s:
                 head.later.take(shares)
 
-    def _fit(self, entry: Entry) -> tuple[Share, ...] | None:
+    def _fit(self, entry: PendingEntry) -> tuple[Share, ...] | None:
         asks = entry.request
         # what did not fit earlier in this pass cannot fit now: a pass only takes
         shape = asks.total, asks.gpu_types, asks.nodes, asks.exclusive, entry.partition
@@ -127,7 +127,7 @@ class _Pass:
             return None
         return whole_nodes(shares, self.grounds.nodes) if asks.exclusive else shares
 
-    def _wished(self, entry: Entry) -> tuple[Share, ...] | None:
+    def _wished(self, entry: PendingEntry) -> tuple[Share, ...] | None:
         """The wish, when every node of it has room now."""
         free, index = self.capacity, self.capacity.index
         for share in entry.wish or ():
@@ -139,7 +139,7 @@ class _Pass:
                 return None
         return entry.wish
 
-    def _allowed(self, entry: Entry, shares: tuple[Share, ...]) -> bool:
+    def _allowed(self, entry: PendingEntry, shares: tuple[Share, ...]) -> bool:
         near = self.grounds.neighbours[entry.partition]
         heads = [head for name, head in self.heads.items() if name in near]
         if self.grounds.backfill == "none":
@@ -155,7 +155,7 @@ class _Pass:
         finally:
             head.later.give(shares)
 
-    def _reserve(self, entry: Entry) -> _Head:
+    def _reserve(self, entry: PendingEntry) -> _Head:
         """Find when the head fits at the latest, if nothing ends before its time limit."""
         member = self.capacity.members_of((entry.partition,))
         later = self.capacity.copy()
@@ -176,8 +176,8 @@ class _Pass:
 
 def run_pass(
     now: float,
-    queue: Sequence[Entry],
-    claims: Iterable[Claim],
+    queue: Sequence[PendingEntry],
+    claims: Iterable[RunningClaim],
     capacity: Capacity,
     grounds: Grounds,
 ) -> list[Start]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rltuned.domain.hostlist import expand_hosts
 from rltuned.errors import TraceError
-from rltuned.sim.world import Change, Fault
+from rltuned.sim.world import Fault, NodeFault
 
 HEADER = ["at_s", "node", "change"]
 
@@ -41,7 +41,7 @@ def _faults(row: list[str], where: str) -> list[Fault]:
     at, node, change = (cell.strip() for cell in row)
     try:
         at_s = float(at)
-        faults = [Fault(at_s, name, Change(change)) for name in expand_hosts(node)]
+        faults = [Fault(at_s, name, NodeFault(change)) for name in expand_hosts(node)]
     except ValueError as error:
         raise TraceError(f"{where}: {error}") from error
     if not math.isfinite(at_s):

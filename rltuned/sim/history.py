@@ -30,7 +30,7 @@ class Ended:
 
 
 @runtime_checkable
-class Learner(Protocol):
+class LearningPolicy(Protocol):
     """A policy that is told of every job that ends."""
 
     def ended(self, job: Ended) -> None:

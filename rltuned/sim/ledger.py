@@ -22,7 +22,7 @@ class _Entry:
     written: deque[float] = field(default_factory=deque)
 
 
-class Ledger:
+class SimulatedJournal:
     """Kept beside a simulated cluster, it makes a decision see what it would see in production.
 
     writes: numbers written so far, by job.

@@ -20,8 +20,8 @@ from rltuned.domain.plan import Plan
 from rltuned.errors import TraceError
 from rltuned.sim.backend import SimBackend, snapshot_of
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.history import Ended, Learner
-from rltuned.sim.ledger import Ledger
+from rltuned.sim.history import Ended, LearningPolicy
+from rltuned.sim.ledger import SimulatedJournal
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Fault, Pending, Rules, World
 from rltuned.sim.world import Order as Ranking
@@ -77,7 +77,7 @@ def jointly(protocol: Protocol, top_k: int, tuning: Tuning, solver: Solver | Non
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PlayedWorld:
     """A world at its end, how often the queue was ranked, and how many numbers were written."""
 
     world: World
@@ -87,7 +87,7 @@ class Outcome:
 
 def play_direct(
     cluster: Cluster, jobs: Sequence[TraceJob], policy: Policy | Ranking, protocol: Protocol
-) -> Outcome:
+) -> PlayedWorld:
     """Order the queue at every event, by a policy or by what no policy can know."""
     learner = None if callable(policy) else policy
     order = policy if callable(policy) else by_policy(policy, protocol.order)
@@ -104,12 +104,12 @@ def play_direct(
         world.now = now
         world.schedule()
     _refuse_stuck(world)
-    return Outcome(world, world.passes)
+    return PlayedWorld(world, world.passes)
 
 
 def play_decided(
     cluster: Cluster, jobs: Sequence[TraceJob], policy: Policy, protocol: Protocol
-) -> Outcome:
+) -> PlayedWorld:
     """Let the daemon's own decision write priorities, once per interval or at every event."""
     world = World(
         cluster, jobs, rules=protocol.rules, faults=protocol.faults, on_end=_listener(policy)
@@ -129,7 +129,7 @@ def play_decided(
             decisions += 1
         world.schedule()
     _refuse_stuck(world)
-    return Outcome(world, decisions, daemon.writes)
+    return PlayedWorld(world, decisions, daemon.writes)
 
 
 class _Daemon:
@@ -138,7 +138,7 @@ class _Daemon:
     def __init__(self, world: World, policy: Policy, protocol: Protocol) -> None:
         self._world, self._policy, self._protocol = world, policy, protocol
         self._knobs = protocol.knobs if protocol.mode == "cycle" else _at_once(protocol.knobs)
-        self._backend, self._ledger = SimBackend(world), Ledger()
+        self._backend, self._ledger = SimBackend(world), SimulatedJournal()
         self._met: set[int] = set()
         self._at_submit = 0
 
@@ -187,7 +187,7 @@ def _at_once(knobs: Knobs) -> Knobs:
 
 def _listener(policy: Policy | None) -> Callable[[Ended], None] | None:
     """What is called at every end of a job; only a policy that learns from them wants it."""
-    return policy.ended if isinstance(policy, Learner) else None
+    return policy.ended if isinstance(policy, LearningPolicy) else None
 
 
 def by_policy(policy: Policy, order: Order | None) -> Ranking:

@@ -20,7 +20,7 @@ from rltuned.sim.metrics import Schedule
 from rltuned.sim.natural import AGE_ONLY, Natural
 from rltuned.sim.policy import CLAIRVOYANT_AREA, policy_of
 from rltuned.sim.protocol import (
-    Outcome,
+    PlayedWorld,
     Protocol,
     clairvoyant,
     clairvoyant_area,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # numba is optional
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class TraceWindow:
     """Consecutive jobs of a trace; the first `warmup` of them run but are not scored."""
 
     number: int
@@ -42,17 +42,17 @@ class Window:
     warmup: int = 0
 
 
-def whole(jobs: Sequence[TraceJob], *, first: int | None, warmup: int) -> tuple[Window, ...]:
+def whole(jobs: Sequence[TraceJob], *, first: int | None, warmup: int) -> tuple[TraceWindow, ...]:
     """All jobs, or the first few, as one window."""
     chosen = tuple(jobs if first is None else jobs[:first])
     if first is not None and (first < 1 or first > len(jobs)):
         raise TraceError(f"--first {first}: the trace has {len(jobs)} jobs")
-    return (Window(0, chosen, _checked(warmup, len(chosen))),)
+    return (TraceWindow(0, chosen, _checked(warmup, len(chosen))),)
 
 
 def windows(
     jobs: Sequence[TraceJob], *, count: int, size: int, seed: int, warmup: int
-) -> tuple[Window, ...]:
+) -> tuple[TraceWindow, ...]:
     """Windows of consecutive jobs at random places, disjoint when the trace is long enough.
 
     Raises:
@@ -71,7 +71,7 @@ def windows(
     else:
         starts = np.sort(rng.integers(0, len(jobs) - size + 1, size=count))
     return tuple(
-        Window(i, tuple(jobs[s : s + size]), _checked(warmup, size))
+        TraceWindow(i, tuple(jobs[s : s + size]), _checked(warmup, size))
         for i, s in enumerate(starts.tolist())
     )
 
@@ -109,7 +109,7 @@ def possible(
 
 
 def simulate(
-    window: Window, cluster: Cluster, policy: str, protocol: Protocol, *, engine: bool = True
+    window: TraceWindow, cluster: Cluster, policy: str, protocol: Protocol, *, engine: bool = True
 ) -> Schedule:
     """Play one window under one policy.
 
@@ -137,7 +137,9 @@ def simulate(
     return schedule_of(outcome, window, cluster, time.perf_counter() - began)
 
 
-def _plain(window: Window, cluster: Cluster, policy: Policy | str, protocol: Protocol) -> Outcome:
+def _plain(
+    window: TraceWindow, cluster: Cluster, policy: Policy | str, protocol: Protocol
+) -> PlayedWorld:
     by_event = protocol.mode == "event" and not protocol.is_joint
     if isinstance(policy, str):
         if not by_event:
@@ -173,7 +175,9 @@ def compiled_knows(policy: Policy | str, protocol: Protocol) -> bool:
     return mode in {"auto", natural_field} and (static or protocol.newcomers == "cycle")
 
 
-def schedule_of(outcome: Outcome, window: Window, cluster: Cluster, elapsed_s: float) -> Schedule:
+def schedule_of(
+    outcome: PlayedWorld, window: TraceWindow, cluster: Cluster, elapsed_s: float
+) -> Schedule:
     """What the plain world left behind."""
     world = outcome.world
     records = [world.finished[i + 1] for i in range(len(window.jobs))]
@@ -202,7 +206,9 @@ def _node_of(part: str) -> str:
     return part.rpartition(":")[0]
 
 
-def _engine(window: Window, cluster: Cluster, policy: Policy | str, protocol: Protocol) -> Schedule:
+def _engine(
+    window: TraceWindow, cluster: Cluster, policy: Policy | str, protocol: Protocol
+) -> Schedule:
     from rltuned.sim.engine import orders  # noqa: PLC0415 - numba is optional
     from rltuned.sim.engine import run as engine  # noqa: PLC0415
 
@@ -215,7 +221,7 @@ def _engine(window: Window, cluster: Cluster, policy: Policy | str, protocol: Pr
 
 
 def schedule_of_engine(
-    played: "Played", window: Window, cluster: Cluster, began: float
+    played: "Played", window: TraceWindow, cluster: Cluster, began: float
 ) -> Schedule:
     """What a compiled run left behind; began: perf_counter at its start."""
     names = [cluster.nodes[i].name for i in played.shares.node.tolist()]
@@ -237,7 +243,7 @@ def schedule_of_engine(
 
 
 def _schedule(
-    window: Window,
+    window: TraceWindow,
     cluster: Cluster,
     *,
     start_s: np.ndarray,
@@ -272,7 +278,7 @@ Report = Callable[[str, int], None]
 
 
 def compare(
-    chosen: Sequence[Window],
+    chosen: Sequence[TraceWindow],
     cluster: Cluster,
     policies: Sequence[str],
     protocol: Protocol,

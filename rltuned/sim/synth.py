@@ -20,7 +20,7 @@ last ones, which is what history-based predictors live on."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class Marginals:
     """Marginals of one kind of cluster.
 
     Attributes:
@@ -45,7 +45,7 @@ class Shape:
 
 
 SHAPES = {
-    "philly-like": Shape(
+    "philly-like": Marginals(
         sizes={1: 0.867, 2: 0.023, 4: 0.050, 8: 0.050, 16: 0.0074, 32: 0.0020},
         ln_run=(math.log(1_250), 2.51),
         max_run_s=60 * 86_400.0,
@@ -55,7 +55,7 @@ SHAPES = {
         users=319,
         source="marginals of Microsoft Philly, October 2017 (Jeon et al., ATC'19)",
     ),
-    "helios-like": Shape(
+    "helios-like": Marginals(
         sizes={1: 0.55, 2: 0.05, 4: 0.06, 8: 0.22, 16: 0.06, 32: 0.04, 64: 0.02},
         ln_run=(math.log(204), 2.986),
         max_run_s=50 * 86_400.0,
@@ -65,7 +65,7 @@ SHAPES = {
         users=277,
         source="marginals of SenseTime Helios Venus (Hu et al., SC'21)",
     ),
-    "pai-like": Shape(
+    "pai-like": Marginals(
         sizes={1: 0.957, 2: 0.036, 4: 0.004, 8: 0.003},
         ln_run=(6.59, 2.10),
         max_run_s=30 * 86_400.0,
@@ -110,7 +110,7 @@ def synthesize(
 
 
 def jobs_of(
-    shape: Shape, *, jobs: int, seed: int, limits: Strength, free_share: float = 0.0
+    shape: Marginals, *, jobs: int, seed: int, limits: Strength, free_share: float = 0.0
 ) -> tuple[TraceJob, ...]:
     """Jobs of any marginals, drawn as those of the kinds in SHAPES are."""
     made, _ = _cluster_like(shape)(jobs, np.random.default_rng(seed), limits, free_share)
@@ -120,7 +120,7 @@ def jobs_of(
 Made = tuple[tuple[TraceJob, ...], str]
 
 
-def _cluster_like(shape: Shape) -> Callable[[int, Generator, Strength, float], Made]:
+def _cluster_like(shape: Marginals) -> Callable[[int, Generator, Strength, float], Made]:
     def make(count: int, rng: Generator, limits: Strength, free_share: float) -> Made:
         users = _users(count, shape.users, rng)
         run_s = _runs(users, shape, rng)
@@ -154,7 +154,7 @@ def _users(count: int, users: int, rng: Generator) -> NDArray[np.int64]:
     return rng.choice(users, size=count, p=share / share.sum())
 
 
-def _runs(users: NDArray[np.int64], shape: Shape, rng: Generator) -> FloatArray:
+def _runs(users: NDArray[np.int64], shape: Marginals, rng: Generator) -> FloatArray:
     """(n,) whole seconds; exact in mean and spread of the logarithm whatever the users drew."""
     habits = rng.standard_normal(shape.users)[users]
     mixed = math.sqrt(USER_SHARE) * habits + math.sqrt(1 - USER_SHARE) * rng.standard_normal(

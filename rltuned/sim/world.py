@@ -17,14 +17,21 @@ from rltuned.domain.jobs import Request, Share
 from rltuned.domain.units import NodeName
 from rltuned.errors import TraceError
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.dispatch import BackfillRule, Claim, Entry, Grounds, neighbours, run_pass
+from rltuned.sim.dispatch import (
+    BackfillRule,
+    Grounds,
+    PendingEntry,
+    RunningClaim,
+    neighbours,
+    run_pass,
+)
 from rltuned.sim.fitting import idle, impossible, in_partition
 from rltuned.sim.history import Ended
 from rltuned.sim.natural import Natural, Whole
 from rltuned.sim.trace import TraceJob
 
 
-class Kind(IntEnum):
+class EventKind(IntEnum):
     """Events, in the order in which they happen at one instant."""
 
     END = 0
@@ -32,7 +39,7 @@ class Kind(IntEnum):
     SUBMIT = 2
 
 
-class Change(StrEnum):
+class NodeFault(StrEnum):
     """What can befall a node."""
 
     FAIL = "fail"
@@ -48,7 +55,7 @@ class Fault:
 
     at_s: float
     node: str
-    change: Change
+    change: NodeFault
 
 
 @dataclass(slots=True)
@@ -76,13 +83,15 @@ class Running:
     shares: tuple[Share, ...]
 
     @property
-    def claim(self) -> Claim:
+    def claim(self) -> RunningClaim:
         limit_s = self.pending.request.time_limit_s
-        return Claim(self.started_at + (math.inf if limit_s is None else limit_s), self.shares)
+        return RunningClaim(
+            self.started_at + (math.inf if limit_s is None else limit_s), self.shares
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class EndedJob:
     """A job that has ended. status: COMPLETED or TIMEOUT."""
 
     number: int
@@ -141,7 +150,7 @@ class World:
         self.now = -math.inf
         self.pending: dict[int, Pending] = {}
         self.running: dict[int, Running] = {}
-        self.finished: dict[int, Record] = {}
+        self.finished: dict[int, EndedJob] = {}
         self.lost_gpu_s = 0.0
         self.shown: dict[tuple[str, object], tuple[object, object]] = {}
         """What the last look was shown, with what it depended on: most of it stays the same."""
@@ -152,7 +161,7 @@ class World:
         self._on_end = on_end
         self._partitions = {p.name: p for p in cluster.partitions}
         self._down: set[NodeName] = set()
-        self._events: list[tuple[float, Kind, int, Pending | Fault | Running]] = []
+        self._events: list[tuple[float, EventKind, int, Pending | Fault | Running]] = []
         self._sequence = 0
         self._submitted = 0
         self._max_factor = max(1, *(p.priority_factor for p in cluster.partitions))
@@ -162,7 +171,7 @@ class World:
         for fault in faults:
             if fault.node not in self.grounds.nodes:
                 raise TraceError(f"fault at {fault.at_s:g} s: no node named {fault.node!r}")
-            self._push(fault.at_s, Kind.FAULT, fault)
+            self._push(fault.at_s, EventKind.FAULT, fault)
 
     def submit(self, jobs: Iterable[TraceJob]) -> None:
         """Announce jobs that will be submitted at their submit time.
@@ -177,7 +186,9 @@ class World:
             self._submitted += 1
             partition = self._partitions[job.partition or self.cluster.default_partition]
             request = in_partition(job.request(), partition)
-            self._push(job.submit_s, Kind.SUBMIT, Pending(self._submitted, job, request, partition))
+            self._push(
+                job.submit_s, EventKind.SUBMIT, Pending(self._submitted, job, request, partition)
+            )
 
     def next_time(self) -> float | None:
         """When something happens next; None = never again."""
@@ -217,7 +228,7 @@ class World:
         self.passes += 1
         ordered = self._order(self)
         entries = [
-            Entry(p.number, p.request, p.partition.name, wish=self.wishes.get(p.number))
+            PendingEntry(p.number, p.request, p.partition.name, wish=self.wishes.get(p.number))
             for p in ordered
         ]
         self.wishes = {}
@@ -251,7 +262,7 @@ class World:
         """Whether the node has failed (not merely drained)."""
         return node in self._down
 
-    def _push(self, at: float, kind: Kind, what: Pending | Fault | Running) -> None:
+    def _push(self, at: float, kind: EventKind, what: Pending | Fault | Running) -> None:
         self._sequence += 1
         heapq.heappush(self._events, (at, kind, self._sequence, what))
 
@@ -259,7 +270,7 @@ class World:
         job = self.pending.pop(number)
         run = Running(job, self.now, shares)
         self.running[number] = run
-        self._push(self.now + _runs(job), Kind.END, run)
+        self._push(self.now + _runs(job), EventKind.END, run)
 
     def _end(self, run: Running) -> tuple[int, ...]:
         number = run.pending.number
@@ -271,7 +282,7 @@ class World:
         job = run.pending.job
         limit_s = run.pending.request.time_limit_s
         cut = limit_s is not None and job.duration_s > limit_s
-        self.finished[number] = Record(
+        self.finished[number] = EndedJob(
             number,
             job,
             run.started_at,
@@ -284,9 +295,9 @@ class World:
 
     def _change(self, fault: Fault) -> None:
         name = NodeName(fault.node)
-        self.capacity.usable[self.capacity.index[name]] = fault.change is Change.RESUME
+        self.capacity.usable[self.capacity.index[name]] = fault.change is NodeFault.RESUME
         self._down.discard(name)
-        if fault.change is not Change.FAIL:
+        if fault.change is not NodeFault.FAIL:
             return
         self._down.add(name)
         for number, run in sorted(self.running.items()):

@@ -38,7 +38,7 @@ LATE_S: Final = 3_600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class JobRun:
     """One run of a job. start_s, end_s: Unix seconds, None = not yet. limit_s: inf = none.
 
     gpus, cpus, mem_mib, nodes: what it asked for; whole: it held whole nodes without asking for all
@@ -75,14 +75,14 @@ class Record:
 
 
 @dataclass(slots=True)
-class History:
+class SacctAnswer:
     """What a source reported.
 
     left_out: reason -> rows. lines: reason -> which lines, from 1. missing: columns that the
     source lacks. zoneless: times that named no time zone.
     """
 
-    records: list[Record] = field(default_factory=list)
+    records: list[JobRun] = field(default_factory=list)
     rows: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
     lines: dict[str, list[int]] = field(default_factory=dict)
@@ -114,7 +114,7 @@ def read_history(
     *,
     since: float = -math.inf,
     required: tuple[str, ...] = REQUIRED,
-) -> History:
+) -> SacctAnswer:
     """Read a history.
 
     Args:
@@ -128,7 +128,7 @@ def read_history(
     Raises:
         TraceError: empty, the columns are others, or there are too many records.
     """
-    found = History()
+    found = SacctAnswer()
     seen: dict[tuple[str, float], int] = {}
     parts: dict[str, _Part] = {}
     told = ((n, text.split("|")) for n, text in enumerate(lines, 1) if text.strip())
@@ -156,7 +156,7 @@ def read_history(
     return found
 
 
-def _goes_on(record: Record, found: History, seen: dict[tuple[str, float], int]) -> bool:
+def _goes_on(record: JobRun, found: SacctAnswer, seen: dict[tuple[str, float], int]) -> bool:
     """Whether it is the rest of a job that was resized, and has taken the place of what was before.
 
     Raises:
@@ -174,7 +174,7 @@ def _goes_on(record: Record, found: History, seen: dict[tuple[str, float], int])
     return True
 
 
-def _end_s(record: Record) -> float:
+def _end_s(record: JobRun) -> float:
     return math.inf if record.end_s is None else record.end_s
 
 
@@ -197,11 +197,11 @@ def _record(
     cells: list[str],
     names: tuple[str, ...],
     zone: tzinfo,
-    found: History,
+    found: SacctAnswer,
     since: float,
     *,
     parts: dict[str, "_Part"],
-) -> Record:
+) -> JobRun:
     if len(cells) != len(names):
         raise ValueError(f"{len(cells)} fields instead of {len(names)}")
     row = dict(zip(names, (c.strip() for c in cells), strict=True))
@@ -228,7 +228,7 @@ def _record(
         raise _Leave("neither ReqTRES nor AllocTRES")
     nodes = max(asked.get("node", 0), 0)
     spread = given.get("node", 0)
-    return Record(
+    return JobRun(
         key=key,
         submit_s=submit_s,
         eligible_s=eligible_s,
@@ -294,7 +294,7 @@ def _eligible(submit_s: float, eligible_s: float | None, start_s: float | None) 
     return known if start_s is None else min(known, start_s)
 
 
-def _moment(text: str, name: str, zone: tzinfo, found: History) -> float | None:
+def _moment(text: str, name: str, zone: tzinfo, found: SacctAnswer) -> float | None:
     """Unix seconds; None = Slurm says that it is not known (yet)."""
     if absent(text) or text in {"0", "None"}:
         return None

@@ -21,7 +21,7 @@ from rltuned.slurm.priorities import read_qos
 from rltuned.slurm.reader import Reader
 from rltuned.slurm.sdiag import Load, clock_off_s, parse_sdiag
 from rltuned.slurm.site import RateLimit, read_rate_limit
-from rltuned.slurm.source import Reading
+from rltuned.slurm.source import ReaderChoice
 from rltuned.slurm.talk import CallRecord
 from rltuned.slurm.writer import Writer
 
@@ -31,7 +31,7 @@ MEND: Final = (
 )
 
 
-class Fence(Protocol):
+class BatchFence(Protocol):
     """The last look before a batch is sent."""
 
     def look(self) -> None:
@@ -57,7 +57,7 @@ def _uncounted(_: CallRecord) -> None:
     """Nobody counts."""
 
 
-def _unheard(_: Reading) -> None:
+def _unheard(_: ReaderChoice) -> None:
     """Nobody asks who reads."""
 
 
@@ -86,9 +86,9 @@ class SlurmBackend:
         environ: Mapping[str, str] = os.environ,
         marks: Marks | None = None,
         fair_shares: bool = False,
-        fence: Fence | None = None,
+        fence: BatchFence | None = None,
         pyslurm: Path | None = None,
-        on_reading: Callable[[Reading], None] = _unheard,
+        on_reading: Callable[[ReaderChoice], None] = _unheard,
     ) -> None:
         self._now = now
         self._on_call = on_call

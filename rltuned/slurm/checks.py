@@ -11,7 +11,7 @@ from rltuned.slurm.commands import Commands
 from rltuned.slurm.config_checks import Check, Status, judge, release_of
 from rltuned.slurm.site import parse_config
 
-__all__ = ["Check", "Evidence", "Status", "examine", "gather"]
+__all__ = ["Check", "CheckInput", "Status", "examine", "gather"]
 
 NEEDED: Final = ("squeue", "sinfo", "sprio", "scontrol", "sdiag")
 """Slurm's programs that a cycle runs."""
@@ -22,7 +22,7 @@ _SKEW_FAIL_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class CheckInput:
     """What was read for the checks.
 
     Attributes:
@@ -47,7 +47,7 @@ class Evidence:
     missing: tuple[str, ...] = ()
 
 
-def gather(commands: Commands, now: float) -> Evidence:
+def gather(commands: Commands, now: float) -> CheckInput:
     """Read what the checks need. Writes nothing, and never raises for a Slurm that is away."""
     uid = os.geteuid()
     try:
@@ -60,9 +60,9 @@ def gather(commands: Commands, now: float) -> Evidence:
         config = commands.ask("scontrol", "show", "config").stdout
         client = commands.ask("scontrol", "--version").stdout.strip()
     except BackendError as error:
-        return Evidence(str(error), False, "", now, uid, user, missing=missing)
+        return CheckInput(str(error), False, "", now, uid, user, missing=missing)
     level = _admin_level(commands, config, user)
-    return Evidence(ping, True, config, now, uid, user, level, client, missing)
+    return CheckInput(ping, True, config, now, uid, user, level, client, missing)
 
 
 def _admin_level(commands: Commands, config: str, user: str) -> str | None:
@@ -77,7 +77,7 @@ def _admin_level(commands: Commands, config: str, user: str) -> str | None:
     return answer.strip().split("\n")[0]
 
 
-def examine(evidence: Evidence) -> tuple[Check, ...]:
+def examine(evidence: CheckInput) -> tuple[Check, ...]:
     """Judge the evidence; every finding with its remedy. Pure."""
     programs = _programs(parse_config(evidence.config), evidence)
     if programs.status is Status.FAIL:
@@ -101,7 +101,7 @@ def examine(evidence: Evidence) -> tuple[Check, ...]:
     return tuple(found)
 
 
-def _programs(config: Mapping[str, str], evidence: Evidence) -> Check:
+def _programs(config: Mapping[str, str], evidence: CheckInput) -> Check:
     lacking = [name for name in evidence.missing if name in NEEDED]
     if lacking:
         return Check.fail(
@@ -119,7 +119,7 @@ def _programs(config: Mapping[str, str], evidence: Evidence) -> Check:
     return Check.ok("programs", ", ".join(found))
 
 
-def _client(config: Mapping[str, str], evidence: Evidence) -> Check:
+def _client(config: Mapping[str, str], evidence: CheckInput) -> Check:
     """Slurm's commands may be older than slurmctld, never newer."""
     text = evidence.client.rpartition(" ")[2]
     ours, theirs = release_of(text), release_of(config.get("SLURM_VERSION", ""))
@@ -132,7 +132,7 @@ def _client(config: Mapping[str, str], evidence: Evidence) -> Check:
     return Check("client", Status.FAIL if ours > theirs else Status.WARN, said, remedy)
 
 
-def _clock(config: Mapping[str, str], evidence: Evidence) -> Check:
+def _clock(config: Mapping[str, str], evidence: CheckInput) -> Check:
     first = evidence.config.split("\n", 1)[0].rpartition(" ")[2]
     if not first.isdigit():
         return Check.warn("clock", "slurmctld did not tell its time", "compare by hand")
@@ -145,7 +145,7 @@ def _clock(config: Mapping[str, str], evidence: Evidence) -> Check:
     return Check.ok("clock", detail)
 
 
-def _is_privileged(config: Mapping[str, str], evidence: Evidence) -> bool:
+def _is_privileged(config: Mapping[str, str], evidence: CheckInput) -> bool:
     slurm_user = config.get("SlurmUser", "")
     return (
         evidence.uid == 0
@@ -154,7 +154,7 @@ def _is_privileged(config: Mapping[str, str], evidence: Evidence) -> bool:
     )
 
 
-def _private_data(config: Mapping[str, str], evidence: Evidence) -> Check:
+def _private_data(config: Mapping[str, str], evidence: CheckInput) -> Check:
     """A queue of which we see a part looks like a short queue: nothing would warn us later."""
     hidden = config.get("PrivateData", "").split(",")
     if not {"jobs", "nodes", "partitions", "reservations"} & set(hidden):
@@ -170,7 +170,7 @@ def _private_data(config: Mapping[str, str], evidence: Evidence) -> Check:
     )
 
 
-def _rights(config: Mapping[str, str], evidence: Evidence) -> Check:
+def _rights(config: Mapping[str, str], evidence: CheckInput) -> Check:
     who = f"{evidence.user} ({evidence.uid})"
     slurm_user = config.get("SlurmUser", "")
     if evidence.uid == 0 or slurm_user.endswith(f"({evidence.uid})"):
@@ -196,7 +196,7 @@ def _rights(config: Mapping[str, str], evidence: Evidence) -> Check:
     )
 
 
-def _grant(evidence: Evidence) -> str:
+def _grant(evidence: CheckInput) -> str:
     """The command that gives the level: slurmdbd modifies a user that it knows, and adds others."""
     if evidence.admin_level is None:
         return "start slurmdbd, which does not answer, and run this check again"

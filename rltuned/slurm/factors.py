@@ -6,8 +6,8 @@ from typing import Final
 from rltuned.domain.units import JobId
 from rltuned.slurm.columns import PriorityRow
 from rltuned.slurm.job_names import parse_job_id
-from rltuned.slurm.jobs import Shown, Standing
-from rltuned.slurm.site import Site
+from rltuned.slurm.jobs import PriorityState, SqueueRow
+from rltuned.slurm.site import SlurmSite
 from rltuned.slurm.values import parse_number, whole_numbers
 
 _GARBAGE_SITE: Final = -2_147_483_000
@@ -87,7 +87,7 @@ def _parts(row: PriorityRow) -> tuple[int, ...]:
     return (*map(parse_number, plain), *tres)
 
 
-def standing_of(shown: Shown, seen: Factors | None, site: Site) -> Standing:
+def standing_of(shown: SqueueRow, seen: Factors | None, site: SlurmSite) -> PriorityState:
     """What rules a job's priority, by squeue and by what sprio says of it; None = nothing."""
     several = shown.num_partitions > 1 and site.multifactor
     # squeue shows it in one of its partitions, which need not be the best
@@ -97,11 +97,11 @@ def standing_of(shown: Shown, seen: Factors | None, site: Site) -> Standing:
     sticky = site.multifactor and site.increase_only
     if seen is None:  # sprio shows no held jobs
         live = site.multifactor and shown.is_held
-        return Standing(priority, live=live, uneven=uneven, sticky=sticky)
+        return PriorityState(priority, live=live, uneven=uneven, sticky=sticky)
     # multifactor gives at least 1; a job whose factors are all zero and that has more was set
     of_itself = max(1, (seen.site_factor or 0) - shown.nice)
     fixed = not seen.live and priority > of_itself
-    return Standing(
+    return PriorityState(
         priority,
         seen.site_factor,
         fixed,

@@ -30,7 +30,7 @@ _STATE = re.compile(r"[A-Z]{1,3}")
 _NO_MORE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-class Standing(NamedTuple):
+class PriorityState(NamedTuple):
     """What rules a pending job's priority, as in PendingJob."""
 
     priority: int
@@ -44,7 +44,7 @@ class Standing(NamedTuple):
     fair: int | None = None
 
 
-class Shown(NamedTuple):
+class SqueueRow(NamedTuple):
     """What squeue shows of that."""
 
     job_id: JobId
@@ -59,13 +59,13 @@ def _nothing(_job: JobId, _partitions: tuple[str, ...]) -> str:
     return ""
 
 
-def as_shown(shown: Shown) -> Standing:
+def as_shown(shown: SqueueRow) -> PriorityState:
     """Nothing is known but squeue's number."""
-    return Standing(shown.priority)
+    return PriorityState(shown.priority)
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class SqueueAnswer:
     """What squeue showed: pending and running records, how many there are in other states, the ids
     that those bear, their arrays' included, and what could not be read.
     """
@@ -93,11 +93,11 @@ def read_queue(
     requests: Requests,
     nodes: Mapping[str, Node],
     extras: tuple[str, ...] = (),
-    stands: Callable[[Shown], Standing] = as_shown,
+    stands: Callable[[SqueueRow], PriorityState] = as_shown,
     *,
     odd: Callable[[JobId, tuple[str, ...]], str] = _nothing,
     remembered: Remembered = NOTHING,
-) -> Queue:
+) -> SqueueAnswer:
     """Jobs from squeue's rows. A row that cannot be read costs that job.
 
     A pending one of which the id, what rules its priority and what names it can be read is there,
@@ -136,7 +136,7 @@ def read_queue(
                 lingering |= {parse_job_id(row.jobid), parse_job_id(row.arrayjobid)}
         except ValueError as error:
             bad.append(Unreadable("job", one_line(row.jobid, 20), str(error), id_of(row.jobid)))
-    return Queue(
+    return SqueueAnswer(
         pending=tuple(pending),
         running=tuple(running),
         others=len(records) - len(pending) - len(running),
@@ -223,7 +223,7 @@ def _pending(
     record: _Record,
     requests: Requests,
     pending_records: int,
-    stands: Callable[[Shown], Standing],
+    stands: Callable[[SqueueRow], PriorityState],
     odd: Callable[[JobId, tuple[str, ...]], str],
     *,
     remembered: Remembered,
@@ -231,7 +231,7 @@ def _pending(
     row = record.row
     job_id, partitions = parse_job_id(row.jobid), tuple(record.ask.partition.split(","))
     nice, holder = parse_number(row.nice), held_by(row.reason)
-    shown = Shown(job_id, parse_number(row.prioritylong), nice, bool(holder), len(partitions))
+    shown = SqueueRow(job_id, parse_number(row.prioritylong), nice, bool(holder), len(partitions))
     standing = stands(shown)
     tasks = read_tasks(record.tasks)
     submitted = parse_epoch(row.submittime)

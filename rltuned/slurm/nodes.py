@@ -26,7 +26,7 @@ _SHARING: Final = frozenset({"shard", "mps"})
 
 
 @dataclass(frozen=True, slots=True)
-class Hardware:
+class SinfoAnswer:
     """What sinfo showed. unreadable: nodes and partitions that are not among the others for it."""
 
     nodes: tuple[Node, ...]
@@ -34,7 +34,7 @@ class Hardware:
     unreadable: tuple[Unreadable, ...] = ()
 
 
-def read_nodes(rows: Iterable[list[str]], exclusive: frozenset[str] = frozenset()) -> Hardware:
+def read_nodes(rows: Iterable[list[str]], exclusive: frozenset[str] = frozenset()) -> SinfoAnswer:
     """Nodes and partitions from sinfo -N, which has one row per node and partition.
 
     Args:
@@ -71,7 +71,7 @@ def read_nodes(rows: Iterable[list[str]], exclusive: frozenset[str] = frozenset(
             odd.append(Unreadable("node", name, str(error)))
     if odd and not nodes:
         raise SnapshotError(f"sinfo: node {odd[0].name}: {odd[0].why}")
-    return Hardware(tuple(nodes), tuple(partitions.values()), (*bad.values(), *odd))
+    return SinfoAnswer(tuple(nodes), tuple(partitions.values()), (*bad.values(), *odd))
 
 
 def _partition(name: str, row: NodeRow) -> Partition:

@@ -64,7 +64,7 @@ class UnusableError(BackendError):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class PyslurmAnswer:
     """One answer. version: pyslurm's; jobs: by id, each a line of JSON, its FIELDS in a list.
 
     They stay lines until squeue's row of the job is there, which takes a seventh of the memory.
@@ -86,7 +86,7 @@ class Pyslurm:
         self._commands = commands
         self._python = python
 
-    def jobs(self, release: tuple[int, int]) -> Told:
+    def jobs(self, release: tuple[int, int]) -> PyslurmAnswer:
         """Every job that slurmctld has in memory, also those that ended a moment ago.
 
         Args:
@@ -112,7 +112,7 @@ class Pyslurm:
         if answer.get("jobs") != len(jobs):
             promised = f"{answer.get('jobs')!r} jobs were announced"
             raise SnapshotError(f"pyslurm: {len(jobs)} jobs in the answer, {promised}")
-        return Told(version, jobs)
+        return PyslurmAnswer(version, jobs)
 
     def _ask(self, request: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, str]]:
         # -I: neither our environment nor the folder of the file changes what is imported
@@ -160,7 +160,7 @@ def release_of(version: str) -> tuple[int, int] | None:
 
 
 def rows_of(
-    told: Told, asks: Iterable[Sequence[str]], bad: list[Unreadable]
+    told: PyslurmAnswer, asks: Iterable[Sequence[str]], bad: list[Unreadable]
 ) -> Iterator[list[str]]:
     """Rows for jobs.read_queue: Ask, JobRow, ExcNodes, the further columns, CronJob, account.
 

@@ -31,8 +31,8 @@ from rltuned.slurm.jobs import read_queue
 from rltuned.slurm.nodes import read_nodes
 from rltuned.slurm.pyslurm import Pyslurm
 from rltuned.slurm.request import Requests
-from rltuned.slurm.site import Site, parse_config, read_exclusive_partitions, read_site
-from rltuned.slurm.source import FromPyslurm, Reading, Source, Text, squeue
+from rltuned.slurm.site import SlurmSite, parse_config, read_exclusive_partitions, read_site
+from rltuned.slurm.source import FromPyslurm, ReaderChoice, Source, Text, squeue
 from rltuned.slurm.strings import expand_hosts
 from rltuned.slurm.values import parse_epoch
 from rltuned.slurm.watched import Watched, watched
@@ -42,7 +42,7 @@ SITE_LIFE_S: Final = 300.0
 controller's restart that this often needs shows as a failed read, which forgets it at once."""
 
 
-def _unheard(_: Reading) -> None:
+def _unheard(_: ReaderChoice) -> None:
     """Nobody asks who reads."""
 
 
@@ -67,7 +67,7 @@ class Reader:
         *,
         fair_shares: bool = False,
         pyslurm: Path | None = None,
-        heard: Callable[[Reading], None] = _unheard,
+        heard: Callable[[ReaderChoice], None] = _unheard,
     ) -> None:
         self._commands = commands
         self._marks = marks or Marks()
@@ -76,7 +76,7 @@ class Reader:
         self._source: Source = (
             FromPyslurm(Pyslurm(commands, pyslurm), text, heard) if pyslurm else text
         )
-        self._site: tuple[float, Site, Layout] | None = None
+        self._site: tuple[float, SlurmSite, Layout] | None = None
 
     def snapshot(self, taken_at: float, remembered: Remembered = NOTHING) -> Snapshot:
         """The cluster now: one squeue, one sinfo, one sprio. remembered: see ports.Backend.
@@ -157,7 +157,7 @@ class Reader:
         """
         return parse_config(self._commands.ask("scontrol", "show", "config").stdout)
 
-    def site(self, now: float) -> Site:
+    def site(self, now: float) -> SlurmSite:
         """The settings that reading and writing depend on, at most SITE_LIFE_S old.
 
         Raises:
@@ -170,7 +170,7 @@ class Reader:
         """How this release's squeue is asked; raises as `site`."""
         return self._known_site(now)[1]
 
-    def _known_site(self, now: float) -> tuple[Site, Layout]:
+    def _known_site(self, now: float) -> tuple[SlurmSite, Layout]:
         if self._site is None or not 0 <= now - self._site[0] < SITE_LIFE_S:
             site, layout = read_site(self.config()), self._layout()
             if "Exclusive" in layout.extras:  # 26.05: sinfo does not have it of partitions
@@ -186,7 +186,7 @@ class Reader:
             usage, self._commands.ask("squeue", "--helpFormat").stdout if told else ""
         )
 
-    def reading(self, now: float) -> Reading:
+    def reading(self, now: float) -> ReaderChoice:
         """Who reads the jobs: tried now.
 
         Raises:

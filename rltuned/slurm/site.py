@@ -18,7 +18,7 @@ _REFILL: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class SlurmSite:
     """The settings that change what Slurm's answers mean.
 
     Attributes:
@@ -70,7 +70,7 @@ def read_exclusive_partitions(text: str) -> frozenset[str]:
     return frozenset(name for name, exclusive in found.items() if exclusive == "NODE")
 
 
-def read_site(config: Mapping[str, str]) -> Site:
+def read_site(config: Mapping[str, str]) -> SlurmSite:
     """The site behind a parsed configuration.
 
     Raises:
@@ -83,7 +83,7 @@ def read_site(config: Mapping[str, str]) -> Site:
     version = _VERSION.match(config["SLURM_VERSION"])
     if version is None:
         raise SnapshotError(f"scontrol show config: version {config['SLURM_VERSION'][:40]!r}")
-    return Site(
+    return SlurmSite(
         cluster=config["ClusterName"],
         version=(int(version[1]), int(version[2])),
         priorities=read_system(config),

@@ -8,7 +8,7 @@ from rltuned.domain.snapshot import Unreadable
 from rltuned.slurm.columns import ASK_COLUMNS, Layout, Marks
 from rltuned.slurm.commands import Commands, Stream
 from rltuned.slurm.pyslurm import Pyslurm, UnusableError, rows_of
-from rltuned.slurm.site import Site
+from rltuned.slurm.site import SlurmSite
 
 TEXT: Final = "text"
 PYSLURM: Final = "pyslurm"
@@ -17,7 +17,7 @@ REST_S: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReaderChoice:
     """Who reads the queue. wanted, reader: TEXT or PYSLURM; detail: which pyslurm, or why none."""
 
     wanted: str
@@ -44,7 +44,7 @@ class Rows:
 class Source(Protocol):
     """Who tells of the jobs."""
 
-    def read(self, layout: Layout, site: Site, now: float) -> Rows:
+    def read(self, layout: Layout, site: SlurmSite, now: float) -> Rows:
         """Every job record, now.
 
         Raises:
@@ -53,7 +53,7 @@ class Source(Protocol):
         """
         ...
 
-    def reading(self, site: Site) -> Reading:
+    def reading(self, site: SlurmSite) -> ReaderChoice:
         """Who would read now."""
         ...
 
@@ -70,7 +70,7 @@ class Text:
         self._commands = commands
         self._marks = marks
 
-    def read(self, layout: Layout, site: Site, now: float) -> Rows:  # noqa: ARG002 - the port's
+    def read(self, layout: Layout, site: SlurmSite, now: float) -> Rows:  # noqa: ARG002 - the port's
         bad: list[Unreadable] = []
         return Rows(self.columns(layout, layout.job_columns, bad), layout.extras, bad)
 
@@ -83,8 +83,8 @@ class Text:
         yield from self._marks.rows("squeue", said, len(names), broken)
         bad += [Unreadable("job", "", why) for why in broken]
 
-    def reading(self, site: Site) -> Reading:  # noqa: ARG002 - the port's
-        return Reading(TEXT, TEXT, "squeue, sinfo and sprio as text")
+    def reading(self, site: SlurmSite) -> ReaderChoice:  # noqa: ARG002 - the port's
+        return ReaderChoice(TEXT, TEXT, "squeue, sinfo and sprio as text")
 
 
 class FromPyslurm:
@@ -99,37 +99,37 @@ class FromPyslurm:
         heard: told who reads, whenever that changes.
     """
 
-    def __init__(self, pyslurm: Pyslurm, text: Text, heard: Callable[[Reading], None]) -> None:
+    def __init__(self, pyslurm: Pyslurm, text: Text, heard: Callable[[ReaderChoice], None]) -> None:
         self._pyslurm = pyslurm
         self._text = text
         self._heard = heard
-        self._last: Reading | None = None
+        self._last: ReaderChoice | None = None
         self._rest_until = -float("inf")
 
-    def read(self, layout: Layout, site: Site, now: float) -> Rows:
+    def read(self, layout: Layout, site: SlurmSite, now: float) -> Rows:
         if 0 < self._rest_until - now <= REST_S:
             return self._text.read(layout, site, now)
         try:
             told = self._pyslurm.jobs(site.version)
         except UnusableError as error:
             self._rest_until = now + REST_S
-            self._say(Reading(PYSLURM, TEXT, str(error)))
+            self._say(ReaderChoice(PYSLURM, TEXT, str(error)))
             return self._text.read(layout, site, now)
-        self._say(Reading(PYSLURM, PYSLURM, f"pyslurm {told.version}"))
+        self._say(ReaderChoice(PYSLURM, PYSLURM, f"pyslurm {told.version}"))
         more = tuple(name for name in layout.extras if name == "Exclusive")
         bad: list[Unreadable] = []
         names = ("jobid", *ASK_COLUMNS, "accruetime", "deadline", *more)
         asks = self._text.columns(layout, names, bad)
         return Rows(rows_of(told, asks, bad), ("ExcNodes", *more, "CronJob"), bad)
 
-    def reading(self, site: Site) -> Reading:
+    def reading(self, site: SlurmSite) -> ReaderChoice:
         try:
             told = self._pyslurm.jobs(site.version)
         except UnusableError as error:
-            return Reading(PYSLURM, TEXT, str(error))
-        return Reading(PYSLURM, PYSLURM, f"pyslurm {told.version}, {len(told.jobs)} jobs")
+            return ReaderChoice(PYSLURM, TEXT, str(error))
+        return ReaderChoice(PYSLURM, PYSLURM, f"pyslurm {told.version}, {len(told.jobs)} jobs")
 
-    def _say(self, reading: Reading) -> None:
+    def _say(self, reading: ReaderChoice) -> None:
         if reading != self._last:
             self._last = reading
             self._heard(reading)

@@ -11,15 +11,15 @@ from rltuned.domain.jobs import ArrayInfo, PendingJob
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.remnants import UNASKED, Remnants
 from rltuned.domain.units import JobId, NodeName, UnixTime
-from rltuned.slurm.backend import Fence, Unfenced
+from rltuned.slurm.backend import BatchFence, Unfenced
 from rltuned.slurm.columns import UNDO_COLUMNS, Marks, WatchRow
 from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.factors import Factors, standing_of
 from rltuned.slurm.job_names import address, held_by, parse_job_id, read_het, read_tasks
-from rltuned.slurm.jobs import Shown
+from rltuned.slurm.jobs import SqueueRow
 from rltuned.slurm.priorities import read_priorities
 from rltuned.slurm.reader import Reader
-from rltuned.slurm.site import Site
+from rltuned.slurm.site import SlurmSite
 from rltuned.slurm.values import parse_epoch, parse_number
 from rltuned.slurm.writer import Writer
 
@@ -42,7 +42,7 @@ class SlurmUndoer:
         *,
         exclusions: bool = False,
         marks: Marks | None = None,
-        fence: Fence | None = None,
+        fence: BatchFence | None = None,
     ) -> None:
         self._now = now
         self._exclusions = exclusions
@@ -81,7 +81,7 @@ def _pending(
     rows: list[WatchRow],
     records: int,
     factors: dict[JobId, Factors],
-    site: Site,
+    site: SlurmSite,
     excluded: dict[JobId, frozenset[NodeName]],
 ) -> PendingJob:
     row = rows[0]
@@ -93,7 +93,7 @@ def _pending(
         raise ValueError("no submit time")
     nice, holder = parse_number(row.nice), held_by(row.reason)
     partitions = tuple(row.partition.split(","))
-    shown = Shown(job_id, parse_number(row.prioritylong), nice, bool(holder), len(partitions))
+    shown = SqueueRow(job_id, parse_number(row.prioritylong), nice, bool(holder), len(partitions))
     stands = standing_of(shown, factors.get(job_id), site)
     return PendingJob(
         job_id=job_id,

@@ -10,7 +10,7 @@ from rltuned.sim.engine.arrays import FloatArray, IntArray
 from rltuned.sim.engine.look import Float32Array
 from rltuned.sim.engine.nets import Net
 from rltuned.train.episodes import Decisions, Recorder, play_rule, play_sampled
-from rltuned.train.ground import Ground, Window, cut
+from rltuned.train.ground import EpisodeWindow, Ground, cut
 from rltuned.train.reward import FLOOR, Objective, Work, cost_at
 
 Form = Literal["dense", "gap"]
@@ -54,7 +54,9 @@ class Episode:
     base: float
 
 
-def draw_window(grounds: Sequence[Ground], contest: Contest, draw: np.random.Generator) -> Window:
+def draw_window(
+    grounds: Sequence[Ground], contest: Contest, draw: np.random.Generator
+) -> EpisodeWindow:
     """A random window of a random ground at a random load."""
     ground = grounds[int(draw.integers(len(grounds)))]
     last = max(0, int(len(ground) * contest.part) - contest.window_jobs)
@@ -63,7 +65,7 @@ def draw_window(grounds: Sequence[Ground], contest: Contest, draw: np.random.Gen
 
 
 def compete(
-    window: Window, net: Net, contest: Contest, seed: int, recorder: Recorder
+    window: EpisodeWindow, net: Net, contest: Contest, seed: int, recorder: Recorder
 ) -> list[Episode]:
     """Play a window by the base rule and, `rollouts` times, by the network."""
     base_s = play_rule(window, contest.base)

@@ -37,7 +37,7 @@ and what follows is for the evaluation alone."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DatasetSource:
     """What a ground was made of, for the card. share: how often its windows come, beside others."""
 
     ground: Ground
@@ -55,7 +55,7 @@ def from_files(
     clusters: Sequence[Cluster],
     rules: Rules | None = None,
     predict: Predict | None = None,
-) -> list[Source]:
+) -> list[DatasetSource]:
     """Every trace on every cluster; jobs that could never run there are left out.
 
     Raises:
@@ -76,7 +76,7 @@ def from_files(
             # our readers name the licence beside the source; own files may say it apart
             licence = notes.get("licence", notes.get("source", "see the source"))
             found += [
-                Source(make_ground(name, cluster, jobs, rules, columns), said, licence)
+                DatasetSource(make_ground(name, cluster, jobs, rules, columns), said, licence)
                 for columns in (predict(jobs) if predict else [None])
             ]
     return found
@@ -87,7 +87,7 @@ def generated(
     rules: Rules | None = None,
     jobs: int = GENERATED_JOBS,
     predict: Predict | None = None,
-) -> list[Source]:
+) -> list[DatasetSource]:
     """Our own generators on a few clusters: nothing to download, nothing to license."""
     found = []
     for number, (kind, name, limits) in enumerate(GENERATED):
@@ -97,7 +97,7 @@ def generated(
         said = f"{kind}, {limits} limits, seed {seed + number}, on {name}: {len(fit)} jobs"
         for columns in predict(fit) if predict else [None]:
             ground = make_ground(f"{kind}-{limits}@{name}", cluster, fit, rules, columns)
-            found.append(Source(ground, said, OURS))
+            found.append(DatasetSource(ground, said, OURS))
     return found
 
 
@@ -107,7 +107,7 @@ def drawn(
     predict: Predict | None = None,
     jobs: int = WORLD_JOBS,
     rules: Rules | None = None,
-) -> list[Source]:
+) -> list[DatasetSource]:
     """Random worlds; where there are predictions, users are known in every other one.
 
     Args:
@@ -124,7 +124,7 @@ def drawn(
         ground = make_ground(
             world.cluster.name, world.cluster, world.jobs, rules, columns[number % len(columns)]
         )
-        found.append(Source(ground, world.said, OURS))
+        found.append(DatasetSource(ground, world.said, OURS))
     return found
 
 
@@ -132,7 +132,9 @@ JUDGES: Final = 0
 """Seed of the worlds that choose epochs; a training's own seed is one more than it was given."""
 
 
-def together(traces: Sequence[Source], worlds: Sequence[Source]) -> list[Source]:
+def together(
+    traces: Sequence[DatasetSource], worlds: Sequence[DatasetSource]
+) -> list[DatasetSource]:
     """Traces and worlds, either kind about as often as the other."""
     share = max(1, len(worlds) // max(1, len(traces)))
     return [*(replace(s, share=share) for s in traces), *worlds]

@@ -9,7 +9,7 @@ from rltuned.core.order import Order, Policy
 from rltuned.policies.delay_curve import DelayCurve
 from rltuned.sim.engine.arrays import FloatArray, IntArray
 from rltuned.sim.engine.dispatch import Setup, State
-from rltuned.sim.engine.look import Float32Array, Sight
+from rltuned.sim.engine.look import Float32Array, StaticFeatures
 from rltuned.sim.engine.nets import Net
 from rltuned.sim.engine.orders import at_events, play
 from rltuned.sim.engine.ranking import NET
@@ -18,7 +18,7 @@ from rltuned.sim.engine.sight import NO_CURVE, eyes_on, room_for
 from rltuned.sim.natural import AGE_ONLY
 from rltuned.sim.policy import policy_of
 from rltuned.sim.protocol import Protocol
-from rltuned.train.ground import MULTIFACTOR, Window
+from rltuned.train.ground import MULTIFACTOR, EpisodeWindow
 from rltuned.train.rollout.play import episode
 from rltuned.train.rollout.state import (
     TAPE_CANDIDATES,
@@ -104,7 +104,7 @@ def _tape(room: Scratch, features: int = NUM_FEATURES) -> Tape:
     )
 
 
-def play_policy(window: Window, policy: Policy | str, protocol: Protocol) -> FloatArray:
+def play_policy(window: EpisodeWindow, policy: Policy | str, protocol: Protocol) -> FloatArray:
     """(n,) start times under a policy, or the rule of a name.
 
     On a site whose Slurm orders by age alone; `multifactor` is Slurm's own order of a usual site.
@@ -118,7 +118,7 @@ def play_policy(window: Window, policy: Policy | str, protocol: Protocol) -> Flo
     return play(name if scorer is None else scorer, stage, protocol).start_s
 
 
-def play_rule(window: Window, policy: str, order: Order | None = None) -> FloatArray:
+def play_rule(window: EpisodeWindow, policy: str, order: Order | None = None) -> FloatArray:
     """(n,) start times under a rule at every event; order: its bounds, None = its pure order.
 
     Raises:
@@ -130,7 +130,7 @@ def play_rule(window: Window, policy: str, order: Order | None = None) -> FloatA
     return play_policy(window, policy, protocol)
 
 
-def play_greedy(window: Window, net: Net, delayed: Delayed | None = None) -> FloatArray:
+def play_greedy(window: EpisodeWindow, net: Net, delayed: Delayed | None = None) -> FloatArray:
     """(n,) start times under a network that takes its best at every event; None: pure order."""
     ranking, _ = at_events("fcfs", window.stage(), None)
     ranking = ranking._replace(rule=NET)
@@ -144,7 +144,7 @@ def play_greedy(window: Window, net: Net, delayed: Delayed | None = None) -> Flo
 
 
 def play_sampled(
-    window: Window, net: Net, seed: int, recorder: Recorder
+    window: EpisodeWindow, net: Net, seed: int, recorder: Recorder
 ) -> tuple[FloatArray, Decisions]:
     """Draw every choice from the softmax over its candidates, and keep the choices.
 
@@ -174,7 +174,7 @@ def _decisions(tape: Tape) -> Decisions:
     )
 
 
-def tables(window: Window, seed: int) -> tuple[Setup, State, Desk, Sight]:
+def tables(window: EpisodeWindow, seed: int) -> tuple[Setup, State, Desk, StaticFeatures]:
     """An empty cluster and an empty queue before the first job."""
     prepared, rules = window.prepared, window.ground.rules
     count, kinds = len(window), len(prepared.shapes.gpus)

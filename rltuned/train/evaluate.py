@@ -19,7 +19,7 @@ from rltuned.sim.metrics import Schedule, score
 from rltuned.sim.policy import FUTURE
 from rltuned.sim.protocol import Protocol
 from rltuned.train.episodes import play_policy
-from rltuned.train.ground import Ground, Window, cut
+from rltuned.train.ground import EpisodeWindow, Ground, cut
 from rltuned.train.paired import METRICS, Paired, paired
 
 RULES: Final = (*BASELINES, qssf.NAME, *FUTURE)
@@ -30,12 +30,12 @@ SINGLE: Final = ("wait_s", "bsld", "jct_s")
 WAYS: Final = ("wait_s", "wait_p95_s", "jct_s", "bsld")
 """Metrics of which it is told how much of the way to the best order a model goes."""
 
-Play = Callable[[Window], FloatArray]
+Play = Callable[[EpisodeWindow], FloatArray]
 """A policy at work: (n,) start times of a window's jobs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class EvaluationPlan:
     """Which windows.
 
     Attributes:
@@ -75,7 +75,7 @@ class Comparison:
     """
 
     ground: str
-    plan: Plan
+    plan: EvaluationPlan
     disjoint: bool
     jobs: int
     values: Mapping[str, Mapping[str, FloatArray]]
@@ -90,7 +90,7 @@ class Comparison:
         }
 
 
-def windows_of(ground: Ground, plan: Plan) -> tuple[list[Window], bool]:
+def windows_of(ground: Ground, plan: EvaluationPlan) -> tuple[list[EpisodeWindow], bool]:
     """The windows, the copies of each side by side, and whether no two places share a job.
 
     Raises:
@@ -127,7 +127,7 @@ def windows_of(ground: Ground, plan: Plan) -> tuple[list[Window], bool]:
 def compare(
     ground: Ground,
     models: Mapping[str, Sequence[Play]],
-    plan: Plan,
+    plan: EvaluationPlan,
     *,
     rules: Sequence[str] = RULES,
     protocol: Protocol,
@@ -186,7 +186,9 @@ def _by_rule(rule: str, protocol: Protocol) -> Play:
     return lambda window: play_policy(window, rule, protocol)
 
 
-def _table(schedules: Sequence[Schedule], plan: Plan, cluster_gpus: int) -> dict[str, FloatArray]:
+def _table(
+    schedules: Sequence[Schedule], plan: EvaluationPlan, cluster_gpus: int
+) -> dict[str, FloatArray]:
     """Metric -> (k,): copies of a place are averaged, since they share their jobs."""
     rows = []
     for schedule in schedules:
@@ -207,7 +209,7 @@ def _spread(schedules: Sequence[Schedule]) -> dict[str, FloatArray]:
     return {m: np.quantile(np.concatenate(single[m]), SHARES) for m in SINGLE}
 
 
-def schedule_of(window: Window, start_s: FloatArray) -> Schedule:
+def schedule_of(window: EpisodeWindow, start_s: FloatArray) -> Schedule:
     """What the simulator's own metrics are computed from."""
     jobs = window.jobs
     return Schedule(

@@ -14,7 +14,7 @@ from rltuned.core.features import NUM_FEATURES
 from rltuned.errors import TraceError
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.engine.arrays import FloatArray, Jobs
-from rltuned.sim.engine.look import Float32Array, Sight
+from rltuned.sim.engine.look import Float32Array, StaticFeatures
 from rltuned.sim.engine.orders import Stage
 from rltuned.sim.engine.run import Prepared, prepare
 from rltuned.sim.engine.sight import sight_of
@@ -34,7 +34,7 @@ class Ground:
     cluster: Cluster
     jobs: tuple[TraceJob, ...]
     prepared: Prepared
-    sight: Sight
+    sight: StaticFeatures
     duration_s: FloatArray
     rules: Rules
 
@@ -43,7 +43,7 @@ class Ground:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class EpisodeWindow:
     """Consecutive jobs of a ground, submitted from second 0."""
 
     ground: Ground
@@ -72,7 +72,7 @@ class Window:
         return Stage(self.ground.cluster, self.jobs, self.prepared, natural, known)
 
     @property
-    def sight(self) -> Sight:
+    def sight(self) -> StaticFeatures:
         """What a network may know of these jobs and the cluster."""
         return self.ground.sight._replace(fixed=self.fixed)
 
@@ -121,7 +121,7 @@ def cut(
     load: float | None = None,
     jitter: np.random.Generator | None = None,
     jitter_s: float = 60.0,
-) -> Window:
+) -> EpisodeWindow:
     """Consecutive jobs, from an empty cluster.
 
     Args:
@@ -166,7 +166,7 @@ def cut(
         partition_factor=ground.prepared.partition_factor[part],
         size=ground.prepared.size[part],
     )
-    return Window(
+    return EpisodeWindow(
         ground,
         first,
         ground.jobs[part],

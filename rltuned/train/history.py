@@ -24,8 +24,8 @@ from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
 from rltuned.errors import TraceError
-from rltuned.slurm.accounting import Record
-from rltuned.train.imitation import Fitting, Orders
+from rltuned.slurm.accounting import JobRun
+from rltuned.train.imitation import Fitting, OrderedQueues
 
 FEWEST_STARTS: Final = 50
 COLUMNS: Final = (
@@ -51,7 +51,7 @@ class Started:
     by_main: bool = True
 
 
-def started_of(records: Iterable[Record]) -> list[Started]:
+def started_of(records: Iterable[JobRun]) -> list[Started]:
     """The jobs of a site's history that started; those that still wait are left out."""
     return [
         Started(
@@ -74,7 +74,7 @@ def started_of(records: Iterable[Record]) -> list[Started]:
     ]
 
 
-def choices_of(history: Sequence[Started], gpus: int, *, most: int = 6_000) -> Orders:
+def choices_of(history: Sequence[Started], gpus: int, *, most: int = 6_000) -> OrderedQueues:
     """Rebuild the moments at which somebody had to be preferred.
 
     Args:
@@ -107,7 +107,7 @@ def choices_of(history: Sequence[Started], gpus: int, *, most: int = 6_000) -> O
         raise TraceError(
             f"{len(found)} starts by the main scheduler had rivals; {FEWEST_STARTS} are needed"
         )
-    return Orders.chosen(found)
+    return OrderedQueues.chosen(found)
 
 
 def _rival(job: Started, chosen: Started, now: float) -> bool:

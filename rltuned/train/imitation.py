@@ -38,7 +38,7 @@ class Fitting:
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
+class OrderedQueues:
     """Queues as the network sees them, with their known order.
 
     values: (q, 256, features); masks: (q, 256); ranks: (q, 256), 0 = first, padded rows last;
@@ -56,7 +56,7 @@ class Orders:
     @classmethod
     def of(
         cls, queues: Sequence[tuple[Float32Array, Sequence[int]]], known: int | None = None
-    ) -> "Orders":
+    ) -> "OrderedQueues":
         """From (rows of a queue (n, features), n <= 256, and its rows from the first on)."""
         values = np.zeros((len(queues), MAX_QUEUE_SIZE, queues[0][0].shape[1]), dtype=np.float32)
         masks = np.zeros(values.shape[:2], dtype=bool)
@@ -68,19 +68,19 @@ class Orders:
         return cls(*tensors, known)
 
     @classmethod
-    def chosen(cls, queues: Sequence[tuple[Float32Array, int]]) -> "Orders":
+    def chosen(cls, queues: Sequence[tuple[Float32Array, int]]) -> "OrderedQueues":
         """From (rows of a queue, the one that was chosen)."""
         firsts = [
             (rows, [place, *(i for i in range(len(rows)) if i != place)]) for rows, place in queues
         ]
         return cls.of(firsts, known=1)
 
-    def split(self, part: float) -> tuple["Orders", "Orders"]:
+    def split(self, part: float) -> tuple["OrderedQueues", "OrderedQueues"]:
         """Earlier queues and later ones."""
         at = int(len(self) * part)
         return (
-            Orders(self.values[:at], self.masks[:at], self.ranks[:at], self.known),
-            Orders(self.values[at:], self.masks[at:], self.ranks[at:], self.known),
+            OrderedQueues(self.values[:at], self.masks[:at], self.ranks[:at], self.known),
+            OrderedQueues(self.values[at:], self.masks[at:], self.ranks[at:], self.known),
         )
 
 
@@ -95,7 +95,7 @@ def listwise_loss(scores: Tensor, masks: Tensor, ranks: Tensor, known: int | Non
     return ((rest - by_rank)[..., :known] * counted).sum() / counted.sum()
 
 
-def agreement(network: Network, orders: Orders) -> tuple[float, float, float]:
+def agreement(network: Network, orders: OrderedQueues) -> tuple[float, float, float]:
     """Share of the known pairs of jobs that the network orders as they stand.
 
     Returns:
@@ -117,7 +117,7 @@ def agreement(network: Network, orders: Orders) -> tuple[float, float, float]:
 
 
 def fit(
-    orders: Orders, fitting: Fitting, on_epoch: Callable[[float], None] | None = None
+    orders: OrderedQueues, fitting: Fitting, on_epoch: Callable[[float], None] | None = None
 ) -> tuple[Network, list[float]]:
     """An actor, and its mean loss in each epoch. Same input, same machine: same weights.
 

@@ -19,17 +19,17 @@ from typing import Final
 
 from rltuned.core.features import Float32Array, encode
 from rltuned.core.observation import MAX_QUEUE_SIZE, sample_features
-from rltuned.core.select import Rules, select
+from rltuned.core.select import Scope, select
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import TraceError
 from rltuned.journal.snapshots import Recorded
 from rltuned.train.history import FEWEST_STARTS, fits_in_place_of
-from rltuned.train.imitation import Orders
+from rltuned.train.imitation import OrderedQueues
 
 LONGEST_GAP_S: Final = 300.0
 """Looks further apart than this do not show one decision; the daemon looks every minute."""
-_FREE: Final = Rules(min_age_s=0.0)
+_FREE: Final = Scope(min_age_s=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def moments_of(records: Iterable[Recorded]) -> Iterator[Moment]:
             yield from _between(seen, later)
 
 
-def choices_of(records: Iterable[Recorded], *, most: int = 6_000) -> Orders:
+def choices_of(records: Iterable[Recorded], *, most: int = 6_000) -> OrderedQueues:
     """What a network learns from a journal.
 
     Args:
@@ -66,7 +66,7 @@ def choices_of(records: Iterable[Recorded], *, most: int = 6_000) -> Orders:
         raise TraceError(
             f"{len(rows)} starts in the journal's snapshots had rivals; {FEWEST_STARTS} are needed"
         )
-    return Orders.chosen(rows)
+    return OrderedQueues.chosen(rows)
 
 
 def _row(moment: Moment) -> tuple[Float32Array, int]:

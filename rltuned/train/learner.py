@@ -12,7 +12,7 @@ from rltuned.train.critic import critic_of
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class PpoSettings:
     """What is learned and how; the defaults are the paper's budget.
 
     Attributes:
@@ -64,7 +64,7 @@ class Learner:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: PpoSettings,
         device: str = "cpu",
         actor: PaperActor | ContextActor | None = None,
         critic: nn.Module | None = None,

@@ -26,7 +26,7 @@ from rltuned.train.batch import Batch, Episode, compete, draw_window, join
 from rltuned.train.choices import Part, choices_at, log_chances, part_of, scores_of
 from rltuned.train.episodes import Recorder
 from rltuned.train.ground import Ground
-from rltuned.train.learner import Learner, Settings
+from rltuned.train.learner import Learner, PpoSettings
 from rltuned.train.ranks import ALONE, Ranks
 
 # 1. Collect
@@ -35,7 +35,7 @@ from rltuned.train.ranks import ALONE, Ranks
 def collect(
     learner: Learner,
     grounds: Sequence[Ground],
-    settings: Settings,
+    settings: PpoSettings,
     *,
     epoch: int,
     ranks: Ranks,
@@ -85,7 +85,7 @@ class Update:
 
 
 def update(
-    learner: Learner, batch: Batch, settings: Settings, *, epoch: int, ranks: Ranks
+    learner: Learner, batch: Batch, settings: PpoSettings, *, epoch: int, ranks: Ranks
 ) -> Update:
     """Several passes over the batch.
 
@@ -143,7 +143,7 @@ def _value(learner: Learner, part: Part) -> Tensor:
 def _step(
     learner: Learner,
     part: Part,
-    settings: Settings,
+    settings: PpoSettings,
     *,
     before: Tensor,
     goal: Tensor,
@@ -211,7 +211,7 @@ Validate = Callable[[PaperActor | ContextActor], float]
 def train(
     learner: Learner,
     grounds: Sequence[Ground],
-    settings: Settings,
+    settings: PpoSettings,
     validate: Validate,
     *,
     first_epoch: int = 0,

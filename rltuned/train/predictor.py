@@ -22,9 +22,9 @@ from rltuned.policies.predictor import (
     STATS,
     Float32Array,
     FloatArray,
-    History,
     Predictor,
     QuantileNet,
+    UserStatistics,
     assemble,
     bounded,
     digest,
@@ -83,7 +83,7 @@ class Fitted:
     examples: int
 
 
-def past(jobs: Sequence[TraceJob]) -> tuple[Float32Array, Float32Array, History]:
+def past(jobs: Sequence[TraceJob]) -> tuple[Float32Array, Float32Array, UserStatistics]:
     """What was known of each job's user and account at its submit, (n, STATS + 1) each; and the
     history after the last job.
     """
@@ -103,7 +103,7 @@ def past(jobs: Sequence[TraceJob]) -> tuple[Float32Array, Float32Array, History]
     keys = np.array(sorted(digest(n) for n in known), dtype=np.int64)
     stats = {digest(n): a.stats() for n, a in known.items()}
     table = np.array([stats[k] for k in keys.tolist()], dtype=np.float32).reshape(-1, STATS)
-    return by_user, by_account, History(keys, table)
+    return by_user, by_account, UserStatistics(keys, table)
 
 
 def _note(known: dict[str, Account], job: TraceJob) -> None:
@@ -185,7 +185,7 @@ def fit(
     return _measured(Predictor(network, history), x[cut:], y[cut:], y[:cut], len(y))
 
 
-def _examples(jobs: Sequence[TraceJob]) -> tuple[Float32Array, Float32Array, History]:
+def _examples(jobs: Sequence[TraceJob]) -> tuple[Float32Array, Float32Array, UserStatistics]:
     """Inputs and targets of the jobs that had ended by the last submit, and the history then."""
     by_user, by_account, history = past(jobs)
     inputs = assemble([j.request() for j in jobs], by_user, by_account)
@@ -253,4 +253,4 @@ def strangers(predictor: Predictor, jobs: Sequence[TraceJob]) -> Float32Array:
     return nobody.columns([""] * len(jobs), [""] * len(jobs), [j.request() for j in jobs])
 
 
-NO_HISTORY = History(np.zeros(0, dtype=np.int64), np.zeros((0, STATS), dtype=np.float32))
+NO_HISTORY = UserStatistics(np.zeros(0, dtype=np.int64), np.zeros((0, STATS), dtype=np.float32))

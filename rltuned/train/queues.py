@@ -17,7 +17,7 @@ from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UNLIMITED_S, GpuType, JobId, NodeName, UnixTime
 from rltuned.policies.predictor import QUANTILES
-from rltuned.train.imitation import Fitting, Orders
+from rltuned.train.imitation import Fitting, OrderedQueues
 
 NOW: Final = 1_000_000_000.0
 LIMITS_S: Final = (600, 1800, 3600, 7200, 14_400, 43_200, 86_400, 172_800, 604_800)
@@ -29,7 +29,7 @@ BOUND_PART: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class QueueBounds:
     """Bounds of what is drawn."""
 
     max_jobs: int = 256
@@ -37,7 +37,7 @@ class Shape:
     max_wait_s: float = 3 * 86_400.0
 
 
-def random_snapshot(draw: np.random.Generator, shape: Shape) -> Snapshot:
+def random_snapshot(draw: np.random.Generator, shape: QueueBounds) -> Snapshot:
     """One cluster with a queue of 2 to max_jobs eligible jobs."""
     nodes, runs = _cluster(draw, shape)
     types = sorted({g.gpu_type for n in nodes for g in n.gpus})
@@ -49,12 +49,12 @@ def random_snapshot(draw: np.random.Generator, shape: Shape) -> Snapshot:
 
 
 def rule_orders(
-    rule: Policy, count: int, fitting: Fitting, seed: int, shape: Shape | None = None
-) -> Orders:
+    rule: Policy, count: int, fitting: Fitting, seed: int, shape: QueueBounds | None = None
+) -> OrderedQueues:
     """Generated queues in a rule's order; equal scores by submit time."""
     draw, found = np.random.default_rng(seed), []
     for _ in range(count):
-        snapshot = random_snapshot(draw, shape or Shape())
+        snapshot = random_snapshot(draw, shape or QueueBounds())
         matrix = encode(snapshot.pending, snapshot)
         seen = sample_features(matrix).values if fitting.network == "paper" else matrix.values
         if fitting.predict:
@@ -63,7 +63,7 @@ def rule_orders(
             guesses = limits * np.sort(draw.random((len(matrix), len(QUANTILES))), axis=1)
             seen = np.column_stack([seen, guesses]).astype(np.float32)
         found.append((seen, np.argsort(-rule.score(matrix), kind="stable").tolist()))
-    return Orders.of(found)
+    return OrderedQueues.of(found)
 
 
 def _job(draw: np.random.Generator, number: int, wait_s: float, types: list[GpuType]) -> PendingJob:
@@ -84,7 +84,7 @@ def _job(draw: np.random.Generator, number: int, wait_s: float, types: list[GpuT
 
 
 def _cluster(
-    draw: np.random.Generator, shape: Shape
+    draw: np.random.Generator, shape: QueueBounds
 ) -> tuple[tuple[Node, ...], tuple[RunningJob, ...]]:
     kinds = [(GpuType(f"t{i}"), int(g)) for i, g in enumerate(draw.choice((1, 2, 4, 8), size=3))]
     load = draw.random()

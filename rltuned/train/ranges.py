@@ -11,7 +11,7 @@ from rltuned.core.observation import FIXED
 from rltuned.policies.card import Kind
 from rltuned.policies.network import ContextActor, PaperActor
 from rltuned.sim.engine.sight import net_of
-from rltuned.train.course import LEARN_UNTIL, Source
+from rltuned.train.course import LEARN_UNTIL, DatasetSource
 from rltuned.train.episodes import Recorder, play_sampled
 from rltuned.train.trial import windows_between
 
@@ -50,7 +50,7 @@ def ranges_shown(kind: Kind, values: Tensor, masks: Tensor) -> Ranges:
 
 def ranges_played(
     actor: PaperActor | ContextActor,
-    sources: Sequence[Source],
+    sources: Sequence[DatasetSource],
     *,
     size: int,
     loads: Sequence[float],

@@ -20,13 +20,13 @@ from rltuned.policies.predictor import Predictor
 from rltuned.sim.engine.sight import net_of
 from rltuned.sim.trace import TraceJob
 from rltuned.train.choices import seen_by
-from rltuned.train.course import LEARN_UNTIL, TEST_FROM, Source
+from rltuned.train.course import LEARN_UNTIL, TEST_FROM, DatasetSource
 from rltuned.train.episodes import Recorder, play_sampled
 from rltuned.train.export import export_bundle
-from rltuned.train.ground import Window
+from rltuned.train.ground import EpisodeWindow
 from rltuned.train.imitation import Fitting
 from rltuned.train.imitation import fit as fit_order
-from rltuned.train.learner import Learner, Settings
+from rltuned.train.learner import Learner, PpoSettings
 from rltuned.train.ppo import Report, train
 from rltuned.train.predictor import NO_HISTORY, Fitted, fit
 from rltuned.train.queues import rule_orders
@@ -76,8 +76,8 @@ class Job:
     command: as it was given, for the card.
     """
 
-    settings: Settings
-    sources: tuple[Source, ...]
+    settings: PpoSettings
+    sources: tuple[DatasetSource, ...]
     folder: Path
     out: Path
     command: str
@@ -87,10 +87,12 @@ class Job:
     resume: bool = False
     device: str = "cpu"
     predictor: Predictor | None = None
-    judges: tuple[Source, ...] = ()
+    judges: tuple[DatasetSource, ...] = ()
 
 
-def held_out(sources: Sequence[Source], exam: Exam, judges: Sequence[Source] = ()) -> list[Window]:
+def held_out(
+    sources: Sequence[DatasetSource], exam: Exam, judges: Sequence[DatasetSource] = ()
+) -> list[EpisodeWindow]:
     """The windows of the exam: of each source's later part, and one of each judge.
 
     Raises:
@@ -181,7 +183,7 @@ def check(job: Job) -> None:
             )
 
 
-def starting_point(bundle: Path, settings: Settings) -> nn.Module:
+def starting_point(bundle: Path, settings: PpoSettings) -> nn.Module:
     """The network of a bundle that a training with these settings can begin from.
 
     Raises:
@@ -273,7 +275,7 @@ def _export(job: Job, learner: Learner, trial: Trial, seconds: float, ranks: int
 
 
 def parity_windows(
-    windows: Sequence[Window], learner: Learner
+    windows: Sequence[EpisodeWindow], learner: Learner
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Queues of real episodes, as the network sees them: (k, 256, features) and (k, 256)."""
     net, kind = net_of(learner.actor), learner.actor.kind

@@ -19,7 +19,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from rltuned.errors import ModelError
-from rltuned.train.learner import Learner, Settings
+from rltuned.train.learner import Learner, PpoSettings
 from rltuned.train.ppo import Report
 
 LAST: Final = "last.safetensors"
@@ -44,7 +44,7 @@ class Session:
         ModelError: the folder cannot be used, or belongs to a training with other settings.
     """
 
-    def __init__(self, folder: Path, settings: Settings, *, resume: bool) -> None:
+    def __init__(self, folder: Path, settings: PpoSettings, *, resume: bool) -> None:
         self.folder, self._settings = folder, settings
         self._told = json.loads(json.dumps(settings.described()))
         try:
@@ -68,7 +68,7 @@ class Session:
             state = json.loads(path.read_text())
             tensors = load((self.folder / LAST).read_bytes())
             # a setting younger than the checkpoint had its default
-            whole = Settings().described() | state["settings"]
+            whole = PpoSettings().described() | state["settings"]
             told = {k: v for k, v in whole.items() if k not in {"epochs", "patience"}}
             ours = {k: v for k, v in self._told.items() if k not in {"epochs", "patience"}}
             if told != ours:

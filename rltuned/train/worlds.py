@@ -17,7 +17,7 @@ from rltuned.domain.units import GpuType
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.limits import Strength
 from rltuned.sim.run import possible
-from rltuned.sim.synth import Shape, jobs_of
+from rltuned.sim.synth import Marginals, jobs_of
 from rltuned.sim.trace import TraceJob
 
 LEAST_GPUS, MOST_GPUS = 8, 1_000
@@ -31,7 +31,7 @@ CPUS_PER_GPU, MEM_PER_GPU_MIB = 8, 64_000
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class ValidationWorld:
     """A cluster, jobs that can run there, and how much their limits tell."""
 
     cluster: Cluster
@@ -48,7 +48,7 @@ class World:
         )
 
 
-def random_world(seed: int, jobs: int) -> World:
+def random_world(seed: int, jobs: int) -> ValidationWorld:
     """One world; the same seed gives the same one."""
     draw = np.random.default_rng([seed, 17])
     kinds = _kinds(draw)
@@ -68,7 +68,7 @@ def random_world(seed: int, jobs: int) -> World:
     shape = _shape(draw, kinds, typed=typed)
     free_share = float(draw.random()) if typed else 0.0
     made = jobs_of(shape, jobs=jobs, seed=seed, limits=limits, free_share=free_share)
-    return World(cluster, possible(made, cluster, skip=True)[0], limits)
+    return ValidationWorld(cluster, possible(made, cluster, skip=True)[0], limits)
 
 
 def _kinds(draw: np.random.Generator) -> list[tuple[int, int]]:
@@ -82,14 +82,14 @@ def _kinds(draw: np.random.Generator) -> list[tuple[int, int]]:
     return found
 
 
-def _shape(draw: np.random.Generator, kinds: list[tuple[int, int]], *, typed: bool) -> Shape:
+def _shape(draw: np.random.Generator, kinds: list[tuple[int, int]], *, typed: bool) -> Marginals:
     gpus = np.array([size * count for size, count in kinds], dtype=np.float64)
     widest = max(max(size, WIDEST_PART * size * count) for size, count in kinds)
     steps = np.arange(int(math.log2(widest)) + 1)
     # each doubling of the width halves the jobs, or hardly thins them, and anything between
     share = np.exp(-draw.uniform(0.0, 1.4) * steps + 0.5 * draw.standard_normal(len(steps)))
     bound = gpus * np.exp(0.3 * draw.standard_normal(len(gpus)))
-    return Shape(
+    return Marginals(
         sizes={int(2**k): float(s) for k, s in zip(steps, share / share.sum(), strict=True)},
         ln_run=(float(draw.uniform(5.5, 8.5)), float(draw.uniform(0.8, 2.8))),
         max_run_s=float(draw.choice((1, 4, 15, 60))) * 86_400.0,

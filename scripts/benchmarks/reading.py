@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from rltuned.core.decide import Knobs, decide
-from rltuned.journal.cycles import Sight
+from rltuned.journal.cycles import CycleObservation
 from rltuned.journal.inputs import Recipe, plan_document
 from rltuned.journal.journal import Journal
 from rltuned.policies.actor import load_actor
@@ -69,7 +69,9 @@ def _in_child(bundle: str) -> str:
             moved = tuple(replace(j, priority=j.priority + cycle) for j in snapshot.pending)
             seen = replace(snapshot, pending=moved)
             began = time.process_time()
-            journal.keep(Sight(cycle, NOW, "live", seen, recipe, plan_document(decision)))
+            journal.keep(
+                CycleObservation(cycle, NOW, "live", seen, recipe, plan_document(decision))
+            )
             kept.append(time.process_time() - began)
         journal.close()
     return json.dumps(

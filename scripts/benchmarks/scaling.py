@@ -30,8 +30,8 @@ from rltuned.daemon.logs import make_log
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.observers import Publisher
-from rltuned.daemon.report import CycleReport, Stage
-from rltuned.daemon.signals import Orders
+from rltuned.daemon.report import CycleReport, CycleStage
+from rltuned.daemon.signals import SignalFlags
 from rltuned.daemon.systemd import Notifier
 from rltuned.daemon.wiring import build_rig
 from rltuned.domain.plan import Result
@@ -190,7 +190,7 @@ def played(
         ear = _Keeper(Metrics(registry), log, Notifier(None), clock, journal=journal.size)
         rig = build_rig(settings_for(policy, folder), backend, dry_run=dry_run)
         ear.loaded(rig)
-        loop = Loop(rig, clock, journal, ear, orders=Orders(), reload=lambda: rig)
+        loop = Loop(rig, clock, journal, ear, orders=SignalFlags(), reload=lambda: rig)
         for number in range(rounds + 1):
             calls.clear()
             found = _one(loop, ear, calls)
@@ -252,7 +252,7 @@ def owning(size: Size, cycles: int) -> list[Figure]:
     found = measured(size, "sjf", cycles)
     writes = sum(c.applied for c in found) / len(found)
     source = f"our own bound; {cycles} cycles with {writes:.0f} writes each"
-    whole, journal = [c.cpu_s for c in found], [c.stages_s[Stage.JOURNAL] for c in found]
+    whole, journal = [c.cpu_s for c in found], [c.stages_s[CycleStage.JOURNAL] for c in found]
     return [
         Figure(f"owning_{size}_growth", _growth(whole), "", MOST_GROWTH, source),
         Figure(f"owning_{size}_journal_growth", _growth(journal), "", MOST_GROWTH, source),
@@ -268,7 +268,7 @@ def _growth(seconds: list[float]) -> float:
 def row(size: Size, cycles: list[Cycle]) -> str:
     """A line of the table: median seconds of each stage, of Slurm's commands, and memory."""
     walls = sorted(c.wall_s for c in cycles)
-    stages = (median(c.stages_s.get(stage, 0.0) for c in cycles) for stage in Stage)
+    stages = (median(c.stages_s.get(stage, 0.0) for c in cycles) for stage in CycleStage)
     cells = [
         f"{size.pending:,}", f"{size.nodes:,}",
         f"{median(walls):.2f} ({walls[0]:.2f} to {walls[-1]:.2f})",
@@ -285,7 +285,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, nargs="+", default=JOBS)
     parser.add_argument("--nodes", type=int, nargs="+", default=NODES)
     given = parser.parse_args()
-    print(f"| {HEAD} | {' | '.join(Stage)} |\n{'|---' * (6 + len(Stage))}|")
+    print(f"| {HEAD} | {' | '.join(CycleStage)} |\n{'|---' * (6 + len(CycleStage))}|")
     found = []
     for size in (Size(jobs, nodes) for jobs in given.jobs for nodes in given.nodes):
         cycles = measured(size, given.policy, 3 if size.pending > LARGE else 5)

@@ -30,8 +30,8 @@ from rltuned.sim.metrics import SHORTEST_S
 from rltuned.sim.policy import CLAIRVOYANT
 from rltuned.train.course import from_files
 from rltuned.train.episodes import play_rule
-from rltuned.train.evaluate import Plan, windows_of
-from rltuned.train.ground import Window
+from rltuned.train.evaluate import EvaluationPlan, windows_of
+from rltuned.train.ground import EpisodeWindow
 
 CELLS: Final = 768
 """Instants share a price within a cell of time."""
@@ -40,7 +40,7 @@ PATIENCE: Final = 12
 """Steps without a better bound before they are made smaller."""
 
 
-def least_wait(window: Window, reached_s: FloatArray) -> float:
+def least_wait(window: EpisodeWindow, reached_s: FloatArray) -> float:
     """Seconds of mean wait that no order of these jobs can go below.
 
     Args:
@@ -53,7 +53,7 @@ def least_wait(window: Window, reached_s: FloatArray) -> float:
     return max(0.0, (total - float(submit_s.sum())) / len(window))
 
 
-def least_bsld(window: Window, reached_s: FloatArray) -> float:
+def least_bsld(window: EpisodeWindow, reached_s: FloatArray) -> float:
     """Mean bounded slowdown that no order can go below; reached_s as in least_wait."""
     longer = np.maximum(window.duration_s, SHORTEST_S)
     weights = 1.0 / longer
@@ -76,7 +76,7 @@ class Load(NamedTuple):
     there: FloatArray
 
 
-def _least(window: Window, weights: FloatArray, reached_s: FloatArray) -> float:
+def _least(window: EpisodeWindow, weights: FloatArray, reached_s: FloatArray) -> float:
     """The best bound found on the sum of weight * start."""
     prepared = window.prepared
     jobs, shapes, hardware = prepared.jobs, prepared.shapes, prepared.hardware
@@ -239,7 +239,7 @@ def _add(asked: argparse.Namespace) -> None:
     grounds = {s.ground.name: s.ground for s in from_files(given.trace, clusters)}
     document = json.loads(asked.results.read_text())
     for found in document["comparisons"]:
-        plan = Plan(**found["plan"] | {"part": tuple(found["plan"]["part"])})
+        plan = EvaluationPlan(**found["plan"] | {"part": tuple(found["plan"]["part"])})
         windows, _ = windows_of(grounds[found["ground"]], plan)
         reached = [play_rule(w, CLAIRVOYANT) for w in windows]
         both = list(zip(windows, reached, strict=True))

@@ -16,8 +16,8 @@ from rltuned.policies.network import PaperActor
 from rltuned.train.batch import Contest, Episode, draw_window
 from rltuned.train.course import LEARN_UNTIL, TEST_FROM, from_files, generated
 from rltuned.train.episodes import play_rule
-from rltuned.train.ground import Ground, Window
-from rltuned.train.learner import Learner, Settings
+from rltuned.train.ground import EpisodeWindow, Ground
+from rltuned.train.learner import Learner, PpoSettings
 from rltuned.train.ppo import Report, train
 from rltuned.train.reward import Objective
 from rltuned.train.run import Exam, held_out
@@ -37,7 +37,7 @@ from scripts.studies.comparators import (
 
 
 def episode(
-    design: Design, window: Window, actor: PaperActor, draw: np.random.Generator
+    design: Design, window: EpisodeWindow, actor: PaperActor, draw: np.random.Generator
 ) -> Episode:
     """One rollout, with its reward at the end."""
     start_s, kept = design.play(window, actor, draw)
@@ -49,7 +49,7 @@ def episode(
 
 
 def collector(
-    design: Design, grounds: Sequence[Ground], settings: Settings, actor: PaperActor
+    design: Design, grounds: Sequence[Ground], settings: PpoSettings, actor: PaperActor
 ) -> Callable[[Learner, int], list[Episode]]:
     """The episodes of an epoch; windows and noise depend on seed and epoch alone."""
 
@@ -70,8 +70,8 @@ def collector(
 def learn(
     design: RLScheduler | SchedInspector,
     grounds: Sequence[Ground],
-    exam: Sequence[Window],
-    settings: Settings,
+    exam: Sequence[EpisodeWindow],
+    settings: PpoSettings,
     session: Session,
 ) -> PaperActor:
     """The best epoch's actor; goes on where the session's folder stopped."""
@@ -110,7 +110,7 @@ def _train(asked: argparse.Namespace) -> None:
     if asked.design == "schedinspector":
         design.base = asked.base
     rate = asked.learning_rate or (3e-3 if asked.design == "rlscheduler" else 1e-3)
-    settings = Settings(
+    settings = PpoSettings(
         contest=Contest(
             base=design.base, objective=asked.objective, form="gap",
             window_jobs=asked.window_jobs, part=LEARN_UNTIL,

@@ -5,14 +5,14 @@ import math
 import numpy as np
 
 from rltuned.backtest.past import Past
-from rltuned.backtest.play import Cycle, Played, Terms
+from rltuned.backtest.play import BacktestPlay, Cycle, Terms
 from rltuned.core.decide import Policy, decide
 from rltuned.sim.backend import SimBackend
-from rltuned.sim.ledger import Ledger
+from rltuned.sim.ledger import SimulatedJournal
 from rltuned.sim.world import Pending, Rules, World, by_priority
 
 
-def decided(past: Past, policy: Policy, terms: Terms) -> Played:
+def decided(past: Past, policy: Policy, terms: Terms) -> BacktestPlay:
     """Slurm's own order up to the split, and from there the daemon's."""
     world = _begun(past)
     daemon = _Daemon(world, policy, terms)
@@ -61,7 +61,7 @@ def _begun(past: Past) -> World:
 class _Daemon:
     def __init__(self, world: World, policy: Policy, terms: Terms) -> None:
         self._world, self._policy, self._knobs = world, policy, terms.knobs
-        self._backend, self._ledger = SimBackend(world), Ledger()
+        self._backend, self._ledger = SimBackend(world), SimulatedJournal()
         self._cycles: list[Cycle] = []
         self._touched: set[int] = set()
 
@@ -79,11 +79,13 @@ class _Daemon:
         shift, furthest = float(np.mean(shifts)), max(shifts)
         self._cycles.append(Cycle(world.now, len(before), len(actions), shift, furthest))
 
-    def played(self, past: Past) -> Played:
+    def played(self, past: Past) -> BacktestPlay:
         start_s = np.full(len(past.jobs), np.nan)
         for number, run in self._world.running.items():
             start_s[number - 1] = run.started_at
         for number, record in self._world.finished.items():
             start_s[number - 1] = record.started_at
         runs_s = np.array([min(j.duration_s, j.time_limit_s or math.inf) for j in past.jobs])
-        return Played(start_s, start_s + runs_s, tuple(self._cycles), frozenset(self._touched))
+        return BacktestPlay(
+            start_s, start_s + runs_s, tuple(self._cycles), frozenset(self._touched)
+        )

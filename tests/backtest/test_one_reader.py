@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from rltuned.cli.sacct_trace import read_sacct_text
-from rltuned.slurm.accounting import RESIZED, STEPS, Record, read_history
+from rltuned.slurm.accounting import RESIZED, STEPS, JobRun, read_history
 from rltuned.slurm.sacct import lines_of
 from rltuned.train.history import COLUMNS, started_of
 
 HOME = Path(__file__).resolve().parents[1] / "data" / "slurm" / "22.05" / "sacct"
 
 
-def records() -> dict[tuple[str, float], Record]:
+def records() -> dict[tuple[str, float], JobRun]:
     told = read_history(lines_of(HOME / "backtest.txt"), "backtest", UTC)
     assert told.left_out == {RESIZED: 1}
     return {(r.key, r.submit_s): r for r in told.records}

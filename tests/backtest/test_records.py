@@ -11,7 +11,7 @@ import pytest
 
 from rltuned.errors import TraceError
 from rltuned.slurm import accounting
-from rltuned.slurm.accounting import History, read_history
+from rltuned.slurm.accounting import SacctAnswer, read_history
 from rltuned.slurm.sacct import COLUMNS, lines_of
 from tests.histories import EPOCH
 
@@ -43,7 +43,7 @@ def line(**changed: str) -> str:
     return "|".join((GOOD | changed)[c] for c in COLUMNS)
 
 
-def read(*lines: str, since: float = -math.inf) -> History:
+def read(*lines: str, since: float = -math.inf) -> SacctAnswer:
     return read_history(lines, "rows", UTC, since=since)
 
 

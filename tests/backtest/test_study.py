@@ -11,7 +11,7 @@ import pytest
 
 from rltuned.backtest.calibration import calibrate
 from rltuned.backtest.past import Past, Span, past_of
-from rltuned.backtest.play import Played, Terms, play_natural, play_ours, stage_of
+from rltuned.backtest.play import BacktestPlay, Terms, play_natural, play_ours, stage_of
 from rltuned.backtest.site import read_place
 from rltuned.backtest.study import run_study
 from rltuned.errors import TraceError
@@ -31,11 +31,11 @@ def past(folder: Path, begin: float | None = EPOCH, split: float = 0.7) -> Past:
     return past_of(rows, read_place(folder), Span(begin, None, split))
 
 
-def played_by_slurm(known: Past) -> Played:
+def played_by_slurm(known: Past) -> BacktestPlay:
     return play_natural(known, stage_of(known), TERMS.interval_s)
 
 
-def ours(known: Past, rule: str) -> Played:
+def ours(known: Past, rule: str) -> BacktestPlay:
     return play_ours(known, stage_of(known), BASELINES[rule], TERMS)
 
 

@@ -14,7 +14,7 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.checks import Status
 from rltuned.slurm.commands import SlurmCli
-from rltuned.slurm.source import Reading
+from rltuned.slurm.source import ReaderChoice
 from tests.conftest import slurm_or_skip
 from tests.lab import SlurmLab
 from tests.recorded import (
@@ -63,7 +63,7 @@ def seen(
         with SlurmLab(nodes=ZOO_NODES) as lab:
             zoo = fill(lab)
             python = Path(PYSLURM_PYTHON) if reader else None
-            heard: list[Reading] = []
+            heard: list[ReaderChoice] = []
             backend = SlurmBackend(
                 SlurmCli(conf=lab.conf), time.time, pyslurm=python, on_reading=heard.append
             )

@@ -13,7 +13,7 @@ from rltuned.cli.flags import settings_of
 from rltuned.cli.world import real_slurm
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.loop import Loop
-from rltuned.daemon.signals import Orders
+from rltuned.daemon.signals import SignalFlags
 from rltuned.daemon.wiring import build_rig
 from rltuned.journal.journal import Journal
 from tests.faults.case import Case
@@ -140,7 +140,7 @@ def test_the_clock_jumps(case: Case, jump_s: float) -> None:
     rig = build_rig(loaded, real_slurm(loaded, clock))
     heard = Heard()
     with closing(Journal(case.state)) as journal:
-        loop = Loop(rig, clock, journal, heard, orders=Orders(), reload=lambda: rig)
+        loop = Loop(rig, clock, journal, heard, orders=SignalFlags(), reload=lambda: rig)
         assert loop.cycle().ok
         assert case.turned
         clock.jump_s = jump_s

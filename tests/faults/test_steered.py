@@ -14,10 +14,10 @@ import pytest
 
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.ladder import Ladder, Rung
-from rltuned.core.select import Rules
+from rltuned.core.select import Scope
 from rltuned.core.switchback import Switchback
 from rltuned.daemon.canary.breaker import Cause
-from rltuned.daemon.canary.monitor import Monitor, Verdict
+from rltuned.daemon.canary.monitor import CanaryStatus, Monitor
 from rltuned.daemon.salt import kept_salt, salted
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.plan import HELD, Outcome, Result
@@ -36,18 +36,18 @@ STEP_S = 600.0
 OWN_JOBS = 20
 CANARY = Ladder(rung=Rung.CANARY, max_errors=5)
 SWITCHBACK = Switchback("known to mallory")
-RULES = Rules(switchback=SWITCHBACK)
+RULES = Scope(switchback=SWITCHBACK)
 AGING = PrioritySystem("multifactor", ages=True, age_weight=100_000, max_age_s=14 * 86_400.0)
 
 
-def decided(seen: Snapshot, rules: Rules) -> Decision:
+def decided(seen: Snapshot, rules: Scope) -> Decision:
     return decide(seen, ConstantOrder(), Knobs(rules))
 
 
 @pytest.mark.parametrize("honest", [0, 1, 5])
 def test_hold_and_release_of_own_jobs_opens_no_breaker(tmp_path: Path, honest: int) -> None:
     """In review: five cycles of it on 20 own jobs."""
-    ladder, rules = Ladder(rung=Rung.FULL, max_errors=5), Rules()
+    ladder, rules = Ladder(rung=Rung.FULL, max_errors=5), Scope()
     monitor = Monitor(Journal(tmp_path))
     own = [job(n, user="mallory") for n in range(1, OWN_JOBS + 1)]
     others = [job(100 + n, user=f"user{n}") for n in range(honest)]
@@ -78,7 +78,7 @@ class Queue:
         self.runs: list[RunningJob] = []
         self.number = 0
 
-    def cycle(self, attack: str) -> Verdict:
+    def cycle(self, attack: str) -> CanaryStatus:
         self.now += STEP_S
         on = SWITCHBACK.block("gpu", self.now - 1).on
         flood = 8 if attack == "flood" and on else 1

@@ -9,10 +9,10 @@ import pytest
 
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.numbers import Writing
-from rltuned.core.select import Rules
-from rltuned.daemon.apply import Writer
+from rltuned.core.select import Scope
+from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.report import Stage
+from rltuned.daemon.report import CycleStage
 from rltuned.daemon.restore import restore
 from rltuned.domain.plan import Result
 from rltuned.journal.journal import Journal
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slurm
 
 
 @contextmanager
-def no_stopwatch(stage: Stage) -> Iterator[None]:
+def no_stopwatch(stage: CycleStage) -> Iterator[None]:
     del stage
     yield
 
@@ -46,9 +46,9 @@ def test_restore_gives_every_job_the_number_that_it_had(tmp_path: Path) -> None:
         journal = Journal(tmp_path)
         before = {j.job_id: j.priority for j in world.observe().pending}
         seen = world.observe()
-        knobs = Knobs(Rules(min_age_s=0.0), writing=Writing(hysteresis=0.0))
+        knobs = Knobs(Scope(min_age_s=0.0), writing=Writing(hysteresis=0.0))
         plan = decide(seen, ConstantOrder(tuple(reversed(waiting))), knobs).plan
-        outcomes = Writer(journal, SystemClock()).write(world, plan, seen, 1, no_stopwatch)
+        outcomes = PlanApplier(journal, SystemClock()).write(world, plan, seen, 1, no_stopwatch)
         assert {o.result for o in outcomes} == {Result.APPLIED}
         assert {j.job_id: j.priority for j in world.observe().pending} != before
         items = restore(undoer(lab), journal, SystemClock())
@@ -60,7 +60,7 @@ def test_restore_gives_every_job_the_number_that_it_had(tmp_path: Path) -> None:
         waiting.append(niced)
         seen = world.observe()
         plan = decide(seen, ConstantOrder(tuple(reversed(waiting))), knobs).plan
-        Writer(journal, SystemClock()).write(world, plan, seen, 2, no_stopwatch)
+        PlanApplier(journal, SystemClock()).write(world, plan, seen, 2, no_stopwatch)
         lab.scontrol("hold", str(niced))
         by_id = {
             int(i.claim.target.job_id): i for i in restore(undoer(lab), journal, SystemClock())
@@ -84,10 +84,10 @@ def test_every_job_in_scope_is_written_and_the_others_stand_behind(tmp_path: Pat
         world = SlurmBackend(SlurmCli(conf=lab.conf), time.time)
         journal, seen = Journal(tmp_path), world.observe()
         before = {int(j.job_id): j.priority for j in seen.pending}
-        knobs = Knobs(Rules(min_age_s=0.0, partitions=frozenset({"gpu"})))
+        knobs = Knobs(Scope(min_age_s=0.0, partitions=frozenset({"gpu"})))
         decision = decide(seen, BASELINES["fcfs"], knobs)
         assert [e.delay_s for e in decision.entries] == [0.0, 0.0]
-        Writer(journal, SystemClock()).write(world, decision.plan, seen, 1, no_stopwatch)
+        PlanApplier(journal, SystemClock()).write(world, decision.plan, seen, 1, no_stopwatch)
         after = {int(j.job_id): j.priority for j in world.observe().pending}
         assert after[alone] == before[alone]
         assert min(after[j] for j in waiting) > after[alone] > max(before[j] for j in waiting)

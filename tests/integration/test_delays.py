@@ -13,11 +13,11 @@ from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.numbers import Field, Writing
 from rltuned.core.order import Order, Policy
-from rltuned.core.select import Refusal, Rules
+from rltuned.core.select import Refusal, Scope
 from rltuned.core.switchback import Switchback
-from rltuned.daemon.apply import Writer, marked_by
+from rltuned.daemon.apply import PlanApplier, marked_by
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.report import Stage
+from rltuned.daemon.report import CycleStage
 from rltuned.daemon.restore import restore
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Result
@@ -70,7 +70,7 @@ def basic() -> Iterator[SlurmLab]:
 
 
 @contextmanager
-def no_stopwatch(stage: Stage) -> Iterator[None]:
+def no_stopwatch(stage: CycleStage) -> Iterator[None]:
     del stage
     yield
 
@@ -134,12 +134,12 @@ class Site:
         clock = SystemClock()
         seen = replace(marked_by(self.journal, self.world.observe()), neutral=self.neutral)
         knobs = Knobs(
-            rules=Rules(min_age_s=0.0, switchback=self.switchback),
+            rules=Scope(min_age_s=0.0, switchback=self.switchback),
             order=Order(stretch=1.0),
             writing=Writing(mode=self.field),
         )
         decision = decide(seen, policy, knobs)
-        outcomes = Writer(self.journal, clock).write(
+        outcomes = PlanApplier(self.journal, clock).write(
             self.world, decision.plan, seen, self.cycles, no_stopwatch
         )
         assert {o.result for o in outcomes} <= {Result.APPLIED}, outcomes

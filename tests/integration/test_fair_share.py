@@ -10,8 +10,8 @@ import pytest
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.numbers import Writing, base_now
 from rltuned.core.order import Order
-from rltuned.core.select import Refusal, Rules
-from rltuned.daemon.apply import Writer, marked_by
+from rltuned.core.select import Refusal, Scope
+from rltuned.daemon.apply import PlanApplier, marked_by
 from rltuned.daemon.clock import SystemClock
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Result
@@ -32,7 +32,7 @@ USERS = ("games", "news", "mail", "backup")
 WEIGHTS = ("PriorityWeightAge=1000", "PriorityMaxAge=1-0", "PriorityWeightFairShare=50000")
 """A point is 86 s of age: within PriorityCalcPeriod, a minute at least, age moves by one point."""
 KNOBS = Knobs(
-    rules=Rules(min_age_s=0.0), order=Order(stretch=1.0), writing=Writing(mode="priority")
+    rules=Scope(min_age_s=0.0), order=Order(stretch=1.0), writing=Writing(mode="priority")
 )
 RECALCULATED_S = 150.0
 
@@ -84,7 +84,7 @@ def cycle(world: SlurmBackend, journal: Journal, ours: set[int], number: int) ->
     seen = marked_by(journal, world.observe())
     seen = replace(seen, pending=tuple(j for j in seen.pending if int(j.job_id) in ours))
     decision = decide(seen, BASELINES["sjf"], KNOBS)
-    outcomes = Writer(journal, SystemClock()).write(
+    outcomes = PlanApplier(journal, SystemClock()).write(
         world, decision.plan, seen, number, no_stopwatch
     )
     assert {o.result for o in outcomes} <= {Result.APPLIED}, outcomes

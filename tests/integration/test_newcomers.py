@@ -11,8 +11,8 @@ import pytest
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.numbers import Writing
 from rltuned.core.order import DEFAULT
-from rltuned.core.select import Rules
-from rltuned.daemon.apply import Writer, marked_by
+from rltuned.core.select import Scope
+from rltuned.daemon.apply import PlanApplier, marked_by
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.newcomers import formula, publish
 from rltuned.daemon.restore import restore
@@ -36,7 +36,7 @@ from tests.needs import skip_or_fail
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
 WEIGHTS = ("PriorityWeightAge=1000000", "PriorityMaxAge=14-0", "PriorityWeightPartition=9000000")
-KNOBS = Knobs(rules=Rules(min_age_s=0.0, sla_partitions=frozenset({"sla"})), order=DEFAULT)
+KNOBS = Knobs(rules=Scope(min_age_s=0.0, sla_partitions=frozenset({"sla"})), order=DEFAULT)
 FULL = ("--gres=gpu:p100:4", "-pgpu")
 
 
@@ -72,7 +72,7 @@ class Daemon:
     def cycle(self, good_s: float = 180.0, policy: str = "delay") -> Decision:
         seen = self.see()
         decision = decide(seen, BASELINES[policy], KNOBS)
-        writer = Writer(self.journal, self.clock)
+        writer = PlanApplier(self.journal, self.clock)
         assert decision.neutral is not None
         neutral.keep(self.journal, seen.cluster, decision.neutral, time.time())
         outcomes = writer.write(self.world, decision.plan, seen, 1, no_stopwatch)

@@ -24,7 +24,7 @@ from rltuned.core.milp import (
 from rltuned.core.options import Frame, build
 from rltuned.core.placement import place
 from rltuned.core.timeline import Candidate, reference, releases
-from rltuned.core.ways import Bounds
+from rltuned.core.ways import SearchBounds
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import NodeName
 from rltuned.errors import SolverError
@@ -98,7 +98,7 @@ def instance_of(world: Snapshot, tuned: Weights) -> Instance:
     ends = releases(world, capacity)
     walked = reference(jobs, capacity, lambda: ends)
     frame = Frame(jobs, {}, capacity, ends, walked)
-    return build(frame, tuned, PATIENT, Bounds(max_ways=3))[0]
+    return build(frame, tuned, PATIENT, SearchBounds(max_ways=3))[0]
 
 
 def is_possible(instance: Instance, chosen: tuple[Option, ...]) -> bool:

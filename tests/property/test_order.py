@@ -10,7 +10,7 @@ from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.numbers import REFRESH_S, Field, Writing, numbers_of, settle
 from rltuned.core.order import Order
-from rltuned.core.select import Rules
+from rltuned.core.select import Scope
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import SetPriority, SetSiteFactor
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
@@ -114,7 +114,7 @@ def sites(draw: st.DrawFn, *, with_qos: bool = False, with_sla: bool = False) ->
 
 
 def knobs(order: Order, cap: int) -> Knobs:
-    rules = Rules(sla_partitions=frozenset({SLA}))
+    rules = Scope(sla_partitions=frozenset({SLA}))
     return Knobs(rules=rules, order=order, writing=Writing(max_changes=cap), top_k=0)
 
 
@@ -212,7 +212,7 @@ def test_only_chosen_jobs_are_touched_never_to_zero_and_never_more_than_the_cap(
     system = SYSTEM if mode == "auto" else PrioritySystem("basic")
     seen = replace(world, priorities=system)
     writing = Writing(mode="auto", max_changes=cap)
-    rules = Rules(sla_partitions=frozenset({SLA}))
+    rules = Scope(sla_partitions=frozenset({SLA}))
     decision = decide(seen, policy, Knobs(rules=rules, writing=writing))
     chosen = {e.job.job_id for e in decision.entries}
     touched = [a.target.job_id for a in decision.plan.actions]

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.numbers import Writing
 from rltuned.core.order import Order
-from rltuned.core.select import Rules
+from rltuned.core.select import Scope
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.runtime import Rig
-from rltuned.daemon.signals import Orders
+from rltuned.daemon.signals import SignalFlags
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import PrioritySystem
 from rltuned.journal.journal import Journal
@@ -58,7 +58,7 @@ class Site:
         journal = Journal(self.folder)
         self.journal = journal
         return Loop(
-            self.rig, self.clock, journal, self.heard, orders=Orders(), reload=lambda: self.rig
+            self.rig, self.clock, journal, self.heard, orders=SignalFlags(), reload=lambda: self.rig
         )
 
     def restart(self) -> None:
@@ -88,7 +88,7 @@ def test_restarts_change_no_decision_and_a_replay_gives_the_same_plans(
     system: PrioritySystem,
     steps: list[tuple[float, bool]],
 ) -> None:
-    knobs = Knobs(Rules(), Order(stretch=1.0), writing, top_k=0)
+    knobs = Knobs(Scope(), Order(stretch=1.0), writing, top_k=0)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         rig = Rig(FakeBackend(snapshot()), policy, knobs, False, 60.0, 200.0, folder / "PAUSE")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from rltuned.domain.cluster import Node
 from rltuned.errors import SnapshotError
 from rltuned.slurm.columns import FIELD, JOB_COLUMNS, NODE_COLUMNS
-from rltuned.slurm.jobs import Queue, read_queue
+from rltuned.slurm.jobs import SqueueAnswer, read_queue
 from rltuned.slurm.nodes import read_nodes
 from rltuned.slurm.request import Requests
 from rltuned.slurm.strings import format_hosts
@@ -25,7 +25,7 @@ def nodes(text: str) -> dict[str, Node]:
 NODES = nodes(SINFO)
 
 
-def queue(text: str) -> Queue:
+def queue(text: str) -> SqueueAnswer:
     rows = MARKS.rows("squeue", Answer(text, "", 0), len(JOB_COLUMNS))
     return read_queue(rows, Requests(frozenset({"whole"}), memory_counts=True), NODES)
 

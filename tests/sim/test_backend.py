@@ -17,7 +17,7 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.sim.backend import SimBackend
 from rltuned.sim.natural import FIRST_PRIORITY, Natural
-from rltuned.sim.world import Change, Fault, Rules, World
+from rltuned.sim.world import Fault, NodeFault, Rules, World
 from tests.sim.worlds import cluster, job
 
 JOBS = [job("a", 0, 100, 4), job("b", 1, 10, 4), job("c", 2, 10, 4)]
@@ -130,7 +130,7 @@ def test_a_backend_with_a_clock_catches_up_and_schedules_after_a_write() -> None
 
 
 def test_nodes_that_are_down_or_drained_are_not_schedulable() -> None:
-    faults = [Fault(1.0, "n1", Change.FAIL), Fault(1.0, "n2", Change.DRAIN)]
+    faults = [Fault(1.0, "n1", NodeFault.FAIL), Fault(1.0, "n2", NodeFault.DRAIN)]
     world = World(cluster(("n1", 1), ("n2", 1)), [job("a", 0, 50, 1)], faults=faults)
     world.advance(2)
     nodes = SimBackend(world).observe().nodes

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from rltuned.core.decide import Knobs
 from rltuned.core.numbers import Writing
 from rltuned.core.order import Order
-from rltuned.core.select import Rules as Scope
+from rltuned.core.select import Scope
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.metrics import Schedule
 from rltuned.sim.natural import AGE_ONLY, Natural
 from rltuned.sim.protocol import Newcomers, Protocol
-from rltuned.sim.run import Window, compiled_knows, simulate
+from rltuned.sim.run import TraceWindow, compiled_knows, simulate
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
 from tests import needs
@@ -81,7 +81,7 @@ def cases(draw: st.DrawFn) -> tuple[Cluster, tuple[TraceJob, ...]]:
     return replace(where, partitions=level), whole
 
 
-def stretched(where: Cluster, jobs: tuple[TraceJob, ...], by: int) -> tuple[Cluster, Window]:
+def stretched(where: Cluster, jobs: tuple[TraceJob, ...], by: int) -> tuple[Cluster, TraceWindow]:
     """The same world with longer seconds."""
     partitions = tuple(
         p if p.max_time_s is None else replace(p, max_time_s=p.max_time_s * by)
@@ -96,7 +96,7 @@ def stretched(where: Cluster, jobs: tuple[TraceJob, ...], by: int) -> tuple[Clus
         )
         for j in jobs
     ]
-    return replace(where, partitions=partitions), Window(0, tuple(longer))
+    return replace(where, partitions=partitions), TraceWindow(0, tuple(longer))
 
 
 def assert_alike(plain: Schedule, fast: Schedule) -> None:
@@ -145,7 +145,7 @@ def test_random_worlds_give_the_same_starts_nodes_decisions_and_writes(
         assert plain.writes == fast.writes
 
 
-def crowd(count: int, seed: int) -> tuple[Cluster, Window]:
+def crowd(count: int, seed: int) -> tuple[Cluster, TraceWindow]:
     """A queue that stays long for days on a few nodes."""
     rng = np.random.default_rng(seed)
     where = worlds.cluster(*((f"n{i}", 4) for i in range(3)))
@@ -161,7 +161,7 @@ def crowd(count: int, seed: int) -> tuple[Cluster, Window]:
         for i, submit in enumerate(submits)
     ]
     capped = [replace(j, duration_s=min(j.duration_s, j.time_limit_s or 0.0)) for j in jobs]
-    return where, Window(0, tuple(capped))
+    return where, TraceWindow(0, tuple(capped))
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_partitions_that_weigh_differently_are_no_matter_for_the_compiled_cycle(
         worlds.job(f"j{i}", float(i), 50.0 + i, 1 + i % 4, partition="pq"[i % 2]) for i in range(20)
     ]
     protocol = Setting(1, 7.0, Writing(min_step_s=0.0, hysteresis=0.0)).protocol()
-    window = Window(0, tuple(jobs))
+    window = TraceWindow(0, tuple(jobs))
     plain = simulate(window, where, "saf", protocol, engine=False)
     assert_alike(plain, simulate(window, where, "saf", protocol))
 

@@ -13,7 +13,7 @@ from rltuned.sim.engine.run import spreads
 from rltuned.sim.metrics import Schedule
 from rltuned.sim.presets import preset
 from rltuned.sim.protocol import Protocol, jointly
-from rltuned.sim.run import Window, simulate
+from rltuned.sim.run import TraceWindow, simulate
 from rltuned.sim.synth import synthesize
 from rltuned.sim.world import Rules
 from rltuned.solver import cbc
@@ -23,8 +23,8 @@ JOBS = synthesize("testbed-1024", jobs=60, seed=3, free_share=0.5).jobs
 PATIENT = Tuning(budget=Budget(wall_s=20.0))
 
 
-def play(protocol: Protocol, policy: str = "saf", window: Window | None = None) -> Schedule:
-    return simulate(window or Window(0, JOBS), CLUSTER, policy, protocol)
+def play(protocol: Protocol, policy: str = "saf", window: TraceWindow | None = None) -> Schedule:
+    return simulate(window or TraceWindow(0, JOBS), CLUSTER, policy, protocol)
 
 
 @pytest.mark.parametrize("steered", [False, True])
@@ -52,7 +52,7 @@ def test_the_same_run_twice() -> None:
 
 
 def test_exclusive_jobs_told_to_share_wait_less() -> None:
-    alone = Window(0, tuple(replace(j, exclusive=True) for j in JOBS))
+    alone = TraceWindow(0, tuple(replace(j, exclusive=True) for j in JOBS))
     before = play(Protocol(), window=alone)
     tuning = replace(PATIENT, sharing=Sharing(frozenset({"gpu"})))
     after = play(jointly(Protocol(), 16, tuning, cbc()), window=alone)

@@ -16,9 +16,9 @@ from rltuned.sim.backend import snapshot_of
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.natural import AGE_ONLY
 from rltuned.sim.protocol import Protocol, play_decided
-from rltuned.sim.run import Window, schedule_of, simulate
+from rltuned.sim.run import TraceWindow, schedule_of, simulate
 from rltuned.sim.trace import TraceJob
-from rltuned.sim.world import Change, Fault, Rules, World
+from rltuned.sim.world import Fault, NodeFault, Rules, World
 from tests.sim.worlds import cases, cluster, job
 
 Case = tuple[Cluster, tuple[TraceJob, ...]]
@@ -40,8 +40,8 @@ def test_nothing_is_lost_and_nobody_starts_early(
     for node in where.nodes:
         if data.draw(st.booleans()):
             at = float(data.draw(st.integers(0, 50)))
-            what = data.draw(st.sampled_from([Change.FAIL, Change.DRAIN]))
-            faults += [Fault(at, node.name, what), Fault(at + 20.0, node.name, Change.RESUME)]
+            what = data.draw(st.sampled_from([NodeFault.FAIL, NodeFault.DRAIN]))
+            faults += [Fault(at, node.name, what), Fault(at + 20.0, node.name, NodeFault.RESUME)]
     world = World(where, jobs, rules=Rules(placement=placement), faults=faults)  # type: ignore[arg-type]
     while world.next_time() is not None:
         world.step()
@@ -111,7 +111,7 @@ def test_the_base_order_through_the_learned_path_is_the_base_result(
     where, jobs = case
     rules = Rules(backfill=backfill, placement=placement, natural=AGE_ONLY)  # type: ignore[arg-type]
     protocol = Protocol(rules=rules, knobs=WHOLE)
-    window = Window(0, jobs)
+    window = TraceWindow(0, jobs)
     base = simulate(window, where, rule, protocol)
     learned = schedule_of(play_decided(where, jobs, Learned(rule), protocol), window, where, 0.0)
     assert base.start_s.tolist() == learned.start_s.tolist()
@@ -125,7 +125,7 @@ def test_a_cycle_that_gives_the_natural_order_changes_nothing(
 ) -> None:
     where, jobs = case
     rules = Rules(backfill=backfill, natural=AGE_ONLY)  # type: ignore[arg-type]
-    window = Window(0, jobs)
+    window = TraceWindow(0, jobs)
     base = simulate(window, where, "fcfs", Protocol(rules=rules))
     cycle = Protocol("cycle", step, rules)
     for policy in (Learned("fcfs"), BASELINES["fcfs"], BASELINES["multifactor"]):
@@ -140,7 +140,7 @@ def test_a_rule_by_name_and_the_same_rule_learned_agree_in_cycle_mode(
     case: Case, rule: str
 ) -> None:
     where, jobs = case
-    window = Window(0, jobs)
+    window = TraceWindow(0, jobs)
     cycle = Protocol("cycle", 5.0, Rules(natural=AGE_ONLY), knobs=WHOLE)
     named = simulate(window, where, rule, cycle)
     learned = schedule_of(play_decided(where, jobs, Learned(rule), cycle), window, where, 0.0)
@@ -200,7 +200,7 @@ def test_fcfs_on_one_pool_is_the_textbook_result(
         clock += gap
         jobs.append(job(f"j{i}", clock, run, min(size, gpus)))
     done = simulate(
-        Window(0, tuple(jobs)),
+        TraceWindow(0, tuple(jobs)),
         cluster(("n", gpus)),
         "fcfs",
         Protocol(rules=Rules(backfill="none")),
@@ -243,7 +243,9 @@ def test_easy_on_one_pool_is_the_textbook_result(
         clock += gap
         limit = float(max(1, run + spare - 4))  # some are cut at their limit
         jobs.append(job(f"j{i}", clock, run, min(size, gpus), time_limit_s=limit))
-    done = simulate(Window(0, tuple(jobs)), cluster(("n", gpus)), rule, Protocol(bounded=False))
+    done = simulate(
+        TraceWindow(0, tuple(jobs)), cluster(("n", gpus)), rule, Protocol(bounded=False)
+    )
     assert done.start_s.tolist() == textbook_easy(jobs, gpus, rule)
 
 

@@ -11,7 +11,7 @@ from rltuned.sim.backend import SimBackend
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.natural import AGE_ONLY
 from rltuned.sim.protocol import Mode, Protocol
-from rltuned.sim.run import Window, simulate
+from rltuned.sim.run import TraceWindow, simulate
 from rltuned.sim.world import Rules, World
 from tests.sim.worlds import job, starts
 
@@ -82,7 +82,7 @@ def test_both_engines_play_such_nodes_alike(
         jobs.append(replace(made, exclusive=exclusive))
     rules = Rules(placement=placement, natural=AGE_ONLY)  # type: ignore[arg-type]
     protocol = Protocol(mode, 5.0, rules)
-    window = Window(0, tuple(jobs))
+    window = TraceWindow(0, tuple(jobs))
     fast, plain = (simulate(window, THREE, rule, protocol, engine=e) for e in (True, False))
     assert fast.start_s.tolist() == plain.start_s.tolist()
     assert fast.nodes == plain.nodes

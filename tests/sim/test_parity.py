@@ -15,7 +15,7 @@ from rltuned.sim.fitting import impossible
 from rltuned.sim.policy import CLAIRVOYANT
 from rltuned.sim.presets import preset
 from rltuned.sim.protocol import Protocol
-from rltuned.sim.run import Window, simulate
+from rltuned.sim.run import TraceWindow, simulate
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
@@ -58,7 +58,7 @@ def test_random_worlds_give_the_same_starts_ends_and_nodes(
 ) -> None:
     where, jobs = case
     protocol = Protocol(rules=Rules(backfill=backfill, placement=placement))  # type: ignore[arg-type]
-    window = Window(0, jobs)
+    window = TraceWindow(0, jobs)
     plain = simulate(window, where, policy, protocol, engine=False)
     fast = simulate(window, where, policy, protocol)
     assert plain.start_s.tolist() == fast.start_s.tolist()
@@ -76,7 +76,7 @@ def test_a_shipped_model_gives_the_schedule_of_the_plain_world(
     protocol: Protocol, model: str
 ) -> None:
     trace = synthesize("testbed-1024", jobs=150, seed=3, free_share=0.4)
-    window, where = Window(0, trace.jobs, warmup=10), preset("testbed")
+    window, where = TraceWindow(0, trace.jobs, warmup=10), preset("testbed")
     plain = simulate(window, where, model, protocol, engine=False)
     fast = simulate(window, where, model, protocol)
     # two jobs whose scores differ in the last bit of a float32 may change places
@@ -96,7 +96,7 @@ def test_a_crowded_philly_slice_gives_the_same_schedule(
     crowded = tuple(
         TraceJob(j.job_id, j.submit_s / 20, j.duration_s, j.gpus, j.time_limit_s) for j in jobs
     )
-    window, where = Window(0, crowded), preset("philly-192")
+    window, where = TraceWindow(0, crowded), preset("philly-192")
     protocol = Protocol(rules=Rules(placement=placement))
     plain = simulate(window, where, policy, protocol, engine=False)
     fast = simulate(window, where, policy, protocol)
@@ -159,7 +159,7 @@ def test_wide_jobs_are_placed_alike(
 ) -> None:
     where, jobs = case
     protocol = Protocol(rules=Rules(placement=placement))
-    window = Window(0, jobs)
+    window = TraceWindow(0, jobs)
     plain = simulate(window, where, policy, protocol, engine=False)
     fast = simulate(window, where, policy, protocol)
     assert plain.start_s.tolist() == fast.start_s.tolist()

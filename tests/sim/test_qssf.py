@@ -15,7 +15,7 @@ from rltuned.sim.history import DECAY, Ended, History
 from rltuned.sim.natural import AGE_ONLY
 from rltuned.sim.protocol import Protocol, by_policy, play_decided
 from rltuned.sim.qssf import Qssf
-from rltuned.sim.run import Window, schedule_of, simulate
+from rltuned.sim.run import TraceWindow, schedule_of, simulate
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules, World
 from tests.sim.worlds import cases, cluster, job, starts
@@ -106,7 +106,7 @@ def test_the_daemon_s_way_gives_the_same_schedule(
     where, jobs = case
     rules = Rules(backfill=backfill, natural=FINE)  # type: ignore[arg-type]
     protocol = Protocol(rules=rules)
-    window = Window(0, jobs)
+    window = TraceWindow(0, jobs)
     base = simulate(window, where, "qssf", protocol)
     decided = schedule_of(play_decided(where, jobs, Qssf(), protocol), window, where, 0.0)
     assert base.start_s.tolist() == decided.start_s.tolist()
@@ -114,7 +114,7 @@ def test_the_daemon_s_way_gives_the_same_schedule(
 
 def test_every_run_begins_without_a_memory() -> None:
     jobs = tuple(job(f"j{i}", i, 5 + i % 7, 1 + i % 3, user=f"u{i % 4}") for i in range(40))
-    window, where = Window(0, jobs), cluster(("n", 4))
+    window, where = TraceWindow(0, jobs), cluster(("n", 4))
     for engine in (True, False):
         first, again = (
             simulate(window, where, "qssf", Protocol(), engine=engine) for _ in range(2)

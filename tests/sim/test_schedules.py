@@ -8,9 +8,9 @@ from rltuned.domain.units import GpuType
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.policy import CLAIRVOYANT
 from rltuned.sim.protocol import Protocol
-from rltuned.sim.run import Window, simulate
+from rltuned.sim.run import TraceWindow, simulate
 from rltuned.sim.trace import TraceJob
-from rltuned.sim.world import Change, Fault, Rules, World
+from rltuned.sim.world import Fault, NodeFault, Rules, World
 from tests.sim.worlds import cluster, job, starts
 
 
@@ -184,9 +184,11 @@ def test_jobs_keep_to_the_types_they_accept() -> None:
 
 
 def test_a_failed_node_sends_its_jobs_back_to_the_queue() -> None:
-    faults = (Fault(4.0, "n1", Change.FAIL), Fault(20.0, "n1", Change.RESUME))
+    faults = (Fault(4.0, "n1", NodeFault.FAIL), Fault(20.0, "n1", NodeFault.RESUME))
     jobs = (job("a", 0, 10, 2), job("b", 0, 10, 2))
-    done = simulate(Window(0, jobs), cluster(("n1", 2), ("n2", 2)), "fcfs", Protocol(faults=faults))
+    done = simulate(
+        TraceWindow(0, jobs), cluster(("n1", 2), ("n2", 2)), "fcfs", Protocol(faults=faults)
+    )
     # a runs on n1, loses four seconds of two GPUs, and starts anew when b leaves n2
     assert done.start_s.tolist() == [10.0, 0.0]
     assert done.nodes == ("n2:2", "n2:2")
@@ -194,13 +196,13 @@ def test_a_failed_node_sends_its_jobs_back_to_the_queue() -> None:
 
 
 def test_a_drained_node_lets_its_job_finish_and_takes_no_other() -> None:
-    faults = (Fault(4.0, "n1", Change.DRAIN), Fault(20.0, "n1", Change.RESUME))
+    faults = (Fault(4.0, "n1", NodeFault.DRAIN), Fault(20.0, "n1", NodeFault.RESUME))
     jobs = (job("a", 0, 10, 2), job("b", 5, 10, 2))
-    done = simulate(Window(0, jobs), cluster(("n1", 2)), "fcfs", Protocol(faults=faults))
+    done = simulate(TraceWindow(0, jobs), cluster(("n1", 2)), "fcfs", Protocol(faults=faults))
     assert done.start_s.tolist() == [0.0, 20.0]
 
 
 def run(where: Cluster, jobs: Sequence[TraceJob], **rules: object) -> dict[str, str]:
-    window = Window(0, tuple(jobs))
+    window = TraceWindow(0, tuple(jobs))
     done = simulate(window, where, "fcfs", Protocol(rules=Rules(**rules)))  # type: ignore[arg-type]
     return dict(zip(done.job_ids, done.nodes, strict=True))

@@ -11,7 +11,7 @@ from rltuned.domain.units import GpuType
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.fitting import impossible
 from rltuned.sim.protocol import Protocol
-from rltuned.sim.run import Window, simulate
+from rltuned.sim.run import TraceWindow, simulate
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
 
@@ -40,7 +40,7 @@ def starts(
 ) -> dict[str, float]:
     """Start times by job id, in the plain world and checked against the engine."""
     protocol = Protocol(rules=Rules(**rules), bounded=False)
-    window = Window(0, tuple(jobs))
+    window = TraceWindow(0, tuple(jobs))
     plain = simulate(window, where, policy, protocol, engine=False)
     fast = simulate(window, where, policy, protocol)
     assert (plain.start_s == fast.start_s).all()

@@ -16,14 +16,14 @@ from rltuned.sim.protocol import Protocol
 from rltuned.sim.trace import Trace, TraceJob, write_trace
 from rltuned.train.course import from_files
 from rltuned.train.episodes import play_rule
-from rltuned.train.evaluate import Plan, compare, schedule_of
-from rltuned.train.ground import Window, cut, make_ground
+from rltuned.train.evaluate import EvaluationPlan, compare, schedule_of
+from rltuned.train.ground import EpisodeWindow, cut, make_ground
 from scripts.studies.__main__ import main
 from scripts.studies.bound import least_bsld, least_wait
 from tests.train.worlds import random_ground
 
 
-def window_of(*jobs: tuple[float, float, int]) -> Window:
+def window_of(*jobs: tuple[float, float, int]) -> EpisodeWindow:
     """Jobs of (submit, run time, GPUs) on the testbed: 8, 4 and 1 GPUs of three types."""
     made = tuple(
         TraceJob(str(i), submit, run, gpus, run, ("p100",))
@@ -32,7 +32,7 @@ def window_of(*jobs: tuple[float, float, int]) -> Window:
     return cut(make_ground("x", preset("testbed"), made), 0, len(made))
 
 
-def play_order(window: Window, keys: FloatArray) -> FloatArray:
+def play_order(window: EpisodeWindow, keys: FloatArray) -> FloatArray:
     """Start times when the job with the smallest key goes first."""
     ranking, _ = at_events("fcfs", window.stage(), None)
     return run(window.prepared, ranking._replace(key=keys), window.ground.rules).start_s
@@ -88,7 +88,7 @@ def test_the_command_adds_bounds_to_an_evaluation(tmp_path: Path) -> None:
     write_trace(Trace(ground.jobs), trace)
     where = ["--trace", str(trace), "--cluster", "testbed"]
     [source] = from_files([trace], [preset("testbed")])
-    plan = Plan(2, 90, 1.2, (0.0, 1.0))
+    plan = EvaluationPlan(2, 90, 1.2, (0.0, 1.0))
     found = compare(source.ground, {}, plan, rules=("fcfs", "sjf"), protocol=Protocol())
     means = found.means()
     one = {"ground": found.ground, "plan": asdict(found.plan), "policies": means, "paired": ["sjf"]}

@@ -17,7 +17,7 @@ from rltuned.sim.engine.sight import net_of
 from rltuned.sim.protocol import Protocol, play_direct
 from rltuned.sim.trace import Trace, write_trace
 from rltuned.train.episodes import play_greedy
-from rltuned.train.evaluate import RULES, Plan, Play, compare, windows_of
+from rltuned.train.evaluate import RULES, EvaluationPlan, Play, compare, windows_of
 from rltuned.train.ground import cut
 from rltuned.train.paired import METRICS, paired, sign_test
 from tests.train.worlds import random_ground
@@ -62,7 +62,9 @@ def test_sign_test_by_hand() -> None:
 
 
 def test_every_rule_against_itself_is_a_tie_and_the_clairvoyant_is_the_end_of_the_way() -> None:
-    found = compare(GROUND, {"model:x": [play_of(1)]}, Plan(3, 100, 1.2, (0.0, 1.0)), protocol=PURE)
+    found = compare(
+        GROUND, {"model:x": [play_of(1)]}, EvaluationPlan(3, 100, 1.2, (0.0, 1.0)), protocol=PURE
+    )
     assert set(found.values) == {*RULES, "model:x"}
     assert found.disjoint
     assert found.jobs == 300
@@ -82,7 +84,7 @@ def test_every_rule_against_itself_is_a_tie_and_the_clairvoyant_is_the_end_of_th
 
 def test_training_seeds_count_by_their_mean_and_each_is_told() -> None:
     plays = [play_of(1), play_of(2), play_of(3)]
-    plan = Plan(3, 100, 1.2, (0.0, 1.0))
+    plan = EvaluationPlan(3, 100, 1.2, (0.0, 1.0))
     found = compare(GROUND, {"x": plays, "y": plays[:1]}, plan, rules=("fcfs",), protocol=PURE)
     assert found.values["x"]["wait_s"].shape == (3, 3)
     pair = found.paired["x"]["fcfs"]["wait_s"]
@@ -94,31 +96,39 @@ def test_training_seeds_count_by_their_mean_and_each_is_told() -> None:
 
 def test_copies_of_a_place_are_one_unit_of_chance_and_of_a_single_place_the_units() -> None:
     several = compare(
-        GROUND, {}, Plan(3, 100, 1.2, (0.0, 1.0), copies=2), rules=("fcfs",), protocol=PURE
+        GROUND,
+        {},
+        EvaluationPlan(3, 100, 1.2, (0.0, 1.0), copies=2),
+        rules=("fcfs",),
+        protocol=PURE,
     )
     assert several.plan.unit == "windows"
     assert several.values["fcfs"]["wait_s"].shape == (3,)
     assert several.disjoint
     single = compare(
-        GROUND, {}, Plan(1, 300, 1.2, (0.0, 1.0), copies=4), rules=("fcfs",), protocol=PURE
+        GROUND,
+        {},
+        EvaluationPlan(1, 300, 1.2, (0.0, 1.0), copies=4),
+        rules=("fcfs",),
+        protocol=PURE,
     )
     assert single.plan.unit == "copies"
     assert single.values["fcfs"]["wait_s"].shape == (4,)
 
 
 def test_windows_that_share_jobs_are_said_to() -> None:
-    assert windows_of(GROUND, Plan(4, 100, None, (0.0, 1.0)))[1]
-    assert not windows_of(GROUND, Plan(5, 100, None, (0.0, 1.0)))[1]
-    copies, disjoint = windows_of(GROUND, Plan(1, 100, None, (0.0, 1.0), copies=3))
+    assert windows_of(GROUND, EvaluationPlan(4, 100, None, (0.0, 1.0)))[1]
+    assert not windows_of(GROUND, EvaluationPlan(5, 100, None, (0.0, 1.0)))[1]
+    copies, disjoint = windows_of(GROUND, EvaluationPlan(1, 100, None, (0.0, 1.0), copies=3))
     assert disjoint
     assert len(copies) == 3
-    random, _ = windows_of(GROUND, Plan(4, 100, None, (0.0, 1.0), random=True))
-    again, _ = windows_of(GROUND, Plan(4, 100, None, (0.0, 1.0), random=True))
+    random, _ = windows_of(GROUND, EvaluationPlan(4, 100, None, (0.0, 1.0), random=True))
+    again, _ = windows_of(GROUND, EvaluationPlan(4, 100, None, (0.0, 1.0), random=True))
     assert [w.first for w in random] == [w.first for w in again]
     assert len({int(d) for d in np.diff([w.first for w in random])}) > 1
     assert (copies[0].submit_s != copies[1].submit_s).any()
     with pytest.raises(TraceError, match="too few"):
-        windows_of(GROUND, Plan(1, 300, None, (0.9, 1.0)))
+        windows_of(GROUND, EvaluationPlan(1, 300, None, (0.9, 1.0)))
 
 
 def test_the_compiled_network_schedules_as_the_daemon_s_actor_does() -> None:

@@ -19,11 +19,11 @@ from rltuned.sim.engine.sight import net_of
 from rltuned.sim.protocol import Mode, Protocol, play_direct
 from rltuned.train.batch import Contest
 from rltuned.train.contestants import contestant_of, plays_of
-from rltuned.train.course import Source
+from rltuned.train.course import DatasetSource
 from rltuned.train.episodes import play_greedy
-from rltuned.train.evaluate import Plan, compare
+from rltuned.train.evaluate import EvaluationPlan, compare
 from rltuned.train.ground import cut, make_ground
-from rltuned.train.learner import Settings
+from rltuned.train.learner import PpoSettings
 from rltuned.train.predictor import NO_HISTORY, as_known, fit
 from rltuned.train.run import Exam, Job, perform, refit
 from tests.train.worlds import random_ground
@@ -31,7 +31,7 @@ from tests.train.worlds import random_ground
 PLAIN = random_ground("testbed", 21, 700)
 PREDICTOR = fit(PLAIN.jobs[:560], epochs=2).predictor
 GROUND = make_ground("seen", PLAIN.cluster, PLAIN.jobs, None, as_known(PREDICTOR, PLAIN.jobs, 560))
-SETTINGS = Settings(
+SETTINGS = PpoSettings(
     contest=Contest(window_jobs=60, rollouts=2, reference="group", objective="mix"),
     network="context",
     predict=True,
@@ -47,7 +47,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("foretold")
     job = Job(
         settings=SETTINGS,
-        sources=(Source(GROUND, "made up", "none"),),
+        sources=(DatasetSource(GROUND, "made up", "none"),),
         folder=folder / "work",
         out=folder / "model",
         command="a test",
@@ -83,7 +83,7 @@ def test_a_model_with_a_predictor_is_compared_with_rules(bundle: Path, mode: Mod
     found = compare(
         PLAIN,
         {name: plays_of(contestant_of(str(bundle)), protocol)},
-        Plan(2, 100, 1.2, (0.0, 1.0)),
+        EvaluationPlan(2, 100, 1.2, (0.0, 1.0)),
         rules=("fcfs", "saf", "qssf"),
         protocol=protocol,
     )

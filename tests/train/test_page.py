@@ -12,7 +12,7 @@ from rltuned.policies.network import PaperActor
 from rltuned.sim.engine.sight import net_of
 from rltuned.sim.protocol import Protocol
 from rltuned.train.episodes import play_greedy
-from rltuned.train.evaluate import Plan, compare
+from rltuned.train.evaluate import EvaluationPlan, compare
 from rltuned.train.page import write_page
 from tests import needs
 from tests.train.worlds import random_ground
@@ -27,7 +27,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ground = random_ground("testbed", 3, 300)
     plays = [lambda window, net=net: play_greedy(window, net) for net in nets]
     found = [
-        compare(ground, {"ours": plays}, Plan(3, 90, load, (0.0, 1.0)), protocol=Protocol())
+        compare(
+            ground, {"ours": plays}, EvaluationPlan(3, 90, load, (0.0, 1.0)), protocol=Protocol()
+        )
         for load in (0.9, 1.2)
     ]
     folder = tmp_path_factory.mktemp("page")

@@ -18,11 +18,11 @@ from rltuned.policies.network import ContextActor, PaperActor
 from rltuned.sim.engine.sight import net_of
 from rltuned.train.batch import Batch, Contest, compete, join
 from rltuned.train.choices import log_chances, part_of, scores_of
-from rltuned.train.course import Source
+from rltuned.train.course import DatasetSource
 from rltuned.train.critic import ContextCritic
 from rltuned.train.episodes import Recorder
 from rltuned.train.ground import cut
-from rltuned.train.learner import Learner, Settings
+from rltuned.train.learner import Learner, PpoSettings
 from rltuned.train.ppo import Report, advantages, train, update
 from rltuned.train.ranks import ALONE
 from rltuned.train.run import Exam, Job, perform, starting_point
@@ -31,7 +31,7 @@ from rltuned.train.trial import Trial, windows_between
 from tests.train.worlds import random_ground
 
 GROUND = random_ground("testbed", 11, 700)
-SMALL = Settings(
+SMALL = PpoSettings(
     contest=Contest(window_jobs=60, rollouts=2, reference="group"),
     epochs=2,
     batches=4,
@@ -128,7 +128,7 @@ def test_an_update_makes_good_choices_likelier() -> None:
 def job_in(folder: Path, **settings: object) -> Job:
     return Job(
         settings=replace(SMALL, **settings),  # type: ignore[arg-type]
-        sources=(Source(GROUND, "made up", "none"),),
+        sources=(DatasetSource(GROUND, "made up", "none"),),
         folder=folder / "work",
         out=folder / "model",
         command="a test",
@@ -270,7 +270,7 @@ MODELS = Path(__file__).resolve().parents[2] / "models"
     ],
 )
 def test_a_bundle_of_another_make_is_no_beginning(changes: dict[str, Any], said: str) -> None:
-    settings = replace(Settings(), **changes)
+    settings = replace(PpoSettings(), **changes)
     with pytest.raises(ModelError) as caught:
         starting_point(MODELS / "warmstart-saf", settings)
     assert f"its network is paper 32-16 without predictions, this training's is {said}" in str(
@@ -279,4 +279,4 @@ def test_a_bundle_of_another_make_is_no_beginning(changes: dict[str, Any], said:
 
 
 def test_a_bundle_of_the_same_make_is_one() -> None:
-    assert isinstance(starting_point(MODELS / "warmstart-saf", Settings()), PaperActor)
+    assert isinstance(starting_point(MODELS / "warmstart-saf", PpoSettings()), PaperActor)

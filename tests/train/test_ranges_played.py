@@ -9,7 +9,7 @@ import torch
 from rltuned.core.features import COLUMN, COLUMNS
 from rltuned.policies.card import Kind, features_of
 from rltuned.policies.network import build
-from rltuned.train.course import LEARN_UNTIL, Source
+from rltuned.train.course import LEARN_UNTIL, DatasetSource
 from rltuned.train.ground import make_ground
 from rltuned.train.ranges import READ, ranges_played
 from tests.train.worlds import random_ground
@@ -17,7 +17,7 @@ from tests.train.worlds import random_ground
 LOADS = (0.9, 1.3)
 
 
-def source() -> Source:
+def source() -> DatasetSource:
     """120 jobs; only the last fifth, which is not learned from, asks for 20 days."""
     ground = random_ground("two", seed=5)
     learned = int(len(ground) * LEARN_UNTIL)
@@ -26,7 +26,7 @@ def source() -> Source:
         for number, job in enumerate(replace(j, partition="") for j in ground.jobs)
     ]
     limited = [replace(j, time_limit_s=min(j.time_limit_s, 864_000.0)) for j in jobs[:learned]]
-    return Source(make_ground("w", ground.cluster, limited + jobs[learned:]), "", "")
+    return DatasetSource(make_ground("w", ground.cluster, limited + jobs[learned:]), "", "")
 
 
 @pytest.mark.parametrize("kind", ["context", "paper"])
@@ -52,7 +52,7 @@ def test_more_sources_widen_a_range_and_never_narrow_it() -> None:
     torch.manual_seed(1)
     network = build("context", len(COLUMNS), (32, 16))
     one = ranges_played(network, [source()], size=40, loads=LOADS)
-    other = Source(random_ground("testbed", seed=6), "", "")
+    other = DatasetSource(random_ground("testbed", seed=6), "", "")
     both = ranges_played(network, [source(), other], size=40, loads=LOADS)
     for name in ("requested_gpus", "req_cpu", "req_mem"):
         assert both[name][0] <= one[name][0] + 1e-6, name

@@ -14,7 +14,7 @@ from rltuned.sim.engine.sight import net_of
 from rltuned.sim.protocol import Protocol, clairvoyant, play_direct
 from rltuned.sim.world import Rules
 from rltuned.train.episodes import Recorder, play_greedy, play_rule, play_sampled, tables
-from rltuned.train.ground import MULTIFACTOR, Window, cut, demand
+from rltuned.train.ground import MULTIFACTOR, EpisodeWindow, cut, demand
 from rltuned.train.rollout.play import advance, choose, score_rows, see
 from rltuned.train.rollout.state import QUEUED
 from tests.train.worlds import random_ground, snapshot_now
@@ -34,7 +34,7 @@ def test_identity_law_a_rule_through_the_learned_path_gives_its_own_schedule(
             np.testing.assert_array_equal(play_rule(window, policy), plain(window, policy))
 
 
-def plain(window: Window, policy: str) -> np.ndarray:
+def plain(window: EpisodeWindow, policy: str) -> np.ndarray:
     """Start times in the world that people read."""
     rules = replace(window.ground.rules, natural=MULTIFACTOR)
     jobs = [

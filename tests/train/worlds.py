@@ -11,7 +11,7 @@ from rltuned.sim.engine.dispatch import RUNNING, State
 from rltuned.sim.presets import preset
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
-from rltuned.train.ground import Ground, Window, make_ground
+from rltuned.train.ground import EpisodeWindow, Ground, make_ground
 from rltuned.train.rollout.state import QUEUED, Desk
 
 TWO_PARTITIONS = """
@@ -90,7 +90,7 @@ def _job(
     )
 
 
-def snapshot_now(window: Window, state: State, desk: Desk) -> Snapshot:
+def snapshot_now(window: EpisodeWindow, state: State, desk: Desk) -> Snapshot:
     """What a scheduler would see of the compiled state, built as objects."""
     cluster, prepared = window.ground.cluster, window.prepared
     names = [n.name for n in cluster.nodes]

@@ -19,7 +19,7 @@ from rltuned.core.explaining import (
 )
 from rltuned.core.features import COLUMNS
 from rltuned.core.order import Order
-from rltuned.core.select import Rules
+from rltuned.core.select import Scope
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import PrioritySystem
 from rltuned.policies.baselines import BASELINES
@@ -85,11 +85,11 @@ def test_the_sentence_says_how_long_why_and_what_it_promises() -> None:
     )
 
 
-def forecasts(*jobs: PendingJob, rules: Rules | None = None) -> dict[int, Forecast]:
+def forecasts(*jobs: PendingJob, rules: Scope | None = None) -> dict[int, Forecast]:
     """One node of four GPUs, two of them free; two come back in 40 minutes at the latest."""
     runs = [running(100, gpus=2, started_at=NOW - 1_200, time_limit_s=HOUR)]
     seen = snapshot(*jobs, runs=runs, nodes=[node(free_gpus=2)])
-    found = decide(seen, ConstantOrder((1, 2, 3, 4)), Knobs(rules=rules or Rules()))
+    found = decide(seen, ConstantOrder((1, 2, 3, 4)), Knobs(rules=rules or Scope()))
     return {j.job_id: may_start(found, j) for j in jobs}
 
 
@@ -119,7 +119,7 @@ def test_jobs_that_are_not_ours_are_in_line_too() -> None:
     seen = snapshot(
         sla, job(2, gpus=2), priorities=ages, nodes=[node(free_gpus=2, partitions=("gpu", "sla"))]
     )
-    knobs = Knobs(rules=Rules(sla_partitions=frozenset({"sla"})))
+    knobs = Knobs(rules=Scope(sla_partitions=frozenset({"sla"})))
     decision = decide(seen, ConstantOrder(), knobs)
     assert may_start(decision, seen.pending[0]).how is Foretold.NOW
     assert may_start(decision, seen.pending[1]) == Forecast(Foretold.AT_LATEST, HOUR, 1)

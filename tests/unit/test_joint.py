@@ -13,9 +13,9 @@ from rltuned.core.milp import Budget, Solver, Weights
 from rltuned.core.numbers import Writing
 from rltuned.core.options import earliness
 from rltuned.core.placement import place
-from rltuned.core.select import Rules
+from rltuned.core.select import Scope
 from rltuned.core.sharing import Sharing, Void, obstacle
-from rltuned.core.ways import Bounds, Kind
+from rltuned.core.ways import PlacementKind, SearchBounds
 from rltuned.domain.cluster import Partition
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import SetOverSubscribe
@@ -131,7 +131,7 @@ def decided(
 ) -> Decision:
     order = tuple(int(j.job_id) for j in world.pending)
     knobs = Knobs(
-        rules=Rules(min_age_s=0.0),
+        rules=Scope(min_age_s=0.0),
         writing=Writing(max_changes=max_changes),
         placement="milp",
         tuning=tuning or Tuning(budget=PATIENT),
@@ -256,7 +256,7 @@ def test_waste_leaves_the_scarce_type_to_those_who_need_it() -> None:
 def test_sharing_is_asked_for_only_when_somebody_gains() -> None:
     one = _exclusive_world(others=1)
     joint = jointly(one, _sharing(tuned(sharing=0.1)))
-    assert {v.kind for v in joint.verdicts} == {Kind.SHARE, Kind.PACK}
+    assert {v.kind for v in joint.verdicts} == {PlacementKind.SHARE, PlacementKind.PACK}
     assert [a.target.job_id for a in joint.actions] == [1]
     alone = jointly(_exclusive_world(others=0), _sharing(tuned(sharing=0.1)))
     assert not alone.actions
@@ -402,4 +402,4 @@ def test_budgets_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None
 
 def test_bounds_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ValueError, match="at least 1"):
-        Bounds(max_ways=0)
+        SearchBounds(max_ways=0)

@@ -2,7 +2,7 @@
 
 import json
 
-from rltuned.daemon.report import Stage
+from rltuned.daemon.report import CycleStage
 from scripts.benchmarks.scaling import (
     BOUNDS_S,
     MOST_GROWTH,
@@ -20,7 +20,7 @@ def test_a_cycle_is_parted_into_its_stages() -> None:
     (row,) = json.loads(_in_child(Size(1_200, 8), "saf", 1))
     cycle = Cycle(**row)
     assert cycle.applied > 0
-    assert set(cycle.stages_s) == set(Stage)
+    assert set(cycle.stages_s) == set(CycleStage)
     assert 0 < cycle.commands_s < sum(cycle.stages_s.values()) <= cycle.wall_s
     assert cycle.peak_mib > 1
 

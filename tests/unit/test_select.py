@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from rltuned.core.select import Refusal, Rules, select
+from rltuned.core.select import Refusal, Scope, select
 from rltuned.domain.jobs import ArrayInfo, Ownership
 from rltuned.domain.units import JobId
 from tests.builders import NOW, job, snapshot
 
 OURS = Ownership("priority", 1_000, nice=0, original=900, earlier=(900,))
-RULES = Rules(
+RULES = Scope(
     sla_partitions=frozenset({"sla"}),
     partitions=frozenset({"gpu", "long"}),
     excluded_users=frozenset({"mallory"}),
@@ -59,14 +59,14 @@ def test_each_job_is_ours_or_refused_with_its_reason(
 
 
 def test_without_a_scope_every_partition_but_the_sla_ones_is_ours() -> None:
-    rules = Rules(sla_partitions=frozenset({"sla"}))
+    rules = Scope(sla_partitions=frozenset({"sla"}))
     found = select(snapshot(job(1, partition="any"), job(2, partition="sla")), rules)
     assert [j.job_id for j in found.chosen] == [1]
     assert found.counts() == {Refusal.SLA_PARTITION: 1}
 
 
 def test_site_factor_mode_leaves_jobs_whose_site_factor_slurm_does_not_show() -> None:
-    found = select(snapshot(job(site_factor=None)), Rules(needs_site_factor=True))
+    found = select(snapshot(job(site_factor=None)), Scope(needs_site_factor=True))
     assert [r for _, r in found.refused] == [Refusal.SITE_FACTOR_UNKNOWN]
 
 
@@ -84,7 +84,7 @@ def test_site_factor_mode_leaves_jobs_whose_site_factor_slurm_does_not_show() ->
 def test_a_job_of_several_partitions_is_ours_where_one_number_is_right_for_it(
     fields: dict[str, Any], one_number: bool, reason: Refusal | None
 ) -> None:
-    found = select(snapshot(job(**fields)), Rules(one_number=one_number))
+    found = select(snapshot(job(**fields)), Scope(one_number=one_number))
     assert [r for _, r in found.refused] == ([] if reason is None else [reason])
 
 
@@ -103,6 +103,6 @@ def test_what_cannot_be_taken_back_is_never_written(
     address: str, tasks: int, listed: str, expected: bool
 ) -> None:
     array = ArrayInfo(JobId(12), tasks, listed=listed)
-    found = select(snapshot(job(12, address=address, array=array)), Rules())
+    found = select(snapshot(job(12, address=address, array=array)), Scope())
     assert bool(found.chosen) is expected
     assert [r for _, r in found.refused] == ([] if expected else [Refusal.UNADDRESSABLE])

@@ -6,7 +6,7 @@ import pytest
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.explaining import bounds_on
 from rltuned.core.numbers import Field, Writing
-from rltuned.core.select import Refusal, Rules
+from rltuned.core.select import Refusal, Scope
 from rltuned.core.switchback import Switchback
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import Release, SetPriority, SetSiteFactor
@@ -91,7 +91,7 @@ def decided(
     system: PrioritySystem, *jobs: PendingJob, on: bool, mode: Field = "site_factor"
 ) -> Decision:
     seen = snapshot(*jobs, priorities=system, neutral=NEUTRAL)
-    rules = Rules(switchback=switchback_at(NOW, on=on))
+    rules = Scope(switchback=switchback_at(NOW, on=on))
     return decide(seen, ORDER, Knobs(rules, writing=Writing(mode=mode)))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import encode
-from rltuned.core.select import Rules
+from rltuned.core.select import Scope
 from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import Request
 from rltuned.domain.units import UnixTime
@@ -48,7 +48,7 @@ def test_a_job_whose_deadline_is_near_is_not_put_back() -> None:
     jobs = [job(1, priority=500, deadline_at=due)]
     jobs += [job(i, priority=500 - i) for i in range(2, 6)]
     seen = snapshot(*jobs, nodes=[node()])
-    found = decide(seen, ConstantOrder((5, 4, 3, 2, 1)), Knobs(Rules()))
+    found = decide(seen, ConstantOrder((5, 4, 3, 2, 1)), Knobs(Scope()))
     delays = {int(e.job.job_id): e.delay_s for e in found.entries}
     assert delays[1] == 0.0
     assert sorted(delays, key=lambda i: (delays[i], i)) == [1, 5, 4, 3, 2]

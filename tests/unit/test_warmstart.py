@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from rltuned.policies.baselines import BASELINES
-from rltuned.train.imitation import Fitting, Orders, agreement, fit, listwise_loss
-from rltuned.train.queues import Shape, random_snapshot, rule_orders
+from rltuned.train.imitation import Fitting, OrderedQueues, agreement, fit, listwise_loss
+from rltuned.train.queues import QueueBounds, random_snapshot, rule_orders
 
-QUICK, SMALL = Fitting(epochs=15), Shape(max_jobs=64)
+QUICK, SMALL = Fitting(epochs=15), QueueBounds(max_jobs=64)
 
 
 @pytest.mark.parametrize("teacher", ["saf", "fcfs"])
@@ -42,7 +42,7 @@ def test_the_loss_is_the_plackett_luce_likelihood() -> None:
 
 def test_the_loss_of_one_choice_is_its_cross_entropy() -> None:
     rows = np.zeros((3, 8), np.float32)
-    orders = Orders.chosen([(rows, 1), (rows[:2], 0)])
+    orders = OrderedQueues.chosen([(rows, 1), (rows[:2], 0)])
     scores = torch.zeros(2, 256)
     scores[0, :3], scores[1, :2] = torch.tensor([0.5, 2.0, 1.0]), torch.tensor([1.5, 0.0])
     masked = scores.masked_fill(~orders.masks, -1e9)
@@ -58,7 +58,9 @@ def test_agreement_counts_pairs() -> None:
 
     values = torch.zeros(1, 4, 8)
     values[0, :, 0] = torch.tensor([3.0, 1.0, 2.0, 7.0])
-    orders = Orders(values, torch.tensor([[True, True, True, False]]), torch.tensor([[0, 1, 2, 3]]))
+    orders = OrderedQueues(
+        values, torch.tensor([[True, True, True, False]]), torch.tensor([[0, 1, 2, 3]])
+    )
     # of the pairs (0,1) (0,2) (1,2) the last one is turned round
     assert agreement(Rows(), orders) == pytest.approx((2 / 3, 2 / 3, 2 / 3))  # type: ignore[arg-type]
     # of a choice only the pairs of the chosen one count
@@ -68,7 +70,7 @@ def test_agreement_counts_pairs() -> None:
 
 def test_generated_queues_are_valid_eligible_and_varied() -> None:
     draw = np.random.default_rng(5)
-    worlds = [random_snapshot(draw, Shape(max_jobs=40)) for _ in range(30)]
+    worlds = [random_snapshot(draw, QueueBounds(max_jobs=40)) for _ in range(30)]
     assert len({len(w.pending) for w in worlds}) > 5
     assert any(w.running for w in worlds)
     assert {j.request.total.gpus for w in worlds for j in w.pending} >= {0, 1, 2, 8}

@@ -9,17 +9,21 @@ from hypothesis import strategies as st
 
 from rltuned.core.capacity import Capacity
 from rltuned.core.prices import Lens
-from rltuned.core.ways import Bounds, Catalogue, Kind, Way
+from rltuned.core.ways import Catalogue, PlacementKind, SearchBounds, Way
 from rltuned.domain.cluster import Node
 from rltuned.domain.jobs import Request
 from tests.builders import node, request, snapshot
 from tests.property import worlds
 
-ALL = Bounds(max_ways=1_000, max_patterns=10_000)
+ALL = SearchBounds(max_ways=1_000, max_patterns=10_000)
 
 
 def ways(
-    nodes: list[Node], asks: Request, lens: Lens | None = None, bounds: Bounds = ALL, turn: int = 0
+    nodes: list[Node],
+    asks: Request,
+    lens: Lens | None = None,
+    bounds: SearchBounds = ALL,
+    turn: int = 0,
 ) -> tuple[Way, ...]:
     capacity = Capacity.of(snapshot(nodes=nodes))
     member = capacity.members_of(("gpu",))
@@ -33,9 +37,9 @@ def on(way: Way) -> str:
 def test_packing_and_spreading_come_first() -> None:
     found = ways([node("a", free_gpus=2), node("b", free_gpus=1), node("c")], request(gpus=1))
     assert [(w.kind, on(w)) for w in found] == [
-        (Kind.PACK, "b:1"),
-        (Kind.SPREAD, "c:1"),
-        (Kind.MIX, "a:1"),
+        (PlacementKind.PACK, "b:1"),
+        (PlacementKind.SPREAD, "c:1"),
+        (PlacementKind.MIX, "a:1"),
     ]
 
 
@@ -54,7 +58,7 @@ def test_every_accepted_type_is_tried_and_the_scarce_one_costs() -> None:
 def test_one_node_more_only_where_it_is_asked_for() -> None:
     nodes = [node(f"n{i}") for i in range(3)]
     assert {len(w.shares) for w in ways(nodes, request(gpus=8))} == {2}
-    wider = Bounds(max_ways=100, max_patterns=1_000, wider=True)
+    wider = SearchBounds(max_ways=100, max_patterns=1_000, wider=True)
     assert {len(w.shares) for w in ways(nodes, request(gpus=8), bounds=wider)} == {2, 3}
     # one node is enough: its program may not know of others
     assert {len(w.shares) for w in ways(nodes, request(gpus=4), bounds=wider)} == {1}
@@ -88,13 +92,13 @@ def test_idle_nodes_are_named() -> None:
 
 def test_an_exclusive_job_takes_idle_nodes_whole() -> None:
     found = ways([node("a", free_gpus=3), node("b")], request(gpus=1, exclusive=True))
-    assert [(w.kind, on(w)) for w in found] == [(Kind.WHOLE, "b:4")]
+    assert [(w.kind, on(w)) for w in found] == [(PlacementKind.WHOLE, "b:4")]
     assert found[0].price.fragmentation == pytest.approx(3 / 4)
 
 
 def test_bounds_keep_both_ends() -> None:
     nodes = [node(f"n{i:02}", gpus=30, free_gpus=i + 1) for i in range(30)]
-    found = ways(nodes, request(gpus=1), bounds=Bounds(max_ways=4, max_patterns=8))
+    found = ways(nodes, request(gpus=1), bounds=SearchBounds(max_ways=4, max_patterns=8))
     assert [on(w) for w in found][:2] == ["n00:1", "n29:1"]
     assert len(found) == 4
 
@@ -104,7 +108,7 @@ def test_somebody_elses_nodes_get_the_same_price() -> None:
     capacity = Capacity.of(snapshot(nodes=nodes))
     member = capacity.members_of(("gpu",))
     whole = Catalogue(capacity, Lens(), ALL).ways(request(), member)
-    narrow = Catalogue(capacity, Lens(), Bounds(max_ways=1))
+    narrow = Catalogue(capacity, Lens(), SearchBounds(max_ways=1))
     for way in whole:
         priced = narrow.priced(request(), member, way.shares)
         assert priced.price.parts() == pytest.approx(way.price.parts())
@@ -117,7 +121,7 @@ def test_every_way_fits_and_prices_are_bounded(nodes: tuple[Node, ...], asks: Re
     capacity = Capacity.of(snapshot(nodes=nodes))
     member = capacity.members_of(("gpu",))
     lens = Lens(cpus_per_gpu=2.0, mem_mib_per_gpu=4_000.0, pressure=(0.3, 1.0, 0.0, 0.0))
-    for way in Catalogue(capacity, lens, Bounds(wider=True)).ways(asks, member, turn=1):
+    for way in Catalogue(capacity, lens, SearchBounds(wider=True)).ways(asks, member, turn=1):
         spent = capacity.copy()
         spent.take(way.shares)  # raises when it overdraws
         names = [s.node for s in way.shares]

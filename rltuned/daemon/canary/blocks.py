@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Final
 
 from rltuned.core.switchback import MOST_APART_S, Switchback
-from rltuned.daemon.canary.outcomes import Side, Started, bounded_slowdown, unit_of
+from rltuned.daemon.canary.outcomes import JobStart, Side, bounded_slowdown, unit_of
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.journal.ownership import JobKey
@@ -28,7 +28,7 @@ Means = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class PairFigure:
     """One figure of a pair: by user, the mean over the user's jobs in the on and the off block."""
 
     on: Means
@@ -45,8 +45,8 @@ class Pair:
     """A decided pair. wait: in seconds; slowdown: bounded, if each job runs to its limit."""
 
     partition: str
-    wait: Figure
-    slowdown: Figure
+    wait: PairFigure
+    slowdown: PairFigure
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ class Blocks:
         self,
         seen: Snapshot,
         sides: Mapping[JobId, Side],
-        started: Iterable[Started],
+        started: Iterable[JobStart],
         touched: Collection[JobKey] = (),
         *,
         live: bool,
@@ -127,7 +127,7 @@ class Blocks:
         return tuple(self._decided(now))
 
     def _settle(
-        self, seen: Snapshot, started: Iterable[Started], touched: Collection[JobKey]
+        self, seen: Snapshot, started: Iterable[JobStart], touched: Collection[JobKey]
     ) -> None:
         for unit in self._open.keys() & set(touched):
             self._open.pop(unit).out = True
@@ -142,7 +142,7 @@ class Blocks:
         for unit in self._open.keys() - pending:
             self._open.pop(unit).out = True
 
-    def _unseen(self, start: Started) -> _Job | None:
+    def _unseen(self, start: JobStart) -> _Job | None:
         """A job that started before it was seen waiting."""
         again = start.unit in self._known or start.job_id in self._ran
         if again or start.side is Side.OTHER or start.wait_s is None:
@@ -199,10 +199,10 @@ class Blocks:
                 )
 
 
-def _figure(values: Iterable[tuple[_Job, float | None]]) -> Figure:
+def _figure(values: Iterable[tuple[_Job, float | None]]) -> PairFigure:
     sides: dict[bool, dict[str, list[float]]] = {True: {}, False: {}}
     for job, value in values:
         if value is not None:
             sides[job.on].setdefault(job.user, []).append(value)
     on, off = ({user: fmean(of) for user, of in sides[side].items()} for side in (True, False))
-    return Figure(on, off)
+    return PairFigure(on, off)

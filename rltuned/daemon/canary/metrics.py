@@ -15,7 +15,7 @@ from rltuned.core.evidence import Evidence
 from rltuned.core.ladder import Rung
 from rltuned.daemon.canary.breaker import Breaker, Cause
 from rltuned.daemon.canary.effect import Effect
-from rltuned.daemon.canary.monitor import Verdict
+from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.canary.outcomes import Outcomes, Side
 from rltuned.daemon.canary.shadow import Agreement
 from rltuned.daemon.report import CycleReport, Mode
@@ -169,7 +169,7 @@ class CanaryMetrics:
         if report.verdict is not None:
             self._judge(report.verdict, live=report.mode is Mode.LIVE)
 
-    def _judge(self, verdict: Verdict, *, live: bool) -> None:
+    def _judge(self, verdict: CanaryStatus, *, live: bool) -> None:
         self._count(verdict.outcomes)
         self._weigh(verdict.effect)
         if verdict.agreement is not None:

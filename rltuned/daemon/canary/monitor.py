@@ -6,7 +6,7 @@ from typing import Final
 
 from rltuned.core.decide import Decision
 from rltuned.core.ladder import Ladder
-from rltuned.core.select import Refusal, Rules, scope, select
+from rltuned.core.select import Refusal, Scope, scope, select
 from rltuned.core.switchback import MOST_APART_S, Block, Switchback
 from rltuned.daemon.canary import breaker
 from rltuned.daemon.canary.blocks import Blocks, Pair
@@ -34,7 +34,7 @@ _OURS_ALL_THE_SAME: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CanaryStatus:
     """What one cycle taught.
 
     Attributes:
@@ -75,14 +75,14 @@ class Monitor:
     def judge(
         self,
         ladder: Ladder,
-        rules: Rules,
+        rules: Scope,
         seen: Snapshot,
         decision: Decision | None,
         outcomes: Iterable[Outcome],
         *,
         live: bool,
         model: str = "",
-    ) -> Verdict:
+    ) -> CanaryStatus:
         """Take in one cycle.
 
         Args:
@@ -123,11 +123,11 @@ class Monitor:
         if rules.switchback is not None:
             blocks = {name: rules.switchback.block(name, at) for name in scope(seen, rules)}
             effect = breaker.effect(after, model)
-        return Verdict(what, agreement, after, tuple(sorted(opened)), pairs, blocks, effect)
+        return CanaryStatus(what, agreement, after, tuple(sorted(opened)), pairs, blocks, effect)
 
 
 def sides_of(
-    seen: Snapshot, decision: Decision | None, rules: Rules, *, writes: bool
+    seen: Snapshot, decision: Decision | None, rules: Scope, *, writes: bool
 ) -> Mapping[JobId, Side]:
     """The side of every pending job, by the block in which it became eligible.
 
@@ -158,7 +158,7 @@ def sides_of(
     return found
 
 
-def _newly_running(seen: Snapshot, rules: Rules) -> list[RunningJob]:
+def _newly_running(seen: Snapshot, rules: Scope) -> list[RunningJob]:
     """Those of our scope that started since the last look, as far as can be told."""
     names = set(scope(seen, rules))
     return [

@@ -32,7 +32,7 @@ class Side(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class JobStart:
     """A job that began to run.
 
     Attributes:
@@ -52,10 +52,10 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class JobEnd:
     """A job that we saw start and that runs no more. duration_s: to half the time between looks."""
 
-    job: Started
+    job: JobStart
     duration_s: float
 
     @property
@@ -75,8 +75,8 @@ def bounded_slowdown(wait_s: float, length_s: float) -> float:
 class Outcomes:
     """What happened between two looks."""
 
-    started: tuple[Started, ...] = ()
-    ended: tuple[Ended, ...] = ()
+    started: tuple[JobStart, ...] = ()
+    ended: tuple[JobEnd, ...] = ()
 
 
 class Watcher:
@@ -85,7 +85,7 @@ class Watcher:
     def __init__(self) -> None:
         self._looked_at: float | None = None
         self._sides: Mapping[JobKey, Side] = {}
-        self._running: dict[tuple[JobId, float], Started | None] = {}
+        self._running: dict[tuple[JobId, float], JobStart | None] = {}
 
     def look(self, seen: Snapshot, sides: Mapping[JobId, Side]) -> Outcomes:
         """What has happened since the last look; nothing at the first one.
@@ -109,7 +109,7 @@ class Watcher:
         running: Mapping[tuple[JobId, float], RunningJob],
         last: float,
         sides: Mapping[JobId, Side],
-    ) -> list[Started]:
+    ) -> list[JobStart]:
         return [
             self._start_of(job, sides)
             for key, job in running.items()
@@ -117,20 +117,20 @@ class Watcher:
             if key not in self._running and job.started_at >= last - _CLOCK_S
         ]
 
-    def _start_of(self, job: RunningJob, sides: Mapping[JobId, Side]) -> Started:
+    def _start_of(self, job: RunningJob, sides: Mapping[JobId, Side]) -> JobStart:
         unit = _unit(job)
         since = job.waits_since
         wait_s = None if since is None else max(0.0, job.started_at - since)
         side = self._sides.get(unit) or sides.get(job.job_id, Side.OTHER)
-        return Started(
+        return JobStart(
             job.job_id, unit, job.partition, side, job.started_at, wait_s, job.user,
             job.request.time_limit_s,
         )  # fmt: skip
 
-    def _ended(self, running: Iterable[tuple[JobId, float]], at: float) -> list[Ended]:
+    def _ended(self, running: Iterable[tuple[JobId, float]], at: float) -> list[JobEnd]:
         gone = self._running.keys() - set(running)
         jobs = sorted((job for key in gone if (job := self._running[key])), key=lambda j: j.job_id)
-        return [Ended(job, max(1.0, at - job.started_at)) for job in jobs]
+        return [JobEnd(job, max(1.0, at - job.started_at)) for job in jobs]
 
 
 def unit_of(job: PendingJob) -> JobKey:

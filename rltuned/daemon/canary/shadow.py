@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rltuned.core.decide import Decision
-from rltuned.daemon.canary.outcomes import Started, unit_of
+from rltuned.daemon.canary.outcomes import JobStart, unit_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Agreement:
     slurms: float | None
 
 
-def look_back(last: Decision, started: Collection[Started]) -> Agreement | None:
+def look_back(last: Decision, started: Collection[JobStart]) -> Agreement | None:
     """Compare the last decision with what has started since; None = nothing that was ranked has."""
     units = {s.unit for s in started}
     waiting: list[tuple[int, int]] = []

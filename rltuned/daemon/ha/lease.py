@@ -25,7 +25,7 @@ _BYTES: Final = 512
 _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
 
-class Record(BaseModel):
+class LeaseRecord(BaseModel):
     """What the file says.
 
     Attributes:
@@ -93,7 +93,8 @@ class Lease:
                     return f"{seen.holder} holds the lease"
                 term = seen.term if seen.term == self._term else seen.term + 1
                 _write(
-                    file, Record(term=term, holder=self.host, beat=seen.beat + 1, released=False)
+                    file,
+                    LeaseRecord(term=term, holder=self.host, beat=seen.beat + 1, released=False),
                 )
                 self._term, self._renewed = term, now
                 return ""
@@ -155,18 +156,18 @@ class Lease:
         except (OSError, ValidationError):
             self._term = None
 
-    def _watch(self, seen: Record, now: tuple[float, ...]) -> None:
+    def _watch(self, seen: LeaseRecord, now: tuple[float, ...]) -> None:
         mark = (seen.term, seen.beat)
         if self._watched is None or self._watched[0] != mark:
             self._watched = (mark, now)
 
-    def _is_free(self, seen: Record, now: tuple[float, ...]) -> bool:
+    def _is_free(self, seen: LeaseRecord, now: tuple[float, ...]) -> bool:
         # our own name: of two processes on one host the journal's lock lets only one write
         if not seen.holder or seen.released or seen.holder == self.host:
             return True
         return self._watched is not None and _surely_s(self._watched[1], now) > self._lease_s
 
-    def _give_up(self, file: int, seen: Record) -> None:
+    def _give_up(self, file: int, seen: LeaseRecord) -> None:
         if seen.term == self._term and seen.holder == self.host:
             _write(file, seen.model_copy(update={"released": True}))
         self._term = None
@@ -206,15 +207,15 @@ def _check_owner(file: int, path: Path) -> None:
             raise PermissionError(0, flaw.reason)
 
 
-def _read(file: int) -> Record:
+def _read(file: int) -> LeaseRecord:
     """What it says; an empty file is a lease that nobody has ever held."""
     raw = os.pread(file, 2 * _BYTES, 0)
     if not raw:
-        return Record(term=0, holder="", beat=0, released=True)
-    return Record.model_validate_json(raw)
+        return LeaseRecord(term=0, holder="", beat=0, released=True)
+    return LeaseRecord.model_validate_json(raw)
 
 
-def _write(file: int, record: Record) -> None:
+def _write(file: int, record: LeaseRecord) -> None:
     # always as long, so that no truncation comes first: a full disk leaves the old record
     os.pwrite(file, record.model_dump_json().encode().ljust(_BYTES), 0)
     os.fsync(file)

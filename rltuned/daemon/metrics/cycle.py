@@ -12,7 +12,7 @@ from rltuned.daemon.canary.metrics import CanaryMetrics
 from rltuned.daemon.load import Weighed
 from rltuned.daemon.metrics.decision import DecisionMetrics, Ranges
 from rltuned.daemon.metrics.reading import ReadingMetrics
-from rltuned.daemon.report import CycleReport, Kind, Mode, Skip, Stage
+from rltuned.daemon.report import ChangeKind, CycleReport, CycleStage, Mode, Skip
 from rltuned.domain.plan import Result
 from rltuned.journal.retention import TABLES, Size
 from rltuned.slurm.sdiag import Figure
@@ -253,13 +253,13 @@ class Metrics:
         for figure in Figure:
             self.load.labels(figure=figure.value).set(math.nan)
         self.stretch.set(1)
-        _born(self.stages, Stage)
+        _born(self.stages, CycleStage)
         _born(self.journal_rows, TABLES)
         _born(self.jobs, ("pending", "running", "other"))
         _born(self.refused, Refusal)
         for family in (self.proposed, self.pending_changes, self.reverted):
-            _born(family, Kind)
-        for kind in Kind:
+            _born(family, ChangeKind)
+        for kind in ChangeKind:
             for result in Result:
                 self.changes.labels(kind=kind.value, result=result.value)
         for command_family in (self.commands, self.command_errors, self.command_seconds):
@@ -333,7 +333,7 @@ class Metrics:
 
     def _update_changes(self, report: CycleReport) -> None:
         proposed = report.proposed()
-        for kind in Kind:
+        for kind in ChangeKind:
             self.pending_changes.labels(kind=kind.value).set(proposed.get(kind, 0))
             self.proposed.labels(kind=kind.value).inc(proposed.get(kind, 0))
         for (kind, result), count in report.applied().items():

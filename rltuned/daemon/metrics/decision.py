@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from rltuned.core.decide import Decision, Entry
 from rltuned.core.features import COLUMNS, StateMatrix
 from rltuned.core.joint import How, Joint
-from rltuned.core.solution import Verdict
-from rltuned.core.ways import Kind
+from rltuned.core.solution import JobDecision
+from rltuned.core.ways import PlacementKind
 
 Ranges = Mapping[str, tuple[float, float]]
 """Smallest and largest value of a feature that a model was trained on, by its name in COLUMNS."""
@@ -190,13 +190,13 @@ class DecisionMetrics:
         self.joint.labels(how=joint.how.value).inc()
         self._show_joint(joint.verdicts)
 
-    def _show_joint(self, verdicts: tuple[Verdict, ...]) -> None:
+    def _show_joint(self, verdicts: tuple[JobDecision, ...]) -> None:
         ways = Tally(min(v.ways, MANY_WAYS) for v in verdicts)
         for number in range(MANY_WAYS + 1):
             name = f"{number}+" if number == MANY_WAYS else str(number)
             self.ways.labels(ways=name).set(ways[number])
         chosen = Tally(NOT_YET if v.kind is None else v.kind.value for v in verdicts)
-        for verdict in (*(kind.value for kind in Kind), NOT_YET):
+        for verdict in (*(kind.value for kind in PlacementKind), NOT_YET):
             self.verdicts.labels(verdict=verdict).set(chosen[verdict])
 
 

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from rltuned.daemon.logs import Log
 from rltuned.domain.snapshot import UNREADABLE_KINDS, Snapshot
 from rltuned.slurm.sdiag import Load
-from rltuned.slurm.source import PYSLURM, TEXT, Reading
+from rltuned.slurm.source import PYSLURM, TEXT, ReaderChoice
 
 
 class ReadingMetrics:
@@ -40,7 +40,7 @@ class ReadingMetrics:
         self.clock.set(math.nan)
         for kind in UNREADABLE_KINDS:
             self.unreadable.labels(kind=kind)
-        self.heard(Reading(TEXT, TEXT))
+        self.heard(ReaderChoice(TEXT, TEXT))
 
     def update(self, snapshot: Snapshot | None, load: Load | None) -> None:
         """Take over one cycle; None = there was no snapshot, or the load is not known."""
@@ -51,13 +51,13 @@ class ReadingMetrics:
             for kind in UNREADABLE_KINDS:
                 self.unreadable.labels(kind=kind).set(odd[kind])
 
-    def heard(self, reading: Reading) -> None:
+    def heard(self, reading: ReaderChoice) -> None:
         for name in (TEXT, PYSLURM):
             self.reader.labels(reader=name).set(name == reading.reader)
         self.stands_in.set(reading.stands_in)
 
 
-def log_reading(log: Log, reading: Reading) -> None:
+def log_reading(log: Log, reading: ReaderChoice) -> None:
     """One line whenever somebody else reads than before."""
     line = log.warning if reading.stands_in else log.info
     line("reader", wanted=reading.wanted, reader=reading.reader, detail=reading.detail)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rltuned import __version__
-from rltuned.daemon.canary.monitor import Verdict
+from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.web.server import Health
@@ -64,7 +64,7 @@ class Board:
                 "left_alone": report.refused(),
                 "jobs": _jobs(report, self._showing) if self._showing.jobs else None,
             }
-        verdict = report.verdict or Verdict()
+        verdict = report.verdict or CanaryStatus()
         self._last = {
             **self._last,
             **seen,

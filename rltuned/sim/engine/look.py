@@ -23,7 +23,7 @@ FRAGMENTED, SEVERAL = 0, 1
 """Places in the flags: what the two sampled slots of the paper's observation hold."""
 
 
-class Sight(NamedTuple):
+class StaticFeatures(NamedTuple):
     """What a policy may know and what never changes. S shapes, P partitions, T GPU types, n jobs.
 
     wanted: (S, T+1) rows of GPU types that a request accepts. all_gpus, nodes: (P, T+1) of the
@@ -55,7 +55,7 @@ class Features(NamedTuple):
 def look(
     setup: Setup,
     state: State,
-    sight: Sight,
+    sight: StaticFeatures,
     features: Features,
     queue: IntArray,
     now: float,
@@ -133,7 +133,9 @@ def _fragmentation(setup: Setup, state: State) -> float:
 
 
 @compiled
-def _survey(setup: Setup, state: State, sight: Sight, features: Features, shape: int) -> None:
+def _survey(
+    setup: Setup, state: State, sight: StaticFeatures, features: Features, shape: int
+) -> None:
     partition = setup.shapes.partition[shape]
     found = features.survey[shape]
     found[:] = 0.0
@@ -176,7 +178,7 @@ def _ways(setup: Setup, state: State, shape: int, row: int) -> int:
 
 @compiled
 def _rows(
-    setup: Setup, sight: Sight, features: Features, queue: IntArray, cff: float, now: float
+    setup: Setup, sight: StaticFeatures, features: Features, queue: IntArray, cff: float, now: float
 ) -> None:
     """Arrays are taken out of their structures once: each touch in the loop would cost."""
     rows, fixed, survey = features.rows, sight.fixed, features.survey

@@ -30,7 +30,7 @@ CHANGES = 2
 """Place of the changes in it."""
 
 
-class Queue(NamedTuple):
+class PendingQueue(NamedTuple):
     """Pending jobs: by place in the fixed order, else as they came; size[0] of them.
 
     order: (n,) jobs by arrival; arrive_s: (n,) when each comes, which may be after its submission.
@@ -44,7 +44,7 @@ class Queue(NamedTuple):
 
 @compiled
 def _play(
-    setup: Setup, state: State, ranking: Ranking, queue: Queue, cycles: Cycles, eyes: Eyes
+    setup: Setup, state: State, ranking: Ranking, queue: PendingQueue, cycles: Cycles, eyes: Eyes
 ) -> tuple[int, Log]:
     """How many passes found a queue; and the cycles that did."""
     arrive_s, order = queue.arrive_s, queue.order
@@ -101,7 +101,7 @@ def _is_tick(now: float, cycles: Cycles) -> bool:
 
 @compiled
 def _arrive(
-    setup: Setup, ranking: Ranking, queue: Queue, cycles: Cycles, first: int, now: float
+    setup: Setup, ranking: Ranking, queue: PendingQueue, cycles: Cycles, first: int, now: float
 ) -> int:
     """Enqueue the jobs that come now; how many have come so far."""
     at = first
@@ -124,7 +124,7 @@ def _next_event(
 
 
 @compiled
-def _enqueue(ranking: Ranking, queue: Queue, job: int) -> None:
+def _enqueue(ranking: Ranking, queue: PendingQueue, job: int) -> None:
     size = queue.size[0]
     at = size
     if ranking.rule == FIXED:
@@ -141,7 +141,7 @@ def _pass(
     state: State,
     ranking: Ranking,
     eyes: Eyes,
-    queue: Queue,
+    queue: PendingQueue,
     now: float,
     came: IntArray,
     freed: bool,
@@ -212,7 +212,7 @@ def _newcomers(
     setup: Setup,
     state: State,
     ranking: Ranking,
-    queue: Queue,
+    queue: PendingQueue,
     now: float,
     came: IntArray,
     ends: list[tuple[float, int]],
@@ -248,7 +248,7 @@ def _only_behind(setup: Setup, state: State, ranking: Ranking, came: IntArray) -
 
 
 @compiled
-def _drop_started(state: State, queue: Queue) -> None:
+def _drop_started(state: State, queue: PendingQueue) -> None:
     kept = 0
     for at in range(queue.size[0]):
         job = queue.jobs[at]
@@ -258,12 +258,17 @@ def _drop_started(state: State, queue: Queue) -> None:
     queue.size[0] = kept
 
 
-Play = Callable[[Setup, State, Ranking, Queue, Cycles, Eyes], tuple[int, Log]]
+Play = Callable[[Setup, State, Ranking, PendingQueue, Cycles, Eyes], tuple[int, Log]]
 
 
 def _entry_over(digest: str) -> Play:
     def play_to_the_end(
-        setup: Setup, state: State, ranking: Ranking, queue: Queue, cycles: Cycles, eyes: Eyes
+        setup: Setup,
+        state: State,
+        ranking: Ranking,
+        queue: PendingQueue,
+        cycles: Cycles,
+        eyes: Eyes,
     ) -> tuple[int, Log]:
         if digest == "":  # never; naming it makes it part of the cache's key
             return -1, [(0.0, 0, 0, 0.0, 0)]

@@ -9,8 +9,7 @@ from rltuned.core.decide import Knobs, Policy
 from rltuned.core.features import UNLIMITED_AS_S, StateMatrix, planning_limit_s
 from rltuned.core.numbers import RESOLUTION_S
 from rltuned.core.order import Order, upper_bounds_s
-from rltuned.core.select import Rules as Scope
-from rltuned.core.select import select
+from rltuned.core.select import Scope, select
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
 from rltuned.policies.actor import Actor
@@ -19,7 +18,7 @@ from rltuned.sim import qssf
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.engine.arrays import BoolArray, FloatArray
 from rltuned.sim.engine.cycles import Cycles
-from rltuned.sim.engine.look import Sight
+from rltuned.sim.engine.look import StaticFeatures
 from rltuned.sim.engine.ranking import (
     F1,
     FIT,
@@ -33,8 +32,8 @@ from rltuned.sim.engine.ranking import (
     UNICEP,
     WFP3,
     Eyes,
-    Memory,
     Ranking,
+    RunTimeMemory,
 )
 from rltuned.sim.engine.run import Played, Prepared, run
 from rltuned.sim.engine.sight import eyes_on, net_of, pending_jobs, predictions, sight_of
@@ -61,7 +60,7 @@ class Stage:
     jobs: Sequence[TraceJob]
     prepared: Prepared
     natural: Natural
-    sight: Sight | None = None
+    sight: StaticFeatures | None = None
 
     @property
     def limit_s(self) -> FloatArray:
@@ -238,7 +237,9 @@ def _managed(stage: Stage, scope: Scope) -> BoolArray:
     return np.array([job.job_id in ours for job in pending])
 
 
-def _wish(policy: Policy, stage: Stage, order: Order) -> tuple[int, FloatArray, Memory, Eyes]:
+def _wish(
+    policy: Policy, stage: Stage, order: Order
+) -> tuple[int, FloatArray, RunTimeMemory, Eyes]:
     """A policy's rule, its delays where they never change, its memory and its eyes."""
     later = np.zeros(len(stage.jobs))
     if isinstance(policy, Actor):
@@ -296,7 +297,7 @@ def _plain(stage: Stage) -> Ranking:
     )
 
 
-def _memory(stage: Stage) -> Memory:
+def _memory(stage: Stage) -> RunTimeMemory:
     """An empty memory with room for what these jobs will show."""
     numbers: dict[object, int] = {}
     rows = [
@@ -304,7 +305,7 @@ def _memory(stage: Stage) -> Memory:
         for likened in (kinds(j.user, j.account, j.gpus) for j in stage.jobs)
     ]
     limited = bool((stage.limit_s < UNLIMITED_AS_S).all())
-    return Memory(
+    return RunTimeMemory(
         kinds=np.array(rows, dtype=np.int64).reshape(-1, RUNGS),
         total=np.zeros(len(numbers)),
         weight=np.zeros(len(numbers)),

@@ -9,7 +9,7 @@ import numpy as np
 from rltuned.core.features import COLUMN, UNLIMITED_AS_S
 from rltuned.sim.engine.arrays import FloatArray, IntArray, compiled
 from rltuned.sim.engine.dispatch import Setup, State
-from rltuned.sim.engine.look import Features, Sight, look
+from rltuned.sim.engine.look import Features, StaticFeatures, look
 from rltuned.sim.engine.nets import Net, forward, log_delay
 from rltuned.sim.history import DECAY, RUNGS
 
@@ -19,7 +19,7 @@ what ended jobs say, a network, and whether a job fits now."""
 _FITS_NOW = COLUMN["can_schedule_now"]
 
 
-class Memory(NamedTuple):
+class RunTimeMemory(NamedTuple):
     """sim/history, compiled: what is known of ended jobs. Shapes: n jobs, K kinds of jobs.
 
     kinds: (n, RUNGS) what each job is likened by, closest first, -1 = nothing. total, weight: (K,).
@@ -36,7 +36,7 @@ class Memory(NamedTuple):
 class Eyes(NamedTuple):
     """How a network sees the queue. curve: (2, q) scores and ln delays of a bundle."""
 
-    sight: Sight
+    sight: StaticFeatures
     features: Features
     net: Net
     curve: FloatArray
@@ -62,7 +62,7 @@ class Ranking(NamedTuple):
     constants: FloatArray
     value: IntArray
     ahead: FloatArray
-    memory: Memory
+    memory: RunTimeMemory
     upper_s: FloatArray
     stretch: float
 
@@ -158,7 +158,7 @@ def natural(ranking: Ranking, job: int, wait_s: float) -> float:
 
 
 @compiled
-def remember(memory: Memory, job: int, ran_s: float) -> None:
+def remember(memory: RunTimeMemory, job: int, ran_s: float) -> None:
     """A job has ended."""
     log_s = math.log(max(ran_s, 1.0))
     for kind in memory.kinds[job]:
@@ -175,7 +175,7 @@ def remember(memory: Memory, job: int, ran_s: float) -> None:
 
 
 @compiled
-def _predict_s(memory: Memory, job: int, limit_s: float) -> float:
+def _predict_s(memory: RunTimeMemory, job: int, limit_s: float) -> float:
     for kind in memory.kinds[job]:
         if kind >= 0 and memory.weight[kind] > 0.0:
             return min(math.exp(memory.total[kind] / memory.weight[kind]), limit_s)
@@ -192,13 +192,13 @@ def _no_eyes() -> Eyes:
     features = Features(
         np.zeros((0, 5)), np.zeros(0, np.int64), np.zeros((0, 0, 3)), np.zeros((0, 0)), none
     )
-    sight = Sight(np.zeros((0, 0), dtype=bool), counts, counts, none)
+    sight = StaticFeatures(np.zeros((0, 0), dtype=bool), counts, counts, none)
     net = Net(0, none, flat, none, none, flat, flat, flat)
     return Eyes(sight, features, net, np.zeros((2, 1)), np.zeros(2, np.int64), np.zeros(0))
 
 
 NO_EYES = _no_eyes()
-NO_MEMORY = Memory(
+NO_MEMORY = RunTimeMemory(
     np.zeros((0, RUNGS), np.int64), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(1, np.int64)
 )
 NO_BOUNDS = np.zeros(0)

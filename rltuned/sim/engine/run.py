@@ -19,7 +19,7 @@ from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.engine.arrays import FloatArray, Free, Hardware, IntArray, Jobs, Shapes, Shares
 from rltuned.sim.engine.cycles import NO_CYCLES, Cycles
 from rltuned.sim.engine.dispatch import Setup, State
-from rltuned.sim.engine.loop import Log, Queue, play
+from rltuned.sim.engine.loop import Log, PendingQueue, play
 from rltuned.sim.engine.ranking import FIXED, NO_BOUNDS, NO_EYES, NO_MEMORY, Eyes, Ranking
 from rltuned.sim.fitting import impossible, in_partition
 from rltuned.sim.trace import TraceJob
@@ -162,7 +162,9 @@ def run(
     arrive_s = jobs.submit_s if arrive_s is None else arrive_s
     order = np.argsort(arrive_s, kind="stable")
     count = len(order)
-    queue = Queue(np.empty(count, dtype=np.int64), np.zeros(1, dtype=np.int64), order, arrive_s)
+    queue = PendingQueue(
+        np.empty(count, dtype=np.int64), np.zeros(1, dtype=np.int64), order, arrive_s
+    )
     passes, log = play(setup, state, ranking, queue, cycles, eyes)
     stuck = np.flatnonzero(np.isnan(state.start_s))
     if len(stuck):

@@ -13,7 +13,7 @@ from rltuned.policies.actor import Actor
 from rltuned.policies.network import ContextActor, PaperActor
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.engine.arrays import FloatArray
-from rltuned.sim.engine.look import Features, Float32Array, Sight
+from rltuned.sim.engine.look import Features, Float32Array, StaticFeatures
 from rltuned.sim.engine.nets import CONTEXT, PAPER, Net
 from rltuned.sim.engine.ranking import NO_EYES, Eyes
 from rltuned.sim.engine.run import Prepared
@@ -26,7 +26,7 @@ NO_CURVE = np.zeros((2, 1))
 
 
 def eyes_on(
-    sight: Sight, prepared: Prepared, net: Net | None = None, curve: FloatArray = NO_CURVE
+    sight: StaticFeatures, prepared: Prepared, net: Net | None = None, curve: FloatArray = NO_CURVE
 ) -> Eyes:
     """Eyes with work space; net None: they only see what fits."""
     return Eyes(
@@ -39,7 +39,7 @@ def eyes_on(
     )
 
 
-def room_for(sight: Sight, prepared: Prepared) -> Features:
+def room_for(sight: StaticFeatures, prepared: Prepared) -> Features:
     """Room for the features of a queue of all jobs."""
     kinds, hardware = len(prepared.shapes.gpus), prepared.hardware
     return Features(
@@ -83,7 +83,7 @@ def net_of(network: PaperActor | ContextActor) -> Net:
     )
 
 
-def sight_of(cluster: Cluster, jobs: Sequence[TraceJob], prepared: Prepared) -> Sight:
+def sight_of(cluster: Cluster, jobs: Sequence[TraceJob], prepared: Prepared) -> StaticFeatures:
     """What never changes of a trace on a cluster."""
     nodes = cluster.nodes
     snapshot = Snapshot(UnixTime(0.0), cluster.name, (), (), nodes, cluster.partitions)
@@ -97,7 +97,7 @@ def sight_of(cluster: Cluster, jobs: Sequence[TraceJob], prepared: Prepared) -> 
         wanted[shapes[job], list(capacity.accepted(prepared.requests[job]))] = True
     member = np.array([capacity.members_of((p,)) for p in partitions])
     has = np.vstack([capacity.total_gpus[:-1] > 0, np.ones(len(nodes), dtype=bool)])
-    return Sight(
+    return StaticFeatures(
         wanted=wanted,
         all_gpus=member.astype(np.int64) @ capacity.total_gpus.T,
         nodes=member.astype(np.int64) @ has.T.astype(np.int64),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rltuned.errors import TraceError
-from rltuned.sim.readers.rows import Bad, Reading, Row, collect, number, table, whole
+from rltuned.sim.readers.rows import Bad, ParsedTrace, Row, collect, number, table, whole
 from rltuned.sim.trace import TraceJob
 
 JOB_TABLE = ("job_name", "inst_id", "user", "status", "start_time", "end_time")
@@ -59,7 +59,7 @@ class _Job:
     end_s: float = -math.inf
 
 
-def read_pai(path: Path) -> Reading:
+def read_pai(path: Path) -> ParsedTrace:
     """A folder with pai_job_table.csv, pai_task_table.csv and pai_instance_table.csv.
 
     The job table's start is the submit time. The run goes from the first start to the last end of
@@ -157,7 +157,7 @@ def _pai_job(found: dict[str, _Job], row: Row) -> TraceJob:
     )
 
 
-def read_openb(path: Path) -> Reading:
+def read_openb(path: Path) -> ParsedTrace:
     """openb_pod_list: pods with creation, scheduling and deletion times.
 
     A share of one GPU counts as a whole one: shares are outside this simulator.

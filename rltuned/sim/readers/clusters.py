@@ -8,7 +8,7 @@ from typing import Any
 from rltuned.errors import TraceError
 from rltuned.sim.readers.rows import (
     Bad,
-    Reading,
+    ParsedTrace,
     Row,
     collect,
     moment,
@@ -24,7 +24,7 @@ PHILLY_COLUMNS = ("job_id", "submit_epoch", "num_gpus", "run_time")
 HELIOS_COLUMNS = ("job_id", "user", "vc", "gpu_num", "cpu_num", "submit_time", "duration")
 
 
-def read_philly_csv(path: Path) -> Reading:
+def read_philly_csv(path: Path) -> ParsedTrace:
     """The merged table: job_id, submit_epoch, num_gpus, run_time, vc, final_status, user ...
 
     The virtual cluster becomes the account; a missing one stays empty (it is missing for jobs that
@@ -47,7 +47,7 @@ def read_philly_csv(path: Path) -> Reading:
     return reading
 
 
-def read_philly_log(path: Path) -> Reading:
+def read_philly_log(path: Path) -> ParsedTrace:
     """The original cluster_job_log: a JSON list of jobs, each with its attempts.
 
     The run time is the sum over attempts; the GPUs are those of the last attempt that had any.
@@ -107,7 +107,7 @@ def _philly_job(row: Row) -> TraceJob:
     )
 
 
-def read_helios(path: Path) -> Reading:
+def read_helios(path: Path) -> ParsedTrace:
     """cluster_log.csv of one Helios cluster; jobs without GPUs are kept."""
 
     def make(row: Row) -> TraceJob:

@@ -26,7 +26,7 @@ class Bad:
 
 
 @dataclass(slots=True)
-class Reading:
+class ParsedTrace:
     """What came out of a file. passed_over: rows that are not meant to be jobs (steps ...)."""
 
     jobs: list[TraceJob] = field(default_factory=list)
@@ -88,9 +88,9 @@ def _rows(lines: Iterator[list[str]], names: tuple[str, ...]) -> Iterator[tuple[
 
 def collect(
     rows: Iterable[tuple[int, Row | Bad]], make: Callable[[Row], TraceJob | None]
-) -> Reading:
+) -> ParsedTrace:
     """Make a job of every row; a ValueError makes it a bad row, None passes it over."""
-    reading = Reading()
+    reading = ParsedTrace()
     seen: set[str] = set()
     for line, row in rows:
         if isinstance(row, Bad):
@@ -111,7 +111,7 @@ def collect(
     return reading
 
 
-def finish(reading: Reading, path: Path, *, limits: Strength | None, seed: int) -> Trace:
+def finish(reading: ParsedTrace, path: Path, *, limits: Strength | None, seed: int) -> Trace:
     """Sort by submit time, count from the first one, and draw limits where they are asked for.
 
     Args:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from rltuned.sim.readers.rows import Bad, Reading, Row, collect, number, read_text, whole
+from rltuned.sim.readers.rows import Bad, ParsedTrace, Row, collect, number, read_text, whole
 from rltuned.sim.trace import TraceJob
 
 FIELDS = (
@@ -31,7 +31,7 @@ UNKNOWN = "-1"
 STATUS = {"0": "FAILED", "1": "COMPLETED", "5": "CANCELLED"}
 
 
-def read_swf(path: Path, *, processors_are: str = "gpus") -> Reading:
+def read_swf(path: Path, *, processors_are: str = "gpus") -> ParsedTrace:
     """An SWF file; -1 is unknown, never a value. processors_are: `gpus` or `cpus`."""
 
     def make(row: Row) -> TraceJob:

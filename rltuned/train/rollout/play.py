@@ -26,7 +26,7 @@ from rltuned.sim.engine.dispatch import (
     begin_pass,
     finish,
 )
-from rltuned.sim.engine.look import Sight, look
+from rltuned.sim.engine.look import StaticFeatures, look
 from rltuned.sim.engine.nets import Net, forward
 from rltuned.train.rollout.choice import (
     any_fits,
@@ -98,7 +98,9 @@ def _end_all(setup: Setup, state: State, now: float) -> None:
 
 
 @compiled
-def _rank(setup: Setup, state: State, desk: Desk, sight: Sight, net: Net, tape: Tape) -> None:
+def _rank(
+    setup: Setup, state: State, desk: Desk, sight: StaticFeatures, net: Net, tape: Tape
+) -> None:
     count, now = desk.marks[QUEUED], desk.clock[NOW]
     flags = tape.flags[min(tape.used[TAPE_PASSES], len(tape.flags) - 1)]
     look(setup, state, sight, desk.features, desk.queue[:count], now, flags)
@@ -182,11 +184,13 @@ def sources() -> str:
     return engine_sources() + digest_of(Path(__file__).parent)
 
 
-Episode = Callable[[Setup, State, Desk, Sight, Net, Tape], None]
+Episode = Callable[[Setup, State, Desk, StaticFeatures, Net, Tape], None]
 
 
 def _episode_over(digest: str) -> Episode:
-    def episode(setup: Setup, state: State, desk: Desk, sight: Sight, net: Net, tape: Tape) -> None:
+    def episode(
+        setup: Setup, state: State, desk: Desk, sight: StaticFeatures, net: Net, tape: Tape
+    ) -> None:
         if digest == "":  # never; naming it makes it part of the cache's key
             return
         while _advance(setup, state, desk):
@@ -222,8 +226,10 @@ def _choose_over(digest: str) -> Callable[[Setup, State, Desk, int], int]:
     return entry(choose)
 
 
-def _see_over(digest: str) -> Callable[[Setup, State, Desk, Sight, np.ndarray], int]:
-    def see(setup: Setup, state: State, desk: Desk, sight: Sight, flags: np.ndarray) -> int:
+def _see_over(digest: str) -> Callable[[Setup, State, Desk, StaticFeatures, np.ndarray], int]:
+    def see(
+        setup: Setup, state: State, desk: Desk, sight: StaticFeatures, flags: np.ndarray
+    ) -> int:
         if digest == "":
             return 0
         count = int(desk.marks[QUEUED])

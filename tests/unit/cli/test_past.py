@@ -18,11 +18,11 @@ from rltuned.cli import app
 from rltuned.core.decide import Knobs
 from rltuned.core.ladder import Ladder, Rung
 from rltuned.core.numbers import Writing
-from rltuned.core.select import Rules
+from rltuned.core.select import Scope
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.restore import restore
 from rltuned.daemon.runtime import Rig
-from rltuned.daemon.signals import Orders
+from rltuned.daemon.signals import SignalFlags
 from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.plan import Plan
 from rltuned.domain.snapshot import Snapshot
@@ -41,7 +41,7 @@ from tests.unit.daemon.test_loop import Heard
 MODELS = Path(__file__).resolve().parents[3] / "models"
 FIRST = basic(900.0)
 """What sjf writes for job 3: three tenths of its 50 minutes."""
-KNOBS = Knobs(Rules(sla_partitions=frozenset({"sla"})), writing=Writing(hysteresis=0.0))
+KNOBS = Knobs(Scope(sla_partitions=frozenset({"sla"})), writing=Writing(hysteresis=0.0))
 
 
 def world() -> Snapshot:
@@ -74,7 +74,7 @@ def live(folder: Path, cycles: int = 1, **named: Any) -> FakeBackend:
     backend = FakeBackend(world())
     journal = Journal(folder)
     rig = rig_of(backend, folder, **named)
-    loop = Loop(rig, FakeClock(), journal, Heard(), orders=Orders(), reload=lambda: rig)
+    loop = Loop(rig, FakeClock(), journal, Heard(), orders=SignalFlags(), reload=lambda: rig)
     assert loop.run(cycles) == 0
     journal.close()
     return backend

@@ -23,7 +23,7 @@ from rltuned.cli import app
 from rltuned.core.switchback import Switchback
 from rltuned.daemon.canary.breaker import Breaker, Cause, change
 from rltuned.daemon.canary.effect import Effect
-from rltuned.daemon.canary.monitor import Verdict
+from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.web.server import Health, MetricsServer
 from rltuned.daemon.web.status import Board, Showing
 from rltuned.daemon.web.tls import Certificates, server_context
@@ -120,7 +120,7 @@ def test_blocks_and_effect_of_the_switchback_are_told(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "other")
     bench.folder.mkdir()
     off = replace(Switchback().block("gpu", NOW), on=False)
-    verdict = Verdict(effect=Effect(3), blocks={"gpu": off, "long": replace(off, on=True)})
+    verdict = CanaryStatus(effect=Effect(3), blocks={"gpu": off, "long": replace(off, on=True)})
     board.cycle(replace(bench.loop().cycle(), verdict=verdict))
     fine = Health(ready=True, reason="fresh")
     made = MetricsServer(

@@ -13,7 +13,7 @@ from rltuned.core.numbers import Writing
 from rltuned.daemon.logs import make_log
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.observers import Publisher
-from rltuned.daemon.report import CycleReport, Mode, Skip, Stage
+from rltuned.daemon.report import CycleReport, CycleStage, Mode, Skip
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.systemd import Notifier
 from rltuned.domain.plan import Outcome, Result
@@ -49,7 +49,7 @@ def desk() -> Desk:
 
 def report(mode: Mode = Mode.DRY_RUN, **rest: Any) -> CycleReport:
     fields: dict[str, Any] = {"snapshot": SEEN, "decision": DECISION, **rest}
-    return CycleReport(1, NOW, mode, 60.0, {Stage.OBSERVE: 0.25}, **fields)
+    return CycleReport(1, NOW, mode, 60.0, {CycleStage.OBSERVE: 0.25}, **fields)
 
 
 def skipped(skip: Skip = Skip.BACKEND) -> CycleReport:

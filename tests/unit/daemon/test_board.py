@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rltuned.core.switchback import Switchback
 from rltuned.daemon.canary.effect import Effect
-from rltuned.daemon.canary.monitor import Verdict
+from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.web.page import page
@@ -98,7 +98,7 @@ def test_a_switchback_is_shown_and_its_absence_said(tmp_path: Path) -> None:
     assert "no off blocks to compare with" in page(board.document(FRESH))
     bench = Bench(tmp_path)
     block = replace(Switchback().block("gpu", NOW), on=False)
-    verdict = Verdict(effect=Effect(3), blocks={"gpu": block})
+    verdict = CanaryStatus(effect=Effect(3), blocks={"gpu": block})
     board.cycle(replace(bench.loop().cycle(), verdict=verdict))
     document = board.document(FRESH)
     assert document["effect"]["pairs"] == 3

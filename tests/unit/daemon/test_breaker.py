@@ -7,7 +7,7 @@ import pytest
 
 from rltuned.core.evidence import Evidence
 from rltuned.daemon.canary import breaker
-from rltuned.daemon.canary.blocks import Figure, Pair
+from rltuned.daemon.canary.blocks import Pair, PairFigure
 from rltuned.daemon.canary.breaker import Breaker, Cause
 from rltuned.domain.plan import HELD, Outcome, Result
 from rltuned.errors import JournalError
@@ -80,7 +80,9 @@ def pair(on_s: float, off_s: float, partition: str = "gpu") -> Pair:
     """Three users, and slowdowns that are all alike."""
     on, off = (dict.fromkeys("abc", wait_s) for wait_s in (on_s, off_s))
     return Pair(
-        partition, Figure(on, off), Figure(dict.fromkeys("abc", 1.0), dict.fromkeys("abc", 1.0))
+        partition,
+        PairFigure(on, off),
+        PairFigure(dict.fromkeys("abc", 1.0), dict.fromkeys("abc", 1.0)),
     )
 
 
@@ -127,9 +129,9 @@ def test_enough_evidence_opens_it_and_less_is_kept() -> None:
 
 
 def test_a_pair_with_one_block_empty_or_with_one_user_is_no_evidence() -> None:
-    nothing = Figure({}, {})
-    assert weighed({}, Pair("gpu", Figure({"a": 1.0}, {}), nothing)) == {}
-    alone = weighed({}, Pair("gpu", Figure({"a": 9.0}, {"a": 1.0}), nothing))
+    nothing = PairFigure({}, {})
+    assert weighed({}, Pair("gpu", PairFigure({"a": 1.0}, {}), nothing)) == {}
+    alone = weighed({}, Pair("gpu", PairFigure({"a": 9.0}, {"a": 1.0}), nothing))
     assert alone["gpu"].harm == {}
 
 

@@ -5,7 +5,7 @@ import signal
 import threading
 
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.signals import Orders, listening
+from rltuned.daemon.signals import SignalFlags, listening
 
 
 def test_a_wait_ends_by_itself() -> None:
@@ -34,7 +34,7 @@ def test_many_wake_ups_block_nobody() -> None:
 
 
 def test_signals_become_orders() -> None:
-    clock, orders = SystemClock(), Orders()
+    clock, orders = SystemClock(), SignalFlags()
     before = signal.getsignal(signal.SIGHUP)
     with listening(orders, lambda stop: clock.wake(stop=stop)):
         killer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGHUP))

@@ -14,9 +14,9 @@ from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import COLUMNS
 from rltuned.core.joint import How, Joint
 from rltuned.core.milp import Budget
-from rltuned.core.select import Rules
-from rltuned.core.solution import Verdict
-from rltuned.core.ways import Kind
+from rltuned.core.select import Scope
+from rltuned.core.solution import JobDecision
+from rltuned.core.ways import PlacementKind
 from rltuned.daemon.metrics.decision import DecisionMetrics
 from rltuned.domain.units import JobId
 from rltuned.errors import SolverError
@@ -41,7 +41,7 @@ def value(metrics: DecisionMetrics, name: str, **labels: str) -> float:
 def update(metrics: DecisionMetrics, *ids: int) -> None:
     """Jobs of falling priority, of which the policy wants the order given."""
     jobs = [job(number, priority=1_000 - number) for number in sorted(ids)]
-    metrics.update(decide(snapshot(*jobs), ConstantOrder(ids), Knobs(Rules())))
+    metrics.update(decide(snapshot(*jobs), ConstantOrder(ids), Knobs(Scope())))
 
 
 def test_moves_by_direction(metrics: DecisionMetrics) -> None:
@@ -82,11 +82,11 @@ def test_drift_against_the_ranges_of_the_card(metrics: DecisionMetrics) -> None:
 
 def test_a_joint_placement_by_ways_and_verdicts(metrics: DecisionMetrics) -> None:
     verdicts = (
-        Verdict(JobId(1), 1, Kind.PACK, 0.0, "now"),
-        Verdict(JobId(2), 30, Kind.SPREAD, 60.0, "soon"),
-        Verdict(JobId(3), 0, None, None, "no"),
+        JobDecision(JobId(1), 1, PlacementKind.PACK, 0.0, "now"),
+        JobDecision(JobId(2), 30, PlacementKind.SPREAD, 60.0, "soon"),
+        JobDecision(JobId(3), 0, None, None, "no"),
     )
-    decision = decide(snapshot(job(1)), ConstantOrder((1,)), Knobs(Rules()))
+    decision = decide(snapshot(job(1)), ConstantOrder((1,)), Knobs(Scope()))
     metrics.update(replace(decision, joint=Joint(How.SOLVED, "why", (0,), verdicts=verdicts)))
     metrics.update(replace(decision, joint=None))
     for ways, jobs in {"0": 1, "1": 1, "2": 0, "8+": 1}.items():

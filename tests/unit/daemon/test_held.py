@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rltuned.core.planning import undo
-from rltuned.daemon.report import Kind
+from rltuned.daemon.report import ChangeKind
 from rltuned.domain.jobs import Ownership
 from rltuned.domain.plan import Result, SetNice, SetPriority
 from rltuned.journal.journal import Journal
@@ -26,7 +26,7 @@ def test_the_next_cycle_gives_the_nice_back_and_never_frees(tmp_path: Path, hold
     bench.world.put(held)
     report = loop.cycle()
     assert SetNice(target(held), 0, 7) in bench.world.plans[-1].actions
-    assert report.applied()[Kind.RELEASE, Result.APPLIED] == 1
+    assert report.applied()[ChangeKind.RELEASE, Result.APPLIED] == 1
     assert bench.world.job(1) == replace(held, nice=7)
     assert 1 not in {key[0] for key in Journal(tmp_path).owned("test")}
     plans = len(bench.world.plans)

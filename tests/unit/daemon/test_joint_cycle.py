@@ -9,11 +9,11 @@ from prometheus_client import CollectorRegistry
 from rltuned.core.decide import Knobs
 from rltuned.core.joint import Tuning
 from rltuned.core.milp import Budget, Solver
-from rltuned.core.select import Rules
+from rltuned.core.select import Scope
 from rltuned.core.sharing import Sharing
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics.cycle import Metrics
-from rltuned.daemon.report import Kind
+from rltuned.daemon.report import ChangeKind
 from rltuned.daemon.wiring import build_rig
 from rltuned.domain.cluster import Partition
 from rltuned.domain.plan import Result
@@ -39,7 +39,7 @@ TUNING = Tuning(budget=Budget(wall_s=20.0), sharing=Sharing(frozenset({"gpu"})))
 def loop(bench: Bench, solver: Solver) -> Loop:
     bench.world = FakeBackend(WORLD)
     made = bench.loop()
-    knobs = Knobs(Rules(), writing=bench.writing, placement="milp", tuning=TUNING)
+    knobs = Knobs(Scope(), writing=bench.writing, placement="milp", tuning=TUNING)
     made.rig = replace(made.rig, knobs=knobs, solver=solver)
     return made
 
@@ -60,7 +60,7 @@ def test_a_flag_is_journalled_sent_and_counted(tmp_path: Path) -> None:
     assert loop(bench, cbc()).run(1) == 0
     assert bench.world.job(1).oversubscribe == "YES"
     report = bench.heard.reports[0]
-    assert report.applied()[Kind.OVERSUBSCRIBE, Result.APPLIED] == 1
+    assert report.applied()[ChangeKind.OVERSUBSCRIBE, Result.APPLIED] == 1
     (flag,) = words_in(Journal(tmp_path))
     assert (flag.target.job_id, flag.original, flag.value) == (1, "NO", "YES")
     assert counted(bench)["solved"] == 1.0
@@ -70,7 +70,7 @@ def test_a_dry_run_sets_no_flag(tmp_path: Path) -> None:
     bench = Bench(tmp_path, live=False)
     loop(bench, cbc()).run(1)
     assert bench.world.job(1).oversubscribe == "NO"
-    assert bench.heard.reports[0].proposed()[Kind.OVERSUBSCRIBE] == 1
+    assert bench.heard.reports[0].proposed()[ChangeKind.OVERSUBSCRIBE] == 1
 
 
 def test_a_solver_that_fails_costs_nothing_but_its_answer(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ import pytest
 from rltuned.core.decide import Knobs
 from rltuned.core.features import FloatArray
 from rltuned.core.ladder import Ladder, Rung
-from rltuned.core.select import Rules
+from rltuned.core.select import Scope
 from rltuned.core.switchback import Switchback
 from rltuned.daemon.canary import breaker
 from rltuned.daemon.canary.breaker import Cause
 from rltuned.daemon.loop import Loop
-from rltuned.daemon.report import CycleReport, Kind, Mode
+from rltuned.daemon.report import ChangeKind, CycleReport, Mode
 from rltuned.daemon.runtime import Rig
 from rltuned.domain.plan import Result
 from rltuned.domain.priority import PrioritySystem
@@ -54,7 +54,7 @@ class Climb(Bench):
     switchback: Switchback | None = None
 
     def rig(self) -> Rig:
-        rules = Rules(switchback=self.switchback, max_writes_per_hour=self.budget)
+        rules = Scope(switchback=self.switchback, max_writes_per_hour=self.budget)
         return replace(super().rig(), knobs=Knobs(rules, writing=self.writing), ladder=self.ladder)
 
     def on(self, rung: Rung) -> "Climb":
@@ -89,13 +89,13 @@ def test_an_observer_asks_no_policy_and_writes_nothing(climb: Climb) -> None:
 def test_a_dry_run_decides_even_as_an_observer(climb: Climb) -> None:
     climb.live = False
     climb.on(Rung.OBSERVE).loop().run(1)
-    assert (climb.last.mode, climb.last.proposed()) == (Mode.DRY_RUN, {Kind.PRIORITY: 3})
+    assert (climb.last.mode, climb.last.proposed()) == (Mode.DRY_RUN, {ChangeKind.PRIORITY: 3})
 
 
 def test_a_shadow_decides_scores_itself_and_writes_nothing(climb: Climb) -> None:
     loop = climb.on(Rung.SHADOW).loop()
     loop.cycle()
-    assert (climb.last.mode, climb.last.proposed()) == (Mode.SHADOW, {Kind.PRIORITY: 3})
+    assert (climb.last.mode, climb.last.proposed()) == (Mode.SHADOW, {ChangeKind.PRIORITY: 3})
     climb.clock.advance(60.0)
     begun = running(1, started_at=NOW + 30, submitted_at=climb.world.job(1).submitted_at)
     climb.world.drop(1)

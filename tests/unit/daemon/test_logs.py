@@ -11,9 +11,9 @@ from typing import Any, TextIO, cast
 import pytest
 
 from rltuned.core.decide import Knobs, decide
-from rltuned.core.select import Rules
+from rltuned.core.select import Scope
 from rltuned.daemon.logs import log_cycle, make_log
-from rltuned.daemon.report import CycleReport, Mode, Skip, Stage
+from rltuned.daemon.report import CycleReport, CycleStage, Mode, Skip
 from rltuned.daemon.sentences import Said
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Result
@@ -96,7 +96,7 @@ def test_no_user_account_or_qos_in_any_line(mode: Mode) -> None:
         for n in (1, 2, 3)
     ]
     seen = snapshot(*jobs, runs=[running(9)])
-    rules = Rules(excluded_users=frozenset({f"{PRIVATE}-other"}))
+    rules = Scope(excluded_users=frozenset({f"{PRIVATE}-other"}))
     decision = decide(seen, ConstantOrder((3, 2, 1)), Knobs(rules))
     assert decision.plan.actions
     results = [*Result] * len(decision.plan.actions)
@@ -105,7 +105,7 @@ def test_no_user_account_or_qos_in_any_line(mode: Mode) -> None:
         started_at=NOW,
         mode=mode,
         interval_s=60.0,
-        stages={Stage.OBSERVE: 0.1},
+        stages={CycleStage.OBSERVE: 0.1},
         snapshot=seen,
         decision=decision,
         outcomes=tuple(Outcome(a, r) for a, r in zip(decision.plan.actions, results, strict=False)),
@@ -126,7 +126,7 @@ def shadow(cycle: int, jobs: list[PendingJob], results: Mapping[Any, Outcome] | 
     """A cycle whose policy turns the queue around."""
     seen = snapshot(*jobs, taken_at=NOW + 60 * cycle)
     order = tuple(sorted((j.job_id for j in jobs), reverse=True))
-    decision = decide(seen, ConstantOrder(order), Knobs(Rules()))
+    decision = decide(seen, ConstantOrder(order), Knobs(Scope()))
     outcomes = tuple(
         Outcome(a, results[a.target.job_id].result, results[a.target.job_id].detail)
         for a in decision.plan.actions
@@ -137,7 +137,7 @@ def shadow(cycle: int, jobs: list[PendingJob], results: Mapping[Any, Outcome] | 
         started_at=NOW + 60 * cycle,
         mode=Mode.LIVE if results else Mode.SHADOW,
         interval_s=60.0,
-        stages={Stage.OBSERVE: 0.1},
+        stages={CycleStage.OBSERVE: 0.1},
         snapshot=seen,
         decision=decision,
         outcomes=outcomes,

@@ -9,13 +9,13 @@ import pytest
 
 from rltuned.core.decide import Knobs, Policy
 from rltuned.core.numbers import Writing
-from rltuned.core.select import Rules
-from rltuned.daemon.apply import Writer
+from rltuned.core.select import Scope
+from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.loop import Loop
-from rltuned.daemon.report import CycleReport, Kind, Mode, Skip, Stage
+from rltuned.daemon.report import ChangeKind, CycleReport, CycleStage, Mode, Skip
 from rltuned.daemon.restore import restore
 from rltuned.daemon.runtime import Rig
-from rltuned.daemon.signals import Orders, is_paused
+from rltuned.daemon.signals import SignalFlags, is_paused
 from rltuned.domain.jobs import Ownership, Remembered
 from rltuned.domain.plan import Result
 from rltuned.domain.ports import NOTHING
@@ -67,7 +67,7 @@ class Bench:
     world: FakeBackend = field(default_factory=lambda: FakeBackend(WORLD))
     clock: FakeClock = field(default_factory=FakeClock)
     heard: Heard = field(default_factory=Heard)
-    orders: Orders = field(default_factory=Orders)
+    orders: SignalFlags = field(default_factory=SignalFlags)
     reload: Callable[[], Rig] | None = None
     heartbeat_s: float = 1e9
     writing: Writing = field(default_factory=lambda: Writing(hysteresis=0.0))
@@ -76,7 +76,7 @@ class Bench:
         return Rig(
             backend=self.world,
             policy=self.policy,
-            knobs=Knobs(Rules(), writing=self.writing),
+            knobs=Knobs(Scope(), writing=self.writing),
             dry_run=not self.live,
             interval_s=60.0,
             max_backoff_s=200.0,
@@ -109,7 +109,7 @@ def test_live_cycle_writes_the_new_order(bench: Bench) -> None:
     report = bench.heard.reports[0]
     assert report.mode is Mode.LIVE
     assert report.results() == {Result.APPLIED: 3}
-    assert {Stage.OBSERVE, Stage.DECIDE, Stage.APPLY} <= report.stages.keys()
+    assert {CycleStage.OBSERVE, CycleStage.DECIDE, CycleStage.APPLY} <= report.stages.keys()
 
 
 def test_the_next_cycle_finds_nothing_to_do(bench: Bench) -> None:
@@ -153,7 +153,7 @@ def test_the_world_is_seen_with_what_the_journal_said_and_its_last_word_counts(
 def test_without_a_journal_nothing_that_it_said_stays_on_a_job(bench: Bench) -> None:
     first = WORLD.pending[0]
     said = Remembered({(first.job_id, first.submitted_at): Ownership("priority", 300)})
-    writer = Writer(Journal(bench.folder), bench.clock)
+    writer = PlanApplier(Journal(bench.folder), bench.clock)
     assert writer.unmarked(WORLD.marked(said)).pending == WORLD.pending
 
 
@@ -164,7 +164,7 @@ def test_dry_run_writes_nothing(bench: Bench) -> None:
     assert bench.priorities() == {1: 300, 2: 200, 3: 100}
     report = bench.heard.reports[0]
     assert report.mode is Mode.DRY_RUN
-    assert report.proposed() == {Kind.PRIORITY: 3}
+    assert report.proposed() == {ChangeKind.PRIORITY: 3}
     assert [e.job.job_id for e in report.changes()] == [3, 2, 1]
 
 
@@ -173,7 +173,7 @@ def test_a_value_that_was_reverted_is_counted_once_and_written_again(bench: Benc
     loop.cycle()
     bench.world.put(replace(bench.world.job(3), priority=100))
     loop.cycle()
-    assert bench.heard.reports[1].reverted == {Kind.PRIORITY: 1}
+    assert bench.heard.reports[1].reverted == {ChangeKind.PRIORITY: 1}
     first, second, third = (bench.priorities()[i] for i in (3, 2, 1))
     assert first > second > third
     loop.cycle()

@@ -11,16 +11,16 @@ from prometheus_client.samples import Sample
 
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.ladder import Rung
-from rltuned.core.select import Refusal, Rules
+from rltuned.core.select import Refusal, Scope
 from rltuned.core.switchback import Switchback
 from rltuned.daemon.canary.breaker import Breaker, Cause
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.metrics import AT, MAX_PARTITIONS, THE_REST
-from rltuned.daemon.canary.monitor import Verdict
-from rltuned.daemon.canary.outcomes import Ended, Outcomes, Side, Started
+from rltuned.daemon.canary.monitor import CanaryStatus
+from rltuned.daemon.canary.outcomes import JobEnd, JobStart, Outcomes, Side
 from rltuned.daemon.canary.shadow import Agreement
 from rltuned.daemon.metrics.cycle import Metrics, PolicyCard
-from rltuned.daemon.report import CycleReport, Kind, Mode, Skip, Stage
+from rltuned.daemon.report import ChangeKind, CycleReport, CycleStage, Mode, Skip
 from rltuned.domain.jobs import Ownership
 from rltuned.domain.plan import Outcome, Result
 from rltuned.domain.priority import NeutralDelay
@@ -51,7 +51,7 @@ def live_report(cycle: int = 1) -> CycleReport:
         runs=[running(100)],
         others=4,
     )
-    rules = Rules(sla_partitions=frozenset({"sla"}))
+    rules = Scope(sla_partitions=frozenset({"sla"}))
     decision = decide(seen, ConstantOrder((2, 1)), Knobs(rules))
     results = (Result.APPLIED, Result.REFUSED)
     return CycleReport(
@@ -59,11 +59,11 @@ def live_report(cycle: int = 1) -> CycleReport:
         started_at=NOW,
         mode=Mode.LIVE,
         interval_s=60.0,
-        stages={Stage.OBSERVE: 0.2, Stage.DECIDE: 0.01, Stage.APPLY: 0.3},
+        stages={CycleStage.OBSERVE: 0.2, CycleStage.DECIDE: 0.01, CycleStage.APPLY: 0.3},
         snapshot=seen,
         decision=decision,
         outcomes=tuple(Outcome(a, r) for a, r in zip(decision.plan.actions, results, strict=True)),
-        reverted={Kind.PRIORITY: 1},
+        reverted={ChangeKind.PRIORITY: 1},
     )
 
 
@@ -98,7 +98,7 @@ def test_a_skipped_cycle_keeps_what_was_known(metrics: Metrics) -> None:
             started_at=NOW + 60,
             mode=Mode.LIVE,
             interval_s=60.0,
-            stages={Stage.OBSERVE: 20.0},
+            stages={CycleStage.OBSERVE: 20.0},
             backoff_s=120.0,
             skip=Skip.BACKEND,
             detail="squeue gave no answer within 20 s",
@@ -129,7 +129,7 @@ def test_the_queue_by_partition(metrics: Metrics) -> None:
 def test_every_label_value_is_born_at_zero(metrics: Metrics) -> None:
     for reason in Refusal:
         assert value(metrics, "rltuned_jobs_refused", reason=reason.value) == 0
-    for kind in Kind:
+    for kind in ChangeKind:
         for result in Result:
             labels = {"kind": kind.value, "result": result.value}
             assert value(metrics, "rltuned_changes_total", **labels) == 0
@@ -210,9 +210,9 @@ def _series(metrics: Metrics) -> set[tuple[str, tuple[tuple[str, str], ...]]]:
 
 
 def test_how_jobs_fare_by_partition_and_delays(metrics: Metrics) -> None:
-    started = Started(JobId(7), (JobId(7), UnixTime(NOW)), "gpu", Side.ON, NOW, 620.0)
-    verdict = Verdict(
-        outcomes=Outcomes((started,), (Ended(started, 310.0),)),
+    started = JobStart(JobId(7), (JobId(7), UnixTime(NOW)), "gpu", Side.ON, NOW, 620.0)
+    verdict = CanaryStatus(
+        outcomes=Outcomes((started,), (JobEnd(started, 310.0),)),
         agreement=Agreement(3, 2, ours=0.75, slurms=0.5),
         breakers={"gpu": Breaker(opened_at=NOW, cause=Cause.WAIT)},
         opened=("gpu",),
@@ -233,10 +233,12 @@ def test_how_jobs_fare_by_partition_and_delays(metrics: Metrics) -> None:
     assert value(metrics, "rltuned_canary_pairs") == 20
     at = [value(metrics, "rltuned_canary_wait_difference_seconds", at=at) for at in AT]
     assert at == pytest.approx([-20.0, -31.8, -8.2], abs=0.1)
-    metrics.update(replace(live_report(), verdict=Verdict()))
+    metrics.update(replace(live_report(), verdict=CanaryStatus()))
     assert math.isnan(value(metrics, "rltuned_canary_delays_on", partition="gpu") or 0.0)
     assert math.isnan(value(metrics, "rltuned_canary_pairs") or 0.0)
-    metrics.update(replace(live_report(), verdict=Verdict(agreement=Agreement(1, 1, 0.5, 0.25))))
+    metrics.update(
+        replace(live_report(), verdict=CanaryStatus(agreement=Agreement(1, 1, 0.5, 0.25)))
+    )
     assert value(metrics, "rltuned_start_order_agreement_ratio", order="ours") == 0.5
     assert value(metrics, "rltuned_shadow_starts_total", verdict="agreed") == 2, "not by a shadow"
     assert value(metrics, "rltuned_breaker_open", partition="gpu") == 0
@@ -245,8 +247,10 @@ def test_how_jobs_fare_by_partition_and_delays(metrics: Metrics) -> None:
 
 def test_more_partitions_than_can_be_shown_share_one_series(metrics: Metrics) -> None:
     for number in range(MAX_PARTITIONS + 9):
-        one = Started(JobId(1), (JobId(1), UnixTime(NOW)), f"p{number}", Side.OTHER, NOW, 1.0)
-        metrics.update(replace(live_report(), snapshot=None, verdict=Verdict(Outcomes((one,)))))
+        one = JobStart(JobId(1), (JobId(1), UnixTime(NOW)), f"p{number}", Side.OTHER, NOW, 1.0)
+        metrics.update(
+            replace(live_report(), snapshot=None, verdict=CanaryStatus(Outcomes((one,))))
+        )
     names = {s.labels["partition"] for s in _samples(metrics, "rltuned_breaker_open")}
     assert len(names) == MAX_PARTITIONS
     labels = {"partition": THE_REST, "delays": "other"}

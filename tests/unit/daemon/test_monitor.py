@@ -9,10 +9,10 @@ import pytest
 
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.ladder import Ladder, Rung
-from rltuned.core.select import Rules
+from rltuned.core.select import Scope
 from rltuned.core.switchback import Switchback
 from rltuned.daemon.canary.breaker import Breaker, Cause, breakers, demoted
-from rltuned.daemon.canary.monitor import Monitor, Verdict, sides_of
+from rltuned.daemon.canary.monitor import CanaryStatus, Monitor, sides_of
 from rltuned.daemon.canary.outcomes import Side
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.plan import Outcome, Result
@@ -29,7 +29,7 @@ AGING = PrioritySystem("multifactor", ages=True, age_weight=100_000, max_age_s=1
 HOUR_S = 3_600.0
 
 
-def decided(seen: Snapshot, rules: Rules) -> Decision:
+def decided(seen: Snapshot, rules: Scope) -> Decision:
     return decide(seen, ConstantOrder(), Knobs(rules))
 
 
@@ -38,7 +38,7 @@ def decided(seen: Snapshot, rules: Rules) -> Decision:
 def test_a_job_is_on_the_side_of_the_block_in_which_it_became_eligible(
     on: bool, system: PrioritySystem
 ) -> None:
-    rules = Rules(sla_partitions=frozenset({"sla"}), switchback=switchback_at(NOW, on=on))
+    rules = Scope(sla_partitions=frozenset({"sla"}), switchback=switchback_at(NOW, on=on))
     since: dict[str, Any] = {"submitted_at": NOW - 20.0, "priority": 9_000}
     jobs = [job(1, **since), job(2, partition="sla", **since)]
     held = job(3, submitted_at=NOW - 20.0, priority=0, held_by="user")
@@ -54,7 +54,7 @@ def test_a_job_is_on_the_side_of_the_block_in_which_it_became_eligible(
 @pytest.mark.parametrize("writes", [True, False])
 def test_without_a_switchback_delays_are_on_while_the_stage_writes(writes: bool) -> None:
     seen = snapshot(job(1), job(2, partition="sla"))
-    rules = Rules(sla_partitions=frozenset({"sla"}))
+    rules = Scope(sla_partitions=frozenset({"sla"}))
     found = sides_of(seen, decided(seen, rules), rules, writes=writes)
     assert found == {1: Side.ON if writes else Side.OFF, 2: Side.OTHER}
 
@@ -62,15 +62,15 @@ def test_without_a_switchback_delays_are_on_while_the_stage_writes(writes: bool)
 @pytest.mark.parametrize(
     ("rules", "side"),
     [
-        (Rules(), Side.ON),
-        (Rules(sla_partitions=frozenset({"gpu"})), None),
-        (Rules(excluded_users=frozenset({"bob"})), None),
-        (Rules(excluded_accounts=frozenset({"lab"})), None),
-        (Rules(excluded_qos=frozenset({"any"})), None),
+        (Scope(), Side.ON),
+        (Scope(sla_partitions=frozenset({"gpu"})), None),
+        (Scope(excluded_users=frozenset({"bob"})), None),
+        (Scope(excluded_accounts=frozenset({"lab"})), None),
+        (Scope(excluded_qos=frozenset({"any"})), None),
     ],
 )
 def test_a_job_that_was_never_seen_waiting_has_a_side_where_it_is_surely_ours(
-    rules: Rules, side: Side | None
+    rules: Scope, side: Side | None
 ) -> None:
     fresh, old = (
         running(n, started_at=NOW - ago_s, submitted_at=UnixTime(NOW - ago_s))
@@ -85,7 +85,7 @@ class Site:
     """A partition with four users; waits are as we choose, by the block of their eligibility."""
 
     folder: Path
-    rules: Rules = field(default_factory=lambda: Rules(switchback=Switchback("salt")))
+    rules: Scope = field(default_factory=lambda: Scope(switchback=Switchback("salt")))
     now: float = NOW
     number: int = 0
     waiting: dict[PendingJob, float] = field(default_factory=dict)
@@ -100,9 +100,9 @@ class Site:
     def restart(self) -> None:
         self.monitor = Monitor(self.journal)
 
-    def play(self, days: float, on_s: float, off_s: float, *, live: bool = True) -> Verdict:
+    def play(self, days: float, on_s: float, off_s: float, *, live: bool = True) -> CanaryStatus:
         """Looks every ten minutes, at each of which one or two jobs come."""
-        verdict = Verdict()
+        verdict = CanaryStatus()
         ends = self.now + days * 86_400.0
         while self.now < ends and not verdict.opened:
             self.now += 600.0
@@ -174,12 +174,12 @@ def test_what_is_seen_while_nothing_may_be_written_is_no_evidence(tmp_path: Path
 
 
 def test_at_full_without_off_blocks_there_is_nothing_to_compare(tmp_path: Path) -> None:
-    verdict = Site(tmp_path, Rules()).play(2, 6_000.0, 1_500.0)
+    verdict = Site(tmp_path, Scope()).play(2, 6_000.0, 1_500.0)
     assert (verdict.breakers, verdict.effect, verdict.blocks) == ({}, None, {})
 
 
 def test_at_full_a_small_share_of_off_blocks_measures_on(tmp_path: Path) -> None:
-    share = Rules(switchback=Switchback("salt", off_share=0.1))
+    share = Scope(switchback=Switchback("salt", off_share=0.1))
     verdict = Site(tmp_path, share).play(30, 500.0, 3_000.0)
     assert verdict.effect is not None
     assert 10 <= verdict.effect.pairs < 30, "a fifth of 90 pairs"
@@ -192,10 +192,10 @@ def test_errors_open_the_breaker_and_say_why(tmp_path: Path) -> None:
     two = [job(n, user=f"u{n}") for n in (1, 2)]
     failed = [Outcome(set_priority(one, 9), Result.FAILED, "reads back 7") for one in two]
     seen = snapshot(*two)
-    first = monitor.judge(ladder, Rules(), seen, decided(seen, Rules()), failed, live=True)
+    first = monitor.judge(ladder, Scope(), seen, decided(seen, Scope()), failed, live=True)
     assert (first.opened, first.breakers["gpu"].errors) == ((), 1)
     again = Monitor(Journal(tmp_path))  # a restart does not forgive
-    second = again.judge(ladder, Rules(), seen, decided(seen, Rules()), failed, live=True)
+    second = again.judge(ladder, Scope(), seen, decided(seen, Scope()), failed, live=True)
     assert second.opened == ("gpu",)
     assert "reads back 7" in second.breakers["gpu"].detail
 
@@ -204,7 +204,7 @@ def test_the_last_order_is_compared_with_what_started(tmp_path: Path) -> None:
     for live in (False, True):
         monitor = Monitor(Journal(tmp_path))
         ladder = Ladder(rung=Rung.FULL if live else Rung.SHADOW)
-        before, rules = snapshot(job(1), job(2)), Rules()
+        before, rules = snapshot(job(1), job(2)), Scope()
         monitor.judge(ladder, rules, before, decided(before, rules), (), live=live)
         runs = [running(1, started_at=NOW + 5, submitted_at=UnixTime(NOW - 600))]
         after = snapshot(job(2), runs=runs, taken_at=NOW + 60)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rltuned.cli.explained import explained, explanation
-from rltuned.cli.flags import World
+from rltuned.cli.flags import BackendChoice
 from rltuned.cli.observed import look
 from rltuned.cli.plan import plan_document
 from rltuned.core.decide import Knobs, decide
@@ -14,7 +14,7 @@ from rltuned.daemon.report import Mode, Skip
 from rltuned.domain.jobs import Ownership
 from rltuned.journal.inputs import plan_document as plan_recorded
 from rltuned.journal.ownership import Fate
-from rltuned.journal.queries import Change
+from rltuned.journal.queries import JobChange
 from tests.builders import job, node, running, snapshot
 from tests.fakes import ConstantOrder
 
@@ -63,10 +63,10 @@ def test_every_key_of_plan_and_explain_is_documented() -> None:
     told, runs = explanation(decision, "1"), explanation(decision, "9")
     assert told is not None
     assert runs is not None
-    built_in = look(None, World.SIM, "sjf", 0)
+    built_in = look(None, BackendChoice.SIM, "sjf", 0)
     closely = explained(built_in, str(built_in.decision.entries[0].job.job_id))
     assert closely is not None
     keys = keys_of(plan) | (keys_of(told | closely) - set(COLUMNS)) | keys_of(runs)
-    keys |= {*Change._fields, "changes", *plan_recorded(decision), *REPLAYED}
+    keys |= {*JobChange._fields, "changes", *plan_recorded(decision), *REPLAYED}
     section = PAGE.split("## JSON for programs")[1].split("\n## ")[0]
     assert keys <= set(re.findall(r"`([a-z_]+)`", section))

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rltuned.core.decide import Knobs, decide
-from rltuned.daemon.canary.outcomes import Outcomes, Side, Started, Watcher
+from rltuned.daemon.canary.outcomes import JobStart, Outcomes, Side, Watcher
 from rltuned.daemon.canary.shadow import Agreement, look_back
 from rltuned.domain.jobs import ArrayInfo, PendingJob, RunningJob
 from rltuned.domain.units import JobId, UnixTime
@@ -45,7 +45,7 @@ def test_a_job_that_waited_and_runs_has_started_and_one_that_is_gone_has_ended()
     street.look(job(1, submitted_at=T0), job(2, submitted_at=T0))
     begun = street.look(job(2, submitted_at=T0), runs=[run_of(1, NOW + 20)])
     assert begun.started == (
-        Started(
+        JobStart(
             JobId(1),
             (JobId(1), UnixTime(T0)),
             "gpu",

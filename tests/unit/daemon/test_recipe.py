@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rltuned.core.decide import Knobs
-from rltuned.core.select import Rules
+from rltuned.core.select import Scope
 from rltuned.errors import JournalError
 from rltuned.journal.cycles import digest_of, pack_plan, unpack_plan
 from rltuned.journal.inputs import Recipe, decoded
@@ -19,7 +19,7 @@ NAMES = frozenset(f"user{n}" for n in range(40))
 
 
 def recipes() -> list[Recipe]:
-    knobs = Knobs(Rules(excluded_users=NAMES, min_age_s=float("inf")), placement="milp")
+    knobs = Knobs(Scope(excluded_users=NAMES, min_age_s=float("inf")), placement="milp")
     return [
         Recipe("fcfs", Knobs()),
         Recipe("model:rltune", knobs, "ab" * 32, "cbc"),

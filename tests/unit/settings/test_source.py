@@ -7,7 +7,7 @@ import pytest
 
 from rltuned.core.decide import Knobs
 from rltuned.core.ladder import Ladder, Rung
-from rltuned.core.select import Rules
+from rltuned.core.select import Scope
 from rltuned.core.switchback import Switchback
 from rltuned.errors import SettingsError
 from rltuned.settings import Flag, load
@@ -34,7 +34,7 @@ def test_an_empty_file_means_defaults(tmp_path: Path) -> None:
 def test_defaults_are_those_of_the_code_they_steer() -> None:
     settings = Settings()
     assert settings.knobs() == Knobs(
-        Rules(max_writes_per_hour=30),
+        Scope(max_writes_per_hour=30),
     )
     assert settings.ladder.ladder() == Ladder(Rung.OBSERVE)
     assert settings.slurm.cli() == SlurmCli()

@@ -8,7 +8,7 @@ import pytest
 
 import rltuned
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.checks import Check, Evidence, Status, examine
+from rltuned.slurm.checks import Check, CheckInput, Status, examine
 from rltuned.slurm.commands import SlurmCli
 from tests.recorded import DATA, Recording
 
@@ -16,14 +16,14 @@ PACKAGE = Path(rltuned.__file__).parent
 RECORDED = Recording(DATA / "22.05")
 CONFIG = RECORDED.text("config")
 NOW = float(CONFIG.split("\n", 1)[0].rsplit(" ", 1)[1])
-GOOD = Evidence(RECORDED.text("ping"), True, CONFIG, NOW, 0, "root", client="slurm-wlm 22.05.8")
+GOOD = CheckInput(RECORDED.text("ping"), True, CONFIG, NOW, 0, "root", client="slurm-wlm 22.05.8")
 
 
-def found(evidence: Evidence) -> dict[str, Check]:
+def found(evidence: CheckInput) -> dict[str, Check]:
     return {c.name: c for c in examine(evidence)}
 
 
-def with_line(key: str, value: str) -> Evidence:
+def with_line(key: str, value: str) -> CheckInput:
     changed, count = re.subn(rf"(?m)^({re.escape(key)} *)= .*$", rf"\1= {value}", CONFIG)
     if not count:
         changed += f"{key} = {value}\n"
@@ -88,7 +88,7 @@ def test_programs() -> None:
     assert found(replace(GOOD, missing=("sacctmgr",)))["programs"].status is Status.OK
     accounting = with_line("AccountingStorageType", "accounting_storage/slurmdbd")
     assert found(replace(accounting, missing=("sacctmgr",)))["programs"].status is Status.WARN
-    none = Evidence("no scontrol", False, "", NOW, 0, "root", missing=("scontrol", "sacctmgr"))
+    none = CheckInput("no scontrol", False, "", NOW, 0, "root", missing=("scontrol", "sacctmgr"))
     (only,) = examine(none)
     assert (only.status, only.detail) == (Status.FAIL, "not found here: scontrol")
     away = found(replace(none, missing=()))
@@ -139,7 +139,7 @@ def test_a_queue_of_which_we_see_a_part_is_no_queue() -> None:
     assert found(replace(usage, uid=1000))["private_data"].status is Status.OK
 
 
-def with_lines(lines: dict[str, str]) -> Evidence:
+def with_lines(lines: dict[str, str]) -> CheckInput:
     config = CONFIG
     for key, value in lines.items():
         config, count = re.subn(rf"(?m)^({re.escape(key)} *)= .*$", rf"\1= {value}", config)

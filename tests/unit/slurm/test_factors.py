@@ -9,8 +9,8 @@ from rltuned.domain.priority import PrioritySystem
 from rltuned.domain.units import JobId
 from rltuned.slurm.columns import PriorityRow
 from rltuned.slurm.factors import Factors, read_line, standing_of
-from rltuned.slurm.jobs import Shown, Standing
-from rltuned.slurm.site import Site, parse_config, read_site
+from rltuned.slurm.jobs import PriorityState, SqueueRow
+from rltuned.slurm.site import SlurmSite, parse_config, read_site
 from tests.builders import job
 from tests.recorded import DATA, Recording
 
@@ -28,8 +28,8 @@ def lines(*rows: str) -> dict[JobId, Factors]:
     return found
 
 
-def seen(of: PendingJob, *rows: str, site: Site = SITE) -> Standing:
-    shown = Shown(of.job_id, of.priority, of.nice, bool(of.held_by), len(of.partitions))
+def seen(of: PendingJob, *rows: str, site: SlurmSite = SITE) -> PriorityState:
+    shown = SqueueRow(of.job_id, of.priority, of.nice, bool(of.held_by), len(of.partitions))
     return standing_of(shown, lines(*rows).get(of.job_id), site)
 
 

@@ -13,8 +13,8 @@ from rltuned.domain.snapshot import Unreadable
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.columns import ASK_COLUMNS, JobRow
 from rltuned.slurm.commands import Commands, SlurmCli
-from rltuned.slurm.pyslurm import FIELDS, Pyslurm, Told, UnusableError, release_of, rows_of
-from rltuned.slurm.source import PYSLURM, REST_S, TEXT, Reading
+from rltuned.slurm.pyslurm import FIELDS, Pyslurm, PyslurmAnswer, UnusableError, release_of, rows_of
+from rltuned.slurm.source import PYSLURM, REST_S, TEXT, ReaderChoice
 from rltuned.slurm.talk import CallRecord
 from tests.recorded import DATA, Recording, replay, replay_beside
 
@@ -73,7 +73,7 @@ def line_of(known: dict[str, Any]) -> str:
 
 def row_of(**known: Any) -> JobRow:
     ask = [f"<{name}>" for name in ASK_COLUMNS]
-    told = Told("26.5.0", {"7": line_of(job(**known))})
+    told = PyslurmAnswer("26.5.0", {"7": line_of(job(**known))})
     bad: list[Unreadable] = []
     rows = list(rows_of(told, [["7", *ask, "1795240000", "1795249999", "NODE"]], bad))
     if bad:
@@ -85,7 +85,7 @@ def row_of(**known: Any) -> JobRow:
     return JobRow._make((*row[width:-4], row[-1]))
 
 
-def ask(folder: Path, load: str, version: str = "26.5.0", timeout_s: float = 60.0) -> Told:
+def ask(folder: Path, load: str, version: str = "26.5.0", timeout_s: float = 60.0) -> PyslurmAnswer:
     cli = SlurmCli(timeout_s=timeout_s)
     return Pyslurm(Commands(cli), interpreter(folder, load, version)).jobs((26, 5))
 
@@ -173,7 +173,7 @@ def test_an_answer_that_is_cut_is_refused(tmp_path: Path, jobs: str, lines: str)
 
 @pytest.mark.parametrize("line", ["[7]", "[7,", "7"])
 def test_a_line_that_is_no_job_costs_that_job(line: str) -> None:
-    told, bad = Told("26.5.0", {"7": line}), list[Unreadable]()
+    told, bad = PyslurmAnswer("26.5.0", {"7": line}), list[Unreadable]()
     ask = [""] * len(ASK_COLUMNS)
     assert list(rows_of(told, [["7", *ask, "", ""]], bad)) == []
     assert [u.job_id for u in bad] == [7]
@@ -250,9 +250,9 @@ def test_a_value_of_another_kind_costs_that_job(known: dict[str, Any]) -> None:
 
 def watched(
     folder: Path, python: Path
-) -> tuple[Callable[[float], list[PendingJob]], list[Reading]]:
+) -> tuple[Callable[[float], list[PendingJob]], list[ReaderChoice]]:
     """A way to observe the recorded cluster at a time of one's choice, and who read."""
-    heard: list[Reading] = []
+    heard: list[ReaderChoice] = []
     now = [RECORDED.taken_at]
     backend = replay_beside(python, folder, RECORDED, on_reading=heard.append, now=lambda: now[0])
 

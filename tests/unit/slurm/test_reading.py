@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.core.select import Refusal, Rules, select
+from rltuned.core.select import Refusal, Scope, select
 from rltuned.domain.cluster import Resources
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
@@ -282,7 +282,7 @@ def test_an_unreadable_field_costs_that_job(tmp_path: Path) -> None:
     assert [j for j in seen.pending if j is not job] == [
         j for j in whole.pending if j.job_id != job_id
     ]
-    assert (job_id, Refusal.UNREADABLE) in select(seen, Rules()).refused
+    assert (job_id, Refusal.UNREADABLE) in select(seen, Scope()).refused
 
 
 def test_running_on_an_unknown_node_takes_what_it_has_on_the_others(tmp_path: Path) -> None:
