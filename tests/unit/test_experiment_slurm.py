@@ -1,4 +1,4 @@
-"""The parts of scripts/experiment_slurm that need no Slurm."""
+"""The parts of scripts/studies/experiment_slurm that need no Slurm."""
 
 import json
 from dataclasses import replace
@@ -9,18 +9,18 @@ import pytest
 
 from rltuned.settings.source import load
 from rltuned.sim.trace import TraceJob
-from scripts.experiment_slurm import books, report, store
-from scripts.experiment_slurm.arms import ARMS, daemon_settings, natural_of, slurm_settings
-from scripts.experiment_slurm.clock import FastClock
-from scripts.experiment_slurm.figures import (
+from scripts.studies.experiment_slurm import books, report, store
+from scripts.studies.experiment_slurm.arms import ARMS, daemon_settings, natural_of, slurm_settings
+from scripts.studies.experiment_slurm.clock import FastClock
+from scripts.studies.experiment_slurm.figures import (
     Played,
     figures,
     over_repeats,
     student,
 )
-from scripts.experiment_slurm.jobs import USERS, job_set, submission, user_of
-from scripts.experiment_slurm.main import plan_of
-from scripts.experiment_slurm.store import Key, Run, StoreError
+from scripts.studies.experiment_slurm.jobs import USERS, job_set, submission, user_of
+from scripts.studies.experiment_slurm.main import plan_of
+from scripts.studies.experiment_slurm.store import Key, Run, StoreError
 
 TWO = (
     TraceJob("1", 0.0, 100.0, 4, 900.0, ("p100",), 16, 48_000, user="user01"),

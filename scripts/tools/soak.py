@@ -1,7 +1,7 @@
 """Does anything grow? The daemon for a long time, its memory, files, threads and journal watched.
 
-    python -m scripts.soak sim --cycles 2000        the built-in cluster, sped up
-    python -m scripts.soak slurm --minutes 30       a real Slurm under a stream of submissions
+    python -m scripts.tools.soak sim --cycles 2000        the built-in cluster, sped up
+    python -m scripts.tools.soak slurm --minutes 30       a real Slurm under a stream of submissions
 
 Prints JSON; docs/reliability.md holds what was measured. Exit code 1 when something grew beyond its
 bound after the first third, which is left out as warming up.
@@ -196,7 +196,7 @@ def on_slurm(minutes: float, policy: str, seed: int) -> Found:
 
 def main() -> int:
     """Run, print, judge."""
-    parser = argparse.ArgumentParser(prog="python -m scripts.soak")
+    parser = argparse.ArgumentParser(prog="python -m scripts.tools.soak")
     parser.add_argument("world", choices=("sim", "slurm"))
     parser.add_argument("--cycles", type=int, default=2000)
     parser.add_argument("--minutes", type=float, default=30.0)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from rltuned.sim.metrics import SHORTEST_S
 from rltuned.sim.trace import TraceJob
-from scripts.experiment_slurm.store import Run
+from scripts.studies.experiment_slurm.store import Run
 
 GPUS = 13
 FIGURES = ("makespan_s", "wait_s", "wait_p95_s", "jct_s", "bsld", "utilisation")

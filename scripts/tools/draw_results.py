@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "docs" / "data" / "delays.jsonl"
 GROUNDS = {
     "philly-nov-1": "Philly, November, part 1",

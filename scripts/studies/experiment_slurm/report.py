@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from scripts.experiment_slurm import store
-from scripts.experiment_slurm.arms import ARMS
-from scripts.experiment_slurm.figures import FIGURES, figures, over_repeats, played
-from scripts.experiment_slurm.jobs import job_set
-from scripts.experiment_slurm.store import Key, Run
+from scripts.studies.experiment_slurm import store
+from scripts.studies.experiment_slurm.arms import ARMS
+from scripts.studies.experiment_slurm.figures import FIGURES, figures, over_repeats, played
+from scripts.studies.experiment_slurm.jobs import job_set
+from scripts.studies.experiment_slurm.store import Key, Run
 
 Figures = dict[str, float]
 HEAD = "makespan | wait | wait p95 | JCT | BSLD | GPUs used |\n|---|---|---|---|---|---|---|"
