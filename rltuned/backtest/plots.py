@@ -1,4 +1,4 @@
-"""The plots of a backtest, inline SVG in the page's own colours."""
+"""The plots of a backtest."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -13,8 +13,8 @@ from rltuned.backtest.chance import Change
 from rltuned.backtest.outcome import HOUR_S, Outcome
 from rltuned.backtest.past import Past
 from rltuned.backtest.study import Study
+from rltuned.report.svg import INK, LOOK, MUTED, SERIES, seconds_axis, svg_of
 from rltuned.sim.metrics import FloatArray
-from rltuned.train.plots import INK, LOOK, MUTED, SERIES, SHORT, svg_of
 
 WIDE: Final = 10.5
 ROW_INCHES: Final = 0.27
@@ -73,9 +73,7 @@ def _days(axis: Axes, found: Calibration, past: Past) -> None:
 def _shares(axis: Axes, waits: FloatArray, name: str, colour: str, line: str) -> None:
     ordered = np.quantile(waits, np.linspace(0, 1, 201))
     axis.plot(ordered, np.linspace(0, 1, 201), line, color=colour, label=name, linewidth=1.5)
-    axis.set_xscale("symlog", linthresh=10)
-    axis.set_xlim(left=0)
-    axis.xaxis.set_major_formatter(SHORT)
+    seconds_axis(axis)
     axis.grid()
 
 

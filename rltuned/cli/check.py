@@ -81,7 +81,7 @@ def check(
         for item in checks:
             say(f"{_MARKS[item.status]}  {item.name}: {item.detail}")
             if item.remedy and item.status is not Status.OK:
-                say(f"      fix: {item.remedy}")
+                say(f"      remedy: {item.remedy}")
     raise typer.Exit(1 if any(c.status is Status.FAIL for c in checks) else 0)
 
 

@@ -175,17 +175,21 @@ def times(
 
 def may_bring_back(db: sqlite3.Connection) -> bool:
     """Whether a job carries something of ours, or left the queue with it and may be requeued."""
-    return _exists(db, "new IS NOT NULL AND (closed IS NULL OR closed = 'gone')")
+    return _in_force(db, "new IS NOT NULL")
 
 
 def has_steered(db: sqlite3.Connection) -> bool:
     """The same of excluded nodes, which only releases before this one set."""
-    return _exists(db, "field = 'excluded_nodes' AND (closed IS NULL OR closed = 'gone')")
+    return _in_force(db, "field = 'excluded_nodes'")
 
 
-def _exists(db: sqlite3.Connection, condition: str) -> bool:
-    query = f"SELECT EXISTS (SELECT 1 FROM changes WHERE {condition})"  # noqa: S608 - ours
-    (found,) = db.execute(query).fetchone()
+def _in_force(db: sqlite3.Connection, condition: str) -> bool:
+    (found,) = db.execute(
+        "SELECT EXISTS (SELECT 1 FROM changes INDEXED BY open_changes"  # noqa: S608 - ours
+        f" WHERE closed IS NULL AND {condition})"
+        " OR EXISTS (SELECT 1 FROM changes INDEXED BY gone_changes"
+        f" WHERE closed = 'gone' AND {condition})"
+    ).fetchone()
     return bool(found)
 
 
@@ -238,7 +242,8 @@ def _requeued(
         " FROM changes AS last JOIN changes AS first ON first.cluster = last.cluster"
         " AND first.job_id = last.job_id AND first.submitted_at = last.submitted_at"
         " AND first.field = last.field AND (first.closed IS NULL OR first.closed = 'gone')"
-        " WHERE last.id = (SELECT max(id) FROM changes WHERE cluster = :cluster AND field = :field"
+        # by the job: the plus keeps the index over time out
+        " WHERE last.id = (SELECT max(id) FROM changes WHERE +cluster = :cluster AND field = :field"
         " AND (job_id = :job AND submitted_at < :submitted"
         " OR job_id = :array AND submitted_at <= :submitted))"
         " AND last.new = :value AND (last.closed IS NULL OR last.closed = 'gone')"

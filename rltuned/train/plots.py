@@ -1,51 +1,22 @@
-"""Plots of an evaluation as inline SVG whose colours are the page's, so that it can turn dark."""
+"""Plots of an evaluation."""
 
 import csv
-import io
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from rltuned.errors import TraceError
+from rltuned.report.svg import INK, LOOK, MUTED, PALE, SERIES, SHORT, seconds_axis, svg_of
 from rltuned.sim.engine.arrays import FloatArray
 from rltuned.sim.policy import CLAIRVOYANT
 from rltuned.train.evaluate import SHARES, SINGLE, Comparison
 
-INK, MUTED, GRID, PALE = "#010101", "#020202", "#030303", "#040404"
-"""Stand-ins, replaced by variables of the style sheet."""
-SERIES: Final = tuple(f"#05050{i}" for i in range(8))
-VARIABLES: Final = {
-    INK: "--ink",
-    MUTED: "--muted",
-    GRID: "--line",
-    PALE: "--pale",
-    **{colour: f"--c{i}" for i, colour in enumerate(SERIES)},
-}
-LOOK: Final[dict[Any, Any]] = {
-    "svg.fonttype": "none",
-    "font.size": 9,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": MUTED,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "grid.color": GRID,
-    "grid.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
-    "legend.frameon": False,
-}
 LABELS: Final = {
     "wait_s": "wait, s",
     "bsld": "bounded slowdown",
@@ -55,7 +26,6 @@ SHOWN: Final = ("fcfs", "saf", "multifactor", CLAIRVOYANT)
 """Rules whose single jobs are drawn beside the models'; all would be a tangle."""
 BOX_INCHES: Final = 0.21
 FEW_DECADES: Final = 300.0
-SHORT: Final = EngFormatter(sep="")
 WIDE_INCHES: Final = 11.0
 
 
@@ -108,10 +78,9 @@ def _shares(axis: Axes, found: Comparison, metric: str, *, named: bool) -> None:
         )
     if metric == "bsld":
         axis.set_xscale("log")
+        axis.xaxis.set_major_formatter(SHORT)
     else:
-        axis.set_xscale("symlog", linthresh=10)
-        axis.set_xlim(left=0)
-    axis.xaxis.set_major_formatter(SHORT)
+        seconds_axis(axis)
     axis.set_xlabel(f"{LABELS[metric]}, single jobs")
     axis.grid()
     if named:
@@ -188,16 +157,3 @@ def _band(axis: Axes, seeds: Sequence[FloatArray], name: str, colour: str) -> No
     if len(seeds) > 1:
         low, high = np.nanmin(table, axis=0), np.nanmax(table, axis=0)
         axis.fill_between(epochs, low, high, color=colour, alpha=0.18, linewidth=0)
-
-
-def svg_of(figure: Figure, salt: str) -> str:
-    """A figure as inline SVG in the colours of the page; same figure and salt, same text."""
-    buffer = io.StringIO()
-    with mpl.rc_context({**LOOK, "svg.hashsalt": salt}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
-    text = buffer.getvalue()
-    text = text[text.index("<svg") :]
-    for stand_in, variable in VARIABLES.items():
-        text = text.replace(stand_in, f"var({variable})")
-    # text is real text, in the page's own typeface
-    return re.sub(r"font: ([^;']*?)px [^;\"]*", r"font-size: \1px", text)

@@ -260,20 +260,26 @@ def train(
         score = validate(learner.actor)
         since_best = 0 if score < best else since_best + 1
         best = min(best, score)
-        own, base = (float(np.mean([getattr(e, n) for e in episodes])) for n in ("own", "base"))
-        gap = float(np.mean([(e.base - e.own) / max(e.base, e.own, 1e-9) for e in episodes]))
+        gap, own, base = _means(episodes)
         on_epoch(
             Report(
                 epoch=epoch,
-                gap=gap,
-                own=own,
-                base=base,
                 validation=score,
                 best=best,
                 since_best=since_best,
                 rollout_s=played - began,
                 update_s=ended - played,
+                gap=gap,
+                own=own,
+                base=base,
                 **asdict(done),
             )
         )
     return best
+
+
+def _means(episodes: Sequence[Episode]) -> tuple[float, float, float]:
+    """The gap, the learner's cost and the base's, mean over episodes."""
+    rows = [((e.base - e.own) / max(e.base, e.own, 1e-9), e.own, e.base) for e in episodes]
+    gap, own, base = np.mean(rows, axis=0).tolist()
+    return gap, own, base

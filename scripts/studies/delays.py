@@ -15,6 +15,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -95,6 +96,7 @@ def runs() -> Iterator[Run]:
         yield replace(one, policy="delay", newcomers="submit")
 
 
+@cache
 def trace_of(ground: str, load: float, copy: int) -> tuple[Cluster, Trace]:
     """The ground's jobs, scaled to the load, with submit times moved."""
     part = GROUNDS[ground]

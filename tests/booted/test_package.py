@@ -81,7 +81,7 @@ def slurmctld(machine: Machine, word: str) -> None:
 def remedy(machine: Machine, check: str, user: str) -> str:
     """The command that `rltuned check` names for one of its findings."""
     said = machine.run("rltuned check", user=user).text
-    found = re.search(rf"^(?:warn|FAIL) +{check}: .*\n +fix: (.+)$", said, re.MULTILINE)
+    found = re.search(rf"^(?:warn|FAIL) +{check}: .*\n +remedy: (.+)$", said, re.MULTILINE)
     assert found is not None, said
     return found[1]
 

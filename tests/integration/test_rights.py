@@ -149,7 +149,7 @@ def test_a_plain_user_can_do_none_of_it_to_others(jobs: Queue, words: str) -> No
 MAY = {
     "set a priority, a site factor, a nice": "scontrol update JobId={wait} Priority=7",
     "set OverSubscribe": "scontrol update JobId={wait} OverSubscribe=yes",
-    "set excluded nodes": "scontrol update JobId={wait} ExcNodeList=k1",
+    "take excluded nodes of an older release back": "scontrol update JobId={wait} ExcNodeList=k1",
     "give a job back": "scontrol release {wait}",
     "lengthen a time limit": "scontrol update JobId={wait} TimeLimit=500",
     "move a job to another partition": "scontrol update JobId={wait} Partition=sla",
@@ -209,7 +209,7 @@ def test_check_tells_a_plain_user_what_is_missing(config: Callable[..., Path]) -
     done = rltuned(PLAIN, config(PLAIN), "check")
     assert done.returncode == 1
     assert f"FAIL  rights: {PLAIN} (9) has admin level None; Priority needs Operator" in done.stdout
-    assert f"fix: sacctmgr -i modify user {PLAIN} set adminlevel=Operator" in done.stdout
+    assert f"remedy: sacctmgr -i modify user {PLAIN} set adminlevel=Operator" in done.stdout
     assert "FAIL  private_data: PrivateData=jobs: this user sees only its own jobs" in done.stdout
     assert "1 pending" in done.stdout, "of four"
 

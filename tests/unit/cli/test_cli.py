@@ -333,7 +333,7 @@ def test_check_says_what_to_mend(config: Path) -> None:
     result = run("check", "--no-slurm", "--config", str(config))
     assert result.exit_code == 1
     assert "FAIL  journal: /no/such/folder" in result.stdout
-    assert "fix: mkdir -p /no/such/folder && chown -R " in result.stdout
+    assert "remedy: mkdir -p /no/such/folder && chown -R " in result.stdout
     assert "ok    mode: stage full: it writes, write_mode auto" in result.stdout
 
 

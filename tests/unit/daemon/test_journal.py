@@ -1,6 +1,7 @@
 """The diary: durable intents, claims, closing, and files that cannot be trusted."""
 
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -11,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from rltuned.core.planning import target_of
-from rltuned.domain.jobs import Ownership, PendingJob
+from rltuned.domain.jobs import ArrayInfo, Ownership, PendingJob
 from rltuned.domain.plan import Action, Outcome, Plan, Result, SetExcludedNodes
-from rltuned.domain.units import NodeName
+from rltuned.domain.units import JobId, NodeName
 from rltuned.errors import JournalError
 from rltuned.journal.cycles import CycleRow
 from rltuned.journal.journal import Journal
@@ -302,3 +303,26 @@ def test_writes_of_the_last_hour_are_counted_by_job_and_survive_a_restart(tmp_pa
     }
     assert journal.recent_writes(CLUSTER, NOW + 1) == {}
     assert journal.recent_writes("another", NOW - 3_600) == {}
+
+
+def test_no_question_of_a_cycle_reads_the_whole_table(journal: Journal) -> None:
+    write(journal, set_priority(job(1), 900))
+    asked: list[str] = []
+    db = journal._db
+    assert db is not None
+    db.set_trace_callback(asked.append)
+    task = job(7, priority=900, fixed=True, oversubscribe="YES", array=ArrayInfo(JobId(77), 1))
+    journal.is_clean()
+    journal.has_steered()
+    write(journal, set_priority(job(2), 901))
+    journal.recent_writes(CLUSTER, NOW - 3_600)
+    journal.reclaim(CLUSTER, [task], NOW)
+    journal.close_gone(CLUSTER, set())
+    db.set_trace_callback(None)
+    latest = re.compile(r"ORDER BY id DESC LIMIT \d+$")
+    about = [sql for sql in asked if " changes " in sql and not latest.search(sql)]
+    assert len(about) > 10
+    for sql in about:
+        for row in db.execute(f"EXPLAIN QUERY PLAN {sql}"):
+            assert not re.fullmatch(r"SCAN (changes|last|first|old)", row[3]), (sql, row[3])
+            assert "changes_by_time (cluster=?)" not in row[3], (sql, row[3])
