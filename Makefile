@@ -34,7 +34,7 @@ test-quick: $(STAMP) ## the tests that need no other program
 	@$(BIN)/python -m pytest -q -m "not slurm and not prometheus" tests/unit tests/property
 
 lint: $(STAMP) ## ruff: rules and format; the English of README and docs
-	@$(RUFF) check . && $(RUFF) format --check . && $(BIN)/python -m scripts.prose
+	@$(RUFF) check . && $(RUFF) format --check . && $(BIN)/python -m scripts.tools.prose
 
 fmt: $(STAMP) ## ruff: fix what can be fixed
 	@$(RUFF) check --fix . && $(RUFF) format .
@@ -63,10 +63,10 @@ bench-cost: $(STAMP) test-packages ## a real slurmctld with 10,000 pending jobs,
 	@$(BIN)/python -m scripts.benchmarks.controller cost --pending 10000 --nodes 1000 --rounds 2
 
 record: $(STAMP) ## record the answers of a real Slurm into tests/data
-	@$(BIN)/python -m scripts.record
+	@$(BIN)/python -m scripts.tools.record
 
 docs: $(STAMP) ## write the generated pages
-	@$(BIN)/python -m scripts.docs
+	@$(BIN)/python -m scripts.tools.docs
 
 slurm-up: $(STAMP) test-packages ## start a test Slurm with 13 fake GPUs
 	@$(BIN)/python -m tests.lab up --dir $(LAB)
@@ -89,27 +89,27 @@ test-systemd: $(STAMP) ## the package on a Debian 12 that systemd boots (root; a
 
 test-matrix: $(STAMP) ## the tests that drive Slurm, on 22.05, 24.11 and 26.05 (root; half an hour)
 	@sh scripts/test-packages.sh debootstrap
-	@$(BIN)/python -m scripts.matrix
+	@$(BIN)/python -m scripts.tools.matrix
 
 test-corpus: $(STAMP) ## 500 odd submissions and updates, on 22.05, 24.11 and 26.05 (root; half an hour)
 	@sh scripts/test-packages.sh debootstrap
-	@$(BIN)/python -m scripts.matrix --corpus
+	@$(BIN)/python -m scripts.tools.matrix --corpus
 
 test-pyslurm: $(STAMP) ## the contract through a real pyslurm on 26.05 (root; builds it once, an hour)
 	@sh scripts/test-packages.sh debootstrap
-	@$(BIN)/python -m scripts.matrix --pyslurm
+	@$(BIN)/python -m scripts.tools.matrix --pyslurm
 
 test-container: $(STAMP) ## the container, built and started by buildah in chroots (root; some minutes)
 	@sh scripts/test-packages.sh debootstrap buildah
 	@sh scripts/container.sh
 
 soak: $(STAMP) test-packages ## 2,000 cycles on the built-in cluster, 30 minutes on a real Slurm
-	@$(BIN)/python -m scripts.soak sim --cycles 2000
-	@$(BIN)/python -m scripts.soak slurm --minutes 30
+	@$(BIN)/python -m scripts.tools.soak sim --cycles 2000
+	@$(BIN)/python -m scripts.tools.soak slurm --minutes 30
 
 experiment-slurm: $(STAMP) test-packages ## rltuned against multifactor and FIFO on real Slurms; hours, goes on where it stopped
-	@$(BIN)/python -m scripts.experiment_slurm run
-	@$(BIN)/python -m scripts.experiment_slurm report
+	@$(BIN)/python -m scripts.studies.experiment_slurm run
+	@$(BIN)/python -m scripts.studies.experiment_slurm report
 
 clean: ## remove .venv and what tools left behind
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist

@@ -3,7 +3,7 @@
 #   scripts/other-slurm.sh make trixie DIR [PACKAGE,...]  install it, and these, into DIR/root once,
 #                                             and write wrappers to DIR/bin
 #   scripts/other-slurm.sh run DIR COMMAND... run a command whose PATH begins with DIR/bin
-#   scripts/other-slurm.sh run DIR .venv/bin/python -m scripts.record
+#   scripts/other-slurm.sh run DIR .venv/bin/python -m scripts.tools.record
 # The mounts that a root needs live in a mount namespace of the command alone: nothing is left mounted.
 # Needs root and debootstrap. Suites tried: trixie (24.11), testing (26.05 in November 2026).
 set -eu

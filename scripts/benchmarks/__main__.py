@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rltuned.errors import RltunedError
-from scripts.benchmarks import Figure, bursting, deciding, placing, reading, simulating, writing
+from scripts.benchmarks import Figure, deciding, placing, reading, simulating, writing
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -32,7 +32,7 @@ def main(given: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(given)
     parts: dict[str, Callable[[], list[Figure]]] = {
         "deciding": partial(deciding.measure, asked.model),
-        "bursting": partial(bursting.measure, asked.model),
+        "bursting": partial(deciding.measure_burst, asked.model),
         "placing": placing.measure,
         "reading": partial(reading.measure, asked.model),
         "simulating": partial(simulating.measure, asked.model, asked.philly),

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from rltuned.cli import COMMANDS
-from scripts.docs import PAGES as GENERATED
-from scripts.draw_results import DRAWN, table
-from scripts.reference.commands import Command, commands
+from scripts.tools.docs import PAGES as GENERATED
+from scripts.tools.draw_results import DRAWN, table
+from scripts.tools.reference.commands import Command, commands
 from tests.needs import program
 from tests.pages import PAGES, ROOT, anchors, blocks, differs, links, name_of, session
 

@@ -1,4 +1,4 @@
-"""The parts of scripts/experiment_slurm that need no Slurm."""
+"""The parts of scripts/studies/experiment_slurm that need no Slurm."""
 
 import json
 from dataclasses import replace
@@ -9,18 +9,14 @@ import pytest
 
 from rltuned.settings.source import load
 from rltuned.sim.trace import TraceJob
-from scripts.experiment_slurm import books, report, store
-from scripts.experiment_slurm.arms import ARMS, daemon_settings, natural_of, slurm_settings
-from scripts.experiment_slurm.clock import FastClock
-from scripts.experiment_slurm.figures import (
-    Played,
-    figures,
-    over_repeats,
-    student,
-)
-from scripts.experiment_slurm.jobs import USERS, job_set, submission, user_of
-from scripts.experiment_slurm.main import plan_of
-from scripts.experiment_slurm.store import Key, Run, StoreError
+from scripts.studies.experiment_slurm import books, report, store
+from scripts.studies.experiment_slurm.arms import ARMS, daemon_settings, natural_of, slurm_settings
+from scripts.studies.experiment_slurm.clock import FastClock
+from scripts.studies.experiment_slurm.figures import Played, figures
+from scripts.studies.experiment_slurm.jobs import USERS, job_set, submission, user_of
+from scripts.studies.experiment_slurm.main import plan_of
+from scripts.studies.experiment_slurm.store import Key, Run, StoreError
+from scripts.studies.ratios import change
 
 TWO = (
     TraceJob("1", 0.0, 100.0, 4, 900.0, ("p100",), 16, 48_000, user="user01"),
@@ -139,19 +135,16 @@ class TestFigures:
         }
 
     def test_interval_over_repeats_is_students(self) -> None:
-        ten, twenty, forty = (figures(two_jobs(wait_s)) for wait_s in (10.0, 20.0, 40.0))
-        pairs = [(twenty, ten), (forty, ten)]
-        found = over_repeats(pairs, "wait_s")
+        found = change([20.0, 40.0], [10.0, 10.0])
         assert found.change == pytest.approx(np.sqrt(2 * 4) - 1)
         half = 12.706 * np.log(2) / 2  # sd of ln 2 and ln 4 is ln 2 / sqrt 2, over sqrt 2
         assert found.high == pytest.approx(np.sqrt(8) * np.exp(half) - 1)
         assert found.low == pytest.approx(np.sqrt(8) * np.exp(-half) - 1)
 
-    def test_one_repeat_has_no_spread(self) -> None:
-        with pytest.raises(ValueError, match="two"):
-            over_repeats([(figures(two_jobs()), figures(two_jobs()))], "wait_s")
-        with pytest.raises(ValueError, match="10 degrees"):
-            student(10)
+    @pytest.mark.parametrize("count", [1, 11])
+    def test_one_repeat_has_no_spread_and_eleven_no_t(self, count: int) -> None:
+        with pytest.raises(ValueError, match=f"not {count}"):
+            change([1.0] * count, [1.0] * count)
 
 
 class TestReport:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scripts.prose import MOST_WORDS, main, problems, strings
+from scripts.tools.prose import MOST_WORDS, main, problems, strings
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from scripts.experiment_slurm import store
-from scripts.experiment_slurm.arms import ARMS
-from scripts.experiment_slurm.figures import FIGURES, figures, over_repeats, played
-from scripts.experiment_slurm.jobs import job_set
-from scripts.experiment_slurm.store import Key, Run
+from scripts.studies.experiment_slurm import store
+from scripts.studies.experiment_slurm.arms import ARMS
+from scripts.studies.experiment_slurm.figures import FIGURES, figures, played
+from scripts.studies.experiment_slurm.jobs import job_set
+from scripts.studies.experiment_slurm.store import Key, Run
+from scripts.studies.ratios import change
 
 Figures = dict[str, float]
 HEAD = "makespan | wait | wait p95 | JCT | BSLD | GPUs used |\n|---|---|---|---|---|---|---|"
@@ -84,7 +85,7 @@ def _change(pairs: list[tuple[Figures, Figures]], figure: str) -> str:
     """In percent; of one pair without an interval."""
     if len(pairs) == 1:
         return f"{100 * (pairs[0][0][figure] / pairs[0][1][figure] - 1):+.1f}%"
-    found = over_repeats(pairs, figure)
+    found = change([own[figure] for own, _ in pairs], [base[figure] for _, base in pairs])
     return f"{100 * found.change:+.1f}% [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
 
 

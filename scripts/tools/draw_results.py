@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[1]
+from scripts.studies.ratios import Interval, change
+
+ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "docs" / "data" / "delays.jsonl"
 GROUNDS = {
     "philly-nov-1": "Philly, November, part 1",
@@ -30,8 +32,6 @@ DRAWN = 0.9
 DEFAULT = (0.3, 7.0, "cycle")
 """Stretch, max_delay in days, when newcomers get their delay."""
 COPIES = 4
-STUDENT = 3.182
-"""The 97.5% quantile of Student's t with COPIES - 1 degrees of freedom."""
 _WIDTH, _ROW, _TOP = 760, 30, 62
 _LEFT, _PANEL, _GAP = 210, 240, 40
 _AXES = {
@@ -49,19 +49,6 @@ text{font:13px system-ui,sans-serif;fill:#1f2328}.small{font-size:11px;fill:#596
 
 
 @dataclass(frozen=True)
-class Change:
-    """Change of a mean in percent and its 95 % interval over copies."""
-
-    mean: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        """As the tables show it."""
-        return f"{self.mean:+.0f} [{self.low:+.0f}, {self.high:+.0f}]"
-
-
-@dataclass(frozen=True)
 class Cell:
     """One ground at one load. longest: ratio to the longest wait under FCFS."""
 
@@ -70,18 +57,10 @@ class Cell:
     fcfs_h: float
     delay_h: float
     saf_h: float
-    against_fcfs: Change
-    against_saf: Change
+    against_fcfs: Interval
+    against_saf: Interval
     longest: float
     saf_longest: float
-
-
-def change(own: Sequence[float], base: Sequence[float]) -> Change:
-    """Of paired figures: geometric mean of the ratios, and Student's interval over the pairs."""
-    logs = np.log(np.array(own) / np.array(base))
-    half = STUDENT * float(logs.std(ddof=1)) / math.sqrt(COPIES)
-    mean = float(logs.mean())
-    return Change(*(100 * math.expm1(x) for x in (mean, mean - half, mean + half)))
 
 
 def cells() -> list[Cell]:
@@ -120,6 +99,11 @@ def _cell(ground: str, load: float, played: dict[str, list[dict[str, Any]]]) -> 
     )  # fmt: skip
 
 
+def _text(found: Interval) -> str:
+    """In percent."""
+    return f"{100 * found.change:+.0f} [{100 * found.low:+.0f}, {100 * found.high:+.0f}]"
+
+
 def table(loads: Sequence[float] = LOADS) -> Iterator[str]:
     """Lines of a Markdown table."""
     waits = "FCFS, h | `delay`, h | SAF, h"
@@ -129,8 +113,8 @@ def table(loads: Sequence[float] = LOADS) -> Iterator[str]:
         if one.load in loads:
             waits = " | ".join(f"{x:.1f}" for x in (one.fcfs_h, one.delay_h, one.saf_h))
             yield (
-                f"| {GROUNDS[one.ground]} | {one.load} | {waits} | {one.against_fcfs} "
-                f"| {one.against_saf} | {one.longest:.2f} ({one.saf_longest:.2f}) |"
+                f"| {GROUNDS[one.ground]} | {one.load} | {waits} | {_text(one.against_fcfs)} "
+                f"| {_text(one.against_saf)} | {one.longest:.2f} ({one.saf_longest:.2f}) |"
             )
 
 
@@ -177,8 +161,8 @@ def _marks(left: float, y: float, one: Cell, name: str) -> Iterator[str]:
     own, saf = one.longest, one.saf_longest
     if name == "mean wait":
         shown = one.against_fcfs
-        own, saf = 1 + shown.mean / 100, one.saf_h / one.fcfs_h
-        low, high = (_x(left, 1 + percent / 100, name) for percent in (shown.low, shown.high))
+        own, saf = 1 + shown.change, one.saf_h / one.fcfs_h
+        low, high = (_x(left, 1 + share, name) for share in (shown.low, shown.high))
         yield f'<line class="span" x1="{low:.1f}" y1="{y}" x2="{high:.1f}" y2="{y}"/>'
     for kind, ratio in (("saf", saf), ("dot", own)):
         yield f'<circle class="{kind}" cx="{_x(left, ratio, name):.1f}" cy="{y}" r="4.5"/>'

@@ -4,7 +4,7 @@ Starts the test cluster, fills it with the jobs of tests/zoo.py, and writes the 
 tests/data/slurm/<release>/, with this machine's name and folders taken out. The tests then read
 these answers on machines that have no Slurm.
 
-    python -m scripts.record [--search PATH] [--pyslurm PYTHON]
+    python -m scripts.tools.record [--search PATH] [--pyslurm PYTHON]
 
 --search puts another Slurm's programs first in PATH.
 """
@@ -31,7 +31,7 @@ from rltuned.slurm.site import parse_config
 from tests.lab import SEARCH, SlurmLab, missing
 from tests.zoo import ZOO_NODES, fill
 
-HOME = Path(__file__).resolve().parent.parent / "tests" / "data" / "slurm"
+HOME = Path(__file__).resolve().parents[2] / "tests" / "data" / "slurm"
 MARKS = Marks(record="\x1e#recorded")
 
 
@@ -91,7 +91,7 @@ def scrub(text: str, root: Path) -> str:
 
 def main() -> int:
     """Record, or say why not."""
-    parser = argparse.ArgumentParser(prog="python -m scripts.record")
+    parser = argparse.ArgumentParser(prog="python -m scripts.tools.record")
     parser.add_argument("--search", default=SEARCH)
     parser.add_argument("--pyslurm", type=Path, help="a Python that has pyslurm: record it as well")
     why = missing()

@@ -1,7 +1,7 @@
 """Does anything grow? The daemon for a long time, its memory, files, threads and journal watched.
 
-    python -m scripts.soak sim --cycles 2000        the built-in cluster, sped up
-    python -m scripts.soak slurm --minutes 30       a real Slurm under a stream of submissions
+    python -m scripts.tools.soak sim --cycles 2000        the built-in cluster, sped up
+    python -m scripts.tools.soak slurm --minutes 30       a real Slurm under a stream of submissions
 
 Prints JSON; docs/reliability.md holds what was measured. Exit code 1 when something grew beyond its
 bound after the first third, which is left out as warming up.
@@ -17,8 +17,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -111,32 +112,18 @@ def growth(samples: list[Sample]) -> dict[str, float]:
     return grown
 
 
-@dataclass(frozen=True)
-class Found:
-    """What a soak came to."""
-
-    world: str
-    policy: str
-    exit_code: int
-    cycles: int
-    seconds: float
-    samples: int
-    warm: Sample
-    last: Sample
-    growth: dict[str, float]
-    applied: float | None = None
-    skipped: float | None = None
-
-
-def told(samples: list[Sample], world: str, policy: str, exit_code: int) -> Found:
+def summary(samples: list[Sample], world: str, policy: str, exit_code: int) -> dict[str, Any]:
+    """What a soak came to, for JSON."""
     last = samples[-1]
-    return Found(
-        world, policy, exit_code, last.cycles, round(last.at_s, 1), len(samples),
-        samples[int(len(samples) * WARM)], last, growth(samples),
-    )  # fmt: skip
+    return {
+        "world": world, "policy": policy, "exit_code": exit_code, "cycles": last.cycles,
+        "seconds": round(last.at_s, 1), "samples": len(samples),
+        "warm": asdict(samples[int(len(samples) * WARM)]), "last": asdict(last),
+        "growth": growth(samples),
+    }  # fmt: skip
 
 
-def on_sim(cycles: int, policy: str) -> Found:
+def on_sim(cycles: int, policy: str) -> dict[str, Any]:
     """The built-in cluster: an hour of it in a second, everything written."""
     with tempfile.TemporaryDirectory() as folder:
         args = (
@@ -146,7 +133,7 @@ def on_sim(cycles: int, policy: str) -> Found:
         with Daemon(Path(folder), *args) as daemon:
             samples = watch(daemon, daemon.pid, lambda _: False)
             code = daemon.ends(600)
-        return told(samples, "sim", policy, code)
+        return summary(samples, "sim", policy, code)
 
 
 @contextmanager
@@ -172,7 +159,7 @@ def submissions(lab: SlurmLab, seed: int) -> Iterator[None]:
         child.wait(30)
 
 
-def on_slurm(minutes: float, policy: str, seed: int) -> Found:
+def on_slurm(minutes: float, policy: str, seed: int) -> dict[str, Any]:
     """A real Slurm of our own, live."""
     with SlurmLab() as lab, tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "rltuned.toml"
@@ -191,12 +178,13 @@ def on_slurm(minutes: float, policy: str, seed: int) -> Found:
             )
             daemon.signal(signal.SIGTERM)
             code = daemon.ends(60)
-        return replace(told(samples, "slurm", policy, code), applied=applied, skipped=skipped)
+        found = summary(samples, "slurm", policy, code)
+        return {**found, "applied": applied, "skipped": skipped}
 
 
 def main() -> int:
     """Run, print, judge."""
-    parser = argparse.ArgumentParser(prog="python -m scripts.soak")
+    parser = argparse.ArgumentParser(prog="python -m scripts.tools.soak")
     parser.add_argument("world", choices=("sim", "slurm"))
     parser.add_argument("--cycles", type=int, default=2000)
     parser.add_argument("--minutes", type=float, default=30.0)
@@ -207,13 +195,13 @@ def main() -> int:
         found = on_sim(given.cycles, given.policy)
     else:
         found = on_slurm(given.minutes, given.policy, given.seed)
-    print(json.dumps(asdict(found), indent=1))
+    print(json.dumps(found, indent=1))
     too_much = {
-        name: found.growth[name] for name, most in BOUNDS.items() if found.growth[name] > most
+        name: found["growth"][name] for name, most in BOUNDS.items() if found["growth"][name] > most
     }
     if too_much:
         print(f"soak: grew beyond the bound: {too_much}", file=sys.stderr)
-    return 1 if too_much or found.exit_code else 0
+    return 1 if too_much or found["exit_code"] else 0
 
 
 if __name__ == "__main__":

@@ -4,10 +4,10 @@ Each release is another Debian's, in a root of its own under .run/roots/slurm th
 (scripts/other-slurm.sh: root and debootstrap). Nothing is skipped silently: a skip is a failure,
 and what a release cannot run is left out by name, with its reason in the table.
 
-    python -m scripts.matrix [--release 24.11] [-- PYTEST ARGUMENTS]
-    python -m scripts.matrix --pyslurm       the contract through a real pyslurm, on 26.05 alone:
-                                             built for it in the root (scripts/pyslurm.sh)
-    python -m scripts.matrix --corpus        every odd submission and update of tests/corpus.py
+    python -m scripts.tools.matrix [--release 24.11] [-- PYTEST ARGUMENTS]
+    --pyslurm    the contract through a real pyslurm, on 26.05 alone: built for it in the root
+                 (scripts/pyslurm.sh)
+    --corpus     every odd submission and update of tests/corpus.py
 """
 
 import argparse
@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree as ET  # our own pytest wrote what we read
 
-HOME = Path(__file__).resolve().parent.parent
+HOME = Path(__file__).resolve().parents[2]
 ROOTS = HOME / ".run" / "roots" / "slurm"
 REPORTS = HOME / ".run" / "matrix"
 OTHER = HOME / "scripts" / "other-slurm.sh"
@@ -168,7 +168,7 @@ def _version(argv: Sequence[str]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the matrix; 1 when anything failed."""
-    parser = argparse.ArgumentParser(prog="python -m scripts.matrix")
+    parser = argparse.ArgumentParser(prog="python -m scripts.tools.matrix")
     names = [release.name for release in RELEASES]
     parser.add_argument("--release", action="append", choices=names, help="only this one")
     parser.add_argument("--pyslurm", action="store_true", help="the contract through pyslurm")

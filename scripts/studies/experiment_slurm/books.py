@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rltuned.sim.trace import TraceJob
-from scripts.experiment_slurm.jobs import name_of
+from scripts.studies.experiment_slurm.jobs import name_of
 
 FIELDS = ("JobName", "Submit", "Start", "End", "State", "NodeList", "User")
 SACCT = (

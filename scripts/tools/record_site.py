@@ -4,7 +4,7 @@ Writes config.txt, nodes.txt, partitions.txt and sacct.txt to tests/data/slurm/<
 that ended well, failed, ran out of time, were cancelled waiting and running, were requeued, arrays,
 a heterogeneous job, and some that wait or run at the end.
 
-    python -m scripts.record_site       or through scripts/other-slurm.sh run DIR ...
+    python -m scripts.tools.record_site       or through scripts/other-slurm.sh run DIR ...
 """
 
 import json
@@ -16,7 +16,7 @@ from pathlib import Path
 from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.sacct import ask_history
 from rltuned.slurm.site import parse_config
-from scripts.record import HOME, scrub
+from scripts.tools.record import HOME, scrub
 from tests import accounting
 from tests.lab import SEARCH, SlurmLab, missing
 

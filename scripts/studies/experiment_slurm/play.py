@@ -15,11 +15,17 @@ from importlib.metadata import version
 from pathlib import Path
 
 from rltuned.sim.trace import TraceJob
-from scripts.experiment_slurm import books
-from scripts.experiment_slurm.arms import ARMS, PARTITION, Arm, daemon_settings, slurm_settings
-from scripts.experiment_slurm.jobs import job_set, submission
-from scripts.experiment_slurm.lab import FastLab
-from scripts.experiment_slurm.store import Key, Run
+from scripts.studies.experiment_slurm import books
+from scripts.studies.experiment_slurm.arms import (
+    ARMS,
+    PARTITION,
+    Arm,
+    daemon_settings,
+    slurm_settings,
+)
+from scripts.studies.experiment_slurm.jobs import job_set, submission
+from scripts.studies.experiment_slurm.lab import FastLab
+from scripts.studies.experiment_slurm.store import Key, Run
 from tests.e2e.process import Daemon
 from tests.lab import SlurmLab
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from scripts.reference.commands import Command, Parameter, commands
+from scripts.tools.reference.commands import Command, Parameter, commands
 
 _INTRO = """\
 # Commands

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from scripts.experiment_slurm import report, store
-from scripts.experiment_slurm.arms import ARMS
-from scripts.experiment_slurm.play import Pace, play, say_for, sweep
-from scripts.experiment_slurm.store import Key
+from scripts.studies.experiment_slurm import report, store
+from scripts.studies.experiment_slurm.arms import ARMS
+from scripts.studies.experiment_slurm.play import Pace, play, say_for, sweep
+from scripts.studies.experiment_slurm.store import Key
 from tests import accounting, lab
 
 SPEEDS = {256: 240.0, 1024: 300.0}
@@ -71,7 +71,7 @@ def _child(key: Key, interval_s: float, results: Path) -> subprocess.Popen[bytes
     with log.open("ab") as out:
         return subprocess.Popen(
             [
-                sys.executable, "-m", "scripts.experiment_slurm", "one", "--arm", key.arm,
+                sys.executable, "-m", "scripts.studies.experiment_slurm", "one", "--arm", key.arm,
                 "--jobs", str(key.jobs), "--seed", str(key.seed),
                 "--interval", str(interval_s), "--results", str(results),
                 "--nice", str(os.getpriority(os.PRIO_PROCESS, 0)),
@@ -126,7 +126,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m scripts.experiment_slurm", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m scripts.studies.experiment_slurm", description=__doc__
+    )
     verbs = parser.add_subparsers(dest="verb", required=True)
     one = verbs.add_parser("one", help="one run")
     one.add_argument("--arm", choices=list(ARMS), required=True)

@@ -1,4 +1,4 @@
-"""Draw docs/img/demo.svg: what `make demo` prints (`python -m scripts.picture`)."""
+"""Draw docs/img/demo.svg: what `make demo` prints (`python -m scripts.tools.picture`)."""
 
 import io
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TARGET = ROOT / "docs" / "img" / "demo.svg"
 WIDTH = 118
 

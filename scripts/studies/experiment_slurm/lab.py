@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scripts.experiment_slurm.clock import FastClock, build
+from scripts.studies.experiment_slurm.clock import FastClock, build
 from tests.lab import SlurmLab
 
 FAST = {

@@ -1,6 +1,6 @@
 """Orders as bounded delays compared with FCFS and pure SAF: the runs of docs/results.md.
 
-    python -m scripts.delay_study [--minutes M]
+    python -m scripts.studies.delays [--minutes M]
 
 Every run is a long part of a trace on its cluster at one load, in the daemon's cycles of 60 s on a
 site that orders by age alone (sim/natural.AGE_ONLY), with the same placement (pack) and backfill
@@ -144,7 +144,7 @@ def known() -> set[Run]:
 
 def main() -> None:
     """Play what is not known yet, until the time is up."""
-    parser = argparse.ArgumentParser(prog="python -m scripts.delay_study")
+    parser = argparse.ArgumentParser(prog="python -m scripts.studies.delays")
     parser.add_argument("--minutes", type=float, default=600.0)
     until = time.monotonic() + 60 * parser.parse_args().minutes
     done = known()

@@ -1,4 +1,4 @@
-"""What a run is worth, and how two arms differ on the same jobs."""
+"""What a run is worth."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from rltuned.sim.metrics import SHORTEST_S
 from rltuned.sim.trace import TraceJob
-from scripts.experiment_slurm.store import Run
+from scripts.studies.experiment_slurm.store import Run
 
 GPUS = 13
 FIGURES = ("makespan_s", "wait_s", "wait_p95_s", "jct_s", "bsld", "utilisation")
@@ -61,42 +61,3 @@ def figures(run: Played) -> dict[str, float]:
         "bsld": float(run.slowdown.mean()),
         "utilisation": float((run.duration_s * run.gpus).sum() / (GPUS * makespan_s)),
     }
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A relative change (-0.1 = a tenth less) and its 95% interval."""
-
-    change: float
-    low: float
-    high: float
-
-
-def over_repeats(pairs: Sequence[tuple[dict[str, float], dict[str, float]]], name: str) -> Interval:
-    """Geometric mean of the ratios over repeats, with Student's interval of their logarithms.
-
-    Args:
-        pairs: the figures of an arm and of its base on the same jobs, repeat by repeat.
-        name: of FIGURES.
-
-    Raises:
-        ValueError: fewer than two repeats.
-    """
-    if len(pairs) < 2:  # noqa: PLR2004 - a spread needs two
-        raise ValueError("an interval over repeats needs at least two of them")
-    logs = np.log([arm[name] / base[name] for arm, base in pairs])
-    half = student(len(pairs) - 1) * float(logs.std(ddof=1)) / np.sqrt(len(pairs))
-    mean = float(logs.mean())
-    return Interval(*(float(np.expm1(x)) for x in (mean, mean - half, mean + half)))
-
-
-def student(freedom: int) -> float:
-    """The 97.5% point of Student's t; a table, because numpy has none.
-
-    Raises:
-        ValueError: more degrees of freedom than the table has.
-    """
-    points = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-    if not 1 <= freedom <= len(points):
-        raise ValueError(f"no Student's t for {freedom} degrees of freedom here")
-    return points[freedom - 1]

@@ -7,8 +7,8 @@ from rltuned import __version__
 from rltuned.core.ladder import Rung
 from rltuned.daemon.report import Mode
 from rltuned.settings.reference import tables, toml, type_text
-from scripts.reference import roff
-from scripts.reference.commands import Command, Parameter, commands
+from scripts.tools.reference import roff
+from scripts.tools.reference.commands import Command, Parameter, commands
 
 DATE = "2026-11-22"
 """Of the last change to the text below."""

@@ -4,12 +4,12 @@ from pathlib import Path
 
 from rltuned.settings.reference import example
 from rltuned.settings.reference import markdown as configuration
-from scripts.draw_results import results
-from scripts.reference.manuals import rltuned_1, rltuned_8, rltuned_toml_5
-from scripts.reference.metrics import markdown as metrics
-from scripts.reference.pages import cli
+from scripts.tools.draw_results import results
+from scripts.tools.reference.manuals import rltuned_1, rltuned_8, rltuned_toml_5
+from scripts.tools.reference.metrics import markdown as metrics
+from scripts.tools.reference.pages import cli
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PAGES = {
     "docs/configuration.md": configuration,
     "docs/metrics.md": metrics,

@@ -1,6 +1,6 @@
 """Check the English of the documents and of the package's texts: part of `make lint`.
 
-    python -m scripts.prose [FILE ...]
+    python -m scripts.tools.prose [FILE ...]
 
 Reads README.md and docs/**/*.md unless files are given. Code (fenced blocks, inline code),
 formulas, link targets and HTML are left out. The strings of a Python file are checked for words.
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parents[1]
+ROOT: Final = Path(__file__).resolve().parents[2]
 MOST_WORDS: Final = 40
 """The longest sentence."""
 WORDS: Final = {

@@ -1,0 +1,7 @@
+"""python -m scripts.studies.experiment_slurm"""
+
+import sys
+
+from scripts.studies.experiment_slurm.main import main
+
+sys.exit(main())

@@ -1,0 +1,1 @@
+"""Tools of the developers: generated pages, records of Slurm, the matrix, the soak."""
