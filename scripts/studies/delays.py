@@ -1,44 +1,67 @@
-"""Orders as bounded delays compared with FCFS and pure SAF: the runs of docs/results.md.
+"""Orders as bounded delays beside FCFS and pure SAF: the figures of docs/results.md.
 
-    python -m scripts.studies.delays [--minutes M]
+    python -m scripts.studies.delays run [--minutes M] [--front] [--ill] [--fair]
+    python -m scripts.studies.delays table | draw
 
 Every run is a long part of a trace on its cluster at one load, in the daemon's cycles of 60 s on a
 site that orders by age alone (sim/natural.AGE_ONLY), with the same placement (pack) and backfill
 (EASY). `saf` has no bounds: its delays are a thousand times limit x GPUs, where a point is
 a thousand seconds, so that there is room for them. Each is played in COPIES
 with submit times moved by up to 60 s (seeds 1 to COPIES). What is in the results is not played
-again. `make docs` draws them; tests compare the tables of the pages with them.
+again.
+
+Ill-willed orders ask for what the bounds allow: at random, or most of the smallest jobs (`largest`
+goes first), of the shortest, of those whose true area is smallest (`largest-area`).
+
+With --fair the site weighs fair share: factors of the users are drawn once (seed: the copy) evenly
+from 0 to 1 and do not change; the whole factor is worth so many days of age. `slurm` is the site's
+order without a daemon.
 """
 
 import argparse
 import json
+import math
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
 
+import matplotlib as mpl
+import numpy as np
+
 from rltuned.core.decide import Knobs
-from rltuned.core.order import Order
-from rltuned.policies.baselines import BASELINES
+from rltuned.core.features import FloatArray, StateMatrix
+from rltuned.core.order import Order, upper_bounds_s
+from rltuned.policies.baselines import BASELINES, Baseline
 from rltuned.sim.cluster import Cluster, read_cluster
 from rltuned.sim.engine.orders import Stage, in_cycles
 from rltuned.sim.engine.run import prepare
 from rltuned.sim.engine.run import run as play_out
 from rltuned.sim.metrics import score
-from rltuned.sim.natural import AGE_ONLY
+from rltuned.sim.natural import AGE_ONLY, Natural
 from rltuned.sim.presets import preset
 from rltuned.sim.reshape import jittered, scale
 from rltuned.sim.run import possible, schedule_of_engine, whole
 from rltuned.sim.synth import synthesize
-from rltuned.sim.trace import Trace, read_trace
+from rltuned.sim.trace import Trace, TraceJob, read_trace
 from rltuned.sim.world import Rules
 
 TRACES = Path("../shared/traces")
 RESULTS = Path("docs/data/delays.jsonl")
 COPIES = 4
-LOADS = (0.9, 0.7, 1.1)
+LOADS = (0.7, 0.9, 1.1)
+FRONT_LOAD = 0.9
+"""Where stretch and max_delay are varied, in two copies."""
+FRONT_STRETCH = (0.3, 1.0, 3.0)
+FRONT_DAYS = (1.0, 3.0, 7.0, 14.0)
+ILL_WILLED = ("random", "largest", "longest", "largest-area")
+FAIR_GROUNDS = ("helios-venus", "testbed")
+"""Those whose traces tell users; the testbed's are generated."""
+FAIR_DAYS = (1.0, 7.0, 30.0)
+"""Days of age that the whole of the fair-share factor is worth."""
 JITTER_S = 60.0
 DAY = 86_400.0
 PURE = Order(stretch=1_000.0, clip=1e9, max_delay_s=1e15)
@@ -77,6 +100,7 @@ class Run:
     stretch: float
     max_delay_d: float
     newcomers: str = "cycle"
+    fair_d: float = 0.0
 
     @property
     def order(self) -> Order:
@@ -85,15 +109,31 @@ class Run:
         return Order(self.stretch, 1.0, self.max_delay_d * DAY)
 
 
-def runs() -> Iterator[Run]:
-    """Every ground at load 0.9, then at the other loads."""
-    for load, ground, copy in product(LOADS, GROUNDS, range(1, COPIES + 1)):
-        one = Run(ground, load, copy, "fcfs", 0.3, 7.0)
-        yield one
-        yield replace(one, policy="saf")
-        yield replace(one, policy="delay")
-        yield replace(one, policy="delay", stretch=1.0)
-        yield replace(one, policy="delay", newcomers="submit")
+def runs(*, front: bool, ill: bool, fair: bool) -> Iterator[Run]:
+    """The main table at FRONT_LOAD, what is asked for beside it, the other loads."""
+    yield from _main(FRONT_LOAD)
+    copies = list(product(GROUNDS, range(1, COPIES + 1)))
+    for (ground, copy), policy in product(copies, ILL_WILLED if ill else ()):
+        yield Run(ground, FRONT_LOAD, copy, policy, 1.0, 7.0)
+    for (ground, copy), days, policy in product(copies, FAIR_DAYS, ("slurm", "delay")):
+        if fair and ground in FAIR_GROUNDS:
+            yield Run(ground, FRONT_LOAD, copy, policy, 0.3, 7.0, fair_d=days)
+    for ground, stretch, days, copy in product(GROUNDS, FRONT_STRETCH, FRONT_DAYS, (1, 2)):
+        if front:
+            yield Run(ground, FRONT_LOAD, copy, "delay", stretch, days)
+    for load in LOADS:
+        yield from _main(load)
+
+
+def _main(load: float) -> Iterator[Run]:
+    for ground in GROUNDS:
+        for copy in range(1, COPIES + 1):
+            one = Run(ground, load, copy, "fcfs", 0.3, 7.0)
+            yield one
+            yield replace(one, policy="saf")
+            yield replace(one, policy="delay")
+            yield replace(one, policy="delay", stretch=1.0)
+            yield replace(one, policy="delay", newcomers="submit")
 
 
 @cache
@@ -118,10 +158,12 @@ def play(run: Run) -> dict[str, float]:
     cluster, trace = trace_of(run.ground, run.load, run.copy)
     began = time.process_time()
     natural = PURE_SITE if run.policy == "saf" else AGE_ONLY
+    if run.fair_d:
+        natural = _fair(run, trace.jobs)
     stage = Stage(cluster, trace.jobs, prepare(cluster, trace.jobs), natural)
     knobs = Knobs(top_k=0, order=run.order)
     ranking, cycles, eyes = in_cycles(
-        BASELINES[run.policy], stage, knobs, 60.0, at_submit=run.newcomers == "submit"
+        _policy(run, trace.jobs), stage, knobs, 60.0, at_submit=run.newcomers == "submit"
     )
     rules = Rules(natural=natural)
     played = play_out(stage.prepared, ranking, rules, cycles=cycles, eyes=eyes)
@@ -133,29 +175,168 @@ def play(run: Run) -> dict[str, float]:
     return asdict(run) | figures
 
 
-def known() -> set[Run]:
+def _fair(run: Run, jobs: Sequence[TraceJob]) -> Natural:
+    """AGE_ONLY, and a constant fair-share factor for every user."""
+    users = sorted({job.user for job in jobs})
+    factors = np.random.default_rng(run.copy).permutation(len(users)) / max(1, len(users) - 1)
+    points = dict(zip(users, (factors * run.fair_d * DAY).astype(int).tolist(), strict=True))
+    return replace(AGE_ONLY, own=tuple(points[job.user] for job in jobs))
+
+
+def _policy(run: Run, jobs: Sequence[TraceJob]) -> Baseline:
+    """A rule by name; `slurm` delays nobody; an ill-willed one asks for parts of the bound."""
+    if run.policy not in ILL_WILLED:
+        return BASELINES["fcfs" if run.policy == "slurm" else run.policy]
+    area = np.array([job.duration_s * max(job.gpus, 1) for job in jobs])
+    draw = np.random.default_rng(run.copy).random(len(jobs))
+
+    def delay_s(matrix: StateMatrix) -> FloatArray:
+        goes_first = {
+            "random": draw, "largest": matrix.size, "longest": matrix.limit_s, "largest-area": area
+        }[run.policy]  # fmt: skip
+        ranks = np.searchsorted(np.sort(goes_first), goes_first) / max(1, len(jobs) - 1)
+        found: FloatArray = (1.0 - ranks) * upper_bounds_s(matrix.limit_s, matrix.size, run.order)
+        return found
+
+    return Baseline(run.policy, lambda matrix: -delay_s(matrix), delay_s)
+
+
+def known() -> dict[Run, dict[str, float]]:
     """Runs that have been played."""
     if not RESULTS.exists():
-        return set()
+        return {}
     rows = [json.loads(line) for line in RESULTS.read_text().splitlines()]
     names = Run.__dataclass_fields__
-    return {Run(**{k: row[k] for k in names if k in row}) for row in rows}
+    return {Run(**{k: row[k] for k in names if k in row}): row for row in rows}
 
 
-def main() -> None:
+def run_all(minutes: float, *, front: bool, ill: bool, fair: bool) -> None:
     """Play what is not known yet, until the time is up."""
-    parser = argparse.ArgumentParser(prog="python -m scripts.studies.delays")
-    parser.add_argument("--minutes", type=float, default=600.0)
-    until = time.monotonic() + 60 * parser.parse_args().minutes
+    until = time.monotonic() + 60 * minutes
     done = known()
-    for run in runs():
+    for run in runs(front=front, ill=ill, fair=fair):
         if run in done:
             continue
         if time.monotonic() > until:
             return
+        row = play(run)
         RESULTS.parent.mkdir(parents=True, exist_ok=True)
         with RESULTS.open("a") as out:
-            out.write(json.dumps(play(run)) + "\n")
+            out.write(json.dumps(row) + "\n")
+        done[run] = row
+
+
+def table() -> None:
+    """Ratios of means over copies, with the smallest and the largest copy, and geometric means."""
+    cells: dict[tuple[str, float], dict[str, list[dict[str, float]]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for run, row in sorted(known().items(), key=lambda item: item[0].copy):
+        cells[run.ground, run.load][_name(run)].append(row)
+    print("| ground, load | order | wait, h | wait / SAF | wait / FCFS | longest / SAF | writes |")
+    print("|---|---|---|---|---|---|---|")
+    logs: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+    for (ground, load), by_name in sorted(cells.items()):
+        if {"saf", "fcfs"} - by_name.keys():
+            continue  # the anchors of a cell are played first
+        for name, rows in sorted(by_name.items()):
+            ratios = _ratios(rows, by_name["saf"], by_name["fcfs"])
+            logs[name].append(ratios)
+            pairs = [a["wait_s"] / b["wait_s"] for a, b in zip(rows, by_name["saf"], strict=False)]
+            cells_of = [
+                f"{_mean(rows, 'wait_s') / 3600:.2f}",
+                f"{ratios[0]:.2f} [{min(pairs):.2f}, {max(pairs):.2f}]",
+                f"{ratios[1]:.2f}",
+                f"{ratios[2]:.2f}",
+                f"{_mean(rows, 'writes_per_job'):.2f}",
+            ]
+            print(f"| {ground} {load:g} | {name} | {' | '.join(cells_of)} |")
+    for name, found in sorted(logs.items()):
+        mean = np.exp(np.log(np.array(found)).mean(axis=0))
+        print(f"| all {len(found)} | {name} | | {mean[0]:.2f} | {mean[1]:.2f} | {mean[2]:.2f} | |")
+
+
+def _name(run: Run) -> str:
+    if run.fair_d or run.policy == "slurm":
+        return f"{run.policy}, fair share {run.fair_d:g} d"
+    if run.newcomers == "submit":
+        return f"{run.policy} at submission"
+    if run.policy == "delay" and (run.stretch, run.max_delay_d) != (0.3, 7.0):
+        return f"delay {run.stretch:g} x {run.max_delay_d:g} d"
+    return run.policy
+
+
+Rows = list[dict[str, float]]
+
+
+def _ratios(rows: Rows, saf: Rows, fcfs: Rows) -> tuple[float, float, float]:
+    """Mean wait against SAF and FCFS, and the longest wait against SAF."""
+    wait_s, longest_s = _mean(rows, "wait_s"), _mean(rows, "wait_max_s")
+    return (
+        wait_s / _mean(saf, "wait_s"),
+        wait_s / _mean(fcfs, "wait_s"),
+        longest_s / _mean(saf, "wait_max_s"),
+    )
+
+
+def _mean(rows: Rows, name: str) -> float:
+    return float(np.mean([row[name] for row in rows]))
+
+
+def draw() -> None:
+    """docs/img/delays.svg: mean, p99 and longest wait against FCFS over stretch and max_delay."""
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "delays"
+    from matplotlib import pyplot as plt  # noqa: PLC0415 - after the backend
+
+    figure, panels = plt.subplots(1, 3, figsize=(10, 3.2), sharex=True)
+    for panel, name in zip(panels, ("wait_s", "wait_p99_s", "wait_max_s"), strict=True):
+        for stretch in FRONT_STRETCH:
+            found = [_against_fcfs(name, "delay", stretch, days) for days in FRONT_DAYS]
+            panel.plot(FRONT_DAYS, found, marker="o", label=f"delay, stretch {stretch:g}")
+        saf = _against_fcfs(name, "saf", 0.3, 7.0)
+        panel.axhline(saf, color="black", ls=":", label="SAF, no bounds")
+        panel.axhline(1.0, color="grey", lw=0.8, label="FCFS")
+        for colour, policy in zip(("C5", "C6", "C8", "C9"), ILL_WILLED, strict=True):
+            ill = _against_fcfs(name, policy, 1.0, 7.0)
+            panel.plot(7.0, ill, marker="x", ls="", color=colour, label=f"ill-willed: {policy}")
+        panel.set(xlabel="max_delay, days", title=name, yscale="log")
+    panels[0].set_ylabel("against FCFS, geometric mean")
+    panels[0].legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig("docs/img/delays.svg", metadata={"Date": None})
+
+
+def _against_fcfs(name: str, policy: str, stretch: float, days: float) -> float:
+    """Of the means over copies, geometric mean over the grounds."""
+    logs = []
+    for ground in GROUNDS:
+        mean: dict[str, float] = {}
+        for chosen in (("fcfs", 0.3, 7.0), (policy, stretch, days)):
+            values = [
+                row[name]
+                for run, row in known().items()
+                if (run.ground, run.load, run.newcomers) == (ground, FRONT_LOAD, "cycle")
+                and (run.policy, run.stretch, run.max_delay_d) == chosen
+            ]
+            mean[chosen[0]] = float(np.mean(values))
+        logs.append(math.log(mean[policy] / mean["fcfs"]))
+    return math.exp(float(np.mean(logs)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("run", "table", "draw"))
+    parser.add_argument("--minutes", type=float, default=600.0)
+    for name in ("--front", "--ill", "--fair"):
+        parser.add_argument(name, action="store_true")
+    asked = parser.parse_args()
+    if asked.what == "run":
+        run_all(asked.minutes, front=asked.front, ill=asked.ill, fair=asked.fair)
+    elif asked.what == "draw":
+        draw()
+    else:
+        table()
 
 
 if __name__ == "__main__":
