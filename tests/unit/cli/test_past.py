@@ -209,7 +209,7 @@ import os, signal, sqlite3, sys
 from pathlib import Path
 from rltuned.journal.journal import Journal
 from rltuned.daemon.loop import Loop
-from rltuned.daemon.signals import Orders
+from rltuned.daemon.signals import SignalFlags
 from tests.fakes import FakeBackend, FakeClock
 from tests.unit.cli.test_past import rig_of, world
 from tests.unit.daemon.test_loop import Heard
@@ -228,7 +228,7 @@ class Killer(FakeBackend):
 
 journal = Journal(folder)
 rig = rig_of(Killer(world()), folder)
-Loop(rig, FakeClock(), journal, Heard(), orders=Orders(), reload=lambda: rig).run(1)
+Loop(rig, FakeClock(), journal, Heard(), orders=SignalFlags(), reload=lambda: rig).run(1)
 """
 
 
