@@ -13,7 +13,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -21,6 +21,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Final
 
 from prometheus_client import CollectorRegistry
@@ -121,19 +122,25 @@ class _Keeper(Publisher):
         super().cycle(report)
 
 
-def measured(size: Size, policy: str, rounds: int) -> list[Cycle]:
+def measured(size: Size, policy: str, rounds: int, **limits: float) -> list[Cycle]:
     """So many cycles of one size after one that does not count, in a process of their own.
+
+    Args:
+        size: of queue and cluster.
+        policy: who ranks.
+        rounds: how many cycles.
+        limits: keys of `[limits]` that differ from the shipped settings.
 
     Raises:
         BackendError: a cycle came to no result.
         ModelError, SettingsError: the policy cannot be used.
     """
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as child:
-        told = child.submit(_in_child, size, policy, rounds).result()
+        told = child.submit(_in_child, size, policy, rounds, limits).result()
     return [Cycle(**row) for row in json.loads(told)]
 
 
-def _in_child(size: Size, policy: str, rounds: int) -> str:
+def _in_child(size: Size, policy: str, rounds: int, limits: Mapping[str, float]) -> str:
     with TemporaryDirectory() as name:
         folder = Path(name)
         clock, calls = FixedClock(), list[CallRecord]()
@@ -148,8 +155,9 @@ def _in_child(size: Size, policy: str, rounds: int) -> str:
             grow_older(folder, pending=pending, running=running, age=AGE * clock.cycle)
 
         found = played(
-            backend, clock, calls, folder, policy=policy, rounds=rounds, between=an_interval_later
-        )
+            backend, clock, calls, folder,
+            policy=policy, rounds=rounds, between=an_interval_later, limits=limits,
+        )  # fmt: skip
     return json.dumps([asdict(c) for c in found])
 
 
@@ -163,6 +171,7 @@ def played(
     rounds: int,
     between: Callable[[], None],
     dry_run: bool = False,
+    limits: Mapping[str, float] = MappingProxyType({}),
 ) -> list[Cycle]:
     """So many cycles of the daemon's own loop after one that does not count.
 
@@ -175,6 +184,7 @@ def played(
         rounds: how many cycles.
         between: what happens between two.
         dry_run: decide and keep, and write nothing.
+        limits: keys of `[limits]` that differ from the shipped settings.
 
     Raises:
         BackendError: a cycle came to no result.
@@ -188,7 +198,7 @@ def played(
         log = make_log("json", "info", nowhere)
         registry = CollectorRegistry()
         ear = _Keeper(Metrics(registry), log, Notifier(None), clock, journal=journal.size)
-        rig = build_rig(settings_for(policy, folder), backend, dry_run=dry_run)
+        rig = build_rig(settings_for(policy, folder, limits), backend, dry_run=dry_run)
         ear.loaded(rig)
         loop = Loop(rig, clock, journal, ear, orders=SignalFlags(), reload=lambda: rig)
         for number in range(rounds + 1):
@@ -200,9 +210,12 @@ def played(
     return rows
 
 
-def settings_for(policy: str, folder: Path) -> Loaded:
+def settings_for(
+    policy: str, folder: Path, limits: Mapping[str, float] = MappingProxyType({})
+) -> Loaded:
     """The shipped settings, on the stage that writes."""
     flags = (
+        *((f"limits.{key}", value) for key, value in limits.items()),
         ("policy.name", policy),
         ("ladder.stage", Rung.FULL.value),
         ("daemon.state_dir", str(folder)),
@@ -249,7 +262,8 @@ def owning(size: Size, cycles: int) -> list[Figure]:
 
     Processor seconds of the whole cycle, wall seconds of the journal (its disk included).
     """
-    found = measured(size, "sjf", cycles)
+    # its delays grow with the wait, and without hysteresis every cycle writes all that it may
+    found = measured(size, "wfp3", cycles, hysteresis=0.0)
     writes = sum(c.applied for c in found) / len(found)
     source = f"our own bound; {cycles} cycles with {writes:.0f} writes each"
     whole, journal = [c.cpu_s for c in found], [c.stages_s[CycleStage.JOURNAL] for c in found]
