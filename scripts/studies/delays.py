@@ -317,6 +317,7 @@ def _against_fcfs(name: str, policy: str, stretch: float, days: float) -> float:
                 row[name]
                 for run, row in known().items()
                 if (run.ground, run.load, run.newcomers) == (ground, FRONT_LOAD, "cycle")
+                and not run.fair_d
                 and (run.policy, run.stretch, run.max_delay_d) == chosen
             ]
             mean[chosen[0]] = float(np.mean(values))

@@ -84,6 +84,7 @@ def _main(rows: Sequence[dict[str, Any]], policy: str) -> list[dict[str, Any]]:
     own = [
         r for r in rows
         if (r["policy"], r["stretch"], r["max_delay_d"], r["newcomers"]) == (policy, *DEFAULT)
+        and not r["fair_d"]
     ]  # fmt: skip
     return sorted(own, key=lambda r: r["copy"])
 
