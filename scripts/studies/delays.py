@@ -289,8 +289,9 @@ def draw() -> None:
     mpl.rcParams["svg.hashsalt"] = "delays"
     from matplotlib import pyplot as plt  # noqa: PLC0415 - after the backend
 
-    figure, panels = plt.subplots(1, 3, figsize=(10, 3.2), sharex=True)
-    for panel, name in zip(panels, ("wait_s", "wait_p99_s", "wait_max_s"), strict=True):
+    figure, panels = plt.subplots(1, 3, figsize=(10, 3.9), sharex=True)
+    names = {"wait_s": "mean wait", "wait_p99_s": "99th percentile", "wait_max_s": "longest wait"}
+    for panel, (name, title) in zip(panels, names.items(), strict=True):
         for stretch in FRONT_STRETCH:
             found = [_against_fcfs(name, "delay", stretch, days) for days in FRONT_DAYS]
             panel.plot(FRONT_DAYS, found, marker="o", label=f"delay, stretch {stretch:g}")
@@ -300,10 +301,10 @@ def draw() -> None:
         for colour, policy in zip(("C5", "C6", "C8", "C9"), ILL_WILLED, strict=True):
             ill = _against_fcfs(name, policy, 1.0, 7.0)
             panel.plot(7.0, ill, marker="x", ls="", color=colour, label=f"ill-willed: {policy}")
-        panel.set(xlabel="max_delay, days", title=name, yscale="log")
+        panel.set(xlabel="max_delay, days", title=title, yscale="log")
     panels[0].set_ylabel("against FCFS, geometric mean")
-    panels[0].legend(fontsize=7)
-    figure.tight_layout()
+    figure.tight_layout(rect=(0, 0.17, 1, 1))
+    figure.legend(*panels[0].get_legend_handles_labels(), fontsize=8, loc="lower center", ncol=4)
     figure.savefig("docs/img/delays.svg", metadata={"Date": None})
 
 
