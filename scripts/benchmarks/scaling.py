@@ -140,7 +140,9 @@ def measured(size: Size, policy: str, rounds: int, **limits: float) -> list[Cycl
     return [Cycle(**row) for row in json.loads(told)]
 
 
-def _in_child(size: Size, policy: str, rounds: int, limits: Mapping[str, float]) -> str:
+def _in_child(
+    size: Size, policy: str, rounds: int, limits: Mapping[str, float] = MappingProxyType({})
+) -> str:
     with TemporaryDirectory() as name:
         folder = Path(name)
         clock, calls = FixedClock(), list[CallRecord]()
