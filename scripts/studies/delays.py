@@ -55,7 +55,7 @@ COPIES = 4
 LOADS = (0.7, 0.9, 1.1)
 FRONT_LOAD = 0.9
 """Where stretch and max_delay are varied, in two copies."""
-FRONT_STRETCH = (0.3, 1.0, 3.0)
+FRONT_STRETCH = (0.1, 0.3, 1.0, 3.0)
 FRONT_DAYS = (1.0, 3.0, 7.0, 14.0)
 ILL_WILLED = ("random", "largest", "longest", "largest-area")
 FAIR_GROUNDS = ("helios-venus", "testbed")
