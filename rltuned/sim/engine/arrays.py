@@ -30,8 +30,12 @@ def entry(function: F) -> F:
 
     numba looks for changes only in the file of the function itself, yet the code of all that it
     calls is kept with it. So an entry must be a closure over `sources()`: closed-over values are
-    part of the key under which numba keeps it.
+    part of the key under which numba keeps it. The digest is in the file's name as well: numba
+    unpickles an index before it looks at its age, which fails when a class in it was renamed.
     """
+    closed_over = (cell.cell_contents for cell in function.__closure__ or ())
+    digest = next(value for value in closed_over if isinstance(value, str))
+    function.__qualname__ += f".{digest[:12]}"
     try:
         made = numba.njit(cache=True, nogil=True)(function)
     except RuntimeError:  # nowhere to keep it: neither beside the sources nor in a home folder
