@@ -91,7 +91,7 @@ class Past:
 
 
 @dataclass(slots=True)
-class _Row:
+class _ReplayRow:
     record: JobRun
     job: TraceJob
     ran: bool
@@ -145,7 +145,7 @@ def past_of(history: SacctAnswer, place: SiteModel, span: Span) -> Past:
 
 
 def _past(
-    rows: list[_Row],
+    rows: list[_ReplayRow],
     place: SiteModel,
     *,
     begin: float,
@@ -193,7 +193,7 @@ def _past(
     )
 
 
-def _since(rows: Sequence[_Row], *, eligible: bool) -> FloatArray:
+def _since(rows: Sequence[_ReplayRow], *, eligible: bool) -> FloatArray:
     found = np.full(len(rows), np.nan)
     for i, row in enumerate(rows):
         record = row.record
@@ -237,7 +237,7 @@ def _row(
     until: float,
     usual: tuple[float, float],
     longest: dict[str, float],
-) -> _Row:
+) -> _ReplayRow:
     ran = record.start_s is not None and record.start_s < begin
     held = not ran and record.eligible_s < begin
     limit_s = min(record.limit_s, longest.get(record.partition, math.inf))
@@ -261,7 +261,7 @@ def _row(
         status=record.state,
     )
     scored = record.end_s is not None and not ran and not held and not record.het
-    return _Row(record, job, ran, held, scored, record.tasks)
+    return _ReplayRow(record, job, ran, held, scored, record.tasks)
 
 
 def _run_s(record: JobRun, until: float, usual: tuple[float, float]) -> float:

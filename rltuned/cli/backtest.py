@@ -110,7 +110,7 @@ def backtest(
     for folder in (report, collect_to):
         if folder is not None:
             check_new(folder)
-    record = _Record(_zone(timezone), _moment(since), _moment(until), split)
+    record = _Period(_zone(timezone), _moment(since), _moment(until), split)
     if collect_to is not None:
         _collect(loaded, collect_to, record)
         say(f"{collect_to}: saved; rltuned backtest --site {collect_to}")
@@ -142,13 +142,13 @@ def _show(found: dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Record:
+class _Period:
     zone: ZoneInfo
     begin: float | None
     end: float | None
     split: float
 
-    def live(self) -> "_Record":
+    def live(self) -> "_Period":
         """With an end, and a beginning."""
         begin = self.begin if self.begin is not None else _moment(LIVE_SINCE)
         return replace(
@@ -174,7 +174,7 @@ class _Done:
 def _played(
     loaded: Loaded,
     files: tuple[Path, Path],
-    record: _Record,
+    record: _Period,
     lesson: _Lesson,
     chosen: dict[str, Policy],
     *,
@@ -229,7 +229,7 @@ def _moment(text: str | None) -> float | None:
         raise typer.BadParameter(str(error)) from None
 
 
-def _collect(loaded: Loaded, folder: Path, record: _Record) -> None:
+def _collect(loaded: Loaded, folder: Path, record: _Period) -> None:
     cli = replace(loaded.settings.slurm.cli(), timeout_s=SACCT_TIMEOUT_S)
     # sacct takes the times we give for local ones, and prints epochs (see slurm/commands)
     commands = Commands(cli, environ={**os.environ, "TZ": "UTC"})
@@ -249,7 +249,7 @@ def _history_file(place: Path, given: Path | None) -> Path:
     raise TraceError(f"{place}: neither {HISTORY} nor {PACKED} in it; --history names another file")
 
 
-def _read(path: Path, record: _Record, bar: "_Bar") -> SacctAnswer:
+def _read(path: Path, record: _Period, bar: "_Bar") -> SacctAnswer:
     bar.told(f"reading {path.name}", 0.0)
     begin = -math.inf if record.begin is None else record.begin
     found = read_history(lines_of(path), str(path), record.zone, since=begin)

@@ -120,7 +120,7 @@ def warmstart(
     held_out = rule_orders(rule, HELD_OUT, fitting, seed + OTHER_SEED)
     _, mean, lowest = agreement(network, held_out)
     seconds = time.perf_counter() - began
-    lesson = _Lesson(
+    lesson = _ImitationCard(
         summary=f"Warm start: the order of {teacher}, learned from generated queues.",
         method="supervised imitation, listwise (Plackett-Luce) loss",
         teacher=teacher,
@@ -148,7 +148,7 @@ def warmstart(
 
 
 @dataclass(frozen=True, slots=True)
-class _Lesson:
+class _ImitationCard:
     """What a bundle's card says of what was imitated."""
 
     summary: str
@@ -194,7 +194,7 @@ def _learn_site(
     began = time.perf_counter()
     network, _ = _fit_with_bar(earlier, fitting, "the site")
     agreed, _, _ = agreement(network, later)
-    lesson = _Lesson(
+    lesson = _ImitationCard(
         summary="Warm start: the order in which a site's Slurm has started its jobs.",
         method="supervised imitation of starts by the main scheduler, cross-entropy",
         teacher="the site's own Slurm",
@@ -210,7 +210,11 @@ def _learn_site(
 
 
 def _export(
-    out: Path, network: Network, held_out: OrderedQueues, lesson: _Lesson, results: dict[str, float]
+    out: Path,
+    network: Network,
+    held_out: OrderedQueues,
+    lesson: _ImitationCard,
+    results: dict[str, float],
 ) -> None:
     values, masks = held_out.values, held_out.masks
     export_bundle(

@@ -82,7 +82,7 @@ class Stamp(BaseModel):
         return "\n".join((*lines, "end", ""))
 
 
-class _Kept(BaseModel):
+class _KeptStamps(BaseModel):
     """The formula in use and the one before: of a job that was submitted while they changed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -166,12 +166,12 @@ def good_until(path: Path) -> float | None:
 def _with(kept: object, stamp: Stamp) -> object:
     before = _read(kept).stamps
     stamps = before if before[:1] == (stamp,) else (stamp, *before[:1])
-    return _Kept(stamps=stamps).model_dump(mode="json")
+    return _KeptStamps(stamps=stamps).model_dump(mode="json")
 
 
-def _read(kept: object) -> _Kept:
+def _read(kept: object) -> _KeptStamps:
     try:
-        return _Kept() if kept is None else _Kept.model_validate(kept)
+        return _KeptStamps() if kept is None else _KeptStamps.model_validate(kept)
     except ValidationError as error:
         raise JournalError(f"newcomers in the journal: {first_flaw(error)}") from None
 

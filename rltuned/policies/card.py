@@ -20,7 +20,7 @@ BUNDLE_NAME: Final = "[a-z0-9][a-z0-9._-]{0,63}"
 MAX_HIDDEN: Final = 4_096
 
 
-class _Strict(BaseModel):
+class _CardPart(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
@@ -42,7 +42,7 @@ def features_of(kind: Kind, *, predicted: bool) -> int:
     return NUM_FEATURES + len(QUANTILES) * predicted
 
 
-class Architecture(_Strict):
+class Architecture(_CardPart):
     """Enough to build the network before its weights are read.
 
     max_jobs: rows of the windows in parity.npz; `paper` scores a longer queue window by window,
@@ -72,7 +72,7 @@ class Architecture(_Strict):
         return self
 
 
-class Training(_Strict):
+class Training(_CardPart):
     """How the weights came to be; enough to make them again."""
 
     method: str
@@ -86,7 +86,7 @@ class Training(_Strict):
     machine: str
 
 
-class Card(_Strict):
+class Card(_CardPart):
     """card.json."""
 
     format: Literal[1]

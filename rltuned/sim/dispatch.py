@@ -72,7 +72,7 @@ def neighbours(nodes: Iterable[Node], partitions: Iterable[str]) -> dict[str, fr
 
 
 @dataclass(slots=True)
-class _Head:
+class _ReservedHead:
     """The reserved job of one partition, and what will be free at its shadow time."""
 
     request: Request
@@ -87,7 +87,7 @@ class _Pass:
     capacity: Capacity
     grounds: Grounds
     claims: list[RunningClaim]
-    heads: dict[str, _Head] = field(default_factory=dict)
+    heads: dict[str, _ReservedHead] = field(default_factory=dict)
     failed: set[tuple[object, ...]] = field(default_factory=set)
 
     def consider(self, entry: PendingEntry) -> tuple[Share, ...] | None:
@@ -147,7 +147,7 @@ class _Pass:
         latest_end = self.now + _limit(entry.request)
         return all(latest_end <= head.shadow_s or self._still_fits(head, shares) for head in heads)
 
-    def _still_fits(self, head: _Head, shares: tuple[Share, ...]) -> bool:
+    def _still_fits(self, head: _ReservedHead, shares: tuple[Share, ...]) -> bool:
         head.later.take(shares)
         try:
             rule = self.grounds.placement
@@ -155,7 +155,7 @@ class _Pass:
         finally:
             head.later.give(shares)
 
-    def _reserve(self, entry: PendingEntry) -> _Head:
+    def _reserve(self, entry: PendingEntry) -> _ReservedHead:
         """Find when the head fits at the latest, if nothing ends before its time limit."""
         member = self.capacity.members_of((entry.partition,))
         later = self.capacity.copy()
@@ -171,7 +171,7 @@ class _Pass:
             if place_request(entry.request, member, later, self.grounds.placement) is not None:
                 shadow_s = claim.latest_end
                 break
-        return _Head(entry.request, member, shadow_s, later)
+        return _ReservedHead(entry.request, member, shadow_s, later)
 
 
 def run_pass(

@@ -48,7 +48,7 @@ GIB_MIB = 1024
 
 
 @dataclass(slots=True)
-class _Job:
+class _AlibabaJob:
     """What the task and instance tables say of one job."""
 
     gpus: float = 0.0
@@ -68,7 +68,7 @@ def read_pai(path: Path) -> ParsedTrace:
     """
     if not path.is_dir():
         raise TraceError(f"{path}: not a folder with the PAI tables")
-    found: dict[str, _Job] = {}
+    found: dict[str, _AlibabaJob] = {}
     bad: list[Bad] = []
     instances = _find(path, "pai_instance_table", needed=False)
     for line, row in _pai(_find(path, "pai_task_table"), TASK_TABLE):
@@ -114,9 +114,9 @@ def _note(
         bad.append(Bad(line, f"{where}: {error}"))
 
 
-def _task(found: dict[str, _Job], row: Row, *, times: bool) -> None:
+def _task(found: dict[str, _AlibabaJob], row: Row, *, times: bool) -> None:
     count = number(row, "inst_num")
-    job = found.setdefault(row["job_name"], _Job())
+    job = found.setdefault(row["job_name"], _AlibabaJob())
     job.gpus += count * (number(row, "plan_gpu") / 100 if row["plan_gpu"] else 0.0)
     job.cpus += count * (number(row, "plan_cpu") / 100 if row["plan_cpu"] else 0.0)
     job.mem_gib += count * (number(row, "plan_mem") if row["plan_mem"] else 0.0)
@@ -126,19 +126,19 @@ def _task(found: dict[str, _Job], row: Row, *, times: bool) -> None:
         _span(job, row)
 
 
-def _instance(found: dict[str, _Job], row: Row) -> None:
+def _instance(found: dict[str, _AlibabaJob], row: Row) -> None:
     if row["job_name"] not in found:
         raise ValueError(f"no task of job {row['job_name']}")
     _span(found[row["job_name"]], row)
 
 
-def _span(job: _Job, row: Row) -> None:
+def _span(job: _AlibabaJob, row: Row) -> None:
     if row["start_time"] and row["end_time"]:
         job.begin_s = min(job.begin_s, number(row, "start_time"))
         job.end_s = max(job.end_s, number(row, "end_time"))
 
 
-def _pai_job(found: dict[str, _Job], row: Row) -> TraceJob:
+def _pai_job(found: dict[str, _AlibabaJob], row: Row) -> TraceJob:
     job = found.get(row["job_name"])
     if job is None:
         raise ValueError(f"no task of job {row['job_name']}")
