@@ -26,10 +26,9 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.ha.leader import open_lease
 from rltuned.daemon.ha.lease import Lease
 from rltuned.daemon.last_good_settings import keep_settings
-from rltuned.daemon.logs import Log, make_log
+from rltuned.daemon.logs import Log, log_reading, make_log
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics.cycle import Metrics
-from rltuned.daemon.metrics.reading import log_reading
 from rltuned.daemon.observers import Publisher
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.salt import salted
@@ -116,7 +115,7 @@ def run(
         log = make_log(settings.log.format, settings.log.level)
 
         def heard(reading: ReaderChoice) -> None:
-            metrics.reading.heard(reading)
+            metrics.reader(reading)
             log_reading(log, reading)
 
         lease = None if is_sim else open_lease(settings.ha, settings.slurm.timeout_s, SystemClock())
@@ -192,7 +191,7 @@ def _serve(
             rig = build_rig(settings, place.backend(settings), lease, dry_run=dry_run)
             if rig.solver is None:
                 return rig
-            return replace(rig, solver=TimedSolver(rig.solver, metrics.decisions.solved))
+            return replace(rig, solver=TimedSolver(rig.solver, metrics.solved))
 
         rig = assemble(loaded)
         if http.enabled:

@@ -17,6 +17,7 @@ from rltuned.core.decide import Entry
 from rltuned.daemon.report import CycleReport, Mode, Skip
 from rltuned.daemon.sentences import Said
 from rltuned.domain.snapshot import Unreadable
+from rltuned.slurm.source import ReaderChoice
 from rltuned.text import escaped
 
 CLOCK_S: Final = 5.0
@@ -153,6 +154,12 @@ def log_unreadable(log: Log, found: Collection[Unreadable]) -> None:
         log.warning("unreadable", kind=row.kind, name=row.name, why=row.why, then=then)
     if len(found) > _NAMED:
         log.warning("unreadable_more", count=len(found) - _NAMED)
+
+
+def log_reading(log: Log, reading: ReaderChoice) -> None:
+    """A line when the reader of the jobs is another one than before."""
+    line = log.warning if reading.stands_in else log.info
+    line("reader", wanted=reading.wanted, reader=reading.reader, detail=reading.detail)
 
 
 def log_verdict(log: Log, report: CycleReport) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from rltuned.daemon.logs import Log, log_cycle, log_unreadable
-from rltuned.daemon.metrics.cycle import Metrics, PolicyCard
+from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.report import CycleReport, Mode
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.sentences import Said
@@ -99,9 +99,14 @@ class Publisher:
     def loaded(self, rig: Rig) -> None:
         self._reload_error = ""
         self._interval_s = rig.interval_s
-        card = PolicyCard(rig.policy.name, rig.digest, rig.schema, rig.ranges)
-        self._metrics.loaded(card, self._clock.now())
-        self._metrics.canary.stage(rig.ladder.rung)
+        self._metrics.loaded(
+            rig.policy.name,
+            at=self._clock.now(),
+            digest=rig.digest,
+            schema=rig.schema,
+            ranges=rig.ranges,
+            stage=rig.ladder.rung,
+        )
         if self._board is not None:
             self._board.loaded(rig)
         self._log.info(
