@@ -15,7 +15,7 @@ from rltuned.daemon.observers import FRESH_CYCLES
 from rltuned.errors import JournalError, SnapshotError
 from rltuned.journal.snapshots import FILE_NAME
 from rltuned.settings import Loaded
-from rltuned.settings.keys import HttpKeys
+from rltuned.settings.service import HttpKeys
 
 PATIENCE_S: Final = 3.0
 _SHOWN: Final = ("at", "address", "field", "old", "new", "result", "delay_s")

@@ -124,7 +124,7 @@ def _solver(loaded: Loaded) -> Check:
     settings = loaded.settings
     if settings.policy.placement != "milp":
         return Check.ok("solver", f"not needed: placement {settings.policy.placement}")
-    name, budget = settings.placement.solver, settings.placement.budget()
+    name, budget = settings.placement.solver, settings.knobs().tuning.budget
     began = time.perf_counter()
     try:
         probe(solver_named(name), replace(budget, wall_s=max(budget.wall_s, _PROBE_S)))

@@ -48,7 +48,7 @@ def shares_of(backend: SlurmBackend, seen: Snapshot) -> tuple[float, ...]:
 
 def _site(loaded: Loaded, backend: SlurmBackend, seen: Snapshot, priorities: Priorities) -> Site:
     settings = loaded.settings
-    scope, writing = settings.scope, settings.limits.writing(settings.order)
+    scope, writing = settings.scope, settings.knobs().writing
     left = (
         scope.sla_partitions,
         scope.partitions,

@@ -31,7 +31,8 @@ from rltuned.errors import (
 )
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Restored, is_complete
-from rltuned.settings.rescue import Rescue
+from rltuned.settings.service import Rescue
+from rltuned.settings.source import load_rescue
 from rltuned.slurm.job_selector import AskedJob, asked_job, asked_moment
 from rltuned.slurm.undoer import SlurmUndoer
 
@@ -254,7 +255,7 @@ def _settings(config: Path | None) -> Rescue:
     stand in for a file that cannot be used.
     """
     try:
-        return Rescue.load(config)
+        return load_rescue(config)
     except SettingsError as error:
         folder = os.environ.get(STATE_VARIABLE, "").partition(":")[0]
         settings = last_settings(Path(folder)) if folder else None

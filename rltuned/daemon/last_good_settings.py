@@ -13,10 +13,10 @@ from pydantic import ValidationError
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
 from rltuned.journal.named_values import SETTINGS
-from rltuned.settings.rescue import Rescue
+from rltuned.settings.service import Rescue
 
 if TYPE_CHECKING:  # imports numpy, and `rltuned restore` does without
-    from rltuned.settings.keys import Settings
+    from rltuned.settings import Settings
 
 
 def keep_settings(journal: Journal, settings: "Settings", at: float) -> None:

@@ -11,7 +11,7 @@ from rltuned.daemon.ha.lease import Lease
 from rltuned.errors import JournalError
 from rltuned.journal.handover import Handover, publish, published
 from rltuned.journal.journal import Journal
-from rltuned.settings.controller import HaKeys
+from rltuned.settings.service import HaKeys
 
 
 def open_lease(ha: HaKeys, timeout_s: float, clock: SystemClock) -> Lease | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rltuned.errors import SettingsError
-from rltuned.settings.keys import HttpKeys
+from rltuned.settings.service import HttpKeys
 
 
 @dataclass(frozen=True, slots=True)
