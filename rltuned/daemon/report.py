@@ -157,6 +157,29 @@ class CycleReport:
         breakers = self.verdict.breakers if self.verdict else {}
         return tuple(sorted(name for name, breaker in breakers.items() if breaker.is_open))
 
+    @property
+    def withheld(self) -> str:
+        """Why nothing of a plan is written, for every place that says so; empty = it is written.
+
+        By what an operator wants first to read: a fault, another daemon, then what was asked for.
+        """
+        if self.journal_error:
+            return f"the journal cannot be used: {self.journal_error}"
+        asked_for = {
+            Mode.LIVE: "",
+            Mode.STANDBY: self.standby,
+            Mode.PAUSED: "the pause file exists",
+            Mode.DRY_RUN: "this is a dry run",
+            Mode.OBSERVE: "the stage is observe",
+            Mode.SHADOW: "the stage is shadow",
+        }
+        return self.rival or asked_for[self.mode]
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether nothing is written though it was asked for."""
+        return bool(self.journal_error or self.rival) and self.mode is not Mode.DRY_RUN
+
     def proposed(self) -> dict[ChangeKind, int]:
         """Actions of the plan by kind."""
         actions = self.decision.plan.actions if self.decision else ()
@@ -193,11 +216,11 @@ class CycleReport:
         applied = self.results().get(Result.APPLIED, 0)
         proposed = sum(self.proposed().values())
         demoted = f"; circuit breaker open: {', '.join(self.demoted)}" if self.demoted else ""
-        rival = f"; {self.rival}" if self.rival else ""
-        rival += f"; newcomers: {self.newcomers}" if self.newcomers else ""
+        doubt = f"; nothing is written: {self.withheld}" if self.in_doubt else ""
+        doubt += f"; newcomers: {self.newcomers}" if self.newcomers else ""
         return (
             f"cycle {self.cycle} {self.mode}: {pending} pending, {proposed} proposed, "
-            f"{applied} applied{demoted}{rival}"
+            f"{applied} applied{demoted}{doubt}"
         )
 
 

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from rltuned import __version__
-from rltuned.cli import COMMANDS, app
+from rltuned.cli import COMMANDS, PANELS, app
 from rltuned.cli.check import _fit, _queue, _time_limits
 from rltuned.cli.explain import _BOUNDS, _REFUSALS, in_words
 from rltuned.cli.explained import explanation
@@ -62,13 +62,23 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def test_version() -> None:
-    assert run("version").stdout.startswith(f"rltuned {__version__} (Python 3.")
+@pytest.mark.parametrize("asked", ["--version", "version"])
+def test_version(asked: str) -> None:
+    assert run(asked).stdout.startswith(f"rltuned {__version__} (Python 3.")
 
 
-def test_help_names_every_command() -> None:
+def test_help_names_every_command_under_its_heading() -> None:
     text = run("--help").stdout
-    assert all(name in text for name in COMMANDS)
+    assert all(name in text for name in (*COMMANDS, *PANELS))
+    assert run("-h").stdout == text
+    assert run("plan", "-h").stdout == run("plan", "--help").stdout
+
+
+def test_commands_of_an_older_release_run_under_their_new_names(config: Path) -> None:
+    old = run("top", "--config", str(config))
+    assert "`rltuned top` is `rltuned status --watch` now" in old.stderr
+    assert old.stdout == run("status", "--watch", "--config", str(config)).stdout
+    assert "is `rltuned history --replay` now" in run("replay", "no number").stderr
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c not in {"models", "train"}])
