@@ -73,7 +73,7 @@ class ScopeKeys(Keys):
 class OrderKeys(Keys):
     """How long a job may be asked to step back."""
 
-    stretch: float = key(0.3, ge=0.0, le=100.0)
+    stretch: float = key(0.1, ge=0.0, le=100.0)
     """Every delay of a policy is multiplied by it: the rule `delay` asks a job to step back by
     stretch x time limit x sqrt(GPUs). 0 = first come, first served."""
     clip: float = key(1.0, ge=0.0, le=100.0)

@@ -18,6 +18,7 @@ from rltuned.cli import app
 from rltuned.core.decide import Knobs
 from rltuned.core.ladder import Ladder, Rung
 from rltuned.core.numbers import Writing
+from rltuned.core.order import Order
 from rltuned.core.select import Scope
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.restore import restore
@@ -41,7 +42,11 @@ from tests.unit.daemon.test_loop import Heard
 MODELS = Path(__file__).resolve().parents[3] / "models"
 FIRST = basic(900.0)
 """What sjf writes for job 3: three tenths of its 50 minutes."""
-KNOBS = Knobs(Scope(sla_partitions=frozenset({"sla"})), writing=Writing(hysteresis=0.0))
+KNOBS = Knobs(
+    Scope(sla_partitions=frozenset({"sla"})),
+    order=Order(stretch=0.3),
+    writing=Writing(hysteresis=0.0),
+)
 
 
 def world() -> Snapshot:
