@@ -17,7 +17,7 @@ from rltuned.cli.flags import (
     warn,
 )
 from rltuned.cli.history import lines_of
-from rltuned.cli.observed import look
+from rltuned.cli.plan import look
 from rltuned.journal.queries import JobChange
 from rltuned.text import span, when
 

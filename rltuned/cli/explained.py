@@ -6,8 +6,7 @@ from typing import Any
 
 from rltuned.cli.flags import BackendChoice
 from rltuned.cli.history import read_changes
-from rltuned.cli.observed import Look
-from rltuned.cli.plan import decided_document
+from rltuned.cli.plan import Look, decided_document
 from rltuned.core.decide import Decision, Entry
 from rltuned.core.explaining import bounds_on, influences, may_start, sentence
 from rltuned.core.features import COLUMNS

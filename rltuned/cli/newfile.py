@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from rltuned import __version__
+from rltuned.cli.check_slurm import qos_of, shares_of
 from rltuned.cli.fitting import Found, Wishes, fitted
 from rltuned.cli.flags import BackendChoice, PolicyOption, WorldOption, say, warn
-from rltuned.cli.reach import qos_of, shares_of
 from rltuned.cli.world import open_world, real_slurm
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import check_policy_name
