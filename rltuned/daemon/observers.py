@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 from rltuned.daemon.logs import Log, log_cycle, log_unreadable
 from rltuned.daemon.metrics.cycle import Metrics
@@ -126,6 +127,10 @@ class Publisher:
         self._metrics.not_loaded()
         self._log.error("reload_failed", detail=reason, kept="the settings that were in force")
         self._notifier.ready("reload failed, old settings kept")
+
+    def document(self) -> dict[str, Any]:
+        """The state of the daemon, for the status page; without a board it is empty."""
+        return {} if self._board is None else self._board.document(self.health())
 
     def health(self) -> Health:
         """Ready = the last result is fresh and the files on disk are good."""
