@@ -52,7 +52,7 @@ class DaemonState:
         return None if cycle is None else max(0.0, now - cycle.at)
 
     def troubles(self, now: float) -> list[str]:
-        """What is wrong, a line each; none = all is well as far as can be told."""
+        """What is wrong, a line each; none = all is well as far as is known."""
         found = []
         age_s = self.age_s(now)
         if self.daemon is None and self.asked:

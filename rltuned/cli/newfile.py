@@ -73,7 +73,7 @@ def init(
     _checked(text, file.absolute().parent, file)
     say(f"{file}: written")
     if not offline:
-        say("Which partitions are promised to somebody is not in Slurm: see scope.sla_partitions.")
+        say("Slurm does not know which partitions are promised: see scope.sla_partitions.")
 
 
 def _refuse_existing(file: Path) -> None:
@@ -123,7 +123,7 @@ def _checked(text: str, folder: Path, file: Path | None) -> None:
     """Check the text as a file, and give it its name, whole or not at all; never over another.
 
     Raises:
-        SettingsError: it cannot be written, or what the options said cannot be used.
+        SettingsError: it cannot be written, or a value of the options cannot be used.
     """
     try:
         handle, name = tempfile.mkstemp(prefix=".rltuned-", suffix=".toml", dir=folder)

@@ -130,7 +130,7 @@ def _journal(state: DaemonState, now: float) -> Iterator[str]:
             f"{cycle.policy}: {cycle.pending} pending, {what}, {cycle.applied} applied, "
             f"{cycle.seconds:.2f} s"
         )
-    yield f"journal: {kept.cycles} cycles; {kept.carrying} jobs may carry something of ours"
+    yield f"journal: {kept.cycles} cycles; {kept.carrying} jobs may carry a value of rltuned's"
     for cluster, name, found in kept.breakers:
         yield (
             f"circuit breaker of {name} on {cluster} open since {when(found.opened_at or 0)}: "

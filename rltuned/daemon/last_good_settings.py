@@ -1,6 +1,6 @@
 """The settings that the daemon last ran with, kept in its journal.
 
-A file that was spoilt while the daemon ran stops the next start, and the service then gives
+A file that was damaged while the daemon ran stops the next start, and the service then gives
 everything back; that must not fail for the same reason.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # imports numpy, and `rltuned restore` does without
 
 
 def keep_settings(journal: Journal, settings: "Settings", at: float) -> None:
-    """Remember settings that are in force; a journal that cannot be used is told of elsewhere."""
+    """Remember settings that are in force; a journal that cannot be used is reported elsewhere."""
     with suppress(JournalError):
         journal.remember(SETTINGS, settings.model_dump(mode="json"), at)
 

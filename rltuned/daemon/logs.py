@@ -21,7 +21,7 @@ from rltuned.slurm.source import ReaderChoice
 from rltuned.text import escaped
 
 CLOCK_S: Final = 5.0
-"""From here on a difference between slurmctld's clock and ours is said in the cycle's line."""
+"""From here on a difference between slurmctld's clock and this host's is in the cycle's line."""
 _NAMED: Final = 20
 """So many things that cannot be read are named in one cycle; the others are counted."""
 Log = structlog.typing.FilteringBoundLogger
@@ -118,7 +118,7 @@ def log_cycle(
     Args:
         log: where to.
         report: the cycle.
-        said: what was logged before and is not said again; None = nothing was.
+        said: what was logged before and is not logged again; None = nothing was.
         proposals: False = they are shown elsewhere.
     """
     said = said or Said()
@@ -195,7 +195,7 @@ def log_verdict(log: Log, report: CycleReport) -> None:
 
 
 def proposal(entry: Entry) -> dict[str, Any]:
-    """What is said of one proposed change, in log lines and in JSON."""
+    """One proposed change, in log lines and in JSON."""
     return {
         "job": entry.job.job_id,
         "partition": ",".join(entry.job.partitions),

@@ -1,4 +1,4 @@
-"""Everybody who hears of a cycle: metrics, log, systemd, health, and a table when asked for."""
+"""All that a cycle is reported to: metrics, log, systemd, health, and a table when asked for."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,7 +26,7 @@ class Publisher:
 
     Args:
         clock: the one that tells how old the last result is.
-        show: told of every report at last; prints the table of `--show`.
+        show: called with every report at last; prints the table of `--show`.
         journal: how large it is, asked after every cycle; raises JournalError.
         board: what the status page shows.
     """

@@ -91,16 +91,16 @@ class CycleReport:
         started_at: Unix seconds.
         interval_s: time between two cycles as configured.
         stages: seconds by stage, only those that were reached.
-        snapshot: as marked with what is ours; None when it could not be read.
+        snapshot: as marked with what rltuned wrote; None when it could not be read.
         digest: under which the journal keeps the snapshot; None = it does not.
         decision: None when the cycle was skipped before one was made.
         outcomes: what came of each action; empty when nothing was applied.
-        reverted: jobs, by kind, found at another value than the one we wrote and saw applied.
+        reverted: jobs, by kind, found at another value than the one that was applied.
         backoff_s: pause before the next try; None = the ordinary schedule.
-        weighed: how busy slurmctld was; None = nobody was asked.
+        weighed: how busy slurmctld was; None = sdiag was not asked.
         standby: why another daemon is the one that writes; empty = none is.
         rival: why another daemon seems to write without a lease; empty = none does.
-        verdict: how jobs fare, and which circuit breakers are open; None when not known.
+        verdict: what became of the jobs, and which circuit breakers are open; None when not known.
         skip, detail: why there is no result, in one word and in one line.
         journal_error: why the journal cannot be used; empty = it can.
         newcomers: why the stamp for newcomers cannot be written; empty = it can.
@@ -199,7 +199,7 @@ class CycleReport:
         return dict(Counter(reason.value for _, reason in refused))
 
     def owned(self) -> int | None:
-        """Pending jobs that carry something of ours; None when that is not known."""
+        """Pending jobs that carry a value of rltuned's; None when that is not known."""
         if self.snapshot is None or self.journal_error:
             return None
         return sum(job.owned is not None for job in self.snapshot.pending)

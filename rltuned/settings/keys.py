@@ -206,7 +206,7 @@ class Settings(Keys):
 
     @model_validator(mode="after")
     def _canary_is_within_the_scope(self) -> Self:
-        """No canary in partitions that are not ours, and no cycles too far apart for its blocks."""
+        """No canary outside the scope, and no cycles too far apart for its blocks."""
         ladder, scope, interval_s = self.ladder, self.scope, self.daemon.interval_s
         if ladder.switchback() is not None and interval_s > MOST_APART_S:
             raise ValueError(

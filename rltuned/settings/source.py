@@ -84,7 +84,7 @@ def load(path: Path | None, flags: tuple[Flag, ...] = ()) -> Loaded:
 
     Args:
         path: the file; None = DEFAULT_PATH when there is one, otherwise defaults alone.
-        flags: what the command line said.
+        flags: from the command line.
 
     Raises:
         SettingsError: names file, line and key where they are known, and the reason.

@@ -1,4 +1,4 @@
-"""The queue by partition, how jobs fare, what limits and breakers do, as Prometheus metrics."""
+"""The queue by partition, waits and slowdowns, shadow and breakers, as Prometheus metrics."""
 
 import math
 from collections import Counter as Tally

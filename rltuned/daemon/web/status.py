@@ -26,17 +26,17 @@ JOBS: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Showing:
-    """What may be told of single jobs. jobs: anything at all; users: whose they are."""
+    """What may be shown of single jobs. jobs: anything at all; users: whose they are."""
 
     jobs: bool = False
     users: bool = False
 
 
 class Board:
-    """Hears of every cycle. Written by the loop's thread, read by those of the endpoint.
+    """Follows the cycles. Written by the loop's thread, read by those of the endpoint.
 
     Args:
-        showing: what may be told.
+        showing: what may be shown.
         now: Unix seconds.
     """
 

@@ -26,8 +26,9 @@ from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.web.server import Health, MetricsServer
 from rltuned.daemon.web.status import Board, Showing
-from rltuned.daemon.web.tls import Certificates, server_context
+from rltuned.daemon.web.tls import endpoint_context
 from rltuned.journal.journal import Journal
+from rltuned.settings.service import HttpKeys
 from rltuned.text import when
 from tests.builders import NOW
 from tests.unit.cli.test_past import FIRST, live
@@ -146,7 +147,7 @@ def test_an_open_breaker_is_trouble(tmp_path: Path, server: MetricsServer) -> No
 
 
 def test_over_tls_only_the_certificate_of_the_settings_is_believed(
-    tmp_path: Path, health: Health, files: Certificates
+    tmp_path: Path, health: Health, files: HttpKeys
 ) -> None:
     live(tmp_path)
     board = Board(Showing(), lambda: NOW)
@@ -156,13 +157,14 @@ def test_over_tls_only_the_certificate_of_the_settings_is_believed(
         CollectorRegistry(),
         lambda: health,
         status=lambda: board.document(health),
-        tls=server_context(files),
+        tls=endpoint_context(files),
     )
     with closing(made):
         config = settings(tmp_path, made.port)
         plain = run("status", "--config", config)
         Path(config).write_text(
-            Path(config).read_text() + f'tls_cert = "{files.chain}"\ntls_key = "{files.key}"\n'
+            Path(config).read_text()
+            + f'tls_cert = "{files.tls_cert}"\ntls_key = "{files.tls_key}"\n'
         )
         done = run("status", "--config", config)
     assert plain.exit_code == 1

@@ -16,8 +16,7 @@ from rltuned.core.switchback import Switchback
 from rltuned.daemon.canary.breaker import Breaker, Cause
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
-from rltuned.daemon.canary.outcomes import JobEnd, JobStart, Outcomes, Side
-from rltuned.daemon.canary.shadow import Agreement
+from rltuned.daemon.canary.outcomes import Agreement, JobEnd, JobStart, Outcomes, Side
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.metrics.jobs import AT
 from rltuned.daemon.metrics.table import MAX_PARTITIONS, THE_REST

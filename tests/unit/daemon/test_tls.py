@@ -12,13 +12,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from rltuned.daemon.web.server import Health, MetricsServer
-from rltuned.daemon.web.tls import Certificates, server_context
+from rltuned.daemon.web.tls import endpoint_context
 from rltuned.errors import SettingsError
+from rltuned.settings.service import HttpKeys
 from tests import needs
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+def files(tmp_path_factory: pytest.TempPathFactory) -> HttpKeys:
     """A certificate of 127.0.0.1 that has signed itself, and is its own clients' authority."""
     needs.program("openssl")
     folder = tmp_path_factory.mktemp("tls")
@@ -29,22 +30,22 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
         "-keyout", str(key), "-out", str(chain),
     )  # fmt: skip
     subprocess.run(words, check=True, capture_output=True, timeout=60)
-    return Certificates(chain, key)
+    return HttpKeys(tls_cert=chain, tls_key=key)
 
 
-def serve(files: Certificates) -> MetricsServer:
+def serve(files: HttpKeys) -> MetricsServer:
     return MetricsServer(
         "127.0.0.1",
         0,
         CollectorRegistry(),
         lambda: Health(ready=True, reason="fresh"),
         patience_s=1.0,
-        tls=server_context(files),
+        tls=endpoint_context(files),
     )
 
 
 @pytest.fixture
-def server(files: Certificates) -> Iterator[MetricsServer]:
+def server(files: HttpKeys) -> Iterator[MetricsServer]:
     made = serve(files)
     yield made
     made.close()
@@ -59,11 +60,11 @@ def ask(server: MetricsServer, context: ssl.SSLContext) -> int:
             return answer.status
 
 
-def trusting(files: Certificates) -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=str(files.chain))
+def trusting(files: HttpKeys) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(files.tls_cert))
 
 
-def test_it_answers_over_tls_only(server: MetricsServer, files: Certificates) -> None:
+def test_it_answers_over_tls_only(server: MetricsServer, files: HttpKeys) -> None:
     assert server.url.startswith("https://")
     assert ask(server, trusting(files)) == 200
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as plain:
@@ -72,35 +73,43 @@ def test_it_answers_over_tls_only(server: MetricsServer, files: Certificates) ->
     assert ask(server, trusting(files)) == 200
 
 
-def test_a_client_that_never_shakes_hands_is_cut(
-    server: MetricsServer, files: Certificates
-) -> None:
+def test_a_client_that_never_shakes_hands_is_cut(server: MetricsServer, files: HttpKeys) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as silent:
         assert ask(server, trusting(files)) == 200
         assert silent.recv(10) == b""
 
 
-def test_only_clients_with_a_certificate(files: Certificates) -> None:
-    server = serve(Certificates(files.chain, files.key, clients=files.chain))
+def test_only_clients_with_a_certificate(files: HttpKeys) -> None:
+    server = serve(files.model_copy(update={"tls_clients": files.tls_cert}))
     try:
         with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
             ask(server, trusting(files))
         known = trusting(files)
-        known.load_cert_chain(files.chain, files.key)
+        known.load_cert_chain(str(files.tls_cert), str(files.tls_key))
         assert ask(server, known) == 200
     finally:
         server.close()
 
 
-def test_files_that_cannot_be_used_are_one_clear_line(files: Certificates, tmp_path: Path) -> None:
+def test_files_that_cannot_be_used_are_one_clear_line(files: HttpKeys, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"nothing\.pem .*cannot be used: No such file"):
-        server_context(Certificates(tmp_path / "nothing.pem", files.key))
+        endpoint_context(files.model_copy(update={"tls_cert": tmp_path / "nothing.pem"}))
     junk = tmp_path / "junk.pem"
     junk.write_text("junk")
     with pytest.raises(SettingsError, match=r"client authorities .*junk\.pem cannot be used"):
-        server_context(Certificates(files.chain, files.key, clients=junk))
+        endpoint_context(files.model_copy(update={"tls_clients": junk}))
     locked = tmp_path / "locked.pem"
-    words = ("openssl", "ec", "-in", files.key, "-aes256", "-passout", "pass:x", "-out", locked)
+    words = (
+        "openssl",
+        "ec",
+        "-in",
+        str(files.tls_key),
+        "-aes256",
+        "-passout",
+        "pass:x",
+        "-out",
+        str(locked),
+    )
     subprocess.run(words, check=True, capture_output=True, timeout=60)
     with pytest.raises(SettingsError, match="the key has a password"):
-        server_context(Certificates(files.chain, locked))
+        endpoint_context(files.model_copy(update={"tls_key": locked}))
