@@ -13,15 +13,9 @@ from rltuned.journal.named_values import SETTINGS
 from rltuned.settings import Flag, Settings, load
 from rltuned.settings.service import Rescue
 from tests.builders import NOW
+from tests.loops import rescued
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "deploy" / "rltuned.example.toml"
-
-
-def rescued(settings: Settings) -> Rescue:
-    """What a restore needs of them."""
-    return Rescue(
-        daemon=settings.daemon, slurm=settings.slurm, ha=settings.ha, journal=settings.journal
-    )
 
 
 @pytest.mark.parametrize(

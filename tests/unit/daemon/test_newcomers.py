@@ -16,7 +16,7 @@ from rltuned.errors import JournalError
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, snapshot
 from tests.fakes import FakeBackend
-from tests.unit.daemon.test_loop import Bench
+from tests.loops import Bench
 
 HOUR, DAY = 3_600.0, 86_400.0
 AGED = PrioritySystem("multifactor", ages=True, age_weight=140_000, max_age_s=14 * DAY)

@@ -15,38 +15,22 @@ from rltuned.daemon.web.server import Health, MetricsServer
 from rltuned.daemon.web.tls import endpoint_context
 from rltuned.errors import SettingsError
 from rltuned.settings.service import HttpKeys
-from tests import needs
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> HttpKeys:
-    """A certificate of 127.0.0.1 that has signed itself, and is its own clients' authority."""
-    needs.program("openssl")
-    folder = tmp_path_factory.mktemp("tls")
-    chain, key = folder / "cert.pem", folder / "key.pem"
-    words = (
-        "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-        "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1",
-        "-keyout", str(key), "-out", str(chain),
-    )  # fmt: skip
-    subprocess.run(words, check=True, capture_output=True, timeout=60)
-    return HttpKeys(tls_cert=chain, tls_key=key)
-
-
-def serve(files: HttpKeys) -> MetricsServer:
+def serve(signed: HttpKeys) -> MetricsServer:
     return MetricsServer(
         "127.0.0.1",
         0,
         CollectorRegistry(),
         lambda: Health(ready=True, reason="fresh"),
         patience_s=1.0,
-        tls=endpoint_context(files),
+        tls=endpoint_context(signed),
     )
 
 
 @pytest.fixture
-def server(files: HttpKeys) -> Iterator[MetricsServer]:
-    made = serve(files)
+def server(signed: HttpKeys) -> Iterator[MetricsServer]:
+    made = serve(signed)
     yield made
     made.close()
 
@@ -60,56 +44,47 @@ def ask(server: MetricsServer, context: ssl.SSLContext) -> int:
             return answer.status
 
 
-def trusting(files: HttpKeys) -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=str(files.tls_cert))
+def trusting(signed: HttpKeys) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(signed.tls_cert))
 
 
-def test_it_answers_over_tls_only(server: MetricsServer, files: HttpKeys) -> None:
+def test_it_answers_over_tls_only(server: MetricsServer, signed: HttpKeys) -> None:
     assert server.url.startswith("https://")
-    assert ask(server, trusting(files)) == 200
+    assert ask(server, trusting(signed)) == 200
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as plain:
         plain.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
         assert b"HTTP" not in plain.recv(100)
-    assert ask(server, trusting(files)) == 200
+    assert ask(server, trusting(signed)) == 200
 
 
-def test_a_client_that_never_shakes_hands_is_cut(server: MetricsServer, files: HttpKeys) -> None:
+def test_a_client_that_never_shakes_hands_is_cut(server: MetricsServer, signed: HttpKeys) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as silent:
-        assert ask(server, trusting(files)) == 200
+        assert ask(server, trusting(signed)) == 200
         assert silent.recv(10) == b""
 
 
-def test_only_clients_with_a_certificate(files: HttpKeys) -> None:
-    server = serve(files.model_copy(update={"tls_clients": files.tls_cert}))
+def test_only_clients_with_a_certificate(signed: HttpKeys) -> None:
+    server = serve(signed.model_copy(update={"tls_clients": signed.tls_cert}))
     try:
         with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
-            ask(server, trusting(files))
-        known = trusting(files)
-        known.load_cert_chain(str(files.tls_cert), str(files.tls_key))
+            ask(server, trusting(signed))
+        known = trusting(signed)
+        known.load_cert_chain(str(signed.tls_cert), str(signed.tls_key))
         assert ask(server, known) == 200
     finally:
         server.close()
 
 
-def test_files_that_cannot_be_used_are_one_clear_line(files: HttpKeys, tmp_path: Path) -> None:
+def test_files_that_cannot_be_used_are_one_clear_line(signed: HttpKeys, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"nothing\.pem .*cannot be used: No such file"):
-        endpoint_context(files.model_copy(update={"tls_cert": tmp_path / "nothing.pem"}))
+        endpoint_context(signed.model_copy(update={"tls_cert": tmp_path / "nothing.pem"}))
     junk = tmp_path / "junk.pem"
     junk.write_text("junk")
     with pytest.raises(SettingsError, match=r"client authorities .*junk\.pem cannot be used"):
-        endpoint_context(files.model_copy(update={"tls_clients": junk}))
+        endpoint_context(signed.model_copy(update={"tls_clients": junk}))
     locked = tmp_path / "locked.pem"
-    words = (
-        "openssl",
-        "ec",
-        "-in",
-        str(files.tls_key),
-        "-aes256",
-        "-passout",
-        "pass:x",
-        "-out",
-        str(locked),
-    )
+    source, target = str(signed.tls_key), str(locked)
+    words = ("openssl", "ec", "-in", source, "-aes256", "-passout", "pass:x", "-out", target)
     subprocess.run(words, check=True, capture_output=True, timeout=60)
     with pytest.raises(SettingsError, match="the key has a password"):
-        endpoint_context(files.model_copy(update={"tls_key": locked}))
+        endpoint_context(signed.model_copy(update={"tls_key": locked}))
