@@ -54,50 +54,61 @@ class Lessons(StrEnum):
     FULL = "full"
 
 
+SiteOption = Annotated[
+    Path | None,
+    typer.Option(help="Folder with the saved files; without it the live Slurm is asked."),
+]
+HistoryOption = Annotated[
+    Path | None, typer.Option(help="sacct's rows, if not in SITE/sacct.txt or .gz.")
+]
+CollectOption = Annotated[
+    Path | None,
+    typer.Option("--collect", help="Only save the live site's files to this new folder."),
+]
+SinceOption = Annotated[
+    str | None,
+    typer.Option(help="30d, 12h, or 2026-01-31T12:00. Live: 30d; saved: the first end."),
+]
+SplitOption = Annotated[
+    float,
+    typer.Option(
+        help="Part of the jobs that comes before rltuned is switched on.", min=0.1, max=0.95
+    ),
+]
+PoliciesOption = Annotated[
+    list[str] | None,
+    typer.Option("--policy", "-p", help="A rule or model:NAME (or its folder); again."),
+]
+TrainOption = Annotated[Lessons, typer.Option(help="What is learned from the earlier part.")]
+MinutesOption = Annotated[
+    float, typer.Option(help="--train full: the longest that PPO may take.", min=0.01)
+]
+ReportOption = Annotated[
+    Path | None, typer.Option(help="New folder: index.html, results.json, the new model.")
+]
+
+
 @app.command()
 def backtest(
     *,
     config: ConfigOption = None,
-    site: Annotated[
-        Path | None,
-        typer.Option(help="Folder with the saved files; without it the live Slurm is asked."),
-    ] = None,
-    history: Annotated[
-        Path | None, typer.Option(help="sacct's rows, if not in SITE/sacct.txt or .gz.")
-    ] = None,
-    collect_to: Annotated[
-        Path | None,
-        typer.Option("--collect", help="Only save the live site's files to this new folder."),
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(help="30d, 12h, or 2026-01-31T12:00. Live: 30d; saved: the first end."),
-    ] = None,
+    site: SiteOption = None,
+    history: HistoryOption = None,
+    collect_to: CollectOption = None,
+    since: SinceOption = None,
     until: Annotated[str | None, typer.Option(help="End of the record; live: now.")] = None,
     timezone: Annotated[str, typer.Option(help="Of saved times that name no zone.")] = "UTC",
-    split: Annotated[
-        float, typer.Option(help="Part of the jobs that comes before rltuned is switched on.",
-                            min=0.1, max=0.95),
-    ] = 0.7,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option("--policy", "-p", help="A rule or model:NAME (or its folder); again."),
-    ] = None,
-    train: Annotated[
-        Lessons, typer.Option(help="What is learned from the earlier part.")
-    ] = Lessons.PREDICTOR,
-    train_minutes: Annotated[
-        float, typer.Option(help="--train full: the longest that PPO may take.", min=0.01)
-    ] = 10.0,
+    split: SplitOption = 0.7,
+    policy: PoliciesOption = None,
+    train: TrainOption = Lessons.PREDICTOR,
+    train_minutes: MinutesOption = 10.0,
     seed: Annotated[int, typer.Option(help="Of the training.", min=0)] = 1,
     names: Annotated[
         bool, typer.Option("--names", help="Show users and accounts by name.")
     ] = False,
-    report: Annotated[
-        Path | None, typer.Option(help="New folder: index.html, results.json, the new model.")
-    ] = None,
+    report: ReportOption = None,
     as_json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> None:
     """Play this site's past under Slurm's own order and under rltuned's. Changes nothing.
 
     Saved files, one folder: config.txt (scontrol show config), nodes.txt (scontrol -o show node),
@@ -124,13 +135,13 @@ def backtest(
             _collect(loaded, site, record)
         lesson = _Lesson(train, train_minutes, seed, Path(work, "trained"))
         rows = _history_file(site, history)
-        done = _played(loaded, (site, rows), record, lesson, chosen, names=names)
+        study, found, bundle = _played(loaded, (site, rows), record, lesson, chosen, names=names)
         if report is not None:
-            _write(report, done, names=names)
+            _write(report, study, found, bundle, names=names)
     if as_json:
-        say(json.dumps(done.found, allow_nan=False))
+        say(json.dumps(found, allow_nan=False))
     else:
-        _show(done.found)
+        _show(found)
 
 
 def _show(found: dict[str, Any]) -> None:
@@ -164,13 +175,6 @@ class _Lesson:
     out: Path
 
 
-@dataclass(frozen=True, slots=True)
-class _Done:
-    study: Study
-    found: dict[str, Any]
-    bundle: Path | None
-
-
 def _played(
     loaded: Loaded,
     files: tuple[Path, Path],
@@ -179,8 +183,8 @@ def _played(
     chosen: dict[str, Policy],
     *,
     names: bool,
-) -> _Done:
-    """From files to figures."""
+) -> tuple[Study, dict[str, Any], Path | None]:
+    """From files to figures: the study, its document, and the bundle that was learned."""
     site, rows = files
     with _bar() as bar:
         answer = _read(rows, record, bar)
@@ -210,7 +214,7 @@ def _played(
         "seed": lesson.seed,
     }
     found = document(study, answer, asked)
-    return _Done(study, found if names else anonymous(found, past), taught.bundle)
+    return study, found if names else anonymous(found, past), taught.bundle
 
 
 def _zone(name: str) -> ZoneInfo:
@@ -321,24 +325,24 @@ def _bar() -> Iterator[_Bar]:
         yield _Bar(bar)
 
 
-def _write(folder: Path, done: _Done, *, names: bool) -> None:
+def _write(
+    folder: Path, study: Study, found: dict[str, Any], bundle: Path | None, *, names: bool
+) -> None:
     """The report, whole or not at all."""
     from rltuned.backtest.page import page_of  # noqa: PLC0415 - matplotlib is in the train extra
 
-    shown = {} if names else {"account": account_names(done.study.past)}
+    shown = {} if names else {"account": account_names(study.past)}
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as made:
             whole = Path(made, "report")
             whole.mkdir()
-            (whole / "index.html").write_text(
-                page_of(done.study, done.found, shown), encoding="utf-8"
-            )
+            (whole / "index.html").write_text(page_of(study, found, shown), encoding="utf-8")
             (whole / "results.json").write_text(
-                json.dumps(done.found, indent=1, allow_nan=False) + "\n", encoding="utf-8"
+                json.dumps(found, indent=1, allow_nan=False) + "\n", encoding="utf-8"
             )
-            if done.bundle is not None:
-                shutil.copytree(done.bundle, whole / done.bundle.name)
+            if bundle is not None:
+                shutil.copytree(bundle, whole / bundle.name)
             put(whole, folder)
     except OSError as error:
         raise TraceError(f"{folder}: cannot be written: {error.strerror}") from error

@@ -44,54 +44,57 @@ LOST: Final = 3
 """Exit code: the journal is missing or cannot be trusted."""
 
 
+JobOption = Annotated[
+    str | None,
+    typer.Option(
+        "--job",
+        metavar="JOBID",
+        help="Only this job, as squeue names it: 12, 12_3, 12+1.",
+        show_default=False,
+    ),
+]
+SinceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="TIME",
+        help="Only jobs that rltuned wrote to since then: 2h, 30m, 2026-01-31T12:00.",
+        show_default=False,
+    ),
+]
+AsShownOption = Annotated[
+    bool,
+    typer.Option(
+        "--as-shown",
+        help="After the journal, or without one: also zero every site factor that Slurm shows, "
+        "also one that a person set.",
+    ),
+]
+PatienceOption = Annotated[
+    float | None,
+    typer.Option(
+        "--patience",
+        metavar="SECONDS",
+        help="End when Slurm has taken nothing for so long. Without it: 600 in a script, and "
+        "at a terminal it continues until stopped.",
+        min=0.0,
+        show_default=False,
+    ),
+]
+
+
 @app.command()
 def restore(
     *,
-    job: Annotated[
-        str | None,
-        typer.Option(
-            "--job",
-            metavar="JOBID",
-            help="Only this job, as squeue names it: 12, 12_3, 12+1.",
-            show_default=False,
-        ),
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            "--since",
-            metavar="TIME",
-            help="Only jobs that rltuned wrote to since then: 2h, 30m, 2026-01-31T12:00.",
-            show_default=False,
-        ),
-    ] = None,
+    job: JobOption = None,
+    since: SinceOption = None,
     everything: Annotated[bool, typer.Option("--all", help="Every job.")] = False,
-    as_shown: Annotated[
-        bool,
-        typer.Option(
-            "--as-shown",
-            help="After the journal, or without one: also zero every site factor that Slurm shows, "
-            "also one that a person set.",
-        ),
-    ] = False,
+    as_shown: AsShownOption = False,
     fixed_too: Annotated[
         bool,
-        typer.Option(
-            "--fixed-too",
-            help="With --as-shown: also release every fixed priority.",
-        ),
+        typer.Option("--fixed-too", help="With --as-shown: also release every fixed priority."),
     ] = False,
-    patience: Annotated[
-        float | None,
-        typer.Option(
-            "--patience",
-            metavar="SECONDS",
-            help="End when Slurm has taken nothing for so long. Without it: 600 in a script, and "
-            "at a terminal it continues until stopped.",
-            min=0.0,
-            show_default=False,
-        ),
-    ] = None,
+    patience: PatienceOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Give the jobs that rltuned changed their own priority back.
