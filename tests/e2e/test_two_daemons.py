@@ -26,6 +26,8 @@ pause_file = "{folder / "PAUSE"}"
 name = "{policy}"
 [scope]
 min_age_s = 0
+[order]
+stretch = 0.3
 [limits]
 hysteresis = 0.0
 [slurm]

@@ -73,6 +73,8 @@ pause_file = "{folder / "PAUSE"}"
 name = "sjf"
 [scope]
 min_age_s = 0
+[order]
+stretch = 0.3
 [limits]
 write_mode = "{mode}"
 hysteresis = 0.0
