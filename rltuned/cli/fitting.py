@@ -53,25 +53,13 @@ class Found:
     shares: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """The options of the command line, and the place of the file.
-
-    Attributes:
-        path: of the file; None = standard output.
-        keys: dotted key -> value, to be written as they are.
-    """
-
-    path: Path | None
-    keys: Mapping[str, object]
-
-
-def fitted(found: Found | None, wishes: Wishes, written: str) -> str:
+def fitted(found: Found | None, path: Path | None, keys: Mapping[str, object], written: str) -> str:
     """The text of the file.
 
     Args:
         found: the cluster; None = none was asked, and the file fits any.
-        wishes: from the command line.
+        path: of the file; None = standard output.
+        keys: dotted key -> value, from the command line, to be written as they are.
         written: by whom and when, for the first line.
     """
     head = [f"rltuned.toml, {written}.", *_NOTES]
@@ -79,9 +67,9 @@ def fitted(found: Found | None, wishes: Wishes, written: str) -> str:
         head += ["", "No cluster was asked (--offline)."]
     else:
         head += ["", *_portrait(found)]
-    lines = [*_daemon(wishes.path), *_keys(found), *_http(wishes.path)]
-    lines = [_as_wished(line, wishes.keys) for line in lines]
-    missing = [Line(k, v, active=True) for k, v in wishes.keys.items() if k not in _names(lines)]
+    lines = [*_daemon(path), *_keys(found), *_http(path)]
+    lines = [_as_wished(line, keys) for line in lines]
+    missing = [Line(k, v, active=True) for k, v in keys.items() if k not in _names(lines)]
     order = list(dict.fromkeys(line.table for line in (*lines, *missing)))
     both = sorted((*lines, *missing), key=lambda line: order.index(line.table))
     return draft(head, both)

@@ -11,7 +11,7 @@ import typer
 
 from rltuned import __version__
 from rltuned.cli.check_slurm import qos_of, shares_of
-from rltuned.cli.fitting import Found, Wishes, fitted
+from rltuned.cli.fitting import Found, fitted
 from rltuned.cli.flags import BackendChoice, PolicyOption, WorldOption, say, warn
 from rltuned.cli.world import open_world, real_slurm
 from rltuned.daemon.clock import SystemClock
@@ -64,8 +64,8 @@ def init(
     found = None if offline else _find(backend, loaded)
     when = datetime.fromtimestamp(SystemClock().now(), UTC)
     written = f"written by `rltuned config init` (rltuned {__version__}), {when:%Y-%m-%d}"
-    wishes = Wishes(None if file == STANDARD_OUTPUT else file.absolute(), keys)
-    text = fitted(found, wishes, written)
+    path = None if file == STANDARD_OUTPUT else file.absolute()
+    text = fitted(found, path, keys, written)
     if file == STANDARD_OUTPUT:
         _checked(text, Path(tempfile.gettempdir()), None)
         sys.stdout.write(text)

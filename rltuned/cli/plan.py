@@ -24,8 +24,8 @@ from rltuned.cli.world import open_world
 from rltuned.core.decide import Decision, Entry, decide
 from rltuned.core.placement import Placement
 from rltuned.daemon.apply import marked_by
+from rltuned.daemon.kept_settings import as_if_on, kept_salt
 from rltuned.daemon.runtime import Rig
-from rltuned.daemon.salt import as_if_on, kept_salt
 from rltuned.daemon.wiring import build_rig
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot

@@ -15,7 +15,7 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.ha.fence import Fence
 from rltuned.daemon.ha.leader import after_restore, before_restore, open_lease
 from rltuned.daemon.ha.lease import Lease
-from rltuned.daemon.last_good_settings import last_settings
+from rltuned.daemon.kept_settings import last_settings
 from rltuned.daemon.restore import EVERYTHING, Shown, Wanted, give_back_shown, shown
 from rltuned.daemon.restore import restore as give_back
 from rltuned.daemon.restore_patience import Effort, persist

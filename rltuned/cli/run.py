@@ -25,13 +25,12 @@ from rltuned.core.ladder import Rung
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.ha.leader import open_lease
 from rltuned.daemon.ha.lease import Lease
-from rltuned.daemon.last_good_settings import keep_settings
+from rltuned.daemon.kept_settings import keep_settings, salted
 from rltuned.daemon.logs import log_reading, make_log
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.observers import Publisher
 from rltuned.daemon.runtime import Rig
-from rltuned.daemon.salt import salted
 from rltuned.daemon.signals import SignalFlags, listening
 from rltuned.daemon.surroundings import refuse_untrusted
 from rltuned.daemon.systemd import Notifier, watchdog_interval_s

@@ -64,7 +64,7 @@ def glance(path: Path) -> Glance:
         changes = latest(db, CHANGES)
         opened = [
             (cluster, name, found)
-            for cluster, those in sorted(breaker.clusters(_Kept(db)).items())
+            for cluster, those in sorted(breaker.read(named_values.get(db, breaker.NAME)).items())
             for name, found in sorted(those.items())
             if found.is_open
         ]
@@ -171,16 +171,6 @@ def _planned(job: PendingJob, action: Document | None) -> int:
     if action["action"] == "SetPriority":
         return int(action["new"])
     return job.priority + int(action["new"]) - int(action["old"])
-
-
-class _Kept:
-    """The part of the journal that outlives the process, to read."""
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
-
-    def recall(self, name: str) -> object:
-        return named_values.get(self._db, name)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from math import floor, sqrt
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from rltuned.core.decide import Decision, Knobs
 from rltuned.core.order import NO_LIMIT_S
@@ -23,7 +23,7 @@ from rltuned.domain.plan import Outcome, Plan, Result, SetSiteFactor, Target
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
-from rltuned.journal.named_values import Memory, Recall, first_flaw
+from rltuned.journal.named_values import Memory, Recall, read_kept
 
 POLICY: Final = "delay"
 """The script knows this rule alone."""
@@ -82,11 +82,8 @@ class Stamp(BaseModel):
         return "\n".join((*lines, "end", ""))
 
 
-class _KeptStamps(BaseModel):
-    """The formula in use and the one before: of a job that was submitted while they changed."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    stamps: tuple[Stamp, ...] = ()
+_KEPT: Final = TypeAdapter(dict[str, tuple[Stamp, ...]])
+"""The formula in use and the one before: of a job that was submitted while they changed."""
 
 
 def formula(decision: Decision, knobs: Knobs) -> Stamp | None:
@@ -164,16 +161,13 @@ def good_until(path: Path) -> float | None:
 
 
 def _with(kept: object, stamp: Stamp) -> object:
-    before = _read(kept).stamps
+    before = _read(kept)
     stamps = before if before[:1] == (stamp,) else (stamp, *before[:1])
-    return _KeptStamps(stamps=stamps).model_dump(mode="json")
+    return _KEPT.dump_python({"stamps": stamps}, mode="json")
 
 
-def _read(kept: object) -> _KeptStamps:
-    try:
-        return _KeptStamps() if kept is None else _KeptStamps.model_validate(kept)
-    except ValidationError as error:
-        raise JournalError(f"newcomers in the journal: {first_flaw(error)}") from None
+def _read(kept: object) -> tuple[Stamp, ...]:
+    return read_kept(_KEPT, kept, "newcomers in the journal").get("stamps", ())
 
 
 def marked(journal: Recall, snapshot: Snapshot) -> Snapshot:
@@ -182,7 +176,7 @@ def marked(journal: Recall, snapshot: Snapshot) -> Snapshot:
     Raises:
         JournalError: the formulas cannot be read.
     """
-    stamps = [s for s in _read(journal.recall(_NAME)).stamps if s.cluster == snapshot.cluster]
+    stamps = [s for s in _read(journal.recall(_NAME)) if s.cluster == snapshot.cluster]
     if not stamps:
         return snapshot
     pending = tuple(_marked(job, stamps) for job in snapshot.pending)

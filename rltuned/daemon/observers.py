@@ -59,7 +59,9 @@ class Publisher:
 
     def cycle(self, report: CycleReport) -> None:
         self._metrics.update(report)
-        self._measure()
+        if self._journal is not None:
+            with suppress(JournalError):  # the report says that it cannot be used
+                self._metrics.kept(self._journal())
         if report.snapshot is not None:
             odd = frozenset(report.snapshot.unreadable)
             log_unreadable(self._log, odd - self._unreadable)
@@ -81,12 +83,6 @@ class Publisher:
         if report.rival != self._rival:
             self._log.warning("rival", detail=report.rival or "no foreign numbers any more")
         self._rival = report.rival
-
-    def _measure(self) -> None:
-        if self._journal is None:
-            return
-        with suppress(JournalError):  # the report says that it cannot be used
-            self._metrics.kept(self._journal())
 
     def alive(self) -> None:
         self._notifier.alive()

@@ -6,7 +6,6 @@ from rltuned.daemon.load import Throttle, Weighed
 from rltuned.daemon.report import CycleReport, Skip
 from rltuned.daemon.runtime import Rig
 from rltuned.domain.ports import Clock
-from rltuned.errors import BusyError
 
 
 class Pace:
@@ -56,13 +55,3 @@ class Pace:
     def left_s(self) -> float:
         """Seconds until the next cycle; not positive = now."""
         return self.due - self._clock.monotonic()
-
-
-def refuse_when_busy(weighed: Weighed | None) -> None:
-    """Leave slurmctld alone when it has no time.
-
-    Raises:
-        BusyError: names the figures that say so.
-    """
-    if weighed is not None and weighed.busy:
-        raise BusyError("slurmctld is busy: " + ", ".join(weighed.busy))

@@ -11,12 +11,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from rltuned.text import span, when
 
-
-def _fmt(value: object, how: str) -> str:
-    """As the built-in format()."""
-    return format(value, how)
-
-
 _PAGES: Final = Environment(
     loader=PackageLoader("rltuned.report"),
     autoescape=True,
@@ -24,7 +18,7 @@ _PAGES: Final = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_PAGES.filters.update(fmt=_fmt, span=span, when=when)
+_PAGES.filters.update(fmt=format, span=span, when=when)
 
 
 def render(template: str, **values: object) -> str:

@@ -18,7 +18,7 @@ from rltuned.core.select import Scope
 from rltuned.core.switchback import Switchback
 from rltuned.daemon.canary.breaker import Cause
 from rltuned.daemon.canary.monitor import CanaryStatus, Monitor
-from rltuned.daemon.salt import kept_salt, salted
+from rltuned.daemon.kept_settings import kept_salt, salted
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.plan import HELD, Outcome, Result
 from rltuned.domain.priority import PrioritySystem

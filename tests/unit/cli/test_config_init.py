@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.cli.fitting import Found, Wishes, fitted, gpus_text
+from rltuned.cli.fitting import Found, fitted, gpus_text
 from rltuned.cli.newfile import _ask, _checked
 from rltuned.domain.cluster import Partition
 from rltuned.domain.snapshot import Snapshot
@@ -32,7 +32,7 @@ def written(tmp_path: Path, text: str) -> Settings:
 
 def fit(found: Found | None, path: Path | None = None, **keys: object) -> str:
     named = {key.replace("__", "."): value for key, value in keys.items()}
-    return fitted(found, Wishes(path, named), "written by a test")
+    return fitted(found, path, named, "written by a test")
 
 
 def seen(*partitions: Partition) -> Snapshot:

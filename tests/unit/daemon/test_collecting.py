@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from rltuned.daemon.gc_control import uncollected
+from rltuned.daemon.loop import uncollected
 
 
 def test_rests_meanwhile() -> None:

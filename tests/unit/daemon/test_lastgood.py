@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rltuned.cli.restore import _settings
-from rltuned.daemon.last_good_settings import keep_settings, last_settings
+from rltuned.daemon.kept_settings import keep_settings, last_settings
 from rltuned.errors import SettingsError
 from rltuned.journal.journal import Journal
 from rltuned.journal.named_values import SETTINGS

@@ -7,7 +7,7 @@ import pytest
 
 from rltuned.daemon.ha.leader import Seat, after_restore, before_restore, take_in
 from rltuned.daemon.ha.lease import Lease
-from rltuned.daemon.last_good_settings import keep_settings, last_settings
+from rltuned.daemon.kept_settings import keep_settings, last_settings
 from rltuned.daemon.report import Mode, Skip
 from rltuned.daemon.restore import restore
 from rltuned.daemon.runtime import Rig

@@ -1,18 +1,42 @@
-"""The switchback's salt: drawn once, kept in the journal, which the service alone can read.
+"""Settings in the journal, which the service alone can read.
 
-A user who knew it could tell when delays will be on, and submit accordingly. Each of two daemons of
-one cluster has its own; blocks that end in a handover are no evidence anyway.
+The switchback's salt is drawn once: a user who knew it could tell when delays will be on, and
+submit accordingly. Each of two daemons of one cluster has its own; blocks that end in a handover
+are no evidence anyway. And the settings that the daemon last ran with: a file that was damaged
+while the daemon ran stops the next start, and the service then gives everything back; that must
+not fail for the same reason.
 """
 
 import secrets
+from contextlib import closing, suppress
+from pathlib import Path
 from typing import Final
+
+from pydantic import ValidationError
 
 from rltuned.core.ladder import Rung
 from rltuned.errors import JournalError
-from rltuned.journal.named_values import SALT, Memory, Recall
-from rltuned.settings import Loaded
+from rltuned.journal.journal import Journal
+from rltuned.journal.named_values import SALT, SETTINGS, Memory, Recall
+from rltuned.settings import Loaded, Settings
+from rltuned.settings.service import Rescue
 
 _BYTES: Final = 16
+
+
+def keep_settings(journal: Journal, settings: Settings, at: float) -> None:
+    """Remember settings that are in force; a journal that cannot be used is reported elsewhere."""
+    with suppress(JournalError):
+        journal.remember(SETTINGS, settings.model_dump(mode="json"), at)
+
+
+def last_settings(folder: Path) -> Rescue | None:
+    """What `restore` needs of those in the journal of a folder; None = nothing that can be used."""
+    try:
+        with closing(Journal(folder)) as journal:
+            return Rescue.model_validate(journal.recall(SETTINGS))
+    except (JournalError, ValidationError):
+        return None
 
 
 def salted(loaded: Loaded, memory: Memory, at: float) -> Loaded:
