@@ -71,6 +71,8 @@ state_dir = "{folder}"
 pause_file = "{folder / "PAUSE"}"
 [policy]
 name = "sjf"
+[order]
+stretch = 0.3
 [scope]
 min_age_s = 0
 [limits]
