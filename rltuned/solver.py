@@ -29,7 +29,8 @@ from typing import Final, Literal, Protocol
 import pulp
 from pulp.apis.coin_api import PULP_CBC_CMD
 
-from rltuned.core.milp import Budget, Solver
+from rltuned.core.milp.model import Solver
+from rltuned.core.milp.problem import Budget
 from rltuned.errors import SolverError
 
 SolverName = Literal["cbc", "highs"]

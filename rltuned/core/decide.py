@@ -13,8 +13,8 @@ import numpy as np
 
 from rltuned.core.capacity import Capacity
 from rltuned.core.features import FloatArray, StateMatrix, encode
-from rltuned.core.joint import Joint, Tuning, place_jointly
-from rltuned.core.milp import Solver
+from rltuned.core.milp.model import Solver
+from rltuned.core.milp.solution import JointPlacement, Tuning, place_jointly
 from rltuned.core.numbers import Field, IntArray, Writing
 from rltuned.core.order import Delays, Order, Policy, bounded, next_neutral
 from rltuned.core.placement import Placement, place
@@ -129,7 +129,7 @@ class Decision:
     plan: Plan
     refused: tuple[tuple[JobId, Refusal], ...]
     notes: tuple[str, ...] = ()
-    joint: Joint | None = None
+    joint: JointPlacement | None = None
 
 
 def decide(
@@ -261,7 +261,7 @@ def _joint(
     snapshot: Snapshot,
     knobs: Knobs,
     solver: Solver | None,
-) -> Joint:
+) -> JointPlacement:
     """Place the first jobs together."""
     first = after[: knobs.top_k]
     ranked = [matrix.jobs[i] for i in first]
@@ -317,7 +317,7 @@ def _why(matrix: StateMatrix, i: int, delay_s: float, fits: bool) -> str:
     )
 
 
-def _notes(over_budget: int, undone: int, joint: Joint | None) -> tuple[str, ...]:
+def _notes(over_budget: int, undone: int, joint: JointPlacement | None) -> tuple[str, ...]:
     notes = []
     if over_budget:
         notes.append(f"{over_budget} jobs are written in a later cycle: over the change budget")
