@@ -131,19 +131,10 @@ class PriorityRow(NamedTuple):
 
 PRIORITY_LETTERS: Final = "iYSAFJPQBTN"
 
-_HYPHENS: Final = {
-    "tres_alloc",
-    "tres_per_job",
-    "tres_per_node",
-    "tres_per_socket",
-    "tres_per_task",
-    "cpus_per_tres",
-    "mem_per_tres",
-}
-
 
 def _names(fields: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(f.replace("_", "-") if f in _HYPHENS else f for f in fields)
+    """As squeue -O spells them: tres-alloc, cpus-per-tres and their kin have hyphens."""
+    return tuple(f.replace("_", "-") for f in fields)
 
 
 ASK_COLUMNS: Final = _names(Ask._fields)

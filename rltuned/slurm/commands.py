@@ -48,16 +48,12 @@ class SlurmCli:
             raise ValueError(f"chunk must be 1..200, not {self.chunk}")
 
 
-def _ignore(_: CallRecord) -> None:
-    """Nobody counts."""
-
-
 class Commands:
     """Runs Slurm's commands under one set of knobs.
 
     Args:
         cli: the knobs.
-        on_call: told of every finished call; must not raise.
+        on_call: called with every finished call; must not raise.
         environ: where PATH, HOME, LD_LIBRARY_PATH and TZ are taken from. Nothing else passes: with
             SLURM_JOB_ID some updates write files, and SQUEUE_FORMAT and its kin change the answers.
     """
@@ -65,7 +61,7 @@ class Commands:
     def __init__(
         self,
         cli: SlurmCli,
-        on_call: Callable[[CallRecord], None] = _ignore,
+        on_call: Callable[[CallRecord], None] = lambda _call: None,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         self.cli = cli

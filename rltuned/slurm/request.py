@@ -10,7 +10,7 @@ from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import Request
 from rltuned.domain.units import GpuType
 from rltuned.slurm.columns import Ask
-from rltuned.slurm.strings import Gres, format_gres, parse_gres, parse_tres
+from rltuned.slurm.strings import Gres, parse_gres, parse_tres
 from rltuned.slurm.values import absent, parse_limit_s, parse_memory_mib
 
 _WHOLE_NODE: Final = "NO"
@@ -127,7 +127,6 @@ class Requests:
     def _outside(self, ask: Ask, gpus: Gpus) -> tuple[str, ...]:
         """What our placement does not model, in Slurm's words."""
         types = ",".join(gpus.types)
-        per_socket = format_gres(parse_gres(ask.tres_per_socket))
         # while Slurm 22.05 tries a --mem-per-gpu job, its own minimum shows as 0 for an instant
         all_memory = (
             self._memory_counts
@@ -136,7 +135,7 @@ class Requests:
         )
         found = (
             (f"gpu types at once: {types}", len(gpus.types) > 1),
-            (f"tres-per-socket={per_socket}", bool(per_socket)),
+            (f"tres-per-socket={ask.tres_per_socket}", not absent(ask.tres_per_socket)),
             (f"licenses={ask.licenses}", not absent(ask.licenses)),
             (f"constraint={ask.feature}", not absent(ask.feature)),
             ("contiguous", ask.contiguous.lower() not in {"0", "no"}),

@@ -31,8 +31,8 @@ from rltuned.slurm.commands import Commands, one_line
 from rltuned.slurm.factors import Factors
 from rltuned.slurm.lines import command_lines
 from rltuned.slurm.reader import Reader
+from rltuned.slurm.records import Watched
 from rltuned.slurm.strings import format_hosts
-from rltuned.slurm.watched import Watched
 
 SLOW_S: Final = 2.0
 """A look and a write that take longer than this are slow: a user may hold a job in between."""

@@ -10,8 +10,8 @@ from rltuned.domain.cluster import Resources
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.columns import Ask, NodeRow
-from rltuned.slurm.job_names import address, read_tasks
 from rltuned.slurm.nodes import is_schedulable, read_nodes
+from rltuned.slurm.records import address, read_tasks
 from rltuned.slurm.request import Requests, split_evenly
 from rltuned.slurm.site import parse_config, read_site
 from rltuned.slurm.strings import parse_gres, parse_tasks

@@ -25,7 +25,7 @@ from rltuned.slurm.columns import FIELD, WATCH_COLUMNS
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.factors import Factors
 from rltuned.slurm.lines import command_lines
-from rltuned.slurm.watched import Watched
+from rltuned.slurm.records import Watched
 from rltuned.slurm.writer import SLOW_S, against, judge, read_complaints
 from tests.recorded import DATA, MARKS, Recording, replay
 
