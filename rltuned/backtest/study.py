@@ -100,7 +100,7 @@ def document(study: Study, history: SacctAnswer, said: Mapping[str, Any]) -> dic
         },
         "record": _record(past, history),
         "real": _real(past),
-        "orders": {name: _outcome(o) for name, o in study.outcomes.items()},
+        "orders": {name: asdict(o) for name, o in study.outcomes.items()},
     }
 
 
@@ -170,10 +170,6 @@ def _real(past: Past) -> dict[str, Any]:
 
 def _match(match: Match) -> dict[str, Any]:
     return {**asdict(match), "verdict": match.verdict}
-
-
-def _outcome(outcome: OrderOutcome) -> dict[str, Any]:
-    return asdict(outcome)
 
 
 def account_names(past: Past) -> dict[str, str]:

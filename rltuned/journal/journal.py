@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import Outcome, Plan
@@ -26,6 +26,8 @@ from rltuned.journal.trust import Trust
 
 LOCK_NAME: Final = "writer.lock"
 DAY_S: Final = 86_400.0
+
+T = TypeVar("T")
 
 Ticket = tuple[int, ...]
 """Row ids of noted intents, one per action of the plan, in its order."""
@@ -56,56 +58,35 @@ class Journal:
         Like `recent_writes` out of memory: it shows what the file says at the next
         question, and is not to be kept.
         """
-        if not self._is_there():
-            return {}
-        with self._session(create=False) as db:
-            return self._ledger.owned(db, cluster)
+        return self._ask(lambda db: self._ledger.owned(db, cluster), {})
 
     def claims(self, cluster: str) -> tuple[Claim | WordClaim, ...]:
         """What jobs of this cluster may still carry of ours: by job id, words before numbers, the
         last written number last.
         """
-        if not self._is_there():
-            return ()
-        with self._session(create=False) as db:
-            return changes.claims(db, cluster)
+        return self._ask(lambda db: changes.claims(db, cluster), ())
 
     def recent_writes(self, cluster: str, since: float) -> Mapping[JobKey, int]:
         """How often each job of this cluster was written to since then, numbers and words."""
-        if not self._is_there():
-            return {}
-        with self._session(create=False) as db:
-            return self._ledger.recent(db, cluster, since)
+        return self._ask(lambda db: self._ledger.recent(db, cluster, since), {})
 
     def has_steered(self) -> bool:
         """Whether a job may carry excluded nodes of ours, or would bring them back requeued."""
-        if not self._is_there():
-            return False
-        with self._session(create=False) as db:
-            return changes.has_steered(db)
+        return self._ask(changes.has_steered, nothing=False)
 
     def is_clean(self) -> bool:
         """Whether nothing of ours can be in any queue: no job carries something, and none has left
         the queue with something that it would bring back when it is requeued.
         """
-        if not self._is_there():
-            return True
-        with self._session(create=False) as db:
-            return not changes.may_bring_back(db)
+        return self._ask(lambda db: not changes.may_bring_back(db), nothing=True)
 
     def last_cycle(self) -> int:
         """Number of the last cycle noted; 0 = none."""
-        if not self._is_there():
-            return 0
-        with self._session(create=False) as db:
-            return cycles.last_cycle(db)
+        return self._ask(cycles.last_cycle, 0)
 
     def recall(self, name: str) -> object:
         """What was remembered under a name, as JSON decodes it; None = nothing was."""
-        if not self._is_there():
-            return None
-        with self._session(create=False) as db:
-            return named_values.get(db, name)
+        return self._ask(lambda db: named_values.get(db, name), None)
 
     def remember(self, name: str, value: object, at: float) -> None:
         """Put a JSON value in place of what was remembered under a name, durably.
@@ -137,10 +118,7 @@ class Journal:
 
     def size(self) -> Size:
         """How large it is; nothing when there is no journal yet."""
-        if not self._is_there():
-            return Size()
-        with self._session(create=False) as db:
-            return measure(db, self.path)
+        return self._ask(lambda db: measure(db, self.path), Size())
 
     def probe(self) -> None:
         """Find out whether intents could be noted, leaving nothing behind in the diary.
@@ -296,6 +274,13 @@ class Journal:
 
     def _is_there(self) -> bool:
         return self._trust.check_place()
+
+    def _ask(self, question: Callable[[sqlite3.Connection], T], nothing: T) -> T:
+        """What the file answers; `nothing` when there is no journal yet."""
+        if not self._is_there():
+            return nothing
+        with self._session(create=False) as db:
+            return question(db)
 
     def _examine(self, now: float) -> None:
         """Once a day the whole file; at the start `connect` has done so."""

@@ -17,10 +17,9 @@ from rltuned.slurm.columns import Marks
 from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.controllers import Controller, acting_host, ask_controllers
 from rltuned.slurm.fairshare import FairShares
-from rltuned.slurm.priorities import read_qos
 from rltuned.slurm.reader import Reader
 from rltuned.slurm.sdiag import Load, clock_off_s, parse_sdiag
-from rltuned.slurm.site import RateLimit, read_rate_limit
+from rltuned.slurm.site import RateLimit, read_qos, read_rate_limit
 from rltuned.slurm.source import ReaderChoice
 from rltuned.slurm.talk import CallRecord
 from rltuned.slurm.writer import Writer

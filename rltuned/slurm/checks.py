@@ -8,8 +8,8 @@ from typing import Final
 
 from rltuned.errors import BackendError
 from rltuned.slurm.commands import Commands
-from rltuned.slurm.config_checks import Check, Status, judge, release_of
-from rltuned.slurm.site import parse_config
+from rltuned.slurm.config_checks import Check, Status, judge
+from rltuned.slurm.site import parse_config, release_of
 
 __all__ = ["Check", "CheckInput", "Status", "examine", "gather"]
 

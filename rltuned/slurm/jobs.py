@@ -16,8 +16,7 @@ from rltuned.errors import SnapshotError
 from rltuned.slurm.columns import Ask, JobRow
 from rltuned.slurm.commands import one_line
 from rltuned.slurm.records import Record, id_of, parse_job_id, read_record
-from rltuned.slurm.request import Requests
-from rltuned.slurm.shares import shares_of
+from rltuned.slurm.request import Requests, shares_of
 from rltuned.slurm.strings import expand_hosts
 from rltuned.slurm.values import absent, parse_epoch
 

@@ -19,6 +19,7 @@ from rltuned.slurm.commands import Commands, Stream, one_line
 from rltuned.slurm.jobs import MOST_RECORDS
 from rltuned.slurm.pyslurm_child import PROTOCOL
 from rltuned.slurm.records import parse_job_id
+from rltuned.slurm.site import release_of
 
 PROGRAM: Final = "pyslurm"
 """What the process is called in messages and metrics."""
@@ -149,14 +150,6 @@ def _taken(said: Stream) -> tuple[str, dict[str, str]]:
         if len(jobs) > MOST_RECORDS:
             raise SnapshotError(f"pyslurm: more than {MOST_RECORDS} job records")
     return first, jobs
-
-
-def release_of(version: str) -> tuple[int, int] | None:
-    """The release of Slurm that a pyslurm is for: "25.11.2" is (25, 11); None = unreadable."""
-    parts = version.split(".")
-    if len(parts) < 2 or not all(p.isascii() and p.isdigit() for p in parts[:2]):  # noqa: PLR2004
-        return None
-    return int(parts[0]), int(parts[1])
 
 
 def rows_of(

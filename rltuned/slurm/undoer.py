@@ -15,10 +15,9 @@ from rltuned.slurm.backend import BatchFence, Unfenced
 from rltuned.slurm.columns import UNDO_COLUMNS, Marks, WatchRow
 from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.factors import Factors, standing_of
-from rltuned.slurm.priorities import read_priorities
 from rltuned.slurm.reader import Reader
 from rltuned.slurm.records import read_record
-from rltuned.slurm.site import SlurmSite
+from rltuned.slurm.site import SlurmSite, read_priorities
 from rltuned.slurm.writer import Writer
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from rltuned.domain.cluster import Partition
 from rltuned.domain.priority import PrioritySystem
 from rltuned.slurm.config_checks import Check
-from rltuned.slurm.priorities import Priorities
+from rltuned.slurm.site import Priorities
 from rltuned.slurm.values import whole_numbers
 from rltuned.text import hours
 

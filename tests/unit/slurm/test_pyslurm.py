@@ -13,7 +13,8 @@ from rltuned.domain.snapshot import Unreadable
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.columns import ASK_COLUMNS, JobRow
 from rltuned.slurm.commands import Commands, SlurmCli
-from rltuned.slurm.pyslurm import FIELDS, Pyslurm, PyslurmAnswer, UnusableError, release_of, rows_of
+from rltuned.slurm.pyslurm import FIELDS, Pyslurm, PyslurmAnswer, UnusableError, rows_of
+from rltuned.slurm.site import release_of
 from rltuned.slurm.source import PYSLURM, REST_S, TEXT, ReaderChoice
 from rltuned.slurm.talk import CallRecord
 from tests.recorded import DATA, Recording, replay, replay_beside
