@@ -30,7 +30,7 @@ MINUTE_S: Final = 60.0
 
 
 class _TimeIsUpError(Exception):
-    """Raised by our own hook; what there is then is exported."""
+    """Raised by rltuned's own hook; what there is then is exported."""
 
 
 def fit_order(

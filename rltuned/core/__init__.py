@@ -1,4 +1,4 @@
-"""How we decide: a frozen snapshot in, a frozen decision out.
+"""How rltuned decides: a frozen snapshot in, a frozen decision out.
 
 No clock, no randomness, no files, no network: "now" is `snapshot.taken_at`. numpy is the only
 library here (and pulp, in milp/model.py alone).

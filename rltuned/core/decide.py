@@ -46,8 +46,8 @@ _OUT_OF_OUR_HANDS = frozenset(
         Refusal.INCR_ONLY,
     }
 )
-"""A job that we wrote to and that came under one of these gets its own standing back, or what may
-be given back of it: of a held one, and of one that somebody has freed, the nice."""
+"""A job that rltuned wrote to and that comes under one of these gets its own number back, or what
+may be given back: of a held one, and of one that a user has freed, the nice."""
 
 _NO_POINTS: Final = "no delay can be written here: waiting is worth no points (PriorityWeightAge)"
 _PLUGIN: Final = "no delay is written here: {plugin} sets site factors"
@@ -210,8 +210,8 @@ def _withdrawn(
 ) -> Delays:
     """Without the delays of off blocks, where Slurm's own numbers know no age.
 
-    A job without a number of ours would stand behind all that have one, so those of an off block
-    keep theirs: that for their waiting alone.
+    A job without a number would stand behind all that have one, so those of an off block keep
+    theirs: that for their waiting alone.
     """
     switchback, now = rules.switchback, snapshot.taken_at
     if switchback is None or snapshot.priorities.slope:
@@ -227,7 +227,7 @@ def _unwritable(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def give_back(snapshot: Snapshot) -> Plan:
-    """What takes back all that we hold of pending jobs; no order of ours comes in its place."""
+    """What takes back all that rltuned holds of pending jobs; no order comes in its place."""
     undone = [action for job in snapshot.pending if (action := undo(job)) is not None]
     return Plan(tuple(undone))
 
@@ -322,7 +322,7 @@ def _notes(over_budget: int, undone: int, joint: JointPlacement | None) -> tuple
     if over_budget:
         notes.append(f"{over_budget} jobs are written in a later cycle: over the change budget")
     if undone:
-        notes.append(f"{undone} jobs that are no longer ours get their standing back")
+        notes.append(f"{undone} jobs that are out of scope get their own number back")
     if joint is not None:
         notes.append(f"joint placement {joint.how}: {joint.why}")
         for why, count in Counter(reason for _, reason in joint.left_alone).items():

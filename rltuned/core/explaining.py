@@ -42,7 +42,7 @@ _CANNOT_START: Final = frozenset(
         Refusal.HET_COMPONENT,
     }
 )
-"""Jobs that are not in line for the nodes, so nobody waits behind them."""
+"""Jobs that are not in line for the nodes, so no one waits behind them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class Foretold(StrEnum):
     """How sure a forecast is."""
 
     NOW = "now"
-    """It fits, and keeps nobody with a reservation waiting."""
+    """It fits, and keeps no one with a reservation waiting."""
     AT_LATEST = "at_latest"
     """It is the first of its partition that does not fit: by the time limits of what runs."""
     UNKNOWN = "unknown"

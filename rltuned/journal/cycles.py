@@ -30,7 +30,7 @@ _COLUMNS: Final = (
     "applied", "seconds", "timings",
 )  # fmt: skip
 _UPSERT: Final = (
-    f"INSERT INTO cycles ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608 - ours
+    f"INSERT INTO cycles ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608 - fixed names
     " ON CONFLICT (cycle) DO UPDATE SET "
     + ", ".join(f"{c} = excluded.{c}" for c in _COLUMNS if c != "cycle")
 )
@@ -115,7 +115,7 @@ def record(db: sqlite3.Connection, row: CycleRow) -> None:
 def last_row(db: sqlite3.Connection) -> CycleRow | None:
     """The last cycle noted; None = none was."""
     row = db.execute(
-        f"SELECT {', '.join(_COLUMNS)} FROM cycles ORDER BY cycle DESC LIMIT 1"  # noqa: S608 - ours
+        f"SELECT {', '.join(_COLUMNS)} FROM cycles ORDER BY cycle DESC LIMIT 1"  # noqa: S608 - fixed names
     ).fetchone()
     return None if row is None else CycleRow(*(*row[:-1], json.loads(row[-1])))
 

@@ -1,7 +1,7 @@
 """What rltuned did to whom: durable before it is done, so that every change can be undone.
 
 One SQLite file (WAL, synchronous=FULL). A write is noted with its intent, then carried out, then
-its outcome is noted; a crash in between leaves an intent without an outcome, which counts as ours.
+its outcome is noted; a crash in between leaves an intent without an outcome, which counts as done.
 Needs neither the daemon nor torch. The tables are in cycles, changes and states.
 """
 
@@ -61,8 +61,8 @@ class Journal:
         return self._ask(lambda db: self._ledger.owned(db, cluster), {})
 
     def claims(self, cluster: str) -> tuple[Claim | WordClaim, ...]:
-        """What jobs of this cluster may still carry of ours: by job id, words before numbers, the
-        last written number last.
+        """What jobs of this cluster may still carry: by job id, words before numbers, last number
+        last.
         """
         return self._ask(lambda db: changes.claims(db, cluster), ())
 
@@ -71,11 +71,11 @@ class Journal:
         return self._ask(lambda db: self._ledger.recent(db, cluster, since), {})
 
     def has_steered(self) -> bool:
-        """Whether a job may carry excluded nodes of ours, or would bring them back requeued."""
+        """Whether a job may carry excluded nodes that rltuned set, or brings them back requeued."""
         return self._ask(changes.has_steered, nothing=False)
 
     def is_clean(self) -> bool:
-        """Whether nothing of ours can be in any queue: no job carries something, and none has left
+        """Whether nothing owned can be in any queue: no job carries something, and none has left
         the queue with something that it would bring back when it is requeued.
         """
         return self._ask(lambda db: not changes.may_bring_back(db), nothing=True)
@@ -98,7 +98,7 @@ class Journal:
             named_values.put(db, name, value, at)
 
     def alter(self, name: str, change: Callable[[object], object], at: float) -> None:
-        """Change what was remembered under a name, while nobody else can.
+        """Change what was remembered under a name, while no one else can.
 
         Args:
             name: under which.
@@ -178,7 +178,7 @@ class Journal:
         return ticket
 
     def settle(self, ticket: Ticket, outcomes: Iterable[Outcome], *, at: float) -> None:
-        """Note what came of it, and close what is no longer ours."""
+        """Note what came of it, and close what is no longer owned."""
         outcomes = tuple(outcomes)
         self._ledger.touch(changes.keys_of(o.action for o in outcomes))
         with self._session(create=True) as db, self._transaction(db):
@@ -199,12 +199,12 @@ class Journal:
         return len(gone)
 
     def reclaim(self, cluster: str, pending: Iterable[PendingJob], at: float) -> int:
-        """Take up again the jobs that carry a value of ours from before they were requeued, or
-        from before they were parted from their array.
+        """Take up again the jobs that carry a value from before they were requeued, or from before
+        they were parted from their array.
 
         A requeued job keeps its directly set priority, its site factor, its OverSubscribe flag and
         its excluded nodes, under a new submit time. It is known by its id together with exactly
-        the value that we wrote last; a task that became a record of its own, by its array's.
+        the value that rltuned wrote last; a task that became a record of its own, by its array's.
 
         Returns: how many values that were.
         """
@@ -225,7 +225,7 @@ class Journal:
             cycles.record(db, row)
 
     def pack(self, cluster: str, holder: str, term: int) -> Handover:
-        """What we hold of a cluster, for another daemon to go on with."""
+        """What rltuned holds of a cluster, for another daemon to go on with."""
         with self._session(create=True) as db:
             return handover.pack(db, cluster, holder, term)
 
@@ -245,7 +245,7 @@ class Journal:
     def is_lost(self) -> bool:
         """Whether there is none, or an empty one, in a folder that was written to Slurm from.
 
-        The lock file is left by the first intent, and nobody of ours ever removes it.
+        The lock file is left by the first intent, and rltuned never removes it.
         """
         try:
             empty = not self.path.exists() or self.path.stat().st_size == 0

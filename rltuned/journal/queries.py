@@ -21,7 +21,7 @@ class JobChange(NamedTuple):
         at: when it was intended; finished_at: when its outcome was seen, None = never.
         new: None for a release, the nice where only that was given back.
         result: in the words of `domain.plan.Result`; None = the process ended in between.
-        closed: why it is ours no longer; None = it still is.
+        closed: why it is owned no longer; None = it still is.
         mode, policy: of the cycle that decided; "" = a restore, or one that has been cleared out.
         reason: delay, ranks and why; None = not kept, or not a matter of rank.
     """

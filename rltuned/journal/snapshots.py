@@ -1,4 +1,4 @@
-"""What the journal keeps of the past, for whoever only reads: history, replay, training.
+"""What the journal keeps of the past, for what only reads: history, replay, training.
 
 Reading never changes the file and never waits for the daemon that is writing it. A snapshot is kept
 apart from the moment it was taken at, so a cluster in which nothing moves is kept once. It is JSON:
@@ -24,7 +24,7 @@ from rltuned.errors import JournalError, JournalLostError, SnapshotError
 
 FILE_NAME: Final = "journal.sqlite"
 APPLICATION_ID: Final = 0x726C7475
-""""rltu": marks the file as ours, so that a foreign database is not written to."""
+""""rltu": marks the file as rltuned's, so that a foreign database is not written to."""
 SCHEMA_VERSION: Final = 6
 """The tables that this release knows; journal/schema.py says what each version brought."""
 

@@ -1,6 +1,6 @@
 """Whether the journal is still the file that was opened, and holds what was written last.
 
-A file that somebody deleted, replaced or spoilt can go on being written to for days, and what was
+A file that a user deleted, replaced or damaged can go on being written to for days, and what was
 written there can never be given back. So the journal is looked at, by its path and through a
 connection of its own, before every intent.
 """
@@ -62,11 +62,11 @@ class Trust:
         self._compare(self._path, self._place, place)
 
     def closed(self) -> None:
-        """Our own connection was closed, which may remove the write-ahead log."""
+        """The own connection was closed, which may remove the write-ahead log."""
         self._log_place = None
 
     def written(self, db: sqlite3.Connection) -> None:
-        """Our own connection has written something, or seen what another process wrote."""
+        """The own connection has written something, or seen what another process wrote."""
         self._latest = _digest(db)
         self._log_place = self._found(self._log)
 

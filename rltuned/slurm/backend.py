@@ -135,7 +135,7 @@ class SlurmBackend:
         self._on_call(call)
 
     def check(self) -> tuple[Check, ...]:
-        """Judge the site's settings, our rights and the reader, without writing anything."""
+        """Judge the site's settings, rltuned's rights and the reader, without writing anything."""
         evidence = gather(self._commands, self._now())
         return (*examine(evidence), *(self._reading() if evidence.reachable else ()))
 

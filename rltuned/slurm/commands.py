@@ -28,7 +28,8 @@ class SlurmCli:
     Attributes:
         bin_dir: where squeue, sinfo, sprio and scontrol are; None = look through PATH.
         conf: slurm.conf; None = the place Slurm was built with. SLURM_CONF of the surrounding
-            environment is never used, so that a stray export cannot point us at another cluster.
+            environment is never used, so that a stray export cannot point rltuned at another
+            cluster.
         timeout_s: the longest that one command may take, whatever it starts itself.
         chunk: the most updates in one scontrol; a controller that dies costs one chunk's timeout.
         max_answer_bytes: a longer answer is refused, even one that is read as it comes; see also

@@ -149,7 +149,7 @@ def _preemption(config: Mapping[str, str]) -> Check:
     return Check.warn(
         "preemption",
         f"{kind}, mode {config.get('PreemptMode', '?')}: pre-empted jobs return to the queue",
-        "list the partitions or QOS that may pre-empt under [scope] as not ours",
+        "list the partitions or QOS that may pre-empt under [scope] as left alone",
     )
 
 

@@ -135,7 +135,7 @@ def read_queue(
 
 
 def _check_state(state: str) -> None:
-    """A state that we do not look into may be new, but it is one of Slurm's short words."""
+    """A state that is not looked into may be new, but it is one of Slurm's short words."""
     if not _STATE.fullmatch(state):
         raise ValueError(f"{state[:20]!r} is no state")
 

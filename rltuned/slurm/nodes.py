@@ -18,7 +18,8 @@ _HARMLESS_FLAGS: Final = frozenset(
     {"planned", "cloud", "powered_down", "powering_up", "power_up", "completing", "dynamic_norm"}
 )
 """Flags under which Slurm still starts jobs. Any other, also one that is unknown here,
-makes the node one that we place nothing on: drain, fail, maint, reserved, not_responding ..."""
+makes the node one that rltuned places nothing on: drain, fail, maint, reserved, not_responding
+..."""
 _HARMLESS_MARKS: Final = "-~#"
 _MARKS: Final = "*~#!%$@^-+"
 _CPUS: Final = re.compile(r"([0-9]+)/([0-9]+)/([0-9]+)/([0-9]+)")
@@ -131,7 +132,7 @@ def _gpus(have: tuple[Gres, ...], used: tuple[Gres, ...]) -> tuple[GpuCount, ...
     totals = gpus_by_type(have)
     busy = gpus_by_type(used)
     if totals and not any(g.name == "gpu" for g in used):
-        raise ValueError("it has GPUs, but how many are in use is not said")
+        raise ValueError("it has GPUs, but how many are in use is not shown")
     for kind in busy.keys() - totals.keys():
         if busy[kind] == 0:
             continue

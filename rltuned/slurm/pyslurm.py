@@ -116,7 +116,7 @@ class Pyslurm:
         return PyslurmAnswer(version, jobs)
 
     def _ask(self, request: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, str]]:
-        # -I: neither our environment nor the folder of the file changes what is imported
+        # -I: neither rltuned's environment nor the folder of the file changes what is imported
         asked = ("-I", "-B", str(CHILD))
         feed = json.dumps(request)
         said = self._commands.stream(
@@ -153,19 +153,19 @@ def _taken(said: Stream) -> tuple[str, dict[str, str]]:
 
 
 def rows_of(
-    told: PyslurmAnswer, asks: Iterable[Sequence[str]], bad: list[Unreadable]
+    answer: PyslurmAnswer, asks: Iterable[Sequence[str]], bad: list[Unreadable]
 ) -> Iterator[list[str]]:
     """Rows for jobs.read_queue: Ask, JobRow, ExcNodes, the further columns, CronJob, account.
 
     Args:
-        told: what pyslurm said; a job is taken out of it as its row is made.
+        answer: of pyslurm; a job is taken out of it as its row is made.
         asks: job id, the columns of Ask, accruetime, deadline and further ones, from squeue; jobs
             that are in one of both alone are left out.
         bad: takes the jobs of which a value is not of its kind.
     """
     width = len(ASK_COLUMNS)
     for name, *ask in asks:
-        line = told.jobs.pop(name, None)
+        line = answer.jobs.pop(name, None)
         if line is None:
             continue
         try:
@@ -248,7 +248,7 @@ def _throttled(job: Mapping[str, Any]) -> bool:
 
 
 def _dependency(value: object) -> str:
-    """In Slurm's form again; a kind that pyslurm leaves out stays one that we know nothing of."""
+    """In Slurm's form again; a kind that pyslurm leaves out stays one that is not known."""
     if value is None or isinstance(value, str):
         return value or "(null)"
     if not isinstance(value, dict):
@@ -259,7 +259,7 @@ def _dependency(value: object) -> str:
         if isinstance(jobs, list) and jobs
     ]
     kinds += ["singleton"] if value.get("singleton") is True else []
-    return ("?" if value.get("satisfy") == "any" else ",").join(kinds) or "of a kind not told"
+    return ("?" if value.get("satisfy") == "any" else ",").join(kinds) or "of an unknown kind"
 
 
 @cache

@@ -37,17 +37,17 @@ from rltuned.slurm.strings import expand_hosts
 from rltuned.slurm.values import parse_epoch
 
 SITE_LIFE_S: Final = 300.0
-"""How long the site's configuration is believed. It changes when somebody edits slurm.conf; the
+"""How long the site's configuration is believed. It changes when a user edits slurm.conf; the
 controller's restart that this often needs shows as a failed read, which forgets it at once."""
 
 
 class Reader:
     """Reads one cluster with squeue, sinfo, sprio and, every few minutes, scontrol show config.
 
-    --local, because in a federation squeue also shows the other clusters' jobs, which we cannot
-    address; -a, because hidden partitions hold nodes and jobs too. Every method raises BackendError
-    when a command fails or gives no answer in time, and SnapshotError when an answer as a whole
-    cannot be read.
+    --local, because in a federation squeue also shows the other clusters' jobs, which rltuned
+    cannot address; -a, because hidden partitions hold nodes and jobs too. Every method raises
+    BackendError when a command fails or gives no answer in time, and SnapshotError when an answer
+    as a whole cannot be read.
 
     Args:
         commands: runs them.
@@ -195,8 +195,8 @@ class Reader:
         return found
 
     def expected_start(self, job_id: JobId, now: float) -> float | None:
-        """Unix time at which Slurm's own backfill plans to start a pending record; None = never
-        said: it plans only so many jobs ahead, and forgets them when it starts anew.
+        """Unix time at which Slurm's own backfill plans to start a pending record; None = not
+        known: it plans only so many jobs ahead, and forgets them when it starts again.
         """
         _, layout = self._known_site(now)
         names = ("jobid", "starttime")

@@ -125,7 +125,7 @@ class Requests:
         return max(memory, _per_gpu(ask.mem_per_tres) * gpus)
 
     def _outside(self, ask: Ask, gpus: Gpus) -> tuple[str, ...]:
-        """What our placement does not model, in Slurm's words."""
+        """What rltuned's placement does not model, in Slurm's words."""
         types = ",".join(gpus.types)
         # while Slurm 22.05 tries a --mem-per-gpu job, its own minimum shows as 0 for an instant
         all_memory = (

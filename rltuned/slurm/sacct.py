@@ -69,7 +69,8 @@ def ask_history(
     """Rows of COLUMNS, a day at a time; a record may come again in the next portion.
 
     Args:
-        commands: with TZ=UTC in their environment: sacct takes the times we give as local ones.
+        commands: with TZ=UTC in their environment: sacct takes the times rltuned gives as local
+            ones.
         since: Unix seconds.
         until: Unix seconds.
         report: see Report.

@@ -78,7 +78,7 @@ def read_site(config: Mapping[str, str]) -> SlurmSite:
     """The site behind a parsed configuration.
 
     Raises:
-        SnapshotError: a key that we depend on is missing or cannot be read, or PriorityType is
+        SnapshotError: a needed key is missing or cannot be read, or PriorityType is
             neither priority/basic nor priority/multifactor.
     """
     release = release_of(_value(config, "SLURM_VERSION"))
@@ -143,7 +143,7 @@ class Priorities:
 
     @property
     def site_factor_works(self) -> bool:
-        """Whether what we add to a job's sum counts, and stays."""
+        """Whether what is added to a job's sum counts, and stays."""
         return self.kind == MULTIFACTOR and not self.plugin
 
     @property

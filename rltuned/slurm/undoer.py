@@ -29,7 +29,7 @@ class SlurmUndoer:
         now: Unix seconds.
         exclusions: read the nodes that jobs exclude, by one more squeue.
         marks: see columns.Marks; None = a random mark.
-        fence: told of every look and asked right before every batch.
+        fence: knows of every read, and is asked before every batch.
     """
 
     def __init__(

@@ -102,7 +102,7 @@ class Writer:
         return tuple(progress.result[i] for i in range(len(plan.actions)))
 
     def _keep_others_exclusions(self, plan: Plan, progress: _Progress) -> None:
-        """Drop what would overwrite nodes that somebody excluded since we looked."""
+        """Drop what would overwrite nodes that a user excluded since rltuned looked."""
         asked = [(i, a) for i, a in enumerate(plan.actions) if isinstance(a, SetExcludedNodes)]
         if not asked:
             return
@@ -203,7 +203,7 @@ class Writer:
         if answer.failure:
             progress.stopped = answer.failure
         elif answer.limited:
-            progress.withheld = "not sent: slurmctld limits the rate of our requests"
+            progress.withheld = "not sent: slurmctld limits the rate of requests"
 
     def _look_back(self, plan: Plan, progress: _Progress) -> None:
         open_actions = [(i, a) for i, a in enumerate(plan.actions) if i not in progress.result]
@@ -243,8 +243,8 @@ def against(action: Action, row: Watched, *, dealt: bool) -> str:
         return "priority/basic takes a nice off the number at once: that would free a held job"
     if row.nice != action.old:
         return f"its nice is {row.nice} meanwhile"
-    # any update makes Slurm look anew at a job that is stuck for another reason
-    return "it is held by nobody and cannot start" if row.held and not row.holder else ""
+    # any update makes Slurm look again at a job that is stuck for another reason
+    return "it is held by no user and cannot start" if row.held and not row.holder else ""
 
 
 def _as_number(action: Action, *, dealt: bool) -> Action:
@@ -277,7 +277,7 @@ def read_complaints(stderr: str) -> dict[str, str]:
 
 
 def _complaint(action: Action, progress: _Progress) -> str:
-    """What was said about this action's record, or about one task of it."""
+    """The complaint about this action's record, or about one task of it."""
     named = re.sub(r"[\[\]]", "", action.target.address)
     head = named.partition("_")[0] + "_"
     exact = progress.said.get(named) or progress.said.get(str(action.target.job_id))
@@ -287,7 +287,7 @@ def _complaint(action: Action, progress: _Progress) -> str:
 
 
 def judge(action: Action, row: Watched | None, factors: dict[JobId, Factors], said: str) -> Outcome:
-    """An action's result, from the re-read and from what scontrol said.
+    """An action's result, from the re-read and from scontrol's complaint.
 
     Args:
         action: what was sent.

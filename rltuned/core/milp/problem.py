@@ -133,7 +133,7 @@ class Problem:
         offsets_s: of every slot, seconds from now.
         capacities: free amounts at every slot, if none of the jobs is started.
         opening: cost of each node, idle now, that an option of slot 0 begins.
-        deadlines: (job, slot): it must have started by then, as it would without us.
+        deadlines: (job, slot): it must have started by then, as it would without rltuned.
     """
 
     options: tuple[Option, ...]

@@ -220,7 +220,7 @@ ARRAY = {"array_id": 7, "array_tasks_waiting": "0-9", "array_tasks_parallel": 3}
             "dependency",
             "afterok:3?singleton",
         ),
-        ({"dependencies": {"afterok": [], "satisfy": "all"}}, "dependency", "of a kind not told"),
+        ({"dependencies": {"afterok": [], "satisfy": "all"}}, "dependency", "of an unknown kind"),
         ({"heterogeneous_id": 7}, "hetjoboffset", "0"),
         ({"heterogeneous_id": 6, "heterogeneous_offset": 1}, "hetjoboffset", "1"),
         ({"user_id": 4_000_000_000}, "username", "4000000000"),

@@ -130,8 +130,8 @@ def test_schedulable(state: str, fit: bool) -> None:
         ({"cpusstate": "2/6/8"}, "no CPU counts"),
         ({"memory": "lots"}, "no amount"),
         ({"gres": "gpu:p100:4("}, "brackets"),
-        ({"gresused": "(null)"}, "is not said"),
-        ({"gresused": "N/A"}, "is not said"),
+        ({"gresused": "(null)"}, "is not shown"),
+        ({"gresused": "N/A"}, "is not shown"),
         ({"gres": "gpu:a:1,gpu:b:1", "gresused": "gpu:c:1"}, "none of that type"),
     ],
 )

@@ -172,7 +172,7 @@ def test_judge(
         (NICE, replace(row(0, 0, held=True), holder="admin"), ""),
         (NICE, row(400, 0), ""),
         (NICE, replace(row(0, 8, held=True), holder="user"), "its nice is 8 meanwhile"),
-        (NICE, row(0, 0, held=True), "it is held by nobody and cannot start"),
+        (NICE, row(0, 0, held=True), "it is held by no user and cannot start"),
         (FREE, row(7, 0), ""),
         (FREE, replace(row(0, 0, held=True), holder="user"), "it is held: a release would start"),
     ],
