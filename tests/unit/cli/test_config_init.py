@@ -16,7 +16,7 @@ from rltuned.settings.source import Flag
 from rltuned.slurm.site import Priorities, RateLimit, parse_config, read_priorities, read_rate_limit
 from tests.builders import node, snapshot
 from tests.recorded import DATA, RELEASES, Recording, replay
-from tests.unit.cli.test_cli import run
+from tests.unit.cli.runner import run
 
 MULTIFACTOR = Priorities("priority/multifactor", {"Age": "1000"})
 
