@@ -46,14 +46,6 @@ class Keeping:
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
-    """A snapshot without its moment, compressed. digest: SHA-256 of what was compressed."""
-
-    digest: str
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class Recorded:
     """What one cycle saw. mode: what it was allowed to do, in the daemon's words."""
 
@@ -87,24 +79,24 @@ def digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def pack(snapshot: Snapshot) -> Packed:
-    """Make a snapshot ready to be kept; the same cluster gives the same digest at any time."""
+def pack(snapshot: Snapshot) -> tuple[str, bytes]:
+    """Digest and compressed JSON, without the moment: equal clusters give equal digests."""
     data = encode_snapshot(replace(snapshot, taken_at=_NO_MOMENT))
-    return Packed(digest_of(data), zlib.compress(data, _LEVEL))
+    return digest_of(data), zlib.compress(data, _LEVEL)
 
 
-def unpack(packed: Packed, taken_at: float) -> Snapshot:
-    """The snapshot as it was.
+def unpack(digest: str, body: bytes, taken_at: float) -> Snapshot:
+    """The snapshot that was packed.
 
     Raises:
         SnapshotError: the body is damaged, or of another version.
     """
     try:
-        data = zlib.decompress(packed.body)
+        data = zlib.decompress(body)
     except zlib.error as error:
-        raise SnapshotError(f"snapshot {packed.digest[:12]}: {error}") from None
-    if digest_of(data) != packed.digest:
-        raise SnapshotError(f"snapshot {packed.digest[:12]}: its digest does not fit")
+        raise SnapshotError(f"snapshot {digest[:12]}: {error}") from None
+    if digest_of(data) != digest:
+        raise SnapshotError(f"snapshot {digest[:12]}: its digest does not fit")
     return replace(decode_snapshot(data), taken_at=UnixTime(taken_at))
 
 
@@ -193,6 +185,6 @@ def recorded(path: Path) -> Iterator[Recorded]:
                 " JOIN snapshots ON digest = snapshot ORDER BY cycle"
             )
             for cycle, mode, taken_at, digest, body in rows:
-                yield Recorded(cycle, mode, unpack(Packed(digest, body), taken_at))
+                yield Recorded(cycle, mode, unpack(digest, body, taken_at))
         except sqlite3.Error as error:
             raise JournalError(f"{path}: cannot be read: {error}") from None

@@ -24,30 +24,28 @@ from rltuned.slurm.site import release_of
 PROGRAM: Final = "pyslurm"
 """What the process is called in messages and metrics."""
 CHILD: Final = Path(__file__).with_name("pyslurm_child.py")
+_NUMBERS: Final = {
+    "jobid": "id",
+    "prioritylong": "priority",
+    "nice": "nice",
+    "submittime": "submit_time",
+    "eligibletime": "eligible_time",
+    "starttime": "start_time",
+    "hetjobid": "heterogeneous_id",
+}
+_WORDS: Final = {
+    "reason": "state_reason",
+    "qos": "qos",
+    "reqnodes": "required_nodes",
+    "reservation": "reservation",
+    "nodelist": "allocated_nodes",
+    "account": "account",
+}
 FIELDS: Final = (
-    "id",
-    "array_id",
-    "array_task_id",
-    "array_tasks_waiting",
-    "array_tasks_parallel",
-    "state",
-    "state_reason",
-    "priority",
-    "nice",
-    "submit_time",
-    "eligible_time",
-    "start_time",
-    "user_id",
-    "qos",
-    "required_nodes",
-    "excluded_nodes",
-    "dependencies",
-    "reservation",
-    "heterogeneous_id",
-    "heterogeneous_offset",
-    "allocated_nodes",
-    "is_cronjob",
-    "account",
+    *_NUMBERS.values(),
+    *_WORDS.values(),
+    *("array_id", "array_task_id", "array_tasks_waiting", "array_tasks_parallel", "state"),
+    *("user_id", "excluded_nodes", "dependencies", "heterogeneous_offset", "is_cronjob"),
 )
 """Attributes of pyslurm.Job that say the same as a column of squeue, the id first. Left to squeue
 is what a job asks for: pyslurm's time limit is None for UNLIMITED and for unknown, its memory None
@@ -189,28 +187,17 @@ def _row(job: Mapping[str, Any], accruetime: str, deadline: str) -> tuple[JobRow
     if not isinstance(cron, bool):
         raise ValueError(f"is_cronjob {cron!r} is neither true nor false")  # noqa: TRY004
     row = JobRow(
-        jobid=_number(job, "id"),
-        arrayjobid=_number(job, "array_id") if job["array_id"] else _number(job, "id"),
+        **{column: _number(job, name) for column, name in _NUMBERS.items()},
+        **{column: _word(job, name) for column, name in _WORDS.items()},
+        arrayjobid=_number(job, "array_id" if job["array_id"] else "id"),
         arraytaskid=_tasks(job),
         statecompact=_STATES.get(_word(job, "state"), _OTHER),
-        reason=_word(job, "state_reason"),
-        prioritylong=_number(job, "priority"),
-        nice=_number(job, "nice"),
-        submittime=_number(job, "submit_time"),
-        eligibletime=_number(job, "eligible_time"),
-        starttime=_number(job, "start_time"),
         username=_user(job["user_id"]),
-        qos=_word(job, "qos"),
-        reqnodes=_word(job, "required_nodes"),
         dependency=_dependency(job["dependencies"]),
-        reservation=_word(job, "reservation"),
-        hetjobid=_number(job, "heterogeneous_id"),
         # None is the offset 0 where there is a leader, and means nothing where there is none
         hetjoboffset=_number(job, "heterogeneous_offset") if job["heterogeneous_offset"] else "0",
-        nodelist=_word(job, "allocated_nodes"),
         accruetime=accruetime,
         deadline=deadline,
-        account=_word(job, "account"),
     )
     return row, _word(job, "excluded_nodes"), "Yes" if cron else "No"
 
