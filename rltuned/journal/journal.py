@@ -36,7 +36,9 @@ Ticket = tuple[int, ...]
 class Journal:
     """The diary of one state folder. Opened at first use, and again after an error.
 
-    Every method raises JournalError when the file cannot be used; then nothing may be written.
+    Every method raises JournalError when the file cannot be used, `intend` and `claim` also when
+    another process is the writer; then nothing may be written. A value to be remembered that is no
+    JSON is a TypeError or ValueError.
 
     Args:
         folder: where the file lies; it must be there.
@@ -89,11 +91,7 @@ class Journal:
         return self._ask(lambda db: named_values.get(db, name), None)
 
     def remember(self, name: str, value: object, at: float) -> None:
-        """Put a JSON value in place of what was remembered under a name, durably.
-
-        Raises:
-            TypeError, ValueError: the value is no JSON.
-        """
+        """Put a JSON value in place of what was remembered under a name, durably."""
         with self._session(create=True) as db, self._transaction(db):
             named_values.put(db, name, value, at)
 
@@ -104,9 +102,6 @@ class Journal:
             name: under which.
             change: from what was there (None = nothing) to what is to be; must be quick.
             at: now.
-
-        Raises:
-            TypeError, ValueError: the new value is no JSON; whatever `change` raises.
         """
         if not self._is_there() and change(None) is None:
             return  # nothing to note makes no file
@@ -121,11 +116,7 @@ class Journal:
         return self._ask(lambda db: measure(db, self.path), Size())
 
     def probe(self) -> None:
-        """Find out whether intents could be noted, leaving nothing behind in the diary.
-
-        Raises:
-            JournalError: they could not.
-        """
+        """Find out whether intents could be noted, leaving nothing behind in the diary."""
         with self._session(create=True) as db:
             db.execute("BEGIN IMMEDIATE")
             db.execute("ROLLBACK")
@@ -164,9 +155,6 @@ class Journal:
             at: now.
             snapshot: digest of what the decision had seen; None = there was no decision.
             newest: the highest job id that Slurm showed; None = not known.
-
-        Raises:
-            JournalError: it is not, or another process is the writer; do not write.
         """
         self._lock.take()
         origin = Origin(cluster, cycle, at, snapshot, newest)
@@ -254,11 +242,7 @@ class Journal:
             return False  # the caller that opens it reports what is wrong
 
     def claim(self) -> None:
-        """Be the writer, without an intent.
-
-        Raises:
-            JournalError: another process is.
-        """
+        """Be the writer, without an intent."""
         self._lock.take()
 
     def let_go(self) -> None:

@@ -52,6 +52,10 @@ class SlurmCli:
 class Commands:
     """Runs Slurm's commands under one set of knobs.
 
+    Every method that runs a program raises BackendError when it is not installed or cannot be
+    started; `ask` and the end of a stream also when it fails, gives no answer in time, or too long
+    a one.
+
     Args:
         cli: the knobs.
         on_call: called with every finished call; must not raise.
@@ -70,11 +74,7 @@ class Commands:
         self._env = _environment(cli, environ)
 
     def ask(self, program: str, *args: str) -> Answer:
-        """Run a command that must succeed.
-
-        Raises:
-            BackendError: not installed, exit code other than 0, timed out, or too long an answer.
-        """
+        """Run a command that must succeed."""
         answer = self.call(program, *args)
         _must_succeed(program, answer)
         return answer
@@ -105,9 +105,6 @@ class Commands:
             args: its arguments, passed as they are; no shell ever sees them.
             feed: text for its standard input; None = an empty one.
             at: where it is, for one that is not Slurm's own.
-
-        Raises:
-            BackendError: the program is not installed or cannot be started.
         """
         talk = self.open(program, *args, feed=feed, at=at, most_bytes=WHOLE_BYTES)
         said = bytearray()
@@ -138,11 +135,7 @@ class Commands:
         at: Path | None = None,
         most_bytes: int | None = None,
     ) -> Talk:
-        """Start a command; as `call`. most_bytes: of the answer; None = as the knobs say.
-
-        Raises:
-            BackendError: the program is not installed or cannot be started.
-        """
+        """Start a command; as `call`. most_bytes: of the answer; None = as the knobs say."""
         path = self._find(program, at)
         try:
             child = subprocess.Popen(
@@ -189,11 +182,7 @@ class Stream:
         return self.answer.stderr if self.answer else ""
 
     def __iter__(self) -> Iterator[str]:
-        """The text of its standard output.
-
-        Raises:
-            BackendError: as `Commands.ask`, when the pieces are at their end.
-        """
+        """The text of its standard output."""
         decoder = getincrementaldecoder("utf-8")("backslashreplace")
         talk = self._start()
         said = ""
@@ -205,11 +194,7 @@ class Stream:
         _must_succeed(self._program, replace(talk.answer, stdout=said))
 
     def lines(self) -> Iterator[str]:
-        """Its lines without their ends.
-
-        Raises:
-            BackendError: as above, or a line is longer than LINE_CHARACTERS.
-        """
+        """Its lines without their ends; one longer than LINE_CHARACTERS is a BackendError."""
         held: list[str] = []
         length = 0
         for piece in self:
