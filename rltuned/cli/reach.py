@@ -17,7 +17,7 @@ from rltuned.journal.journal import Journal
 from rltuned.settings import Loaded
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.config_checks import Check
-from rltuned.slurm.priorities import Priorities, read_priorities
+from rltuned.slurm.site import Priorities, read_priorities
 from rltuned.slurm.worth import Site, judge_order, judge_room
 
 

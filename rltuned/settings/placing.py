@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-from rltuned.core.joint import Tuning
-from rltuned.core.milp import Budget
-from rltuned.core.sharing import Sharing
+from rltuned.core.milp.problem import Budget
+from rltuned.core.milp.sharing import Sharing
+from rltuned.core.milp.solution import Tuning
 from rltuned.settings.key import Keys, Names, key
 
 

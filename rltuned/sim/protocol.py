@@ -13,8 +13,8 @@ import numpy as np
 
 from rltuned.core.decide import Knobs, Policy, decide
 from rltuned.core.features import FloatArray, StateMatrix, encode
-from rltuned.core.joint import Tuning
-from rltuned.core.milp import Solver
+from rltuned.core.milp.model import Solver
+from rltuned.core.milp.solution import Tuning
 from rltuned.core.order import Order, bounded, checked_scores
 from rltuned.domain.plan import Plan
 from rltuned.errors import TraceError

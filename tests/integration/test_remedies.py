@@ -509,13 +509,13 @@ def test_a_pyslurm_that_cannot_read(site: Site) -> None:
 
 
 @tries(
-    "list the partitions or QOS that may pre-empt under [scope] as not ours",
+    "list the partitions or QOS that may pre-empt under [scope] as left alone",
     "watch some cycles of `rltuned run --dry-run` before going live",
 )
 def test_remedies_that_do_not_end_the_state(site: Site) -> None:
     """Both states stay, and are rightly said; what the remedy is for comes about."""
     site.slurm({"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"})
-    assert site.hears("list the partitions or QOS that may pre-empt under [scope] as not ours")
+    assert site.hears("list the partitions or QOS that may pre-empt under [scope] as left alone")
     keys: dict[str, object] = {"scope.sla_partitions": ["sla"], "scope.min_age_s": 0}
     site.settings(keys)
     site.lab.sbatch("-wm1", "-n4")

@@ -13,9 +13,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from rltuned.core.decide import Decision, Entry
 from rltuned.core.features import COLUMNS, StateMatrix
-from rltuned.core.joint import How, Joint
-from rltuned.core.solution import JobDecision
-from rltuned.core.ways import PlacementKind
+from rltuned.core.milp.candidates import PlacementKind
+from rltuned.core.milp.solution import JobDecision, JointPlacement, SolveStatus
 
 Ranges = Mapping[str, tuple[float, float]]
 """Smallest and largest value of a feature that a model was trained on, by its name in COLUMNS."""
@@ -51,7 +50,7 @@ class DecisionMetrics:
                 self.feature.labels(feature=feature, at=at).set(math.nan)
         for result in ("optimal", "failed"):
             self.solves.labels(result=result)
-        for how in How:
+        for how in SolveStatus:
             self.joint.labels(how=how.value)
         self._show_joint(())
 
@@ -184,7 +183,7 @@ class DecisionMetrics:
                 outside = (values < low - _ROUNDING) | (values > high + _ROUNDING)
                 self.outside.labels(feature=feature).set(float(outside.mean()))
 
-    def _count_joint(self, joint: Joint | None) -> None:
+    def _count_joint(self, joint: JointPlacement | None) -> None:
         if joint is None:
             return
         self.joint.labels(how=joint.how.value).inc()
