@@ -4,10 +4,14 @@ The package only reads: a text where its types say a number stays a text. So eve
 with the annotation of the attribute that holds it.
 """
 
+import sqlite3
 import types
 from collections.abc import Iterator
 from enum import Enum
+from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from rltuned.journal.snapshots import APPLICATION_ID, FILE_NAME
 
 PACKAGE = "grafana_foundation_sdk."
 _NUMBERS = {float: (int, float), int: (int,)}
@@ -63,3 +67,51 @@ def _is(value: Any, annotation: Any) -> bool:
 
 def _line(value: Any, annotation: Any, where: str) -> str:
     return f"{where}: {value!r} is no {getattr(annotation, '__name__', annotation)}"
+
+
+SCHEMA_1 = """
+CREATE TABLE cycles (
+    cycle INTEGER PRIMARY KEY,
+    at REAL NOT NULL,
+    cluster TEXT NOT NULL,
+    mode TEXT NOT NULL,
+    skipped TEXT NOT NULL,
+    policy TEXT NOT NULL,
+    pending INTEGER NOT NULL,
+    chosen INTEGER NOT NULL,
+    proposed INTEGER NOT NULL,
+    applied INTEGER NOT NULL,
+    seconds REAL NOT NULL
+) STRICT;
+CREATE TABLE writes (
+    id INTEGER PRIMARY KEY,
+    cycle INTEGER NOT NULL,
+    at REAL NOT NULL,
+    cluster TEXT NOT NULL,
+    job_id INTEGER NOT NULL,
+    submitted_at REAL NOT NULL,
+    address TEXT NOT NULL,
+    field TEXT NOT NULL CHECK (field IN ('priority', 'site_factor', 'release')),
+    old INTEGER NOT NULL,
+    new INTEGER,
+    nice INTEGER,
+    result TEXT,
+    detail TEXT NOT NULL DEFAULT '',
+    finished_at REAL,
+    closed TEXT
+) STRICT;
+CREATE INDEX open_writes ON writes (cluster, job_id, submitted_at) WHERE closed IS NULL;
+CREATE INDEX writes_of_job ON writes (job_id);
+"""
+
+
+def journal_of(folder: Path, tables: str, version: int) -> sqlite3.Connection:
+    """A new file with the tables of a release."""
+    path = folder / FILE_NAME
+    db = sqlite3.connect(path)
+    db.executescript(
+        f"PRAGMA journal_mode = WAL; BEGIN; {tables} PRAGMA user_version = {version};"
+        f" PRAGMA application_id = {APPLICATION_ID}; COMMIT;"
+    )
+    path.chmod(0o600)
+    return db

@@ -103,3 +103,13 @@ def alarm_day(rng: np.random.Generator, world: World, days: float) -> float | No
     if len(found) == pairs and found[-1] < 1_000:
         return None
     return len(found) / world.pairs_a_day - world.begins
+
+
+def switchback_at(now: float, *, on: bool, partition: str = "gpu") -> Switchback:
+    """One under which delays of a partition are on, or off, for at least an hour from now."""
+    for number in range(1_000):
+        found = Switchback(f"salt {number}")
+        block = found.block(partition, now)
+        if block.on == on and block.ends_at - now > HOUR_S:
+            return found
+    raise AssertionError

@@ -67,7 +67,7 @@ class Order:
         max_delay_s: and at most so many seconds.
     """
 
-    stretch: float = 0.3
+    stretch: float = 0.1
     clip: float = 1.0
     max_delay_s: float = 7 * 86_400.0
 

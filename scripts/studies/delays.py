@@ -13,6 +13,9 @@ again.
 Ill-willed orders ask for what the bounds allow: at random, or most of the smallest jobs (`largest`
 goes first), of the shortest, of those whose true area is smallest (`largest-area`).
 
+`clairvoyant` is the rule `delay` with sqrt(limit x true run time) in place of the limit: what
+perfect run-time knowledge could gain within the bounds. No scheduler can play it.
+
 With --fair the site weighs fair share: factors of the users are drawn once (seed: the copy) evenly
 from 0 to 1 and do not change; the whole factor is worth so many days of age. `slurm` is the site's
 order without a daemon.
@@ -34,7 +37,7 @@ import numpy as np
 
 from rltuned.core.decide import Knobs
 from rltuned.core.features import FloatArray, StateMatrix
-from rltuned.core.order import Order, upper_bounds_s
+from rltuned.core.order import DEFAULT, Order, length_s, upper_bounds_s
 from rltuned.policies.baselines import BASELINES, Baseline
 from rltuned.sim.cluster import Cluster, read_cluster
 from rltuned.sim.metrics import score
@@ -58,12 +61,18 @@ FRONT_LOAD = 0.9
 FRONT_STRETCH = (0.1, 0.3, 1.0, 3.0)
 FRONT_DAYS = (1.0, 3.0, 7.0, 14.0)
 ILL_WILLED = ("random", "largest", "longest", "largest-area")
+CLAIRVOYANT_STRETCH = (0.1, 0.3, 1.0)
 FAIR_GROUNDS = ("helios-venus", "testbed")
 """Those whose traces tell users; the testbed's are generated."""
 FAIR_DAYS = (1.0, 7.0, 30.0)
 """Days of age that the whole of the fair-share factor is worth."""
 JITTER_S = 60.0
 DAY = 86_400.0
+OWN = (DEFAULT.stretch, DEFAULT.max_delay_s / DAY)
+"""Stretch and max_delay of the daemon."""
+NONE = (0.0, 0.0)
+MAIN_STRETCH = (0.1, 0.3, 1.0)
+"""Played at every load."""
 PURE = Order(stretch=1_000.0, clip=1e9, max_delay_s=1e15)
 PURE_SITE = replace(AGE_ONLY, age_weight=AGE_ONLY.age_weight // 1_000, base=2_000_000_000)
 
@@ -91,7 +100,7 @@ GROUNDS = {
 
 @dataclass(frozen=True)
 class Run:
-    """One play. order: of the bounds; None = the anchor that has none."""
+    """One play. stretch, max_delay_d: 0 for the orders that ask for no delay or have no bounds."""
 
     ground: str
     load: float
@@ -115,9 +124,12 @@ def runs(*, front: bool, ill: bool, fair: bool) -> Iterator[Run]:
     copies = list(product(GROUNDS, range(1, COPIES + 1)))
     for (ground, copy), policy in product(copies, ILL_WILLED if ill else ()):
         yield Run(ground, FRONT_LOAD, copy, policy, 1.0, 7.0)
+    for (ground, copy), stretch in product(copies, CLAIRVOYANT_STRETCH if ill else ()):
+        yield Run(ground, FRONT_LOAD, copy, "clairvoyant", stretch, 7.0)
     for (ground, copy), days, policy in product(copies, FAIR_DAYS, ("slurm", "delay")):
         if fair and ground in FAIR_GROUNDS:
-            yield Run(ground, FRONT_LOAD, copy, policy, 0.3, 7.0, fair_d=days)
+            bounds = OWN if policy == "delay" else NONE
+            yield Run(ground, FRONT_LOAD, copy, policy, *bounds, fair_d=days)
     for ground, stretch, days, copy in product(GROUNDS, FRONT_STRETCH, FRONT_DAYS, (1, 2)):
         if front:
             yield Run(ground, FRONT_LOAD, copy, "delay", stretch, days)
@@ -128,12 +140,11 @@ def runs(*, front: bool, ill: bool, fair: bool) -> Iterator[Run]:
 def _main(load: float) -> Iterator[Run]:
     for ground in GROUNDS:
         for copy in range(1, COPIES + 1):
-            one = Run(ground, load, copy, "fcfs", 0.3, 7.0)
-            yield one
-            yield replace(one, policy="saf")
-            yield replace(one, policy="delay")
-            yield replace(one, policy="delay", stretch=1.0)
-            yield replace(one, policy="delay", newcomers="submit")
+            yield Run(ground, load, copy, "fcfs", *NONE)
+            yield Run(ground, load, copy, "saf", *NONE)
+            for stretch in MAIN_STRETCH:
+                yield Run(ground, load, copy, "delay", stretch, OWN[1])
+            yield Run(ground, load, copy, "delay", *OWN, newcomers="submit")
 
 
 @cache
@@ -185,8 +196,16 @@ def _fair(run: Run, jobs: Sequence[TraceJob]) -> Natural:
 
 def _policy(run: Run, jobs: Sequence[TraceJob]) -> Baseline:
     """A rule by name; `slurm` delays nobody; an ill-willed one asks for parts of the bound."""
-    if run.policy not in ILL_WILLED:
+    if run.policy not in (*ILL_WILLED, "clairvoyant"):
         return BASELINES["fcfs" if run.policy == "slurm" else run.policy]
+    run_s = np.array([min(job.duration_s, job.time_limit_s) for job in jobs])
+    if run.policy == "clairvoyant":
+
+        def knowing(matrix: StateMatrix) -> FloatArray:
+            found: FloatArray = np.sqrt(length_s(matrix.limit_s) * run_s * matrix.size)
+            return found
+
+        return Baseline(run.policy, lambda matrix: -knowing(matrix), knowing)
     area = np.array([job.duration_s * max(job.gpus, 1) for job in jobs])
     draw = np.random.default_rng(run.copy).random(len(jobs))
 
@@ -260,9 +279,9 @@ def _name(run: Run) -> str:
     if run.fair_d or run.policy == "slurm":
         return f"{run.policy}, fair share {run.fair_d:g} d"
     if run.newcomers == "submit":
-        return f"{run.policy} at submission"
-    if run.policy == "delay" and (run.stretch, run.max_delay_d) != (0.3, 7.0):
-        return f"delay {run.stretch:g} x {run.max_delay_d:g} d"
+        return f"{run.policy} {run.stretch:g} at submission"
+    if run.policy in ("delay", "clairvoyant"):
+        return f"{run.policy} {run.stretch:g} x {run.max_delay_d:g} d"
     return run.policy
 
 
@@ -295,7 +314,7 @@ def draw() -> None:
         for stretch in FRONT_STRETCH:
             found = [_against_fcfs(name, "delay", stretch, days) for days in FRONT_DAYS]
             panel.plot(FRONT_DAYS, found, marker="o", label=f"delay, stretch {stretch:g}")
-        saf = _against_fcfs(name, "saf", 0.3, 7.0)
+        saf = _against_fcfs(name, "saf", *NONE)
         panel.axhline(saf, color="black", ls=":", label="SAF, no bounds")
         panel.axhline(1.0, color="grey", lw=0.8, label="FCFS")
         for colour, policy in zip(("C5", "C6", "C8", "C9"), ILL_WILLED, strict=True):
@@ -313,7 +332,7 @@ def _against_fcfs(name: str, policy: str, stretch: float, days: float) -> float:
     logs = []
     for ground in GROUNDS:
         mean: dict[str, float] = {}
-        for chosen in (("fcfs", 0.3, 7.0), (policy, stretch, days)):
+        for chosen in (("fcfs", *NONE), (policy, stretch, days)):
             values = [
                 row[name]
                 for run, row in known().items()

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from rltuned.core.order import DEFAULT
 from scripts.studies.ratios import Interval, change
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,8 +30,12 @@ GROUNDS = {
 }
 LOADS = (0.7, 0.9, 1.1)
 DRAWN = 0.9
-DEFAULT = (0.3, 7.0, "cycle")
-"""Stretch, max_delay in days, when newcomers get their delay."""
+BOUNDS = {
+    "delay": (DEFAULT.stretch, DEFAULT.max_delay_s / 86_400),
+    "fcfs": (0.0, 0.0),
+    "saf": (0.0, 0.0),
+}
+"""Stretch, and max_delay in days, of the daemon; the others are played without bounds."""
 COPIES = 4
 _WIDTH, _ROW, _TOP = 760, 30, 62
 _LEFT, _PANEL, _GAP = 210, 240, 40
@@ -73,7 +78,7 @@ def cells() -> list[Cell]:
                 policy: [
                     r for r in _main(rows, policy) if (r["ground"], r["load"]) == (ground, load)
                 ]
-                for policy in ("fcfs", "delay", "saf")
+                for policy in BOUNDS
             }
             if all(len(played) == COPIES for played in by_policy.values()):
                 found.append(_cell(ground, load, by_policy))
@@ -83,8 +88,8 @@ def cells() -> list[Cell]:
 def _main(rows: Sequence[dict[str, Any]], policy: str) -> list[dict[str, Any]]:
     own = [
         r for r in rows
-        if (r["policy"], r["stretch"], r["max_delay_d"], r["newcomers"]) == (policy, *DEFAULT)
-        and not r["fair_d"]
+        if (r["policy"], r["newcomers"], r["fair_d"]) == (policy, "cycle", 0)
+        and (r["stretch"], r["max_delay_d"]) == BOUNDS[policy]
     ]  # fmt: skip
     return sorted(own, key=lambda r: r["copy"])
 

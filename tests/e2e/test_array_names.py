@@ -11,11 +11,10 @@ from typer.testing import CliRunner, Result
 
 from rltuned.cli import app
 from tests.e2e.process import Daemon
-from tests.e2e.test_daemon_slurm import FULL, config, waiting
+from tests.e2e.queue import FULL, waiting
 from tests.lab import SlurmLab
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(240)]
-_ = config  # a fixture
 
 
 @pytest.fixture

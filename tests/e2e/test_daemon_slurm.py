@@ -2,93 +2,22 @@
 
 import json
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.e2e.process import Daemon
+from tests.e2e.queue import FULL, priority, queue, rltuned, waiting
 from tests.lab import SlurmLab
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
-
-FULL = ("--gres=gpu:p100:4", "-n16", "-N1")
-QUEUE = "JobID:|,PriorityLong:|,Nice:|,StateCompact:|,Partition:|,OverSubscribe:|"
-
-
-@pytest.fixture
-def config(slurm: SlurmLab, tmp_path: Path) -> Iterator[Path]:
-    """Settings for the lab: sjf, every second, SLA partition, no minimum age."""
-    path = tmp_path / "rltuned.toml"
-    path.write_text(
-        f"""
-[daemon]
-interval_s = 1
-max_backoff_s = 2
-state_dir = "{tmp_path}"
-pause_file = "{tmp_path / "PAUSE"}"
-[policy]
-name = "sjf"
-[scope]
-sla_partitions = ["sla"]
-min_age_s = 0
-[limits]
-hysteresis = 0.0
-[slurm]
-conf = "{slurm.conf}"
-timeout_s = 5
-[http]
-port = 0
-"""
-    )
-    path.chmod(0o600)
-    yield path
-    rltuned("restore", "--all", "--config", str(path))
-
-
-def rltuned(*args: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "rltuned", *args],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-
-
-def queue(slurm: SlurmLab) -> dict[int, list[str]]:
-    """What squeue shows of every job: priority, nice, state, partition, oversubscribe."""
-    lines = slurm.run("squeue", "-h", "-a", "-O", QUEUE).splitlines()
-    rows = [[part.strip() for part in line.split("|")] for line in lines if line.strip()]
-    return {int(row[0]): row[1:] for row in rows}
-
-
-def priority(slurm: SlurmLab, job_id: int) -> int:
-    return int(queue(slurm)[job_id][0])
 
 
 def factors(slurm: SlurmLab) -> dict[int, int]:
     """Site factor of every job that sprio shows."""
     lines = slurm.run("sprio", "-h", "-o", "%i %S").splitlines()
     return {int(job): int(factor) for job, factor in map(str.split, lines)}
-
-
-def waiting(slurm: SlurmLab, nices: Sequence[int] = (5, 5, 5)) -> tuple[int, int, int]:
-    """Both p nodes are busy; a long, a middling and a short job wait, in this order."""
-    for node in ("p1", "p2"):
-        blocker = slurm.sbatch(*FULL, f"-w{node}", "--time=2:00:00")
-        slurm.wait_for(lambda b=blocker: slurm.state(b) == "R", 30, "a blocker runs")  # type: ignore[misc]
-    minutes = (300, 200, 100)
-    jobs = [
-        slurm.sbatch(*FULL, f"--time={m}", f"--nice={nice}", f"-J t{m}")
-        for m, nice in zip(minutes, nices, strict=True)
-    ]
-    slurm.wait_for(lambda: all(slurm.state(j) == "PD" for j in jobs), 30, "three jobs wait")
-    long, middle, short = jobs
-    return long, middle, short
 
 
 def test_a_dry_run_changes_nothing(slurm: SlurmLab, config: Path, tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from tests.accounting import OPERATOR
 from tests.e2e.process import Daemon
-from tests.e2e.test_daemon_slurm import FULL, priority, queue, rltuned, waiting
+from tests.e2e.queue import FULL, priority, queue, rltuned, waiting
 from tests.lab import SlurmLab
-from tests.unit.test_switchback import switchback_at
+from tests.switchback_world import switchback_at
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 

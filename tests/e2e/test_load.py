@@ -6,12 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.process import Daemon
-from tests.e2e.test_daemon_slurm import config, priority, queue, waiting
+from tests.e2e.queue import priority, queue, waiting
 from tests.lab import SlurmLab
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
-
-__all__ = ["config"]  # the fixture
 
 
 def test_busy_then_not(slurm: SlurmLab, config: Path, tmp_path: Path) -> None:

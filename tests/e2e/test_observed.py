@@ -16,11 +16,11 @@ import pytest
 
 from tests import needs
 from tests.e2e.process import Daemon
-from tests.e2e.test_daemon_slurm import FULL, rltuned, waiting
+from tests.e2e.queue import FULL, rltuned, waiting
 from tests.e2e.watchers import Prometheus, Webhook, alertmanager, prometheus, wait_for
 from tests.lab import SlurmLab
 from tests.queries import BOARDS, Query, alerts, metrics_of, queries, variables
-from tests.unit.test_switchback import switchback_at
+from tests.switchback_world import switchback_at
 
 pytestmark = [pytest.mark.slurm, pytest.mark.prometheus, pytest.mark.timeout(240)]
 

@@ -13,7 +13,7 @@ import pytest
 from rltuned.journal.handover import published
 from tests.conftest import slurm_or_skip
 from tests.e2e.process import Daemon
-from tests.e2e.test_daemon_slurm import FULL, priority, queue, rltuned, waiting
+from tests.e2e.queue import FULL, priority, queue, rltuned, waiting
 from tests.lab import BACKUP, LabError, SlurmLab
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]

@@ -19,7 +19,7 @@ from tests.conftest import slurm_or_skip
 from tests.e2e.process import Daemon
 from tests.lab import SlurmLab
 from tests.needs import skip_or_fail
-from tests.unit.daemon.test_migration import SCHEMA_1, journal_of
+from tests.schema import SCHEMA_1, journal_of
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 

@@ -17,7 +17,7 @@ from rltuned.daemon.signals import SignalFlags
 from rltuned.daemon.wiring import build_rig
 from rltuned.journal.journal import Journal
 from tests.faults.case import Case
-from tests.unit.daemon.test_loop import Heard
+from tests.loops import Heard
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 

@@ -22,7 +22,7 @@ from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from tests import accounting
 from tests.conftest import slurm_or_skip
-from tests.integration.test_delays import no_stopwatch
+from tests.integration.site import no_stopwatch
 from tests.lab import SlurmLab
 from tests.needs import skip_or_fail
 

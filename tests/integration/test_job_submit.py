@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import slurm_or_skip
+from tests.integration.site import SCRIPT
 from tests.lab import SlurmLab
 
 pytestmark = pytest.mark.slurm
-
-SCRIPT = (Path(__file__).resolve().parents[2] / "deploy" / "job_submit.lua").read_text()
 
 
 def lab_for(uid: int) -> Iterator[SlurmLab]:

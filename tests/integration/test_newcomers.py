@@ -28,8 +28,7 @@ from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.undoer import SlurmUndoer
 from tests import accounting
 from tests.conftest import slurm_or_skip
-from tests.integration.test_delays import no_stopwatch
-from tests.integration.test_job_submit import SCRIPT
+from tests.integration.site import SCRIPT, no_stopwatch
 from tests.lab import SlurmLab
 from tests.needs import skip_or_fail
 

@@ -10,7 +10,7 @@ from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
 from tests import accounting
 from tests.conftest import slurm_or_skip
-from tests.integration.test_delays import Site
+from tests.integration.site import Site
 from tests.lab import SlurmLab
 from tests.needs import skip_or_fail
 

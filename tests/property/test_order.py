@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rltuned.core.decide import Decision, Knobs, decide
-from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.numbers import REFRESH_S, Field, Writing, numbers_of, settle
 from rltuned.core.order import Order
 from rltuned.core.select import Scope
@@ -18,39 +17,13 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from tests.builders import NOW, job, snapshot
 from tests.property import worlds
+from tests.property.tables import CYCLE_S, DAY, SLOPE, SYSTEM, ByTable, policies
 
-DAY = 86_400.0
-SLOPE = 0.1
-SYSTEM = PrioritySystem(
-    "multifactor", ages=True, age_weight=int(SLOPE * 14 * DAY), max_age_s=14 * DAY
-)
 QOS_GAP = 1_000_000
 ROOM = 200_000
 SLA = "sla"
-CYCLE_S = 60.0
 
 
-@dataclass(frozen=True)
-class ByTable:
-    """A policy that looks delays up by job id and cycle: steady, jumping or hostile."""
-
-    tables: tuple[tuple[float, ...], ...]
-    name: str = "table"
-    static: bool = False
-
-    def score(self, matrix: StateMatrix) -> FloatArray:
-        return -self.delay_s(matrix)
-
-    def delay_s(self, matrix: StateMatrix) -> FloatArray:
-        age = int(matrix.wait_s.max(initial=0.0) // CYCLE_S)
-        table = self.tables[age % len(self.tables)]
-        return np.array([table[j.job_id % len(table)] for j in matrix.jobs])
-
-
-delays = st.floats(0, 1e9) | st.sampled_from((0.0, 1.0, 3_600.0, 1e300))
-policies = st.lists(
-    st.lists(delays, min_size=5, max_size=5).map(tuple), min_size=1, max_size=3
-).map(lambda tables: ByTable(tuple(tables)))
 orders = st.builds(
     Order,
     stretch=st.sampled_from((0.0, 0.3, 1.0, 50.0)),

@@ -21,9 +21,9 @@ from rltuned.journal.journal import Journal
 from rltuned.journal.snapshots import FILE_NAME, recorded
 from tests.builders import snapshot
 from tests.fakes import FakeBackend, FakeClock
+from tests.loops import Heard
 from tests.property import worlds
-from tests.property.test_order import SYSTEM, ByTable, policies
-from tests.unit.daemon.test_loop import Heard
+from tests.property.tables import SYSTEM, ByTable, policies
 
 PAUSES_S = (60.0, 600.0, 5_000.0, 90_000.0)
 ROOM = 1_000_000

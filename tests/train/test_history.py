@@ -18,7 +18,6 @@ from rltuned.policies.actor import load_actor
 from rltuned.sim.cluster import parse_cluster
 from rltuned.sim.presets import preset
 from rltuned.sim.synth import synthesize
-from rltuned.sim.trace import TraceJob
 from rltuned.slurm.accounting import read_history
 from rltuned.slurm.sacct import lines_of
 from rltuned.train.episodes import play_rule
@@ -32,28 +31,9 @@ from rltuned.train.history import (
     started_of,
 )
 from rltuned.train.imitation import agreement, fit
+from tests.train.worlds import CLUSTER, single_jobs
 
 EPOCH = 1_700_000_000
-CLUSTER = """
-[[nodes]]
-name = "a[1-4]"
-gpu_type = "a100"
-gpus = 4
-cpus = 64
-mem_mib = 64000
-"""
-
-
-def single_jobs(count: int) -> tuple[TraceJob, ...]:
-    """One GPU each, so that whoever waits could have been started."""
-    draw = np.random.default_rng(31)
-    submit_s = np.cumsum(draw.exponential(100.0, count)).round()
-    run_s = np.ceil(draw.lognormal(6.5, 1.2, count))
-    limit_s = np.ceil(draw.lognormal(8.0, 1.5, count)) + 60
-    return tuple(
-        TraceJob(str(i), float(submit_s[i]), float(run_s[i]), 1, float(limit_s[i]))
-        for i in range(count)
-    )
 
 
 GROUND = make_ground("one", parse_cluster(CLUSTER, "one", "one"), single_jobs(900))

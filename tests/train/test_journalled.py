@@ -24,7 +24,7 @@ from rltuned.train.history import FITTING
 from rltuned.train.imitation import agreement, fit
 from rltuned.train.journalled import choices_of, moments_of
 from tests.builders import NOW, job, running, sight, snapshot
-from tests.train.test_history import CLUSTER, single_jobs
+from tests.train.worlds import CLUSTER, single_jobs
 
 LOOK_S = 60.0
 RULES: dict[str, Callable[[Pending], float]] = {

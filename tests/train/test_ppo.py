@@ -28,16 +28,7 @@ from rltuned.train.ranks import ALONE
 from rltuned.train.run import Exam, Job, perform, starting_point
 from rltuned.train.session import BEST, CURVES, Session
 from rltuned.train.trial import Trial, windows_between
-from tests.train.worlds import random_ground
-
-GROUND = random_ground("testbed", 11, 700)
-SMALL = PpoSettings(
-    contest=Contest(window_jobs=60, rollouts=2, reference="group"),
-    epochs=2,
-    batches=4,
-    hidden=(8, 8),
-    minibatches=2,
-)
+from tests.train.worlds import GROUND, SMALL
 
 
 def batch_of(kind: Kind, form: str = "dense") -> tuple[Learner, Batch]:

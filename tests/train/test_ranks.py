@@ -16,7 +16,7 @@ from rltuned.errors import SettingsError
 from rltuned.train.learner import Learner
 from rltuned.train.ppo import train
 from rltuned.train.ranks import ALONE, Ranks, join_ranks
-from tests.train.test_ppo import GROUND, SMALL
+from tests.train.worlds import GROUND, SMALL
 
 SETTINGS = replace(SMALL, network="context", batches=6, epochs=2)
 ROOT = Path(__file__).parents[2]

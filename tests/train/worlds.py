@@ -12,7 +12,9 @@ from rltuned.sim.cluster import Cluster, parse_cluster
 from rltuned.sim.presets import preset
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
+from rltuned.train.batch import Contest
 from rltuned.train.ground import EpisodeWindow, Ground, make_ground
+from rltuned.train.learner import PpoSettings
 
 TWO_PARTITIONS = """
 [[partitions]]
@@ -150,3 +152,37 @@ def snapshot_now(window: EpisodeWindow, state: State, desk: Desk) -> Snapshot:
         tuple(nodes),
         cluster.partitions,
     )
+
+
+CLUSTER = """
+[[nodes]]
+name = "a[1-4]"
+gpu_type = "a100"
+gpus = 4
+cpus = 64
+mem_mib = 64000
+"""
+
+
+def single_jobs(count: int) -> tuple[TraceJob, ...]:
+    """One GPU each, so that whoever waits could have been started."""
+    draw = np.random.default_rng(31)
+    submit_s = np.cumsum(draw.exponential(100.0, count)).round()
+    run_s = np.ceil(draw.lognormal(6.5, 1.2, count))
+    limit_s = np.ceil(draw.lognormal(8.0, 1.5, count)) + 60
+    return tuple(
+        TraceJob(str(i), float(submit_s[i]), float(run_s[i]), 1, float(limit_s[i]))
+        for i in range(count)
+    )
+
+
+GROUND = random_ground("testbed", 11, 700)
+
+
+SMALL = PpoSettings(
+    contest=Contest(window_jobs=60, rollouts=2, reference="group"),
+    epochs=2,
+    batches=4,
+    hidden=(8, 8),
+    minibatches=2,
+)

@@ -120,3 +120,13 @@ def test_scontrol_is_told_nothing_but_five_kinds_of_lines(data: st.DataObject) -
         assert re.fullmatch(GRAMMAR, line), line
         assert "Priority=0" not in line.split(" ")
     assert MAX_PRIORITY < 2**32
+
+
+def test_no_test_imports_another_test() -> None:
+    tests = Path(__file__).resolve().parents[1]
+    imported = re.compile(r"^\s*(?:from|import) tests\.(?:\w+\.)*(test_\w+)", re.MULTILINE)
+    found = {
+        str(file.relative_to(tests)): set(imported.findall(file.read_text())) - {file.stem}
+        for file in tests.rglob("*.py")
+    }
+    assert {name: others for name, others in found.items() if others} == {}

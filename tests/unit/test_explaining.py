@@ -80,8 +80,8 @@ def test_the_bound_that_holds_a_job_is_named() -> None:
 def test_the_sentence_says_how_long_why_and_what_it_promises() -> None:
     found = decided(job(1, gpus=4, time_limit_s=6 * HOUR), policy="delay")
     assert sentence(found, 0) == (
-        "asked to step back 3h36m, because it may run 6h00m on 4 GPUs; no job that becomes "
-        "eligible more than 3h36m after it is put before it because of rltuned"
+        "asked to step back 1h12m, because it may run 6h00m on 4 GPUs; no job that becomes "
+        "eligible more than 1h12m after it is put before it because of rltuned"
     )
 
 

@@ -13,22 +13,13 @@ from rltuned.domain.plan import Release, SetPriority, SetSiteFactor
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
 from tests.builders import NOW, basic, job, snapshot
 from tests.fakes import ConstantOrder
+from tests.switchback_world import switchback_at
 
 HOUR_S = 3_600.0
 AGING = PrioritySystem("multifactor", ages=True, age_weight=100_000, max_age_s=14 * 86_400.0)
 UNAGED = PrioritySystem("multifactor")
 NEUTRAL = NeutralDelay(600.0, NOW - HOUR_S, 600.0, NOW - HOUR_S)
 ORDER = ConstantOrder((2, 1))
-
-
-def switchback_at(now: float, *, on: bool, partition: str = "gpu") -> Switchback:
-    """One under which delays of a partition are on, or off, for at least an hour from now."""
-    for number in range(1_000):
-        found = Switchback(f"salt {number}")
-        block = found.block(partition, now)
-        if block.on == on and block.ends_at - now > HOUR_S:
-            return found
-    raise AssertionError
 
 
 def test_a_pair_has_one_block_on_and_one_off_and_a_washout_in_each() -> None:

@@ -15,7 +15,7 @@ from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.request import Requests
 from tests.builders import NOW, job, node, running, snapshot
 from tests.fakes import ConstantOrder
-from tests.unit.slurm.test_reading import ASK
+from tests.unit.slurm.rows import ASK
 
 
 def test_a_job_waits_since_it_was_eligible_or_submitted_whichever_is_later() -> None:

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from rltuned import __version__
-from rltuned.cli import COMMANDS, app
+from rltuned.cli import COMMANDS
 from rltuned.cli.check import _fit, _queue, _time_limits
 from rltuned.cli.explain import _BOUNDS, _REFUSALS, in_words
 from rltuned.cli.explained import explanation
@@ -27,25 +26,18 @@ from rltuned.daemon.canary.breaker import Breaker, Cause, change
 from rltuned.domain.cluster import Partition
 from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.units import JobId
-from rltuned.errors import ModelError, RltunedError, SettingsError
+from rltuned.errors import ModelError, SettingsError
 from rltuned.journal.journal import Journal
 from rltuned.settings import Flag, from_flags, load
 from rltuned.slurm.checks import Check, Status
 from tests.builders import job, running, snapshot
 from tests.fakes import ConstantOrder
 from tests.recorded import DATA, Recording, replay
-from tests.unit.test_switchback import switchback_at
+from tests.switchback_world import switchback_at
+from tests.unit.cli.runner import run
 
 SIM = ("--backend", "sim")
 RECORDED = Recording(DATA / "22.05")
-
-
-def run(*args: str) -> Result:
-    """One command; its own errors surface as exceptions, as main() sees them."""
-    result = CliRunner().invoke(app, args)
-    if isinstance(result.exception, RltunedError):
-        raise result.exception
-    return result
 
 
 def document(*args: str) -> Any:

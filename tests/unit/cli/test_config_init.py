@@ -17,7 +17,7 @@ from rltuned.slurm.priorities import Priorities, read_priorities
 from rltuned.slurm.site import RateLimit, parse_config, read_rate_limit
 from tests.builders import node, snapshot
 from tests.recorded import DATA, RELEASES, Recording, replay
-from tests.unit.cli.test_cli import run
+from tests.unit.cli.runner import run
 
 MULTIFACTOR = Priorities("priority/multifactor", {"Age": "1000"})
 

@@ -9,75 +9,27 @@ import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from rltuned.cli import app
-from rltuned.core.decide import Knobs
 from rltuned.core.ladder import Ladder, Rung
-from rltuned.core.numbers import Writing
-from rltuned.core.select import Scope
-from rltuned.daemon.loop import Loop
 from rltuned.daemon.restore import restore
-from rltuned.daemon.runtime import Rig
-from rltuned.daemon.signals import SignalFlags
 from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.plan import Plan
-from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError, ModelError, RltunedError
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
 from rltuned.journal.snapshots import FILE_NAME, open_to_read, recorded
 from rltuned.policies.actor import load_actor
-from rltuned.policies.baselines import BASELINES
 from rltuned.solver import cbc
-from tests.builders import NOW, basic, job, set_priority, set_site_factor, snapshot
+from tests.builders import NOW, basic, job, set_priority, set_site_factor
 from tests.fakes import FakeBackend, FakeClock
-from tests.unit.daemon.test_loop import Heard
+from tests.unit.cli.journalled import FIRST, KNOBS, live, world
 
 MODELS = Path(__file__).resolve().parents[3] / "models"
-FIRST = basic(900.0)
-"""What sjf writes for job 3: three tenths of its 50 minutes."""
-KNOBS = Knobs(Scope(sla_partitions=frozenset({"sla"})), writing=Writing(hysteresis=0.0))
-
-
-def world() -> Snapshot:
-    """The shortest job stands last."""
-    return snapshot(
-        job(1, priority=300, time_limit_s=9_000.0),
-        job(2, priority=200, time_limit_s=6_000.0),
-        job(3, priority=100, time_limit_s=3_000.0),
-        job(4, priority=50, partition="sla"),
-    )
-
-
-def rig_of(
-    backend: Any, folder: Path, *, policy: Any = None, knobs: Knobs = KNOBS, **more: Any
-) -> Rig:
-    return Rig(
-        backend=backend,
-        policy=policy or BASELINES["sjf"],
-        knobs=knobs,
-        dry_run=False,
-        interval_s=60.0,
-        max_backoff_s=200.0,
-        pause_file=folder / "PAUSE",
-        **more,
-    )
-
-
-def live(folder: Path, cycles: int = 1, **named: Any) -> FakeBackend:
-    """Let the loop run on a fake world with a journal in the folder."""
-    backend = FakeBackend(world())
-    journal = Journal(folder)
-    rig = rig_of(backend, folder, **named)
-    loop = Loop(rig, FakeClock(), journal, Heard(), orders=SignalFlags(), reload=lambda: rig)
-    assert loop.run(cycles) == 0
-    journal.close()
-    return backend
 
 
 @pytest.fixture
@@ -211,8 +163,8 @@ from rltuned.journal.journal import Journal
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.signals import SignalFlags
 from tests.fakes import FakeBackend, FakeClock
-from tests.unit.cli.test_past import rig_of, world
-from tests.unit.daemon.test_loop import Heard
+from tests.unit.cli.journalled import rig_of, world
+from tests.loops import Heard
 
 folder, stage = Path(sys.argv[1]), sys.argv[2]
 

@@ -30,11 +30,8 @@ from rltuned.daemon.web.tls import Certificates, server_context
 from rltuned.journal.journal import Journal
 from rltuned.text import when
 from tests.builders import NOW
-from tests.unit.cli.test_past import FIRST, live
-from tests.unit.daemon import test_tls
-from tests.unit.daemon.test_loop import Bench
-
-files = test_tls.files  # a fixture: a certificate that has signed itself
+from tests.loops import Bench
+from tests.unit.cli.journalled import FIRST, live
 
 
 def run(*args: str) -> Result:
@@ -146,7 +143,7 @@ def test_an_open_breaker_is_trouble(tmp_path: Path, server: MetricsServer) -> No
 
 
 def test_over_tls_only_the_certificate_of_the_settings_is_believed(
-    tmp_path: Path, health: Health, files: Certificates
+    tmp_path: Path, health: Health, signed: Certificates
 ) -> None:
     live(tmp_path)
     board = Board(Showing(), lambda: NOW)
@@ -156,13 +153,13 @@ def test_over_tls_only_the_certificate_of_the_settings_is_believed(
         CollectorRegistry(),
         lambda: health,
         status=lambda: board.document(health),
-        tls=server_context(files),
+        tls=server_context(signed),
     )
     with closing(made):
         config = settings(tmp_path, made.port)
         plain = run("status", "--config", config)
         Path(config).write_text(
-            Path(config).read_text() + f'tls_cert = "{files.chain}"\ntls_key = "{files.key}"\n'
+            Path(config).read_text() + f'tls_cert = "{signed.chain}"\ntls_key = "{signed.key}"\n'
         )
         done = run("status", "--config", config)
     assert plain.exit_code == 1

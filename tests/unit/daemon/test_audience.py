@@ -1,55 +1,23 @@
 """Readiness and log lines: what a cycle leaves for people to see."""
 
 import io
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from rltuned.core.decide import Knobs, decide
-from rltuned.core.numbers import Writing
+from rltuned.core.decide import Knobs
 from rltuned.daemon.logs import make_log
-from rltuned.daemon.metrics.cycle import Metrics
-from rltuned.daemon.observers import Publisher
-from rltuned.daemon.report import CycleReport, CycleStage, Mode, Skip
+from rltuned.daemon.report import CycleReport, Mode, Skip
 from rltuned.daemon.runtime import Rig
-from rltuned.daemon.systemd import Notifier
 from rltuned.domain.plan import Outcome, Result
-from tests.builders import NOW, basic, job, snapshot
-from tests.fakes import ConstantOrder, FakeBackend, FakeClock
-
-SEEN = snapshot(job(1, priority=300, user="mallory"), job(2, priority=200))
-DECISION = decide(SEEN, ConstantOrder((2, 1)), Knobs(writing=Writing(hysteresis=0.0)))
-
-
-class Desk:
-    """A publisher with its clock and its log."""
-
-    def __init__(self, level: str = "info") -> None:
-        self.clock = FakeClock()
-        self.stream = io.StringIO()
-        self.publisher = Publisher(
-            Metrics(CollectorRegistry()),
-            make_log("json", level, self.stream),
-            Notifier(None),
-            self.clock,
-        )
-
-    def lines(self, event: str) -> list[dict[str, Any]]:
-        lines = [json.loads(line) for line in self.stream.getvalue().splitlines()]
-        return [line for line in lines if line["event"] == event]
+from tests.builders import basic
+from tests.fakes import ConstantOrder, FakeBackend
+from tests.loops import DECISION, SEEN, Desk, report
 
 
 @pytest.fixture
 def desk() -> Desk:
     return Desk()
-
-
-def report(mode: Mode = Mode.DRY_RUN, **rest: Any) -> CycleReport:
-    fields: dict[str, Any] = {"snapshot": SEEN, "decision": DECISION, **rest}
-    return CycleReport(1, NOW, mode, 60.0, {CycleStage.OBSERVE: 0.25}, **fields)
 
 
 def skipped(skip: Skip = Skip.BACKEND) -> CycleReport:

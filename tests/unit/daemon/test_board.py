@@ -14,7 +14,7 @@ from rltuned.daemon.web.server import Health
 from rltuned.daemon.web.status import CYCLES, Board, Showing
 from rltuned.errors import BackendError
 from tests.builders import NOW, job
-from tests.unit.daemon.test_loop import Bench, Heard
+from tests.loops import Bench, Heard
 
 FRESH = Health(ready=True, reason="fresh")
 EVIL = '<script>alert("x")</script>'

@@ -1,6 +1,5 @@
 """What was seen too long ago, by any of three clocks, is not written on."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -10,29 +9,10 @@ from rltuned.daemon.ha.fence import Fence
 from rltuned.domain.plan import Plan, Result, SetPriority, Target
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
+from tests.loops import Clocks
 from tests.recorded import DATA, MARKS, Recording, replay
 
 RECORDED = Recording(DATA / "22.05")
-
-
-@dataclass
-class Clocks:
-    """One that stops in sleep, one that does not, and the wall clock."""
-
-    awake_s: float = 100.0
-    boot_s: float = 1_100.0
-    wall_s: float = 1_700_000_000.0
-
-    def __call__(self) -> tuple[float, float, float]:
-        return self.awake_s, self.boot_s, self.wall_s
-
-    def run(self, seconds: float) -> None:
-        self.awake_s += seconds
-        self.sleep(seconds)
-
-    def sleep(self, seconds: float) -> None:
-        self.boot_s += seconds
-        self.wall_s += seconds
 
 
 def test_nothing_is_sent_before_the_first_look() -> None:

@@ -12,7 +12,7 @@ from rltuned.domain.plan import Result, SetNice, SetPriority
 from rltuned.journal.journal import Journal
 from tests.builders import job, snapshot, target
 from tests.fakes import FakeBackend
-from tests.unit.daemon.test_loop import Bench
+from tests.loops import Bench
 
 WORLD = snapshot(job(1, priority=300, nice=7), job(2, priority=200), job(3, priority=100))
 

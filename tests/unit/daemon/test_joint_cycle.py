@@ -22,7 +22,7 @@ from rltuned.settings import load
 from rltuned.solver import ChildSolver, cbc
 from tests.builders import NOW, job, request, snapshot, words_in
 from tests.fakes import FakeBackend
-from tests.unit.daemon.test_loop import Bench
+from tests.loops import Bench
 
 WORLD = replace(
     snapshot(

@@ -23,8 +23,8 @@ from rltuned.domain.units import UnixTime
 from rltuned.journal.journal import Journal
 from tests.builders import NOW, job, running, snapshot
 from tests.fakes import NATURAL, ConstantOrder, FakeBackend, HasJobs, dealt
-from tests.unit.daemon.test_loop import Bench
-from tests.unit.test_switchback import switchback_at
+from tests.loops import Bench
+from tests.switchback_world import switchback_at
 
 COUNT = 40
 MANY = snapshot(*(job(i, priority=1_000 - i, time_limit_s=7_200.0) for i in range(1, COUNT + 1)))

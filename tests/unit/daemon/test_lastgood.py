@@ -14,15 +14,9 @@ from rltuned.settings import Flag, load
 from rltuned.settings.keys import Settings
 from rltuned.settings.rescue import Rescue
 from tests.builders import NOW
+from tests.loops import rescued
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "deploy" / "rltuned.example.toml"
-
-
-def rescued(settings: Settings) -> Rescue:
-    """What a restore needs of them."""
-    return Rescue(
-        daemon=settings.daemon, slurm=settings.slurm, ha=settings.ha, journal=settings.journal
-    )
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from rltuned.daemon.ha.lease import FILE, Bystander, Lease
-from tests.unit.daemon.test_fence import Clocks
+from tests.loops import Clocks
 
 LEASE_S = 180.0
 MARGIN_S = 20.0

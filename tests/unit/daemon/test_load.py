@@ -16,8 +16,7 @@ from rltuned.daemon.report import Mode, Skip
 from rltuned.daemon.runtime import Rig
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.sdiag import Bounds, Load, pressures
-from tests.unit.daemon.test_audience import Desk, report
-from tests.unit.daemon.test_loop import Bench
+from tests.loops import Bench, Desk, report
 
 CALM = Load(1, 0, 0, rpc_count=100, rpc_total_s=1.0, backfill_s=0.01)
 BUSY = replace(CALM, server_threads=100)

@@ -1,21 +1,16 @@
 """The loop with a fake world, a fake clock and a policy that knows its order beforehand."""
 
-from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from rltuned.core.decide import Knobs, Policy
-from rltuned.core.numbers import Writing
-from rltuned.core.select import Scope
 from rltuned.daemon.apply import PlanApplier
-from rltuned.daemon.loop import Loop
-from rltuned.daemon.report import ChangeKind, CycleReport, CycleStage, Mode, Skip
+from rltuned.daemon.report import ChangeKind, CycleStage, Mode, Skip
 from rltuned.daemon.restore import restore
 from rltuned.daemon.runtime import Rig
-from rltuned.daemon.signals import SignalFlags, is_paused
+from rltuned.daemon.signals import is_paused
 from rltuned.domain.jobs import Ownership, Remembered
 from rltuned.domain.plan import Result
 from rltuned.domain.ports import NOTHING
@@ -23,79 +18,8 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import BackendError, SettingsError, SnapshotError
 from rltuned.journal.journal import Journal
 from rltuned.journal.snapshots import FILE_NAME, open_to_read, recorded
-from tests.builders import job, snapshot
-from tests.fakes import BrokenPolicy, ConstantOrder, FakeBackend, FakeClock, RaisingPolicy, dealt
-
-WORLD = snapshot(job(1, priority=300), job(2, priority=200), job(3, priority=100))
-REVERSED = ConstantOrder((3, 2, 1))
-
-
-@dataclass
-class Heard:
-    """An audience that remembers."""
-
-    reports: list[CycleReport] = field(default_factory=list)
-    words: list[str] = field(default_factory=list)
-    beats: int = 0
-
-    def cycle(self, report: CycleReport) -> None:
-        self.reports.append(report)
-
-    def alive(self) -> None:
-        self.beats += 1
-
-    def unexpected(self, error: Exception) -> None:
-        self.words.append(f"unexpected {error}")
-
-    def reloading(self) -> None:
-        self.words.append("reloading")
-
-    def loaded(self, rig: Rig) -> None:
-        self.words.append(f"loaded {rig.policy.name}")
-
-    def not_loaded(self, reason: str) -> None:
-        self.words.append(f"not loaded: {reason}")
-
-
-@dataclass
-class Bench:
-    """A loop and all it hangs on."""
-
-    folder: Path
-    live: bool = True
-    policy: Policy = REVERSED
-    world: FakeBackend = field(default_factory=lambda: FakeBackend(WORLD))
-    clock: FakeClock = field(default_factory=FakeClock)
-    heard: Heard = field(default_factory=Heard)
-    orders: SignalFlags = field(default_factory=SignalFlags)
-    reload: Callable[[], Rig] | None = None
-    heartbeat_s: float = 1e9
-    writing: Writing = field(default_factory=lambda: Writing(hysteresis=0.0))
-
-    def rig(self) -> Rig:
-        return Rig(
-            backend=self.world,
-            policy=self.policy,
-            knobs=Knobs(Scope(), writing=self.writing),
-            dry_run=not self.live,
-            interval_s=60.0,
-            max_backoff_s=200.0,
-            pause_file=self.folder / "PAUSE",
-        )
-
-    def loop(self) -> Loop:
-        return Loop(
-            self.rig(),
-            self.clock,
-            Journal(self.folder),
-            self.heard,
-            orders=self.orders,
-            reload=self.reload or self.rig,
-            heartbeat_s=self.heartbeat_s,
-        )
-
-    def priorities(self) -> dict[int, int]:
-        return {int(j.job_id): j.priority for j in self.world.world.pending}
+from tests.fakes import BrokenPolicy, ConstantOrder, FakeBackend, RaisingPolicy, dealt
+from tests.loops import WORLD, Bench
 
 
 @pytest.fixture

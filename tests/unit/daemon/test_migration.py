@@ -17,41 +17,8 @@ from rltuned.journal.schema import STEPS
 from rltuned.journal.snapshots import APPLICATION_ID, FILE_NAME, SCHEMA_VERSION, open_to_read
 from tests.builders import NOW, job, snapshot
 from tests.fakes import FakeBackend, FakeClock
+from tests.schema import SCHEMA_1, journal_of
 
-SCHEMA_1 = """
-CREATE TABLE cycles (
-    cycle INTEGER PRIMARY KEY,
-    at REAL NOT NULL,
-    cluster TEXT NOT NULL,
-    mode TEXT NOT NULL,
-    skipped TEXT NOT NULL,
-    policy TEXT NOT NULL,
-    pending INTEGER NOT NULL,
-    chosen INTEGER NOT NULL,
-    proposed INTEGER NOT NULL,
-    applied INTEGER NOT NULL,
-    seconds REAL NOT NULL
-) STRICT;
-CREATE TABLE writes (
-    id INTEGER PRIMARY KEY,
-    cycle INTEGER NOT NULL,
-    at REAL NOT NULL,
-    cluster TEXT NOT NULL,
-    job_id INTEGER NOT NULL,
-    submitted_at REAL NOT NULL,
-    address TEXT NOT NULL,
-    field TEXT NOT NULL CHECK (field IN ('priority', 'site_factor', 'release')),
-    old INTEGER NOT NULL,
-    new INTEGER,
-    nice INTEGER,
-    result TEXT,
-    detail TEXT NOT NULL DEFAULT '',
-    finished_at REAL,
-    closed TEXT
-) STRICT;
-CREATE INDEX open_writes ON writes (cluster, job_id, submitted_at) WHERE closed IS NULL;
-CREATE INDEX writes_of_job ON writes (job_id);
-"""
 SCHEMA_2 = """
 CREATE TABLE flags (
     id INTEGER PRIMARY KEY,
@@ -151,18 +118,6 @@ VALUES
     (10, 43, 4.5, 'test', 14, 3.5, '14', 'excluded_nodes', '12', '007', 1, NULL, 'applied', '',
      4.75, 'gone', 78.5);
 """
-
-
-def journal_of(folder: Path, tables: str, version: int) -> sqlite3.Connection:
-    """A new file with the tables of a release."""
-    path = folder / FILE_NAME
-    db = sqlite3.connect(path)
-    db.executescript(
-        f"PRAGMA journal_mode = WAL; BEGIN; {tables} PRAGMA user_version = {version};"
-        f" PRAGMA application_id = {APPLICATION_ID}; COMMIT;"
-    )
-    path.chmod(0o600)
-    return db
 
 
 def older(folder: Path, version: int) -> Path:

@@ -22,7 +22,7 @@ from rltuned.domain.units import UnixTime
 from rltuned.journal.journal import Journal
 from tests.builders import NOW, job, running, set_priority, snapshot
 from tests.fakes import ConstantOrder
-from tests.unit.test_switchback import switchback_at
+from tests.switchback_world import switchback_at
 
 CANARY = Ladder(rung=Rung.CANARY, max_errors=2)
 AGING = PrioritySystem("multifactor", ages=True, age_weight=100_000, max_age_s=14 * 86_400.0)

@@ -12,7 +12,7 @@ from rltuned.journal.journal import Journal
 from rltuned.journal.neutral import keep, recalled
 from rltuned.journal.snapshots import FILE_NAME, recorded
 from tests.builders import NOW, snapshot
-from tests.unit.daemon.test_loop import Bench
+from tests.loops import Bench
 
 FOUND = NeutralDelay(600.0, NOW, 640.0, NOW + 3_600.0)
 CLUSTER = snapshot().cluster

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rltuned.core.order import DEFAULT
 from rltuned.daemon.newcomers import Stamp
 from rltuned.daemon.report import Mode
 from rltuned.domain.jobs import PendingJob
@@ -15,7 +16,7 @@ from rltuned.errors import JournalError
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, snapshot
 from tests.fakes import FakeBackend
-from tests.unit.daemon.test_loop import Bench
+from tests.loops import Bench
 
 HOUR, DAY = 3_600.0, 86_400.0
 AGED = PrioritySystem("multifactor", ages=True, age_weight=140_000, max_age_s=14 * DAY)
@@ -50,8 +51,8 @@ def formula(bench: Bench) -> Stamp:
     return Stamp(
         cluster=bench.world.world.cluster,
         slope=system,
-        zero=int(system * 0.3 * 20 * HOUR),
-        stretch=0.3,
+        zero=int(system * DEFAULT.stretch * 20 * HOUR),
+        stretch=DEFAULT.stretch,
         clip=1.0,
         max_delay_s=7 * DAY,
         partitions=("gpu",),

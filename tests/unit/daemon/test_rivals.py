@@ -12,7 +12,7 @@ from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.priority import HIGHEST_BASIC, PrioritySystem
 from tests.builders import job, snapshot
 from tests.fakes import ConstantOrder, FakeBackend
-from tests.unit.daemon.test_loop import Bench
+from tests.loops import Bench
 
 AGED = PrioritySystem("multifactor", ages=True, age_weight=604_800)
 """One point for every second."""

@@ -20,9 +20,7 @@ from rltuned.journal.ownership import Fate, WordClaim
 from rltuned.settings.keys import Settings
 from tests.builders import NOW, job, snapshot, target
 from tests.fakes import ConstantOrder, FakeBackend, FakeClock, dealt
-from tests.unit.daemon.test_fence import Clocks
-from tests.unit.daemon.test_lastgood import rescued
-from tests.unit.daemon.test_loop import Bench
+from tests.loops import Bench, Clocks, rescued
 
 CLUSTER = snapshot().cluster
 

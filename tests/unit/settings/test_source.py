@@ -82,7 +82,7 @@ def test_every_default_is_pinned() -> None:
             "min_age_s": 10.0,
         },
         "order": {
-            "stretch": 0.3,
+            "stretch": 0.1,
             "clip": 1.0,
             "max_delay_s": 604800.0,
             "points_per_hour": 360.0,

@@ -9,13 +9,14 @@ from rltuned.core.select import Refusal, Scope, select
 from rltuned.domain.cluster import Resources
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
-from rltuned.slurm.columns import Ask, NodeRow
+from rltuned.slurm.columns import NodeRow
 from rltuned.slurm.job_names import address, read_tasks
 from rltuned.slurm.nodes import is_schedulable, read_nodes
 from rltuned.slurm.request import Requests, split_evenly
 from rltuned.slurm.site import parse_config, read_site
 from rltuned.slurm.strings import parse_gres, parse_tasks
 from tests.recorded import DATA, Recording, replay
+from tests.unit.slurm.rows import ASK
 
 RECORDED = Recording(DATA / "22.05")
 NODE = NodeRow(
@@ -34,28 +35,6 @@ NODE = NodeRow(
     prioritytier="1",
     priorityjobfactor="1",
     oversubscribe="NO",
-)
-ASK = Ask(
-    tres_alloc="cpu=2,mem=1000M,node=1,billing=2",
-    tres_per_job="N/A",
-    tres_per_node="N/A",
-    tres_per_socket="N/A",
-    tres_per_task="N/A",
-    cpus_per_tres="N/A",
-    mem_per_tres="N/A",
-    minmemory="500M",
-    mincpus="1",
-    numcpus="2",
-    numtasks="2",
-    numnodes="1",
-    feature="(null)",
-    oversubscribe="OK",
-    timelimit="1:00:00",
-    licenses="(null)",
-    contiguous="0",
-    corespec="N/A",
-    mintmpdisk="0",
-    partition="gpu",
 )
 
 

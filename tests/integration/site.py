@@ -1,0 +1,99 @@
+"""A cluster with one busy node, a journal, and cycles by hand."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rltuned.core.decide import Decision, Knobs, decide
+from rltuned.core.numbers import Field, Writing
+from rltuned.core.order import Order, Policy
+from rltuned.core.select import Scope
+from rltuned.core.switchback import Switchback
+from rltuned.daemon.apply import PlanApplier, marked_by
+from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.report import CycleStage
+from rltuned.daemon.restore import restore
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.plan import Result
+from rltuned.domain.priority import NeutralDelay
+from rltuned.journal.journal import Journal
+from rltuned.journal.ownership import Fate
+from rltuned.policies.baselines import BASELINES
+from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.undoer import SlurmUndoer
+from tests.lab import SlurmLab
+
+ON_ONE_NODE = ("-wm1", "-n4")
+SCRIPT = (Path(__file__).resolve().parents[2] / "deploy" / "job_submit.lua").read_text()
+
+
+@contextmanager
+def no_stopwatch(stage: CycleStage) -> Iterator[None]:
+    del stage
+    yield
+
+
+@dataclass
+class Site:
+    """A cluster with one busy node, a journal, and cycles by hand."""
+
+    lab: SlurmLab
+    journal: Journal
+    field: Field
+    neutral: NeutralDelay | None = None
+    switchback: Switchback | None = None
+    cycles: int = 0
+
+    def __post_init__(self) -> None:
+        self.world = SlurmBackend(SlurmCli(conf=self.lab.conf), time.time)
+        self.lab.clear()
+        blocker = self.submit("-t1:00:00")
+        self.lab.wait_for(lambda: self.lab.state(blocker) == "R", 30, "the node is busy")
+
+    def submit(self, *options: str) -> int:
+        return self.lab.sbatch(*ON_ONE_NODE, *options)
+
+    def limits(self, *minutes: int, options: Sequence[str] = ()) -> list[int]:
+        return [self.submit(f"-t{m}", *options) for m in minutes]
+
+    def pending(self) -> dict[int, PendingJob]:
+        return {int(j.job_id): j for j in self.world.observe().pending}
+
+    def first_to_last(self) -> list[int]:
+        found = self.pending()
+        return sorted(found, key=lambda j: (-found[j].priority, found[j].submitted_at))
+
+    def numbers(self) -> dict[int, int]:
+        """Site factor of every job, or its priority where that is written."""
+        found = self.pending()
+        by_factor = self.field == "site_factor"
+        return {n: (j.site_factor or 0) if by_factor else j.priority for n, j in found.items()}
+
+    def assert_as_before(self, numbers: Mapping[int, int]) -> None:
+        """These jobs have the same numbers; under priority/multifactor age goes on in them."""
+        found = self.numbers()
+        assert {job: found[job] for job in numbers} == numbers
+
+    def cycle(self, policy: Policy = BASELINES["sjf"]) -> Decision:
+        self.cycles += 1
+        clock = SystemClock()
+        seen = replace(marked_by(self.journal, self.world.observe()), neutral=self.neutral)
+        knobs = Knobs(
+            rules=Scope(min_age_s=0.0, switchback=self.switchback),
+            order=Order(stretch=1.0),
+            writing=Writing(mode=self.field),
+        )
+        decision = decide(seen, policy, knobs)
+        outcomes = PlanApplier(self.journal, clock).write(
+            self.world, decision.plan, seen, self.cycles, no_stopwatch
+        )
+        assert {o.result for o in outcomes} <= {Result.APPLIED}, outcomes
+        self.neutral = decision.neutral
+        return decision
+
+    def give_back(self) -> set[Fate]:
+        undoer = SlurmUndoer(SlurmCli(conf=self.lab.conf), time.time, exclusions=True)
+        return {item.fate for item in restore(undoer, self.journal, SystemClock())}
