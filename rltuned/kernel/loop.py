@@ -1,68 +1,101 @@
 # ruff: noqa: PLR0917 - compiled functions take their arguments by place
-"""sim/world's clock, compiled: events of one instant, then one pass."""
+"""The clock of a simulated cluster: the events of one instant, then one pass."""
 
 import heapq
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from rltuned.sim.engine.arrays import FloatArray, IntArray, ascending, compiled, entry, sources
-from rltuned.sim.engine.cycles import Cycles, cycle, next_tick, submitted, tick_at
-from rltuned.sim.engine.dispatch import (
+from rltuned.kernel.backfill import consider, finish
+from rltuned.kernel.compiler import BoolArray, FloatArray, IntArray, ascending, compiled, entry
+from rltuned.kernel.cycles import Cycles, cycle, meet, next_tick, tick_at
+from rltuned.kernel.placement import fits
+from rltuned.kernel.ranking import FIXED, Eyes, Ranking, remember, scores
+from rltuned.kernel.state import (
     LATE,
     PASS,
+    RUNNING,
     STARTS,
     Setup,
     State,
     begin_pass,
-    consider,
-    finish,
     stamp,
 )
-from rltuned.sim.engine.place import fits
-from rltuned.sim.engine.ranking import FIXED, Eyes, Ranking, remember, scores
 
 Log = list[tuple[float, int, int, float, int]]
 """One row per cycle; see cycles.cycle."""
 CHANGES = 2
 """Place of the changes in it."""
+FAIL, DRAIN, RESUME = 0, 1, 2
+"""Faults: a node goes down and its jobs are requeued; it takes no new jobs; it is back."""
 
 
 class PendingQueue(NamedTuple):
     """Pending jobs: by place in the fixed order, else as they came; size[0] of them.
 
     order: (n,) jobs by arrival; arrive_s: (n,) when each comes, which may be after its submission.
+    member: (P, N) nodes of the partitions, whatever is down.
     """
 
     jobs: IntArray
     size: IntArray
     order: IntArray
     arrive_s: FloatArray
+    member: BoolArray
 
 
-@compiled
-def _play(
-    setup: Setup, state: State, ranking: Ranking, queue: PendingQueue, cycles: Cycles, eyes: Eyes
+class Faults(NamedTuple):
+    """What befalls nodes, in the order of time; each (k,). change: one of FAIL, DRAIN, RESUME.
+
+    lost_gpu_s: [GPU-seconds of attempts that a failed node cut short].
+    """
+
+    at_s: FloatArray
+    node: IntArray
+    change: IntArray
+    lost_gpu_s: FloatArray
+
+
+@entry
+def play(
+    setup: Setup,
+    state: State,
+    ranking: Ranking,
+    queue: PendingQueue,
+    cycles: Cycles,
+    eyes: Eyes,
+    faults: Faults,
 ) -> tuple[int, Log]:
-    """How many passes found a queue; and the cycles that did."""
+    """Run a trace until nothing happens any more; starts and shares are left in the state.
+
+    At one instant jobs end, then nodes change, then jobs are submitted, then one pass looks at it.
+
+    Returns:
+        How many passes found a queue, and what each of the daemon's cycles did.
+    """
     arrive_s, order = queue.arrive_s, queue.order
-    count, arrived, passes = len(order), 0, 0
+    count, arrived, changed, passes = len(order), 0, 0, 0
     log = [(0.0, 0, 0, 0.0, 0)]
     log.pop()
     by_cycles = len(cycles.managed) > 0
     now = -math.inf
     ends = [(0.0, 0)]
     ends.pop()
-    while arrived < count or len(ends) > 0:
-        tick = math.inf
+    while arrived < count or len(ends) > 0 or changed < len(faults.at_s):
+        event = _next_event(arrive_s, order, arrived, ends)
+        if changed < len(faults.at_s):
+            event = min(event, faults.at_s[changed])
         if by_cycles and queue.size[0] > 0:
-            tick = next_tick(now, cycles.first_s, cycles.interval_s)
-        now = min(tick, _next_event(arrive_s, order, arrived, ends))
+            event = min(event, next_tick(now, cycles.first_s, cycles.interval_s))
+        now = event
         freed = _end(setup, state, ranking, now, ends)
         first = arrived
-        arrived = _arrive(setup, ranking, queue, cycles, arrived, now)
+        while changed < len(faults.at_s) and faults.at_s[changed] == now:
+            _befall(setup, state, ranking, queue, faults, changed, now)
+            freed = True
+            changed += 1
+        arrived = _arrive(setup, state, ranking, queue, cycles, eyes, arrived, now)
         if queue.size[0] == 0:
             continue
         passes += 1
@@ -86,11 +119,43 @@ def _end(
     learns, freed = len(ranking.memory.kinds) > 0, False
     while len(ends) > 0 and ends[0][0] == now:
         job = heapq.heappop(ends)[1]
+        if state.start_s[job] + setup.jobs.runs_s[job] != now:
+            continue  # that attempt was cut short by a failed node
         finish(setup, state, job)
         if learns:
             remember(ranking.memory, job, now - state.start_s[job])
         freed = True
     return freed
+
+
+@compiled
+def _befall(
+    setup: Setup,
+    state: State,
+    ranking: Ranking,
+    queue: PendingQueue,
+    faults: Faults,
+    number: int,
+    now: float,
+) -> None:
+    """Change one node; the jobs of a failed one go back to the queue."""
+    node, change = faults.node[number], faults.change[number]
+    state.usable[node] = change == RESUME
+    for partition in range(len(queue.member)):
+        back = queue.member[partition, node] and change == RESUME
+        setup.hardware.member[partition, node] = back
+    if change != FAIL:
+        return
+    running = np.sort(state.running[: state.counters[RUNNING]])
+    for job in running:
+        shape, offset = setup.jobs.shape[job], setup.jobs.offset[job]
+        nodes = state.shares.node[offset : offset + setup.shapes.width[shape]]
+        if not (nodes == node).any():
+            continue
+        finish(setup, state, job)
+        faults.lost_gpu_s[0] += setup.shapes.gpus[shape] * (now - state.start_s[job])
+        state.start_s[job] = math.nan
+        _enqueue(ranking, queue, job)
 
 
 @compiled
@@ -101,17 +166,26 @@ def _is_tick(now: float, cycles: Cycles) -> bool:
 
 @compiled
 def _arrive(
-    setup: Setup, ranking: Ranking, queue: PendingQueue, cycles: Cycles, first: int, now: float
+    setup: Setup,
+    state: State,
+    ranking: Ranking,
+    queue: PendingQueue,
+    cycles: Cycles,
+    eyes: Eyes,
+    first: int,
+    now: float,
 ) -> int:
     """Enqueue the jobs that come now; how many have come so far."""
-    at = first
-    while at < len(queue.order) and queue.arrive_s[queue.order[at]] == now:
-        job = queue.order[at]
-        if cycles.at_submit:
-            submitted(setup, ranking, cycles, job)
+    last = first
+    while last < len(queue.order) and queue.arrive_s[queue.order[last]] == now:
+        last += 1
+    new = queue.order[first:last]
+    if cycles.at_submit and last > first:
+        jobs = np.concatenate((queue.jobs[: queue.size[0]], new))
+        meet(setup, state, ranking, eyes, cycles, jobs, new, now)
+    for job in new:
         _enqueue(ranking, queue, job)
-        at += 1
-    return at
+    return last
 
 
 @compiled
@@ -128,11 +202,18 @@ def _enqueue(ranking: Ranking, queue: PendingQueue, job: int) -> None:
     size = queue.size[0]
     at = size
     if ranking.rule == FIXED:
-        while at > 0 and ranking.key[queue.jobs[at - 1]] > ranking.key[job]:
+        while at > 0 and _behind(ranking, queue.jobs[at - 1], job):
             queue.jobs[at] = queue.jobs[at - 1]
             at -= 1
     queue.jobs[at] = job
     queue.size[0] = size + 1
+
+
+@compiled
+def _behind(ranking: Ranking, other: int, job: int) -> bool:
+    """Whether the other one stands behind the job; equal keys go by submit order."""
+    mine, theirs = ranking.key[job], ranking.key[other]
+    return bool(theirs > mine or (theirs == mine and other > job))
 
 
 @compiled
@@ -256,27 +337,3 @@ def _drop_started(state: State, queue: PendingQueue) -> None:
             queue.jobs[kept] = job
             kept += 1
     queue.size[0] = kept
-
-
-Play = Callable[[Setup, State, Ranking, PendingQueue, Cycles, Eyes], tuple[int, Log]]
-
-
-def _entry_over(digest: str) -> Play:
-    def play_to_the_end(
-        setup: Setup,
-        state: State,
-        ranking: Ranking,
-        queue: PendingQueue,
-        cycles: Cycles,
-        eyes: Eyes,
-    ) -> tuple[int, Log]:
-        if digest == "":  # never; naming it makes it part of the cache's key
-            return -1, [(0.0, 0, 0, 0.0, 0)]
-        return _play(setup, state, ranking, queue, cycles, eyes)
-
-    return entry(play_to_the_end)
-
-
-play = _entry_over(sources())
-"""Run a trace to its end; starts and shares are left in the state. Returns how many passes looked
-at a queue that was not empty, and what each of the daemon's cycles did."""

@@ -1,20 +1,17 @@
 # ruff: noqa: PLR0917 - compiled functions take their arguments by place
-"""core/features and core/survey, compiled: the same numbers for the same moment."""
+"""What a network sees of the queue: the numbers of core/features and core/survey, compiled."""
 
 import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rltuned.core.features import URGENT_HALF_S, WAIT_FULL_S
 from rltuned.core.observation import CFF_HIGH, SEVERAL_WAYS
 from rltuned.core.survey import FUTURE_HORIZON_S, WAYS_CAP
-from rltuned.sim.engine.arrays import BoolArray, FloatArray, IntArray, compiled
-from rltuned.sim.engine.dispatch import LOOKS, RUNNING, Setup, State
-from rltuned.sim.engine.place import Amounts, hosts, wish
-
-Float32Array = NDArray[np.float32]
+from rltuned.kernel.compiler import BoolArray, Float32Array, FloatArray, IntArray, compiled
+from rltuned.kernel.placement import ways
+from rltuned.kernel.state import LOOKS, RUNNING, Setup, State
 
 WAYS, FREE, ALL, BACK, IDLE = 0, 1, 2, 3, 4
 """Columns of Features.survey."""
@@ -126,7 +123,7 @@ def _due_back(setup: Setup, state: State, back: FloatArray, now: float) -> None:
 def _fragmentation(setup: Setup, state: State) -> float:
     squares, free = 0.0, 0.0
     for node in range(len(state.free.gpus)):
-        there = float(state.free.gpus[node])
+        there = float(state.free.gpus[node]) if state.usable[node] else 0.0
         free += there
         squares += there * there / max(setup.hardware.gpus[node], 1)
     return 0.0 if free == 0.0 else 1.0 - squares / free
@@ -148,32 +145,8 @@ def _survey(
             found[ALL] += sight.all_gpus[partition, row]
             nodes += sight.nodes[partition, row]
         if setup.shapes.accepts[shape, row]:
-            found[WAYS] += _ways(setup, state, shape, row)
+            found[WAYS] += ways(setup.shapes, shape, setup.hardware, state.free, row, WAYS_CAP)
     found[IDLE] /= max(nodes, 1.0)
-
-
-@compiled
-def _ways(setup: Setup, state: State, shape: int, row: int) -> int:
-    """Disjoint sets of nodes of one GPU type that carry the shape now."""
-    asks, hardware, free = wish(setup.shapes, shape), setup.hardware, state.free
-    member = hardware.member[setup.shapes.partition[shape]]
-    none = setup.shapes.accepts.shape[1] - 1
-    with_low, with_more = 0, 0
-    for node in range(len(free.gpus)):
-        if not member[node] or (row != none and hardware.of_type[row, node] == 0):
-            continue
-        there = free.of_type[row, node]
-        if there < asks.low:
-            continue
-        now = Amounts(free.gpus[node], free.cpus[node], free.mem_mib[node])
-        if hosts(
-            asks, now, Amounts(hardware.gpus[node], hardware.cpus[node], hardware.mem_mib[node])
-        ):
-            with_low += 1
-            with_more += there > asks.low
-    if with_low < asks.width or with_more < asks.larger:
-        return 0
-    return int(with_low // asks.width)
 
 
 @compiled

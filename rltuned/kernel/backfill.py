@@ -1,77 +1,19 @@
-"""sim/dispatch, compiled: one scheduling pass, with memory of what cannot have changed."""
-
-from typing import NamedTuple
+"""One EASY pass, with memory of what cannot have changed; core/timeline is the same as objects."""
 
 import numpy as np
 
-from rltuned.sim.engine.arrays import (
-    FloatArray,
+from rltuned.kernel.compiler import compiled
+from rltuned.kernel.placement import fits, move, place, record
+from rltuned.kernel.state import (
+    PASS,
+    RUNNING,
+    STARTS,
     Free,
-    Hardware,
-    IntArray,
-    Jobs,
-    Shapes,
-    Shares,
-    compiled,
+    Setup,
+    State,
+    later_of,
+    stamp,
 )
-from rltuned.sim.engine.place import fits, move, place, record
-
-PASS, STARTS, RUNNING, LATE, LOOKS = 0, 1, 2, 3, 4
-"""Places in State.counters: number of the pass, starts so far, running jobs, 1 when a job started
-in this pass after another was refused, and how often the queue was looked at."""
-
-
-class State(NamedTuple):
-    """Everything that changes. Shapes: n jobs, N nodes, P partitions, S shapes.
-
-    running: jobs by latest end, counters[RUNNING] of them. head: reserved job, -1 = none.
-    failed: last pass in which a shape did not fit. refused: stamp of the moment in which a shape
-    was last held back by the single head near it.
-    """
-
-    free: Free
-    start_s: FloatArray  # (n,)
-    shares: Shares
-    running: IntArray  # (n,)
-    latest: FloatArray  # (n,) latest end of each running job, same order
-    head: IntArray  # (P,)
-    shadow_s: FloatArray  # (P,)
-    later_gpus: IntArray  # (P, N)
-    later_of_type: IntArray  # (P, T+1, N)
-    later_cpus: IntArray  # (P, N)
-    later_mem: IntArray  # (P, N)
-    failed: IntArray  # (S,)
-    refused: IntArray  # (S,)
-    counters: IntArray
-    chosen: IntArray  # work space
-
-
-class Setup(NamedTuple):
-    """The fixed side of a run. spread, easy: placement and backfill rule."""
-
-    hardware: Hardware
-    shapes: Shapes
-    jobs: Jobs
-    spread: bool
-    easy: bool
-
-
-@compiled
-def later_of(state: State, partition: int) -> Free:
-    """What will be free at the shadow time of a partition's head."""
-    return Free(
-        state.later_gpus[partition],
-        state.later_of_type[partition],
-        state.later_cpus[partition],
-        state.later_mem[partition],
-    )
-
-
-@compiled
-def begin_pass(state: State) -> None:
-    """Forget heads and memories: something was freed, or the order changed."""
-    state.counters[PASS] += 1
-    state.head[:] = -1
 
 
 @compiled
@@ -91,7 +33,7 @@ def consider(setup: Setup, state: State, now: float, job: int) -> bool:
     if heads > 0 and not setup.easy:
         return False
     record(setup.shapes, shape, setup.hardware, state.chosen, setup.jobs.offset[job], state.shares)
-    if restraint and not _harmless(setup, state, now, job):
+    if restraint and not harmless(setup, state, now, job):
         if heads == 1:
             state.refused[shape] = stamp(state)
         return False
@@ -111,7 +53,7 @@ def restraints(setup: Setup, state: State, latest_end: float, partition: int) ->
 
 
 @compiled
-def _harmless(setup: Setup, state: State, now: float, job: int) -> bool:
+def harmless(setup: Setup, state: State, now: float, job: int) -> bool:
     """Whether every head that the job outlasts still fits at its shadow time beside it."""
     shape = setup.jobs.shape[job]
     offset, width = setup.jobs.offset[job], setup.shapes.width[shape]
@@ -224,9 +166,3 @@ def _shift(setup: Setup, state: State, later: Free, old: int, new: int) -> None:
     for i in range(first, last):
         job = running[i]
         move(setup.hardware, later, state.shares, offset[job], width[shape_of[job]], sign)
-
-
-@compiled
-def stamp(state: State) -> int:
-    """A number that changes with every pass and every start: what is free, and for whom."""
-    return int(state.counters[PASS] * (len(state.start_s) + 1) + state.counters[STARTS])

@@ -1,5 +1,5 @@
 # ruff: noqa: PLR0917 - compiled functions take their arguments by place
-"""The course of an episode, compiled: move to the next decision, choose, and to the end.
+"""The course of an episode: move to the next decision, choose, and to the end.
 
 The same steps serve the whole-episode rollout here and, one call each, a scheduler outside compiled
 code.
@@ -12,23 +12,18 @@ candidates: those still waiting for their turn are all bounded by the noise of t
 """
 
 import math
-from collections.abc import Callable
-from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from rltuned.sim.engine.arrays import compiled, digest_of, entry
-from rltuned.sim.engine.arrays import sources as engine_sources
-from rltuned.sim.engine.dispatch import (
-    RUNNING,
-    Setup,
-    State,
-    begin_pass,
-    finish,
-)
-from rltuned.sim.engine.look import StaticFeatures, look
-from rltuned.sim.engine.nets import Net, forward
-from rltuned.train.rollout.choice import (
+from rltuned.kernel.backfill import finish
+from rltuned.kernel.choices import (
+    ARRIVED,
+    NOW,
+    PASSES,
+    QUEUED,
+    WAKE,
+    Desk,
     any_fits,
     choose_job,
     clear,
@@ -36,21 +31,73 @@ from rltuned.train.rollout.choice import (
     walk_greedily,
     walk_past,
 )
-from rltuned.train.rollout.noise import add_noise
-from rltuned.train.rollout.state import (
-    ARRIVED,
-    NOW,
-    PASSES,
-    QUEUED,
-    TAPE_CANDIDATES,
-    TAPE_DECISIONS,
-    TAPE_FULL,
-    TAPE_PASSES,
-    TAPE_ROWS,
-    WAKE,
-    Desk,
-    Tape,
-)
+from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray, compiled, entry
+from rltuned.kernel.features import StaticFeatures, look
+from rltuned.kernel.network import Net, forward
+from rltuned.kernel.state import RUNNING, Setup, State, begin_pass
+
+TAPE_PASSES, TAPE_ROWS, TAPE_DECISIONS, TAPE_CANDIDATES, TAPE_FULL = 0, 1, 2, 3, 4
+"""Places in Tape.used: how much of each array is filled, and whether something was left out."""
+
+
+class Tape(NamedTuple):
+    """What is kept of an episode for learning. D decisions in Q passes over R rows.
+
+    rows: (R, F). first: (Q+1,) where the rows of a pass begin. flags: (Q, 2) what the
+    sampled slots hold (see look). now_s: (Q,). decision_pass: (D,). choice: (D,) row of the chosen
+    job. candidates: rows that could have been chosen, candidate_first (D+1,) where they begin.
+    """
+
+    rows: Float32Array
+    first: IntArray
+    flags: IntArray
+    now_s: FloatArray
+    decision_pass: IntArray
+    choice: IntArray
+    candidates: IntArray
+    candidate_first: IntArray
+    used: IntArray
+
+
+@entry
+def episode(
+    setup: Setup, state: State, desk: Desk, sight: StaticFeatures, net: Net, tape: Tape
+) -> None:
+    """Play a window to its end, drawing every choice of a network; fills state and the tape."""
+    while _advance(setup, state, desk):
+        _rank(setup, state, desk, sight, net, tape)
+        _add_noise(desk, desk.scores, desk.marks[QUEUED])
+        _pass(setup, state, desk, tape)
+
+
+@entry
+def advance(setup: Setup, state: State, desk: Desk) -> int:
+    """To the next decision; the number of candidates, 0 = all jobs have ended."""
+    return list_candidates(setup, state, desk) if _advance(setup, state, desk) else 0
+
+
+@entry
+def choose(setup: Setup, state: State, desk: Desk, at: int) -> int:
+    """Choose the job at a place in the queue; candidates left in this pass, 0 = it is over."""
+    choose_job(setup, state, desk, at)
+    count = list_candidates(setup, state, desk)
+    if count == 0:
+        clear(state, desk)
+    return count
+
+
+@entry
+def see(setup: Setup, state: State, desk: Desk, sight: StaticFeatures, flags: IntArray) -> int:
+    """Fill desk.features.rows with the features of the queue; how many rows."""
+    count = int(desk.marks[QUEUED])
+    look(setup, state, sight, desk.features, desk.queue[:count], desk.clock[NOW], flags)
+    return count
+
+
+@entry
+def score_rows(net: Net, rows: Float32Array, flags: IntArray, scores: FloatArray) -> None:
+    """Fill scores (n,) with what a network says of rows (n, NUM_FEATURES)."""
+    forward(net, rows, len(rows), flags, scores)
 
 
 @compiled
@@ -179,83 +226,16 @@ def _keep_rows(tape: Tape, desk: Desk, waiting: int) -> None:
     used[TAPE_ROWS] += waiting
 
 
-def sources() -> str:
-    """Digest of the source files that are compiled into the entries here."""
-    return engine_sources() + digest_of(Path(__file__).parent)
-
-
-Episode = Callable[[Setup, State, Desk, StaticFeatures, Net, Tape], None]
-
-
-def _episode_over(digest: str) -> Episode:
-    def episode(
-        setup: Setup, state: State, desk: Desk, sight: StaticFeatures, net: Net, tape: Tape
-    ) -> None:
-        if digest == "":  # never; naming it makes it part of the cache's key
-            return
-        while _advance(setup, state, desk):
-            _rank(setup, state, desk, sight, net, tape)
-            add_noise(desk, desk.scores, desk.marks[QUEUED])
-            _pass(setup, state, desk, tape)
-
-    return entry(episode)
-
-
-Step = Callable[[Setup, State, Desk], int]
-
-
-def _advance_over(digest: str) -> Step:
-    def advance(setup: Setup, state: State, desk: Desk) -> int:
-        if digest == "" or not _advance(setup, state, desk):
-            return 0
-        return list_candidates(setup, state, desk)
-
-    return entry(advance)
-
-
-def _choose_over(digest: str) -> Callable[[Setup, State, Desk, int], int]:
-    def choose(setup: Setup, state: State, desk: Desk, at: int) -> int:
-        if digest == "":
-            return 0
-        choose_job(setup, state, desk, at)
-        count = list_candidates(setup, state, desk)
-        if count == 0:
-            clear(state, desk)
-        return count
-
-    return entry(choose)
-
-
-def _see_over(digest: str) -> Callable[[Setup, State, Desk, StaticFeatures, np.ndarray], int]:
-    def see(
-        setup: Setup, state: State, desk: Desk, sight: StaticFeatures, flags: np.ndarray
-    ) -> int:
-        if digest == "":
-            return 0
-        count = int(desk.marks[QUEUED])
-        look(setup, state, sight, desk.features, desk.queue[:count], desk.clock[NOW], flags)
-        return count
-
-    return entry(see)
-
-
-def _score_over(digest: str) -> Callable[[Net, np.ndarray, np.ndarray, np.ndarray], None]:
-    def score_rows(net: Net, rows: np.ndarray, flags: np.ndarray, scores: np.ndarray) -> None:
-        if digest == "":
-            return
-        forward(net, rows, len(rows), flags, scores)
-
-    return entry(score_rows)
-
-
-_DIGEST = sources()
-episode = _episode_over(_DIGEST)
-"""Play a window to its end, drawing every choice of a network; fills state and the tape."""
-advance = _advance_over(_DIGEST)
-"""To the next decision; the number of candidates, 0 = all jobs have ended."""
-choose = _choose_over(_DIGEST)
-"""Choose the job at a place in the queue; candidates left in this pass, 0 = the pass is over."""
-see = _see_over(_DIGEST)
-"""Fill desk.features.rows with the features of the queue; how many rows."""
-score_rows = _score_over(_DIGEST)
-"""Fill scores (n,) with what a network says of rows (n, NUM_FEATURES)."""
+@compiled
+def _add_noise(desk: Desk, scores: FloatArray, count: int) -> None:
+    """Add Gumbel noise, from a 64-bit xorshift generator kept here: the same on every machine."""
+    x = desk.random[0]
+    for at in range(count):
+        x ^= x >> np.uint64(12)
+        x ^= x << np.uint64(25)
+        x ^= x >> np.uint64(27)
+        uniform = (
+            np.float64((x * np.uint64(2685821657736338717)) >> np.uint64(11)) + 0.5
+        ) / 2.0**53
+        scores[at] -= math.log(-math.log(uniform))
+    desk.random[0] = x

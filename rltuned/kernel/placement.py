@@ -5,16 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rltuned.sim.engine.arrays import (
-    BoolArray,
-    Free,
-    Hardware,
-    IntArray,
-    Shapes,
-    Shares,
-    ascending,
-    compiled,
-)
+from rltuned.kernel.compiler import BoolArray, IntArray, ascending, compiled
+from rltuned.kernel.state import Free, Hardware, Shapes, Shares
 
 NOWHERE = 1 << 62
 """Rank of a placement that does not exist."""
@@ -71,15 +63,16 @@ def hosts(asks: Wish, free: Amounts, total: Amounts) -> bool:
 @compiled
 def fits(shapes: Shapes, shape: int, hardware: Hardware, free: Free) -> bool:
     """Whether a job of this shape could start."""
-    asks, member = wish(shapes, shape), hardware.member[shapes.partition[shape]]
     for row in range(shapes.accepts.shape[1]):
-        if shapes.accepts[shape, row] and _fits_on(asks, member, hardware, free, row):
+        if shapes.accepts[shape, row] and ways(shapes, shape, hardware, free, row, 1) > 0:
             return True
     return False
 
 
 @compiled
-def _fits_on(asks: Wish, member: BoolArray, hardware: Hardware, free: Free, row: int) -> bool:
+def ways(shapes: Shapes, shape: int, hardware: Hardware, free: Free, row: int, most: int) -> int:
+    """Disjoint sets of nodes of one GPU type that carry the shape now; counting ends at `most`."""
+    asks, member = wish(shapes, shape), hardware.member[shapes.partition[shape]]
     free_gpus, free_cpus, free_mem = free.gpus, free.cpus, free.mem_mib
     gpus, cpus, mem_mib = hardware.gpus, hardware.cpus, hardware.mem_mib
     have, has = free.of_type[row], hardware.of_type[row]
@@ -92,9 +85,11 @@ def _fits_on(asks: Wish, member: BoolArray, hardware: Hardware, free: Free, row:
         if hosts(asks, now, Amounts(gpus[node], cpus[node], mem_mib[node])):
             with_low += 1
             with_more += there > asks.low
-            if with_low >= asks.width and with_more >= asks.larger:
-                return True
-    return False
+            if with_low >= most * asks.width and with_more >= asks.larger:
+                return most
+    if with_low < asks.width or with_more < asks.larger:
+        return 0
+    return int(with_low // asks.width)
 
 
 @compiled

@@ -7,20 +7,26 @@ from typing import NamedTuple
 import numpy as np
 
 from rltuned.core.features import COLUMN, UNLIMITED_AS_S
-from rltuned.sim.engine.arrays import FloatArray, IntArray, compiled
-from rltuned.sim.engine.dispatch import Setup, State
-from rltuned.sim.engine.look import Features, StaticFeatures, look
-from rltuned.sim.engine.nets import Net, forward, log_delay
-from rltuned.sim.history import DECAY, RUNGS
+from rltuned.kernel.compiler import FloatArray, IntArray, compiled
+from rltuned.kernel.features import Features, StaticFeatures, look
+from rltuned.kernel.network import Net, forward, log_delay
+from rltuned.kernel.state import Setup, State
 
 FIXED, WFP3, UNICEP, F1, MULTIFACTOR, QSSF, NET, FIT = 0, 1, 2, 3, 4, 5, 6, 7
 """Rules: an order that never changes by itself, a formula of the time waited, Slurm's priorities,
 what ended jobs say, a network, and whether a job fits now."""
+DECAY = 0.9
+"""What an ended job still counts once another one of the same kind has ended."""
+RUNGS = 3
+"""How many kinds a job belongs to; see RunTimeMemory."""
 _FITS_NOW = COLUMN["can_schedule_now"]
 
 
 class RunTimeMemory(NamedTuple):
-    """sim/history, compiled: what is known of ended jobs. Shapes: n jobs, K kinds of jobs.
+    """What accounting shows of ended jobs. Shapes: n jobs, K kinds of jobs.
+
+    A job teaches when it has ended, and what it teaches is the time it ran, which is not what it
+    would have needed where a limit cut it short.
 
     kinds: (n, RUNGS) what each job is likened by, closest first, -1 = nothing. total, weight: (K,).
     runs_s: (n,) sorted, seen[0] of them; empty when every job has a limit to fall back to.

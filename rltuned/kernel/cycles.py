@@ -12,9 +12,9 @@ import numpy as np
 from rltuned.core.numbers import AHEAD_S, EPOCH_S
 from rltuned.core.order import NEUTRAL_FOR_S, NEUTRAL_LOOK_S, NEUTRAL_OFF, NEUTRAL_OVER_S
 from rltuned.domain.plan import MAX_PRIORITY, MAX_SITE_FACTOR
-from rltuned.sim.engine.arrays import BoolArray, FloatArray, IntArray, ascending, compiled
-from rltuned.sim.engine.dispatch import Setup, State
-from rltuned.sim.engine.ranking import FIXED, Eyes, Ranking, delays, natural, scores
+from rltuned.kernel.compiler import BoolArray, FloatArray, IntArray, ascending, compiled
+from rltuned.kernel.ranking import FIXED, Eyes, Ranking, delays, natural, scores
+from rltuned.kernel.state import Setup, State
 
 DELAY, SINCE, RUNNING, SEEN = 0, 1, 2, 3
 """Places in Cycles.neutral, as in NeutralDelay; SEEN < 0: none has been found yet."""
@@ -29,10 +29,11 @@ class Cycles(NamedTuple):
     are counted. on_s: when the daemon is switched on; Slurm looks at its queue every interval
     before it as well, so that both have the same passes. at_submit: delays are in force from
     submission on. basic: numbers are priorities, not site factors. slope: points per second.
-    managed: jobs in scope. wished_s: what a rule that never changes asks of each job; upper_s: the
-    bound. origin, per_point: of the key of a FIXED order, origin - value x per_point. writes: how
-    often each was written. written_s: (n, most) when, in a ring, where a job is written so often
-    within an hour at most; (n, 0) = any number of times. neutral: see DELAY.
+    managed: jobs in scope. wished_s: what a rule that never changes asks of each job, else work
+    space; upper_s: the bound. origin, per_point: of the key of a FIXED order, origin - value
+    x per_point. writes: how often each was written. written_s: (n, most) when, in a ring, where a
+    job is written so often within an hour at most; (n, 0) = any number of times. neutral: see
+    DELAY.
     """
 
     rule: int
@@ -237,17 +238,32 @@ def write(
 
 
 @compiled
-def submitted(setup: Setup, ranking: Ranking, cycles: Cycles, job: int) -> None:
-    """A job comes with its delay, where the site sets it at submission."""
-    if not cycles.managed[job]:
-        return
-    now = setup.jobs.submit_s[job]
-    delay_s = min(cycles.wished_s[job], cycles.upper_s[job])
-    if cycles.neutral[SEEN] < 0:
-        _begin(cycles, delay_s, now)
-    zero = _scale(setup, ranking, cycles, job, now).zero
-    delay_s = _within_room(setup, ranking, cycles, job, zero, delay_s, now)
-    write(setup, ranking, cycles, job, delay_s, now)
+def meet(
+    setup: Setup,
+    state: State,
+    ranking: Ranking,
+    eyes: Eyes,
+    cycles: Cycles,
+    jobs: IntArray,
+    new: IntArray,
+    now: float,
+) -> None:
+    """Jobs come with their delays, where the site sets them at submission.
+
+    jobs: the queue with the new ones, all of which a policy looks at.
+    """
+    queue = np.sort(jobs[cycles.managed[jobs]])
+    if cycles.rule != FIXED and len(queue) > 0:
+        cycles.wished_s[queue] = _wished(setup, state, ranking, eyes, cycles, queue, now)
+    for job in new:
+        if not cycles.managed[job]:
+            continue
+        delay_s = min(cycles.wished_s[job], cycles.upper_s[job])
+        if cycles.neutral[SEEN] < 0:
+            _begin(cycles, delay_s, now)
+        zero = _scale(setup, ranking, cycles, job, now).zero
+        delay_s = _within_room(setup, ranking, cycles, job, zero, delay_s, now)
+        write(setup, ranking, cycles, job, delay_s, now)
 
 
 @compiled

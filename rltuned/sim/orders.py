@@ -1,4 +1,4 @@
-"""Who orders the queue, in the engine's form: pure orders, bounded delays, a daemon's cycles."""
+"""Who orders the queue, as the kernel plays it: pure orders, bounded delays, a daemon's cycles."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,14 +12,10 @@ from rltuned.core.order import Order, upper_bounds_s
 from rltuned.core.select import Scope, select
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
-from rltuned.policies.actor import Actor
-from rltuned.policies.baselines import BASELINES, F1_EPOCH_S, Baseline
-from rltuned.sim import qssf
-from rltuned.sim.cluster import Cluster
-from rltuned.sim.engine.arrays import BoolArray, FloatArray
-from rltuned.sim.engine.cycles import Cycles
-from rltuned.sim.engine.look import StaticFeatures
-from rltuned.sim.engine.ranking import (
+from rltuned.kernel.compiler import BoolArray, FloatArray
+from rltuned.kernel.cycles import Cycles
+from rltuned.kernel.features import StaticFeatures
+from rltuned.kernel.ranking import (
     F1,
     FIT,
     FIXED,
@@ -29,17 +25,21 @@ from rltuned.sim.engine.ranking import (
     NO_EYES,
     NO_MEMORY,
     QSSF,
+    RUNGS,
     UNICEP,
     WFP3,
     Eyes,
     Ranking,
     RunTimeMemory,
 )
-from rltuned.sim.engine.run import Played, Prepared, run
-from rltuned.sim.engine.sight import eyes_on, net_of, pending_jobs, predictions, sight_of
-from rltuned.sim.history import RUNGS, kinds
+from rltuned.policies.actor import Actor
+from rltuned.policies.baselines import BASELINES, F1_EPOCH_S, Baseline
+from rltuned.sim.cluster import Cluster
+from rltuned.sim.eyes import eyes_on, net_of, predictions
 from rltuned.sim.natural import AGE_ONLY, FIRST_PRIORITY, Natural, Whole
-from rltuned.sim.policy import CLAIRVOYANT_AREA, FUTURE
+from rltuned.sim.play import Played, faults_of, run
+from rltuned.sim.policy import CLAIRVOYANT_AREA, FUTURE, QSSF_NAME
+from rltuned.sim.prepared import Prepared, pending_jobs, sight_of
 from rltuned.sim.protocol import Protocol
 from rltuned.sim.trace import TraceJob
 
@@ -99,16 +99,17 @@ def play(policy: Policy | str, stage: Stage, protocol: Protocol) -> Played:
     """Play the stage to its end.
 
     Args:
-        policy: itself; of those that know the future, the name.
+        policy: itself; of those that no scheduler could ask, the name (see sim/policy).
         stage: trace and cluster, with what Slurm's own priorities are made of.
-        protocol: who ranks when, within which bounds; see sim/run.compiled_knows.
+        protocol: who ranks when, within which bounds, and what befalls nodes.
 
     Raises:
-        KeyError: the engine does not know the policy.
+        TraceError: the policy exists in event mode only, or a job never started.
     """
-    if protocol.mode == "event" or isinstance(policy, str):
+    faults = faults_of(protocol.faults, stage.cluster)
+    if protocol.mode == "event" or policy in FUTURE:
         ranking, eyes = at_events(policy, stage, protocol.order)
-        return run(stage.prepared, ranking, protocol.rules, eyes=eyes)
+        return run(stage.prepared, ranking, protocol.rules, eyes=eyes, faults=faults)
     ranking, cycles, eyes = in_cycles(
         policy,
         stage,
@@ -116,20 +117,20 @@ def play(policy: Policy | str, stage: Stage, protocol: Protocol) -> Played:
         protocol.interval_s,
         at_submit=protocol.newcomers == "submit",
     )
-    return run(stage.prepared, ranking, protocol.rules, cycles=cycles, eyes=eyes)
+    return run(stage.prepared, ranking, protocol.rules, cycles=cycles, eyes=eyes, faults=faults)
 
 
 def at_events(policy: Policy | str, stage: Stage, order: Order | None) -> tuple[Ranking, Eyes]:
     """A policy, or its name, that orders the queue at every event; order None = its pure order.
 
     Raises:
-        KeyError: the engine does not know it.
+        KeyError: the kernel does not know it.
     """
     if isinstance(policy, Actor):
         return _dynamic(NET, stage, order), _eyes(policy, stage)
     policy = policy if isinstance(policy, str) else policy.name
     pure = order is None or policy in {*FUTURE, "multifactor"}
-    if policy == qssf.NAME:
+    if policy == QSSF_NAME:
         return _dynamic(QSSF, stage, order), NO_EYES
     if policy == "fit_first":
         return _dynamic(FIT, stage, order), _eyes(None, stage)
@@ -147,7 +148,7 @@ def at_events(policy: Policy | str, stage: Stage, order: Order | None) -> tuple[
 
 
 def in_cycles(
-    policy: Policy,
+    policy: Policy | str,
     stage: Stage,
     knobs: Knobs,
     interval_s: float,
@@ -158,15 +159,15 @@ def in_cycles(
     """Slurm's own order, and a daemon that writes delays into it, from an empty journal on.
 
     Args:
-        policy: a rule, an actor, or qssf.
+        policy: a rule, an actor, or the name of qssf.
         stage: trace and cluster.
         knobs: the daemon's settings.
         interval_s: between cycles.
         first_s: when it is switched on; None = at the first submission.
-        at_submit: delays are set at submission; of a static rule only.
+        at_submit: delays are set at submission.
 
     Raises:
-        KeyError: the engine does not know the policy.
+        KeyError: the kernel does not know the policy.
     """
     system, count = stage.natural.system, len(stage.jobs)
     first_s = float(stage.prepared.jobs.submit_s[0]) if first_s is None else first_s
@@ -181,7 +182,7 @@ def in_cycles(
         on_s=first_s,
         interval_s=interval_s,
         min_age_s=knobs.rules.min_age_s,
-        hysteresis=knobs.writing.under(static=policy.static).hysteresis,
+        hysteresis=knobs.writing.under(static=rule == FIXED).hysteresis,
         min_step_s=knobs.writing.min_step_s,
         max_changes=knobs.writing.max_changes,
         at_submit=at_submit,
@@ -238,17 +239,19 @@ def _managed(stage: Stage, scope: Scope) -> BoolArray:
 
 
 def _wish(
-    policy: Policy, stage: Stage, order: Order
+    policy: Policy | str, stage: Stage, order: Order
 ) -> tuple[int, FloatArray, RunTimeMemory, Eyes]:
     """A policy's rule, its delays where they never change, its memory and its eyes."""
     later = np.zeros(len(stage.jobs))
     if isinstance(policy, Actor):
         return NET, later, NO_MEMORY, _eyes(policy, stage)
-    if isinstance(policy, qssf.Qssf):
+    if policy == QSSF_NAME:
         return QSSF, later, _memory(stage), NO_EYES
+    if not isinstance(policy, Baseline):
+        raise KeyError(policy)
     if policy.name == "fit_first":
         return FIT, later, NO_MEMORY, _eyes(None, stage)
-    if not isinstance(policy, Baseline) or not policy.static:
+    if not policy.static:
         raise KeyError(policy.name)
     return FIXED, order.stretch * policy.delay_s(stage.matrix()), NO_MEMORY, NO_EYES
 
@@ -302,7 +305,7 @@ def _memory(stage: Stage) -> RunTimeMemory:
     numbers: dict[object, int] = {}
     rows = [
         [-1 if k is None else numbers.setdefault(k, len(numbers)) for k in likened]
-        for likened in (kinds(j.user, j.account, j.gpus) for j in stage.jobs)
+        for likened in (_kinds(j) for j in stage.jobs)
     ]
     limited = bool((stage.limit_s < UNLIMITED_AS_S).all())
     return RunTimeMemory(
@@ -311,6 +314,19 @@ def _memory(stage: Stage) -> RunTimeMemory:
         weight=np.zeros(len(numbers)),
         runs_s=np.zeros(0 if limited else len(stage.jobs)),
         seen=np.zeros(1, dtype=np.int64),
+    )
+
+
+def _kinds(job: TraceJob) -> tuple[tuple[str, str, int] | None, ...]:
+    """What a job is likened by, the closest first; None where the trace does not name it.
+
+    Jobs of 0, 1, 2-3, 4-7, 8-15 ... GPUs are of about one size.
+    """
+    size = job.gpus.bit_length()
+    return (
+        ("user", job.user, size) if job.user else None,
+        ("user", job.user, -1) if job.user else None,
+        ("account", job.account, size) if job.account else None,
     )
 
 

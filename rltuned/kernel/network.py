@@ -6,8 +6,8 @@ import numpy as np
 
 from rltuned.core.features import COLUMN
 from rltuned.core.observation import FIXED
-from rltuned.sim.engine.arrays import FloatArray, IntArray, compiled
-from rltuned.sim.engine.look import FRAGMENTED, SEVERAL, Float32Array
+from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray, compiled
+from rltuned.kernel.features import FRAGMENTED, SEVERAL
 
 PAPER, CONTEXT = 0, 1
 BLOCK = 256

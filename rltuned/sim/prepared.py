@@ -1,52 +1,27 @@
-"""The engine's face: trace and cluster in, starts and shares out."""
+"""A trace on a cluster as the kernel's arrays: hardware, jobs, and what a network sees of them."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
 from rltuned.core.capacity import Capacity
-from rltuned.core.features import cpus_per_unit
+from rltuned.core.features import cpus_per_unit, encode
 from rltuned.core.placement import ceil_div, width
-from rltuned.domain.cluster import Partition, Resources
-from rltuned.domain.jobs import Request
+from rltuned.domain.jobs import PendingJob, Request
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import GpuType, UnixTime
+from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import TraceError
-from rltuned.sim.cluster import Cluster, idle_node
-from rltuned.sim.engine.arrays import FloatArray, Free, Hardware, IntArray, Jobs, Shapes, Shares
-from rltuned.sim.engine.cycles import NO_CYCLES, Cycles
-from rltuned.sim.engine.dispatch import Setup, State
-from rltuned.sim.engine.loop import Log, PendingQueue, play
-from rltuned.sim.engine.ranking import FIXED, NO_BOUNDS, NO_EYES, NO_MEMORY, Eyes, Ranking
-from rltuned.sim.fitting import impossible, in_partition
+from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray
+from rltuned.kernel.features import StaticFeatures
+from rltuned.kernel.state import Hardware, Jobs, Shapes
+from rltuned.sim.cluster import Cluster
+from rltuned.sim.fitting import idle, impossible, in_partition
 from rltuned.sim.trace import TraceJob
-from rltuned.sim.world import Rules
 
-
-@dataclass(frozen=True, slots=True)
-class Played:
-    """What happened to each job, in trace order; shares of job i: rows offset[i]:offset[i+1].
-
-    passes: those that found a queue. cycles: of the daemon, see engine/cycles.cycle. writes: (n,)
-    how often it wrote each job.
-    """
-
-    start_s: FloatArray
-    end_s: FloatArray
-    offset: IntArray
-    shares: Shares
-    passes: int
-    cycles: Log
-    writes: IntArray
-    by_cycles: bool
-
-    @property
-    def decisions(self) -> int:
-        """How often the queue was ranked."""
-        return len(self.cycles) if self.by_cycles else self.passes
+SLOTS_OF_THE_MOMENT = (2, 5, 6, 7, 8, 10, 11, 12)
+"""Columns of the features that change while a job waits; kernel/features fills them in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +43,7 @@ def prepare(cluster: Cluster, jobs: Sequence[TraceJob]) -> Prepared:
     Raises:
         TraceError: a job can never run on this cluster.
     """
-    snapshot = Snapshot(UnixTime(0.0), cluster.name, (), (), cluster.nodes, cluster.partitions)
+    snapshot = idle(cluster)
     capacity = Capacity.of(snapshot)
     names = [p.name for p in cluster.partitions]
     by_name = {p.name: p for p in cluster.partitions}
@@ -116,111 +91,6 @@ def _sizes(
         for r, p in zip(requests, partition.tolist(), strict=True)
     ]
     return np.maximum(np.array(sizes, dtype=np.float64), 1.0)
-
-
-@cache
-def load() -> None:
-    """Compile the engine, or read it from disk, before somebody holds a stop-watch."""
-    cluster = Cluster("tiny", (idle_node("n", GpuType("g"), Resources(1, 1, 1), ("p",)),), (_TINY,))
-    jobs = (TraceJob("1", 0.0, 1.0, 1),)
-    prepared = prepare(cluster, jobs)
-    zero, none = np.zeros(1), np.zeros(1, dtype=np.int64)
-    ranking = Ranking(
-        FIXED, zero, zero, zero, np.zeros((1, 3)), np.ones(2), none, zero, NO_MEMORY, NO_BOUNDS, 1.0
-    )
-    run(prepared, ranking, Rules())
-
-
-_TINY = Partition("p", default=True)
-
-
-def run(
-    prepared: Prepared,
-    ranking: Ranking,
-    rules: Rules,
-    *,
-    cycles: Cycles = NO_CYCLES,
-    eyes: Eyes = NO_EYES,
-    arrive_s: FloatArray | None = None,
-) -> Played:
-    """Play the trace to its end.
-
-    Args:
-        prepared: trace and cluster.
-        ranking: of the queue, or of Slurm where a daemon runs beside it.
-        rules: placement and backfill.
-        cycles: the daemon.
-        eyes: of a network.
-        arrive_s: (n,) when each job comes, where that is not when it was submitted.
-
-    Raises:
-        TraceError: a job never started.
-    """
-    jobs, shapes = prepared.jobs, prepared.shapes
-    state = empty_state(prepared)
-    setup = Setup(prepared.hardware, shapes, jobs, spreads(rules), rules.backfill == "easy")
-    arrive_s = jobs.submit_s if arrive_s is None else arrive_s
-    order = np.argsort(arrive_s, kind="stable")
-    count = len(order)
-    queue = PendingQueue(
-        np.empty(count, dtype=np.int64), np.zeros(1, dtype=np.int64), order, arrive_s
-    )
-    passes, log = play(setup, state, ranking, queue, cycles, eyes)
-    stuck = np.flatnonzero(np.isnan(state.start_s))
-    if len(stuck):
-        raise TraceError(f"{len(stuck)} jobs never started, the first is row {stuck[0] + 1}")
-    offset = np.append(jobs.offset, len(state.shares.node))
-    return Played(
-        start_s=state.start_s,
-        end_s=state.start_s + jobs.runs_s,
-        offset=offset,
-        shares=state.shares,
-        passes=int(passes),
-        cycles=log,
-        writes=cycles.writes,
-        by_cycles=len(cycles.managed) > 0,
-    )
-
-
-def empty_state(prepared: Prepared) -> State:
-    """An empty cluster before the first job."""
-    jobs, shapes, hardware = prepared.jobs, prepared.shapes, prepared.hardware
-    count, nodes, kinds = len(jobs.submit_s), len(hardware.row), len(shapes.gpus)
-    partitions, total = len(hardware.near), int(shapes.width[jobs.shape].sum())
-    return State(
-        free=free_of(hardware),
-        start_s=np.full(count, np.nan),
-        shares=Shares(*(np.zeros(total, dtype=np.int64) for _ in range(5))),
-        running=np.empty(count, dtype=np.int64),
-        latest=np.empty(count),
-        head=np.full(partitions, -1),
-        shadow_s=np.full(partitions, np.inf),
-        later_gpus=np.zeros((partitions, nodes), dtype=np.int64),
-        later_of_type=np.zeros((partitions, *hardware.of_type.shape), dtype=np.int64),
-        later_cpus=np.zeros((partitions, nodes), dtype=np.int64),
-        later_mem=np.zeros((partitions, nodes), dtype=np.int64),
-        failed=np.full(kinds, -1),
-        refused=np.full(kinds, -1),
-        counters=np.zeros(5, dtype=np.int64),
-        chosen=np.empty(2 * int(shapes.width.max()) + 1, dtype=np.int64),
-    )
-
-
-def free_of(hardware: Hardware) -> Free:
-    """An empty cluster."""
-    return Free(
-        hardware.gpus.copy(),
-        hardware.of_type.copy(),
-        hardware.cpus.copy(),
-        hardware.mem_mib.copy(),
-    )
-
-
-def spreads(rules: Rules) -> bool:
-    """Whether to spread; otherwise the engine packs. It knows no first fit."""
-    if rules.placement == "first":
-        raise ValueError("first fit is played by the plain world only")
-    return rules.placement == "spread"
 
 
 def _hardware(capacity: Capacity, names: Sequence[str]) -> Hardware:
@@ -285,3 +155,61 @@ def _jobs(
 
 def _ints(values: Sequence[int]) -> IntArray:
     return np.array(values, dtype=np.int64)
+
+
+def sight_of(cluster: Cluster, jobs: Sequence[TraceJob], prepared: Prepared) -> StaticFeatures:
+    """What never changes of a trace on a cluster."""
+    nodes, snapshot = cluster.nodes, idle(cluster)
+    capacity = Capacity.of(snapshot)
+    rows = len(capacity.gpu_types) + 1
+    partitions = [p.name for p in cluster.partitions]
+    shapes = prepared.jobs.shape
+    wanted = np.zeros((len(prepared.shapes.gpus), rows), dtype=bool)
+    firsts = np.unique(shapes, return_index=True)[1]
+    for job in firsts.tolist():
+        wanted[shapes[job], list(capacity.accepted(prepared.requests[job]))] = True
+    member = np.array([capacity.members_of((p,)) for p in partitions])
+    has = np.vstack([capacity.total_gpus[:-1] > 0, np.ones(len(nodes), dtype=bool)])
+    return StaticFeatures(
+        wanted=wanted,
+        all_gpus=member.astype(np.int64) @ capacity.total_gpus.T,
+        nodes=member.astype(np.int64) @ has.T.astype(np.int64),
+        fixed=_fixed(jobs, prepared, partitions, snapshot),
+    )
+
+
+def _fixed(
+    jobs: Sequence[TraceJob], prepared: Prepared, partitions: Sequence[str], snapshot: Snapshot
+) -> Float32Array:
+    """What core/features makes of each job alone: its encoding, without the moment's columns."""
+    pending = pending_jobs(jobs, prepared, partitions)
+    values = np.concatenate(
+        [encode(pending[at : at + 4096], snapshot).values for at in range(0, len(jobs), 4096)]
+    )
+    values[:, SLOTS_OF_THE_MOMENT] = 0.0
+    return values
+
+
+def pending_jobs(
+    jobs: Sequence[TraceJob], prepared: Prepared, partitions: Sequence[str]
+) -> tuple[PendingJob, ...]:
+    """All jobs as if all waited, submitted at second 0."""
+    shared: dict[Request, Request] = {}
+    places = prepared.shapes.partition[prepared.jobs.shape].tolist()
+    return tuple(
+        PendingJob(
+            job_id=JobId(number),
+            address=str(number),
+            submitted_at=UnixTime(0.0),
+            eligible_at=UnixTime(0.0),
+            request=shared.setdefault(request, request),
+            priority=1,
+            partitions=(partitions[place],),
+            user=job.user,
+            account=job.account,
+            qos=job.qos,
+        )
+        for number, (job, request, place) in enumerate(
+            zip(jobs, prepared.requests, places, strict=True), 1
+        )
+    )

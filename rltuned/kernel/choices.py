@@ -1,11 +1,43 @@
-"""Who can be chosen, and what a choice does; compiled."""
+"""The choices of a scheduling pass: who can be chosen now, and what a choice does."""
 
 import math
+from typing import NamedTuple
 
-from rltuned.sim.engine.arrays import compiled
-from rltuned.sim.engine.dispatch import Setup, State, _harmless, consider, restraints, stamp
-from rltuned.sim.engine.place import fits, place, record
-from rltuned.train.rollout.state import QUEUED, Desk
+import numpy as np
+from numpy.typing import NDArray
+
+from rltuned.kernel.backfill import consider, harmless, restraints
+from rltuned.kernel.compiler import BoolArray, FloatArray, IntArray, compiled
+from rltuned.kernel.features import Features
+from rltuned.kernel.placement import fits, place, record
+from rltuned.kernel.state import Setup, State, stamp
+
+QUEUED, ARRIVED, PASSES = 0, 1, 2
+"""Places in Desk.marks: pending jobs, jobs submitted so far, passes in which a job fitted."""
+NOW, WAKE = 0, 1
+"""Places in Desk.clock: the time, and when to look again if nothing happens (infinite: never)."""
+
+
+class Desk(NamedTuple):
+    """The scheduler's desk: clock, queue and work space.
+
+    clock: [now, wake]. queue: (n,) pending jobs in submit order, marks[QUEUED] of them. fit,
+    harmless: (S,) what is known of a shape, valid while fit_at, harmless_at equal the stamp of the
+    moment. random: [state of the generator].
+    """
+
+    clock: FloatArray
+    marks: IntArray
+    queue: IntArray
+    scores: FloatArray
+    gone: BoolArray
+    effective: IntArray
+    fit: BoolArray
+    fit_at: IntArray
+    harmless: BoolArray
+    harmless_at: IntArray
+    features: Features
+    random: NDArray[np.uint64]
 
 
 @compiled
@@ -57,7 +89,7 @@ def _beside(setup: Setup, state: State, now: float, job: int) -> bool:
     place(setup.shapes, shape, setup.hardware, state.free, setup.spread, state.chosen)
     offset = setup.jobs.offset[job]
     record(setup.shapes, shape, setup.hardware, state.chosen, offset, state.shares)
-    return bool(_harmless(setup, state, now, job))
+    return bool(harmless(setup, state, now, job))
 
 
 @compiled
