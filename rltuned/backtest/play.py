@@ -13,10 +13,11 @@ import numpy as np
 from rltuned.backtest.past import Past
 from rltuned.core.decide import Knobs, Policy
 from rltuned.policies.baselines import BASELINES
-from rltuned.sim.engine.orders import Stage, in_cycles
-from rltuned.sim.engine.run import Played as Run
-from rltuned.sim.engine.run import prepare, run
 from rltuned.sim.metrics import FloatArray
+from rltuned.sim.orders import Stage, in_cycles
+from rltuned.sim.play import Played as Run
+from rltuned.sim.play import run
+from rltuned.sim.prepared import prepare
 from rltuned.sim.world import Rules
 
 
@@ -66,7 +67,7 @@ def play_natural(past: Past, stage: Stage, interval_s: float) -> BacktestPlay:
 
 
 def play_ours(past: Past, stage: Stage, policy: Policy, terms: Terms) -> BacktestPlay:
-    """Our order from the split on.
+    """The policy's order from the split on.
 
     Args:
         past: the history.

@@ -19,11 +19,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from rltuned.backtest.collect import PACKED, check_new, collect, put
+from rltuned.backtest.fit import fit_site
 from rltuned.backtest.past import Span, past_of
 from rltuned.backtest.play import Terms
 from rltuned.backtest.site import HISTORY, read_place
 from rltuned.backtest.study import Study, account_names, anonymous, document, run_study
-from rltuned.backtest.teach import teach
 from rltuned.cli.backtested import lines_after, lines_before, table_of
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
 from rltuned.core.decide import Policy
@@ -189,7 +189,7 @@ def _played(
     with _bar() as bar:
         answer = _read(rows, record, bar)
         past = past_of(answer, read_place(site), Span(record.begin, record.end, record.split))
-        taught = teach(
+        fitted = fit_site(
             lesson.kind.value,
             past,
             find_bundle(loaded.settings.policy.models_dir, BEGUN_FROM.removeprefix(MODEL_PREFIX)),
@@ -198,8 +198,8 @@ def _played(
             seed=lesson.seed,
             report=bar.part("learning"),
         )
-        if taught.bundle is not None:
-            chosen = {TRAINED: _policy(f"{MODEL_PREFIX}{taught.bundle}", loaded), **chosen}
+        if fitted.bundle is not None:
+            chosen = {TRAINED: _policy(f"{MODEL_PREFIX}{fitted.bundle}", loaded), **chosen}
         terms = _terms(loaded)
         study = run_study(past, chosen, terms, names=names, report=bar.show)
     asked = {
@@ -207,14 +207,14 @@ def _played(
         "history": rows.name,
         "orders": ", ".join(chosen),
         "train": lesson.kind.value,
-        "learned": taught.said,
+        "learned": fitted.text,
         "split": record.split,
         "interval_s": terms.interval_s,
         "bounds": _bounds(loaded),
         "seed": lesson.seed,
     }
     found = document(study, answer, asked)
-    return study, found if names else anonymous(found, past), taught.bundle
+    return study, found if names else anonymous(found, past), fitted.bundle
 
 
 def _zone(name: str) -> ZoneInfo:
@@ -329,7 +329,7 @@ def _write(
     folder: Path, study: Study, found: dict[str, Any], bundle: Path | None, *, names: bool
 ) -> None:
     """The report, whole or not at all."""
-    from rltuned.backtest.page import page_of  # noqa: PLC0415 - matplotlib is in the train extra
+    from rltuned.backtest.plots import page_of  # noqa: PLC0415 - matplotlib is in the train extra
 
     shown = {} if names else {"account": account_names(study.past)}
     try:

@@ -22,9 +22,8 @@ from rltuned.settings import Loaded
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.checks import Check, Status
 from rltuned.slurm.controllers import Controller, acting_host
-from rltuned.slurm.priorities import Priorities, read_priorities
 from rltuned.slurm.sdiag import pressures
-from rltuned.slurm.site import RateLimit
+from rltuned.slurm.site import Priorities, RateLimit, read_priorities
 from rltuned.slurm.worth import Site, judge_order, judge_room
 
 

@@ -15,8 +15,7 @@ from rltuned.core.order import Order
 from rltuned.domain.cluster import Node, Partition
 from rltuned.domain.snapshot import Snapshot
 from rltuned.settings.reference import Line, draft
-from rltuned.slurm.priorities import Priorities
-from rltuned.slurm.site import RateLimit
+from rltuned.slurm.site import Priorities, RateLimit
 from rltuned.slurm.values import format_limit
 from rltuned.slurm.worth import Site, worth
 

@@ -20,8 +20,7 @@ from rltuned.errors import BackendError, SettingsError, SnapshotError
 from rltuned.settings import Flag, Loaded, from_flags, load
 from rltuned.settings.source import DEFAULT_PATH
 from rltuned.slurm.commands import Commands
-from rltuned.slurm.priorities import Priorities, read_priorities
-from rltuned.slurm.site import parse_config, read_rate_limit
+from rltuned.slurm.site import Priorities, parse_config, read_priorities, read_rate_limit
 
 STANDARD_OUTPUT = Path("-")
 _MODE = 0o644

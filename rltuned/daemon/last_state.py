@@ -18,7 +18,7 @@ from rltuned.journal import cycles, named_values
 from rltuned.journal.cycles import CycleRow, Document, unpack_plan
 from rltuned.journal.inputs import Recipe, decoded
 from rltuned.journal.queries import JobChange, latest
-from rltuned.journal.snapshots import Packed, open_to_read, unpack
+from rltuned.journal.snapshots import open_to_read, unpack
 
 CHANGES: Final = 8
 """Last changes that are shown."""
@@ -110,7 +110,7 @@ def last_queue(path: Path) -> tuple[Snapshot, tuple[QueuePosition, ...]] | None:
     if row is None:
         return None
     taken_at, digest, body, plan, recipe = row
-    snapshot = unpack(Packed(digest, body), taken_at)
+    snapshot = unpack(digest, body, taken_at)
     document = {"actions": [], "reasons": {}} if plan is None else unpack_plan(plan)
     actions = {a["job_id"]: a for a in document["actions"] if _numbers(a)}
     delays_s = {} if recipe is None else _in_force_s(snapshot, decoded(recipe))

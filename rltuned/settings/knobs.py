@@ -3,12 +3,12 @@
 from typing import Final
 
 from rltuned.core.decide import Knobs
-from rltuned.core.joint import Tuning
-from rltuned.core.milp import Budget
+from rltuned.core.milp.problem import Budget
+from rltuned.core.milp.sharing import Sharing
+from rltuned.core.milp.solution import Tuning
 from rltuned.core.numbers import Writing
 from rltuned.core.order import Order
 from rltuned.core.select import Scope
-from rltuned.core.sharing import Sharing
 from rltuned.settings.keys import Settings
 
 _HOUR_S: Final = 3_600.0

@@ -24,10 +24,10 @@ state_dir = "{folder}"
 pause_file = "{folder / "PAUSE"}"
 [policy]
 name = "{policy}"
-[scope]
-min_age_s = 0
 [order]
 stretch = 0.3
+[scope]
+min_age_s = 0
 [limits]
 hysteresis = 0.0
 [slurm]

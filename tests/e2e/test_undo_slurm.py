@@ -71,10 +71,10 @@ state_dir = "{folder}"
 pause_file = "{folder / "PAUSE"}"
 [policy]
 name = "sjf"
-[scope]
-min_age_s = 0
 [order]
 stretch = 0.3
+[scope]
+min_age_s = 0
 [limits]
 write_mode = "{mode}"
 hysteresis = 0.0
@@ -216,7 +216,7 @@ def test_a_task_an_array_and_what_was_written_since(timeless: SlurmLab, tmp_path
     assert "identical" in rltuned("history", "--replay", "1", "--config", str(config))
     timeless.scontrol("update", f"JobId={last}", "SiteFactor=77")
     told = rltuned("restore", "--since", "1h", "--config", str(config))
-    assert f"job {last}: changed by somebody else: site factor is 77" in told
+    assert f"job {last}: changed by another user: site factor is 77" in told
     assert f"job {array}:" not in told
     timeless.scontrol("update", f"JobId={last}", "SiteFactor=0")
     assert settled(timeless) == untouched

@@ -12,8 +12,8 @@ import numpy as np
 
 from rltuned.core.decide import Decision
 from rltuned.core.features import COLUMNS, StateMatrix
-from rltuned.core.joint import How
-from rltuned.core.ways import PlacementKind
+from rltuned.core.milp.candidates import PlacementKind
+from rltuned.core.milp.solution import SolveStatus
 from rltuned.daemon.metrics.table import Read, Row, counter, gauge, histogram
 
 Ranges = Mapping[str, tuple[float, float]]
@@ -132,7 +132,7 @@ DECISION: Final[tuple[Row, ...]] = (
         "rltuned_joint_placements",
         "Joint placements by how they came about; fell_back = the greedy one stands.",
         _of(lambda decision: decision.joint and {decision.joint.how: 1}),
-        labels={"how": How},
+        labels={"how": SolveStatus},
     ),
     counter(
         "rltuned_milp_solves",

@@ -12,11 +12,10 @@ from prometheus_client import CollectorRegistry
 
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import COLUMNS
-from rltuned.core.joint import How, Joint
-from rltuned.core.milp import Budget
+from rltuned.core.milp.candidates import PlacementKind
+from rltuned.core.milp.problem import Budget
+from rltuned.core.milp.solution import JobDecision, JointPlacement, SolveStatus
 from rltuned.core.select import Scope
-from rltuned.core.solution import JobDecision
-from rltuned.core.ways import PlacementKind
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.domain.units import JobId
 from rltuned.errors import SolverError
@@ -88,7 +87,9 @@ def test_a_joint_placement_by_ways_and_verdicts(metrics: Metrics) -> None:
     )
     decision = decide(snapshot(job(1)), ConstantOrder((1,)), Knobs(Scope()))
     metrics.update(
-        decided(replace(decision, joint=Joint(How.SOLVED, "why", (0,), verdicts=verdicts)))
+        decided(
+            replace(decision, joint=JointPlacement(SolveStatus.SOLVED, "why", verdicts=verdicts))
+        )
     )
     metrics.update(decided(replace(decision, joint=None)))
     for ways, jobs in {"0": 1, "1": 1, "2": 0, "8+": 1}.items():
@@ -96,7 +97,7 @@ def test_a_joint_placement_by_ways_and_verdicts(metrics: Metrics) -> None:
     for verdict, jobs in {"pack": 1, "spread": 1, "whole": 0, "not_yet": 1}.items():
         assert value(metrics, "rltuned_placement_verdicts", verdict=verdict) == jobs
     assert value(metrics, "rltuned_joint_placements_total", how="solved") == 1
-    metrics.update(decided(replace(decision, joint=Joint(How.FELL_BACK, "why", (0,)))))
+    metrics.update(decided(replace(decision, joint=JointPlacement(SolveStatus.FELL_BACK, "why"))))
     assert value(metrics, "rltuned_placement_jobs", ways="8+") == 0
     assert value(metrics, "rltuned_joint_placements_total", how="fell_back") == 1
 

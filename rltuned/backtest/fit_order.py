@@ -1,0 +1,107 @@
+"""Train the shipped order on, on a site's own earlier part, within a stated time."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from rltuned.backtest.fit import FitResult, Report
+from rltuned.backtest.past import Past
+from rltuned.sim.trace import TraceJob
+from rltuned.train.batch import Contest
+from rltuned.train.course import DatasetSource
+from rltuned.train.ground import make_ground
+from rltuned.train.learner import PpoSettings
+from rltuned.train.ppo import Report as Epoch
+from rltuned.train.predictor import as_known, fit
+from rltuned.train.run import Exam, Job, perform, refit
+
+WINDOW_JOBS: Final = 256
+SMALLEST_WINDOW: Final = 32
+PARTS: Final = 12
+"""A window is at most such a part of what there is to learn from."""
+EPOCHS: Final = 60
+BATCHES: Final = 20
+ROLLOUTS: Final = 5
+LOADS: Final = (0.6, 1.3)
+MINUTE_S: Final = 60.0
+
+
+class _TimeIsUpError(Exception):
+    """Raised by rltuned's own hook; what there is then is exported."""
+
+
+def fit_order(
+    jobs: Sequence[TraceJob],
+    past: Past,
+    model: Path,
+    out: Path,
+    *,
+    minutes: float,
+    seed: int,
+    report: Report,
+) -> FitResult:
+    """PPO from the model's order, and its predictor fitted; see `fit_site`."""
+    size = min(WINDOW_JOBS, len(jobs) // PARTS)
+    if size < SMALLEST_WINDOW:
+        return FitResult(
+            None,
+            f"nothing was learned: {len(jobs)} jobs had ended before the switch, --train full "
+            f"needs {SMALLEST_WINDOW * PARTS}",
+        )
+    predictor = fit(jobs, seed=seed).predictor
+    columns = as_known(predictor, jobs, len(jobs))
+    ground = make_ground("the earlier part", past.place.cluster, jobs, predicted=columns)
+    contest = Contest(base="saf", objective="mix", window_jobs=size, rollouts=ROLLOUTS, loads=LOADS)
+    settings = PpoSettings(
+        contest=contest,
+        network="context",
+        predict=True,
+        epochs=EPOCHS,
+        batches=BATCHES,
+        entropy=0.0,
+        seed=seed,
+    )
+    with TemporaryDirectory() as folder:
+        job = Job(
+            settings=settings,
+            sources=(
+                DatasetSource(ground, f"{len(jobs)} jobs of the site's own", "the site's own"),
+            ),
+            folder=Path(folder, "work"),
+            out=Path(folder, "order"),
+            command=f"rltuned backtest --train full --train-minutes {minutes:g} --seed {seed}",
+            exam=Exam(windows_per_ground=6, window_jobs=size),
+            start=model,
+            predictor=predictor,
+        )
+        epochs = _perform(job, minutes, report)
+        refit(job.out, out, jobs, "the earlier part", seed)
+    return FitResult(
+        out,
+        f"order of {model.name} trained on by PPO for {epochs} epochs (at most {minutes:g} minutes)"
+        f" in windows of {size} of the {len(jobs)} jobs that had ended before the switch, and its "
+        "run-time predictor fitted to them",
+    )
+
+
+def _perform(job: Job, minutes: float, report: Report) -> int:
+    """Train until the time is up and export the best epoch; how many there were."""
+    began, done = time.perf_counter(), 0
+
+    def after(done_now: Epoch) -> None:
+        nonlocal done
+        done = done_now.epoch + 1
+        used = (time.perf_counter() - began) / (minutes * MINUTE_S)
+        report(min(1.0, used))
+        if used >= 1:
+            raise _TimeIsUpError
+
+    try:
+        perform(job, on_epoch=after)
+    except _TimeIsUpError:
+        # the last epoch's checkpoint is whole: as if that were all that was wanted, it is exported
+        perform(replace(job, settings=replace(job.settings, epochs=done), resume=True))
+    return done

@@ -1,0 +1,73 @@
+"""Learning from the earlier part: only from what had ended, and within the stated time."""
+
+from dataclasses import replace
+from datetime import UTC
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rltuned.backtest.fit import fit_site
+from rltuned.backtest.past import Past, Span, past_of
+from rltuned.backtest.site import read_place
+from rltuned.policies.actor import load_actor
+from rltuned.slurm.accounting import read_history
+from rltuned.slurm.sacct import lines_of
+from tests.backtest.worlds import cluster, jobs
+from tests.histories import EPOCH, rows, save_site
+
+RLTUNE = Path(__file__).resolve().parents[2] / "models" / "rltune"
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> Past:
+    """Nobody waits: starts are submits. That is enough to learn run times from."""
+    given = jobs(700, load=0.5)
+    starts = np.array([j.submit_s for j in given])
+    ends = starts + np.array([j.duration_s for j in given])
+    folder = save_site(tmp_path_factory.mktemp("site"), cluster(), rows(given, starts, ends))
+    told = read_history(lines_of(folder / "sacct.txt"), "sacct.txt", UTC)
+    return past_of(told, read_place(folder), Span(float(EPOCH)))
+
+
+def test_only_what_had_ended_by_the_switch_teaches(known: Past) -> None:
+    learned = known.known()
+    assert learned
+    assert all(j.submit_s + j.duration_s <= known.split_s for j in learned)
+    early = [j for j in known.jobs if j.submit_s < known.split_s]
+    assert len(learned) < len(early)  # somebody still ran
+
+
+def test_nothing_is_learned_when_nothing_is_asked_for_or_there_is_too_little(
+    known: Past, tmp_path: Path
+) -> None:
+    out = tmp_path / "trained"
+    assert fit_site("none", known, RLTUNE, out, minutes=1, seed=1).bundle is None
+    few = replace(known, split_s=known.jobs[100].submit_s)
+    found = fit_site("predictor", few, RLTUNE, out, minutes=1, seed=1)
+    assert found.bundle is None
+    assert "200 are needed" in found.text
+    assert not out.exists()
+
+
+def test_the_predictor_knows_the_sites_users(known: Past, tmp_path: Path) -> None:
+    out = tmp_path / "trained"
+    found = fit_site("predictor", known, RLTUNE, out, minutes=1, seed=1)
+    assert found.bundle == out
+    fitted = load_actor(out).predictor
+    assert fitted is not None
+    users = [j.user for j in known.known()[:50]]
+    assert fitted.history.of([f"user:{u}" for u in users])[:, -1].all()
+    assert "order itself is the shipped one" in found.text
+
+
+def test_ppo_ends_when_its_time_is_up_and_is_exported(known: Past, tmp_path: Path) -> None:
+    out = tmp_path / "trained"
+    told: list[float] = []
+    found = fit_site("full", known, RLTUNE, out, minutes=1e-6, seed=1, report=told.append)
+    assert told == [1.0]  # one epoch, which began before the time was up
+    assert found.bundle == out
+    assert "for 1 epochs" in found.text
+    actor = load_actor(out)
+    assert actor.card.training.settings["epochs"] == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["trained"]
