@@ -70,7 +70,7 @@ class Seat:
         """
         term = self._lease.term
         if term is None:
-            raise JournalError("the lease is not ours")
+            raise JournalError("this daemon does not hold the lease")
         held = journal.pack(cluster, self._lease.host, term)
         if held == self._left:
             return

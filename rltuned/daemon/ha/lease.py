@@ -121,7 +121,7 @@ class Lease:
     def lost(self) -> str:
         """Why a batch may not be sent now; empty = this daemon holds the lease."""
         if self._term is None:
-            return "not sent: the lease is not ours"
+            return "not sent: this daemon does not hold the lease"
         age_s = longest_s(self._renewed, self._readings())
         if age_s > self._lease_s - self._margin_s:
             return f"not sent: the lease was renewed {age_s:.0f} s ago"

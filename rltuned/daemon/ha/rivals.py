@@ -46,7 +46,7 @@ class Rivals:
             self._looks = 0
             return ""
         self._looks += 1
-        why = f"{len(numbers)} different numbers on pending jobs are none of ours"
+        why = f"{len(numbers)} different numbers on pending jobs are not rltuned's"
         if self._looks < LOOKS:
             return f"{why}; waiting for another look"
         self._found = (

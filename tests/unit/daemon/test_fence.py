@@ -50,9 +50,9 @@ def test_a_wall_clock_set_back_hides_nothing() -> None:
 
 
 def test_the_last_word_is_the_leases() -> None:
-    fence = Fence(Clocks(), 120, lambda: "not sent: the lease is not ours")
+    fence = Fence(Clocks(), 120, lambda: "not sent: this daemon does not hold the lease")
     fence.look()
-    assert fence.shut() == "not sent: the lease is not ours"
+    assert fence.shut() == "not sent: this daemon does not hold the lease"
 
 
 def test_the_systems_clocks_go_forward() -> None:

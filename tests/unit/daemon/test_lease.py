@@ -32,7 +32,7 @@ def test_only_the_one_beside_the_acting_controller_gets_it(shared: Path) -> None
     b, _ = side(shared, "head2")
     assert b.claim("head1") == "the slurmctld on head1 acts, and this is head2"
     assert a.claim("head1") == ""
-    assert (a.lost(), b.lost()) == ("", "not sent: the lease is not ours")
+    assert (a.lost(), b.lost()) == ("", "not sent: this daemon does not hold the lease")
     assert (shared / FILE).stat().st_mode & 0o777 == 0o600
 
 
@@ -43,7 +43,7 @@ def test_a_living_holder_hands_over_at_once(shared: Path) -> None:
     assert b.claim("head2") == "head1 holds the lease"
     assert "head2 acts" in a.claim("head2")
     assert b.claim("head2") == ""
-    assert a.lost() == "not sent: the lease is not ours"
+    assert a.lost() == "not sent: this daemon does not hold the lease"
 
 
 def test_a_dead_holder_is_waited_for_as_long_as_its_lease(shared: Path) -> None:

@@ -224,7 +224,7 @@ def test_one_who_lost_the_lease_overwrites_nothing(pair: tuple[Beside, Beside]) 
     one.lease.close()
     assert two.lease.claim("head2") == ""
     two.seat.publish(Journal(two.folder), CLUSTER)
-    with pytest.raises(JournalError, match="is not ours"):
+    with pytest.raises(JournalError, match="does not hold the lease"):
         one.seat.publish(journal, CLUSTER)
     one.lease._term = 1  # it was stopped, and does not know yet
     with pytest.raises(JournalError, match="taken by another"):
