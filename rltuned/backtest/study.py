@@ -109,21 +109,21 @@ def _order_said(past: Past) -> str:
     natural, other = past.place.natural, past.place.other_weight
     if natural.kind == "fcfs":
         return "priority/basic: first come, first served"
-    told = (
+    text = (
         f"multifactor: age {natural.age_weight}, job size {natural.size_weight}, partition "
         f"{natural.partition_weight}"
     )
     if past.use_recorded:
         return (
-            f"{told}; what else there was (fair share, QOS, nice ...: {other:.0%} of the weights) "
+            f"{text}; what else there was (fair share, QOS, nice ...: {other:.0%} of the weights) "
             "from the priority that slurmdbd recorded of each job, unchanged while it waits"
         )
     if other:
         return (
-            f"{told}; {other:.0%} of the weights are of factors that are not played, and the "
+            f"{text}; {other:.0%} of the weights are of factors that are not played, and the "
             "recorded priorities are missing"
         )
-    return told
+    return text
 
 
 def _record(past: Past, history: SacctAnswer) -> dict[str, Any]:
