@@ -4,7 +4,7 @@
 # all passed.
 set -u
 python=$1
-"$python" -c 'from rltuned.sim.engine.run import load; load()' || exit # once, before tests have time limits
+"$python" -c 'from rltuned.sim.play import load; load()' || exit # once, before tests have time limits
 report=$(mktemp)
 slurm=
 # a shell without a terminal starts what runs beside it deaf to Ctrl-C

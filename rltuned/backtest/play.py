@@ -13,10 +13,11 @@ import numpy as np
 from rltuned.backtest.past import Past
 from rltuned.core.decide import Knobs, Policy
 from rltuned.policies.baselines import BASELINES
-from rltuned.sim.engine.orders import Stage, in_cycles
-from rltuned.sim.engine.run import Played as Run
-from rltuned.sim.engine.run import prepare, run
 from rltuned.sim.metrics import FloatArray
+from rltuned.sim.orders import Stage, in_cycles
+from rltuned.sim.play import Played as Run
+from rltuned.sim.play import run
+from rltuned.sim.prepared import prepare
 from rltuned.sim.world import Rules
 
 

@@ -183,8 +183,8 @@ def _played(
     """From files to figures."""
     site, rows = files
     with _bar() as bar:
-        told = _read(rows, record, bar)
-        past = past_of(told, read_place(site), Span(record.begin, record.end, record.split))
+        answer = _read(rows, record, bar)
+        past = past_of(answer, read_place(site), Span(record.begin, record.end, record.split))
         fitted = fit_site(
             lesson.kind.value,
             past,
@@ -197,7 +197,7 @@ def _played(
         if fitted.bundle is not None:
             chosen = {TRAINED: _policy(f"{MODEL_PREFIX}{fitted.bundle}", loaded), **chosen}
         terms = _terms(loaded)
-        study = run_study(past, chosen, terms, names=names, report=bar.told)
+        study = run_study(past, chosen, terms, names=names, report=bar.show)
     asked = {
         "command": " ".join(["rltuned", *sys.argv[1:]]),
         "history": rows.name,
@@ -209,7 +209,7 @@ def _played(
         "bounds": _bounds(loaded),
         "seed": lesson.seed,
     }
-    found = document(study, told, asked)
+    found = document(study, answer, asked)
     return _Done(study, found if names else anonymous(found, past), fitted.bundle)
 
 
@@ -250,10 +250,10 @@ def _history_file(place: Path, given: Path | None) -> Path:
 
 
 def _read(path: Path, record: _Period, bar: "_Bar") -> SacctAnswer:
-    bar.told(f"reading {path.name}", 0.0)
+    bar.show(f"reading {path.name}", 0.0)
     begin = -math.inf if record.begin is None else record.begin
     found = read_history(lines_of(path), str(path), record.zone, since=begin)
-    bar.told(f"reading {path.name}", 1.0)
+    bar.show(f"reading {path.name}", 1.0)
     return found
 
 
@@ -302,13 +302,13 @@ class _Bar:
         self._bar = bar
         self._tasks: dict[str, TaskID] = {}
 
-    def told(self, what: str, part: float) -> None:
+    def show(self, what: str, part: float) -> None:
         if what not in self._tasks:
             self._tasks[what] = self._bar.add_task(what, total=1.0)
         self._bar.update(self._tasks[what], completed=part)
 
     def part(self, what: str) -> Any:
-        return lambda part: self.told(what, part)
+        return lambda part: self.show(what, part)
 
 
 @contextmanager

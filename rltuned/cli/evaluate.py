@@ -22,21 +22,23 @@ from rltuned.cli.flags import (
     say,
     warn,
 )
-from rltuned.cli.simulate import RankingMode, cluster_named
+from rltuned.cli.simulate import RankingMode
 from rltuned.core.decide import Knobs
 from rltuned.core.order import DEFAULT
 from rltuned.errors import TraceError
+from rltuned.sim.presets import cluster_named
 from rltuned.sim.protocol import Protocol
-from rltuned.sim.world import Rules
-from rltuned.train.contestants import Contestant, contestant_of, plays_of
 from rltuned.train.course import from_files
 from rltuned.train.evaluate import (
     FEWEST_WINDOWS,
     RULES,
     SHARES,
     Comparison,
+    Contestant,
     EvaluationPlan,
     compare,
+    contestant_of,
+    plays_of,
 )
 from rltuned.train.ground import Ground
 
@@ -102,7 +104,7 @@ def evaluate(
     if unknown := [r for r in rules if r not in RULES]:
         raise TraceError(f"no rule named {unknown[0]!r}; there are {', '.join(RULES)}")
     contestants = [contestant_of(given) for given in model]
-    sources = from_files(trace, [cluster_named(c) for c in cluster], Rules())
+    sources = from_files(trace, [cluster_named(c) for c in cluster])
     loads: list[float | None] = [None]
     if load:
         loads = [*load]

@@ -8,8 +8,8 @@ from datetime import UTC
 from pathlib import Path
 from typing import Final
 
-from rltuned.sim.readers.rows import Bad, ParsedTrace, read_text
-from rltuned.sim.trace import TraceJob
+from rltuned.sim.readers.rows import Bad, ParsedTrace
+from rltuned.sim.trace import TraceJob, read_text
 from rltuned.slurm.accounting import STEPS, JobRun, read_history
 from rltuned.slurm.sacct import lines_of
 from rltuned.slurm.sacct_json import rows_of_json

@@ -28,12 +28,12 @@ from rltuned.core.milp.solution import Tuning
 from rltuned.core.order import DEFAULT
 from rltuned.errors import TraceError
 from rltuned.sim import fragmentation
-from rltuned.sim.cluster import Cluster, read_cluster
+from rltuned.sim.cluster import Cluster
 from rltuned.sim.faults import read_faults
 from rltuned.sim.metrics import Schedule
 from rltuned.sim.natural import AGE_ONLY, Natural
 from rltuned.sim.policy import policy_of
-from rltuned.sim.presets import PRESETS, preset
+from rltuned.sim.presets import PRESETS, cluster_named
 from rltuned.sim.protocol import Protocol, jointly
 from rltuned.sim.report import bound, document, scores_of, write_jobs
 from rltuned.sim.run import TraceWindow, compare, possible, whole, windows
@@ -210,14 +210,6 @@ def _draw(played: dict[str, list[Schedule]], cluster: Cluster, path: Path) -> No
         draw(played, cluster, path)
     except OSError as error:
         raise TraceError(f"{path}: cannot be written: {error.strerror}") from error
-
-
-def cluster_named(name: str) -> Cluster:
-    """A cluster file, or a preset when there is no such file."""
-    path = Path(name)
-    # a name without a folder or an ending is meant as one of ours
-    by_name = not path.exists() and path.name == name and not path.suffix
-    return preset(name) if by_name else read_cluster(path)
 
 
 def _play(

@@ -12,9 +12,8 @@ import typer
 
 from rltuned.cli.flags import JsonOption, say, warn
 from rltuned.cli.sacct_trace import read_sacct_json, read_sacct_text
-from rltuned.cli.simulate import cluster_named
 from rltuned.errors import TraceError
-from rltuned.sim.presets import PRESETS
+from rltuned.sim.presets import PRESETS, cluster_named
 from rltuned.sim.readers.alibaba import read_openb, read_pai
 from rltuned.sim.readers.clusters import read_helios, read_philly_csv, read_philly_log
 from rltuned.sim.readers.rows import ParsedTrace, finish

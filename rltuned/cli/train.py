@@ -11,8 +11,8 @@ import typer
 from rltuned.cli import imitate
 from rltuned.cli.flags import say, warn
 from rltuned.cli.progress import perform_with_bar
-from rltuned.cli.simulate import cluster_named
 from rltuned.policies.baselines import BASELINES
+from rltuned.sim.presets import cluster_named
 from rltuned.sim.trace import read_trace
 from rltuned.train.batch import Contest
 from rltuned.train.course import (
@@ -21,6 +21,7 @@ from rltuned.train.course import (
     drawn,
     from_files,
     generated,
+    nothing,
     predictions,
     predictor_of,
     together,
@@ -180,7 +181,7 @@ def ppo(
     if predict and network is NetworkName.PAPER:
         raise typer.BadParameter("--predict: the paper's network reads no predictions")
     predictor = predictor_of(trace or [], seed, worlds) if predict else None
-    guess = predictions(predictor) if predictor else None
+    guess = predictions(predictor) if predictor else nothing
     found = from_files(trace, clusters, predict=guess) if trace else generated(seed, predict=guess)
     job = Job(
         settings=settings,

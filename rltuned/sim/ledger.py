@@ -45,8 +45,9 @@ class SimulatedJournal:
     def dress(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot as the daemon shows it to the decision: with what is ours."""
         now = float(snapshot.taken_at)
-        waiting = {job.job_id for job in snapshot.pending}
-        for gone in self._entries.keys() - waiting:
+        # a running job comes back if its node fails
+        there = {j.job_id for j in snapshot.pending} | {j.job_id for j in snapshot.running}
+        for gone in self._entries.keys() - there:
             del self._entries[gone]
         pending = tuple(self._dressed(job, now) for job in snapshot.pending)
         return replace(snapshot, pending=pending, neutral=self._neutral)

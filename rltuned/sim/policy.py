@@ -7,7 +7,6 @@ from rltuned.core.order import Policy
 from rltuned.errors import TraceError
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.shelf import MODEL_PREFIX
-from rltuned.sim import qssf
 
 if TYPE_CHECKING:
     from rltuned.policies.actor import Actor
@@ -16,29 +15,30 @@ CLAIRVOYANT: Final = "clairvoyant:sjf"
 CLAIRVOYANT_AREA: Final = "clairvoyant:saf"
 FUTURE: Final = (CLAIRVOYANT, CLAIRVOYANT_AREA)
 """Shortest true run time, smallest true area first: what no scheduler can know, as a reference."""
+QSSF_NAME: Final = "qssf"
+"""The shortest predicted service first (Hu et al., SC 2021): how long did the jobs of this user
+with about as many GPUs run lately? It learns from every job that ends: only a trace can play it."""
 MODELS: Final = Path("models")
 
 
 def known() -> tuple[str, ...]:
     """The names there are."""
-    return (*BASELINES, qssf.NAME, *FUTURE, f"{MODEL_PREFIX}<name or folder>")
+    return (*BASELINES, QSSF_NAME, *FUTURE, f"{MODEL_PREFIX}<name or folder>")
 
 
-def policy_of(name: str) -> Policy | None:
-    """The policy of a name; None for the clairvoyant one, which is no policy: it knows too much.
+def policy_of(name: str) -> Policy | str:
+    """The policy of a name; the name itself of qssf and of those that know the future.
 
     Raises:
         TraceError: there is none of that name.
         ModelError: the model cannot be used.
     """
-    if name in FUTURE:
-        return None
+    if name in {QSSF_NAME, *FUTURE}:
+        return name
     if is_learned(name):
         return actor_of(name)
     if name in BASELINES:
         return BASELINES[name]
-    if name == qssf.NAME:
-        return qssf.Qssf()  # a new one, that has seen no job end yet
     raise TraceError(f"no policy named {name!r}; there are {', '.join(known())}")
 
 

@@ -1,7 +1,9 @@
 """Clusters known by name, so that a comparison needs no file."""
 
+from pathlib import Path
+
 from rltuned.errors import TraceError
-from rltuned.sim.cluster import Cluster, parse_cluster
+from rltuned.sim.cluster import Cluster, parse_cluster, read_cluster
 
 TESTBED = """
 [[partitions]]
@@ -78,3 +80,15 @@ def preset(name: str) -> Cluster:
     if name not in PRESETS:
         raise TraceError(f"no cluster named {name!r}; there are {', '.join(PRESETS)}")
     return parse_cluster(PRESETS[name], f"preset {name}", name)
+
+
+def cluster_named(name: str) -> Cluster:
+    """A cluster file, or a preset when there is no such file.
+
+    Raises:
+        TraceError: there is neither, or the file cannot be used.
+    """
+    path = Path(name)
+    # a name without a folder or an ending is meant as a preset's
+    by_name = not path.exists() and path.name == name and not path.suffix
+    return preset(name) if by_name else read_cluster(path)

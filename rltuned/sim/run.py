@@ -1,36 +1,26 @@
 """Traces under policies: choose windows, play each, and keep what became of every job."""
 
-import importlib.util
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rltuned.core.order import Policy
 from rltuned.domain.jobs import Share
 from rltuned.errors import TraceError
-from rltuned.policies.baselines import Baseline
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.fitting import impossible
+from rltuned.sim.joint import PlayedWorld, play_jointly
 from rltuned.sim.metrics import Schedule
 from rltuned.sim.natural import AGE_ONLY, Natural
-from rltuned.sim.policy import CLAIRVOYANT_AREA, policy_of
-from rltuned.sim.protocol import (
-    PlayedWorld,
-    Protocol,
-    clairvoyant,
-    clairvoyant_area,
-    play_decided,
-    play_direct,
-)
+from rltuned.sim.orders import Stage, play
+from rltuned.sim.play import Played, load
+from rltuned.sim.policy import FUTURE, policy_of
+from rltuned.sim.prepared import prepare
+from rltuned.sim.protocol import Protocol
 from rltuned.sim.trace import TraceJob
-
-if TYPE_CHECKING:  # numba is optional
-    from rltuned.sim.engine.run import Played
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,77 +98,44 @@ def possible(
     return tuple(kept), len(jobs) - len(kept)
 
 
-def simulate(
-    window: TraceWindow, cluster: Cluster, policy: str, protocol: Protocol, *, engine: bool = True
-) -> Schedule:
-    """Play one window under one policy.
+def simulate(window: TraceWindow, cluster: Cluster, policy: str, protocol: Protocol) -> Schedule:
+    """Play one window under one policy: in the kernel, but for joint placement.
 
     Args:
         window: the jobs.
         cluster: the hardware.
         policy: its name.
         protocol: who ranks when, backfill, placement, faults.
-        engine: use the compiled world where it knows the policy, the protocol and the nodes.
 
     Raises:
-        TraceError: a job can never run, or there is no such policy.
+        TraceError: a job can never run, there is no such policy, or it cannot be played so.
     """
     rules = protocol.rules
     if policy == "multifactor":
         own = rules.natural if rules.natural != AGE_ONLY else Natural()
         rules = replace(rules, natural=replace(own, kind="multifactor"))
     protocol = replace(protocol, rules=rules)
-    scorer = policy_of(policy)
-    chosen = policy if scorer is None else scorer
-    if engine and compiled_knows(chosen, protocol):
-        return _engine(window, cluster, chosen, protocol)
-    began = time.perf_counter()
-    outcome = _plain(window, cluster, chosen, protocol)
-    return schedule_of(outcome, window, cluster, time.perf_counter() - began)
-
-
-def _plain(
-    window: TraceWindow, cluster: Cluster, policy: Policy | str, protocol: Protocol
-) -> PlayedWorld:
-    by_event = protocol.mode == "event" and not protocol.is_joint
-    if isinstance(policy, str):
-        if not by_event:
-            where = "event mode" if protocol.mode == "cycle" else "placement pack or spread"
-            raise TraceError(f"policy {policy!r} exists in {where} only")
-        order = clairvoyant_area if policy == CLAIRVOYANT_AREA else clairvoyant
-        return play_direct(cluster, window.jobs, order, protocol)
-    if by_event:
-        return play_direct(cluster, window.jobs, policy, protocol)
-    if not protocol.bounded and not protocol.is_joint:
+    chosen = policy_of(policy)
+    if protocol.is_joint:
+        if isinstance(chosen, str):
+            raise TraceError(f"policy {policy!r} exists in placement pack or spread only")
+        began = time.perf_counter()
+        outcome = play_jointly(cluster, window.jobs, chosen, protocol)
+        return schedule_of(outcome, window, cluster, time.perf_counter() - began)
+    if protocol.mode == "cycle" and chosen in FUTURE:
+        raise TraceError(f"policy {policy!r} exists in event mode only")
+    if protocol.mode == "cycle" and not protocol.bounded:
         raise TraceError("--bounds off: the daemon has bounds; a pure order exists in event mode")
-    return play_decided(cluster, window.jobs, policy, protocol)
-
-
-def compiled_knows(policy: Policy | str, protocol: Protocol) -> bool:
-    """Whether the compiled world plays this (it needs the training extra).
-
-    Args:
-        policy: itself; of those that know the future, the name.
-        protocol: who ranks when, backfill, placement, faults.
-    """
-    if importlib.util.find_spec("numba") is None:
-        return False
-    if protocol.faults or protocol.is_joint or protocol.rules.placement == "first":
-        return False
-    if protocol.mode == "event":
-        return True
-    if isinstance(policy, str) or not protocol.bounded:
-        return False
-    system, mode = protocol.rules.natural.system, protocol.knobs.writing.mode
-    natural_field = "priority" if system.kind == "basic" else "site_factor"
-    static = isinstance(policy, Baseline) and policy.static
-    return mode in {"auto", natural_field} and (static or protocol.newcomers == "cycle")
+    load()
+    began = time.perf_counter()
+    stage = Stage(cluster, window.jobs, prepare(cluster, window.jobs), rules.natural)
+    return schedule_of_run(play(chosen, stage, protocol), window, cluster, began)
 
 
 def schedule_of(
     outcome: PlayedWorld, window: TraceWindow, cluster: Cluster, elapsed_s: float
 ) -> Schedule:
-    """What the plain world left behind."""
+    """What a world of objects left behind."""
     world = outcome.world
     records = [world.finished[i + 1] for i in range(len(window.jobs))]
     return _schedule(
@@ -206,24 +163,10 @@ def _node_of(part: str) -> str:
     return part.rpartition(":")[0]
 
 
-def _engine(
-    window: TraceWindow, cluster: Cluster, policy: Policy | str, protocol: Protocol
+def schedule_of_run(
+    played: Played, window: TraceWindow, cluster: Cluster, began: float
 ) -> Schedule:
-    from rltuned.sim.engine import orders  # noqa: PLC0415 - numba is optional
-    from rltuned.sim.engine import run as engine  # noqa: PLC0415
-
-    engine.load()
-    began = time.perf_counter()
-    prepared = engine.prepare(cluster, window.jobs)
-    stage = orders.Stage(cluster, window.jobs, prepared, protocol.rules.natural)
-    played = orders.play(policy, stage, protocol)
-    return schedule_of_engine(played, window, cluster, began)
-
-
-def schedule_of_engine(
-    played: "Played", window: TraceWindow, cluster: Cluster, began: float
-) -> Schedule:
-    """What a compiled run left behind; began: perf_counter at its start."""
+    """What the kernel left behind; began: perf_counter at its start."""
     names = [cluster.nodes[i].name for i in played.shares.node.tolist()]
     parts = [f"{n}:{g}" for n, g in zip(names, played.shares.gpus.tolist(), strict=True)]
     nodes = [
@@ -238,6 +181,7 @@ def schedule_of_engine(
         nodes=tuple(nodes),
         decisions=played.decisions,
         elapsed_s=time.perf_counter() - began,
+        lost_gpu_s=played.lost_gpu_s,
         writes=int(played.writes.sum()),
     )
 

@@ -7,7 +7,7 @@ import csv
 import gzip
 import io
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -38,6 +38,8 @@ COLUMNS = (
 REQUIRED = ("job_id", "submit_s", "duration_s", "gpus")
 TYPE_SEPARATOR = "|"
 """Between the GPU types of a job that accepts several: `p100|k80`."""
+Row = Mapping[str, str]
+"""One row of a table, by column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +141,22 @@ def read_trace(path: Path) -> Trace:
     Raises:
         TraceError: names the file, the line and the field.
     """
+    return parse_trace(read_text(path), str(path))
+
+
+def read_text(path: Path) -> str:
+    """A text file, plain or gzip.
+
+    Raises:
+        TraceError: it cannot be read.
+    """
     try:
         raw = path.read_bytes()
         if raw[:2] == b"\x1f\x8b":
             raw = gzip.decompress(raw)
-        text = raw.decode("utf-8-sig")
+        return raw.decode("utf-8-sig")
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise TraceError(f"{path}: cannot be read: {error}") from error
-    return parse_trace(text, str(path))
 
 
 def parse_trace(text: str, source: str) -> Trace:
@@ -162,7 +172,10 @@ def parse_trace(text: str, source: str) -> Trace:
         if not row:
             continue
         where = f"{source}:{reader.line_num + offset}"
-        job = _job(_cells(header, row, where), where)
+        try:
+            job = _job(_cells(header, row))
+        except ValueError as error:
+            raise TraceError(f"{where}: {error}") from error
         if jobs and job.submit_s < jobs[-1].submit_s:
             raise TraceError(f"{where}: submit_s goes back: the rows must be in submit order")
         if job.job_id in seen:
@@ -206,66 +219,69 @@ def _check_header(header: list[str], source: str) -> None:
         raise TraceError(f"{source}: header: a column stands twice")
 
 
-def _cells(header: list[str], row: list[str], where: str) -> dict[str, str]:
+def _cells(header: list[str], row: list[str]) -> dict[str, str]:
     if len(row) != len(header):
-        raise TraceError(f"{where}: {len(row)} fields, the header has {len(header)}")
+        raise ValueError(f"{len(row)} fields, the header has {len(header)}")
     return {name: cell.strip() for name, cell in zip(header, row, strict=True)}
 
 
-def _job(cells: dict[str, str], where: str) -> TraceJob:
+def _job(cells: dict[str, str]) -> TraceJob:
     for name in REQUIRED:
         if not cells[name]:
-            raise TraceError(f"{where}: {name} is empty")
-    limit = _number(cells, "time_limit_s", where)
-    gpus = _whole(cells, "gpus", where)
+            raise ValueError(f"{name} is empty")
+    cpus, mem_mib, nodes = (
+        whole(cells, name) if cells.get(name) else None for name in ("cpus", "mem_mib", "nodes")
+    )
     types = cells.get("gpu_type", "")
-    try:
-        return TraceJob(
-            job_id=cells["job_id"],
-            submit_s=_number(cells, "submit_s", where) or 0.0,
-            duration_s=_number(cells, "duration_s", where) or 0.0,
-            time_limit_s=math.inf if limit is None else limit,
-            gpus=gpus or 0,
-            gpu_types=tuple(t for t in types.split(TYPE_SEPARATOR) if t),
-            cpus=_whole(cells, "cpus", where),
-            mem_mib=_whole(cells, "mem_mib", where),
-            nodes=_whole(cells, "nodes", where),
-            exclusive=_flag(cells, "exclusive", where),
-            **{k: cells.get(k, "") for k in ("partition", "user", "account", "qos", "status")},
-        )
-    except ValueError as error:
-        raise TraceError(f"{where}: {error}") from error
+    return TraceJob(
+        job_id=cells["job_id"],
+        submit_s=number(cells, "submit_s"),
+        duration_s=number(cells, "duration_s"),
+        time_limit_s=number(cells, "time_limit_s") if cells.get("time_limit_s") else math.inf,
+        gpus=whole(cells, "gpus"),
+        gpu_types=tuple(t for t in types.split(TYPE_SEPARATOR) if t),
+        exclusive=_flag(cells, "exclusive"),
+        cpus=cpus,
+        mem_mib=mem_mib,
+        nodes=nodes,
+        **{k: cells.get(k, "") for k in ("partition", "user", "account", "qos", "status")},
+    )
 
 
-def _number(cells: dict[str, str], name: str, where: str) -> float | None:
-    cell = cells.get(name, "")
-    if not cell:
-        return None
+def number(row: Row, name: str) -> float:
+    """A finite number of a table.
+
+    Raises:
+        ValueError: it is none.
+    """
     try:
-        value = float(cell)
-    except ValueError as error:
-        raise TraceError(f"{where}: {name} is not a number: {cell!r}") from error
+        value = float(row[name])
+    except ValueError:
+        raise ValueError(f"{name} is not a number: {row[name]!r}") from None
     if not math.isfinite(value):
-        raise TraceError(f"{where}: {name} is not a finite number: {cell!r}")
+        raise ValueError(f"{name} is not a finite number: {row[name]!r}")
     return value
 
 
-def _whole(cells: dict[str, str], name: str, where: str) -> int | None:
-    value = _number(cells, name, where)
-    if value is None:
-        return None
+def whole(row: Row, name: str) -> int:
+    """A whole number >= 0 of a table.
+
+    Raises:
+        ValueError: it is none.
+    """
+    value = number(row, name)
     if value < 0 or value != int(value):
-        raise TraceError(f"{where}: {name} is not a whole number >= 0: {cells[name]!r}")
+        raise ValueError(f"{name} is not a whole number >= 0: {row[name]!r}")
     return int(value)
 
 
-def _flag(cells: dict[str, str], name: str, where: str) -> bool:
+def _flag(cells: dict[str, str], name: str) -> bool:
     cell = cells.get(name, "").lower()
     if cell in {"", "0", "false", "no"}:
         return False
     if cell in {"1", "true", "yes"}:
         return True
-    raise TraceError(f"{where}: {name} must be 0 or 1, not {cell!r}")
+    raise ValueError(f"{name} must be 0 or 1, not {cell!r}")
 
 
 def write_trace(trace: Trace, path: Path) -> None:

@@ -26,7 +26,6 @@ from rltuned.sim.dispatch import (
     run_pass,
 )
 from rltuned.sim.fitting import idle, impossible, in_partition
-from rltuned.sim.history import Ended
 from rltuned.sim.natural import Natural, Whole
 from rltuned.sim.trace import TraceJob
 
@@ -69,7 +68,6 @@ class Pending:
     frozen: int | None = None
     site_factor: int = 0
     nice: int = 0
-    requeues: int = 0
     reason: str = ""
     oversubscribe: str = ""
 
@@ -100,13 +98,6 @@ class EndedJob:
     ended_at: float
     shares: tuple[Share, ...]
     status: str
-    requeues: int = 0
-
-    @property
-    def accounted(self) -> Ended:
-        """What accounting shows of it: the time it ran, not the time it would have needed."""
-        job, ran_s = self.job, self.ended_at - self.started_at
-        return Ended(job.user, job.account, job.gpus, ran_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +127,6 @@ class World:
         rules: Rules | None = None,
         faults: Iterable[Fault] = (),
         order: Order | None = None,
-        on_end: Callable[[Ended], None] | None = None,
     ) -> None:
         self.cluster = cluster
         self.rules = rules or Rules()
@@ -156,9 +146,7 @@ class World:
         """What the last look was shown, with what it depended on: most of it stays the same."""
         self.wishes: Mapping[int, tuple[Share, ...]] = {}
         """Where jobs go in the next pass, by number, if there is room."""
-        self.passes = 0
         self._order = order or by_priority
-        self._on_end = on_end
         self._partitions = {p.name: p for p in cluster.partitions}
         self._down: set[NodeName] = set()
         self._events: list[tuple[float, EventKind, int, Pending | Fault | Running]] = []
@@ -202,7 +190,6 @@ class World:
     def happen(self) -> None:
         """Let everything of the next instant happen, without a scheduling pass."""
         self.now = self._events[0][0]
-        ended: list[int] = []
         while self._events and self._events[0][0] == self.now:
             what = heapq.heappop(self._events)[3]
             if isinstance(what, Pending):
@@ -210,10 +197,7 @@ class World:
             elif isinstance(what, Fault):
                 self._change(what)
             else:
-                ended += self._end(what)
-        if self._on_end is not None:
-            for number in sorted(ended):  # whatever their order within the instant
-                self._on_end(self.finished[number].accounted)
+                self._end(what)
 
     def advance(self, to: float) -> None:
         """Let everything happen up to and at a time, which becomes now."""
@@ -225,7 +209,6 @@ class World:
         """One scheduling pass over the queue as it is now."""
         if not self.pending:
             return
-        self.passes += 1
         ordered = self._order(self)
         entries = [
             PendingEntry(p.number, p.request, p.partition.name, wish=self.wishes.get(p.number))
@@ -272,10 +255,10 @@ class World:
         self.running[number] = run
         self._push(self.now + _runs(job), EventKind.END, run)
 
-    def _end(self, run: Running) -> tuple[int, ...]:
+    def _end(self, run: Running) -> None:
         number = run.pending.number
         if self.running.get(number) is not run:
-            return ()  # that attempt was cut short by a failed node
+            return  # that attempt was cut short by a failed node
         del self.running[number]
         self.shown.pop(("running", number), None)
         self.capacity.give(run.shares)
@@ -289,9 +272,7 @@ class World:
             self.now,
             run.shares,
             "TIMEOUT" if cut else "COMPLETED",
-            run.pending.requeues,
         )
-        return (number,)
 
     def _change(self, fault: Fault) -> None:
         name = NodeName(fault.node)
@@ -305,9 +286,9 @@ class World:
                 del self.running[number]
                 self.capacity.give(run.shares)
                 self.lost_gpu_s += run.pending.job.gpus * (self.now - run.started_at)
-                run.pending.requeues += 1
                 run.pending.reason = ""
                 self.pending[number] = run.pending
+        self.pending = dict(sorted(self.pending.items()))  # in submit order, as before
 
 
 def by_priority(world: World) -> list[Pending]:

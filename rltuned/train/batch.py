@@ -6,9 +6,8 @@ from typing import Final, Literal
 
 import numpy as np
 
-from rltuned.sim.engine.arrays import FloatArray, IntArray
-from rltuned.sim.engine.look import Float32Array
-from rltuned.sim.engine.nets import Net
+from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray
+from rltuned.kernel.network import Net
 from rltuned.train.episodes import Decisions, Recorder, play_rule, play_sampled
 from rltuned.train.ground import EpisodeWindow, Ground, cut
 from rltuned.train.reward import FLOOR, Objective, Work, cost_at

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from rltuned.core.observation import sampled
+from rltuned.kernel.compiler import IntArray
 from rltuned.policies.card import Kind
 from rltuned.policies.network import ContextActor, PaperActor
-from rltuned.sim.engine.arrays import IntArray
 from rltuned.train.batch import Batch, spans
 from rltuned.train.critic import pooled
 

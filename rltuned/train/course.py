@@ -5,16 +5,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from rltuned.errors import TraceError
+from rltuned.kernel.compiler import Float32Array
 from rltuned.policies.predictor import Predictor
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.engine.look import Float32Array
 from rltuned.sim.limits import Strength
 from rltuned.sim.presets import preset
 from rltuned.sim.run import possible
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import TraceJob, read_trace
-from rltuned.sim.world import Rules
 from rltuned.train.ground import Ground, make_ground
 from rltuned.train.predictor import as_known, fit, past, strangers
 from rltuned.train.worlds import random_world
@@ -46,15 +44,17 @@ class DatasetSource:
     share: int = 1
 
 
-Predict = Callable[[Sequence[TraceJob]], Sequence[Float32Array]]
+Predict = Callable[[Sequence[TraceJob]], Sequence[Float32Array | None]]
 """What is predicted of a trace's jobs, (n, 3): one ground of it per answer."""
 
 
+def nothing(_jobs: Sequence[TraceJob]) -> list[None]:
+    """No predictions: one ground."""
+    return [None]
+
+
 def from_files(
-    traces: Sequence[Path],
-    clusters: Sequence[Cluster],
-    rules: Rules | None = None,
-    predict: Predict | None = None,
+    traces: Sequence[Path], clusters: Sequence[Cluster], predict: Predict = nothing
 ) -> list[DatasetSource]:
     """Every trace on every cluster; jobs that could never run there are left out.
 
@@ -66,47 +66,41 @@ def from_files(
         trace = read_trace(path)
         for cluster in clusters:
             jobs, left_out = possible(trace.jobs, cluster, skip=True)
-            if not jobs:
-                raise TraceError(f"{path}: no job could ever run on {cluster.name}")
             notes = trace.notes
             said = f"{path.name} on {cluster.name}: {len(jobs)} jobs, {left_out} left out"
             said += f"; {notes['source']}" if "source" in notes else ""
             said += f"; synthetic: {notes['synthetic']}" if "synthetic" in notes else ""
-            name = f"{path.name}@{cluster.name}"
-            # our readers name the licence beside the source; own files may say it apart
+            # the readers name the licence beside the source; other files may name it apart
             licence = notes.get("licence", notes.get("source", "see the source"))
             found += [
-                DatasetSource(make_ground(name, cluster, jobs, rules, columns), said, licence)
-                for columns in (predict(jobs) if predict else [None])
+                DatasetSource(
+                    make_ground(f"{path.name}@{cluster.name}", cluster, jobs, None, columns),
+                    said,
+                    licence,
+                )
+                for columns in predict(jobs)
             ]
     return found
 
 
 def generated(
-    seed: int,
-    rules: Rules | None = None,
-    jobs: int = GENERATED_JOBS,
-    predict: Predict | None = None,
+    seed: int, jobs: int = GENERATED_JOBS, predict: Predict = nothing
 ) -> list[DatasetSource]:
-    """Our own generators on a few clusters: nothing to download, nothing to license."""
+    """The generators of sim/synth on a few clusters: nothing to download, nothing to license."""
     found = []
     for number, (kind, name, limits) in enumerate(GENERATED):
         cluster = preset(name)
         trace = synthesize(kind, jobs=jobs, seed=seed + number, limits=limits)
         fit, _ = possible(trace.jobs, cluster, skip=True)
         said = f"{kind}, {limits} limits, seed {seed + number}, on {name}: {len(fit)} jobs"
-        for columns in predict(fit) if predict else [None]:
-            ground = make_ground(f"{kind}-{limits}@{name}", cluster, fit, rules, columns)
+        for columns in predict(fit):
+            ground = make_ground(f"{kind}-{limits}@{name}", cluster, fit, None, columns)
             found.append(DatasetSource(ground, said, OURS))
     return found
 
 
 def drawn(
-    seed: int,
-    count: int,
-    predict: Predict | None = None,
-    jobs: int = WORLD_JOBS,
-    rules: Rules | None = None,
+    seed: int, count: int, predict: Predict = nothing, jobs: int = WORLD_JOBS
 ) -> list[DatasetSource]:
     """Random worlds; where there are predictions, users are known in every other one.
 
@@ -115,15 +109,13 @@ def drawn(
         count: how many.
         predict: see Predict.
         jobs: in each.
-        rules: of the simulated Slurm.
     """
     found = []
     for number in range(count):
         world = random_world(seed * WORLDS_PER_SEED + number, jobs)
-        columns = predict(world.jobs) if predict else [None]
-        ground = make_ground(
-            world.cluster.name, world.cluster, world.jobs, rules, columns[number % len(columns)]
-        )
+        columns = predict(world.jobs)
+        own = columns[number % len(columns)]
+        ground = make_ground(world.cluster.name, world.cluster, world.jobs, None, own)
         found.append(DatasetSource(ground, world.said, OURS))
     return found
 
@@ -166,7 +158,7 @@ def predictor_of(traces: Sequence[Path], seed: int, worlds: int = 0) -> Predicto
 def predictions(predictor: Predictor) -> Predict:
     """Every trace twice: with its users' past known, and with all of them strangers."""
 
-    def both(jobs: Sequence[TraceJob]) -> list[Float32Array]:
+    def both(jobs: Sequence[TraceJob]) -> list[Float32Array | None]:
         learned = int(len(jobs) * LEARN_UNTIL)
         at_home = Predictor(predictor.network, past(jobs[:learned])[2])
         return [as_known(at_home, jobs, learned), strangers(predictor, jobs)]

@@ -6,37 +6,28 @@ import numpy as np
 
 from rltuned.core.features import NUM_FEATURES
 from rltuned.core.order import Order, Policy
-from rltuned.policies.delay_curve import DelayCurve
-from rltuned.sim.engine.arrays import FloatArray, IntArray
-from rltuned.sim.engine.dispatch import Setup, State
-from rltuned.sim.engine.look import Float32Array, StaticFeatures
-from rltuned.sim.engine.nets import Net
-from rltuned.sim.engine.orders import at_events, play
-from rltuned.sim.engine.ranking import NET
-from rltuned.sim.engine.run import empty_state, run, spreads
-from rltuned.sim.engine.sight import NO_CURVE, eyes_on, room_for
-from rltuned.sim.natural import AGE_ONLY
-from rltuned.sim.policy import policy_of
-from rltuned.sim.protocol import Protocol
-from rltuned.train.ground import MULTIFACTOR, EpisodeWindow
-from rltuned.train.rollout.play import episode
-from rltuned.train.rollout.state import (
+from rltuned.kernel.choices import Desk
+from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray
+from rltuned.kernel.episode import (
     TAPE_CANDIDATES,
     TAPE_DECISIONS,
     TAPE_FULL,
     TAPE_PASSES,
     TAPE_ROWS,
-    Desk,
     Tape,
+    episode,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Delayed:
-    """How a network's scores become delays: its bundle's curve, within the bounds of an order."""
-
-    curve: DelayCurve
-    order: Order
+from rltuned.kernel.features import StaticFeatures
+from rltuned.kernel.network import Net
+from rltuned.kernel.ranking import NET
+from rltuned.kernel.state import Setup, State, empty_state
+from rltuned.sim.eyes import eyes_on, room_for
+from rltuned.sim.natural import AGE_ONLY
+from rltuned.sim.orders import at_events, play
+from rltuned.sim.play import run, setup_of
+from rltuned.sim.policy import policy_of
+from rltuned.sim.protocol import Protocol
+from rltuned.train.ground import MULTIFACTOR, EpisodeWindow
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +103,10 @@ def play_policy(window: EpisodeWindow, policy: Policy | str, protocol: Protocol)
     Raises:
         TraceError: there is no such rule.
     """
-    scorer = policy_of(policy) if isinstance(policy, str) else policy
-    name = policy if isinstance(policy, str) else policy.name
+    chosen = policy_of(policy) if isinstance(policy, str) else policy
+    name = chosen if isinstance(chosen, str) else chosen.name
     stage = window.stage(MULTIFACTOR if name == "multifactor" else AGE_ONLY)
-    return play(name if scorer is None else scorer, stage, protocol).start_s
+    return play(chosen, stage, protocol).start_s
 
 
 def play_rule(window: EpisodeWindow, policy: str, order: Order | None = None) -> FloatArray:
@@ -130,17 +121,12 @@ def play_rule(window: EpisodeWindow, policy: str, order: Order | None = None) ->
     return play_policy(window, policy, protocol)
 
 
-def play_greedy(window: EpisodeWindow, net: Net, delayed: Delayed | None = None) -> FloatArray:
-    """(n,) start times under a network that takes its best at every event; None: pure order."""
+def play_greedy(window: EpisodeWindow, net: Net) -> FloatArray:
+    """(n,) start times under a network that takes its best at every event, without bounds."""
     ranking, _ = at_events("fcfs", window.stage(), None)
-    ranking = ranking._replace(rule=NET)
-    curve = NO_CURVE
-    if delayed is not None:
-        bounds = window.stage().upper_s(delayed.order)
-        ranking = ranking._replace(upper_s=bounds, stretch=delayed.order.stretch)
-        curve = delayed.curve.table
-    eyes = eyes_on(window.sight, window.prepared, net, curve)
-    return run(window.prepared, ranking, window.ground.rules, eyes=eyes).start_s
+    eyes = eyes_on(window.sight, window.prepared, net)
+    rules = window.ground.rules
+    return run(window.prepared, ranking._replace(rule=NET), rules, eyes=eyes).start_s
 
 
 def play_sampled(
@@ -176,7 +162,7 @@ def _decisions(tape: Tape) -> Decisions:
 
 def tables(window: EpisodeWindow, seed: int) -> tuple[Setup, State, Desk, StaticFeatures]:
     """An empty cluster and an empty queue before the first job."""
-    prepared, rules = window.prepared, window.ground.rules
+    prepared = window.prepared
     count, kinds = len(window), len(prepared.shapes.gpus)
     desk = Desk(
         clock=np.array([0.0, np.inf]),
@@ -192,10 +178,8 @@ def tables(window: EpisodeWindow, seed: int) -> tuple[Setup, State, Desk, Static
         features=room_for(window.sight, prepared),
         random=np.array([_state_of(seed)], dtype=np.uint64),
     )
-    setup = Setup(
-        prepared.hardware, prepared.shapes, prepared.jobs, spreads(rules), rules.backfill == "easy"
-    )
-    return setup, empty_state(prepared), desk, window.sight
+    state = empty_state(prepared.hardware, prepared.shapes, prepared.jobs)
+    return setup_of(prepared, window.ground.rules), state, desk, window.sight
 
 
 def _state_of(seed: int) -> int:

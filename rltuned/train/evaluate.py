@@ -7,22 +7,23 @@ says it.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
 
-from rltuned.errors import TraceError
+from rltuned.errors import ModelError, TraceError
+from rltuned.kernel.compiler import FloatArray
+from rltuned.policies.actor import Actor
 from rltuned.policies.baselines import BASELINES
-from rltuned.sim import qssf
-from rltuned.sim.engine.arrays import FloatArray
 from rltuned.sim.metrics import Schedule, score
-from rltuned.sim.policy import FUTURE
+from rltuned.sim.policy import FUTURE, QSSF_NAME, actor_of
 from rltuned.sim.protocol import Protocol
 from rltuned.train.episodes import play_policy
 from rltuned.train.ground import EpisodeWindow, Ground, cut
 from rltuned.train.paired import METRICS, Paired, paired
 
-RULES: Final = (*BASELINES, qssf.NAME, *FUTURE)
+RULES: Final = (*BASELINES, QSSF_NAME, *FUTURE)
 FEWEST_WINDOWS: Final = 60
 SHARES: Final = np.linspace(0.0, 1.0, 201)
 """Of the jobs: where the distributions of single jobs are told."""
@@ -32,6 +33,32 @@ WAYS: Final = ("wait_s", "wait_p95_s", "jct_s", "bsld")
 
 Play = Callable[[EpisodeWindow], FloatArray]
 """A policy at work: (n,) start times of a window's jobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """A model: one bundle, or those of several training seeds, in their order."""
+
+    name: str
+    actors: tuple[Actor, ...]
+
+
+def contestant_of(given: str) -> Contestant:
+    """From `BUNDLE`, or `NAME=BUNDLE,BUNDLE,...` for the training seeds of one design.
+
+    Raises:
+        ModelError: a bundle cannot be used, or the seeds are of different designs.
+    """
+    name, equals, listed = given.rpartition("=")
+    actors = tuple(actor_of(one) for one in listed.split(","))
+    if len({str(a.card.architecture) for a in actors}) > 1:
+        raise ModelError(f"{given}: not seeds of one another: their architectures differ")
+    return Contestant(name if equals else actors[0].name, actors)
+
+
+def plays_of(contestant: Contestant, protocol: Protocol) -> list[Play]:
+    """One player per training seed."""
+    return [partial(play_policy, policy=a, protocol=protocol) for a in contestant.actors]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +174,11 @@ def compare(
         TraceError: the part of the trace is too short for one window.
     """
     chosen, disjoint = windows_of(ground, plan)
-    judges = {r: _by_rule(r, protocol) for r in rules}
+    judges: dict[str, Play] = {r: partial(play_policy, policy=r, protocol=protocol) for r in rules}
     values: dict[str, dict[str, FloatArray]] = {}
     spread = {}
-    for policy, players in {**{n: [p] for n, p in judges.items()}, **models}.items():
+    players_of = {**{name: [play] for name, play in judges.items()}, **models}
+    for policy, players in players_of.items():
         seeds = []
         kept: list[Schedule] = []
         for play in players:
@@ -180,10 +208,6 @@ def compare(
         closed={name: _closed(values, name, _best_known(values)) for name in models},
         spread=spread,
     )
-
-
-def _by_rule(rule: str, protocol: Protocol) -> Play:
-    return lambda window: play_policy(window, rule, protocol)
 
 
 def _table(

@@ -12,13 +12,13 @@ import numpy as np
 
 from rltuned.core.features import NUM_FEATURES
 from rltuned.errors import TraceError
+from rltuned.kernel.compiler import Float32Array, FloatArray
+from rltuned.kernel.features import StaticFeatures
+from rltuned.kernel.state import Jobs
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.engine.arrays import FloatArray, Jobs
-from rltuned.sim.engine.look import Float32Array, StaticFeatures
-from rltuned.sim.engine.orders import Stage
-from rltuned.sim.engine.run import Prepared, prepare
-from rltuned.sim.engine.sight import sight_of
 from rltuned.sim.natural import Natural
+from rltuned.sim.orders import Stage
+from rltuned.sim.prepared import Prepared, prepare, sight_of
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
 from rltuned.train.reward import Work
@@ -67,7 +67,7 @@ class EpisodeWindow:
         return Work(self.submit_s, self.prepared.jobs.runs_s, self.duration_s)
 
     def stage(self, natural: Natural = MULTIFACTOR) -> Stage:
-        """The same for the engine; natural: what Slurm's own priorities are made of."""
+        """The same for the kernel; natural: what Slurm's own priorities are made of."""
         known = self.ground.sight._replace(fixed=self.fixed[:, :NUM_FEATURES])
         return Stage(self.ground.cluster, self.jobs, self.prepared, natural, known)
 

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from rltuned import stats
-from rltuned.sim.engine.arrays import FloatArray
+from rltuned.kernel.compiler import FloatArray
 
 METRICS: Final = (
     "wait_s",

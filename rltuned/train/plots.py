@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from rltuned.errors import TraceError
+from rltuned.kernel.compiler import FloatArray
 from rltuned.report.svg import INK, LOOK, MUTED, PALE, SERIES, SHORT, seconds_axis, svg_of
-from rltuned.sim.engine.arrays import FloatArray
 from rltuned.sim.policy import CLAIRVOYANT
 from rltuned.train.evaluate import SHARES, SINGLE, Comparison
 

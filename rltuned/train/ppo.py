@@ -6,7 +6,7 @@
 4. train         epochs, validation, checkpoints, curves
 
 Settings, networks and optimiser: train/learner. A sample is one choice among two candidates or more
-(see train/rollout/play).
+(see kernel/episode).
 Sources: PPO, Schulman et al. 2017; GAE, the same 2016; reward, RLTune 3.3. Curves: docs/training.md
 """
 
@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rltuned.kernel.compiler import FloatArray
 from rltuned.policies.network import ContextActor, PaperActor
-from rltuned.sim.engine.arrays import FloatArray
-from rltuned.sim.engine.sight import net_of
+from rltuned.sim.eyes import net_of
 from rltuned.train.batch import Batch, Episode, compete, draw_window, join
 from rltuned.train.choices import Part, choices_at, log_chances, part_of, scores_of
 from rltuned.train.episodes import Recorder

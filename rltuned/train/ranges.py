@@ -10,7 +10,7 @@ from rltuned.core.features import COLUMN, COLUMNS
 from rltuned.core.observation import FIXED
 from rltuned.policies.card import Kind
 from rltuned.policies.network import ContextActor, PaperActor
-from rltuned.sim.engine.sight import net_of
+from rltuned.sim.eyes import net_of
 from rltuned.train.course import LEARN_UNTIL, DatasetSource
 from rltuned.train.episodes import Recorder, play_sampled
 from rltuned.train.trial import windows_between

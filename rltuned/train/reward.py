@@ -19,7 +19,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from rltuned.sim.engine.arrays import FloatArray
+from rltuned.kernel.compiler import FloatArray
 from rltuned.sim.metrics import SHORTEST_S
 
 Objective = Literal["wait", "bsld", "jct", "utilisation", "mix"]

@@ -17,7 +17,7 @@ from rltuned.policies.baselines import BASELINES
 from rltuned.policies.card import BUNDLE_NAME, PARITY_FILE, Card, Training, features_of
 from rltuned.policies.network import ContextActor
 from rltuned.policies.predictor import Predictor
-from rltuned.sim.engine.sight import net_of
+from rltuned.sim.eyes import net_of
 from rltuned.sim.trace import TraceJob
 from rltuned.train.choices import seen_by
 from rltuned.train.course import LEARN_UNTIL, TEST_FROM, DatasetSource
@@ -34,8 +34,7 @@ from rltuned.train.ranges import ranges_played
 from rltuned.train.ranks import ALONE, Ranks
 from rltuned.train.seedling import NAME, plant
 from rltuned.train.session import Session, Standing
-from rltuned.train.trial import Trial, windows_between
-from rltuned.train.verdict import verdict
+from rltuned.train.trial import Trial, verdict, windows_between
 
 PARITY_WINDOWS = 4
 WARM_QUEUES, WARM_EPOCHS = 400, 15

@@ -15,19 +15,17 @@ Lagrangian relaxation method (Management Science, 1981); the steps are Polyak's.
 """
 
 import argparse
-import hashlib
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from rltuned.cli.simulate import cluster_named
-from rltuned.sim.engine.arrays import BoolArray, FloatArray, compiled, entry
+from rltuned.kernel.compiler import BoolArray, FloatArray, compiled, entry
 from rltuned.sim.metrics import SHORTEST_S
 from rltuned.sim.policy import CLAIRVOYANT
+from rltuned.sim.presets import cluster_named
 from rltuned.train.course import from_files
 from rltuned.train.episodes import play_rule
 from rltuned.train.evaluate import EvaluationPlan, windows_of
@@ -195,30 +193,20 @@ def _admit(
     return least
 
 
-Charge = Callable[[Load, FloatArray, float, FloatArray], float]
-
-
-def _charge_over(digest: str) -> Charge:
-    def charge(load: Load, price: FloatArray, width_s: float, used: FloatArray) -> float:
-        if digest == "":  # never; naming it makes it part of the cache's key
-            return 0.0
-        types, cells = price.shape
-        before = np.zeros((types, cells + 1))
-        used[:] = 0.0
-        bound = 0.0
-        for kind in range(types):
-            for cell in range(cells):
-                before[kind, cell + 1] = before[kind, cell] + price[kind, cell] * width_s
-            bound -= load.there[kind] * before[kind, cells]
-        for job in range(len(load.submit_s)):
-            bound += _admit(load, job, price, before, width_s, used)
-        return bound
-
-    return entry(charge)
-
-
-charge = _charge_over(hashlib.sha256(Path(__file__).read_bytes()).hexdigest())
-"""The bound that prices (T, C) give; fills used (T, C) with the GPU-seconds that jobs take then."""
+@entry
+def charge(load: Load, price: FloatArray, width_s: float, used: FloatArray) -> float:
+    """The bound at some prices (T, C); fills used (T, C) with the GPU-seconds asked for."""
+    types, cells = price.shape
+    before = np.zeros((types, cells + 1))
+    used[:] = 0.0
+    bound = 0.0
+    for kind in range(types):
+        for cell in range(cells):
+            before[kind, cell + 1] = before[kind, cell] + price[kind, cell] * width_s
+        bound -= load.there[kind] * before[kind, cells]
+    for job in range(len(load.submit_s)):
+        bound += _admit(load, job, price, before, width_s, used)
+    return bound
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

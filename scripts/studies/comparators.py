@@ -30,14 +30,14 @@ from torch import Tensor, nn
 
 from rltuned.core.features import COLUMN, LIMIT_FULL_S, Float32Array
 from rltuned.core.observation import MAX_QUEUE_SIZE
+from rltuned.kernel.choices import NOW, QUEUED, WAKE
+from rltuned.kernel.compiler import FloatArray
+from rltuned.kernel.episode import advance, choose, see
 from rltuned.policies.network import PaperActor, perceptron
-from rltuned.sim.engine.arrays import FloatArray
-from rltuned.sim.engine.orders import at_events
+from rltuned.sim.orders import at_events
 from rltuned.train.episodes import Decisions, play_rule, tables
 from rltuned.train.ground import EpisodeWindow
 from rltuned.train.reward import FLOOR, Objective, cost_at
-from rltuned.train.rollout.play import advance, choose, see
-from rltuned.train.rollout.state import NOW, QUEUED, WAKE
 
 BUNDLES: Final = Path(__file__).parent / "bundles"
 HIDDEN: Final = (32, 16, 8)

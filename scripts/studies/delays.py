@@ -40,14 +40,14 @@ from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.order import DEFAULT, Order, length_s, upper_bounds_s
 from rltuned.policies.baselines import BASELINES, Baseline
 from rltuned.sim.cluster import Cluster, read_cluster
-from rltuned.sim.engine.orders import Stage, in_cycles
-from rltuned.sim.engine.run import prepare
-from rltuned.sim.engine.run import run as play_out
 from rltuned.sim.metrics import score
 from rltuned.sim.natural import AGE_ONLY, Natural
+from rltuned.sim.orders import Stage, in_cycles
+from rltuned.sim.play import run as play_out
+from rltuned.sim.prepared import prepare
 from rltuned.sim.presets import preset
 from rltuned.sim.reshape import jittered, scale
-from rltuned.sim.run import possible, schedule_of_engine, whole
+from rltuned.sim.run import possible, schedule_of_run, whole
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace, TraceJob, read_trace
 from rltuned.sim.world import Rules
@@ -179,7 +179,7 @@ def play(run: Run) -> dict[str, float]:
     rules = Rules(natural=natural)
     played = play_out(stage.prepared, ranking, rules, cycles=cycles, eyes=eyes)
     window = whole(trace.jobs, first=None, warmup=0)[0]
-    found = score([schedule_of_engine(played, window, cluster, began)], cluster.gpus)
+    found = score([schedule_of_run(played, window, cluster, began)], cluster.gpus)
     figures = {k: getattr(found, k) for k in ("wait_s", "wait_p99_s", "wait_max_s", "bsld", "jobs")}
     figures["writes_per_job"] = found.writes / found.jobs
     figures["cpu_s"] = round(time.process_time() - began, 1)

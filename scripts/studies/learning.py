@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from rltuned.cli.simulate import cluster_named
 from rltuned.policies.network import PaperActor
+from rltuned.sim.presets import cluster_named
 from rltuned.train.batch import Contest, Episode, draw_window
 from rltuned.train.course import LEARN_UNTIL, TEST_FROM, from_files, generated
 from rltuned.train.episodes import play_rule

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rltuned.cli.reach import order_checks
+from rltuned.cli.check_slurm import order_checks
 from rltuned.settings import Flag, load
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli

@@ -5,14 +5,11 @@ from pathlib import Path
 from types import ModuleType
 
 MODULE = """
-from rltuned.sim.engine.arrays import entry
+from rltuned.kernel.compiler import entry
 
-def over(digest):
-    def double(value):
-        if digest == "":
-            return -1
-        return 2 * value
-    return entry(double)
+@entry
+def double(value):
+    return 2 * value
 """
 
 
@@ -28,9 +25,16 @@ def loaded(path: Path) -> ModuleType:
 def test_an_index_that_cannot_be_read_any_more_is_not_opened(tmp_path: Path) -> None:
     path = tmp_path / "cached.py"
     path.write_text(MODULE)
-    module = loaded(path)
-    assert module.over("a" * 64)(4) == 8
+    assert loaded(path).double(4) == 8
     (index,) = tmp_path.glob("__pycache__/*.nbi")
     index.write_bytes(b"of an older release")
-    assert module.over("b" * 64)(4) == 8
+    path.write_text(f"{MODULE}# the next one")
+    assert loaded(path).double(4) == 8
     assert len([*tmp_path.glob("__pycache__/*.nbi")]) == 2
+
+
+def test_the_sources_of_the_kernel_are_part_of_the_name() -> None:
+    from rltuned.kernel import compiler  # noqa: PLC0415 - numba
+
+    folder = Path(compiler.__file__).parent
+    assert all(path.read_bytes() in compiler._SOURCES for path in folder.glob("*.py"))

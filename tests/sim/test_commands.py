@@ -153,7 +153,7 @@ def test_a_node_that_stays_down_leaves_no_job_out_silently(tmp_path: Path) -> No
     path.write_text("job_id,submit_s,duration_s,gpus,gpu_type\na,0,5,1,m40\n")
     faults.write_text("at_s,node,change\n2,m1,fail\n")
     args = ("--trace", path, "--cluster", "testbed", "-p", "fcfs", "--faults", faults)
-    with pytest.raises(TraceError, match="1 jobs can never start, the first is a"):
+    with pytest.raises(TraceError, match="1 jobs never started, the first is row 1"):
         run("simulate", *args)
 
 

@@ -9,13 +9,11 @@ from rltuned.core.milp.problem import Budget
 from rltuned.core.milp.sharing import Sharing
 from rltuned.core.milp.solution import Tuning
 from rltuned.errors import TraceError
-from rltuned.sim.engine.run import spreads
 from rltuned.sim.metrics import Schedule
 from rltuned.sim.presets import preset
 from rltuned.sim.protocol import Protocol, jointly
 from rltuned.sim.run import TraceWindow, simulate
 from rltuned.sim.synth import synthesize
-from rltuned.sim.world import Rules
 from rltuned.solver import cbc
 
 CLUSTER = preset("testbed")
@@ -65,15 +63,7 @@ def test_once_per_cycle_as_the_daemon_does() -> None:
     assert np.isfinite(found.start_s).all()
 
 
-def test_who_knows_the_future_cannot_be_placed_jointly() -> None:
+@pytest.mark.parametrize("policy", ["clairvoyant:sjf", "qssf"])
+def test_who_only_a_trace_can_ask_cannot_be_placed_jointly(policy: str) -> None:
     with pytest.raises(TraceError, match="placement pack or spread only"):
-        play(jointly(Protocol(), 16, PATIENT, cbc()), "clairvoyant:sjf")
-
-
-def test_first_fit_is_played_by_the_plain_world_alone() -> None:
-    rules = Rules(placement="first")
-    found = play(Protocol(rules=rules))
-    assert np.isfinite(found.start_s).all()
-    assert found.nodes != play(Protocol()).nodes
-    with pytest.raises(ValueError, match="plain world"):
-        spreads(rules)
+        play(jointly(Protocol(), 16, PATIENT, cbc()), policy)

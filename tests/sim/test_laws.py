@@ -15,10 +15,11 @@ from rltuned.policies.baselines import BASELINES
 from rltuned.sim.backend import snapshot_of
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.natural import AGE_ONLY
-from rltuned.sim.protocol import Protocol, play_decided
+from rltuned.sim.protocol import Protocol
 from rltuned.sim.run import TraceWindow, schedule_of, simulate
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Fault, NodeFault, Rules, World
+from tests.sim.reference import play_decided
 from tests.sim.worlds import cases, cluster, job
 
 Case = tuple[Cluster, tuple[TraceJob, ...]]

@@ -13,6 +13,7 @@ from rltuned.sim.natural import AGE_ONLY
 from rltuned.sim.protocol import Mode, Protocol
 from rltuned.sim.run import TraceWindow, simulate
 from rltuned.sim.world import Rules, World
+from tests.sim.reference import plainly
 from tests.sim.worlds import job, starts
 
 COUNTS = (GpuCount(GpuType("a100_1g.5gb"), 4, 4), GpuCount(GpuType("t4"), 4, 4))
@@ -83,6 +84,6 @@ def test_both_engines_play_such_nodes_alike(
     rules = Rules(placement=placement, natural=AGE_ONLY)  # type: ignore[arg-type]
     protocol = Protocol(mode, 5.0, rules)
     window = TraceWindow(0, tuple(jobs))
-    fast, plain = (simulate(window, THREE, rule, protocol, engine=e) for e in (True, False))
+    fast, plain = (play(window, THREE, rule, protocol) for play in (simulate, plainly))
     assert fast.start_s.tolist() == plain.start_s.tolist()
     assert fast.nodes == plain.nodes

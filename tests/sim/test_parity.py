@@ -1,4 +1,4 @@
-"""The compiled engine and the plain world are one and the same Slurm."""
+"""The kernel and the plain world are one and the same Slurm."""
 
 from pathlib import Path
 from typing import Literal
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
+from rltuned.kernel.placement import SORTED_FROM
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.fitting import impossible
 from rltuned.sim.policy import CLAIRVOYANT
@@ -18,12 +19,9 @@ from rltuned.sim.protocol import Protocol
 from rltuned.sim.run import TraceWindow, simulate
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import TraceJob
-from rltuned.sim.world import Rules
-from tests import needs
+from rltuned.sim.world import Fault, NodeFault, Rules
+from tests.sim.reference import plainly
 from tests.sim.worlds import cases
-
-needs.module("numba")
-from rltuned.sim.engine.place import SORTED_FROM  # noqa: E402 - after the check
 
 POLICIES = (
     "fcfs",
@@ -59,12 +57,45 @@ def test_random_worlds_give_the_same_starts_ends_and_nodes(
     where, jobs = case
     protocol = Protocol(rules=Rules(backfill=backfill, placement=placement))  # type: ignore[arg-type]
     window = TraceWindow(0, jobs)
-    plain = simulate(window, where, policy, protocol, engine=False)
+    plain = plainly(window, where, policy, protocol)
     fast = simulate(window, where, policy, protocol)
     assert plain.start_s.tolist() == fast.start_s.tolist()
     assert plain.end_s.tolist() == fast.end_s.tolist()
     assert plain.nodes == fast.nodes
     assert plain.decisions == fast.decisions
+
+
+@settings(
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+@given(
+    case=cases(),
+    data=st.data(),
+    policy=st.sampled_from(("fcfs", "saf", "delay", "wfp3", "qssf", "fit_first", CLAIRVOYANT)),
+    backfill=st.sampled_from(["easy", "none"]),
+)
+def test_nodes_that_fail_drain_and_come_back_give_the_same(
+    case: tuple[Cluster, tuple[TraceJob, ...]], data: st.DataObject, policy: str, backfill: str
+) -> None:
+    where, jobs = case
+    faults = []
+    for node in where.nodes:
+        for at in data.draw(st.lists(st.integers(0, 50), max_size=2)):
+            what = data.draw(st.sampled_from([NodeFault.FAIL, NodeFault.DRAIN]))
+            faults += [Fault(at, node.name, what), Fault(at + 20.5, node.name, NodeFault.RESUME)]
+    rules = Rules(backfill=backfill)  # type: ignore[arg-type]
+    protocol, window = Protocol(rules=rules, faults=tuple(faults)), TraceWindow(0, jobs)
+    plain, fast = (
+        plainly(window, where, policy, protocol),
+        simulate(window, where, policy, protocol),
+    )
+    assert plain.start_s.tolist() == fast.start_s.tolist()
+    assert plain.end_s.tolist() == fast.end_s.tolist()
+    assert plain.nodes == fast.nodes
+    assert plain.decisions == fast.decisions
+    assert plain.lost_gpu_s == fast.lost_gpu_s
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -77,7 +108,7 @@ def test_a_shipped_model_gives_the_schedule_of_the_plain_world(
 ) -> None:
     trace = synthesize("testbed-1024", jobs=150, seed=3, free_share=0.4)
     window, where = TraceWindow(0, trace.jobs, warmup=10), preset("testbed")
-    plain = simulate(window, where, model, protocol, engine=False)
+    plain = plainly(window, where, model, protocol)
     fast = simulate(window, where, model, protocol)
     # two jobs whose scores differ in the last bit of a float32 may change places
     assert np.mean(plain.start_s == fast.start_s) > 0.98
@@ -98,7 +129,7 @@ def test_a_crowded_philly_slice_gives_the_same_schedule(
     )
     window, where = TraceWindow(0, crowded), preset("philly-192")
     protocol = Protocol(rules=Rules(placement=placement))
-    plain = simulate(window, where, policy, protocol, engine=False)
+    plain = plainly(window, where, policy, protocol)
     fast = simulate(window, where, policy, protocol)
     assert plain.start_s.tolist() == fast.start_s.tolist()
     assert plain.nodes == fast.nodes
@@ -160,7 +191,7 @@ def test_wide_jobs_are_placed_alike(
     where, jobs = case
     protocol = Protocol(rules=Rules(placement=placement))
     window = TraceWindow(0, jobs)
-    plain = simulate(window, where, policy, protocol, engine=False)
+    plain = plainly(window, where, policy, protocol)
     fast = simulate(window, where, policy, protocol)
     assert plain.start_s.tolist() == fast.start_s.tolist()
     assert plain.nodes == fast.nodes

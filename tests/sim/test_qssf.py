@@ -11,13 +11,12 @@ from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import UNLIMITED_AS_S
 from rltuned.sim.backend import snapshot_of
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.history import DECAY, Ended, History
 from rltuned.sim.natural import AGE_ONLY
-from rltuned.sim.protocol import Protocol, by_policy, play_decided
-from rltuned.sim.qssf import Qssf
+from rltuned.sim.protocol import Protocol
 from rltuned.sim.run import TraceWindow, schedule_of, simulate
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules, World
+from tests.sim.reference import DECAY, History, Qssf, by_policy, plainly, play_decided
 from tests.sim.worlds import cases, cluster, job, starts
 
 KNOBS = Knobs(top_k=0)
@@ -35,7 +34,7 @@ def test_the_rungs_of_a_prediction() -> None:
     assert history.predict_s("ann", "", 1, 50.0) == 50.0
     assert history.predict_s("ann", "", 1, math.inf) == UNLIMITED_AS_S
     for ran_s in (40.0, 10.0, 90.0):
-        history.ended(Ended("bob", "lab", 2, ran_s))
+        history.ended("bob", "lab", 2, ran_s)
     weights = (DECAY**2, DECAY, 1.0)
     mean = sum(w * math.log(s) for w, s in zip(weights, (40.0, 10.0, 90.0), strict=True)) / sum(
         weights
@@ -81,7 +80,7 @@ def test_qssf_knows_nothing_of_jobs_that_have_not_ended(
 ) -> None:
     where, jobs = case
     one = Qssf()
-    first = World(where, jobs, order=by_policy(one, None), on_end=one.ended)
+    first = World(where, jobs, order=by_policy(one, None))
     first.advance(float(stop))
     over = {r.number for r in first.finished.values()}
     longer = [
@@ -89,10 +88,12 @@ def test_qssf_knows_nothing_of_jobs_that_have_not_ended(
         for i, j in enumerate(jobs, 1)
     ]
     other = Qssf()
-    second = World(where, longer, order=by_policy(other, None), on_end=other.ended)
+    second = World(where, longer, order=by_policy(other, None))
     second.advance(float(stop))
     if {r.number for r in second.finished.values()} != over:
         return  # a limit that had cut a job short made its new run time visible
+    one.look(first)
+    other.look(second)
     assert one.history == other.history
     seen, unseen = snapshot_of(first), snapshot_of(second)
     assert decide(seen, one, KNOBS).plan == decide(unseen, other, KNOBS).plan
@@ -115,8 +116,6 @@ def test_the_daemon_s_way_gives_the_same_schedule(
 def test_every_run_begins_without_a_memory() -> None:
     jobs = tuple(job(f"j{i}", i, 5 + i % 7, 1 + i % 3, user=f"u{i % 4}") for i in range(40))
     window, where = TraceWindow(0, jobs), cluster(("n", 4))
-    for engine in (True, False):
-        first, again = (
-            simulate(window, where, "qssf", Protocol(), engine=engine) for _ in range(2)
-        )
+    for play in (simulate, plainly):
+        first, again = (play(window, where, "qssf", Protocol()) for _ in range(2))
         assert first.start_s.tolist() == again.start_s.tolist()

@@ -6,10 +6,11 @@ import pytest
 
 from rltuned.sim.demo import demo_trace
 from rltuned.sim.reshape import scale
-from rltuned.sim.run import possible, simulate, whole
+from rltuned.sim.run import possible, whole
 from rltuned.sim.trace import Trace
 from scripts.benchmarks import writing
 from scripts.benchmarks.__main__ import main
+from tests.sim.reference import plainly
 
 JOBS = 120
 
@@ -19,7 +20,7 @@ def test_writes_are_those_of_the_plain_world_and_rpcs_add_its_reading() -> None:
     crowd = scale(Trace(possible(jobs[:JOBS], cluster, skip=True)[0], {}), 1.3, cluster.gpus).jobs
     figures = {f.name: f for f in writing.measured("few", cluster, crowd, ["delay"])}
     window = whole(crowd, first=None, warmup=0)[0]
-    plain = simulate(window, cluster, "delay", writing.PROTOCOL, engine=False)
+    plain = plainly(window, cluster, "delay", writing.PROTOCOL)
     writes, rpcs = figures["writes_few_delay"], figures["rpcs_few_delay"]
     assert plain.writes > 0
     assert writes.value == plain.writes / len(crowd)

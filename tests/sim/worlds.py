@@ -14,6 +14,7 @@ from rltuned.sim.protocol import Protocol
 from rltuned.sim.run import TraceWindow, simulate
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
+from tests.sim.reference import plainly
 
 
 def cluster(
@@ -38,10 +39,10 @@ def job(name: str, submit_s: float, duration_s: float, gpus: int, **rest: Any) -
 def starts(
     where: Cluster, jobs: Sequence[TraceJob], policy: str = "fcfs", **rules: Any
 ) -> dict[str, float]:
-    """Start times by job id, in the plain world and checked against the engine."""
+    """Start times by job id, in the plain world and checked against the kernel."""
     protocol = Protocol(rules=Rules(**rules), bounded=False)
     window = TraceWindow(0, tuple(jobs))
-    plain = simulate(window, where, policy, protocol, engine=False)
+    plain = plainly(window, where, policy, protocol)
     fast = simulate(window, where, policy, protocol)
     assert (plain.start_s == fast.start_s).all()
     assert plain.nodes == fast.nodes

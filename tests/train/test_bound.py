@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rltuned.sim.engine.arrays import FloatArray
-from rltuned.sim.engine.orders import at_events
-from rltuned.sim.engine.run import run
+from rltuned.kernel.compiler import FloatArray
+from rltuned.sim.orders import at_events
+from rltuned.sim.play import run
 from rltuned.sim.presets import preset
 from rltuned.sim.protocol import Protocol
 from rltuned.sim.trace import Trace, TraceJob, write_trace

@@ -13,13 +13,14 @@ from rltuned.cli.evaluate import app
 from rltuned.errors import TraceError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.network import PaperActor
-from rltuned.sim.engine.sight import net_of
-from rltuned.sim.protocol import Protocol, play_direct
+from rltuned.sim.eyes import net_of
+from rltuned.sim.protocol import Protocol
 from rltuned.sim.trace import Trace, write_trace
 from rltuned.train.episodes import play_greedy
 from rltuned.train.evaluate import RULES, EvaluationPlan, Play, compare, windows_of
 from rltuned.train.ground import cut
 from rltuned.train.paired import METRICS, paired, sign_test
+from tests.sim.reference import play_direct
 from tests.train.worlds import random_ground
 
 GROUND = random_ground("testbed", 3, 400)

@@ -15,17 +15,17 @@ from rltuned.policies.predictor import (
     QuantileNet,
     self_test,
 )
-from rltuned.sim.engine.sight import net_of
-from rltuned.sim.protocol import Mode, Protocol, play_direct
+from rltuned.sim.eyes import net_of
+from rltuned.sim.protocol import Mode, Protocol
 from rltuned.train.batch import Contest
-from rltuned.train.contestants import contestant_of, plays_of
 from rltuned.train.course import DatasetSource
 from rltuned.train.episodes import play_greedy
-from rltuned.train.evaluate import EvaluationPlan, compare
+from rltuned.train.evaluate import EvaluationPlan, compare, contestant_of, plays_of
 from rltuned.train.ground import cut, make_ground
 from rltuned.train.learner import PpoSettings
 from rltuned.train.predictor import NO_HISTORY, as_known, fit
 from rltuned.train.run import Exam, Job, perform, refit
+from tests.sim.reference import play_direct
 from tests.train.worlds import random_ground
 
 PLAIN = random_ground("testbed", 21, 700)

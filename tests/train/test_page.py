@@ -9,7 +9,7 @@ import torch
 from matplotlib import image
 
 from rltuned.policies.network import PaperActor
-from rltuned.sim.engine.sight import net_of
+from rltuned.sim.eyes import net_of
 from rltuned.sim.protocol import Protocol
 from rltuned.train.episodes import play_greedy
 from rltuned.train.evaluate import EvaluationPlan, compare

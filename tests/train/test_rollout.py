@@ -8,15 +8,16 @@ import torch
 
 from rltuned.core.features import NUM_FEATURES, encode
 from rltuned.core.observation import sample_features
+from rltuned.kernel.choices import QUEUED
+from rltuned.kernel.episode import advance, choose, score_rows, see
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.network import ContextActor, PaperActor
-from rltuned.sim.engine.sight import net_of
-from rltuned.sim.protocol import Protocol, clairvoyant, play_direct
+from rltuned.sim.eyes import net_of
+from rltuned.sim.protocol import Protocol
 from rltuned.sim.world import Rules
 from rltuned.train.episodes import Recorder, play_greedy, play_rule, play_sampled, tables
 from rltuned.train.ground import MULTIFACTOR, EpisodeWindow, cut, demand
-from rltuned.train.rollout.play import advance, choose, score_rows, see
-from rltuned.train.rollout.state import QUEUED
+from tests.sim.reference import clairvoyant, play_direct
 from tests.train.worlds import random_ground, snapshot_now
 
 RULES = ("fcfs", "sjf", "saf", "smallest", "wfp3", "unicep", "f1", "multifactor", "clairvoyant:sjf")

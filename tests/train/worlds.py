@@ -6,15 +6,15 @@ from rltuned.domain.cluster import GpuCount, Resources
 from rltuned.domain.jobs import PendingJob, RunningJob, Share
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
+from rltuned.kernel.choices import QUEUED, Desk
+from rltuned.kernel.state import RUNNING, State
 from rltuned.sim.cluster import Cluster, parse_cluster
-from rltuned.sim.engine.dispatch import RUNNING, State
 from rltuned.sim.presets import preset
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
 from rltuned.train.batch import Contest
 from rltuned.train.ground import EpisodeWindow, Ground, make_ground
 from rltuned.train.learner import PpoSettings
-from rltuned.train.rollout.state import QUEUED, Desk
 
 TWO_PARTITIONS = """
 [[partitions]]

@@ -6,18 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from rltuned.errors import TraceError
-from rltuned.sim.readers.rows import (
-    Bad,
-    ParsedTrace,
-    Row,
-    collect,
-    moment,
-    number,
-    read_text,
-    table,
-    whole,
-)
-from rltuned.sim.trace import TraceJob
+from rltuned.sim.readers.rows import Bad, ParsedTrace, collect, moment, table
+from rltuned.sim.trace import Row, TraceJob, number, read_text, whole
 
 PHILLY_SOURCE = "Microsoft Philly (Jeon et al., ATC'19), CC BY 4.0"
 PHILLY_COLUMNS = ("job_id", "submit_epoch", "num_gpus", "run_time")

@@ -1,9 +1,7 @@
 """What all readers share: rows, bad rows, times, and the way into one trace."""
 
 import csv
-import gzip
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,9 +10,7 @@ import numpy as np
 
 from rltuned.errors import TraceError
 from rltuned.sim.limits import Strength, draw_limits
-from rltuned.sim.trace import Trace, TraceJob, from_zero
-
-Row = Mapping[str, str]
+from rltuned.sim.trace import Row, Trace, TraceJob, from_zero, read_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +29,6 @@ class ParsedTrace:
     bad: list[Bad] = field(default_factory=list)
     passed_over: int = 0
     notes: dict[str, str] = field(default_factory=dict)
-
-
-def read_text(path: Path) -> str:
-    """A text file, plain or gzip.
-
-    Raises:
-        TraceError: it cannot be read.
-    """
-    try:
-        raw = path.read_bytes()
-        if raw[:2] == b"\x1f\x8b":
-            raw = gzip.decompress(raw)
-        return raw.decode("utf-8-sig")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise TraceError(f"{path}: cannot be read: {error}") from error
 
 
 def table(
@@ -142,33 +123,6 @@ def finish(reading: ParsedTrace, path: Path, *, limits: Strength | None, seed: i
         )
         notes["synthetic"] = f"time_limit_s ({limits}, seed {seed})"
     return Trace(jobs, notes)
-
-
-def number(row: Row, name: str) -> float:
-    """A finite number.
-
-    Raises:
-        ValueError: it is none.
-    """
-    try:
-        value = float(row[name])
-    except ValueError:
-        raise ValueError(f"{name} is not a number: {row[name]!r}") from None
-    if not math.isfinite(value):
-        raise ValueError(f"{name} is not a finite number: {row[name]!r}")
-    return value
-
-
-def whole(row: Row, name: str) -> int:
-    """A whole number >= 0.
-
-    Raises:
-        ValueError: it is none.
-    """
-    value = number(row, name)
-    if value < 0 or value != int(value):
-        raise ValueError(f"{name} is not a whole number >= 0: {row[name]!r}")
-    return int(value)
 
 
 def moment(text: str, name: str) -> float:

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from rltuned.sim.readers.rows import Bad, ParsedTrace, Row, collect, number, read_text, whole
-from rltuned.sim.trace import TraceJob
+from rltuned.sim.readers.rows import Bad, ParsedTrace, collect
+from rltuned.sim.trace import Row, TraceJob, number, read_text, whole
 
 FIELDS = (
     "job",

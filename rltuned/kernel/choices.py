@@ -1,0 +1,172 @@
+"""The choices of a scheduling pass: who can be chosen now, and what a choice does."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltuned.kernel.backfill import consider, harmless, restraints
+from rltuned.kernel.compiler import BoolArray, FloatArray, IntArray, compiled
+from rltuned.kernel.features import Features
+from rltuned.kernel.placement import fits, place, record
+from rltuned.kernel.state import Setup, State, stamp
+
+QUEUED, ARRIVED, PASSES = 0, 1, 2
+"""Places in Desk.marks: pending jobs, jobs submitted so far, passes in which a job fitted."""
+NOW, WAKE = 0, 1
+"""Places in Desk.clock: the time, and when to look again if nothing happens (infinite: never)."""
+
+
+class Desk(NamedTuple):
+    """The scheduler's desk: clock, queue and work space.
+
+    clock: [now, wake]. queue: (n,) pending jobs in submit order, marks[QUEUED] of them. fit,
+    harmless: (S,) what is known of a shape, valid while fit_at, harmless_at equal the stamp of the
+    moment. random: [state of the generator].
+    """
+
+    clock: FloatArray
+    marks: IntArray
+    queue: IntArray
+    scores: FloatArray
+    gone: BoolArray
+    effective: IntArray
+    fit: BoolArray
+    fit_at: IntArray
+    harmless: BoolArray
+    harmless_at: IntArray
+    features: Features
+    random: NDArray[np.uint64]
+
+
+@compiled
+def any_fits(setup: Setup, state: State, desk: Desk) -> bool:
+    """Whether any pending job fits on what is free."""
+    queue, shape_of, fit_at, fit = desk.queue, setup.jobs.shape, desk.fit_at, desk.fit
+    moment = stamp(state)
+    for at in range(desk.marks[QUEUED]):
+        shape = shape_of[queue[at]]
+        if fit_at[shape] == moment and not fit[shape]:
+            continue
+        if _fits_now(setup, state, desk, shape):
+            return True
+    return False
+
+
+@compiled
+def _fits_now(setup: Setup, state: State, desk: Desk, shape: int) -> bool:
+    moment = stamp(state)
+    if desk.fit_at[shape] != moment:
+        desk.fit_at[shape] = moment
+        desk.fit[shape] = fits(setup.shapes, shape, setup.hardware, state.free)
+    return bool(desk.fit[shape])
+
+
+@compiled
+def _effective(setup: Setup, state: State, desk: Desk, job: int) -> bool:
+    """Whether choosing the job now would start it or make it its partition's head."""
+    shape, now = setup.jobs.shape[job], desk.clock[0]
+    partition = setup.shapes.partition[shape]
+    if not _fits_now(setup, state, desk, shape):
+        return bool(state.head[partition] < 0)
+    heads, restraint = restraints(setup, state, now + setup.jobs.limit_s[job], partition)
+    if heads > 0 and not setup.easy:
+        return False
+    if not restraint:
+        return True
+    if heads > 1:
+        return _beside(setup, state, now, job)
+    if desk.harmless_at[shape] != stamp(state):
+        desk.harmless_at[shape] = stamp(state)
+        desk.harmless[shape] = _beside(setup, state, now, job)
+    return bool(desk.harmless[shape])
+
+
+@compiled
+def _beside(setup: Setup, state: State, now: float, job: int) -> bool:
+    shape = setup.jobs.shape[job]
+    place(setup.shapes, shape, setup.hardware, state.free, setup.spread, state.chosen)
+    offset = setup.jobs.offset[job]
+    record(setup.shapes, shape, setup.hardware, state.chosen, offset, state.shares)
+    return bool(harmless(setup, state, now, job))
+
+
+@compiled
+def list_candidates(setup: Setup, state: State, desk: Desk) -> int:
+    """Fill desk.effective with the places in the queue of all candidates; how many."""
+    count = 0
+    for at in range(desk.marks[QUEUED]):
+        if desk.gone[at]:
+            continue
+        if _effective(setup, state, desk, desk.queue[at]):
+            desk.effective[count] = at
+            count += 1
+    return count
+
+
+@compiled
+def _best(setup: Setup, state: State, desk: Desk) -> int:
+    """The place in the queue of the candidate with the highest score; -1 = there is none.
+
+    Asks only those who would be better than the best so far: few, in a long queue.
+    """
+    scores, gone, queue = desk.scores, desk.gone, desk.queue
+    shape_of, partition_of = setup.jobs.shape, setup.shapes.partition
+    head, fit, fit_at, moment = state.head, desk.fit, desk.fit_at, stamp(state)
+    best, highest = -1, -math.inf
+    for at in range(desk.marks[QUEUED]):
+        if scores[at] <= highest or gone[at]:
+            continue
+        shape = shape_of[queue[at]]
+        # behind a head of its own: nothing without backfill, nor what is known not to fit
+        held = head[partition_of[shape]] >= 0
+        if held and (not setup.easy or (fit_at[shape] == moment and not fit[shape])):
+            continue
+        if _effective(setup, state, desk, queue[at]):
+            best, highest = at, scores[at]
+    return best
+
+
+@compiled
+def walk_past(desk: Desk, best: int) -> None:
+    """Who stands before the chosen one had no effect, and is not looked at again in this pass.
+
+    It matters: once another has started, such a job might be placed elsewhere and be harmless.
+    """
+    scores, gone = desk.scores, desk.gone
+    highest = scores[best]
+    for at in range(desk.marks[QUEUED]):
+        mark = scores[at]
+        if mark > highest or (mark == highest and at < best):
+            gone[at] = True
+
+
+@compiled
+def choose_job(setup: Setup, state: State, desk: Desk, at: int) -> None:
+    """Look at one job, as a scheduling pass does: it starts, or becomes a head, or stays."""
+    desk.gone[at] = True
+    consider(setup, state, desk.clock[0], desk.queue[at])
+
+
+@compiled
+def clear(state: State, desk: Desk) -> None:
+    """Drop from the queue who has started."""
+    kept = 0
+    for at in range(desk.marks[QUEUED]):
+        job = desk.queue[at]
+        if math.isnan(state.start_s[job]):
+            desk.queue[kept] = job
+            kept += 1
+    desk.marks[QUEUED] = kept
+
+
+@compiled
+def walk_greedily(setup: Setup, state: State, desk: Desk) -> None:
+    """One whole pass by the scores, where nobody asks who else could have been chosen."""
+    best = _best(setup, state, desk)
+    while best >= 0:
+        walk_past(desk, best)
+        choose_job(setup, state, desk, best)
+        best = _best(setup, state, desk)
+    clear(state, desk)

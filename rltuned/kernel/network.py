@@ -1,0 +1,144 @@
+"""policies/network, compiled: scores of a whole queue in one go."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rltuned.core.features import COLUMN
+from rltuned.core.observation import FIXED
+from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray, compiled
+from rltuned.kernel.features import FRAGMENTED, SEVERAL
+
+PAPER, CONTEXT = 0, 1
+BLOCK = 256
+_FIXED_AT = np.array([COLUMN[name] for name in FIXED])
+_SIZE, _URGENCY = COLUMN["job_size"], COLUMN["urgency"]
+_WAYS, _FREE_NODES = COLUMN["num_ways"], COLUMN["free_nodes"]
+
+
+class Net(NamedTuple):
+    """A network's weights. F inputs, H and K hidden units; kind: see PAPER.
+
+    w1 (F, H), b1 (H,), w2 (H, K), pooled (2 H, K; empty but for CONTEXT), b2 (K,), w3 (K,),
+    b3 (1,).
+    """
+
+    kind: int
+    w1: Float32Array
+    b1: Float32Array
+    w2: Float32Array
+    pooled: Float32Array
+    b2: Float32Array
+    w3: Float32Array
+    b3: Float32Array
+
+
+@compiled
+def forward(net: Net, rows: Float32Array, count: int, flags: IntArray, scores: FloatArray) -> None:
+    """Fill scores[:count] from the features of the queue.
+
+    Only in the context network do jobs see each other: of the others a block of them at a time, so
+    that what a layer needs stays in the nearest cache.
+    """
+    step = max(count, 1) if net.kind == CONTEXT else BLOCK
+    for first in range(0, count, step):
+        last = min(first + step, count)
+        _together(net, rows[first:last], last - first, flags, scores[first:last])
+
+
+@compiled
+def _together(
+    net: Net, rows: Float32Array, count: int, flags: IntArray, scores: FloatArray
+) -> None:
+    seen = np.empty((len(net.w1), count), dtype=np.float32)
+    _turn(net.kind, rows, count, flags, seen)
+    hidden = np.empty((len(net.b1), count), dtype=np.float32)
+    _dense(net.w1, net.b1, seen, hidden)
+    bias = net.b2.copy()
+    if net.kind == CONTEXT:
+        _pool(net, hidden, bias)
+    second = np.empty((len(bias), count), dtype=np.float32)
+    _dense(net.w2, bias, hidden, second)
+    total = np.zeros(count, dtype=np.float32)
+    for k in range(len(second)):
+        weight = net.w3[k]
+        for at in range(count):
+            total[at] += second[k, at] * weight
+    last = net.b3[0]
+    for at in range(count):
+        scores[at] = total[at] + last
+
+
+@compiled
+def _turn(kind: int, rows: Float32Array, count: int, flags: IntArray, seen: Float32Array) -> None:
+    """What the first layer reads, one feature after the other: jobs side by side."""
+    if kind == PAPER:
+        fragmented, several = flags[FRAGMENTED], flags[SEVERAL]
+        for at in range(count):
+            for i in range(len(_FIXED_AT)):
+                seen[i, at] = rows[at, _FIXED_AT[i]]
+            size, urgency = np.float32(1.0) - rows[at, _SIZE], rows[at, _URGENCY]
+            seen[6, at] = size if fragmented else urgency
+            seen[7, at] = rows[at, _WAYS] if several else rows[at, _FREE_NODES]
+        return
+    for at in range(count):
+        for i in range(len(seen)):
+            seen[i, at] = rows[at, i]
+
+
+@compiled
+def _dense(
+    weights: Float32Array, bias: Float32Array, seen: Float32Array, out: Float32Array
+) -> None:
+    """Out (K, n) = max(weights' @ seen + bias, 0) of seen (F, n).
+
+    The innermost loop runs over jobs, four features at a time, summed in their order: the machine
+    does many jobs at once, and the sums are those of the plain loop to the last bit.
+    """
+    features, units = weights.shape
+    count, whole = seen.shape[1], features - features % 4
+    for k in range(units):
+        for at in range(count):
+            out[k, at] = bias[k]
+        for i in range(0, whole, 4):
+            a, b, c, d = weights[i, k], weights[i + 1, k], weights[i + 2, k], weights[i + 3, k]
+            for at in range(count):
+                total = out[k, at] + a * seen[i, at]
+                total = total + b * seen[i + 1, at] + c * seen[i + 2, at]
+                out[k, at] = total + d * seen[i + 3, at]
+        for i in range(whole, features):
+            a = weights[i, k]
+            for at in range(count):
+                out[k, at] += a * seen[i, at]
+        for at in range(count):
+            out[k, at] = max(out[k, at], np.float32(0.0))
+
+
+@compiled
+def _pool(net: Net, hidden: Float32Array, bias: Float32Array) -> None:
+    """Add what mean and maximum over the queue contribute to the second layer."""
+    width, count = hidden.shape
+    for k in range(width):
+        mean, most = np.float32(0.0), np.float32(0.0)
+        for at in range(count):
+            mean += hidden[k, at]
+            most = max(most, hidden[k, at])
+        mean /= np.float32(count)
+        for j in range(len(bias)):
+            bias[j] += mean * net.pooled[k, j] + most * net.pooled[width + k, j]
+
+
+@compiled
+def log_delay(curve: FloatArray, score: float) -> float:
+    """A bundle's curve (2, q) at a score, as numpy's interp reads it: ln seconds at stretch 1."""
+    points, values = curve[0], curve[1]
+    last = len(points) - 1
+    if score <= points[0]:
+        return float(values[0])
+    if score >= points[last]:
+        return float(values[last])
+    high = 1
+    while points[high] < score:
+        high += 1
+    slope = (values[high] - values[high - 1]) / (points[high] - points[high - 1])
+    return float(slope * (score - points[high - 1]) + values[high - 1])

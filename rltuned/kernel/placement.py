@@ -1,0 +1,278 @@
+# ruff: noqa: PLR0917 - compiled functions take their arguments by place
+"""core/placement, compiled: the same nodes and amounts for the same free state."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rltuned.kernel.compiler import BoolArray, IntArray, ascending, compiled
+from rltuned.kernel.state import Free, Hardware, Shapes, Shares
+
+NOWHERE = 1 << 62
+"""Rank of a placement that does not exist."""
+SORTED_FROM = 4
+"""From so many nodes on, sorting all of them once is cheaper than a look for each."""
+
+
+class Amounts(NamedTuple):
+    """What one node has, or has free."""
+
+    gpus: int
+    cpus: int
+    mem_mib: int
+
+
+class Wish(NamedTuple):
+    """One shape's numbers.
+
+    Scalars: a loop over nodes must not touch arrays it does not need, because each touch of an
+    array inside a structure costs a reference count.
+    """
+
+    gpus: int
+    width: int
+    low: int
+    larger: int
+    cpus_each: int
+    mem_each: int
+    exclusive: bool
+
+
+@compiled
+def wish(shapes: Shapes, shape: int) -> Wish:
+    """Read one row of the shapes."""
+    return Wish(
+        shapes.gpus[shape],
+        shapes.width[shape],
+        shapes.low[shape],
+        shapes.larger[shape],
+        shapes.cpus_each[shape],
+        shapes.mem_each[shape],
+        shapes.exclusive[shape],
+    )
+
+
+@compiled
+def hosts(asks: Wish, free: Amounts, total: Amounts) -> bool:
+    """Whether a node has CPUs, memory and quiet enough now."""
+    if free.cpus < asks.cpus_each or free.mem_mib < asks.mem_each:
+        return False
+    return not asks.exclusive or free == total
+
+
+@compiled
+def fits(shapes: Shapes, shape: int, hardware: Hardware, free: Free) -> bool:
+    """Whether a job of this shape could start."""
+    for row in range(shapes.accepts.shape[1]):
+        if shapes.accepts[shape, row] and ways(shapes, shape, hardware, free, row, 1) > 0:
+            return True
+    return False
+
+
+@compiled
+def ways(shapes: Shapes, shape: int, hardware: Hardware, free: Free, row: int, most: int) -> int:
+    """Disjoint sets of nodes of one GPU type that carry the shape now; counting ends at `most`."""
+    asks, member = wish(shapes, shape), hardware.member[shapes.partition[shape]]
+    free_gpus, free_cpus, free_mem = free.gpus, free.cpus, free.mem_mib
+    gpus, cpus, mem_mib = hardware.gpus, hardware.cpus, hardware.mem_mib
+    have, has = free.of_type[row], hardware.of_type[row]
+    with_low, with_more = 0, 0
+    for node in range(len(free_gpus)):
+        there = have[node]
+        if there < asks.low or not member[node] or (asks.gpus > 0 and has[node] == 0):
+            continue
+        now = Amounts(free_gpus[node], free_cpus[node], free_mem[node])
+        if hosts(asks, now, Amounts(gpus[node], cpus[node], mem_mib[node])):
+            with_low += 1
+            with_more += there > asks.low
+            if with_low >= most * asks.width and with_more >= asks.larger:
+                return most
+    if with_low < asks.width or with_more < asks.larger:
+        return 0
+    return int(with_low // asks.width)
+
+
+@compiled
+def place(
+    shapes: Shapes, shape: int, hardware: Hardware, free: Free, spread: bool, chosen: IntArray
+) -> bool:
+    """Fill chosen[:width] with the nodes, larger shares first, and chosen[-1] with the GPU type.
+
+    False when it does not fit.
+    """
+    asks, member = wish(shapes, shape), hardware.member[shapes.partition[shape]]
+    width = asks.width
+    trial = chosen[width : 2 * width]
+    found, best = False, 0
+    for row in range(shapes.accepts.shape[1]):
+        if not shapes.accepts[shape, row]:
+            continue
+        if width >= SORTED_FROM:
+            rank = _choose_sorted(asks, member, hardware, free, row, spread, trial)
+        else:
+            rank = _choose(asks, member, hardware, free, row, spread, trial)
+        if rank == NOWHERE:
+            continue
+        if not found or rank < best or (rank == best and _before(trial, chosen[:width])):
+            chosen[:width] = trial
+            chosen[-1] = row
+            best, found = rank, True
+    return found
+
+
+@compiled
+def _choose(
+    asks: Wish,
+    member: BoolArray,
+    hardware: Hardware,
+    free: Free,
+    row: int,
+    spread: bool,
+    trial: IntArray,
+) -> int:
+    """Fill trial with nodes for one GPU type; their free GPUs (negative for spread), or NOWHERE."""
+    free_gpus, free_cpus, free_mem = free.gpus, free.cpus, free.mem_mib
+    gpus, cpus, mem_mib = hardware.gpus, hardware.cpus, hardware.mem_mib
+    have, has = free.of_type[row], hardware.of_type[row]
+    total, sign = 0, -1 if spread else 1
+    for position in range(asks.width):
+        least = asks.low + 1 if position < asks.larger else asks.low
+        best, best_rank = -1, 0
+        for node in range(len(free_gpus)):
+            there = have[node]
+            if asks.gpus > 0 and has[node] == 0:
+                continue
+            # a job without GPUs goes by all the GPUs that it would sit beside
+            rank = sign * (there if asks.gpus > 0 else free_gpus[node])
+            if there < least or not member[node] or (best >= 0 and rank >= best_rank):
+                continue
+            now = Amounts(free_gpus[node], free_cpus[node], free_mem[node])
+            if not hosts(asks, now, Amounts(gpus[node], cpus[node], mem_mib[node])):
+                continue
+            if node not in trial[:position]:
+                best, best_rank = node, rank
+        if best < 0:
+            return NOWHERE
+        trial[position] = best
+        total += best_rank
+    return total
+
+
+@compiled
+def _choose_sorted(
+    asks: Wish,
+    member: BoolArray,
+    hardware: Hardware,
+    free: Free,
+    row: int,
+    spread: bool,
+    trial: IntArray,
+) -> int:
+    """The same choice for a job of many nodes: one sort instead of one look per node."""
+    nodes = np.empty(len(hardware.row), dtype=np.int64)
+    ranks = np.empty(len(hardware.row))
+    sign, count = -1 if spread else 1, 0
+    # a job without GPUs goes by all the GPUs that it would sit beside
+    have = free.of_type[row] if asks.gpus > 0 else free.gpus
+    for node in range(len(hardware.row)):
+        if member[node] and _can_host(asks, hardware, free, row, node):
+            nodes[count], ranks[count] = node, sign * have[node]
+            count += 1
+    if count < asks.width:
+        return NOWHERE
+    order = ascending(ranks[:count])
+    larger = _take(asks.low + 1, 0, asks.larger, order, nodes, have, trial)
+    if larger < asks.larger:
+        return NOWHERE
+    if _take(asks.low, larger, asks.width, order, nodes, have, trial) < asks.width:
+        return NOWHERE
+    total = 0
+    for at in range(asks.width):
+        total += sign * have[trial[at]]
+    return total
+
+
+@compiled
+def _can_host(asks: Wish, hardware: Hardware, free: Free, row: int, node: int) -> bool:
+    """Whether a node has room for the smaller share of a job by this GPU type."""
+    if asks.gpus > 0 and (hardware.of_type[row, node] == 0 or free.of_type[row, node] < asks.low):
+        return False
+    now = Amounts(free.gpus[node], free.cpus[node], free.mem_mib[node])
+    return hosts(
+        asks, now, Amounts(hardware.gpus[node], hardware.cpus[node], hardware.mem_mib[node])
+    )
+
+
+@compiled
+def _take(
+    least: int,
+    position: int,
+    last: int,
+    order: IntArray,
+    nodes: IntArray,
+    have: IntArray,
+    trial: IntArray,
+) -> int:
+    """Fill trial from a position on with nodes of so many free GPUs; where it ends."""
+    for at in order:
+        if position == last:
+            break
+        node = nodes[at]
+        if node >= 0 and (least == 0 or have[node] >= least):
+            trial[position] = node
+            nodes[at] = -1
+            position += 1
+    return position
+
+
+@compiled
+def _before(first: IntArray, second: IntArray) -> bool:
+    a, b = first.copy(), second.copy()
+    a.sort()
+    b.sort()
+    for i in range(len(a)):
+        if a[i] != b[i]:
+            return bool(a[i] < b[i])
+    return False
+
+
+@compiled
+def record(
+    shapes: Shapes, shape: int, hardware: Hardware, chosen: IntArray, offset: int, shares: Shares
+) -> None:
+    """Write down the amounts of a placement: even, larger first; whole nodes when exclusive."""
+    width = shapes.width[shape]
+    for i in range(width):
+        node, at = chosen[i], offset + i
+        shares.node[at] = node
+        shares.row[at] = -1 if shapes.exclusive[shape] else chosen[-1]
+        if shapes.exclusive[shape]:
+            shares.gpus[at] = hardware.gpus[node]
+            shares.cpus[at] = hardware.cpus[node]
+            shares.mem_mib[at] = hardware.mem_mib[node]
+        else:
+            shares.gpus[at] = _even(shapes.gpus[shape], width, i)
+            shares.cpus[at] = _even(shapes.cpus[shape], width, i)
+            shares.mem_mib[at] = _even(shapes.mem_mib[shape], width, i)
+
+
+@compiled
+def _even(amount: int, parts: int, position: int) -> int:
+    return amount // parts + (1 if position < amount % parts else 0)
+
+
+@compiled
+def move(
+    hardware: Hardware, free: Free, shares: Shares, offset: int, width: int, sign: int
+) -> None:
+    """Give (sign 1) or take (sign -1) the shares of one job."""
+    for at in range(offset, offset + width):
+        node, row = shares.node[at], shares.row[at]
+        if row >= 0:
+            free.of_type[row, node] += sign * shares.gpus[at]
+        else:
+            for one in range(len(free.of_type)):
+                free.of_type[one, node] += sign * hardware.of_type[one, node]
+        free.gpus[node] += sign * shares.gpus[at]
+        free.cpus[node] += sign * shares.cpus[at]
+        free.mem_mib[node] += sign * shares.mem_mib[at]

@@ -1,0 +1,163 @@
+"""A simulated cluster as flat arrays: hardware, jobs, what runs and what is reserved."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rltuned.kernel.compiler import BoolArray, FloatArray, IntArray, compiled
+
+PASS, STARTS, RUNNING, LATE, LOOKS = 0, 1, 2, 3, 4
+"""Places in State.counters: number of the pass, starts so far, running jobs, 1 when a job started
+in this pass after another was refused, and how often the queue was looked at."""
+
+
+class Hardware(NamedTuple):
+    """What never changes. Shapes: N nodes in name order, P partitions, T GPU types.
+
+    row: GPU type of each node, the first of several; T = it has no GPUs. near: partitions that
+    share a node. gpus: of all types together; of_type: of each, row T always 0.
+    """
+
+    row: IntArray  # (N,)
+    gpus: IntArray  # (N,)
+    of_type: IntArray  # (T+1, N)
+    cpus: IntArray  # (N,)
+    mem_mib: IntArray  # (N,)
+    member: BoolArray  # (P, N)
+    near: BoolArray  # (P, P)
+
+
+class Free(NamedTuple):
+    """What is free, now or at a shadow time; each (N,), of_type (T+1, N)."""
+
+    gpus: IntArray
+    of_type: IntArray
+    cpus: IntArray
+    mem_mib: IntArray
+
+
+class Shapes(NamedTuple):
+    """The different requests of a trace; each (S,) but accepts.
+
+    width: nodes. accepts: (S, T+1) GPU types on which so many nodes carry it. low, larger: GPUs
+    per node, and on how many nodes one more. cpus_each, mem_each: the largest share.
+    """
+
+    gpus: IntArray
+    cpus: IntArray
+    mem_mib: IntArray
+    width: IntArray
+    accepts: BoolArray
+    low: IntArray
+    larger: IntArray
+    cpus_each: IntArray
+    mem_each: IntArray
+    exclusive: BoolArray
+    partition: IntArray
+
+
+class Jobs(NamedTuple):
+    """The trace, in submit order; each (n,). runs_s: what it will run, cut at its limit.
+
+    offset: where its shares begin in Shares.
+    """
+
+    submit_s: FloatArray
+    runs_s: FloatArray
+    limit_s: FloatArray
+    shape: IntArray
+    offset: IntArray
+
+
+class Shares(NamedTuple):
+    """What every job took, one row per node of every job. row: GPU type; -1 = all of the node's."""
+
+    node: IntArray
+    row: IntArray
+    gpus: IntArray
+    cpus: IntArray
+    mem_mib: IntArray
+
+
+class State(NamedTuple):
+    """Everything that changes. Shapes: n jobs, N nodes, P partitions, S shapes.
+
+    usable: nodes that have neither failed nor been drained. running: jobs by latest end,
+    counters[RUNNING] of them. head: reserved job of each partition, -1 = none; later: what will be
+    free at its shadow time. failed: last pass in which a shape did not fit. refused: stamp of the
+    moment in which a shape was last held back by the single head near it.
+    """
+
+    free: Free
+    usable: BoolArray  # (N,)
+    start_s: FloatArray  # (n,)
+    shares: Shares
+    running: IntArray  # (n,)
+    latest: FloatArray  # (n,) latest end of each running job, same order
+    head: IntArray  # (P,)
+    shadow_s: FloatArray  # (P,)
+    later: Free  # (P, ...)
+    failed: IntArray  # (S,)
+    refused: IntArray  # (S,)
+    counters: IntArray
+    chosen: IntArray  # work space
+
+
+class Setup(NamedTuple):
+    """The fixed side of a run, but for the nodes of hardware.member, which faults take away.
+
+    spread, easy: placement and backfill rule.
+    """
+
+    hardware: Hardware
+    shapes: Shapes
+    jobs: Jobs
+    spread: bool
+    easy: bool
+
+
+@compiled
+def later_of(state: State, partition: int) -> Free:
+    """What will be free at the shadow time of a partition's head."""
+    later = state.later
+    return Free(
+        later.gpus[partition],
+        later.of_type[partition],
+        later.cpus[partition],
+        later.mem_mib[partition],
+    )
+
+
+@compiled
+def begin_pass(state: State) -> None:
+    """Forget heads and memories: something was freed, or the order changed."""
+    state.counters[PASS] += 1
+    state.head[:] = -1
+
+
+@compiled
+def stamp(state: State) -> int:
+    """A number that changes with every pass and every start: what is free, and for whom."""
+    return int(state.counters[PASS] * (len(state.start_s) + 1) + state.counters[STARTS])
+
+
+def empty_state(hardware: Hardware, shapes: Shapes, jobs: Jobs) -> State:
+    """An empty cluster before the first job."""
+    count, kinds = len(jobs.submit_s), len(shapes.gpus)
+    partitions, total = len(hardware.near), int(shapes.width[jobs.shape].sum())
+    free = Free(hardware.gpus, hardware.of_type, hardware.cpus, hardware.mem_mib)
+    return State(
+        free=Free(*(amount.copy() for amount in free)),
+        usable=np.ones(len(hardware.row), dtype=bool),
+        start_s=np.full(count, np.nan),
+        shares=Shares(*(np.zeros(total, dtype=np.int64) for _ in range(5))),
+        running=np.empty(count, dtype=np.int64),
+        latest=np.empty(count),
+        head=np.full(partitions, -1),
+        shadow_s=np.full(partitions, np.inf),
+        later=Free(*(np.zeros((partitions, *amount.shape), dtype=np.int64) for amount in free)),
+        failed=np.full(kinds, -1),
+        refused=np.full(kinds, -1),
+        counters=np.zeros(5, dtype=np.int64),
+        chosen=np.empty(2 * int(shapes.width.max()) + 1, dtype=np.int64),
+    )

@@ -1,0 +1,75 @@
+"""What a network sees of a prepared trace, and the network itself, as the kernel's arrays."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rltuned.kernel.compiler import Float32Array, FloatArray
+from rltuned.kernel.features import Features, StaticFeatures
+from rltuned.kernel.network import CONTEXT, PAPER, Net
+from rltuned.kernel.ranking import NO_EYES, Eyes
+from rltuned.policies.actor import Actor
+from rltuned.policies.network import ContextActor, PaperActor
+from rltuned.sim.prepared import Prepared
+from rltuned.sim.trace import TraceJob
+
+KINDS = {"paper": PAPER, "context": CONTEXT}
+NO_CURVE = np.zeros((2, 1))
+
+
+def eyes_on(
+    sight: StaticFeatures, prepared: Prepared, net: Net | None = None, curve: FloatArray = NO_CURVE
+) -> Eyes:
+    """Eyes with work space; net None: they only see what fits."""
+    return Eyes(
+        sight=sight,
+        features=room_for(sight, prepared),
+        net=NO_EYES.net if net is None else net,
+        curve=curve,
+        flags=np.zeros(2, dtype=np.int64),
+        scores=np.empty(len(sight.fixed)),
+    )
+
+
+def room_for(sight: StaticFeatures, prepared: Prepared) -> Features:
+    """Room for the features of a queue of all jobs."""
+    kinds, hardware = len(prepared.shapes.gpus), prepared.hardware
+    return Features(
+        survey=np.zeros((kinds, 5)),
+        surveyed=np.full(kinds, -1),
+        sums=np.zeros((len(hardware.near), sight.wanted.shape[1], 3)),
+        back=np.zeros(hardware.of_type.shape),
+        rows=np.empty(sight.fixed.shape, dtype=np.float32),
+    )
+
+
+def predictions(actor: Actor, jobs: Sequence[TraceJob], prepared: Prepared) -> Float32Array | None:
+    """(n, 3) of all jobs; None where the network reads none."""
+    if actor.predictor is None:
+        return None
+    users, accounts = [j.user for j in jobs], [j.account for j in jobs]
+    return actor.predictor.columns(users, accounts, prepared.requests)
+
+
+def net_of(network: PaperActor | ContextActor) -> Net:
+    """A network's weights in the form that the compiled forward reads."""
+    w = {k: v.detach().cpu().numpy().astype(np.float32) for k, v in network.state_dict().items()}
+    pooled = np.zeros((0, 0), dtype=np.float32)
+    if isinstance(network, PaperActor):
+        names = [name.removesuffix(".weight") for name in w if name.endswith(".weight")]
+        second = w[f"{names[1]}.weight"].T
+    else:
+        names = ["encoder", "mix", "head"]
+        hidden = len(w["encoder.bias"])
+        whole = w["mix.weight"].T  # own, mean, most: stacked
+        second, pooled = whole[:hidden], np.ascontiguousarray(whole[hidden:])
+    return Net(
+        kind=KINDS[network.kind],
+        w1=np.ascontiguousarray(w[f"{names[0]}.weight"].T),
+        b1=w[f"{names[0]}.bias"],
+        w2=np.ascontiguousarray(second),
+        pooled=pooled,
+        b2=w[f"{names[1]}.bias"],
+        w3=np.ascontiguousarray(w[f"{names[-1]}.weight"][0]),
+        b3=w[f"{names[-1]}.bias"],
+    )

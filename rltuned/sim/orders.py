@@ -1,0 +1,341 @@
+"""Who orders the queue, as the kernel plays it: pure orders, bounded delays, a daemon's cycles."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rltuned.core.decide import Knobs, Policy
+from rltuned.core.features import UNLIMITED_AS_S, StateMatrix, planning_limit_s
+from rltuned.core.numbers import RESOLUTION_S
+from rltuned.core.order import Order, upper_bounds_s
+from rltuned.core.select import Scope, select
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import UnixTime
+from rltuned.kernel.compiler import BoolArray, FloatArray
+from rltuned.kernel.cycles import Cycles
+from rltuned.kernel.features import StaticFeatures
+from rltuned.kernel.ranking import (
+    F1,
+    FIT,
+    FIXED,
+    MULTIFACTOR,
+    NET,
+    NO_BOUNDS,
+    NO_EYES,
+    NO_MEMORY,
+    QSSF,
+    RUNGS,
+    UNICEP,
+    WFP3,
+    Eyes,
+    Ranking,
+    RunTimeMemory,
+)
+from rltuned.policies.actor import Actor
+from rltuned.policies.baselines import BASELINES, F1_EPOCH_S, Baseline
+from rltuned.sim.cluster import Cluster
+from rltuned.sim.eyes import eyes_on, net_of, predictions
+from rltuned.sim.natural import AGE_ONLY, FIRST_PRIORITY, Natural, Whole
+from rltuned.sim.play import Played, faults_of, run
+from rltuned.sim.policy import CLAIRVOYANT_AREA, FUTURE, QSSF_NAME
+from rltuned.sim.prepared import Prepared, pending_jobs, sight_of
+from rltuned.sim.protocol import Protocol
+from rltuned.sim.trace import TraceJob
+
+FORMULAS = {"wfp3": WFP3, "unicep": UNICEP, "f1": F1, "multifactor": MULTIFACTOR, "fit_first": FIT}
+TIER = 2.0**33
+"""Points that a step of PriorityTier is worth: more than any priority."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A trace on a cluster, ready to be ordered.
+
+    natural: what Slurm's own priorities are made of. sight: what a network may know of it, where
+    that has been worked out.
+    """
+
+    cluster: Cluster
+    jobs: Sequence[TraceJob]
+    prepared: Prepared
+    natural: Natural
+    sight: StaticFeatures | None = None
+
+    @property
+    def limit_s(self) -> FloatArray:
+        """(n,) finite time limits."""
+        return np.array([planning_limit_s(r.time_limit_s) for r in self.prepared.requests])
+
+    @property
+    def gpus(self) -> FloatArray:
+        """(n,) asked for."""
+        return np.array([r.total.gpus for r in self.prepared.requests], dtype=np.float64)
+
+    def upper_s(self, order: Order) -> FloatArray:
+        """(n,) the bounds of the delays."""
+        return upper_bounds_s(self.limit_s, self.prepared.size, order)
+
+    def matrix(self) -> StateMatrix:
+        """The columns that the static rules read."""
+        nothing = np.zeros(len(self.jobs))
+        return StateMatrix(
+            jobs=(),
+            values=np.zeros((0, 0), dtype=np.float32),
+            submit_s=self.prepared.jobs.submit_s,
+            wait_s=nothing,
+            limit_s=self.limit_s,
+            gpus=self.gpus,
+            cpus=nothing,
+            mem_mib=nothing,
+            priority=nothing,
+            size=self.prepared.size,
+            slack_s=np.full(len(self.jobs), np.inf),
+            cff=0.0,
+        )
+
+
+def play(policy: Policy | str, stage: Stage, protocol: Protocol) -> Played:
+    """Play the stage to its end.
+
+    Args:
+        policy: itself; of those that no scheduler could ask, the name (see sim/policy).
+        stage: trace and cluster, with what Slurm's own priorities are made of.
+        protocol: who ranks when, within which bounds, and what befalls nodes.
+
+    Raises:
+        TraceError: the policy exists in event mode only, or a job never started.
+    """
+    faults = faults_of(protocol.faults, stage.cluster)
+    if protocol.mode == "event" or policy in FUTURE:
+        ranking, eyes = at_events(policy, stage, protocol.order)
+        return run(stage.prepared, ranking, protocol.rules, eyes=eyes, faults=faults)
+    ranking, cycles, eyes = in_cycles(
+        policy,
+        stage,
+        protocol.knobs,
+        protocol.interval_s,
+        at_submit=protocol.newcomers == "submit",
+    )
+    return run(stage.prepared, ranking, protocol.rules, cycles=cycles, eyes=eyes, faults=faults)
+
+
+def at_events(policy: Policy | str, stage: Stage, order: Order | None) -> tuple[Ranking, Eyes]:
+    """A policy, or its name, that orders the queue at every event; order None = its pure order.
+
+    Raises:
+        KeyError: the kernel does not know it.
+    """
+    if isinstance(policy, Actor):
+        return _dynamic(NET, stage, order), _eyes(policy, stage)
+    policy = policy if isinstance(policy, str) else policy.name
+    pure = order is None or policy in {*FUTURE, "multifactor"}
+    if policy == QSSF_NAME:
+        return _dynamic(QSSF, stage, order), NO_EYES
+    if policy == "fit_first":
+        return _dynamic(FIT, stage, order), _eyes(None, stage)
+    if not pure and order is not None:
+        wished_s = order.stretch * BASELINES[policy].delay_s(stage.matrix())
+        delay_s = np.minimum(wished_s, stage.upper_s(order))
+        return _plain(stage)._replace(key=stage.prepared.jobs.submit_s + delay_s), NO_EYES
+    rule = FORMULAS.get(policy, FIXED)
+    ranking = _plain(stage)._replace(rule=rule)
+    if rule == FIXED:
+        ranking = ranking._replace(key=_fixed_keys(policy, stage))
+    if rule == F1:
+        ranking = ranking._replace(constants=np.array([F1_EPOCH_S, 1.0]))
+    return ranking, NO_EYES
+
+
+def in_cycles(
+    policy: Policy | str,
+    stage: Stage,
+    knobs: Knobs,
+    interval_s: float,
+    *,
+    first_s: float | None = None,
+    at_submit: bool = False,
+) -> tuple[Ranking, Cycles, Eyes]:
+    """Slurm's own order, and a daemon that writes delays into it, from an empty journal on.
+
+    Args:
+        policy: a rule, an actor, or the name of qssf.
+        stage: trace and cluster.
+        knobs: the daemon's settings.
+        interval_s: between cycles.
+        first_s: when it is switched on; None = at the first submission.
+        at_submit: delays are set at submission.
+
+    Raises:
+        KeyError: the kernel does not know the policy.
+    """
+    system, count = stage.natural.system, len(stage.jobs)
+    first_s = float(stage.prepared.jobs.submit_s[0]) if first_s is None else first_s
+    rule, wished_s, memory, eyes = _wish(policy, stage, knobs.order)
+    slope = system.slope if system.kind == "multifactor" else 1.0 / RESOLUTION_S
+    basic = system.kind == "basic"
+    per_hour = knobs.rules.max_writes_per_hour or 0
+    ranking = slurms_order(stage)._replace(memory=memory, stretch=knobs.order.stretch)
+    cycles = Cycles(
+        rule=rule,
+        first_s=first_s,
+        on_s=first_s,
+        interval_s=interval_s,
+        min_age_s=knobs.rules.min_age_s,
+        hysteresis=knobs.writing.under(static=rule == FIXED).hysteresis,
+        min_step_s=knobs.writing.min_step_s,
+        max_changes=knobs.writing.max_changes,
+        at_submit=at_submit,
+        basic=basic,
+        slope=slope or 1.0,
+        managed=_managed(stage, knobs.rules) if slope else np.zeros(count, dtype=bool),
+        wished_s=wished_s,
+        upper_s=stage.upper_s(knobs.order),
+        origin=_origin(stage),
+        per_point=1.0,
+        writes=np.zeros(count, dtype=np.int64),
+        written_s=np.full((count, per_hour), -np.inf),
+        neutral=np.full(4, -1.0),
+    )
+    return ranking, cycles, eyes
+
+
+def slurms_order(stage: Stage) -> Ranking:
+    """Slurm's own priorities, tiers of partitions first."""
+    ranking, natural = _plain(stage), stage.natural
+    if natural.kind == "fcfs":
+        number = FIRST_PRIORITY - np.arange(len(stage.jobs), dtype=np.int64)
+        return ranking._replace(value=number, key=_origin(stage) - number)
+    if natural == AGE_ONLY:
+        return ranking._replace(key=_origin(stage))
+    return ranking._replace(rule=MULTIFACTOR, ahead=_tiers(stage) * TIER)
+
+
+def _origin(stage: Stage) -> FloatArray:
+    """(n,) the key of a fixed order before any number of ours."""
+    ahead = _tiers(stage) * TIER
+    return -ahead if stage.natural.kind == "fcfs" else stage.prepared.jobs.submit_s - ahead
+
+
+def _tiers(stage: Stage) -> FloatArray:
+    """(n,) steps of PriorityTier above the lowest."""
+    tiers = np.array([p.priority_tier for p in stage.cluster.partitions], dtype=np.float64)
+    prepared = stage.prepared
+    found: FloatArray = (tiers - tiers.min())[prepared.shapes.partition[prepared.jobs.shape]]
+    return found
+
+
+def _managed(stage: Stage, scope: Scope) -> BoolArray:
+    """(n,) what core/select lets the daemon order, but for what changes with time."""
+    scope = replace(scope, min_age_s=0.0, max_writes_per_hour=None)
+    if scope == Scope(min_age_s=0.0):
+        return np.ones(len(stage.jobs), dtype=bool)
+    partitions = [p.name for p in stage.cluster.partitions]
+    pending = pending_jobs(stage.jobs, stage.prepared, partitions)
+    cluster = stage.cluster
+    snapshot = Snapshot(UnixTime(0.0), cluster.name, pending, (), cluster.nodes, cluster.partitions)
+    ours = {job.job_id for job in select(snapshot, scope).chosen}
+    return np.array([job.job_id in ours for job in pending])
+
+
+def _wish(
+    policy: Policy | str, stage: Stage, order: Order
+) -> tuple[int, FloatArray, RunTimeMemory, Eyes]:
+    """A policy's rule, its delays where they never change, its memory and its eyes."""
+    later = np.zeros(len(stage.jobs))
+    if isinstance(policy, Actor):
+        return NET, later, NO_MEMORY, _eyes(policy, stage)
+    if policy == QSSF_NAME:
+        return QSSF, later, _memory(stage), NO_EYES
+    if not isinstance(policy, Baseline):
+        raise KeyError(policy)
+    if policy.name == "fit_first":
+        return FIT, later, NO_MEMORY, _eyes(None, stage)
+    if not policy.static:
+        raise KeyError(policy.name)
+    return FIXED, order.stretch * policy.delay_s(stage.matrix()), NO_MEMORY, NO_EYES
+
+
+def _eyes(actor: Actor | None, stage: Stage) -> Eyes:
+    """What an actor sees of a stage; None: only what fits."""
+    prepared = stage.prepared
+    sight = stage.sight or sight_of(stage.cluster, stage.jobs, prepared)
+    if actor is None:
+        return eyes_on(sight, prepared)
+    columns = predictions(actor, stage.jobs, prepared)
+    if columns is not None:
+        sight = sight._replace(fixed=np.column_stack([sight.fixed, columns]).astype(np.float32))
+    return eyes_on(sight, prepared, net_of(actor.network), actor.curve.table)
+
+
+def _dynamic(rule: int, stage: Stage, order: Order | None) -> Ranking:
+    memory = _memory(stage) if rule == QSSF else NO_MEMORY
+    ranking = _plain(stage)._replace(rule=rule, memory=memory)
+    if order is None:
+        return ranking
+    return ranking._replace(upper_s=stage.upper_s(order), stretch=order.stretch)
+
+
+def _plain(stage: Stage) -> Ranking:
+    """First come, first served, with Slurm's points beside it."""
+    natural, cluster, count = stage.natural, stage.cluster, len(stage.jobs)
+    cpus = sum(n.total.cpus for n in cluster.nodes)
+    whole = Whole(cluster.gpus, cpus, len(cluster.nodes))
+    shares = np.array([natural.size(r.total, r.nodes, whole) for r in stage.prepared.requests])
+    size = 1.0 - shares if natural.favor_small else shares
+    own = np.array(natural.own, dtype=np.float64) if natural.own else np.zeros(count)
+    partition = natural.partition_weight * stage.prepared.partition_factor
+    return Ranking(
+        rule=FIXED,
+        key=stage.prepared.jobs.submit_s.copy(),
+        limit_s=stage.limit_s,
+        gpus=stage.gpus,
+        terms=np.column_stack([natural.base + own, natural.size_weight * size, partition]),
+        constants=np.array([float(natural.age_weight), natural.max_age_s]),
+        value=np.zeros(count, dtype=np.int64),
+        ahead=np.zeros(count),
+        memory=NO_MEMORY,
+        upper_s=NO_BOUNDS,
+        stretch=1.0,
+    )
+
+
+def _memory(stage: Stage) -> RunTimeMemory:
+    """An empty memory with room for what these jobs will show."""
+    numbers: dict[object, int] = {}
+    rows = [
+        [-1 if k is None else numbers.setdefault(k, len(numbers)) for k in likened]
+        for likened in (_kinds(j) for j in stage.jobs)
+    ]
+    limited = bool((stage.limit_s < UNLIMITED_AS_S).all())
+    return RunTimeMemory(
+        kinds=np.array(rows, dtype=np.int64).reshape(-1, RUNGS),
+        total=np.zeros(len(numbers)),
+        weight=np.zeros(len(numbers)),
+        runs_s=np.zeros(0 if limited else len(stage.jobs)),
+        seen=np.zeros(1, dtype=np.int64),
+    )
+
+
+def _kinds(job: TraceJob) -> tuple[tuple[str, str, int] | None, ...]:
+    """What a job is likened by, the closest first; None where the trace does not name it.
+
+    Jobs of 0, 1, 2-3, 4-7, 8-15 ... GPUs are of about one size.
+    """
+    size = job.gpus.bit_length()
+    return (
+        ("user", job.user, size) if job.user else None,
+        ("user", job.user, -1) if job.user else None,
+        ("account", job.account, size) if job.account else None,
+    )
+
+
+def _fixed_keys(policy: str, stage: Stage) -> FloatArray:
+    """(n,) smaller first."""
+    if policy in FUTURE:
+        gpus = [max(j.gpus, 1) if policy == CLAIRVOYANT_AREA else 1 for j in stage.jobs]
+        return np.array([j.duration_s * g for j, g in zip(stage.jobs, gpus, strict=True)])
+    if not BASELINES[policy].static:
+        raise KeyError(policy)
+    found: FloatArray = -BASELINES[policy].score(stage.matrix())
+    return found

@@ -1,0 +1,215 @@
+"""A trace on a cluster as the kernel's arrays: hardware, jobs, and what a network sees of them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rltuned.core.capacity import Capacity
+from rltuned.core.features import cpus_per_unit, encode
+from rltuned.core.placement import ceil_div, width
+from rltuned.domain.jobs import PendingJob, Request
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobId, UnixTime
+from rltuned.errors import TraceError
+from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray
+from rltuned.kernel.features import StaticFeatures
+from rltuned.kernel.state import Hardware, Jobs, Shapes
+from rltuned.sim.cluster import Cluster
+from rltuned.sim.fitting import idle, impossible, in_partition
+from rltuned.sim.trace import TraceJob
+
+SLOTS_OF_THE_MOMENT = (2, 5, 6, 7, 8, 10, 11, 12)
+"""Columns of the features that change while a job waits; kernel/features fills them in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A trace on a cluster as arrays, ready to be played under any order."""
+
+    hardware: Hardware
+    shapes: Shapes
+    jobs: Jobs
+    requests: tuple[Request, ...]
+    partition_factor: FloatArray
+    cluster_gpus: int
+    size: FloatArray
+
+
+def prepare(cluster: Cluster, jobs: Sequence[TraceJob]) -> Prepared:
+    """Turn objects into arrays.
+
+    Raises:
+        TraceError: a job can never run on this cluster.
+    """
+    snapshot = idle(cluster)
+    capacity = Capacity.of(snapshot)
+    names = [p.name for p in cluster.partitions]
+    by_name = {p.name: p for p in cluster.partitions}
+    row_of: dict[object, int] = {}
+    known: dict[tuple[int, str], tuple[int, Request]] = {}
+    found: list[tuple[Request, str]] = []
+    shape = np.empty(len(jobs), dtype=np.int64)
+    requests, kept = [], []
+    for i, job in enumerate(jobs):
+        partition = job.partition or cluster.default_partition
+        request = job.request()
+        kept.append(request)  # alive, so that its id stays its own
+        if (id(request), partition) not in known:
+            why = impossible(job, cluster, capacity)
+            if why is not None:
+                raise TraceError(f"job {job.job_id} can never run on {cluster.name}: {why}")
+            asked = in_partition(request, by_name[partition])
+            key = (asked.total, asked.gpu_types, asked.nodes, asked.exclusive, partition)
+            if key not in row_of:
+                row_of[key] = len(found)
+                found.append((asked, partition))
+            known[id(request), partition] = (row_of[key], asked)
+        shape[i], asked = known[id(request), partition]
+        requests.append(asked)
+    shapes = _shapes(found, names, capacity)
+    factors = np.array([p.priority_factor for p in cluster.partitions], dtype=np.float64)
+    return Prepared(
+        _hardware(capacity, names),
+        shapes,
+        _jobs(jobs, requests, shape, shapes),
+        tuple(requests),
+        (factors / max(1.0, factors.max()))[shapes.partition[shape]],
+        max(1, cluster.gpus),
+        _sizes(requests, shapes.partition[shape], names, capacity),
+    )
+
+
+def _sizes(
+    requests: Sequence[Request], partition: IntArray, names: Sequence[str], capacity: Capacity
+) -> FloatArray:
+    """(n,) as StateMatrix.size."""
+    unit = [cpus_per_unit(capacity.members_of((name,)), capacity) for name in names]
+    sizes = [
+        r.total.gpus or r.total.cpus / unit[p]
+        for r, p in zip(requests, partition.tolist(), strict=True)
+    ]
+    return np.maximum(np.array(sizes, dtype=np.float64), 1.0)
+
+
+def _hardware(capacity: Capacity, names: Sequence[str]) -> Hardware:
+    member = np.array([capacity.members_of((name,)) for name in names])
+    near = (member.astype(np.int64) @ member.T.astype(np.int64)) > 0
+    np.fill_diagonal(near, True)
+    return Hardware(
+        row=_rows(capacity),
+        gpus=capacity.total_gpus.sum(axis=0),
+        of_type=capacity.total_gpus,
+        cpus=capacity.total_cpus,
+        mem_mib=capacity.total_mem_mib,
+        member=member,
+        near=near,
+    )
+
+
+def _rows(capacity: Capacity) -> IntArray:
+    """(N,) the GPU type of each node, or the zero row."""
+    has = capacity.total_gpus > 0
+    return np.where(has.any(axis=0), has.argmax(axis=0), len(capacity.gpu_types))
+
+
+def _shapes(
+    found: Sequence[tuple[Request, str]], names: Sequence[str], capacity: Capacity
+) -> Shapes:
+    widths, accepts = [], np.zeros((len(found), len(capacity.gpu_types) + 1), dtype=bool)
+    for i, (request, partition) in enumerate(found):
+        count, rows = width(request, capacity.members_of((partition,)), capacity)
+        widths.append(count)
+        accepts[i, list(rows)] = True
+    need = [(r.total, w) for (r, _), w in zip(found, widths, strict=True)]
+    return Shapes(
+        gpus=_ints([t.gpus for t, _ in need]),
+        cpus=_ints([t.cpus for t, _ in need]),
+        mem_mib=_ints([t.mem_mib for t, _ in need]),
+        width=_ints(widths),
+        accepts=accepts,
+        low=_ints([t.gpus // w for t, w in need]),
+        larger=_ints([t.gpus % w for t, w in need]),
+        cpus_each=_ints([ceil_div(t.cpus, w) for t, w in need]),
+        mem_each=_ints([ceil_div(t.mem_mib, w) for t, w in need]),
+        exclusive=np.array([r.exclusive for r, _ in found]),
+        partition=_ints([names.index(p) for _, p in found]),
+    )
+
+
+def _jobs(
+    jobs: Sequence[TraceJob], requests: Sequence[Request], shape: IntArray, shapes: Shapes
+) -> Jobs:
+    limit_s = np.array([math.inf if r.time_limit_s is None else r.time_limit_s for r in requests])
+    duration_s = np.array([j.duration_s for j in jobs])
+    wide = shapes.width[shape]
+    return Jobs(
+        submit_s=np.array([j.submit_s for j in jobs]),
+        runs_s=np.minimum(duration_s, limit_s),
+        limit_s=limit_s,
+        shape=shape,
+        offset=np.cumsum(wide) - wide,
+    )
+
+
+def _ints(values: Sequence[int]) -> IntArray:
+    return np.array(values, dtype=np.int64)
+
+
+def sight_of(cluster: Cluster, jobs: Sequence[TraceJob], prepared: Prepared) -> StaticFeatures:
+    """What never changes of a trace on a cluster."""
+    nodes, snapshot = cluster.nodes, idle(cluster)
+    capacity = Capacity.of(snapshot)
+    rows = len(capacity.gpu_types) + 1
+    partitions = [p.name for p in cluster.partitions]
+    shapes = prepared.jobs.shape
+    wanted = np.zeros((len(prepared.shapes.gpus), rows), dtype=bool)
+    firsts = np.unique(shapes, return_index=True)[1]
+    for job in firsts.tolist():
+        wanted[shapes[job], list(capacity.accepted(prepared.requests[job]))] = True
+    member = np.array([capacity.members_of((p,)) for p in partitions])
+    has = np.vstack([capacity.total_gpus[:-1] > 0, np.ones(len(nodes), dtype=bool)])
+    return StaticFeatures(
+        wanted=wanted,
+        all_gpus=member.astype(np.int64) @ capacity.total_gpus.T,
+        nodes=member.astype(np.int64) @ has.T.astype(np.int64),
+        fixed=_fixed(jobs, prepared, partitions, snapshot),
+    )
+
+
+def _fixed(
+    jobs: Sequence[TraceJob], prepared: Prepared, partitions: Sequence[str], snapshot: Snapshot
+) -> Float32Array:
+    """What core/features makes of each job alone: its encoding, without the moment's columns."""
+    pending = pending_jobs(jobs, prepared, partitions)
+    values = np.concatenate(
+        [encode(pending[at : at + 4096], snapshot).values for at in range(0, len(jobs), 4096)]
+    )
+    values[:, SLOTS_OF_THE_MOMENT] = 0.0
+    return values
+
+
+def pending_jobs(
+    jobs: Sequence[TraceJob], prepared: Prepared, partitions: Sequence[str]
+) -> tuple[PendingJob, ...]:
+    """All jobs as if all waited, submitted at second 0."""
+    shared: dict[Request, Request] = {}
+    places = prepared.shapes.partition[prepared.jobs.shape].tolist()
+    return tuple(
+        PendingJob(
+            job_id=JobId(number),
+            address=str(number),
+            submitted_at=UnixTime(0.0),
+            eligible_at=UnixTime(0.0),
+            request=shared.setdefault(request, request),
+            priority=1,
+            partitions=(partitions[place],),
+            user=job.user,
+            account=job.account,
+            qos=job.qos,
+        )
+        for number, (job, request, place) in enumerate(
+            zip(jobs, prepared.requests, places, strict=True), 1
+        )
+    )

@@ -1,0 +1,261 @@
+"""The simulated Slurm in plain Python, which people read, for all that the kernel plays.
+
+`play_direct` orders the queue at every event. `play_decided` goes the whole way of the daemon:
+observe, decide, apply, once per interval, with a journal's memory of what was written.
+"""
+
+import bisect
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from rltuned.core.decide import Policy, decide
+from rltuned.core.features import (
+    UNLIMITED_AS_S,
+    FloatArray,
+    StateMatrix,
+    encode,
+    planning_limit_s,
+)
+from rltuned.core.order import Order, bounded, checked_scores
+from rltuned.domain.plan import Plan
+from rltuned.sim.backend import SimBackend, snapshot_of
+from rltuned.sim.cluster import Cluster
+from rltuned.sim.joint import PlayedWorld, at_once, next_time, tick_at
+from rltuned.sim.ledger import SimulatedJournal
+from rltuned.sim.metrics import Schedule
+from rltuned.sim.natural import AGE_ONLY, Natural
+from rltuned.sim.policy import CLAIRVOYANT, CLAIRVOYANT_AREA, policy_of
+from rltuned.sim.protocol import Protocol
+from rltuned.sim.run import TraceWindow, schedule_of
+from rltuned.sim.trace import TraceJob
+from rltuned.sim.world import EndedJob, Pending, World
+
+DECAY: Final = 0.9
+Ranking = Callable[[World], Sequence[Pending]]
+Kind = tuple[str, str, int]
+
+
+def kinds(user: str, account: str, gpus: int) -> tuple[Kind | None, ...]:
+    """What jobs are likened by, the closest first; None where the trace does not name it."""
+    size = gpus.bit_length()
+    return (
+        ("user", user, size) if user else None,
+        ("user", user, -1) if user else None,
+        ("account", account, size) if account else None,
+    )
+
+
+@dataclass(slots=True)
+class History:
+    """What has ended so far: per kind the weighted sum of ln(run time) and the sum of the weights;
+    all run times, sorted.
+    """
+
+    means: dict[Kind, tuple[float, float]] = field(default_factory=dict)
+    runs_s: list[float] = field(default_factory=list)
+
+    def ended(self, user: str, account: str, gpus: int, ran_s: float) -> None:
+        log_s = math.log(max(ran_s, 1.0))
+        for kind in kinds(user, account, gpus):
+            if kind is not None:
+                total, weight = self.means.get(kind, (0.0, 0.0))
+                self.means[kind] = (total * DECAY + log_s, weight * DECAY + 1.0)
+        bisect.insort(self.runs_s, ran_s)
+
+    def predict_s(self, user: str, account: str, gpus: int, limit_s: float | None) -> float:
+        """The user's jobs of that size, else the user's, else the account's of that size, else the
+        time limit, else the median of all that has ended, else a year; never more than the limit.
+        """
+        finite_s = planning_limit_s(limit_s)
+        for kind in kinds(user, account, gpus):
+            if kind is not None and kind in self.means:
+                total, weight = self.means[kind]
+                return min(math.exp(total / weight), finite_s)
+        if finite_s < UNLIMITED_AS_S or not self.runs_s:
+            return finite_s
+        return self.runs_s[len(self.runs_s) // 2]
+
+
+@dataclass(slots=True)
+class Qssf:
+    """The rule with its memory; one per run."""
+
+    history: History = field(default_factory=History)
+    seen: set[int] = field(default_factory=set)
+    name: str = "qssf"
+    static: bool = False
+
+    def look(self, world: World) -> None:
+        """Learn from the jobs that have ended since the last look."""
+        new: list[EndedJob] = [r for n, r in world.finished.items() if n not in self.seen]
+        for record in sorted(new, key=lambda r: (r.ended_at, r.number)):
+            job, ran_s = record.job, record.ended_at - record.started_at
+            self.history.ended(job.user, job.account, job.gpus, ran_s)
+            self.seen.add(record.number)
+
+    def score(self, matrix: StateMatrix) -> FloatArray:
+        """(n,) smallest GPUs times predicted seconds first; a job without GPUs counts as one."""
+        area_s = [
+            max(float(j.request.total.gpus), 1.0)
+            * self.history.predict_s(
+                j.user, j.account, j.request.total.gpus, j.request.time_limit_s
+            )
+            for j in matrix.jobs
+        ]
+        return -np.array(area_s, dtype=np.float64)
+
+    def delay_s(self, matrix: StateMatrix) -> FloatArray:
+        return -self.score(matrix)
+
+
+def plainly(window: TraceWindow, where: Cluster, policy: str, protocol: Protocol) -> Schedule:
+    """As sim/run.simulate."""
+    rules = protocol.rules
+    if policy == "multifactor":
+        own = rules.natural if rules.natural != AGE_ONLY else Natural()
+        rules = replace(rules, natural=replace(own, kind="multifactor"))
+    protocol = replace(protocol, rules=rules)
+    chosen = scorer_of(policy)
+    if protocol.mode == "event":
+        return schedule_of(play_direct(where, window.jobs, chosen, protocol), window, where, 0.0)
+    assert not callable(chosen)
+    return schedule_of(play_decided(where, window.jobs, chosen, protocol), window, where, 0.0)
+
+
+def scorer_of(name: str) -> Policy | Ranking:
+    """A policy, or an order that no policy can know."""
+    if name in {CLAIRVOYANT, CLAIRVOYANT_AREA}:
+        return clairvoyant if name == CLAIRVOYANT else clairvoyant_area
+    if name == "qssf":
+        return Qssf()
+    found = policy_of(name)
+    assert not isinstance(found, str)
+    return found
+
+
+def play_direct(
+    cluster: Cluster, jobs: Sequence[TraceJob], policy: Policy | Ranking, protocol: Protocol
+) -> PlayedWorld:
+    """Order the queue at every event, by a policy or by what no policy can know."""
+    ranking = policy if callable(policy) else by_policy(policy, protocol.order)
+    passes = 0
+
+    def counted(world: World) -> Sequence[Pending]:
+        nonlocal passes
+        passes += 1
+        return ranking(world)
+
+    world = World(cluster, jobs, rules=protocol.rules, faults=protocol.faults, order=counted)
+    while world.next_time() is not None:
+        world.step()
+    return PlayedWorld(world, passes, 0)
+
+
+def play_decided(
+    cluster: Cluster, jobs: Sequence[TraceJob], policy: Policy, protocol: Protocol
+) -> PlayedWorld:
+    """Let the daemon's own decision write priorities, once per interval or at every event."""
+    world = World(cluster, jobs, rules=protocol.rules, faults=protocol.faults)
+    daemon = _Daemon(world, policy, protocol)
+    interval_s = protocol.interval_s if protocol.mode == "cycle" else 0.0
+    first = jobs[0].submit_s
+    decisions = 0
+    while (now := next_time(world, first, interval_s)) is not None:
+        if world.next_time() == now:
+            world.happen()
+        world.now = now
+        if world.pending and protocol.newcomers == "submit":
+            daemon.meet()
+        if world.pending and (not interval_s or tick_at(now, first, interval_s) == now):
+            daemon.cycle()
+            decisions += 1
+        world.schedule()
+    return PlayedWorld(world, decisions, daemon.writes)
+
+
+class _Daemon:
+    """The decision beside a simulated cluster, with what its journal would remember."""
+
+    def __init__(self, world: World, policy: Policy, protocol: Protocol) -> None:
+        self._world, self._policy = world, policy
+        self._knobs = protocol.knobs if protocol.mode == "cycle" else at_once(protocol.knobs)
+        self._backend, self._ledger = SimBackend(world), SimulatedJournal()
+        self._met: set[int] = set()
+        self._at_submit = 0
+
+    @property
+    def writes(self) -> int:
+        """Numbers written, but for those that were set at submission."""
+        return sum(self._ledger.writes.values()) - self._at_submit
+
+    def cycle(self) -> None:
+        """Observe, decide, apply."""
+        if isinstance(self._policy, Qssf):
+            self._policy.look(self._world)
+        snapshot = self._ledger.dress(self._backend.observe())
+        decision = decide(snapshot, self._policy, self._knobs)
+        self._backend.apply(decision.plan)
+        self._ledger.note(decision, self._world.now)
+
+    def meet(self) -> None:
+        """Give the jobs that have just come their delays, as job_submit.lua would."""
+        if isinstance(self._policy, Qssf):
+            self._policy.look(self._world)
+        new = self._world.pending.keys() - self._met
+        self._met |= new
+        if not new:
+            return
+        knobs = replace(at_once(self._knobs), top_k=0)
+        snapshot = self._ledger.dress(self._backend.observe())
+        if snapshot.neutral is None:  # the very first job brings it
+            first = decide(replace(snapshot, pending=snapshot.pending[:1]), self._policy, knobs)
+            snapshot = replace(snapshot, neutral=first.neutral)
+        decision = decide(snapshot, self._policy, knobs)
+        actions = tuple(a for a in decision.plan.actions if a.target.job_id in new)
+        self._backend.apply(Plan(actions))
+        # only a cycle moves the neutral delay
+        submitted = replace(decision, plan=Plan(actions), neutral=snapshot.neutral)
+        self._ledger.note(submitted, self._world.now)
+        self._at_submit += len(actions)
+
+
+def by_policy(policy: Policy, order: Order | None) -> Ranking:
+    """The order that a policy puts the whole queue in; equal jobs by submit order.
+
+    By virtual time within the bounds; without bounds, by the policy's scores.
+    """
+
+    def ranked(world: World) -> Sequence[Pending]:
+        if isinstance(policy, Qssf):
+            policy.look(world)
+        snapshot = snapshot_of(world)
+        jobs = tuple(sorted(snapshot.pending, key=lambda j: j.job_id))
+        keys = _keys(policy, encode(jobs, snapshot), order)
+        return [world.pending[jobs[i].job_id] for i in np.argsort(keys, kind="stable").tolist()]
+
+    return ranked
+
+
+def _keys(policy: Policy, matrix: StateMatrix, order: Order | None) -> FloatArray:
+    """(n,) smaller first."""
+    if order is None:
+        return -checked_scores(policy, matrix)
+    if policy.name == "multifactor":  # it delays no job: Slurm's own order
+        return -policy.score(matrix)
+    return matrix.submit_s + bounded(policy, matrix, order).delay_s
+
+
+def clairvoyant(world: World) -> Sequence[Pending]:
+    """Shortest true run time first."""
+    return sorted(world.pending.values(), key=lambda p: (p.job.duration_s, p.number))
+
+
+def clairvoyant_area(world: World) -> Sequence[Pending]:
+    """Smallest true area first."""
+    return sorted(
+        world.pending.values(), key=lambda p: (p.job.duration_s * max(p.job.gpus, 1), p.number)
+    )
