@@ -46,12 +46,7 @@ def run_study(
 ) -> Study:
     """Play everything.
 
-    Args:
-        past: the history on its cluster.
-        policies: by the name under which they are shown.
-        terms: the daemon's.
-        names: show users by their names, not by numbers.
-        report: see Report.
+    names: show users by their names, not by numbers.
 
     Raises:
         PolicyError: a policy's scores cannot be used.
@@ -79,10 +74,7 @@ def aliases(names: Sequence[str], kind: str) -> list[str]:
 def document(study: Study, history: SacctAnswer, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Everything for JSON: what is unknown is null.
 
-    Args:
-        study: what was found.
-        history: what was read.
-        asked: how it was asked for: command, train, interval, seed, ...
+    asked: how it was asked for: command, train, interval, seed, ...
     """
     past, calibration = study.past, study.calibration
     return {

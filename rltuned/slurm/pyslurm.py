@@ -88,9 +88,6 @@ class Pyslurm:
     def jobs(self, release: tuple[int, int]) -> PyslurmAnswer:
         """Every job that slurmctld has in memory, also those that ended a moment ago.
 
-        Args:
-            release: of slurmctld; pyslurm must be of the same.
-
         Raises:
             UnusableError: no such interpreter, no pyslurm, another release, or it crashed.
             BackendError: it gave no answer in time, or slurmctld gave it none.

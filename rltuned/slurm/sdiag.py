@@ -104,10 +104,7 @@ def parse_sdiag(text: str) -> Load:
 def clock_off_s(text: str, asked_at: float, answered_at: float) -> float | None:
     """How far slurmctld's clock is ahead of rltuned's, by the moment that its answer bears.
 
-    Args:
-        text: sdiag's answer.
-        asked_at: Unix seconds, by rltuned's clock, when it was asked for.
-        answered_at: and when it was there.
+    asked_at, answered_at: Unix seconds by the clock here.
 
     Returns:
         Seconds; 0 = it may be the same; None = the answer bears no moment.

@@ -211,22 +211,14 @@ def read_system(config: Mapping[str, str]) -> PrioritySystem:
 
 
 def _value(config: Mapping[str, str], key: str) -> str:
-    """The value of a key.
-
-    Raises:
-        SnapshotError: there is none.
-    """
+    """The value of a key."""
     if key not in config:
         raise SnapshotError(f"scontrol show config: no {key} in the answer")
     return config[key]
 
 
 def _weight(config: Mapping[str, str], name: str) -> int:
-    """PriorityWeight of a factor.
-
-    Raises:
-        SnapshotError: it is missing, or no number.
-    """
+    """PriorityWeight of a factor."""
     key = f"{_WEIGHT}{name}"
     try:
         return parse_number(_value(config, key))

@@ -272,10 +272,8 @@ def _tiers(site: Site) -> Iterator[Check]:
 def judge_room(site: Site, wanted_s: Sequence[float], room_s: Sequence[float]) -> Iterator[Check]:
     """Whether priorities have room for the delays: below 1 slurmctld keeps no order.
 
-    Args:
-        site: what a second of delay takes.
-        wanted_s: the delay of each job within its other bounds.
-        room_s: the longest delay with which its priority stays at least 1.
+    wanted_s: delays within the other bounds. room_s: the longest with which a priority stays at
+    least 1.
     """
     short = [(w - r, r) for w, r in zip(wanted_s, room_s, strict=True) if w - r > COARSE_S]
     if not short or not site.slope:

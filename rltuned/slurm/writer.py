@@ -283,11 +283,8 @@ def judge(
 ) -> Outcome:
     """An action's result, from the re-read and from scontrol's complaint.
 
-    Args:
-        action: what was sent.
-        row: the record now; None = it is no longer pending, or another job bears its number.
-        factors: sprio's lines by job.
-        complaint: scontrol's complaint; empty = none.
+    row: None = no longer pending, or another job bears its number. complaint: scontrol's; empty =
+    none.
     """
     if row is None:
         return Outcome(action, Result.GONE, complaint or "no longer pending")
