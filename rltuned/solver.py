@@ -102,16 +102,16 @@ class ChildSolver:
             )
         except OSError as error:
             raise SolverError(f"{self.name} cannot be started: {error}") from error
-        said, in_time = b"", False
+        output, in_time = b"", False
         try:
             _bound(child.pid, budget)
-            said, in_time = _listen(child, deadline)
+            output, in_time = _listen(child, deadline)
         finally:
             code = _end(child, deadline, kill=not in_time)
         if code is None:
             raise SolverError(f"{self.name} took longer than {budget.wall_s:g} s")
         if code != 0:
-            words = said.decode("utf-8", "replace").split()
+            words = output.decode("utf-8", "replace").split()
             raise SolverError(f"{self.name} ended with {code}: {' '.join(words)[-200:]}")
 
 
@@ -232,7 +232,7 @@ def _bound(pid: int, budget: Budget) -> None:
 
 
 def _listen(child: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bool]:
-    """The end of what it says, and whether it closed its mouth in time."""
+    """The end of its output, and whether it closed it in time."""
     if child.stdout is None:
         return b"", False
     pipe, tail = child.stdout.fileno(), b""

@@ -105,9 +105,9 @@ def _change(
     base, own = ends
     if base <= 0:
         return RelativeChange(base, own, None)
-    told = own / base - 1
+    change = own / base - 1
     usable = drawn[0] > 0
     if count < FEWEST_STRETCHES or usable.mean() < 0.95:  # noqa: PLR2004 - else it would be cut
-        return RelativeChange(base, own, told)
+        return RelativeChange(base, own, change)
     low, high = stats.interval(drawn[1][usable] / drawn[0][usable] - 1)
-    return RelativeChange(base, own, told, low, high)
+    return RelativeChange(base, own, change, low, high)

@@ -31,12 +31,7 @@ def collect(
 ) -> tuple[str, ...]:
     """Save config, nodes, partitions and history; what to warn of.
 
-    Args:
-        commands: with TZ=UTC in their environment.
-        folder: new, or empty.
-        since: Unix seconds.
-        until: Unix seconds.
-        report: see slurm/sacct.py.
+    commands needs TZ=UTC in its environment. folder: new, or empty. since, until: Unix seconds.
 
     Raises:
         BackendError: a command failed.

@@ -98,11 +98,7 @@ def outcome_of(
 ) -> OrderOutcome:
     """Compare two plays on the jobs that came after the split.
 
-    Args:
-        past: what was played.
-        base: under multifactor.
-        own: under the order in question.
-        users: of every job, as they are shown.
+    users: of every job, as they are shown.
     """
     mask = past.later
     arrived = np.array([j.submit_s for j in past.jobs])[mask]

@@ -69,12 +69,6 @@ def play_natural(past: Past, stage: Stage, interval_s: float) -> BacktestPlay:
 def play_ours(past: Past, stage: Stage, policy: Policy, terms: Terms) -> BacktestPlay:
     """The policy's order from the split on.
 
-    Args:
-        past: the history.
-        stage: of the same.
-        policy: what orders the queue.
-        terms: of the daemon.
-
     Raises:
         KeyError: the compiled world does not know the policy.
     """

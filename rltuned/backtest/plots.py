@@ -32,10 +32,7 @@ REAL, SIMULATED = SERIES[0], SERIES[1]
 def page_of(study: Study, found: Mapping[str, Any], shown: Mapping[str, Mapping[str, str]]) -> str:
     """The page.
 
-    Args:
-        study: for the plots.
-        found: the document, see study.document; the page says nothing that is not in it.
-        shown: kind of group -> group -> its name on the page.
+    found: see study.document; the page has nothing else. shown: kind of group -> group -> its name.
     """
     calibration, outcomes = found["calibration"], study.outcomes
     matches = {"all": calibration["whole"], "after the switch": calibration["later"]}
@@ -120,9 +117,7 @@ def orders_plot(outcomes: Mapping[str, OrderOutcome]) -> str:
 def groups_plot(outcome: OrderOutcome, shown: Mapping[str, Mapping[str, str]]) -> str:
     """Change of the mean wait by group, with intervals.
 
-    Args:
-        outcome: of one order.
-        shown: kind of group -> group -> its name on the page.
+    shown: kind of group -> group -> its name on the page.
     """
     kinds = [(k, g) for k, g in outcome.groups.items() if len(g) > 1] or list(
         outcome.groups.items()

@@ -23,9 +23,9 @@ def standing(rows: Sequence[tuple[JobRun, TraceJob]], place: SiteModel) -> tuple
     says nothing of run times. False: there is nothing of the kind, or it is not known.
     """
     natural = place.natural
-    told = [r for r, _ in rows if r.priority is not None and r.start_s is not None]
+    recorded = [r for r, _ in rows if r.priority is not None and r.start_s is not None]
     started = sum(r.start_s is not None for r, _ in rows)
-    if not place.other_weight or len(told) < RECORDED * max(1, started):
+    if not place.other_weight or len(recorded) < RECORDED * max(1, started):
         return natural, False
     nodes = place.cluster.nodes
     whole = Whole(place.cluster.gpus, sum(n.total.cpus for n in nodes), len(nodes))

@@ -46,12 +46,7 @@ def run_study(
 ) -> Study:
     """Play everything.
 
-    Args:
-        past: the history on its cluster.
-        policies: by the name under which they are shown.
-        terms: the daemon's.
-        names: show users by their names, not by numbers.
-        report: see Report.
+    names: show users by their names, not by numbers.
 
     Raises:
         PolicyError: a policy's scores cannot be used.
@@ -79,10 +74,7 @@ def aliases(names: Sequence[str], kind: str) -> list[str]:
 def document(study: Study, history: SacctAnswer, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Everything for JSON: what is unknown is null.
 
-    Args:
-        study: what was found.
-        history: what was read.
-        asked: how it was asked for: command, train, interval, seed, ...
+    asked: how it was asked for: command, train, interval, seed, ...
     """
     past, calibration = study.past, study.calibration
     return {
@@ -109,21 +101,21 @@ def _order_said(past: Past) -> str:
     natural, other = past.place.natural, past.place.other_weight
     if natural.kind == "fcfs":
         return "priority/basic: first come, first served"
-    told = (
+    text = (
         f"multifactor: age {natural.age_weight}, job size {natural.size_weight}, partition "
         f"{natural.partition_weight}"
     )
     if past.use_recorded:
         return (
-            f"{told}; what else there was (fair share, QOS, nice ...: {other:.0%} of the weights) "
+            f"{text}; what else there was (fair share, QOS, nice ...: {other:.0%} of the weights) "
             "from the priority that slurmdbd recorded of each job, unchanged while it waits"
         )
     if other:
         return (
-            f"{told}; {other:.0%} of the weights are of factors that are not played, and the "
+            f"{text}; {other:.0%} of the weights are of factors that are not played, and the "
             "recorded priorities are missing"
         )
-    return told
+    return text
 
 
 def _record(past: Past, history: SacctAnswer) -> dict[str, Any]:

@@ -18,8 +18,7 @@ from rltuned.core.milp.solution import JointPlacement, Tuning, place_jointly
 from rltuned.core.numbers import Field, Writing
 from rltuned.core.order import Delays, Order, Policy, bounded, next_neutral
 from rltuned.core.placement import Placement, place
-from rltuned.core.planning import make_plan, undo
-from rltuned.core.ranking import Ranked, rank, scale
+from rltuned.core.planning import Ranked, make_plan, rank, scale, undo
 from rltuned.core.select import Refusal, Scope, select
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Action, Plan
@@ -137,11 +136,7 @@ def decide(
 ) -> Decision:
     """Select, encode, delay, order, place, plan.
 
-    Args:
-        snapshot: the cluster.
-        policy: what orders the queue.
-        knobs: what steers.
-        solver: for placement `milp`; without one its greedy answer stands.
+    solver: for placement `milp`; without one its greedy answer stands.
 
     Raises:
         PolicyError: the policy's delays are misshapen, negative or not finite.

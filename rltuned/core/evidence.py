@@ -29,9 +29,7 @@ def difference(on: Mapping[str, float], off: Mapping[str, float]) -> float | Non
     nearest to 0 (0 when its sign depends on one user). So one user, whatever their jobs do, makes
     it no larger than the others do. It changes its sign with on and off, and nothing else.
 
-    Args:
-        on: by user, the mean in the on block; >= 0, better when smaller.
-        off: the same of the off block.
+    on, off: by user, the mean in the block; >= 0, better when smaller.
     """
     total_on, total_off = sum(on.values()), sum(off.values())
     found = []
@@ -75,9 +73,7 @@ class Evidence:
     def after(self, found: float, margin: float) -> "Evidence":
         """With one more pair.
 
-        Args:
-            found: its difference.
-            margin: the share by which waits may be longer; MAX_MARGIN at most.
+        found: its difference. margin: the share by which waits may be longer; MAX_MARGIN at most.
         """
         pairs = self.pairs + 1
         begun = self.bets + 1.0 / (pairs * (pairs + 1))

@@ -72,11 +72,6 @@ def influences(policy: Policy, matrix: StateMatrix, row: int) -> tuple[Influence
     A feature is replaced by the queue's median, in its scaled and, where the classic rules read
     it, its raw form. Features that are made of several (job_size, dsr) keep their value meanwhile.
 
-    Args:
-        policy: what orders the queue.
-        matrix: all ranked jobs.
-        row: which of them.
-
     Raises:
         PolicyError: the policy gives no usable delays.
     """
@@ -128,9 +123,7 @@ class Bound(StrEnum):
 def bounds_on(decision: Decision, row: int) -> tuple[Bound, ...]:
     """The bounds that keep a job's delay below what the policy wishes; the tightest one alone.
 
-    Args:
-        decision: the whole.
-        row: of the job in the decision's matrix.
+    row: of the job in the decision's matrix.
     """
     delay_s, delays = decision.delays.delay_s[row], decision.delays
     if delay_s >= delays.wished_s[row]:

@@ -130,10 +130,6 @@ def planning_limit_s(limit_s: float | None) -> float:
 def encode(chosen: tuple[PendingJob, ...], snapshot: Snapshot) -> StateMatrix:
     """Describe each chosen job by what a scheduler knows of it and of the nodes it could use.
 
-    Args:
-        chosen: jobs in snapshot order.
-        snapshot: the whole cluster; "now" is its taken_at.
-
     Returns:
         values (n, NUM_FEATURES) float32, all in [0, 1]; row i is chosen[i]. Empty queue: (0, ...).
     """

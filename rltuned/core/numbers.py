@@ -150,13 +150,7 @@ def numbers_of(
 ) -> Numbers | None:
     """How delays become numbers here; None = age is worth no points, so no delay can be written.
 
-    Args:
-        jobs: those that rltuned orders.
-        system: how slurmctld counts.
-        field: what is written.
-        now: Unix seconds.
-        neutral_s: the neutral delay.
-        own_slope: points per second, where slurmctld counts no age.
+    own_slope: points per second, where slurmctld counts no age. neutral_s: the neutral delay.
     """
     if system.kind == "basic":
         return None if field == "site_factor" else _basic(jobs, now)

@@ -104,10 +104,8 @@ def length_s(limit_s: FloatArray) -> FloatArray:
 def upper_bounds_s(limit_s: FloatArray, size: FloatArray, order: Order) -> FloatArray:
     """(n,) the longest delay that any policy may ask of each job, in seconds.
 
-    Args:
-        limit_s: (n,) time limits, UNLIMITED_AS_S where there is none.
-        size: (n,) GPUs, or what stands for them; at least 1.
-        order: the settings.
+    limit_s: (n,), UNLIMITED_AS_S where there is none. size: (n,) GPUs, or what stands for them; at
+    least 1.
     """
     clip_s = order.clip * length_s(limit_s) * np.sqrt(size)
     bounds: FloatArray = np.minimum(clip_s, order.max_delay_s)
@@ -119,11 +117,7 @@ def bounded(
 ) -> Delays:
     """The delays that a policy wishes, within the bounds.
 
-    Args:
-        policy: what orders the queue.
-        matrix: the jobs.
-        order: the settings.
-        room_s: (n,) the longest delay that Slurm's numbers have room for; None = any.
+    room_s: (n,) the longest delay that Slurm's numbers have room for; None = any.
 
     Raises:
         PolicyError: the policy gives no usable delays.
@@ -144,31 +138,15 @@ def checked_delays(policy: Policy, matrix: StateMatrix) -> FloatArray:
     Raises:
         PolicyError: they are misshapen, negative or not finite.
     """
-    return _checked(policy, matrix, policy.delay_s(matrix), "delay", least=0.0)
-
-
-def checked_scores(policy: Policy, matrix: StateMatrix) -> FloatArray:
-    """The policy's scores, refused unless there is one finite number per job.
-
-    Raises:
-        PolicyError: they are misshapen or not finite.
-    """
-    return _checked(policy, matrix, policy.score(matrix), "score", least=-np.inf)
-
-
-def _checked(
-    policy: Policy, matrix: StateMatrix, found: FloatArray, what: str, *, least: float
-) -> FloatArray:
-    found = np.asarray(found, dtype=np.float64)
+    found = np.asarray(policy.delay_s(matrix), dtype=np.float64)
     if found.shape != (len(matrix),):
         raise PolicyError(
-            f"policy {policy.name} gave {what}s of shape {found.shape} for {len(matrix)} jobs"
+            f"policy {policy.name} gave delays of shape {found.shape} for {len(matrix)} jobs"
         )
-    wrong = ~(np.isfinite(found) & (found >= least))
+    wrong = ~(np.isfinite(found) & (found >= 0))
     if wrong.any():
-        job_id = matrix.jobs[int(np.flatnonzero(wrong)[0])].job_id
-        limit = "" if np.isinf(least) else f" from {least:g} on"
-        raise PolicyError(f"policy {policy.name} gave job {job_id} no finite {what}{limit}")
+        bad = matrix.jobs[int(np.flatnonzero(wrong)[0])]
+        raise PolicyError(f"policy {policy.name} gave job {bad.job_id} no finite delay from 0 on")
     return found
 
 

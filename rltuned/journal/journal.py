@@ -98,10 +98,7 @@ class Journal:
     def alter(self, name: str, change: Callable[[object], object], at: float) -> None:
         """Change what was remembered under a name, while no one else can.
 
-        Args:
-            name: under which.
-            change: from what was there (None = nothing) to what is to be; must be quick.
-            at: now.
+        change: from what was there (None = nothing) to what is to be; must be quick.
         """
         if not self._is_there() and change(None) is None:
             return  # nothing to note makes no file
@@ -148,13 +145,8 @@ class Journal:
     ) -> Ticket:
         """Note what is about to be written. When this returns, it is on the disk.
 
-        Args:
-            plan: what is about to be written.
-            cluster: Slurm's name of it.
-            cycle: by which it was decided.
-            at: now.
-            snapshot: digest of what the decision had seen; None = there was no decision.
-            newest: the highest job id that Slurm showed; None = not known.
+        snapshot: digest of what the decision had seen, if there was one. newest: the highest job id
+        shown.
         """
         self._lock.take()
         origin = Origin(cluster, cycle, at, snapshot, newest)

@@ -167,5 +167,5 @@ def _by_target(plan: Document) -> dict[tuple[str, str], Document]:
 def _values(action: Document | None) -> str:
     if action is None:
         return "nothing"
-    told = {k: v for k, v in action.items() if k not in {"action", "job_id", "address"}}
-    return ", ".join(f"{k} {v}" for k, v in told.items() if k != "submitted_at")
+    shown = {k: v for k, v in action.items() if k not in {"action", "job_id", "address"}}
+    return ", ".join(f"{k} {v}" for k, v in shown.items() if k != "submitted_at")

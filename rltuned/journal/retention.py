@@ -56,11 +56,7 @@ def _count(db: sqlite3.Connection, table: str) -> int:
 def note_ended(db: sqlite3.Connection, cluster: str, known: Collection[int], now: float) -> None:
     """Note of the jobs that left the queue since when Slurm does not show them any more.
 
-    Args:
-        db: the journal, inside a transaction.
-        cluster: Slurm's name of it.
-        known: ids of all jobs and arrays that Slurm shows, in whatever state.
-        now: when it showed them.
+    known: ids of all jobs and arrays that Slurm shows, in whatever state, at `now`.
     """
     ids = json.dumps(sorted(known))
     db.execute(

@@ -110,10 +110,10 @@ class SlurmBackend:
     def load(self) -> Load:
         """How busy slurmctld is: one sdiag, one RPC."""
         asked_at = self._now()
-        said = self._commands.ask("sdiag").stdout
+        answer = self._commands.ask("sdiag").stdout
         limited, self._limited = self._limited, 0
-        off_s = clock_off_s(said, asked_at, self._now())
-        return replace(parse_sdiag(said), rate_limited=limited, clock_off_s=off_s)
+        off_s = clock_off_s(answer, asked_at, self._now())
+        return replace(parse_sdiag(answer), rate_limited=limited, clock_off_s=off_s)
 
     def expected_start(self, job_id: JobId) -> float | None:
         """Unix time at which Slurm itself plans to start a pending job: one squeue.
@@ -145,8 +145,8 @@ class SlurmBackend:
 
     def qos(self) -> dict[str, int]:
         """The priority of every QOS, by one sacctmgr."""
-        said = self._commands.ask("sacctmgr", "-nP", "show", "qos", "format=name,priority")
-        return read_qos(said.stdout)
+        answer = self._commands.ask("sacctmgr", "-nP", "show", "qos", "format=name,priority")
+        return read_qos(answer.stdout)
 
     def fair_shares(self, jobs: Iterable[PendingJob]) -> tuple[float, ...]:
         """The different fair-share factors of these jobs' associations, by one sshare."""

@@ -127,9 +127,9 @@ def _client(config: Mapping[str, str], evidence: CheckInput) -> Check:
         return Check.warn("client", f"scontrol --version says {text!r}", "compare the releases")
     if ours == theirs:
         return Check.ok("client", f"Slurm's commands here are of {text}")
-    said = f"Slurm's commands here are of {text}, slurmctld of {config['SLURM_VERSION']}"
+    detail = f"Slurm's commands here are of {text}, slurmctld of {config['SLURM_VERSION']}"
     remedy = "install the commands of slurmctld's release here, or set [slurm] bin_dir"
-    return Check("client", Status.FAIL if ours > theirs else Status.WARN, said, remedy)
+    return Check("client", Status.FAIL if ours > theirs else Status.WARN, detail, remedy)
 
 
 def _clock(config: Mapping[str, str], evidence: CheckInput) -> Check:

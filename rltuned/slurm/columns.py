@@ -169,9 +169,8 @@ class Layout:
 def read_layout(usage: str, known_columns: str) -> Layout:
     """The layout that fits a release.
 
-    Args:
-        usage: what `squeue --help` says.
-        known_columns: what `squeue --helpFormat` says; empty where it has no such option.
+    usage, known_columns: what `squeue --help` and `squeue --helpFormat` print; the latter may be
+    empty.
     """
     names = {name.lower() for name in known_columns.split()}
     return Layout(

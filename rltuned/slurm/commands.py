@@ -107,10 +107,10 @@ class Commands:
             at: where it is, for one that is not Slurm's own.
         """
         talk = self.open(program, *args, feed=feed, at=at, most_bytes=WHOLE_BYTES)
-        said = bytearray()
+        output = bytearray()
         for piece in talk.pieces():
-            said += piece
-        return replace(talk.answer, stdout=said.decode("utf-8", "backslashreplace"))
+            output += piece
+        return replace(talk.answer, stdout=output.decode("utf-8", "backslashreplace"))
 
     def where(self, program: str) -> str | None:
         """Path of a program; None = it is not installed."""
@@ -159,8 +159,8 @@ def _must_succeed(program: str, answer: Answer) -> None:
     if answer.failure:
         raise BackendError(answer.failure)
     if answer.exit_code != 0:
-        said = one_line(answer.stderr) or one_line(answer.stdout) or "no message"
-        raise BackendError(f"{program} ended with {answer.exit_code}: {said}")
+        message = one_line(answer.stderr) or one_line(answer.stdout) or "no message"
+        raise BackendError(f"{program} ended with {answer.exit_code}: {message}")
 
 
 class Stream:
@@ -185,13 +185,13 @@ class Stream:
         """The text of its standard output."""
         decoder = getincrementaldecoder("utf-8")("backslashreplace")
         talk = self._start()
-        said = ""
+        quoted = ""
         for piece in talk.pieces():
             text = decoder.decode(piece)
-            said = said or text[:_QUOTED]
+            quoted = quoted or text[:_QUOTED]
             yield text
         self.answer = talk.answer
-        _must_succeed(self._program, replace(talk.answer, stdout=said))
+        _must_succeed(self._program, replace(talk.answer, stdout=quoted))
 
     def lines(self) -> Iterator[str]:
         """Its lines without their ends; one longer than LINE_CHARACTERS is a BackendError."""

@@ -41,8 +41,8 @@ def ask_controllers(commands: Commands) -> tuple[Controller, ...]:
         raise BackendError(answer.failure)
     found = parse_ping(answer.stdout)
     if not any(c.up for c in found):
-        said = one_line(answer.stdout) or one_line(answer.stderr) or "no message"
-        raise BackendError(f"scontrol ping: no slurmctld answers: {said}")
+        message = one_line(answer.stdout) or one_line(answer.stderr) or "no message"
+        raise BackendError(f"scontrol ping: no slurmctld answers: {message}")
     return found
 
 

@@ -40,10 +40,7 @@ class FairShares:
 
         Where sshare fails or does not show it, it is not known, and such a job is left alone.
 
-        Args:
-            jobs: pending.
-            now: Unix seconds.
-            system: the weight of fair share, and PriorityCalcPeriod, within which no factor moves.
+        system: has the weight of fair share, and PriorityCalcPeriod, within which no factor moves.
         """
         found = tuple(jobs)
         if not all(job.live for job in found):

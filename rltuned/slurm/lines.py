@@ -26,10 +26,6 @@ _LINE: Final = re.compile(
 def command_lines(action: Action, address: str) -> list[str]:
     """Scontrol's lines for one action.
 
-    Args:
-        action: what to do.
-        address: how scontrol names the record.
-
     Raises:
         ValueError: the address is not one of a job, a node's name cannot be one, or the line would
             be too long for scontrol.

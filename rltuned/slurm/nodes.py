@@ -117,8 +117,7 @@ def _node(row: NodeRow, partitions: tuple[str, ...]) -> Node:
 def is_schedulable(state: str) -> bool:
     """Whether Slurm starts ordinary jobs on a node in this state ("idle+planned", "mixed+drain").
 
-    Args:
-        state: sinfo's statecomplete, in any case, with or without the short marks (`*`, `~` ...).
+    state: statecomplete, in any case, with or without the short marks (`*`, `~` ...).
     """
     bare = state.lower().rstrip(_MARKS)
     if set(state[len(bare) :]) - set(_HARMLESS_MARKS):

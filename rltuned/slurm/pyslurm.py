@@ -42,11 +42,11 @@ _WORDS: Final = {
     "account": "account",
 }
 FIELDS: Final = (
-    *_NUMBERS.values(),
-    *_WORDS.values(),
-    *("array_id", "array_task_id", "array_tasks_waiting", "array_tasks_parallel", "state"),
-    *("user_id", "excluded_nodes", "dependencies", "heterogeneous_offset", "is_cronjob"),
-)
+    "id", "array_id", "array_task_id", "array_tasks_waiting", "array_tasks_parallel", "state",
+    "state_reason", "priority", "nice", "submit_time", "eligible_time", "start_time", "user_id",
+    "qos", "required_nodes", "excluded_nodes", "dependencies", "reservation", "heterogeneous_id",
+    "heterogeneous_offset", "allocated_nodes", "is_cronjob", "account",
+)  # fmt: skip
 """Attributes of pyslurm.Job that say the same as a column of squeue, the id first. Left to squeue
 is what a job asks for: pyslurm's time limit is None for UNLIMITED and for unknown, its memory None
 for "all of a node" and for unknown, and GPUs asked for as `gres/gpu:p100:4` are in none of its
@@ -88,9 +88,6 @@ class Pyslurm:
     def jobs(self, release: tuple[int, int]) -> PyslurmAnswer:
         """Every job that slurmctld has in memory, also those that ended a moment ago.
 
-        Args:
-            release: of slurmctld; pyslurm must be of the same.
-
         Raises:
             UnusableError: no such interpreter, no pyslurm, another release, or it crashed.
             BackendError: it gave no answer in time, or slurmctld gave it none.
@@ -117,18 +114,18 @@ class Pyslurm:
         # -I: neither rltuned's environment nor the folder of the file changes what is imported
         asked = ("-I", "-B", str(CHILD))
         feed = json.dumps(request)
-        said = self._commands.stream(
+        stream = self._commands.stream(
             PROGRAM, *asked, feed=feed, at=self._python, most_bytes=MOST_BYTES
         )
         try:
-            first, jobs = _taken(said)
+            first, jobs = _taken(stream)
         except BackendError as error:
-            if said.answer is None:
+            if stream.answer is None:
                 raise UnusableError(str(error)) from error
-            if said.answer.failure:
+            if stream.answer.failure:
                 raise
-            last = one_line(said.stderr.strip().rpartition("\n")[2]) or "no message"
-            code = said.answer.exit_code
+            last = one_line(stream.stderr.strip().rpartition("\n")[2]) or "no message"
+            code = stream.answer.exit_code
             raise UnusableError(f"pyslurm in {self._python} ended with {code}: {last}") from None
         try:
             answer = json.loads(first)
@@ -139,9 +136,9 @@ class Pyslurm:
         return answer, jobs
 
 
-def _taken(said: Stream) -> tuple[str, dict[str, str]]:
+def _taken(stream: Stream) -> tuple[str, dict[str, str]]:
     """The first line, and by job id the others."""
-    lines = said.lines()
+    lines = stream.lines()
     first, jobs = next(lines, ""), dict[str, str]()
     for line in lines:
         jobs[line[1:].partition(",")[0]] = line

@@ -153,16 +153,16 @@ class Reader:
         if self._site is None or not 0 <= now - self._site[0] < SITE_LIFE_S:
             site, layout = read_site(self.config()), self._layout()
             if "Exclusive" in layout.extras:  # 26.05: sinfo does not have it of partitions
-                told = self._commands.ask("scontrol", "-o", "show", "partitions").stdout
-                site = replace(site, exclusive_partitions=read_exclusive_partitions(told))
+                shown = self._commands.ask("scontrol", "-o", "show", "partitions").stdout
+                site = replace(site, exclusive_partitions=read_exclusive_partitions(shown))
             self._site = (now, site, layout)
         return self._site[1:]
 
     def _layout(self) -> Layout:
         usage = self._commands.ask("squeue", "--help").stdout
-        told = "--helpFormat" in usage
+        listed = "--helpFormat" in usage
         return read_layout(
-            usage, self._commands.ask("squeue", "--helpFormat").stdout if told else ""
+            usage, self._commands.ask("squeue", "--helpFormat").stdout if listed else ""
         )
 
     def reading(self, now: float) -> ReaderChoice:
@@ -203,10 +203,10 @@ class Reader:
         asked = ("-t", "PD", "-j", str(job_id), "-O", self._marks.columns(names))
         rows = list(self._marks.rows("squeue", squeue(self._commands, layout, *asked), len(names)))
         try:
-            told = [parse_epoch(start) for own, start in rows if parse_job_id(own) == job_id]
+            starts = [parse_epoch(start) for own, start in rows if parse_job_id(own) == job_id]
         except ValueError as error:
             raise SnapshotError(f"squeue: {error}") from error
-        return told[0] if told else None
+        return starts[0] if starts else None
 
     def excluded(self, now: float) -> dict[JobId, frozenset[NodeName]]:
         """Nodes that every pending record excludes: a column without a name in older releases."""
@@ -235,11 +235,11 @@ class Reader:
         A job with such a line is not among the first.
         """
         letters = self._marks.letters(PRIORITY_LETTERS)
-        said = self._commands.stream("sprio", "--local", "-o", letters)
+        answer = self._commands.stream("sprio", "--local", "-o", letters)
         found: dict[JobId, Factors] = {}
         odd: list[str] = []
         bad: dict[JobId, str] = {}
-        for raw in self._marks.rows("sprio", said, len(PRIORITY_LETTERS), odd):
+        for raw in self._marks.rows("sprio", answer, len(PRIORITY_LETTERS), odd):
             row = PriorityRow._make(map(str.strip, raw))
             try:
                 job_id, factors = read_line(row)

@@ -127,6 +127,10 @@ class Requests:
     def _outside(self, ask: Ask, gpus: Gpus) -> tuple[str, ...]:
         """What rltuned's placement does not model, in Slurm's words."""
         types = ",".join(gpus.types)
+        per_socket = ",".join(
+            ":".join(word for word in (g.name, g.type, str(g.count)) if word)
+            for g in parse_gres(ask.tres_per_socket)
+        )
         # while Slurm 22.05 tries a --mem-per-gpu job, its own minimum shows as 0 for an instant
         all_memory = (
             self._memory_counts
@@ -135,7 +139,7 @@ class Requests:
         )
         found = (
             (f"gpu types at once: {types}", len(gpus.types) > 1),
-            (f"tres-per-socket={ask.tres_per_socket}", not absent(ask.tres_per_socket)),
+            (f"tres-per-socket={per_socket}", bool(per_socket)),
             (f"licenses={ask.licenses}", not absent(ask.licenses)),
             (f"constraint={ask.feature}", not absent(ask.feature)),
             ("contiguous", ask.contiguous.lower() not in {"0", "no"}),

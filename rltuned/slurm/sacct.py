@@ -68,12 +68,8 @@ def ask_history(
 ) -> Iterator[str]:
     """Rows of COLUMNS, a day at a time; a record may come again in the next portion.
 
-    Args:
-        commands: with TZ=UTC in their environment: sacct takes the times rltuned gives as local
-            ones.
-        since: Unix seconds.
-        until: Unix seconds.
-        report: see Report.
+    commands needs TZ=UTC in its environment: sacct takes given times as local ones. Times are Unix
+    seconds.
 
     Raises:
         BackendError: sacct failed, there is no slurmdbd, or a day is too long an answer.

@@ -10,7 +10,7 @@ from rltuned.errors import SnapshotError
 _SECONDS_PER_US: Final = 1e-6
 _FIGURE: Final = re.compile(r"^\s*(?P<name>[A-Z][^:\n]*?)\s*:\s*(?P<value>\d+)\s*$", re.MULTILINE)
 _RPC: Final = re.compile(r"\bcount:(?P<count>\d+)\s+ave_time:\d+\s+total_time:(?P<total>\d+)\s*$")
-_SAID_AT: Final = re.compile(r"^sdiag output at .*\((?P<at>[0-9]{1,11})\)\s*$", re.MULTILINE)
+_PRINTED_AT: Final = re.compile(r"^sdiag output at .*\((?P<at>[0-9]{1,11})\)\s*$", re.MULTILINE)
 _BY_TYPE: Final = "Remote Procedure Call statistics by message type"
 _BACKFILL: Final = "Backfilling stats"
 
@@ -101,22 +101,19 @@ def parse_sdiag(text: str) -> Load:
         raise SnapshotError(f"sdiag: no {error} in the answer") from None
 
 
-def clock_off_s(text: str, asked_at: float, heard_at: float) -> float | None:
+def clock_off_s(text: str, asked_at: float, answered_at: float) -> float | None:
     """How far slurmctld's clock is ahead of rltuned's, by the moment that its answer bears.
 
-    Args:
-        text: sdiag's answer.
-        asked_at: Unix seconds, by rltuned's clock, when it was asked for.
-        heard_at: and when it was there.
+    asked_at, answered_at: Unix seconds by the clock here.
 
     Returns:
         Seconds; 0 = it may be the same; None = the answer bears no moment.
     """
-    found = _SAID_AT.search(text)
+    found = _PRINTED_AT.search(text)
     if found is None:
         return None
     at = float(found["at"])  # the second that had begun
-    return at - heard_at if at > heard_at else min(0.0, at + 1.0 - asked_at)
+    return at - answered_at if at > answered_at else min(0.0, at + 1.0 - asked_at)
 
 
 def _figures(text: str) -> dict[str, int]:

@@ -114,10 +114,10 @@ def read_rate_limit(config: Mapping[str, str]) -> RateLimit | None:
     release = release_of(config.get("SLURM_VERSION", ""))
     if "rl_enable" not in options or (release or (0, 0)) < _FIRST_WITH_LIMIT:
         return None
-    said = dict(option.split("=", 1) for option in options if "=" in option)
+    given = dict(option.split("=", 1) for option in options if "=" in option)
 
     def number(name: str, default: int) -> int:
-        text = said.get(name, "")
+        text = given.get(name, "")
         return int(text) if text.isdigit() else default
 
     return RateLimit(number("rl_bucket_size", _BUCKET), number("rl_refill_rate", _REFILL))
@@ -158,8 +158,8 @@ class Priorities:
     def __str__(self) -> str:
         if self.kind != MULTIFACTOR:
             return self.kind or "not known"
-        told = ", ".join(f"{name} {weight}" for name, weight in self.weights.items())
-        return f"{self.kind}, weights: {told or 'all 0'}"
+        listed = ", ".join(f"{name} {weight}" for name, weight in self.weights.items())
+        return f"{self.kind}, weights: {listed or 'all 0'}"
 
 
 def read_priorities(config: Mapping[str, str]) -> Priorities:
@@ -211,22 +211,14 @@ def read_system(config: Mapping[str, str]) -> PrioritySystem:
 
 
 def _value(config: Mapping[str, str], key: str) -> str:
-    """The value of a key.
-
-    Raises:
-        SnapshotError: there is none.
-    """
+    """The value of a key."""
     if key not in config:
         raise SnapshotError(f"scontrol show config: no {key} in the answer")
     return config[key]
 
 
 def _weight(config: Mapping[str, str], name: str) -> int:
-    """PriorityWeight of a factor.
-
-    Raises:
-        SnapshotError: it is missing, or no number.
-    """
+    """PriorityWeight of a factor."""
     key = f"{_WEIGHT}{name}"
     try:
         return parse_number(_value(config, key))

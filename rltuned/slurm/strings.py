@@ -20,11 +20,7 @@ _STEPPED: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10})(?::([0-9]{1,10}))?
 
 
 def expand_hosts(text: str) -> tuple[str, ...]:
-    """Names of a hostlist as Slurm prints it; "(null)" and the like are no names.
-
-    Raises:
-        ValueError: see domain/hostlist.
-    """
+    """Names of a hostlist as Slurm prints it; "(null)" and the like are no names."""
     return () if absent(text) else hostlist.expand_hosts(text)
 
 
@@ -77,9 +73,6 @@ def parse_gres(text: str) -> tuple[Gres, ...]:
     Understands `gpu`, `gpu:2`, `gpu:p100`, `gpu:p100:4(S:0-1)`, `gpu:p100:3(IDX:0-2)`,
     `gpu:(null):1`, `gres:gpu:2`, `gres/gpu:p100=2`, `shard:t4:8`, `x:no_consume:2K`. A bare
     `gres:` is none.
-
-    Raises:
-        ValueError: it is none of these.
     """
     if absent(text):
         return ()
@@ -108,11 +101,7 @@ def _parse_one_gres(item: str) -> Gres:
 
 
 def parse_tres(text: str) -> dict[str, int]:
-    """A TRES list such as "cpu=6,mem=4200M,node=1,gres/gpu:p100=2"; `mem` is in MiB, rounded up.
-
-    Raises:
-        ValueError: an item without "=" or an amount that is no number.
-    """
+    """A TRES list such as "cpu=6,mem=4200M,node=1,gres/gpu:p100=2"; `mem` is in MiB, rounded up."""
     if absent(text):
         return {}
     amounts: dict[str, int] = {}
@@ -161,11 +150,7 @@ class Tasks:
 
 
 def parse_tasks(text: str) -> Tasks:
-    """Tasks as squeue prints them, "[...]" allowed around.
-
-    Raises:
-        ValueError: no such list, or one that was cut ("...").
-    """
+    """Tasks as squeue prints them, "[...]" allowed around."""
     body, percent, limit = text.removeprefix("[").removesuffix("]").partition("%")
     if percent and not (limit.isascii() and limit.isdigit()):
         raise ValueError(f"{text[:200]!r} are no array tasks")

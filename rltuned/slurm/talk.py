@@ -75,7 +75,7 @@ class Talk:
         self._deadline = self._started + self._timeout_s
         self.out = bytearray()
         self.err = bytearray()
-        self._heard = self._complained = 0
+        self._received = self._complained = 0
         self._rest = memoryview(feed)
         self._selector = selectors.DefaultSelector()
         self._watch(child.stdout, selectors.EVENT_READ, self.out)
@@ -106,10 +106,10 @@ class Talk:
                     return "late"
                 for key, _ in selector.select(left):
                     self._serve(key)
-                self._heard += len(self.out) + len(self.err) - self._complained
+                self._received += len(self.out) + len(self.err) - self._complained
                 del self.err[_COMPLAINTS:]
                 self._complained = len(self.err)
-                if self._heard > self._most_bytes:
+                if self._received > self._most_bytes:
                     return "long"
                 if self.out:
                     yield bytes(self.out)
@@ -117,7 +117,7 @@ class Talk:
         return ""
 
     def _settle(self, failure: str, exit_code: int | None) -> None:
-        said = {
+        message = {
             "": "",
             "left": f"{self._program} was not read to the end",
             "late": f"{self._program} gave no answer within {self._timeout_s:g} s",
@@ -127,7 +127,7 @@ class Talk:
             stdout="",
             stderr=self.err.decode("utf-8", "backslashreplace"),
             exit_code=None if failure else exit_code,
-            failure=said,
+            failure=message,
         )
         self._on_call(
             CallRecord(

@@ -34,11 +34,7 @@ def absent(text: str) -> bool:
 
 
 def parse_number(text: str) -> int:
-    """A whole number of at most 32 bits, as Slurm keeps priorities, site factors and nice.
-
-    Raises:
-        ValueError: none, or a longer one.
-    """
+    """A whole number of at most 32 bits, as Slurm keeps priorities, site factors and nice."""
     if text.isascii() and text.isdigit() and len(text) <= _SHORT:
         return int(text)
     if _NUMBER.fullmatch(text) is None or abs(number := int(text)) >= 2**32:
@@ -57,20 +53,12 @@ def is_amount(text: str) -> bool:
 
 
 def parse_count(text: str) -> int:
-    """A number with an optional suffix: "2" is 2, "2K" is 2048. Rounded up.
-
-    Raises:
-        ValueError: no such number.
-    """
+    """A number with an optional suffix: "2" is 2, "2K" is 2048. Rounded up."""
     return _amount(text, unit=1)
 
 
 def parse_memory_mib(text: str) -> int:
-    """Memory such as "500M", "62.50G", "4T"; a bare number is MiB. In MiB, rounded up.
-
-    Raises:
-        ValueError: no such amount.
-    """
+    """Memory such as "500M", "62.50G", "4T"; a bare number is MiB. In MiB, rounded up."""
     bare = text[-1:].isdigit()
     return _amount(f"{text}M" if bare else text, unit=_SCALE["M"])
 
@@ -89,9 +77,6 @@ def parse_limit_s(text: str) -> float | None:
     """A time limit in seconds: "5:00", "1:00:00", "1-00:00:00"; inf = UNLIMITED, None = not set.
 
     Slurm prints INVALID for a limit of more than a year: it counts as UNLIMITED.
-
-    Raises:
-        ValueError: none of these.
     """
     word = text.strip().lower()
     if word in {"unlimited", "infinite", _LONGER_THAN_A_YEAR}:
@@ -128,11 +113,7 @@ def format_limit(seconds: float | None) -> str:
 
 
 def parse_epoch(text: str) -> UnixTime | None:
-    """Unix seconds; None = Slurm does not know (yet).
-
-    Raises:
-        ValueError: no number.
-    """
+    """Unix seconds; None = Slurm does not know (yet)."""
     if text.isascii() and text.isdigit() and len(text) <= _EPOCH_DIGITS:
         return None if text == "0" else UnixTime(float(text))
     if absent(text):

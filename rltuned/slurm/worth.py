@@ -109,12 +109,12 @@ def worth(site: Site) -> str:
         )
     if not site.slope:
         return "waiting is worth no points"
-    told = [
+    listed = [
         f"{name} {site.hours(site.weight(name))}"
         for name in ("QOS", "FairShare", "Partition", "JobSize", "Assoc")
         if site.weight(name)
     ]
-    weights = f"; full weights: {', '.join(told)}" if told else ""
+    weights = f"; full weights: {', '.join(listed)}" if listed else ""
     steps = "".join(f"; {step}" for step in (_qos_said(site), _fair_said(site)) if step)
     limit = f"; age grows for {hours(site.system.max_age_s)}" if site.system.ages else ""
     return (
@@ -226,9 +226,9 @@ def _fair_said(site: Site) -> str:
         return ""
     spread = weight * (shares[-1] - shares[0])
     step = weight * min(b - a for a, b in pairwise(shares))
-    said = f"fair share parts the users who wait by up to {site.hours(spread)}, at least "
+    text = f"fair share parts the users who wait by up to {site.hours(spread)}, at least "
     mostly = ", so that delays mostly order the jobs of one user" if step > site.reach else ""
-    return f"{said}{site.hours(step)}{mostly}"
+    return f"{text}{site.hours(step)}{mostly}"
 
 
 def _qos_step(site: Site) -> Iterator[Check]:
@@ -265,17 +265,15 @@ def _tiers(site: Site) -> Iterator[Check]:
     """What Slurm looks at before any number."""
     tiers = {p.name: p.priority_tier for p in site.partitions}
     if len(set(tiers.values())) > 1:
-        said = ", ".join(f"{name} {tier}" for name, tier in sorted(tiers.items()))
-        yield Check.ok(_NAME, f"PriorityTier goes before every number, a delay's too: {said}")
+        text = ", ".join(f"{name} {tier}" for name, tier in sorted(tiers.items()))
+        yield Check.ok(_NAME, f"PriorityTier goes before every number, a delay's too: {text}")
 
 
 def judge_room(site: Site, wanted_s: Sequence[float], room_s: Sequence[float]) -> Iterator[Check]:
     """Whether priorities have room for the delays: below 1 slurmctld keeps no order.
 
-    Args:
-        site: what a second of delay takes.
-        wanted_s: the delay of each job within its other bounds.
-        room_s: the longest delay with which its priority stays at least 1.
+    wanted_s: delays within the other bounds. room_s: the longest with which a priority stays at
+    least 1.
     """
     short = [(w - r, r) for w, r in zip(wanted_s, room_s, strict=True) if w - r > COARSE_S]
     if not short or not site.slope:

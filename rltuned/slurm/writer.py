@@ -36,8 +36,8 @@ from rltuned.slurm.strings import format_hosts
 
 SLOW_S: Final = 2.0
 """A look and a write that take longer than this are slow: a user may hold a job in between."""
-_NAMED: Final = re.compile(r"(?P<said>.+?) for job (?P<id>[0-9][0-9_+,:-]*)$")
-_LISTED: Final = re.compile(r"(?P<id>[0-9]+_[0-9\[\],:-]+): (?P<said>.+)$")
+_NAMED: Final = re.compile(r"(?P<text>.+?) for job (?P<id>[0-9][0-9_+,:-]*)$")
+_LISTED: Final = re.compile(r"(?P<id>[0-9]+_[0-9\[\],:-]+): (?P<text>.+)$")
 _NO_ANSWER: Final = re.compile(
     r"unexpected message|unable to contact|timed out|connect|communication|authentication", re.I
 )
@@ -54,7 +54,7 @@ class _Progress:
 
     actions: tuple[Action, ...]
     result: dict[int, Outcome] = field(default_factory=dict)
-    said: dict[str, str] = field(default_factory=dict)
+    complaints: dict[str, str] = field(default_factory=dict)
     stopped: str = ""
     withheld: str = ""
 
@@ -195,7 +195,7 @@ class Writer:
         except BackendError as error:
             progress.stopped = str(error)
             return
-        progress.said.update(read_complaints(answer.stderr))
+        progress.complaints.update(read_complaints(answer.stderr))
         if answer.failure:
             progress.stopped = answer.failure
         elif answer.limited:
@@ -218,9 +218,9 @@ class Writer:
                 progress.end(index, Result.FAILED, why)
             return
         for index, action in open_actions:
-            said = _complaint(action, progress) or progress.stopped
+            complaint = _complaint(action, progress) or progress.stopped
             sent = _as_number(action, dealt=wanted and not multifactor)
-            found = replace(judge(sent, _same(seen, action), factors, said), action=action)
+            found = replace(judge(sent, _same(seen, action), factors, complaint), action=action)
             if isinstance(sent, SetPriority) and found.result is Result.APPLIED and sent != action:
                 found = replace(found, detail=f"priority {sent.old} -> {sent.new}, nice counted in")
             progress.result[index] = found
@@ -263,8 +263,8 @@ def read_complaints(stderr: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for line in stderr.splitlines():
         match = _NAMED.search(line) or _LISTED.match(line)
-        if match is not None and match["said"] != "No error":
-            found.setdefault(re.sub(r"[\[\]]", "", match["id"]), one_line(match["said"]))
+        if match is not None and match["text"] != "No error":
+            found.setdefault(re.sub(r"[\[\]]", "", match["id"]), one_line(match["text"]))
     return found
 
 
@@ -272,32 +272,33 @@ def _complaint(action: Action, progress: _Progress) -> str:
     """The complaint about this action's record, or about one task of it."""
     named = re.sub(r"[\[\]]", "", action.target.address)
     head = named.partition("_")[0] + "_"
-    exact = progress.said.get(named) or progress.said.get(str(action.target.job_id))
+    exact = progress.complaints.get(named) or progress.complaints.get(str(action.target.job_id))
     if exact:
         return exact
-    return next((said for key, said in progress.said.items() if key.startswith(head)), "")
+    return next((text for key, text in progress.complaints.items() if key.startswith(head)), "")
 
 
-def judge(action: Action, row: Watched | None, factors: dict[JobId, Factors], said: str) -> Outcome:
+def judge(
+    action: Action, row: Watched | None, factors: dict[JobId, Factors], complaint: str
+) -> Outcome:
     """An action's result, from the re-read and from scontrol's complaint.
 
-    Args:
-        action: what was sent.
-        row: the record now; None = it is no longer pending, or another job bears its number.
-        factors: sprio's lines by job.
-        said: scontrol's complaint; empty = none.
+    row: None = no longer pending, or another job bears its number. complaint: scontrol's; empty =
+    none.
     """
     if row is None:
-        return Outcome(action, Result.GONE, said or "no longer pending")
+        return Outcome(action, Result.GONE, complaint or "no longer pending")
     if row.unreadable:
         return Outcome(action, Result.FAILED, row.unreadable)
     wrong = _difference(action, row, factors.get(action.target.job_id))
     if not wrong:
         return Outcome(action, Result.APPLIED)
-    if _NO_ANSWER.search(said) or "no answer" in said:
-        return Outcome(action, Result.FAILED, said)
-    if said:
-        return Outcome(action, Result.GONE if _GONE.search(said) else Result.REFUSED, said)
+    if _NO_ANSWER.search(complaint) or "no answer" in complaint:
+        return Outcome(action, Result.FAILED, complaint)
+    if complaint:
+        return Outcome(
+            action, Result.GONE if _GONE.search(complaint) else Result.REFUSED, complaint
+        )
     if row.held:
         return Outcome(action, Result.REFUSED, HELD)
     return Outcome(action, Result.FAILED, wrong)

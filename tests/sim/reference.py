@@ -20,7 +20,7 @@ from rltuned.core.features import (
     encode,
     planning_limit_s,
 )
-from rltuned.core.order import Order, bounded, checked_scores
+from rltuned.core.order import Order, bounded
 from rltuned.domain.plan import Plan
 from rltuned.sim.backend import SimBackend, snapshot_of
 from rltuned.sim.cluster import Cluster
@@ -243,7 +243,7 @@ def by_policy(policy: Policy, order: Order | None) -> Ranking:
 def _keys(policy: Policy, matrix: StateMatrix, order: Order | None) -> FloatArray:
     """(n,) smaller first."""
     if order is None:
-        return -checked_scores(policy, matrix)
+        return -policy.score(matrix)
     if policy.name == "multifactor":  # it delays no job: Slurm's own order
         return -policy.score(matrix)
     return matrix.submit_s + bounded(policy, matrix, order).delay_s

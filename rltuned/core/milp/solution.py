@@ -109,12 +109,8 @@ def place_jointly(
 ) -> JointPlacement:
     """Decide which of the first jobs start now, and which exclusive ones share their nodes.
 
-    Args:
-        ranked: the first jobs of the ranking, first to run first.
-        fits: whether each could start now, were it alone.
-        snapshot: the cluster.
-        tuning: the knobs.
-        solver: None = there is none: the greedy answer.
+    ranked: first to run first. fits: whether each could start now, were it alone. solver: None =
+    greedy.
     """
     blockers = _blockers(ranked, snapshot, tuning.sharing)
     left_alone = tuple((job_id, why) for job_id, why in blockers.items() if why)
