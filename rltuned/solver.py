@@ -6,7 +6,7 @@ child goes on without its parent. Here the child
 
 - gets the program and leaves its answer in anonymous memory files, which end with the processes;
 - runs in a session of its own, ended as a whole at the wall-clock limit;
-- may use only so much address space, and so much CPU time even when nobody is left to end it;
+- may use only so much address space, and so much CPU time even when no one is left to end it;
 - is ended by the kernel when the thread that started it goes away (`setpriv --pdeathsig`).
 """
 
@@ -29,7 +29,8 @@ from typing import Final, Literal, Protocol
 import pulp
 from pulp.apis.coin_api import PULP_CBC_CMD
 
-from rltuned.core.milp import Budget, Solver
+from rltuned.core.milp.model import Solver
+from rltuned.core.milp.problem import Budget
 from rltuned.errors import SolverError
 
 SolverName = Literal["cbc", "highs"]
@@ -115,17 +116,17 @@ class ChildSolver:
 
 
 class SolverObserver(Protocol):
-    """Who hears that a solver has ended."""
+    """Called when a solver has ended."""
 
     def __call__(self, seconds: float, *, ok: bool) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class TimedSolver:
-    """A solver whose wall time is told, also when it fails."""
+    """A solver whose wall time is reported, also when it fails."""
 
     solver: Solver
-    told: SolverObserver
+    observer: SolverObserver
 
     def __call__(self, problem: pulp.LpProblem, budget: Budget) -> Mapping[str, float]:
         start, ok = time.monotonic(), False
@@ -133,7 +134,7 @@ class TimedSolver:
             values = self.solver(problem, budget)
             ok = True
         finally:
-            self.told(time.monotonic() - start, ok=ok)
+            self.observer(time.monotonic() - start, ok=ok)
         return values
 
 

@@ -3,7 +3,7 @@
 A file or folder is trusted when it belongs to root or to the user who runs this process, and when
 no other user may write to it. The process's own primary group may write: who is in it is the
 administrator's choice. A folder of root's with the sticky bit (as /tmp) is trusted on the way to
-what lies below it, because there nobody can replace what belongs to another user.
+what lies below it, because there no one can replace what belongs to another user.
 
 A path is only as good as every folder and link that leads to it, so `flaws_on` looks at all of
 them. docs/security.md lists what is looked at, and what follows.

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rltuned.core.decide import Knobs
+from rltuned.core.decide import Decision, Knobs
 from rltuned.core.numbers import EPOCH_S, RESOLUTION_S
+from rltuned.daemon.report import CycleReport, Mode
 from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
 from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
 from rltuned.domain.plan import MAX_PRIORITY, Release, SetPriority, SetSiteFactor, Target
@@ -192,3 +193,8 @@ def numbers_in(journal: Journal, cluster: str = "test") -> list[Claim]:
 def words_in(journal: Journal, cluster: str = "test") -> list[WordClaim]:
     """The same of words."""
     return [claim for claim in journal.claims(cluster) if isinstance(claim, WordClaim)]
+
+
+def decided(decision: Decision) -> CycleReport:
+    """A dry run that came to this decision."""
+    return CycleReport(1, NOW, Mode.DRY_RUN, 60.0, {}, decision.snapshot, decision=decision)

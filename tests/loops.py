@@ -22,7 +22,7 @@ from rltuned.daemon.signals import SignalFlags
 from rltuned.daemon.systemd import Notifier
 from rltuned.journal.journal import Journal
 from rltuned.settings.keys import Settings
-from rltuned.settings.rescue import Rescue
+from rltuned.settings.service import Rescue
 from tests.builders import NOW, job, snapshot
 from tests.fakes import ConstantOrder, FakeBackend, FakeClock
 

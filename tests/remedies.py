@@ -14,9 +14,7 @@ import rltuned
 HOME = Path(rltuned.__file__).parent
 MODULES = (
     "cli/check.py",
-    "cli/controllers.py",
-    "cli/machine.py",
-    "cli/reach.py",
+    "cli/check_slurm.py",
     "slurm/backend.py",
     "slurm/checks.py",
     "slurm/config_checks.py",

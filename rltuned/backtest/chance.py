@@ -1,7 +1,7 @@
 """How sure is a difference? Days (or shorter stretches) are the unit of chance.
 
 Jobs of one day wait for each other, so they are no independent cases: stretches of time are drawn
-anew, not jobs. Stretches of one long play are not quite independent either: what waits at midnight
+again, not jobs. Stretches of one long play are not quite independent either: what waits at midnight
 is carried over. The intervals are honest about chance within the record, and say nothing about
 another month.
 """

@@ -6,14 +6,13 @@ Nothing half-written: the folder appears when it is whole. sacct's rows are pack
 import gzip
 import shutil
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from rltuned.backtest.site import CONFIG, HISTORY, NODES, PARTITIONS
 from rltuned.errors import TraceError
 from rltuned.slurm.commands import Commands
-from rltuned.slurm.sacct import PORTION_S, ask_history
+from rltuned.slurm.sacct import Report, ask_history
 from rltuned.slurm.site import parse_config
 
 PACKED: Final = f"{HISTORY}.gz"
@@ -21,8 +20,6 @@ SHOWN: Final = (
     (NODES, ("-o", "show", "node")),
     (PARTITIONS, ("-o", "show", "partition")),
 )
-Report = Callable[[float], None]
-"""Told how much of the time has been asked for, 0..1."""
 
 
 def collect(
@@ -39,7 +36,7 @@ def collect(
         folder: new, or empty.
         since: Unix seconds.
         until: Unix seconds.
-        report: see Report.
+        report: see slurm/sacct.py.
 
     Raises:
         BackendError: a command failed.
@@ -63,7 +60,8 @@ def collect(
             for name, words in SHOWN:
                 with (place / name).open("w", encoding="utf-8") as out:
                     out.writelines(commands.stream("scontrol", *words))
-            _save_history(commands, place / PACKED, since, until, report)
+            with gzip.open(place / PACKED, "wt", encoding="utf-8") as rows:
+                rows.writelines(f"{row}\n" for row in ask_history(commands, since, until, report))
             put(place, folder)
     except OSError as error:
         raise TraceError(f"{folder}: cannot be written: {error.strerror}") from error
@@ -71,18 +69,6 @@ def collect(
     if "jobs" in private:
         return (f"PrivateData={private}: sacct shows all jobs to operators only",)
     return ()
-
-
-def _save_history(
-    commands: Commands, path: Path, since: float, until: float, report: Report
-) -> None:
-    begin = since
-    with gzip.open(path, "wt", encoding="utf-8") as out:
-        while begin < until:
-            end = min(begin + PORTION_S, until)
-            out.writelines(f"{row}\n" for row in ask_history(commands, begin, end))
-            begin = end
-            report((begin - since) / max(1.0, until - since))
 
 
 def check_new(folder: Path) -> None:

@@ -26,7 +26,7 @@ from rltuned.slurm.accounting import LATE_S, JobRun, SacctAnswer
 from rltuned.slurm.strings import expand_hosts
 
 FEWEST: Final = 30
-"""Jobs to be scored in the later part; of fewer nothing is said."""
+"""Jobs to be scored in the later part; of fewer nothing is concluded."""
 SHORTEST_S: Final = 1.0
 """sacct counts whole seconds."""
 
@@ -203,8 +203,8 @@ def _since(rows: Sequence[_ReplayRow], *, eligible: bool) -> FloatArray:
 
 
 def _begin(records: Sequence[JobRun]) -> float:
-    """The first end: whoever ended earlier is not in an answer of sacct, so before it the cluster
-    was fuller than the records show.
+    """The first end: a job that ended earlier is not in an answer of sacct, so before it the
+    cluster was fuller than the records show.
     """
     ends = [r.end_s for r in records if r.end_s is not None]
     if not ends:
@@ -223,7 +223,7 @@ def _within(record: JobRun, begin: float, until: float, left_out: Counter[str]) 
     elif record.end_s is not None and record.end_s <= begin:
         left_out["ended before the record begins"] += 1
     elif record.end_s is None and record.start_s is not None and overdue > LATE_S:
-        left_out["seems to run for ever (slurmdbd was not told of its end)"] += 1
+        left_out["seems to run for ever (slurmdbd does not know its end)"] += 1
     else:
         return True
     return False

@@ -67,7 +67,7 @@ def play_natural(past: Past, stage: Stage, interval_s: float) -> BacktestPlay:
 
 
 def play_ours(past: Past, stage: Stage, policy: Policy, terms: Terms) -> BacktestPlay:
-    """Our order from the split on.
+    """The policy's order from the split on.
 
     Args:
         past: the history.

@@ -1,10 +1,11 @@
-"""The plots of a backtest."""
+"""The report of a backtest: one HTML page that needs nothing else, and its plots."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import matplotlib as mpl
 import numpy as np
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -13,6 +14,7 @@ from rltuned.backtest.chance import RelativeChange
 from rltuned.backtest.outcome import HOUR_S, OrderOutcome
 from rltuned.backtest.past import Past
 from rltuned.backtest.study import Study
+from rltuned.report import render
 from rltuned.report.svg import INK, LOOK, MUTED, SERIES, seconds_axis, svg_of
 from rltuned.sim.metrics import FloatArray
 
@@ -25,6 +27,34 @@ TALL_H: Final = 5.0
 FULL: Final = 5.0
 """Changes beyond +500% are drawn at the edge."""
 REAL, SIMULATED = SERIES[0], SERIES[1]
+
+
+def page_of(study: Study, found: Mapping[str, Any], shown: Mapping[str, Mapping[str, str]]) -> str:
+    """The page.
+
+    Args:
+        study: for the plots.
+        found: the document, see study.document; the page says nothing that is not in it.
+        shown: kind of group -> group -> its name on the page.
+    """
+    calibration, outcomes = found["calibration"], study.outcomes
+    matches = {"all": calibration["whole"], "after the switch": calibration["later"]}
+    matches |= {f"partition {name}": match for name, match in calibration["partitions"].items()}
+    plots = {
+        "calibration": Markup(calibration_plot(study)),  # noqa: S704 - matplotlib's SVG
+        "orders": Markup(orders_plot(outcomes)),  # noqa: S704
+        "moves": Markup(moves_plot(outcomes)),  # noqa: S704
+        "people": {name: Markup(people_plot(study, name)) for name in outcomes},  # noqa: S704
+        "groups": {n: Markup(groups_plot(o, shown)) for n, o in outcomes.items()},  # noqa: S704
+    }
+    return render(
+        "backtest.html",
+        title=f"Backtest of {found['record']['cluster']}",
+        told=found,
+        matches=list(matches.items()),
+        plots=plots,
+        terms=[(k.replace("_", " "), v) for k, v in found["asked"].items() if k != "learned"],
+    )
 
 
 def calibration_plot(study: Study) -> str:
@@ -47,22 +77,11 @@ def calibration_plot(study: Study) -> str:
 def _days(axis: Axes, found: Calibration, past: Past) -> None:
     at = [d[0] / DAY_S for d in found.days]
     axis.plot(at, [d[1] / HOUR_S for d in found.days], "o-", ms=3, color=REAL, label="real")
-    axis.plot(
-        at,
-        [d[2] / HOUR_S for d in found.days],
-        "s--",
-        ms=3,
-        color=SIMULATED,
-        label="simulated, same weights",
-    )
+    same = "simulated, same weights"
+    axis.plot(at, [d[2] / HOUR_S for d in found.days], "s--", ms=3, color=SIMULATED, label=same)
     axis.axvline(past.split_s / DAY_S, color=MUTED, linewidth=0.9)
-    axis.annotate(
-        " judged from here on",
-        (past.split_s / DAY_S, 0.97),
-        xycoords=("data", "axes fraction"),
-        va="top",
-        fontsize=8,
-    )
+    switch, across = past.split_s / DAY_S, axis.get_xaxis_transform()
+    axis.text(switch, 0.97, " judged from here on", transform=across, va="top", fontsize=8)
     axis.set_ylim(bottom=0)
     axis.set_xlabel("days since the record began")
     axis.set_ylabel("mean wait, h")
@@ -123,7 +142,7 @@ def _forest(axis: Axes, changes: Sequence[RelativeChange], names: Sequence[str])
     axis.axvline(0.0, color=MUTED, linewidth=0.9)
     for row, found in enumerate(changes):
         if found.change is None:
-            axis.annotate("nobody waits", (0.0, row), fontsize=7, color=MUTED, va="center")
+            axis.annotate("no job waits", (0.0, row), fontsize=7, color=MUTED, va="center")
             continue
         at = min(found.change, FULL)
         if found.low is not None and found.high is not None:

@@ -16,7 +16,7 @@ from rltuned.sim.dispatch import BackfillRule
 from rltuned.sim.natural import Natural
 from rltuned.slurm.inventory import read_nodes_shown, read_partitions_shown
 from rltuned.slurm.site import SlurmSite, parse_config, read_site
-from rltuned.slurm.values import parse_limit_s
+from rltuned.slurm.values import parse_limit_s, whole_numbers
 
 CONFIG, NODES, PARTITIONS, HISTORY = "config.txt", "nodes.txt", "partitions.txt", "sacct.txt"
 PLAYED_WEIGHTS: Final = ("PriorityWeightAge", "PriorityWeightJobSize", "PriorityWeightPartition")
@@ -100,7 +100,7 @@ def _natural(config: Mapping[str, str], site: SlurmSite, folder: Path) -> tuple[
         return Natural(kind="fcfs"), 0.0
     age, size, partition = (_weight(config, name, folder) for name in PLAYED_WEIGHTS)
     others = sum(_weight(config, name, folder) for name in OTHER_WEIGHTS)
-    others += _tres_weight(config.get("PriorityWeightTRES", ""))
+    others += sum(whole_numbers(config.get("PriorityWeightTRES", "")))
     longest_s = parse_limit_s(config.get("PriorityMaxAge", ""))
     if age and not longest_s:
         raise TraceError(f"{folder / CONFIG}: PriorityMaxAge is missing or no time")
@@ -122,12 +122,6 @@ def _weight(config: Mapping[str, str], name: str, folder: Path) -> int:
     if not text.isdigit():
         raise TraceError(f"{folder / CONFIG}: {name} is missing or no number: {text!r}")
     return int(text)
-
-
-def _tres_weight(text: str) -> int:
-    """Sum of `CPU=1000,GRES/gpu=3000`."""
-    values = [part.partition("=")[2] for part in text.split(",")]
-    return sum(int(float(v)) for v in values if v.replace(".", "", 1).isdigit())
 
 
 def _unplayed(config: Mapping[str, str], site: SlurmSite) -> list[str]:

@@ -76,18 +76,18 @@ def aliases(names: Sequence[str], kind: str) -> list[str]:
     return [known.setdefault(name, f"{kind} {len(known) + 1}") for name in names]
 
 
-def document(study: Study, history: SacctAnswer, said: Mapping[str, Any]) -> dict[str, Any]:
+def document(study: Study, history: SacctAnswer, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Everything for JSON: what is unknown is null.
 
     Args:
         study: what was found.
         history: what was read.
-        said: how it was asked for: command, train, interval, seed, ...
+        asked: how it was asked for: command, train, interval, seed, ...
     """
     past, calibration = study.past, study.calibration
     return {
         "rltuned": __version__,
-        "asked": dict(said),
+        "asked": dict(asked),
         "calibration": {
             "verdict": calibration.whole.verdict,
             "means": VERDICTS[calibration.whole.verdict],
@@ -100,7 +100,7 @@ def document(study: Study, history: SacctAnswer, said: Mapping[str, Any]) -> dic
         },
         "record": _record(past, history),
         "real": _real(past),
-        "orders": {name: _outcome(o) for name, o in study.outcomes.items()},
+        "orders": {name: asdict(o) for name, o in study.outcomes.items()},
     }
 
 
@@ -170,10 +170,6 @@ def _real(past: Past) -> dict[str, Any]:
 
 def _match(match: Match) -> dict[str, Any]:
     return {**asdict(match), "verdict": match.verdict}
-
-
-def _outcome(outcome: OrderOutcome) -> dict[str, Any]:
-    return asdict(outcome)
 
 
 def account_names(past: Past) -> dict[str, str]:

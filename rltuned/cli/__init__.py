@@ -1,7 +1,7 @@
 """The `rltuned` command: a table of sub-commands, each in a module of its own.
 
-A module is imported when its command is used, so that `rltuned version` or `rltuned restore` never
-waits for torch or numba.
+A module is imported when its command is used, so that `rltuned restore` never waits for torch or
+numba.
 
 Exit codes: 0 = done; 1 = done, and something is unfit or could not be finished; 2 = wrong use,
 settings, model or input. docs/interfaces.md lists them per command.
@@ -9,36 +9,46 @@ settings, model or input. docs/interfaces.md lists them per command.
 
 import importlib
 import os
+import platform
 import sys
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from rltuned.cli.flags import warn
+from rltuned import __version__
+from rltuned.cli.flags import say, warn
 from rltuned.errors import ModelError, RltunedError, SettingsError, TraceError
 
-COMMANDS: Final = {
-    "run": "Watch the queue and rank it, every interval: the daemon.",
-    "plan": "Decide once, show what would change, and write nothing.",
-    "explain": "Show where a job stands, why, and what rltuned would do with it.",
-    "status": "Show the daemon's state, also when it is down.",
-    "top": "Show the daemon and its queue, live.",
-    "check": "Check settings, model, state folder and Slurm, with the remedy for what is wrong.",
-    "breaker": "Show and close the circuit breakers of partitions.",
-    "restore": "Give the jobs that rltuned changed their own priority back.",
-    "history": "Show what rltuned has changed of a job, when and why, from the journal.",
-    "replay": "Decide a past cycle again from the journal, and compare the plans.",
-    "config": "Write, check and show the settings.",
-    "models": "The bundles of trained policies.",
-    "train": "Learn policies offline (needs the train extra).",
-    "simulate": "Play a trace on a simulated cluster under policies (needs the train extra).",
-    "traces": "Convert, describe, generate, cut and scale traces.",
-    "backtest": "This site's own history, played under rltuned (needs the train extra).",
-    "evaluate": "Learned policies beside every rule, with intervals (needs the train extra).",
-    "version": "Print the version.",
+PANELS: Final = {
+    "Daily": {
+        "plan": "Decide once, show what would change, and write nothing.",
+        "explain": "Show where a job stands, why, and what rltuned would do with it.",
+        "status": "Show the daemon's state, also when it is down, and its queue, live.",
+        "history": "Show what rltuned has changed of a job, when and why, from the journal.",
+    },
+    "Operate": {
+        "run": "Watch the queue and rank it, every interval: the daemon.",
+        "check": "Check settings, model, state folder and Slurm, with the remedy for what is "
+        "wrong.",
+        "breaker": "Show and close the circuit breakers of partitions.",
+        "restore": "Give the jobs that rltuned changed their own priority back.",
+        "config": "Write, check and show the settings.",
+        "models": "The bundles of trained policies.",
+    },
+    "Offline": {
+        "train": "Learn policies offline (needs the train extra).",
+        "simulate": "Play a trace on a simulated cluster under policies (needs the train extra).",
+        "traces": "Convert, describe, generate, cut and scale traces.",
+        "backtest": "This site's own history, played under rltuned (needs the train extra).",
+        "evaluate": "Learned policies beside every rule, with intervals (needs the train extra).",
+    },
 }
-"""Command -> what it does, in the order of the help text. Module rltuned.cli.NAME has its `app`."""
+"""Heading of the help text -> command -> what it does. Module rltuned.cli.NAME has its `app`."""
+COMMANDS: Final = {name: about for those in PANELS.values() for name, about in those.items()}
+_PANEL_OF: Final = {name: panel for panel, those in PANELS.items() for name in those}
+_RENAMED: Final = {"top": ("status", "--watch"), "replay": ("history", "--replay")}
+"""Commands of 0.1.0 that are options of another one now; for one release they still run."""
 
 
 class LazyGroup(TyperGroup):
@@ -56,10 +66,22 @@ class LazyGroup(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         if self._only_names:
-            return TyperCommand(cmd_name, help=COMMANDS[cmd_name])
+            return TyperCommand(
+                cmd_name, help=COMMANDS[cmd_name], rich_help_panel=_PANEL_OF[cmd_name]
+            )
         command = typer.main.get_command(_module(cmd_name).app)
         command.name = cmd_name
         return command
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, *rest = args
+        if name == "version":
+            _print_version(True)
+        if name in _RENAMED:
+            now = _RENAMED[name]
+            warn(f"`rltuned {name}` is `rltuned {' '.join(now)}` now")
+            args = [*now, *rest]
+        return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         self._only_names = True  # an overview must not import everything
@@ -81,12 +103,33 @@ def _module(name: str) -> Any:
         ) from None
 
 
-app = typer.Typer(cls=LazyGroup, no_args_is_help=True, pretty_exceptions_enable=False)
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        python = platform.python_version()
+        say(f"rltuned {__version__} (Python {python}, {platform.machine()})")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
 @app.callback()
-def rltuned() -> None:
+def rltuned(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
     """A priority daemon for shared GPU clusters under Slurm."""
+    del version  # its callback has printed it and ended the command
 
 
 def main() -> None:

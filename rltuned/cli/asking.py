@@ -1,7 +1,7 @@
-"""The state of the daemon for `rltuned status` and `rltuned top`: its own words, and the journal's.
+"""The state of the daemon for `rltuned status`: from its port, and from the journal.
 
-The daemon is asked on its port and need not answer; the journal is read, which only its owner and
-root may. Either tells something without the other.
+The daemon need not answer, and only its owner and root may read the journal. Either is of use
+without the other.
 """
 
 import http.client
@@ -15,7 +15,7 @@ from rltuned.daemon.observers import FRESH_CYCLES
 from rltuned.errors import JournalError, SnapshotError
 from rltuned.journal.snapshots import FILE_NAME
 from rltuned.settings import Loaded
-from rltuned.settings.keys import HttpKeys
+from rltuned.settings.service import HttpKeys
 
 PATIENCE_S: Final = 3.0
 _SHOWN: Final = ("at", "address", "field", "old", "new", "result", "delay_s")
@@ -52,7 +52,7 @@ class DaemonState:
         return None if cycle is None else max(0.0, now - cycle.at)
 
     def troubles(self, now: float) -> list[str]:
-        """What is wrong, a line each; none = all is well as far as can be told."""
+        """What is wrong, a line each; none = all is well as far as is known."""
         found = []
         age_s = self.age_s(now)
         if self.daemon is None and self.asked:
@@ -63,10 +63,8 @@ class DaemonState:
             found.append("the journal knows of no recent cycle")
         if self.kept is None and self.daemon is None:
             found.append(f"the journal cannot be read: {self.unread}")
-        if self.daemon is not None and self.daemon["journal_error"]:
-            found.append(f"nothing is written: {self.daemon['journal_error']}")
-        if self.daemon is not None and self.daemon.get("rival"):
-            found.append(f"nothing is written: {self.daemon['rival']}")
+        if self.daemon is not None and self.daemon.get("in_doubt"):
+            found.append(f"nothing is written: {self.daemon['withheld']}")
         open_ones = self.kept.breakers if self.kept else ()
         names = [name for _, name, _ in open_ones] if self.kept else _open_by(self.daemon)
         return found + [f"the circuit breaker of {name} is open" for name in names]

@@ -19,11 +19,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from rltuned.backtest.collect import PACKED, check_new, collect, put
+from rltuned.backtest.fit import fit_site
 from rltuned.backtest.past import Span, past_of
 from rltuned.backtest.play import Terms
 from rltuned.backtest.site import HISTORY, read_place
 from rltuned.backtest.study import Study, account_names, anonymous, document, run_study
-from rltuned.backtest.teach import teach
 from rltuned.cli.backtested import lines_after, lines_before, table_of
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
 from rltuned.core.decide import Policy
@@ -183,9 +183,9 @@ def _played(
     """From files to figures."""
     site, rows = files
     with _bar() as bar:
-        told = _read(rows, record, bar)
-        past = past_of(told, read_place(site), Span(record.begin, record.end, record.split))
-        taught = teach(
+        answer = _read(rows, record, bar)
+        past = past_of(answer, read_place(site), Span(record.begin, record.end, record.split))
+        fitted = fit_site(
             lesson.kind.value,
             past,
             find_bundle(loaded.settings.policy.models_dir, BEGUN_FROM.removeprefix(MODEL_PREFIX)),
@@ -194,23 +194,23 @@ def _played(
             seed=lesson.seed,
             report=bar.part("learning"),
         )
-        if taught.bundle is not None:
-            chosen = {TRAINED: _policy(f"{MODEL_PREFIX}{taught.bundle}", loaded), **chosen}
+        if fitted.bundle is not None:
+            chosen = {TRAINED: _policy(f"{MODEL_PREFIX}{fitted.bundle}", loaded), **chosen}
         terms = _terms(loaded)
-        study = run_study(past, chosen, terms, names=names, report=bar.told)
+        study = run_study(past, chosen, terms, names=names, report=bar.show)
     asked = {
         "command": " ".join(["rltuned", *sys.argv[1:]]),
         "history": rows.name,
         "orders": ", ".join(chosen),
         "train": lesson.kind.value,
-        "learned": taught.said,
+        "learned": fitted.text,
         "split": record.split,
         "interval_s": terms.interval_s,
         "bounds": _bounds(loaded),
         "seed": lesson.seed,
     }
-    found = document(study, told, asked)
-    return _Done(study, found if names else anonymous(found, past), taught.bundle)
+    found = document(study, answer, asked)
+    return _Done(study, found if names else anonymous(found, past), fitted.bundle)
 
 
 def _zone(name: str) -> ZoneInfo:
@@ -250,10 +250,10 @@ def _history_file(place: Path, given: Path | None) -> Path:
 
 
 def _read(path: Path, record: _Period, bar: "_Bar") -> SacctAnswer:
-    bar.told(f"reading {path.name}", 0.0)
+    bar.show(f"reading {path.name}", 0.0)
     begin = -math.inf if record.begin is None else record.begin
     found = read_history(lines_of(path), str(path), record.zone, since=begin)
-    bar.told(f"reading {path.name}", 1.0)
+    bar.show(f"reading {path.name}", 1.0)
     return found
 
 
@@ -302,13 +302,13 @@ class _Bar:
         self._bar = bar
         self._tasks: dict[str, TaskID] = {}
 
-    def told(self, what: str, part: float) -> None:
+    def show(self, what: str, part: float) -> None:
         if what not in self._tasks:
             self._tasks[what] = self._bar.add_task(what, total=1.0)
         self._bar.update(self._tasks[what], completed=part)
 
     def part(self, what: str) -> Any:
-        return lambda part: self.told(what, part)
+        return lambda part: self.show(what, part)
 
 
 @contextmanager
@@ -323,7 +323,7 @@ def _bar() -> Iterator[_Bar]:
 
 def _write(folder: Path, done: _Done, *, names: bool) -> None:
     """The report, whole or not at all."""
-    from rltuned.backtest.page import page_of  # noqa: PLC0415 - matplotlib is in the train extra
+    from rltuned.backtest.plots import page_of  # noqa: PLC0415 - matplotlib is in the train extra
 
     shown = {} if names else {"account": account_names(done.study.past)}
     try:

@@ -9,13 +9,13 @@ LEFT_OUT_SHOWN: Final = 8
 
 
 def lines_before(found: dict[str, Any]) -> Iterator[str]:
-    """What is said before the table."""
+    """The lines before the table."""
     whole, real, record = found["calibration"]["whole"], found["real"]["later"], found["record"]
     yield (
         f"{record['cluster']}: {record['jobs_scored']} jobs, {record['begin']} to {record['until']}"
     )
     mean = whole["mean"]
-    off = "nobody waited" if mean["change"] is None else f"mean wait off by {mean['change']:+.1%}"
+    off = "no job waited" if mean["change"] is None else f"mean wait off by {mean['change']:+.1%}"
     rank = "" if whole["rank"] is None else f", rank correlation {whole['rank']:.2f}"
     yield f"simulator: {off}{rank}; {found['calibration']['means']}"
     yield (
@@ -61,5 +61,5 @@ def lines_after(found: dict[str, Any]) -> Iterator[str]:
 def _between(found: dict[str, Any]) -> str:
     if found["change"] is None:
         return "-"
-    told = f"{found['change']:+.1%}"
-    return told if found["low"] is None else f"{told} [{found['low']:+.1%}, {found['high']:+.1%}]"
+    text = f"{found['change']:+.1%}"
+    return text if found["low"] is None else f"{text} [{found['low']:+.1%}, {found['high']:+.1%}]"

@@ -1,36 +1,36 @@
 """`rltuned check`: everything that must be right before going live, each with its remedy."""
 
 import json
-import math
 import os
+import platform
+import pwd
+import shutil
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
-from typing import Annotated
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Annotated, Final
 
 import typer
 from prometheus_client import CollectorRegistry
 
-from rltuned.cli.controllers import controller_checks
+from rltuned import __version__
+from rltuned.cli.check_slurm import slurm_checks
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
-from rltuned.cli.machine import machine_checks, user_name
-from rltuned.cli.reach import order_checks
-from rltuned.cli.world import real_slurm
 from rltuned.daemon.canary.breaker import clusters
-from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.signals import is_paused
 from rltuned.daemon.surroundings import doubts
 from rltuned.daemon.web.server import Health, MetricsServer
 from rltuned.daemon.web.tls import endpoint_context
 from rltuned.daemon.wiring import find_policy
-from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import (
-    BackendError,
     JournalError,
     JournalLostError,
     ModelError,
     SettingsError,
-    SnapshotError,
     SolverError,
 )
 from rltuned.journal.journal import Journal
@@ -42,6 +42,10 @@ app = typer.Typer()
 
 _PROBE_S = 30.0
 """A slow solver is found slow, and not broken."""
+PYTHONS: Final = ((3, 11), (3, 13))
+"""Oldest and newest that rltuned was run with."""
+_LIBRARIES: Final = ("numpy", "torch", "pydantic")
+_MIB: Final = 1024 * 1024
 _MARKS = {Status.OK: "ok  ", Status.WARN: "warn", Status.FAIL: "FAIL"}
 
 
@@ -62,15 +66,7 @@ def check(
     loaded = settings_of(config)
     checks = list(_here(loaded))
     if not only_here:
-        backend = real_slurm(loaded, SystemClock())
-        slurm = backend.check()
-        checks += [
-            *slurm,
-            *controller_checks(loaded, backend),
-            *_fit(loaded, slurm),
-            *_queue(loaded, backend.observe),
-            *order_checks(loaded, backend),
-        ]
+        checks += slurm_checks(loaded)
     if as_json:
         rows = [
             {"name": c.name, "status": c.status.value, "detail": c.detail, "remedy": c.remedy}
@@ -99,6 +95,71 @@ def _here(loaded: Loaded) -> Iterator[Check]:
         yield _breakers(loaded)
 
 
+def machine_checks(loaded: Loaded) -> Iterator[Check]:
+    """Python, the user, room for the journal."""
+    folder = loaded.settings.daemon.state_dir
+    yield _runtime()
+    yield _user(folder)
+    yield from _space(folder, loaded.settings.journal.max_mib)
+
+
+def _runtime() -> Check:
+    found = f"rltuned {__version__}, Python {platform.python_version()}"
+    try:
+        found += "".join(f", {name} {version(name)}" for name in _LIBRARIES)
+    except PackageNotFoundError as error:
+        return Check.warn(
+            "runtime",
+            f"{found}; the package {error.name} is not installed",
+            "install rltuned again: only base policies can rank without torch",
+        )
+    if PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1]:
+        return Check.ok("runtime", found)
+    return Check.warn("runtime", found, "use one of Python 3.11 to 3.13; others were not tried")
+
+
+def _user(folder: Path) -> Check:
+    """Root may nearly everything: what root finds in order may not be so for the service."""
+    uid = os.geteuid()
+    name = _name(uid)
+    try:
+        owner = folder.stat().st_uid
+    except OSError:
+        return Check.ok("user", f"{name} ({uid})")  # the journal's check says why
+    if uid != 0 or owner == 0:
+        return Check.ok("user", f"{name} ({uid})")
+    return Check.warn(
+        "user",
+        f"{name} asks, but {folder} belongs to {_name(owner)}: rights in Slurm may differ",
+        f"runuser -u {_name(owner)} -- rltuned check",
+    )
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _space(folder: Path, max_mib: int) -> Iterator[Check]:
+    try:
+        free_mib = shutil.disk_usage(folder).free / _MIB
+    except OSError:
+        return  # the journal's check says why
+    try:
+        with closing(Journal(folder)) as journal:
+            used_mib = journal.size().bytes / _MIB
+    except JournalError:
+        return
+    room = f"{free_mib:.0f} MiB free for a journal of at most {max_mib} MiB, {used_mib:.0f} used"
+    if free_mib + used_mib >= max_mib:
+        yield Check.ok("space", room)
+    else:
+        remedy = "lower journal.max_mib, or move daemon.state_dir: a full disk ends all writing"
+        yield Check.warn("space", room, remedy)
+
+
 def _trust(loaded: Loaded) -> Iterator[Check]:
     """Who can change what the daemon runs and reads; what any user can change stops its start."""
     found = doubts(loaded)
@@ -124,7 +185,7 @@ def _solver(loaded: Loaded) -> Check:
     settings = loaded.settings
     if settings.policy.placement != "milp":
         return Check.ok("solver", f"not needed: placement {settings.policy.placement}")
-    name, budget = settings.placement.solver, settings.placement.budget()
+    name, budget = settings.placement.solver, settings.knobs().tuning.budget
     began = time.perf_counter()
     try:
         probe(solver_named(name), replace(budget, wall_s=max(budget.wall_s, _PROBE_S)))
@@ -146,7 +207,7 @@ def _solver(loaded: Loaded) -> Check:
 
 
 def _journal(loaded: Loaded) -> Check:
-    """Opens the journal as the daemon does, and tells what it says is still ours."""
+    """Opens the journal as the daemon does."""
     folder = loaded.settings.daemon.state_dir
     journal = Journal(folder)
     try:
@@ -154,7 +215,8 @@ def _journal(loaded: Loaded) -> Check:
         cycle = journal.last_cycle()
     except JournalError as error:
         detail, _, fix = str(error).partition("; fix with: ")
-        remedy = f"mkdir -p {folder} && chown -R {user_name()}: {folder} && chmod 0700 {folder}"
+        owner = _name(os.geteuid())
+        remedy = f"mkdir -p {folder} && chown -R {owner}: {folder} && chmod 0700 {folder}"
         if isinstance(error, JournalLostError):
             remedy = (
                 "stop the daemon, rltuned restore --all --as-shown, put the journal's files away"
@@ -207,14 +269,12 @@ def _mode(loaded: Loaded) -> Check:
 
 
 def _breakers(loaded: Loaded) -> Check:
-    journal = Journal(loaded.settings.daemon.state_dir)
     try:
-        every = [item for those in clusters(journal).values() for item in those.items()]
+        with closing(Journal(loaded.settings.daemon.state_dir)) as journal:
+            every = [item for those in clusters(journal).values() for item in those.items()]
     except JournalError as error:
         remedy = "rltuned restore --all, then move the journal away"
         return Check.fail("breakers", str(error), remedy)
-    finally:
-        journal.close()
     named = sorted({name for name, breaker in every if breaker.is_open})
     if not named:
         return Check.ok("breakers", "no circuit breaker is open")
@@ -223,74 +283,3 @@ def _breakers(loaded: Loaded) -> Check:
         f"open: {', '.join(named)}; nothing is written there",
         "rltuned breaker show says why; rltuned breaker reset when it is fixed",
     )
-
-
-def _queue(loaded: Loaded, observe: Callable[[], Snapshot]) -> Iterator[Check]:
-    """Reads queue and nodes as a cycle does, and compares the partitions with the settings."""
-    try:
-        seen = observe()
-    except (BackendError, SnapshotError) as error:
-        yield Check.fail(
-            "queue",
-            str(error),
-            "run squeue, sinfo and sprio by hand as this user; see [slurm] bin_dir, timeout_s",
-        )
-        return
-    told = f"{len(seen.pending)} pending, {len(seen.running)} running, {len(seen.nodes)} nodes"
-    yield Check.ok("queue", told)
-    yield _time_limits(seen)
-    there = {p.name for p in seen.partitions}
-    scope = loaded.settings.scope
-    if scope.sla_partitions:
-        told = f"left alone: jobs that name {', '.join(scope.sla_partitions)}, also among others"
-        yield Check.ok("scope", told)
-    for key, names in (
-        ("scope.sla_partitions", scope.sla_partitions),
-        ("scope.partitions", scope.partitions),
-        ("oversubscribe.scope", loaded.settings.oversubscribe.scope),
-    ):
-        missing = [name for name in names if name not in there]
-        if missing:
-            yield Check.warn(
-                key,
-                f"{loaded.origin(key)}: Slurm shows no partition {', '.join(missing)}",
-                f"correct the name in {key}; partitions with nodes: {', '.join(sorted(there))}",
-            )
-
-
-def _time_limits(seen: Snapshot) -> Check:
-    """Most rules and the models look at the limit; a job without one tells them nothing."""
-    endless = {None, math.inf}
-    names = [
-        p.name for p in seen.partitions if p.default_time_s in endless and p.max_time_s in endless
-    ]
-    if not names:
-        return Check.ok("time_limits", "every partition gives its jobs a time limit")
-    return Check.warn(
-        "time_limits",
-        f"a job that names no limit has none in {', '.join(names)}, so that a short one cannot be "
-        "told from a long one",
-        "set DefaultTime or MaxTime for the partition in slurm.conf",
-    )
-
-
-def _fit(loaded: Loaded, slurm: tuple[Check, ...]) -> Iterator[Check]:
-    """What only settings and site together tell."""
-    kind = next((c for c in slurm if c.name == "priority"), None)
-    if kind is None:
-        return
-    mode = loaded.settings.limits.write_mode
-    is_canary = loaded.settings.ladder.switchback() is not None
-    if is_canary and mode == "priority" and kind.status is Status.OK:
-        yield Check.warn(
-            "canary",
-            "in on blocks jobs are frozen at a number that follows fair share only as rltuned "
-            "works it out, while those of off blocks follow Slurm's",
-            "write_mode = auto compares delays alone",
-        )
-    if mode == "site_factor" and kind.status is not Status.OK:
-        yield Check.fail(
-            "write_mode",
-            "write_mode = site_factor has no effect without priority/multifactor",
-            "set PriorityType=priority/multifactor, or write_mode = auto",
-        )

@@ -17,7 +17,7 @@ from rltuned.cli.flags import (
     warn,
 )
 from rltuned.cli.history import lines_of
-from rltuned.cli.observed import look
+from rltuned.cli.plan import look
 from rltuned.journal.queries import JobChange
 from rltuned.text import span, when
 
@@ -36,7 +36,7 @@ _REFUSALS = {
     "held_user": "its user holds it",
     "held_admin": "an administrator holds it",
     "held": "it is held (priority 0)",
-    "cron": "it is a scrontab job, which Slurm lets nobody change",
+    "cron": "it is a scrontab job, which Slurm does not let anyone change",
     "het_component": "it is part of a heterogeneous job",
     "reservation": "it waits for a reservation",
     "dependency": "it waits for another job",
@@ -53,8 +53,8 @@ _REFUSALS = {
     "unaddressable": "its list of tasks may grow too long for scontrol, so that a change could not "
     "be taken back",
     "change_budget": "this cycle's budget of changes was spent on jobs further from their place",
-    "taken_over": "somebody else has set, since rltuned wrote, the field that it wrote to",
-    "fixed": "somebody set its priority directly, and that number stands",
+    "taken_over": "its value was changed by others after rltuned wrote it",
+    "fixed": "its priority was set directly, and that number stands",
     "handed_back": "it is being given back from another write mode first",
 }
 _BOUNDS = {
@@ -185,7 +185,7 @@ def _start(document: dict[str, Any]) -> list[str]:
         return []
     at, ahead = starts["slurm_expects_at"], starts["ahead"]
     slurm = f"unknown ({starts['slurm_unknown']})" if at is None else when(at)
-    told = {
+    start = {
         "now": "now",
         "at_latest": f"in {span(starts['by_limits_in_s'] or 0)} at the latest",
         "unknown": "unknown",
@@ -193,7 +193,7 @@ def _start(document: dict[str, Any]) -> list[str]:
     queue = f"if the queue stood as proposed ({ahead} jobs before it)"
     return [
         f"When it may start, by Slurm's own plan: {slurm}.",
-        f"By the time limits of what runs, {queue}: {told}.",
+        f"By the time limits of what runs, {queue}: {start}.",
     ]
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from rltuned.cli.flags import BackendChoice
 from rltuned.cli.history import read_changes
-from rltuned.cli.observed import Look
-from rltuned.cli.plan import decided_document
+from rltuned.cli.plan import Look, decided_document
 from rltuned.core.decide import Decision, Entry
 from rltuned.core.explaining import bounds_on, influences, may_start, sentence
 from rltuned.core.features import COLUMNS
@@ -24,8 +23,8 @@ from rltuned.slurm.strings import parse_tasks
 def explained(look: Look, asked: str) -> dict[str, Any] | None:
     """All that is known of one job, for JSON; None = the cluster shows no such job.
 
-    What only the journal or one more question to Slurm can tell is asked for no job but one that
-    squeue shows to whoever asks, so nobody learns more of a job than Slurm would say.
+    The journal, and Slurm once more, are asked only for a job that squeue shows to this user, so
+    that no user learns more of a job than Slurm shows.
     """
     document = explanation(look.decision, asked)
     if document is None:
@@ -149,7 +148,7 @@ def _thought(decision: Decision, job: PendingJob, entry: Entry | None) -> dict[s
 
 
 def _off_block(look: Look, job: PendingJob, refusal: str | None) -> dict[str, Any] | None:
-    """The off block that a job of ours is in: partition, and Unix time of its end."""
+    """The off block that a job in scope is in: partition, and Unix time of its end."""
     switchback, now = look.rig.knobs.rules.switchback, float(look.decision.snapshot.taken_at)
     is_ours = refusal == Refusal.OFF_BLOCK or job in look.decision.matrix.jobs
     name = switchback.off(job.partitions, now) if switchback is not None and is_ours else None
@@ -171,7 +170,7 @@ def _influenced(look: Look, job: PendingJob) -> dict[str, Any]:
 
 
 def _starts(look: Look, job: PendingJob) -> dict[str, Any]:
-    """When it may start, by Slurm's own plan and by ours; what is not known is None."""
+    """When it may start, by Slurm's own plan and by rltuned's; what is not known is None."""
     by_slurm, why = None, "the built-in cluster makes no plan"
     if isinstance(look.rig.backend, SlurmBackend):
         why = "Slurm gives no estimate"

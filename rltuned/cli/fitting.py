@@ -1,7 +1,7 @@
 """What `rltuned config init` makes of a cluster: comments that show it, keys that fit it.
 
 Nothing is guessed. A key is active where Slurm itself says what it must be; what only people know,
-above all which partitions have been promised to somebody, stays a comment.
+above all which partitions were promised to a group, stays a comment.
 """
 
 from collections import Counter
@@ -14,9 +14,8 @@ from rltuned.core.numbers import Writing
 from rltuned.core.order import Order
 from rltuned.domain.cluster import Node, Partition
 from rltuned.domain.snapshot import Snapshot
-from rltuned.settings.draft import Line, draft
-from rltuned.slurm.priorities import Priorities
-from rltuned.slurm.site import RateLimit
+from rltuned.settings.reference import Line, draft
+from rltuned.slurm.site import Priorities, RateLimit
 from rltuned.slurm.values import format_limit
 from rltuned.slurm.worth import Site, worth
 
@@ -55,7 +54,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the command line said, and where the file is to lie.
+    """The options of the command line, and the place of the file.
 
     Attributes:
         path: of the file; None = standard output.
@@ -71,7 +70,7 @@ def fitted(found: Found | None, wishes: Wishes, written: str) -> str:
 
     Args:
         found: the cluster; None = none was asked, and the file fits any.
-        wishes: what was said beforehand.
+        wishes: from the command line.
         written: by whom and when, for the first line.
     """
     head = [f"rltuned.toml, {written}.", *_NOTES]
@@ -111,8 +110,8 @@ def _portrait(found: Found) -> Iterator[str]:
     program = f"Slurm {found.slurm}" if found.slurm else "the simulator"
     gpus = sum(n.total.gpus for n in seen.nodes)
     cpus = sum(n.total.cpus for n in seen.nodes)
-    told = f"{len(seen.nodes)} nodes, {gpus} GPUs, {cpus} CPUs"
-    yield f"Cluster {printable(seen.cluster)}, {program}: {told}."
+    size = f"{len(seen.nodes)} nodes, {gpus} GPUs, {cpus} CPUs"
+    yield f"Cluster {printable(seen.cluster)}, {program}: {size}."
     if gpus:
         yield f"GPUs: {gpus_text(seen.nodes)}."
     yield f"Order: {found.priorities}."
@@ -199,7 +198,7 @@ def _keys(found: Found | None) -> Iterator[Line]:
     yield Line("policy.name")
     yield Line(
         "scope.sla_partitions",
-        why="Slurm does not say which partitions were promised to somebody: name them before the "
+        why="Slurm does not say which partitions were promised to a group: name them before the "
         f"stage is canary or full.{named}",
     )
     yield Line("scope.partitions", partitions or None)

@@ -1,4 +1,4 @@
-"""`rltuned history`: every change to one job, from the journal alone."""
+"""`rltuned history`: every change to one job, or a past cycle decided again, from the journal."""
 
 import json
 import sqlite3
@@ -10,43 +10,70 @@ from typing import Annotated
 
 import typer
 
-from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
-from rltuned.errors import JournalError
-from rltuned.journal.queries import JobChange, changes_of
+from rltuned import __version__
+from rltuned.cli.flags import ConfigOption, JsonOption, PolicyOption, say, settings_of, warn
+from rltuned.errors import JournalError, ModelError
+from rltuned.journal.cycles import Document, pack_plan, unpack_plan
+from rltuned.journal.inputs import plan_document
+from rltuned.journal.queries import Decided, JobChange, changes_of, decided, differences
 from rltuned.journal.snapshots import FILE_NAME, open_to_read
+from rltuned.settings import Loaded
 from rltuned.slurm.job_selector import AskedJob, asked_job
 from rltuned.text import when
 
 app = typer.Typer()
 
-JournalOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--journal", help="Another journal than that of the settings.", show_default=False
-    ),
-]
-
 
 @app.command()
 def history(
-    job: Annotated[str, typer.Argument(metavar="JOBID", help="Its number, or 12_3 of an array.")],
+    job: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="JOBID", help="Its number, or 12_3 of an array.", show_default=False
+        ),
+    ] = None,
     *,
+    replay: Annotated[
+        int | None,
+        typer.Option(
+            "--replay",
+            metavar="CYCLE",
+            min=1,
+            help="Decide this past cycle again instead, and compare the plans.",
+            show_default=False,
+        ),
+    ] = None,
     config: ConfigOption = None,
-    journal: JournalOption = None,
+    journal: Annotated[
+        Path | None,
+        typer.Option(
+            "--journal", help="Another journal than that of the settings.", show_default=False
+        ),
+    ] = None,
+    policy: PolicyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what rltuned has changed of a job: when, by which cycle, why, and the outcome.
 
-    Reads the journal only, also while the daemon writes; asks Slurm nothing.
+    Reads the journal only, also while the daemon writes; asks Slurm nothing. With --replay it
+    decides a past cycle again, from its recorded snapshot and settings, and compares the plans. A
+    model must be the very one that decided then; --policy names it if it has another name now.
 
-    Exit codes: 0 = there were changes; 1 = none are kept, or the journal cannot be read;
-    2 = settings cannot be used.
+    Exit codes: 0 = there were changes, or the plans are the same; 1 = none are kept, the plans
+    differ, or the journal cannot be read; 2 = settings or model cannot be used.
     """
+    if (job is None) == (replay is None):
+        raise typer.BadParameter("name one: JOBID, or --replay CYCLE")
+    loaded = settings_of(config)
+    path = journal or loaded.settings.daemon.state_dir / FILE_NAME
+    if replay is not None:
+        kept = _kept(path, replay)
+        named = ("policy.name", policy or kept.recipe.policy, f"cycle {replay}")
+        raise typer.Exit(_replay(settings_of(config, named), kept, as_json=as_json))
     try:
-        asked = asked_job(job)
+        asked = asked_job(job or "")
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    path = journal_path(config, journal)
     changes = read_changes(path, asked)
     if as_json:
         say(json.dumps({"job": job, "changes": [c._asdict() for c in changes]}, indent=2))
@@ -56,15 +83,6 @@ def history(
     if not changes:
         warn(f"{path} knows of no change to job {job}")
         raise typer.Exit(1)
-
-
-def journal_path(config: Path | None, journal: Path | None) -> Path:
-    """The journal that is asked for, or that of the settings.
-
-    Raises:
-        SettingsError: the settings cannot be used.
-    """
-    return journal or settings_of(config).settings.daemon.state_dir / FILE_NAME
 
 
 def read_changes(path: Path, asked: AskedJob) -> list[JobChange]:
@@ -114,3 +132,63 @@ def _by(row: JobChange) -> str:
         return text
     reason = row.reason
     return f"{text}: {reason['why']}; rank {reason['rank_before']} -> {reason['rank_after']}"
+
+
+# -- a past cycle, decided again ----------------------------------------------------------------
+
+
+def _replay(loaded: Loaded, kept: Decided, *, as_json: bool) -> int:
+    """Compare the plan of then with that of now; returns the exit code."""
+    again = _again(loaded, kept)
+    found = list(differences(kept.plan, again))
+    if as_json:
+        document = {"cycle": kept.cycle, "identical": not found, "differences": found}
+        say(json.dumps({**document, "recorded": kept.plan, "again": again}, indent=2))
+    else:
+        _compare(kept, again, found)
+    return 1 if found else 0
+
+
+def _kept(path: Path, cycle: int) -> Decided:
+    with closing(open_to_read(path)) as db:
+        try:
+            return decided(db, cycle)
+        except sqlite3.Error as error:
+            raise JournalError(f"{path}: cannot be read: {error}") from None
+
+
+def _again(loaded: Loaded, kept: Decided) -> Document:
+    """The plan of today for the snapshot of then."""
+    # the solver and the policies cost seconds, which the history of a job does without
+    from rltuned.core.decide import decide  # noqa: PLC0415
+    from rltuned.daemon.wiring import find_policy  # noqa: PLC0415
+    from rltuned.solver import solver_named  # noqa: PLC0415
+
+    recipe = kept.recipe
+    policy, digest, _ = find_policy(loaded)
+    if digest != recipe.model:
+        raise ModelError(
+            f"cycle {kept.cycle} was decided by {recipe.policy} with digest "
+            f"{recipe.model[:12] or 'none'}, and {policy.name} has {digest[:12] or 'none'}: only "
+            "the same model can decide again"
+        )
+    solver = solver_named("highs" if recipe.solver == "highs" else "cbc") if recipe.solver else None
+    decision = decide(kept.snapshot, policy, recipe.knobs, solver)
+    return unpack_plan(pack_plan(plan_document(decision)))  # as a journal would give it back
+
+
+def _compare(kept: Decided, again: Document, found: list[str]) -> None:
+    actions = len(kept.plan["actions"])
+    say(
+        f"cycle {kept.cycle} of {when(kept.at)} ({kept.mode}), {kept.recipe.policy}: "
+        f"{len(kept.snapshot.pending)} pending, {actions} actions"
+    )
+    if not found:
+        say("identical")
+        return
+    for line in found:
+        say(line)
+    for note in [*kept.plan["notes"], *again["notes"]]:
+        say(f"note: {note}")
+    if kept.recipe.release != __version__:
+        warn(f"decided then by rltuned {kept.recipe.release}, now by {__version__}")

@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from rltuned import __version__
+from rltuned.cli.check_slurm import qos_of, shares_of
 from rltuned.cli.fitting import Found, Wishes, fitted
 from rltuned.cli.flags import BackendChoice, PolicyOption, WorldOption, say, warn
-from rltuned.cli.reach import qos_of, shares_of
 from rltuned.cli.world import open_world, real_slurm
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import check_policy_name
@@ -20,8 +20,7 @@ from rltuned.errors import BackendError, SettingsError, SnapshotError
 from rltuned.settings import Flag, Loaded, from_flags, load
 from rltuned.settings.source import DEFAULT_PATH
 from rltuned.slurm.commands import Commands
-from rltuned.slurm.priorities import Priorities, read_priorities
-from rltuned.slurm.site import parse_config, read_rate_limit
+from rltuned.slurm.site import Priorities, parse_config, read_priorities, read_rate_limit
 
 STANDARD_OUTPUT = Path("-")
 _MODE = 0o644
@@ -73,7 +72,7 @@ def init(
     _checked(text, file.absolute().parent, file)
     say(f"{file}: written")
     if not offline:
-        say("Which partitions are promised to somebody is not in Slurm: see scope.sla_partitions.")
+        say("Slurm does not know which partitions are promised: see scope.sla_partitions.")
 
 
 def _refuse_existing(file: Path) -> None:
@@ -123,7 +122,7 @@ def _checked(text: str, folder: Path, file: Path | None) -> None:
     """Check the text as a file, and give it its name, whole or not at all; never over another.
 
     Raises:
-        SettingsError: it cannot be written, or what the options said cannot be used.
+        SettingsError: it cannot be written, or a value of the options cannot be used.
     """
     try:
         handle, name = tempfile.mkstemp(prefix=".rltuned-", suffix=".toml", dir=folder)

@@ -1,6 +1,9 @@
-"""`rltuned plan`: one decision, shown and not applied."""
+"""`rltuned plan`: one decision, shown and not applied; `look` is it for the other commands."""
 
 import json
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import typer
@@ -13,16 +16,29 @@ from rltuned.cli.flags import (
     SeedOption,
     WorldOption,
     say,
+    settings_of,
+    warn,
 )
-from rltuned.cli.observed import look
 from rltuned.cli.tables import changes_table, wide_console
-from rltuned.core.decide import Decision, Entry
+from rltuned.cli.world import open_world
+from rltuned.core.decide import Decision, Entry, decide
 from rltuned.core.placement import Placement
+from rltuned.daemon.apply import marked_by
+from rltuned.daemon.runtime import Rig
+from rltuned.daemon.salt import as_if_on, kept_salt
+from rltuned.daemon.wiring import build_rig
 from rltuned.domain.jobs import PendingJob
+from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
+from rltuned.errors import JournalError
+from rltuned.journal.journal import Journal
+from rltuned.settings import Loaded
 
 app = typer.Typer()
 
+STANDING_STILL: Final = 1e-6
+"""Speed of the built-in cluster for one look: the same seed shows the same queue, however long
+the machine takes."""
 DECIDED: Final = (
     "proposed_priority", "planned_priority", "score", "delay_s", "delay_bound_s",
     "delay_in_force_s", "rank_before", "rank_after", "placement", "verdict", "why",
@@ -49,6 +65,46 @@ def plan(
         say(json.dumps(plan_document(decision), indent=2, allow_nan=False))
         return
     _print(decision)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A decision with what it was made by. world: where the queue is."""
+
+    decision: Decision
+    rig: Rig
+    loaded: Loaded
+    world: BackendChoice
+
+
+def look(config: Path | None, world: BackendChoice, policy: str | None, seed: int) -> Look:
+    """What rltuned would do now.
+
+    Raises:
+        SettingsError, ModelError: what is needed to decide cannot be used.
+        BackendError, SnapshotError: the cluster cannot be read.
+        PolicyError: the policy gave no usable scores.
+    """
+    loaded = settings_of(config, ("policy.name", policy, "--policy"))
+    place = open_world(world, seed=seed, speed=STANDING_STILL)
+    with closing(Journal(loaded.settings.daemon.state_dir)) as journal:
+        secret = kept_salt(loaded, journal)
+        if secret is None:
+            warn("the blocks of the switchback are not known; it is shown as if delays were on")
+        rig = build_rig(secret or as_if_on(loaded), place.backend(loaded))
+        snapshot = rig.backend.observe()
+        if world is BackendChoice.SLURM:
+            snapshot = marked(snapshot, journal)
+    return Look(decide(snapshot, rig.policy, rig.knobs, rig.solver), rig, loaded, world)
+
+
+def marked(snapshot: Snapshot, journal: Journal) -> Snapshot:
+    """The snapshot with what the journal says of its jobs."""
+    try:
+        return marked_by(journal, snapshot)
+    except JournalError as error:
+        warn(f"cannot tell which jobs rltuned has changed before: {error}")
+        return snapshot
 
 
 def plan_document(decision: Decision) -> dict[str, Any]:

@@ -14,11 +14,10 @@ from rltuned.cli.flags import ConfigOption, say, warn
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.ha.fence import Fence
 from rltuned.daemon.ha.leader import after_restore, before_restore, open_lease
-from rltuned.daemon.ha.lease import Bystander, Lease
+from rltuned.daemon.ha.lease import Lease
 from rltuned.daemon.last_good_settings import last_settings
-from rltuned.daemon.restore import EVERYTHING, Wanted
+from rltuned.daemon.restore import EVERYTHING, Shown, Wanted, give_back_shown, shown
 from rltuned.daemon.restore import restore as give_back
-from rltuned.daemon.restore_as_shown import Shown, give_back_shown, shown
 from rltuned.daemon.restore_patience import Effort, persist
 from rltuned.daemon.signals import SignalFlags, listening
 from rltuned.domain.remnants import Remnants
@@ -31,7 +30,8 @@ from rltuned.errors import (
 )
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Restored, is_complete
-from rltuned.settings.rescue import Rescue
+from rltuned.settings.service import Rescue
+from rltuned.settings.source import load_rescue
 from rltuned.slurm.job_selector import AskedJob, asked_job, asked_moment
 from rltuned.slurm.undoer import SlurmUndoer
 
@@ -127,7 +127,7 @@ class _Work:
 
     Attributes:
         zero: zero every site factor that Slurm shows, also one that a person set.
-        fixed: release every priority that somebody fixed, too.
+        fixed: release every fixed priority, too.
     """
 
     settings: Rescue
@@ -170,7 +170,7 @@ class _Work:
         return items
 
     def _undoer(self, lease: Lease | None, *, exclusions: bool | None = None) -> SlurmUndoer:
-        holds = (Bystander(lease).lost,) if lease else ()
+        holds = (lease.elsewhere,) if lease else ()
         fence = Fence(self.clock.readings, self.settings.daemon.max_snapshot_age_s, *holds)
         wanted = self.journal.has_steered() if exclusions is None else exclusions
         return SlurmUndoer(
@@ -254,7 +254,7 @@ def _settings(config: Path | None) -> Rescue:
     stand in for a file that cannot be used.
     """
     try:
-        return Rescue.load(config)
+        return load_rescue(config)
     except SettingsError as error:
         folder = os.environ.get(STATE_VARIABLE, "").partition(":")[0]
         settings = last_settings(Path(folder)) if folder else None

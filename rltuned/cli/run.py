@@ -3,7 +3,7 @@
 import math
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from typing import Annotated
 
@@ -26,10 +26,9 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.ha.leader import open_lease
 from rltuned.daemon.ha.lease import Lease
 from rltuned.daemon.last_good_settings import keep_settings
-from rltuned.daemon.logs import Log, make_log
+from rltuned.daemon.logs import log_reading, make_log
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics.cycle import Metrics
-from rltuned.daemon.metrics.reading import log_reading
 from rltuned.daemon.observers import Publisher
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.salt import salted
@@ -48,23 +47,32 @@ from rltuned.solver import TimedSolver
 app = typer.Typer()
 
 
+DryRunOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--dry-run/--live",
+        help="Decide and write nothing, or write: short for --stage full.",
+        show_default=False,
+    ),
+]
+StageOption = Annotated[
+    Rung | None, typer.Option("--stage", help="Of the trust ladder, over the settings.")
+]
+PortOption = Annotated[
+    int | None, typer.Option("--port", min=0, max=65535, help="Metrics port; 0 = any.")
+]
+ShowOption = Annotated[
+    bool | None, typer.Option("--show/--no-show", help="A table per cycle; the default with sim.")
+]
+
+
 @app.command()
 def run(
     *,
     config: ConfigOption = None,
     backend: WorldOption = BackendChoice.SLURM,
-    dry_run: Annotated[
-        bool | None,
-        typer.Option(
-            "--dry-run/--live",
-            help="Decide and write nothing, or write: short for --stage full.",
-            show_default=False,
-        ),
-    ] = None,
-    stage: Annotated[
-        Rung | None,
-        typer.Option("--stage", help="Of the trust ladder, over the settings."),
-    ] = None,
+    dry_run: DryRunOption = None,
+    stage: StageOption = None,
     once: Annotated[bool, typer.Option("--once", help="One cycle, then end.")] = False,
     cycles: Annotated[
         int | None, typer.Option("--cycles", min=1, help="So many cycles, then end.")
@@ -73,15 +81,10 @@ def run(
         float | None, typer.Option("--interval", help="Seconds between two cycles.")
     ] = None,
     policy: PolicyOption = None,
-    port: Annotated[
-        int | None, typer.Option("--port", min=0, max=65535, help="Metrics port; 0 = any.")
-    ] = None,
+    port: PortOption = None,
     speed: SpeedOption = 60.0,
     seed: SeedOption = 0,
-    show: Annotated[
-        bool | None,
-        typer.Option("--show/--no-show", help="A table per cycle; the default with sim."),
-    ] = None,
+    show: ShowOption = None,
 ) -> None:
     """Watch the queue and rank it, every interval: the daemon.
 
@@ -98,130 +101,134 @@ def run(
     if dry_run is not None and stage is not None:
         raise typer.BadParameter("--stage excludes --dry-run and --live")
     is_sim = backend is BackendChoice.SIM
+    wanted = Rung.FULL if dry_run is False else stage
     with _scratch(wanted=is_sim) as folder:
 
         def read() -> Loaded:
             return settings_of(
                 config,
-                ("ladder.stage", _stage(stage, dry_run), "--live or --stage"),
+                ("ladder.stage", wanted and wanted.value, "--live or --stage"),
                 ("daemon.interval_s", interval, "--interval"),
                 ("policy.name", policy, "--policy"),
                 ("http.port", 0 if is_sim and port is None else port, "--port"),
                 ("daemon.state_dir", folder, "--backend sim"),
             )
 
-        settings = read().settings
-        only_looks = settings.ladder.ladder().rung is Rung.OBSERVE
-        metrics = Metrics(CollectorRegistry())
-        log = make_log(settings.log.format, settings.log.level)
-
-        def heard(reading: ReaderChoice) -> None:
-            metrics.reading.heard(reading)
-            log_reading(log, reading)
-
-        lease = None if is_sim else open_lease(settings.ha, settings.slurm.timeout_s, SystemClock())
-        place = open_world(
-            backend,
-            speed=speed,
-            seed=seed,
-            on_call=lambda call: metrics.command(call.program, call.seconds, ok=call.ok),
-            on_reading=heard,
-            lease=lease,
+        loaded = read()
+        looks = is_sim and loaded.settings.ladder.stage == "observe"
+        process = _Process(loaded, read, dry_run=bool(dry_run) or looks, is_sim=is_sim)
+        code = process.run(
+            1 if once else cycles, speed, seed, show=is_sim if show is None else show
         )
-        wants_table = is_sim if show is None else show
-        with closing(lease) if lease else nullcontext():
-            code = _serve(
-                place,
-                metrics,
-                log,
-                read,
-                1 if once else cycles,
-                lease=lease,
-                dry_run=bool(dry_run) or (is_sim and only_looks),
-                show=wants_table,
-                is_sim=is_sim,
-            )
     raise typer.Exit(code)
 
 
-def _stage(stage: Rung | None, dry_run: bool | None) -> str | None:
-    if dry_run is False:
-        return Rung.FULL.value
-    return None if stage is None else stage.value
+class _Process:
+    """The daemon as a process.
 
+    Args:
+        loaded: the settings to begin with.
+        read: reads them again.
+        dry_run: decide whatever the stage, and write nothing.
+        is_sim: the cluster is the built-in one.
+    """
 
-def _serve(
-    place: CommandTarget,
-    metrics: Metrics,
-    log: Log,
-    read: Callable[[], Loaded],
-    cycles: int | None,
-    *,
-    lease: Lease | None,
-    dry_run: bool,
-    show: bool,
-    is_sim: bool,
-) -> int:
-    """Put the daemon together and let it run; returns its exit code."""
-    loaded = read()
-    orders = SignalFlags()
-    with ExitStack() as stack:
-        notifier = stack.enter_context(closing(Notifier.from_environment()))
-        kept = loaded.settings.journal.keeping()
-        journal = stack.enter_context(closing(Journal(loaded.settings.daemon.state_dir, kept)))
-        http = loaded.settings.http
-        # the jobs of the built-in cluster are nobody's
-        showing = Showing(jobs=http.jobs or is_sim, users=http.users)
-        board = Board(showing, place.clock.now)
-        publisher = Publisher(
-            metrics,
-            log,
-            notifier,
-            place.system,
-            show=show_cycle if show else None,
-            journal=journal.size,
-            board=board,
+    def __init__(
+        self, loaded: Loaded, read: Callable[[], Loaded], *, dry_run: bool, is_sim: bool
+    ) -> None:
+        self.loaded = loaded
+        self.read = read
+        self.dry_run = dry_run
+        self.is_sim = is_sim
+        self.metrics = Metrics(CollectorRegistry())
+        self.log = make_log(loaded.settings.log.format, loaded.settings.log.level)
+
+    def _world(self, speed: float, seed: int, lease: Lease | None) -> CommandTarget:
+        """The cluster, whose commands and readers are counted and logged."""
+
+        def read_by(reading: ReaderChoice) -> None:
+            self.metrics.reader(reading)
+            log_reading(self.log, reading)
+
+        return open_world(
+            BackendChoice.SIM if self.is_sim else BackendChoice.SLURM,
+            speed=speed,
+            seed=seed,
+            on_call=lambda call: self.metrics.command(call.program, call.seconds, ok=call.ok),
+            on_reading=read_by,
+            lease=lease,
         )
-        stack.enter_context(listening(orders, lambda stop: place.system.wake(stop=stop)))
 
-        def assemble(settings: Loaded) -> Rig:
-            for doubt in () if is_sim else refuse_untrusted(settings, dry_run=dry_run):
-                log.warning("untrusted", key=doubt.key, detail=str(doubt))
-            keep_settings(journal, settings.settings, place.system.now())
-            settings = salted(settings, journal, place.system.now())
-            rig = build_rig(settings, place.backend(settings), lease, dry_run=dry_run)
-            if rig.solver is None:
-                return rig
-            return replace(rig, solver=TimedSolver(rig.solver, metrics.decisions.solved))
-
-        rig = assemble(loaded)
-        if http.enabled:
-            server = MetricsServer(
-                http.address,
-                http.port,
-                metrics.registry,
-                publisher.health,
-                status=lambda: board.document(publisher.health()),
-                tls=endpoint_context(http),
-                names=http.hosts,
+    def run(self, cycles: int | None, speed: float, seed: int, *, show: bool) -> int:
+        """Put the daemon together and let it run; returns its exit code."""
+        settings, orders = self.loaded.settings, SignalFlags()
+        with ExitStack() as stack:
+            lease = None
+            if not self.is_sim:
+                lease = open_lease(settings.ha, settings.slurm.timeout_s, SystemClock())
+            if lease is not None:
+                stack.enter_context(closing(lease))
+            place = self._world(speed, seed, lease)
+            notifier = stack.enter_context(closing(Notifier.from_environment()))
+            journal = Journal(settings.daemon.state_dir, settings.journal.keeping())
+            stack.enter_context(closing(journal))
+            # the jobs of the built-in cluster belong to no user
+            showing = Showing(jobs=settings.http.jobs or self.is_sim, users=settings.http.users)
+            publisher = Publisher(
+                self.metrics,
+                self.log,
+                notifier,
+                place.system,
+                show=show_cycle if show else None,
+                journal=journal.size,
+                board=Board(showing, place.clock.now),
             )
-            stack.enter_context(closing(server))
-            log.info("listening", metrics=f"{server.url}/metrics")
-        publisher.loaded(rig)
-        loop = Loop(
-            rig,
-            place.clock,
-            journal,
-            publisher,
-            orders=orders,
-            reload=lambda: reloaded(lambda: assemble(read())),
-            heartbeat_s=watchdog_interval_s() or math.inf,
-            stopwatch=place.system.monotonic,
+            stack.enter_context(listening(orders, lambda stop: place.system.wake(stop=stop)))
+            rig = self._assemble(self.loaded, place, journal, lease)
+            if settings.http.enabled:
+                stack.enter_context(closing(self._endpoint(publisher)))
+            publisher.loaded(rig)
+            loop = Loop(
+                rig,
+                place.clock,
+                journal,
+                publisher,
+                orders=orders,
+                reload=lambda: reloaded(lambda: self._assemble(self.read(), place, journal, lease)),
+                heartbeat_s=watchdog_interval_s() or math.inf,
+                stopwatch=place.system.monotonic,
+            )
+            code = loop.run(cycles)
+            self.log.info("stopped", exit_code=code)
+            notifier.stopping("stopped")
+            return code
+
+    def _assemble(
+        self, loaded: Loaded, place: CommandTarget, journal: Journal, lease: Lease | None
+    ) -> Rig:
+        """What the loop runs on, from settings that were read."""
+        for doubt in () if self.is_sim else refuse_untrusted(loaded, dry_run=self.dry_run):
+            self.log.warning("untrusted", key=doubt.key, detail=str(doubt))
+        keep_settings(journal, loaded.settings, place.system.now())
+        loaded = salted(loaded, journal, place.system.now())
+        rig = build_rig(loaded, place.backend(loaded), lease, dry_run=self.dry_run)
+        if rig.solver is None:
+            return rig
+        return replace(rig, solver=TimedSolver(rig.solver, self.metrics.solved))
+
+    def _endpoint(self, publisher: Publisher) -> MetricsServer:
+        http = self.loaded.settings.http
+        server = MetricsServer(
+            http.address,
+            http.port,
+            self.metrics.registry,
+            publisher.health,
+            status=publisher.document,
+            tls=endpoint_context(http),
+            names=http.hosts,
         )
-        code = loop.run(cycles)
-        log.info("stopped", exit_code=code)
-        notifier.stopping("stopped")
-        return code
+        self.log.info("listening", metrics=f"{server.url}/metrics")
+        return server
 
 
 @contextmanager

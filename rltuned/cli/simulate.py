@@ -22,9 +22,9 @@ from rltuned.cli.flags import (
     warn,
 )
 from rltuned.core.decide import Knobs
-from rltuned.core.joint import Tuning
+from rltuned.core.milp.sharing import Sharing
+from rltuned.core.milp.solution import Tuning
 from rltuned.core.order import DEFAULT
-from rltuned.core.sharing import Sharing
 from rltuned.errors import TraceError
 from rltuned.sim import fragmentation
 from rltuned.sim.cluster import Cluster

@@ -13,9 +13,9 @@ import numpy as np
 
 from rltuned.core.capacity import Capacity
 from rltuned.core.features import FloatArray, StateMatrix, encode
-from rltuned.core.joint import Joint, Tuning, place_jointly
-from rltuned.core.milp import Solver
-from rltuned.core.numbers import Field, IntArray, Writing
+from rltuned.core.milp.model import Solver
+from rltuned.core.milp.solution import JointPlacement, Tuning, place_jointly
+from rltuned.core.numbers import Field, Writing
 from rltuned.core.order import Delays, Order, Policy, bounded, next_neutral
 from rltuned.core.placement import Placement, place
 from rltuned.core.planning import make_plan, undo
@@ -30,7 +30,7 @@ from rltuned.text import span
 
 __all__ = ["Decision", "Entry", "Knobs", "Policy", "decide", "give_back", "greedy", "span"]
 
-_OUT_OF_OUR_HANDS = frozenset(
+_GIVEN_BACK = frozenset(
     {
         Refusal.SLA_PARTITION,
         Refusal.OUT_OF_SCOPE,
@@ -46,8 +46,8 @@ _OUT_OF_OUR_HANDS = frozenset(
         Refusal.INCR_ONLY,
     }
 )
-"""A job that we wrote to and that came under one of these gets its own standing back, or what may
-be given back of it: of a held one, and of one that somebody has freed, the nice."""
+"""A job that rltuned wrote to and that comes under one of these gets its own number back, or what
+may be given back: of a held one, and of one that a user has freed, the nice."""
 
 _NO_POINTS: Final = "no delay can be written here: waiting is worth no points (PriorityWeightAge)"
 _PLUGIN: Final = "no delay is written here: {plugin} sets site factors"
@@ -129,7 +129,7 @@ class Decision:
     plan: Plan
     refused: tuple[tuple[JobId, Refusal], ...]
     notes: tuple[str, ...] = ()
-    joint: Joint | None = None
+    joint: JointPlacement | None = None
 
 
 def decide(
@@ -148,7 +148,7 @@ def decide(
     """
     mode = knobs.writing.field(snapshot.priorities)
     selection = select(snapshot, _rules_for(knobs.rules, mode, snapshot))
-    chosen, handed_back = _ours_to_order(selection.chosen, mode)
+    chosen, handed_back = _split_by_field(selection.chosen, mode)
     matrix = encode(chosen, snapshot)
     neutral, numbers = scale(
         snapshot, policy, matrix, mode, order=knobs.order, writing=knobs.writing
@@ -159,17 +159,19 @@ def decide(
     ranked, waiting = rank(matrix, delays, numbers, knobs.writing.under(static=policy.static))
     joint = None
     if knobs.placement == "milp":
-        joint = _joint(matrix, ranked.after, snapshot, knobs, solver)
+        first = ranked.after[: knobs.top_k]
+        fits = (matrix.column("can_schedule_now")[first] > 0).tolist()
+        ranked_first = [matrix.jobs[i] for i in first]
+        joint = place_jointly(ranked_first, fits, snapshot, knobs.tuning, solver)
     placements = joint.placements if joint else greedy(chosen, ranked.after, snapshot, knobs)
     over_budget = [(chosen[i].job_id, Refusal.CHANGE_BUDGET) for i in waiting]
-    leaving = {j for j, reason in selection.refused if reason in _OUT_OF_OUR_HANDS}
-    given_back = [j for j in snapshot.pending if j.job_id in leaving] + list(handed_back)
-    undone = [action for job in given_back if (action := undo(job)) is not None]
+    leaving = {j for j, reason in selection.refused if reason in _GIVEN_BACK}
+    undone = _undone([*(j for j in snapshot.pending if j.job_id in leaving), *handed_back])
     due = [i for i in ranked.after.tolist() if ranked.written[i]]
     writes = make_plan(chosen, ranked.value, due, mode, snapshot)
     flags = joint.actions if joint else ()
     sent = flags[: max(0, knobs.writing.max_changes - len(writes))]
-    actions: Sequence[Action] = [*undone, *sent, *writes]
+    notes = _notes(len(over_budget), len(undone), len(flags) - len(sent), joint)
     return Decision(
         snapshot=snapshot,
         policy=policy.name,
@@ -181,17 +183,13 @@ def decide(
         room_s=room_s,
         entries=_entries(matrix, delays, ranked, placements),
         placements=placements,
-        plan=Plan(tuple(actions)),
+        plan=Plan((*undone, *sent, *writes)),
         refused=(
             *selection.refused,
             *((j.job_id, Refusal.HANDED_BACK) for j in handed_back),
             *over_budget,
         ),
-        notes=(
-            *_notes(len(over_budget), len(undone), joint),
-            *(_unwritable(snapshot) if numbers is None and len(matrix) else ()),
-            *_waiting(len(flags) - len(sent)),
-        ),
+        notes=notes if numbers or not len(matrix) else (*notes, _why_unwritable(snapshot)),
         joint=joint,
     )
 
@@ -210,8 +208,8 @@ def _withdrawn(
 ) -> Delays:
     """Without the delays of off blocks, where Slurm's own numbers know no age.
 
-    A job without a number of ours would stand behind all that have one, so those of an off block
-    keep theirs: that for their waiting alone.
+    A job without a number would stand behind all that have one, so those of an off block keep
+    theirs: that for their waiting alone.
     """
     switchback, now = rules.switchback, snapshot.taken_at
     if switchback is None or snapshot.priorities.slope:
@@ -221,19 +219,18 @@ def _withdrawn(
     return replace(delays, wished_s=wished_s, delay_s=delay_s)
 
 
-def _unwritable(snapshot: Snapshot) -> tuple[str, ...]:
+def _why_unwritable(snapshot: Snapshot) -> str:
     plugin = snapshot.priorities.site_factor_plugin
-    return (_PLUGIN.format(plugin=plugin) if plugin else _NO_POINTS,)
+    return _PLUGIN.format(plugin=plugin) if plugin else _NO_POINTS
 
 
 def give_back(snapshot: Snapshot) -> Plan:
-    """What takes back all that we hold of pending jobs; no order of ours comes in its place."""
-    undone = [action for job in snapshot.pending if (action := undo(job)) is not None]
-    return Plan(tuple(undone))
+    """What takes back all that rltuned holds of pending jobs; no order comes in its place."""
+    return Plan(_undone(snapshot.pending))
 
 
-def _waiting(count: int) -> tuple[str, ...]:
-    return (f"{count} flags wait: over the change budget",) if count else ()
+def _undone(jobs: Sequence[PendingJob]) -> tuple[Action, ...]:
+    return tuple(action for job in jobs if (action := undo(job)) is not None)
 
 
 def greedy(
@@ -255,21 +252,7 @@ def greedy(
     return tuple(placements)
 
 
-def _joint(
-    matrix: StateMatrix,
-    after: IntArray,
-    snapshot: Snapshot,
-    knobs: Knobs,
-    solver: Solver | None,
-) -> Joint:
-    """Place the first jobs together."""
-    first = after[: knobs.top_k]
-    ranked = [matrix.jobs[i] for i in first]
-    fits = (matrix.column("can_schedule_now")[first] > 0).tolist()
-    return place_jointly(ranked, fits, snapshot, knobs.tuning, solver)
-
-
-def _ours_to_order(
+def _split_by_field(
     chosen: tuple[PendingJob, ...], mode: Field
 ) -> tuple[tuple[PendingJob, ...], tuple[PendingJob, ...]]:
     """Part off the jobs that rltuned wrote to by the other field: they are undone first.
@@ -317,14 +300,18 @@ def _why(matrix: StateMatrix, i: int, delay_s: float, fits: bool) -> str:
     )
 
 
-def _notes(over_budget: int, undone: int, joint: Joint | None) -> tuple[str, ...]:
+def _notes(
+    over_budget: int, undone: int, flags_waiting: int, joint: JointPlacement | None
+) -> tuple[str, ...]:
     notes = []
     if over_budget:
         notes.append(f"{over_budget} jobs are written in a later cycle: over the change budget")
     if undone:
-        notes.append(f"{undone} jobs that are no longer ours get their standing back")
+        notes.append(f"{undone} jobs that are out of scope get their own number back")
     if joint is not None:
         notes.append(f"joint placement {joint.how}: {joint.why}")
         for why, count in Counter(reason for _, reason in joint.left_alone).items():
             notes.append(f"OverSubscribe of {count} exclusive jobs left alone: {why}")
+    if flags_waiting:
+        notes.append(f"{flags_waiting} flags wait: over the change budget")
     return tuple(notes)

@@ -1,6 +1,6 @@
-"""Whether jobs fare worse while delays are on: a test that may be looked at at any time.
+"""Whether jobs do worse while delays are on: a test that may be looked at at any time.
 
-A pair of blocks gives one number d in [-1, 1]: how much worse the users fared in the on block. A
+A pair of blocks gives one number d in [-1, 1]: how much worse the users did in the on block. A
 coin decided which block was on, so if delays do nothing the mean of d is 0 in every pair, however
 heavy the tails of waits are and however much neighbouring blocks have in common.
 
@@ -23,7 +23,7 @@ MAX_MARGIN: Final = 0.5
 
 
 def difference(on: Mapping[str, float], off: Mapping[str, float]) -> float | None:
-    """How much worse users fared in the on block than in the off block; None = too few users.
+    """How much worse users did in the on block than in the off block; None = too few users.
 
     (a - b) / (a + b) of the means over users a and b, without the user whose absence brings it
     nearest to 0 (0 when its sign depends on one user). So one user, whatever their jobs do, makes

@@ -11,12 +11,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from rltuned.core.backfill import easy_backfill, job_ends, placeable
 from rltuned.core.capacity import Capacity
 from rltuned.core.decide import Decision
 from rltuned.core.features import COLUMN, COLUMNS, FloatArray, StateMatrix
 from rltuned.core.order import Policy, checked_delays
+from rltuned.core.placement import is_outside
 from rltuned.core.select import Refusal
-from rltuned.core.timeline import Candidate, reference, releases
 from rltuned.domain.jobs import PendingJob
 from rltuned.text import span
 
@@ -41,7 +42,7 @@ _CANNOT_START: Final = frozenset(
         Refusal.HET_COMPONENT,
     }
 )
-"""Jobs that are not in line for the nodes, so nobody waits behind them."""
+"""Jobs that are not in line for the nodes, so no one waits behind them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,7 @@ class Foretold(StrEnum):
     """How sure a forecast is."""
 
     NOW = "now"
-    """It fits, and keeps nobody with a reservation waiting."""
+    """It fits, and keeps no one with a reservation waiting."""
     AT_LATEST = "at_latest"
     """It is the first of its partition that does not fit: by the time limits of what runs."""
     UNKNOWN = "unknown"
@@ -177,33 +178,25 @@ class Forecast:
 def may_start(decision: Decision, job: PendingJob) -> Forecast:
     """When a job may start if the queue stood as this cycle's plan would put it, and stayed so.
 
-    Slurm's own walk (core/timeline): in order, best fit, backfill that puts off no reservation.
+    Slurm's own pass (core/backfill): in order, best fit, backfill that puts off no reservation.
     Only the first job of a partition that does not fit has a time; of those behind it nothing is
     known. Knows nothing of limits on users and accounts, and of jobs that come later.
     """
     snapshot = decision.snapshot
     line = _in_line(decision)
     place = next((i for i, j in enumerate(line) if j.job_id == job.job_id), None)
-    if place is None or _beyond_us(job):
+    if place is None or is_outside(job):
         return Forecast(Foretold.UNKNOWN, None, place or 0)
     capacity = Capacity.of(snapshot)
-    candidates = [
-        Candidate(j, j.request, capacity.members_of(j.partitions))
-        for j in line[: place + 1]
-        if not _beyond_us(j)
-    ]
-    walked = reference(candidates, capacity, lambda: releases(snapshot, capacity))
-    own = len(candidates) - 1
-    if own in walked.starts:
+    queued = [one for j in line[: place + 1] if (one := placeable(j, capacity)) is not None]
+    done = easy_backfill(queued, capacity, lambda: job_ends(snapshot, capacity))
+    own = len(queued) - 1
+    if own in done.starts:
         return Forecast(Foretold.NOW, 0.0, place)
-    at_s = next((r.at_s for r in walked.reserved if r.candidate == own), np.inf)
+    at_s = next((r.at_s for r in done.reservations if r.job == own), np.inf)
     if not np.isfinite(at_s):
         return Forecast(Foretold.UNKNOWN, None, place)
     return Forecast(Foretold.AT_LATEST, at_s, place)
-
-
-def _beyond_us(job: PendingJob) -> bool:
-    return bool(job.request.outside or job.required_nodes or job.excluded_nodes)
 
 
 def _in_line(decision: Decision) -> Sequence[PendingJob]:

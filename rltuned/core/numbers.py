@@ -10,8 +10,8 @@ written is a legal plan. Four rules, by what slurmctld does (docs/adr/0002):
 | priority    | multifactor                   | base now + floor(slope N) - floor(slope D_eff)    |
 | priority    | basic                         | 4294967293 - floor((eligible + D - epoch) / 60 s) |
 
-N is the neutral delay, that of a job without a number of ours. D_eff is D less the time that a job
-has waited beyond PriorityMaxAge, where its age no longer grows.
+N is the neutral delay, that of a job to which rltuned wrote no number. D_eff is D less the time
+that a job has waited beyond PriorityMaxAge, where its age no longer grows.
 """
 
 from collections.abc import Sequence
@@ -180,8 +180,8 @@ def rest_of(job: PendingJob, system: PrioritySystem, now: float) -> int | None:
 
 
 def base_now(job: PendingJob, system: PrioritySystem, now: float) -> float | None:
-    """What multifactor would give the job now if we had not fixed its priority; None = not known,
-    as where sshare does not show the job's association.
+    """What multifactor would give the job now if its priority were not fixed; None = not known, as
+    where sshare does not show the job's association.
     """
     rest, fair = rest_of(job, system, now), job.fair if system.fair_weight else 0.0
     if rest is None or fair is None:
@@ -220,7 +220,7 @@ def settle(
 
 
 def _original(job: PendingJob) -> int:
-    """The site factor that is not ours."""
+    """The site factor that is not rltuned's."""
     if job.owned is not None and job.owned.field == "site_factor":
         return job.owned.original or 0
     return job.site_factor or 0

@@ -1,8 +1,9 @@
 """The windows that the paper's actor reads: 256 x 8.
 
 Source: RLTune section 3.2 (feature sampling, observation vector). The paper gives no
-thresholds; CFF_HIGH and SEVERAL_WAYS are ours. The two sampled slots keep one meaning ("speaks for
-running this job soon, 0 to 1") whichever feature fills them, since a network cannot see the switch.
+thresholds: CFF_HIGH and SEVERAL_WAYS are chosen here. The two sampled slots keep one meaning
+("speaks for running this job soon, 0 to 1") whichever feature fills them, since a network cannot
+see the switch.
 """
 
 from dataclasses import dataclass

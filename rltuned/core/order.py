@@ -144,16 +144,7 @@ def checked_delays(policy: Policy, matrix: StateMatrix) -> FloatArray:
     Raises:
         PolicyError: they are misshapen, negative or not finite.
     """
-    found = np.asarray(policy.delay_s(matrix), dtype=np.float64)
-    if found.shape != (len(matrix),):
-        raise PolicyError(
-            f"policy {policy.name} gave delays of shape {found.shape} for {len(matrix)} jobs"
-        )
-    wrong = ~(np.isfinite(found) & (found >= 0))
-    if wrong.any():
-        bad = matrix.jobs[int(np.flatnonzero(wrong)[0])]
-        raise PolicyError(f"policy {policy.name} gave job {bad.job_id} no finite delay from 0 on")
-    return found
+    return _checked(policy, matrix, policy.delay_s(matrix), "delay", least=0.0)
 
 
 def checked_scores(policy: Policy, matrix: StateMatrix) -> FloatArray:
@@ -162,14 +153,22 @@ def checked_scores(policy: Policy, matrix: StateMatrix) -> FloatArray:
     Raises:
         PolicyError: they are misshapen or not finite.
     """
-    found = np.asarray(policy.score(matrix), dtype=np.float64)
+    return _checked(policy, matrix, policy.score(matrix), "score", least=-np.inf)
+
+
+def _checked(
+    policy: Policy, matrix: StateMatrix, found: FloatArray, what: str, *, least: float
+) -> FloatArray:
+    found = np.asarray(found, dtype=np.float64)
     if found.shape != (len(matrix),):
         raise PolicyError(
-            f"policy {policy.name} gave scores of shape {found.shape} for {len(matrix)} jobs"
+            f"policy {policy.name} gave {what}s of shape {found.shape} for {len(matrix)} jobs"
         )
-    if not np.isfinite(found).all():
-        bad = matrix.jobs[int(np.flatnonzero(~np.isfinite(found))[0])]
-        raise PolicyError(f"policy {policy.name} gave job {bad.job_id} a score that is not finite")
+    wrong = ~(np.isfinite(found) & (found >= least))
+    if wrong.any():
+        job_id = matrix.jobs[int(np.flatnonzero(wrong)[0])].job_id
+        limit = "" if np.isinf(least) else f" from {least:g} on"
+        raise PolicyError(f"policy {policy.name} gave job {job_id} no finite {what}{limit}")
     return found
 
 

@@ -100,13 +100,14 @@ def _carries(
     return bool((base & (gpus >= low)).sum() >= count and (base & (gpus > low)).sum() >= larger)
 
 
-def place(job: PendingJob, capacity: Capacity, rule: PlacementRule = "pack") -> Placement | None:
-    """The placement Slurm would be glad of now, or None when the job does not fit now.
+def is_outside(job: PendingJob) -> bool:
+    """Whether a job is never placed: it asks for more than is modelled, or for named nodes."""
+    return bool(job.request.outside or job.required_nodes or job.excluded_nodes)
 
-    A job with wishes outside the model (`Request.outside`) or with nodes of its own choice is
-    never placed: what we cannot model we do not claim.
-    """
-    if job.request.outside or job.required_nodes or job.excluded_nodes:
+
+def place(job: PendingJob, capacity: Capacity, rule: PlacementRule = "pack") -> Placement | None:
+    """Where a job could start now; None = it does not fit, or is outside the model."""
+    if is_outside(job):
         return None
     shares = place_request(job.request, capacity.members_of(job.partitions), capacity, rule)
     return None if shares is None else Placement(job.job_id, shares)

@@ -41,7 +41,7 @@ def make_plan(
 def undo(job: PendingJob) -> Release | SetNice | SetSiteFactor | None:
     """What takes back the last write to a job.
 
-    None when there is nothing to take back: not ours, changed by somebody else since, or held
+    None when there is nothing to take back: not owned, changed by another user since, or held
     (an operator's release would start a held job, so of that one only the nice is given back).
     """
     if job.owned is None:

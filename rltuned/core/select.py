@@ -1,4 +1,4 @@
-"""Which pending jobs we may touch, with a reason for every one that we may not."""
+"""Which pending jobs rltuned may touch, with a reason for every one that it may not."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ after five one-second retries inside the controller; leave new jobs alone for th
 
 
 class Refusal(StrEnum):
-    """Why a pending job is not ours to move. The value is the metric label and the log word."""
+    """Why a pending job is not to be moved. The value is the metric label and the log word."""
 
     UNREADABLE = "unreadable"
     SLA_PARTITION = "sla_partition"
@@ -70,7 +70,7 @@ _UNFULFILLABLE_REASONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Who is ours.
+    """Which jobs are in scope.
 
     Attributes:
         sla_partitions: never touched; a multi-partition job that names one counts as SLA.
@@ -82,8 +82,8 @@ class Scope:
         one_number: refuse jobs that have another priority in each of their partitions, for which
             `Priority=` would set one, and those of which it is not known what multifactor would
             give them now (priority mode).
-        max_writes_per_hour: a job that we wrote to so often within the last hour keeps the number
-            that it has; None = any.
+        max_writes_per_hour: a job written to so often within the last hour keeps the number that it
+            has; None = any.
         switchback: when delays are on; None = always.
     """
 
@@ -101,7 +101,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """chosen: in snapshot order. refused: everybody else, each with one reason."""
+    """chosen: in snapshot order. refused: all else, each with one reason."""
 
     chosen: tuple[PendingJob, ...]
     refused: tuple[tuple[JobId, Refusal], ...]
@@ -112,7 +112,7 @@ class Selection:
 
 
 def select(snapshot: Snapshot, rules: Scope) -> Selection:
-    """Part the pending jobs into ours and not ours."""
+    """Part the pending jobs into those in scope and the others."""
     chosen: list[PendingJob] = []
     refused: list[tuple[JobId, Refusal]] = []
     for job in snapshot.pending:
@@ -133,7 +133,7 @@ def scope(snapshot: Snapshot, rules: Scope) -> tuple[str, ...]:
 
 
 def refusal(job: PendingJob, snapshot: Snapshot, rules: Scope) -> Refusal | None:
-    """The first reason, from the most to the least binding, why a job is not ours; None = ours.
+    """The first reason, from the most to the least binding, why a job is left alone; None = none.
 
     The switchback comes late, so that an off block holds exactly the jobs that are ordered in an
     on block.

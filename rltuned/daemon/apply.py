@@ -1,4 +1,4 @@
-"""Between the loop and the world: marks what is ours, and writes only what is in the journal."""
+"""Between loop and world: marks what rltuned wrote, and writes only what is in the journal."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ class PlanApplier:
             return NOTHING  # `mark` says what is wrong with it
 
     def unmarked(self, snapshot: Snapshot) -> Snapshot:
-        """What can be said of a snapshot while the journal cannot be read."""
+        """What is known of a snapshot while the journal cannot be read."""
         bare = snapshot.marked(NOTHING)
         return replace(bare, neutral=self._neutral.get(snapshot.cluster))
 
@@ -60,12 +60,12 @@ class PlanApplier:
             self._neutral[decision.snapshot.cluster] = decision.neutral
 
     def mark(self, snapshot: Snapshot) -> tuple[Snapshot, Mapping[ChangeKind, int]]:
-        """Set `owned` on the jobs that carry something of ours, and count what was reverted.
+        """Set `owned` on the jobs that carry a value of rltuned's, and count what was reverted.
 
         A value is counted once, however long it stays.
 
         Raises:
-            JournalError: it cannot be told what is ours.
+            JournalError: it is not known what rltuned wrote.
         """
         self._cluster = snapshot.cluster
         marked = marked_by(self.journal, snapshot)
@@ -108,7 +108,7 @@ class PlanApplier:
         )
 
     def follow(self, snapshot: Snapshot) -> None:
-        """Note whose jobs have left the queue, and who has come back to it with a value of ours.
+        """Note which jobs have left the queue, and which came back to it with a value of rltuned's.
 
         Raises:
             JournalError: it could not be noted.
@@ -144,7 +144,7 @@ class PlanApplier:
             cycle: its number.
             timed: times the stages.
             digest: under which the journal keeps the snapshot.
-            seat: where a successor on another host finds what is ours; None = there is none.
+            seat: where a successor on another host finds what rltuned wrote; None = there is none.
 
         Raises:
             JournalError: the intent could not be made durable; nothing was written.

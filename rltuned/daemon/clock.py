@@ -32,7 +32,7 @@ class SystemClock:
         """Sleep; returns early after a wake-up.
 
         Returns:
-            True = asked to stop; False = the time is over, or somebody only wants attention.
+            True = asked to stop; False = the time is over, or a signal only wants attention.
         """
         if not self._stopping:
             ready, _, _ = select.select([self._reader], [], [], max(0.0, seconds))

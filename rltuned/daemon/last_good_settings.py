@@ -1,6 +1,6 @@
 """The settings that the daemon last ran with, kept in its journal.
 
-A file that was spoilt while the daemon ran stops the next start, and the service then gives
+A file that was damaged while the daemon ran stops the next start, and the service then gives
 everything back; that must not fail for the same reason.
 """
 
@@ -13,14 +13,14 @@ from pydantic import ValidationError
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
 from rltuned.journal.named_values import SETTINGS
-from rltuned.settings.rescue import Rescue
+from rltuned.settings.service import Rescue
 
 if TYPE_CHECKING:  # imports numpy, and `rltuned restore` does without
-    from rltuned.settings.keys import Settings
+    from rltuned.settings import Settings
 
 
 def keep_settings(journal: Journal, settings: "Settings", at: float) -> None:
-    """Remember settings that are in force; a journal that cannot be used is told of elsewhere."""
+    """Remember settings that are in force; a journal that cannot be used is reported elsewhere."""
     with suppress(JournalError):
         journal.remember(SETTINGS, settings.model_dump(mode="json"), at)
 

@@ -18,10 +18,10 @@ from rltuned.journal import cycles, named_values
 from rltuned.journal.cycles import CycleRow, Document, unpack_plan
 from rltuned.journal.inputs import Recipe, decoded
 from rltuned.journal.queries import JobChange, latest
-from rltuned.journal.snapshots import Packed, open_to_read, unpack
+from rltuned.journal.snapshots import open_to_read, unpack
 
 CHANGES: Final = 8
-"""Last changes that are told."""
+"""Last changes that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Glance:
         cycle: the last one; None = there was none.
         cycles: how many are kept.
         model: digest of the policy's bundle; "" = a rule, or not known.
-        carrying: jobs that may still carry something of ours.
+        carrying: jobs that may still carry a value of rltuned's.
         changes: the latest first.
         breakers: the open ones, as (cluster, partition, breaker).
     """
@@ -79,9 +79,9 @@ def glance(path: Path) -> Glance:
 
 
 class QueuePosition(NamedTuple):
-    """A job with its place in the queue by Slurm's number, and by ours; 1 = first.
+    """A job with its place in the queue by Slurm's number, and by rltuned's; 1 = first.
 
-    delay_s: what our number asks it to step back, after this cycle's plan; None = it has none.
+    delay_s: what its number asks it to step back, after this cycle's plan; None = it has none.
     """
 
     job: PendingJob
@@ -110,7 +110,7 @@ def last_queue(path: Path) -> tuple[Snapshot, tuple[QueuePosition, ...]] | None:
     if row is None:
         return None
     taken_at, digest, body, plan, recipe = row
-    snapshot = unpack(Packed(digest, body), taken_at)
+    snapshot = unpack(digest, body, taken_at)
     document = {"actions": [], "reasons": {}} if plan is None else unpack_plan(plan)
     actions = {a["job_id"]: a for a in document["actions"] if _numbers(a)}
     delays_s = {} if recipe is None else _in_force_s(snapshot, decoded(recipe))
@@ -119,7 +119,7 @@ def last_queue(path: Path) -> tuple[Snapshot, tuple[QueuePosition, ...]] | None:
 
 
 def _in_force_s(snapshot: Snapshot, recipe: Recipe) -> dict[int, float]:
-    """By job, what the numbers of ours stand for."""
+    """By job, the delay that the numbers of rltuned stand for."""
     writing, neutral = recipe.knobs.writing, snapshot.neutral
     mode = writing.field(snapshot.priorities)
     ours = [j for j in snapshot.pending if j.owned and j.owned.field == mode and not j.taken_over]

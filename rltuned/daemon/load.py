@@ -1,4 +1,4 @@
-"""How much of slurmctld's time we may take: the busier it says it is, the rarer our cycles.
+"""How much of slurmctld's time rltuned takes: the busier it is, the rarer the cycles.
 
 Doubling and halving with a gap between: a figure at its bound doubles the pause, and only when all
 figures are at half of theirs or below is it halved again, so it does not flutter.
@@ -20,7 +20,7 @@ class Weighed:
     """What one look came to.
 
     Attributes:
-        load: what sdiag said; None = it could not be asked or read, and nothing follows from it.
+        load: what sdiag shows; None = it could not be asked or read, and nothing follows from it.
         rpc_mean_s: see Load.rpc_mean_s.
         shares: each figure as a share of its bound.
         stretch: by what the interval is multiplied now.

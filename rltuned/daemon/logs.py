@@ -17,10 +17,11 @@ from rltuned.core.decide import Entry
 from rltuned.daemon.report import CycleReport, Mode, Skip
 from rltuned.daemon.sentences import Said
 from rltuned.domain.snapshot import Unreadable
+from rltuned.slurm.source import ReaderChoice
 from rltuned.text import escaped
 
 CLOCK_S: Final = 5.0
-"""From here on a difference between slurmctld's clock and ours is said in the cycle's line."""
+"""From here on a difference between slurmctld's clock and this host's is in the cycle's line."""
 _NAMED: Final = 20
 """So many things that cannot be read are named in one cycle; the others are counted."""
 Log = structlog.typing.FilteringBoundLogger
@@ -117,7 +118,7 @@ def log_cycle(
     Args:
         log: where to.
         report: the cycle.
-        said: what was logged before and is not said again; None = nothing was.
+        said: what was logged before and is not logged again; None = nothing was.
         proposals: False = they are shown elsewhere.
     """
     said = said or Said()
@@ -155,6 +156,12 @@ def log_unreadable(log: Log, found: Collection[Unreadable]) -> None:
         log.warning("unreadable_more", count=len(found) - _NAMED)
 
 
+def log_reading(log: Log, reading: ReaderChoice) -> None:
+    """A line when the reader of the jobs is another one than before."""
+    line = log.warning if reading.stands_in else log.info
+    line("reader", wanted=reading.wanted, reader=reading.reader, detail=reading.detail)
+
+
 def log_verdict(log: Log, report: CycleReport) -> None:
     """A line when Slurm started jobs that a shadow had ranked, and one for each pair of blocks that
     is decided and for each breaker that opened.
@@ -188,7 +195,7 @@ def log_verdict(log: Log, report: CycleReport) -> None:
 
 
 def proposal(entry: Entry) -> dict[str, Any]:
-    """What is said of one proposed change, in log lines and in JSON."""
+    """One proposed change, in log lines and in JSON."""
     return {
         "job": entry.job.job_id,
         "partition": ",".join(entry.job.partitions),

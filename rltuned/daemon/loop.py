@@ -1,8 +1,8 @@
 """The daemon's heart: observe, decide, apply, report, every interval.
 
-Levels, not edges: every cycle starts from what Slurm shows now and plans the difference anew, so a
-lost write, a restart or a change by somebody else needs no code of its own. In doubt nothing is
-written; Slurm goes on scheduling without us.
+Levels, not edges: every cycle starts from what Slurm shows now and plans the difference again, so a
+lost write, a restart or a change by a person needs no code of its own. In doubt nothing is written;
+Slurm continues to schedule alone.
 """
 
 import math
@@ -37,7 +37,7 @@ from rltuned.errors import (
 from rltuned.journal.journal import Journal
 
 STRIKES: Final = 3
-"""So many unexpected exceptions in a row, and the process ends for systemd to start it afresh."""
+"""So many unexpected exceptions in a row, and the process ends for systemd to start it again."""
 _MODES: Final = {
     Rung.OBSERVE: Mode.OBSERVE,
     Rung.SHADOW: Mode.SHADOW,
@@ -48,7 +48,7 @@ _GIVES_BACK: Final = frozenset({Mode.OBSERVE, Mode.SHADOW})
 
 
 class Loop:
-    """Runs cycles until it is told to stop.
+    """Runs cycles until a signal stops it.
 
     Args:
         rig: world, policy and knobs to begin with.
@@ -86,7 +86,7 @@ class Loop:
         self._number = 0
 
     def run(self, cycles: int | None = None) -> int:
-        """Run so many cycles, or until told to stop.
+        """Run so many cycles, or until stopped.
 
         Returns:
             Exit code: 0 = stopped as asked; 1 = three unexpected errors in a row, or the last of
@@ -202,7 +202,7 @@ class Loop:
             report.mode = Mode.OBSERVE
 
     def _is_ours(self, report: CycleReport) -> bool:
-        """Whether we are the one daemon that writes."""
+        """Whether this is the one daemon that writes."""
         if self.rig.seat is not None and report.snapshot is not None:
             report.standby = self.rig.seat.take(self._journal, report.snapshot.cluster)
             report.mode = Mode.STANDBY if report.standby else report.mode
@@ -235,7 +235,7 @@ class Loop:
         return None
 
     def _judge(self, report: CycleReport) -> None:
-        """Learn how jobs fare; may open circuit breakers, which the next cycle acts upon."""
+        """Learn what delays do; may open circuit breakers, which the next cycle acts upon."""
         if report.snapshot is None or report.journal_error:
             return
         try:

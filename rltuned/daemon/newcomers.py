@@ -1,8 +1,8 @@
-"""Delays from submission on: what deploy/job_submit.lua is told, and how its numbers are known.
+"""Delays from submission on: what deploy/job_submit.lua reads, and how its numbers are known.
 
 A file, the stamp, says by which formula slurmctld gives a new job a site factor. It is good for a
 few cycles, so that the script stops with the daemon. The formula stays in the journal: a job with
-exactly the number that it gives has it from the script, so that it is ours and its original is 0.
+exactly the number that it gives has it from the script: it is rltuned's, and its original is 0.
 """
 
 import os
@@ -177,7 +177,7 @@ def _read(kept: object) -> _KeptStamps:
 
 
 def marked(journal: Recall, snapshot: Snapshot) -> Snapshot:
-    """The snapshot with the jobs that have their site factor from the script marked as ours.
+    """The snapshot with the jobs that have their site factor from the script marked as rltuned's.
 
     Raises:
         JournalError: the formulas cannot be read.

@@ -1,10 +1,11 @@
-"""Everybody who hears of a cycle: metrics, log, systemd, health, and a table when asked for."""
+"""All that a cycle is reported to: metrics, log, systemd, health, and a table when asked for."""
 
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 from rltuned.daemon.logs import Log, log_cycle, log_unreadable
-from rltuned.daemon.metrics.cycle import Metrics, PolicyCard
+from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.report import CycleReport, Mode
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.sentences import Said
@@ -25,7 +26,7 @@ class Publisher:
 
     Args:
         clock: the one that tells how old the last result is.
-        show: told of every report at last; prints the table of `--show`.
+        show: called with every report at last; prints the table of `--show`.
         journal: how large it is, asked after every cycle; raises JournalError.
         board: what the status page shows.
     """
@@ -99,9 +100,14 @@ class Publisher:
     def loaded(self, rig: Rig) -> None:
         self._reload_error = ""
         self._interval_s = rig.interval_s
-        card = PolicyCard(rig.policy.name, rig.digest, rig.schema, rig.ranges)
-        self._metrics.loaded(card, self._clock.now())
-        self._metrics.canary.stage(rig.ladder.rung)
+        self._metrics.loaded(
+            rig.policy.name,
+            at=self._clock.now(),
+            digest=rig.digest,
+            schema=rig.schema,
+            ranges=rig.ranges,
+            stage=rig.ladder.rung,
+        )
         if self._board is not None:
             self._board.loaded(rig)
         self._log.info(
@@ -121,6 +127,10 @@ class Publisher:
         self._metrics.not_loaded()
         self._log.error("reload_failed", detail=reason, kept="the settings that were in force")
         self._notifier.ready("reload failed, old settings kept")
+
+    def document(self) -> dict[str, Any]:
+        """The state of the daemon, for the status page; without a board it is empty."""
+        return {} if self._board is None else self._board.document(self.health())
 
     def health(self) -> Health:
         """Ready = the last result is fresh and the files on disk are good."""

@@ -91,16 +91,16 @@ class CycleReport:
         started_at: Unix seconds.
         interval_s: time between two cycles as configured.
         stages: seconds by stage, only those that were reached.
-        snapshot: as marked with what is ours; None when it could not be read.
+        snapshot: as marked with what rltuned wrote; None when it could not be read.
         digest: under which the journal keeps the snapshot; None = it does not.
         decision: None when the cycle was skipped before one was made.
         outcomes: what came of each action; empty when nothing was applied.
-        reverted: jobs, by kind, found at another value than the one we wrote and saw applied.
+        reverted: jobs, by kind, found at another value than the one that was applied.
         backoff_s: pause before the next try; None = the ordinary schedule.
-        weighed: how busy slurmctld was; None = nobody was asked.
+        weighed: how busy slurmctld was; None = sdiag was not asked.
         standby: why another daemon is the one that writes; empty = none is.
         rival: why another daemon seems to write without a lease; empty = none does.
-        verdict: how jobs fare, and which circuit breakers are open; None when not known.
+        verdict: what became of the jobs, and which circuit breakers are open; None when not known.
         skip, detail: why there is no result, in one word and in one line.
         journal_error: why the journal cannot be used; empty = it can.
         newcomers: why the stamp for newcomers cannot be written; empty = it can.
@@ -157,6 +157,29 @@ class CycleReport:
         breakers = self.verdict.breakers if self.verdict else {}
         return tuple(sorted(name for name, breaker in breakers.items() if breaker.is_open))
 
+    @property
+    def withheld(self) -> str:
+        """Why nothing of a plan is written, for every place that says so; empty = it is written.
+
+        By what an operator wants first to read: a fault, another daemon, then what was asked for.
+        """
+        if self.journal_error:
+            return f"the journal cannot be used: {self.journal_error}"
+        asked_for = {
+            Mode.LIVE: "",
+            Mode.STANDBY: self.standby,
+            Mode.PAUSED: "the pause file exists",
+            Mode.DRY_RUN: "this is a dry run",
+            Mode.OBSERVE: "the stage is observe",
+            Mode.SHADOW: "the stage is shadow",
+        }
+        return self.rival or asked_for[self.mode]
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether nothing is written though it was asked for."""
+        return bool(self.journal_error or self.rival) and self.mode is not Mode.DRY_RUN
+
     def proposed(self) -> dict[ChangeKind, int]:
         """Actions of the plan by kind."""
         actions = self.decision.plan.actions if self.decision else ()
@@ -176,7 +199,7 @@ class CycleReport:
         return dict(Counter(reason.value for _, reason in refused))
 
     def owned(self) -> int | None:
-        """Pending jobs that carry something of ours; None when that is not known."""
+        """Pending jobs that carry a value of rltuned's; None when that is not known."""
         if self.snapshot is None or self.journal_error:
             return None
         return sum(job.owned is not None for job in self.snapshot.pending)
@@ -193,11 +216,11 @@ class CycleReport:
         applied = self.results().get(Result.APPLIED, 0)
         proposed = sum(self.proposed().values())
         demoted = f"; circuit breaker open: {', '.join(self.demoted)}" if self.demoted else ""
-        rival = f"; {self.rival}" if self.rival else ""
-        rival += f"; newcomers: {self.newcomers}" if self.newcomers else ""
+        doubt = f"; nothing is written: {self.withheld}" if self.in_doubt else ""
+        doubt += f"; newcomers: {self.newcomers}" if self.newcomers else ""
         return (
             f"cycle {self.cycle} {self.mode}: {pending} pending, {proposed} proposed, "
-            f"{applied} applied{demoted}{rival}"
+            f"{applied} applied{demoted}{doubt}"
         )
 
 

@@ -1,16 +1,22 @@
 """Give back what rltuned changed: `rltuned restore`, and the last act of the service.
 
-Compare and set: a job whose value is not one that can be ours is left alone and reported. A held
-job is never released, because a release would start it. It goes on through an overloaded slurmctld
-and through rate limits. Works with the daemon dead, and without numpy and torch.
+By the journal, compare and set: a job whose value cannot be rltuned's is left alone and reported.
+Without a journal, only what Slurm itself shows as not Slurm's own: its site factor is 0, so any
+other was written by rltuned, by an administrator or by a plugin, and a priority without factors was
+fixed by rltuned or by an administrator. Which of them it was, and which nice, flag or excluded node
+was there before, only the journal knows.
+
+A held job is never released, because a release would start it. A restore continues through an
+overloaded slurmctld and through rate limits. It works with the daemon dead, and without numpy.
 """
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from rltuned.daemon.restore_patience import ONE_TRY, Effort, persist
-from rltuned.domain.jobs import PendingJob
+from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import (
     OVERSUBSCRIBE_TOKENS,
     Action,
@@ -26,6 +32,8 @@ from rltuned.domain.plan import (
     Target,
 )
 from rltuned.domain.ports import Clock, Undoer
+from rltuned.domain.remnants import Remnants
+from rltuned.domain.units import UnixTime
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import (
     EXCLUDED_NODES,
@@ -38,10 +46,21 @@ from rltuned.journal.ownership import (
 )
 from rltuned.slurm.job_selector import AskedJob
 
+AT_ONCE: Final = 200
+"""So many changes are sent between two looks at the queue."""
+_FATES: Final = {
+    Result.APPLIED: Fate.GIVEN_BACK,
+    Result.GONE: Fate.GONE,
+    Result.REFUSED: Fate.REFUSED,
+    Result.WITHHELD: Fate.FAILED,
+    Result.FAILED: Fate.FAILED,
+}
+_Undo = tuple[Claim | WordClaim, Action]
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be given back: everything, one job, or the jobs that we wrote to since a time."""
+    """What is to be given back: everything, one job, or the jobs written to since a time."""
 
     job: AskedJob | None = None
     since: float = -math.inf
@@ -58,8 +77,6 @@ class Wanted:
 
 
 EVERYTHING: Final = Wanted()
-AT_ONCE: Final = 200
-"""So many changes are sent between two looks at the queue."""
 
 
 def restore(
@@ -69,7 +86,7 @@ def restore(
     wanted: Wanted = EVERYTHING,
     effort: Effort = ONE_TRY,
 ) -> tuple[Restored, ...]:
-    """Give back everything that is ours, or what is wanted of it.
+    """Give back everything that rltuned changed, or what is wanted of it.
 
     Raises:
         BackendError, SnapshotError: Slurm could not be read within the patience, nor once.
@@ -77,21 +94,21 @@ def restore(
     """
     if journal.is_clean():
         return ()  # a service that only ever watched must stop even while Slurm is away
-    return persist(lambda: _one_pass(undoer, journal, clock, wanted), clock, effort)
+    return persist(lambda: _by_journal(undoer, journal, clock, wanted), clock, effort)
 
 
-def _one_pass(undoer: Undoer, journal: Journal, clock: Clock, wanted: Wanted) -> list[Restored]:
+def _by_journal(undoer: Undoer, journal: Journal, clock: Clock, wanted: Wanted) -> list[Restored]:
     seen = undoer.look()
     owned = journal.owned(seen.cluster)
     jobs = tuple(replace(j, owned=owned.get((j.job_id, j.submitted_at))) for j in seen.pending)
     journal.reclaim(seen.cluster, jobs, clock.now())
     pending = {(j.job_id, j.submitted_at): j for j in jobs}
-    ours = journal.claims(seen.cluster)
-    keys = {c.key for c in ours if wanted.holds(c, pending.get(c.key))}
-    held = [c for c in ours if c.key in keys]  # a job as a whole, whatever field called for it
+    claims = journal.claims(seen.cluster)
+    keys = {c.key for c in claims if wanted.holds(c, pending.get(c.key))}
+    held = [c for c in claims if c.key in keys]  # a job as a whole, whatever field called for it
     frozen = {c.key for c in held if c.field == "priority"}
     done: list[Restored] = []
-    planned: list[tuple[Claim | WordClaim, Action]] = []
+    planned: list[_Undo] = []
     for claim in held:
         job = pending.get(claim.key)
         if job is None and (why := seen.hidden(claim.target.job_id)):
@@ -102,11 +119,30 @@ def _one_pass(undoer: Undoer, journal: Journal, clock: Clock, wanted: Wanted) ->
             done.append(verdict)
         else:
             planned.append((claim, verdict))
-    stay = {c.key for c in ours} - seen.left_out({c.key for c in ours})
+    stay = {c.key for c in claims} - seen.left_out({c.key for c in claims})
     journal.close_gone(seen.cluster, stay)
-    waiting = [Restored(claim, Fate.WAITING, "not tried yet") for claim, _ in planned[AT_ONCE:]]
-    sent = _carry_out(undoer, journal, clock, seen.cluster, planned[:AT_ONCE])
-    return done + sent + waiting
+
+    def noted(plan: Plan) -> Sequence[Outcome]:
+        cycle = journal.last_cycle()
+        ticket = journal.intend(plan, cluster=seen.cluster, cycle=cycle, at=clock.now())
+        outcomes = undoer.apply(plan)
+        journal.settle(ticket, outcomes, at=clock.now())
+        return outcomes
+
+    return done + _carry_out(planned, noted)
+
+
+def _carry_out(
+    planned: Sequence[_Undo], apply: Callable[[Plan], Sequence[Outcome]]
+) -> list[Restored]:
+    """Send the first of them; the others wait for the next pass."""
+    now, later = planned[:AT_ONCE], planned[AT_ONCE:]
+    outcomes = apply(Plan(tuple(action for _, action in now))) if now else ()
+    sent = [
+        Restored(claim, _FATES[outcome.result], outcome.detail or _done(outcome.action))
+        for (claim, _), outcome in zip(now, outcomes, strict=True)
+    ]
+    return sent + [Restored(claim, Fate.WAITING, "not tried yet") for claim, _ in later]
 
 
 def _judge(
@@ -123,7 +159,7 @@ def _judge(
 
 
 def _judge_words(claim: WordClaim, job: PendingJob) -> Restored | Action:
-    """What takes words back as far as Slurm lets us."""
+    """What takes words back as far as Slurm allows it."""
     target = Target(job.job_id, job.submitted_at, job.address)
     if claim.field == EXCLUDED_NODES:
         actual, name = words_of(job.excluded_nodes) or "empty", "ExcNodeList"
@@ -133,30 +169,32 @@ def _judge_words(claim: WordClaim, job: PendingJob) -> Restored | Action:
         undo = SetOverSubscribe(target, claim.value, claim.original)
     else:
         return Restored(claim, Fate.CHANGED, f"OverSubscribe={claim.original} cannot be set")
-    ours = claim.value or "empty"
-    if actual != ours:
-        return Restored(claim, Fate.CHANGED, f"{name} is {actual}, we wrote {ours}")
+    written = claim.value or "empty"
+    if actual != written:
+        return Restored(claim, Fate.CHANGED, f"{name} is {actual}, rltuned wrote {written}")
     return undo
 
 
 def _judge_priority(claim: Claim, job: PendingJob) -> Restored | Action:
     nice, target = claim.owned.nice or 0, Target(job.job_id, job.submitted_at, job.address)
-    ours = replace(job, owned=claim.owned)
-    if ours.lost_nice:
-        return SetNice(target, job.nice, ours.lost_nice)
+    if lost := replace(job, owned=claim.owned).lost_nice:
+        return SetNice(target, job.nice, lost)
     if job.priority == 0 or job.held_by:
         return Restored(claim, Fate.HELD, _of_held(job, nice))
     if not claim.owned.explains(job.priority):
         return Restored(
-            claim, Fate.CHANGED, f"priority is {job.priority}, we wrote {claim.owned.value}"
+            claim, Fate.CHANGED, f"priority is {job.priority}, rltuned wrote {claim.owned.value}"
         )
-    if job.nice not in {0, nice}:  # our number clears it, and nothing sets it while that stands
-        return Restored(claim, Fate.CHANGED, f"nice is {job.nice}, it was {nice} before ours")
+    if job.nice not in {
+        0,
+        nice,
+    }:  # rltuned's number cleared it
+        return Restored(claim, Fate.CHANGED, f"nice is {job.nice}, it was {nice} before")
     return Release(target, job.priority, nice, claim.owned.original)
 
 
 def _of_held(job: PendingJob, nice: int) -> str:
-    """What is left to say of a job that is held, or that Slurm keeps at 0 for another reason."""
+    """Why a job is left alone that is held, or that Slurm keeps at 0 for another reason."""
     why = "a release would start it; Slurm gives it a number of its own when it is freed"
     if not nice or job.nice != 0:
         return why
@@ -169,39 +207,10 @@ def _judge_site_factor(claim: Claim, job: PendingJob, *, is_frozen: bool) -> Res
         return Restored(claim, Fate.UNKNOWN, "Slurm does not show its site factor now")
     if not claim.owned.explains(actual):
         return Restored(
-            claim, Fate.CHANGED, f"site factor is {actual}, we wrote {claim.owned.value}"
+            claim, Fate.CHANGED, f"site factor is {actual}, rltuned wrote {claim.owned.value}"
         )
     target = Target(job.job_id, job.submitted_at, job.address)
     return SetSiteFactor(target, old=actual, new=claim.owned.original or 0)
-
-
-def _carry_out(
-    undoer: Undoer,
-    journal: Journal,
-    clock: Clock,
-    cluster: str,
-    planned: list[tuple[Claim | WordClaim, Action]],
-) -> list[Restored]:
-    if not planned:
-        return []
-    plan = Plan(tuple(action for _, action in planned))
-    ticket = journal.intend(plan, cluster=cluster, cycle=journal.last_cycle(), at=clock.now())
-    outcomes = undoer.apply(plan)
-    journal.settle(ticket, outcomes, at=clock.now())
-    return [
-        _told(claim, outcome) for (claim, _), outcome in zip(planned, outcomes, strict=True)
-    ]  # fmt: skip
-
-
-def _told(claim: Claim | WordClaim, outcome: Outcome) -> Restored:
-    fates = {
-        Result.APPLIED: Fate.GIVEN_BACK,
-        Result.GONE: Fate.GONE,
-        Result.REFUSED: Fate.REFUSED,
-        Result.WITHHELD: Fate.FAILED,
-        Result.FAILED: Fate.FAILED,
-    }
-    return Restored(claim, fates[outcome.result], outcome.detail or _done(outcome.action))
 
 
 def _done(action: Action) -> str:
@@ -210,7 +219,7 @@ def _done(action: Action) -> str:
             nice = f", nice {action.nice} set again" if action.nice else ""
             return f"priority {action.old} released to multifactor{nice}"
         case SetNice():
-            return f"nice {action.new} set again; our number was gone, for somebody held the job"
+            return f"nice {action.new} set again; rltuned's number was gone by a hold"
         case SetSiteFactor():
             return f"site factor {action.old} -> {action.new}"
         case SetOverSubscribe():
@@ -222,3 +231,92 @@ def _done(action: Action) -> str:
             return f"ExcNodeList {','.join(action.old)} -> {','.join(action.new) or 'empty'}"
         case SetPriority():
             return f"priority {action.old} -> {action.new}"
+
+
+# -- without a journal --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What Slurm shows of pending jobs.
+
+    Attributes:
+        site_factors: how many have one that is not 0.
+        fixed: how many have a priority without factors.
+        hidden: of how many it does not show the site factor.
+        plugin: PrioritySiteFactorPlugin; empty = none.
+    """
+
+    site_factors: int
+    fixed: int
+    hidden: int
+    plugin: str
+
+    @property
+    def is_clean(self) -> bool:
+        return not (self.site_factors or self.fixed)
+
+    def unknown(self) -> tuple[str, ...]:
+        """What it cannot tell, for people."""
+        always = (
+            "not known without the journal: who set a value, the nice that a fixed priority "
+            "replaced, OverSubscribe flags, excluded nodes, and what requeued jobs bring back"
+        )
+        hidden = (
+            f"Slurm does not show the site factor of {self.hidden} pending jobs (held, dependent, "
+            "not eligible yet, or with a fixed priority)"
+        )
+        return (always, hidden) if self.hidden else (always,)
+
+
+def shown(seen: Remnants, job: AskedJob | None = None) -> Shown:
+    """Count it. job: only this one; None = all."""
+    jobs = [j for j in seen.pending if job is None or job.means(j)]
+    return Shown(
+        site_factors=sum(bool(j.site_factor) for j in jobs),
+        fixed=sum(_is_fixed(j) for j in jobs),
+        hidden=sum(j.site_factor is None for j in jobs) + len(seen.unreadable),
+        plugin=seen.plugin,
+    )
+
+
+def give_back_shown(
+    undoer: Undoer, clock: Clock, effort: Effort, *, job: AskedJob | None, fixed: bool
+) -> tuple[Restored, ...]:
+    """Zero every site factor.
+
+    Args:
+        undoer: the world.
+        clock: for the pauses.
+        effort: how long it goes on.
+        job: only this one; None = all.
+        fixed: release every priority without factors too. Held jobs are never released.
+
+    Raises:
+        BackendError, SnapshotError: Slurm could not be read within the patience.
+    """
+    return persist(lambda: _as_shown(undoer, job, fixed=fixed), clock, effort)
+
+
+def _as_shown(undoer: Undoer, asked: AskedJob | None, *, fixed: bool) -> list[Restored]:
+    seen = undoer.look()
+    planned: list[_Undo] = []
+    for job in seen.pending:
+        if asked is not None and not asked.means(job):
+            continue
+        target = Target(job.job_id, job.submitted_at, job.address)
+        if fixed and _is_fixed(job):
+            claim = _claim(seen, target, "priority", job.priority)
+            planned.append((claim, Release(target, job.priority, job.nice)))
+        elif job.site_factor:
+            claim = _claim(seen, target, "site_factor", job.site_factor)
+            planned.append((claim, SetSiteFactor(target, job.site_factor, 0)))
+    return _carry_out(planned, undoer.apply)
+
+
+def _is_fixed(job: PendingJob) -> bool:
+    return job.fixed and job.priority > 0 and not job.held_by
+
+
+def _claim(seen: Remnants, target: Target, field: str, value: int) -> Claim:
+    return Claim(seen.cluster, target, Ownership(field, value), UnixTime(0.0))

@@ -21,7 +21,7 @@ class Effort:
     Attributes:
         patience_s: it ends when Slurm has taken nothing for so long; inf = it goes on until it is
             asked to stop, which ends the clock's wait.
-        tell: hears in one line how far it is.
+        tell: called with one line that says how far it is.
     """
 
     patience_s: float = 0.0
@@ -77,8 +77,8 @@ class _Tally:
         why = next((item.detail for item in left if item.fate is Fate.FAILED), "")
         given = sum(item.fate is Fate.GIVEN_BACK for item in self.found.values())
         counted = f"{given} of {len(self.found)} given back, {len(left)} left"
-        told = [counted if self.seen else "", str(self.error or why)]
-        return "; ".join(part for part in told if part)
+        parts = [counted if self.seen else "", str(self.error or why)]
+        return "; ".join(part for part in parts if part)
 
 
 def persist(

@@ -1,4 +1,4 @@
-"""What the loop runs on, and who listens to it."""
+"""What the loop runs on, and what it reports to."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Protocol
 
 from rltuned.core.decide import Knobs, Policy
 from rltuned.core.ladder import Ladder
-from rltuned.core.milp import Solver
+from rltuned.core.milp.model import Solver
 from rltuned.daemon.ha.leader import Seat
 from rltuned.daemon.report import CycleReport
 from rltuned.domain.ports import Backend
@@ -22,10 +22,10 @@ class Rig:
     Attributes:
         digest, schema: of the policy's model, if any.
         ranges: of the features it was trained on, by name; empty = not known.
-        gauge: tells how busy slurmctld is; None = nobody can be asked.
-        bounds: from where on that is too busy for us.
+        gauge: says how busy slurmctld is; None = it is not asked.
+        bounds: from where on that is too busy.
         seat: of the one daemon that writes; None = there is no other daemon.
-        ladder: how far we are trusted.
+        ladder: how far rltuned is trusted.
         newcomers: where job_submit.lua reads its stamp; None = there is none.
     """
 
@@ -59,7 +59,7 @@ class Rig:
 
 
 class Audience(Protocol):
-    """Who hears of what happens: metrics, log lines, systemd, a table on the terminal."""
+    """What events are reported to: metrics, log lines, systemd, a table on the terminal."""
 
     def cycle(self, report: CycleReport) -> None: ...
 

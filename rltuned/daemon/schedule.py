@@ -19,7 +19,7 @@ class Pace:
         self._silences = 0  # how often in a row Slurm did not answer
 
     def weigh(self, rig: Rig) -> Weighed | None:
-        """Ask how busy slurmctld is; None = nobody can be asked."""
+        """Ask how busy slurmctld is; None = it is not asked."""
         if rig.gauge is None:
             return None
         most = max(1.0, rig.max_backoff_s / rig.interval_s)

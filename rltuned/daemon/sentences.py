@@ -1,4 +1,4 @@
-"""What the log has said already: a proposal or a failure is said when it changes, not every cycle.
+"""What the log has already: a proposal or a failure is logged when it changes, not every cycle.
 
 Numbers drift with age and ranks move up by one when a job starts, while no decision was made again.
 So a proposal counts as the same while its job keeps its place among the others that are proposed.

@@ -10,7 +10,7 @@ from rltuned.daemon.ha.leader import Seat
 from rltuned.daemon.ha.lease import Lease
 from rltuned.daemon.runtime import Rig
 from rltuned.domain.ports import Backend
-from rltuned.errors import ModelError, SettingsError
+from rltuned.errors import ModelError, RltunedError, SettingsError
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.shelf import MODEL_PREFIX, find_bundle
 from rltuned.settings import Loaded, Settings
@@ -21,7 +21,7 @@ from rltuned.solver import solver_named
 
 @runtime_checkable
 class Gauged(Protocol):
-    """A world that can tell how busy it is; the simulated one has no controller to spare."""
+    """A world that knows how busy its controller is; the simulated one has none."""
 
     def load(self) -> Load: ...
 
@@ -42,7 +42,7 @@ class Controlled(Protocol):
 
 
 RULE_HINT: Final = 'a rule needs no model: policy.name = "saf"'
-"""Nobody else ranks in a missing model's place: which order a cluster has is its owner's choice."""
+"""No other policy takes a missing model's place: the order of a cluster is its owner's choice."""
 
 
 def build_rig(
@@ -88,15 +88,15 @@ def reloaded(build: Callable[[], Rig]) -> Rig:
     """What `build` makes, or one of the two errors upon which the loop keeps what it has.
 
     Raises:
-        SettingsError, ModelError: whatever went wrong; no file ends a daemon that runs.
+        SettingsError, ModelError: what went wrong; no file ends a daemon that runs. A bug does.
     """
     try:
         return build()
     except (SettingsError, ModelError):
         raise
-    except Exception as error:
-        said = str(error) or "no reason is given"
-        raise SettingsError(f"cannot be loaded: {type(error).__name__}: {said}") from error
+    except (RltunedError, OSError, ImportError, MemoryError, RuntimeError, ValueError) as error:
+        reason = str(error) or "no reason is given"
+        raise SettingsError(f"cannot be loaded: {type(error).__name__}: {reason}") from error
 
 
 def _seat(settings: Settings, backend: Backend, lease: Lease | None) -> Seat | None:

@@ -1,4 +1,4 @@
-"""How scontrol names a job record, and whether every line about it can be said to scontrol."""
+"""How scontrol names a job record, and whether every line about it can be sent."""
 
 import re
 from typing import Final

@@ -55,7 +55,7 @@ class Node:
 
     `schedulable` is False for nodes on which Slurm starts no ordinary job now: down, drained,
     draining (MIXED+DRAIN too), failing, in maintenance or reserved, or not responding. A PLANNED
-    node is schedulable: backfill has only pencilled somebody in.
+    node is schedulable: backfill has only planned a job there.
     """
 
     name: NodeName

@@ -3,7 +3,7 @@
 import itertools
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 MAX_HOSTS: Final = 1_000_000
@@ -19,26 +19,30 @@ def expand_hosts(text: str, *, most: int = MAX_HOSTS) -> tuple[str, ...]:
             there are more than `most` names.
     """
     names: list[str] = []
-    for item in _items(text):
+    for item in split_outside(text):
         names.extend(_expand_one(item, most))
         if len(names) > most:
             raise ValueError(f"hostlist of more than {most} names")
     return tuple(names)
 
 
-def _items(text: str) -> Iterable[str]:
-    """What stands between commas outside brackets."""
+def split_outside(text: str, brackets: str = "[]") -> Iterator[str]:
+    """What stands between the commas outside brackets, which do not nest.
+
+    Raises:
+        ValueError: the brackets do not match.
+    """
     inside, first = False, 0
     for at, sign in enumerate(text):
-        if sign in "[]":
-            if inside == (sign == "["):
-                raise ValueError(f"hostlist {text[:200]!r}: brackets do not match")
+        if sign in brackets:
+            if inside == (sign == brackets[0]):
+                raise ValueError(f"hostlist or GRES {text[:200]!r}: brackets do not match")
             inside = not inside
         elif sign == "," and not inside:
             yield text[first:at]
             first = at + 1
     if inside:
-        raise ValueError(f"hostlist {text[:200]!r}: brackets do not match")
+        raise ValueError(f"hostlist or GRES {text[:200]!r}: brackets do not match")
     yield text[first:]
 
 

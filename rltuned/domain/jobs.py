@@ -19,7 +19,7 @@ class Request:
         nodes: the number of nodes it asked for; None = the fewest that fit.
         exclusive: takes whole nodes.
         outside: what it asks for beyond this model (licences, constraints, shards, two GPU types
-            at once ...), in Slurm's words. Such a job is ranked but never placed by us.
+            at once ...), in Slurm's words. Such a job is ranked but never placed by rltuned.
         nodes_most: the most nodes that it accepts where it asked for a range; `total` is then for
             the fewest. None = no range.
         expected: what it takes in the middle of that range; None = `total`.
@@ -60,7 +60,7 @@ class ArrayInfo:
 
 
 DRIFT_SHARE: Final = 0.01
-"""How far from the priority we found a job at its number may be and still count as that one."""
+"""How far a number may be from the priority that a job had at first and still count as that one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,9 @@ class Ownership:
         field: "priority" or "site_factor".
         value: what was written last.
         nice: what the user had asked for before `Priority=` destroyed it; None = nothing was.
-        original: the value before our first write; None = not known.
-        earlier: values that we wrote or replaced before; backfill can put one of them back.
-        rest: what `PendingJob.rest` was at our first write of a priority under multifactor; None =
+        original: the value before rltuned's first write; None = not known.
+        earlier: values that rltuned wrote or replaced before; backfill can put one of them back.
+        rest: what `PendingJob.rest` was at the first write of a priority under multifactor; None =
             not known.
     """
 
@@ -85,11 +85,11 @@ class Ownership:
     rest: int | None = None
 
     def explains(self, actual: int) -> bool:
-        """Whether the value in force is ours, or one that backfill put back.
+        """Whether the value in force is rltuned's, or one that backfill put back.
 
         Backfill writes back the copy it made when its pass began. That may be a number which
-        multifactor found a little after we had looked, so a priority near the original counts.
-        Anything else was set by somebody else, and is left alone.
+        multifactor found a little after rltuned had looked, so a priority near the original counts.
+        Anything else was set by another user, and is left alone.
         """
         if actual == self.value or actual in self.earlier:
             return True
@@ -103,7 +103,7 @@ class Remembered:
     """What rltuned's journal says of jobs, by id and submit time: Slurm hands out ids again.
 
     Attributes:
-        owned: what is ours.
+        owned: what is rltuned's.
         recent_writes: how often a job was written to within the last hour.
     """
 
@@ -130,11 +130,11 @@ class PendingJob:
         reason: Slurm's own token for why it waits (`Resources`, `JobHeldUser`, `Dependency` ...).
         held_by: "user" or "admin" for a held job, empty otherwise.
         het_job_id: id of the heterogeneous job's leader; None for an ordinary job.
-        fixed: its priority was set directly (`scontrol update Priority=`, by us or by somebody
-            else), so multifactor does not rule it; False where that cannot be told.
-        live: multifactor is seen to rule it, or will when whoever holds it frees it; False where it
-            does not, or that cannot be told.
-        uneven: its partitions give it different priorities, or that cannot be told; one number
+        fixed: its priority was set directly (`scontrol update Priority=`, by rltuned or by another
+            user), so multifactor does not rule it; False where that is not known.
+        live: multifactor is seen to rule it, or will when it is no longer held; False where it does
+            not, or that is not known.
+        uneven: its partitions give it different priorities, or that is not known; one number
             for all would move it among them. Then `priority` is the highest of them.
         sticky: a priority once raised may stay (PriorityFlags=INCR_ONLY), so that a write could not
             be taken back.
@@ -205,7 +205,7 @@ class PendingJob:
 
     @property
     def taken_over(self) -> bool:
-        """Whether somebody else has set, since we wrote, the field that we wrote to."""
+        """Whether another user has set, since rltuned wrote, the field that rltuned wrote to."""
         if self.owned is None:
             return False
         actual = self.priority if self.owned.field == "priority" else self.site_factor
@@ -213,10 +213,11 @@ class PendingJob:
 
     @property
     def lost_nice(self) -> int:
-        """The nice that our `Priority=` took from it and that can be given back alone; 0 = none.
+        """The nice that rltuned's `Priority=` took from it and that can be given back alone; 0 =
+        none.
 
-        It can where our number is gone but the journal still counts the job as ours: somebody holds
-        it, or has held and freed it. One whose nice is not the 0 that we left has a new one.
+        It can where the number is gone but the journal still owns the job: a user holds it, or has
+        held and freed it. One whose nice is not the 0 that rltuned left has a new one.
         """
         if self.owned is None or self.owned.field != "priority" or self.nice != 0:
             return 0
@@ -226,7 +227,7 @@ class PendingJob:
 
     @property
     def natural_priority(self) -> int | None:
-        """Priority without our site factor; None when it cannot be told from what Slurm shows."""
+        """Priority without a site factor of rltuned; None when Slurm does not show it."""
         if self.owned is not None and self.owned.field == "priority":
             return None
         return self.priority - (self.site_factor or 0)

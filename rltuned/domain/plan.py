@@ -11,7 +11,7 @@ MAX_SITE_FACTOR = 2_147_483_645
 """Largest |SiteFactor| that scontrol takes."""
 
 OVERSUBSCRIBE_TOKENS = ("YES", "NO")
-"""What `scontrol update OverSubscribe=` takes; OK, the state of a job that said nothing, it does
+"""What `scontrol update OverSubscribe=` takes; OK, the state of a job that names none, it does
 not."""
 
 
@@ -59,10 +59,10 @@ class SetSiteFactor:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Give a job that we froze back to multifactor: `scontrol release`, then the user's nice.
+    """Give a job that rltuned froze back to multifactor: `scontrol release`, then the user's nice.
 
     Only ever for a job that is not held: a release by an operator would start a held one.
-    original: the number before our first write. Under priority/basic, which would put a released
+    original: the number before the first write. Under priority/basic, which would put a released
     job behind all others, that number is set again instead; None = not known.
     """
 
@@ -74,9 +74,9 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class SetNice:
-    """`scontrol update Nice=`: gives back the user's nice alone, which our `Priority=` destroyed.
+    """`scontrol update Nice=`: gives back the user's nice alone, which `Priority=` destroyed.
 
-    Only for a job that bears our number no more, because somebody holds it or has freed it: the
+    Only for a job that bears rltuned's number no more, because a user holds it or has freed it: the
     hold stays, nothing is released, and one whose nice is no longer `old` is left alone.
     """
 
@@ -144,9 +144,9 @@ class Result(StrEnum):
     GONE = "gone"
     """The job started, ended or was purged meanwhile: normal."""
     REFUSED = "refused"
-    """Slurm said no: held meanwhile, no rights, a submit plugin ..."""
+    """Slurm did not take it: held meanwhile, no rights, a submit plugin ..."""
     WITHHELD = "withheld"
-    """It was not sent: the view was too old, the lease was lost, or our request rate is limited."""
+    """It was not sent: the view was too old, the lease was lost, or the request rate is limited."""
     FAILED = "failed"
     """No answer, or one that could not be read. The value in force is not known."""
 

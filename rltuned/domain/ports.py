@@ -17,7 +17,7 @@ class Backend(Protocol):
         """Read the cluster.
 
         Args:
-            remembered: what the journal said of the cluster last. Jobs may be made with it, which
+            remembered: what the journal has of the cluster. Jobs may be made with it, which
                 spares `Snapshot.marked`, whose word counts, the copies.
 
         Raises:

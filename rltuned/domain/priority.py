@@ -48,7 +48,7 @@ class PrioritySystem:
 
 @dataclass(frozen=True, slots=True)
 class NeutralDelay:
-    """The delay that a job without a site factor of ours stands for, and how it was found.
+    """The delay that a job without a site factor of rltuned stands for, and how it was found.
 
     Attributes:
         delay_s: in force: the median delay of the site's jobs when it was set.

@@ -1,4 +1,4 @@
-"""What `rltuned restore` sees of the queue: whatever may be left of us there, and nothing else."""
+"""What `rltuned restore` sees of the queue: what rltuned may have left there, and nothing else."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -45,8 +45,8 @@ class Snapshot:
         preemption: whether Slurm may preempt jobs; None = not known.
         demoted: partitions whose circuit breaker is open, from rltuned's journal, sorted.
         priorities: how slurmctld turns waiting into priority.
-        neutral: the delay that a job without a number of ours stands for, from rltuned's journal;
-            None = none has been found yet.
+        neutral: the delay that a job without a number of rltuned stands for, from its journal; None
+            = none has been found yet.
         unreadable: what could not be read, sorted. A pending job whose id, submit time and
             priority could be read is in `pending` all the same.
     """
@@ -98,7 +98,7 @@ class Snapshot:
         return frozenset(ids - {j.job_id for j in self.pending} - {j.job_id for j in self.running})
 
     def marked(self, says: Remembered, demoted: Collection[str] = ()) -> "Snapshot":
-        """The same snapshot with what the journal says: what is ours, and what we may not do.
+        """The same snapshot with what the journal says: what is owned, and what may not be done.
 
         A job that bears it already (see `Backend.observe`) is not copied.
         """

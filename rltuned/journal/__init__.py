@@ -1,4 +1,4 @@
 """What rltuned has written, decided and seen, in SQLite: intents before writes, ownership, cycles.
 
-Asks nobody: no Slurm, no HTTP, no clock of its own. The daemon is its one writer.
+No Slurm, no HTTP, no clock of its own. The daemon is its one writer.
 """

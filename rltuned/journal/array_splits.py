@@ -1,8 +1,8 @@
-"""Tasks that Slurm has parted from their array since we wrote to it.
+"""Tasks that Slurm has parted from their array since rltuned wrote to it.
 
-A task that starts, that somebody holds or changes on its own, becomes a record with an id of its
-own, and takes along what the array carried: our number, our site factor, the nice that we cleared.
-The journal has that under the array's id, so it is taken up again under the task's.
+A task that starts, that a user holds or changes on its own, becomes a record with an id of its own,
+and takes along what the array carried: a number or site factor of rltuned, the nice that it
+cleared. The journal has that under the array's id, so it is taken up again under the task's.
 """
 
 import sqlite3
@@ -49,7 +49,7 @@ def array_of(job: PendingJob) -> JobId | None:
 
 
 def lost_with_it(job: PendingJob) -> tuple[str, ...]:
-    """Fields in which a task may have lost, or may hide, something of ours that shows no value."""
+    """Fields in which a task may have lost, or may hide, something owned that shows no value."""
     if array_of(job) is None or job.owned is not None:
         return ()
     without_nice = job.nice == 0 and job.live
@@ -70,7 +70,7 @@ def adopt(
         db: the journal, inside a transaction.
         cluster: Slurm's name of it.
         job: the task's record.
-        number: field and value that it shows without our knowing whose they are; None = none.
+        number: field and value that it shows and that no row of the journal explains; None = none.
         at: now.
     """
     array = array_of(job)
@@ -84,5 +84,5 @@ def adopt(
         field, value = number
         if db.execute(_NUMBER, {**known, "field": field, "value": value}).rowcount:
             return True
-    # only of a record that is younger than our first write: an older one has a nice of its own
+    # only of a record that is younger than the first write: an older one has a nice of its own
     return any(db.execute(_UNSEEN, {**known, "field": name}).rowcount for name in lost_with_it(job))

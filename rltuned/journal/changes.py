@@ -1,6 +1,6 @@
 """The journal's table of changes: what was written to each job, in whatever field.
 
-A row is open while its job may still carry something of ours. `old` and `new` are numbers in the
+A row is open while its job may still carry something owned. `old` and `new` are numbers in the
 fields priority and site_factor, words in oversubscribe and excluded_nodes. A release has the field
 `release`, and NULL as `new`.
 """
@@ -80,7 +80,7 @@ def insert(db: sqlite3.Connection, action: Action, origin: Origin) -> int:
 def put(db: sqlite3.Connection, row: Mapping[str, object]) -> int:
     """Add a row, by column; returns its id."""
     names, marks = ", ".join(row), ", ".join(f":{name}" for name in row)
-    cursor = db.execute(f"INSERT INTO changes ({names}) VALUES ({marks})", row)  # noqa: S608 - ours
+    cursor = db.execute(f"INSERT INTO changes ({names}) VALUES ({marks})", row)  # noqa: S608 - fixed names
     return cursor.lastrowid or 0
 
 
@@ -136,12 +136,12 @@ def _try_again(
 def claims(
     db: sqlite3.Connection, cluster: str, key: JobKey | None = None
 ) -> tuple[Claim | WordClaim, ...]:
-    """What jobs of this cluster may still carry of ours: by job id, last written number last.
+    """What jobs of this cluster may still carry of what was written: by job id, last number last.
 
     key: of this job alone; None = of all.
     """
     rows = db.execute(
-        "SELECT cluster, job_id, submitted_at, address, field, old, new, nice, rest, at"  # noqa: S608 - ours
+        "SELECT cluster, job_id, submitted_at, address, field, old, new, nice, rest, at"  # noqa: S608 - fixed names
         f" FROM changes WHERE closed IS NULL AND cluster = ?{_ONE if key else ''}"
         " ORDER BY job_id, submitted_at, id",
         (cluster, *(key or ())),
@@ -159,7 +159,7 @@ def times(
     alone; None = of all.
     """
     rows = db.execute(
-        "SELECT job_id, submitted_at, at, tries FROM changes"  # noqa: S608 - ours
+        "SELECT job_id, submitted_at, at, tries FROM changes"  # noqa: S608 - fixed names
         # by the job where there is one: the plus keeps the index over time out
         f" WHERE {'+' if key else ''}cluster = ? AND at >= ?{_ONE if key else ''}"
         " AND field != 'release' AND new NOT IN ('', 'NO') AND detail NOT IN ('requeued', ?)"
@@ -174,7 +174,7 @@ def times(
 
 
 def may_bring_back(db: sqlite3.Connection) -> bool:
-    """Whether a job carries something of ours, or left the queue with it and may be requeued."""
+    """Whether a job carries something owned, or left the queue with it and may be requeued."""
     return _in_force(db, "new IS NOT NULL")
 
 
@@ -185,7 +185,7 @@ def has_steered(db: sqlite3.Connection) -> bool:
 
 def _in_force(db: sqlite3.Connection, condition: str) -> bool:
     (found,) = db.execute(
-        "SELECT EXISTS (SELECT 1 FROM changes INDEXED BY open_changes"  # noqa: S608 - ours
+        "SELECT EXISTS (SELECT 1 FROM changes INDEXED BY open_changes"  # noqa: S608 - fixed names
         f" WHERE closed IS NULL AND {condition})"
         " OR EXISTS (SELECT 1 FROM changes INDEXED BY gone_changes"
         f" WHERE closed = 'gone' AND {condition})"
@@ -194,7 +194,7 @@ def _in_force(db: sqlite3.Connection, condition: str) -> bool:
 
 
 def carried(job: PendingJob) -> tuple[tuple[str, int | str], ...]:
-    """Fields in which a job shows a value without our knowing whose it is, and the values."""
+    """Fields in which a job shows a value that no row of the journal explains, and the values."""
     found: list[tuple[str, int | str]] = []
     if job.owned is None and job.priority != 0:
         # sprio does not show a job that may not start yet, as one just requeued may not
@@ -210,8 +210,8 @@ def carried(job: PendingJob) -> tuple[tuple[str, int | str], ...]:
 
 
 def reclaim(db: sqlite3.Connection, cluster: str, job: PendingJob, at: float) -> int:
-    """Take up again what a job carries of ours from before it was requeued, under a new submit
-    time, or from the array that it was parted from; returns how many values.
+    """Take up again what a job carries from before it was requeued, under a new submit time, or
+    from the array that it was parted from; returns how many values.
     """
     shown = carried(job)
     taken = [value for value in shown if _requeued(db, cluster, job, value, at)]
@@ -259,9 +259,9 @@ def _requeued(
 
 
 def settle(db: sqlite3.Connection, row: int, outcome: Outcome, at: float) -> None:
-    """Note what came of an intent, and close what is no longer ours.
+    """Note what came of an intent, and close what is no longer owned.
 
-    A job that is gone or given back is ours no longer; a refused write never happened.
+    A job that is gone or given back is owned no longer; a refused write never happened.
     """
     result, is_release = outcome.result, isinstance(outcome.action, Release | SetNice)
     *key, field, new = db.execute(
@@ -296,7 +296,7 @@ def leave(db: sqlite3.Connection, cluster: str, job_id: int, submitted_at: float
 
 
 def _first_old(db: sqlite3.Connection, job: _Job, field: str) -> int | str | None:
-    """What was in force before our first open write; None = there is none."""
+    """What was in force before rltuned's first open write; None = there is none."""
     found = db.execute(
         "SELECT old FROM changes WHERE closed IS NULL AND cluster = ? AND job_id = ?"
         " AND submitted_at = ? AND field = ? ORDER BY id LIMIT 1",
@@ -307,7 +307,7 @@ def _first_old(db: sqlite3.Connection, job: _Job, field: str) -> int | str | Non
 
 def _close(db: sqlite3.Connection, how: str, job: _Job, fields: tuple[str, ...]) -> None:
     db.execute(
-        "UPDATE changes SET closed = ? WHERE closed IS NULL AND cluster = ? AND job_id = ?"  # noqa: S608 - ours
+        "UPDATE changes SET closed = ? WHERE closed IS NULL AND cluster = ? AND job_id = ?"  # noqa: S608 - fixed names
         f" AND submitted_at = ? AND field IN ({', '.join('?' * len(fields))})",
         (how, *job, *fields),
     )
@@ -320,7 +320,7 @@ def _close_superseded(db: sqlite3.Connection, job: _Job, field: str) -> None:
     """
     ours = "closed IS NULL AND cluster = ?1 AND job_id = ?2 AND submitted_at = ?3 AND field = ?4"
     db.execute(
-        f"UPDATE changes SET closed = 'superseded' WHERE id IN (SELECT id FROM changes WHERE {ours}"  # noqa: S608 - ours
+        f"UPDATE changes SET closed = 'superseded' WHERE id IN (SELECT id FROM changes WHERE {ours}"  # noqa: S608 - fixed names
         " ORDER BY id DESC LIMIT -1 OFFSET ?5)"
         f" AND id != (SELECT min(id) FROM changes WHERE {ours})",
         (*job, field, KEPT),

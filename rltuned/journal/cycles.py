@@ -30,7 +30,7 @@ _COLUMNS: Final = (
     "applied", "seconds", "timings",
 )  # fmt: skip
 _UPSERT: Final = (
-    f"INSERT INTO cycles ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608 - ours
+    f"INSERT INTO cycles ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608 - fixed names
     " ON CONFLICT (cycle) DO UPDATE SET "
     + ", ".join(f"{c} = excluded.{c}" for c in _COLUMNS if c != "cycle")
 )
@@ -68,11 +68,12 @@ class CycleObservation:
 
 def keep(db: sqlite3.Connection, sight: CycleObservation) -> str:
     """Note what a cycle is about to do; returns the digest of the snapshot."""
-    packed, seen = pack(sight.snapshot), sight.snapshot
+    seen = sight.snapshot
+    digest, body = pack(seen)
     actions = sight.plan["actions"] if sight.plan else ()
     db.execute(
         "INSERT INTO snapshots (digest, body) VALUES (?, ?) ON CONFLICT DO NOTHING",
-        (packed.digest, packed.body),
+        (digest, body),
     )
     record(
         db,
@@ -83,11 +84,11 @@ def keep(db: sqlite3.Connection, sight: CycleObservation) -> str:
     )  # fmt: skip
     db.execute(
         "UPDATE cycles SET taken_at = ?, snapshot = ? WHERE cycle = ?",
-        (seen.taken_at, packed.digest, sight.cycle),
+        (seen.taken_at, digest, sight.cycle),
     )
     if sight.recipe is not None and sight.plan is not None:
         _keep_plan(db, sight.cycle, sight.recipe, sight.plan)
-    return packed.digest
+    return digest
 
 
 def _keep_plan(db: sqlite3.Connection, cycle: int, recipe: "Recipe", plan: Document) -> None:
@@ -115,7 +116,7 @@ def record(db: sqlite3.Connection, row: CycleRow) -> None:
 def last_row(db: sqlite3.Connection) -> CycleRow | None:
     """The last cycle noted; None = none was."""
     row = db.execute(
-        f"SELECT {', '.join(_COLUMNS)} FROM cycles ORDER BY cycle DESC LIMIT 1"  # noqa: S608 - ours
+        f"SELECT {', '.join(_COLUMNS)} FROM cycles ORDER BY cycle DESC LIMIT 1"  # noqa: S608 - fixed names
     ).fetchone()
     return None if row is None else CycleRow(*(*row[:-1], json.loads(row[-1])))
 

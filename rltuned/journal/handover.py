@@ -1,9 +1,9 @@
 """What one daemon holds of Slurm's jobs, for the one that takes over from it on another host.
 
-Journals are local: SQLite is not safe on a file system that two hosts share. So whoever holds the
-lease writes what its journal counts as ours into a file beside the lease, before it writes to
-Slurm; who takes the lease puts that into its own journal first. A change thus has one owner at
-every time, and `rltuned restore` of that one gives it back.
+Journals are local: SQLite is not safe on a file system that two hosts share. So the daemon that
+holds the lease writes what its journal owns into a file beside the lease, before it writes to
+Slurm; the one that takes the lease puts that into its own journal first. A change thus has one
+owner at every time, and `rltuned restore` of that one gives it back.
 """
 
 import contextlib
@@ -113,7 +113,7 @@ def unpack(db: sqlite3.Connection, given: Handover, cycle: int) -> None:
 
 
 def leave(db: sqlite3.Connection, cluster: str) -> None:
-    """Count nothing of a cluster as ours any more: another daemon has taken it over."""
+    """Own nothing of a cluster any more: another daemon has taken it over."""
     db.execute(
         "UPDATE changes SET closed = ? WHERE cluster = ? AND (closed IS NULL OR closed = 'gone')",
         (_MOVED, cluster),
@@ -145,7 +145,7 @@ def published(folder: Path) -> Handover | None:
     """What the last holder left there; None = nothing was ever written by one.
 
     Raises:
-        JournalError: it cannot be read or trusted; then it is not known whose changes are ours.
+        JournalError: it cannot be read or trusted; then it is not known which changes are owned.
     """
     path = folder / FILE
     try:
@@ -169,7 +169,7 @@ def published(folder: Path) -> Handover | None:
 
 def _held(db: sqlite3.Connection, cluster: str) -> list[dict[str, object]]:
     rows = db.execute(
-        f"SELECT {', '.join(_COLUMNS)} FROM changes WHERE cluster = ?1"  # noqa: S608 - names of ours
+        f"SELECT {', '.join(_COLUMNS)} FROM changes WHERE cluster = ?1"  # noqa: S608 - fixed names
         " AND (closed IS NULL OR closed = 'gone' AND (job_id, submitted_at) IN"
         " (SELECT job_id, submitted_at FROM changes WHERE cluster = ?1 AND closed = 'gone'"
         " GROUP BY job_id, submitted_at ORDER BY max(id) DESC LIMIT ?2)) ORDER BY id",

@@ -1,7 +1,7 @@
 """What rltuned did to whom: durable before it is done, so that every change can be undone.
 
 One SQLite file (WAL, synchronous=FULL). A write is noted with its intent, then carried out, then
-its outcome is noted; a crash in between leaves an intent without an outcome, which counts as ours.
+its outcome is noted; a crash in between leaves an intent without an outcome, which counts as done.
 Needs neither the daemon nor torch. The tables are in cycles, changes and states.
 """
 
@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import Outcome, Plan
@@ -27,6 +27,8 @@ from rltuned.journal.trust import Trust
 LOCK_NAME: Final = "writer.lock"
 DAY_S: Final = 86_400.0
 
+T = TypeVar("T")
+
 Ticket = tuple[int, ...]
 """Row ids of noted intents, one per action of the plan, in its order."""
 
@@ -34,7 +36,9 @@ Ticket = tuple[int, ...]
 class Journal:
     """The diary of one state folder. Opened at first use, and again after an error.
 
-    Every method raises JournalError when the file cannot be used; then nothing may be written.
+    Every method raises JournalError when the file cannot be used, `intend` and `claim` also when
+    another process is the writer; then nothing may be written. A value to be remembered that is no
+    JSON is a TypeError or ValueError.
 
     Args:
         folder: where the file lies; it must be there.
@@ -56,76 +60,48 @@ class Journal:
         Like `recent_writes` out of memory: it shows what the file says at the next
         question, and is not to be kept.
         """
-        if not self._is_there():
-            return {}
-        with self._session(create=False) as db:
-            return self._ledger.owned(db, cluster)
+        return self._ask(lambda db: self._ledger.owned(db, cluster), {})
 
     def claims(self, cluster: str) -> tuple[Claim | WordClaim, ...]:
-        """What jobs of this cluster may still carry of ours: by job id, words before numbers, the
-        last written number last.
+        """What jobs of this cluster may still carry: by job id, words before numbers, last number
+        last.
         """
-        if not self._is_there():
-            return ()
-        with self._session(create=False) as db:
-            return changes.claims(db, cluster)
+        return self._ask(lambda db: changes.claims(db, cluster), ())
 
     def recent_writes(self, cluster: str, since: float) -> Mapping[JobKey, int]:
         """How often each job of this cluster was written to since then, numbers and words."""
-        if not self._is_there():
-            return {}
-        with self._session(create=False) as db:
-            return self._ledger.recent(db, cluster, since)
+        return self._ask(lambda db: self._ledger.recent(db, cluster, since), {})
 
     def has_steered(self) -> bool:
-        """Whether a job may carry excluded nodes of ours, or would bring them back requeued."""
-        if not self._is_there():
-            return False
-        with self._session(create=False) as db:
-            return changes.has_steered(db)
+        """Whether a job may carry excluded nodes that rltuned set, or brings them back requeued."""
+        return self._ask(changes.has_steered, nothing=False)
 
     def is_clean(self) -> bool:
-        """Whether nothing of ours can be in any queue: no job carries something, and none has left
+        """Whether nothing owned can be in any queue: no job carries something, and none has left
         the queue with something that it would bring back when it is requeued.
         """
-        if not self._is_there():
-            return True
-        with self._session(create=False) as db:
-            return not changes.may_bring_back(db)
+        return self._ask(lambda db: not changes.may_bring_back(db), nothing=True)
 
     def last_cycle(self) -> int:
         """Number of the last cycle noted; 0 = none."""
-        if not self._is_there():
-            return 0
-        with self._session(create=False) as db:
-            return cycles.last_cycle(db)
+        return self._ask(cycles.last_cycle, 0)
 
     def recall(self, name: str) -> object:
         """What was remembered under a name, as JSON decodes it; None = nothing was."""
-        if not self._is_there():
-            return None
-        with self._session(create=False) as db:
-            return named_values.get(db, name)
+        return self._ask(lambda db: named_values.get(db, name), None)
 
     def remember(self, name: str, value: object, at: float) -> None:
-        """Put a JSON value in place of what was remembered under a name, durably.
-
-        Raises:
-            TypeError, ValueError: the value is no JSON.
-        """
+        """Put a JSON value in place of what was remembered under a name, durably."""
         with self._session(create=True) as db, self._transaction(db):
             named_values.put(db, name, value, at)
 
     def alter(self, name: str, change: Callable[[object], object], at: float) -> None:
-        """Change what was remembered under a name, while nobody else can.
+        """Change what was remembered under a name, while no one else can.
 
         Args:
             name: under which.
             change: from what was there (None = nothing) to what is to be; must be quick.
             at: now.
-
-        Raises:
-            TypeError, ValueError: the new value is no JSON; whatever `change` raises.
         """
         if not self._is_there() and change(None) is None:
             return  # nothing to note makes no file
@@ -137,17 +113,10 @@ class Journal:
 
     def size(self) -> Size:
         """How large it is; nothing when there is no journal yet."""
-        if not self._is_there():
-            return Size()
-        with self._session(create=False) as db:
-            return measure(db, self.path)
+        return self._ask(lambda db: measure(db, self.path), Size())
 
     def probe(self) -> None:
-        """Find out whether intents could be noted, leaving nothing behind in the diary.
-
-        Raises:
-            JournalError: they could not.
-        """
+        """Find out whether intents could be noted, leaving nothing behind in the diary."""
         with self._session(create=True) as db:
             db.execute("BEGIN IMMEDIATE")
             db.execute("ROLLBACK")
@@ -186,9 +155,6 @@ class Journal:
             at: now.
             snapshot: digest of what the decision had seen; None = there was no decision.
             newest: the highest job id that Slurm showed; None = not known.
-
-        Raises:
-            JournalError: it is not, or another process is the writer; do not write.
         """
         self._lock.take()
         origin = Origin(cluster, cycle, at, snapshot, newest)
@@ -200,7 +166,7 @@ class Journal:
         return ticket
 
     def settle(self, ticket: Ticket, outcomes: Iterable[Outcome], *, at: float) -> None:
-        """Note what came of it, and close what is no longer ours."""
+        """Note what came of it, and close what is no longer owned."""
         outcomes = tuple(outcomes)
         self._ledger.touch(changes.keys_of(o.action for o in outcomes))
         with self._session(create=True) as db, self._transaction(db):
@@ -221,12 +187,12 @@ class Journal:
         return len(gone)
 
     def reclaim(self, cluster: str, pending: Iterable[PendingJob], at: float) -> int:
-        """Take up again the jobs that carry a value of ours from before they were requeued, or
-        from before they were parted from their array.
+        """Take up again the jobs that carry a value from before they were requeued, or from before
+        they were parted from their array.
 
         A requeued job keeps its directly set priority, its site factor, its OverSubscribe flag and
         its excluded nodes, under a new submit time. It is known by its id together with exactly
-        the value that we wrote last; a task that became a record of its own, by its array's.
+        the value that rltuned wrote last; a task that became a record of its own, by its array's.
 
         Returns: how many values that were.
         """
@@ -247,7 +213,7 @@ class Journal:
             cycles.record(db, row)
 
     def pack(self, cluster: str, holder: str, term: int) -> Handover:
-        """What we hold of a cluster, for another daemon to go on with."""
+        """What rltuned holds of a cluster, for another daemon to go on with."""
         with self._session(create=True) as db:
             return handover.pack(db, cluster, holder, term)
 
@@ -267,7 +233,7 @@ class Journal:
     def is_lost(self) -> bool:
         """Whether there is none, or an empty one, in a folder that was written to Slurm from.
 
-        The lock file is left by the first intent, and nobody of ours ever removes it.
+        The lock file is left by the first intent, and rltuned never removes it.
         """
         try:
             empty = not self.path.exists() or self.path.stat().st_size == 0
@@ -276,11 +242,7 @@ class Journal:
             return False  # the caller that opens it reports what is wrong
 
     def claim(self) -> None:
-        """Be the writer, without an intent.
-
-        Raises:
-            JournalError: another process is.
-        """
+        """Be the writer, without an intent."""
         self._lock.take()
 
     def let_go(self) -> None:
@@ -296,6 +258,13 @@ class Journal:
 
     def _is_there(self) -> bool:
         return self._trust.check_place()
+
+    def _ask(self, question: Callable[[sqlite3.Connection], T], nothing: T) -> T:
+        """What the file answers; `nothing` when there is no journal yet."""
+        if not self._is_there():
+            return nothing
+        with self._session(create=False) as db:
+            return question(db)
 
     def _examine(self, now: float) -> None:
         """Once a day the whole file; at the start `connect` has done so."""

@@ -16,7 +16,7 @@ T = TypeVar("T")
 SETTINGS: Final = "settings"
 """Those that this host's daemon last ran with."""
 SALT: Final = "switchback_salt"
-"""Of this host's daemon. All but these two goes along with what is ours."""
+"""Of this host's daemon. All but these two is handed over."""
 
 
 class Recall(Protocol):

@@ -1,4 +1,4 @@
-"""What is ours, kept in memory by the one writer, so that a cycle takes as long whatever it owns.
+"""What rltuned owns, kept in memory by the one writer: a cycle takes as long whatever it owns.
 
 The journal's file is read once. After that only the jobs that a transaction touched are read
 again, and everything where another process has written meanwhile. Equal to the file at any time:
@@ -55,7 +55,7 @@ class Ledger:
         return self._of(db, cluster).owned
 
     def held(self, db: sqlite3.Connection, cluster: str) -> Set[JobKey]:
-        """Jobs with a number or words of ours."""
+        """Jobs with a number or words that rltuned wrote."""
         return self._of(db, cluster).held
 
     def recent(self, db: sqlite3.Connection, cluster: str, since: float) -> Mapping[JobKey, int]:

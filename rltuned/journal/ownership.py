@@ -1,4 +1,4 @@
-"""What the journal's open rows add up to: what we hold of each job; and what became of it."""
+"""What the journal's open rows add up to: what rltuned holds of each job; and what became of it."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ JobKey = tuple[JobId, UnixTime]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What we hold of one job in a field of numbers.
+    """What rltuned holds of one job in a field of numbers.
 
     Attributes:
-        owned: the same as the core sees it: what is ours, and which values in force can be.
-        written_at: when we wrote last.
+        owned: the same as the core sees it: what is owned, and which values in force can be.
+        written_at: when rltuned wrote last.
     """
 
     cluster: str
@@ -43,7 +43,9 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class WordClaim:
-    """What we hold of one job in a field of words: Slurm's before our first write, and ours."""
+    """What rltuned holds of one job in a field of words: Slurm's before the first write, and its
+    own.
+    """
 
     cluster: str
     target: Target
@@ -134,7 +136,7 @@ class Fate(StrEnum):
     GIVEN_BACK = "given back"
     GONE = "gone"
     """Not pending any more: nothing left to give back."""
-    CHANGED = "changed by somebody else"
+    CHANGED = "changed by another user"
     HELD = "held"
     UNKNOWN = "unknown"
     """Slurm does not show the value, so it cannot be compared."""
@@ -145,7 +147,7 @@ class Fate(StrEnum):
 
 
 UNDONE: Final = frozenset({Fate.UNKNOWN, Fate.REFUSED, Fate.FAILED, Fate.WAITING})
-"""Fates that leave something of ours in the queue."""
+"""Fates that leave something owned in the queue."""
 TRIED_AGAIN: Final = frozenset({Fate.FAILED, Fate.WAITING})
 """Fates that Slurm may turn without anybody's doing."""
 
@@ -160,5 +162,5 @@ class Restored:
 
 
 def is_complete(items: Iterable[Restored]) -> bool:
-    """Whether nothing of ours is left behind that we know of."""
+    """Whether nothing owned is known to be left behind."""
     return not any(item.fate in UNDONE for item in items)

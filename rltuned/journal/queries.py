@@ -10,7 +10,7 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import JournalError
 from rltuned.journal.cycles import Document, unpack_plan
 from rltuned.journal.inputs import Recipe, decoded
-from rltuned.journal.snapshots import Packed, unpack
+from rltuned.journal.snapshots import unpack
 from rltuned.slurm.job_selector import AskedJob, asked_job
 
 
@@ -21,7 +21,7 @@ class JobChange(NamedTuple):
         at: when it was intended; finished_at: when its outcome was seen, None = never.
         new: None for a release, the nice where only that was given back.
         result: in the words of `domain.plan.Result`; None = the process ended in between.
-        closed: why it is ours no longer; None = it still is.
+        closed: why it is owned no longer; None = it still is.
         mode, policy: of the cycle that decided; "" = a restore, or one that has been cleared out.
         reason: delay, ranks and why; None = not kept, or not a matter of rank.
     """
@@ -137,7 +137,7 @@ def decided(db: sqlite3.Connection, cycle: int) -> Decided:
         raise JournalError(f"cycle {cycle} came to no decision ({skipped or mode}); {_span(db)}")
     if body is None or plan is None:
         raise JournalError(f"the snapshot of cycle {cycle} has been cleared out; {_span(db)}")
-    snapshot = unpack(Packed(digest, body), taken_at)
+    snapshot = unpack(digest, body, taken_at)
     return Decided(cycle, at, mode, snapshot, decoded(recipe), unpack_plan(plan))
 
 

@@ -1,7 +1,7 @@
-"""Clearing out the journal: by age, and by size, what nobody needs to give anything back.
+"""Clearing out the journal: by age, and by size, what no one needs to give anything back.
 
 Rows that are open, in whatever table, are never touched: a restore needs them. A job that left the
-queue with something of ours (`gone`) brings it back when it is requeued. So its rows stay, whatever
+queue with something owned (`gone`) brings it back when it is requeued. So its rows stay, whatever
 age and size, while Slurm shows the job in any state, and ENDED_S longer.
 """
 
@@ -49,7 +49,7 @@ def measure(db: sqlite3.Connection, path: Path) -> Size:
 
 
 def _count(db: sqlite3.Connection, table: str) -> int:
-    (count,) = db.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608 - ours
+    (count,) = db.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608 - fixed names
     return int(count)
 
 
@@ -78,7 +78,7 @@ def note_ended(db: sqlite3.Connection, cluster: str, known: Collection[int], now
 def rotate(db: sqlite3.Connection, keeping: Keeping, cluster: str, now: float) -> None:
     """Clear out some of what is too old or too much. Inside a transaction.
 
-    cluster: the one that is watched; of others nobody knows whether a job has ended.
+    cluster: the one that is watched; of others no one knows whether a job has ended.
     """
     _by_age(db, now - keeping.days * _DAY_S, cluster, now - ENDED_S)
     _by_size(db, int(keeping.max_mib * _MIB), now - ENDED_S)

@@ -1,4 +1,4 @@
-"""What the journal keeps of the past, for whoever only reads: history, replay, training.
+"""What the journal keeps of the past, for what only reads: history, replay, training.
 
 Reading never changes the file and never waits for the daemon that is writing it. A snapshot is kept
 apart from the moment it was taken at, so a cluster in which nothing moves is kept once. It is JSON:
@@ -24,7 +24,7 @@ from rltuned.errors import JournalError, JournalLostError, SnapshotError
 
 FILE_NAME: Final = "journal.sqlite"
 APPLICATION_ID: Final = 0x726C7475
-""""rltu": marks the file as ours, so that a foreign database is not written to."""
+""""rltu": marks the file as rltuned's, so that a foreign database is not written to."""
 SCHEMA_VERSION: Final = 6
 """The tables that this release knows; journal/schema.py says what each version brought."""
 
@@ -43,14 +43,6 @@ class Keeping:
 
     days: float = 90.0
     max_mib: float = 1024.0
-
-
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """A snapshot without its moment, compressed. digest: SHA-256 of what was compressed."""
-
-    digest: str
-    body: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,24 +79,24 @@ def digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def pack(snapshot: Snapshot) -> Packed:
-    """Make a snapshot ready to be kept; the same cluster gives the same digest at any time."""
+def pack(snapshot: Snapshot) -> tuple[str, bytes]:
+    """Digest and compressed JSON, without the moment: equal clusters give equal digests."""
     data = encode_snapshot(replace(snapshot, taken_at=_NO_MOMENT))
-    return Packed(digest_of(data), zlib.compress(data, _LEVEL))
+    return digest_of(data), zlib.compress(data, _LEVEL)
 
 
-def unpack(packed: Packed, taken_at: float) -> Snapshot:
-    """The snapshot as it was.
+def unpack(digest: str, body: bytes, taken_at: float) -> Snapshot:
+    """The snapshot that was packed.
 
     Raises:
         SnapshotError: the body is damaged, or of another version.
     """
     try:
-        data = zlib.decompress(packed.body)
+        data = zlib.decompress(body)
     except zlib.error as error:
-        raise SnapshotError(f"snapshot {packed.digest[:12]}: {error}") from None
-    if digest_of(data) != packed.digest:
-        raise SnapshotError(f"snapshot {packed.digest[:12]}: its digest does not fit")
+        raise SnapshotError(f"snapshot {digest[:12]}: {error}") from None
+    if digest_of(data) != digest:
+        raise SnapshotError(f"snapshot {digest[:12]}: its digest does not fit")
     return replace(decode_snapshot(data), taken_at=UnixTime(taken_at))
 
 
@@ -193,6 +185,6 @@ def recorded(path: Path) -> Iterator[Recorded]:
                 " JOIN snapshots ON digest = snapshot ORDER BY cycle"
             )
             for cycle, mode, taken_at, digest, body in rows:
-                yield Recorded(cycle, mode, unpack(Packed(digest, body), taken_at))
+                yield Recorded(cycle, mode, unpack(digest, body, taken_at))
         except sqlite3.Error as error:
             raise JournalError(f"{path}: cannot be read: {error}") from None

@@ -1,4 +1,4 @@
-"""The journal's file: opened safely, checked, and locked while somebody writes to Slurm."""
+"""The journal's file: opened safely, checked, and locked while a process writes to Slurm."""
 
 import fcntl
 import os
@@ -22,8 +22,8 @@ def connect(path: Path, *, create: bool) -> sqlite3.Connection:
     """Open the journal, making it when it is new and `create` says so.
 
     Raises:
-        JournalError: not there, not ours, writable by others, damaged, from a newer release, or
-            the disk is full or read-only.
+        JournalError: not there, foreign, writable by others, damaged, from a newer release, or the
+            disk is full or read-only.
     """
     try:
         _check_place(path, create=create)
@@ -94,7 +94,7 @@ def _prepare(db: sqlite3.Connection, version: int) -> None:
 class WriterLock:
     """Held by the one process that writes to Slurm on behalf of this journal.
 
-    The folder itself is locked, so that no file in it that somebody deletes takes the lock along.
+    The folder itself is locked, so that a deleted file in it does not take the lock along.
     The file says who has it; it is locked too, because earlier releases look at nothing else. The
     kernel drops both when the process dies, however it dies.
     """
@@ -105,7 +105,7 @@ class WriterLock:
         self._folder: int | None = None
 
     def take(self) -> None:
-        """Take it, if it is not ours yet.
+        """Take it, if it is not held yet.
 
         Raises:
             JournalError: another process has it.

@@ -1,6 +1,6 @@
 """Whether the journal is still the file that was opened, and holds what was written last.
 
-A file that somebody deleted, replaced or spoilt can go on being written to for days, and what was
+A file that a user deleted, replaced or damaged can go on being written to for days, and what was
 written there can never be given back. So the journal is looked at, by its path and through a
 connection of its own, before every intent.
 """
@@ -26,6 +26,9 @@ Place = tuple[int, int]
 class Trust:
     """Remembers which file a journal is and what its last rows are.
 
+    Its methods raise JournalLostError where the journal is not what it was: deleted, replaced,
+    damaged, or without what was written last. Once damaged, it stays so for this process.
+
     Args:
         path: of the journal.
     """
@@ -39,12 +42,7 @@ class Trust:
         self._damage = ""
 
     def check_place(self) -> bool:
-        """Whether the journal is there.
-
-        Raises:
-            JournalLostError: it was there and is not any more, another file is in its place, or
-                it was found damaged.
-        """
+        """Whether the journal is there."""
         if self._damage:
             raise JournalLostError(self._damage)
         found = self._found(self._path)
@@ -56,11 +54,7 @@ class Trust:
         return True
 
     def opened(self) -> None:
-        """The journal was opened, for the first time or again.
-
-        Raises:
-            JournalLostError: it is not the file that it was.
-        """
+        """The journal was opened, for the first time or again."""
         place = self._found(self._path)
         if self._place is None:
             self._place = place
@@ -68,20 +62,16 @@ class Trust:
         self._compare(self._path, self._place, place)
 
     def closed(self) -> None:
-        """Our own connection was closed, which may remove the write-ahead log."""
+        """The own connection was closed, which may remove the write-ahead log."""
         self._log_place = None
 
     def written(self, db: sqlite3.Connection) -> None:
-        """Our own connection has written something, or seen what another process wrote."""
+        """The own connection has written something, or seen what another process wrote."""
         self._latest = _digest(db)
         self._log_place = self._found(self._log)
 
     def check(self) -> None:
-        """Look at the journal by its path, as a stranger would.
-
-        Raises:
-            JournalLostError: it does not hold what was written last.
-        """
+        """Look at the journal by its path, as a stranger would."""
         self.check_place()
         if self._latest is None:
             return
@@ -97,11 +87,7 @@ class Trust:
             raise JournalLostError(self._damage)
 
     def examine(self) -> None:
-        """Check the whole file: seconds for a gigabyte.
-
-        Raises:
-            JournalLostError: it is damaged; then it stays so for this process.
-        """
+        """Check the whole file: seconds for a gigabyte."""
         try:
             with closing(stranger(self._path)) as db:
                 (verdict,) = db.execute("PRAGMA integrity_check(1)").fetchone()

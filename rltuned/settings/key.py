@@ -9,14 +9,9 @@ _LONGEST: Final = 4_095
 _LONGEST_NAME: Final = 255
 
 
-def key(default: Any, unit: str, why: str, **bounds: Any) -> Any:
-    """A documented key: its default, its unit ("" = none) and one or two sentences of why."""
-    return Field(default=default, description=why, json_schema_extra={"unit": unit}, **bounds)
-
-
-def table(keys: Any, about: str) -> Any:
-    """A documented table."""
-    return Field(default_factory=keys, description=about)
+def key(default: Any, unit: str = "", **bounds: Any) -> Any:
+    """A key with a unit ("" = none) or bounds; the text below it is its description."""
+    return Field(default=default, json_schema_extra={"unit": unit}, **bounds)
 
 
 def is_file_name(name: str) -> bool:
@@ -49,7 +44,7 @@ def _not_empty(value: Any) -> Any:
 
 
 def _a_name(name: str) -> str:
-    """Refuse what no name of Slurm can be: it would protect nobody and nobody would notice."""
+    """Refuse what no name of Slurm can be: it would protect no job, without a sign."""
     if not name.isprintable() or name != name.strip() or "," in name:
         raise ValueError("must be one name, without commas and without blanks around it")
     return name
@@ -66,8 +61,19 @@ Names = list[Annotated[str, Field(min_length=1), AfterValidator(_a_name)]]
 
 
 class Keys(BaseModel):
-    """A table of the file: no unknown key, no silent conversion."""
+    """A table of the file: no unknown key, no silent conversion. Its docstring describes it."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, validate_default=True, allow_inf_nan=False
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        validate_default=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
     )
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        for field in cls.model_fields.values():
+            field.description = " ".join((field.description or "").split())

@@ -1,9 +1,11 @@
-"""docs/configuration.md and deploy/rltuned.example.toml, made from the keys themselves."""
+"""docs/configuration.md and settings files with descriptions, made from the keys themselves."""
 
 import json
 import textwrap
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -31,25 +33,46 @@ variable `RLTUNED_CONFIG`. Everything has a safe default, so the file may be emp
   everything else also on SIGHUP.
 """
 _EXAMPLE_INTRO = """\
-# rltuned.toml: every key with its default. Made by `make docs`; a test keeps it true.
-# Copy what you change to /etc/rltuned/rltuned.toml (owner root, mode 0644) and leave out the rest.
-# Check with `rltuned config check FILE`; a running daemon takes it over on SIGHUP.
+rltuned.toml: every key with its default. Made by `make docs`; a test keeps it true.
+Copy what you change to /etc/rltuned/rltuned.toml (owner root, mode 0644) and leave out the rest.
+Check with `rltuned config check FILE`; a running daemon takes it over on SIGHUP.
 """
 
 
-def tables() -> Iterator[tuple[str, FieldInfo, type[BaseModel]]]:
-    """Name, field and model of each table, in the order of the file."""
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A key of a settings file.
+
+    Attributes:
+        key: table and key, "scope.sla_partitions".
+        value: its value; of a comment, a possible one. None = the default.
+        active: False = the line is a comment, and the default holds.
+        why: why this cluster has it, after the key's own description.
+    """
+
+    key: str
+    value: object = None
+    active: bool = False
+    why: str = ""
+
+    @property
+    def table(self) -> str:
+        return self.key.partition(".")[0]
+
+
+def tables() -> Iterator[tuple[str, str, type[BaseModel]]]:
+    """Name, description and model of each table, in the order of the file."""
     for name, info in Settings.model_fields.items():
         model = info.annotation
         if isinstance(model, type) and issubclass(model, BaseModel):
-            yield name, info, model
+            yield name, model.__doc__ or "", model
 
 
 def markdown() -> str:
     """The text of docs/configuration.md."""
     parts = [_INTRO]
-    for name, info, model in tables():
-        parts.append(f"\n## [{name}]\n\n{info.description}\n\n")
+    for name, about, model in tables():
+        parts.append(f"\n## [{name}]\n\n{about}\n\n")
         parts.append("| key | type | default | what and why |\n|---|---|---|---|\n")
         parts.extend(_row(key, field) for key, field in model.model_fields.items())
     return "".join(parts)
@@ -57,16 +80,42 @@ def markdown() -> str:
 
 def example() -> str:
     """The text of deploy/rltuned.example.toml."""
-    parts = [_EXAMPLE_INTRO]
-    for name, info, model in tables():
-        parts.append(f"\n# {info.description}\n[{name}]\n")
-        for key, field in model.model_fields.items():
-            note = f"{field.description} ({type_text(field)})"
-            wrapped = textwrap.wrap(note, _WIDTH, break_on_hyphens=False)
-            parts.extend(f"# {line}\n" for line in wrapped)
-            default = field.default
-            parts.append(f"# {key} =\n" if default is None else f"{key} = {toml(default)}\n")
-    return "".join(parts)
+    every = [
+        Line(f"{name}.{key}", active=field.default is not None)
+        for name, _, model in tables()
+        for key, field in model.model_fields.items()
+    ]
+    return draft(_EXAMPLE_INTRO.splitlines(), every)
+
+
+def draft(head: Sequence[str], lines: Sequence[Line]) -> str:
+    """The text of a settings file: a head of comments, then the keys by table, in the order given.
+
+    Raises:
+        KeyError: a line names no key of the settings.
+    """
+    known = {
+        f"{name}.{key}": (about, field)
+        for name, about, model in tables()
+        for key, field in model.model_fields.items()
+    }
+    parts = [f"# {' '.join(line.splitlines())}".rstrip() for line in head]
+    for name, group in groupby(lines, key=lambda line: line.table):
+        members = list(group)
+        parts += ["", f"# {known[members[0].key][0]}", f"[{name}]"]
+        for line in members:
+            parts += _key(line, known[line.key][1])
+    return "\n".join(parts) + "\n"
+
+
+def _key(line: Line, field: FieldInfo) -> Iterator[str]:
+    for note in (f"{field.description} ({type_text(field)})", line.why):
+        yield from (f"# {row}" for row in textwrap.wrap(note, _WIDTH, break_on_hyphens=False))
+    value = field.default if line.value is None else line.value
+    text = f"{line.key.partition('.')[2]} ="
+    if value is not None:
+        text += f" {toml(value)}"
+    yield text if line.active else f"# {text}"
 
 
 def type_text(field: FieldInfo) -> str:

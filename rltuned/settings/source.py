@@ -11,16 +11,17 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from rltuned.errors import SettingsError
+from rltuned.settings.keys import Settings
+from rltuned.settings.service import Rescue
 from rltuned.trusted import flaw_of, flaws_on
 
-if TYPE_CHECKING:
-    from rltuned.settings.keys import Settings
+Tables = TypeVar("Tables", bound=BaseModel)
 
 DEFAULT_PATH = Path("/etc/rltuned/rltuned.toml")
 MAX_FILE_BYTES = 1024 * 1024
@@ -57,7 +58,7 @@ class Loaded:
         origins: dotted key -> "FILE:LINE" or "--flag"; a key that is missing has its default.
     """
 
-    settings: "Settings"
+    settings: Settings
     path: Path | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
 
@@ -83,14 +84,13 @@ def load(path: Path | None, flags: tuple[Flag, ...] = ()) -> Loaded:
 
     Args:
         path: the file; None = DEFAULT_PATH when there is one, otherwise defaults alone.
-        flags: what the command line said.
+        flags: from the command line.
 
     Raises:
         SettingsError: names file, line and key where they are known, and the reason.
     """
-    if path is None and os.path.lexists(DEFAULT_PATH):
-        path = DEFAULT_PATH
-    return _build("" if path is None else _read(path), path, flags)
+    text, path = _text_of(path)
+    return _build(text, path, flags)
 
 
 def from_flags(flags: tuple[Flag, ...]) -> Loaded:
@@ -102,38 +102,47 @@ def from_flags(flags: tuple[Flag, ...]) -> Loaded:
     return _build("", None, flags)
 
 
-def tree_of(path: Path | None) -> tuple[dict[str, Any], Path | None]:
-    """The tables of the file, not checked key by key, and where it was found.
-
-    For `rltuned restore`, which must not depend on numpy and needs a few tables only.
+def load_rescue(path: Path | None) -> Rescue:
+    """The tables that `rltuned restore` needs; the others are not checked.
 
     Args:
         path: as for `load`.
 
     Raises:
-        SettingsError: the file cannot be read or is not TOML.
+        SettingsError: the file cannot be read, or a key of these tables cannot be used.
     """
-    if path is None and DEFAULT_PATH.exists():
+    text, path = _text_of(path)
+    return _checked(Rescue, _parse(text, path), _origins(text, path), path)
+
+
+def _text_of(path: Path | None) -> tuple[str, Path | None]:
+    if path is None and os.path.lexists(DEFAULT_PATH):
         path = DEFAULT_PATH
-    return _parse("" if path is None else _read(path), path), path
+    return "" if path is None else _read(path), path
 
 
 def _build(text: str, path: Path | None, flags: tuple[Flag, ...]) -> Loaded:
-    from rltuned.settings.keys import Settings  # noqa: PLC0415 - imports numpy, see tree_of
-
-    tree = _parse(text, path)
-    origins = {key: f"{path}:{line}" for key, line in key_lines(text)}
+    tree, origins = _parse(text, path), _origins(text, path)
     for flag in flags:
         table, _, key = flag.key.partition(".")
         tree[table] = {**_table(tree, table, path), key: flag.value}
         origins[flag.key] = flag.name
+    settings = _checked(Settings, tree, origins, path)
+    return Loaded(settings, path, {key: at for key, at in origins.items() if "." in key})
+
+
+def _origins(text: str, path: Path | None) -> dict[str, str]:
+    return {key: f"{path}:{line}" for key, line in key_lines(text)}
+
+
+def _checked(
+    model: type[Tables], tree: dict[str, Any], origins: Mapping[str, str], path: Path | None
+) -> Tables:
     try:
-        settings = Settings.model_validate(tree)
+        return model.model_validate(tree)
     except ValidationError as error:
         lines = [_explain(e, origins, path) for e in error.errors(include_url=False)]
         raise SettingsError("\n".join(dict.fromkeys(lines))) from None
-    known = {key for key in origins if "." in key}
-    return Loaded(settings, path, {key: origins[key] for key in known})
 
 
 def key_lines(text: str) -> Iterator[tuple[str, int]]:
@@ -170,7 +179,7 @@ def _plain(name: str) -> str:
 
 def _read(path: Path) -> str:
     try:
-        # without waiting: opening a named pipe would wait for somebody who writes into it
+        # without waiting: opening a named pipe would wait for its writer
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
             status = os.fstat(file.fileno())
             if stat.S_ISDIR(status.st_mode):
@@ -247,15 +256,9 @@ def _where(names: list[str], origins: Mapping[str, str], path: Path | None) -> s
 
 
 def _allowed(names: list[str]) -> list[str]:
-    """The keys that may stand in the table of this name."""
-    from rltuned.settings.keys import Settings  # noqa: PLC0415 - imports numpy, see tree_of
-
-    model: type[BaseModel] = Settings
-    for name in names:
-        inner = model.model_fields[name].annotation if name in model.model_fields else None
-        options = [inner, *get_args(inner)]
-        models = [o for o in options if isinstance(o, type) and issubclass(o, BaseModel)]
-        if not models:
-            return []
-        model = models[0]
-    return list(model.model_fields)
+    """The keys that may stand in the table of this name; the tables, without a name."""
+    if not names:
+        return list(Settings.model_fields)
+    table = Settings.model_fields.get(names[0])
+    model = table.annotation if table is not None and len(names) == 1 else None
+    return list(model.model_fields) if isinstance(model, type(BaseModel)) else []

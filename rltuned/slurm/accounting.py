@@ -9,7 +9,7 @@ command). Unknown is not zero: a row that cannot be read with certainty is left 
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
 from itertools import chain
 from sys import intern
@@ -128,50 +128,138 @@ def read_history(
     Raises:
         TraceError: empty, the columns are others, or there are too many records.
     """
-    found = SacctAnswer()
-    seen: dict[tuple[str, float], int] = {}
-    parts: dict[str, _Part] = {}
-    told = ((n, text.split("|")) for n, text in enumerate(lines, 1) if text.strip())
-    first = next(told, None)
+    numbered = ((n, text.split("|")) for n, text in enumerate(lines, 1) if text.strip())
+    first = next(numbered, None)
     if first is None:
         raise TraceError(f"{source}: empty; save it with: {SAVED}")
     names = _names(first[1], source, required)
-    found.missing = tuple(c for c in COLUMNS if c not in names)
-    rows = told if first[1][0].strip() in names else chain([first], told)
+    reading = _Reading(names, zone, since)
+    found = reading.found
+    rows = numbered if first[1][0].strip() in names else chain([first], numbered)
     for line, cells in rows:
         found.rows += 1
         try:
-            record = replace(_record(cells, names, zone, found, since, parts=parts), line=line)
-            if _goes_on(record, found, seen):
-                continue
+            reading.add(cells, line)
         except _Leave as why:
             found.leave_out(str(why), line)
-            continue
         except ValueError as error:
             found.leave_out(f"cannot be read: {error}"[:120], line)
-            continue
-        found.records.append(record)
         if len(found.records) > MOST_RECORDS:
             raise TraceError(f"{source}: more than {MOST_RECORDS} records: choose a later --since")
     return found
 
 
-def _goes_on(record: JobRun, found: SacctAnswer, seen: dict[tuple[str, float], int]) -> bool:
-    """Whether it is the rest of a job that was resized, and has taken the place of what was before.
+class _Reading:
+    """What is known while the rows of a history are read, one after the other."""
 
-    Raises:
-        _Leave: it is there already.
-    """
-    key = record.key, record.submit_s
-    at = seen.setdefault(key, len(found.records))
-    if at == len(found.records):
-        return False
-    before = found.records[at]
-    if before.start_s != record.start_s or _end_s(before) >= _end_s(record):
-        raise _Leave("the same record again")
-    found.leave_out(RESIZED, before.line)
-    found.records[at] = record
-    return True
+    def __init__(self, names: tuple[str, ...], zone: tzinfo, since: float) -> None:
+        self.found = SacctAnswer(missing=tuple(c for c in COLUMNS if c not in names))
+        self._names = names
+        self._zone = zone
+        self._since = since
+        self._seen: dict[tuple[str, float], int] = {}
+        self._parts: dict[str, _Part] = {}
+
+    def add(self, cells: list[str], line: int) -> None:
+        """Take a row; the rest of a job that was resized takes the place of what was before.
+
+        Raises:
+            _Leave: it is left out, and why.
+            ValueError: it cannot be read.
+        """
+        record, records = self._record(cells, line), self.found.records
+        at = self._seen.setdefault((record.key, record.submit_s), len(records))
+        if at == len(records):
+            records.append(record)
+            return
+        before = records[at]
+        if before.start_s != record.start_s or _end_s(before) >= _end_s(record):
+            raise _Leave("the same record again")
+        self.found.leave_out(RESIZED, before.line)
+        records[at] = record
+
+    def _record(self, cells: list[str], line: int) -> JobRun:
+        if len(cells) != len(self._names):
+            raise ValueError(f"{len(cells)} fields instead of {len(self._names)}")
+        row = dict(zip(self._names, (c.strip() for c in cells), strict=True))
+        key = row["JobIDRaw"] if "JobIDRaw" in row else row["JobID"]
+        if "." in key:
+            raise _Leave(STEPS)
+        if "JobIDRaw" in row and not key.isdigit():
+            raise ValueError("JobIDRaw is no number")
+        row = _BLANK | row
+        state = row["State"].split(" ")[0]
+        submit_s, eligible_s, start_s, end_s = self._times(row, key, state)
+        asked, given = parse_tres(row["ReqTRES"]), parse_tres(row["AllocTRES"])
+        if not asked and not given:
+            raise _Leave("neither ReqTRES nor AllocTRES")
+        nodes = [n for n in (asked.get("node", 0), given.get("node", 0)) if n > 1]
+        names_gpus = any(name.startswith("gres/gpu") for name in asked)
+        return JobRun(
+            key=key,
+            submit_s=submit_s,
+            eligible_s=eligible_s,
+            start_s=start_s,
+            end_s=end_s,
+            state=intern(state),
+            limit_s=_limit_s(row),
+            gpus=_gpus(asked if names_gpus or not given else given),
+            gpu_types=_types(asked),
+            cpus=max(1, asked.get("cpu", given.get("cpu", 1))),
+            mem_mib=asked.get("mem", given.get("mem")),
+            nodes=nodes[0] if nodes else None,
+            alloc_gpus=_gpus(given),
+            alloc_cpus=given.get("cpu", 0),
+            partition=intern(row["Partition"].split(",")[0]),
+            user=intern(row["User"]),
+            account=intern(row["Account"]),
+            qos=intern(row["QOS"]),
+            where=intern("" if absent(row["NodeList"]) else row["NodeList"].strip(NOT_ASKED)),
+            priority=_priority(row["Priority"]),
+            main="SchedMain" in row["Flags"],
+            tasks=_tasks(row["JobID"]) if start_s is None else 1,
+            het="+" in row["JobID"],
+            reserved=bool(row["Reservation"]),
+            constrained=bool(row["Constraints"]),
+            line=line,
+        )
+
+    def _times(
+        self, row: Mapping[str, str], key: str, state: str
+    ) -> tuple[float, float, float | None, float | None]:
+        """Submit, eligible, start and end in Unix seconds; None = not yet."""
+        submit_s, eligible_s, start_s, end_s = (
+            self._moment(row[name], name) for name in ("Submit", "Eligible", "Start", "End")
+        )
+        if submit_s is None:
+            raise _Leave("no submit time")
+        if end_s is not None and end_s < self._since:
+            raise _Leave("ended before the record begins")
+        if start_s is not None:
+            # one that is resized gets a new record, with the old start and the moment of the
+            # change as its submit time
+            known = self._parts.get(key)
+            if known is not None and known.start_s == start_s < submit_s:
+                submit_s, eligible_s = known.submit_s, known.eligible_s
+            else:
+                self._parts[key] = _Part(submit_s, eligible_s, start_s)
+        start_s = _started(row, state, start_s, end_s)
+        return submit_s, _eligible(submit_s, eligible_s, start_s), start_s, end_s
+
+    def _moment(self, text: str, name: str) -> float | None:
+        """Unix seconds; None = Slurm says that it is not known (yet)."""
+        if absent(text) or text in {"0", "None"}:
+            return None
+        if text.isascii() and text.isdigit():
+            return float(text)
+        try:
+            when = datetime.fromisoformat(text)
+        except ValueError:
+            raise ValueError(f"{name} is no time") from None
+        if when.tzinfo is None:
+            self.found.zoneless += 1
+            when = when.replace(tzinfo=self._zone)
+        return when.timestamp()
 
 
 def _end_s(record: JobRun) -> float:
@@ -191,81 +279,6 @@ def _names(first: list[str], source: str, required: tuple[str, ...]) -> tuple[st
     raise TraceError(
         f"{source}:1: no header of sacct, and not the {len(COLUMNS)} columns of: {SAVED}"
     )
-
-
-def _record(
-    cells: list[str],
-    names: tuple[str, ...],
-    zone: tzinfo,
-    found: SacctAnswer,
-    since: float,
-    *,
-    parts: dict[str, "_Part"],
-) -> JobRun:
-    if len(cells) != len(names):
-        raise ValueError(f"{len(cells)} fields instead of {len(names)}")
-    row = dict(zip(names, (c.strip() for c in cells), strict=True))
-    key = row["JobIDRaw"] if "JobIDRaw" in row else row["JobID"]
-    if "." in key:
-        raise _Leave(STEPS)
-    if "JobIDRaw" in row and not key.isdigit():
-        raise ValueError("JobIDRaw is no number")
-    row = _BLANK | row
-    moments = [_moment(row[n], n, zone, found) for n in ("Submit", "Eligible", "Start", "End")]
-    submit_s, eligible_s, start_s, end_s = moments
-    if submit_s is None:
-        raise _Leave("no submit time")
-    if end_s is not None and end_s < since:
-        raise _Leave("ended before the record begins")
-    state = row["State"].split(" ")[0]
-    if start_s is not None:
-        began = _joined(key, _Part(submit_s, eligible_s, start_s), parts)
-        submit_s, eligible_s = began.submit_s, began.eligible_s
-    start_s = _started(row, state, start_s, end_s)
-    eligible_s = _eligible(submit_s, eligible_s, start_s)
-    asked, given = parse_tres(row["ReqTRES"]), parse_tres(row["AllocTRES"])
-    if not asked and not given:
-        raise _Leave("neither ReqTRES nor AllocTRES")
-    nodes = max(asked.get("node", 0), 0)
-    spread = given.get("node", 0)
-    return JobRun(
-        key=key,
-        submit_s=submit_s,
-        eligible_s=eligible_s,
-        start_s=start_s,
-        end_s=end_s,
-        state=intern(state),
-        limit_s=_limit_s(row),
-        gpus=_gpus(asked if any(n.startswith("gres/gpu") for n in asked) or not given else given),
-        gpu_types=_types(asked),
-        cpus=max(1, asked.get("cpu", given.get("cpu", 1))),
-        mem_mib=asked.get("mem", given.get("mem")),
-        nodes=nodes if nodes > 1 else spread if spread > 1 else None,
-        alloc_gpus=_gpus(given),
-        alloc_cpus=given.get("cpu", 0),
-        partition=intern(row["Partition"].split(",")[0]),
-        user=intern(row["User"]),
-        account=intern(row["Account"]),
-        qos=intern(row["QOS"]),
-        where=intern("" if absent(row["NodeList"]) else row["NodeList"].strip(NOT_ASKED)),
-        priority=_priority(row["Priority"]),
-        main="SchedMain" in row["Flags"],
-        tasks=_tasks(row["JobID"]) if start_s is None else 1,
-        het="+" in row["JobID"],
-        reserved=bool(row["Reservation"]),
-        constrained=bool(row["Constraints"]),
-    )
-
-
-def _joined(key: str, row: _Part, parts: dict[str, _Part]) -> _Part:
-    """A job's beginnings. One that is resized gets a new record, with the old start and the moment
-    of the change as its submit time.
-    """
-    known = parts.get(key)
-    if known is not None and known.start_s == row.start_s < row.submit_s:
-        return known
-    parts[key] = row
-    return row
 
 
 def _started(
@@ -292,22 +305,6 @@ def _eligible(submit_s: float, eligible_s: float | None, start_s: float | None) 
         raise _Leave("starts before it is submitted (clocks)")
     known = submit_s if eligible_s is None else max(submit_s, eligible_s)
     return known if start_s is None else min(known, start_s)
-
-
-def _moment(text: str, name: str, zone: tzinfo, found: SacctAnswer) -> float | None:
-    """Unix seconds; None = Slurm says that it is not known (yet)."""
-    if absent(text) or text in {"0", "None"}:
-        return None
-    if text.isascii() and text.isdigit():
-        return float(text)
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"{name} is no time") from None
-    if when.tzinfo is None:
-        found.zoneless += 1
-        when = when.replace(tzinfo=zone)
-    return when.timestamp()
 
 
 def _gpus(tres: Mapping[str, int]) -> int:

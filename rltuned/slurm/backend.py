@@ -17,10 +17,9 @@ from rltuned.slurm.columns import Marks
 from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.controllers import Controller, acting_host, ask_controllers
 from rltuned.slurm.fairshare import FairShares
-from rltuned.slurm.priorities import read_qos
 from rltuned.slurm.reader import Reader
 from rltuned.slurm.sdiag import Load, clock_off_s, parse_sdiag
-from rltuned.slurm.site import RateLimit, read_rate_limit
+from rltuned.slurm.site import RateLimit, read_qos, read_rate_limit
 from rltuned.slurm.source import ReaderChoice
 from rltuned.slurm.talk import CallRecord
 from rltuned.slurm.writer import Writer
@@ -53,28 +52,23 @@ class Unfenced:
         return ""
 
 
-def _uncounted(_: CallRecord) -> None:
-    """Nobody counts."""
-
-
-def _unheard(_: ReaderChoice) -> None:
-    """Nobody asks who reads."""
-
-
 class SlurmBackend:
     """Watches and changes one Slurm cluster through its own commands.
+
+    Every method but `apply` and `check` raises BackendError when a command fails or gives no answer
+    in time, and SnapshotError when an answer cannot be read.
 
     Args:
         cli: how they are called.
         now: Unix seconds; the time of every snapshot comes from here.
-        on_call: told of every finished command, for the metrics.
+        on_call: called with every finished command, for the metrics.
         environ: see Commands.
         marks: see columns.Marks; None = a random mark.
         fair_shares: read the fair-share factors of jobs whose priority is fixed, for `Priority=`
             under multifactor.
-        fence: told of every look at the cluster and asked right before every batch of updates.
+        fence: knows of every read of the cluster, and is asked before every batch of updates.
         pyslurm: the interpreter that has pyslurm, to read the jobs through it; None = as text.
-        on_reading: told who reads the jobs, whenever that changes; not called without pyslurm.
+        on_reading: called with what reads the jobs, whenever that changes and pyslurm is set.
     """
 
     def __init__(
@@ -82,13 +76,13 @@ class SlurmBackend:
         cli: SlurmCli,
         now: Callable[[], float],
         *,
-        on_call: Callable[[CallRecord], None] = _uncounted,
+        on_call: Callable[[CallRecord], None] = lambda _call: None,
         environ: Mapping[str, str] = os.environ,
         marks: Marks | None = None,
         fair_shares: bool = False,
         fence: BatchFence | None = None,
         pyslurm: Path | None = None,
-        on_reading: Callable[[ReaderChoice], None] = _unheard,
+        on_reading: Callable[[ReaderChoice], None] = lambda _reading: None,
     ) -> None:
         self._now = now
         self._on_call = on_call
@@ -100,17 +94,12 @@ class SlurmBackend:
             marks,
             fair_shares=fair_shares,
             pyslurm=pyslurm,
-            heard=on_reading,
+            on_reading=on_reading,
         )
         self._writer = Writer(self._commands, self._reader, now, self._fence.shut)
 
     def observe(self, remembered: Remembered = NOTHING) -> Snapshot:
-        """Read the cluster: one squeue, one sinfo, one sprio. See domain/ports.Backend.
-
-        Raises:
-            BackendError: a command failed, timed out, or the controller is away.
-            SnapshotError: an answer could not be read.
-        """
+        """Read the cluster: one squeue, one sinfo, one sprio. See domain/ports.Backend."""
         self._fence.look()
         return self._reader.snapshot(self._now(), remembered)
 
@@ -119,12 +108,7 @@ class SlurmBackend:
         return self._writer.apply(plan)
 
     def load(self) -> Load:
-        """How busy slurmctld is: one sdiag, one RPC.
-
-        Raises:
-            BackendError: sdiag failed.
-            SnapshotError: its answer could not be read.
-        """
+        """How busy slurmctld is: one sdiag, one RPC."""
         asked_at = self._now()
         said = self._commands.ask("sdiag").stdout
         limited, self._limited = self._limited, 0
@@ -135,27 +119,15 @@ class SlurmBackend:
         """Unix time at which Slurm itself plans to start a pending job: one squeue.
 
         None = it does not say.
-
-        Raises:
-            BackendError: squeue failed; it does so for a job that is gone.
-            SnapshotError: its answer could not be read.
         """
         return self._reader.expected_start(job_id, self._now())
 
     def acting(self) -> str:
-        """Host of the slurmctld that acts, as SlurmctldHost has it: one `scontrol ping`.
-
-        Raises:
-            BackendError: it could not be asked, or none answers.
-        """
+        """Host of the slurmctld that acts, as SlurmctldHost has it: one `scontrol ping`."""
         return acting_host(self.controllers())
 
     def controllers(self) -> tuple[Controller, ...]:
-        """Every slurmctld, in the order of SlurmctldHost; at least one of them answers.
-
-        Raises:
-            BackendError: it could not be asked, or none answers.
-        """
+        """Every slurmctld, in the order of SlurmctldHost; at least one of them answers."""
         return ask_controllers(self._commands)
 
     def _count(self, call: CallRecord) -> None:
@@ -163,24 +135,16 @@ class SlurmBackend:
         self._on_call(call)
 
     def check(self) -> tuple[Check, ...]:
-        """Judge the site's settings, our rights and the reader, without writing anything."""
+        """Judge the site's settings, rltuned's rights and the reader, without writing anything."""
         evidence = gather(self._commands, self._now())
         return (*examine(evidence), *(self._reading() if evidence.reachable else ()))
 
     def config(self) -> dict[str, str]:
-        """The site's configuration, read now.
-
-        Raises:
-            BackendError: scontrol failed.
-        """
+        """The site's configuration, read now."""
         return self._reader.config()
 
     def qos(self) -> dict[str, int]:
-        """The priority of every QOS, by one sacctmgr.
-
-        Raises:
-            BackendError: it failed, as where there is no slurmdbd.
-        """
+        """The priority of every QOS, by one sacctmgr."""
         said = self._commands.ask("sacctmgr", "-nP", "show", "qos", "format=name,priority")
         return read_qos(said.stdout)
 
@@ -189,11 +153,7 @@ class SlurmBackend:
         return FairShares(self._commands).factors(jobs, self._now())
 
     def rate_limit(self) -> RateLimit | None:
-        """How many updates slurmctld takes at once, read now; None = any number.
-
-        Raises:
-            BackendError: scontrol failed.
-        """
+        """How many updates slurmctld takes at once, read now; None = any number."""
         return read_rate_limit(self._reader.config())
 
     def _reading(self) -> Iterator[Check]:

@@ -8,15 +8,15 @@ from typing import Final
 
 from rltuned.errors import BackendError
 from rltuned.slurm.commands import Commands
-from rltuned.slurm.config_checks import Check, Status, judge, release_of
-from rltuned.slurm.site import parse_config
+from rltuned.slurm.config_checks import Check, Status, judge
+from rltuned.slurm.site import parse_config, release_of
 
 __all__ = ["Check", "CheckInput", "Status", "examine", "gather"]
 
 NEEDED: Final = ("squeue", "sinfo", "sprio", "scontrol", "sdiag")
 """Slurm's programs that a cycle runs."""
 USEFUL: Final = ("sacctmgr",)
-"""Asked for our level by this check alone, where there is slurmdbd."""
+"""Asked for rltuned's level by this check alone, where there is slurmdbd."""
 _SKEW_WARN_S: Final = 2.0
 _SKEW_FAIL_S: Final = 30.0
 
@@ -29,9 +29,9 @@ class CheckInput:
         ping: output of `scontrol ping`, or why there is none.
         reachable: whether it and the configuration could be read.
         config: output of `scontrol show config`, empty when not reachable.
-        now: our clock when the configuration was asked for, Unix seconds.
-        uid, user: who we are.
-        admin_level: our level in slurmdbd; None = not asked or no answer.
+        now: rltuned's clock when the configuration was asked for, Unix seconds.
+        uid, user: of this process.
+        admin_level: rltuned's level in slurmdbd; None = not asked or no answer.
         client: what `scontrol --version` says, "" = nothing.
         missing: Slurm's programs that are not installed here.
     """
@@ -112,7 +112,7 @@ def _programs(config: Mapping[str, str], evidence: CheckInput) -> Check:
     if evidence.missing and "slurmdbd" in config.get("AccountingStorageType", ""):
         return Check.warn(
             "programs",
-            f"not found here: {', '.join(evidence.missing)}, so this check cannot tell our rights",
+            f"not found here: {', '.join(evidence.missing)}, so rights are not known",
             "install Slurm's commands whole (Debian: slurm-client)",
         )
     found = (name for name in (*NEEDED, *USEFUL) if name not in evidence.missing)
@@ -137,7 +137,9 @@ def _clock(config: Mapping[str, str], evidence: CheckInput) -> Check:
     if not first.isdigit():
         return Check.warn("clock", "slurmctld did not tell its time", "compare by hand")
     skew = float(first) - evidence.now
-    detail = f"slurmctld on {config.get('SlurmctldHost[0]', '?')} is {skew:+.0f} s from our clock"
+    detail = (
+        f"slurmctld on {config.get('SlurmctldHost[0]', '?')} is {skew:+.0f} s off the clock here"
+    )
     if abs(skew) > _SKEW_FAIL_S:
         return Check.fail("clock", detail, "synchronise both clocks (chrony, ntpd)")
     if abs(skew) > _SKEW_WARN_S:
@@ -155,10 +157,12 @@ def _is_privileged(config: Mapping[str, str], evidence: CheckInput) -> bool:
 
 
 def _private_data(config: Mapping[str, str], evidence: CheckInput) -> Check:
-    """A queue of which we see a part looks like a short queue: nothing would warn us later."""
+    """A queue of which rltuned sees a part looks like a short queue: nothing shows it
+    later.
+    """
     hidden = config.get("PrivateData", "").split(",")
     if not {"jobs", "nodes", "partitions", "reservations"} & set(hidden):
-        return Check.ok("private_data", "Slurm shows everybody every job")
+        return Check.ok("private_data", "Slurm shows all users every job")
     names = ",".join(hidden)
     if _is_privileged(config, evidence):
         return Check.ok("private_data", f"PrivateData={names}, and this user sees all")

@@ -1,12 +1,12 @@
-"""What we ask Slurm to print, pinned, and the reading of tables that cannot be forged.
+"""What rltuned asks Slurm to print, pinned, and the reading of tables that cannot be forged.
 
-Every table is asked for with a control character between fields and a mark of our own at the end
-of each record, and *with* its header line. The header proves that an answer came at all (an empty
-queue still has one) and that Slurm knows every column: for a name it does not know it prints an
-error, leaves the column empty, and ends with 0. The mark is random per process: a user who puts
-our separators, a newline or a forged row into an account name (which Slurm accepts when accounting
-is off) cannot know it. Job names, comments, commands and paths are never asked for at all, and the
-account, the one text a user may choose, comes last.
+Every table is asked for with a control character between fields and a mark of this process at the
+end of each record, and *with* its header line. The header proves that an answer came at all (an
+empty queue still has one) and that Slurm knows every column: for a name it does not know it prints
+an error, leaves the column empty, and ends with 0. The mark is random per process: a user who puts
+these separators, a newline or a forged row into an account name (which Slurm accepts when
+accounting is off) cannot know it. Job names, comments, commands and paths are never asked for at
+all, and the account, the one text a user may choose, comes last.
 """
 
 import secrets
@@ -131,19 +131,10 @@ class PriorityRow(NamedTuple):
 
 PRIORITY_LETTERS: Final = "iYSAFJPQBTN"
 
-_HYPHENS: Final = {
-    "tres_alloc",
-    "tres_per_job",
-    "tres_per_node",
-    "tres_per_socket",
-    "tres_per_task",
-    "cpus_per_tres",
-    "mem_per_tres",
-}
-
 
 def _names(fields: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(f.replace("_", "-") if f in _HYPHENS else f for f in fields)
+    """As squeue -O spells them: tres-alloc, cpus-per-tres and their kin have hyphens."""
+    return tuple(f.replace("_", "-") for f in fields)
 
 
 ASK_COLUMNS: Final = _names(Ask._fields)
@@ -163,7 +154,7 @@ class Layout:
     Attributes:
         per_record: the option against the merging of an array's records into one line.
             --array-unique shows the throttle and one row per record, but newer releases lack it;
-            -r prints a row per task, which we put together again (the throttle is then not known).
+            -r prints a row per task, which is put together again (the throttle is then not known).
         extras: those of EXTRA_COLUMNS that it has.
     """
 
@@ -204,13 +195,13 @@ class Marks:
         return FIELD.join(f"%{letter}" for letter in letters) + self.record
 
     def rows(
-        self, command: str, said: Answer | Stream, width: int, broken: list[str] | None = None
+        self, command: str, answer: Answer | Stream, width: int, broken: list[str] | None = None
     ) -> Iterator[list[str]]:
         """The records of an answer, without the header; each has exactly `width` fields.
 
         Args:
             command: who answered, for messages.
-            said: the answer, whole or as it comes.
+            answer: the answer, whole or as it comes.
             width: the number of columns.
             broken: takes what is wrong with records of another width; None = there may be none.
 
@@ -219,14 +210,14 @@ class Marks:
             SnapshotError: the answer is empty or cut, a column is unknown, a record is broken that
                 may not be, or all records are.
         """
-        pieces = iter((said.stdout,) if isinstance(said, Answer) else said)
+        pieces = iter((answer.stdout,) if isinstance(answer, Answer) else answer)
         try:
             yield from self._rows(command, pieces, width, broken)
         except SnapshotError as error:
             for _ in pieces:  # what it complains of says more, and comes at the end
                 pass
-            raise SnapshotError(_complaint(command, said.stderr) or str(error)) from None
-        if complaint := _complaint(command, said.stderr):
+            raise SnapshotError(_complaint(command, answer.stderr) or str(error)) from None
+        if complaint := _complaint(command, answer.stderr):
             raise SnapshotError(complaint)
 
     def _rows(

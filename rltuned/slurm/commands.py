@@ -28,7 +28,8 @@ class SlurmCli:
     Attributes:
         bin_dir: where squeue, sinfo, sprio and scontrol are; None = look through PATH.
         conf: slurm.conf; None = the place Slurm was built with. SLURM_CONF of the surrounding
-            environment is never used, so that a stray export cannot point us at another cluster.
+            environment is never used, so that a stray export cannot point rltuned at another
+            cluster.
         timeout_s: the longest that one command may take, whatever it starts itself.
         chunk: the most updates in one scontrol; a controller that dies costs one chunk's timeout.
         max_answer_bytes: a longer answer is refused, even one that is read as it comes; see also
@@ -48,16 +49,16 @@ class SlurmCli:
             raise ValueError(f"chunk must be 1..200, not {self.chunk}")
 
 
-def _ignore(_: CallRecord) -> None:
-    """Nobody counts."""
-
-
 class Commands:
     """Runs Slurm's commands under one set of knobs.
 
+    Every method that runs a program raises BackendError when it is not installed or cannot be
+    started; `ask` and the end of a stream also when it fails, gives no answer in time, or too long
+    a one.
+
     Args:
         cli: the knobs.
-        on_call: told of every finished call; must not raise.
+        on_call: called with every finished call; must not raise.
         environ: where PATH, HOME, LD_LIBRARY_PATH and TZ are taken from. Nothing else passes: with
             SLURM_JOB_ID some updates write files, and SQUEUE_FORMAT and its kin change the answers.
     """
@@ -65,7 +66,7 @@ class Commands:
     def __init__(
         self,
         cli: SlurmCli,
-        on_call: Callable[[CallRecord], None] = _ignore,
+        on_call: Callable[[CallRecord], None] = lambda _call: None,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         self.cli = cli
@@ -73,11 +74,7 @@ class Commands:
         self._env = _environment(cli, environ)
 
     def ask(self, program: str, *args: str) -> Answer:
-        """Run a command that must succeed.
-
-        Raises:
-            BackendError: not installed, exit code other than 0, timed out, or too long an answer.
-        """
+        """Run a command that must succeed."""
         answer = self.call(program, *args)
         _must_succeed(program, answer)
         return answer
@@ -108,9 +105,6 @@ class Commands:
             args: its arguments, passed as they are; no shell ever sees them.
             feed: text for its standard input; None = an empty one.
             at: where it is, for one that is not Slurm's own.
-
-        Raises:
-            BackendError: the program is not installed or cannot be started.
         """
         talk = self.open(program, *args, feed=feed, at=at, most_bytes=WHOLE_BYTES)
         said = bytearray()
@@ -141,11 +135,7 @@ class Commands:
         at: Path | None = None,
         most_bytes: int | None = None,
     ) -> Talk:
-        """Start a command; as `call`. most_bytes: of the answer; None = as the knobs say.
-
-        Raises:
-            BackendError: the program is not installed or cannot be started.
-        """
+        """Start a command; as `call`. most_bytes: of the answer; None = as the knobs say."""
         path = self._find(program, at)
         try:
             child = subprocess.Popen(
@@ -192,11 +182,7 @@ class Stream:
         return self.answer.stderr if self.answer else ""
 
     def __iter__(self) -> Iterator[str]:
-        """The text of its standard output.
-
-        Raises:
-            BackendError: as `Commands.ask`, when the pieces are at their end.
-        """
+        """The text of its standard output."""
         decoder = getincrementaldecoder("utf-8")("backslashreplace")
         talk = self._start()
         said = ""
@@ -208,11 +194,7 @@ class Stream:
         _must_succeed(self._program, replace(talk.answer, stdout=said))
 
     def lines(self) -> Iterator[str]:
-        """Its lines without their ends.
-
-        Raises:
-            BackendError: as above, or a line is longer than LINE_CHARACTERS.
-        """
+        """Its lines without their ends; one longer than LINE_CHARACTERS is a BackendError."""
         held: list[str] = []
         length = 0
         for piece in self:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Self
 
-from rltuned.slurm.priorities import BASIC, MULTIFACTOR, read_priorities
+from rltuned.slurm.site import BASIC, MULTIFACTOR, read_priorities, release_of
 from rltuned.slurm.values import absent
 
 TRIED: Final = ((22, 5), (26, 5))
@@ -59,14 +59,6 @@ def _version(config: Mapping[str, str]) -> Check:
         f"Slurm {text} is outside the releases that were tried (22.05 to 26.05)",
         "watch some cycles of `rltuned run --dry-run` before going live",
     )
-
-
-def release_of(text: str) -> tuple[int, int] | None:
-    """(22, 5) of "22.05.8"; None = no release."""
-    parts = text.split(".")
-    if len(parts) < 2 or not all(p.isdigit() for p in parts[:2]):  # noqa: PLR2004
-        return None
-    return int(parts[0]), int(parts[1])
 
 
 def _priority(config: Mapping[str, str]) -> Check:
@@ -157,7 +149,7 @@ def _preemption(config: Mapping[str, str]) -> Check:
     return Check.warn(
         "preemption",
         f"{kind}, mode {config.get('PreemptMode', '?')}: pre-empted jobs return to the queue",
-        "list the partitions or QOS that may pre-empt under [scope] as not ours",
+        "list the partitions or QOS that may pre-empt under [scope] as left alone",
     )
 
 

@@ -5,8 +5,8 @@ from typing import Final
 
 from rltuned.domain.units import JobId
 from rltuned.slurm.columns import PriorityRow
-from rltuned.slurm.job_names import parse_job_id
-from rltuned.slurm.jobs import PriorityState, SqueueRow
+from rltuned.slurm.jobs import PriorityState
+from rltuned.slurm.records import Record, parse_job_id
 from rltuned.slurm.site import SlurmSite
 from rltuned.slurm.values import parse_number, whole_numbers
 
@@ -87,19 +87,20 @@ def _parts(row: PriorityRow) -> tuple[int, ...]:
     return (*map(parse_number, plain), *tres)
 
 
-def standing_of(shown: SqueueRow, seen: Factors | None, site: SlurmSite) -> PriorityState:
+def standing_of(
+    record: Record, partitions: int, seen: Factors | None, site: SlurmSite
+) -> PriorityState:
     """What rules a job's priority, by squeue and by what sprio says of it; None = nothing."""
-    several = shown.num_partitions > 1 and site.multifactor
-    # squeue shows it in one of its partitions, which need not be the best
+    several = partitions > 1 and site.multifactor
     best = seen.priority if several and seen is not None and seen.live else 0
-    priority = max(shown.priority, best)
+    priority = max(record.priority, best)
     uneven = several and (seen is None or seen.uneven)
     sticky = site.multifactor and site.increase_only
     if seen is None:  # sprio shows no held jobs
-        live = site.multifactor and shown.is_held
+        live = site.multifactor and bool(record.held_by)
         return PriorityState(priority, live=live, uneven=uneven, sticky=sticky)
     # multifactor gives at least 1; a job whose factors are all zero and that has more was set
-    of_itself = max(1, (seen.site_factor or 0) - shown.nice)
+    of_itself = max(1, (seen.site_factor or 0) - record.nice)
     fixed = not seen.live and priority > of_itself
     return PriorityState(
         priority,

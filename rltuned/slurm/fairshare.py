@@ -15,7 +15,7 @@ from rltuned.slurm.commands import Commands
 
 _COLUMNS: Final = ("Account", "User", "Partition", "FairShare")
 MOST: Final = 1_000_000
-"""More associations are refused; a line is at most so many characters long, too."""
+"""More associations are refused."""
 
 Association = tuple[str, str, str]
 """Account, user, partition; the partition is empty for one that is for all."""
@@ -86,10 +86,10 @@ def _read(commands: Commands) -> Iterator[tuple[Association, float]]:
     """Every association of a user. A line that cannot be read costs its association.
 
     Raises:
-        BackendError: sshare failed.
+        BackendError: sshare failed, or a line is too long.
         ValueError: its answer is none, or too long.
     """
-    lines = _lines(commands.stream("sshare", "-a", "-P", "-o", ",".join(_COLUMNS)))
+    lines = commands.stream("sshare", "-a", "-P", "-o", ",".join(_COLUMNS)).lines()
     if tuple(next(lines, "").split("|")) != _COLUMNS:
         raise ValueError("sshare: no such columns")
     for number, line in enumerate(lines):
@@ -110,14 +110,3 @@ def _factor(text: str) -> float | None:
     except ValueError:
         return None
     return value if 0.0 <= value <= 1.0 else None
-
-
-def _lines(pieces: Iterable[str]) -> Iterator[str]:
-    rest = ""
-    for piece in pieces:
-        *whole, rest = (rest + piece).split("\n")
-        if len(rest) > MOST:
-            raise ValueError("sshare: a line without end")
-        yield from whole
-    if rest:
-        yield rest

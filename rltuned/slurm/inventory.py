@@ -11,7 +11,7 @@ from typing import Final
 from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
 from rltuned.domain.units import GpuType, NodeName
 from rltuned.errors import SnapshotError
-from rltuned.slurm.nodes import is_schedulable
+from rltuned.slurm.nodes import gpus_by_type, is_schedulable
 from rltuned.slurm.strings import parse_gres
 from rltuned.slurm.values import absent, parse_limit_s
 
@@ -76,10 +76,7 @@ def _records(text: str, source: str, first: str) -> Iterable[tuple[int, dict[str
 
 
 def _node(fields: dict[str, str]) -> Node:
-    counts: dict[str, int] = {}
-    for item in parse_gres(fields.get("Gres", "")):
-        if item.name == "gpu":
-            counts[item.type] = counts.get(item.type, 0) + item.count
+    counts = gpus_by_type(parse_gres(fields.get("Gres", "")))
     gpus = tuple(GpuCount(GpuType(kind), n, n) for kind, n in counts.items())
     total = Resources(sum(counts.values()), int(fields["CPUTot"]), int(fields["RealMemory"]))
     named = fields.get("Partitions", "")

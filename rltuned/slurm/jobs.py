@@ -5,21 +5,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rltuned.domain.cluster import Node, Resources
-from rltuned.domain.jobs import ArrayInfo, PendingJob, Remembered, Request, RunningJob
+from rltuned.domain.jobs import PendingJob, Remembered, Request, RunningJob
 from rltuned.domain.ports import NOTHING
 from rltuned.domain.snapshot import Unreadable
-from rltuned.domain.units import JobId, NodeName, UnixTime
+from rltuned.domain.units import JobId
 from rltuned.errors import SnapshotError
 from rltuned.slurm.columns import Ask, JobRow
 from rltuned.slurm.commands import one_line
-from rltuned.slurm.job_names import address, held_by, id_of, parse_job_id, read_het, read_tasks
-from rltuned.slurm.request import Requests
-from rltuned.slurm.shares import shares_of
+from rltuned.slurm.records import Record, id_of, parse_job_id, read_record
+from rltuned.slurm.request import Requests, shares_of
 from rltuned.slurm.strings import expand_hosts
-from rltuned.slurm.values import absent, parse_epoch, parse_number
+from rltuned.slurm.values import absent, parse_epoch
 
 _ASK = len(Ask._fields)
 _ROW = _ASK + len(JobRow._fields)
@@ -44,24 +43,14 @@ class PriorityState(NamedTuple):
     fair: int | None = None
 
 
-class SqueueRow(NamedTuple):
-    """What squeue shows of that."""
-
-    job_id: JobId
-    priority: int
-    nice: int
-    is_held: bool
-    num_partitions: int
-
-
 def _nothing(_job: JobId, _partitions: tuple[str, ...]) -> str:
     """Nothing else is looked at."""
     return ""
 
 
-def as_shown(shown: SqueueRow) -> PriorityState:
+def as_shown(record: Record, _partitions: int) -> PriorityState:
     """Nothing is known but squeue's number."""
-    return PriorityState(shown.priority)
+    return PriorityState(record.priority)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +67,7 @@ class SqueueAnswer:
 
 
 @dataclass(slots=True)
-class _Record:
+class _Rows:
     """One job record; squeue -r prints a row for each of its tasks."""
 
     ask: Ask
@@ -93,7 +82,7 @@ def read_queue(
     requests: Requests,
     nodes: Mapping[str, Node],
     extras: tuple[str, ...] = (),
-    stands: Callable[[SqueueRow], PriorityState] = as_shown,
+    stands: Callable[[Record, int], PriorityState] = as_shown,
     *,
     odd: Callable[[JobId, tuple[str, ...]], str] = _nothing,
     remembered: Remembered = NOTHING,
@@ -146,13 +135,13 @@ def read_queue(
 
 
 def _check_state(state: str) -> None:
-    """A state that we do not look into may be new, but it is one of Slurm's short words."""
+    """A state that is not looked into may be new, but it is one of Slurm's short words."""
     if not _STATE.fullmatch(state):
         raise ValueError(f"{state[:20]!r} is no state")
 
 
-def _records(rows: Iterable[list[str]], extras: tuple[str, ...]) -> dict[str, _Record]:
-    records: dict[str, _Record] = {}
+def _records(rows: Iterable[list[str]], extras: tuple[str, ...]) -> dict[str, _Rows]:
+    records: dict[str, _Rows] = {}
     asks: dict[Ask, Ask] = {}
     for raw in rows:
         known = records.get(raw[_ASK])
@@ -166,7 +155,7 @@ def _records(rows: Iterable[list[str]], extras: tuple[str, ...]) -> dict[str, _R
             ask = ask._replace(oversubscribe=_older_word(ask.oversubscribe, more["Exclusive"]))
         if len(records) == MOST_RECORDS:
             raise SnapshotError(f"squeue: more than {MOST_RECORDS} job records")
-        records[row.jobid] = _Record(
+        records[row.jobid] = _Rows(
             asks.setdefault(ask, ask),
             row,
             [row.arraytaskid],
@@ -192,124 +181,72 @@ def _yes(text: str) -> bool:
     return text.lower() in {"yes", "1", "true"}
 
 
-class _Wishes(NamedTuple):
-    """What a pending job asks for, and what of that cannot be read."""
-
-    request: Request
-    eligible: float | None = None
-    accrue: float | None = None
-    deadline: float | None = None
-    required: tuple[str, ...] = ()
-    excluded: tuple[str, ...] = ()
-    unreadable: str = ""
-
-
-def _wishes(record: _Record, requests: Requests) -> _Wishes:
+def _wishes(record: _Rows, requests: Requests) -> dict[str, Any]:
+    """What a pending job asks for, as fields of PendingJob; or what of that cannot be read."""
     row = record.row
     try:
-        return _Wishes(
-            requests.read(record.ask, running=False),
-            parse_epoch(row.eligibletime),
-            parse_epoch(row.accruetime),
-            parse_epoch(row.deadline),
-            expand_hosts(row.reqnodes),
-            expand_hosts(record.excluded),
-        )
+        return {
+            "request": requests.read(record.ask, running=False),
+            "eligible_at": parse_epoch(row.eligibletime),
+            "accrue_at": parse_epoch(row.accruetime),
+            "deadline_at": parse_epoch(row.deadline),
+            "required_nodes": expand_hosts(row.reqnodes),
+            "excluded_nodes": expand_hosts(record.excluded),
+        }
     except ValueError as error:
-        return _Wishes(Request(Resources()), unreadable=str(error))
+        return {"request": Request(Resources()), "unreadable": str(error)}
 
 
 def _pending(
-    record: _Record,
+    record: _Rows,
     requests: Requests,
     pending_records: int,
-    stands: Callable[[SqueueRow], PriorityState],
+    stands: Callable[[Record, int], PriorityState],
     odd: Callable[[JobId, tuple[str, ...]], str],
     *,
     remembered: Remembered,
 ) -> PendingJob:
-    row = record.row
-    job_id, partitions = parse_job_id(row.jobid), tuple(record.ask.partition.split(","))
-    nice, holder = parse_number(row.nice), held_by(row.reason)
-    shown = SqueueRow(job_id, parse_number(row.prioritylong), nice, bool(holder), len(partitions))
-    standing = stands(shown)
-    tasks = read_tasks(record.tasks)
-    submitted = parse_epoch(row.submittime)
-    if submitted is None:
-        raise ValueError("no submit time")
-    array_id = parse_job_id(row.arrayjobid)
-    het_id, het_offset = read_het(row.hetjobid, row.hetjoboffset)
-    wishes = _wishes(record, requests)
-    key = job_id, UnixTime(submitted)
+    row, wishes = record.row, _wishes(record, requests)
+    named = read_record(row, record.tasks, pending_records)
+    partitions = tuple(record.ask.partition.split(","))
+    state = stands(named, len(partitions))
+    fault, key = odd(named.job_id, partitions), (named.job_id, named.submitted_at)
     return PendingJob(
-        job_id=job_id,
-        # a het leader's bare id would mean all components
-        address=f"{het_id}+{het_offset}"
-        if het_id is not None
-        else address(job_id, array_id, tasks, pending_records),
-        submitted_at=key[1],
-        request=wishes.request,
-        priority=standing.priority,
+        **(named._asdict() | state._asdict() | {"unreadable": fault} | wishes),
         partitions=partitions,
-        eligible_at=_moment(wishes.eligible),
-        accrue_at=_moment(wishes.accrue),
         user=row.username,
         account=_text(row.account),
         qos=_text(row.qos),
-        nice=nice,
-        site_factor=standing.site_factor,
-        base=standing.base,
-        rest=standing.rest,
-        fair=standing.fair,
         reason=_text(row.reason),
-        held_by=holder,
         reservation=_text(row.reservation),
         dependency=_text(row.dependency),
-        array=None
-        if tasks is None
-        else ArrayInfo(array_id, tasks.count, tasks.throttle, tasks.text),
-        het_job_id=het_id,
-        het_offset=het_offset,
         cron=record.cron,
-        required_nodes=tuple(map(NodeName, wishes.required)),
-        excluded_nodes=tuple(map(NodeName, wishes.excluded)),
         oversubscribe=record.ask.oversubscribe,
-        fixed=standing.fixed,
-        live=standing.live,
-        uneven=standing.uneven,
-        sticky=standing.sticky,
         owned=remembered.owned.get(key),
         recent_writes=remembered.recent_writes.get(key, 0),
-        deadline_at=_moment(wishes.deadline),
-        unreadable=wishes.unreadable or odd(job_id, partitions),
     )
-
-
-def _moment(at: float | None) -> UnixTime | None:
-    return None if at is None else UnixTime(at)
 
 
 def _text(value: str) -> str:
     return "" if absent(value) else value
 
 
-def _running(record: _Record, requests: Requests, nodes: Mapping[str, Node]) -> RunningJob:
+def _running(record: _Rows, requests: Requests, nodes: Mapping[str, Node]) -> RunningJob:
     row = record.row
-    started, submitted = parse_epoch(row.starttime), parse_epoch(row.submittime)
-    eligible = parse_epoch(row.eligibletime)
+    started = parse_epoch(row.starttime)
     if started is None:
         raise ValueError("no start time")
     request = requests.read(record.ask, running=True)
     return RunningJob(
         job_id=parse_job_id(row.jobid),
-        started_at=UnixTime(started),
+        started_at=started,
         request=request,
         shares=shares_of(expand_hosts(row.nodelist), request, nodes),
         partition=record.ask.partition,
         user=row.username,
         account=_text(row.account),
-        submitted_at=_moment(submitted),
-        eligible_at=_moment(eligible),
+        submitted_at=parse_epoch(row.submittime),
+        eligible_at=parse_epoch(row.eligibletime),
         array_job_id=None if absent(row.arraytaskid) else parse_job_id(row.arrayjobid),
         array_task=int(row.arraytaskid) if row.arraytaskid.isdecimal() else None,
     )

@@ -1,4 +1,4 @@
-"""The lines that scontrol receives: one job, one value, and nothing else can be said."""
+"""The lines that scontrol receives: one job, one value, and nothing else."""
 
 import re
 from typing import Final, assert_never

@@ -17,8 +17,9 @@ _OPEN_STATES: Final = frozenset({"idle", "mixed", "allocated"})
 _HARMLESS_FLAGS: Final = frozenset(
     {"planned", "cloud", "powered_down", "powering_up", "power_up", "completing", "dynamic_norm"}
 )
-"""Flags under which Slurm still starts jobs. Any other, also one that we have never heard of,
-makes the node one that we place nothing on: drain, fail, maint, reserved, not_responding ..."""
+"""Flags under which Slurm still starts jobs. Any other, also one that is unknown here,
+makes the node one that rltuned places nothing on: drain, fail, maint, reserved, not_responding
+..."""
 _HARMLESS_MARKS: Final = "-~#"
 _MARKS: Final = "*~#!%$@^-+"
 _CPUS: Final = re.compile(r"([0-9]+)/([0-9]+)/([0-9]+)/([0-9]+)")
@@ -128,10 +129,10 @@ def is_schedulable(state: str) -> bool:
 
 def _gpus(have: tuple[Gres, ...], used: tuple[Gres, ...]) -> tuple[GpuCount, ...]:
     """GPUs by type with how many are free; shards and MPS are not GPUs, but they occupy some."""
-    totals = _by_type(have)
-    busy = _by_type(used)
+    totals = gpus_by_type(have)
+    busy = gpus_by_type(used)
     if totals and not any(g.name == "gpu" for g in used):
-        raise ValueError("it has GPUs, but how many are in use is not said")
+        raise ValueError("it has GPUs, but how many are in use is not shown")
     for kind in busy.keys() - totals.keys():
         if busy[kind] == 0:
             continue
@@ -149,7 +150,8 @@ def _gpus(have: tuple[Gres, ...], used: tuple[Gres, ...]) -> tuple[GpuCount, ...
     return tuple(counts)
 
 
-def _by_type(items: tuple[Gres, ...]) -> dict[str, int]:
+def gpus_by_type(items: tuple[Gres, ...]) -> dict[str, int]:
+    """How many GPUs of each type a GRES list names."""
     counts: dict[str, int] = {}
     for item in items:
         if item.name == "gpu":

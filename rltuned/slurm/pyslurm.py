@@ -16,37 +16,36 @@ from rltuned.domain.snapshot import Unreadable
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.columns import ASK_COLUMNS, JobRow
 from rltuned.slurm.commands import Commands, Stream, one_line
-from rltuned.slurm.job_names import parse_job_id
 from rltuned.slurm.jobs import MOST_RECORDS
 from rltuned.slurm.pyslurm_child import PROTOCOL
+from rltuned.slurm.records import parse_job_id
+from rltuned.slurm.site import release_of
 
 PROGRAM: Final = "pyslurm"
 """What the process is called in messages and metrics."""
 CHILD: Final = Path(__file__).with_name("pyslurm_child.py")
+_NUMBERS: Final = {
+    "jobid": "id",
+    "prioritylong": "priority",
+    "nice": "nice",
+    "submittime": "submit_time",
+    "eligibletime": "eligible_time",
+    "starttime": "start_time",
+    "hetjobid": "heterogeneous_id",
+}
+_WORDS: Final = {
+    "reason": "state_reason",
+    "qos": "qos",
+    "reqnodes": "required_nodes",
+    "reservation": "reservation",
+    "nodelist": "allocated_nodes",
+    "account": "account",
+}
 FIELDS: Final = (
-    "id",
-    "array_id",
-    "array_task_id",
-    "array_tasks_waiting",
-    "array_tasks_parallel",
-    "state",
-    "state_reason",
-    "priority",
-    "nice",
-    "submit_time",
-    "eligible_time",
-    "start_time",
-    "user_id",
-    "qos",
-    "required_nodes",
-    "excluded_nodes",
-    "dependencies",
-    "reservation",
-    "heterogeneous_id",
-    "heterogeneous_offset",
-    "allocated_nodes",
-    "is_cronjob",
-    "account",
+    *_NUMBERS.values(),
+    *_WORDS.values(),
+    *("array_id", "array_task_id", "array_tasks_waiting", "array_tasks_parallel", "state"),
+    *("user_id", "excluded_nodes", "dependencies", "heterogeneous_offset", "is_cronjob"),
 )
 """Attributes of pyslurm.Job that say the same as a column of squeue, the id first. Left to squeue
 is what a job asks for: pyslurm's time limit is None for UNLIMITED and for unknown, its memory None
@@ -115,7 +114,7 @@ class Pyslurm:
         return PyslurmAnswer(version, jobs)
 
     def _ask(self, request: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, str]]:
-        # -I: neither our environment nor the folder of the file changes what is imported
+        # -I: neither rltuned's environment nor the folder of the file changes what is imported
         asked = ("-I", "-B", str(CHILD))
         feed = json.dumps(request)
         said = self._commands.stream(
@@ -151,28 +150,20 @@ def _taken(said: Stream) -> tuple[str, dict[str, str]]:
     return first, jobs
 
 
-def release_of(version: str) -> tuple[int, int] | None:
-    """The release of Slurm that a pyslurm is for: "25.11.2" is (25, 11); None = unreadable."""
-    parts = version.split(".")
-    if len(parts) < 2 or not all(p.isascii() and p.isdigit() for p in parts[:2]):  # noqa: PLR2004
-        return None
-    return int(parts[0]), int(parts[1])
-
-
 def rows_of(
-    told: PyslurmAnswer, asks: Iterable[Sequence[str]], bad: list[Unreadable]
+    answer: PyslurmAnswer, asks: Iterable[Sequence[str]], bad: list[Unreadable]
 ) -> Iterator[list[str]]:
     """Rows for jobs.read_queue: Ask, JobRow, ExcNodes, the further columns, CronJob, account.
 
     Args:
-        told: what pyslurm said; a job is taken out of it as its row is made.
+        answer: of pyslurm; a job is taken out of it as its row is made.
         asks: job id, the columns of Ask, accruetime, deadline and further ones, from squeue; jobs
             that are in one of both alone are left out.
         bad: takes the jobs of which a value is not of its kind.
     """
     width = len(ASK_COLUMNS)
     for name, *ask in asks:
-        line = told.jobs.pop(name, None)
+        line = answer.jobs.pop(name, None)
         if line is None:
             continue
         try:
@@ -196,28 +187,17 @@ def _row(job: Mapping[str, Any], accruetime: str, deadline: str) -> tuple[JobRow
     if not isinstance(cron, bool):
         raise ValueError(f"is_cronjob {cron!r} is neither true nor false")  # noqa: TRY004
     row = JobRow(
-        jobid=_number(job, "id"),
-        arrayjobid=_number(job, "array_id") if job["array_id"] else _number(job, "id"),
+        **{column: _number(job, name) for column, name in _NUMBERS.items()},
+        **{column: _word(job, name) for column, name in _WORDS.items()},
+        arrayjobid=_number(job, "array_id" if job["array_id"] else "id"),
         arraytaskid=_tasks(job),
         statecompact=_STATES.get(_word(job, "state"), _OTHER),
-        reason=_word(job, "state_reason"),
-        prioritylong=_number(job, "priority"),
-        nice=_number(job, "nice"),
-        submittime=_number(job, "submit_time"),
-        eligibletime=_number(job, "eligible_time"),
-        starttime=_number(job, "start_time"),
         username=_user(job["user_id"]),
-        qos=_word(job, "qos"),
-        reqnodes=_word(job, "required_nodes"),
         dependency=_dependency(job["dependencies"]),
-        reservation=_word(job, "reservation"),
-        hetjobid=_number(job, "heterogeneous_id"),
         # None is the offset 0 where there is a leader, and means nothing where there is none
         hetjoboffset=_number(job, "heterogeneous_offset") if job["heterogeneous_offset"] else "0",
-        nodelist=_word(job, "allocated_nodes"),
         accruetime=accruetime,
         deadline=deadline,
-        account=_word(job, "account"),
     )
     return row, _word(job, "excluded_nodes"), "Yes" if cron else "No"
 
@@ -255,7 +235,7 @@ def _throttled(job: Mapping[str, Any]) -> bool:
 
 
 def _dependency(value: object) -> str:
-    """In Slurm's form again; a kind that pyslurm leaves out stays one that we know nothing of."""
+    """In Slurm's form again; a kind that pyslurm leaves out stays one that is not known."""
     if value is None or isinstance(value, str):
         return value or "(null)"
     if not isinstance(value, dict):
@@ -266,7 +246,7 @@ def _dependency(value: object) -> str:
         if isinstance(jobs, list) and jobs
     ]
     kinds += ["singleton"] if value.get("singleton") is True else []
-    return ("?" if value.get("satisfy") == "any" else ",").join(kinds) or "of a kind not told"
+    return ("?" if value.get("satisfy") == "any" else ",").join(kinds) or "of an unknown kind"
 
 
 @cache

@@ -45,7 +45,7 @@ def answer_to(request: dict[str, Any]) -> tuple[dict[str, Any], Iterator[list[An
     if request.get("protocol") != PROTOCOL:
         return _none("missing", f"protocol {request.get('protocol')!r}")
     try:
-        import pyslurm  # noqa: PLC0415 - whether it is there is what we are asked
+        import pyslurm  # noqa: PLC0415 - whether it is there is the question
     except ImportError as error:  # also when libslurm of its release is not there
         return _none("missing", str(error))
     version = str(getattr(pyslurm, "__version__", ""))

@@ -26,38 +26,35 @@ from rltuned.slurm.columns import (
 from rltuned.slurm.commands import Commands, one_line
 from rltuned.slurm.factors import Factors, read_line, standing_of
 from rltuned.slurm.fairshare import FairShares
-from rltuned.slurm.job_names import id_of, parse_job_id
 from rltuned.slurm.jobs import read_queue
 from rltuned.slurm.nodes import read_nodes
 from rltuned.slurm.pyslurm import Pyslurm
+from rltuned.slurm.records import Watched, id_of, parse_job_id, watched
 from rltuned.slurm.request import Requests
 from rltuned.slurm.site import SlurmSite, parse_config, read_exclusive_partitions, read_site
-from rltuned.slurm.source import FromPyslurm, ReaderChoice, Source, Text, squeue
+from rltuned.slurm.source import JobSource, ReaderChoice, squeue
 from rltuned.slurm.strings import expand_hosts
 from rltuned.slurm.values import parse_epoch
-from rltuned.slurm.watched import Watched, watched
 
 SITE_LIFE_S: Final = 300.0
-"""How long the site's configuration is believed. It changes when somebody edits slurm.conf; the
+"""How long the site's configuration is believed. It changes when a user edits slurm.conf; the
 controller's restart that this often needs shows as a failed read, which forgets it at once."""
-
-
-def _unheard(_: ReaderChoice) -> None:
-    """Nobody asks who reads."""
 
 
 class Reader:
     """Reads one cluster with squeue, sinfo, sprio and, every few minutes, scontrol show config.
 
-    --local, because in a federation squeue also shows the other clusters' jobs, which we cannot
-    address; -a, because hidden partitions hold nodes and jobs too.
+    --local, because in a federation squeue also shows the other clusters' jobs, which rltuned
+    cannot address; -a, because hidden partitions hold nodes and jobs too. Every method raises
+    BackendError when a command fails or gives no answer in time, and SnapshotError when an answer
+    as a whole cannot be read.
 
     Args:
         commands: runs them.
         marks: see columns.Marks; None = a random mark.
         fair_shares: read the fair-share factors of jobs whose priority is fixed, where they count.
         pyslurm: the interpreter that has it, to read jobs through it; None = squeue alone.
-        heard: told who reads the jobs, whenever that changes; never called without pyslurm.
+        on_reading: called with what reads the jobs, whenever that changes and pyslurm is set.
     """
 
     def __init__(
@@ -67,24 +64,17 @@ class Reader:
         *,
         fair_shares: bool = False,
         pyslurm: Path | None = None,
-        heard: Callable[[ReaderChoice], None] = _unheard,
+        on_reading: Callable[[ReaderChoice], None] = lambda _reading: None,
     ) -> None:
         self._commands = commands
         self._marks = marks or Marks()
         self._fair_shares = FairShares(commands) if fair_shares else None
-        text = Text(commands, self._marks)
-        self._source: Source = (
-            FromPyslurm(Pyslurm(commands, pyslurm), text, heard) if pyslurm else text
-        )
+        source = Pyslurm(commands, pyslurm) if pyslurm else None
+        self._source = JobSource(commands, self._marks, source, on_reading)
         self._site: tuple[float, SlurmSite, Layout] | None = None
 
     def snapshot(self, taken_at: float, remembered: Remembered = NOTHING) -> Snapshot:
-        """The cluster now: one squeue, one sinfo, one sprio. remembered: see ports.Backend.
-
-        Raises:
-            BackendError: a command failed or gave no answer in time.
-            SnapshotError: an answer could not be read.
-        """
+        """The cluster now: one squeue, one sinfo, one sprio. remembered: see ports.Backend."""
         try:
             return self._with_fair_shares(self._read(taken_at, remembered))
         except (BackendError, SnapshotError):
@@ -100,7 +90,7 @@ class Reader:
 
     def _read(self, taken_at: float, remembered: Remembered) -> Snapshot:
         site, layout = self._known_site(taken_at)
-        jobs = self._source.read(layout, site, taken_at)
+        jobs = self._source.read(layout, site.version, taken_at)
         sinfo = self._commands.stream(
             "sinfo", "--local", "-a", "-N", "-O", self._marks.columns(NODE_COLUMNS)
         )
@@ -122,7 +112,9 @@ class Reader:
             Requests(exclusive, memory_counts=site.memory_counts, roomiest=_roomiest(nodes)),
             {n.name: n for n in nodes},
             jobs.extras,
-            lambda shown: standing_of(shown, factors.get(shown.job_id), site),
+            lambda record, partitions: standing_of(
+                record, partitions, factors.get(record.job_id), site
+            ),
             odd=wrong,
             remembered=remembered,
         )
@@ -150,25 +142,12 @@ class Reader:
             raise SnapshotError(f"squeue and sinfo: {error}") from error
 
     def config(self) -> dict[str, str]:
-        """The site's configuration, read now.
-
-        Raises:
-            BackendError: scontrol failed.
-        """
+        """The site's configuration, read now."""
         return parse_config(self._commands.ask("scontrol", "show", "config").stdout)
 
     def site(self, now: float) -> SlurmSite:
-        """The settings that reading and writing depend on, at most SITE_LIFE_S old.
-
-        Raises:
-            BackendError: scontrol failed.
-            SnapshotError: its answer lacks something.
-        """
+        """The settings that reading and writing depend on, at most SITE_LIFE_S old."""
         return self._known_site(now)[0]
-
-    def layout(self, now: float) -> Layout:
-        """How this release's squeue is asked; raises as `site`."""
-        return self._known_site(now)[1]
 
     def _known_site(self, now: float) -> tuple[SlurmSite, Layout]:
         if self._site is None or not 0 <= now - self._site[0] < SITE_LIFE_S:
@@ -187,22 +166,13 @@ class Reader:
         )
 
     def reading(self, now: float) -> ReaderChoice:
-        """Who reads the jobs: tried now.
-
-        Raises:
-            BackendError: Slurm did not answer.
-            SnapshotError: an answer could not be read.
-        """
-        return self._source.reading(self._known_site(now)[0])
+        """What reads the jobs: tried now."""
+        return self._source.reading(self._known_site(now)[0].version)
 
     def watch(self, now: float, of: Iterable[JobId]) -> dict[JobId, Watched]:
         """Those of these records that are pending, with the few columns that tell what became of an
         update. In a long queue most were not written to, and reading them would cost more than
         squeue does. A row that cannot be read costs its own job only.
-
-        Raises:
-            BackendError: squeue failed.
-            SnapshotError: its answer as a whole could not be read.
         """
         found = self.pending(now, WATCH_COLUMNS)
         records = Counter(rows[0].arrayjobid for rows in found.values())
@@ -215,10 +185,6 @@ class Reader:
     def pending(self, now: float, columns: tuple[str, ...]) -> dict[str, list[WatchRow]]:
         """Every pending record by its id, in some columns of WatchRow, the first ones; some
         releases give a row per task.
-
-        Raises:
-            BackendError: squeue failed.
-            SnapshotError: its answer as a whole could not be read.
         """
         words = ("-t", "PD", "-O", self._marks.columns(columns))
         answer = squeue(self._commands, self._known_site(now)[1], *words)
@@ -229,12 +195,8 @@ class Reader:
         return found
 
     def expected_start(self, job_id: JobId, now: float) -> float | None:
-        """Unix time at which Slurm's own backfill plans to start a pending record; None = never
-        said: it plans only so many jobs ahead, and forgets them when it starts anew.
-
-        Raises:
-            BackendError: squeue failed; it does so for a job that is gone.
-            SnapshotError: its answer could not be read.
+        """Unix time at which Slurm's own backfill plans to start a pending record; None = not
+        known: it plans only so many jobs ahead, and forgets them when it starts again.
         """
         _, layout = self._known_site(now)
         names = ("jobid", "starttime")
@@ -247,12 +209,7 @@ class Reader:
         return told[0] if told else None
 
     def excluded(self, now: float) -> dict[JobId, frozenset[NodeName]]:
-        """Nodes that every pending record excludes: a column without a name in older releases.
-
-        Raises:
-            BackendError: squeue failed.
-            SnapshotError: its answer could not be read.
-        """
+        """Nodes that every pending record excludes: a column without a name in older releases."""
         _, layout = self._known_site(now)
         answer = squeue(self._commands, layout, "-t", "PD", "-o", self._marks.letters("Ax"))
         found: dict[JobId, frozenset[NodeName]] = {}
@@ -264,21 +221,12 @@ class Reader:
         return found
 
     def with_excluded(self, seen: dict[JobId, Watched], now: float) -> dict[JobId, Watched]:
-        """The same records with the nodes that they exclude.
-
-        Raises:
-            BackendError, SnapshotError: as `excluded`.
-        """
+        """The same records with the nodes that they exclude."""
         known = self.excluded(now)
         return {job_id: replace(row, excluded=known.get(job_id)) for job_id, row in seen.items()}
 
     def factors(self) -> dict[JobId, Factors]:
-        """What sprio shows: jobs that are pending, eligible and not held.
-
-        Raises:
-            BackendError: sprio failed.
-            SnapshotError: its answer could not be read.
-        """
+        """What sprio shows: jobs that are pending, eligible and not held."""
         return self._factors()[0]
 
     def _factors(self) -> tuple[dict[JobId, Factors], dict[JobId, str]]:

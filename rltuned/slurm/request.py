@@ -1,4 +1,4 @@
-"""What one job asks for, from squeue's columns -> Request."""
+"""What one job asks for, from squeue's columns -> Request; and what it has on each of its nodes."""
 
 import math
 from collections.abc import Mapping
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from rltuned.domain.cluster import Resources
-from rltuned.domain.jobs import Request
-from rltuned.domain.units import GpuType
+from rltuned.domain.cluster import GpuCount, Node, Resources
+from rltuned.domain.jobs import Request, Share
+from rltuned.domain.units import GpuType, NodeName
 from rltuned.slurm.columns import Ask
-from rltuned.slurm.strings import Gres, format_gres, parse_gres, parse_tres
+from rltuned.slurm.strings import Gres, parse_gres, parse_tres
 from rltuned.slurm.values import absent, parse_limit_s, parse_memory_mib
 
 _WHOLE_NODE: Final = "NO"
@@ -125,9 +125,8 @@ class Requests:
         return max(memory, _per_gpu(ask.mem_per_tres) * gpus)
 
     def _outside(self, ask: Ask, gpus: Gpus) -> tuple[str, ...]:
-        """What our placement does not model, in Slurm's words."""
+        """What rltuned's placement does not model, in Slurm's words."""
         types = ",".join(gpus.types)
-        per_socket = format_gres(parse_gres(ask.tres_per_socket))
         # while Slurm 22.05 tries a --mem-per-gpu job, its own minimum shows as 0 for an instant
         all_memory = (
             self._memory_counts
@@ -136,7 +135,7 @@ class Requests:
         )
         found = (
             (f"gpu types at once: {types}", len(gpus.types) > 1),
-            (f"tres-per-socket={per_socket}", bool(per_socket)),
+            (f"tres-per-socket={ask.tres_per_socket}", not absent(ask.tres_per_socket)),
             (f"licenses={ask.licenses}", not absent(ask.licenses)),
             (f"constraint={ask.feature}", not absent(ask.feature)),
             ("contiguous", ask.contiguous.lower() not in {"0", "no"}),
@@ -204,3 +203,56 @@ def split_evenly(total: int, room: tuple[int, ...]) -> tuple[int, ...]:
     if left and shares:
         shares[-1] += left
     return tuple(shares)
+
+
+def shares_of(
+    names: tuple[str, ...], request: Request, nodes: Mapping[str, Node]
+) -> tuple[Share, ...]:
+    """What a running job has on each node: exact on one node, else evenly parted.
+
+    Of nodes that sinfo does not show, or shows unreadably, nothing is known: they count as large
+    enough for an even part, and are left out.
+
+    Raises:
+        ValueError: it is on no node.
+    """
+    if not names:
+        raise ValueError("it runs, but on no node")
+    want = request.total
+    homes = [nodes.get(n) or _unknown_node(n, want) for n in names]
+    totals = [h.total for h in homes]
+    # squeue tells what was asked; with whole nodes their other GPUs are taken as well
+    whole = request.exclusive and want.cpus >= sum(t.cpus for t in totals)
+    gpus = (
+        tuple(t.gpus for t in totals)
+        if whole
+        else split_evenly(want.gpus, tuple(_room(h, request) for h in homes))
+    )
+    cpus = split_evenly(want.cpus, tuple(t.cpus for t in totals))
+    memory = split_evenly(want.mem_mib, tuple(t.mem_mib for t in totals))
+    return tuple(
+        Share(
+            node=home.name,
+            taken=Resources(gpus[i], cpus[i], memory[i]),
+            gpu_type=_gpu_type(home, request) if gpus[i] else None,
+        )
+        for i, home in enumerate(homes)
+        if home.name in nodes
+    )
+
+
+def _unknown_node(name: str, size: Resources) -> Node:
+    kind = (GpuCount(GpuType(""), size.gpus, 0),) if size.gpus else ()
+    return Node(NodeName(name), kind, size, Resources(), schedulable=False, partitions=())
+
+
+def _room(home: Node, request: Request) -> int:
+    types = {*request.gpu_types, ""}  # "" = of a node that is not known
+    return sum(g.total for g in home.gpus if not request.gpu_types or g.gpu_type in types)
+
+
+def _gpu_type(home: Node, request: Request) -> GpuType | None:
+    """The type that it holds there, when only one is possible."""
+    have = {g.gpu_type for g in home.gpus if g.total}
+    possible = have & set(request.gpu_types) if request.gpu_types else have
+    return next(iter(possible)) if len(possible) == 1 else None

@@ -6,7 +6,7 @@ for an hour a year; `-D` keeps the earlier runs of requeued jobs, which held GPU
 """
 
 import gzip
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -39,6 +39,8 @@ COLUMNS: Final = (
 REQUIRED: Final = COLUMNS[:13]
 """Without these a backtest cannot be played; the others are reported as missing."""
 PORTION_S: Final = 86_400.0
+Report = Callable[[float], None]
+"""Called with how much of the time has been asked for, 0..1."""
 FORMAT: Final = ",".join(COLUMNS)
 SAVED: Final = f"sacct -a -X -D -P -o {FORMAT}"
 
@@ -61,13 +63,17 @@ def _utc(moment: float) -> str:
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def ask_history(commands: Commands, since: float, until: float) -> Iterator[str]:
+def ask_history(
+    commands: Commands, since: float, until: float, report: Report = lambda _part: None
+) -> Iterator[str]:
     """Rows of COLUMNS, a day at a time; a record may come again in the next portion.
 
     Args:
-        commands: with TZ=UTC in their environment: sacct takes the times we give as local ones.
+        commands: with TZ=UTC in their environment: sacct takes the times rltuned gives as local
+            ones.
         since: Unix seconds.
         until: Unix seconds.
+        report: see Report.
 
     Raises:
         BackendError: sacct failed, there is no slurmdbd, or a day is too long an answer.
@@ -77,6 +83,7 @@ def ask_history(commands: Commands, since: float, until: float) -> Iterator[str]
         end = min(begin + PORTION_S, until)
         yield from commands.stream("sacct", *sacct_words(begin, end)).lines()
         begin = end
+        report((begin - since) / max(1.0, until - since))
 
 
 def lines_of(path: Path) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""How busy slurmctld says it is (`sdiag`), and from where on that is too busy for us."""
+"""How busy slurmctld says it is (`sdiag`), and from where on that is too busy for rltuned."""
 
 import re
 from dataclasses import dataclass
@@ -36,9 +36,9 @@ class Load:
         rpc_count, rpc_total_s: RPCs answered, and the time they took, since the statistics began
             (a restart, midnight, or `sdiag --reset`).
         backfill_s: duration of the last backfill cycle; 0 before the first.
-        rate_limited: how often our own commands were told to back off since the look before.
-        clock_off_s: how far slurmctld's clock is ahead of ours, seconds, negative = behind; 0 =
-            within a second; None = not known.
+        rate_limited: how often rltuned's own commands were made to back off since the read before.
+        clock_off_s: how far slurmctld's clock is ahead of rltuned's, seconds, negative = behind; 0
+            = within a second; None = not known.
     """
 
     server_threads: int
@@ -53,7 +53,7 @@ class Load:
     def rpc_mean_s(self, before: "Load | None") -> float | None:
         """Mean time of the RPCs answered since the look before; None = that is not known."""
         if before is None or self.rpc_count <= before.rpc_count:
-            return None  # the first look, or the statistics began anew
+            return None  # the first look, or the statistics began again
         spent_s = self.rpc_total_s - before.rpc_total_s
         return spent_s / (self.rpc_count - before.rpc_count) if spent_s >= 0 else None
 
@@ -65,7 +65,7 @@ class Bounds:
     Attributes:
         server_threads: RPCs being served at once, of Slurm's 256.
         agent_queue, dbd_queue: messages waiting to be sent to nodes, to slurmdbd.
-        rpc_s: mean time of the RPCs answered since our last look.
+        rpc_s: mean time of the RPCs answered since rltuned's last look.
         backfill_s: duration of the last backfill cycle.
     """
 
@@ -102,11 +102,11 @@ def parse_sdiag(text: str) -> Load:
 
 
 def clock_off_s(text: str, asked_at: float, heard_at: float) -> float | None:
-    """How far slurmctld's clock is ahead of ours, by the moment that its answer bears.
+    """How far slurmctld's clock is ahead of rltuned's, by the moment that its answer bears.
 
     Args:
         text: sdiag's answer.
-        asked_at: Unix seconds, by our clock, when it was asked for.
+        asked_at: Unix seconds, by rltuned's clock, when it was asked for.
         heard_at: and when it was there.
 
     Returns:

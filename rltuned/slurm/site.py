@@ -1,15 +1,19 @@
-"""What `scontrol show config` says about the site, as far as reading and writing depend on it."""
+"""What `scontrol show config` says of the site: what its answers mean, and how it orders jobs."""
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from rltuned.domain.priority import PrioritySystem
 from rltuned.errors import SnapshotError
-from rltuned.slurm.priorities import read_system
+from rltuned.slurm.values import absent, parse_limit_s, parse_number
 
-_VERSION: Final = re.compile(r"(\d+)\.(\d+)")
+BASIC: Final = "priority/basic"
+MULTIFACTOR: Final = "priority/multifactor"
+_WEIGHT: Final = "PriorityWeight"
+_SLURMDBD: Final = "accounting_storage/slurmdbd"
+_VERSION: Final = re.compile(r"([0-9]+)\.([0-9]+)(?:[.-]|$)")
 _PARTITION: Final = re.compile(r"PartitionName=(?P<name>\S+) .*? Exclusive=(?P<exclusive>\S+)")
 _FIRST_WITH_LIMIT: Final = (23, 2)
 _BUCKET: Final = 30
@@ -74,23 +78,26 @@ def read_site(config: Mapping[str, str]) -> SlurmSite:
     """The site behind a parsed configuration.
 
     Raises:
-        SnapshotError: a key that we depend on is missing or cannot be read, or PriorityType is
+        SnapshotError: a needed key is missing or cannot be read, or PriorityType is
             neither priority/basic nor priority/multifactor.
     """
-    for key in ("ClusterName", "SLURM_VERSION", "SelectTypeParameters", "PreemptType"):
-        if key not in config:
-            raise SnapshotError(f"scontrol show config: no {key} in the answer")
-    version = _VERSION.match(config["SLURM_VERSION"])
-    if version is None:
+    release = release_of(_value(config, "SLURM_VERSION"))
+    if release is None:
         raise SnapshotError(f"scontrol show config: version {config['SLURM_VERSION'][:40]!r}")
     return SlurmSite(
-        cluster=config["ClusterName"],
-        version=(int(version[1]), int(version[2])),
+        cluster=_value(config, "ClusterName"),
+        version=release,
         priorities=read_system(config),
-        memory_counts="MEMORY" in config["SelectTypeParameters"].upper(),
-        preemption=config["PreemptType"] not in {"", "preempt/none"},
+        memory_counts="MEMORY" in _value(config, "SelectTypeParameters").upper(),
+        preemption=_value(config, "PreemptType") not in {"", "preempt/none"},
         increase_only="INCR_ONLY" in config.get("PriorityFlags", "").upper().split(","),
     )
+
+
+def release_of(version: str) -> tuple[int, int] | None:
+    """(22, 5) of "22.05.8"; None = no release."""
+    found = _VERSION.match(version)
+    return (int(found[1]), int(found[2])) if found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +111,8 @@ class RateLimit:
 def read_rate_limit(config: Mapping[str, str]) -> RateLimit | None:
     """The limit in force; None = there is none."""
     options = config.get("SlurmctldParameters", "").split(",")
-    version = _VERSION.match(config.get("SLURM_VERSION", ""))
-    release = (int(version[1]), int(version[2])) if version else (0, 0)
-    if "rl_enable" not in options or release < _FIRST_WITH_LIMIT:
+    release = release_of(config.get("SLURM_VERSION", ""))
+    if "rl_enable" not in options or (release or (0, 0)) < _FIRST_WITH_LIMIT:
         return None
     said = dict(option.split("=", 1) for option in options if "=" in option)
 
@@ -115,3 +121,130 @@ def read_rate_limit(config: Mapping[str, str]) -> RateLimit | None:
         return int(text) if text.isdigit() else default
 
     return RateLimit(number("rl_bucket_size", _BUCKET), number("rl_refill_rate", _REFILL))
+
+
+@dataclass(frozen=True, slots=True)
+class Priorities:
+    """How Slurm orders its queue, for people.
+
+    Attributes:
+        kind: PriorityType; "" = not known.
+        weights: name of a factor -> its weight, those that count.
+        plugin: PrioritySiteFactorPlugin; "" = none.
+        flags: PriorityFlags, in capitals.
+        scheduler: SchedulerParameters that have a value.
+    """
+
+    kind: str = ""
+    weights: Mapping[str, str] = field(default_factory=dict)
+    plugin: str = ""
+    flags: frozenset[str] = frozenset()
+    scheduler: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def site_factor_works(self) -> bool:
+        """Whether what is added to a job's sum counts, and stays."""
+        return self.kind == MULTIFACTOR and not self.plugin
+
+    @property
+    def advice(self) -> str:
+        """Which write mode fits, and why."""
+        if self.site_factor_works:
+            return "multifactor runs here, so site factors are written: QOS and fair share stay."
+        if self.plugin:
+            return f"{self.plugin} sets site factors here, so Priority= is written."
+        return f"{self.kind or 'This queue'} knows no site factors, so Priority= is written."
+
+    def __str__(self) -> str:
+        if self.kind != MULTIFACTOR:
+            return self.kind or "not known"
+        told = ", ".join(f"{name} {weight}" for name, weight in self.weights.items())
+        return f"{self.kind}, weights: {told or 'all 0'}"
+
+
+def read_priorities(config: Mapping[str, str]) -> Priorities:
+    """PriorityType, the weights that are not 0, and who else writes site factors."""
+    weights = {
+        key.removeprefix(_WEIGHT): value
+        for key, value in config.items()
+        if key.startswith(_WEIGHT) and value not in {"", "0"}
+    }
+    flags = frozenset(config.get("PriorityFlags", "").upper().split(","))
+    options = (o.partition("=") for o in config.get("SchedulerParameters", "").split(","))
+    scheduler = {name: value for name, _, value in options if value}
+    return Priorities(config.get("PriorityType", ""), weights, _plugin(config), flags, scheduler)
+
+
+def read_qos(text: str) -> dict[str, int]:
+    """Name and priority of each QOS in `sacctmgr -nP show qos format=name,priority`.
+
+    A line that cannot be read is left out.
+    """
+    pairs = (line.strip().rpartition("|") for line in text.splitlines())
+    return {name: int(points) for name, _, points in pairs if name and points.isdecimal()}
+
+
+def read_system(config: Mapping[str, str]) -> PrioritySystem:
+    """How slurmctld turns waiting into priority.
+
+    Raises:
+        SnapshotError: a key is missing or cannot be read, or the priority plugin is another one.
+    """
+    kind = _value(config, "PriorityType")
+    if kind == BASIC:
+        return PrioritySystem()
+    if kind != MULTIFACTOR:
+        raise SnapshotError(f"scontrol show config: PriorityType {kind[:60]!r} is not known")
+    ages = config.get("AccountingStorageType", "") == _SLURMDBD
+    try:
+        return PrioritySystem(
+            kind="multifactor",
+            ages=ages,
+            age_weight=_weight(config, "Age"),
+            max_age_s=_seconds(config, "PriorityMaxAge"),
+            calc_period_s=_seconds(config, "PriorityCalcPeriod"),
+            fair_weight=_weight(config, "FairShare") if ages else 0,
+            site_factor_plugin=_plugin(config),
+        )
+    except ValueError as error:
+        raise SnapshotError(f"scontrol show config: {error}") from None
+
+
+def _value(config: Mapping[str, str], key: str) -> str:
+    """The value of a key.
+
+    Raises:
+        SnapshotError: there is none.
+    """
+    if key not in config:
+        raise SnapshotError(f"scontrol show config: no {key} in the answer")
+    return config[key]
+
+
+def _weight(config: Mapping[str, str], name: str) -> int:
+    """PriorityWeight of a factor.
+
+    Raises:
+        SnapshotError: it is missing, or no number.
+    """
+    key = f"{_WEIGHT}{name}"
+    try:
+        return parse_number(_value(config, key))
+    except ValueError as error:
+        raise SnapshotError(f"scontrol show config: {key}: {error}") from None
+
+
+def _plugin(config: Mapping[str, str]) -> str:
+    plugin = config.get("PrioritySiteFactorPlugin", "")
+    return "" if absent(plugin) or plugin.endswith("/none") else plugin
+
+
+def _seconds(config: Mapping[str, str], key: str) -> float:
+    text = _value(config, key)
+    try:
+        found = parse_limit_s(text)
+    except ValueError as error:
+        raise SnapshotError(f"scontrol show config: {key}: {error}") from None
+    if found is None:
+        raise SnapshotError(f"scontrol show config: {key}: {text[:40]!r} is no time")
+    return found

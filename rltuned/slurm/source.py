@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from rltuned.domain.snapshot import Unreadable
 from rltuned.slurm.columns import ASK_COLUMNS, Layout, Marks
 from rltuned.slurm.commands import Commands, Stream
 from rltuned.slurm.pyslurm import Pyslurm, UnusableError, rows_of
-from rltuned.slurm.site import SlurmSite
 
 TEXT: Final = "text"
 PYSLURM: Final = "pyslurm"
@@ -18,7 +17,7 @@ REST_S: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class ReaderChoice:
-    """Who reads the queue. wanted, reader: TEXT or PYSLURM; detail: which pyslurm, or why none."""
+    """What reads the queue. wanted, reader: TEXT or PYSLURM; detail: which pyslurm, or why none."""
 
     wanted: str
     reader: str
@@ -41,95 +40,80 @@ class Rows:
     unreadable: list[Unreadable]
 
 
-class Source(Protocol):
-    """Who tells of the jobs."""
-
-    def read(self, layout: Layout, site: SlurmSite, now: float) -> Rows:
-        """Every job record, now.
-
-        Raises:
-            BackendError: nobody answered.
-            SnapshotError: an answer could not be read.
-        """
-        ...
-
-    def reading(self, site: SlurmSite) -> ReaderChoice:
-        """Who would read now."""
-        ...
-
-
 def squeue(commands: Commands, layout: Layout, *args: str) -> Stream:
     """One squeue over all records of this cluster, in the order of their numbers."""
     return commands.stream("squeue", "--local", "-a", layout.per_record, "-S", "i", *args)
 
 
-class Text:
-    """All columns from one squeue."""
-
-    def __init__(self, commands: Commands, marks: Marks) -> None:
-        self._commands = commands
-        self._marks = marks
-
-    def read(self, layout: Layout, site: SlurmSite, now: float) -> Rows:  # noqa: ARG002 - the port's
-        bad: list[Unreadable] = []
-        return Rows(self.columns(layout, layout.job_columns, bad), layout.extras, bad)
-
-    def columns(
-        self, layout: Layout, names: tuple[str, ...], bad: list[Unreadable]
-    ) -> Iterator[list[str]]:
-        """These columns of every record, or of every task where squeue parts arrays."""
-        said = squeue(self._commands, layout, "--noconvert", "-O", self._marks.columns(names))
-        broken: list[str] = []
-        yield from self._marks.rows("squeue", said, len(names), broken)
-        bad += [Unreadable("job", "", why) for why in broken]
-
-    def reading(self, site: SlurmSite) -> ReaderChoice:  # noqa: ARG002 - the port's
-        return ReaderChoice(TEXT, TEXT, "squeue, sinfo and sprio as text")
-
-
-class FromPyslurm:
-    """What a job is and how it stands from pyslurm, what it asks for from squeue.
+class JobSource:
+    """Rows of all jobs: from squeue alone, or from pyslurm with what they ask for from squeue.
 
     pyslurm is asked first: a job that only it knows has ended, one that only squeue knows is
-    younger than the look, and both are left out. Where pyslurm cannot be used, text stands in.
+    younger than the snapshot, and both are left out. Where pyslurm cannot be used, text stands in.
 
     Args:
-        pyslurm: how it is called.
-        text: the stand-in, and the reader of what pyslurm does not tell.
-        heard: told who reads, whenever that changes.
+        commands, marks: how squeue is called and read.
+        pyslurm: how it is called; None = text alone.
+        on_reading: called with what reads the jobs, whenever that changes and pyslurm is set.
     """
 
-    def __init__(self, pyslurm: Pyslurm, text: Text, heard: Callable[[ReaderChoice], None]) -> None:
+    def __init__(
+        self,
+        commands: Commands,
+        marks: Marks,
+        pyslurm: Pyslurm | None,
+        on_reading: Callable[[ReaderChoice], None],
+    ) -> None:
+        self._commands = commands
+        self._marks = marks
         self._pyslurm = pyslurm
-        self._text = text
-        self._heard = heard
+        self._on_reading = on_reading
         self._last: ReaderChoice | None = None
         self._rest_until = -float("inf")
 
-    def read(self, layout: Layout, site: SlurmSite, now: float) -> Rows:
-        if 0 < self._rest_until - now <= REST_S:
-            return self._text.read(layout, site, now)
+    def read(self, layout: Layout, release: tuple[int, int], now: float) -> Rows:
+        """Every job record, now. release: of slurmctld.
+
+        Raises:
+            BackendError: no answer.
+            SnapshotError: an answer could not be read.
+        """
+        bad: list[Unreadable] = []
+        as_text = Rows(self._columns(layout, layout.job_columns, bad), layout.extras, bad)
+        if self._pyslurm is None or 0 < self._rest_until - now <= REST_S:
+            return as_text
         try:
-            told = self._pyslurm.jobs(site.version)
+            answer = self._pyslurm.jobs(release)
         except UnusableError as error:
             self._rest_until = now + REST_S
-            self._say(ReaderChoice(PYSLURM, TEXT, str(error)))
-            return self._text.read(layout, site, now)
-        self._say(ReaderChoice(PYSLURM, PYSLURM, f"pyslurm {told.version}"))
+            self._note(ReaderChoice(PYSLURM, TEXT, str(error)))
+            return as_text
+        self._note(ReaderChoice(PYSLURM, PYSLURM, f"pyslurm {answer.version}"))
         more = tuple(name for name in layout.extras if name == "Exclusive")
-        bad: list[Unreadable] = []
         names = ("jobid", *ASK_COLUMNS, "accruetime", "deadline", *more)
-        asks = self._text.columns(layout, names, bad)
-        return Rows(rows_of(told, asks, bad), ("ExcNodes", *more, "CronJob"), bad)
+        asks = self._columns(layout, names, bad)
+        return Rows(rows_of(answer, asks, bad), ("ExcNodes", *more, "CronJob"), bad)
 
-    def reading(self, site: SlurmSite) -> ReaderChoice:
+    def reading(self, release: tuple[int, int]) -> ReaderChoice:
+        """What would read the jobs now; raises as `read`."""
+        if self._pyslurm is None:
+            return ReaderChoice(TEXT, TEXT, "squeue, sinfo and sprio as text")
         try:
-            told = self._pyslurm.jobs(site.version)
+            answer = self._pyslurm.jobs(release)
         except UnusableError as error:
             return ReaderChoice(PYSLURM, TEXT, str(error))
-        return ReaderChoice(PYSLURM, PYSLURM, f"pyslurm {told.version}, {len(told.jobs)} jobs")
+        return ReaderChoice(PYSLURM, PYSLURM, f"pyslurm {answer.version}, {len(answer.jobs)} jobs")
 
-    def _say(self, reading: ReaderChoice) -> None:
+    def _columns(
+        self, layout: Layout, names: tuple[str, ...], bad: list[Unreadable]
+    ) -> Iterator[list[str]]:
+        """These columns of every record, or of every task where squeue parts arrays."""
+        answer = squeue(self._commands, layout, "--noconvert", "-O", self._marks.columns(names))
+        broken: list[str] = []
+        yield from self._marks.rows("squeue", answer, len(names), broken)
+        bad += [Unreadable("job", "", why) for why in broken]
+
+    def _note(self, reading: ReaderChoice) -> None:
         if reading != self._last:
             self._last = reading
-            self._heard(reading)
+            self._on_reading(reading)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rltuned.domain import hostlist
-from rltuned.slurm.values import absent, is_amount, parse_count, parse_memory_mib, split_outside
+from rltuned.slurm.values import absent, is_amount, parse_count, parse_memory_mib
 
 _GRES_NAME: Final = re.compile(r"[A-Za-z0-9_./-]+")
 _NUMBERED: Final = re.compile(r"(.*?)([0-9]{1,18})")
@@ -83,7 +83,7 @@ def parse_gres(text: str) -> tuple[Gres, ...]:
     """
     if absent(text):
         return ()
-    items = split_outside(text, "(", ")")
+    items = hostlist.split_outside(text, "()")
     # `scontrol update Gres=` leaves the bare word behind
     return tuple(_parse_one_gres(i) for i in items if i.strip() not in {"gres", "gres:", "gres/"})
 
@@ -105,15 +105,6 @@ def _parse_one_gres(item: str) -> Gres:
     if not _GRES_NAME.fullmatch(name) or "(" in body or ")" in body or not body.isprintable():
         raise ValueError(f"{item!r} is no GRES")
     return Gres(name=name, type=kind, count=count, detail=detail)
-
-
-def format_gres(items: Iterable[Gres]) -> str:
-    """The same list in sinfo's form; the inverse of parse_gres."""
-    return ",".join(
-        ":".join(w for w in (g.name, g.type, str(g.count)) if w)
-        + (f"({g.detail})" if g.detail else "")
-        for g in items
-    )
 
 
 def parse_tres(text: str) -> dict[str, int]:

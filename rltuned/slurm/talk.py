@@ -1,4 +1,4 @@
-"""One conversation with a program: fed and heard at once, in time, and up to a bound."""
+"""One child process: fed and read at once, in time, and up to a bound."""
 
 import contextlib
 import os
@@ -32,7 +32,7 @@ class CallRecord:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command said.
+    """What a command answered.
 
     exit_code is None when it did not end by itself; `failure` then says why, else it is empty.
     Bytes that are not UTF-8 appear as backslash escapes: two different names stay different, and
@@ -66,7 +66,7 @@ class Talk:
         bounds: tuple[float, int],
         on_call: Callable[[CallRecord], None],
     ) -> None:
-        self.answer = Answer("", "", None, f"{program} was not heard to the end")
+        self.answer = Answer("", "", None, f"{program} was not read to the end")
         self._child = child
         self._program = program
         self._timeout_s, self._most_bytes = bounds
@@ -119,7 +119,7 @@ class Talk:
     def _settle(self, failure: str, exit_code: int | None) -> None:
         said = {
             "": "",
-            "left": f"{self._program} was not heard to the end",
+            "left": f"{self._program} was not read to the end",
             "late": f"{self._program} gave no answer within {self._timeout_s:g} s",
             "long": f"{self._program} answered more than {self._most_bytes} bytes",
         }[failure]
@@ -162,7 +162,7 @@ class Talk:
 def _end(child: subprocess.Popen[bytes], deadline: float, *, broken: bool) -> int | None:
     """Reap a child; one that broke off or does not end is ended with all it started.
 
-    The group is signalled before the child is reaped: until then nobody else can have its number.
+    The group is signalled before the child is reaped: until then no one else can have its number.
 
     Returns:
         The exit code, or None when it was ended.

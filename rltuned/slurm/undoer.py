@@ -7,20 +7,17 @@ sinfo, no running job and no request is read, so that nothing of these can keep 
 from collections import Counter
 from collections.abc import Callable
 
-from rltuned.domain.jobs import ArrayInfo, PendingJob
+from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.remnants import UNASKED, Remnants
-from rltuned.domain.units import JobId, NodeName, UnixTime
+from rltuned.domain.units import JobId, NodeName
 from rltuned.slurm.backend import BatchFence, Unfenced
 from rltuned.slurm.columns import UNDO_COLUMNS, Marks, WatchRow
 from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.factors import Factors, standing_of
-from rltuned.slurm.job_names import address, held_by, parse_job_id, read_het, read_tasks
-from rltuned.slurm.jobs import SqueueRow
-from rltuned.slurm.priorities import read_priorities
 from rltuned.slurm.reader import Reader
-from rltuned.slurm.site import SlurmSite
-from rltuned.slurm.values import parse_epoch, parse_number
+from rltuned.slurm.records import read_record
+from rltuned.slurm.site import SlurmSite, read_priorities
 from rltuned.slurm.writer import Writer
 
 
@@ -32,7 +29,7 @@ class SlurmUndoer:
         now: Unix seconds.
         exclusions: read the nodes that jobs exclude, by one more squeue.
         marks: see columns.Marks; None = a random mark.
-        fence: told of every look and asked right before every batch.
+        fence: knows of every read, and is asked before every batch.
     """
 
     def __init__(
@@ -84,36 +81,14 @@ def _pending(
     site: SlurmSite,
     excluded: dict[JobId, frozenset[NodeName]],
 ) -> PendingJob:
-    row = rows[0]
-    job_id, array_id = parse_job_id(row.jobid), parse_job_id(row.arrayjobid)
-    tasks = read_tasks([r.arraytaskid for r in rows])
-    het_id, offset = read_het(row.hetjobid, row.hetjoboffset)
-    submitted = parse_epoch(row.submittime)
-    if submitted is None:
-        raise ValueError("no submit time")
-    nice, holder = parse_number(row.nice), held_by(row.reason)
-    partitions = tuple(row.partition.split(","))
-    shown = SqueueRow(job_id, parse_number(row.prioritylong), nice, bool(holder), len(partitions))
-    stands = standing_of(shown, factors.get(job_id), site)
+    row, partitions = rows[0], tuple(rows[0].partition.split(","))
+    named = read_record(row, [r.arraytaskid for r in rows], records)
+    state = standing_of(named, len(partitions), factors.get(named.job_id), site)
     return PendingJob(
-        job_id=job_id,
-        address=f"{het_id}+{offset}" if het_id else address(job_id, array_id, tasks, records),
-        submitted_at=UnixTime(submitted),
+        **(named._asdict() | state._asdict()),
         request=UNASKED,
-        priority=stands.priority,
         partitions=partitions,
-        nice=nice,
-        site_factor=stands.site_factor,
-        base=stands.base,
         reason=row.reason,
-        held_by=holder,
-        array=None
-        if tasks is None
-        else ArrayInfo(array_id, tasks.count, tasks.throttle, tasks.text),
-        het_job_id=het_id,
-        het_offset=offset,
-        excluded_nodes=tuple(sorted(excluded.get(job_id, ()))),
+        excluded_nodes=tuple(sorted(excluded.get(named.job_id, ()))),
         oversubscribe=row.oversubscribe,
-        fixed=stands.fixed,
-        live=stands.live,
     )

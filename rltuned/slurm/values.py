@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
+from rltuned.domain.units import UnixTime
+
 _ABSENT: Final = frozenset(
     {"", "(null)", "n/a", "none", "null", "unknown", "not_set", "none assigned"}
 )
@@ -29,29 +31,6 @@ _CLOCK: Final = re.compile(r"(?:([0-9]{1,9})-)?([0-9]{1,9}(?::[0-9]{1,9}){0,2})"
 def absent(text: str) -> bool:
     """Whether Slurm says that there is no value."""
     return text.strip().lower() in _ABSENT
-
-
-def split_outside(text: str, opening: str, closing: str) -> list[str]:
-    """Split at the commas that stand outside brackets.
-
-    Raises:
-        ValueError: the brackets do not match.
-    """
-    items, depth, start = list[str](), 0, 0
-    for index, char in enumerate(text):
-        if char == opening:
-            depth += 1
-        elif char == closing:
-            depth -= 1
-        elif char == "," and depth == 0:
-            items.append(text[start:index])
-            start = index + 1
-        if depth < 0:
-            break
-    if depth != 0:
-        raise ValueError(f"{text[:200]!r}: brackets do not match")
-    items.append(text[start:])
-    return items
 
 
 def parse_number(text: str) -> int:
@@ -148,14 +127,14 @@ def format_limit(seconds: float | None) -> str:
     return f"{hours}:{minutes:02}:{secs:02}" if hours else f"{minutes}:{secs:02}"
 
 
-def parse_epoch(text: str) -> float | None:
+def parse_epoch(text: str) -> UnixTime | None:
     """Unix seconds; None = Slurm does not know (yet).
 
     Raises:
         ValueError: no number.
     """
     if text.isascii() and text.isdigit() and len(text) <= _EPOCH_DIGITS:
-        return None if text == "0" else float(text)
+        return None if text == "0" else UnixTime(float(text))
     if absent(text):
         return None
     raise ValueError(f"{text[:40]!r} is no Unix time")

@@ -9,7 +9,7 @@ from typing import Final
 from rltuned.domain.cluster import Partition
 from rltuned.domain.priority import PrioritySystem
 from rltuned.slurm.config_checks import Check
-from rltuned.slurm.priorities import Priorities
+from rltuned.slurm.site import Priorities
 from rltuned.slurm.values import whole_numbers
 from rltuned.text import hours
 
@@ -29,7 +29,7 @@ class Site:
         own_slope: points per second where slurmctld counts no age.
         max_delay_s: the longest delay that the settings allow.
         writes_priority: `Priority=` is written although multifactor runs.
-        leaves_alone: jobs of some partitions, users, accounts or QOS are not ours.
+        leaves_alone: jobs of some partitions, users, accounts or QOS are not rltuned's.
         qos: every QOS and its priority; empty = not known.
         used_qos: those of the jobs that wait.
         shares: the different fair-share factors of the jobs that wait, in order.
@@ -65,7 +65,7 @@ class Site:
         return hours(points / self.slope)
 
     def unit(self, name: str, largest: int) -> int:
-        """What Slurm divides priorities of this kind by: the largest, unless it is told not to.
+        """What Slurm divides priorities of this kind by: the largest, unless flags forbid it.
 
         22.05 shows each of its flags NO_NORMAL_* as NO_NORMAL_ALL. The steps are then as large as
         those that are divided, or larger.

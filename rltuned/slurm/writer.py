@@ -7,7 +7,7 @@ used to explain: an action counts as applied when a re-read shows that it is.
 
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, assert_never
 
@@ -31,8 +31,8 @@ from rltuned.slurm.commands import Commands, one_line
 from rltuned.slurm.factors import Factors
 from rltuned.slurm.lines import command_lines
 from rltuned.slurm.reader import Reader
+from rltuned.slurm.records import Watched
 from rltuned.slurm.strings import format_hosts
-from rltuned.slurm.watched import Watched
 
 SLOW_S: Final = 2.0
 """A look and a write that take longer than this are slow: a user may hold a job in between."""
@@ -52,10 +52,21 @@ class _Progress:
     is sent; what was not sent was certainly not done.
     """
 
+    actions: tuple[Action, ...]
     result: dict[int, Outcome] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
     stopped: str = ""
     withheld: str = ""
+
+    def end(self, index: int, result: Result, why: str) -> None:
+        """What became of one action."""
+        self.result[index] = Outcome(self.actions[index], result, why)
+
+    def withhold(self, chunk: Sequence[int]) -> None:
+        """These are not sent, unless it is known already what became of them."""
+        for index in chunk:
+            if index not in self.result:
+                self.end(index, Result.WITHHELD, self.withheld)
 
 
 class Writer:
@@ -79,60 +90,54 @@ class Writer:
         self._fence = fence
 
     def apply(self, plan: Plan) -> tuple[Outcome, ...]:
-        """Send a plan and tell what became of each action. Never raises per action."""
+        """Send a plan and return what became of each action. Never raises per action."""
         if plan.is_empty:
             return ()
-        progress = _Progress()
-        self._keep_others_exclusions(plan, progress)
-        sets = [
-            i
-            for i, a in enumerate(plan.actions)
-            if not isinstance(a, Release | SetNice) and i not in progress.result
-        ]
+        progress, most = _Progress(plan.actions), self._commands.cli.chunk
+        self._keep_others_exclusions(progress)
         releases = [i for i, a in enumerate(plan.actions) if isinstance(a, Release | SetNice)]
-        for chunk in _chunks(sets, self._commands.cli.chunk):
-            self._send(plan, chunk, progress)
+        sets = [i for i in range(len(plan.actions)) if i not in {*releases, *progress.result}]
+        for start in range(0, len(sets), most):
+            self._send(sets[start : start + most], progress)
         size = 1
         while releases:
-            done, quick = self._send_releases(plan, releases[:size], progress)
+            done, quick = self._send_releases(releases[:size], progress)
             releases = releases[done:]
             # two lines each
-            size = min(2 * size, max(1, self._commands.cli.chunk // 2)) if quick else 1
-        self._look_back(plan, progress)
+            size = min(2 * size, max(1, most // 2)) if quick else 1
+        self._look_back(progress)
         return tuple(progress.result[i] for i in range(len(plan.actions)))
 
-    def _keep_others_exclusions(self, plan: Plan, progress: _Progress) -> None:
-        """Drop what would overwrite nodes that somebody excluded since we looked."""
-        asked = [(i, a) for i, a in enumerate(plan.actions) if isinstance(a, SetExcludedNodes)]
+    def _keep_others_exclusions(self, progress: _Progress) -> None:
+        """Drop what would overwrite nodes that a user excluded since rltuned looked."""
+        asked = [(i, a) for i, a in enumerate(progress.actions) if isinstance(a, SetExcludedNodes)]
         if not asked:
             return
         try:
             seen = self._reader.excluded(self._now())
         except (BackendError, SnapshotError) as error:
-            for index, action in asked:
-                progress.result[index] = Outcome(action, Result.REFUSED, f"not compared: {error}")
+            for index, _ in asked:
+                progress.end(index, Result.REFUSED, f"not compared: {error}")
             return
         for index, action in asked:
             actual = seen.get(action.target.job_id)
             if actual is None:
-                progress.result[index] = Outcome(action, Result.GONE, "no longer pending")
+                progress.end(index, Result.GONE, "no longer pending")
             elif actual != frozenset(action.old):
-                why = f"ExcNodeList is {format_hosts(sorted(actual)) or 'empty'} meanwhile"
-                progress.result[index] = Outcome(action, Result.REFUSED, why)
+                now = format_hosts(sorted(actual)) or "empty"
+                progress.end(index, Result.REFUSED, f"ExcNodeList is {now} meanwhile")
 
-    def _send(self, plan: Plan, chunk: Sequence[int], progress: _Progress) -> None:
+    def _send(self, chunk: Sequence[int], progress: _Progress) -> None:
         lines: list[str] = []
         for index in chunk:
-            action = plan.actions[index]
+            action = progress.actions[index]
             try:
                 lines.extend(command_lines(action, action.target.address))
             except ValueError as error:
-                progress.result[index] = Outcome(action, Result.REFUSED, str(error))
-        self._feed(plan, chunk, lines, progress)
+                progress.end(index, Result.REFUSED, str(error))
+        self._feed(chunk, lines, progress)
 
-    def _send_releases(
-        self, plan: Plan, chunk: Sequence[int], progress: _Progress
-    ) -> tuple[int, bool]:
+    def _send_releases(self, chunk: Sequence[int], progress: _Progress) -> tuple[int, bool]:
         """Compared once more right before: a release would start what is held by now.
 
         Slurm cannot be asked to release a job only if it is not held. So when the look was slow
@@ -142,11 +147,11 @@ class Writer:
             How many of the chunk are done with, and whether Slurm was quick.
         """
         if progress.withheld:
-            self._withhold(plan, chunk, progress)
+            progress.withhold(chunk)
             return len(chunk), True
         began = time.monotonic()
         try:
-            targets = [plan.actions[i].target.job_id for i in chunk]
+            targets = [progress.actions[i].target.job_id for i in chunk]
             seen = {} if progress.stopped else self._reader.watch(self._now(), targets)
             dealt = bool(seen) and not self._reader.site(self._now()).multifactor
         except (BackendError, SnapshotError) as error:
@@ -155,29 +160,26 @@ class Writer:
             chunk = chunk[:1]
         lines: list[str] = []
         for index in chunk if not progress.stopped else ():
-            action = plan.actions[index]
+            action = progress.actions[index]
             row = _same(seen, action)
-            why = "" if row is None else against(action, row, dealt=dealt)
             if row is None:
-                progress.result[index] = Outcome(action, Result.GONE, "no longer pending")
-            elif why:
-                progress.result[index] = Outcome(action, Result.REFUSED, why)
+                progress.end(index, Result.GONE, "no longer pending")
+            elif why := against(action, row, dealt=dealt):
+                progress.end(index, Result.REFUSED, why)
             else:
                 try:
                     lines.extend(command_lines(_as_number(action, dealt=dealt), row.address))
                 except ValueError as error:
-                    progress.result[index] = Outcome(action, Result.REFUSED, str(error))
-        self._feed(plan, chunk, lines, progress)
+                    progress.end(index, Result.REFUSED, str(error))
+        self._feed(chunk, lines, progress)
         return len(chunk), time.monotonic() - began <= SLOW_S
 
-    def _feed(
-        self, plan: Plan, chunk: Sequence[int], lines: list[str], progress: _Progress
-    ) -> None:
+    def _feed(self, chunk: Sequence[int], lines: list[str], progress: _Progress) -> None:
         if not lines or progress.stopped:
             return
         progress.withheld = progress.withheld or self._fence()
         if progress.withheld:
-            self._withhold(plan, chunk, progress)
+            progress.withhold(chunk)
             return
         short = [line for line in lines if len(line) <= FED_LIMIT]
         if short:
@@ -185,12 +187,6 @@ class Writer:
         for line in lines:
             if len(line) > FED_LIMIT and not progress.stopped:
                 self._call(line.split(" "), None, progress)
-
-    @staticmethod
-    def _withhold(plan: Plan, chunk: Sequence[int], progress: _Progress) -> None:
-        for index in chunk:
-            kept = Outcome(plan.actions[index], Result.WITHHELD, progress.withheld)
-            progress.result.setdefault(index, kept)
 
     def _call(self, words: Sequence[str], feed: str | None, progress: _Progress) -> None:
         try:
@@ -203,10 +199,10 @@ class Writer:
         if answer.failure:
             progress.stopped = answer.failure
         elif answer.limited:
-            progress.withheld = "not sent: slurmctld limits the rate of our requests"
+            progress.withheld = "not sent: slurmctld limits the rate of requests"
 
-    def _look_back(self, plan: Plan, progress: _Progress) -> None:
-        open_actions = [(i, a) for i, a in enumerate(plan.actions) if i not in progress.result]
+    def _look_back(self, progress: _Progress) -> None:
+        open_actions = [(i, a) for i, a in enumerate(progress.actions) if i not in progress.result]
         if not open_actions:
             return
         try:
@@ -218,8 +214,8 @@ class Writer:
             factors = self._reader.factors() if multifactor else {}
         except (BackendError, SnapshotError) as error:
             why = one_line(f"{progress.stopped}; not read back: {error}".removeprefix("; "))
-            for index, action in open_actions:
-                progress.result[index] = Outcome(action, Result.FAILED, why)
+            for index, _ in open_actions:
+                progress.end(index, Result.FAILED, why)
             return
         for index, action in open_actions:
             said = _complaint(action, progress) or progress.stopped
@@ -243,8 +239,8 @@ def against(action: Action, row: Watched, *, dealt: bool) -> str:
         return "priority/basic takes a nice off the number at once: that would free a held job"
     if row.nice != action.old:
         return f"its nice is {row.nice} meanwhile"
-    # any update makes Slurm look anew at a job that is stuck for another reason
-    return "it is held by nobody and cannot start" if row.held and not row.holder else ""
+    # any update makes Slurm look again at a job that is stuck for another reason
+    return "it is held by no user and cannot start" if row.held and not row.holder else ""
 
 
 def _as_number(action: Action, *, dealt: bool) -> Action:
@@ -252,10 +248,6 @@ def _as_number(action: Action, *, dealt: bool) -> Action:
     if not dealt or not isinstance(action, Release) or action.original is None:
         return action
     return SetPriority(action.target, action.old, action.original, action.nice)
-
-
-def _chunks(items: Sequence[int], size: int) -> Iterable[Sequence[int]]:
-    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def _same(seen: dict[JobId, Watched], action: Action) -> Watched | None:
@@ -277,7 +269,7 @@ def read_complaints(stderr: str) -> dict[str, str]:
 
 
 def _complaint(action: Action, progress: _Progress) -> str:
-    """What was said about this action's record, or about one task of it."""
+    """The complaint about this action's record, or about one task of it."""
     named = re.sub(r"[\[\]]", "", action.target.address)
     head = named.partition("_")[0] + "_"
     exact = progress.said.get(named) or progress.said.get(str(action.target.job_id))
@@ -287,7 +279,7 @@ def _complaint(action: Action, progress: _Progress) -> str:
 
 
 def judge(action: Action, row: Watched | None, factors: dict[JobId, Factors], said: str) -> Outcome:
-    """An action's result, from the re-read and from what scontrol said.
+    """An action's result, from the re-read and from scontrol's complaint.
 
     Args:
         action: what was sent.

@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 
 from rltuned.core.capacity import Capacity
-from rltuned.core.joint import How, Tuning, place_jointly
-from rltuned.core.milp import Budget
+from rltuned.core.milp.problem import Budget
+from rltuned.core.milp.solution import SolveStatus, Tuning, place_jointly
 from rltuned.core.placement import place
 from rltuned.domain.cluster import GpuCount, Node, Resources
 from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
@@ -71,7 +71,7 @@ def solved_ms(
         start = clock()
         joint = place_jointly(world.pending, fits, world, tuning, solver)
         took = clock() - start
-        if joint.how is How.SOLVED:
+        if joint.how is SolveStatus.SOLVED:
             found.append(1e3 * took)
         if len(found) == rounds:
             break
@@ -108,7 +108,7 @@ def _skipped(world: Snapshot, *, fits: bool) -> float:
         start = time.perf_counter()
         joint = place_jointly(world.pending, asked, world, tuning, None)
         times.append(1e3 * (time.perf_counter() - start))
-        if joint.how is not How.SKIPPED:
+        if joint.how is not SolveStatus.SKIPPED:
             raise ValueError(f"a solver was asked for: {joint.why}")
     return _median(times)
 

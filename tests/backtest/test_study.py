@@ -14,6 +14,7 @@ from rltuned.backtest.past import Past, Span, past_of
 from rltuned.backtest.play import BacktestPlay, Terms, play_natural, play_ours, stage_of
 from rltuned.backtest.site import read_place
 from rltuned.backtest.study import run_study
+from rltuned.core.order import Order
 from rltuned.errors import TraceError
 from rltuned.policies.baselines import BASELINES
 from rltuned.settings import Settings
@@ -23,7 +24,7 @@ from tests.backtest.decided import decided
 from tests.backtest.worlds import WEIGHTED, cluster, jobs, played, site
 from tests.histories import EPOCH, WEIGHTS, row
 
-TERMS = Terms(600.0, replace(Settings().knobs(), top_k=0))
+TERMS = Terms(600.0, replace(Settings().knobs(), top_k=0, order=Order(stretch=0.3)))
 
 
 def past(folder: Path, begin: float | None = EPOCH, split: float = 0.7) -> Past:

@@ -64,7 +64,7 @@ def wait_for_changes(machine: Machine, before: dict[int, int]) -> None:
 def test_the_package_installs_without_network(machine: Machine, package: Path) -> None:
     machine.copy(package, "/srv/rltuned.deb")
     machine.do("dpkg -i /srv/rltuned.deb", timeout_s=400)
-    assert machine.do("rltuned version").startswith("rltuned ")
+    assert machine.do("rltuned --version").startswith("rltuned ")
     assert machine.run("rltuned models list").code == 0
     assert not active(machine), "a fresh package must not start by itself"
     assert not (machine.root / TOML.lstrip("/")).exists(), "the settings are the administrator's"

@@ -68,6 +68,8 @@ state_dir = "{tmp_path}"
 pause_file = "{tmp_path / "PAUSE"}"
 [policy]
 name = "sjf"
+[order]
+stretch = 0.3
 [scope]
 min_age_s = 0
 [limits]

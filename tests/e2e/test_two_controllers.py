@@ -46,6 +46,8 @@ pause_file = "{own}/PAUSE"
 {more}
 [policy]
 name = "sjf"
+[order]
+stretch = 0.3
 [scope]
 min_age_s = 0
 [limits]

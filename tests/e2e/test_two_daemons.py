@@ -24,6 +24,8 @@ state_dir = "{folder}"
 pause_file = "{folder / "PAUSE"}"
 [policy]
 name = "{policy}"
+[order]
+stretch = 0.3
 [scope]
 min_age_s = 0
 [limits]

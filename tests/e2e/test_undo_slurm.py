@@ -71,6 +71,8 @@ state_dir = "{folder}"
 pause_file = "{folder / "PAUSE"}"
 [policy]
 name = "sjf"
+[order]
+stretch = 0.3
 [scope]
 min_age_s = 0
 [limits]
@@ -211,10 +213,10 @@ def test_a_task_an_array_and_what_was_written_since(timeless: SlurmLab, tmp_path
     assert told.startswith(f"job {array}: given back: site factor ")
     assert len(told.splitlines()) == 1
     assert "site_factor" in rltuned("history", f"{array}_4", "--config", str(config))
-    assert "identical" in rltuned("replay", "1", "--config", str(config))
+    assert "identical" in rltuned("history", "--replay", "1", "--config", str(config))
     timeless.scontrol("update", f"JobId={last}", "SiteFactor=77")
     told = rltuned("restore", "--since", "1h", "--config", str(config))
-    assert f"job {last}: changed by somebody else: site factor is 77" in told
+    assert f"job {last}: changed by another user: site factor is 77" in told
     assert f"job {array}:" not in told
     timeless.scontrol("update", f"JobId={last}", "SiteFactor=0")
     assert settled(timeless) == untouched

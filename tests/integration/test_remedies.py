@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from rltuned.cli import app, check, machine
+from rltuned.cli import app, check
 from rltuned.daemon.canary import breaker
 from rltuned.errors import SolverError
 from rltuned.journal.journal import Journal
@@ -509,13 +509,13 @@ def test_a_pyslurm_that_cannot_read(site: Site) -> None:
 
 
 @tries(
-    "list the partitions or QOS that may pre-empt under [scope] as not ours",
+    "list the partitions or QOS that may pre-empt under [scope] as left alone",
     "watch some cycles of `rltuned run --dry-run` before going live",
 )
 def test_remedies_that_do_not_end_the_state(site: Site) -> None:
     """Both states stay, and are rightly said; what the remedy is for comes about."""
     site.slurm({"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"})
-    assert site.hears("list the partitions or QOS that may pre-empt under [scope] as not ours")
+    assert site.hears("list the partitions or QOS that may pre-empt under [scope] as left alone")
     keys: dict[str, object] = {"scope.sla_partitions": ["sla"], "scope.min_age_s": 0}
     site.settings(keys)
     site.lab.sbatch("-wm1", "-n4")
@@ -653,9 +653,9 @@ def test_what_is_not_installed(site: Site, monkeypatch: pytest.MonkeyPatch) -> N
          {"policy.placement": "milp"}),
         ("pip install highspy", check, "probe", no_solver,
          {"policy.placement": "milp", "placement.solver": "highs"}),
-        ("install rltuned again: only base policies can rank without torch", machine, "version",
+        ("install rltuned again: only base policies can rank without torch", check, "version",
          no_package, {}),
-        ("use one of Python 3.11 to 3.13; others were not tried", machine, "PYTHONS",
+        ("use one of Python 3.11 to 3.13; others were not tried", check, "PYTHONS",
          ((3, 99), (3, 99)), {}),
     )  # fmt: skip
     for remedy, module, name, broken, keys in states:
@@ -861,7 +861,7 @@ def test_without_slurmdbd_slurm_user_writes(labs: Callable[[str], Site]) -> None
     site.state.mkdir(mode=0o700)
     shutil.chown(site.state, OWNER)
     assert not [row for row in site.check(OWNER) if row["status"] == "fail"]
-    site.settings({"scope.min_age_s": 0, "limits.hysteresis": 0.0})
+    site.settings({"scope.min_age_s": 0, "limits.hysteresis": 0.0, "order.stretch": 0.3})
     site.lab.sbatch("-wm1", "-n4", "-t90")
     jobs = [site.lab.sbatch("-wm1", "-n4", f"-t{minutes}") for minutes in (80, 20)]
     done = subprocess.run(

@@ -82,6 +82,8 @@ state_dir = "{state}"
 pause_file = "{state}/PAUSE"
 [policy]
 name = "sjf"
+[order]
+stretch = 0.3
 [scope]
 min_age_s = 0
 [limits]

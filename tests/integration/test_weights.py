@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from rltuned.cli.reach import order_checks
+from rltuned.cli.check_slurm import order_checks
 from rltuned.settings import Flag, load
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.config_checks import Check, Status
-from rltuned.slurm.priorities import read_priorities
+from rltuned.slurm.site import read_priorities
 from rltuned.slurm.worth import Site, qos_step
 from tests import accounting
 from tests.conftest import slurm_or_skip

@@ -10,21 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rltuned.core.backfill import QueuedJob, easy_backfill, job_ends
 from rltuned.core.capacity import Capacity
-from rltuned.core.joint import How, Tuning, place_jointly
-from rltuned.core.milp import (
-    Budget,
-    Instance,
-    Option,
-    Weights,
-    choose,
-    fault_of,
-    value,
-)
-from rltuned.core.options import Frame, build
+from rltuned.core.milp.candidates import SearchBounds
+from rltuned.core.milp.model import choose, fault_of, value
+from rltuned.core.milp.problem import Budget, Option, Problem, Queue, Weights, build_problem
+from rltuned.core.milp.solution import SolveStatus, Tuning, place_jointly
 from rltuned.core.placement import place
-from rltuned.core.timeline import Candidate, reference, releases
-from rltuned.core.ways import SearchBounds
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import NodeName
 from rltuned.errors import SolverError
@@ -92,23 +84,23 @@ weights = st.builds(
 )
 
 
-def instance_of(world: Snapshot, tuned: Weights) -> Instance:
+def instance_of(world: Snapshot, tuned: Weights) -> Problem:
     capacity = Capacity.of(world)
-    jobs = [Candidate(j, j.request, capacity.members_of(j.partitions)) for j in world.pending]
-    ends = releases(world, capacity)
-    walked = reference(jobs, capacity, lambda: ends)
-    frame = Frame(jobs, {}, capacity, ends, walked)
-    return build(frame, tuned, PATIENT, SearchBounds(max_ways=3))[0]
+    jobs = [QueuedJob(j, j.request, capacity.members_of(j.partitions)) for j in world.pending]
+    ends = job_ends(world, capacity)
+    alone = easy_backfill(jobs, capacity, lambda: ends)
+    queue = Queue(jobs, {}, capacity, lambda: ends)
+    return build_problem(queue, alone, tuned, PATIENT, SearchBounds(most=3))
 
 
-def is_possible(instance: Instance, chosen: tuple[Option, ...]) -> bool:
+def is_possible(instance: Problem, chosen: tuple[Option, ...]) -> bool:
     """Worked out apart from the code under test: sums per slot and node."""
     by = {o.job: o.slot for o in chosen}
     if any(by.get(job, math.inf) > slot for job, slot in instance.deadlines):
         return False
     for slot, free in enumerate(instance.capacities):
         used: dict[tuple[NodeName, str], int] = defaultdict(int)
-        for share in (s for o in chosen if o.slot <= slot <= o.last for s in o.way.shares):
+        for share in (s for o in chosen if o.slot <= slot <= o.last for s in o.candidate.shares):
             used[share.node, "gpu"] += share.taken.gpus  # one type per node here
             used[share.node, "cpu"] += share.taken.cpus
             used[share.node, "mem"] += share.taken.mem_mib
@@ -118,7 +110,7 @@ def is_possible(instance: Instance, chosen: tuple[Option, ...]) -> bool:
     return True
 
 
-def best_by_hand(instance: Instance) -> float:
+def best_by_hand(instance: Problem) -> float:
     groups: dict[int, list[Option | None]] = defaultdict(lambda: [None])
     for option in instance.options:
         groups[option.job].append(option)
@@ -142,7 +134,7 @@ def test_the_optimum_is_the_one_that_brute_force_finds(world: Snapshot, tuned: W
     assert value(instance, chosen) == pytest.approx(best_by_hand(instance), abs=1e-6)
 
 
-def _sizes(instance: Instance) -> list[int]:
+def _sizes(instance: Problem) -> list[int]:
     counts: dict[int, int] = defaultdict(lambda: 1)
     for option in instance.options:
         counts[option.job] += 1
@@ -193,10 +185,8 @@ def test_a_joint_decision_holds_together(world: Snapshot) -> None:
     capacity = Capacity.of(world)
     fits = [place(j, capacity) is not None for j in world.pending]
     joint = place_jointly(world.pending, fits, world, Tuning(budget=PATIENT), cbc())
-    assert sorted(joint.order) == list(range(len(world.pending)))
-    assert joint.how in {How.SKIPPED, How.SOLVED}
+    assert joint.how in {SolveStatus.SKIPPED, SolveStatus.SOLVED}
     for placed in joint.placements:  # raises when it overdraws
         capacity.take(placed.shares)
     by_greed = place_jointly(world.pending, fits, world, Tuning(budget=PATIENT), None)
-    assert by_greed.order == tuple(range(len(world.pending)))
     assert not by_greed.actions

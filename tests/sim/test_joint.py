@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rltuned.core.joint import Tuning
-from rltuned.core.milp import Budget
-from rltuned.core.sharing import Sharing
+from rltuned.core.milp.problem import Budget
+from rltuned.core.milp.sharing import Sharing
+from rltuned.core.milp.solution import Tuning
 from rltuned.errors import TraceError
 from rltuned.sim.metrics import Schedule
 from rltuned.sim.presets import preset

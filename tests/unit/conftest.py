@@ -4,12 +4,12 @@ import subprocess
 
 import pytest
 
-from rltuned.daemon.web.tls import Certificates
+from rltuned.settings.service import HttpKeys
 from tests import needs
 
 
 @pytest.fixture(scope="module")
-def signed(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+def signed(tmp_path_factory: pytest.TempPathFactory) -> HttpKeys:
     """A certificate of 127.0.0.1 that has signed itself, and is its own clients' authority."""
     needs.program("openssl")
     folder = tmp_path_factory.mktemp("tls")
@@ -20,4 +20,4 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
         "-keyout", str(key), "-out", str(chain),
     )  # fmt: skip
     subprocess.run(words, check=True, capture_output=True, timeout=60)
-    return Certificates(chain, key)
+    return HttpKeys(tls_cert=chain, tls_key=key)

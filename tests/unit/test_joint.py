@@ -8,14 +8,15 @@ import pytest
 
 from rltuned.core.capacity import Capacity
 from rltuned.core.decide import Decision, Knobs, decide
-from rltuned.core.joint import How, Joint, Tuning, place_jointly
-from rltuned.core.milp import Budget, Solver, Weights
+from rltuned.core.milp.candidates import PlacementKind
+from rltuned.core.milp.model import Solver
+from rltuned.core.milp.problem import Budget, Weights, earliness
+from rltuned.core.milp.sharing import Sharing, blocker
+from rltuned.core.milp.sharing import SharingBlocker as Blocker
+from rltuned.core.milp.solution import JointPlacement, SolveStatus, Tuning, place_jointly
 from rltuned.core.numbers import Writing
-from rltuned.core.options import earliness
 from rltuned.core.placement import place
 from rltuned.core.select import Scope
-from rltuned.core.sharing import Sharing, Void, obstacle
-from rltuned.core.ways import PlacementKind, SearchBounds
 from rltuned.domain.cluster import Partition
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import SetOverSubscribe
@@ -31,7 +32,6 @@ BARE = Weights(
     order=1.0,
     fragmentation=0.0,
     imbalance=0.0,
-    contention=0.0,
     waste=0.0,
     occupancy=0.0,
     stay=0.0,
@@ -53,13 +53,15 @@ class Away:
         raise SolverError("cbc took longer than 1 s")
 
 
-def jointly(world: Snapshot, tuning: Tuning = STEERED, solver: Solver | None = None) -> Joint:
+def jointly(
+    world: Snapshot, tuning: Tuning = STEERED, solver: Solver | None = None
+) -> JointPlacement:
     capacity = Capacity.of(world)
     fits = [place(j, capacity) is not None for j in world.pending]
     return place_jointly(world.pending, fits, world, tuning, solver or cbc())
 
 
-def where(joint: Joint) -> dict[int, str]:
+def where(joint: JointPlacement) -> dict[int, str]:
     return {p.job_id: "+".join(s.node for s in p.shares) for p in joint.placements}
 
 
@@ -77,12 +79,12 @@ def tuned(**weights: float) -> Tuning:
 def test_nothing_is_solved_when_nothing_fits() -> None:
     world = snapshot(*jobs({"gpus": 4}, {"gpus": 4}), nodes=[node(free_gpus=1)])
     joint = jointly(world, solver=NeverAsked())
-    assert (joint.how, joint.placements, joint.order) == (How.SKIPPED, (), (0, 1))
+    assert (joint.how, joint.placements) == (SolveStatus.SKIPPED, ())
 
 
 def test_nothing_is_solved_for_one_job() -> None:
     joint = jointly(snapshot(job(1)), solver=NeverAsked())
-    assert joint.how is How.SKIPPED
+    assert joint.how is SolveStatus.SKIPPED
     assert where(joint) == {1: "p1"}
 
 
@@ -90,20 +92,20 @@ def test_nothing_is_solved_for_jobs_that_never_meet() -> None:
     nodes = [node("a", gpu_type="a100", free_gpus=3), node("k", gpu_type="k80")]
     two = jobs({"gpu_types": ["a100"]}, {"gpu_types": ["k80"]})
     joint = jointly(snapshot(*two, nodes=nodes), solver=NeverAsked())
-    assert (joint.how, joint.why) == (How.SKIPPED, "no two jobs can use the same node")
+    assert (joint.how, joint.why) == (SolveStatus.SKIPPED, "no two jobs can use the same node")
     assert where(joint) == {1: "a", 2: "k"}
 
 
 def test_nothing_is_solved_when_all_start_anyway() -> None:
     world = snapshot(*jobs({}, {}), nodes=[node("a"), node("b", free_gpus=2)])
     joint = jointly(world, replace(STEERED, steered=False), NeverAsked())
-    assert (joint.how, len(joint.placements)) == (How.SKIPPED, 2)
+    assert (joint.how, len(joint.placements)) == (SolveStatus.SKIPPED, 2)
 
 
 def test_nothing_is_solved_when_every_job_has_one_way() -> None:
     world = snapshot(*jobs({"gpus": 3}, {"gpus": 2}))
     joint = jointly(world, solver=NeverAsked())
-    assert (joint.how, joint.why) == (How.SKIPPED, "every job has one way at most")
+    assert (joint.how, joint.why) == (SolveStatus.SKIPPED, "every job has one way at most")
     assert where(joint) == {1: "p1"}
 
 
@@ -113,16 +115,15 @@ def test_nothing_is_solved_when_every_job_has_one_way() -> None:
 def test_the_greedy_answer_stands_when_the_solver_fails() -> None:
     world = snapshot(*jobs({"gpus": 3}, {"gpus": 2}), nodes=[node("a"), node("b", free_gpus=3)])
     joint = jointly(world, solver=Away())
-    assert (joint.how, joint.why) == (How.FELL_BACK, "cbc took longer than 1 s")
+    assert (joint.how, joint.why) == (SolveStatus.FELL_BACK, "cbc took longer than 1 s")
     assert where(joint) == {1: "b", 2: "a"}
-    assert joint.order == (0, 1)
 
 
 def test_a_decision_says_that_it_fell_back() -> None:
     world = snapshot(*jobs({"gpus": 3}, {"gpus": 2}, {"gpus": 4}), nodes=[node("a"), node("b")])
     decision = decided(world, Away())
     assert decision.joint is not None
-    assert decision.joint.how is How.FELL_BACK
+    assert decision.joint.how is SolveStatus.FELL_BACK
     assert "joint placement fell_back: cbc took longer than 1 s" in decision.notes
 
 
@@ -184,7 +185,7 @@ def test_who_waits_anyway_is_not_put_off() -> None:
         runs=runs,
     )
     joint = jointly(world, tuned(order=0.0, later=0.0, occupancy=5.0))
-    assert joint.how is How.SOLVED
+    assert joint.how is SolveStatus.SOLVED
     assert 2 not in where(joint)
     assert {v.job_id: v.starts_in_s for v in joint.verdicts}[JobId(1)] == 600.0
 
@@ -233,12 +234,6 @@ def test_imbalance_levels_the_load() -> None:
     assert "a" in where(jointly(world, tuned(fragmentation=0.5))).values()
 
 
-def test_contention_keeps_away_from_busy_nodes() -> None:
-    nodes = [node("a", free_gpus=2), node("b", free_gpus=3), node("c", gpus=8)]
-    world = snapshot(*jobs({"gpus": 1}, {"gpus": 1}), nodes=nodes)
-    assert set(where(jointly(world, tuned(contention=0.5))).values()) == {"c"}
-
-
 def test_waste_leaves_the_scarce_type_to_those_who_need_it() -> None:
     nodes = [node("a", gpu_type="a100", free_gpus=2), node("k", gpu_type="k80", gpus=8)]
     world = snapshot(
@@ -265,7 +260,7 @@ def test_sharing_is_asked_for_only_when_somebody_gains() -> None:
 # what follows
 
 
-def test_the_order_changes_only_where_slurm_then_starts_more() -> None:
+def test_the_order_stays_also_where_other_jobs_would_start() -> None:
     """Best fit would put the first job on the only node that has the CPUs for the second."""
     nodes = [
         node("a", free_gpus=1, free_cpus=16),
@@ -279,14 +274,14 @@ def test_the_order_changes_only_where_slurm_then_starts_more() -> None:
     alone = jointly(world, tuning, Away())
     assert set(where(alone)) == {1, 3}
     joint = jointly(world, tuning)
-    assert joint.how is How.SOLVED
+    assert joint.how is SolveStatus.SOLVED
     assert set(where(joint)) == {1, 2}
-    assert joint.order == (1, 0, 2)
+    assert joint.why == "Slurm's own placement does not follow: the ranking stays"
     decision = decided(world, cbc())
     assert [e.job.job_id for e in decision.entries] == [1, 2, 3]  # numbers follow delays alone
 
 
-def test_jobs_outside_the_model_keep_their_rank() -> None:
+def test_jobs_outside_the_model_are_not_placed() -> None:
     nodes = [node("a", free_gpus=1, free_cpus=16), node("b", free_gpus=2, free_cpus=4)]
     first, second, third = jobs(
         {"gpus": 1, "cpus": 2}, {"gpus": 1, "cpus": 2}, {"gpus": 1, "cpus": 12}
@@ -294,8 +289,8 @@ def test_jobs_outside_the_model_keep_their_rank() -> None:
     licensed = replace(first, request=replace(first.request, outside=("licenses",)))
     world = snapshot(licensed, second, third, nodes=nodes)
     joint = jointly(world, Tuning(budget=PATIENT))
-    assert joint.order[0] == 0
-    assert joint.order == (0, 2, 1)
+    assert joint.how is SolveStatus.SOLVED
+    assert set(where(joint)) == {2, 3}
 
 
 def test_the_order_in_which_slurm_lists_things_changes_nothing() -> None:
@@ -353,36 +348,50 @@ def test_sharing_is_off_by_default() -> None:
     ("world", "sharing", "why"),
     [
         (_exclusive_world(1), Sharing(frozenset({"gpu"})), None),
-        (_exclusive_world(1), Sharing(frozenset({"other"})), Void.NOT_IN_SCOPE),
-        (_exclusive_world(1, setting="FORCE:4"), Sharing(frozenset({"gpu"})), Void.FORCED),
-        (_exclusive_world(1, setting="EXCLUSIVE"), Sharing(frozenset({"gpu"})), Void.FORCED),
-        (_exclusive_world(1, setting="YES:4"), Sharing(frozenset({"gpu"})), Void.CPU_SHARING),
+        (_exclusive_world(1), Sharing(frozenset({"other"})), Blocker.NOT_IN_SCOPE),
+        (
+            _exclusive_world(1, setting="FORCE:4"),
+            Sharing(frozenset({"gpu"})),
+            Blocker.FORCED,
+        ),
+        (
+            _exclusive_world(1, setting="EXCLUSIVE"),
+            Sharing(frozenset({"gpu"})),
+            Blocker.FORCED,
+        ),
+        (
+            _exclusive_world(1, setting="YES:4"),
+            Sharing(frozenset({"gpu"})),
+            Blocker.CPU_SHARING,
+        ),
         (
             _exclusive_world(1, setting="YES:4"),
             Sharing(frozenset({"gpu"}), allow_cpu_sharing=True),
             None,
         ),
-        (_exclusive_world(1, flag="YES"), Sharing(frozenset({"gpu"})), Void.NOT_BY_FLAG),
-        (_exclusive_world(1, flag="USER"), Sharing(frozenset({"gpu"})), Void.NOT_BY_FLAG),
+        (_exclusive_world(1, flag="YES"), Sharing(frozenset({"gpu"})), Blocker.NOT_BY_FLAG),
+        (_exclusive_world(1, flag="USER"), Sharing(frozenset({"gpu"})), Blocker.NOT_BY_FLAG),
         (
             replace(_exclusive_world(1), preemption=True),
             Sharing(frozenset({"gpu"})),
-            Void.PREEMPTION,
+            Blocker.PREEMPTION,
         ),
         (
             replace(_exclusive_world(1), preemption=None),
             Sharing(frozenset({"gpu"})),
-            Void.PREEMPTION_UNKNOWN,
+            Blocker.PREEMPTION_UNKNOWN,
         ),
         (
             replace(_exclusive_world(1), partitions=()),
             Sharing(frozenset({"gpu"})),
-            Void.PARTITION_UNKNOWN,
+            Blocker.PARTITION_UNKNOWN,
         ),
     ],
 )
-def test_where_the_flag_is_left_alone(world: Snapshot, sharing: Sharing, why: Void | None) -> None:
-    assert obstacle(world.pending[0], world, sharing) is why
+def test_where_the_flag_is_left_alone(
+    world: Snapshot, sharing: Sharing, why: Blocker | None
+) -> None:
+    assert blocker(world.pending[0], world, sharing) is why
     decision = decided(world, cbc(), Tuning(budget=PATIENT, sharing=sharing))
     sent = any(isinstance(a, SetOverSubscribe) for a in decision.plan.actions)
     assert sent == (why is None)
@@ -398,8 +407,3 @@ def test_weights_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None
 def test_budgets_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="must be"):
         Budget(**wrong)  # type: ignore[arg-type]
-
-
-def test_bounds_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least 1"):
-        SearchBounds(max_ways=0)

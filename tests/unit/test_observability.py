@@ -14,7 +14,7 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_client import CollectorRegistry, generate_latest
 
-from rltuned.daemon.metrics.cycle import Metrics, PolicyCard
+from rltuned.daemon.metrics.cycle import Metrics
 from tests import needs
 from tests.queries import (
     ALERTS,
@@ -43,8 +43,8 @@ def headings() -> set[str]:
 def shown() -> set[str]:
     """Names of all series that /metrics has."""
     metrics = Metrics(CollectorRegistry())
-    metrics.loaded(PolicyCard("fcfs"), at=0.0)
-    metrics.canary.show("any")
+    metrics.loaded("fcfs", at=0.0)
+    metrics.show("any")
     text = generate_latest(metrics.registry).decode()
     return {
         line.partition("{")[0].partition(" ")[0] for line in text.splitlines() if line[0] != "#"

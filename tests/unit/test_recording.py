@@ -12,7 +12,7 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
 from rltuned.errors import JournalError, SnapshotError
 from rltuned.journal.journal import Journal
-from rltuned.journal.snapshots import FILE_NAME, Packed, open_to_read, pack, recorded, unpack
+from rltuned.journal.snapshots import FILE_NAME, open_to_read, pack, recorded, unpack
 from tests.builders import NOW, job, sight, snapshot
 from tests.property import worlds
 
@@ -21,21 +21,21 @@ SEEN = snapshot(job(1), job(2))
 
 @given(worlds.snapshots())
 def test_unpacked_is_what_was_packed(world: Snapshot) -> None:
-    assert unpack(pack(world), world.taken_at) == world
+    assert unpack(*pack(world), world.taken_at) == world
 
 
 def test_the_digest_knows_the_cluster_and_not_the_moment() -> None:
     later = replace(SEEN, taken_at=UnixTime(NOW + 60))
     assert pack(later) == pack(SEEN)
-    assert pack(snapshot(job(1), job(2, priority=7))).digest != pack(SEEN).digest
+    assert pack(snapshot(job(1), job(2, priority=7)))[0] != pack(SEEN)[0]
 
 
 def test_a_damaged_body_is_refused() -> None:
-    packed = pack(SEEN)
-    with pytest.raises(SnapshotError, match=packed.digest[:12]):
-        unpack(Packed(packed.digest, packed.body[:-9]), NOW)
+    digest, body = pack(SEEN)
+    with pytest.raises(SnapshotError, match=digest[:12]):
+        unpack(digest, body[:-9], NOW)
     with pytest.raises(SnapshotError, match="digest does not fit"):
-        unpack(Packed("0" * 64, packed.body), NOW)
+        unpack("0" * 64, body, NOW)
 
 
 def keep(journal: Journal, *snapshots: Snapshot) -> None:
@@ -89,5 +89,5 @@ def test_damaged_rows_are_named(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as db:
         db.execute("UPDATE snapshots SET body = x'00'")
         db.commit()
-    with pytest.raises(SnapshotError, match=pack(SEEN).digest[:12]):
+    with pytest.raises(SnapshotError, match=pack(SEEN)[0][:12]):
         list(recorded(tmp_path / FILE_NAME))

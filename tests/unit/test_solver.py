@@ -10,7 +10,7 @@ from pathlib import Path
 import pulp
 import pytest
 
-from rltuned.core.milp import Budget
+from rltuned.core.milp.problem import Budget
 from rltuned.errors import SolverError
 from rltuned.solver import ChildSolver, cbc, highs, probe, read_answer
 
@@ -179,7 +179,7 @@ def test_nothing_is_left_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 _DAEMON = """
 import sys
-from rltuned.core.milp import Budget
+from rltuned.core.milp.problem import Budget
 from tests.unit.test_solver import knapsack, script
 from pathlib import Path
 folder = Path(sys.argv[1])

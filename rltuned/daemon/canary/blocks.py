@@ -2,8 +2,8 @@
 
 A job counts in the block in which it became eligible, unless that was in the washout. A job that
 still waits after HORIZON_S counts as that. No evidence is a job of several partitions, one that
-anybody but rltuned has changed, held or requeued (touched.py), and one that left without being seen
-to run. Only pairs that were watched and written without a gap are decided: a restart, a stage
+others have changed, held or requeued (outcomes.Touched), and one that left without being seen to
+run. Only pairs that were watched and written without a gap are decided: a restart, a stage
 that writes nothing or a long pause between two cycles forgets all that is not decided yet.
 """
 
@@ -106,9 +106,9 @@ class Blocks:
 
         Args:
             seen: the cluster now.
-            sides: of every pending job; OTHER = it is not ours.
+            sides: of every pending job; OTHER = it is not in scope.
             started: since the last look.
-            touched: units that anybody but rltuned has changed.
+            touched: units that others than rltuned have changed.
             live: whether this cycle could write.
 
         Returns:

@@ -1,7 +1,7 @@
-"""The circuit breakers: per partition, kept in the journal, opened by us, closed by a person only.
+"""The circuit breakers: per partition, kept in the journal, opened here, closed by a person only.
 
-An open one demotes its partition: jobs there are not ours any more, and those that we wrote to get
-their own standing back. It stays open over restarts until `rltuned breaker reset`.
+An open one demotes its partition: its jobs leave the scope, and those with a number of rltuned's
+get their own standing back. It stays open over restarts until `rltuned breaker reset`.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ NAME: Final = "breakers"
 
 _FEWEST_USERS: Final = 2
 _RIGHTS: Final = "permission denied"
-"""In Slurm's refusal when we lack the rights: no user can bring that about for another."""
+"""In Slurm's refusal when rltuned lacks the rights: no user can cause that for another."""
 
 
 class Cause(StrEnum):
@@ -156,17 +156,17 @@ def reset(memory: Memory, partition: str | None, at: float) -> list[tuple[str, s
 def failing(pending: Iterable[PendingJob], outcomes: Iterable[Outcome]) -> dict[str, str]:
     """Partitions, of those that changes were sent to, with what went wrong; empty text = nothing.
 
-    Users are counted, not changes, so that nobody with many jobs decides. Of a user it is asked
-    whether Slurm refused, or shows otherwise when read back, more than half of the changes to
-    their jobs; of a partition, whether that is so for more than half of the users, and at least
-    two: one user can undo every change to their own jobs. Where we lack the rights one is enough.
+    Users are counted, not changes, so that no user with many jobs decides. A user counts when Slurm
+    refused, or shows otherwise when read back, more than half of the changes to their jobs; a
+    partition fails when more than half of its users count, and at least two: one user can undo
+    every change to their own jobs. Where rltuned lacks the rights one is enough.
 
     No evidence is a job that is held by now, that has left the queue, or to which nothing was sent.
     """
     jobs = {job.job_id: job for job in pending}
     bad: Counter[tuple[str, str]] = Counter()
     good: Counter[tuple[str, str]] = Counter()
-    said: dict[str, str] = {}
+    details: dict[str, str] = {}
     for outcome in outcomes:
         job = jobs.get(outcome.action.target.job_id)
         if job is None or outcome.result in {Result.WITHHELD, Result.GONE}:
@@ -176,20 +176,20 @@ def failing(pending: Iterable[PendingJob], outcomes: Iterable[Outcome]) -> dict[
         elif outcome.detail != HELD:
             bad.update((name, job.user) for name in job.partitions)
             for name in job.partitions:
-                said.setdefault(name, outcome.detail)
+                details.setdefault(name, outcome.detail)
     users = {*bad, *good}
     return {
-        name: _verdict([bad[key] > good[key] for key in users if key[0] == name], said.get(name))
+        name: _verdict([bad[key] > good[key] for key in users if key[0] == name], details.get(name))
         for name in {name for name, _ in users}
     }
 
 
-def _verdict(failing: list[bool], said: str | None) -> str:
+def _verdict(failing: list[bool], detail: str | None) -> str:
     count = sum(failing)
-    enough = count >= _FEWEST_USERS or _RIGHTS in (said or "").lower()
+    enough = count >= _FEWEST_USERS or _RIGHTS in (detail or "").lower()
     if not enough or 2 * count <= len(failing):
         return ""
-    return f"changes not taken, of {count} of {len(failing)} users: {said}"
+    return f"changes not taken, of {count} of {len(failing)} users: {detail}"
 
 
 def count_errors(

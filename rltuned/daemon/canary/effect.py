@@ -65,7 +65,7 @@ class Effect:
         )
 
     def document(self) -> dict[str, Any]:
-        """For JSON; what cannot be said is null."""
+        """For JSON; what is not known is null."""
         apart_s, low_s, high_s = self.interval_s or (None, None, None)
         return {
             "pairs": self.pairs,

@@ -1,4 +1,4 @@
-"""What is learned on each rung of the trust ladder: how jobs fare, and whether delays do harm."""
+"""What is learned at each stage: the waits of jobs, and whether delays do harm."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,16 +12,21 @@ from rltuned.daemon.canary import breaker
 from rltuned.daemon.canary.blocks import Blocks, Pair
 from rltuned.daemon.canary.breaker import Breakers
 from rltuned.daemon.canary.effect import Effect
-from rltuned.daemon.canary.outcomes import Outcomes, Side, Watcher
-from rltuned.daemon.canary.shadow import Agreement, look_back
-from rltuned.daemon.canary.touched import Touched
+from rltuned.daemon.canary.outcomes import (
+    Agreement,
+    Outcomes,
+    Side,
+    Touched,
+    Watcher,
+    look_back,
+)
 from rltuned.domain.jobs import RunningJob
 from rltuned.domain.plan import Outcome
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.journal.named_values import Memory
 
-_OURS_ALL_THE_SAME: Final = frozenset(
+_STILL_ORDERED: Final = frozenset(
     {
         Refusal.TOO_YOUNG,
         Refusal.OFF_BLOCK,
@@ -39,7 +44,7 @@ class CanaryStatus:
 
     Attributes:
         outcomes: who started and who ended since the last look.
-        agreement: of our last order with what Slurm did; None = nothing that we ranked started.
+        agreement: of the last order with what Slurm did; None = no ranked job started.
         breakers: by partition, as they are after this cycle.
         opened: the partitions whose breaker opened in this cycle.
         pairs: of blocks, that were decided in this cycle.
@@ -87,7 +92,7 @@ class Monitor:
 
         Args:
             ladder: the knobs in force.
-            rules: who is ours, and when delays are on.
+            rules: which jobs are in scope, and when delays are on.
             seen: what the cycle saw.
             decision: what it decided; None = it only looked.
             outcomes: what came of the changes that it sent.
@@ -137,11 +142,11 @@ def sides_of(
     Args:
         seen: the cluster.
         decision: of this cycle; None = it only looked.
-        rules: who is ours, and when delays are on.
-        writes: the stage writes; else delays are off for everybody.
+        rules: which jobs are in scope, and when delays are on.
+        writes: the stage writes; else delays are off for all.
     """
     refused = decision.refused if decision is not None else select(seen, rules).refused
-    others = {job_id for job_id, reason in refused if reason not in _OURS_ALL_THE_SAME}
+    others = {job_id for job_id, reason in refused if reason not in _STILL_ORDERED}
 
     def side(partitions: Iterable[str], since: float) -> Side:
         off = rules.switchback is not None and rules.switchback.off(partitions, since)
@@ -159,7 +164,7 @@ def sides_of(
 
 
 def _newly_running(seen: Snapshot, rules: Scope) -> list[RunningJob]:
-    """Those of our scope that started since the last look, as far as can be told."""
+    """Those in scope that started since the last look, as far as is known."""
     names = set(scope(seen, rules))
     return [
         job

@@ -1,15 +1,18 @@
-"""What became of the jobs: who started and who ended between two looks, and how long they waited.
+"""What became of the jobs between two looks: starts, ends, waits, and changes by others.
 
-A job that runs now and did not before has started, at the time that
-Slurm says; one that ran and is gone has ended, somewhere between the two looks. A job that starts
-and ends between two looks is never seen.
+A job that runs now and did not before has started, at the time that Slurm shows; one that ran and
+is gone has ended, somewhere between the two looks. A job that starts and ends between two looks is
+never seen.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+import numpy as np
+
+from rltuned.core.decide import Decision
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
@@ -28,7 +31,7 @@ class Side(StrEnum):
     OFF = "off"
     """rltuned may order it, but did not: in an off block, or at a stage that writes nothing."""
     OTHER = "other"
-    """Not ours to order, or that cannot be told."""
+    """Not for rltuned to order, or not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ class JobStart:
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """A job that we saw start and that runs no more. duration_s: to half the time between looks."""
+    """A job that was seen to start and runs no more. duration_s: to half the time between looks."""
 
     job: JobStart
     duration_s: float
@@ -153,3 +156,100 @@ def _sides_of_units(
         if found.get(key, Side.OTHER) is Side.OTHER:
             found[key] = sides.get(job.job_id, Side.OTHER)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """rltuned's order beside what Slurm did: of the ranked jobs, n started and the others wait.
+
+    Attributes:
+        started: n.
+        agreed: how many of them were in rltuned's top n.
+        ours: fraction of the (started, waiting) pairs that rltuned ranks the same way; 0.5 = by
+            chance. None = no pairs.
+        slurms: that fraction for Slurm's own order; below 1 because of backfill.
+    """
+
+    started: int
+    agreed: int
+    ours: float | None
+    slurms: float | None
+
+
+def look_back(last: Decision, started: Collection[JobStart]) -> Agreement | None:
+    """Compare the last decision with what has started since; None = nothing that was ranked has."""
+    units = {s.unit for s in started}
+    waiting: list[tuple[int, int]] = []
+    begun: list[tuple[int, int]] = []
+    for entry in last.entries:
+        ranks = (entry.rank_after, entry.rank_before)
+        (begun if unit_of(entry.job) in units else waiting).append(ranks)
+    if not begun:
+        return None
+    return Agreement(
+        started=len(begun),
+        agreed=sum(ours <= len(begun) for ours, _ in begun),
+        ours=_earlier([r[0] for r in begun], [r[0] for r in waiting]),
+        slurms=_earlier([r[1] for r in begun], [r[1] for r in waiting]),
+    )
+
+
+def _earlier(begun: list[int], waiting: list[int]) -> float | None:
+    if not waiting:
+        return None
+    behind = np.searchsorted(np.sort(begun), np.asarray(waiting))
+    return float(behind.sum()) / (len(begun) * len(waiting))
+
+
+class Touched:
+    """Waiting jobs that others have changed or held, from look to look. `units`: those.
+
+    They are no evidence: a user may change, hold and free their own jobs, and sees whether delays
+    are on, so that one user could make on blocks look worse than off blocks, or better.
+    """
+
+    def __init__(self) -> None:
+        self.units: set[JobKey] = set()
+        self._asked: dict[JobKey, tuple[object, ...]] = {}
+        self._eligible: dict[JobKey, UnixTime] = {}
+        self._left: set[JobKey] = set()
+
+    def look(self, seen: Snapshot) -> None:
+        """Take in one look. A job stays touched until it has left the queue, and one look more."""
+        gone = self._asked.keys() - {_key(job) for job in seen.pending}
+        here = {unit_of(job) for job in seen.pending}
+        self.units -= self._left - here
+        self._left = self.units - here
+        for key in gone:
+            self._asked.pop(key)
+            self._eligible.pop(key, None)
+        self.units.update(unit_of(job) for job in self._changed(seen.pending, seen.taken_at))
+
+    def _changed(self, pending: Iterable[PendingJob], now: float) -> Iterable[PendingJob]:
+        for job in pending:
+            key, asked = _key(job), _asked(job)
+            moved = job.eligible_at is None or job.eligible_at > now
+            was = self._eligible.get(key)
+            # a hold and its release between two looks leave nothing but a new eligible time
+            postponed = was is not None and (moved or job.eligible_at != was)
+            if not moved and job.eligible_at is not None:
+                self._eligible[key] = job.eligible_at
+            set_by_others = job.taken_over or (job.fixed and job.owned is None)
+            is_held = bool(job.held_by) or job.priority == 0
+            if is_held or set_by_others or postponed or self._asked.setdefault(key, asked) != asked:
+                yield job
+
+
+def _key(job: PendingJob) -> JobKey:
+    return job.job_id, job.submitted_at
+
+
+def _asked(job: PendingJob) -> tuple[object, ...]:
+    """What its user asked for, without what rltuned changes of it."""
+    ours = job.owned is not None and job.owned.field == "priority" and job.nice == 0
+    nice = (job.owned.nice or 0) if ours and job.owned is not None else job.nice
+    request = replace(job.request, exclusive=False)
+    return (
+        request, job.partitions, job.user, job.account, job.qos, nice, job.reservation,
+        job.required_nodes, job.excluded_nodes,
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The last look before a batch goes to Slurm: is what we saw still fresh, may we still write."""
+"""The last look before a batch goes to Slurm: is the snapshot fresh, may this daemon write."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -34,7 +34,7 @@ class Fence:
     Args:
         readings: the clocks: one that stops in sleep, one that does not, and the wall clock.
         max_age_s: oldest view that may be acted on.
-        holds: asked last; why we may not write, empty = we may.
+        holds: asked last; why this daemon may not write, empty = it may.
     """
 
     def __init__(

@@ -11,11 +11,11 @@ from rltuned.daemon.ha.lease import Lease
 from rltuned.errors import JournalError
 from rltuned.journal.handover import Handover, publish, published
 from rltuned.journal.journal import Journal
-from rltuned.settings.controller import HaKeys
+from rltuned.settings.service import HaKeys
 
 
 def open_lease(ha: HaKeys, timeout_s: float, clock: SystemClock) -> Lease | None:
-    """Our side of the lease, where there is a second daemon; None = there is none.
+    """This daemon's side of the lease, where there is a second daemon; None = there is none.
 
     timeout_s: the longest that one command may take.
     """
@@ -30,7 +30,7 @@ class Seat:
 
     Args:
         folder: the shared folder, of lease and handover.
-        lease: our side of it.
+        lease: this daemon's side of it.
         acting: tells the host of the slurmctld that acts; raises BackendError.
     """
 
@@ -49,11 +49,11 @@ class Seat:
         """Be the one that writes, if that is right now.
 
         Returns:
-            Why we are not; empty = we are.
+            Why it is not; empty = it is.
 
         Raises:
-            BackendError: it cannot be told which slurmctld acts.
-            JournalError: what is ours cannot be told or handed over; nothing may be written.
+            BackendError: it is not known which slurmctld acts.
+            JournalError: what rltuned wrote is not known or cannot be handed over.
         """
         refused = self._lease.claim(self._acting())
         took = take_in(self._folder, self._lease.host, journal, cluster, ours=not refused)
@@ -63,7 +63,7 @@ class Seat:
         return f"took over from {took}; the next cycle writes" if took else ""
 
     def publish(self, journal: Journal, cluster: str) -> None:
-        """Leave for a successor what we hold; to be done before anything is written.
+        """Leave for a successor what this daemon holds; to be done before anything is written.
 
         Raises:
             JournalError: it could not be done.
@@ -87,10 +87,10 @@ def take_in(folder: Path, host: str, journal: Journal, cluster: str, *, ours: bo
 
     Args:
         folder: the shared folder.
-        host: ours.
-        journal: ours.
+        host: of this daemon.
+        journal: of this daemon.
         cluster: Slurm's name of it.
-        ours: whether the changes are ours from now on, or the other daemon's.
+        ours: whether the changes belong to this daemon from now on, or to the other.
 
     Returns:
         The host from which something was taken over; empty = from none.
@@ -109,7 +109,7 @@ def take_in(folder: Path, host: str, journal: Journal, cluster: str, *, ours: bo
 
 
 def before_restore(folder: Path, host: str, journal: Journal) -> str:
-    """Count as ours no longer what another daemon has taken over; it is that one's to give back.
+    """Let go of what another daemon has taken over; that one gives it back.
 
     Returns:
         The host of that daemon; empty = nothing was taken over.
@@ -125,7 +125,7 @@ def before_restore(folder: Path, host: str, journal: Journal) -> str:
 
 
 def after_restore(folder: Path, lease: Lease, journal: Journal) -> None:
-    """Tell a successor that what was ours has been given back.
+    """Leave for a successor that all has been given back.
 
     Raises:
         JournalError: the file, the lease or the journal cannot be used.

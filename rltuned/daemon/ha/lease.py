@@ -1,7 +1,7 @@
 """Of two daemons, one beside each slurmctld, the one that may write. ADR 0012 argues for it.
 
-A small file in a folder that both hosts share says who holds the lease. Nobody compares clocks of
-two machines: the holder renews by counting up, and the other takes over only after it has itself
+A small file in a folder that both hosts share says who holds the lease. No clocks of two machines
+are compared: the holder renews by counting up, and the other takes over only after it has itself
 watched the count stand still for the whole time. The holder stops writing before that time is over
 by its own clocks, and reads the file again right before every batch.
 """
@@ -10,7 +10,6 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -48,9 +47,9 @@ class Lease:
 
     Args:
         folder: the shared folder.
-        host: our name, as SlurmctldHost has it.
+        host: this machine's name, as SlurmctldHost has it.
         lease_s: how long a renewal is good.
-        margin_s: so long before its end we stop writing: what one batch may take.
+        margin_s: so long before its end writing stops: what one batch may take.
         readings: see fence.Fence; the first two must never be set.
     """
 
@@ -68,17 +67,17 @@ class Lease:
 
     @property
     def term(self) -> int | None:
-        """Number of our turn; None = it is not ours, as far as we know."""
+        """Number of this daemon's turn; None = it does not hold the lease, as far as is known."""
         return self._term
 
     def claim(self, acting: str) -> str:
-        """Take or renew the lease when our slurmctld acts, give it up when another does.
+        """Take or renew the lease when the slurmctld here acts, give it up when another does.
 
         Args:
             acting: host of the slurmctld that acts.
 
         Returns:
-            Why we may not write; empty = we may.
+            Why nothing may be written; empty = it may.
         """
         try:
             with self._locked() as file:
@@ -112,7 +111,7 @@ class Lease:
 
     @contextmanager
     def turn(self, term: int) -> Iterator[bool]:
-        """Keep everybody from taking it while the block runs; whether it is still this turn."""
+        """Keep others from taking it while the block runs; whether it is still this turn."""
         try:
             with self._locked() as file:
                 yield _read(file).term == term
@@ -120,7 +119,7 @@ class Lease:
             raise JournalError(f"{self._path}: {_reason(error)}") from None
 
     def lost(self) -> str:
-        """Why a batch may not be sent now; empty = the lease is still ours."""
+        """Why a batch may not be sent now; empty = this daemon holds the lease."""
         if self._term is None:
             return "not sent: the lease is not ours"
         age_s = longest_s(self._renewed, self._readings())
@@ -136,7 +135,7 @@ class Lease:
         return ""
 
     def elsewhere(self) -> str:
-        """Why somebody who only gives back may not send a batch now; empty = he may."""
+        """Why a restore, which never takes the lease, may not send a batch; empty = it may."""
         try:
             with self._locked() as file:
                 seen = _read(file)
@@ -184,17 +183,6 @@ class Lease:
             os.close(file)
 
 
-@dataclass(frozen=True, slots=True)
-class Bystander:
-    """`rltuned restore`: never takes the lease, and stops when another host's daemon has."""
-
-    lease: Lease
-
-    def lost(self) -> str:
-        """Why a batch may not be sent now; empty = it may."""
-        return self.lease.elsewhere()
-
-
 def _surely_s(since: tuple[float, ...], now: tuple[float, ...]) -> float:
     """Seconds that have gone by for certain: the wall clock, which people set, left out."""
     return min(b - a for a, b in zip(since[:2], now[:2], strict=True))
@@ -208,7 +196,7 @@ def _check_owner(file: int, path: Path) -> None:
 
 
 def _read(file: int) -> LeaseRecord:
-    """What it says; an empty file is a lease that nobody has ever held."""
+    """What it says; an empty file is a lease that was never held."""
     raw = os.pread(file, 2 * _BYTES, 0)
     if not raw:
         return LeaseRecord(term=0, holder="", beat=0, released=True)

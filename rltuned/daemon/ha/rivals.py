@@ -20,20 +20,20 @@ SHARE: Final = 0.1
 """Of the pending jobs that are not held, at least: of different numbers, or under priority/basic,
 where jobs of the same minute may share one, of jobs."""
 LOOKS: Final = 3
-"""In a row, and it is said and stays said until a restart. Nothing is written from the first on."""
+"""In a row make a rival, until a restart. Nothing is written from the first on."""
 
 
 class Rivals:
-    """Watches for numbers that nobody of ours has written."""
+    """Watches for numbers that this journal never wrote."""
 
     def __init__(self) -> None:
         self._looks = 0
         self._found = ""
 
     def judge(self, snapshot: Snapshot) -> str:
-        """Why nothing may be written; empty = nobody else seems to write.
+        """Why nothing may be written; empty = no other daemon seems to write.
 
-        snapshot: marked with what the journal says is ours.
+        snapshot: marked with what the journal knows.
         """
         if self._found:
             return self._found
@@ -57,7 +57,7 @@ class Rivals:
 
 
 def foreign(job: PendingJob) -> int | None:
-    """A number that neither Slurm nor our journal has given to a job; None = there is none."""
+    """A number that neither Slurm nor this journal has given to a job; None = there is none."""
     if job.owned is not None:
         actual = job.priority if job.owned.field == "priority" else job.site_factor
         return actual if job.taken_over else None

@@ -15,7 +15,7 @@ LOCAL: Final = "localhost"
 
 
 def own_names(hostname: str, *more: str) -> frozenset[str]:
-    """Every name that is ours, in lower case.
+    """Every name of this daemon, in lower case.
 
     Args:
         hostname: of this machine, with or without its domain.
@@ -26,7 +26,7 @@ def own_names(hostname: str, *more: str) -> frozenset[str]:
 
 
 def is_asked_by(headers: Sequence[str] | None, names: Iterable[str]) -> bool:
-    """Whether a request is for us.
+    """Whether a request is for this daemon.
 
     Args:
         headers: every Host header that it has; a browser sends exactly one.

@@ -130,7 +130,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def get_request(self) -> tuple[Any, Any]:
-        """One connection; with TLS its own thread shakes hands, so that nobody else waits."""
+        """One connection; with TLS its own thread shakes hands, so that no other client waits."""
         request, client_address = super().get_request()
         if self.tls is None:
             return request, client_address
@@ -151,7 +151,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is not our trouble, and never a traceback on standard error."""
+        """A client that went away is no trouble, and never a traceback on standard error."""
 
     def numbers(self) -> tuple[int, ...]:
         with self._guard:

@@ -1,8 +1,8 @@
-"""The state of the daemon as one document, for the status page, `rltuned status` and `rltuned top`.
+"""The state of the daemon as one document, for the status page and `rltuned status`.
 
-Made once per cycle from its report, so whoever asks costs Slurm nothing. Single jobs are in it
-only where the settings say so: whoever can reach the port reads it, and Slurm's PrivateData is not
-asked.
+Made once per cycle from its report, so a request costs Slurm nothing. Single jobs are in it only
+where the settings allow it: everyone who reaches the port reads it, and Slurm's PrivateData is not
+consulted.
 """
 
 from collections import Counter
@@ -26,17 +26,17 @@ JOBS: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Showing:
-    """What may be told of single jobs. jobs: anything at all; users: whose they are."""
+    """What may be shown of single jobs. jobs: anything at all; users: whose they are."""
 
     jobs: bool = False
     users: bool = False
 
 
 class Board:
-    """Hears of every cycle. Written by the loop's thread, read by those of the endpoint.
+    """Follows the cycles. Written by the loop's thread, read by those of the endpoint.
 
     Args:
-        showing: what may be told.
+        showing: what may be shown.
         now: Unix seconds.
     """
 
@@ -81,6 +81,8 @@ class Board:
             "journal_error": report.journal_error,
             "standby": report.standby,
             "rival": report.rival,
+            "withheld": report.withheld,
+            "in_doubt": report.in_doubt,
         }
 
     def document(self, health: Health) -> Document:
@@ -115,6 +117,8 @@ _NOTHING_SEEN: Final[Document] = {
     "journal_error": "",
     "standby": "",
     "rival": "",
+    "withheld": "",
+    "in_doubt": False,
 }
 
 

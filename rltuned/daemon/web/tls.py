@@ -1,62 +1,36 @@
-"""TLS for the endpoint: what prometheus-client's own server offers, and nothing of our own."""
+"""TLS for the endpoint, as prometheus-client's own server offers it."""
 
 import ssl
-from dataclasses import dataclass
-from pathlib import Path
 
 from rltuned.errors import SettingsError
-from rltuned.settings.keys import HttpKeys
-
-
-@dataclass(frozen=True, slots=True)
-class Certificates:
-    """PEM files: the server's chain and key, and whose clients are let in (None = everybody)."""
-
-    chain: Path
-    key: Path
-    clients: Path | None = None
+from rltuned.settings.service import HttpKeys
 
 
 def endpoint_context(http: HttpKeys) -> ssl.SSLContext | None:
-    """TLS as the settings want it; None = they do not.
+    """TLS 1.2 or later with the certificates of the settings; None = without TLS.
 
-    Raises:
-        SettingsError: a file cannot be used.
-    """
-    if http.tls_cert is None or http.tls_key is None:
-        return None
-    return server_context(Certificates(http.tls_cert, http.tls_key, http.tls_clients))
-
-
-def server_context(files: Certificates) -> ssl.SSLContext:
-    """TLS 1.2 or later with these certificates; read once, so a new one needs a restart.
+    The files are read once, so a new certificate needs a restart.
 
     Raises:
         SettingsError: a file cannot be read, or they do not belong together.
     """
+    if http.tls_cert is None or http.tls_key is None:
+        return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    what = f"certificate {http.tls_cert} with key {http.tls_key}"
     try:
-        context.load_cert_chain(files.chain, files.key, password=_no_password)
+        context.load_cert_chain(http.tls_cert, http.tls_key, password=_no_password)
+        if http.tls_clients is not None:
+            what = f"client authorities {http.tls_clients}"
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(http.tls_clients)
     except (OSError, ValueError) as error:
-        raise SettingsError(
-            f"http: certificate {files.chain} with key {files.key} cannot be used: {_said(error)}"
-        ) from None
-    if files.clients is not None:
-        context.verify_mode = ssl.CERT_REQUIRED
-        try:
-            context.load_verify_locations(files.clients)
-        except OSError as error:
-            raise SettingsError(
-                f"http: client authorities {files.clients} cannot be used: {_said(error)}"
-            ) from None
+        reason = getattr(error, "strerror", None) or str(error)
+        raise SettingsError(f"http: {what} cannot be used: {reason}") from None
     return context
 
 
 def _no_password() -> str:
-    """Asked for when the key is locked; a daemon has nobody to ask."""
+    """Called when the key is locked; a daemon cannot type one."""
     raise ValueError("the key has a password; store it without one")
-
-
-def _said(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)

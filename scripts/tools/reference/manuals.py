@@ -108,8 +108,8 @@ def rltuned_toml_5() -> str:
         '"rltuned config init" writes one that fits the cluster, "rltuned config check FILE" '
         'checks one, "rltuned config show" prints every value in force and where it comes from.',
     )
-    for name, info, model in tables():
-        page += [f".SH [{roff.escape(name)}]", *roff.lines(info.description or "")]
+    for name, about, model in tables():
+        page += [f".SH [{roff.escape(name)}]", *roff.lines(about)]
         for key, field in model.model_fields.items():
             default = "absent" if field.default is None else toml(field.default)
             what = f"{type_text(field)}; default {default}"

@@ -3,7 +3,7 @@
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
-from rltuned.daemon.metrics.cycle import Metrics, PolicyCard
+from rltuned.daemon.metrics.cycle import Metrics
 
 _INTRO = """\
 # Metrics
@@ -25,8 +25,8 @@ def markdown() -> str:
     """The text of docs/metrics.md."""
     registry = CollectorRegistry()
     metrics = Metrics(registry)
-    metrics.loaded(PolicyCard("fcfs"), at=0.0)
-    metrics.canary.show("any")
+    metrics.loaded("fcfs", at=0.0)
+    metrics.show("any")
     return _INTRO + "".join(sorted(_row(family) for family in registry.collect()))
 
 

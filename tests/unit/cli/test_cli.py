@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from rltuned import __version__
-from rltuned.cli import COMMANDS
-from rltuned.cli.check import _fit, _queue, _time_limits
+from rltuned.cli import COMMANDS, PANELS
+from rltuned.cli.check import machine_checks
+from rltuned.cli.check_slurm import fit_checks, queue_checks, time_limits
 from rltuned.cli.explain import _BOUNDS, _REFUSALS, in_words
 from rltuned.cli.explained import explanation
-from rltuned.cli.machine import machine_checks
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.explaining import Bound
 from rltuned.core.select import Refusal
@@ -54,13 +54,23 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def test_version() -> None:
-    assert run("version").stdout.startswith(f"rltuned {__version__} (Python 3.")
+@pytest.mark.parametrize("asked", ["--version", "version"])
+def test_version(asked: str) -> None:
+    assert run(asked).stdout.startswith(f"rltuned {__version__} (Python 3.")
 
 
-def test_help_names_every_command() -> None:
+def test_help_names_every_command_under_its_heading() -> None:
     text = run("--help").stdout
-    assert all(name in text for name in COMMANDS)
+    assert all(name in text for name in (*COMMANDS, *PANELS))
+    assert run("-h").stdout == text
+    assert run("plan", "-h").stdout == run("plan", "--help").stdout
+
+
+def test_commands_of_an_older_release_run_under_their_new_names(config: Path) -> None:
+    old = run("top", "--config", str(config))
+    assert "`rltuned top` is `rltuned status --watch` now" in old.stderr
+    assert old.stdout == run("status", "--watch", "--config", str(config)).stdout
+    assert "is `rltuned history --replay` now" in run("replay", "no number").stderr
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c not in {"models", "train"}])
@@ -182,13 +192,13 @@ def test_check_reads_the_queue_and_knows_the_partitions(config: Path, tmp_path: 
     config.write_text(config.read_text() + slurm + '[scope]\nsla_partitions = ["sla", "slaa"]\n')
     loaded = load(config)
     backend = replay(bin_dir, RECORDED)
-    found = {c.name: c for c in _queue(loaded, backend.observe)}
+    found = {c.name: c for c in queue_checks(loaded, backend.observe)}
     assert found["queue"].status is Status.OK
     assert found["scope.sla_partitions"].status is Status.WARN
     assert "no partition slaa" in found["scope.sla_partitions"].detail
     assert found["time_limits"].status is Status.OK
     (bin_dir / "squeue").unlink()
-    (only,) = _queue(loaded, backend.observe)
+    (only,) = queue_checks(loaded, backend.observe)
     assert (only.name, only.status) == ("queue", Status.FAIL)
     assert "squeue is not installed" in only.detail
 
@@ -314,8 +324,8 @@ def test_partitions_without_a_time_limit_are_warned_of() -> None:
     limited = Partition("a", max_time_s=60.0)
     endless = (Partition("b", max_time_s=math.inf), Partition("c"))
     default = Partition("d", max_time_s=math.inf, default_time_s=60.0)
-    assert _time_limits(replace(snapshot(), partitions=(limited, default))).status is Status.OK
-    check = _time_limits(replace(snapshot(), partitions=(limited, *endless)))
+    assert time_limits(replace(snapshot(), partitions=(limited, default))).status is Status.OK
+    check = time_limits(replace(snapshot(), partitions=(limited, *endless)))
     assert check.status is Status.WARN
     assert "none in b, c," in check.detail
 
@@ -400,9 +410,9 @@ def test_breakers_are_shown_and_closed(config: Path) -> None:
 def test_a_canary_by_priorities_is_warned_of_where_jobs_age(config: Path) -> None:
     multifactor = (Check("priority", Status.OK, "priority/multifactor"),)
     config.write_text(config.read_text() + '[ladder]\nstage = "canary"\n')
-    assert list(_fit(load(config), multifactor)) == []
+    assert list(fit_checks(load(config), multifactor)) == []
     config.write_text(config.read_text() + '[limits]\nwrite_mode = "priority"\n')
-    (warning,) = _fit(load(config), multifactor)
+    (warning,) = fit_checks(load(config), multifactor)
     assert (warning.name, warning.status) == ("canary", Status.WARN)
 
 

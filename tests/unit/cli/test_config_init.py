@@ -11,10 +11,9 @@ from rltuned.domain.cluster import Partition
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import BackendError, SettingsError
 from rltuned.settings import Settings, from_flags, load
-from rltuned.settings.draft import Line, draft
+from rltuned.settings.reference import Line, draft
 from rltuned.settings.source import Flag
-from rltuned.slurm.priorities import Priorities, read_priorities
-from rltuned.slurm.site import RateLimit, parse_config, read_rate_limit
+from rltuned.slurm.site import Priorities, RateLimit, parse_config, read_priorities, read_rate_limit
 from tests.builders import node, snapshot
 from tests.recorded import DATA, RELEASES, Recording, replay
 from tests.unit.cli.runner import run

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.cli.controllers import controller_checks
+from rltuned.cli.check_slurm import controller_checks
 from rltuned.settings import load
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.checks import Check, Status

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.cli.reach import newcomers
+from rltuned.cli.check_slurm import newcomers
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.newcomers import Stamp, publish
 from rltuned.journal.journal import Journal

@@ -97,7 +97,7 @@ def test_a_job_without_changes_is_said_so(tmp_path: Path, config: Path) -> None:
 def test_the_same_plan_comes_out_again(tmp_path: Path, config: Path) -> None:
     live(tmp_path, cycles=2)
     for cycle, actions in ((1, 3), (2, 0)):
-        result = run("replay", str(cycle), "--config", str(config))
+        result = run("history", "--replay", str(cycle), "--config", str(config))
         assert result.exit_code == 0, result.output
         first, second = result.stdout.splitlines()
         assert first.endswith(f"(live), sjf: 4 pending, {actions} actions")
@@ -111,15 +111,17 @@ def test_a_cycle_that_only_looked_is_kept_and_has_nothing_to_replay(
     live(tmp_path)
     assert [r.snapshot for r in recorded(tmp_path / FILE_NAME)] == [world(), world()]
     with pytest.raises(JournalError, match=r"came to no decision \(observe\); 2 to 2 are kept"):
-        run("replay", "1", "--config", str(config))
+        run("history", "--replay", "1", "--config", str(config))
 
 
 def test_a_plan_that_differs_is_listed(tmp_path: Path, config: Path) -> None:
     live(tmp_path)
-    result = run("replay", "1", "--policy", "fcfs", "--config", str(config))
+    result = run("history", "--replay", "1", "--policy", "fcfs", "--config", str(config))
     assert result.exit_code == 1
     assert f"job 3: SetPriority: was old 100, new {FIRST}, nice 0, rest None, is" in result.stdout
-    told = run("replay", "1", "--policy", "fcfs", "--config", str(config), "--json").stdout
+    told = run(
+        "history", "--replay", "1", "--policy", "fcfs", "--config", str(config), "--json"
+    ).stdout
     document = json.loads(told)
     assert (document["identical"], len(document["differences"])) == (False, 3)
 
@@ -127,33 +129,35 @@ def test_a_plan_that_differs_is_listed(tmp_path: Path, config: Path) -> None:
 def test_a_joint_placement_is_solved_again(tmp_path: Path, config: Path) -> None:
     knobs = replace(KNOBS, placement="milp", top_k=3)
     live(tmp_path, knobs=knobs, solver=cbc(), solver_name="cbc")
-    result = run("replay", "1", "--config", str(config))
+    result = run("history", "--replay", "1", "--config", str(config))
     assert result.exit_code == 0, result.output
 
 
 def test_a_model_must_be_the_very_one(tmp_path: Path, config: Path) -> None:
     actor = load_actor(MODELS / "rltune-paper")
     live(tmp_path, policy=actor, digest=actor.digest)
-    assert run("replay", "1", "--config", str(config)).exit_code == 0
+    assert run("history", "--replay", "1", "--config", str(config)).exit_code == 0
     other = tmp_path / "other"
     other.mkdir()
     live(other, policy=actor, digest="0" * 64)
     with pytest.raises(ModelError, match="digest 000000000000, and model:rltune-paper has"):
-        run("replay", "1", "--journal", str(other / FILE_NAME), "--config", str(config))
+        run(
+            "history", "--replay", "1", "--journal", str(other / FILE_NAME), "--config", str(config)
+        )
 
 
 def test_cycles_that_cannot_be_replayed_say_why(tmp_path: Path, config: Path) -> None:
     live(tmp_path, cycles=2)
     with pytest.raises(JournalError, match=r"cycle 9 is not in the journal; 1 to 2 are kept"):
-        run("replay", "9", "--config", str(config))
+        run("history", "--replay", "9", "--config", str(config))
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as db:
         db.execute("UPDATE cycles SET snapshot = NULL WHERE cycle = 1")
         db.execute("UPDATE cycles SET taken_at = NULL, skipped = 'backend' WHERE cycle = 2")
         db.commit()
     with pytest.raises(JournalError, match="cycle 1 has been cleared out"):
-        run("replay", "1", "--config", str(config))
+        run("history", "--replay", "1", "--config", str(config))
     with pytest.raises(JournalError, match=r"came to no decision \(backend\)"):
-        run("replay", "2", "--config", str(config))
+        run("history", "--replay", "2", "--config", str(config))
 
 
 KILLED = """
@@ -207,7 +211,7 @@ def test_a_kill_at_the_write_leaves_the_intent(tmp_path: Path, config: Path, sta
     assert skipped == "unfinished"
     told = run("history", "3", "--config", str(config)).stdout
     assert f"priority 100 -> {FIRST}: unknown (the process ended before it was seen)" in told
-    assert run("replay", "1", "--config", str(config)).exit_code == 0
+    assert run("history", "--replay", "1", "--config", str(config)).exit_code == 0
     seen = world()
     if stage == "after":
         new = {1: basic(2_700.0), 2: basic(1_800.0), 3: FIRST}
@@ -247,7 +251,7 @@ def test_neither_needs_torch_or_slurm(tmp_path: Path, config: Path) -> None:
     live(tmp_path)
     journal = Journal(tmp_path)
     journal.probe()  # the daemon has it open
-    for args in (("history", "3"), ("replay", "1")):
+    for args in (("history", "3"), ("history", "--replay", "1")):
         done = blocked(*args, "--config", str(config))
         assert (done.returncode, done.stderr) == (0, "")
     journal.close()

@@ -1,4 +1,4 @@
-"""`status` and `top`: with the daemon, without it, without the journal; top on a real terminal."""
+"""`status`: with the daemon, without it, without the journal; --watch on a real terminal."""
 
 import fcntl
 import json
@@ -26,8 +26,9 @@ from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.web.server import Health, MetricsServer
 from rltuned.daemon.web.status import Board, Showing
-from rltuned.daemon.web.tls import Certificates, server_context
+from rltuned.daemon.web.tls import endpoint_context
 from rltuned.journal.journal import Journal
+from rltuned.settings.service import HttpKeys
 from rltuned.text import when
 from tests.builders import NOW
 from tests.loops import Bench
@@ -143,7 +144,7 @@ def test_an_open_breaker_is_trouble(tmp_path: Path, server: MetricsServer) -> No
 
 
 def test_over_tls_only_the_certificate_of_the_settings_is_believed(
-    tmp_path: Path, health: Health, signed: Certificates
+    tmp_path: Path, health: Health, signed: HttpKeys
 ) -> None:
     live(tmp_path)
     board = Board(Showing(), lambda: NOW)
@@ -153,13 +154,14 @@ def test_over_tls_only_the_certificate_of_the_settings_is_believed(
         CollectorRegistry(),
         lambda: health,
         status=lambda: board.document(health),
-        tls=server_context(signed),
+        tls=endpoint_context(signed),
     )
     with closing(made):
         config = settings(tmp_path, made.port)
         plain = run("status", "--config", config)
         Path(config).write_text(
-            Path(config).read_text() + f'tls_cert = "{signed.chain}"\ntls_key = "{signed.key}"\n'
+            Path(config).read_text()
+            + f'tls_cert = "{signed.tls_cert}"\ntls_key = "{signed.tls_key}"\n'
         )
         done = run("status", "--config", config)
     assert plain.exit_code == 1
@@ -175,9 +177,11 @@ def test_a_foreign_server_is_not_believed(tmp_path: Path) -> None:
     assert "answered 404" in done.stdout
 
 
-def test_top_prints_once_where_there_is_no_terminal(tmp_path: Path, server: MetricsServer) -> None:
+def test_watch_prints_once_where_there_is_no_terminal(
+    tmp_path: Path, server: MetricsServer
+) -> None:
     live(tmp_path)
-    done = run("top", "--config", settings(tmp_path, server.port))
+    done = run("status", "--watch", "--config", settings(tmp_path, server.port))
     assert done.exit_code == 0, done.output
     rows = [line.split() for line in done.stdout.splitlines() if "gpu" in line]
     # new order, old order, how far, which job
@@ -189,18 +193,18 @@ def test_top_prints_once_where_there_is_no_terminal(tmp_path: Path, server: Metr
     assert [row[-3] for row in rows] == ["15m", "30m", "45m"]
 
 
-def test_top_shows_the_delays_that_earlier_cycles_wrote(
+def test_watch_shows_the_delays_that_earlier_cycles_wrote(
     tmp_path: Path, server: MetricsServer
 ) -> None:
     live(tmp_path, cycles=2)  # the second one had nothing to write
-    done = run("top", "--config", settings(tmp_path, server.port))
+    done = run("status", "--watch", "--config", settings(tmp_path, server.port))
     rows = [line.split() for line in done.stdout.splitlines() if "gpu" in line]
     # of a number of priority/basic a delay is known to a minute
     assert [row[-2] for row in rows] == ["14m", "29m", "44m"]
 
 
 @pytest.mark.parametrize("end", ["q", "ctrl-c"])
-def test_top_on_a_terminal_ends_by_key(tmp_path: Path, server: MetricsServer, end: str) -> None:
+def test_watch_on_a_terminal_ends_by_key(tmp_path: Path, server: MetricsServer, end: str) -> None:
     live(tmp_path)
     config = settings(tmp_path, server.port)
     ours, theirs = pty.openpty()
@@ -209,7 +213,18 @@ def test_top_on_a_terminal_ends_by_key(tmp_path: Path, server: MetricsServer, en
     # as a script's job in the background is started: with Ctrl-C ignored
     ignoring = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")
     child = subprocess.Popen(
-        [*ignoring, sys.executable, "-m", "rltuned", "top", "--every", "0.3", "--config", config],
+        [
+            *ignoring,
+            sys.executable,
+            "-m",
+            "rltuned",
+            "status",
+            "--watch",
+            "--every",
+            "0.3",
+            "--config",
+            config,
+        ],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

@@ -7,8 +7,7 @@ import pytest
 
 from rltuned.core.switchback import MOST_APART_S, Switchback
 from rltuned.daemon.canary.blocks import HORIZON_S, Blocks, Pair
-from rltuned.daemon.canary.outcomes import Side, Watcher, unit_of
-from rltuned.daemon.canary.touched import Touched
+from rltuned.daemon.canary.outcomes import Side, Touched, Watcher, unit_of
 from rltuned.domain.jobs import ArrayInfo, PendingJob, RunningJob
 from rltuned.domain.units import JobId, UnixTime
 from tests.builders import NOW, job, running, snapshot

@@ -3,11 +3,14 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from rltuned.core.switchback import Switchback
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
-from rltuned.daemon.report import CycleReport
+from rltuned.daemon.report import CycleReport, Mode
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.web.page import page
 from rltuned.daemon.web.server import Health
@@ -105,3 +108,27 @@ def test_a_switchback_is_shown_and_its_absence_said(tmp_path: Path) -> None:
     assert document["blocks"] == [{"partition": "gpu", "on": False, "until": block.ends_at}]
     assert "Too little to say" in page(document)
     assert "Off blocks now, in Slurm's own order: gpu until" in page(document)
+
+
+@pytest.mark.parametrize(
+    ("mode", "fault", "sentence", "in_doubt"),
+    [
+        (Mode.LIVE, {}, "", False),
+        (Mode.SHADOW, {}, "the stage is shadow", False),
+        (Mode.PAUSED, {}, "the pause file exists", False),
+        (Mode.STANDBY, {"standby": "ctl2 holds the lease"}, "ctl2 holds the lease", False),
+        (Mode.OBSERVE, {"rival": "12 numbers"}, "12 numbers", True),
+        (Mode.DRY_RUN, {"journal_error": "full"}, "the journal cannot be used: full", False),
+        (Mode.OBSERVE, {"journal_error": "full"}, "the journal cannot be used: full", True),
+    ],
+)
+def test_one_sentence_says_why_nothing_is_written(
+    mode: Mode, fault: dict[str, Any], sentence: str, in_doubt: bool
+) -> None:
+    report = CycleReport(1, NOW, mode, 60.0, {}, **fault)
+    board = Board(Showing(), lambda: NOW)
+    board.cycle(report)
+    found = board.document(Health(ready=True, reason=""))
+    assert (found["withheld"], found["in_doubt"]) == (sentence, in_doubt)
+    assert (f"Nothing is written: {sentence}</p>" in page(found)) is bool(sentence)
+    assert (f"nothing is written: {sentence}" in report.summary()) is in_doubt

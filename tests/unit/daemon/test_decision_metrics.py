@@ -12,47 +12,46 @@ from prometheus_client import CollectorRegistry
 
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import COLUMNS
-from rltuned.core.joint import How, Joint
-from rltuned.core.milp import Budget
+from rltuned.core.milp.candidates import PlacementKind
+from rltuned.core.milp.problem import Budget
+from rltuned.core.milp.solution import JobDecision, JointPlacement, SolveStatus
 from rltuned.core.select import Scope
-from rltuned.core.solution import JobDecision
-from rltuned.core.ways import PlacementKind
-from rltuned.daemon.metrics.decision import DecisionMetrics
+from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.domain.units import JobId
 from rltuned.errors import SolverError
 from rltuned.journal.journal import Journal
 from rltuned.journal.retention import TABLES
 from rltuned.solver import TimedSolver
-from tests.builders import job, snapshot
+from tests.builders import decided, job, snapshot
 from tests.fakes import ConstantOrder
 
 
 @pytest.fixture
-def metrics() -> DecisionMetrics:
-    return DecisionMetrics(CollectorRegistry())
+def metrics() -> Metrics:
+    return Metrics(CollectorRegistry())
 
 
-def value(metrics: DecisionMetrics, name: str, **labels: str) -> float:
+def value(metrics: Metrics, name: str, **labels: str) -> float:
     found = metrics.registry.get_sample_value(name, labels)
     assert found is not None, name
     return found
 
 
-def update(metrics: DecisionMetrics, *ids: int) -> None:
+def update(metrics: Metrics, *ids: int) -> None:
     """Jobs of falling priority, of which the policy wants the order given."""
     jobs = [job(number, priority=1_000 - number) for number in sorted(ids)]
-    metrics.update(decide(snapshot(*jobs), ConstantOrder(ids), Knobs(Scope())))
+    metrics.update(decided(decide(snapshot(*jobs), ConstantOrder(ids), Knobs(Scope()))))
 
 
-def test_moves_by_direction(metrics: DecisionMetrics) -> None:
+def test_moves_by_direction(metrics: Metrics) -> None:
     update(metrics, 4, 1, 2, 3)
     assert value(metrics, "rltuned_rank_displacement_places_count", direction="up") == 1
     assert value(metrics, "rltuned_rank_displacement_places_sum", direction="up") == 3
     assert value(metrics, "rltuned_rank_displacement_places_count", direction="down") == 3
 
 
-def test_what_is_not_known_is_no_number(metrics: DecisionMetrics) -> None:
-    metrics.trained_on({"requested_gpus": (0.0, 1.0)})
+def test_what_is_not_known_is_no_number(metrics: Metrics) -> None:
+    metrics.loaded("model:a", at=0.0, ranges={"requested_gpus": (0.0, 1.0)})
     update(metrics)
     assert math.isnan(value(metrics, "rltuned_delay_seconds", at="median"))
     for feature in COLUMNS:
@@ -61,7 +60,7 @@ def test_what_is_not_known_is_no_number(metrics: DecisionMetrics) -> None:
         assert math.isnan(outside)
 
 
-def test_scores_and_features(metrics: DecisionMetrics) -> None:
+def test_scores_and_features(metrics: Metrics) -> None:
     update(metrics, 1, 2, 3)
     lowest, highest = (value(metrics, "rltuned_delay_seconds", at=at) for at in ("min", "max"))
     assert lowest < value(metrics, "rltuned_delay_seconds", at="median") < highest
@@ -69,37 +68,41 @@ def test_scores_and_features(metrics: DecisionMetrics) -> None:
         assert 0 <= value(metrics, "rltuned_feature_ratio", feature=feature, at="median") <= 1
 
 
-def test_drift_against_the_ranges_of_the_card(metrics: DecisionMetrics) -> None:
-    metrics.trained_on({"requested_gpus": (0.0, 1.0), "req_cpu": (0.99, 1.0)})
+def test_drift_against_the_ranges_of_the_card(metrics: Metrics) -> None:
+    metrics.loaded("model:a", at=0.0, ranges={"requested_gpus": (0.0, 1.0), "req_cpu": (0.99, 1.0)})
     update(metrics, 1, 2)
     name = "rltuned_feature_outside_training_ratio"
     assert value(metrics, name, feature="requested_gpus") == 0
     assert value(metrics, name, feature="req_cpu") == 1
     assert math.isnan(value(metrics, name, feature="req_mem"))
-    metrics.trained_on({})
+    metrics.loaded("model:a", at=0.0, ranges={})
     assert math.isnan(value(metrics, name, feature="req_cpu"))
 
 
-def test_a_joint_placement_by_ways_and_verdicts(metrics: DecisionMetrics) -> None:
+def test_a_joint_placement_by_ways_and_verdicts(metrics: Metrics) -> None:
     verdicts = (
         JobDecision(JobId(1), 1, PlacementKind.PACK, 0.0, "now"),
         JobDecision(JobId(2), 30, PlacementKind.SPREAD, 60.0, "soon"),
         JobDecision(JobId(3), 0, None, None, "no"),
     )
     decision = decide(snapshot(job(1)), ConstantOrder((1,)), Knobs(Scope()))
-    metrics.update(replace(decision, joint=Joint(How.SOLVED, "why", (0,), verdicts=verdicts)))
-    metrics.update(replace(decision, joint=None))
+    metrics.update(
+        decided(
+            replace(decision, joint=JointPlacement(SolveStatus.SOLVED, "why", verdicts=verdicts))
+        )
+    )
+    metrics.update(decided(replace(decision, joint=None)))
     for ways, jobs in {"0": 1, "1": 1, "2": 0, "8+": 1}.items():
         assert value(metrics, "rltuned_placement_jobs", ways=ways) == jobs
     for verdict, jobs in {"pack": 1, "spread": 1, "whole": 0, "not_yet": 1}.items():
         assert value(metrics, "rltuned_placement_verdicts", verdict=verdict) == jobs
     assert value(metrics, "rltuned_joint_placements_total", how="solved") == 1
-    metrics.update(replace(decision, joint=Joint(How.FELL_BACK, "why", (0,))))
+    metrics.update(decided(replace(decision, joint=JointPlacement(SolveStatus.FELL_BACK, "why"))))
     assert value(metrics, "rltuned_placement_jobs", ways="8+") == 0
     assert value(metrics, "rltuned_joint_placements_total", how="fell_back") == 1
 
 
-def test_a_solver_is_timed_also_when_it_fails(metrics: DecisionMetrics) -> None:
+def test_a_solver_is_timed_also_when_it_fails(metrics: Metrics) -> None:
     def works(_problem: pulp.LpProblem, _budget: Budget) -> Mapping[str, float]:
         return {"x": 1.0}
 

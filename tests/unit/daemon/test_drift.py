@@ -7,9 +7,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from rltuned.core.decide import Knobs, decide
-from rltuned.daemon.metrics.decision import DecisionMetrics
+from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.policies.actor import load_actor
-from tests.builders import job, snapshot
+from tests.builders import decided, job, snapshot
 
 MODELS = Path(__file__).resolve().parents[3] / "models"
 
@@ -18,9 +18,9 @@ MODELS = Path(__file__).resolve().parents[3] / "models"
 def test_a_shipped_card_with_ranges_makes_drift_known(model: str) -> None:
     actor = load_actor(MODELS / model)
     registry = CollectorRegistry()
-    metrics = DecisionMetrics(registry)
-    metrics.trained_on(actor.ranges)
-    metrics.update(decide(snapshot(job(1), job(2), job(3)), actor, Knobs()))
+    metrics = Metrics(registry)
+    metrics.loaded(actor.name, at=0.0, ranges=actor.ranges)
+    metrics.update(decided(decide(snapshot(job(1), job(2), job(3)), actor, Knobs())))
     assert actor.ranges
     for feature in actor.ranges:
         name = "rltuned_feature_outside_training_ratio"

@@ -78,7 +78,7 @@ def test_nodes_that_somebody_else_excluded_are_left_alone(
     world.put(job(excluded_nodes=theirs))
     (item,) = restore(world, journal, FakeClock())
     assert item.fate is Fate.CHANGED
-    assert "ExcNodeList is p1, we wrote k1,k2" in item.detail
+    assert "ExcNodeList is p1, rltuned wrote k1,k2" in item.detail
     assert world.job(1).excluded_nodes == theirs
 
 
@@ -86,7 +86,7 @@ def test_an_exclusion_that_never_arrived_is_said(journal: Journal) -> None:
     world = FakeBackend(snapshot(job()))
     journal.intend(Plan((keep_off(job(), *K),)), cluster="test", cycle=1, at=NOW)
     (item,) = restore(world, journal, FakeClock())
-    assert "ExcNodeList is empty, we wrote k1,k2" in item.detail
+    assert "ExcNodeList is empty, rltuned wrote k1,k2" in item.detail
 
 
 def test_a_refused_one_was_never_made(journal: Journal) -> None:

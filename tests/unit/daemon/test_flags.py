@@ -64,7 +64,7 @@ def test_a_flag_that_somebody_else_changed_is_left_alone(journal: Journal) -> No
     world.put(exclusive(flag="NO"))
     (item,) = restore(world, journal, FakeClock())
     assert item.fate is Fate.CHANGED
-    assert "OverSubscribe is NO, we wrote YES" in item.detail
+    assert "OverSubscribe is NO, rltuned wrote YES" in item.detail
 
 
 def test_ok_cannot_be_set_and_is_said(journal: Journal) -> None:

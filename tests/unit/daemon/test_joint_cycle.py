@@ -7,10 +7,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from rltuned.core.decide import Knobs
-from rltuned.core.joint import Tuning
-from rltuned.core.milp import Budget, Solver
+from rltuned.core.milp.model import Solver
+from rltuned.core.milp.problem import Budget
+from rltuned.core.milp.sharing import Sharing
+from rltuned.core.milp.solution import Tuning
 from rltuned.core.select import Scope
-from rltuned.core.sharing import Sharing
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.report import ChangeKind

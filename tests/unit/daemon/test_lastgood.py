@@ -10,9 +10,8 @@ from rltuned.daemon.last_good_settings import keep_settings, last_settings
 from rltuned.errors import SettingsError
 from rltuned.journal.journal import Journal
 from rltuned.journal.named_values import SETTINGS
-from rltuned.settings import Flag, load
-from rltuned.settings.keys import Settings
-from rltuned.settings.rescue import Rescue
+from rltuned.settings import Flag, Settings, load
+from rltuned.settings.service import Rescue
 from tests.builders import NOW
 from tests.loops import rescued
 

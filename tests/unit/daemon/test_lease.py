@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from rltuned.daemon.ha.lease import FILE, Bystander, Lease
+from rltuned.daemon.ha.lease import FILE, Lease
 from tests.loops import Clocks
 
 LEASE_S = 180.0
@@ -60,18 +60,18 @@ def test_a_dead_holder_is_waited_for_as_long_as_its_lease(shared: Path) -> None:
 def test_who_only_gives_back_stops_when_another_host_holds_it(shared: Path) -> None:
     a, _ = side(shared, "head1")
     b, clocks = side(shared, "head2")
-    restoring = Bystander(side(shared, "head1")[0])
-    assert restoring.lost() == ""
+    restoring = side(shared, "head1")[0]
+    assert restoring.elsewhere() == ""
     a.claim("head1")
-    assert restoring.lost() == ""
+    assert restoring.elsewhere() == ""
     b.claim("head2")
     clocks.run(LEASE_S + 1)
     assert b.claim("head2") == ""
-    assert restoring.lost() == "not sent: head2 holds the lease"
+    assert restoring.elsewhere() == "not sent: head2 holds the lease"
     b.close()
-    assert restoring.lost() == ""
+    assert restoring.elsewhere() == ""
     (shared / FILE).write_text("garbage")
-    assert restoring.lost().startswith("not sent: ")
+    assert restoring.elsewhere().startswith("not sent: ")
 
 
 def test_a_clock_that_is_set_does_not_shorten_the_wait(shared: Path) -> None:

@@ -15,11 +15,11 @@ from rltuned.core.select import Refusal, Scope
 from rltuned.core.switchback import Switchback
 from rltuned.daemon.canary.breaker import Breaker, Cause
 from rltuned.daemon.canary.effect import Effect
-from rltuned.daemon.canary.metrics import AT, MAX_PARTITIONS, THE_REST
 from rltuned.daemon.canary.monitor import CanaryStatus
-from rltuned.daemon.canary.outcomes import JobEnd, JobStart, Outcomes, Side
-from rltuned.daemon.canary.shadow import Agreement
-from rltuned.daemon.metrics.cycle import Metrics, PolicyCard
+from rltuned.daemon.canary.outcomes import Agreement, JobEnd, JobStart, Outcomes, Side
+from rltuned.daemon.metrics.cycle import Metrics
+from rltuned.daemon.metrics.jobs import AT
+from rltuned.daemon.metrics.table import MAX_PARTITIONS, THE_REST
 from rltuned.daemon.report import ChangeKind, CycleReport, CycleStage, Mode, Skip
 from rltuned.domain.jobs import Ownership
 from rltuned.domain.plan import Outcome, Result
@@ -140,9 +140,9 @@ def test_every_label_value_is_born_at_zero(metrics: Metrics) -> None:
 
 
 def test_no_new_series_appear_in_operation(metrics: Metrics) -> None:
-    metrics.loaded(PolicyCard("fcfs"), at=NOW)
+    metrics.loaded("fcfs", at=NOW)
     for partition in ("gpu", "sla"):
-        metrics.canary.show(partition)
+        metrics.show(partition)
     before = _series(metrics)
     metrics.update(live_report())
     metrics.command("squeue", 0.1, ok=False)
@@ -159,8 +159,8 @@ def test_commands(metrics: Metrics) -> None:
 
 
 def test_a_new_policy_replaces_the_old_one(metrics: Metrics) -> None:
-    metrics.loaded(PolicyCard("fcfs"), at=NOW)
-    metrics.loaded(PolicyCard("model:a", "abc", "s1"), at=NOW + 1)
+    metrics.loaded("fcfs", at=NOW)
+    metrics.loaded("model:a", digest="abc", schema="s1", at=NOW + 1)
     names = [s.labels["name"] for s in _samples(metrics, "rltuned_policy_info")]
     assert names == ["model:a"]
     assert value(metrics, "rltuned_config_last_reload_successful") == 1
@@ -185,7 +185,7 @@ def test_the_documentation_is_fresh() -> None:
 @pytest.mark.prometheus
 def test_promtool_finds_nothing_to_complain_about(metrics: Metrics) -> None:
     needs.program("promtool")
-    metrics.loaded(PolicyCard("fcfs"), at=NOW)
+    metrics.loaded("fcfs", at=NOW)
     metrics.update(live_report())
     done = subprocess.run(
         ["promtool", "check", "metrics"],
@@ -258,7 +258,7 @@ def test_more_partitions_than_can_be_shown_share_one_series(metrics: Metrics) ->
 
 
 def test_bounds_and_the_stage(metrics: Metrics) -> None:
-    metrics.canary.stage(Rung.CANARY)
+    metrics.loaded("fcfs", at=NOW, stage=Rung.CANARY)
     assert value(metrics, "rltuned_stage", stage="canary") == 1
     assert value(metrics, "rltuned_stage", stage="observe") == 0
     decision = live_report().decision

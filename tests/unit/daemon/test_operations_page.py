@@ -6,8 +6,7 @@ from typing import Any
 
 from rltuned.cli.explained import explained, explanation
 from rltuned.cli.flags import BackendChoice
-from rltuned.cli.observed import look
-from rltuned.cli.plan import plan_document
+from rltuned.cli.plan import look, plan_document
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import COLUMNS
 from rltuned.daemon.report import Mode, Skip

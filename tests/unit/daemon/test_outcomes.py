@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rltuned.core.decide import Knobs, decide
-from rltuned.daemon.canary.outcomes import JobStart, Outcomes, Side, Watcher
-from rltuned.daemon.canary.shadow import Agreement, look_back
+from rltuned.daemon.canary.outcomes import Agreement, JobStart, Outcomes, Side, Watcher, look_back
 from rltuned.domain.jobs import ArrayInfo, PendingJob, RunningJob
 from rltuned.domain.units import JobId, UnixTime
 from tests.builders import NOW, job, running, snapshot

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.daemon.restore import EVERYTHING, Wanted, restore
-from rltuned.daemon.restore_as_shown import give_back_shown, shown
+from rltuned.daemon.restore import EVERYTHING, Wanted, give_back_shown, restore, shown
 from rltuned.daemon.restore_patience import Effort
 from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.plan import Action, Plan, Release, Result, SetNice, SetSiteFactor
@@ -145,7 +144,7 @@ def test_a_nice_that_somebody_set_since_is_left_alone(world: FakeBackend, journa
     change(world, journal, set_priority(world.job(1), 900))
     world.put(replace(world.job(1), priority=300, live=True, nice=20))
     (found,) = restore(world, journal, FakeClock())
-    assert (found.fate, found.detail) == (Fate.CHANGED, "nice is 20, it was 7 before ours")
+    assert (found.fate, found.detail) == (Fate.CHANGED, "nice is 20, it was 7 before")
     assert world.job(1).nice == 20
 
 

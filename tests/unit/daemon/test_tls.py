@@ -12,23 +12,24 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from rltuned.daemon.web.server import Health, MetricsServer
-from rltuned.daemon.web.tls import Certificates, server_context
+from rltuned.daemon.web.tls import endpoint_context
 from rltuned.errors import SettingsError
+from rltuned.settings.service import HttpKeys
 
 
-def serve(signed: Certificates) -> MetricsServer:
+def serve(signed: HttpKeys) -> MetricsServer:
     return MetricsServer(
         "127.0.0.1",
         0,
         CollectorRegistry(),
         lambda: Health(ready=True, reason="fresh"),
         patience_s=1.0,
-        tls=server_context(signed),
+        tls=endpoint_context(signed),
     )
 
 
 @pytest.fixture
-def server(signed: Certificates) -> Iterator[MetricsServer]:
+def server(signed: HttpKeys) -> Iterator[MetricsServer]:
     made = serve(signed)
     yield made
     made.close()
@@ -43,11 +44,11 @@ def ask(server: MetricsServer, context: ssl.SSLContext) -> int:
             return answer.status
 
 
-def trusting(signed: Certificates) -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=str(signed.chain))
+def trusting(signed: HttpKeys) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(signed.tls_cert))
 
 
-def test_it_answers_over_tls_only(server: MetricsServer, signed: Certificates) -> None:
+def test_it_answers_over_tls_only(server: MetricsServer, signed: HttpKeys) -> None:
     assert server.url.startswith("https://")
     assert ask(server, trusting(signed)) == 200
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as plain:
@@ -56,45 +57,34 @@ def test_it_answers_over_tls_only(server: MetricsServer, signed: Certificates) -
     assert ask(server, trusting(signed)) == 200
 
 
-def test_a_client_that_never_shakes_hands_is_cut(
-    server: MetricsServer, signed: Certificates
-) -> None:
+def test_a_client_that_never_shakes_hands_is_cut(server: MetricsServer, signed: HttpKeys) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as silent:
         assert ask(server, trusting(signed)) == 200
         assert silent.recv(10) == b""
 
 
-def test_only_clients_with_a_certificate(signed: Certificates) -> None:
-    server = serve(Certificates(signed.chain, signed.key, clients=signed.chain))
+def test_only_clients_with_a_certificate(signed: HttpKeys) -> None:
+    server = serve(signed.model_copy(update={"tls_clients": signed.tls_cert}))
     try:
         with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
             ask(server, trusting(signed))
         known = trusting(signed)
-        known.load_cert_chain(signed.chain, signed.key)
+        known.load_cert_chain(str(signed.tls_cert), str(signed.tls_key))
         assert ask(server, known) == 200
     finally:
         server.close()
 
 
-def test_files_that_cannot_be_used_are_one_clear_line(signed: Certificates, tmp_path: Path) -> None:
+def test_files_that_cannot_be_used_are_one_clear_line(signed: HttpKeys, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"nothing\.pem .*cannot be used: No such file"):
-        server_context(Certificates(tmp_path / "nothing.pem", signed.key))
+        endpoint_context(signed.model_copy(update={"tls_cert": tmp_path / "nothing.pem"}))
     junk = tmp_path / "junk.pem"
     junk.write_text("junk")
     with pytest.raises(SettingsError, match=r"client authorities .*junk\.pem cannot be used"):
-        server_context(Certificates(signed.chain, signed.key, clients=junk))
+        endpoint_context(signed.model_copy(update={"tls_clients": junk}))
     locked = tmp_path / "locked.pem"
-    words = (
-        "openssl",
-        "ec",
-        "-in",
-        signed.key,
-        "-aes256",
-        "-passout",
-        "pass:x",
-        "-out",
-        locked,
-    )
+    source, target = str(signed.tls_key), str(locked)
+    words = ("openssl", "ec", "-in", source, "-aes256", "-passout", "pass:x", "-out", target)
     subprocess.run(words, check=True, capture_output=True, timeout=60)
     with pytest.raises(SettingsError, match="the key has a password"):
-        server_context(Certificates(signed.chain, locked))
+        endpoint_context(signed.model_copy(update={"tls_key": locked}))

@@ -36,8 +36,8 @@ def test_the_example_holds_every_key_and_only_defaults(tmp_path: Path) -> None:
 
 
 def test_every_key_is_explained() -> None:
-    for name, info, model in tables():
-        assert info.description, name
+    for name, about, model in tables():
+        assert about.endswith("."), name
         for key, field in model.model_fields.items():
             assert field.description, f"{name}.{key}"
             assert len(field.description) > 15, f"{name}.{key}"

@@ -55,7 +55,7 @@ def test_the_lab_is_fit() -> None:
         ("SchedulerParameters", "(null)", "scheduler", Status.WARN, "bf_continue"),
         ("DefMemPerCPU", "UNLIMITED", "select", Status.WARN, "DefMemPerCPU"),
         ("SelectTypeParameters", "CR_CORE", "select", Status.OK, ""),
-        ("PreemptType", "preempt/qos", "preemption", Status.WARN, "not ours"),
+        ("PreemptType", "preempt/qos", "preemption", Status.WARN, "left alone"),
         ("SLURM_VERSION", "99.11.1", "version", Status.WARN, "dry-run"),
         ("SLURM_VERSION", "tomorrow", "version", Status.FAIL, ""),
     ],

@@ -9,7 +9,8 @@ from rltuned.domain.priority import PrioritySystem
 from rltuned.domain.units import JobId
 from rltuned.slurm.columns import PriorityRow
 from rltuned.slurm.factors import Factors, read_line, standing_of
-from rltuned.slurm.jobs import PriorityState, SqueueRow
+from rltuned.slurm.jobs import PriorityState
+from rltuned.slurm.records import Record
 from rltuned.slurm.site import SlurmSite, parse_config, read_site
 from tests.builders import job
 from tests.recorded import DATA, Recording
@@ -29,8 +30,8 @@ def lines(*rows: str) -> dict[JobId, Factors]:
 
 
 def seen(of: PendingJob, *rows: str, site: SlurmSite = SITE) -> PriorityState:
-    shown = SqueueRow(of.job_id, of.priority, of.nice, bool(of.held_by), len(of.partitions))
-    return standing_of(shown, lines(*rows).get(of.job_id), site)
+    shown = Record(of.job_id, of.address, of.submitted_at, of.priority, of.nice, of.held_by)
+    return standing_of(shown, len(of.partitions), lines(*rows).get(of.job_id), site)
 
 
 def test_its_standing_is_the_best_of_its_partitions() -> None:

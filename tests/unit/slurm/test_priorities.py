@@ -7,8 +7,7 @@ import pytest
 from rltuned.domain.priority import PrioritySystem
 from rltuned.errors import SnapshotError
 from rltuned.slurm.columns import FIELD, JOB_COLUMNS
-from rltuned.slurm.priorities import read_system
-from rltuned.slurm.site import parse_config
+from rltuned.slurm.site import parse_config, read_system
 from tests.recorded import DATA, MARKS, RELEASES, Recording, replay
 
 END = f"{MARKS.record}\n"

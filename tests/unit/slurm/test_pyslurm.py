@@ -13,7 +13,8 @@ from rltuned.domain.snapshot import Unreadable
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.columns import ASK_COLUMNS, JobRow
 from rltuned.slurm.commands import Commands, SlurmCli
-from rltuned.slurm.pyslurm import FIELDS, Pyslurm, PyslurmAnswer, UnusableError, release_of, rows_of
+from rltuned.slurm.pyslurm import FIELDS, Pyslurm, PyslurmAnswer, UnusableError, rows_of
+from rltuned.slurm.site import release_of
 from rltuned.slurm.source import PYSLURM, REST_S, TEXT, ReaderChoice
 from rltuned.slurm.talk import CallRecord
 from tests.recorded import DATA, Recording, replay, replay_beside
@@ -219,7 +220,7 @@ ARRAY = {"array_id": 7, "array_tasks_waiting": "0-9", "array_tasks_parallel": 3}
             "dependency",
             "afterok:3?singleton",
         ),
-        ({"dependencies": {"afterok": [], "satisfy": "all"}}, "dependency", "of a kind not told"),
+        ({"dependencies": {"afterok": [], "satisfy": "all"}}, "dependency", "of an unknown kind"),
         ({"heterogeneous_id": 7}, "hetjoboffset", "0"),
         ({"heterogeneous_id": 6, "heterogeneous_offset": 1}, "hetjoboffset", "1"),
         ({"user_id": 4_000_000_000}, "username", "4000000000"),

@@ -10,8 +10,8 @@ from rltuned.domain.cluster import Resources
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.columns import NodeRow
-from rltuned.slurm.job_names import address, read_tasks
 from rltuned.slurm.nodes import is_schedulable, read_nodes
+from rltuned.slurm.records import address, read_tasks
 from rltuned.slurm.request import Requests, split_evenly
 from rltuned.slurm.site import parse_config, read_site
 from rltuned.slurm.strings import parse_gres, parse_tasks
@@ -109,8 +109,8 @@ def test_schedulable(state: str, fit: bool) -> None:
         ({"cpusstate": "2/6/8"}, "no CPU counts"),
         ({"memory": "lots"}, "no amount"),
         ({"gres": "gpu:p100:4("}, "brackets"),
-        ({"gresused": "(null)"}, "is not said"),
-        ({"gresused": "N/A"}, "is not said"),
+        ({"gresused": "(null)"}, "is not shown"),
+        ({"gresused": "N/A"}, "is not shown"),
         ({"gres": "gpu:a:1,gpu:b:1", "gresused": "gpu:c:1"}, "none of that type"),
     ],
 )

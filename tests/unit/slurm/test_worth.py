@@ -7,7 +7,7 @@ import pytest
 from rltuned.domain.cluster import Partition
 from rltuned.domain.priority import PrioritySystem
 from rltuned.slurm.config_checks import Check, Status
-from rltuned.slurm.priorities import Priorities, read_priorities, read_qos
+from rltuned.slurm.site import Priorities, read_priorities, read_qos
 from rltuned.slurm.worth import Site, judge_order, judge_room, worth
 
 DAY = 86_400.0

@@ -25,7 +25,7 @@ from rltuned.slurm.columns import FIELD, WATCH_COLUMNS
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.factors import Factors
 from rltuned.slurm.lines import command_lines
-from rltuned.slurm.watched import Watched
+from rltuned.slurm.records import Watched
 from rltuned.slurm.writer import SLOW_S, against, judge, read_complaints
 from tests.recorded import DATA, MARKS, Recording, replay
 
@@ -172,7 +172,7 @@ def test_judge(
         (NICE, replace(row(0, 0, held=True), holder="admin"), ""),
         (NICE, row(400, 0), ""),
         (NICE, replace(row(0, 8, held=True), holder="user"), "its nice is 8 meanwhile"),
-        (NICE, row(0, 0, held=True), "it is held by nobody and cannot start"),
+        (NICE, row(0, 0, held=True), "it is held by no user and cannot start"),
         (FREE, row(7, 0), ""),
         (FREE, replace(row(0, 0, held=True), holder="user"), "it is held: a release would start"),
     ],

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rltuned.backtest.fit import fit_site
 from rltuned.backtest.past import Past, Span, past_of
 from rltuned.backtest.site import read_place
-from rltuned.backtest.teach import teach
 from rltuned.policies.actor import load_actor
 from rltuned.slurm.accounting import read_history
 from rltuned.slurm.sacct import lines_of
@@ -42,32 +42,32 @@ def test_nothing_is_learned_when_nothing_is_asked_for_or_there_is_too_little(
     known: Past, tmp_path: Path
 ) -> None:
     out = tmp_path / "trained"
-    assert teach("none", known, RLTUNE, out, minutes=1, seed=1).bundle is None
+    assert fit_site("none", known, RLTUNE, out, minutes=1, seed=1).bundle is None
     few = replace(known, split_s=known.jobs[100].submit_s)
-    found = teach("predictor", few, RLTUNE, out, minutes=1, seed=1)
+    found = fit_site("predictor", few, RLTUNE, out, minutes=1, seed=1)
     assert found.bundle is None
-    assert "200 are needed" in found.said
+    assert "200 are needed" in found.text
     assert not out.exists()
 
 
 def test_the_predictor_knows_the_sites_users(known: Past, tmp_path: Path) -> None:
     out = tmp_path / "trained"
-    found = teach("predictor", known, RLTUNE, out, minutes=1, seed=1)
+    found = fit_site("predictor", known, RLTUNE, out, minutes=1, seed=1)
     assert found.bundle == out
     fitted = load_actor(out).predictor
     assert fitted is not None
     users = [j.user for j in known.known()[:50]]
     assert fitted.history.of([f"user:{u}" for u in users])[:, -1].all()
-    assert "order itself is the shipped one" in found.said
+    assert "order itself is the shipped one" in found.text
 
 
 def test_ppo_ends_when_its_time_is_up_and_is_exported(known: Past, tmp_path: Path) -> None:
     out = tmp_path / "trained"
     told: list[float] = []
-    found = teach("full", known, RLTUNE, out, minutes=1e-6, seed=1, report=told.append)
+    found = fit_site("full", known, RLTUNE, out, minutes=1e-6, seed=1, report=told.append)
     assert told == [1.0]  # one epoch, which began before the time was up
     assert found.bundle == out
-    assert "for 1 epochs" in found.said
+    assert "for 1 epochs" in found.text
     actor = load_actor(out)
     assert actor.card.training.settings["epochs"] == 1
     assert [p.name for p in tmp_path.iterdir()] == ["trained"]

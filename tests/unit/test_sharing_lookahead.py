@@ -10,14 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rltuned.core.backfill import QueuedJob, job_ends
 from rltuned.core.capacity import Capacity
-from rltuned.core.joint import TOLD_AHEAD, How, Joint, Tuning, place_jointly
-from rltuned.core.milp import Budget, Weights
+from rltuned.core.milp.problem import Budget, Queue, Weights
+from rltuned.core.milp.sharing import (
+    ENDS_AHEAD,
+    Sharing,
+    SharingBlocker,
+    as_shared,
+    sharing_lookahead,
+)
+from rltuned.core.milp.solution import AHEAD, JointPlacement, SolveStatus, Tuning, place_jointly
 from rltuned.core.placement import place
-from rltuned.core.sharing import Sharing, Void
-from rltuned.core.solution import beside_others
-from rltuned.core.timeline import Candidate, releases
-from rltuned.core.turns import ENDS_AHEAD, Waiting, told_ahead
 from rltuned.domain.cluster import Node, Partition
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.snapshot import Snapshot
@@ -65,7 +69,7 @@ def world(
     )
 
 
-def joint_of(seen: Snapshot, tuning: Tuning = TUNING) -> Joint:
+def joint_of(seen: Snapshot, tuning: Tuning = TUNING) -> JointPlacement:
     fits = [place(j, Capacity.of(seen)) is not None for j in seen.pending]
     return place_jointly(seen.pending, fits, seen, tuning, cbc())
 
@@ -77,9 +81,9 @@ def told(seen: Snapshot, tuning: Tuning = TUNING) -> list[int]:
 def test_two_who_would_take_a_node_each_are_told_before_it_falls_free() -> None:
     joint = joint_of(world(alone(1), alone(2)))
     assert [a.target.job_id for a in joint.actions] == [1, 2]
-    assert (joint.how, joint.placements, joint.order) == (How.SKIPPED, (), (0, 1))
-    assert joint.why.endswith("; 2 are told to share before their turn")
-    why = f"no node for it now; {TOLD_AHEAD}"
+    assert (joint.how, joint.placements) == (SolveStatus.SKIPPED, ())
+    assert joint.why.endswith("; 2 are set to share before their turn")
+    why = f"no node for it now; {AHEAD}"
     assert [(v.job_id, v.starts_in_s, v.why) for v in joint.verdicts] == [
         (1, None, why),
         (2, None, why),
@@ -157,14 +161,14 @@ def test_outside_the_scope_nobody_is_told() -> None:
     assert told(world(alone(1), alone(2)), replace(TUNING, sharing=Sharing())) == []
     seen = replace(world(alone(1), alone(2)), preemption=True)
     assert told(seen) == []
-    assert [why for _, why in joint_of(seen).left_alone] == [Void.PREEMPTION] * 2
+    assert [why for _, why in joint_of(seen).left_alone] == [SharingBlocker.PREEMPTION] * 2
 
 
 def test_who_starts_now_is_not_told_again() -> None:
     """One node is idle: what is decided now stands, and the rest is told for the next."""
     nodes, runs = [full("p1"), node("p2")], [holder(100, "p1")]
     joint = joint_of(world(*[alone(i, gpus=2) for i in range(1, 5)], nodes=nodes, runs=runs))
-    assert joint.how is How.SOLVED
+    assert joint.how is SolveStatus.SOLVED
     assert sorted(a.target.job_id for a in joint.actions) == [1, 2, 3, 4]
     assert {p.job_id for p in joint.placements} == {1, 2}
 
@@ -197,14 +201,16 @@ def test_only_those_who_may_and_nothing_is_spent(data: st.DataObject) -> None:
     seen = world(*queue, nodes=nodes, runs=runs)
     free = Capacity.of(seen)
     everywhere = np.ones(count, dtype=bool)
-    candidates = [Candidate(j, j.request, everywhere) for j in queue]
+    candidates = [QueuedJob(j, j.request, everywhere) for j in queue]
     may = {
-        at: beside_others(one)
+        at: as_shared(one)
         for at, one in enumerate(candidates)
         if one.request.exclusive and data.draw(st.booleans())
     }
     before = copy.deepcopy(free)
-    found = told_ahead(Waiting(candidates, may, free, releases(seen, free)), (), Weights())
+    found = sharing_lookahead(
+        Queue(candidates, may, free, lambda: job_ends(seen, free)), (), Weights()
+    )
     assert found <= may.keys()
     assert len(found) != 1 or any(not one.request.exclusive for one in candidates)
     assert (before.free_gpus == free.free_gpus).all()

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from rltuned.backtest.lesson import Report, Taught
+from rltuned.backtest.fit import FitResult, Report
 from rltuned.backtest.past import Past
 from rltuned.sim.trace import TraceJob
 from rltuned.train.batch import Contest
@@ -30,10 +30,10 @@ MINUTE_S: Final = 60.0
 
 
 class _TimeIsUpError(Exception):
-    """Raised by our own hook; what there is then is exported."""
+    """Raised by rltuned's own hook; what there is then is exported."""
 
 
-def learn_order(
+def fit_order(
     jobs: Sequence[TraceJob],
     past: Past,
     model: Path,
@@ -42,11 +42,11 @@ def learn_order(
     minutes: float,
     seed: int,
     report: Report,
-) -> Taught:
-    """PPO from the model's order, and its predictor fitted; see `teach`."""
+) -> FitResult:
+    """PPO from the model's order, and its predictor fitted; see `fit_site`."""
     size = min(WINDOW_JOBS, len(jobs) // PARTS)
     if size < SMALLEST_WINDOW:
-        return Taught(
+        return FitResult(
             None,
             f"nothing was learned: {len(jobs)} jobs had ended before the switch, --train full "
             f"needs {SMALLEST_WINDOW * PARTS}",
@@ -79,7 +79,7 @@ def learn_order(
         )
         epochs = _perform(job, minutes, report)
         refit(job.out, out, jobs, "the earlier part", seed)
-    return Taught(
+    return FitResult(
         out,
         f"order of {model.name} trained on by PPO for {epochs} epochs (at most {minutes:g} minutes)"
         f" in windows of {size} of the {len(jobs)} jobs that had ended before the switch, and its "
@@ -91,9 +91,9 @@ def _perform(job: Job, minutes: float, report: Report) -> int:
     """Train until the time is up and export the best epoch; how many there were."""
     began, done = time.perf_counter(), 0
 
-    def after(told: Epoch) -> None:
+    def after(done_now: Epoch) -> None:
         nonlocal done
-        done = told.epoch + 1
+        done = done_now.epoch + 1
         used = (time.perf_counter() - began) / (minutes * MINUTE_S)
         report(min(1.0, used))
         if used >= 1:
@@ -102,6 +102,6 @@ def _perform(job: Job, minutes: float, report: Report) -> int:
     try:
         perform(job, on_epoch=after)
     except _TimeIsUpError:
-        # the last epoch's checkpoint is whole: said to be all that was wanted, it is exported
+        # the last epoch's checkpoint is whole: as if that were all that was wanted, it is exported
         perform(replace(job, settings=replace(job.settings, epochs=done), resume=True))
     return done

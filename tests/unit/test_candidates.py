@@ -1,4 +1,4 @@
-"""Ways of one job, by example."""
+"""Candidate placements of one job, by example."""
 
 import itertools
 
@@ -8,29 +8,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rltuned.core.capacity import Capacity
-from rltuned.core.prices import Lens
-from rltuned.core.ways import Catalogue, PlacementKind, SearchBounds, Way
+from rltuned.core.milp.candidates import Candidate, CandidateGenerator, PlacementKind, SearchBounds
+from rltuned.core.milp.costs import CostModel
 from rltuned.domain.cluster import Node
 from rltuned.domain.jobs import Request
 from tests.builders import node, request, snapshot
 from tests.property import worlds
 
-ALL = SearchBounds(max_ways=1_000, max_patterns=10_000)
+ALL = SearchBounds(most=1_000, max_patterns=10_000)
 
 
 def ways(
     nodes: list[Node],
     asks: Request,
-    lens: Lens | None = None,
+    lens: CostModel | None = None,
     bounds: SearchBounds = ALL,
     turn: int = 0,
-) -> tuple[Way, ...]:
+) -> tuple[Candidate, ...]:
     capacity = Capacity.of(snapshot(nodes=nodes))
     member = capacity.members_of(("gpu",))
-    return Catalogue(capacity, lens or Lens(), bounds).ways(asks, member, turn)
+    return CandidateGenerator(capacity, lens or CostModel(), bounds).candidates(asks, member, turn)
 
 
-def on(way: Way) -> str:
+def on(way: Candidate) -> str:
     return "+".join(f"{s.node}:{s.taken.gpus}" for s in way.shares)
 
 
@@ -51,17 +51,14 @@ def test_alike_nodes_count_once_and_turns_part_ways() -> None:
 
 def test_every_accepted_type_is_tried_and_the_scarce_one_costs() -> None:
     nodes = [node("a", gpu_type="a100"), node("k", gpu_type="k80")]
-    found = ways(nodes, request(gpus=1), Lens(pressure=(0.9, 0.1, 0.0)))
-    assert {on(w): round(w.price.waste, 6) for w in found} == {"a:1": 0.8, "k:1": 0.0}
+    found = ways(nodes, request(gpus=1), CostModel(pressure=(0.9, 0.1, 0.0)))
+    assert {on(w): round(w.cost.waste, 6) for w in found} == {"a:1": 0.8, "k:1": 0.0}
 
 
-def test_one_node_more_only_where_it_is_asked_for() -> None:
+def test_a_job_gets_the_fewest_nodes() -> None:
     nodes = [node(f"n{i}") for i in range(3)]
     assert {len(w.shares) for w in ways(nodes, request(gpus=8))} == {2}
-    wider = SearchBounds(max_ways=100, max_patterns=1_000, wider=True)
-    assert {len(w.shares) for w in ways(nodes, request(gpus=8), bounds=wider)} == {2, 3}
-    # one node is enough: its program may not know of others
-    assert {len(w.shares) for w in ways(nodes, request(gpus=4), bounds=wider)} == {1}
+    assert {len(w.shares) for w in ways(nodes, request(gpus=4))} == {1}
 
 
 def test_larger_shares_go_where_there_is_room() -> None:
@@ -71,13 +68,13 @@ def test_larger_shares_go_where_there_is_room() -> None:
 
 def test_filling_a_gap_is_cheaper_than_breaking_a_node() -> None:
     found = {on(w): w for w in ways([node("a", free_gpus=1), node("b", free_gpus=3)], request())}
-    assert found["a:1"].price.fragmentation < found["b:1"].price.fragmentation
+    assert found["a:1"].cost.fragmentation < found["b:1"].cost.fragmentation
 
 
 def test_gpus_left_without_cpus_are_scraps() -> None:
-    lens = Lens(cpus_per_gpu=4.0)
+    lens = CostModel(cpus_per_gpu=4.0)
     nodes = [node("a", free_cpus=16, free_gpus=3), node("b", free_cpus=8, free_gpus=3)]
-    found = {on(w): w.price.fragmentation for w in ways(nodes, request(cpus=8), lens)}
+    found = {on(w): w.cost.fragmentation for w in ways(nodes, request(cpus=8), lens)}
     assert found["a:1"] < found["b:1"] + 1  # both known
     left_a, left_b = (2 - 2 * 2 / 4) / 4, (2 - 0.0) / 4
     before_a, before_b = (3 - 9 / 4) / 4, (3 - 4 / 4) / 4
@@ -93,12 +90,12 @@ def test_idle_nodes_are_named() -> None:
 def test_an_exclusive_job_takes_idle_nodes_whole() -> None:
     found = ways([node("a", free_gpus=3), node("b")], request(gpus=1, exclusive=True))
     assert [(w.kind, on(w)) for w in found] == [(PlacementKind.WHOLE, "b:4")]
-    assert found[0].price.fragmentation == pytest.approx(3 / 4)
+    assert found[0].cost.fragmentation == pytest.approx(3 / 4)
 
 
 def test_bounds_keep_both_ends() -> None:
     nodes = [node(f"n{i:02}", gpus=30, free_gpus=i + 1) for i in range(30)]
-    found = ways(nodes, request(gpus=1), bounds=SearchBounds(max_ways=4, max_patterns=8))
+    found = ways(nodes, request(gpus=1), bounds=SearchBounds(most=4, max_patterns=8))
     assert [on(w) for w in found][:2] == ["n00:1", "n29:1"]
     assert len(found) == 4
 
@@ -107,11 +104,11 @@ def test_somebody_elses_nodes_get_the_same_price() -> None:
     nodes = [node("a", free_gpus=2), node("b", free_gpus=1), node("c")]
     capacity = Capacity.of(snapshot(nodes=nodes))
     member = capacity.members_of(("gpu",))
-    whole = Catalogue(capacity, Lens(), ALL).ways(request(), member)
-    narrow = Catalogue(capacity, Lens(), SearchBounds(max_ways=1))
+    whole = CandidateGenerator(capacity, CostModel(), ALL).candidates(request(), member)
+    narrow = CandidateGenerator(capacity, CostModel(), SearchBounds(most=1))
     for way in whole:
-        priced = narrow.priced(request(), member, way.shares)
-        assert priced.price.parts() == pytest.approx(way.price.parts())
+        priced = narrow.costed(request(), member, way.shares)
+        assert priced.cost == pytest.approx(way.cost)
         assert priced.opens == way.opens
 
 
@@ -120,15 +117,15 @@ def test_somebody_elses_nodes_get_the_same_price() -> None:
 def test_every_way_fits_and_prices_are_bounded(nodes: tuple[Node, ...], asks: Request) -> None:
     capacity = Capacity.of(snapshot(nodes=nodes))
     member = capacity.members_of(("gpu",))
-    lens = Lens(cpus_per_gpu=2.0, mem_mib_per_gpu=4_000.0, pressure=(0.3, 1.0, 0.0, 0.0))
-    for way in Catalogue(capacity, lens, SearchBounds(wider=True)).ways(asks, member, turn=1):
+    lens = CostModel(cpus_per_gpu=2.0, mem_mib_per_gpu=4_000.0, pressure=(0.3, 1.0, 0.0, 0.0))
+    for way in CandidateGenerator(capacity, lens, SearchBounds()).candidates(asks, member, turn=1):
         spent = capacity.copy()
         spent.take(way.shares)  # raises when it overdraws
         names = [s.node for s in way.shares]
         assert len(set(names)) == len(names)
         assert all(member[capacity.index[n]] and capacity.usable[capacity.index[n]] for n in names)
-        assert np.isfinite(way.price.parts()).all()
-        assert max(map(abs, way.price.parts())) <= 1.0
+        assert np.isfinite(way.cost).all()
+        assert max(map(abs, way.cost)) <= 1.0
         if not asks.exclusive:
             assert sum(s.taken.gpus for s in way.shares) == asks.total.gpus
 

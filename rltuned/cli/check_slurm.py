@@ -1,0 +1,268 @@
+"""What `rltuned check` asks Slurm: controllers and load, the queue, and how far delays reach."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+
+import numpy as np
+
+from rltuned.cli.plan import marked
+from rltuned.cli.world import real_slurm
+from rltuned.core.decide import decide
+from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.ha.leader import open_lease
+from rltuned.daemon.load import CALM
+from rltuned.daemon.newcomers import POLICY, good_until
+from rltuned.daemon.wiring import find_policy
+from rltuned.domain.snapshot import Snapshot
+from rltuned.errors import BackendError, ModelError, PolicyError, SettingsError, SnapshotError
+from rltuned.journal.journal import Journal
+from rltuned.settings import Loaded
+from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.checks import Check, Status
+from rltuned.slurm.controllers import Controller, acting_host
+from rltuned.slurm.sdiag import pressures
+from rltuned.slurm.site import Priorities, RateLimit, read_priorities
+from rltuned.slurm.worth import Site, judge_order, judge_room
+
+
+def slurm_checks(loaded: Loaded) -> Iterator[Check]:
+    """All that Slurm answers, and how the settings fit to it. Changes nothing there."""
+    backend = real_slurm(loaded, SystemClock())
+    slurm = backend.check()
+    yield from slurm
+    yield from controller_checks(loaded, backend)
+    yield from fit_checks(loaded, slurm)
+    yield from queue_checks(loaded, backend.observe)
+    yield from order_checks(loaded, backend)
+
+
+def controller_checks(loaded: Loaded, slurm: SlurmBackend) -> Iterator[Check]:
+    """The controllers against [ha], and their load against [load]; nothing while none answers."""
+    try:
+        found, limit = slurm.controllers(), slurm.rate_limit()
+    except BackendError:
+        return  # the first check says so
+    yield _ha(loaded, found)
+    if loaded.settings.load.enabled:
+        yield _load(loaded, slurm)
+    yield _rate_limit(loaded, limit)
+
+
+def _ha(loaded: Loaded, found: tuple[Controller, ...]) -> Check:
+    hosts = ", ".join(c.host for c in found)
+    lease = open_lease(loaded.settings.ha, loaded.settings.slurm.timeout_s, SystemClock())
+    acts = f"the slurmctld on {acting_host(found)} acts"
+    if lease is None:
+        if len(found) == 1:
+            return Check.ok("ha", f"one slurmctld, on {hosts}")
+        return Check.warn(
+            "ha",
+            f"{len(found)} slurmctld ({hosts}; {acts}) and no [ha] lease_dir",
+            "run rltuned on one machine only, or set [ha] lease_dir on each of them",
+        )
+    if lease.host not in {c.host for c in found}:
+        return Check.fail(
+            "ha",
+            f"this machine is {lease.host}, SlurmctldHost are {hosts}: it would never write",
+            "set [ha] host to this machine's name in SlurmctldHost",
+        )
+    trouble = lease.trouble()
+    if trouble:
+        return Check.fail(
+            "ha",
+            trouble,
+            "make lease_dir a folder of the user who runs rltuned, mode 0700, on all hosts",
+        )
+    return Check.ok("ha", f"{acts}; this is {lease.host}")
+
+
+def _rate_limit(loaded: Loaded, limit: RateLimit | None) -> Check:
+    if limit is None:
+        return Check.ok("rate_limit", "none")
+    most = loaded.settings.limits.max_changes
+    text = (
+        f"rl_enable: {limit.bucket} updates at once, then {limit.refill} a second, for all but "
+        f"SlurmUser and root; a cycle sends up to {most}"
+    )
+    if limit.bucket >= most:
+        return Check.ok("rate_limit", text)
+    return Check.warn(
+        "rate_limit", text, "raise rl_bucket_size, or lower [limits] max_changes to fit"
+    )
+
+
+def _load(loaded: Loaded, slurm: SlurmBackend) -> Check:
+    try:
+        load = slurm.load()
+    except (BackendError, SnapshotError) as error:
+        return Check.warn("load", str(error), "without sdiag rltuned does not back off by load")
+    shares = pressures(load, None, loaded.settings.load.bounds())
+    high = [f"{figure} {share:.0%}" for figure, share in shares.items() if share > CALM]
+    if high:
+        return Check.warn(
+            "load",
+            f"of its bound: {', '.join(high)}",
+            "if that is usual here, raise the bound under [load]: at 100 % cycles are skipped",
+        )
+    figures = f"{load.server_threads} server threads, backfill cycle {load.backfill_s:.2f} s"
+    return Check.ok("load", figures)
+
+
+def queue_checks(loaded: Loaded, observe: Callable[[], Snapshot]) -> Iterator[Check]:
+    """Reads queue and nodes as a cycle does, and compares the partitions with the settings."""
+    try:
+        seen = observe()
+    except (BackendError, SnapshotError) as error:
+        yield Check.fail(
+            "queue",
+            str(error),
+            "run squeue, sinfo and sprio by hand as this user; see [slurm] bin_dir, timeout_s",
+        )
+        return
+    counts = f"{len(seen.pending)} pending, {len(seen.running)} running, {len(seen.nodes)} nodes"
+    yield Check.ok("queue", counts)
+    yield time_limits(seen)
+    there = {p.name for p in seen.partitions}
+    scope = loaded.settings.scope
+    if scope.sla_partitions:
+        left = ", ".join(scope.sla_partitions)
+        yield Check.ok("scope", f"left alone: jobs that name {left}, also among others")
+    for key, names in (
+        ("scope.sla_partitions", scope.sla_partitions),
+        ("scope.partitions", scope.partitions),
+        ("oversubscribe.scope", loaded.settings.oversubscribe.scope),
+    ):
+        missing = [name for name in names if name not in there]
+        if missing:
+            yield Check.warn(
+                key,
+                f"{loaded.origin(key)}: Slurm shows no partition {', '.join(missing)}",
+                f"correct the name in {key}; partitions with nodes: {', '.join(sorted(there))}",
+            )
+
+
+def time_limits(seen: Snapshot) -> Check:
+    """Most rules and the models look at the limit; a job without one gives them none."""
+    endless = {None, math.inf}
+    names = [
+        p.name for p in seen.partitions if p.default_time_s in endless and p.max_time_s in endless
+    ]
+    if not names:
+        return Check.ok("time_limits", "every partition gives its jobs a time limit")
+    return Check.warn(
+        "time_limits",
+        f"a job that names no limit has none in {', '.join(names)}, so that a short one "
+        "looks like a long one",
+        "set DefaultTime or MaxTime for the partition in slurm.conf",
+    )
+
+
+def fit_checks(loaded: Loaded, slurm: tuple[Check, ...]) -> Iterator[Check]:
+    """What depends on settings and site together."""
+    kind = next((c for c in slurm if c.name == "priority"), None)
+    if kind is None:
+        return
+    mode = loaded.settings.limits.write_mode
+    is_canary = loaded.settings.ladder.switchback() is not None
+    if is_canary and mode == "priority" and kind.status is Status.OK:
+        yield Check.warn(
+            "canary",
+            "in on blocks jobs are frozen at a number that follows fair share only as rltuned "
+            "works it out, while those of off blocks follow Slurm's",
+            "write_mode = auto compares delays alone",
+        )
+    if mode == "site_factor" and kind.status is not Status.OK:
+        yield Check.fail(
+            "write_mode",
+            "write_mode = site_factor has no effect without priority/multifactor",
+            "set PriorityType=priority/multifactor, or write_mode = auto",
+        )
+
+
+def order_checks(loaded: Loaded, backend: SlurmBackend) -> Iterator[Check]:
+    """How far delays reach, from one look at the queue."""
+    try:
+        seen, config = backend.observe(), backend.config()
+    except (BackendError, SnapshotError):
+        return  # the check of the queue says so
+    site = _site(loaded, backend, seen, read_priorities(config))
+    yield from judge_order(site)
+    yield from _room(loaded, site, seen)
+    yield newcomers(loaded, config.get("JobSubmitPlugins", ""))
+
+
+def qos_of(backend: SlurmBackend, seen: Snapshot) -> dict[str, int]:
+    """Every QOS and its priority; empty = slurmdbd does not say."""
+    try:
+        return backend.qos() if seen.priorities.ages else {}
+    except BackendError:
+        return {}
+
+
+def shares_of(backend: SlurmBackend, seen: Snapshot) -> tuple[float, ...]:
+    """The different fair-share factors of those who wait; empty = none counts."""
+    return backend.fair_shares(seen.pending) if seen.priorities.fair_weight else ()
+
+
+def _site(loaded: Loaded, backend: SlurmBackend, seen: Snapshot, priorities: Priorities) -> Site:
+    settings = loaded.settings
+    scope, writing = settings.scope, settings.knobs().writing
+    left = (
+        scope.sla_partitions,
+        scope.partitions,
+        scope.excluded_users,
+        scope.excluded_accounts,
+        scope.excluded_qos,
+    )
+    return Site(
+        seen.priorities,
+        priorities,
+        seen.partitions,
+        writing.own_slope,
+        settings.order.max_delay_s,
+        writes_priority=writing.mode == "priority",
+        leaves_alone=any(left),
+        qos=qos_of(backend, seen),
+        used_qos=frozenset(job.qos for job in seen.pending),
+        shares=shares_of(backend, seen),
+        pending=len(seen.pending),
+    )
+
+
+def _room(loaded: Loaded, site: Site, seen: Snapshot) -> Iterator[Check]:
+    try:
+        policy, _, _ = find_policy(loaded)
+        knobs = loaded.settings.knobs()
+        knobs = replace(knobs, rules=replace(knobs.rules, min_age_s=0.0))
+        with closing(Journal(loaded.settings.daemon.state_dir)) as journal:
+            decision = decide(marked(seen, journal), policy, knobs)
+    except (ModelError, PolicyError, SettingsError):
+        return  # the check of the policy says so
+    if decision.room_s is not None:
+        wanted_s = np.minimum(decision.delays.wished_s, decision.delays.upper_s)
+        yield from judge_room(site, wanted_s.tolist(), decision.room_s.tolist())
+
+
+def newcomers(loaded: Loaded, plugins: str) -> Check:
+    """Whether new jobs get their delay at submission."""
+    path = loaded.settings.order.newcomers
+    if path is None:
+        stand = "new jobs stand at the neutral delay until the next cycle"
+        return Check.ok("newcomers", f"{stand}: order.newcomers is not set")
+    if "lua" not in plugins.split(","):
+        return Check.warn(
+            "newcomers",
+            f"slurmctld has no JobSubmitPlugins=lua, so that {path} is not read",
+            "put deploy/job_submit.lua beside slurm.conf, set JobSubmitPlugins=lua",
+        )
+    until = good_until(path)
+    if until is not None and SystemClock().now() <= until:
+        return Check.ok("newcomers", "new jobs get their delay at submission")
+    return Check.warn(
+        "newcomers",
+        f"{path}: {'there is no stamp' if until is None else 'the stamp is out of date'}, so that "
+        "new jobs stand at the neutral delay until the next cycle",
+        f"run the daemon on stage full with policy {POLICY} and site factors",
+    )

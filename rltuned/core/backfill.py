@@ -1,0 +1,157 @@
+"""What Slurm itself would start now: in order, best fit, EASY backfill.
+
+The first job of a partition that does not fit gets a reservation, and later ones start only if they
+do not delay it. Ends are ends by time limit, as everywhere in the core.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rltuned.core.capacity import BoolArray, Capacity
+from rltuned.core.placement import is_outside, place_request, width
+from rltuned.domain.jobs import PendingJob, Request, Share
+from rltuned.domain.snapshot import Snapshot
+
+OVERDUE_S: Final = 1.0
+"""A job past its limit is being ended: its nodes are free any moment, but not yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedJob:
+    """A pending job that can be placed: `request` is what it is placed by, member (N,) where."""
+
+    job: PendingJob
+    request: Request
+    member: BoolArray
+
+    @property
+    def limit_s(self) -> float:
+        limit = self.request.time_limit_s
+        return math.inf if limit is None else limit
+
+    def reach(self, capacity: Capacity) -> BoolArray:
+        """(N,) nodes that have what it asks for, and on which Slurm starts jobs now."""
+        could: BoolArray = self.member & capacity.usable
+        if self.request.total.gpus:
+            could &= (capacity.total_gpus[list(capacity.accepted(self.request))] > 0).any(axis=0)
+        return could
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    """Amounts that come free at an offset in seconds from now, at the latest."""
+
+    at_s: float
+    shares: tuple[Share, ...]
+
+
+@dataclass(slots=True)
+class Reservation:
+    """A job that waits at the head of its partition, and when it could start by time limits.
+
+    Attributes:
+        job: its position among the jobs.
+        at_s: seconds from now; inf = no end makes room for it.
+        free: what is free then.
+        shares: where it starts then; None = nowhere.
+    """
+
+    job: int
+    at_s: float
+    free: Capacity
+    shares: tuple[Share, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillResult:
+    """What starts now, by position, and who waits with a reservation."""
+
+    starts: Mapping[int, tuple[Share, ...]]
+    reservations: tuple[Reservation, ...]
+
+
+def placeable(job: PendingJob, capacity: Capacity) -> QueuedJob | None:
+    """The job as it is placed; None = its wishes are outside the model."""
+    if is_outside(job):
+        return None
+    return QueuedJob(job, job.request, capacity.members_of(job.partitions))
+
+
+def job_ends(snapshot: Snapshot, capacity: Capacity) -> tuple[JobEnd, ...]:
+    """When running jobs end at the latest, soonest first; those without a known end never."""
+    found = []
+    for run in snapshot.running:
+        shares = tuple(s for s in run.shares if s.node in capacity.index)
+        end_s = run.latest_end() - snapshot.taken_at
+        if shares and math.isfinite(end_s):
+            found.append(JobEnd(max(end_s, OVERDUE_S), shares))
+    return tuple(sorted(found, key=lambda end: end.at_s))
+
+
+def easy_backfill(
+    jobs: Sequence[QueuedJob], capacity: Capacity, ends: Callable[[], Sequence[JobEnd]]
+) -> BackfillResult:
+    """Slurm's own pass over the jobs in the given order.
+
+    ends: see `job_ends`; only called when a job has to wait.
+    """
+    free = capacity.copy()
+    starts: dict[int, tuple[Share, ...]] = {}
+    heads: dict[str, Reservation] = {}
+    begun: list[JobEnd] = []
+    for at, one in enumerate(jobs):
+        shares = place_request(one.request, one.member, free, "pack")
+        partition = one.job.partitions[0]
+        if shares is None:
+            if partition not in heads:
+                heads[partition] = _reserve(at, one, free, [*ends(), *begun])
+            continue
+        late = [head for head in heads.values() if one.limit_s > head.at_s]
+        if not all(_still_fits(head, jobs[head.job], shares) for head in late):
+            continue
+        free.take(shares)
+        for head in late:
+            head.free.take(shares)
+        starts[at] = shares
+        begun.append(JobEnd(one.limit_s, shares))
+    return BackfillResult(starts, tuple(heads.values()))
+
+
+def _reserve(at: int, one: QueuedJob, free: Capacity, ends: Sequence[JobEnd]) -> Reservation:
+    later = free.copy()
+    ordered = sorted(ends, key=lambda end: end.at_s)
+    count, _ = width(one.request, one.member, free)
+    gpus_each = one.request.total.gpus // max(1, count)
+    hopeful = False
+    for position, end in enumerate(ordered if count else ()):
+        if not math.isfinite(end.at_s):
+            break
+        later.give(end.shares)
+        hopeful = hopeful or _may_help(one, gpus_each, end, later)
+        together = position + 1 < len(ordered) and ordered[position + 1].at_s == end.at_s
+        if together or not hopeful:
+            continue
+        hopeful = False
+        later.cap()
+        shares = place_request(one.request, one.member, later, "pack")
+        if shares is not None:
+            return Reservation(at, end.at_s, later, shares)
+    return Reservation(at, math.inf, later, None)
+
+
+def _may_help(one: QueuedJob, gpus_each: int, end: JobEnd, later: Capacity) -> bool:
+    """Whether an end leaves a node on which a share could go; what did not fit before needs one."""
+    columns = [later.index[share.node] for share in end.shares]
+    return any(one.member[c] and later.free_gpus[:, c].sum() >= gpus_each for c in columns)
+
+
+def _still_fits(head: Reservation, one: QueuedJob, shares: tuple[Share, ...]) -> bool:
+    """Whether a reserved job keeps its start where these shares are taken; it may move."""
+    head.free.take(shares)
+    fits = place_request(one.request, one.member, head.free, "pack")
+    head.free.give(shares)
+    if fits is not None:
+        head.shares = fits
+    return fits is not None

@@ -1,0 +1,172 @@
+"""The queue by partition, waits and slowdowns, shadow and breakers, as Prometheus metrics."""
+
+import math
+from collections import Counter as Tally
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from rltuned.core.evidence import Evidence
+from rltuned.daemon.canary.breaker import Cause
+from rltuned.daemon.canary.effect import Effect
+from rltuned.daemon.canary.monitor import CanaryStatus
+from rltuned.daemon.canary.outcomes import JobStart, Side
+from rltuned.daemon.metrics.table import PARTITIONS, Read, Row, counter, gauge, histogram
+from rltuned.daemon.report import CycleReport, Mode
+
+WAIT_BUCKETS_S: Final = (
+    10, 60, 300, 900, 1_800, 3_600, 7_200, 14_400, 28_800, 57_600, 86_400, 172_800, 604_800,
+)  # fmt: skip
+SLOWDOWN_BUCKETS: Final = (1, 1.5, 2, 3, 5, 10, 20, 50, 100, 300, 1_000)
+AT: Final = ("estimate", "low", "high")
+STATES: Final = ("pending", "running", "ranked", "moved", "refused")
+COMPARED: Final = (Cause.WAIT, Cause.SLOWDOWN)
+
+
+def _of(read: Callable[[CanaryStatus], Any]) -> Read:
+    """Where nothing was judged, what was known stays."""
+    return lambda report: None if report.verdict is None else read(report.verdict)
+
+
+def _queue(report: CycleReport) -> Mapping[tuple[str, str], int] | None:
+    seen, decision = report.snapshot, report.decision
+    if seen is None:
+        return None
+    first = {job.job_id: job.partitions[0] for job in seen.pending}
+    entries, refused = (decision.entries, decision.refused) if decision else ((), ())
+    named = {
+        "pending": Tally(first.values()),
+        "running": Tally(job.partition for job in seen.running if job.partition),
+        "ranked": Tally(first[entry.job.job_id] for entry in entries),
+        "moved": Tally(first[entry.job.job_id] for entry in entries if entry.changes),
+        "refused": Tally(first[job] for job, _ in refused if job in first),
+    }
+    return {(name, state): n for state, by in named.items() for name, n in by.items()}
+
+
+def _by_side(values: Iterable[tuple[JobStart, float | None]]) -> Mapping[Any, list[float]]:
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for job, value in values:
+        if value is not None:
+            found[job.partition, job.side].append(value)
+    return found
+
+
+def _shadow_starts(report: CycleReport) -> Mapping[str, int] | None:
+    found = report.verdict.agreement if report.verdict else None
+    if found is None or report.mode is Mode.LIVE:
+        return None
+    return {"agreed": found.agreed, "otherwise": found.started - found.agreed}
+
+
+def _agreement(status: CanaryStatus) -> Mapping[str, float] | None:
+    found = status.agreement
+    if found is None or found.ours is None or found.slurms is None:
+        return None
+    return {"ours": found.ours, "slurm": found.slurms}
+
+
+def _difference(status: CanaryStatus) -> Mapping[str, float]:
+    return dict(zip(AT, (status.effect or Effect()).interval_s or (), strict=False))
+
+
+def _opened(status: CanaryStatus) -> Mapping[str, int]:
+    causes = (status.breakers[name].cause for name in status.opened)
+    return Tally(cause for cause in causes if cause is not None)
+
+
+def _evidence(status: CanaryStatus) -> Mapping[tuple[str, str], float]:
+    return {
+        (name, cause): evidence.value
+        for name, breaker in status.breakers.items()
+        for cause, evidence in breaker.harm.items()
+    }
+
+
+JOBS: Final[tuple[Row, ...]] = (
+    gauge(
+        "rltuned_partition_jobs",
+        "Jobs of the last snapshot by partition (the first that a job names): pending, "
+        "running, ranked by the policy, moved by the plan, refused (left alone).",
+        _queue,
+        labels={"partition": PARTITIONS, "state": STATES},
+    ),
+    histogram(
+        "rltuned_job_wait_seconds",
+        "From submission to start, of jobs that started, by partition and by whether delays "
+        "were on when they became eligible: on, off, or other (not managed).",
+        _of(lambda status: _by_side((job, job.wait_s) for job in status.outcomes.started)),
+        buckets=WAIT_BUCKETS_S,
+        labels={"partition": PARTITIONS, "delays": Side},
+    ),
+    histogram(
+        "rltuned_job_bounded_slowdown_ratio",
+        "Bounded slowdown (10 s) of jobs that were seen to start and have ended, by partition "
+        "and by whether delays were on when they became eligible.",
+        _of(lambda status: _by_side((end.job, end.slowdown) for end in status.outcomes.ended)),
+        buckets=SLOWDOWN_BUCKETS,
+        labels={"partition": PARTITIONS, "delays": Side},
+    ),
+    counter(
+        "rltuned_shadow_starts",
+        "Jobs that Slurm started while nothing was written. Of n jobs started since the last "
+        "cycle, agreed = in rltuned's top n, otherwise = not.",
+        _shadow_starts,
+        labels={"verdict": ("agreed", "otherwise")},
+    ),
+    gauge(
+        "rltuned_start_order_agreement_ratio",
+        "Fraction of (started, waiting) pairs of jobs that an order ranks the same way, at the "
+        "last observed start: rltuned's order (`ours`) and Slurm's own (`slurm`). While "
+        "rltuned writes, the two differ only by the last changes.",
+        _of(_agreement),
+        labels={"order": ("ours", "slurm")},
+    ),
+    gauge(
+        "rltuned_breaker_open",
+        "1 for a partition whose circuit breaker is open: nothing is written there until "
+        "`rltuned breaker reset`.",
+        _of(lambda status: {name: breaker.is_open for name, breaker in status.breakers.items()}),
+        labels={"partition": PARTITIONS},
+        apart=True,
+    ),
+    counter(
+        "rltuned_breaker_opened",
+        "Circuit breakers opened, by cause: errors, wait or slowdown.",
+        _of(_opened),
+        labels={"cause": Cause},
+    ),
+    gauge(
+        "rltuned_canary_evidence_ratio",
+        "E-value of the switchback: evidence that on blocks do harm, by partition and by "
+        "what is compared (wait, slowdown): 1 = not at all, at 1000 the breaker opens.",
+        _of(_evidence),
+        start=Evidence().value,
+        labels={"partition": PARTITIONS, "figure": COMPARED},
+        apart=True,
+    ),
+    gauge(
+        "rltuned_canary_delays_on",
+        "1 in an on block of the partition's switchback, 0 in an off block (Slurm's own "
+        "order); NaN = there is no switchback.",
+        _of(lambda status: {name: block.on for name, block in status.blocks.items()}),
+        start=math.nan,
+        labels={"partition": PARTITIONS},
+        apart=True,
+    ),
+    gauge(
+        "rltuned_canary_wait_difference_seconds",
+        "Mean wait in on blocks of the switchback less that in off blocks: estimate and 95 % "
+        "interval by pairs of blocks, under the model in force; negative = it helps. NaN = no "
+        "switchback, or too few pairs.",
+        _of(_difference),
+        start=math.nan,
+        labels={"at": AT},
+    ),
+    gauge(
+        "rltuned_canary_pairs",
+        "Pairs of an on block and an off block that this difference compares; NaN = no switchback.",
+        _of(lambda status: math.nan if status.effect is None else status.effect.pairs),
+        start=math.nan,
+    ),
+)

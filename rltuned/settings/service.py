@@ -1,0 +1,202 @@
+"""The tables that the daemon as a program reads: its loop, Slurm's commands, journal, port, log."""
+
+import sys
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import ConfigDict, model_validator
+
+from rltuned.journal.snapshots import Keeping
+from rltuned.settings.key import AbsolutePath, FilePath, Keys, Names, OptionalPath, key
+from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.sdiag import Bounds
+
+HTTP_PORT = 9841
+"""Where /metrics listens; outside the ports that Slurm and the usual exporters take."""
+_RENEWALS = 2
+"""So many intervals a lease must hold at least, so that one late cycle does not lose it."""
+
+
+class DaemonKeys(Keys):
+    """The loop: when it runs and what it may do."""
+
+    interval_s: float = key(60.0, "seconds", ge=1.0, le=3600.0)
+    """Time from the start of one cycle to the start of the next. Slurm's own priorities move about
+    as often; a shorter interval costs slurmctld more than it helps."""
+    max_backoff_s: float = key(600.0, "seconds", ge=1.0, le=86400.0)
+    """Longest pause between two tries while Slurm does not answer; the pause doubles from one
+    interval up to this."""
+    state_dir: FilePath = Path("/var/lib/rltuned")
+    """Folder of the journal (journal.sqlite). Without a writable journal nothing is written to
+    Slurm, because nothing could be given back."""
+    pause_file: FilePath = Path("/run/rltuned/PAUSE")
+    """While this file exists rltuned observes and reports but writes nothing. It is checked right
+    before every write."""
+    max_snapshot_age_s: float = key(120.0, "seconds", ge=1.0, le=3600.0)
+    """Nothing is written from an older snapshot than this, by any of three clocks, checked right
+    before every batch: a daemon that was stopped must read the queue again first."""
+
+
+class SlurmKeys(Keys):
+    """How Slurm's commands are called."""
+
+    bin_dir: AbsolutePath = None
+    """Folder of squeue, sinfo, sprio and scontrol; absent = found through PATH."""
+    conf: AbsolutePath = None
+    """slurm.conf to use; absent = where Slurm was built to look. SLURM_CONF of the environment is
+    not used, so that a stray export cannot point the daemon at another cluster."""
+    timeout_s: float = key(20.0, "seconds", ge=1.0, le=600.0)
+    """Longest time that one command may take before it is ended; a controller that is away makes
+    them hang."""
+    chunk: int = key(200, "jobs", ge=1, le=200)
+    """Most updates in one scontrol. Small, because each of them waits about ten seconds when the
+    controller dies."""
+    reader: Literal["text", "pyslurm"] = "text"
+    """The reader of jobs. text = squeue. pyslurm = what a job is and how it stands comes from
+    pyslurm, in a process of its own, and what it asks for from squeue; if pyslurm is missing or of
+    another release than slurmctld, squeue replaces it. Nodes, site factors and every write use
+    Slurm's commands in both cases."""
+    pyslurm_python: AbsolutePath = None
+    """Python interpreter that has pyslurm; absent = the one that runs rltuned."""
+
+    def pyslurm(self) -> Path | None:
+        """The interpreter to read jobs with; None = they are read as text."""
+        if self.reader == "text":
+            return None
+        return self.pyslurm_python or Path(sys.executable)
+
+    def cli(self) -> SlurmCli:
+        return SlurmCli(self.bin_dir, self.conf, self.timeout_s, self.chunk)
+
+
+class LoadKeys(Keys):
+    """When slurmctld counts as too busy."""
+
+    enabled: bool = True
+    """Ask sdiag before every cycle (one RPC). false = never, and never back off."""
+    max_server_threads: int = key(100, ge=0, le=256)
+    """RPCs that slurmctld serves at this moment; its own bound is 256. 0 = does not count."""
+    max_agent_queue: int = key(500, "messages", ge=0)
+    """Messages to nodes that wait to be sent. 0 = does not count."""
+    max_dbd_queue: int = key(5000, "messages", ge=0)
+    """Messages to slurmdbd that wait to be sent; in write_mode = priority every change adds one.
+    Slurm drops job records beyond MaxDBDMsgs (10000 and more). 0 = does not count."""
+    max_rpc_s: float = key(0.5, "seconds", ge=0.0)
+    """Mean time of the RPCs of all users since the last cycle. 0 = does not count."""
+    max_backfill_s: float = key(120.0, "seconds", ge=0.0)
+    """Duration of the last backfill cycle. Set it above what is usual on your site. 0 = does not
+    count."""
+
+    def bounds(self) -> Bounds:
+        return Bounds(
+            self.max_server_threads,
+            self.max_agent_queue,
+            self.max_dbd_queue,
+            self.max_rpc_s,
+            self.max_backfill_s,
+        )
+
+
+class HaKeys(Keys):
+    """A second daemon beside the backup slurmctld. Read at start only."""
+
+    lease_dir: OptionalPath = None
+    """Folder that the hosts of all slurmctld share and where rltuned may write: not
+    StateSaveLocation itself, but a place beside it. With it, only the daemon beside the acting
+    slurmctld writes, and only while it holds the lease there. Absent = this is the only daemon."""
+    host: str = key("", pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$")
+    """This machine's name as SlurmctldHost has it; empty = its short host name."""
+    lease_s: float = key(180.0, "seconds", ge=1.0, le=3600.0)
+    """How long a lease is valid after its renewal, which every cycle does. The other daemon waits
+    as long before it takes the lease of a stopped one."""
+
+
+class JournalKeys(Keys):
+    """How much of the past is kept. Read at start only."""
+
+    keep_days: float = key(90.0, "days", ge=1.0, le=3650.0)
+    """How long cycles, snapshots, plans and finished changes are kept."""
+    max_mib: int = key(1024, "MiB", ge=16, le=1_048_576)
+    """When the journal has grown to this, the oldest snapshots and plans are removed, then the
+    oldest finished changes. A cycle with 10,000 pending jobs takes about half a MiB."""
+
+    def keeping(self) -> Keeping:
+        return Keeping(self.keep_days, self.max_mib)
+
+
+class HttpKeys(Keys):
+    """Metrics and health for Prometheus. Read at start only."""
+
+    enabled: bool = True
+    """Serve /metrics, /healthz, /readyz and the status page at /."""
+    address: str = key("127.0.0.1", pattern=r"^[0-9A-Za-z:.%_-]{1,253}$")
+    """Address to listen on. Loopback by default: there is no login, so open it only to the network
+    of your Prometheus."""
+    port: int = key(HTTP_PORT, ge=0, le=65535)
+    """TCP port; 0 = any free one."""
+    hosts: Names = key([])
+    """Further names by which a browser may ask for the status page, for example that of a proxy.
+    Always allowed: addresses, localhost and this machine's own name. A foreign page cannot read it
+    under another name. /metrics is answered under any name."""
+    tls_cert: OptionalPath = None
+    """PEM file of the server's certificate and chain: speak TLS. Read at start."""
+    tls_key: OptionalPath = None
+    """PEM file of its key, without a password."""
+    tls_clients: OptionalPath = None
+    """PEM file of authorities: only clients with a certificate of theirs are accepted."""
+    jobs: bool = False
+    """Show single jobs on the status page: number, partition, GPUs, place and priority before and
+    after. Off, because every user who reaches the port would see them, also all on this machine,
+    and also where Slurm's PrivateData hides jobs. Job names are never read."""
+    users: bool = False
+    """Also show the users of these jobs."""
+
+    @model_validator(mode="after")
+    def _tls_is_whole(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key need each other")
+        if self.tls_clients is not None and self.tls_cert is None:
+            raise ValueError("tls_clients needs tls_cert and tls_key")
+        return self
+
+
+class LogKeys(Keys):
+    """Log lines, on standard error. Read at start only."""
+
+    format: Literal["json", "console"] = "console"
+    """json: one object per line, for collectors. console: for people."""
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """Lines below this level are dropped."""
+
+
+class Rescue(Keys):
+    """What `rltuned restore` reads: where the journal lies, and how Slurm is called.
+
+    An error in any other table stops the daemon, and must not stop the command that takes the
+    daemon's changes back.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+
+    daemon: DaemonKeys = DaemonKeys()
+    slurm: SlurmKeys = SlurmKeys()
+    ha: HaKeys = HaKeys()
+    journal: JournalKeys = JournalKeys()
+
+
+def check_lease(ha: HaKeys, interval_s: float, timeout_s: float) -> None:
+    """Refuse a lease that ordinary cycles would lose, or one command outlive.
+
+    Raises:
+        ValueError: it is shorter than two intervals, or not longer than a command may take.
+    """
+    if ha.lease_dir is None:
+        return
+    if ha.lease_s < _RENEWALS * interval_s:
+        raise ValueError(
+            f"ha.lease_s = {ha.lease_s:g} is less than twice daemon.interval_s = {interval_s:g}"
+        )
+    if ha.lease_s <= timeout_s:
+        raise ValueError(
+            f"ha.lease_s = {ha.lease_s:g} must be more than slurm.timeout_s = {timeout_s:g}"
+        )

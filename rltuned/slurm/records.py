@@ -1,0 +1,149 @@
+"""What names a pending record and what it shows: one reading of squeue's columns for all."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rltuned.domain.jobs import ArrayInfo
+from rltuned.domain.units import JobId, NodeName, UnixTime
+from rltuned.slurm.columns import JobRow, WatchRow
+from rltuned.slurm.strings import Tasks, pack_tasks, parse_tasks
+from rltuned.slurm.values import absent, parse_epoch, parse_number
+
+_HOLDERS = {"JobHeldUser": "user", "JobHeldAdmin": "admin"}
+
+
+class Record(NamedTuple):
+    """A pending record as squeue shows it; the fields of PendingJob that bear these names.
+
+    priority: in one of its partitions, which need not be the best.
+    """
+
+    job_id: JobId
+    address: str
+    submitted_at: UnixTime
+    priority: int
+    nice: int = 0
+    held_by: str = ""
+    array: ArrayInfo | None = None
+    het_job_id: JobId | None = None
+    het_offset: int = 0
+
+
+def read_record(row: JobRow | WatchRow, tasks: list[str], pending_records: int) -> Record:
+    """Read a pending record.
+
+    Args:
+        row: of the record, or of one of its tasks.
+        tasks: the task column of all its rows.
+        pending_records: how many records of its array are pending.
+
+    Raises:
+        ValueError: a column cannot be read, or it has no submit time.
+    """
+    job_id, array_id = parse_job_id(row.jobid), parse_job_id(row.arrayjobid)
+    submitted, listed = parse_epoch(row.submittime), read_tasks(tasks)
+    if submitted is None:
+        raise ValueError("no submit time")
+    het_id, offset = None, 0
+    where = address(job_id, array_id, listed, pending_records)
+    if not absent(row.hetjobid) and row.hetjobid != "0":
+        het_id, offset = parse_job_id(row.hetjobid), parse_number(row.hetjoboffset)
+        where = f"{het_id}+{offset}"  # a leader's bare id would mean all components
+    array = None
+    if listed is not None:
+        array = ArrayInfo(array_id, listed.count, listed.throttle, listed.text)
+    return Record(
+        job_id=job_id,
+        address=where,
+        submitted_at=submitted,
+        priority=parse_number(row.prioritylong),
+        nice=parse_number(row.nice),
+        held_by=_HOLDERS.get(row.reason, ""),
+        array=array,
+        het_job_id=het_id,
+        het_offset=offset,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A pending record as the light re-read shows it, before and after a write.
+
+    Attributes:
+        held: by anything; holder: "user" or "admin" where a person does.
+        excluded: None = not asked for.
+        unreadable: why its row cannot be read; then nothing else is known. Empty = it can.
+    """
+
+    address: str
+    submitted_at: float
+    priority: int
+    nice: int
+    held: bool
+    oversubscribe: str = ""
+    holder: str = ""
+    excluded: frozenset[NodeName] | None = None
+    unreadable: str = ""
+
+
+def watched(rows: list[WatchRow], pending_records: int) -> Watched:
+    """The record behind its rows, one for each task; `unreadable` says what is wrong with them."""
+    row = rows[0]
+    try:
+        # counted as if other records were pending: a task held this instant stays out of a release
+        found = read_record(row, [r.arraytaskid for r in rows], pending_records + 1)
+    except ValueError as error:
+        why = f"its row in squeue cannot be read: {error}"
+        return Watched("", 0.0, 0, 0, held=True, unreadable=why)
+    return Watched(
+        address=found.address,
+        submitted_at=found.submitted_at,
+        priority=found.priority,
+        nice=found.nice,
+        held=found.priority == 0 or bool(found.held_by),
+        oversubscribe=row.oversubscribe,
+        holder=found.held_by,
+    )
+
+
+def id_of(text: str) -> JobId:
+    """The number of a record that cannot be read; 0 = not even that."""
+    try:
+        return parse_job_id(text)
+    except ValueError:
+        return JobId(0)
+
+
+def parse_job_id(text: str) -> JobId:
+    """A record's number.
+
+    Raises:
+        ValueError: no positive number.
+    """
+    if not text.isascii() or not text.isdigit() or parse_number(text) == 0:
+        raise ValueError(f"{text[:40]!r} is no job id")
+    return JobId(int(text))
+
+
+def read_tasks(texts: list[str]) -> Tasks | None:
+    """The tasks of one record, from one list or from one row per task; None = not an array."""
+    if absent(texts[0]):
+        return None
+    if len(texts) == 1:
+        return parse_tasks(texts[0])
+    return pack_tasks(parse_number(t) for t in texts)
+
+
+def address(job_id: JobId, array_id: JobId, tasks: Tasks | None, pending_records: int) -> str:
+    """How scontrol names this record of an array, or this plain job, and nothing else.
+
+    An array's head record bears the array's own id, and that id stands for all its records; when
+    others are pending (held or changed tasks live in records of their own), the head is named by
+    exactly its tasks, which changes it without splitting it. A task with a record of its own is
+    named as squeue names it, so that a person finds it again in journal and log.
+    """
+    if tasks is None:
+        return str(job_id)
+    if job_id != array_id:
+        return f"{array_id}_{tasks.text}" if tasks.text.isdigit() else str(job_id)
+    return str(job_id) if pending_records == 1 else f"{array_id}_[{tasks.named}]"
