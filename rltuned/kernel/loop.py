@@ -301,8 +301,8 @@ def _newcomers(
     """A pass in which nothing was freed and no job ahead of a head came.
 
     A job that was refused before is refused again until another one starts: only then can a job
-    that was held back fit elsewhere, beside the head. So the newcomers go first, and the rest of the queue
-    follows from the first one that starts.
+    that was held back fit elsewhere, beside the head. So the newcomers go first, and the rest of
+    the queue follows from the first one that starts.
     """
     starts = state.counters[STARTS]
     for job in came[ascending(ranking.key[came])]:
