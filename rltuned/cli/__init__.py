@@ -134,6 +134,8 @@ def rltuned(
 
 def main() -> None:
     """Run the command line; ends the process with the documented exit codes."""
+    # numpy's threads wait busily, and the controller's cores are Slurm's
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         app(prog_name="rltuned")
     except RltunedError as error:

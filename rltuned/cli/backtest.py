@@ -29,6 +29,7 @@ from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
 from rltuned.core.decide import Policy
 from rltuned.daemon.clock import SystemClock
 from rltuned.errors import TraceError
+from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.shelf import MODEL_PREFIX, find_bundle
 from rltuned.settings import Loaded
@@ -269,8 +270,6 @@ def _policy(name: str, loaded: Loaded) -> Policy:
     if not name.startswith(MODEL_PREFIX):
         known = ", ".join([*BASELINES, "model:NAME"])
         raise TraceError(f"--policy: no rule named {name!r}; there are {known}")
-    from rltuned.policies.actor import load_actor  # noqa: PLC0415 - torch costs seconds
-
     given = name.removeprefix(MODEL_PREFIX)
     place = Path(given)
     if not place.is_dir():

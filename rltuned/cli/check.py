@@ -44,7 +44,7 @@ _PROBE_S = 30.0
 """A slow solver is found slow, and not broken."""
 PYTHONS: Final = ((3, 11), (3, 13))
 """Oldest and newest that rltuned was run with."""
-_LIBRARIES: Final = ("numpy", "torch", "pydantic")
+_LIBRARIES: Final = ("numpy", "pulp", "pydantic")
 _MIB: Final = 1024 * 1024
 _MARKS = {Status.OK: "ok  ", Status.WARN: "warn", Status.FAIL: "FAIL"}
 
@@ -111,7 +111,7 @@ def _runtime() -> Check:
         return Check.warn(
             "runtime",
             f"{found}; the package {error.name} is not installed",
-            "install rltuned again: only base policies can rank without torch",
+            "install rltuned again, with everything that it depends on",
         )
     if PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1]:
         return Check.ok("runtime", found)

@@ -23,13 +23,24 @@ def models() -> None:
 
 
 @app.command()
-def verify(bundle: BundleArgument) -> None:
+def verify(
+    bundle: BundleArgument,
+    *,
+    torch: Annotated[
+        bool, typer.Option("--torch", help="Score with PyTorch too (needs the train extra).")
+    ] = False,
+) -> None:
     """Check a bundle as the daemon does at start: owner, digests, schema, weights, self-test.
 
     Exit codes: 0 = fit to be used; 2 = not, with the file and the reason.
     """
     actor = load_actor(bundle)
-    say(f"{bundle}: ok: {actor.name}, card sha256 {actor.digest}")
+    beside = ""
+    if torch:
+        from rltuned.train.probes import compare_with_torch  # noqa: PLC0415 - an extra
+
+        beside = f", PyTorch's scores up to {compare_with_torch(actor, bundle):.1g}"
+    say(f"{bundle}: ok: {actor.name}, card sha256 {actor.digest}{beside}")
 
 
 @app.command(name="list")

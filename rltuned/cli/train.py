@@ -11,7 +11,7 @@ from rltuned.cli import imitate
 from rltuned.cli.flags import say, warn
 from rltuned.cli.progress import perform_with_bar
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.card import Kind
+from rltuned.policies.network import Kind
 from rltuned.sim.presets import cluster_named
 from rltuned.sim.trace import read_trace
 from rltuned.train.batch import Contest, Form, Reference

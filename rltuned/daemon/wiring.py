@@ -11,6 +11,7 @@ from rltuned.daemon.ha.lease import Lease
 from rltuned.daemon.runtime import Rig
 from rltuned.domain.ports import Backend
 from rltuned.errors import ModelError, RltunedError, SettingsError
+from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.shelf import MODEL_PREFIX, find_bundle
 from rltuned.settings import Loaded, Settings
@@ -116,13 +117,6 @@ def find_policy(loaded: Loaded) -> tuple[Policy, str, str]:
     name = check_policy_name(loaded)
     if not name.startswith(MODEL_PREFIX):
         return BASELINES[name], "", ""
-    try:
-        from rltuned.policies.actor import load_actor  # noqa: PLC0415 - torch, only where needed
-    except (ImportError, OSError) as error:  # not installed, or one of its libraries does not load
-        raise loaded.error(
-            "policy.name", f"{name} cannot run here: {error}; {RULE_HINT}"
-        ) from error
-
     actor = load_actor(model_path(loaded))
     return actor, actor.digest, actor.card.schema_id
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import torch
 from pydantic import ValidationError
 
 from rltuned.core.capacity import BoolArray
@@ -29,7 +28,7 @@ from rltuned.policies.files import (
     read_tensors,
     unlike,
 )
-from rltuned.policies.network import ContextActor, PaperActor, build
+from rltuned.policies.network import Network, shapes
 from rltuned.policies.predictor import (
     PREDICTOR_FILE,
     PREDICTOR_PARITY_FILE,
@@ -49,14 +48,14 @@ class Actor:
         self,
         card: Card,
         card_sha256: str,
-        network: PaperActor | ContextActor,
+        network: Network,
         curve: DelayCurve,
         predictor: Predictor | None = None,
     ) -> None:
         self.card = card
         self.curve = curve
         self.digest = card_sha256
-        self._network = network.eval()
+        self.network = network
         self.predictor = predictor
 
     @property
@@ -72,11 +71,6 @@ class Actor:
     def ranges(self) -> Mapping[str, tuple[float, float]]:
         """What it was trained on, by feature; bundles of older releases do not say."""
         return self.card.ranges
-
-    @property
-    def network(self) -> PaperActor | ContextActor:
-        """The weights, for whoever plays it compiled."""
-        return self._network
 
     def score(self, matrix: StateMatrix) -> FloatArray:
         """(n,) one score per job, none left out; `paper` takes a long queue in windows."""
@@ -104,12 +98,9 @@ class Actor:
         )
         return np.column_stack([matrix.values, predicted]).astype(np.float32)
 
-    def forward(self, values: np.ndarray, mask: np.ndarray) -> FloatArray:
+    def forward(self, values: Float32Array, mask: BoolArray) -> FloatArray:
         """Scores of one window, padded or not: (k, features) float32 and (k,) bool -> (k,)."""
-        with torch.inference_mode():
-            scores = self._network(torch.from_numpy(values), torch.from_numpy(mask))
-        found: FloatArray = scores.numpy().astype(np.float64)
-        return found
+        return self.network.forward(values, mask).astype(np.float64)
 
 
 def load_actor(bundle: Path) -> Actor:
@@ -123,8 +114,6 @@ def load_actor(bundle: Path) -> Actor:
             others, damaged, of another schema, not finite, or scoring differently than when it
             was exported.
     """
-    # a network this small gains nothing from threads, and the controller's cores are Slurm's
-    torch.set_num_threads(1)
     with named(bundle):
         if not bundle.is_dir():
             raise ModelError(f"model {bundle}: no such folder")
@@ -169,18 +158,14 @@ def _read_sealed(path: Path, card: Card) -> bytes:
     return data
 
 
-def _network(path: Path, data: bytes, card: Card) -> PaperActor | ContextActor:
-    shape = card.architecture
-    with torch.device("meta"):  # shapes alone: a card must not take memory that its file lacks
-        outline = build(shape.kind, shape.features, shape.hidden).state_dict()
-    tensors = read_tensors(path, data, {k: ("F32", tuple(v.shape)) for k, v in outline.items()})
-    network = build(shape.kind, shape.features, shape.hidden)
-    with named(path):
-        network.load_state_dict(tensors)
-    for name, tensor in tensors.items():
-        if not bool(torch.isfinite(tensor).all()):
+def _network(path: Path, data: bytes, card: Card) -> Network:
+    form = card.architecture
+    wanted = shapes(form.kind, form.features, form.hidden)
+    weights = read_tensors(path, data, {name: ("F32", shape) for name, shape in wanted.items()})
+    for name, tensor in weights.items():
+        if not bool(np.isfinite(tensor).all()):
             raise ModelError(f"model {path}: tensor {name} is not finite float32")
-    return network
+    return Network(form.kind, {name: weights[name] for name in wanted})
 
 
 def _predictor(bundle: Path, card: Card) -> Predictor:

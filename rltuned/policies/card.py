@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from rltuned.core.features import NUM_FEATURES
 from rltuned.core.observation import MAX_QUEUE_SIZE, OBSERVED
+from rltuned.policies.network import Kind
 from rltuned.policies.predictor import QUANTILES
 
 CARD_FILE: Final = "card.json"
@@ -24,8 +25,6 @@ class _CardPart(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-Kind = Literal["paper", "context"]
-"""Of networks."""
 HIDDEN_LAYERS: Final = 2
 
 

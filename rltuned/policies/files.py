@@ -19,8 +19,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
-from safetensors.torch import load
-from torch import Tensor
+from safetensors.numpy import load
 
 from rltuned.errors import ModelError
 from rltuned.trusted import Flaw, flaw_of, flaws_on
@@ -139,7 +138,7 @@ def _array(archive: zipfile.ZipFile, name: str, sizes: Mapping[str, int]) -> np.
 
 def read_tensors(
     path: Path, data: bytes, wanted: Mapping[str, tuple[str, Shape]]
-) -> dict[str, Tensor]:
+) -> dict[str, np.ndarray]:
     """The tensors of a safetensors file; path stands in the messages.
 
     Args:

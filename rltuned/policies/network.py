@@ -1,73 +1,82 @@
-"""The networks, in one file: what the daemon runs and what training fits is the same code.
+"""The actor's forward pass in numpy: what the daemon runs.
 
 Source: RLTune section 3.2 and Fig. 9. `paper` is a three-layer perceptron that slides over the
 jobs: one score per job, the same weights for every row, so a queue of any length can be scored
-and the order of its rows does not matter. `context` adds what the whole queue looks like.
+and the order of its rows does not matter. `context` adds mean and maximum of the whole queue.
+train/network has both for PyTorch, kernel/network compiled; a bundle's parity file holds PyTorch's
+own scores, and every load compares them.
 """
 
-from typing import ClassVar, Final
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
 
-import torch
-from torch import Tensor, nn
+import numpy as np
 
-from rltuned.policies.card import Kind
+from rltuned.core.capacity import BoolArray
+from rltuned.core.features import Float32Array
 
+Kind = Literal["paper", "context"]
+Weights = Mapping[str, Float32Array]
+"""By PyTorch's names; a layer's weight is (outputs, inputs)."""
+LAYERS: Final[Mapping[Kind, tuple[str, str, str]]] = {
+    "paper": ("layers.0", "layers.2", "layers.4"),
+    "context": ("encoder", "mix", "head"),
+}
 MASKED: Final = -1e9
-"""Score of a padded row before the softmax: its probability is zero in float32."""
+"""Score of a row that is padding: its probability is zero in float32."""
 
 
-class PaperActor(nn.Module):
-    """Per-job scorer: (..., jobs, features) -> (..., jobs) scores, higher = sooner."""
+@dataclass(frozen=True, slots=True)
+class Network:
+    """An actor's weights, whose names and shapes are those of `shapes`."""
 
-    kind: ClassVar[Kind] = "paper"
+    kind: Kind
+    weights: Weights
 
-    def __init__(self, features: int, hidden: tuple[int, ...]) -> None:
-        super().__init__()
-        self.layers = perceptron(features, hidden)
+    def forward(self, values: Float32Array, mask: BoolArray) -> Float32Array:
+        """(jobs, features) and (jobs,) -> (jobs,) scores; rows that the mask leaves out: MASKED."""
+        first, second, head = LAYERS[self.kind]
+        code = relu(dense(self.weights, first, values))
+        if self.kind == "context":
+            code = np.where(mask[:, None], code, np.float32(0.0))
+            code = self._mixed(second, code, max(int(mask.sum()), 1))
+        else:
+            code = dense(self.weights, second, code)
+        scores = dense(self.weights, head, relu(code))[:, 0]
+        return np.where(mask, scores, np.float32(MASKED))
 
-    def forward(self, observation: Tensor, mask: Tensor) -> Tensor:
-        """Score each job; rows where mask is False get MASKED."""
-        scores: Tensor = self.layers(observation).squeeze(-1)
-        return scores.masked_fill(~mask, MASKED)
+    def _mixed(self, layer: str, code: Float32Array, count: int) -> Float32Array:
+        """(jobs, K) of each job's code (jobs, H) beside mean and maximum of the queue.
 
-
-class ContextActor(nn.Module):
-    """Per-job scorer that also sees the queue: (..., jobs, features) -> (..., jobs) scores.
-
-    Every job is encoded by the same layer; mean and maximum over the queue join each job's own
-    code. Rows may come in any order and any number: scores follow them (Deep Sets).
-    """
-
-    kind: ClassVar[Kind] = "context"
-
-    def __init__(self, features: int, hidden: tuple[int, ...]) -> None:
-        super().__init__()
-        self.encoder = nn.Linear(features, hidden[0])
-        self.mix = nn.Linear(3 * hidden[0], hidden[1])
-        self.head = nn.Linear(hidden[1], 1)
-
-    def forward(self, observation: Tensor, mask: Tensor) -> Tensor:
-        """Score each job; rows where mask is False get MASKED and do not enter the pools."""
-        code = torch.relu(self.encoder(observation)).masked_fill(~mask.unsqueeze(-1), 0.0)
-        count = mask.sum(dim=-1, keepdim=True).clamp(min=1).unsqueeze(-1)
-        mean = code.sum(dim=-2, keepdim=True) / count
-        # codes are never negative, so a padded zero cannot be the largest of a queue wrongly
-        most = code.amax(dim=-2, keepdim=True)
-        pooled = torch.cat([mean, most], dim=-1).expand(*code.shape[:-1], -1)
-        mixed = torch.relu(self.mix(torch.cat([code, pooled], dim=-1)))
-        scores: Tensor = self.head(mixed).squeeze(-1)
-        return scores.masked_fill(~mask, MASKED)
+        The pools are the same for all jobs, so they enter as a part of the bias.
+        """
+        weight, width = self.weights[f"{layer}.weight"], code.shape[1]
+        # codes are never negative, so a padded zero is no wrong maximum
+        pools = np.concatenate([code.sum(axis=0) / np.float32(count), code.max(axis=0, initial=0)])
+        bias = weight[:, width:] @ pools + self.weights[f"{layer}.bias"]
+        found: Float32Array = code @ weight[:, :width].T + bias
+        return found
 
 
-def perceptron(inputs: int, hidden: tuple[int, ...]) -> nn.Sequential:
-    """Linear layers with ReLU between them, one output."""
-    layers: list[nn.Module] = []
-    for width in hidden:
-        layers += [nn.Linear(inputs, width), nn.ReLU()]
-        inputs = width
-    return nn.Sequential(*layers, nn.Linear(inputs, 1))
+def shapes(
+    kind: Kind, features: int, hidden: tuple[int, ...], outputs: int = 1
+) -> dict[str, tuple[int, ...]]:
+    """Shape of every tensor of an architecture, by its name; hidden: (H, K)."""
+    first, second = hidden
+    inputs = (features, 3 * first if kind == "context" else first, second)
+    found: dict[str, tuple[int, ...]] = {}
+    for layer, units, width in zip(LAYERS[kind], (*hidden, outputs), inputs, strict=True):
+        found |= {f"{layer}.weight": (units, width), f"{layer}.bias": (units,)}
+    return found
 
 
-def build(kind: Kind, features: int, hidden: tuple[int, ...]) -> PaperActor | ContextActor:
-    """The network of an architecture, its weights still random."""
-    return (ContextActor if kind == "context" else PaperActor)(features, hidden)
+def dense(weights: Weights, layer: str, values: Float32Array) -> Float32Array:
+    """(n, inputs) -> (n, outputs) of one linear layer."""
+    found: Float32Array = values @ weights[f"{layer}.weight"].T + weights[f"{layer}.bias"]
+    return found
+
+
+def relu(values: Float32Array) -> Float32Array:
+    """What is negative becomes 0."""
+    return np.maximum(values, np.float32(0.0))

@@ -7,7 +7,6 @@ Fit it again for each site, every now and then: `rltuned train predictor`.
 """
 
 import hashlib
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,10 +14,8 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from safetensors.torch import save
-from torch import Tensor, nn
+from safetensors.numpy import save
 
 from rltuned.core.features import LIMIT_FULL_S, planning_limit_s
 from rltuned.domain.jobs import Request
@@ -31,10 +28,10 @@ from rltuned.policies.files import (
     read_tensors,
     unlike,
 )
+from rltuned.policies.network import LAYERS, Weights, dense, relu
 
 PREDICTOR_FILE: Final = "predictor.safetensors"
 PREDICTOR_PARITY_FILE: Final = "predictor-parity.npz"
-PARITY_ROWS: Final = 64
 QUANTILES: Final = (0.1, 0.5, 0.9)
 STATS: Final = 4
 """Of a user or account: ln(1+jobs), mean and spread of ln(1+run), share of long runs."""
@@ -47,24 +44,16 @@ FloatArray = NDArray[np.float64]
 Float32Array = NDArray[np.float32]
 
 
-class QuantileNet(nn.Module):
+def quantiles_of(weights: Weights, inputs: Float32Array) -> Float32Array:
     """(n, INPUTS) -> (n, 3) quantiles of ln(1+run)/ln(1+30 d), each at least the one before."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Linear(INPUTS, HIDDEN),
-            nn.ReLU(),
-            nn.Linear(HIDDEN, HIDDEN),
-            nn.ReLU(),
-            nn.Linear(HIDDEN, len(QUANTILES)),
-        )
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Lowest first; the others add something positive."""
-        raw = self.layers(inputs)
-        steps = torch.cat([raw[:, :1], nn.functional.softplus(raw[:, 1:])], dim=-1)
-        return torch.cumsum(steps, dim=-1)
+    code = inputs
+    for layer in LAYERS["paper"][:-1]:
+        code = relu(dense(weights, layer, code))
+    raw = dense(weights, LAYERS["paper"][-1], code)
+    # the softplus of the others adds something positive
+    raw[:, 1:] = np.logaddexp(raw[:, 1:], np.float32(0.0))
+    found: Float32Array = np.cumsum(raw, axis=1, dtype=np.float32)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +82,8 @@ def digest(name: str) -> int:
 class Predictor:
     """A fitted network and its history."""
 
-    def __init__(self, network: QuantileNet, history: UserStatistics) -> None:
-        self.network, self.history = network.eval(), history
+    def __init__(self, weights: Weights, history: UserStatistics) -> None:
+        self.weights, self.history = weights, history
 
     def inputs(
         self, users: Sequence[str], accounts: Sequence[str], requests: Sequence[Request]
@@ -111,16 +100,12 @@ class Predictor:
         if not len(users):
             return np.zeros((0, len(QUANTILES)), dtype=np.float32)
         inputs = self.inputs(users, accounts, requests)
-        with torch.inference_mode():
-            told = self.network(torch.from_numpy(inputs)).numpy()
-        return bounded(told, inputs)
+        return bounded(quantiles_of(self.weights, inputs), inputs)
 
     def to_bytes(self) -> bytes:
         """One safetensors file."""
-        tensors = {f"net.{k}": v.contiguous() for k, v in self.network.state_dict().items()}
-        tensors["keys"] = torch.from_numpy(self.history.keys)
-        tensors["stats"] = torch.from_numpy(self.history.stats)
-        return bytes(save(tensors))
+        tensors: dict[str, np.ndarray] = {f"net.{k}": v for k, v in self.weights.items()}
+        return bytes(save(tensors | {"keys": self.history.keys, "stats": self.history.stats}))
 
 
 def bounded(told: NDArray[np.float32], inputs: Float32Array) -> Float32Array:
@@ -151,34 +136,23 @@ def read_predictor(path: Path, data: bytes) -> Predictor:
     Raises:
         ModelError: it is damaged or does not fit.
     """
-    network = QuantileNet()
-    wanted: dict[str, tuple[str, Shape]] = {
-        f"net.{k}": ("F32", tuple(v.shape)) for k, v in network.state_dict().items()
-    }
+    layers = zip(
+        LAYERS["paper"], (HIDDEN, HIDDEN, len(QUANTILES)), (INPUTS, HIDDEN, HIDDEN), strict=True
+    )
+    wanted: dict[str, tuple[str, Shape]] = {}
+    for layer, outputs, width in layers:
+        wanted[f"net.{layer}.weight"] = ("F32", (outputs, width))
+        wanted[f"net.{layer}.bias"] = ("F32", (outputs,))
     wanted |= {"keys": ("I64", (None,)), "stats": ("F32", (None, STATS))}
     tensors = read_tensors(path, data, wanted)
-    with named(path):
-        network.load_state_dict({k[4:]: v for k, v in tensors.items() if k.startswith("net.")})
-    keys, stats = tensors["keys"].numpy(), tensors["stats"].numpy()
+    weights = {k[4:]: v for k, v in tensors.items() if k.startswith("net.")}
+    keys, stats = tensors["keys"], tensors["stats"]
     if len(keys) != len(stats):
         raise ModelError(f"model {path}: history of {len(keys)} names and {len(stats)} rows")
-    finite = all(bool(torch.isfinite(t).all()) for t in network.state_dict().values())
+    finite = all(bool(np.isfinite(t).all()) for t in weights.values())
     if not finite or not np.isfinite(stats).all() or (np.diff(keys) <= 0).any():
         raise ModelError(f"model {path}: not finite, or its history is not in order")
-    return Predictor(network, UserStatistics(keys, stats))
-
-
-def parity_bytes(predictor: Predictor) -> bytes:
-    """Inputs of all kinds, and what the network says of them now: (64, INPUTS) and (64, 3)."""
-    draw = np.random.default_rng(0)
-    inputs = draw.random((PARITY_ROWS, INPUTS)).astype(np.float32)
-    for first in (4, 5 + STATS):  # some are strangers
-        inputs[draw.random(PARITY_ROWS) < 0.25, first : first + STATS + 1] = 0.0  # noqa: PLR2004
-    with torch.inference_mode():
-        told = predictor.network(torch.from_numpy(inputs)).numpy()
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, inputs=inputs, told=told)
-    return buffer.getvalue()
+    return Predictor(weights, UserStatistics(keys, stats))
 
 
 def self_test(predictor: Predictor, path: Path, data: bytes) -> None:
@@ -191,8 +165,8 @@ def self_test(predictor: Predictor, path: Path, data: bytes) -> None:
     shapes = inputs.shape[1:], told.shape[1:], len(told)
     if not len(inputs) or shapes != ((INPUTS,), (len(QUANTILES),), len(inputs)):
         raise ModelError(f"model {path}: arrays of shape {inputs.shape} and {told.shape}")
-    with named(path), torch.inference_mode():
-        again = predictor.network(torch.from_numpy(inputs.astype(np.float32))).numpy()
+    with named(path):
+        again = quantiles_of(predictor.weights, inputs.astype(np.float32))
         worst = unlike(again, told)
     if not worst <= PARITY_TOLERANCE:
         raise ModelError(f"model {path}: predictions differ by {worst:.2g} from those of the fit")

@@ -9,7 +9,7 @@ from rltuned.kernel.features import Features, StaticFeatures
 from rltuned.kernel.network import CONTEXT, PAPER, Net
 from rltuned.kernel.ranking import NO_EYES, Eyes
 from rltuned.policies.actor import Actor
-from rltuned.policies.network import ContextActor, PaperActor
+from rltuned.policies.network import LAYERS, Network
 from rltuned.sim.prepared import Prepared
 from rltuned.sim.trace import TraceJob
 
@@ -51,25 +51,18 @@ def predictions(actor: Actor, jobs: Sequence[TraceJob], prepared: Prepared) -> F
     return actor.predictor.columns(users, accounts, prepared.requests)
 
 
-def net_of(network: PaperActor | ContextActor) -> Net:
+def net_of(network: Network) -> Net:
     """A network's weights in the form that the compiled forward reads."""
-    w = {k: v.detach().cpu().numpy().astype(np.float32) for k, v in network.state_dict().items()}
-    pooled = np.zeros((0, 0), dtype=np.float32)
-    if isinstance(network, PaperActor):
-        names = [name.removesuffix(".weight") for name in w if name.endswith(".weight")]
-        second = w[f"{names[1]}.weight"].T
-    else:
-        names = ["encoder", "mix", "head"]
-        hidden = len(w["encoder.bias"])
-        whole = w["mix.weight"].T  # own, mean, most: stacked
-        second, pooled = whole[:hidden], np.ascontiguousarray(whole[hidden:])
+    first, second, head = LAYERS[network.kind]
+    w, hidden = network.weights, len(network.weights[f"{first}.bias"])
+    whole = w[f"{second}.weight"].T  # of the context network: own, mean, most, stacked
     return Net(
         kind=KINDS[network.kind],
-        w1=np.ascontiguousarray(w[f"{names[0]}.weight"].T),
-        b1=w[f"{names[0]}.bias"],
-        w2=np.ascontiguousarray(second),
-        pooled=pooled,
-        b2=w[f"{names[1]}.bias"],
-        w3=np.ascontiguousarray(w[f"{names[-1]}.weight"][0]),
-        b3=w[f"{names[-1]}.bias"],
+        w1=np.ascontiguousarray(w[f"{first}.weight"].T),
+        b1=w[f"{first}.bias"],
+        w2=np.ascontiguousarray(whole[:hidden]),
+        pooled=np.ascontiguousarray(whole[hidden:]).reshape(-1, whole.shape[1]),
+        b2=w[f"{second}.bias"],
+        w3=np.ascontiguousarray(w[f"{head}.weight"][0]),
+        b3=w[f"{head}.bias"],
     )

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from rltuned.core.observation import sampled
 from rltuned.kernel.compiler import IntArray
-from rltuned.policies.card import Kind
-from rltuned.policies.network import ContextActor, PaperActor
+from rltuned.policies.network import Kind
 from rltuned.train.batch import Batch, spans
 from rltuned.train.critic import pooled
+from rltuned.train.network import ContextActor, PaperActor
 
 
 @dataclass(frozen=True, slots=True)

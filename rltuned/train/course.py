@@ -160,7 +160,7 @@ def predictions(predictor: Predictor) -> Predict:
 
     def both(jobs: Sequence[TraceJob]) -> list[Float32Array | None]:
         learned = int(len(jobs) * LEARN_UNTIL)
-        at_home = Predictor(predictor.network, past(jobs[:learned])[2])
+        at_home = Predictor(predictor.weights, past(jobs[:learned])[2])
         return [as_known(at_home, jobs, learned), strangers(predictor, jobs)]
 
     return both

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from rltuned.core.features import COLUMN, NUM_FEATURES
 from rltuned.core.observation import MAX_QUEUE_SIZE
-from rltuned.policies.card import Kind
-from rltuned.policies.network import perceptron
+from rltuned.policies.network import Kind
+from rltuned.train.network import perceptron
 
 _COLUMNS: Final = [
     COLUMN[name]

@@ -25,13 +25,13 @@ from rltuned.policies.card import (
     Training,
     features_of,
 )
-from rltuned.policies.network import ContextActor, PaperActor
 from rltuned.policies.predictor import (
     PREDICTOR_FILE,
     PREDICTOR_PARITY_FILE,
     Predictor,
-    parity_bytes,
 )
+from rltuned.train.network import ContextActor, PaperActor
+from rltuned.train.predictor import parity_bytes
 from rltuned.train.ranges import Ranges, ranges_shown
 
 LARGEST_SCORE = 8.0

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from rltuned.core.features import Float32Array
 from rltuned.core.observation import MAX_QUEUE_SIZE
-from rltuned.policies.card import Kind, features_of
-from rltuned.policies.network import ContextActor, PaperActor, build
+from rltuned.policies.card import features_of
+from rltuned.policies.network import Kind
+from rltuned.train.network import ContextActor, PaperActor, build
 
 Network = PaperActor | ContextActor
 

@@ -5,10 +5,11 @@ from dataclasses import asdict, dataclass, field
 import torch
 from torch import nn
 
-from rltuned.policies.card import Kind, features_of
-from rltuned.policies.network import ContextActor, PaperActor, build
+from rltuned.policies.card import features_of
+from rltuned.policies.network import Kind
 from rltuned.train.batch import Contest
 from rltuned.train.critic import critic_of
+from rltuned.train.network import ContextActor, PaperActor, build
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,18 +8,18 @@ import warnings
 from pathlib import Path
 from typing import Final
 
-import numpy as np
 import onnxruntime
 import torch
 
+from rltuned.core.capacity import BoolArray
+from rltuned.core.features import Float32Array
 from rltuned.errors import ModelError
 from rltuned.policies.actor import Actor
-from rltuned.policies.card import PARITY_FILE
-from rltuned.policies.files import PARITY_TOLERANCE, unlike
+from rltuned.policies.files import PARITY_TOLERANCE
+from rltuned.train.network import module_of
+from rltuned.train.probes import Scores, worst
 
 OPSET: Final = 18
-LENGTHS: Final = (1, 7, 256, 700)
-"""Queues of random features that are compared besides those of the bundle's parity file."""
 
 
 def write_onnx(actor: Actor, bundle: Path, target: Path) -> float:
@@ -35,14 +35,14 @@ def write_onnx(actor: Actor, bundle: Path, target: Path) -> float:
     if target.exists():
         raise ModelError(f"{target}: exists already; remove it or choose another name")
     data = _exported(actor)
-    worst = _worst(actor, bundle, data)
-    if not worst <= PARITY_TOLERANCE:
-        raise ModelError(f"model {bundle}: as ONNX its scores differ by {worst:.2g}; not written")
+    difference = worst(actor, bundle, _scores(data))
+    if not difference <= PARITY_TOLERANCE:
+        raise ModelError(f"model {bundle}: ONNX's scores differ by {difference:.2g}; not written")
     try:
         target.write_bytes(data)
     except OSError as error:
         raise ModelError(f"{target}: cannot be written: {error.strerror}") from error
-    return worst
+    return difference
 
 
 def _exported(actor: Actor) -> bytes:
@@ -51,7 +51,7 @@ def _exported(actor: Actor) -> bytes:
         # the exporter's successor wants two more packages, and our torch is pinned
         warnings.simplefilter("ignore", DeprecationWarning)
         torch.onnx.export(
-            actor.network,
+            module_of(actor.network),
             inputs,
             Path(scratch) / "network.onnx",
             dynamo=False,
@@ -63,19 +63,11 @@ def _exported(actor: Actor) -> bytes:
         return (Path(scratch) / "network.onnx").read_bytes()
 
 
-def _worst(actor: Actor, bundle: Path, data: bytes) -> float:
+def _scores(data: bytes) -> Scores:
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
-    draw = np.random.default_rng(1)
-    features = actor.card.architecture.features
-    with np.load(bundle / PARITY_FILE, allow_pickle=False) as archive:
-        queues = list(zip(archive["values"], archive["masks"], strict=True))
-    for length in LENGTHS:
-        mask = draw.random(length) < 0.9  # noqa: PLR2004 - some rows are padding
-        mask[0] = True
-        queues.append((draw.random((length, features)).astype(np.float32), mask))
-    differences = []
-    for values, mask in queues:
-        wanted = actor.forward(values, mask)[mask]
-        found = session.run(["scores"], {"jobs": values, "mask": mask})[0][mask]
-        differences.append(unlike(found, wanted))
-    return float(np.max(differences))
+
+    def scores(values: Float32Array, mask: BoolArray) -> Float32Array:
+        found: Float32Array = session.run(["scores"], {"jobs": values, "mask": mask})[0]
+        return found
+
+    return scores

@@ -21,13 +21,13 @@ import torch
 from torch import Tensor, nn
 
 from rltuned.kernel.compiler import FloatArray
-from rltuned.policies.network import ContextActor, PaperActor
 from rltuned.sim.eyes import net_of
 from rltuned.train.batch import Batch, Episode, compete, draw_window, join
 from rltuned.train.choices import Part, choices_at, log_chances, part_of, scores_of
 from rltuned.train.episodes import Recorder
 from rltuned.train.ground import Ground
 from rltuned.train.learner import Learner, PpoSettings
+from rltuned.train.network import ContextActor, PaperActor, network_of
 from rltuned.train.ranks import ALONE, Ranks
 
 # 1. Collect
@@ -42,7 +42,7 @@ def collect(  # noqa: PLR0917 - all but the last two are the same in every epoch
     epoch: int,
 ) -> list[Episode]:
     """The episodes of one epoch. Windows and noise depend on seed and epoch alone."""
-    net, contest = net_of(learner.actor), settings.contest
+    net, contest = net_of(network_of(learner.actor)), settings.contest
     rounds = max(1, settings.batches // contest.rollouts)
     found = []
     for number in ranks.share(range(rounds)):

@@ -7,15 +7,19 @@ has no run time yet and does not teach. The history that is shipped is the one a
 """
 
 import heapq
+import io
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from rltuned.errors import TraceError
 from rltuned.policies.predictor import (
+    HIDDEN,
+    INPUTS,
     LOG_FULL,
     LONG_S,
     QUANTILES,
@@ -23,11 +27,11 @@ from rltuned.policies.predictor import (
     Float32Array,
     FloatArray,
     Predictor,
-    QuantileNet,
     UserStatistics,
     assemble,
     bounded,
     digest,
+    quantiles_of,
 )
 from rltuned.sim.trace import TraceJob
 
@@ -35,8 +39,33 @@ FEWEST_JOBS = 200
 PASSES, STEPS, BATCH = 30, 300, 256
 """Few jobs are gone through more often than PASSES, until that is so many steps. On 500 to 1,000
 jobs of a trace 30 steps predict worse than no look at the job, 1,000 begin to learn by heart."""
+PARITY_ROWS = 64
 MEMORY = 0.98
 """A user's older jobs count so much less with each that ends."""
+
+
+class QuantileNet(nn.Module):
+    """(n, INPUTS) -> (n, 3), as policies/predictor.quantiles_of: what is fitted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(INPUTS, HIDDEN),
+            nn.ReLU(),
+            nn.Linear(HIDDEN, HIDDEN),
+            nn.ReLU(),
+            nn.Linear(HIDDEN, len(QUANTILES)),
+        )
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Lowest first; the others add something positive."""
+        raw = self.layers(inputs)
+        steps = torch.cat([raw[:, :1], nn.functional.softplus(raw[:, 1:])], dim=-1)
+        return torch.cumsum(steps, dim=-1)
+
+    def weights(self) -> dict[str, Float32Array]:
+        """As the daemon reads them."""
+        return {name: value.detach().numpy().copy() for name, value in self.state_dict().items()}
 
 
 @dataclass(slots=True)
@@ -182,7 +211,7 @@ def fit(
             total += float(loss.detach()) * len(some)
         schedule.step()
         on_epoch(epoch, total / count)
-    return _measured(Predictor(network, history), x[cut:], y[cut:], y[:cut], len(y))
+    return _measured(Predictor(network.weights(), history), x[cut:], y[cut:], y[:cut], len(y))
 
 
 def _examples(jobs: Sequence[TraceJob]) -> tuple[Float32Array, Float32Array, UserStatistics]:
@@ -205,8 +234,7 @@ def _measured(
     predictor: Predictor, x: Float32Array, y: Float32Array, before: Float32Array, count: int
 ) -> Fitted:
     target = torch.from_numpy(y)
-    with torch.inference_mode():
-        told = predictor.network(torch.from_numpy(x))
+    told = torch.from_numpy(quantiles_of(predictor.weights, x))
     plain = torch.from_numpy(np.quantile(before, QUANTILES).astype(np.float32)).expand(len(y), -1)
     return Fitted(
         predictor=predictor,
@@ -233,7 +261,6 @@ def as_known(predictor: Predictor, jobs: Sequence[TraceJob], fitted: int) -> Flo
     Those get what was known of their user when they came; the others what the shipped history
     says, as it will be when the predictor is not fitted again.
     """
-    network = predictor.network
     by_user, by_account, _ = past(jobs[:fitted])
     early = assemble([j.request() for j in jobs[:fitted]], by_user, by_account)
     late = predictor.inputs(
@@ -242,15 +269,28 @@ def as_known(predictor: Predictor, jobs: Sequence[TraceJob], fitted: int) -> Flo
         [j.request() for j in jobs[fitted:]],
     )
     inputs = np.concatenate([early, late])
-    with torch.inference_mode():
-        told = network(torch.from_numpy(inputs)).numpy()
-    return bounded(told, inputs)
+    return bounded(quantiles_of(predictor.weights, inputs), inputs)
 
 
 def strangers(predictor: Predictor, jobs: Sequence[TraceJob]) -> Float32Array:
     """(n, 3) predictions where no user and no account is known: from limit and size alone."""
-    nobody = Predictor(predictor.network, NO_HISTORY)
-    return nobody.columns([""] * len(jobs), [""] * len(jobs), [j.request() for j in jobs])
+    unknown = Predictor(predictor.weights, NO_HISTORY)
+    return unknown.columns([""] * len(jobs), [""] * len(jobs), [j.request() for j in jobs])
 
 
 NO_HISTORY = UserStatistics(np.zeros(0, dtype=np.int64), np.zeros((0, STATS), dtype=np.float32))
+
+
+def parity_bytes(predictor: Predictor) -> bytes:
+    """Inputs of all kinds, and what PyTorch says of them: (64, INPUTS) and (64, 3)."""
+    draw = np.random.default_rng(0)
+    inputs = draw.random((PARITY_ROWS, INPUTS)).astype(np.float32)
+    for first in (4, 5 + STATS):  # some are strangers
+        inputs[draw.random(PARITY_ROWS) < 0.25, first : first + STATS + 1] = 0.0  # noqa: PLR2004
+    network = QuantileNet()
+    network.load_state_dict({k: torch.from_numpy(v) for k, v in predictor.weights.items()})
+    with torch.inference_mode():
+        told = network(torch.from_numpy(inputs)).numpy()
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, inputs=inputs, told=told)
+    return buffer.getvalue()

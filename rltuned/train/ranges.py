@@ -8,11 +8,11 @@ from torch import Tensor
 
 from rltuned.core.features import COLUMN, COLUMNS
 from rltuned.core.observation import FIXED
-from rltuned.policies.card import Kind
-from rltuned.policies.network import ContextActor, PaperActor
+from rltuned.policies.network import Kind
 from rltuned.sim.eyes import net_of
 from rltuned.train.course import LEARN_UNTIL, DatasetSource
 from rltuned.train.episodes import Recorder, play_sampled
+from rltuned.train.network import ContextActor, PaperActor, network_of
 from rltuned.train.trial import windows_between
 
 Ranges = dict[str, tuple[float, float]]
@@ -65,7 +65,7 @@ def ranges_played(
     """
     names = READ[actor.kind]
     each = -(-WINDOWS // len(sources))
-    net, recorder = net_of(actor), Recorder()
+    net, recorder = net_of(network_of(actor)), Recorder()
     low = np.full(len(COLUMNS), np.inf)
     high = np.full(len(COLUMNS), -np.inf)
     for source in sources:

@@ -15,7 +15,6 @@ from rltuned.errors import ModelError, TraceError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.card import BUNDLE_NAME, PARITY_FILE, Card, Training, features_of
-from rltuned.policies.network import ContextActor
 from rltuned.policies.predictor import Predictor
 from rltuned.sim.eyes import net_of
 from rltuned.sim.trace import TraceJob
@@ -27,6 +26,7 @@ from rltuned.train.ground import Ground
 from rltuned.train.imitation import Fitting
 from rltuned.train.imitation import fit as fit_order
 from rltuned.train.learner import Learner, PpoSettings
+from rltuned.train.network import ContextActor, module_of, network_of
 from rltuned.train.ppo import Report, train
 from rltuned.train.predictor import NO_HISTORY, Fitted, fit
 from rltuned.train.queues import rule_orders
@@ -197,7 +197,7 @@ def starting_point(bundle: Path, settings: PpoSettings) -> nn.Module:
             f"model {bundle}: its network is {theirs}, this training's is {ours}; begin from a "
             "bundle of the same make, or choose --network, --hidden and --predict as it has them"
         )
-    return actor.network
+    return module_of(actor.network)
 
 
 def _make(kind: str, hidden: Sequence[int], *, predict: bool) -> str:
@@ -263,7 +263,7 @@ def _export(job: Job, learner: Learner, trial: Trial, seconds: float, ranks: int
             *((NO_HISTORY_SAID,) if job.predictor else ()),
         ],
         # nobody else's users: a site fits its own history with `rltuned train predictor`
-        predictor=Predictor(job.predictor.network, NO_HISTORY) if job.predictor else None,
+        predictor=Predictor(job.predictor.weights, NO_HISTORY) if job.predictor else None,
         ranges=ranges_played(
             actor,
             job.sources,
@@ -277,7 +277,7 @@ def parity_windows(
     windows: Sequence[Ground], learner: Learner
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Queues of real episodes, as the network sees them: (k, 256, features) and (k, 256)."""
-    net, kind = net_of(learner.actor), learner.actor.kind
+    net, kind = net_of(network_of(learner.actor)), learner.actor.kind
     features = (
         windows[0].sight.fixed.shape[1] if kind == "context" else features_of(kind, predicted=False)
     )
@@ -313,7 +313,7 @@ def refit(model: Path, out: Path, jobs: Sequence[TraceJob], source: str, seed: i
     card = actor.card
     export_bundle(
         out,
-        actor.network,
+        module_of(actor.network),
         name=out.name,
         summary=card.summary,
         hidden=card.architecture.hidden,

@@ -19,7 +19,7 @@ import torch
 
 from rltuned.core.features import COLUMN, GPUS_FULL, LIMIT_FULL_S, NUM_FEATURES, WAIT_FULL_S
 from rltuned.errors import ModelError
-from rltuned.policies.network import ContextActor
+from rltuned.train.network import ContextActor
 
 NAME: Final = "foretold"
 _TIME, _WAIT, _SIZE = (math.log1p(LIMIT_FULL_S), math.log1p(WAIT_FULL_S), math.log(1 + GPUS_FULL))

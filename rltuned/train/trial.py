@@ -9,10 +9,10 @@ import numpy as np
 
 from rltuned.kernel.compiler import FloatArray
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.network import ContextActor, PaperActor
 from rltuned.sim.eyes import net_of
 from rltuned.train.episodes import play_greedy, play_rule
 from rltuned.train.ground import Ground, cut
+from rltuned.train.network import ContextActor, PaperActor, network_of
 from rltuned.train.paired import paired
 from rltuned.train.reward import FLOOR, MIXED, Objective, cost_at
 
@@ -60,7 +60,7 @@ class Trial:
 
     def totals(self, actor: PaperActor | ContextActor) -> FloatArray:
         """(k,) what a network reaches, greedy."""
-        net = net_of(actor)
+        net = net_of(network_of(actor))
         return np.array([total(self.objective, w, play_greedy(w, net)) for w in self.windows])
 
     def ratio(self, actor: PaperActor | ContextActor, rule: str) -> float:

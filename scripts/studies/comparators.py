@@ -33,10 +33,10 @@ from rltuned.core.observation import MAX_QUEUE_SIZE
 from rltuned.kernel.choices import NOW, QUEUED, WAKE
 from rltuned.kernel.compiler import FloatArray
 from rltuned.kernel.episode import advance, choose, see
-from rltuned.policies.network import PaperActor, perceptron
 from rltuned.sim.orders import at_events
 from rltuned.train.episodes import Decisions, play_rule, tables
 from rltuned.train.ground import Ground
+from rltuned.train.network import PaperActor, perceptron
 from rltuned.train.reward import FLOOR, Objective, cost_at
 
 BUNDLES: Final = Path(__file__).parent / "bundles"

@@ -11,13 +11,13 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from rltuned.policies.network import PaperActor
 from rltuned.sim.presets import cluster_named
 from rltuned.train.batch import Contest, Episode, draw_window
 from rltuned.train.course import LEARN_UNTIL, TEST_FROM, from_files, generated
 from rltuned.train.episodes import play_rule
 from rltuned.train.ground import Ground
 from rltuned.train.learner import Learner, PpoSettings
+from rltuned.train.network import PaperActor
 from rltuned.train.ppo import Report, train
 from rltuned.train.reward import Objective
 from rltuned.train.run import Exam, held_out

@@ -636,7 +636,7 @@ def test_breakers(site: Site) -> None:
 @tries(
     "pip install highspy",
     "reinstall pulp: CBC comes with it",
-    "install rltuned again: only base policies can rank without torch",
+    "install rltuned again, with everything that it depends on",
     "use one of Python 3.11 to 3.13; others were not tried",
 )
 def test_what_is_not_installed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -653,7 +653,7 @@ def test_what_is_not_installed(site: Site, monkeypatch: pytest.MonkeyPatch) -> N
          {"policy.placement": "milp"}),
         ("pip install highspy", check, "probe", no_solver,
          {"policy.placement": "milp", "placement.solver": "highs"}),
-        ("install rltuned again: only base policies can rank without torch", check, "version",
+        ("install rltuned again, with everything that it depends on", check, "version",
          no_package, {}),
         ("use one of Python 3.11 to 3.13; others were not tried", check, "PYTHONS",
          ((3, 99), (3, 99)), {}),

@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from rltuned.core.features import encode
-from rltuned.policies.network import PaperActor
 from rltuned.sim.presets import preset
 from rltuned.sim.trace import Trace, TraceJob, write_trace
 from rltuned.train.batch import Contest, draw_window, join
 from rltuned.train.choices import log_chances, part_of, scores_of
 from rltuned.train.episodes import play_rule
 from rltuned.train.ground import Ground, cut, make_ground
+from rltuned.train.network import PaperActor
 from scripts.studies import comparators
 from scripts.studies.__main__ import main
 from scripts.studies.comparators import (

@@ -12,13 +12,13 @@ from typer.testing import CliRunner
 from rltuned.cli.evaluate import app
 from rltuned.errors import TraceError
 from rltuned.policies.actor import load_actor
-from rltuned.policies.network import PaperActor
 from rltuned.sim.eyes import net_of
 from rltuned.sim.protocol import Protocol
 from rltuned.sim.trace import Trace, write_trace
 from rltuned.train.episodes import play_greedy
 from rltuned.train.evaluate import RULES, EvaluationPlan, Play, compare, windows_of
 from rltuned.train.ground import cut
+from rltuned.train.network import PaperActor, network_of
 from rltuned.train.paired import METRICS, paired, sign_test
 from tests.sim.reference import play_direct
 from tests.train.worlds import random_ground
@@ -29,7 +29,7 @@ PURE = Protocol(bounded=False)
 
 def play_of(seed: int) -> Play:
     torch.manual_seed(seed)
-    net = net_of(PaperActor(8, (4, 4)))
+    net = net_of(network_of(PaperActor(8, (4, 4))))
     return lambda window: play_greedy(window, net)
 
 

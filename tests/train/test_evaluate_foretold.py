@@ -12,7 +12,6 @@ from rltuned.policies.actor import load_actor
 from rltuned.policies.predictor import (
     PREDICTOR_PARITY_FILE,
     Predictor,
-    QuantileNet,
     self_test,
 )
 from rltuned.sim.eyes import net_of
@@ -23,7 +22,7 @@ from rltuned.train.episodes import play_greedy
 from rltuned.train.evaluate import EvaluationPlan, compare, contestant_of, plays_of
 from rltuned.train.ground import cut, make_ground
 from rltuned.train.learner import PpoSettings
-from rltuned.train.predictor import NO_HISTORY, as_known, fit
+from rltuned.train.predictor import NO_HISTORY, QuantileNet, as_known, fit
 from rltuned.train.run import Exam, Job, perform, refit
 from tests.sim.reference import play_direct
 from tests.train.worlds import random_ground
@@ -112,7 +111,7 @@ def test_a_predictor_that_says_something_else_here_is_refused(bundle: Path) -> N
     path = bundle / PREDICTOR_PARITY_FILE
     assert actor.predictor is not None
     self_test(actor.predictor, path, path.read_bytes())
-    other = Predictor(QuantileNet(), NO_HISTORY)
+    other = Predictor(QuantileNet().weights(), NO_HISTORY)
     with pytest.raises(ModelError, match="predictions differ by"):
         self_test(other, path, path.read_bytes())
     short = io.BytesIO()

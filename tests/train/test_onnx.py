@@ -3,14 +3,18 @@
 import importlib.util
 from pathlib import Path
 
+import numpy as np
 import pytest
-from torch import Tensor
 from typer.testing import CliRunner
 
 from rltuned.cli import app
+from rltuned.core.capacity import BoolArray
+from rltuned.core.features import Float32Array
 from rltuned.errors import ModelError
 from rltuned.policies.actor import Actor, load_actor
-from rltuned.policies.network import PaperActor
+from rltuned.policies.files import PARITY_TOLERANCE
+from rltuned.policies.network import Network
+from rltuned.train.probes import compare_with_torch
 from tests.needs import skip_or_fail
 
 MODELS = [card.parent for card in sorted(Path("models").glob("*/card.json"))]
@@ -34,22 +38,33 @@ def test_shipped_models_score_the_same_as_onnx(model: Path, tmp_path: Path) -> N
     assert isinstance(again.exception, ModelError)
 
 
-class Counting(PaperActor):
-    """Its scores depend on how often it was asked: no file of weights can say that."""
+BUNDLE = Path("models/rltune-paper")
 
-    asked = 0
 
-    def forward(self, observation: Tensor, mask: Tensor) -> Tensor:
-        self.asked += 1
-        return super().forward(observation, mask) + 0.1 * self.asked
+class Shifted(Network):
+    """Its scores are not those of its weights."""
+
+    def forward(self, values: Float32Array, mask: BoolArray) -> Float32Array:
+        return super().forward(values, mask) + np.float32(0.1)
 
 
 def test_a_network_that_the_file_cannot_hold_is_not_written(tmp_path: Path) -> None:
     from rltuned.train.onnx_file import write_onnx  # noqa: PLC0415 - needs the extra
 
-    bundle = Path("models/rltune-paper")
-    shipped = load_actor(bundle)
-    actor = Actor(shipped.card, "", Counting(8, (32, 16)), shipped.curve)
-    with pytest.raises(ModelError, match="its scores differ by"):
-        write_onnx(actor, bundle, tmp_path / "a.onnx")
+    shipped = load_actor(BUNDLE)
+    network = Shifted(shipped.network.kind, shipped.network.weights)
+    actor = Actor(shipped.card, "", network, shipped.curve)
+    with pytest.raises(ModelError, match="scores differ by"):
+        write_onnx(actor, BUNDLE, tmp_path / "a.onnx")
     assert not (tmp_path / "a.onnx").exists()
+
+
+def test_pytorch_gives_the_daemons_scores_or_the_bundle_is_refused() -> None:
+    shipped = load_actor(BUNDLE)
+    assert compare_with_torch(shipped, BUNDLE) <= PARITY_TOLERANCE
+    network = Shifted(shipped.network.kind, shipped.network.weights)
+    with pytest.raises(ModelError, match="PyTorch's scores differ by"):
+        compare_with_torch(Actor(shipped.card, "", network, shipped.curve), BUNDLE)
+    done = CliRunner().invoke(app, ["models", "verify", "--torch", str(BUNDLE)])
+    assert done.exit_code == 0, done.output
+    assert "PyTorch's scores up to " in done.output

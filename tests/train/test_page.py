@@ -8,11 +8,11 @@ import pytest
 import torch
 from matplotlib import image
 
-from rltuned.policies.network import PaperActor
 from rltuned.sim.eyes import net_of
 from rltuned.sim.protocol import Protocol
 from rltuned.train.episodes import play_greedy
 from rltuned.train.evaluate import EvaluationPlan, compare
+from rltuned.train.network import PaperActor, network_of
 from rltuned.train.page import write_page
 from tests import needs
 from tests.train.worlds import random_ground
@@ -23,7 +23,7 @@ WIDE, TALL = 1300, 3000
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(1)
-    nets = [net_of(PaperActor(8, (4, 4))) for _ in range(2)]
+    nets = [net_of(network_of(PaperActor(8, (4, 4)))) for _ in range(2)]
     ground = random_ground("testbed", 3, 300)
     plays = [lambda window, net=net: play_greedy(window, net) for net in nets]
     found = [

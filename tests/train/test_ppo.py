@@ -13,8 +13,7 @@ from rltuned.core.features import NUM_FEATURES
 from rltuned.errors import ModelError, TraceError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.card import Kind
-from rltuned.policies.network import ContextActor, PaperActor
+from rltuned.policies.network import Kind
 from rltuned.sim.eyes import net_of
 from rltuned.train.batch import Batch, Contest, compete, join
 from rltuned.train.choices import log_chances, part_of, scores_of
@@ -23,6 +22,7 @@ from rltuned.train.critic import ContextCritic
 from rltuned.train.episodes import Recorder
 from rltuned.train.ground import cut
 from rltuned.train.learner import Learner, PpoSettings
+from rltuned.train.network import ContextActor, PaperActor, network_of
 from rltuned.train.ppo import Report, advantages, train, update
 from rltuned.train.ranks import ALONE
 from rltuned.train.run import Exam, Job, perform, starting_point
@@ -37,7 +37,7 @@ def batch_of(kind: Kind, form: str = "dense") -> tuple[Learner, Batch]:
     episodes = []
     for first in (0, 100):
         window = cut(GROUND, first, 60, load=1.3)
-        episodes += compete(window, net_of(learner.actor), contest, 5, Recorder())
+        episodes += compete(window, net_of(network_of(learner.actor)), contest, 5, Recorder())
     return learner, join(episodes)
 
 
@@ -53,7 +53,7 @@ def test_advantages_by_hand() -> None:
 @pytest.mark.parametrize("form", ["dense", "gap"])
 def test_rewards_of_an_episode_sum_to_the_papers_gap(form: str) -> None:
     contest = Contest(base="fcfs", form=form, window_jobs=60)  # type: ignore[arg-type]
-    net = net_of(Learner(SMALL).actor)
+    net = net_of(network_of(Learner(SMALL).actor))
     for first in (0, 100, 300):
         window = cut(GROUND, first, 60, load=1.5)
         [episode] = compete(window, net, contest, 3, Recorder())

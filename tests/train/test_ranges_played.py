@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from rltuned.core.features import COLUMN, COLUMNS
-from rltuned.policies.card import Kind, features_of
-from rltuned.policies.network import build
+from rltuned.policies.card import features_of
+from rltuned.policies.network import Kind
 from rltuned.train.course import LEARN_UNTIL, DatasetSource
 from rltuned.train.ground import make_ground
+from rltuned.train.network import build
 from rltuned.train.ranges import READ, ranges_played
 from tests.train.worlds import random_ground
 

@@ -11,13 +11,13 @@ from rltuned.core.observation import sample_features
 from rltuned.kernel.choices import QUEUED
 from rltuned.kernel.episode import advance, choose, score_rows, see
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.network import ContextActor, PaperActor
 from rltuned.sim.eyes import net_of
 from rltuned.sim.protocol import Protocol
 from rltuned.sim.reshape import demand
 from rltuned.sim.world import Rules
 from rltuned.train.episodes import Recorder, play_greedy, play_rule, play_sampled, tables
 from rltuned.train.ground import MULTIFACTOR, Ground, cut
+from rltuned.train.network import ContextActor, PaperActor, network_of
 from tests.sim.reference import clairvoyant, play_direct
 from tests.train.worlds import random_ground, snapshot_now
 
@@ -83,13 +83,18 @@ def test_compiled_forward_equals_the_network(kind: type[PaperActor | ContextActo
     while count := advance(setup, state, desk):
         rows = see(setup, state, desk, sight, flags)
         scores = np.empty(rows)
-        score_rows(net_of(network), desk.features.rows[:rows].copy(), flags, scores)
+        score_rows(net_of(network_of(network)), desk.features.rows[:rows].copy(), flags, scores)
         snapshot = snapshot_now(window, state, desk)
         matrix = encode(snapshot.pending, snapshot)
         values = sample_features(matrix).values if paper else matrix.values
         with torch.inference_mode():
             wanted = network(torch.from_numpy(values), torch.ones(rows, dtype=torch.bool))
         np.testing.assert_allclose(scores, wanted.numpy(), atol=1e-5)
+        some = np.arange(rows) % 3 != 1
+        with torch.inference_mode():
+            wanted = network(torch.from_numpy(values), torch.from_numpy(some))
+        found = network_of(network).forward(values, some)
+        np.testing.assert_allclose(found, wanted.numpy(), atol=1e-5)
         compared += 1
         while count:
             count = choose(setup, state, desk, int(desk.effective[0]))
@@ -98,7 +103,7 @@ def test_compiled_forward_equals_the_network(kind: type[PaperActor | ContextActo
 
 def test_a_sampled_episode_is_its_seed_s_and_keeps_legal_choices() -> None:
     torch.manual_seed(1)
-    net = net_of(PaperActor(8, (16, 8)))
+    net = net_of(network_of(PaperActor(8, (16, 8))))
     window = cut(random_ground("testbed", 2), 0, 120, load=1.5)
     recorder = Recorder()
     starts, kept = play_sampled(window, net, 7, recorder)
@@ -118,7 +123,7 @@ def test_a_sampled_episode_is_its_seed_s_and_keeps_legal_choices() -> None:
 
 
 def test_a_tape_that_is_too_short_grows() -> None:
-    net = net_of(PaperActor(8, (16, 8)))
+    net = net_of(network_of(PaperActor(8, (16, 8))))
     window = cut(random_ground("testbed", 2), 0, 120, load=1.5)
     roomy, small = Recorder(), Recorder()
     small.room = type(small.room)(rows=300, decisions=20, candidates=400)

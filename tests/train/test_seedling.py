@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from rltuned.cli.train import app
 from rltuned.core.features import COLUMN, GPUS_FULL, LIMIT_FULL_S, NUM_FEATURES, WAIT_FULL_S
 from rltuned.errors import ModelError
-from rltuned.policies.network import ContextActor
 from rltuned.train.export import LARGEST_SCORE, settle
+from rltuned.train.network import ContextActor
 from rltuned.train.seedling import MIDDLE, SHARPNESS, plant
 
 

@@ -20,6 +20,7 @@ from rltuned.errors import ModelError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.card import Card
 from rltuned.train.export import export_bundle
+from rltuned.train.network import module_of
 from tests.builders import job, snapshot
 
 SHIPPED = Path(__file__).parents[2] / "models"
@@ -181,7 +182,7 @@ def test_export_refuses_an_existing_folder_and_leaves_nothing_half_written(bundl
     parity = (torch.zeros(1, 256, 8), torch.ones(1, 256, dtype=torch.bool))
 
     def again(target: Path, *, broken: bool = False) -> None:
-        network = actor._network
+        network = module_of(actor.network)
         if broken:
             with torch.no_grad():
                 next(network.parameters()).fill_(float("nan"))

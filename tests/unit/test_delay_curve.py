@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from rltuned.core.features import encode
 from rltuned.core.order import Order, bounded
+from rltuned.policies.actor import load_actor
 from rltuned.policies.delay_curve import DelayCurve, curve_of
-from tests import needs
 from tests.builders import job, node, snapshot
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
@@ -48,9 +48,6 @@ def test_every_curve_is_monotone_finite_and_the_same_again(count: int, seed: int
 
 @pytest.mark.parametrize("name", BUNDLES)
 def test_shipped_bundles_give_bounded_delays_by_a_fixed_curve(name: str) -> None:
-    needs.module("torch")
-    from rltuned.policies.actor import load_actor  # noqa: PLC0415 - torch costs seconds
-
     actor, again = load_actor(MODELS / name), load_actor(MODELS / name)
     assert actor.curve.table.tolist() == again.curve.table.tolist()
     assert len(actor.curve.score) > 1, "it tells jobs apart"

@@ -9,6 +9,7 @@ from rltuned.core.observation import FIXED
 from rltuned.policies.actor import load_actor
 from rltuned.policies.card import Card
 from rltuned.train.export import export_bundle
+from rltuned.train.network import module_of
 
 BUNDLE = Path(__file__).parents[2] / "models" / "warmstart-saf"
 
@@ -23,7 +24,7 @@ def test_the_ranges_are_of_real_rows_only(tmp_path: Path) -> None:
     masks[0, :2] = True
     export_bundle(
         tmp_path / "copy",
-        load_actor(BUNDLE).network,
+        module_of(load_actor(BUNDLE).network),
         name="copy",
         summary="copy",
         hidden=card.architecture.hidden,

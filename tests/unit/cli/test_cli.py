@@ -309,7 +309,7 @@ def test_check_looks_at_the_machine(tmp_path: Path) -> None:
         return {c.name: c for c in machine_checks(from_flags(tuple(flags)))}
 
     assert {c.status for c in found().values()} == {Status.OK}
-    assert "torch 2" in found()["runtime"].detail
+    assert "numpy 2" in found()["runtime"].detail
     assert found(max_mib=1_048_576)["space"].status is Status.WARN
     if os.geteuid() == 0:
         os.chown(tmp_path, 65534, 65534)
@@ -423,6 +423,20 @@ from rltuned.cli import main
 sys.argv = ["rltuned", *sys.argv[1:]]
 main()
 """
+
+
+def test_a_network_decides_without_torch(tmp_path: Path) -> None:
+    config = tmp_path / "rltuned.toml"
+    config.write_text('[policy]\nname = "model:rltune"\n')
+    done = subprocess.run(
+        [sys.executable, "-c", DEMO, "plan", *SIM, "--json", "--config", str(config)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=110,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["policy"] == "model:rltune"
 
 
 def test_the_demo_needs_no_torch_and_shows_each_delay_beside_the_priority() -> None:
