@@ -22,12 +22,11 @@ from rltuned.cli.flags import (
     say,
     warn,
 )
-from rltuned.cli.simulate import RankingMode
 from rltuned.core.decide import Knobs
 from rltuned.core.order import DEFAULT
 from rltuned.errors import TraceError
 from rltuned.sim.presets import cluster_named
-from rltuned.sim.protocol import Protocol
+from rltuned.sim.protocol import Mode, Protocol
 from rltuned.train.course import from_files
 from rltuned.train.evaluate import (
     FEWEST_WINDOWS,
@@ -75,8 +74,8 @@ def evaluate(
     ] = 1,
     seed: Annotated[int, typer.Option(help="Of random places and moved submits.", min=0)] = 1,
     mode: Annotated[
-        RankingMode, typer.Option(help="Once per cycle, as the daemon; or rank at every event.")
-    ] = RankingMode.CYCLE,
+        Mode, typer.Option(help="Once per cycle, as the daemon; or rank at every event.")
+    ] = "cycle",
     interval: Annotated[float, typer.Option(help="Seconds between cycles.", min=0.001)] = 60.0,
     bounds: BoundsOption = OnOff.ON,
     stretch: StretchOption = DEFAULT.stretch,
@@ -112,10 +111,10 @@ def evaluate(
         EvaluationPlan(count, window_jobs, at, part, random=random, copies=copies, seed=seed)
         for at in loads
     ]
-    if mode is RankingMode.CYCLE and bounds is OnOff.OFF:
+    if mode == "cycle" and bounds is OnOff.OFF:
         raise typer.BadParameter("--bounds off: a pure order exists with --mode event only")
     protocol = Protocol(
-        mode.value,
+        mode,
         interval,
         knobs=Knobs(top_k=0, order=order_of(stretch, clip, max_delay)),
         bounded=bounds is OnOff.ON,

@@ -2,9 +2,8 @@
 
 import importlib.util
 import json
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -29,12 +28,13 @@ from rltuned.core.order import DEFAULT
 from rltuned.errors import TraceError
 from rltuned.sim import fragmentation
 from rltuned.sim.cluster import Cluster
+from rltuned.sim.dispatch import BackfillRule
 from rltuned.sim.faults import read_faults
 from rltuned.sim.metrics import Schedule
 from rltuned.sim.natural import AGE_ONLY, Natural
 from rltuned.sim.policy import policy_of
 from rltuned.sim.presets import PRESETS, cluster_named
-from rltuned.sim.protocol import Protocol, jointly
+from rltuned.sim.protocol import Mode, Newcomers, Protocol, jointly
 from rltuned.sim.report import bound, document, scores_of, write_jobs
 from rltuned.sim.run import TraceWindow, compare, possible, whole, windows
 from rltuned.sim.trace import read_trace
@@ -44,48 +44,7 @@ from rltuned.solver import cbc
 app = typer.Typer()
 
 
-class RankingMode(StrEnum):
-    """When the policy ranks."""
-
-    EVENT = "event"
-    CYCLE = "cycle"
-
-
-class PlacementName(StrEnum):
-    """Where a job goes."""
-
-    PACK = "pack"
-    SPREAD = "spread"
-    MILP = "milp"
-
-
-class BackfillName(StrEnum):
-    """What may start behind a blocked job."""
-
-    EASY = "easy"
-    NONE = "none"
-
-
-class NaturalName(StrEnum):
-    """The simulated Slurm's own order: age alone, Slurm's default weights, or priority/basic."""
-
-    AGE = "age"
-    MULTIFACTOR = "multifactor"
-    BASIC = "basic"
-
-
-_NATURAL = {
-    NaturalName.AGE: AGE_ONLY,
-    NaturalName.MULTIFACTOR: Natural(kind="multifactor"),
-    NaturalName.BASIC: Natural(),
-}
-
-
-class NewcomersName(StrEnum):
-    """When a job gets its delay."""
-
-    CYCLE = "cycle"
-    SUBMIT = "submit"
+_NATURAL = {"age": AGE_ONLY, "multifactor": Natural(kind="multifactor"), "basic": Natural()}
 
 
 @app.command()
@@ -94,13 +53,12 @@ def simulate(
     trace: Annotated[Path, typer.Option(help="Trace CSV, version 1; may be gzip.")],
     cluster: Annotated[str, typer.Option(help=f"Cluster TOML, or one of {', '.join(PRESETS)}.")],
     policy: Annotated[list[str], typer.Option("--policy", "-p", help="May be given again.")],
-    mode: Annotated[RankingMode, typer.Option(help="Rank at every event, or once per cycle.")] = (
-        RankingMode.EVENT
-    ),
+    mode: Annotated[Mode, typer.Option(help="Rank at every event, or once per cycle.")] = "event",
     interval: Annotated[float, typer.Option(help="Seconds between cycles.", min=0.001)] = 60.0,
     placement: Annotated[
-        PlacementName, typer.Option(help="One job after the other, or (milp) the first K together.")
-    ] = PlacementName.PACK,
+        Literal["pack", "spread", "milp"],
+        typer.Option(help="One job after the other, or (milp) the first K together."),
+    ] = "pack",
     top_k: Annotated[
         int, typer.Option(help="milp: how many jobs of the ranking.", min=0, max=10_000)
     ] = 16,
@@ -117,10 +75,11 @@ def simulate(
             help="milp: a partition where exclusive jobs may be asked to share; repeatable."
         ),
     ] = None,
-    backfill: Annotated[BackfillName, typer.Option()] = BackfillName.EASY,
+    backfill: Annotated[BackfillRule, typer.Option()] = "easy",
     natural: Annotated[
-        NaturalName, typer.Option(help="What Slurm's own priorities are made of (cycle mode).")
-    ] = NaturalName.AGE,
+        Literal["age", "multifactor", "basic"],
+        typer.Option(help="What Slurm's own priorities are made of (cycle mode)."),
+    ] = "age",
     count: Annotated[
         int | None, typer.Option("--windows", help="Random windows of consecutive jobs.")
     ] = None,
@@ -135,9 +94,9 @@ def simulate(
     clip: ClipOption = DEFAULT.clip,
     max_delay: MaxDelayOption = DEFAULT.max_delay_s,
     newcomers: Annotated[
-        NewcomersName,
+        Newcomers,
         typer.Option(help="A job gets its delay at the next cycle, or at its submission."),
-    ] = NewcomersName.CYCLE,
+    ] = "cycle",
     faults: Annotated[Path | None, typer.Option(help="CSV of node failures and drains.")] = None,
     skip_impossible: Annotated[
         bool, typer.Option("--skip-impossible", help="Leave out jobs that can never run.")
@@ -157,19 +116,19 @@ def simulate(
         policy_of(name)
     hardware = cluster_named(cluster)
     protocol = Protocol(
-        mode=mode.value,
+        mode=mode,
         interval_s=interval,
         rules=Rules(
-            backfill.value,
-            "spread" if placement is PlacementName.SPREAD else "pack",
+            backfill,
+            "spread" if placement == "spread" else "pack",
             _NATURAL[natural],
         ),
         faults=read_faults(faults) if faults else (),
         knobs=Knobs(top_k=0, order=order_of(stretch, clip, max_delay)),
         bounded=bounds is OnOff.ON,
-        newcomers=newcomers.value,
+        newcomers=newcomers,
     )
-    if placement is PlacementName.MILP:
+    if placement == "milp":
         tuning = Tuning(sharing=Sharing(frozenset(share or ())), steered=steer)
         protocol = jointly(protocol, top_k, tuning, cbc())
     if count is not None and first is not None:

@@ -3,9 +3,8 @@
 import json
 from collections.abc import Callable
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import typer
@@ -13,6 +12,7 @@ import typer
 from rltuned.cli.flags import JsonOption, say, warn
 from rltuned.cli.sacct_trace import read_sacct_json, read_sacct_text
 from rltuned.errors import TraceError
+from rltuned.sim.limits import Strength
 from rltuned.sim.presets import PRESETS, cluster_named
 from rltuned.sim.readers.alibaba import read_openb, read_pai
 from rltuned.sim.readers.clusters import read_helios, read_philly_csv, read_philly_log
@@ -30,50 +30,14 @@ READERS: dict[str, Callable[[Path], ParsedTrace]] = {
     "helios": read_helios,
     "pai": read_pai,
     "openb": read_openb,
-    "swf": read_swf,
     "sacct": read_sacct_text,
     "sacct-json": read_sacct_json,
 }
+"""And `swf`, which takes an option."""
 BAD_SHOWN = 20
 
-
-class Format(StrEnum):
-    """Whose trace it is; each has its entry in READERS."""
-
-    PHILLY = "philly"
-    PHILLY_LOG = "philly-log"
-    HELIOS = "helios"
-    PAI = "pai"
-    OPENB = "openb"
-    SWF = "swf"
-    SACCT = "sacct"
-    SACCT_JSON = "sacct-json"
-
-
-class GeneratorKind(StrEnum):
-    """What is generated; each has its entry in synth.GENERATORS."""
-
-    PHILLY_LIKE = "philly-like"
-    HELIOS_LIKE = "helios-like"
-    PAI_LIKE = "pai-like"
-    TESTBED = "testbed-1024"
-
-
-class Limits(StrEnum):
-    """How much synthetic time limits tell of the run times."""
-
-    INFORMATIVE = "informative"
-    WEAK = "weak"
-    NONE = "none"
-
-
-class Processors(StrEnum):
-    """What a processor of an SWF file stands for."""
-
-    GPUS = "gpus"
-    CPUS = "cpus"
-
-
+Format = Literal["philly", "philly-log", "helios", "pai", "openb", "swf", "sacct", "sacct-json"]
+GeneratorKind = Literal["philly-like", "helios-like", "pai-like", "testbed-1024"]
 OutOption = Annotated[Path, typer.Option("--out", "-o", help="Trace CSV; .gz compresses.")]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="The same seed, the same trace.")]
 TraceArgument = Annotated[Path, typer.Argument(help="Trace CSV, version 1; may be gzip.")]
@@ -86,24 +50,24 @@ def convert(
     kind: Annotated[Format, typer.Option("--from", help="Format of the source.")],
     out: OutOption,
     limits: Annotated[
-        Limits | None,
+        Strength | None,
         typer.Option(help="Replace time limits by synthetic ones; the file records it."),
     ] = None,
     seed: SeedOption = 1,
     processors: Annotated[
-        Processors, typer.Option(help="What SWF processors stand for.")
-    ] = Processors.GPUS,
+        Literal["gpus", "cpus"], typer.Option(help="What SWF processors stand for.")
+    ] = "gpus",
 ) -> None:
     """Convert published traces or accounting. Bad rows are counted and named by line."""
-    if kind.value == "swf":
-        reading = read_swf(source, processors_are=processors.value)
+    if kind == "swf":
+        reading = read_swf(source, processors_are=processors)
     else:
-        reading = READERS[kind.value](source)
+        reading = READERS[kind](source)
     for bad in reading.bad[:BAD_SHOWN]:
         warn(f"{source}:{bad.line}: {bad.why}")
     if len(reading.bad) > BAD_SHOWN:
         warn(f"{source}: {len(reading.bad) - BAD_SHOWN} more bad rows")
-    trace = finish(reading, source, limits=limits.value if limits else None, seed=seed)
+    trace = finish(reading, source, limits=limits, seed=seed)
     write_trace(trace, out)
     passed = f", {reading.passed_over} passed over" if reading.passed_over else ""
     warn(f"{len(trace.jobs)} jobs, {len(reading.bad)} bad rows{passed} -> {out}")
@@ -130,13 +94,13 @@ def synth(
     out: OutOption,
     jobs: Annotated[int, typer.Option(min=1)] = 1024,
     seed: SeedOption = 1,
-    limits: Annotated[Limits, typer.Option()] = Limits.WEAK,
+    limits: Annotated[Strength, typer.Option()] = "weak",
     free_share: Annotated[
         float, typer.Option(help="Part of the jobs not bound to one GPU type.", min=0.0, max=1.0)
     ] = 0.0,
 ) -> None:
     """Generate a trace with published marginals."""
-    made = synthesize(kind.value, jobs=jobs, seed=seed, limits=limits.value, free_share=free_share)
+    made = synthesize(kind, jobs=jobs, seed=seed, limits=limits, free_share=free_share)
     write_trace(made, out)
     warn(f"{len(made.jobs)} jobs -> {out}")
 

@@ -1,9 +1,8 @@
 """`rltuned train`: learn policies offline. Needs the train extra."""
 
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 import typer
@@ -12,9 +11,10 @@ from rltuned.cli import imitate
 from rltuned.cli.flags import say, warn
 from rltuned.cli.progress import perform_with_bar
 from rltuned.policies.baselines import BASELINES
+from rltuned.policies.network import Kind
 from rltuned.sim.presets import cluster_named
 from rltuned.sim.trace import read_trace
-from rltuned.train.batch import Contest
+from rltuned.train.batch import Contest, Form, Reference
 from rltuned.train.course import (
     JUDGES,
     LEARN_UNTIL,
@@ -28,6 +28,7 @@ from rltuned.train.course import (
 )
 from rltuned.train.learner import PpoSettings
 from rltuned.train.ranks import ALONE, join_ranks
+from rltuned.train.reward import Objective
 from rltuned.train.run import Exam, Job, refit
 from rltuned.train.seedling import NAME as FORETOLD
 
@@ -40,44 +41,6 @@ app.command()(imitate.journal)
 @app.callback()
 def train() -> None:
     """Learn policies offline."""
-
-
-class NetworkName(StrEnum):
-    """Which network."""
-
-    PAPER = "paper"
-    CONTEXT = "context"
-
-
-class FormName(StrEnum):
-    """When the reward is given."""
-
-    DENSE = "dense"
-    GAP = "gap"
-
-
-class ReferenceName(StrEnum):
-    """What each stretch of time is compared with."""
-
-    BASE = "base"
-    GROUP = "group"
-
-
-class ObjectiveName(StrEnum):
-    """What is to be made small (utilisation: large)."""
-
-    WAIT = "wait"
-    BSLD = "bsld"
-    JCT = "jct"
-    UTILISATION = "utilisation"
-    MIX = "mix"
-
-
-class DeviceName(StrEnum):
-    """Where the networks learn; episodes are always played on the CPU."""
-
-    CPU = "cpu"
-    CUDA = "cuda"
 
 
 QUICK_EPOCHS, QUICK_BATCHES = 12, 60
@@ -100,11 +63,11 @@ def ppo(
     work: Annotated[
         Path | None, typer.Option("--work", help="Checkpoints and curves; OUT.training if absent.")
     ] = None,
-    network: Annotated[NetworkName, typer.Option()] = NetworkName.PAPER,
+    network: Annotated[Kind, typer.Option()] = "paper",
     base: Annotated[str, typer.Option("--base", help="The rule of the other pipeline.")] = "fcfs",
-    objective: Annotated[ObjectiveName, typer.Option()] = ObjectiveName.WAIT,
-    form: Annotated[FormName, typer.Option("--reward")] = FormName.DENSE,
-    reference: Annotated[ReferenceName, typer.Option()] = ReferenceName.GROUP,
+    objective: Annotated[Objective, typer.Option()] = "wait",
+    form: Annotated[Form, typer.Option("--reward")] = "dense",
+    reference: Annotated[Reference, typer.Option()] = "group",
     rollouts: Annotated[int, typer.Option(help="Per window.", min=1)] = 10,
     epochs: Annotated[int, typer.Option(min=1)] = 100,
     batches: Annotated[int, typer.Option(help="Episodes per epoch.", min=1)] = 100,
@@ -130,8 +93,9 @@ def ppo(
     exam_windows: Annotated[int, typer.Option(help="Held out, per ground.", min=1)] = 12,
     exam_jobs: Annotated[int, typer.Option(help="Jobs in each of them.", min=2)] = 1_024,
     device: Annotated[
-        DeviceName, typer.Option(help="Where the networks learn; episodes are played on the CPU.")
-    ] = DeviceName.CPU,
+        Literal["cpu", "cuda"],
+        typer.Option(help="Where the networks learn; episodes are played on the CPU."),
+    ] = "cpu",
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
     quick: Annotated[
         bool, typer.Option("--quick", help="A useful model in minutes: fewer, smaller epochs.")
@@ -144,12 +108,12 @@ def ppo(
 
     Exit codes: 0 = trained and exported; 2 = input cannot be used, or the training broke.
     """
-    if warm == FORETOLD and network is NetworkName.PAPER:
+    if warm == FORETOLD and network == "paper":
         raise typer.BadParameter(f"--warm {FORETOLD}: for the context network")
     for name in (base, *([warm] if warm and warm != FORETOLD else [])):
         if name not in BASELINES:
             raise typer.BadParameter(f"no rule {name!r}; there are: {', '.join(BASELINES)}")
-    if device is DeviceName.CUDA and not torch.cuda.is_available():
+    if device == "cuda" and not torch.cuda.is_available():
         raise typer.BadParameter("no CUDA device here")
     if quick:
         epochs, batches = min(epochs, QUICK_EPOCHS), min(batches, QUICK_BATCHES)
@@ -157,9 +121,9 @@ def ppo(
     ranks = join_ranks() if distributed else ALONE
     contest = Contest(
         base=base,
-        objective=objective.value,
-        form=form.value,
-        reference=reference.value,
+        objective=objective,
+        form=form,
+        reference=reference,
         window_jobs=window_jobs,
         rollouts=rollouts,
         loads=load,
@@ -167,7 +131,7 @@ def ppo(
     )
     settings = PpoSettings(
         contest=contest,
-        network=network.value,
+        network=network,
         predict=predict,
         hidden=hidden,
         epochs=epochs,
@@ -178,7 +142,7 @@ def ppo(
         seed=seed,
     )
     clusters = [cluster_named(name) for name in cluster or ["philly-192"]]
-    if predict and network is NetworkName.PAPER:
+    if predict and network == "paper":
         raise typer.BadParameter("--predict: the paper's network reads no predictions")
     predictor = predictor_of(trace or [], seed, worlds) if predict else None
     guess = predictions(predictor) if predictor else nothing
@@ -194,7 +158,7 @@ def ppo(
         warm=warm,
         start=start,
         resume=resume,
-        device=device.value,
+        device=device,
         predictor=predictor,
     )
     perform_with_bar(job, ranks)
@@ -225,5 +189,5 @@ def predictor(
         f"{fitted.long_by_limit:.0%}"
     )
     if fitted.pinball >= fitted.plain:
-        warn(f"{out}: it foretells no better than the same answer for every job")
+        warn(f"{out}: it predicts no better than the same answer for every job")
         raise typer.Exit(1)

@@ -29,11 +29,11 @@ class CommandTarget:
 
 
 def _ignore(_: CallRecord) -> None:
-    """Nobody counts."""
+    """Calls are not counted."""
 
 
 def _unheard(_: ReaderChoice) -> None:
-    """Nobody asks who reads."""
+    """The reader is not reported."""
 
 
 def open_world(
@@ -51,8 +51,8 @@ def open_world(
         world: which cluster.
         speed: of the built-in one.
         seed: of the built-in one's jobs.
-        on_call: told of every Slurm command that ends.
-        on_reading: told who reads the jobs, whenever that changes.
+        on_call: called after every Slurm command.
+        on_reading: called with the reader of the jobs whenever it changes.
         lease: asked right before every batch of updates.
     """
     system = SystemClock()

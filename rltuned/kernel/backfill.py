@@ -1,4 +1,4 @@
-"""One EASY pass, with memory of what cannot have changed; core/timeline is the same as objects."""
+"""One EASY pass, with memory of what cannot have changed; sim/dispatch has it as objects."""
 
 import numpy as np
 

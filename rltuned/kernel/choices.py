@@ -106,29 +106,6 @@ def list_candidates(setup: Setup, state: State, desk: Desk) -> int:
 
 
 @compiled
-def _best(setup: Setup, state: State, desk: Desk) -> int:
-    """The place in the queue of the candidate with the highest score; -1 = there is none.
-
-    Asks only those who would be better than the best so far: few, in a long queue.
-    """
-    scores, gone, queue = desk.scores, desk.gone, desk.queue
-    shape_of, partition_of = setup.jobs.shape, setup.shapes.partition
-    head, fit, fit_at, moment = state.head, desk.fit, desk.fit_at, stamp(state)
-    best, highest = -1, -math.inf
-    for at in range(desk.marks[QUEUED]):
-        if scores[at] <= highest or gone[at]:
-            continue
-        shape = shape_of[queue[at]]
-        # behind a head of its own: nothing without backfill, nor what is known not to fit
-        held = head[partition_of[shape]] >= 0
-        if held and (not setup.easy or (fit_at[shape] == moment and not fit[shape])):
-            continue
-        if _effective(setup, state, desk, queue[at]):
-            best, highest = at, scores[at]
-    return best
-
-
-@compiled
 def walk_past(desk: Desk, best: int) -> None:
     """Who stands before the chosen one had no effect, and is not looked at again in this pass.
 
@@ -159,14 +136,3 @@ def clear(state: State, desk: Desk) -> None:
             desk.queue[kept] = job
             kept += 1
     desk.marks[QUEUED] = kept
-
-
-@compiled
-def walk_greedily(setup: Setup, state: State, desk: Desk) -> None:
-    """One whole pass by the scores, where nobody asks who else could have been chosen."""
-    best = _best(setup, state, desk)
-    while best >= 0:
-        walk_past(desk, best)
-        choose_job(setup, state, desk, best)
-        best = _best(setup, state, desk)
-    clear(state, desk)

@@ -18,7 +18,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _INNER: dict[str, Any] = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 """What Python would need to call a function takes a seventh of the time to compile it."""
-_SOURCES = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+_PACKAGE = Path(__file__).parents[1]
+_SOURCES = b"".join(
+    path.read_bytes()
+    for floor in ("kernel", "core", "domain")  # their constants are compiled in
+    for path in sorted((_PACKAGE / floor).glob("*.py"))
+)
 
 
 def compiled(function: F) -> F:
@@ -30,8 +35,8 @@ def entry(function: F) -> F:
     """Compile a function that Python calls, and keep the machine code on disk.
 
     numba looks for changes only in the file of the function itself, yet the code of all that it
-    calls is kept with it. So the digest of the kernel's sources and of the function's own file is
-    in the kept file's name: code of other sources, an older release's too, is never opened.
+    calls is kept with it. So the digest of the sources that it is made of is in the kept file's
+    name: code of other sources, an older release's too, is never opened.
     """
     own = Path(function.__code__.co_filename).read_bytes()
     function.__qualname__ += f".{hashlib.sha256(_SOURCES + own).hexdigest()[:12]}"

@@ -28,7 +28,6 @@ from rltuned.kernel.choices import (
     choose_job,
     clear,
     list_candidates,
-    walk_greedily,
     walk_past,
 )
 from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray, compiled, entry
@@ -37,7 +36,7 @@ from rltuned.kernel.network import Net, forward
 from rltuned.kernel.state import RUNNING, Setup, State, begin_pass
 
 TAPE_PASSES, TAPE_ROWS, TAPE_DECISIONS, TAPE_CANDIDATES, TAPE_FULL = 0, 1, 2, 3, 4
-"""Places in Tape.used: how much of each array is filled, and whether something was left out."""
+"""Places in Tape.used: how much of each array is filled, and whether the tape was too short."""
 
 
 class Tape(NamedTuple):
@@ -63,8 +62,11 @@ class Tape(NamedTuple):
 def episode(
     setup: Setup, state: State, desk: Desk, sight: StaticFeatures, net: Net, tape: Tape
 ) -> None:
-    """Play a window to its end, drawing every choice of a network; fills state and the tape."""
-    while _advance(setup, state, desk):
+    """Play a window, drawing every choice of a network; fills state and the tape.
+
+    To the window's end, or (used[TAPE_FULL]) until the tape has no room for a pass.
+    """
+    while tape.used[TAPE_FULL] == 0 and _advance(setup, state, desk):
         _rank(setup, state, desk, sight, net, tape)
         _add_noise(desk, desk.scores, desk.marks[QUEUED])
         _pass(setup, state, desk, tape)
@@ -160,7 +162,6 @@ def _pass(setup: Setup, state: State, desk: Desk, tape: Tape) -> None:
     used = tape.used
     decisions, candidates, waiting = used[TAPE_DECISIONS], used[TAPE_CANDIDATES], desk.marks[QUEUED]
     if not _room(tape, waiting):
-        walk_greedily(setup, state, desk)
         return
     count = list_candidates(setup, state, desk)
     while count > 0:

@@ -298,11 +298,11 @@ def _newcomers(
     came: IntArray,
     ends: list[tuple[float, int]],
 ) -> None:
-    """A pass in which nothing was freed and nobody ahead of a head came.
+    """A pass in which nothing was freed and no job ahead of a head came.
 
-    Who was refused before is refused again until somebody starts: only then can a job that was
-    held back fit elsewhere, beside the head. So the newcomers go first, and the rest of the queue
-    follows from the first one that starts.
+    A job that was refused before is refused again until another one starts: only then can a job
+    that was held back fit elsewhere, beside the head. So the newcomers go first, and the rest of
+    the queue follows from the first one that starts.
     """
     starts = state.counters[STARTS]
     for job in came[ascending(ranking.key[came])]:

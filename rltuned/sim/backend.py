@@ -21,7 +21,8 @@ from rltuned.domain.plan import (
 from rltuned.domain.ports import NOTHING
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import GpuType, JobId, UnixTime
-from rltuned.sim.world import Pending, Running, World
+from rltuned.sim.dispatch import Pending
+from rltuned.sim.world import Running, World
 
 
 class SimBackend:
@@ -145,7 +146,7 @@ def _running(world: World, run: Running) -> RunningJob:
 
 
 def _nodes(world: World) -> tuple[Node, ...]:
-    """All nodes; those that changed since the last look are made anew."""
+    """All nodes; those that changed since the last look are made again."""
     capacity = world.capacity
     free = zip(
         capacity.free_gpus[:-1].T.tolist(),

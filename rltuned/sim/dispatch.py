@@ -6,45 +6,37 @@ about the future rest on time limits alone, as in Slurm.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Literal
 
 from rltuned.core.capacity import BoolArray, Capacity
 from rltuned.core.placement import PlacementRule, place_request
-from rltuned.domain.cluster import Node, Resources
+from rltuned.domain.cluster import Node, Partition, Resources
 from rltuned.domain.jobs import Request, Share
 from rltuned.domain.units import NodeName
+from rltuned.sim.trace import TraceJob
 
 BackfillRule = Literal["easy", "none"]
 
 
+Shares = tuple[Share, ...]
+Claim = tuple[float, Shares]
+"""Until when at the latest a running job holds what."""
+
+
 @dataclass(slots=True)
-class PendingEntry:
-    """A pending job as the pass sees it; `reason` is filled in for those that stay.
-
-    wish: where it goes if there is room (a job steered to nodes); elsewhere it goes by the rule.
-    """
+class Pending:
+    """A job in the queue, with what Slurm (and rltuned) know and have set."""
 
     number: int
+    job: TraceJob
     request: Request
-    partition: str
+    partition: Partition
+    frozen: int | None = None
+    site_factor: int = 0
+    nice: int = 0
     reason: str = ""
-    wish: tuple[Share, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RunningClaim:
-    """What a running job holds, and until when at the latest."""
-
-    latest_end: float
-    shares: tuple[Share, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """A job that the pass starts now."""
-
-    number: int
-    shares: tuple[Share, ...]
+    oversubscribe: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,40 +78,41 @@ class _Pass:
     now: float
     capacity: Capacity
     grounds: Grounds
-    claims: list[RunningClaim]
+    claims: list[Claim]
+    wishes: Mapping[int, Shares]
     heads: dict[str, _ReservedHead] = field(default_factory=dict)
     failed: set[tuple[object, ...]] = field(default_factory=set)
 
-    def consider(self, entry: PendingEntry) -> tuple[Share, ...] | None:
+    def consider(self, job: Pending) -> Shares | None:
         """Shares when the job starts now; otherwise it may become its partition's head."""
-        shares = self._fit(entry)
+        shares = self._fit(job)
         if shares is None:
-            entry.reason = "Priority"
-            if entry.partition not in self.heads:
-                self.heads[entry.partition] = self._reserve(entry)
-                entry.reason = "Resources"
+            job.reason = "Priority"
+            if job.partition.name not in self.heads:
+                self.heads[job.partition.name] = self._reserve(job)
+                job.reason = "Resources"
             return None
-        if not self._allowed(entry, shares):
-            entry.reason = "Priority"
+        if not self._allowed(job, shares):
+            job.reason = "Priority"
             return None
         return shares
 
-    def take(self, entry: PendingEntry, shares: tuple[Share, ...]) -> None:
-        latest_end = self.now + _limit(entry.request)
+    def take(self, job: Pending, shares: Shares) -> None:
+        latest_end = self.now + _limit(job.request)
         self.capacity.take(shares)
-        self.claims.append(RunningClaim(latest_end, shares))
+        self.claims.append((latest_end, shares))
         for head in self.heads.values():
             if latest_end > head.shadow_s:
                 head.later.take(shares)
 
-    def _fit(self, entry: PendingEntry) -> tuple[Share, ...] | None:
-        asks = entry.request
+    def _fit(self, job: Pending) -> Shares | None:
+        asks = job.request
         # what did not fit earlier in this pass cannot fit now: a pass only takes
-        shape = asks.total, asks.gpu_types, asks.nodes, asks.exclusive, entry.partition
+        shape = asks.total, asks.gpu_types, asks.nodes, asks.exclusive, job.partition.name
         if shape in self.failed:
             return None
-        member = self.capacity.members_of((entry.partition,))
-        shares = self._wished(entry)
+        member = self.capacity.members_of((job.partition.name,))
+        shares = self._wished(job)
         if shares is None:
             shares = place_request(asks, member, self.capacity, self.grounds.placement)
         if shares is None:
@@ -127,27 +120,28 @@ class _Pass:
             return None
         return whole_nodes(shares, self.grounds.nodes) if asks.exclusive else shares
 
-    def _wished(self, entry: PendingEntry) -> tuple[Share, ...] | None:
+    def _wished(self, job: Pending) -> Shares | None:
         """The wish, when every node of it has room now."""
         free, index = self.capacity, self.capacity.index
-        for share in entry.wish or ():
+        wish = self.wishes.get(job.number)
+        for share in wish or ():
             at, taken = index[share.node], share.taken
             room = free.free_gpus[free.row_on(share, at), at] >= taken.gpus
             room &= free.free_cpus[at] >= taken.cpus
             room &= free.free_mem_mib[at] >= taken.mem_mib
             if not (room and free.usable[at]):
                 return None
-        return entry.wish
+        return wish
 
-    def _allowed(self, entry: PendingEntry, shares: tuple[Share, ...]) -> bool:
-        near = self.grounds.neighbours[entry.partition]
+    def _allowed(self, job: Pending, shares: Shares) -> bool:
+        near = self.grounds.neighbours[job.partition.name]
         heads = [head for name, head in self.heads.items() if name in near]
         if self.grounds.backfill == "none":
             return not heads
-        latest_end = self.now + _limit(entry.request)
+        latest_end = self.now + _limit(job.request)
         return all(latest_end <= head.shadow_s or self._still_fits(head, shares) for head in heads)
 
-    def _still_fits(self, head: _ReservedHead, shares: tuple[Share, ...]) -> bool:
+    def _still_fits(self, head: _ReservedHead, shares: Shares) -> bool:
         head.later.take(shares)
         try:
             rule = self.grounds.placement
@@ -155,32 +149,29 @@ class _Pass:
         finally:
             head.later.give(shares)
 
-    def _reserve(self, entry: PendingEntry) -> _ReservedHead:
+    def _reserve(self, job: Pending) -> _ReservedHead:
         """Find when the head fits at the latest, if nothing ends before its time limit."""
-        member = self.capacity.members_of((entry.partition,))
+        member = self.capacity.members_of((job.partition.name,))
         later = self.capacity.copy()
         shadow_s = float("inf")
-        waiting = sorted(self.claims, key=lambda c: c.latest_end)
-        for position, claim in enumerate(waiting):
-            later.give(claim.shares)
-            together = position + 1 < len(waiting) and (
-                waiting[position + 1].latest_end == claim.latest_end
-            )
-            if together:
-                continue
-            if place_request(entry.request, member, later, self.grounds.placement) is not None:
-                shadow_s = claim.latest_end
+        for latest_end, together in groupby(sorted(self.claims, key=_end), key=_end):
+            for _, shares in together:
+                later.give(shares)
+            if place_request(job.request, member, later, self.grounds.placement) is not None:
+                shadow_s = latest_end
                 break
-        return _ReservedHead(entry.request, member, shadow_s, later)
+        return _ReservedHead(job.request, member, shadow_s, later)
 
 
 def run_pass(
     now: float,
-    queue: Sequence[PendingEntry],
-    claims: Iterable[RunningClaim],
+    queue: Sequence[Pending],
+    claims: Iterable[Claim],
     capacity: Capacity,
     grounds: Grounds,
-) -> list[Start]:
+    *,
+    wishes: Mapping[int, Shares],
+) -> list[tuple[Pending, Shares]]:
     """Walk the queue once, highest priority first, and start what may start.
 
     Args:
@@ -189,22 +180,27 @@ def run_pass(
         claims: what the running jobs hold.
         capacity: what is free now; what is started is taken from it.
         grounds: hardware, sharing of partitions, placement and backfill rule.
+        wishes: where jobs go, by number, if there is room; elsewhere they go by the rule.
 
     Returns:
         The starts, in the order in which they were decided.
     """
-    one = _Pass(now, capacity, grounds, list(claims))
-    starts: list[Start] = []
-    for entry in queue:
-        shares = one.consider(entry)
+    one = _Pass(now, capacity, grounds, list(claims), wishes)
+    starts: list[tuple[Pending, Shares]] = []
+    for job in queue:
+        shares = one.consider(job)
         if shares is not None:
-            one.take(entry, shares)
-            starts.append(Start(entry.number, shares))
+            one.take(job, shares)
+            starts.append((job, shares))
     return starts
 
 
-def whole_nodes(shares: tuple[Share, ...], nodes: Mapping[NodeName, Node]) -> tuple[Share, ...]:
-    """The same nodes, all of what they have: nobody else fits beside an exclusive job.
+def _end(claim: Claim) -> float:
+    return claim[0]
+
+
+def whole_nodes(shares: Shares, nodes: Mapping[NodeName, Node]) -> Shares:
+    """The same nodes, all of what they have: no other job fits beside an exclusive one.
 
     A node with GPUs of several types is a share for each; CPUs and memory stand in the first.
     """

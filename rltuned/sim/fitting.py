@@ -15,7 +15,7 @@ from rltuned.sim.trace import TraceJob
 
 def in_partition(request: Request, partition: Partition) -> Request:
     """The request as its partition makes it, as in Slurm: its longest limit where the user named
-    none, and whole nodes for everybody under OverSubscribe=EXCLUSIVE.
+    none, and whole nodes for every job under OverSubscribe=EXCLUSIVE.
     """
     if partition.max_time_s is not None and request.time_limit_s == math.inf:
         request = replace(request, time_limit_s=partition.max_time_s)

@@ -43,7 +43,7 @@ class SimulatedJournal:
                 self._write(action, now)
 
     def dress(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot as the daemon shows it to the decision: with what is ours."""
+        """The snapshot as the daemon shows it to the decision: with what rltuned owns."""
         now = float(snapshot.taken_at)
         # a running job comes back if its node fails
         there = {j.job_id for j in snapshot.pending} | {j.job_id for j in snapshot.running}

@@ -50,13 +50,13 @@ def _informative(duration_s: FloatArray, rng: np.random.Generator) -> FloatArray
     use = np.exp(np.log(USE_CENTRE * below) + USE_SPREAD * rng.standard_normal(count))
     full = rng.random(count) < AT_LIMIT_SHARE
     wished = duration_s / np.clip(np.where(full, 1.0, use), LEAST_USE, 1.0)
-    # nobody asks for half a year because a job of two weeks might take longer
+    # no user asks for half a year because a job of two weeks might take longer
     wished = np.minimum(wished, np.maximum(duration_s, 30 * 86_400.0))
     return np.where(full, _just_above(duration_s), round_up(wished))
 
 
 def _just_above(seconds: FloatArray) -> FloatArray:
-    """What somebody asks who knows the run time well; still a round number, not the run time."""
+    """What a user asks who knows the run time well; still a round number, not the run time."""
     hour_s = 3_600.0
     step = np.where(seconds < hour_s, 300.0, np.where(seconds < 12 * hour_s, 1_800.0, 6 * hour_s))
     tight: FloatArray = step * np.ceil(seconds / step)
@@ -64,7 +64,7 @@ def _just_above(seconds: FloatArray) -> FloatArray:
 
 
 def _weak(duration_s: FloatArray, informative: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """The same limits dealt out anew, so that their ranks follow the run times only weakly."""
+    """The same limits dealt out again, so that their ranks follow the run times only weakly."""
     noise = rng.standard_normal(len(duration_s))
     order = ranks(duration_s) / (len(duration_s) + 1)
     pool = np.sort(round_up(informative))

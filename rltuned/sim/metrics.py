@@ -2,7 +2,7 @@
 
 Wait = start - submit. JCT = end - submit. Bounded slowdown = max(1, (wait + duration) / max(
 duration, 10 s)) with the true duration of the trace. Utilisation = GPU-seconds used between the
-first submit and the last end of the scored jobs, by whomever, over GPUs times that span. Makespan
+first submit and the last end of the scored jobs, by any job, over GPUs times that span. Makespan
 is that span.
 """
 

@@ -212,7 +212,7 @@ def slurms_order(stage: Stage) -> Ranking:
 
 
 def _origin(stage: Stage) -> FloatArray:
-    """(n,) the key of a fixed order before any number of ours."""
+    """(n,) the key of a fixed order before any number that rltuned writes."""
     ahead = _tiers(stage) * TIER
     return -ahead if stage.natural.kind == "fcfs" else stage.prepared.jobs.submit_s - ahead
 

@@ -1,5 +1,6 @@
 """Cut, scale and jitter traces, and say what is in one."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -24,15 +25,22 @@ def offered_gpus(jobs: Sequence[TraceJob]) -> float:
     Only what falls between the first and the last submit counts. The sum of GPU-seconds over
     the span would count the tails of the longest jobs too, which in a window of a heavy-tailed
     trace are most of it.
+
+    Raises:
+        TraceError: all jobs are submitted at one instant.
     """
-    return _offered(*_arrays(jobs))
-
-
-def _offered(submit_s: FloatArray, runs_s: FloatArray, gpus: FloatArray) -> float:
-    span = float(submit_s[-1] - submit_s[0])
-    if not span > 0:
+    offered = demand(*_arrays(jobs))
+    if math.isinf(offered):
         raise TraceError("all jobs are submitted at one instant: there is no load to speak of")
-    return float((gpus * np.minimum(runs_s, submit_s[-1] - submit_s)).sum() / span)
+    return offered
+
+
+def demand(submit_s: FloatArray, runs_s: FloatArray, gpus: FloatArray) -> float:
+    """The same of arrays (n,); infinite where all jobs are submitted at one instant."""
+    span_s = float(submit_s[-1] - submit_s[0])
+    if not span_s > 0:
+        return math.inf
+    return float((gpus * np.minimum(runs_s, submit_s[-1] - submit_s)).sum() / span_s)
 
 
 def scale(trace: Trace, load: float, cluster_gpus: int) -> Trace:
@@ -47,11 +55,12 @@ def scale(trace: Trace, load: float, cluster_gpus: int) -> Trace:
     low, high = 1 / MOST_STRETCH, MOST_STRETCH
     submit_s, runs_s, gpus = _arrays(trace.jobs)
     since_s = submit_s - submit_s[0]
-    if _offered(since_s * low, runs_s, gpus) < wanted:
+    offered_gpus(trace.jobs)  # refuses what has no load
+    if demand(since_s * low, runs_s, gpus) < wanted:
         raise TraceError(f"even {len(trace.jobs)} jobs at once do not offer {wanted:g} GPUs")
     while high / low > 1 + TOLERANCE / 10:
         middle = (low * high) ** 0.5
-        if _offered(since_s * middle, runs_s, gpus) > wanted:
+        if demand(since_s * middle, runs_s, gpus) > wanted:
             low = middle
         else:
             high = middle

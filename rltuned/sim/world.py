@@ -12,19 +12,11 @@ from enum import IntEnum, StrEnum
 
 from rltuned.core.capacity import Capacity
 from rltuned.core.placement import PlacementRule
-from rltuned.domain.cluster import Partition
-from rltuned.domain.jobs import Request, Share
+from rltuned.domain.jobs import Share
 from rltuned.domain.units import NodeName
 from rltuned.errors import TraceError
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.dispatch import (
-    BackfillRule,
-    Grounds,
-    PendingEntry,
-    RunningClaim,
-    neighbours,
-    run_pass,
-)
+from rltuned.sim.dispatch import BackfillRule, Claim, Grounds, Pending, neighbours, run_pass
 from rltuned.sim.fitting import idle, impossible, in_partition
 from rltuned.sim.natural import Natural, Whole
 from rltuned.sim.trace import TraceJob
@@ -57,21 +49,6 @@ class Fault:
     change: NodeFault
 
 
-@dataclass(slots=True)
-class Pending:
-    """A job in the queue, with what Slurm (and rltuned) know and have set."""
-
-    number: int
-    job: TraceJob
-    request: Request
-    partition: Partition
-    frozen: int | None = None
-    site_factor: int = 0
-    nice: int = 0
-    reason: str = ""
-    oversubscribe: str = ""
-
-
 @dataclass(frozen=True, slots=True)
 class Running:
     """A job on its nodes."""
@@ -81,11 +58,9 @@ class Running:
     shares: tuple[Share, ...]
 
     @property
-    def claim(self) -> RunningClaim:
+    def claim(self) -> Claim:
         limit_s = self.pending.request.time_limit_s
-        return RunningClaim(
-            self.started_at + (math.inf if limit_s is None else limit_s), self.shares
-        )
+        return self.started_at + (math.inf if limit_s is None else limit_s), self.shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,18 +184,12 @@ class World:
         """One scheduling pass over the queue as it is now."""
         if not self.pending:
             return
-        ordered = self._order(self)
-        entries = [
-            PendingEntry(p.number, p.request, p.partition.name, wish=self.wishes.get(p.number))
-            for p in ordered
-        ]
+        ordered, claims = self._order(self), [r.claim for r in self.running.values()]
+        for job, shares in run_pass(
+            self.now, ordered, claims, self.capacity, self.grounds, wishes=self.wishes
+        ):
+            self._start(job, shares)
         self.wishes = {}
-        claims = [r.claim for r in self.running.values()]
-        for start in run_pass(self.now, entries, claims, self.capacity, self.grounds):
-            self._start(start.number, start.shares)
-        for entry in entries:
-            if entry.number in self.pending:
-                self.pending[entry.number].reason = entry.reason
 
     def priority(self, job: Pending) -> int:
         """The priority in force: what was frozen, or the natural one with site factor and nice."""
@@ -249,10 +218,10 @@ class World:
         self._sequence += 1
         heapq.heappush(self._events, (at, kind, self._sequence, what))
 
-    def _start(self, number: int, shares: tuple[Share, ...]) -> None:
-        job = self.pending.pop(number)
+    def _start(self, job: Pending, shares: tuple[Share, ...]) -> None:
+        del self.pending[job.number]
         run = Running(job, self.now, shares)
-        self.running[number] = run
+        self.running[job.number] = run
         self._push(self.now + _runs(job), EventKind.END, run)
 
     def _end(self, run: Running) -> None:

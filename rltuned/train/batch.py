@@ -9,7 +9,7 @@ import numpy as np
 from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray
 from rltuned.kernel.network import Net
 from rltuned.train.episodes import Decisions, Recorder, play_rule, play_sampled
-from rltuned.train.ground import EpisodeWindow, Ground, cut
+from rltuned.train.ground import Ground, cut
 from rltuned.train.reward import FLOOR, Objective, Work, cost_at
 
 Form = Literal["dense", "gap"]
@@ -53,9 +53,7 @@ class Episode:
     base: float
 
 
-def draw_window(
-    grounds: Sequence[Ground], contest: Contest, draw: np.random.Generator
-) -> EpisodeWindow:
+def draw_window(grounds: Sequence[Ground], contest: Contest, draw: np.random.Generator) -> Ground:
     """A random window of a random ground at a random load."""
     ground = grounds[int(draw.integers(len(grounds)))]
     last = max(0, int(len(ground) * contest.part) - contest.window_jobs)
@@ -64,7 +62,7 @@ def draw_window(
 
 
 def compete(
-    window: EpisodeWindow, net: Net, contest: Contest, seed: int, recorder: Recorder
+    window: Ground, net: Net, contest: Contest, seed: int, recorder: Recorder
 ) -> list[Episode]:
     """Play a window by the base rule and, `rollouts` times, by the network."""
     base_s = play_rule(window, contest.base)

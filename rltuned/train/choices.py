@@ -16,7 +16,7 @@ from rltuned.train.network import ContextActor, PaperActor
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some moments of a batch with their rows and choices, numbered anew, as tensors."""
+    """Some moments of a batch with their rows and choices, numbered from 0, as tensors."""
 
     rows: Tensor
     features: Tensor

@@ -133,7 +133,7 @@ def together(
 
 
 def predictor_of(traces: Sequence[Path], seed: int, worlds: int = 0) -> Predictor:
-    """A predictor fitted to what may be learned from of some traces (of our generators, if none).
+    """A predictor fitted to what may be learned from of some traces (of the generators, if none).
 
     The history it holds is the first trace's; users of the others only teach the network.
 

@@ -27,7 +27,7 @@ from rltuned.sim.orders import at_events, play
 from rltuned.sim.play import run, setup_of
 from rltuned.sim.policy import policy_of
 from rltuned.sim.protocol import Protocol
-from rltuned.train.ground import MULTIFACTOR, EpisodeWindow
+from rltuned.train.ground import MULTIFACTOR, Ground
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def _tape(room: Scratch, features: int = NUM_FEATURES) -> Tape:
     )
 
 
-def play_policy(window: EpisodeWindow, policy: Policy | str, protocol: Protocol) -> FloatArray:
+def play_policy(window: Ground, policy: Policy | str, protocol: Protocol) -> FloatArray:
     """(n,) start times under a policy, or the rule of a name.
 
     On a site whose Slurm orders by age alone; `multifactor` is Slurm's own order of a usual site.
@@ -109,28 +109,28 @@ def play_policy(window: EpisodeWindow, policy: Policy | str, protocol: Protocol)
     return play(chosen, stage, protocol).start_s
 
 
-def play_rule(window: EpisodeWindow, policy: str, order: Order | None = None) -> FloatArray:
+def play_rule(window: Ground, policy: str, order: Order | None = None) -> FloatArray:
     """(n,) start times under a rule at every event; order: its bounds, None = its pure order.
 
     Raises:
         TraceError: there is no such rule.
     """
-    protocol = Protocol(rules=window.ground.rules, bounded=order is not None)
+    protocol = Protocol(rules=window.rules, bounded=order is not None)
     if order is not None:
         protocol = replace(protocol, knobs=replace(protocol.knobs, order=order))
     return play_policy(window, policy, protocol)
 
 
-def play_greedy(window: EpisodeWindow, net: Net) -> FloatArray:
+def play_greedy(window: Ground, net: Net) -> FloatArray:
     """(n,) start times under a network that takes its best at every event, without bounds."""
     ranking, _ = at_events("fcfs", window.stage(), None)
     eyes = eyes_on(window.sight, window.prepared, net)
-    rules = window.ground.rules
+    rules = window.rules
     return run(window.prepared, ranking._replace(rule=NET), rules, eyes=eyes).start_s
 
 
 def play_sampled(
-    window: EpisodeWindow, net: Net, seed: int, recorder: Recorder
+    window: Ground, net: Net, seed: int, recorder: Recorder
 ) -> tuple[FloatArray, Decisions]:
     """Draw every choice from the softmax over its candidates, and keep the choices.
 
@@ -138,7 +138,7 @@ def play_sampled(
     """
     while True:
         setup, state, desk, sight = tables(window, seed)
-        tape = recorder.tape(window.fixed.shape[1])
+        tape = recorder.tape(window.sight.fixed.shape[1])
         episode(setup, state, desk, sight, net, tape)
         if not tape.used[TAPE_FULL]:
             return state.start_s, _decisions(tape)
@@ -160,7 +160,7 @@ def _decisions(tape: Tape) -> Decisions:
     )
 
 
-def tables(window: EpisodeWindow, seed: int) -> tuple[Setup, State, Desk, StaticFeatures]:
+def tables(window: Ground, seed: int) -> tuple[Setup, State, Desk, StaticFeatures]:
     """An empty cluster and an empty queue before the first job."""
     prepared = window.prepared
     count, kinds = len(window), len(prepared.shapes.gpus)
@@ -179,7 +179,7 @@ def tables(window: EpisodeWindow, seed: int) -> tuple[Setup, State, Desk, Static
         random=np.array([_state_of(seed)], dtype=np.uint64),
     )
     state = empty_state(prepared.hardware, prepared.shapes, prepared.jobs)
-    return setup_of(prepared, window.ground.rules), state, desk, window.sight
+    return setup_of(prepared, window.rules), state, desk, window.sight
 
 
 def _state_of(seed: int) -> int:

@@ -20,18 +20,18 @@ from rltuned.sim.metrics import Schedule, score
 from rltuned.sim.policy import FUTURE, QSSF_NAME, actor_of
 from rltuned.sim.protocol import Protocol
 from rltuned.train.episodes import play_policy
-from rltuned.train.ground import EpisodeWindow, Ground, cut
+from rltuned.train.ground import Ground, cut
 from rltuned.train.paired import METRICS, Paired, paired
 
 RULES: Final = (*BASELINES, QSSF_NAME, *FUTURE)
 FEWEST_WINDOWS: Final = 60
 SHARES: Final = np.linspace(0.0, 1.0, 201)
-"""Of the jobs: where the distributions of single jobs are told."""
+"""Of the jobs: where the distributions of single jobs are read."""
 SINGLE: Final = ("wait_s", "bsld", "jct_s")
 WAYS: Final = ("wait_s", "wait_p95_s", "jct_s", "bsld")
-"""Metrics of which it is told how much of the way to the best order a model goes."""
+"""Metrics with the share of the way to the best order that a model goes."""
 
-Play = Callable[[EpisodeWindow], FloatArray]
+Play = Callable[[Ground], FloatArray]
 """A policy at work: (n,) start times of a window's jobs."""
 
 
@@ -117,7 +117,7 @@ class Comparison:
         }
 
 
-def windows_of(ground: Ground, plan: EvaluationPlan) -> tuple[list[EpisodeWindow], bool]:
+def windows_of(ground: Ground, plan: EvaluationPlan) -> tuple[list[Ground], bool]:
     """The windows, the copies of each side by side, and whether no two places share a job.
 
     Raises:
@@ -168,7 +168,7 @@ def compare(
         plan: which windows.
         rules: by name.
         protocol: of the rules. Those that know the future order at every event, without bounds.
-        on_window: told the policy after each window.
+        on_window: called with the policy after each window.
 
     Raises:
         TraceError: the part of the trace is too short for one window.
@@ -233,7 +233,7 @@ def _spread(schedules: Sequence[Schedule]) -> dict[str, FloatArray]:
     return {m: np.quantile(np.concatenate(single[m]), SHARES) for m in SINGLE}
 
 
-def schedule_of(window: EpisodeWindow, start_s: FloatArray) -> Schedule:
+def schedule_of(window: Ground, start_s: FloatArray) -> Schedule:
     """What the simulator's own metrics are computed from."""
     jobs = window.jobs
     return Schedule(

@@ -76,18 +76,18 @@ def export_bundle(
     if target.exists():
         raise ModelError(f"model {target}: exists already; remove it or choose another name")
     settle(network, *parity)
-    weights = save_tensors({k: v.contiguous() for k, v in network.state_dict().items()})
-    pairs = _parity_bytes(network.eval(), *parity)
-    files = {WEIGHTS_FILE: weights, PARITY_FILE: pairs}
-    if predictor is not None:
-        files[PREDICTOR_FILE] = predictor.to_bytes()
-        files[PREDICTOR_PARITY_FILE] = parity_bytes(predictor)
+    files = _files(network, parity, predictor)
     card = Card(
         format=FORMAT,
         name=name,
         summary=summary,
         schema_id=SCHEMA_ID,
-        architecture=_architecture(network, hidden, predicted=predictor is not None),
+        architecture=Architecture(
+            kind=network.kind,
+            features=features_of(network.kind, predicted=predictor is not None),
+            predicted=predictor is not None,
+            hidden=hidden,
+        ),
         files_sha256={k: hashlib.sha256(data).hexdigest() for k, data in files.items()},
         rltuned_version=__version__,
         git_commit=git_commit(Path(__file__).resolve().parents[2]),
@@ -102,6 +102,17 @@ def export_bundle(
     return card
 
 
+def _files(
+    network: PaperActor | ContextActor, parity: tuple[Tensor, Tensor], predictor: Predictor | None
+) -> dict[str, bytes]:
+    weights = save_tensors({k: v.contiguous() for k, v in network.state_dict().items()})
+    files = {WEIGHTS_FILE: weights, PARITY_FILE: _parity_bytes(network.eval(), *parity)}
+    if predictor is not None:
+        files[PREDICTOR_FILE] = predictor.to_bytes()
+        files[PREDICTOR_PARITY_FILE] = parity_bytes(predictor)
+    return files
+
+
 def settle(network: nn.Module, values: Tensor, masks: Tensor) -> None:
     """Bring the scores of these windows to at most LARGEST_SCORE."""
     with torch.no_grad():
@@ -110,17 +121,6 @@ def settle(network: nn.Module, values: Tensor, masks: Tensor) -> None:
             last = [m for m in network.modules() if isinstance(m, nn.Linear)][-1]
             last.weight.mul_(LARGEST_SCORE / largest)
             last.bias.mul_(LARGEST_SCORE / largest)
-
-
-def _architecture(
-    network: PaperActor | ContextActor, hidden: tuple[int, ...], *, predicted: bool
-) -> Architecture:
-    return Architecture(
-        kind=network.kind,
-        features=features_of(network.kind, predicted=predicted),
-        predicted=predicted,
-        hidden=hidden,
-    )
 
 
 def _parity_bytes(network: PaperActor | ContextActor, values: Tensor, masks: Tensor) -> bytes:

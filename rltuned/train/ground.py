@@ -19,6 +19,7 @@ from rltuned.sim.cluster import Cluster
 from rltuned.sim.natural import Natural
 from rltuned.sim.orders import Stage
 from rltuned.sim.prepared import Prepared, prepare, sight_of
+from rltuned.sim.reshape import demand
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
 from rltuned.train.reward import Work
@@ -28,7 +29,10 @@ MULTIFACTOR = Natural(kind="multifactor")
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """A trace on a cluster. duration_s: (n,) true run times, which only rewards may use."""
+    """A trace on a cluster, or consecutive jobs of one from its job `first` on.
+
+    duration_s: (n,) true run times, which only rewards may use. sight: what a network may know.
+    """
 
     name: str
     cluster: Cluster
@@ -37,21 +41,7 @@ class Ground:
     sight: StaticFeatures
     duration_s: FloatArray
     rules: Rules
-
-    def __len__(self) -> int:
-        return len(self.jobs)
-
-
-@dataclass(frozen=True, slots=True)
-class EpisodeWindow:
-    """Consecutive jobs of a ground, submitted from second 0."""
-
-    ground: Ground
-    first: int
-    jobs: tuple[TraceJob, ...]
-    prepared: Prepared
-    fixed: Float32Array
-    duration_s: FloatArray
+    first: int = 0
 
     def __len__(self) -> int:
         return len(self.jobs)
@@ -68,13 +58,8 @@ class EpisodeWindow:
 
     def stage(self, natural: Natural = MULTIFACTOR) -> Stage:
         """The same for the kernel; natural: what Slurm's own priorities are made of."""
-        known = self.ground.sight._replace(fixed=self.fixed[:, :NUM_FEATURES])
-        return Stage(self.ground.cluster, self.jobs, self.prepared, natural, known)
-
-    @property
-    def sight(self) -> StaticFeatures:
-        """What a network may know of these jobs and the cluster."""
-        return self.ground.sight._replace(fixed=self.fixed)
+        known = self.sight._replace(fixed=self.sight.fixed[:, :NUM_FEATURES])
+        return Stage(self.cluster, self.jobs, self.prepared, natural, known)
 
 
 def make_ground(
@@ -121,7 +106,7 @@ def cut(
     load: float | None = None,
     jitter: np.random.Generator | None = None,
     jitter_s: float = 60.0,
-) -> EpisodeWindow:
+) -> Ground:
     """Consecutive jobs, from an empty cluster.
 
     Args:
@@ -142,15 +127,7 @@ def cut(
         )
     part = slice(first, first + size)
     old = ground.prepared.jobs
-    submit_s = old.submit_s[part] - old.submit_s[first]
-    if jitter is not None:
-        submit_s = np.sort(submit_s + jitter.uniform(0.0, jitter_s, size))
-        submit_s -= submit_s[0]
-    if load is not None:
-        gpus = ground.prepared.shapes.gpus[old.shape[part]].astype(np.float64)
-        submit_s = submit_s * stretch(
-            submit_s, old.runs_s[part], gpus, load * ground.prepared.cluster_gpus
-        )
+    submit_s = _submits(ground, part, load, jitter, jitter_s)
     wide = ground.prepared.shapes.width[old.shape[part]]
     jobs = Jobs(
         submit_s=submit_s,
@@ -166,23 +143,35 @@ def cut(
         partition_factor=ground.prepared.partition_factor[part],
         size=ground.prepared.size[part],
     )
-    return EpisodeWindow(
+    return replace(
         ground,
-        first,
-        ground.jobs[part],
-        prepared,
-        ground.sight.fixed[part],
-        ground.duration_s[part],
+        jobs=ground.jobs[part],
+        prepared=prepared,
+        sight=ground.sight._replace(fixed=ground.sight.fixed[part]),
+        duration_s=ground.duration_s[part],
+        first=first,
     )
 
 
-def demand(submit_s: FloatArray, runs_s: FloatArray, gpus: FloatArray) -> float:
-    """Mean GPUs that would be in use over the arrival span if no job ever waited."""
-    span_s = float(submit_s[-1] - submit_s[0])
-    if span_s <= 0:
-        return math.inf
-    inside_s = np.minimum(submit_s + runs_s, submit_s[-1]) - submit_s
-    return float((inside_s * gpus).sum() / span_s)
+def _submits(
+    ground: Ground,
+    part: slice,
+    load: float | None,
+    jitter: np.random.Generator | None,
+    jitter_s: float,
+) -> FloatArray:
+    """(n,) submit times of a part of a ground, from 0; see cut."""
+    old = ground.prepared.jobs
+    submit_s: FloatArray = old.submit_s[part] - old.submit_s[part][0]
+    if jitter is not None:
+        submit_s = np.sort(submit_s + jitter.uniform(0.0, jitter_s, len(submit_s)))
+        submit_s -= submit_s[0]
+    if load is None:
+        return submit_s
+    gpus = ground.prepared.shapes.gpus[old.shape[part]].astype(np.float64)
+    wanted = load * ground.prepared.cluster_gpus
+    submit_s *= stretch(submit_s, old.runs_s[part], gpus, wanted)
+    return submit_s
 
 
 def stretch(submit_s: FloatArray, runs_s: FloatArray, gpus: FloatArray, wanted: float) -> float:

@@ -1,4 +1,4 @@
-"""Warm start from a site's own history: who was started, and who was not, whenever somebody was.
+"""Warm start from a site's own history: who was started at each start, and who was not.
 
 At each start by Slurm's main scheduler the queue of that moment is rebuilt from the accounting
 data: every job that was eligible and had not started. The one that started is the label. Starts by
@@ -75,7 +75,7 @@ def started_of(records: Iterable[JobRun]) -> list[Started]:
 
 
 def choices_of(history: Sequence[Started], gpus: int, *, most: int = 6_000) -> OrderedQueues:
-    """Rebuild the moments at which somebody had to be preferred.
+    """Rebuild the moments at which one job had to be preferred.
 
     Args:
         history: jobs in any order.

@@ -2,7 +2,7 @@
 
 Windows are the unit of chance (see rltuned/stats), which is right only while they share no job. A
 model trained with several seeds counts by its
-mean over them; how far the seeds lie apart is told beside, as chance of another kind.
+mean over them; how far the seeds lie apart stands beside it, as chance of another kind.
 """
 
 import math
@@ -28,7 +28,7 @@ LARGER_IS_BETTER: Final = frozenset({"utilisation"})
 RESAMPLES: Final = 10_000
 TIE: Final = 1e-9
 SMALLEST: Final = dict.fromkeys(METRICS, 1.0) | {"bsld": 0.0, "utilisation": 1e-6}
-"""Added to both sides of a ratio: a second, for windows in which nobody waits."""
+"""Added to both sides of a ratio: a second, for windows in which no job waits."""
 
 
 @dataclass(frozen=True, slots=True)

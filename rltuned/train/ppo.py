@@ -14,6 +14,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -32,14 +33,13 @@ from rltuned.train.ranks import ALONE, Ranks
 # 1. Collect
 
 
-def collect(
-    learner: Learner,
+def collect(  # noqa: PLR0917 - all but the last two are the same in every epoch
     grounds: Sequence[Ground],
     settings: PpoSettings,
-    *,
-    epoch: int,
     ranks: Ranks,
     recorder: Recorder,
+    learner: Learner,
+    epoch: int,
 ) -> list[Episode]:
     """The episodes of one epoch. Windows and noise depend on seed and epoch alone."""
     net, contest = net_of(network_of(learner.actor)), settings.contest
@@ -151,7 +151,7 @@ def _step(
     bonus: float,
     ranks: Ranks,
 ) -> tuple[float, ...]:
-    """One minibatch: sums over our share, divided by the counts of all ranks."""
+    """One minibatch: sums over the own share, divided by the counts of all ranks."""
     count, moments = ranks.total(len(part)), ranks.total(part.moments)
     chance, entropy = log_chances(scores_of(learner.actor, part), part)
     log_ratio = chance - before
@@ -232,25 +232,20 @@ def train(
         best: validation it had reached.
         since_best: epochs since then.
         ranks: of several machines.
-        on_epoch: told after each epoch; saves checkpoints.
+        on_epoch: called after each epoch; saves checkpoints.
         collector: of the episodes of an epoch; None = see collect.
 
     Raises:
         FloatingPointError: the training broke; the last good checkpoint is untouched.
     """
     torch.set_num_threads(1)
-    recorder = Recorder()
+    play = collector or partial(collect, grounds, settings, ranks, Recorder())
     for epoch in range(first_epoch, settings.epochs):
         if settings.patience and since_best >= settings.patience:
             break
         learner.set_rate(settings.learning_rate * (1 - 0.9 * epoch / settings.epochs))
         began = time.perf_counter()
-        if collector is not None:
-            episodes = collector(learner, epoch)
-        else:
-            episodes = collect(
-                learner, grounds, settings, epoch=epoch, ranks=ranks, recorder=recorder
-            )
+        episodes = play(learner, epoch)
         useful = [e for e in episodes if len(e.kept)]
         played = time.perf_counter()
         if not useful:

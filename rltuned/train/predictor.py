@@ -38,7 +38,7 @@ from rltuned.sim.trace import TraceJob
 FEWEST_JOBS = 200
 PASSES, STEPS, BATCH = 30, 300, 256
 """Few jobs are gone through more often than PASSES, until that is so many steps. On 500 to 1,000
-jobs of a trace 30 steps foretell worse than no look at the job, 1,000 begin to learn by heart."""
+jobs of a trace 30 steps predict worse than no look at the job, 1,000 begin to learn by heart."""
 PARITY_ROWS = 64
 MEMORY = 0.98
 """A user's older jobs count so much less with each that ends."""
@@ -170,7 +170,7 @@ def fit(
         seed: of the weights.
         epochs: passes; None = as many as the number of jobs calls for.
         held_out: last part of the jobs, to measure by.
-        on_epoch: told the loss after each pass.
+        on_epoch: called with the loss after each pass.
 
     Raises:
         TraceError: too few jobs.

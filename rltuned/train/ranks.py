@@ -27,7 +27,7 @@ class Ranks:
     world: int = 1
 
     def share(self, items: Sequence[Item]) -> list[Item]:
-        """Every world-th item, beginning with our own."""
+        """Every world-th item, beginning with the own one."""
         return list(items[self.rank :: self.world])
 
     def gather(self, own: Sequence[Item]) -> list[Item]:
@@ -62,10 +62,10 @@ ALONE: Final = Ranks()
 
 
 def join_ranks() -> Ranks:
-    """Meet the others, as `torchrun` or `srun` has told us by the environment.
+    """Meet the other ranks, which `torchrun` or `srun` names in the environment.
 
     Raises:
-        SettingsError: the environment does not say who and where we are.
+        SettingsError: the environment does not name this rank and its place.
     """
     env = os.environ
     names = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_NTASKS"}

@@ -22,7 +22,7 @@ from rltuned.train.choices import seen_by
 from rltuned.train.course import LEARN_UNTIL, TEST_FROM, DatasetSource
 from rltuned.train.episodes import Recorder, play_sampled
 from rltuned.train.export import export_bundle
-from rltuned.train.ground import EpisodeWindow
+from rltuned.train.ground import Ground
 from rltuned.train.imitation import Fitting
 from rltuned.train.imitation import fit as fit_order
 from rltuned.train.learner import Learner, PpoSettings
@@ -91,7 +91,7 @@ class Job:
 
 def held_out(
     sources: Sequence[DatasetSource], exam: Exam, judges: Sequence[DatasetSource] = ()
-) -> list[EpisodeWindow]:
+) -> list[Ground]:
     """The windows of the exam: of each source's later part, and one of each judge.
 
     Raises:
@@ -274,12 +274,12 @@ def _export(job: Job, learner: Learner, trial: Trial, seconds: float, ranks: int
 
 
 def parity_windows(
-    windows: Sequence[EpisodeWindow], learner: Learner
+    windows: Sequence[Ground], learner: Learner
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Queues of real episodes, as the network sees them: (k, 256, features) and (k, 256)."""
     net, kind = net_of(network_of(learner.actor)), learner.actor.kind
     features = (
-        windows[0].fixed.shape[1] if kind == "context" else features_of(kind, predicted=False)
+        windows[0].sight.fixed.shape[1] if kind == "context" else features_of(kind, predicted=False)
     )
     values = np.zeros((PARITY_WINDOWS, MAX_QUEUE_SIZE, features), np.float32)
     masks = np.zeros((PARITY_WINDOWS, MAX_QUEUE_SIZE), dtype=bool)

@@ -11,7 +11,7 @@ from rltuned.kernel.compiler import FloatArray
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.eyes import net_of
 from rltuned.train.episodes import play_greedy, play_rule
-from rltuned.train.ground import EpisodeWindow, Ground, cut
+from rltuned.train.ground import Ground, cut
 from rltuned.train.network import ContextActor, PaperActor, network_of
 from rltuned.train.paired import paired
 from rltuned.train.reward import FLOOR, MIXED, Objective, cost_at
@@ -29,7 +29,7 @@ def windows_between(
     count: int,
     size: int,
     loads: Sequence[float],
-) -> list[EpisodeWindow]:
+) -> list[Ground]:
     """Windows spread evenly over a part of a ground, disjoint where there is room.
 
     Fewer when the part is shorter than one window each; none when it is shorter than one.
@@ -45,14 +45,12 @@ def windows_between(
 class Trial:
     """Windows, and the totals of a rule on each of them (k,)."""
 
-    windows: tuple[EpisodeWindow, ...]
+    windows: tuple[Ground, ...]
     objective: Objective
     rules: dict[str, FloatArray]
 
     @classmethod
-    def of(
-        cls, windows: Sequence[EpisodeWindow], objective: Objective, rules: Sequence[str]
-    ) -> "Trial":
+    def of(cls, windows: Sequence[Ground], objective: Objective, rules: Sequence[str]) -> "Trial":
         """Play the rules once."""
         found = {
             rule: np.array([total(objective, w, play_rule(w, rule)) for w in windows])
@@ -70,7 +68,7 @@ class Trial:
         return float(np.mean(np.log(self.totals(actor) / self.rules[rule])))
 
 
-def total(objective: Objective, window: EpisodeWindow, start_s: FloatArray) -> float:
+def total(objective: Objective, window: Ground, start_s: FloatArray) -> float:
     """A schedule's cost, not below the floor that rewards use too; a mix: geometric mean."""
     if objective == "mix":
         return math.sqrt(math.prod(total(o, window, start_s) for o in MIXED))

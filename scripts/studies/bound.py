@@ -29,7 +29,7 @@ from rltuned.sim.presets import cluster_named
 from rltuned.train.course import from_files
 from rltuned.train.episodes import play_rule
 from rltuned.train.evaluate import EvaluationPlan, windows_of
-from rltuned.train.ground import EpisodeWindow
+from rltuned.train.ground import Ground
 
 CELLS: Final = 768
 """Instants share a price within a cell of time."""
@@ -38,7 +38,7 @@ PATIENCE: Final = 12
 """Steps without a better bound before they are made smaller."""
 
 
-def least_wait(window: EpisodeWindow, reached_s: FloatArray) -> float:
+def least_wait(window: Ground, reached_s: FloatArray) -> float:
     """Seconds of mean wait that no order of these jobs can go below.
 
     Args:
@@ -51,7 +51,7 @@ def least_wait(window: EpisodeWindow, reached_s: FloatArray) -> float:
     return max(0.0, (total - float(submit_s.sum())) / len(window))
 
 
-def least_bsld(window: EpisodeWindow, reached_s: FloatArray) -> float:
+def least_bsld(window: Ground, reached_s: FloatArray) -> float:
     """Mean bounded slowdown that no order can go below; reached_s as in least_wait."""
     longer = np.maximum(window.duration_s, SHORTEST_S)
     weights = 1.0 / longer
@@ -74,7 +74,7 @@ class Load(NamedTuple):
     there: FloatArray
 
 
-def _least(window: EpisodeWindow, weights: FloatArray, reached_s: FloatArray) -> float:
+def _least(window: Ground, weights: FloatArray, reached_s: FloatArray) -> float:
     """The best bound found on the sum of weight * start."""
     prepared = window.prepared
     jobs, shapes, hardware = prepared.jobs, prepared.shapes, prepared.hardware

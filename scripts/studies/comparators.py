@@ -35,7 +35,7 @@ from rltuned.kernel.compiler import FloatArray
 from rltuned.kernel.episode import advance, choose, see
 from rltuned.sim.orders import at_events
 from rltuned.train.episodes import Decisions, play_rule, tables
-from rltuned.train.ground import EpisodeWindow
+from rltuned.train.ground import Ground
 from rltuned.train.network import PaperActor, perceptron
 from rltuned.train.reward import FLOOR, Objective, cost_at
 
@@ -95,7 +95,7 @@ class Kept:
 class Step:
     """A window played one scheduling pass at a time, by the compiled world's own steps."""
 
-    def __init__(self, window: EpisodeWindow) -> None:
+    def __init__(self, window: Ground) -> None:
         self.window = window
         self.setup, self.state, self.desk, self.sight = tables(window, 0)
         self.flags = np.zeros(2, dtype=np.int64)
@@ -148,7 +148,7 @@ class Design(Protocol):
         ...
 
     def play(
-        self, window: EpisodeWindow, actor: PaperActor, draw: np.random.Generator | None = None
+        self, window: Ground, actor: PaperActor, draw: np.random.Generator | None = None
     ) -> tuple[FloatArray, Decisions]:
         """(n,) start times, and the choices; draw: None = the best at every choice."""
         ...
@@ -157,7 +157,7 @@ class Design(Protocol):
         """At the end of an episode, of both costs."""
         ...
 
-    def admits(self, window: EpisodeWindow, epoch: int) -> bool:
+    def admits(self, window: Ground, epoch: int) -> bool:
         """Whether a window is learned from."""
         ...
 
@@ -215,14 +215,14 @@ class RLScheduler:
     sieve: tuple[float, float] = (0.0, math.inf)
     unit: float = 1.0
 
-    def survey(self, draw_one: Callable[[np.random.Generator], EpisodeWindow], seed: int) -> None:
+    def survey(self, draw_one: Callable[[np.random.Generator], Ground], seed: int) -> None:
         """Make the filter."""
         draw = np.random.default_rng([seed, SURVEYED])
         costs = [self._easiest(draw_one(draw)) for _ in range(SURVEYED)]
         self.unit = max(float(np.mean(costs)), FLOOR[self.objective])
         self.sieve = float(np.median(costs)), 2 * self.unit
 
-    def _easiest(self, window: EpisodeWindow) -> float:
+    def _easiest(self, window: Ground) -> float:
         return cost(self.objective, window, play_rule(window, "sjf"))
 
     def networks(self) -> tuple[PaperActor, nn.Module]:
@@ -231,7 +231,7 @@ class RLScheduler:
         return actor, KernelCritic()
 
     def play(
-        self, window: EpisodeWindow, actor: PaperActor, draw: np.random.Generator | None = None
+        self, window: Ground, actor: PaperActor, draw: np.random.Generator | None = None
     ) -> tuple[FloatArray, Decisions]:
         step, kept = Step(window), Kept()
         while step.next_pass():
@@ -250,7 +250,7 @@ class RLScheduler:
         del base
         return -own / self.unit
 
-    def admits(self, window: EpisodeWindow, epoch: int) -> bool:
+    def admits(self, window: Ground, epoch: int) -> bool:
         return epoch >= SIEVED or self.sieve[0] <= self._easiest(window) <= self.sieve[1]
 
 
@@ -291,7 +291,7 @@ class SchedInspector:
         return PaperActor(INSPECTED, HIDDEN), InspectorCritic()
 
     def play(
-        self, window: EpisodeWindow, actor: PaperActor, draw: np.random.Generator | None = None
+        self, window: Ground, actor: PaperActor, draw: np.random.Generator | None = None
     ) -> tuple[FloatArray, Decisions]:
         step, kept = Step(window), Kept()
         key = at_events(self.base, window.stage(), None)[0].key
@@ -318,7 +318,7 @@ class SchedInspector:
     def reward(self, own: float, base: float) -> float:
         return max(-1.0, (base - own) / max(base, FLOOR[self.objective]))
 
-    def admits(self, window: EpisodeWindow, epoch: int) -> bool:
+    def admits(self, window: Ground, epoch: int) -> bool:
         del window, epoch
         return True
 
@@ -329,7 +329,7 @@ DESIGNS: Final[dict[str, Callable[..., RLScheduler | SchedInspector]]] = {
 }
 
 
-def cost(objective: Objective, window: EpisodeWindow, start_s: FloatArray) -> float:
+def cost(objective: Objective, window: Ground, start_s: FloatArray) -> float:
     """What a schedule of a window costs."""
     work = window.work.measured_by(start_s)
     return float(cost_at(objective, _END, start_s, work)[0])

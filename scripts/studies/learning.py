@@ -15,7 +15,7 @@ from rltuned.sim.presets import cluster_named
 from rltuned.train.batch import Contest, Episode, draw_window
 from rltuned.train.course import LEARN_UNTIL, TEST_FROM, from_files, generated
 from rltuned.train.episodes import play_rule
-from rltuned.train.ground import EpisodeWindow, Ground
+from rltuned.train.ground import Ground
 from rltuned.train.learner import Learner, PpoSettings
 from rltuned.train.network import PaperActor
 from rltuned.train.ppo import Report, train
@@ -37,7 +37,7 @@ from scripts.studies.comparators import (
 
 
 def episode(
-    design: Design, window: EpisodeWindow, actor: PaperActor, draw: np.random.Generator
+    design: Design, window: Ground, actor: PaperActor, draw: np.random.Generator
 ) -> Episode:
     """One rollout, with its reward at the end."""
     start_s, kept = design.play(window, actor, draw)
@@ -70,7 +70,7 @@ def collector(
 def learn(
     design: RLScheduler | SchedInspector,
     grounds: Sequence[Ground],
-    exam: Sequence[EpisodeWindow],
+    exam: Sequence[Ground],
     settings: PpoSettings,
     session: Session,
 ) -> PaperActor:

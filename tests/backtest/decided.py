@@ -8,8 +8,9 @@ from rltuned.backtest.past import Past
 from rltuned.backtest.play import BacktestPlay, Cycle, Terms
 from rltuned.core.decide import Policy, decide
 from rltuned.sim.backend import SimBackend
+from rltuned.sim.dispatch import Pending
 from rltuned.sim.ledger import SimulatedJournal
-from rltuned.sim.world import Pending, Rules, World, by_priority
+from rltuned.sim.world import Rules, World, by_priority
 
 
 def decided(past: Past, policy: Policy, terms: Terms) -> BacktestPlay:

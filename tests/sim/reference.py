@@ -24,6 +24,7 @@ from rltuned.core.order import Order, bounded
 from rltuned.domain.plan import Plan
 from rltuned.sim.backend import SimBackend, snapshot_of
 from rltuned.sim.cluster import Cluster
+from rltuned.sim.dispatch import Pending
 from rltuned.sim.joint import PlayedWorld, at_once, next_time, tick_at
 from rltuned.sim.ledger import SimulatedJournal
 from rltuned.sim.metrics import Schedule
@@ -32,7 +33,7 @@ from rltuned.sim.policy import CLAIRVOYANT, CLAIRVOYANT_AREA, policy_of
 from rltuned.sim.protocol import Protocol
 from rltuned.sim.run import TraceWindow, schedule_of
 from rltuned.sim.trace import TraceJob
-from rltuned.sim.world import EndedJob, Pending, World
+from rltuned.sim.world import EndedJob, World
 
 DECAY: Final = 0.9
 Ranking = Callable[[World], Sequence[Pending]]

@@ -4,6 +4,8 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 MODULE = """
 from rltuned.kernel.compiler import entry
 
@@ -33,8 +35,9 @@ def test_an_index_that_cannot_be_read_any_more_is_not_opened(tmp_path: Path) -> 
     assert len([*tmp_path.glob("__pycache__/*.nbi")]) == 2
 
 
-def test_the_sources_of_the_kernel_are_part_of_the_name() -> None:
+@pytest.mark.parametrize("floor", ["kernel", "core", "domain"])
+def test_the_sources_of_the_kernel_and_its_constants_are_part_of_the_name(floor: str) -> None:
     from rltuned.kernel import compiler  # noqa: PLC0415 - numba
 
-    folder = Path(compiler.__file__).parent
+    folder = Path(compiler.__file__).parents[1] / floor
     assert all(path.read_bytes() in compiler._SOURCES for path in folder.glob("*.py"))

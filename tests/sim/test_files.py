@@ -134,12 +134,20 @@ NODE = '[[nodes]]\nname = "a[1-2]"\ngpu_type = "x"\ngpus = 2\ncpus = 4\nmem_mib 
     ("text", "told"),
     [
         ("[[nodes", "c: not TOML"),
-        ("", r"c: no \[\[nodes\]\]"),
-        ("nodes = 3\n", "nodes must be written as"),
-        ("colour = 3\n", "unknown key 'colour'"),
-        (NODE + "ram = 3\n", r"c: nodes\[1\]: unknown key 'ram'"),
-        (NODE.replace("gpus = 2", "gpus = -2"), r"nodes\[1\]: gpus must be a whole number"),
-        (NODE.replace("cpus = 4\n", ""), r"nodes\[1\]: cpus must be a whole number"),
+        ("", "c: nodes: Field required"),
+        ("nodes = []\n", "c: nodes: List should have at least 1 item"),
+        (
+            NODE.replace("gpus = 2", "gpus = 2.5"),
+            r"nodes\[1\]: gpus: Input should be a valid integer",
+        ),
+        ("nodes = 3\n", "c: nodes: Input should be a valid list"),
+        ("colour = 3\n" + NODE, "c: colour: Extra inputs are not permitted"),
+        (NODE + "ram = 3\n", r"c: nodes\[1\]: ram: Extra inputs"),
+        (
+            NODE.replace("gpus = 2", "gpus = -2"),
+            r"nodes\[1\]: gpus: Input should be greater",
+        ),
+        (NODE.replace("cpus = 4\n", ""), r"nodes\[1\]: cpus: Field required"),
         (NODE + NODE, r"nodes\[2\]: name: node a1 stands twice"),
         (NODE.replace("a[1-2]", "a[2-1]"), r"nodes\[1\]: name: hostlist: range"),
         (NODE.replace("a[1-2]", "a[1"), r"nodes\[1\]: name: hostlist"),
@@ -147,7 +155,10 @@ NODE = '[[nodes]]\nname = "a[1-2]"\ngpu_type = "x"\ngpus = 2\ncpus = 4\nmem_mib 
             NODE + 'partitions = ["q"]\n[[partitions]]\nname = "p"\n',
             r"nodes\[1\]: partitions: no \[\[partitions\]\] named 'q'",
         ),
-        (NODE + '[[partitions]]\nname = "p"\nmax_time_s = 0\n', "max_time_s must be seconds"),
+        (
+            NODE + '[[partitions]]\nname = "p"\nmax_time_s = 0\n',
+            r"partitions\[1\]: max_time_s: Input",
+        ),
         (NODE + '[[partitions]]\nname = "p"\n[[partitions]]\nname = "p"\n', "stands twice"),
         (NODE + '[[partitions]]\nname = "p"\noversubscribe = "MAYBE"\n', "oversubscribe"),
         (

@@ -17,13 +17,13 @@ from rltuned.sim.trace import Trace, TraceJob, write_trace
 from rltuned.train.course import from_files
 from rltuned.train.episodes import play_rule
 from rltuned.train.evaluate import EvaluationPlan, compare, schedule_of
-from rltuned.train.ground import EpisodeWindow, cut, make_ground
+from rltuned.train.ground import Ground, cut, make_ground
 from scripts.studies.__main__ import main
 from scripts.studies.bound import least_bsld, least_wait
 from tests.train.worlds import random_ground
 
 
-def window_of(*jobs: tuple[float, float, int]) -> EpisodeWindow:
+def window_of(*jobs: tuple[float, float, int]) -> Ground:
     """Jobs of (submit, run time, GPUs) on the testbed: 8, 4 and 1 GPUs of three types."""
     made = tuple(
         TraceJob(str(i), submit, run, gpus, run, ("p100",))
@@ -32,10 +32,10 @@ def window_of(*jobs: tuple[float, float, int]) -> EpisodeWindow:
     return cut(make_ground("x", preset("testbed"), made), 0, len(made))
 
 
-def play_order(window: EpisodeWindow, keys: FloatArray) -> FloatArray:
+def play_order(window: Ground, keys: FloatArray) -> FloatArray:
     """Start times when the job with the smallest key goes first."""
     ranking, _ = at_events("fcfs", window.stage(), None)
-    return run(window.prepared, ranking._replace(key=keys), window.ground.rules).start_s
+    return run(window.prepared, ranking._replace(key=keys), window.rules).start_s
 
 
 def test_two_jobs_that_each_want_all_gpus_of_a_type() -> None:

@@ -14,7 +14,7 @@ from rltuned.sim.trace import Trace, TraceJob, write_trace
 from rltuned.train.batch import Contest, draw_window, join
 from rltuned.train.choices import log_chances, part_of, scores_of
 from rltuned.train.episodes import play_rule
-from rltuned.train.ground import EpisodeWindow, cut, make_ground
+from rltuned.train.ground import Ground, cut, make_ground
 from rltuned.train.network import PaperActor
 from scripts.studies import comparators
 from scripts.studies.__main__ import main
@@ -78,7 +78,7 @@ def test_a_pick_that_is_always_rejected_waits_for_twelve_hours_and_runs() -> Non
     assert np.isfinite(start_s).all()
 
 
-def crowd() -> EpisodeWindow:
+def crowd() -> Ground:
     """Two hundred jobs at once on a small cluster: more than RLScheduler sees."""
     jobs = [
         TraceJob(str(i), 0.0, 100.0 + i, 1, 1_000.0 + 10 * (i % 37), user="u") for i in range(200)

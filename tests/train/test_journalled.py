@@ -19,7 +19,8 @@ from rltuned.journal.snapshots import FILE_NAME, Recorded, recorded
 from rltuned.policies.actor import load_actor
 from rltuned.sim.backend import snapshot_of
 from rltuned.sim.cluster import parse_cluster
-from rltuned.sim.world import Pending, World
+from rltuned.sim.dispatch import Pending
+from rltuned.sim.world import World
 from rltuned.train.history import FITTING
 from rltuned.train.imitation import agreement, fit
 from rltuned.train.journalled import choices_of, moments_of

@@ -13,9 +13,10 @@ from rltuned.kernel.episode import advance, choose, score_rows, see
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.eyes import net_of
 from rltuned.sim.protocol import Protocol
+from rltuned.sim.reshape import demand
 from rltuned.sim.world import Rules
 from rltuned.train.episodes import Recorder, play_greedy, play_rule, play_sampled, tables
-from rltuned.train.ground import MULTIFACTOR, EpisodeWindow, cut, demand
+from rltuned.train.ground import MULTIFACTOR, Ground, cut
 from rltuned.train.network import ContextActor, PaperActor, network_of
 from tests.sim.reference import clairvoyant, play_direct
 from tests.train.worlds import random_ground, snapshot_now
@@ -35,15 +36,15 @@ def test_identity_law_a_rule_through_the_learned_path_gives_its_own_schedule(
             np.testing.assert_array_equal(play_rule(window, policy), plain(window, policy))
 
 
-def plain(window: EpisodeWindow, policy: str) -> np.ndarray:
+def plain(window: Ground, policy: str) -> np.ndarray:
     """Start times in the world that people read."""
-    rules = replace(window.ground.rules, natural=MULTIFACTOR)
+    rules = replace(window.rules, natural=MULTIFACTOR)
     jobs = [
         replace(j, submit_s=float(s)) for j, s in zip(window.jobs, window.submit_s, strict=True)
     ]
     scorer = clairvoyant if policy == "clairvoyant:sjf" else BASELINES[policy]
     protocol = Protocol(rules=rules, bounded=False)
-    world = play_direct(window.ground.cluster, jobs, scorer, protocol).world
+    world = play_direct(window.cluster, jobs, scorer, protocol).world
     return np.array([world.finished[i + 1].started_at for i in range(len(jobs))])
 
 

@@ -13,7 +13,7 @@ from rltuned.sim.presets import preset
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
 from rltuned.train.batch import Contest
-from rltuned.train.ground import EpisodeWindow, Ground, make_ground
+from rltuned.train.ground import Ground, make_ground
 from rltuned.train.learner import PpoSettings
 
 TWO_PARTITIONS = """
@@ -92,9 +92,9 @@ def _job(
     )
 
 
-def snapshot_now(window: EpisodeWindow, state: State, desk: Desk) -> Snapshot:
+def snapshot_now(window: Ground, state: State, desk: Desk) -> Snapshot:
     """What a scheduler would see of the compiled state, built as objects."""
-    cluster, prepared = window.ground.cluster, window.prepared
+    cluster, prepared = window.cluster, window.prepared
     names = [n.name for n in cluster.nodes]
     partitions = [p.name for p in cluster.partitions]
     gpu_type = {n.name: n.gpus[0].gpu_type if n.gpus else None for n in cluster.nodes}

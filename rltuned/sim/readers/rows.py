@@ -15,7 +15,7 @@ from rltuned.sim.trace import Row, Trace, TraceJob, from_zero, read_text
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """A row that is no job we can use; line counts from 1 (or the record's number in JSON)."""
+    """A row that is no usable job; line counts from 1 (or the record's number in JSON)."""
 
     line: int
     why: str

@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Union, get_args, get_origin
+from typing import Any, Final, Literal, Union, get_args, get_origin
 
 from typer import Typer
 from typer.models import ArgumentInfo, OptionInfo
@@ -165,6 +165,8 @@ def _kind(kind: Any) -> str:
         return " ".join(_kind(one) for one in get_args(bare))
     if isinstance(bare, type) and issubclass(bare, enum.Enum):
         return "|".join(str(member.value) for member in bare)
+    if get_origin(bare) is Literal:
+        return "|".join(map(str, get_args(bare)))
     return _KINDS[bare]
 
 
