@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -44,53 +44,61 @@ from rltuned.train.ground import Ground
 app = typer.Typer()
 
 
+ModelOption = Annotated[
+    list[str],
+    typer.Option(
+        "--model",
+        "-m",
+        help="Bundle, or NAME=BUNDLE,BUNDLE,... for training seeds of one design; again for more.",
+    ),
+]
+LoadOption = Annotated[
+    list[float] | None, typer.Option(help="Offered load; again for more; none: the trace's.")
+]
+PartOption = Annotated[
+    tuple[float, float], typer.Option(help="Of the trace, from and to; 0 1 = all of it.")
+]
+RandomOption = Annotated[
+    bool, typer.Option("--random", help="At random places, as the paper; they may share jobs.")
+]
+CopiesOption = Annotated[
+    int, typer.Option(help="Of each window, with submits moved by up to a minute.", min=1)
+]
+ModeOption = Annotated[
+    Mode, typer.Option(help="Once per cycle, as the daemon; or rank at every event.")
+]
+RuleOption = Annotated[
+    list[str] | None, typer.Option("--rule", help="Only these rules; default: all.")
+]
+CurvesOption = Annotated[
+    list[str] | None,
+    typer.Option(help="NAME=curves.csv,... of trainings (one per seed), for the report."),
+]
+ReportOption = Annotated[Path | None, typer.Option(help="Folder for index.html and results.json.")]
+
+
 @app.command()
 def evaluate(
     *,
-    model: Annotated[
-        list[str],
-        typer.Option(
-            "--model",
-            "-m",
-            help="Bundle, or NAME=BUNDLE,BUNDLE,... for training seeds of one design; again for "
-            "more.",
-        ),
-    ],
+    model: ModelOption,
     trace: Annotated[list[Path], typer.Option(help="Trace CSV; again for more.")],
     cluster: Annotated[list[str], typer.Option(help="Cluster TOML or preset; again for more.")],
-    load: Annotated[
-        list[float] | None, typer.Option(help="Offered load; again for more; none: the trace's.")
-    ] = None,
+    load: LoadOption = None,
     count: Annotated[int, typer.Option("--windows", min=1)] = FEWEST_WINDOWS,
     window_jobs: Annotated[int, typer.Option(help="Jobs per window.", min=2)] = 1_024,
-    part: Annotated[
-        tuple[float, float], typer.Option(help="Of the trace, from and to; 0 1 = all of it.")
-    ] = (0.9, 1.0),
-    random: Annotated[
-        bool, typer.Option("--random", help="At random places, as the paper; they may share jobs.")
-    ] = False,
-    copies: Annotated[
-        int, typer.Option(help="Of each window, with submits moved by up to a minute.", min=1)
-    ] = 1,
+    part: PartOption = (0.9, 1.0),
+    random: RandomOption = False,
+    copies: CopiesOption = 1,
     seed: Annotated[int, typer.Option(help="Of random places and moved submits.", min=0)] = 1,
-    mode: Annotated[
-        Mode, typer.Option(help="Once per cycle, as the daemon; or rank at every event.")
-    ] = "cycle",
+    mode: ModeOption = "cycle",
     interval: Annotated[float, typer.Option(help="Seconds between cycles.", min=0.001)] = 60.0,
     bounds: BoundsOption = OnOff.ON,
     stretch: StretchOption = DEFAULT.stretch,
     clip: ClipOption = DEFAULT.clip,
     max_delay: MaxDelayOption = DEFAULT.max_delay_s,
-    rule: Annotated[
-        list[str] | None, typer.Option("--rule", help="Only these rules; default: all.")
-    ] = None,
-    curves: Annotated[
-        list[str] | None,
-        typer.Option(help="NAME=curves.csv,... of trainings (one per seed), for the report."),
-    ] = None,
-    report: Annotated[
-        Path | None, typer.Option(help="Folder for index.html and results.json.")
-    ] = None,
+    rule: RuleOption = None,
+    curves: CurvesOption = None,
+    report: ReportOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare learned policies with every rule on the same windows, placement and backfill.
@@ -104,42 +112,40 @@ def evaluate(
         raise TraceError(f"no rule named {unknown[0]!r}; there are {', '.join(RULES)}")
     contestants = [contestant_of(given) for given in model]
     sources = from_files(trace, [cluster_named(c) for c in cluster])
-    loads: list[float | None] = [None]
-    if load:
-        loads = [*load]
     plans = [
         EvaluationPlan(count, window_jobs, at, part, random=random, copies=copies, seed=seed)
-        for at in loads
+        for at in (load or (None,))
     ]
     if mode == "cycle" and bounds is OnOff.OFF:
         raise typer.BadParameter("--bounds off: a pure order exists with --mode event only")
-    protocol = Protocol(
-        mode,
-        interval,
-        knobs=Knobs(top_k=0, order=order_of(stretch, clip, max_delay)),
-        bounded=bounds is OnOff.ON,
-    )
+    knobs = Knobs(top_k=0, order=order_of(stretch, clip, max_delay))
+    protocol = Protocol(mode, interval, knobs=knobs, bounded=bounds is OnOff.ON)
     found = _play([s.ground for s in sources], contestants, plans, rules, protocol)
     if any(not c.disjoint for c in found):
         warn("some windows share jobs: intervals are narrower than the truth")
-    cards = _cards(contestants)
     document = {
-        "models": cards,
+        "models": _cards(contestants),
         "mode": protocol.mode,
         "interval_s": protocol.interval_s if protocol.mode == "cycle" else None,
         "bounds": None if protocol.order is None else asdict(protocol.order),
         "comparisons": [_plain(c) for c in found],
     }
     if report is not None:
-        from rltuned.train.page import write_page  # noqa: PLC0415 - matplotlib takes a second
-
-        page = write_page(report, found, cards, _curves(curves or []))
-        (report / "results.json").write_text(json.dumps(document, indent=1) + "\n")
-        warn(f"{page} written")
+        _report(report, found, document, curves or [])
     if as_json:
         say(json.dumps(document))
     else:
         _show(found)
+
+
+def _report(
+    folder: Path, found: Sequence[Comparison], document: dict[str, Any], curves: list[str]
+) -> None:
+    from rltuned.train.page import write_page  # noqa: PLC0415 - matplotlib takes a second
+
+    page = write_page(folder, found, document["models"], _curves(curves))
+    (folder / "results.json").write_text(json.dumps(document, indent=1) + "\n")
+    warn(f"{page} written")
 
 
 def _play(

@@ -219,7 +219,6 @@ def _export(  # noqa: PLR0917 - by place, as the card has them
         network,
         name=out.name,
         summary=summary,
-        hidden=(32, 16),
         parity=(values[:PARITY_WINDOWS], masks[:PARITY_WINDOWS]),
         training=training,
         results={name: round(value, 5) for name, value in results.items()},

@@ -37,7 +37,7 @@ from rltuned.sim.presets import PRESETS, cluster_named
 from rltuned.sim.protocol import Mode, Newcomers, Protocol, jointly
 from rltuned.sim.report import bound, document, scores_of, write_jobs
 from rltuned.sim.run import TraceWindow, compare, possible, whole, windows
-from rltuned.sim.trace import read_trace
+from rltuned.sim.trace import TraceJob, read_trace
 from rltuned.sim.world import Rules
 from rltuned.solver import cbc
 
@@ -45,6 +45,46 @@ app = typer.Typer()
 
 
 _NATURAL = {"age": AGE_ONLY, "multifactor": Natural(kind="multifactor"), "basic": Natural()}
+
+
+PlacementOption = Annotated[
+    Literal["pack", "spread", "milp"],
+    typer.Option(help="One job after the other, or (milp) the first K together."),
+]
+TopKOption = Annotated[
+    int, typer.Option(help="milp: how many jobs of the ranking.", min=0, max=10_000)
+]
+SteerOption = Annotated[
+    bool,
+    typer.Option(
+        "--steer/--order-only",
+        help="milp: jobs go where it says, or Slurm packs them in the order it found.",
+    ),
+]
+ShareOption = Annotated[
+    list[str] | None,
+    typer.Option(help="milp: a partition where exclusive jobs may be asked to share; repeatable."),
+]
+NaturalOption = Annotated[
+    Literal["age", "multifactor", "basic"],
+    typer.Option(help="What Slurm's own priorities are made of (cycle mode)."),
+]
+CountOption = Annotated[
+    int | None, typer.Option("--windows", help="Random windows of consecutive jobs.")
+]
+WarmupOption = Annotated[
+    int, typer.Option(help="The first N jobs of each set run but are not scored.")
+]
+NewcomersOption = Annotated[
+    Newcomers,
+    typer.Option(help="A job gets its delay at the next cycle, or at its submission."),
+]
+SkipImpossibleOption = Annotated[
+    bool, typer.Option("--skip-impossible", help="Leave out jobs that can never run.")
+]
+DetailsOption = Annotated[
+    bool, typer.Option("--details", help="More figures, fairness and the lower bound.")
+]
 
 
 @app.command()
@@ -55,102 +95,66 @@ def simulate(
     policy: Annotated[list[str], typer.Option("--policy", "-p", help="May be given again.")],
     mode: Annotated[Mode, typer.Option(help="Rank at every event, or once per cycle.")] = "event",
     interval: Annotated[float, typer.Option(help="Seconds between cycles.", min=0.001)] = 60.0,
-    placement: Annotated[
-        Literal["pack", "spread", "milp"],
-        typer.Option(help="One job after the other, or (milp) the first K together."),
-    ] = "pack",
-    top_k: Annotated[
-        int, typer.Option(help="milp: how many jobs of the ranking.", min=0, max=10_000)
-    ] = 16,
-    steer: Annotated[
-        bool,
-        typer.Option(
-            "--steer/--order-only",
-            help="milp: jobs go where it says, or Slurm packs them in the order it found.",
-        ),
-    ] = True,
-    share: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="milp: a partition where exclusive jobs may be asked to share; repeatable."
-        ),
-    ] = None,
+    placement: PlacementOption = "pack",
+    top_k: TopKOption = 16,
+    steer: SteerOption = True,
+    share: ShareOption = None,
     backfill: Annotated[BackfillRule, typer.Option()] = "easy",
-    natural: Annotated[
-        Literal["age", "multifactor", "basic"],
-        typer.Option(help="What Slurm's own priorities are made of (cycle mode)."),
-    ] = "age",
-    count: Annotated[
-        int | None, typer.Option("--windows", help="Random windows of consecutive jobs.")
-    ] = None,
+    natural: NaturalOption = "age",
+    count: CountOption = None,
     window_jobs: Annotated[int, typer.Option(help="Jobs per window.")] = 256,
     seed: Annotated[int, typer.Option(help="Of the windows' places.", min=0)] = 1,
     first: Annotated[int | None, typer.Option(help="Only the first K jobs.")] = None,
-    warmup: Annotated[
-        int, typer.Option(help="The first N jobs of each set run but are not scored.")
-    ] = 0,
+    warmup: WarmupOption = 0,
     bounds: BoundsOption = OnOff.ON,
     stretch: StretchOption = DEFAULT.stretch,
     clip: ClipOption = DEFAULT.clip,
     max_delay: MaxDelayOption = DEFAULT.max_delay_s,
-    newcomers: Annotated[
-        Newcomers,
-        typer.Option(help="A job gets its delay at the next cycle, or at its submission."),
-    ] = "cycle",
+    newcomers: NewcomersOption = "cycle",
     faults: Annotated[Path | None, typer.Option(help="CSV of node failures and drains.")] = None,
-    skip_impossible: Annotated[
-        bool, typer.Option("--skip-impossible", help="Leave out jobs that can never run.")
-    ] = False,
+    skip_impossible: SkipImpossibleOption = False,
     jobs_out: Annotated[Path | None, typer.Option(help="CSV with one line per job.")] = None,
     plot: Annotated[Path | None, typer.Option(help="PNG: Gantt, queue, use, waits.")] = None,
-    details: Annotated[
-        bool, typer.Option("--details", help="More figures, fairness and the lower bound.")
-    ] = False,
+    details: DetailsOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Play a trace on a simulated cluster under one or more policies.
 
     Exit codes: 0 = done; 2 = a file, a number or a policy name cannot be used.
     """
-    for name in policy:
-        policy_of(name)
+    _ = [policy_of(name) for name in policy]
     hardware = cluster_named(cluster)
+    packing: Literal["pack", "spread"] = "spread" if placement == "spread" else "pack"
     protocol = Protocol(
-        mode=mode,
-        interval_s=interval,
-        rules=Rules(
-            backfill,
-            "spread" if placement == "spread" else "pack",
-            _NATURAL[natural],
-        ),
+        mode, interval, Rules(backfill, packing, _NATURAL[natural]),
         faults=read_faults(faults) if faults else (),
         knobs=Knobs(top_k=0, order=order_of(stretch, clip, max_delay)),
         bounded=bounds is OnOff.ON,
         newcomers=newcomers,
-    )
+    )  # fmt: skip
     if placement == "milp":
         tuning = Tuning(sharing=Sharing(frozenset(share or ())), steered=steer)
         protocol = jointly(protocol, top_k, tuning, cbc())
     if count is not None and first is not None:
         raise TraceError("--windows and --first exclude each other")
     _check_outputs(jobs_out, plot)
-    jobs, skipped = possible(read_trace(trace).jobs, hardware, skip=skip_impossible)
-    if skipped:
-        warn(f"{skipped} jobs can never run on {hardware.name} and are left out")
-    sets = (
-        whole(jobs, first=first, warmup=warmup)
-        if count is None
-        else windows(jobs, count=count, size=window_jobs, seed=seed, warmup=warmup)
-    )
+    jobs, skipped = _possible(trace, hardware, skip=skip_impossible)
+    sets = whole(jobs, first=first, warmup=warmup)
+    if count is not None:
+        sets = windows(jobs, count=count, size=window_jobs, seed=seed, warmup=warmup)
     played = _play(sets, hardware, list(dict.fromkeys(policy)), protocol)
-    if jobs_out is not None:
-        write_jobs(played, jobs_out)
-    if plot is not None:
-        _draw(played, hardware, plot)
+    _write(played, hardware, jobs_out, plot)
     if as_json:
         say(json.dumps(document(played, hardware, skipped=skipped, details=details)))
     else:
         _show(played, hardware, details=details)
+
+
+def _possible(trace: Path, cluster: Cluster, *, skip: bool) -> tuple[tuple[TraceJob, ...], int]:
+    jobs, skipped = possible(read_trace(trace).jobs, cluster, skip=skip)
+    if skipped:
+        warn(f"{skipped} jobs can never run on {cluster.name} and are left out")
+    return jobs, skipped
 
 
 def _check_outputs(jobs_out: Path | None, plot: Path | None) -> None:
@@ -160,6 +164,15 @@ def _check_outputs(jobs_out: Path | None, plot: Path | None) -> None:
             raise TraceError(f"{out}: cannot be written: no folder {out.parent}")
     if plot is not None and not importlib.util.find_spec("matplotlib"):
         raise TraceError("--plot needs matplotlib; install rltuned[train]")
+
+
+def _write(
+    played: dict[str, list[Schedule]], cluster: Cluster, jobs_out: Path | None, plot: Path | None
+) -> None:
+    if jobs_out is not None:
+        write_jobs(played, jobs_out)
+    if plot is not None:
+        _draw(played, cluster, plot)
 
 
 def _draw(played: dict[str, list[Schedule]], cluster: Cluster, path: Path) -> None:

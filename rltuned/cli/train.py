@@ -46,23 +46,50 @@ def train() -> None:
 QUICK_EPOCHS, QUICK_BATCHES = 12, 60
 
 
+TraceOption = Annotated[
+    list[Path] | None,
+    typer.Option("--trace", help="Trace CSV; may be given again. None: generated jobs."),
+]
+ClusterOption = Annotated[
+    list[str] | None, typer.Option("--cluster", help="Cluster TOML or preset; again for more.")
+]
+WorldsOption = Annotated[
+    int, typer.Option(help="Random clusters and job mixes to learn from as well.", min=0)
+]
+WorkOption = Annotated[
+    Path | None, typer.Option("--work", help="Checkpoints and curves; OUT.training if absent.")
+]
+PredictOption = Annotated[
+    bool,
+    typer.Option("--predict", help="Fit a run-time predictor; the context network reads it."),
+]
+WarmOption = Annotated[
+    str | None,
+    typer.Option("--warm", help=f"Learn this rule's order first, or begin from `{FORETOLD}`."),
+]
+DeviceOption = Annotated[
+    Literal["cpu", "cuda"],
+    typer.Option(help="Where the networks learn; episodes are played on the CPU."),
+]
+QuickOption = Annotated[
+    bool, typer.Option("--quick", help="A useful model in minutes: fewer, smaller epochs.")
+]
+DistributedOption = Annotated[
+    bool, typer.Option("--distributed", help="One of several ranks (torchrun, srun).")
+]
+
+
+LoadOption = Annotated[tuple[float, float], typer.Option(help="Offered load, from and to.")]
+
+
 @app.command()
 def ppo(
     out: Annotated[Path, typer.Option("--out", help="Folder of the new bundle; must not exist.")],
     *,
-    trace: Annotated[
-        list[Path] | None,
-        typer.Option("--trace", help="Trace CSV; may be given again. None: generated jobs."),
-    ] = None,
-    cluster: Annotated[
-        list[str] | None, typer.Option("--cluster", help="Cluster TOML or preset; again for more.")
-    ] = None,
-    worlds: Annotated[
-        int, typer.Option(help="Random clusters and job mixes to learn from as well.", min=0)
-    ] = 0,
-    work: Annotated[
-        Path | None, typer.Option("--work", help="Checkpoints and curves; OUT.training if absent.")
-    ] = None,
+    trace: TraceOption = None,
+    cluster: ClusterOption = None,
+    worlds: WorldsOption = 0,
+    work: WorkOption = None,
     network: Annotated[Kind, typer.Option()] = "paper",
     base: Annotated[str, typer.Option("--base", help="The rule of the other pipeline.")] = "fcfs",
     objective: Annotated[Objective, typer.Option()] = "wait",
@@ -72,42 +99,54 @@ def ppo(
     epochs: Annotated[int, typer.Option(min=1)] = 100,
     batches: Annotated[int, typer.Option(help="Episodes per epoch.", min=1)] = 100,
     window_jobs: Annotated[int, typer.Option(help="Jobs per episode.", min=2)] = 256,
-    load: Annotated[tuple[float, float], typer.Option(help="Offered load, from and to.")] = (
-        0.7,
-        1.3,
-    ),
+    load: LoadOption = (0.7, 1.3),
     learning_rate: Annotated[float, typer.Option(min=0.0)] = 5e-3,
     entropy: Annotated[float, typer.Option(min=0.0)] = 0.01,
-    predict: Annotated[
-        bool,
-        typer.Option("--predict", help="Fit a run-time predictor; the context network reads it."),
-    ] = False,
+    predict: PredictOption = False,
     hidden: Annotated[tuple[int, int], typer.Option()] = (32, 16),
     patience: Annotated[int, typer.Option(help="0 = all epochs.", min=0)] = 0,
     seed: Annotated[int, typer.Option(min=0)] = 1,
-    warm: Annotated[
-        str | None,
-        typer.Option("--warm", help=f"Learn this rule's order first, or begin from `{FORETOLD}`."),
-    ] = None,
+    warm: WarmOption = None,
     start: Annotated[Path | None, typer.Option("--from", help="Begin from this bundle.")] = None,
     exam_windows: Annotated[int, typer.Option(help="Held out, per ground.", min=1)] = 12,
     exam_jobs: Annotated[int, typer.Option(help="Jobs in each of them.", min=2)] = 1_024,
-    device: Annotated[
-        Literal["cpu", "cuda"],
-        typer.Option(help="Where the networks learn; episodes are played on the CPU."),
-    ] = "cpu",
+    device: DeviceOption = "cpu",
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A useful model in minutes: fewer, smaller epochs.")
-    ] = False,
-    distributed: Annotated[
-        bool, typer.Option("--distributed", help="One of several ranks (torchrun, srun).")
-    ] = False,
+    quick: QuickOption = False,
+    distributed: DistributedOption = False,
 ) -> None:
     """Learn an order in the simulator: the actor-critic of RLTune, trained by PPO.
 
     Exit codes: 0 = trained and exported; 2 = input cannot be used, or the training broke.
     """
+    _check_ppo(base, warm, network, device, predict=predict)
+    if quick:
+        epochs, batches = min(epochs, QUICK_EPOCHS), min(batches, QUICK_BATCHES)
+        exam_windows, exam_jobs = min(exam_windows, 4), min(exam_jobs, 256)
+    contest = Contest(
+        base, objective, form, reference, window_jobs, rollouts, loads=load, part=LEARN_UNTIL
+    )
+    settings = PpoSettings(
+        contest=contest, network=network, predict=predict, hidden=hidden, epochs=epochs, seed=seed,
+        batches=batches, learning_rate=learning_rate, entropy=entropy, patience=patience,
+    )  # fmt: skip
+    clusters = list(map(cluster_named, cluster or ["philly-192"]))
+    predictor = predictor_of(trace or [], seed, worlds) if predict else None
+    guess = predictions(predictor) if predictor else nothing
+    found = from_files(trace, clusters, predict=guess) if trace else generated(seed, predict=guess)
+    job = Job(
+        settings=settings, out=out, folder=work or out.with_name(f"{out.name}.training"),
+        sources=tuple(together(found, drawn(seed + 1, worlds, guess))),
+        judges=tuple(drawn(JUDGES, worlds, guess)),
+        command=" ".join(["rltuned", *(a for a in sys.argv[1:] if a != "--resume")]),
+        warm=warm, start=start, resume=resume, device=device, predictor=predictor,
+        exam=Exam(exam_windows, exam_jobs),
+    )  # fmt: skip
+    perform_with_bar(job, join_ranks() if distributed else ALONE)
+
+
+def _check_ppo(base: str, warm: str | None, network: Kind, device: str, *, predict: bool) -> None:
+    """Options that cannot go together are refused before the work."""
     if warm == FORETOLD and network == "paper":
         raise typer.BadParameter(f"--warm {FORETOLD}: for the context network")
     for name in (base, *([warm] if warm and warm != FORETOLD else [])):
@@ -115,53 +154,8 @@ def ppo(
             raise typer.BadParameter(f"no rule {name!r}; there are: {', '.join(BASELINES)}")
     if device == "cuda" and not torch.cuda.is_available():
         raise typer.BadParameter("no CUDA device here")
-    if quick:
-        epochs, batches = min(epochs, QUICK_EPOCHS), min(batches, QUICK_BATCHES)
-        exam_windows, exam_jobs = min(exam_windows, 4), min(exam_jobs, 256)
-    ranks = join_ranks() if distributed else ALONE
-    contest = Contest(
-        base=base,
-        objective=objective,
-        form=form,
-        reference=reference,
-        window_jobs=window_jobs,
-        rollouts=rollouts,
-        loads=load,
-        part=LEARN_UNTIL,
-    )
-    settings = PpoSettings(
-        contest=contest,
-        network=network,
-        predict=predict,
-        hidden=hidden,
-        epochs=epochs,
-        batches=batches,
-        learning_rate=learning_rate,
-        entropy=entropy,
-        patience=patience,
-        seed=seed,
-    )
-    clusters = [cluster_named(name) for name in cluster or ["philly-192"]]
     if predict and network == "paper":
         raise typer.BadParameter("--predict: the paper's network reads no predictions")
-    predictor = predictor_of(trace or [], seed, worlds) if predict else None
-    guess = predictions(predictor) if predictor else nothing
-    found = from_files(trace, clusters, predict=guess) if trace else generated(seed, predict=guess)
-    job = Job(
-        settings=settings,
-        sources=tuple(together(found, drawn(seed + 1, worlds, guess))),
-        judges=tuple(drawn(JUDGES, worlds, guess)),
-        folder=work or out.with_name(f"{out.name}.training"),
-        out=out,
-        command=" ".join(["rltuned", *(a for a in sys.argv[1:] if a != "--resume")]),
-        exam=Exam(exam_windows, exam_jobs),
-        warm=warm,
-        start=start,
-        resume=resume,
-        device=device,
-        predictor=predictor,
-    )
-    perform_with_bar(job, ranks)
 
 
 @app.command()

@@ -30,7 +30,7 @@ from rltuned.policies.predictor import (
     PREDICTOR_PARITY_FILE,
     Predictor,
 )
-from rltuned.train.network import ContextActor, PaperActor
+from rltuned.train.network import ContextActor, PaperActor, hidden_of
 from rltuned.train.predictor import parity_bytes
 from rltuned.train.ranges import Ranges, ranges_shown
 
@@ -43,7 +43,6 @@ def export_bundle(
     *,
     name: str,
     summary: str,
-    hidden: tuple[int, ...],
     parity: tuple[Tensor, Tensor],
     training: Training,
     results: dict[str, float],
@@ -61,7 +60,6 @@ def export_bundle(
         network: the trained actor.
         name: the model's name.
         summary: one sentence for `rltuned models list`.
-        hidden: widths of the network's hidden layers.
         parity: windows (k, 256, features) and masks (k, 256) to score now and at every start.
         training: how the weights came to be.
         results: figures by name.
@@ -86,7 +84,7 @@ def export_bundle(
             kind=network.kind,
             features=features_of(network.kind, predicted=predictor is not None),
             predicted=predictor is not None,
-            hidden=hidden,
+            hidden=hidden_of(network),
         ),
         files_sha256={k: hashlib.sha256(data).hexdigest() for k, data in files.items()},
         rltuned_version=__version__,
@@ -97,8 +95,7 @@ def export_bundle(
         caveats=caveats,
         ranges=ranges_shown(network.kind, *parity) if ranges is None else ranges,
     )
-    card_bytes = (card.model_dump_json(indent=2) + "\n").encode()
-    _write(target, files | {CARD_FILE: card_bytes})
+    _write(target, files | {CARD_FILE: (card.model_dump_json(indent=2) + "\n").encode()})
     return card
 
 

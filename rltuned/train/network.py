@@ -65,6 +65,11 @@ def build(kind: Kind, features: int, hidden: tuple[int, ...]) -> PaperActor | Co
     return (ContextActor if kind == "context" else PaperActor)(features, hidden)
 
 
+def hidden_of(module: nn.Module) -> tuple[int, ...]:
+    """Widths of the hidden layers."""
+    return tuple(one.out_features for one in module.modules() if isinstance(one, nn.Linear))[:-1]
+
+
 def network_of(module: PaperActor | ContextActor) -> Network:
     """The weights of a module as they are now, without PyTorch."""
     state = module.state_dict()

@@ -256,20 +256,11 @@ def train(
         since_best = 0 if score < best else since_best + 1
         best = min(best, score)
         gap, own, base = _means(episodes)
-        on_epoch(
-            Report(
-                epoch=epoch,
-                validation=score,
-                best=best,
-                since_best=since_best,
-                rollout_s=played - began,
-                update_s=ended - played,
-                gap=gap,
-                own=own,
-                base=base,
-                **asdict(done),
-            )
-        )
+        report = Report(
+            epoch=epoch, validation=score, best=best, since_best=since_best, gap=gap, own=own,
+            base=base, rollout_s=played - began, update_s=ended - played, **asdict(done),
+        )  # fmt: skip
+        on_epoch(report)
     return best
 
 

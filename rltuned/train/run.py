@@ -239,7 +239,6 @@ def _export(job: Job, learner: Learner, trial: Trial, seconds: float, ranks: int
         actor,
         name=job.out.name,
         summary=f"PPO, {settings.network} network, objective {settings.contest.objective}.",
-        hidden=settings.hidden,
         parity=parity,
         training=Training(
             method="PPO on whole scheduling episodes in the simulator"
@@ -316,7 +315,6 @@ def refit(model: Path, out: Path, jobs: Sequence[TraceJob], source: str, seed: i
         module_of(actor.network),
         name=out.name,
         summary=card.summary,
-        hidden=card.architecture.hidden,
         parity=parity,
         training=card.training,
         results=card.results

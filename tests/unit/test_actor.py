@@ -191,7 +191,6 @@ def test_export_refuses_an_existing_folder_and_leaves_nothing_half_written(bundl
             network,
             name="copy",
             summary="copy",
-            hidden=card.architecture.hidden,
             parity=parity,
             training=card.training,
             results={},

@@ -27,7 +27,6 @@ def test_the_ranges_are_of_real_rows_only(tmp_path: Path) -> None:
         module_of(load_actor(BUNDLE).network),
         name="copy",
         summary="copy",
-        hidden=card.architecture.hidden,
         parity=(values, masks),
         training=card.training,
         results={},
