@@ -40,7 +40,7 @@ class SnapshotError(RltunedError):
 
 
 class BusyError(RltunedError):
-    """slurmctld has no time for us now; names the figures of sdiag that say so."""
+    """slurmctld is busy; names the figures of sdiag that show it."""
 
 
 class PolicyError(RltunedError):
@@ -56,4 +56,4 @@ class JournalError(RltunedError):
 
 
 class JournalLostError(JournalError):
-    """The journal was deleted, replaced or damaged: nobody can say any more what is ours."""
+    """The journal was deleted, replaced or damaged: what rltuned wrote is unknown."""

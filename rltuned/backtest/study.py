@@ -87,7 +87,7 @@ def document(study: Study, history: SacctAnswer, asked: Mapping[str, Any]) -> di
             "later": _match(calibration.later),
             "partitions": {n: _match(m) for n, m in calibration.partitions.items()},
             "unit": calibration.unit,
-            "order": _order_said(past),
+            "order": _order_text(past),
             "not_played": [*past.place.unplayed, *past.noted],
         },
         "record": _record(past, history),
@@ -96,7 +96,7 @@ def document(study: Study, history: SacctAnswer, asked: Mapping[str, Any]) -> di
     }
 
 
-def _order_said(past: Past) -> str:
+def _order_text(past: Past) -> str:
     """Which order the simulated Slurm had."""
     natural, other = past.place.natural, past.place.other_weight
     if natural.kind == "fcfs":

@@ -15,7 +15,7 @@ import structlog
 
 from rltuned.core.decide import Entry
 from rltuned.daemon.report import CycleReport, Mode, Skip
-from rltuned.daemon.sentences import Said
+from rltuned.daemon.sentences import Logged
 from rltuned.domain.snapshot import Unreadable
 from rltuned.slurm.source import ReaderChoice
 from rltuned.text import escaped
@@ -111,28 +111,28 @@ def _printable(_log: Any, _method: str, event: MutableMapping[str, Any]) -> Any:
 
 
 def log_cycle(
-    log: Log, report: CycleReport, said: Said | None = None, *, proposals: bool = True
+    log: Log, report: CycleReport, logged: Logged | None = None, *, proposals: bool = True
 ) -> None:
     """One line per cycle, and one per proposed change that is not written (if `proposals`).
 
     Args:
         log: where to.
         report: the cycle.
-        said: what was logged before and is not logged again; None = nothing was.
+        logged: what was logged before and is not logged again; None = nothing was.
         proposals: False = they are shown elsewhere.
     """
-    said = said or Said()
+    logged = logged or Logged()
     if report.skip is not None:
         line = log.error if report.skip is Skip.UNEXPECTED else log.warning
         line("cycle_skipped", **_skipped(report))
         return
     if proposals and report.mode is not Mode.LIVE:
-        for entry in said.proposals(report.changes()):
+        for entry in logged.proposals(report.changes()):
             log.info("proposal", cycle=report.cycle, **proposal(entry))
     for note in report.decision.notes if report.decision else ():
         log.info("note", cycle=report.cycle, note=note)
     log_verdict(log, report)
-    for (result, _), failed in said.failures(report.outcomes).items():
+    for (result, _), failed in logged.failures(report.outcomes).items():
         log.warning(
             "change_failed",
             cycle=report.cycle,
@@ -142,7 +142,7 @@ def log_cycle(
             detail=failed[0].detail,
         )
     if report.snapshot is not None:
-        said.forget((job.job_id, job.submitted_at) for job in report.snapshot.pending)
+        logged.forget((job.job_id, job.submitted_at) for job in report.snapshot.pending)
     troubled = (report.journal_error and report.mode is not Mode.DRY_RUN) or report.demoted
     (log.warning if troubled else log.info)("cycle", **_cycle(report))
 
@@ -175,7 +175,7 @@ def log_verdict(log: Log, report: CycleReport) -> None:
             cycle=report.cycle,
             started=found.started,
             agreed=found.agreed,
-            ours=None if found.ours is None else round(found.ours, 3),
+            ours=None if found.own is None else round(found.own, 3),
             slurm=None if found.slurms is None else round(found.slurms, 3),
         )
     for pair in verdict.pairs:

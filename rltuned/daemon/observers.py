@@ -8,7 +8,7 @@ from rltuned.daemon.logs import Log, log_cycle, log_unreadable
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.report import CycleReport, Mode
 from rltuned.daemon.runtime import Rig
-from rltuned.daemon.sentences import Said
+from rltuned.daemon.sentences import Logged
 from rltuned.daemon.systemd import Notifier
 from rltuned.daemon.web.server import Health
 from rltuned.daemon.web.status import Board
@@ -55,7 +55,7 @@ class Publisher:
         self._interval_s = 0.0
         self._result_at_s: float | None = None
         self._reload_error = ""
-        self._said = Said()
+        self._logged = Logged()
 
     def cycle(self, report: CycleReport) -> None:
         self._metrics.update(report)
@@ -66,7 +66,7 @@ class Publisher:
             odd = frozenset(report.snapshot.unreadable)
             log_unreadable(self._log, odd - self._unreadable)
             self._unreadable = odd
-        log_cycle(self._log, report, self._said, proposals=self._show is None)
+        log_cycle(self._log, report, self._logged, proposals=self._show is None)
         self._doubt(report)
         self._interval_s = report.next_in_s
         if report.ok:

@@ -20,7 +20,7 @@ Cause = tuple[Result, str]
 """What came of a change, and why, its numbers left out: they differ from job to job."""
 
 
-class Said:
+class Logged:
     """Remembers from cycle to cycle."""
 
     def __init__(self) -> None:

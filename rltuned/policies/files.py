@@ -59,8 +59,8 @@ def named(path: Path) -> Iterator[None]:
     except OSError as error:
         raise ModelError(f"model {path}: {error.strerror or error}") from error
     except Exception as error:
-        said = " ".join(str(error).split()) or "cannot be read"
-        raise ModelError(f"model {path}: {said[:300]} ({type(error).__name__})") from error
+        detail = " ".join(str(error).split()) or "cannot be read"
+        raise ModelError(f"model {path}: {detail[:300]} ({type(error).__name__})") from error
 
 
 def check_folder(bundle: Path) -> None:

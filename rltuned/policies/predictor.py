@@ -156,7 +156,7 @@ def read_predictor(path: Path, data: bytes) -> Predictor:
 
 
 def self_test(predictor: Predictor, path: Path, data: bytes) -> None:
-    """Does it say here what it said where it was fitted?
+    """Compare predictions with those that PyTorch gave where it was fitted.
 
     Raises:
         ModelError: the sealed file (path stands in the messages) is damaged, or it does not.

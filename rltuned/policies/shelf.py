@@ -14,7 +14,7 @@ _CHECKOUT: Final = Path(__file__).resolve().parents[2] / "models"
 def find_bundle(models_dir: Path, name: str) -> Path:
     """The folder of a bundle; where it should be, when it is nowhere.
 
-    A models_dir that somebody has chosen is the only place. The default one may be absent because
+    A models_dir that the site has chosen is the only place. The default one may be absent because
     rltuned was installed by pip, which puts what a wheel brings under its own prefix, or runs from
     a checkout: then the bundles that came with this very program are meant.
     """

@@ -115,7 +115,7 @@ def worth(site: Site) -> str:
         if site.weight(name)
     ]
     weights = f"; full weights: {', '.join(listed)}" if listed else ""
-    steps = "".join(f"; {step}" for step in (_qos_said(site), _fair_said(site)) if step)
+    steps = "".join(f"; {step}" for step in (_qos_text(site), _fair_text(site)) if step)
     limit = f"; age grows for {hours(site.system.max_age_s)}" if site.system.ages else ""
     return (
         f"the longest delay is {hours(site.max_delay_s)} = {site.reach:.0f} points"
@@ -214,12 +214,12 @@ def qos_step(site: Site) -> tuple[float, str, str] | None:
     return weight * (high - low) / unit, by_points[low], by_points[high]
 
 
-def _qos_said(site: Site) -> str:
+def _qos_text(site: Site) -> str:
     step = qos_step(site)
     return f"QOS {step[1]} to {step[2]} {site.least}{site.hours(step[0])}" if step else ""
 
 
-def _fair_said(site: Site) -> str:
+def _fair_text(site: Site) -> str:
     """What fair share weighs between the jobs that wait now."""
     weight, shares = site.weight("FairShare"), site.shares
     if not weight or len(shares) < 2:  # noqa: PLR2004 - a difference needs two

@@ -39,7 +39,7 @@ class DatasetSource:
     """What a ground was made of, for the card. share: how often its windows come, beside others."""
 
     ground: Ground
-    said: str
+    description: str
     licence: str
     share: int = 1
 
@@ -67,15 +67,15 @@ def from_files(
         for cluster in clusters:
             jobs, left_out = possible(trace.jobs, cluster, skip=True)
             notes = trace.notes
-            said = f"{path.name} on {cluster.name}: {len(jobs)} jobs, {left_out} left out"
-            said += f"; {notes['source']}" if "source" in notes else ""
-            said += f"; synthetic: {notes['synthetic']}" if "synthetic" in notes else ""
+            description = f"{path.name} on {cluster.name}: {len(jobs)} jobs, {left_out} left out"
+            description += f"; {notes['source']}" if "source" in notes else ""
+            description += f"; synthetic: {notes['synthetic']}" if "synthetic" in notes else ""
             # the readers name the licence beside the source; other files may name it apart
             licence = notes.get("licence", notes.get("source", "see the source"))
             found += [
                 DatasetSource(
                     make_ground(f"{path.name}@{cluster.name}", cluster, jobs, None, columns),
-                    said,
+                    description,
                     licence,
                 )
                 for columns in predict(jobs)
@@ -92,10 +92,10 @@ def generated(
         cluster = preset(name)
         trace = synthesize(kind, jobs=jobs, seed=seed + number, limits=limits)
         fit, _ = possible(trace.jobs, cluster, skip=True)
-        said = f"{kind}, {limits} limits, seed {seed + number}, on {name}: {len(fit)} jobs"
+        description = f"{kind}, {limits} limits, seed {seed + number}, on {name}: {len(fit)} jobs"
         for columns in predict(fit):
             ground = make_ground(f"{kind}-{limits}@{name}", cluster, fit, None, columns)
-            found.append(DatasetSource(ground, said, OURS))
+            found.append(DatasetSource(ground, description, OURS))
     return found
 
 
@@ -116,7 +116,7 @@ def drawn(
         columns = predict(world.jobs)
         own = columns[number % len(columns)]
         ground = make_ground(world.cluster.name, world.cluster, world.jobs, None, own)
-        found.append(DatasetSource(ground, world.said, OURS))
+        found.append(DatasetSource(ground, world.description, OURS))
     return found
 
 

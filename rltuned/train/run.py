@@ -248,7 +248,7 @@ def _export(job: Job, learner: Learner, trial: Trial, seconds: float, ranks: int
             command=job.command,
             seed=settings.seed,
             settings=settings.described(),
-            data="; ".join(s.said for s in job.sources),
+            data="; ".join(s.description for s in job.sources),
             data_licence="; ".join(sorted({s.licence for s in job.sources})),
             seconds=round(seconds, 1),
             machine=f"{platform.machine()}, one thread, {job.device}"

@@ -39,7 +39,7 @@ class ValidationWorld:
     limits: Strength
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """For the card."""
         sizes = sorted({n.total.gpus for n in self.cluster.nodes})
         return (

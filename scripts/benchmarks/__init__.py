@@ -1,4 +1,4 @@
-"""How fast it is: every figure beside the paper's or a bound of our own.
+"""How fast it is: every figure beside the paper's or a bound of the project's own.
 
 Figures are medians on the machine at hand; the ratio is value / reference, so below 1 is better
 where less is better, and above 1 where more is.

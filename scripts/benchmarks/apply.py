@@ -32,7 +32,7 @@ def main() -> int:
         lab.wait_for(lambda: len(backend.observe().pending) == given.jobs, 30, "one job runs")
         seconds = [_round(backend, given.jobs) for _ in range(given.rounds)]
     value = statistics.median(seconds)
-    source = "our own bound; Slurm of this machine, its answer read back"
+    source = "own bound; Slurm of this machine, its answer read back"
     figure = Figure(f"apply_{given.jobs}_priority_changes", value, "s", TARGET_S, source)
     print(json.dumps([figure.document()], indent=2))
     return 0 if value <= TARGET_S else 1

@@ -1,4 +1,4 @@
-"""A real slurmctld under us: how long a cycle takes, and what we cost it (makes its own Slurm).
+"""A real slurmctld under load: how long a cycle takes, and what rltuned costs it (own Slurm).
 
     python -m scripts.benchmarks.controller scale --pending 10000 --nodes 1000
     python -m scripts.benchmarks.controller cost --pending 1000 --seconds 90 --rounds 2
@@ -39,7 +39,7 @@ PER_ARRAY = 100
 DOWN = "CPUs=64 RealMemory=512000 Gres=gpu:a100:8 State=DOWN"
 GPUS, MINUTES = (1, 1, 2, 4, 8), (30, 60, 240, 720, 1440)
 NICE, SEED = 5_000_000, 1
-"""Every array has GPUs, minutes and a nice by lot, so its number is its own and its tasks tie."""
+"""GPUs, minutes and nice of an array are random: its number is its own, and its tasks tie."""
 BASE = "PriorityWeightPartition=10000000"
 SETTLED_S = 30
 UPDATES, IDLE_S = 400, 20.0
@@ -147,7 +147,7 @@ def _cycles(lab: SlurmLab, rounds: int, policy: str, *, dry_run: bool) -> dict[s
 
 
 def update_cost(lab: SlurmLab) -> dict[str, float]:
-    """What slurmctld takes for one priority, and for itself while nobody asks."""
+    """What slurmctld takes for one priority, and for itself while idle."""
     pid = lab.pid("slurmctld")
     jobs = lab.run("squeue", "-h", "-t", "PD", "-o", "%A").split()[:UPDATES]
     lines = "".join(f"update JobId={job} Priority={1_000 + i}\n" for i, job in enumerate(jobs))

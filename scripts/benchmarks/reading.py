@@ -33,7 +33,7 @@ TARGET_KEEP_S: Final = 0.15
 def measure(bundle: Path) -> list[Figure]:
     """Seconds and peak memory of observe() and decide(), and what the journal costs in a cycle.
 
-    The journal's are processor seconds; what the disk takes for its fsync is not ours.
+    The journal's are processor seconds; without the time of the disk for its fsync.
 
     Raises:
         ModelError: the bundle cannot be used.
@@ -42,7 +42,7 @@ def measure(bundle: Path) -> list[Figure]:
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as child:
         found = json.loads(child.submit(_in_child, str(bundle)).result())
     size = f"{PENDING}_pending_{NODES}_nodes"
-    ours = "our own bound"
+    ours = "own bound"
     return [
         Figure(f"observe_{size}", found["observe_s"], "s", TARGET_S, ours),
         Figure(f"observe_and_decide_{size}", found["both_s"], "s", TARGET_S, ours),

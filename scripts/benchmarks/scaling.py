@@ -59,7 +59,7 @@ SPAN: Final = 10
 MOST_GROWTH: Final = 1.1
 HEAD: Final = "pending | nodes | wall, s (least to most) | processor, s | peak MiB | commands, s"
 AGE: Final = 7
-"""By how much the number of a job that nobody set grows from one cycle to the next."""
+"""By how much the number of a job that has no written number grows from one cycle to the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +251,7 @@ def figures(size: Size, cycles: list[Cycle]) -> list[Figure]:
     bound = BOUNDS_S.get((size.pending, size.nodes))
     if bound is None:
         return []
-    source = "our own bound; from the first look to the last note of what was applied"
+    source = "own bound; from the first look to the last note of what was applied"
     return [
         Figure(f"cycle_{size}", median(c.wall_s for c in cycles), "s", bound, source),
         Figure(f"cycle_{size}_slowest", max(c.wall_s for c in cycles), "s", bound, source),
@@ -267,7 +267,7 @@ def owning(size: Size, cycles: int) -> list[Figure]:
     # its delays grow with the wait, and without hysteresis every cycle writes all that it may
     found = measured(size, "wfp3", cycles, hysteresis=0.0)
     writes = sum(c.applied for c in found) / len(found)
-    source = f"our own bound; {cycles} cycles with {writes:.0f} writes each"
+    source = f"own bound; {cycles} cycles with {writes:.0f} writes each"
     whole, journal = [c.cpu_s for c in found], [c.stages_s[CycleStage.JOURNAL] for c in found]
     return [
         Figure(f"owning_{size}_growth", _growth(whole), "", MOST_GROWTH, source),

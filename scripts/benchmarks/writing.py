@@ -36,7 +36,7 @@ MONTH_JOBS: Final = 60_000
 MONTH_LOAD: Final = 0.9
 MONTH_TARGET_S: Final = 120.0
 TIMED: Final = "delay"
-OURS: Final = "our own goal"
+OURS: Final = "own goal"
 
 
 def measure(site: Path | None = None) -> list[Figure]:

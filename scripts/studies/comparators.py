@@ -4,7 +4,7 @@
     nice python -m scripts.studies play [--trace T] [--cluster C] [NAME or FOLDER ...]
 
 Theirs: the network, what it reads, the reward, which windows it learns from, and the inspector's
-power to make everybody wait. Shared: jobs, cluster, placement, backfill, PPO, and the choice of the
+power to make all jobs wait. Shared: jobs, cluster, placement, backfill, PPO, and the choice of the
 best epoch on held-out windows. They exist at every event and in their pure order only.
 docs/training.md says where they differ from the papers.
 

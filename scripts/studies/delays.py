@@ -195,7 +195,7 @@ def _fair(run: Run, jobs: Sequence[TraceJob]) -> Natural:
 
 
 def _policy(run: Run, jobs: Sequence[TraceJob]) -> Baseline:
-    """A rule by name; `slurm` delays nobody; an ill-willed one asks for parts of the bound."""
+    """A rule by name; `slurm` delays no job; a hostile one asks for parts of the bound."""
     if run.policy not in (*ILL_WILLED, "clairvoyant"):
         return BASELINES["fcfs" if run.policy == "slurm" else run.policy]
     run_s = np.array([min(job.duration_s, job.time_limit_s) for job in jobs])

@@ -1,4 +1,4 @@
-"""Record what a real Slurm answers to every command that we run (`make record`).
+"""Record what a real Slurm answers to every command that rltuned runs (`make record`).
 
 Starts the test cluster, fills it with the jobs of tests/zoo.py, and writes the raw answers to
 tests/data/slurm/<release>/, with this machine's name and folders taken out. The tests then read

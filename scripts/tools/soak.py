@@ -138,7 +138,7 @@ def on_sim(cycles: int, policy: str) -> dict[str, Any]:
 
 @contextmanager
 def submissions(lab: SlurmLab, seed: int) -> Iterator[None]:
-    """A thread would share our clock; a child submits short jobs of all sizes for ever."""
+    """A thread would share the sped-up clock; a child submits short jobs of all sizes for ever."""
     program = (
         "import sys, time, numpy as np\n"
         "from pathlib import Path\n"
@@ -160,7 +160,7 @@ def submissions(lab: SlurmLab, seed: int) -> Iterator[None]:
 
 
 def on_slurm(minutes: float, policy: str, seed: int) -> dict[str, Any]:
-    """A real Slurm of our own, live."""
+    """A real Slurm of its own, live."""
     with SlurmLab() as lab, tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "rltuned.toml"
         config.write_text(LIVE.format(folder=folder, policy=policy, conf=lab.conf))

@@ -54,5 +54,5 @@ def test_strings_of_code_are_checked_for_words() -> None:
     assert [line for line, _ in strings(source)] == [5]
 
 
-def test_the_readme_and_the_documents_pass(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_readme_the_documents_and_the_code_pass(capsys: pytest.CaptureFixture[str]) -> None:
     assert (main([]), capsys.readouterr().out) == (0, "")

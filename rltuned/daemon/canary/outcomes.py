@@ -165,14 +165,14 @@ class Agreement:
     Attributes:
         started: n.
         agreed: how many of them were in rltuned's top n.
-        ours: fraction of the (started, waiting) pairs that rltuned ranks the same way; 0.5 = by
+        own: fraction of the (started, waiting) pairs that rltuned ranks the same way; 0.5 = by
             chance. None = no pairs.
         slurms: that fraction for Slurm's own order; below 1 because of backfill.
     """
 
     started: int
     agreed: int
-    ours: float | None
+    own: float | None
     slurms: float | None
 
 
@@ -189,7 +189,7 @@ def look_back(last: Decision, started: Collection[JobStart]) -> Agreement | None
     return Agreement(
         started=len(begun),
         agreed=sum(ours <= len(begun) for ours, _ in begun),
-        ours=_earlier([r[0] for r in begun], [r[0] for r in waiting]),
+        own=_earlier([r[0] for r in begun], [r[0] for r in waiting]),
         slurms=_earlier([r[1] for r in begun], [r[1] for r in waiting]),
     )
 

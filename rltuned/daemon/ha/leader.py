@@ -56,7 +56,7 @@ class Seat:
             JournalError: what rltuned wrote is not known or cannot be handed over.
         """
         refused = self._lease.claim(self._acting())
-        took = take_in(self._folder, self._lease.host, journal, cluster, ours=not refused)
+        took = take_in(self._folder, self._lease.host, journal, cluster, own=not refused)
         if refused:
             return refused
         self.publish(journal, cluster)
@@ -82,7 +82,7 @@ class Seat:
         self._left = held
 
 
-def take_in(folder: Path, host: str, journal: Journal, cluster: str, *, ours: bool) -> str:
+def take_in(folder: Path, host: str, journal: Journal, cluster: str, *, own: bool) -> str:
     """Bring a journal into line with what was handed over.
 
     Args:
@@ -90,7 +90,7 @@ def take_in(folder: Path, host: str, journal: Journal, cluster: str, *, ours: bo
         host: of this daemon.
         journal: of this daemon.
         cluster: Slurm's name of it.
-        ours: whether the changes belong to this daemon from now on, or to the other.
+        own: whether the changes belong to this daemon from now on, or to the other.
 
     Returns:
         The host from which something was taken over; empty = from none.
@@ -101,7 +101,7 @@ def take_in(folder: Path, host: str, journal: Journal, cluster: str, *, ours: bo
     given = published(folder)
     if given is None or given.holder == host or given.cluster != cluster:
         return ""
-    if not ours:
+    if not own:
         journal.leave(cluster)
         return ""
     journal.unpack(given)

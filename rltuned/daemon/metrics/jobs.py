@@ -61,9 +61,9 @@ def _shadow_starts(report: CycleReport) -> Mapping[str, int] | None:
 
 def _agreement(status: CanaryStatus) -> Mapping[str, float] | None:
     found = status.agreement
-    if found is None or found.ours is None or found.slurms is None:
+    if found is None or found.own is None or found.slurms is None:
         return None
-    return {"ours": found.ours, "slurm": found.slurms}
+    return {"ours": found.own, "slurm": found.slurms}
 
 
 def _difference(status: CanaryStatus) -> Mapping[str, float]:

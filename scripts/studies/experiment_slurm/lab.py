@@ -58,7 +58,7 @@ class FastLab(SlurmLab):
             super().start()
 
     def environ(self) -> dict[str, str]:
-        """Clients see real time: none of them asks the clock anything that we use."""
+        """Clients see real time: none of them uses the clock for a figure."""
         if self._daemon and self.clock is not None:
             return {**super().environ(), **self.clock.environ(slurmd=True)}
         return super().environ()

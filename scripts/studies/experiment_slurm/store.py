@@ -48,7 +48,7 @@ class Run:
 
 
 class StoreError(ValueError):
-    """A result file that is not one of ours."""
+    """A result file of another make."""
 
 
 def path_of(folder: Path, key: Key) -> Path:

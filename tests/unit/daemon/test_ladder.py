@@ -104,7 +104,7 @@ def test_a_shadow_decides_scores_itself_and_writes_nothing(climb: Climb) -> None
     assert climb.last.verdict is not None
     assert climb.last.verdict.agreement is not None
     # ours was 3, 2, 1 and Slurm started 1: no pair our way round, all Slurm's
-    assert climb.last.verdict.agreement.ours == 0.0
+    assert climb.last.verdict.agreement.own == 0.0
     assert climb.last.verdict.agreement.slurms == 1.0
     assert climb.world.plans == []
 

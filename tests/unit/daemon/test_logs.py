@@ -14,7 +14,7 @@ from rltuned.core.decide import Knobs, decide
 from rltuned.core.select import Scope
 from rltuned.daemon.logs import log_cycle, make_log
 from rltuned.daemon.report import CycleReport, CycleStage, Mode, Skip
-from rltuned.daemon.sentences import Said
+from rltuned.daemon.sentences import Logged
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Result
 from tests.builders import NOW, job, running, set_priority, snapshot
@@ -149,14 +149,14 @@ def queue_at(cycle: int, numbers: range) -> list[PendingJob]:
     return [job(n, priority=10_000 - 10 * n + cycle) for n in numbers]
 
 
-def lines_of(said: Said, report: CycleReport) -> list[dict[str, Any]]:
+def lines_of(said: Logged, report: CycleReport) -> list[dict[str, Any]]:
     out = io.StringIO()
     log_cycle(make_log("json", "info", out, {}), report, said)
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
 def test_a_proposal_is_logged_when_it_changes() -> None:
-    said = Said()
+    said = Logged()
     counts, sizes = [], []
     for cycle in range(5):
         lines = lines_of(said, shadow(cycle, queue_at(cycle, range(1, PENDING + 1))))
@@ -175,7 +175,7 @@ def test_a_proposal_is_logged_when_it_changes() -> None:
 
 
 def test_a_change_that_fails_is_logged_once_per_job_and_reason() -> None:
-    said, jobs = Said(), queue_at(0, range(1, PENDING + 1))
+    said, jobs = Logged(), queue_at(0, range(1, PENDING + 1))
 
     def failed(cycle: int, words: Mapping[Any, str]) -> list[dict[str, Any]]:
         results = {

@@ -213,7 +213,7 @@ def test_how_jobs_fare_by_partition_and_delays(metrics: Metrics) -> None:
     started = JobStart(JobId(7), (JobId(7), UnixTime(NOW)), "gpu", Side.ON, NOW, 620.0)
     verdict = CanaryStatus(
         outcomes=Outcomes((started,), (JobEnd(started, 310.0),)),
-        agreement=Agreement(3, 2, ours=0.75, slurms=0.5),
+        agreement=Agreement(3, 2, own=0.75, slurms=0.5),
         breakers={"gpu": Breaker(opened_at=NOW, cause=Cause.WAIT)},
         opened=("gpu",),
         blocks={"gpu": replace(Switchback().block("gpu", NOW), on=False)},

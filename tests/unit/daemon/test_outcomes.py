@@ -133,7 +133,7 @@ def test_a_shadow_compares_its_order_with_what_slurm_started() -> None:
     runs = [run_of(1, NOW + 5), run_of(3, NOW + 5)]
     started = street.look(*jobs[3:], jobs[1], runs=runs).started
     # ours: 3 first, 1 fourth; Slurm's: 1 first, 3 third; 2, 4 and 5 still wait
-    assert look_back(decision, started) == Agreement(2, 1, ours=4 / 6, slurms=5 / 6)
+    assert look_back(decision, started) == Agreement(2, 1, own=4 / 6, slurms=5 / 6)
     assert look_back(decision, ()) is None
 
 

@@ -128,7 +128,7 @@ def test_a_successor_does_not_count_as_its_own_what_was_given_back(
     assert before_restore(one.shared, "head1", journal) == ""
     restore(one.world, journal, FakeClock())
     after_restore(one.shared, one.lease, journal)
-    assert take_in(one.shared, "head2", Journal(two.folder), CLUSTER, ours=True) == "head1"
+    assert take_in(one.shared, "head2", Journal(two.folder), CLUSTER, own=True) == "head1"
     assert Journal(two.folder).claims(CLUSTER) == ()
 
 
@@ -266,13 +266,13 @@ def test_files_of_others_are_not_believed(pair: tuple[Beside, Beside]) -> None:
     (one.shared / FILE).unlink()
     (one.shared / FILE).symlink_to(one.shared / "rltuned.lease")
     with pytest.raises(JournalError, match="symbolic links"):
-        take_in(one.shared, "head2", Journal(two.folder), CLUSTER, ours=True)
+        take_in(one.shared, "head2", Journal(two.folder), CLUSTER, own=True)
 
 
 def test_another_clusters_handover_is_left_alone(pair: tuple[Beside, Beside]) -> None:
     one, two = pair
     one.loop().run(1)
-    assert take_in(one.shared, "head2", Journal(two.folder), "elsewhere", ours=True) == ""
+    assert take_in(one.shared, "head2", Journal(two.folder), "elsewhere", own=True) == ""
     assert Journal(two.folder).claims("elsewhere") == ()
 
 
