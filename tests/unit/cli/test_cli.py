@@ -425,20 +425,6 @@ main()
 """
 
 
-def test_a_network_decides_without_torch(tmp_path: Path) -> None:
-    config = tmp_path / "rltuned.toml"
-    config.write_text('[policy]\nname = "model:rltune"\n')
-    done = subprocess.run(
-        [sys.executable, "-c", DEMO, "plan", *SIM, "--json", "--config", str(config)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=110,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["policy"] == "model:rltune"
-
-
 def test_the_demo_needs_no_torch_and_shows_each_delay_beside_the_priority() -> None:
     root = Path(__file__).resolve().parents[3]
     flags = [*SIM, "--dry-run", "--cycles", "2", "--interval", "60", "--speed", "600"]

@@ -53,21 +53,11 @@ def test_a_chosen_folder_is_the_only_place(tmp_path: Path) -> None:
         find_policy(loaded)
 
 
-def test_without_torch_nobody_else_ranks(tmp_path: Path) -> None:
+def test_a_network_needs_no_torch(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libgomp.so.1: cannot open')\n")
+    words = ("run", "--backend", "sim", "--dry-run", "--cycles", "1", "-p", "model:rltune")
     ran = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "rltuned",
-            "run",
-            "--backend",
-            "sim",
-            "--cycles",
-            "1",
-            "-p",
-            "model:rltune",
-        ],
+        [sys.executable, "-m", "rltuned", *words],
         env=os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"},
         cwd=tmp_path,
         capture_output=True,
@@ -75,7 +65,5 @@ def test_without_torch_nobody_else_ranks(tmp_path: Path) -> None:
         check=False,
         timeout=120,
     )
-    assert ran.returncode == 2
-    assert "policy.name: model:rltune cannot run here: libgomp.so.1" in ran.stderr
-    assert 'policy.name = "saf"' in ran.stderr
-    assert "Traceback" not in ran.stderr
+    assert ran.returncode == 0, ran.stderr
+    assert "policy=model:rltune" in ran.stderr
