@@ -267,6 +267,8 @@ state_dir = "{folder}/state"
 pause_file = "{folder}/PAUSE"
 [policy]
 name = "sjf"
+[order]
+stretch = 0.3
 [scope]
 min_age_s = 0
 [limits]
