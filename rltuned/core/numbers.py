@@ -63,7 +63,7 @@ class Writing:
     mode: WriteMode = "auto"
     own_slope: float = 0.1
     max_changes: int = 500
-    hysteresis: float = 0.8
+    hysteresis: float = 0.85
     min_step_s: float = 60.0
 
     def __post_init__(self) -> None:

@@ -101,7 +101,7 @@ class LimitKeys(Keys):
     multifactor the job's age and fair share then count only as rltuned computes them."""
     max_changes: int = key(500, "jobs", ge=0, le=100_000)
     """At most so many jobs are written per cycle, the largest errors first; the others follow."""
-    hysteresis: float = key(0.8, ge=0.0, lt=1.0)
+    hysteresis: float = key(0.85, ge=0.0, lt=1.0)
     """A delay that moves by less than this share is not written again; that of a rule, which moves
     with the job's own request alone, is from 0.3 on."""
     max_changes_per_job_hour: int = key(30, "changes", ge=1, le=100_000)

@@ -91,7 +91,7 @@ def test_every_default_is_pinned() -> None:
         "limits": {
             "write_mode": "auto",
             "max_changes": 500,
-            "hysteresis": 0.8,
+            "hysteresis": 0.85,
             "max_changes_per_job_hour": 30,
         },
         "ladder": {
