@@ -64,8 +64,7 @@ _EXEMPT = {ROOT / "rltuned/core/features.py", Path(__file__).resolve()}
 
 def problems(text: str) -> Iterator[tuple[int, str]]:
     """Line number and rule for each problem of a Markdown text."""
-    plain = _FENCE.sub(_blank, text)
-    plain = _HIDDEN.sub(lambda m: "•" + _blank(m), plain)
+    plain = _prose(text)
     yield from words(plain)
     at = 0
     for piece in _BREAK.split(plain):
@@ -109,11 +108,17 @@ def main(given: list[str]) -> int:
     ]
     found = 0
     for path in files:
-        check = strings if path.suffix == ".py" else words if _RECORDS in path.parents else problems
-        for line, rule in sorted(check(path.read_text())):
+        check = strings if path.suffix == ".py" else problems
+        text = path.read_text()
+        for line, rule in sorted(words(_prose(text)) if path.parent == _RECORDS else check(text)):
             found += 1
             print(f"{path.resolve().relative_to(ROOT)}:{line}: {rule}")
     return 1 if found else 0
+
+
+def _prose(text: str) -> str:
+    """Without code, formulas and link targets, line by line as it was."""
+    return _HIDDEN.sub(lambda m: "•" + _blank(m), _FENCE.sub(_blank, text))
 
 
 def _blank(match: re.Match[str]) -> str:
