@@ -107,7 +107,7 @@ def past_of(history: SacctAnswer, place: SiteModel, span: Span) -> Past:
         TraceError: too little is left, or the GPUs of the jobs were not recorded.
     """
     if not history.records:
-        raise TraceError(f"no usable record in {history.rows} rows: {_told(history.left_out)}")
+        raise TraceError(f"no usable record in {history.rows} rows: {_listed(history.left_out)}")
     left_out: Counter[str] = Counter()
     until = span.until or max(_last(r) for r in history.records)
     begin = span.begin if span.begin is not None else _begin(history.records)
@@ -160,7 +160,7 @@ def _past(
     scored = np.array([row.scored for row in flat], dtype=bool)
     if not scored.any():
         raise TraceError(
-            f"no job came and ended within the record and fits the cluster: {_told(left_out)}"
+            f"no job came and ended within the record and fits the cluster: {_listed(left_out)}"
         )
     arrived = np.array([row.job.submit_s for row in flat])
     split_s = float(np.quantile(arrived[scored], split, method="higher"))
@@ -168,7 +168,7 @@ def _past(
     if later < FEWEST:
         raise TraceError(
             f"{later} jobs to judge by after the split ({int(scored.sum())} in all, "
-            f"{_told(left_out)}): too few, at least {FEWEST} are needed; take a longer history"
+            f"{_listed(left_out)}): too few, at least {FEWEST} are needed; take a longer history"
         )
     natural, recorded = standing([(r.record, r.job) for r in flat], place)
     return Past(
@@ -316,5 +316,5 @@ def _without_limits(place: SiteModel) -> tuple[SiteModel, dict[str, float]]:
     return replace(place, cluster=replace(place.cluster, partitions=bare)), longest
 
 
-def _told(left_out: Counter[str]) -> str:
+def _listed(left_out: Counter[str]) -> str:
     return "; ".join(f"{n} {why}" for why, n in left_out.most_common(4)) or "nothing was left out"

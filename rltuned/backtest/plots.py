@@ -47,7 +47,7 @@ def page_of(study: Study, found: Mapping[str, Any], shown: Mapping[str, Mapping[
     return render(
         "backtest.html",
         title=f"Backtest of {found['record']['cluster']}",
-        told=found,
+        study=found,
         matches=list(matches.items()),
         plots=plots,
         terms=[(k.replace("_", " "), v) for k, v in found["asked"].items() if k != "learned"],
@@ -93,7 +93,7 @@ def _shares(axis: Axes, waits: FloatArray, name: str, colour: str, line: str) ->
     axis.grid()
 
 
-TOLD: Final = (
+SHOWN: Final = (
     ("wait_s", "mean wait"),
     ("wait_p50_s", "median wait"),
     ("wait_p95_s", "95% wait less"),
@@ -107,8 +107,8 @@ def orders_plot(outcomes: Mapping[str, OrderOutcome]) -> str:
     with mpl.rc_context(LOOK):
         rows = len(outcomes)
         figure = Figure(figsize=(WIDE, 0.95 + ROW_INCHES * rows), layout="constrained")
-        axes = figure.subplots(1, len(TOLD), sharey=True)
-        for axis, (metric, title) in zip(axes, TOLD, strict=True):
+        axes = figure.subplots(1, len(SHOWN), sharey=True)
+        for axis, (metric, title) in zip(axes, SHOWN, strict=True):
             _forest(axis, [o.metrics[metric] for o in outcomes.values()], list(outcomes))
             axis.set_title(title, fontsize=9)
         return svg_of(figure, "orders")

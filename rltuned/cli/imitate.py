@@ -53,16 +53,16 @@ def history(
     Exit codes: 0 = learned and exported; 2 = input cannot be used.
     """
     _refuse_existing(out)
-    told = read_history(lines_of(accounting), str(accounting), UTC, required=COLUMNS)
-    jobs = started_of(told.records)
-    for why, rows in told.left_out.most_common():
-        warn(f"{accounting}: {rows} rows left out, line {told.lines[why][0]} first: {why}")
+    parsed = read_history(lines_of(accounting), str(accounting), UTC, required=COLUMNS)
+    jobs = started_of(parsed.records)
+    for why, rows in parsed.left_out.most_common():
+        warn(f"{accounting}: {rows} rows left out, line {parsed.lines[why][0]} first: {why}")
     choices = choices_of(jobs, gpus)
     fitting = replace(FITTING, epochs=epochs, seed=seed)
     data = f"{accounting.name}: {len(jobs)} jobs"
     agreed = _learn_site(out, choices, fitting, data, {"epochs": epochs, "gpus": gpus})
     say(
-        f"{out}: {len(jobs)} jobs ({len(told.records) - len(jobs)} wait), "
+        f"{out}: {len(jobs)} jobs ({len(parsed.records) - len(jobs)} wait), "
         f"{len(choices)} starts with rivals; "
         f"agrees with the later ones on {agreed:.2%} of the pairs"
     )

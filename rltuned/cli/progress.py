@@ -30,5 +30,5 @@ def perform_with_bar(job: Job, ranks: Ranks) -> None:
         )
     if card is not None:
         short = {k: v for k, v in card.results.items() if "geometric" in k and k.endswith(RULES)}
-        told = ", ".join(f"{k} {v:+.1%}" for k, v in short.items())
-        say(f"{job.out}: {told}; {card.training.seconds:.0f} s")
+        changes = ", ".join(f"{k} {v:+.1%}" for k, v in short.items())
+        say(f"{job.out}: {changes}; {card.training.seconds:.0f} s")

@@ -40,11 +40,11 @@ def read_sacct_json(path: Path) -> ParsedTrace:
 
 
 def _reading(lines: Iterable[str], source: str) -> ParsedTrace:
-    told = read_history(lines, source, UTC, required=COLUMNS)
-    reading = ParsedTrace(passed_over=told.left_out.pop(STEPS, 0), notes={"source": SOURCE})
-    bad = [Bad(line, why) for why in told.left_out for line in told.lines[why]]
+    parsed = read_history(lines, source, UTC, required=COLUMNS)
+    reading = ParsedTrace(passed_over=parsed.left_out.pop(STEPS, 0), notes={"source": SOURCE})
+    bad = [Bad(line, why) for why in parsed.left_out for line in parsed.lines[why]]
     runs: dict[str, int] = {}
-    for record in told.records:
+    for record in parsed.records:
         if record.start_s is None or record.end_s is None:
             why = f"job {record.key} has not run to its end ({record.state})"
             bad.append(Bad(record.line, why))

@@ -30,7 +30,7 @@ from rltuned.train.learner import PpoSettings
 from rltuned.train.ranks import ALONE, join_ranks
 from rltuned.train.reward import Objective
 from rltuned.train.run import Exam, Job, refit
-from rltuned.train.seedling import NAME as FORETOLD
+from rltuned.train.seedling import NAME as SEEDLING
 
 app = typer.Typer(no_args_is_help=True, help="Learn policies offline.")
 app.command()(imitate.warmstart)
@@ -65,7 +65,7 @@ PredictOption = Annotated[
 ]
 WarmOption = Annotated[
     str | None,
-    typer.Option("--warm", help=f"Learn this rule's order first, or begin from `{FORETOLD}`."),
+    typer.Option("--warm", help=f"Learn this rule's order first, or begin from `{SEEDLING}`."),
 ]
 DeviceOption = Annotated[
     Literal["cpu", "cuda"],
@@ -147,9 +147,9 @@ def ppo(
 
 def _check_ppo(base: str, warm: str | None, network: Kind, device: str, *, predict: bool) -> None:
     """Options that cannot go together are refused before the work."""
-    if warm == FORETOLD and network == "paper":
-        raise typer.BadParameter(f"--warm {FORETOLD}: for the context network")
-    for name in (base, *([warm] if warm and warm != FORETOLD else [])):
+    if warm == SEEDLING and network == "paper":
+        raise typer.BadParameter(f"--warm {SEEDLING}: for the context network")
+    for name in (base, *([warm] if warm and warm != SEEDLING else [])):
         if name not in BASELINES:
             raise typer.BadParameter(f"no rule {name!r}; there are: {', '.join(BASELINES)}")
     if device == "cuda" and not torch.cuda.is_available():

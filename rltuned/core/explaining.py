@@ -149,7 +149,7 @@ def sentence(decision: Decision, row: int) -> str:
     )
 
 
-class Foretold(StrEnum):
+class ForecastKind(StrEnum):
     """How sure a forecast is."""
 
     NOW = "now"
@@ -163,7 +163,7 @@ class Foretold(StrEnum):
 class Forecast:
     """When a job may start by time limits alone. in_s: None = unknown. ahead: jobs before it."""
 
-    how: Foretold
+    how: ForecastKind
     in_s: float | None
     ahead: int
 
@@ -179,17 +179,17 @@ def may_start(decision: Decision, job: PendingJob) -> Forecast:
     line = _in_line(decision)
     place = next((i for i, j in enumerate(line) if j.job_id == job.job_id), None)
     if place is None or is_outside(job):
-        return Forecast(Foretold.UNKNOWN, None, place or 0)
+        return Forecast(ForecastKind.UNKNOWN, None, place or 0)
     capacity = Capacity.of(snapshot)
     queued = [one for j in line[: place + 1] if (one := placeable(j, capacity)) is not None]
     done = easy_backfill(queued, capacity, lambda: job_ends(snapshot, capacity))
     own = len(queued) - 1
     if own in done.starts:
-        return Forecast(Foretold.NOW, 0.0, place)
+        return Forecast(ForecastKind.NOW, 0.0, place)
     at_s = next((r.at_s for r in done.reservations if r.job == own), np.inf)
     if not np.isfinite(at_s):
-        return Forecast(Foretold.UNKNOWN, None, place)
-    return Forecast(Foretold.AT_LATEST, at_s, place)
+        return Forecast(ForecastKind.UNKNOWN, None, place)
+    return Forecast(ForecastKind.AT_LATEST, at_s, place)
 
 
 def _in_line(decision: Decision) -> Sequence[PendingJob]:

@@ -274,7 +274,7 @@ def _walk(
         partition = partition_of[shape]
         if head[partition] >= 0:
             if alone and not setup.easy:
-                return  # without backfill nobody passes the head
+                return  # without backfill no job passes the head
             if failed[shape] == number:
                 continue
             if alone and refused[shape] == moment and now + limit_s[job] > shadow_s[partition]:

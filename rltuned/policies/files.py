@@ -10,7 +10,9 @@ import math
 import os
 import stat
 import struct
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +21,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from rltuned.errors import ModelError
@@ -49,6 +52,14 @@ def unlike(found: NDArray[np.float32], wanted: NDArray[np.float32]) -> float:
     return float(np.abs(found - wanted).max(initial=0.0)) / unit
 
 
+_DAMAGE: Final = (
+    ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, RuntimeError, SyntaxError,
+    TypeError, ValueError, struct.error, tokenize.TokenError, zipfile.BadZipFile,
+    zipfile.LargeZipFile, zlib.error, SafetensorError,
+)  # fmt: skip
+"""What the readers of damaged JSON, archives, arrays and tensors raise."""
+
+
 @contextmanager
 def named(path: Path) -> Iterator[None]:
     """Let nothing but a ModelError with this file out."""
@@ -58,7 +69,7 @@ def named(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         raise ModelError(f"model {path}: {error.strerror or error}") from error
-    except Exception as error:
+    except _DAMAGE as error:
         detail = " ".join(str(error).split()) or "cannot be read"
         raise ModelError(f"model {path}: {detail[:300]} ({type(error).__name__})") from error
 
@@ -170,9 +181,9 @@ def _compare(name: str, kind: object, shape: object, wanted: tuple[str, Shape]) 
         )
     )
     if kind != want_kind or not fits:
-        told = ["any" if n is None else n for n in want]
+        expected = ["any" if n is None else n for n in want]
         raise ValueError(
-            f"tensor {name} is {kind!s:.40} {shape!s:.80}; card.json says {want_kind} {told}"
+            f"tensor {name} is {kind!s:.40} {shape!s:.80}; card.json says {want_kind} {expected}"
         )
 
 

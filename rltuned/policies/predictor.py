@@ -108,9 +108,9 @@ class Predictor:
         return bytes(save(tensors | {"keys": self.history.keys, "stats": self.history.stats}))
 
 
-def bounded(told: NDArray[np.float32], inputs: Float32Array) -> Float32Array:
+def bounded(predicted: NDArray[np.float32], inputs: Float32Array) -> Float32Array:
     """Predictions within [0, 1], at most the time limit: no job runs longer."""
-    found: Float32Array = np.clip(told, 0.0, np.minimum(inputs[:, :1], 1.0)).astype(np.float32)
+    found: Float32Array = np.clip(predicted, 0.0, np.minimum(inputs[:, :1], 1.0)).astype(np.float32)
     return found
 
 
@@ -161,12 +161,12 @@ def self_test(predictor: Predictor, path: Path, data: bytes) -> None:
     Raises:
         ModelError: the sealed file (path stands in the messages) is damaged, or it does not.
     """
-    inputs, told = read_arrays(path, data, "inputs", "told")
-    shapes = inputs.shape[1:], told.shape[1:], len(told)
+    inputs, predicted = read_arrays(path, data, "inputs", "told")
+    shapes = inputs.shape[1:], predicted.shape[1:], len(predicted)
     if not len(inputs) or shapes != ((INPUTS,), (len(QUANTILES),), len(inputs)):
-        raise ModelError(f"model {path}: arrays of shape {inputs.shape} and {told.shape}")
+        raise ModelError(f"model {path}: arrays of shape {inputs.shape} and {predicted.shape}")
     with named(path):
         again = quantiles_of(predictor.weights, inputs.astype(np.float32))
-        worst = unlike(again, told)
+        worst = unlike(again, predicted)
     if not worst <= PARITY_TOLERANCE:
         raise ModelError(f"model {path}: predictions differ by {worst:.2g} from those of the fit")

@@ -18,11 +18,11 @@ _Name = Annotated[str, Field(min_length=1)]
 _Count = Annotated[int, Field(ge=0)]
 
 
-class _Table(BaseModel):
+class _FileTable(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class _PartitionTable(_Table):
+class _PartitionTable(_FileTable):
     name: _Name
     default: bool = False
     max_time_s: Annotated[float, Field(gt=0)] | None = None
@@ -32,7 +32,7 @@ class _PartitionTable(_Table):
     ] = "NO"
 
 
-class _NodeTable(_Table):
+class _NodeTable(_FileTable):
     name: _Name
     gpu_type: str = ""
     gpus: _Count = 0
@@ -41,7 +41,7 @@ class _NodeTable(_Table):
     partitions: list[_Name] = []
 
 
-class _File(_Table):
+class _File(_FileTable):
     name: str = ""
     nodes: Annotated[list[_NodeTable], Field(min_length=1)]
     partitions: list[_PartitionTable] = []

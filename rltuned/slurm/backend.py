@@ -24,7 +24,7 @@ from rltuned.slurm.source import ReaderChoice
 from rltuned.slurm.talk import CallRecord
 from rltuned.slurm.writer import Writer
 
-MEND: Final = (
+READER_REMEDY: Final = (
     "build the pyslurm of slurmctld's release for the interpreter slurm.pyslurm_python "
     "(docs/compatibility.md), or set slurm.reader = text"
 )
@@ -164,6 +164,6 @@ class SlurmBackend:
             return
         if reading.stands_in:
             detail = f"{reading.detail}; squeue as text stands in"
-            yield Check.warn("reader", detail, MEND)
+            yield Check.warn("reader", detail, READER_REMEDY)
         else:
             yield Check.ok("reader", reading.detail)

@@ -170,11 +170,11 @@ def _step(
     with torch.no_grad():
         kl = ((ratio - 1) - log_ratio).sum() / count
         clipped = (torch.abs(ratio - 1) > settings.clip).float().sum() / count
-    told = tuple(ranks.total(float(x.detach())) for x in (policy, value, spread, kl, clipped))
-    if not all(math.isfinite(x) for x in (*told, *map(float, norms))):
+    totals = tuple(ranks.total(float(x.detach())) for x in (policy, value, spread, kl, clipped))
+    if not all(math.isfinite(x) for x in (*totals, *map(float, norms))):
         raise FloatingPointError("a loss or its gradient is not finite")
     learner.optimiser.step()
-    return told
+    return totals
 
 
 # 4. Train

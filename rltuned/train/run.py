@@ -261,7 +261,7 @@ def _export(job: Job, learner: Learner, trial: Trial, seconds: float, ranks: int
             "Results on traces and clusters never trained on are in docs/results.md.",
             *((NO_HISTORY_SAID,) if job.predictor else ()),
         ],
-        # nobody else's users: a site fits its own history with `rltuned train predictor`
+        # no users of another site: a site fits its own history with `rltuned train predictor`
         predictor=Predictor(job.predictor.weights, NO_HISTORY) if job.predictor else None,
         ranges=ranges_played(
             actor,

@@ -54,7 +54,7 @@ def plant(actor: ContextActor) -> None:
     with torch.no_grad():
         actor.head.weight.zero_()
         actor.head.bias.fill_(SHARPNESS * MIDDLE)
-        for k, (weights, bias, told) in enumerate(units):
+        for k, (weights, bias, factor) in enumerate(units):
             actor.encoder.weight[k] = 0.0
             for column, weight in weights.items():
                 actor.encoder.weight[k, column] = weight
@@ -62,4 +62,4 @@ def plant(actor: ContextActor) -> None:
             actor.mix.weight[k] = 0.0
             actor.mix.weight[k, k] = 1.0
             actor.mix.bias[k] = 0.0
-            actor.head.weight[0, k] = SHARPNESS * told
+            actor.head.weight[0, k] = SHARPNESS * factor

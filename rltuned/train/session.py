@@ -45,8 +45,8 @@ class Session:
     """
 
     def __init__(self, folder: Path, settings: PpoSettings, *, resume: bool) -> None:
-        self.folder, self._settings = folder, settings
-        self._told = json.loads(json.dumps(settings.described()))
+        self.folder = folder
+        self._described = json.loads(json.dumps(settings.described()))
         try:
             folder.mkdir(parents=True, exist_ok=True)
             begun = (folder / STATE).exists()
@@ -69,10 +69,10 @@ class Session:
             tensors = load((self.folder / LAST).read_bytes())
             # a setting younger than the checkpoint had its default
             whole = PpoSettings().described() | state["settings"]
-            told = {k: v for k, v in whole.items() if k not in {"epochs", "patience"}}
-            ours = {k: v for k, v in self._told.items() if k not in {"epochs", "patience"}}
-            if told != ours:
-                other = sorted(k for k in {*told, *ours} if told.get(k) != ours.get(k))
+            theirs = {k: v for k, v in whole.items() if k not in {"epochs", "patience"}}
+            ours = {k: v for k, v in self._described.items() if k not in {"epochs", "patience"}}
+            if theirs != ours:
+                other = sorted(k for k in {*theirs, *ours} if theirs.get(k) != ours.get(k))
                 raise ModelError(f"{path}: was begun with another {other[0]}")
             _put(learner, tensors)
             return Standing(int(state["epoch"]), float(state["best"]), int(state["since_best"]))
@@ -101,7 +101,7 @@ class Session:
                 "epoch": report.epoch + 1,
                 "best": report.best,
                 "since_best": report.since_best,
-                "settings": self._told,
+                "settings": self._described,
             }
             _write(self.folder / STATE, (json.dumps(state, indent=1) + "\n").encode())
         except OSError as error:

@@ -86,7 +86,7 @@ def verdict(trial: Trial, own: FloatArray) -> dict[str, float]:
         `held_out_OBJECTIVE[_geometric]_against_RULE`, the same with `_low` and `_high` (95%
         interval, bootstrap over windows), and how many windows there were. -0.1: ten percent less.
     """
-    told = {"held_out_windows": float(len(own))}
+    results = {"held_out_windows": float(len(own))}
     static = [name for name, rule in BASELINES.items() if rule.static]
     for rule in dict.fromkeys((*trial.rules, *static)):
         totals = trial.rules.get(rule)
@@ -96,7 +96,7 @@ def verdict(trial: Trial, own: FloatArray) -> dict[str, float]:
             )
         found = paired(own, totals, AS_IT_IS)
         name = f"held_out_{trial.objective}{{}}_against_{rule}{{}}".format
-        told |= {
+        results |= {
             name("", ""): found.change,
             name("", "_low"): found.low,
             name("", "_high"): found.high,
@@ -104,4 +104,4 @@ def verdict(trial: Trial, own: FloatArray) -> dict[str, float]:
             name("_geometric", "_low"): found.geometric_low,
             name("_geometric", "_high"): found.geometric_high,
         }
-    return {k: round(v, DIGITS) for k, v in told.items()}
+    return {k: round(v, DIGITS) for k, v in results.items()}

@@ -136,8 +136,8 @@ def measured(size: Size, policy: str, rounds: int, **limits: float) -> list[Cycl
         ModelError, SettingsError: the policy cannot be used.
     """
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as child:
-        told = child.submit(_in_child, size, policy, rounds, limits).result()
-    return [Cycle(**row) for row in json.loads(told)]
+        answer = child.submit(_in_child, size, policy, rounds, limits).result()
+    return [Cycle(**row) for row in json.loads(answer)]
 
 
 def _in_child(

@@ -47,8 +47,8 @@ def record(search: str, python: Path | None) -> Path:
         config = commands.ask("scontrol", "show", "config").stdout
         version = parse_config(config)["SLURM_VERSION"]
         usage = commands.ask("squeue", "--help").stdout
-        told = "--helpFormat" in usage
-        names_known = commands.ask("squeue", "--helpFormat").stdout if told else ""
+        lists_names = "--helpFormat" in usage
+        names_known = commands.ask("squeue", "--helpFormat").stdout if lists_names else ""
         layout = read_layout(usage, names_known)
         names = layout.job_columns
         ask = ("squeue", "--local", "-a", layout.per_record, "-S", "i")

@@ -11,7 +11,7 @@ from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.explaining import (
     Bound,
     Forecast,
-    Foretold,
+    ForecastKind,
     bounds_on,
     influences,
     may_start,
@@ -97,11 +97,11 @@ def test_when_a_job_may_start() -> None:
     found = forecasts(
         job(1, gpus=1), job(2, gpus=4), job(3, gpus=4), job(4, gpus=1, time_limit_s=600)
     )
-    assert found[1] == Forecast(Foretold.NOW, 0.0, 0)
+    assert found[1] == Forecast(ForecastKind.NOW, 0.0, 0)
     # the two that run come back after 40 minutes, job 1's one after an hour
-    assert found[2] == Forecast(Foretold.AT_LATEST, HOUR, 1)
-    assert found[3] == Forecast(Foretold.UNKNOWN, None, 2)
-    assert found[4] == Forecast(Foretold.NOW, 0.0, 3)  # backfill
+    assert found[2] == Forecast(ForecastKind.AT_LATEST, HOUR, 1)
+    assert found[3] == Forecast(ForecastKind.UNKNOWN, None, 2)
+    assert found[4] == Forecast(ForecastKind.NOW, 0.0, 3)  # backfill
 
 
 def test_what_cannot_be_foretold_is_unknown() -> None:
@@ -109,7 +109,7 @@ def test_what_cannot_be_foretold_is_unknown() -> None:
     picky = job(2, required_nodes=("p1",))
     never = job(3, gpus=64)
     found = forecasts(held, picky, never)
-    assert {f.how for f in found.values()} == {Foretold.UNKNOWN}
+    assert {f.how for f in found.values()} == {ForecastKind.UNKNOWN}
     assert {f.in_s for f in found.values()} == {None}
 
 
@@ -121,5 +121,5 @@ def test_jobs_that_are_not_ours_are_in_line_too() -> None:
     )
     knobs = Knobs(rules=Scope(sla_partitions=frozenset({"sla"})))
     decision = decide(seen, ConstantOrder(), knobs)
-    assert may_start(decision, seen.pending[0]).how is Foretold.NOW
-    assert may_start(decision, seen.pending[1]) == Forecast(Foretold.AT_LATEST, HOUR, 1)
+    assert may_start(decision, seen.pending[0]).how is ForecastKind.NOW
+    assert may_start(decision, seen.pending[1]) == Forecast(ForecastKind.AT_LATEST, HOUR, 1)

@@ -173,7 +173,7 @@ class CandidateGenerator:
             found.append(_Draft(table.row, picks, Cost(*sheet[at, 1:4].tolist()), named))
         return tuple(found)
 
-    def _table(self, split: Split, member: BoolArray, row: int, count: int) -> "_Table":
+    def _table(self, split: Split, member: BoolArray, row: int, count: int) -> "_CandidateTable":
         c, groups = self.capacity, self._groups(split, member, row)
         first = np.array([g[0] for g in groups], dtype=np.int64)
         roomier = (c.free_gpus[row][first] > split.low).tolist()
@@ -185,7 +185,7 @@ class CandidateGenerator:
         high = low
         if split.larger:
             high = self._costs.of_nodes(c, self._idle, row, split, more=1)[:, first]
-        return _Table(
+        return _CandidateTable(
             row=row,
             groups=groups,
             patterns=[pattern for pattern in dealt if pattern is not None],
@@ -237,7 +237,7 @@ _Dealt = tuple[tuple[int, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class _CandidateTable:
     """The groups of one GPU type for one split of a request. Shapes: G groups.
 
     low, high: (2, G) fragmentation and imbalance of one node with either share.

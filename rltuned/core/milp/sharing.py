@@ -113,7 +113,7 @@ def sharing_lookahead(queue: Queue, started: Collection[int], weights: Weights) 
         running.remove(end)
         free.give(end.shares)
         free.cap()
-        starts, flags = _Pass(queue, weights, left, free, [*running, *begun]).best()
+        starts, flags = _SharingPass(queue, weights, left, free, [*running, *begun]).best()
         found |= flags
         for at, shares in starts.items():
             free.take(shares)
@@ -133,7 +133,7 @@ def _next_end(queue: Queue, left: Sequence[int], ends: Sequence[JobEnd]) -> JobE
 
 
 @dataclass(frozen=True, slots=True)
-class _Pass:
+class _SharingPass:
     """Slurm's pass over those that still wait, under one set of flags or another."""
 
     queue: Queue

@@ -55,7 +55,7 @@ class JobStart:
 
 
 @dataclass(frozen=True, slots=True)
-class JobEnd:
+class JobOutcome:
     """A job that was seen to start and runs no more. duration_s: to half the time between looks."""
 
     job: JobStart
@@ -79,7 +79,7 @@ class Outcomes:
     """What happened between two looks."""
 
     started: tuple[JobStart, ...] = ()
-    ended: tuple[JobEnd, ...] = ()
+    ended: tuple[JobOutcome, ...] = ()
 
 
 class Watcher:
@@ -130,10 +130,10 @@ class Watcher:
             job.request.time_limit_s,
         )  # fmt: skip
 
-    def _ended(self, running: Iterable[tuple[JobId, float]], at: float) -> list[JobEnd]:
+    def _ended(self, running: Iterable[tuple[JobId, float]], at: float) -> list[JobOutcome]:
         gone = self._running.keys() - set(running)
         jobs = sorted((job for key in gone if (job := self._running[key])), key=lambda j: j.job_id)
-        return [JobEnd(job, max(1.0, at - job.started_at)) for job in jobs]
+        return [JobOutcome(job, max(1.0, at - job.started_at)) for job in jobs]
 
 
 def unit_of(job: PendingJob) -> JobKey:

@@ -175,7 +175,7 @@ def _submit_all(
 
 
 def _wait_until_done(lab: FastLab, daemon: Daemon | None, say: Callable[[str], None]) -> None:
-    end, told = time.monotonic() + LONGEST_REAL_S, 0.0
+    end, reported = time.monotonic() + LONGEST_REAL_S, 0.0
     while True:
         states = lab.run("squeue", "-h", "-a", "-o", "%t").split()
         if not states:
@@ -183,8 +183,8 @@ def _wait_until_done(lab: FastLab, daemon: Daemon | None, say: Callable[[str], N
         _alive(daemon)
         if time.monotonic() > end:
             raise PlayError(f"{len(states)} jobs are left after {LONGEST_REAL_S:g} s")
-        if time.monotonic() - told > 60:  # noqa: PLR2004 - a line a minute
-            told = time.monotonic()
+        if time.monotonic() - reported > 60:  # noqa: PLR2004 - a line a minute
+            reported = time.monotonic()
             say(f"all submitted; {states.count('PD')} pending, {states.count('R')} running")
         time.sleep(POLL_S)
 

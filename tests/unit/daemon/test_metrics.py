@@ -16,7 +16,7 @@ from rltuned.core.switchback import Switchback
 from rltuned.daemon.canary.breaker import Breaker, Cause
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
-from rltuned.daemon.canary.outcomes import Agreement, JobEnd, JobStart, Outcomes, Side
+from rltuned.daemon.canary.outcomes import Agreement, JobOutcome, JobStart, Outcomes, Side
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.metrics.jobs import AT
 from rltuned.daemon.metrics.table import MAX_PARTITIONS, THE_REST
@@ -212,7 +212,7 @@ def _series(metrics: Metrics) -> set[tuple[str, tuple[tuple[str, str], ...]]]:
 def test_how_jobs_fare_by_partition_and_delays(metrics: Metrics) -> None:
     started = JobStart(JobId(7), (JobId(7), UnixTime(NOW)), "gpu", Side.ON, NOW, 620.0)
     verdict = CanaryStatus(
-        outcomes=Outcomes((started,), (JobEnd(started, 310.0),)),
+        outcomes=Outcomes((started,), (JobOutcome(started, 310.0),)),
         agreement=Agreement(3, 2, own=0.75, slurms=0.5),
         breakers={"gpu": Breaker(opened_at=NOW, cause=Cause.WAIT)},
         opened=("gpu",),
