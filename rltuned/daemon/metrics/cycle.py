@@ -24,7 +24,8 @@ STAGE_BUCKETS_S: Final = (
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
 )  # fmt: skip
 COMMANDS: Final = (
-    "squeue", "sinfo", "sprio", "sshare", "scontrol", "sdiag", "sacctmgr", "pyslurm", "other",
+    "squeue", "sinfo", "sprio", "sshare", "scontrol", "sdiag", "sacct", "sacctmgr", "pyslurm",
+    "other",
 )  # fmt: skip
 
 

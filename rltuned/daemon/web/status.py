@@ -162,7 +162,7 @@ def _partitions(report: CycleReport) -> list[Document]:
 
 
 def _jobs(report: CycleReport, showing: Showing) -> list[Document] | None:
-    """The first of the new order; None = nothing was ranked. Names are never read at all."""
+    """The first of the new order; None = nothing was ranked. No name of a job is there."""
     if report.decision is None:
         return None
     taken_at = report.decision.snapshot.taken_at
