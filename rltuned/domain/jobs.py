@@ -180,8 +180,8 @@ class PendingJob:
     owned: Ownership | None = None
     recent_writes: int = 0
     deadline_at: UnixTime | None = None
-    unreadable: str = ""
     kinds: Kinds = NO_KINDS
+    unreadable: str = ""
 
     def __post_init__(self) -> None:
         if self.priority < 0:

@@ -78,6 +78,7 @@ class Board:
                 for name, block in sorted(verdict.blocks.items())
             ],
             "effect": verdict.effect and verdict.effect.document(),
+            "run_times": report.run_times and report.run_times.document(),
             "journal_error": report.journal_error,
             "standby": report.standby,
             "rival": report.rival,
@@ -114,6 +115,7 @@ _NOTHING_SEEN: Final[Document] = {
     "breakers": [],
     "blocks": [],
     "effect": None,
+    "run_times": None,
     "journal_error": "",
     "standby": "",
     "rival": "",
