@@ -39,7 +39,7 @@ from rltuned.sim.report import bound, document, scores_of, write_jobs
 from rltuned.sim.run import TraceWindow, compare, possible, whole, windows
 from rltuned.sim.trace import TraceJob, read_trace
 from rltuned.sim.world import Rules
-from rltuned.solver import cbc
+from rltuned.solver import Cbc
 
 app = typer.Typer()
 
@@ -134,7 +134,7 @@ def simulate(
     )  # fmt: skip
     if placement == "milp":
         tuning = Tuning(sharing=Sharing(frozenset(share or ())), steered=steer)
-        protocol = jointly(protocol, top_k, tuning, cbc())
+        protocol = jointly(protocol, top_k, tuning, Cbc())
     if count is not None and first is not None:
         raise TraceError("--windows and --first exclude each other")
     _check_outputs(jobs_out, plot)
