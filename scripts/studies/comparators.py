@@ -1,8 +1,5 @@
 """RLScheduler and SchedInspector, learned and played in rltuned's environment.
 
-    nice python -m scripts.studies train rlscheduler --out FOLDER [--trace T ...] [--cluster C ...]
-    nice python -m scripts.studies play [--trace T] [--cluster C] [NAME or FOLDER ...]
-
 Theirs: the network, what it reads, the reward, which windows it learns from, and the inspector's
 power to make all jobs wait. Shared: jobs, cluster, placement, backfill, PPO, and the choice of the
 best epoch on held-out windows. They exist at every event and in their pure order only.

@@ -17,7 +17,7 @@ from rltuned.train.episodes import play_rule
 from rltuned.train.ground import Ground, cut, make_ground
 from rltuned.train.network import PaperActor
 from scripts.studies import comparators
-from scripts.studies.__main__ import main
+from scripts.studies.__main__ import episode, main
 from scripts.studies.comparators import (
     DESIGNS,
     MOST_REJECTIONS,
@@ -31,7 +31,6 @@ from scripts.studies.comparators import (
     inspector_pair,
     read,
 )
-from scripts.studies.learning import episode
 from tests.train.worlds import random_ground, snapshot_now
 
 GROUND = random_ground("testbed", 31, 700)
