@@ -155,8 +155,8 @@ def _play(asked: argparse.Namespace) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m scripts.studies")
-    commands = parser.add_subparsers(required=True)
+    whole = argparse.ArgumentParser(prog="python -m scripts.studies")
+    commands = whole.add_subparsers(required=True)
     learning = commands.add_parser("train", help="learn by one of the two designs")
     playing = commands.add_parser("play", help="both beside the rules")
     for parser, run in ((learning, _train), (playing, _play)):
@@ -178,7 +178,7 @@ def _parser() -> argparse.ArgumentParser:
     playing.add_argument("--windows", type=int, default=12)
     playing.add_argument("--window-jobs", type=int, default=1_024)
     playing.add_argument("--load", type=float, nargs="+", default=[0.7, 0.9, 1.1])
-    return parser
+    return whole
 
 
 def main(given: Sequence[str] | None = None) -> None:
