@@ -16,8 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rltuned.backtest.site import SiteModel, without_idle_ruins
-from rltuned.backtest.standing import noted, standing
+from rltuned.backtest.site import SiteModel, noted, standing, without_idle_ruins
 from rltuned.errors import TraceError
 from rltuned.sim.fitting import impossible
 from rltuned.sim.metrics import FloatArray
@@ -79,10 +78,14 @@ class Past:
     noted: tuple[str, ...]
 
     @property
+    def arrived_s(self) -> FloatArray:
+        """(n,) when each job came, seconds since begin."""
+        return np.array([j.submit_s for j in self.jobs])
+
+    @property
     def later(self) -> NDArray[np.bool_]:
         """(n,) scored jobs that came after the split."""
-        arrived = np.array([j.submit_s for j in self.jobs])
-        return self.scored & (arrived >= self.split_s)
+        return self.scored & (self.arrived_s >= self.split_s)
 
     def known(self) -> list[TraceJob]:
         """Jobs that had ended when rltuned is switched on: all that may be learned from."""

@@ -10,8 +10,9 @@ from rltuned import __version__
 from rltuned.backtest.calibration import Calibration, Match, calibrate
 from rltuned.backtest.outcome import OrderOutcome, outcome_of
 from rltuned.backtest.past import Past
-from rltuned.backtest.play import BacktestPlay, Terms, play_natural, play_ours, stage_of
-from rltuned.core.decide import Policy
+from rltuned.backtest.play import play_natural, play_ours, stage_of
+from rltuned.core.decide import Knobs, Policy
+from rltuned.sim.play import Played
 from rltuned.slurm.accounting import SacctAnswer
 from rltuned.text import utc
 
@@ -30,37 +31,38 @@ class Study:
     """Everything that was found. base: played under multifactor; own: by name of the order."""
 
     past: Past
-    base: BacktestPlay
+    base: Played
     calibration: Calibration
-    own: Mapping[str, BacktestPlay]
+    own: Mapping[str, Played]
     outcomes: Mapping[str, OrderOutcome]
 
 
 def run_study(
     past: Past,
     policies: Mapping[str, Policy],
-    terms: Terms,
+    interval_s: float,
+    knobs: Knobs,
     *,
     names: bool,
     report: Report = lambda _what, _part: None,
 ) -> Study:
     """Play everything.
 
-    names: show users by their names, not by numbers.
+    interval_s, knobs: the daemon's. names: show users by their names, not by numbers.
 
     Raises:
         PolicyError: a policy's scores cannot be used.
     """
     report("multifactor", 0.0)
     stage = stage_of(past)
-    base = play_natural(past, stage, terms.interval_s)
+    base = play_natural(past, stage, interval_s)
     calibration = calibrate(past, base)
     users = [j.user for j in past.jobs]
     shown = users if names else aliases(users, "user")
     own, outcomes = {}, {}
     for name, policy in policies.items():
         report(name, 0.0)
-        own[name] = play_ours(past, stage, policy, terms)
+        own[name] = play_ours(past, stage, policy, interval_s, knobs)
         outcomes[name] = outcome_of(past, base, own[name], shown)
     return Study(past, base, calibration, own, outcomes)
 

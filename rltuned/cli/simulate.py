@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from rltuned.cli.flags import (
@@ -21,6 +20,7 @@ from rltuned.cli.flags import (
     say,
     warn,
 )
+from rltuned.cli.progress import progress
 from rltuned.core.decide import Knobs
 from rltuned.core.milp.sharing import Sharing
 from rltuned.core.milp.solution import Tuning
@@ -187,8 +187,7 @@ def _draw(played: dict[str, list[Schedule]], cluster: Cluster, path: Path) -> No
 def _play(
     sets: tuple[TraceWindow, ...], cluster: Cluster, policies: list[str], protocol: Protocol
 ) -> dict[str, list[Schedule]]:
-    console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
+    with progress() as bar:
         task = bar.add_task("simulate", total=len(sets) * len(policies))
 
         def report(policy: str, window: int) -> None:

@@ -19,6 +19,12 @@ SHORTEST_S = 10.0
 """Jobs count as at least this long in the bounded slowdown."""
 
 
+def slowdown(wait_s: FloatArray, duration_s: FloatArray) -> FloatArray:
+    """(n,) bounded slowdown of jobs that waited and ran so many seconds, (n,) each."""
+    found: FloatArray = np.maximum(1.0, (wait_s + duration_s) / np.maximum(duration_s, SHORTEST_S))
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """What became of the jobs of one window, in submit order; arrays (n,).
@@ -51,8 +57,7 @@ class Schedule:
     @property
     def slowdown(self) -> FloatArray:
         """(n,) bounded slowdown."""
-        longer = np.maximum(self.duration_s, SHORTEST_S)
-        return np.maximum(1.0, (self.wait_s + self.duration_s) / longer)
+        return slowdown(self.wait_s, self.duration_s)
 
 
 @dataclass(frozen=True, slots=True)

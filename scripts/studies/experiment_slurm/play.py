@@ -83,12 +83,12 @@ def entries_of(text: str, jobs: Sequence[TraceJob]) -> list[Entry]:
         cells = line.split("|")
         if len(cells) != len(FIELDS):
             raise BooksError(f"sacct: {len(cells)} fields, not {len(FIELDS)}: {line!r}")
-        name, *times = cells[:4]
-        if not all(time_.isdigit() for time_ in times):
+        name, submit, start, end, state, nodes, user = cells
+        if not (submit.isdigit() and start.isdigit() and end.isdigit()):
             raise BooksError(f"sacct: job {name} has no times: {line!r}")
         if name in found:
             raise BooksError(f"sacct: job {name} is there twice: it was requeued")
-        found[name] = Entry(*map(int, times), *cells[4:])
+        found[name] = Entry(int(submit), int(start), int(end), state, nodes, user)
     names = [name_of(job) for job in jobs]
     absent = [n for n in names if n not in found]
     if absent or len(found) != len(names):
