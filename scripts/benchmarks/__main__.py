@@ -4,7 +4,8 @@
 
 --philly is the real October of Philly that the simulator plays, --site the cluster of the month in
 cycles (its trace beside it as .csv.gz); without them the months are generated ones. `applying`
-starts a Slurm of its own and runs only when it is named. Exit codes: 0 = measured; 2 = the model or a trace cannot be used.
+starts a Slurm of its own and runs only when it is named. Exit codes: 0 = measured; 2 = the model or
+a trace cannot be used.
 """
 
 import argparse
@@ -24,9 +25,7 @@ from scripts.benchmarks import Figure, applying, deciding, placing, reading, sim
 def main(given: Sequence[str] | None = None) -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m scripts.benchmarks")
-    parser.add_argument(
-        "parts", nargs="*", metavar="PART", help="What to measure; all but applying."
-    )
+    parser.add_argument("parts", nargs="*", metavar="PART", help="None: all but applying.")
     parser.add_argument("--model", type=Path, default=Path("models/warmstart-saf"))
     parser.add_argument("--philly", type=Path)
     parser.add_argument("--site", type=Path)

@@ -1,10 +1,10 @@
 """A whole cycle of the daemon at any size, by stage, with its memory (`make bench-scale`).
 
 Each size runs in a process of its own: the loop itself, on the stage `full` with the shipped
-settings and model, its journal on the disk, against the made-up answers of tests/answers.py. It observes,
-decides, writes, reads back.
-Between two cycles the numbers grow older, and what was written stands there. Prints a table of all
-sizes, and the figures that have a bound in the form of `make bench`.
+settings and model, its journal on the disk, against the made-up answers of tests/answers.py. It
+observes, decides, writes, reads back. Between two cycles the numbers grow older, and what was
+written stands there. Prints a table of all sizes, and the figures that have a bound in the form of
+`make bench`.
 """
 
 import argparse
