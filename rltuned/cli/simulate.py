@@ -26,16 +26,15 @@ from rltuned.core.milp.sharing import Sharing
 from rltuned.core.milp.solution import Tuning
 from rltuned.core.order import DEFAULT
 from rltuned.errors import TraceError
-from rltuned.sim import fragmentation
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.dispatch import BackfillRule
 from rltuned.sim.faults import read_faults
-from rltuned.sim.metrics import Schedule
+from rltuned.sim.metrics import Schedule, bound, mean_fragmentation
 from rltuned.sim.natural import AGE_ONLY, Natural
 from rltuned.sim.policy import policy_of
 from rltuned.sim.presets import PRESETS, cluster_named
 from rltuned.sim.protocol import Mode, Newcomers, Protocol, jointly
-from rltuned.sim.report import bound, document, scores_of, write_jobs
+from rltuned.sim.report import document, scores_of, write_jobs
 from rltuned.sim.run import TraceWindow, compare, possible, whole, windows
 from rltuned.sim.trace import TraceJob, read_trace
 from rltuned.sim.world import Rules
@@ -209,13 +208,12 @@ def _show(played: dict[str, list[Schedule]], cluster: Cluster, *, details: bool)
     if details:
         more = _table("", "p50", "p99", "Jain users", "Jain parts", "worst user", "scraps")
         for name, s in scores.items():
-            scraps = [fragmentation.mean(one, cluster) for one in played[name]]
             row = [_hours(s.wait_p50_s), _hours(s.wait_p99_s), f"{s.fairness_users:.3f}"]
             row += [
                 f"{s.fairness_partitions:.3f}",
                 f"{s.worst_user or '-'} {s.worst_user_bsld:.0f}",
             ]
-            more.add_row(name, *row, f"{sum(scraps) / len(scraps):.2f}")
+            more.add_row(name, *row, f"{mean_fragmentation(played[name], cluster):.2f}")
         console.print(more)
     wait_s, jct_s = bound(next(iter(played.values())), cluster.gpus)
     say(f"No order can do better than a mean wait of {_hours(wait_s)} h, JCT {_hours(jct_s)} h.")

@@ -16,7 +16,7 @@ from rltuned.errors import ModelError, TraceError
 from rltuned.kernel.compiler import FloatArray
 from rltuned.policies.actor import Actor
 from rltuned.policies.baselines import BASELINES
-from rltuned.sim.metrics import Schedule, score
+from rltuned.sim.metrics import METRICS, Schedule, score
 from rltuned.sim.policy import FUTURE, QSSF_NAME, actor_of
 from rltuned.sim.protocol import Protocol
 from rltuned.stats import SHARES, Paired, paired
@@ -25,16 +25,6 @@ from rltuned.train.ground import Ground, cut
 
 RULES: Final = (*BASELINES, QSSF_NAME, *FUTURE)
 FEWEST_WINDOWS: Final = 60
-METRICS: Final = (
-    "wait_s",
-    "wait_p95_s",
-    "wait_p99_s",
-    "wait_max_s",
-    "jct_s",
-    "bsld",
-    "utilisation",
-    "makespan_s",
-)
 SINGLE: Final = ("wait_s", "bsld", "jct_s")
 WAYS: Final = ("wait_s", "wait_p95_s", "jct_s", "bsld")
 """Metrics with the share of the way to the best order that a model goes."""

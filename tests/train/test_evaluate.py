@@ -13,11 +13,12 @@ from rltuned.cli.evaluate import app
 from rltuned.errors import TraceError
 from rltuned.policies.actor import load_actor
 from rltuned.sim.eyes import net_of
+from rltuned.sim.metrics import METRICS
 from rltuned.sim.protocol import Protocol
 from rltuned.sim.trace import Trace, write_trace
 from rltuned.stats import paired, sign_test
 from rltuned.train.episodes import play_greedy
-from rltuned.train.evaluate import METRICS, RULES, EvaluationPlan, Play, compare, windows_of
+from rltuned.train.evaluate import RULES, EvaluationPlan, Play, compare, windows_of
 from rltuned.train.ground import cut
 from rltuned.train.network import PaperActor, network_of
 from tests.sim.reference import play_direct
