@@ -21,8 +21,8 @@ from rltuned.sim.world import Rules
 
 def stage_of(past: Past) -> Stage:
     """A history ready to be played under any number of orders."""
-    place = past.place
-    return Stage(place.cluster, past.jobs, prepare(place.cluster, past.jobs), place.natural)
+    site = past.site
+    return Stage(site.cluster, past.jobs, prepare(site.cluster, past.jobs), site.natural)
 
 
 def play_natural(past: Past, stage: Stage, interval_s: float) -> Played:
@@ -41,7 +41,7 @@ def play_ours(past: Past, stage: Stage, policy: Policy, interval_s: float, knobs
     arrive_s = stage.prepared.jobs.submit_s.copy()
     waiting = np.array(sorted(past.waiting), dtype=np.int64) - 1
     arrive_s[waiting] = np.maximum(arrive_s[waiting], 0.0)
-    rules = Rules(backfill=past.place.backfill, natural=past.place.natural)
+    rules = Rules(backfill=past.site.backfill, natural=past.site.natural)
     played = run(stage.prepared, ranking, rules, cycles=cycles, eyes=eyes, arrive_s=arrive_s)
     last_s = float(played.start_s[past.scored].max())
     return replace(played, cycles=[row for row in played.cycles if row[0] <= last_s])

@@ -90,7 +90,7 @@ def document(study: Study, history: SacctAnswer, asked: Mapping[str, Any]) -> di
             "partitions": {n: _match(m) for n, m in calibration.partitions.items()},
             "unit": calibration.unit,
             "order": _order_text(past),
-            "not_played": [*past.place.unplayed, *past.noted],
+            "not_played": [*past.site.unplayed, *past.noted],
         },
         "record": _record(past, history),
         "real": _real(past),
@@ -100,7 +100,7 @@ def document(study: Study, history: SacctAnswer, asked: Mapping[str, Any]) -> di
 
 def _order_text(past: Past) -> str:
     """Which order the simulated Slurm had."""
-    natural, other = past.place.natural, past.place.other_weight
+    natural, other = past.site.natural, past.site.other_weight
     if natural.kind == "fcfs":
         return "priority/basic: first come, first served"
     text = (
@@ -121,11 +121,11 @@ def _order_text(past: Past) -> str:
 
 
 def _record(past: Past, history: SacctAnswer) -> dict[str, Any]:
-    cluster = past.place.cluster
+    cluster = past.site.cluster
     reasons = history.left_out + past.left_out
     return {
         "cluster": cluster.name,
-        "slurm": ".".join(map(str, past.place.site.version)),
+        "slurm": ".".join(map(str, past.site.slurm.version)),
         "nodes": len(cluster.nodes),
         "gpus": cluster.gpus,
         "nodes_left_out": list(past.absent),

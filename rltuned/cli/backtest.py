@@ -17,7 +17,7 @@ import typer
 from rltuned.backtest.collect import PACKED, check_new, collect, put
 from rltuned.backtest.fit import Lesson, fit_site
 from rltuned.backtest.past import Span, past_of
-from rltuned.backtest.site import HISTORY, read_place
+from rltuned.backtest.site import HISTORY, read_site_model
 from rltuned.backtest.study import Study, account_names, anonymous, document, run_study
 from rltuned.cli.backtested import show
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
@@ -129,7 +129,7 @@ def backtest(
         begin = -math.inf if span.begin is None else span.begin
         answer = read_history(lines_of(rows), str(rows), zone, since=begin)
         bars.show(f"reading {rows.name}", 1.0)
-        past = past_of(answer, read_place(site), span)
+        past = past_of(answer, read_site_model(site), span)
         model = find_bundle(settings.policy.models_dir, BEGUN_FROM.removeprefix(MODEL_PREFIX))
         fitted = fit_site(
             train, past, model, Path(work, "trained"),

@@ -59,8 +59,8 @@ def _begun(past: Past) -> World:
         queue = by_priority(world)
         return queue if world.now >= 0 else [p for p in queue if p.number not in past.waiting]
 
-    rules = Rules(backfill=past.place.backfill, natural=past.place.natural)
-    world = World(past.place.cluster, past.jobs, rules=rules, order=order)
+    rules = Rules(backfill=past.site.backfill, natural=past.site.natural)
+    world = World(past.site.cluster, past.jobs, rules=rules, order=order)
     while (event := world.next_time()) is not None and event < 0:
         world.step()
     world.now = 0.0

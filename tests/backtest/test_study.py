@@ -12,7 +12,7 @@ import pytest
 from rltuned.backtest.calibration import calibrate
 from rltuned.backtest.past import Past, Span, past_of
 from rltuned.backtest.play import play_natural, play_ours, stage_of
-from rltuned.backtest.site import read_place
+from rltuned.backtest.site import read_site_model
 from rltuned.backtest.study import run_study
 from rltuned.core.order import Order
 from rltuned.errors import TraceError
@@ -31,7 +31,7 @@ TERMS = INTERVAL_S, replace(Settings().knobs(), top_k=0, order=Order(stretch=0.3
 
 def past(folder: Path, begin: float | None = EPOCH, split: float = 0.7) -> Past:
     rows = read_history(lines_of(folder / "sacct.txt"), "sacct.txt", UTC)
-    return past_of(rows, read_place(folder), Span(begin, None, split))
+    return past_of(rows, read_site_model(folder), Span(begin, None, split))
 
 
 def played_by_slurm(known: Past) -> Played:
@@ -56,8 +56,8 @@ def test_the_simulator_finds_its_own_history_again_to_the_second(tmp_path: Path)
 def test_other_weights_than_the_real_ones_are_found_out(tmp_path: Path) -> None:
     old_first = replace(WEIGHTED, kind="fcfs")
     known = past(site(tmp_path, jobs(110), old_first))
-    small = replace(known.place.natural, age_weight=0, size_weight=100_000, favor_small=True)
-    other = replace(known, place=replace(known.place, natural=small))
+    small = replace(known.site.natural, age_weight=0, size_weight=100_000, favor_small=True)
+    other = replace(known, site=replace(known.site, natural=small))
     base = played_by_slurm(other)
     found = calibrate(other, base).whole
     assert found.off_s > 60
@@ -96,8 +96,8 @@ def test_it_plays_what_the_daemon_decides(
 ) -> None:
     """The plain world with the daemon's own decision is switched on at the same moment."""
     known = past(site(tmp_path, jobs(110), replace(WEIGHTED, kind=kind)), begin, split=0.4)
-    order = replace(known.place.natural, kind=kind)
-    known = replace(known, place=replace(known.place, natural=order))
+    order = replace(known.site.natural, kind=kind)
+    known = replace(known, site=replace(known.site, natural=order))
     fast = play_ours(known, stage_of(known), BASELINES[rule], *TERMS)
     plain = decided(known, BASELINES[rule], *TERMS)
     assert fast.writes.any()
@@ -179,7 +179,7 @@ def test_what_else_multifactor_has_comes_from_the_recorded_priorities(tmp_path: 
     base = played_by_slurm(known)
     found = calibrate(known, base).whole
     assert found.off_s < 0.01 * found.mean.base
-    without = replace(known, place=replace(known.place, natural=replace(natural, own=())))
+    without = replace(known, site=replace(known.site, natural=replace(natural, own=())))
     base = played_by_slurm(without)
     assert calibrate(without, base).whole.off_s > found.off_s
 
