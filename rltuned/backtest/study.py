@@ -50,7 +50,8 @@ def run_study(
 ) -> Study:
     """Play everything.
 
-    interval_s, knobs: the daemon's. predictor: of run times. names: show users by their names, not by numbers.
+    interval_s, knobs: the daemon's. predictor: of run times. names: show users by their names,
+    not by numbers.
 
     Raises:
         PolicyError: a policy's scores cannot be used.
