@@ -5,17 +5,15 @@ left and brought up to date from sacct. Nothing here stops a cycle: an error cos
 is logged and counted, and the memory is made again from what the disk has.
 """
 
-import io
+import math
 import threading
-import zipfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-import numpy as np
 from structlog.typing import FilteringBoundLogger
 
 from rltuned.daemon.ends import Ends
@@ -55,7 +53,7 @@ class Memory(Protocol):
     def end(self, jobs: Sequence[EndedJob]) -> None: ...
     def keep(self, jobs: Collection[JobKey]) -> None: ...
     def to_bytes(self) -> bytes: ...
-    def restore(self, arrays: Mapping[str, Any]) -> None: ...
+    def restore_bytes(self, data: bytes) -> None: ...
 
 
 class Source(StrEnum):
@@ -201,9 +199,9 @@ class RunTimes:
         try:
             kept = self._kept(cluster, now)
             if kept is not None:
-                memory.restore(np.load(io.BytesIO(kept[1]), allow_pickle=False))
+                memory.restore_bytes(kept[1])
                 source, since = Source.FILE, max(since, kept[0])
-        except (JournalError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except (JournalError, ValueError) as error:
             why.append(str(error) or type(error).__name__)
             memory = self._make()
         try:
@@ -253,7 +251,7 @@ class RunTimes:
     def _note(self, **changed: Any) -> None:
         memory = self._memory
         if memory is not None:
-            error = None if np.isnan(memory.error) else float(memory.error)
+            error = None if math.isnan(memory.error) else memory.error
             changed |= {"ends": memory.ends, "kinds": len(memory), "error": error}
         self.status = replace(self.status, **changed)
 
