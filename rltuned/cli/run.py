@@ -180,7 +180,7 @@ class _Process:
     def _run_times(self, rig: Rig) -> RunTimes | None:
         """What learns run times; None = switched off, or the predictor cannot be used."""
         try:
-            return run_times_of(self.loaded, rig.backend, self._salt(), self.log)
+            return run_times_of(self.loaded, self._salt(), self.log, rig.backend)
         except ModelError as error:
             self.log.warning("no_predictor", detail=str(error))
             return None

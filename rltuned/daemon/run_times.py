@@ -243,7 +243,7 @@ class RunTimes:
     def _note(self, **changed: Any) -> None:
         memory = self._memory
         if memory is not None:
-            error = None if math.isnan(memory.error) else memory.error
+            error = None if math.isnan(memory.error) else float(memory.error)
             changed |= {"ends": memory.ends, "kinds": len(memory), "error": error}
         self.status = replace(self.status, **changed)
 

@@ -171,11 +171,18 @@ def model_path(loaded: Loaded) -> Path:
 
 
 def run_times_of(
-    loaded: Loaded, backend: Backend, salt: bytes | None, log: FilteringBoundLogger
+    loaded: Loaded,
+    salt: bytes | None,
+    log: FilteringBoundLogger,
+    backend: Backend | None = None,
 ) -> RunTimes | None:
     """What learns run times; None = the settings switch it off.
 
-    salt: of the digests; None = none can be used, so what is learned is not kept.
+    Args:
+        loaded: the settings.
+        salt: of the digests; None = none can be used, so what is learned is not kept.
+        log: takes a line for what goes wrong.
+        backend: the world, whose past is learned too; None = what the daemon keeps is enough.
 
     Raises:
         ModelError: the predictor cannot be used.
