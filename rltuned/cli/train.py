@@ -9,7 +9,7 @@ import typer
 
 from rltuned.cli import imitate
 from rltuned.cli.flags import say, warn
-from rltuned.cli.progress import perform_with_bar
+from rltuned.cli.progress import progress
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.network import Kind
 from rltuned.policies.predictor import load_predictor
@@ -29,15 +29,16 @@ from rltuned.train.course import (
 )
 from rltuned.train.export import export_predictor
 from rltuned.train.learner import PpoSettings
-from rltuned.train.ranks import ALONE, join_ranks
+from rltuned.train.ranks import ALONE, Ranks, join_ranks
 from rltuned.train.reward import Objective
-from rltuned.train.run import Exam, Job
+from rltuned.train.run import RULES, Exam, Job, perform
 from rltuned.train.seedling import NAME as SEEDLING
 
 app = typer.Typer(no_args_is_help=True, help="Learn policies offline.")
-app.command()(imitate.warmstart)
-app.command()(imitate.history)
-app.command()(imitate.journal)
+app.command()(imitate.imitate)
+for old in imitate.REPLACED:
+    anything = {"allow_extra_args": True, "ignore_unknown_options": True}
+    app.command(old, hidden=True, context_settings=anything)(imitate.moved)
 
 
 @app.callback()
@@ -146,7 +147,28 @@ def ppo(
         warm=warm, start=start, resume=resume, device=device,
         exam=Exam(exam_windows, exam_jobs),
     )  # fmt: skip
-    perform_with_bar(job, join_ranks() if distributed else ALONE)
+    _perform(job, join_ranks() if distributed else ALONE)
+
+
+def _perform(job: Job, ranks: Ranks) -> None:
+    """Train and export, and print what came of it; only the first rank shows anything."""
+    texts = (
+        "epoch {task.completed}/{task.total}",
+        "gap {task.fields[gap]:+.3f}  held out {task.fields[held]:+.3f} vs saf",
+    )
+    with progress(*texts, keep=True, off=ranks.rank > 0) as bar:
+        task = bar.add_task("", total=job.settings.epochs, gap=float("nan"), held=float("nan"))
+        card = perform(
+            job,
+            ranks=ranks,
+            on_epoch=lambda r: bar.update(
+                task, completed=r.epoch + 1, gap=r.gap, held=r.validation
+            ),
+        )
+    if card is not None:
+        short = {k: v for k, v in card.results.items() if "geometric" in k and k.endswith(RULES)}
+        changes = ", ".join(f"{k} {v:+.1%}" for k, v in short.items())
+        say(f"{job.out}: {changes}; {card.training.seconds:.0f} s")
 
 
 def _check_ppo(base: str, warm: str | None, network: Kind, device: str, *, predict: bool) -> None:

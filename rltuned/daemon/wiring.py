@@ -26,7 +26,7 @@ from rltuned.policies.shelf import MODEL_PREFIX, find_bundle, shipped_predictor
 from rltuned.settings import Loaded, Settings
 from rltuned.settings.key import is_file_name
 from rltuned.slurm.sdiag import Load
-from rltuned.solver import solver_named
+from rltuned.solver import Cbc
 
 
 @runtime_checkable
@@ -79,7 +79,6 @@ def build_rig(
     """
     settings = loaded.settings
     policy, digest, schema = find_policy(loaded)
-    uses_solver = settings.policy.placement == "milp"
     return Rig(
         backend=backend,
         policy=policy,
@@ -91,8 +90,7 @@ def build_rig(
         digest=digest,
         schema=schema,
         ranges=policy.ranges if isinstance(policy, Trained) else {},
-        solver=solver_named(settings.placement.solver) if uses_solver else None,
-        solver_name=settings.placement.solver if uses_solver else "",
+        solver=Cbc() if settings.policy.placement == "milp" else None,
         gauge=backend.load if settings.load.enabled and isinstance(backend, Gauged) else None,
         bounds=settings.load.bounds(),
         seat=_seat(settings, backend, lease),

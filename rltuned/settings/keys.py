@@ -158,8 +158,6 @@ class LadderKeys(Keys):
 class PlacementKeys(Keys):
     """The solver behind `placement = "milp"`."""
 
-    solver: Literal["cbc", "highs"] = "cbc"
-    """cbc comes with PuLP. highs needs `pip install highspy` and 0.15 s more to start."""
     budget_s: float = key(1.0, "seconds", gt=0.0, le=60.0)
     """The solver is ended after this time; then the greedy placement is used."""
     memory_mib: int = key(1024, "MiB", ge=64, le=65_536)
