@@ -35,6 +35,8 @@ from rltuned.errors import (
 )
 from rltuned.journal.journal import Journal
 from rltuned.journal.salt import FILE_NAME, read_salt
+from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings import Loaded
 from rltuned.slurm.checks import Check, Status
 from rltuned.solver import Cbc, probe
@@ -91,6 +93,7 @@ def _here(loaded: Loaded) -> Iterator[Check]:
     journal = _journal(loaded)
     yield journal
     yield _kinds(loaded)
+    yield _predictor(loaded)
     yield _http(loaded)
     yield _mode(loaded)
     if journal.status is Status.OK:
@@ -246,6 +249,16 @@ def _kinds(loaded: Loaded) -> Check:
         return Check.fail("kinds", f"{detail}; jobs have no kinds", fix or remedy)
     drawn = "" if salt else "; the salt is drawn at the daemon's start"
     return Check.ok("kinds", f"digests of {', '.join(wanted)}{drawn}")
+
+
+def _predictor(loaded: Loaded) -> Check:
+    if not loaded.settings.predictor.enabled:
+        return Check.ok("predictor", "switched off: policies go by time limits")
+    try:
+        digest = load_predictor(shipped_predictor()).digest
+    except ModelError as error:
+        return Check.fail("predictor", str(error), "install rltuned again, or set enabled = false")
+    return Check.ok("predictor", f"card sha256 {digest}")
 
 
 def _http(loaded: Loaded) -> Check:

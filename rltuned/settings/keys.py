@@ -181,8 +181,11 @@ class OverSubscribeKeys(Keys):
 
 
 class PredictorKeys(Keys):
-    """What run times are predicted from."""
+    """Predictions of run times, and what they are made from."""
 
+    enabled: bool = True
+    """Predict the run time of waiting jobs from jobs that ended. false = every policy goes by time
+    limits alone. Read at start only."""
     kinds: list[KindName] = key(list(KIND_NAMES))
     """Texts by which jobs are likened to ended ones: the job's name without digits, the path of its
     script or command, its folder, the first words of its submit line (sacct alone shows those).
