@@ -7,11 +7,12 @@ without the other.
 import http.client
 import json
 import ssl
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from rltuned.daemon.last_state import Glance, QueuePosition, glance, last_queue
-from rltuned.daemon.observers import FRESH_CYCLES
+from rltuned.daemon.state import FRESH_CYCLES, Condition, State
 from rltuned.errors import JournalError, SnapshotError
 from rltuned.journal.snapshots import FILE_NAME
 from rltuned.settings import Loaded
@@ -51,28 +52,50 @@ class DaemonState:
         cycle = self.kept.cycle if self.kept else None
         return None if cycle is None else max(0.0, now - cycle.at)
 
+    def sentences(self, now: float) -> list[tuple[str, bool]]:
+        """The state, worst first: each sentence, and whether it is trouble.
+
+        The daemon's own sentences, or those of the journal; a circuit breaker may have been closed
+        since the last cycle, so the journal has the last word on them.
+        """
+        found = []
+        if self.daemon is not None:
+            shown = self.daemon.get("conditions", ())  # an older daemon does not say them
+            found = [(c["state"], c["sentence"], c["trouble"]) for c in shown]
+        elif self.kept is not None and not self.asked:
+            found = [(c.state, c.sentence, c.is_trouble) for c in self._by_journal(self.kept, now)]
+        if self.kept is not None:
+            found = [row for row in found if row[0] != State.BREAKER_OPEN]
+        names = [name for _, name, _ in self.kept.breakers] if self.kept else []
+        opened = [Condition(State.BREAKER_OPEN, ", ".join(names)).sentence] if names else []
+        said = [(sentence, trouble) for _, sentence, trouble in found]
+        worst = [*self._unanswered(), *((sentence, True) for sentence in opened)]
+        return worst + sorted(said, key=lambda one: not one[1])
+
+    def _unanswered(self) -> Iterator[tuple[str, bool]]:
+        if self.daemon is None and self.asked:
+            yield f"the daemon does not answer: {self.silent}", True
+        if self.daemon is None and self.kept is None:
+            yield f"the journal cannot be read: {self.unread}", True
+
+    def _by_journal(self, kept: Glance, now: float) -> Iterator[Condition]:
+        age_s = self.age_s(now)
+        if age_s is None:
+            yield Condition(State.STARTING)
+        elif age_s > FRESH_CYCLES * self.interval_s:
+            yield Condition(State.STALE, f"{age_s:.0f}")
+        elif kept.state is not None:
+            yield from kept.state.conditions
+
     def troubles(self, now: float) -> list[str]:
         """What is wrong, a line each; none = all is well as far as is known."""
-        found = []
-        age_s = self.age_s(now)
-        if self.daemon is None and self.asked:
-            found.append(f"the daemon does not answer: {self.silent}")
-        elif self.daemon is not None and not self.daemon["ready"]:
-            found.append(f"the daemon does not work: {self.daemon['reason']}")
-        elif not self.asked and (age_s is None or age_s > FRESH_CYCLES * self.interval_s):
-            found.append("the journal knows of no recent cycle")
-        if self.kept is None and self.daemon is None:
-            found.append(f"the journal cannot be read: {self.unread}")
-        if self.daemon is not None and self.daemon.get("in_doubt"):
-            found.append(f"nothing is written: {self.daemon['withheld']}")
-        open_ones = self.kept.breakers if self.kept else ()
-        names = [name for _, name, _ in open_ones] if self.kept else _open_by(self.daemon)
-        return found + [f"the circuit breaker of {name} is open" for name in names]
+        return [sentence for sentence, trouble in self.sentences(now) if trouble]
 
     def document(self, now: float) -> dict[str, Any]:
         """For --json; without single jobs, which `rltuned plan --json` has."""
         return {
             "ok": not self.troubles(now),
+            "state": [sentence for sentence, _ in self.sentences(now)],
             "troubles": self.troubles(now),
             "daemon": self.daemon,
             "daemon_silent": self.silent or None,
@@ -143,16 +166,13 @@ def _connection(keys: HttpKeys, where: str) -> http.client.HTTPConnection:
     return http.client.HTTPSConnection(where, keys.port, timeout=PATIENCE_S, context=trust)
 
 
-def _open_by(daemon: dict[str, Any] | None) -> list[str]:
-    return [b["partition"] for b in daemon["breakers"]] if daemon else []
-
-
 def _plain(kept: Glance) -> dict[str, Any]:
     return {
         "cycle": None if kept.cycle is None else asdict(kept.cycle),
         "cycles": kept.cycles,
         "model": kept.model or None,
         "carrying": kept.carrying,
+        "state": None if kept.state is None else kept.state.model_dump(mode="json"),
         "changes": [{name: getattr(change, name) for name in _SHOWN} for change in kept.changes],
         "breakers": [
             {"cluster": cluster, "partition": name, **asdict(found)}

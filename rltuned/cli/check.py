@@ -22,8 +22,9 @@ from rltuned.cli.check_slurm import slurm_checks
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
 from rltuned.daemon.canary.breaker import clusters
 from rltuned.daemon.signals import is_paused
+from rltuned.daemon.state import Condition, Health, State
 from rltuned.daemon.surroundings import doubts
-from rltuned.daemon.web.server import Health, MetricsServer
+from rltuned.daemon.web.server import MetricsServer
 from rltuned.daemon.web.tls import endpoint_context
 from rltuned.daemon.wiring import find_policy
 from rltuned.errors import (
@@ -244,7 +245,7 @@ def _http(loaded: Loaded) -> Check:
             http.address,
             http.port,
             CollectorRegistry(),
-            lambda: Health(ready=False, reason=""),
+            lambda: Health([Condition(State.STARTING)]),
             tls=tls,
         )
     except SettingsError as error:

@@ -75,8 +75,7 @@ def status(
 
 def headlines(state: DaemonState, now: float) -> Iterator[str]:
     """What matters first."""
-    troubles = state.troubles(now)
-    yield "rltuned: " + ("; ".join(troubles) if troubles else "works")
+    yield "rltuned: " + "; ".join(sentence for sentence, _ in state.sentences(now))
     yield from _daemon(state)
     yield from _journal(state, now)
 
@@ -101,13 +100,15 @@ def _daemon(state: DaemonState) -> Iterator[str]:
     if daemon is None:
         yield f"daemon: not asked: {state.silent}" if not state.asked else "daemon: no answer"
         yield f"stage: {state.stage} by the settings"
+        if state.kept is not None and (known := state.kept.state) is not None:
+            yield f"state since {when(known.at)}: {known.health}"
+            if known.effect is not None:
+                yield f"effect: {known.effect.verdict}"
         return
     stage = f"{daemon['stage']} (dry run)" if daemon["dry_run"] else daemon["stage"]
     model = f", model {daemon['digest'][:12]}" if daemon["digest"] else ""
-    yield f"daemon: {daemon['reason']}; cluster {daemon['cluster'] or 'not seen yet'}"
+    yield f"cluster: {daemon['cluster'] or 'not seen yet'}"
     yield f"stage: {stage}; writes {daemon['write_mode']}; policy {daemon['policy']}{model}"
-    if daemon.get("withheld"):  # an older daemon does not say it
-        yield f"nothing is written: {daemon['withheld']}"
     skipped = [c for c in daemon["cycles"] if c["skip"]]
     yield f"cycles: {len(skipped)} of the last {len(daemon['cycles'])} without a result"
     if daemon["effect"] is not None:

@@ -10,7 +10,8 @@ from rltuned.core.decide import Decision
 from rltuned.daemon import newcomers
 from rltuned.daemon.canary.breaker import demoted
 from rltuned.daemon.ha.leader import Seat
-from rltuned.daemon.report import ChangeKind, CycleStage, Mode
+from rltuned.daemon.report import ChangeKind, CycleStage
+from rltuned.daemon.state import State
 from rltuned.domain.jobs import PendingJob, Remembered
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.ports import NOTHING, Backend, Clock
@@ -86,7 +87,7 @@ class PlanApplier:
         decision: Decision | None,
         recipe: Recipe,
         cycle: int,
-        mode: Mode,
+        mode: State,
     ) -> str:
         """Note what a cycle saw and planned, if it did; returns the digest of the snapshot.
 

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from rltuned.core.numbers import numbers_of
 from rltuned.daemon.canary import breaker
 from rltuned.daemon.canary.breaker import Breaker
+from rltuned.daemon.state import KeptState, kept_state
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import JournalError
@@ -35,6 +36,7 @@ class Glance:
         carrying: jobs that may still carry a value of rltuned's.
         changes: the latest first.
         breakers: the open ones, as (cluster, partition, breaker).
+        state: of the daemon after the last cycle; None = none is kept.
     """
 
     cycle: CycleRow | None
@@ -43,6 +45,7 @@ class Glance:
     carrying: int
     changes: tuple[JobChange, ...]
     breakers: tuple[tuple[str, str, Breaker], ...]
+    state: KeptState | None
 
 
 def glance(path: Path) -> Glance:
@@ -68,6 +71,7 @@ def glance(path: Path) -> Glance:
             for name, found in sorted(those.items())
             if found.is_open
         ]
+        state = kept_state(named_values.get(db, named_values.STATE))
     return Glance(
         cycle=cycle,
         cycles=count,
@@ -75,6 +79,7 @@ def glance(path: Path) -> Glance:
         carrying=carrying,
         changes=changes,
         breakers=tuple(opened),
+        state=state,
     )
 
 

@@ -16,7 +16,9 @@ T = TypeVar("T")
 SETTINGS: Final = "settings"
 """Those that this host's daemon last ran with."""
 SALT: Final = "switchback_salt"
-"""Of this host's daemon. All but these two is handed over."""
+"""Of this host's daemon."""
+STATE: Final = "state"
+"""Of this host's daemon, see daemon/state. All but these three is handed over."""
 
 
 class Recall(Protocol):
@@ -58,8 +60,8 @@ def get(db: sqlite3.Connection, name: str) -> object:
 def portable(db: sqlite3.Connection) -> list[tuple[str, str, float]]:
     """Name, value as JSON text, and time of all that a daemon on another host goes on with."""
     return db.execute(
-        "SELECT name, value, at FROM states WHERE name NOT IN (?, ?) ORDER BY name",
-        (SETTINGS, SALT),
+        "SELECT name, value, at FROM states WHERE name NOT IN (?, ?, ?) ORDER BY name",
+        (SETTINGS, SALT, STATE),
     ).fetchall()
 
 

@@ -8,7 +8,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from rltuned.daemon.state import Health
 from rltuned.daemon.web.hosts import is_asked_by, own_names
 from rltuned.daemon.web.page import CSP, LIVE, STYLE, page
 from rltuned.errors import SettingsError
@@ -31,14 +31,6 @@ MAX_REQUEST_BYTES = 128 * 1024
 """Request line and headers together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
-    """ready: fit to be relied on. reason: why not, or a word of comfort."""
-
-    ready: bool
-    reason: str
-
-
 class MetricsServer:
     """Serves until closed, in threads of its own.
 
@@ -46,7 +38,7 @@ class MetricsServer:
         address: where it listens.
         port: 0 = any free one.
         registry: what /metrics shows.
-        health: what /readyz says.
+        health: what /readyz says; also asked before /metrics answers.
         status: what / and /status.json show; None = there is no such page.
         patience_s: how long a client may take for its request.
         tls: speak TLS with these certificates; None = plain.
@@ -221,6 +213,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path, _, query = self.path.partition("?")
         if path == "/metrics":
+            type(self).health()  # a metric of it is as fresh as the scrape
             encode, content_type = choose_encoder(self.headers.get("Accept") or "")
             self._answer(HTTPStatus.OK, encode(self.registry), content_type)
         elif path == "/healthz":
@@ -228,7 +221,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "/readyz":
             health = type(self).health()
             status = HTTPStatus.OK if health.ready else HTTPStatus.SERVICE_UNAVAILABLE
-            body = json.dumps({"ready": health.ready, "reason": health.reason}) + "\n"
+            body = json.dumps(health.document()) + "\n"
             self._answer(status, body.encode(), _JSON)
         elif not self._shown(path, live=query == LIVE):
             self._answer(HTTPStatus.NOT_FOUND, b"not found: try /metrics, /healthz or /readyz\n")
