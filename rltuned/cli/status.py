@@ -99,7 +99,7 @@ def _daemon(state: DaemonState) -> Iterator[str]:
     daemon = state.daemon
     if daemon is None:
         yield f"daemon: not asked: {state.silent}" if not state.asked else "daemon: no answer"
-        yield f"stage: {state.stage} by the settings"
+        yield f"stage: {state.settings.ladder.stage} by the settings"
         if state.kept is not None and (known := state.kept.state) is not None:
             yield f"state since {when(known.at)}: {known.health}"
             if known.effect is not None:
@@ -188,8 +188,9 @@ def _view(state: DaemonState, now: float, height: int) -> RenderableType:
 
 def _queue(state: DaemonState, room: int) -> RenderableType:
     """The first jobs in their new order."""
-    if state.queue is None:
+    if state.seen is None:
         return Text(f"queue: not known: {printable(state.unread) or 'no cycle is kept'}")
+    seen, queue = state.seen
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     for name in ("new", "old", "moves", "job"):
         table.add_column(name, justify="left" if name == "job" else "right", no_wrap=True)
@@ -197,9 +198,8 @@ def _queue(state: DaemonState, room: int) -> RenderableType:
         table.add_column(name, no_wrap=True)
     for name in ("GPUs", "waited", "delay", "priority", "planned"):
         table.add_column(name, justify="right", no_wrap=True)
-    for place in state.queue[:room]:
+    for place in queue[:room]:
         job, step = place.job, place.before - place.after
-        waited_s = job.waited_s(state.taken_at or 0.0)
         table.add_row(
             str(place.after),
             str(place.before),
@@ -208,10 +208,10 @@ def _queue(state: DaemonState, room: int) -> RenderableType:
             escape(printable(",".join(job.partitions))),
             escape(printable(job.user)),
             str(job.request.total.gpus),
-            span(waited_s),
+            span(job.waited_s(seen.taken_at)),
             "" if place.delay_s is None else span(place.delay_s),
             str(place.priority),
             str(place.planned) if place.planned != place.priority else "",
         )
-    left = len(state.queue) - room
+    left = len(queue) - room
     return Group(table, Text(f"... and {left} more")) if left > 0 else table

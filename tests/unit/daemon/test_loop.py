@@ -18,7 +18,7 @@ from rltuned.domain.ports import NOTHING
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import BackendError, SettingsError, SnapshotError
 from rltuned.journal.journal import Journal
-from rltuned.journal.snapshots import FILE_NAME, open_to_read, recorded
+from rltuned.journal.snapshots import FILE_NAME, reading, recorded
 from tests.fakes import BrokenPolicy, ConstantOrder, FakeBackend, RaisingPolicy, dealt
 from tests.loops import WORLD, Bench
 
@@ -166,7 +166,7 @@ def test_what_no_decision_came_of_is_kept_too(bench: Bench) -> None:
     bench.loop().run(1)
     (kept,) = recorded(bench.folder / FILE_NAME)
     assert kept.snapshot == WORLD
-    with closing(open_to_read(bench.folder / FILE_NAME)) as db:
+    with reading(bench.folder / FILE_NAME) as db:
         assert db.execute("SELECT skipped, recipe FROM cycles").fetchall() == [("policy", None)]
 
 
