@@ -14,11 +14,12 @@ from rltuned.errors import JournalError
 T = TypeVar("T")
 
 SETTINGS: Final = "settings"
-"""Those that this host's daemon last ran with."""
+"""Those that the daemon last ran with."""
 SALT: Final = "switchback_salt"
-"""Of this host's daemon."""
 STATE: Final = "state"
-"""Of this host's daemon, see daemon/state. All but these three is handed over."""
+"""See daemon/state."""
+OWN: Final = (SETTINGS, SALT, STATE)
+"""Of this host's daemon; all others are handed over."""
 
 
 class Recall(Protocol):
@@ -61,7 +62,7 @@ def portable(db: sqlite3.Connection) -> list[tuple[str, str, float]]:
     """Name, value as JSON text, and time of all that a daemon on another host goes on with."""
     return db.execute(
         "SELECT name, value, at FROM states WHERE name NOT IN (?, ?, ?) ORDER BY name",
-        (SETTINGS, SALT, STATE),
+        OWN,
     ).fetchall()
 
 
