@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from rltuned.errors import SnapshotError
-from rltuned.slurm.commands import Stream, one_line
-from rltuned.slurm.talk import Answer
+from rltuned.slurm.talk import Answer, Stream, one_line
 
 FIELD: Final = "\x1f"
 MOST_CHARACTERS: Final = 32 * 1024 * 1024
