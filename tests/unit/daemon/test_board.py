@@ -10,7 +10,7 @@ from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import Condition, Health, State
-from rltuned.daemon.web.page import page
+from rltuned.daemon.web.server import page
 from rltuned.daemon.web.status import CYCLES, Board, Showing
 from rltuned.errors import BackendError
 from tests.builders import NOW, job
