@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry
 from rltuned import __version__
 from rltuned.cli.check_slurm import slurm_checks
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
-from rltuned.daemon.canary.breaker import clusters
+from rltuned.daemon.canary.breaker import BREAKERS
 from rltuned.daemon.signals import is_paused
 from rltuned.daemon.state import Condition, Health, State
 from rltuned.daemon.surroundings import doubts
@@ -272,7 +272,7 @@ def _mode(loaded: Loaded) -> Check:
 def _breakers(loaded: Loaded) -> Check:
     try:
         with closing(Journal(loaded.settings.daemon.state_dir)) as journal:
-            every = [item for those in clusters(journal).values() for item in those.items()]
+            every = [item for those in BREAKERS.read(journal).values() for item in those.items()]
     except JournalError as error:
         remedy = "rltuned restore --all, then move the journal away"
         return Check.fail("breakers", str(error), remedy)

@@ -6,6 +6,8 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final, Protocol
 
+from pydantic import ConfigDict
+
 from rltuned.core.decide import Decision
 from rltuned.daemon import newcomers
 from rltuned.daemon.canary.breaker import demoted
@@ -19,12 +21,19 @@ from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError
-from rltuned.journal import neutral
 from rltuned.journal.cycles import CycleObservation
 from rltuned.journal.inputs import Recipe, plan_document
 from rltuned.journal.journal import Journal
+from rltuned.journal.named_values import Kept
 
 _HOUR_S: Final = 3_600.0
+NEUTRAL: Final[Kept[NeutralDelay]] = Kept(
+    "neutral_delays",
+    NeutralDelay,
+    "neutral delays",
+    ConfigDict(extra="forbid", allow_inf_nan=False),
+)
+"""By cluster, kept in the journal so that a restart changes no number."""
 
 
 class Stopwatch(Protocol):
@@ -96,7 +105,8 @@ class PlanApplier:
         """
         found = None if decision is None else decision.neutral
         if found is not None and found != snapshot.neutral:
-            neutral.keep(self.journal, snapshot.cluster, found, self._clock.now())
+            new = {snapshot.cluster: found}
+            NEUTRAL.alter(self.journal, lambda every: every | new, self._clock.now())
         return self.journal.keep(
             CycleObservation(
                 cycle=cycle,
@@ -182,7 +192,7 @@ def marked_by(journal: Journal, snapshot: Snapshot) -> Snapshot:
     says = remembered_by(journal, cluster, snapshot.taken_at)
     marked = snapshot.marked(says, demoted(journal, cluster))
     marked = newcomers.marked(journal, marked)
-    return replace(marked, neutral=neutral.recalled(journal, cluster))
+    return replace(marked, neutral=NEUTRAL.read(journal).get(cluster))
 
 
 def remembered_by(journal: Journal, cluster: str, now: float) -> Remembered:

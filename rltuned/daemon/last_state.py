@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Final, NamedTuple
 
 from rltuned.core.numbers import numbers_of
-from rltuned.daemon.canary import breaker
-from rltuned.daemon.canary.breaker import Breaker
+from rltuned.daemon.canary.breaker import BREAKERS, Breaker
 from rltuned.daemon.state import KeptState, kept_state
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
@@ -90,7 +89,7 @@ def glance(db: sqlite3.Connection) -> Glance:
         "SELECT count(*) FROM (SELECT DISTINCT cluster, job_id, submitted_at FROM changes"
         " WHERE closed IS NULL)"
     ).fetchone()
-    known = breaker.read(named_values.get(db, breaker.NAME))
+    known = BREAKERS.of(named_values.get(db, BREAKERS.name))
     return Glance(
         cycle=cycles.last_row(db),
         cycles=count,

@@ -12,7 +12,7 @@ from math import floor, sqrt
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field
 
 from rltuned.core.decide import Decision, Knobs
 from rltuned.core.order import NO_LIMIT_S
@@ -24,14 +24,13 @@ from rltuned.domain.plan import Outcome, Plan, Result, SetSiteFactor, Target
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
-from rltuned.journal.named_values import Memory, Recall, read_kept
+from rltuned.journal.named_values import Kept, Memory, Recall
 
 POLICY: Final = "delay"
 """The script knows this rule alone."""
 GOOD_FOR: Final = 3
 """Cycles that a stamp is good for."""
 HOW: Final = "set at submission by job_submit.lua"
-_NAME: Final = "newcomers"
 _ROUNDING: Final = 1e-6
 _MOST: Final = 65_536
 
@@ -83,7 +82,8 @@ class Stamp(BaseModel):
         return "\n".join((*lines, "end", ""))
 
 
-_KEPT: Final = TypeAdapter(dict[str, tuple[Stamp, ...]])
+_STAMPS: Final = "stamps"
+_KEPT: Final[Kept[tuple[Stamp, ...]]] = Kept("newcomers", tuple[Stamp, ...], "newcomers")
 """The formula in use and the one before: of a job that was submitted while they changed."""
 
 
@@ -136,7 +136,7 @@ def publish(path: Path, stamp: Stamp | None, journal: Memory, now: float, good_s
         if stamp is None:
             path.unlink(missing_ok=True)
             return ""
-        journal.alter(_NAME, lambda kept: _with(kept, stamp), now)
+        _KEPT.alter(journal, lambda kept: {_STAMPS: _with(kept.get(_STAMPS, ()), stamp)}, now)
         new = path.with_name(f".{path.name}.new")
         new.unlink(missing_ok=True)
         number = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
@@ -161,14 +161,8 @@ def good_until(path: Path) -> float | None:
         return None
 
 
-def _with(kept: object, stamp: Stamp) -> object:
-    before = _read(kept)
-    stamps = before if before[:1] == (stamp,) else (stamp, *before[:1])
-    return _KEPT.dump_python({"stamps": stamps}, mode="json")
-
-
-def _read(kept: object) -> tuple[Stamp, ...]:
-    return read_kept(_KEPT, kept, "newcomers in the journal").get("stamps", ())
+def _with(before: tuple[Stamp, ...], stamp: Stamp) -> tuple[Stamp, ...]:
+    return before if before[:1] == (stamp,) else (stamp, *before[:1])
 
 
 def marked(journal: Recall, snapshot: Snapshot) -> Snapshot:
@@ -177,7 +171,7 @@ def marked(journal: Recall, snapshot: Snapshot) -> Snapshot:
     Raises:
         JournalError: the formulas cannot be read.
     """
-    stamps = [s for s in _read(journal.recall(_NAME)) if s.cluster == snapshot.cluster]
+    stamps = [s for s in _KEPT.read(journal).get(_STAMPS, ()) if s.cluster == snapshot.cluster]
     if not stamps:
         return snapshot
     pending = tuple(_marked(job, stamps) for job in snapshot.pending)
