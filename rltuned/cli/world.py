@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from rltuned.cli.flags import BackendChoice
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.ha.fence import Fence, Holder
+from rltuned.daemon.ha.fence import Fence
+from rltuned.daemon.ha.lease import Lease
 from rltuned.domain.ports import Backend, Clock
 from rltuned.settings import Loaded
 from rltuned.slurm.backend import SlurmBackend
@@ -28,22 +29,14 @@ class CommandTarget:
     backend: Callable[[Loaded], Backend]
 
 
-def _ignore(_: CallRecord) -> None:
-    """Calls are not counted."""
-
-
-def _unheard(_: ReaderChoice) -> None:
-    """The reader is not reported."""
-
-
 def open_world(
     world: BackendChoice,
     *,
     speed: float = 1.0,
     seed: int = 0,
-    on_call: Callable[[CallRecord], None] = _ignore,
-    on_reading: Callable[[ReaderChoice], None] = _unheard,
-    lease: Holder | None = None,
+    on_call: Callable[[CallRecord], None] = lambda _call: None,
+    on_reading: Callable[[ReaderChoice], None] = lambda _reading: None,
+    lease: Lease | None = None,
 ) -> CommandTarget:
     """Make clock and backend.
 
@@ -70,9 +63,9 @@ def open_world(
 def real_slurm(
     loaded: Loaded,
     clock: SystemClock,
-    on_call: Callable[[CallRecord], None] = _ignore,
-    lease: Holder | None = None,
-    on_reading: Callable[[ReaderChoice], None] = _unheard,
+    on_call: Callable[[CallRecord], None] = lambda _call: None,
+    lease: Lease | None = None,
+    on_reading: Callable[[ReaderChoice], None] = lambda _reading: None,
 ) -> SlurmBackend:
     """The real cluster, called as the settings say."""
     max_age_s = loaded.settings.daemon.max_snapshot_age_s
