@@ -36,7 +36,7 @@ from rltuned.errors import (
 )
 from rltuned.journal.journal import Journal
 from rltuned.settings import Loaded
-from rltuned.slurm.checks import Check, Status
+from rltuned.slurm.config_checks import Check, Status
 from rltuned.solver import probe, solver_named
 
 app = typer.Typer()

@@ -20,7 +20,7 @@ from rltuned.errors import BackendError, ModelError, PolicyError, SettingsError,
 from rltuned.journal.journal import Journal
 from rltuned.settings import Loaded
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.checks import Check, Status
+from rltuned.slurm.config_checks import Check, Status
 from rltuned.slurm.controllers import Controller, acting_host
 from rltuned.slurm.sdiag import pressures
 from rltuned.slurm.site import Priorities, RateLimit, read_priorities, read_rate_limit

@@ -94,10 +94,11 @@ def lines_of(changes: list[JobChange]) -> Iterator[str]:
         ordered = list(rows)
         yield f"job {ordered[-1].address} of {cluster}, submitted {when(submitted_at)}"
         for row in ordered:
-            yield f"  {when(row.at)}  {_what(row)}: {_result(row)}{_by(row)}"
+            yield f"  {when(row.at)}  {what(row)}: {_result(row)}{_by(row)}"
 
 
-def _what(row: JobChange) -> str:
+def what(row: JobChange) -> str:
+    """What changed, from which value to which."""
     if row.field != "release":
         return f"{row.field} {row.old} -> {row.new}"
     nice = f", nice {row.nice} set again" if row.nice else ""

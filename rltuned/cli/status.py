@@ -19,9 +19,9 @@ from rich.text import Text
 
 from rltuned.cli.asking import DaemonState, ask
 from rltuned.cli.flags import ConfigOption, JsonOption, printable, say, settings_of
+from rltuned.cli.history import what
 from rltuned.cli.tables import wide_console
 from rltuned.daemon.clock import SystemClock
-from rltuned.journal.queries import JobChange
 from rltuned.settings import Loaded
 from rltuned.text import span, when
 
@@ -86,13 +86,9 @@ def changes(state: DaemonState) -> Iterator[str]:
         return
     yield "last changes:" if state.kept.changes else "last changes: none"
     for change in state.kept.changes:
-        yield f"  {when(change.at)}  job {change.address}: {_change(change)}"
-
-
-def _change(change: JobChange) -> str:
-    new = "released" if change.new is None else change.new
-    back = "" if change.delay_s is None else f", steps back {span(change.delay_s)}"
-    return f"{change.field} {change.old} -> {new}{back}: {change.result or 'unknown'}"
+        back = "" if change.delay_s is None else f", steps back {span(change.delay_s)}"
+        result = change.result or "unknown"
+        yield f"  {when(change.at)}  job {change.address}: {what(change)}{back}: {result}"
 
 
 def _daemon(state: DaemonState) -> Iterator[str]:

@@ -12,9 +12,10 @@ from rltuned.domain.ports import NOTHING
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
-from rltuned.slurm.checks import Check, examine, gather
+from rltuned.slurm.checks import examine, gather
 from rltuned.slurm.columns import Marks
 from rltuned.slurm.commands import Commands, SlurmCli
+from rltuned.slurm.config_checks import Check
 from rltuned.slurm.controllers import Controller, acting_host, ask_controllers
 from rltuned.slurm.fairshare import FairShares
 from rltuned.slurm.reader import Reader

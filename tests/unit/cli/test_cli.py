@@ -29,7 +29,7 @@ from rltuned.domain.units import JobId
 from rltuned.errors import ModelError, SettingsError
 from rltuned.journal.journal import Journal
 from rltuned.settings import Flag, from_flags, load
-from rltuned.slurm.checks import Check, Status
+from rltuned.slurm.config_checks import Check, Status
 from tests.builders import job, running, snapshot
 from tests.fakes import ConstantOrder
 from tests.recorded import DATA, Recording, replay
