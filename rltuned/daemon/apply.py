@@ -43,7 +43,12 @@ class Stopwatch(Protocol):
 
 
 class PlanApplier:
-    """Keeps the order of law: intent on the disk, then the write, then its outcome."""
+    """Keeps the order of law: intent on the disk, then the write, then its outcome.
+
+    Where the journal cannot be used, or what it says cannot be read, every method but the first two
+    raises JournalError, and nothing is written. A BackendError of `write`: Slurm did not answer;
+    what was written is noted as intended.
+    """
 
     def __init__(self, journal: Journal, clock: Clock) -> None:
         self.journal = journal
@@ -73,9 +78,6 @@ class PlanApplier:
         """Set `owned` on the jobs that carry a value of rltuned's, and count what was reverted.
 
         A value is counted once, however long it stays.
-
-        Raises:
-            JournalError: it is not known what rltuned wrote.
         """
         self._cluster = snapshot.cluster
         marked = marked_by(self.journal, snapshot)
@@ -98,11 +100,7 @@ class PlanApplier:
         cycle: int,
         mode: State,
     ) -> str:
-        """Note what a cycle saw and planned, if it did; returns the digest of the snapshot.
-
-        Raises:
-            JournalError: it could not be noted; then nothing may be written.
-        """
+        """Note what a cycle saw and planned, if it did; returns the digest of the snapshot."""
         found = None if decision is None else decision.neutral
         if found is not None and found != snapshot.neutral:
             new = {snapshot.cluster: found}
@@ -119,11 +117,7 @@ class PlanApplier:
         )
 
     def follow(self, snapshot: Snapshot) -> None:
-        """Note which jobs have left the queue, and which came back to it with a value of rltuned's.
-
-        Raises:
-            JournalError: it could not be noted.
-        """
+        """Note which jobs have left the queue, and which are back with a value of rltuned's."""
         newcomers.note(self.journal, snapshot, self._clock.now())
         if self.journal.is_clean():
             return
@@ -156,10 +150,6 @@ class PlanApplier:
             timed: times the stages.
             digest: under which the journal keeps the snapshot.
             seat: where a successor on another host finds what rltuned wrote; None = there is none.
-
-        Raises:
-            JournalError: the intent could not be made durable; nothing was written.
-            BackendError: Slurm did not answer; what was written is noted as intended.
         """
         with timed(CycleStage.JOURNAL):
             self.follow(snapshot)
@@ -183,11 +173,7 @@ class PlanApplier:
 
 
 def marked_by(journal: Journal, snapshot: Snapshot) -> Snapshot:
-    """A snapshot with what the journal says of its jobs and partitions.
-
-    Raises:
-        JournalError: the journal cannot be used or read.
-    """
+    """A snapshot with what the journal says of its jobs and partitions."""
     cluster = snapshot.cluster
     says = remembered_by(journal, cluster, snapshot.taken_at)
     marked = snapshot.marked(says, demoted(journal, cluster))
@@ -196,11 +182,7 @@ def marked_by(journal: Journal, snapshot: Snapshot) -> Snapshot:
 
 
 def remembered_by(journal: Journal, cluster: str, now: float) -> Remembered:
-    """What the journal says of a cluster's jobs; not to be kept, see `Journal.owned`.
-
-    Raises:
-        JournalError: the journal cannot be used.
-    """
+    """What the journal says of a cluster's jobs; not to be kept, see `Journal.owned`."""
     return Remembered(journal.owned(cluster), journal.recent_writes(cluster, now - _HOUR_S))
 
 

@@ -1,4 +1,7 @@
-"""What the journal says at one look: works with the daemon dead, and only reads."""
+"""What the journal says at one look: works with the daemon dead, and only reads.
+
+What is damaged is a JournalError; a snapshot, a SnapshotError.
+"""
 
 import json
 import sqlite3
@@ -76,11 +79,7 @@ class Glance:
 
 
 def glance(db: sqlite3.Connection) -> Glance:
-    """Look at a journal that is open.
-
-    Raises:
-        JournalError: what it says cannot be read.
-    """
+    """Look at a journal that is open."""
     (count,) = db.execute("SELECT count(*) FROM cycles").fetchone()
     recipe = db.execute(
         "SELECT body FROM cycles JOIN recipes ON digest = recipe ORDER BY cycle DESC LIMIT 1"
@@ -110,9 +109,6 @@ def last_queue(db: sqlite3.Connection) -> tuple[Snapshot, tuple[QueuePosition, .
     """What the last cycle saw, in the order that its plan makes; None = none is kept.
 
     Held jobs have no place.
-
-    Raises:
-        JournalError, SnapshotError: it is damaged.
     """
     row = db.execute(
         "SELECT taken_at, s.digest, s.body, p.body, r.body FROM cycles AS c"

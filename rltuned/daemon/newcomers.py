@@ -3,6 +3,7 @@
 A file, the stamp, says by which formula slurmctld gives a new job a site factor. It is good for a
 few cycles, so that the script stops with the daemon. The formula stays in the journal: a job with
 exactly the number that it gives has it from the script: it is rltuned's, and its original is 0.
+`marked` and `note` raise JournalError when the journal cannot be used or read.
 """
 
 import os
@@ -166,11 +167,7 @@ def _with(before: tuple[Stamp, ...], stamp: Stamp) -> tuple[Stamp, ...]:
 
 
 def marked(journal: Recall, snapshot: Snapshot) -> Snapshot:
-    """The snapshot with the jobs that have their site factor from the script marked as rltuned's.
-
-    Raises:
-        JournalError: the formulas cannot be read.
-    """
+    """The snapshot, the jobs with a site factor from the script marked as rltuned's."""
     stamps = [s for s in _KEPT.read(journal).get(_STAMPS, ()) if s.cluster == snapshot.cluster]
     if not stamps:
         return snapshot
@@ -192,11 +189,7 @@ def _marked(job: PendingJob, stamps: list[Stamp]) -> PendingJob:
 
 
 def note(journal: Journal, snapshot: Snapshot, at: float) -> int:
-    """Note in the journal whose site factor is the script's; returns how many jobs are new.
-
-    Raises:
-        JournalError: they could not be noted.
-    """
+    """Note in the journal whose site factor is the script's; returns how many jobs are new."""
     known = journal.owned(snapshot.cluster)
     new = [j for j in snapshot.pending if j.owned and (j.job_id, j.submitted_at) not in known]
     plan = Plan(tuple(_as_written(new)))
