@@ -27,7 +27,8 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.errors import TraceError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.shelf import MODEL_PREFIX, find_bundle
+from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import MODEL_PREFIX, find_bundle, shipped_predictor
 from rltuned.settings import Loaded
 from rltuned.slurm.accounting import read_history
 from rltuned.slurm.commands import Commands
@@ -131,14 +132,18 @@ def backtest(
         bars.show(f"reading {rows.name}", 1.0)
         past = past_of(answer, read_site_model(site), span)
         model = find_bundle(settings.policy.models_dir, BEGUN_FROM.removeprefix(MODEL_PREFIX))
+        begin_from = load_predictor(shipped_predictor())
         fitted = fit_site(
-            train, past, model, Path(work, "trained"),
+            train, past, model, begin_from, Path(work, "trained"),
             minutes=train_minutes, seed=seed, report=partial(bars.show, "learning"),
         )  # fmt: skip
         if fitted.bundle is not None:
             chosen = {TRAINED: _policy(f"{MODEL_PREFIX}{fitted.bundle}", loaded), **chosen}
         interval_s = settings.daemon.interval_s
-        study = run_study(past, chosen, interval_s, _knobs(loaded), names=names, report=bars.show)
+        predictor = begin_from if fitted.fitted is None else fitted.fitted.predictor
+        study = run_study(
+            past, chosen, interval_s, _knobs(loaded), predictor, names=names, report=bars.show
+        )
         asked = {
             "command": " ".join(["rltuned", *sys.argv[1:]]),
             "history": rows.name,

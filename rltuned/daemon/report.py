@@ -8,6 +8,7 @@ from enum import StrEnum
 from rltuned.core.decide import Decision, Entry
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.load import Weighed
+from rltuned.daemon.run_times import RunTimesStatus
 from rltuned.domain.plan import (
     Action,
     Outcome,
@@ -104,6 +105,7 @@ class CycleReport:
         skip, detail: why there is no result, in one word and in one line.
         journal_error: why the journal cannot be used; empty = it can.
         newcomers: why the stamp for newcomers cannot be written; empty = it can.
+        run_times: what was learned of run times; None = nothing is.
     """
 
     cycle: int
@@ -125,6 +127,7 @@ class CycleReport:
     detail: str = ""
     journal_error: str = ""
     newcomers: str = ""
+    run_times: RunTimesStatus | None = None
 
     @property
     def seconds(self) -> float:

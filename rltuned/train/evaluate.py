@@ -17,13 +17,13 @@ from rltuned.kernel.compiler import FloatArray
 from rltuned.policies.actor import Actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.metrics import METRICS, Schedule, score
-from rltuned.sim.policy import FUTURE, QSSF_NAME, actor_of
+from rltuned.sim.policy import FUTURE, actor_of
 from rltuned.sim.protocol import Protocol
 from rltuned.stats import SHARES, Paired, paired
 from rltuned.train.episodes import play_policy
 from rltuned.train.ground import Ground, cut
 
-RULES: Final = (*BASELINES, QSSF_NAME, *FUTURE)
+RULES: Final = (*BASELINES, *FUTURE)
 FEWEST_WINDOWS: Final = 60
 SINGLE: Final = ("wait_s", "bsld", "jct_s")
 WAYS: Final = ("wait_s", "wait_p95_s", "jct_s", "bsld")

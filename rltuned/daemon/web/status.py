@@ -78,6 +78,7 @@ class Board:
                 for name, block in sorted(verdict.blocks.items())
             ],
             "effect": verdict.effect and verdict.effect.document(),
+            "run_times": report.run_times and report.run_times.document(),
             "journal_error": report.journal_error,
             "standby": report.standby,
             "rival": report.rival,
@@ -114,6 +115,7 @@ _NOTHING_SEEN: Final[Document] = {
     "breakers": [],
     "blocks": [],
     "effect": None,
+    "run_times": None,
     "journal_error": "",
     "standby": "",
     "rival": "",
@@ -162,7 +164,7 @@ def _partitions(report: CycleReport) -> list[Document]:
 
 
 def _jobs(report: CycleReport, showing: Showing) -> list[Document] | None:
-    """The first of the new order; None = nothing was ranked. Names are never read at all."""
+    """The first of the new order; None = nothing was ranked. No name of a job is there."""
     if report.decision is None:
         return None
     taken_at = report.decision.snapshot.taken_at
