@@ -22,7 +22,7 @@ from rltuned.slurm.ended import ended_jobs
 from rltuned.slurm.fairshare import FairShares
 from rltuned.slurm.reader import Reader
 from rltuned.slurm.sdiag import Load, clock_off_s, parse_sdiag
-from rltuned.slurm.site import parse_config, read_qos
+from rltuned.slurm.site import read_qos
 from rltuned.slurm.source import ReaderChoice
 from rltuned.slurm.talk import CallRecord
 from rltuned.slurm.writer import Writer
@@ -143,10 +143,7 @@ class SlurmBackend:
 
         Takes long; may be called from another thread than the others. Raises TraceError too.
         """
-        storage = parse_config(self._in_utc.ask("scontrol", "show", "config").stdout).get(
-            "AccountingStorageType", ""
-        )
-        if storage in {"", "accounting_storage/none"}:
+        if not self._reader.site(self._now()).accounts:
             return None
         return ended_jobs(self._in_utc, since, until, self._digester)
 

@@ -35,6 +35,7 @@ class SlurmSite:
         preemption: whether jobs may be preempted.
         increase_only: PriorityFlags=INCR_ONLY: slurmctld lowers no priority when it counts again.
         exclusive_partitions: those that give whole nodes, where sinfo does not show it (26.05).
+        accounts: slurmdbd keeps what became of jobs.
     """
 
     cluster: str
@@ -44,6 +45,7 @@ class SlurmSite:
     preemption: bool
     increase_only: bool = False
     exclusive_partitions: frozenset[str] = frozenset()
+    accounts: bool = False
 
     @property
     def multifactor(self) -> bool:
@@ -93,6 +95,7 @@ def read_site(config: Mapping[str, str]) -> SlurmSite:
         memory_counts="MEMORY" in _value(config, "SelectTypeParameters").upper(),
         preemption=_value(config, "PreemptType") not in {"", "preempt/none"},
         increase_only="INCR_ONLY" in config.get("PriorityFlags", "").upper().split(","),
+        accounts=config.get("AccountingStorageType", "") == _SLURMDBD,
     )
 
 

@@ -25,7 +25,7 @@ from tests.builders import job, snapshot
 
 SHIPPED = Path(__file__).parents[2] / "models"
 BUNDLE = SHIPPED / "warmstart-saf"
-BUNDLES = sorted(path for path in SHIPPED.iterdir() if path.is_dir())
+BUNDLES = sorted(path.parent for path in SHIPPED.glob("*/card.json"))
 
 
 @pytest.fixture
