@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 from rltuned.backtest.past import Past
-from rltuned.train.predictor import FEWEST_JOBS
+from rltuned.policies.predictor import Predictor
+from rltuned.train.predictor import FEWEST_JOBS, Fitted, fit
 
 Report = Callable[[float], None]
 """Called with how much of the time is used, 0..1."""
@@ -18,9 +19,13 @@ Lesson = Literal["none", "predictor", "full"]
 
 @dataclass(frozen=True, slots=True)
 class FitResult:
-    """The bundle that was written (None = none), and a sentence for the report."""
+    """What was learned, and a sentence for the report.
+
+    bundle: of the order; None = the shipped ones. fitted: of the predictor; None = nothing.
+    """
 
     bundle: Path | None
+    fitted: Fitted | None
     text: str
 
 
@@ -28,19 +33,21 @@ def fit_site(
     lesson: Lesson,
     past: Past,
     model: Path,
+    begin: Predictor,
     out: Path,
     *,
     minutes: float,
     seed: int,
     report: Report = lambda _part: None,
 ) -> FitResult:
-    """Write a bundle for this site.
+    """Learn from a site's earlier part.
 
     Args:
         lesson: nothing; the run-time predictor; or the order as well, by PPO from the model's.
         past: its earlier part is learned from.
         model: the bundle to begin from; its network must read predictions.
-        out: folder of the new one; must not exist.
+        begin: the predictor to begin from.
+        out: folder of a new bundle; must not exist.
         minutes: the longest that PPO may take (`full`); an epoch that began is finished.
         seed: of weights, windows and noise.
         report: see Report.
@@ -50,23 +57,24 @@ def fit_site(
     """
     jobs = past.known()
     if lesson == "none":
-        return FitResult(None, "nothing was learned from the earlier part (--train none)")
+        return FitResult(None, None, "nothing was learned from the earlier part (--train none)")
     if len(jobs) < FEWEST_JOBS:
         return FitResult(
+            None,
             None,
             f"nothing was learned: {len(jobs)} jobs had ended before the switch, {FEWEST_JOBS} are "
             "needed",
         )
-    if lesson == "full":
-        from rltuned.backtest.fit_order import fit_order  # noqa: PLC0415 - brings numba
-
-        return fit_order(jobs, past, model, out, minutes=minutes, seed=seed, report=report)
-    from rltuned.train.run import refit  # noqa: PLC0415 - brings numba
-
-    fitted = refit(model, out, jobs, "the earlier part", seed)
-    return FitResult(
-        out,
-        f"run-time predictor of {model.name} fitted to {fitted.examples} jobs of the earlier part; "
-        f"loss {fitted.pinball:.4f} on its last fifth, {fitted.plain:.4f} without looking at the "
-        "job. The order itself is the shipped one",
+    fitted = fit(jobs, begin=begin, seed=seed)
+    text = (
+        f"run-time predictor fitted to {fitted.examples} jobs of the earlier part; loss "
+        f"{fitted.pinball:.3f} on its last fifth, {fitted.plain:.3f} without looking at the job"
     )
+    if lesson == "predictor":
+        return FitResult(None, fitted, f"{text}. The orders themselves are the shipped ones")
+    from rltuned.backtest.fit_order import fit_order  # noqa: PLC0415 - brings numba
+
+    bundle, order = fit_order(
+        jobs, past, model, fitted.predictor, out, minutes=minutes, seed=seed, report=report
+    )
+    return FitResult(bundle, fitted, f"{order}; {text}")

@@ -7,16 +7,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from rltuned.backtest.fit import FitResult, Report
+from rltuned.backtest.fit import Report
 from rltuned.backtest.past import Past
+from rltuned.policies.predictor import Predictor
 from rltuned.sim.trace import TraceJob
 from rltuned.train.batch import Contest
 from rltuned.train.course import DatasetSource
 from rltuned.train.ground import make_ground
 from rltuned.train.learner import PpoSettings
 from rltuned.train.ppo import Report as Epoch
-from rltuned.train.predictor import as_known, fit
-from rltuned.train.run import Exam, Job, perform, refit
+from rltuned.train.predictor import columns_of
+from rltuned.train.run import Exam, Job, perform
 
 WINDOW_JOBS: Final = 256
 SMALLEST_WINDOW: Final = 32
@@ -37,22 +38,21 @@ def fit_order(
     jobs: Sequence[TraceJob],
     past: Past,
     model: Path,
+    predictor: Predictor,
     out: Path,
     *,
     minutes: float,
     seed: int,
     report: Report,
-) -> FitResult:
-    """PPO from the model's order, and its predictor fitted; see `fit_site`."""
+) -> tuple[Path | None, str]:
+    """PPO from the model's order; see `fit_site`. The new bundle, and a sentence."""
     size = min(WINDOW_JOBS, len(jobs) // PARTS)
     if size < SMALLEST_WINDOW:
-        return FitResult(
-            None,
-            f"nothing was learned: {len(jobs)} jobs had ended before the switch, --train full "
-            f"needs {SMALLEST_WINDOW * PARTS}",
+        return None, (
+            f"no order was learned: {len(jobs)} jobs had ended before the switch, --train full "
+            f"needs {SMALLEST_WINDOW * PARTS}"
         )
-    predictor = fit(jobs, seed=seed).predictor
-    columns = as_known(predictor, jobs, len(jobs))
+    columns = columns_of(predictor, jobs)
     ground = make_ground("the earlier part", past.place.cluster, jobs, predicted=columns)
     contest = Contest(base="saf", objective="mix", window_jobs=size, rollouts=ROLLOUTS, loads=LOADS)
     settings = PpoSettings(
@@ -71,19 +71,15 @@ def fit_order(
                 DatasetSource(ground, f"{len(jobs)} jobs of the site's own", "the site's own"),
             ),
             folder=Path(folder, "work"),
-            out=Path(folder, "order"),
+            out=out,
             command=f"rltuned backtest --train full --train-minutes {minutes:g} --seed {seed}",
             exam=Exam(windows_per_ground=6, window_jobs=size),
             start=model,
-            predictor=predictor,
         )
         epochs = _perform(job, minutes, report)
-        refit(job.out, out, jobs, "the earlier part", seed)
-    return FitResult(
-        out,
+    return out, (
         f"order of {model.name} trained on by PPO for {epochs} epochs (at most {minutes:g} minutes)"
-        f" in windows of {size} of the {len(jobs)} jobs that had ended before the switch, and its "
-        "run-time predictor fitted to them",
+        f" in windows of {size} of the {len(jobs)} jobs that had ended before the switch"
     )
 
 

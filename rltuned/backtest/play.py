@@ -13,11 +13,13 @@ import numpy as np
 from rltuned.backtest.past import Past
 from rltuned.core.decide import Knobs, Policy
 from rltuned.policies.baselines import BASELINES
+from rltuned.policies.predictor import Predictor
 from rltuned.sim.metrics import FloatArray
 from rltuned.sim.orders import Stage, in_cycles
 from rltuned.sim.play import Played as Run
 from rltuned.sim.play import run
 from rltuned.sim.prepared import prepare
+from rltuned.sim.run_times import layers_of
 from rltuned.sim.world import Rules
 
 
@@ -48,10 +50,11 @@ class BacktestPlay:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How the daemon would run: its interval, and what steers it."""
+    """How the daemon would run: its interval, what steers it, and the predictor of run times."""
 
     interval_s: float
     knobs: Knobs
+    predictor: Predictor | None = None
 
 
 def stage_of(past: Past) -> Stage:
@@ -72,6 +75,8 @@ def play_ours(past: Past, stage: Stage, policy: Policy, terms: Terms) -> Backtes
     Raises:
         KeyError: the compiled world does not know the policy.
     """
+    if terms.predictor is not None:
+        stage = replace(stage, predictor=layers_of(terms.predictor))
     ranking, cycles, eyes = in_cycles(
         policy, stage, terms.knobs, terms.interval_s, first_s=past.split_s
     )

@@ -31,7 +31,8 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.errors import TraceError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.shelf import MODEL_PREFIX, find_bundle
+from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import MODEL_PREFIX, find_bundle, shipped_predictor
 from rltuned.settings import Loaded
 from rltuned.slurm.accounting import SacctAnswer, read_history
 from rltuned.slurm.commands import Commands
@@ -189,11 +190,13 @@ def _played(
     site, rows = files
     with _bar() as bar:
         answer = _read(rows, record, bar)
+        begin = load_predictor(shipped_predictor())
         past = past_of(answer, read_place(site), Span(record.begin, record.end, record.split))
         fitted = fit_site(
             lesson.kind.value,
             past,
             find_bundle(loaded.settings.policy.models_dir, BEGUN_FROM.removeprefix(MODEL_PREFIX)),
+            begin,
             lesson.out,
             minutes=lesson.minutes,
             seed=lesson.seed,
@@ -201,7 +204,8 @@ def _played(
         )
         if fitted.bundle is not None:
             chosen = {TRAINED: _policy(f"{MODEL_PREFIX}{fitted.bundle}", loaded), **chosen}
-        terms = _terms(loaded)
+        learned = begin if fitted.fitted is None else fitted.fitted.predictor
+        terms = replace(_terms(loaded), predictor=learned)
         study = run_study(past, chosen, terms, names=names, report=bar.show)
     asked = {
         "command": " ".join(["rltuned", *sys.argv[1:]]),

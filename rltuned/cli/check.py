@@ -35,6 +35,7 @@ from rltuned.errors import (
     SolverError,
 )
 from rltuned.journal.journal import Journal
+from rltuned.journal.salt import FILE_NAME, read_salt
 from rltuned.settings import Loaded
 from rltuned.slurm.config_checks import Check, Status
 from rltuned.solver import probe, solver_named
@@ -90,6 +91,7 @@ def _here(loaded: Loaded) -> Iterator[Check]:
     yield _solver(loaded)
     journal = _journal(loaded)
     yield journal
+    yield _kinds(loaded)
     yield _http(loaded)
     yield _mode(loaded)
     if journal.status is Status.OK:
@@ -230,6 +232,21 @@ def _journal(loaded: Loaded) -> Check:
     finally:
         journal.close()
     return Check.ok("journal", f"{journal.path}, last cycle {cycle}")
+
+
+def _kinds(loaded: Loaded) -> Check:
+    """The salt of the kinds that run times are predicted from."""
+    wanted, folder = loaded.settings.predictor.kinds, loaded.settings.daemon.state_dir
+    if not wanted:
+        return Check.ok("kinds", "switched off")
+    try:
+        salt = read_salt(folder)
+    except JournalError as error:
+        detail, _, fix = str(error).partition("; fix with: ")
+        remedy = f"rm {folder / FILE_NAME}: another one is drawn, and what was learned is lost"
+        return Check.fail("kinds", f"{detail}; jobs have no kinds", fix or remedy)
+    drawn = "" if salt else "; the salt is drawn at the daemon's start"
+    return Check.ok("kinds", f"digests of {', '.join(wanted)}{drawn}")
 
 
 def _http(loaded: Loaded) -> Check:

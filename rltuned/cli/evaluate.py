@@ -12,13 +12,16 @@ from rich.progress import Progress
 from rich.table import Table
 
 from rltuned.cli.flags import (
+    SHIPPED,
     BoundsOption,
     ClipOption,
     JsonOption,
     MaxDelayOption,
     OnOff,
+    PredictorOption,
     StretchOption,
     order_of,
+    predictor_of,
     say,
     warn,
 )
@@ -96,6 +99,7 @@ def evaluate(
     stretch: StretchOption = DEFAULT.stretch,
     clip: ClipOption = DEFAULT.clip,
     max_delay: MaxDelayOption = DEFAULT.max_delay_s,
+    predictor: PredictorOption = SHIPPED,
     rule: RuleOption = None,
     curves: CurvesOption = None,
     report: ReportOption = None,
@@ -119,7 +123,9 @@ def evaluate(
     if mode == "cycle" and bounds is OnOff.OFF:
         raise typer.BadParameter("--bounds off: a pure order exists with --mode event only")
     knobs = Knobs(top_k=0, order=order_of(stretch, clip, max_delay))
-    protocol = Protocol(mode, interval, knobs=knobs, bounded=bounds is OnOff.ON)
+    protocol = Protocol(
+        mode, interval, knobs=knobs, bounded=bounds is OnOff.ON, predictor=predictor_of(predictor)
+    )
     found = _play([s.ground for s in sources], contestants, plans, rules, protocol)
     if any(not c.disjoint for c in found):
         warn("some windows share jobs: intervals are narrower than the truth")

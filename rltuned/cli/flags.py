@@ -12,7 +12,9 @@ from rltuned.text import escaped
 
 if TYPE_CHECKING:  # imports numpy, and `rltuned restore` does without
     from rltuned.core.order import Order
+    from rltuned.policies.predictor import Predictor
 
+SHIPPED = "shipped"
 CONFIG_VARIABLE = "RLTUNED_CONFIG"
 
 
@@ -61,6 +63,12 @@ ClipOption = Annotated[
 MaxDelayOption = Annotated[
     float, typer.Option("--max-delay", help="No delay above so many seconds.", min=0.0)
 ]
+PredictorOption = Annotated[
+    str,
+    typer.Option(
+        "--predictor", help="Of run times: a folder, the `shipped` one, or `none`: by the limits."
+    ),
+]
 SeedOption = Annotated[int, typer.Option("--seed", help="Of the built-in cluster's jobs.", min=0)]
 SpeedOption = Annotated[
     float,
@@ -87,6 +95,20 @@ def order_of(stretch: float, clip: float, max_delay_s: float) -> "Order":
         return Order(stretch, clip, max_delay_s)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def predictor_of(given: str) -> "Predictor | None":
+    """The predictor that the option asks for.
+
+    Raises:
+        ModelError: it cannot be used.
+    """
+    from rltuned.policies.predictor import load_predictor  # noqa: PLC0415
+    from rltuned.policies.shelf import shipped_predictor  # noqa: PLC0415
+
+    if given == "none":
+        return None
+    return load_predictor(shipped_predictor() if given == SHIPPED else Path(given))
 
 
 def say(text: str = "") -> None:

@@ -11,6 +11,8 @@ from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
 from rltuned.errors import ModelError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.card import CARD_FILE
+from rltuned.policies.predictor import CARD_FILE as PREDICTOR_CARD
+from rltuned.policies.predictor import load_predictor
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -34,6 +36,9 @@ def verify(
 
     Exit codes: 0 = fit to be used; 2 = not, with the file and the reason.
     """
+    if (bundle / PREDICTOR_CARD).is_file():
+        say(f"{bundle}: ok: predictor of run times, card sha256 {load_predictor(bundle).digest}")
+        return
     actor = load_actor(bundle)
     beside = ""
     if torch:

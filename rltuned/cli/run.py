@@ -20,7 +20,7 @@ from rltuned.cli.flags import (
     settings_of,
 )
 from rltuned.cli.tables import show_cycle
-from rltuned.cli.world import CommandTarget, open_world
+from rltuned.cli.world import CommandTarget, drawn_digester, open_world
 from rltuned.core.ladder import Rung
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.ha.leader import open_lease
@@ -38,6 +38,8 @@ from rltuned.daemon.web.server import MetricsServer
 from rltuned.daemon.web.status import Board, Showing
 from rltuned.daemon.web.tls import endpoint_context
 from rltuned.daemon.wiring import build_rig, reloaded
+from rltuned.domain.kinds import Digester
+from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
 from rltuned.settings import Loaded
 from rltuned.slurm.source import ReaderChoice
@@ -156,7 +158,16 @@ class _Process:
             on_call=lambda call: self.metrics.command(call.program, call.seconds, ok=call.ok),
             on_reading=read_by,
             lease=lease,
+            digester=self._digester,
         )
+
+    def _digester(self, loaded: Loaded) -> Digester | None:
+        """What makes the kinds; without a usable salt jobs have none."""
+        try:
+            return drawn_digester(loaded)
+        except JournalError as error:
+            self.log.warning("no_kinds", detail=str(error))
+            return None
 
     def run(self, cycles: int | None, speed: float, seed: int, *, show: bool) -> int:
         """Put the daemon together and let it run; returns its exit code."""

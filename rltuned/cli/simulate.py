@@ -11,13 +11,16 @@ from rich.progress import Progress
 from rich.table import Table
 
 from rltuned.cli.flags import (
+    SHIPPED,
     BoundsOption,
     ClipOption,
     JsonOption,
     MaxDelayOption,
     OnOff,
+    PredictorOption,
     StretchOption,
     order_of,
+    predictor_of,
     say,
     warn,
 )
@@ -111,6 +114,7 @@ def simulate(
     clip: ClipOption = DEFAULT.clip,
     max_delay: MaxDelayOption = DEFAULT.max_delay_s,
     newcomers: NewcomersOption = "cycle",
+    predictor: PredictorOption = SHIPPED,
     faults: Annotated[Path | None, typer.Option(help="CSV of node failures and drains.")] = None,
     skip_impossible: SkipImpossibleOption = False,
     jobs_out: Annotated[Path | None, typer.Option(help="CSV with one line per job.")] = None,
@@ -130,7 +134,7 @@ def simulate(
         faults=read_faults(faults) if faults else (),
         knobs=Knobs(top_k=0, order=order_of(stretch, clip, max_delay)),
         bounded=bounds is OnOff.ON,
-        newcomers=newcomers,
+        newcomers=newcomers, predictor=predictor_of(predictor),
     )  # fmt: skip
     if placement == "milp":
         tuning = Tuning(sharing=Sharing(frozenset(share or ())), steered=steer)

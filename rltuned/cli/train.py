@@ -12,24 +12,26 @@ from rltuned.cli.flags import say, warn
 from rltuned.cli.progress import perform_with_bar
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.network import Kind
+from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.presets import cluster_named
-from rltuned.sim.trace import read_trace
 from rltuned.train.batch import Contest, Form, Reference
 from rltuned.train.course import (
     JUDGES,
     LEARN_UNTIL,
     drawn,
+    fit_to,
     from_files,
     generated,
     nothing,
     predictions,
-    predictor_of,
     together,
 )
+from rltuned.train.export import export_predictor
 from rltuned.train.learner import PpoSettings
 from rltuned.train.ranks import ALONE, join_ranks
 from rltuned.train.reward import Objective
-from rltuned.train.run import Exam, Job, refit
+from rltuned.train.run import Exam, Job
 from rltuned.train.seedling import NAME as SEEDLING
 
 app = typer.Typer(no_args_is_help=True, help="Learn policies offline.")
@@ -60,8 +62,10 @@ WorkOption = Annotated[
     Path | None, typer.Option("--work", help="Checkpoints and curves; OUT.training if absent.")
 ]
 PredictOption = Annotated[
-    bool,
-    typer.Option("--predict", help="Fit a run-time predictor; the context network reads it."),
+    bool, typer.Option("--predict", help="The context network reads predicted run times.")
+]
+PredictorOption = Annotated[
+    Path | None, typer.Option("--predictor", help="Folder of the predictor; the shipped one.")
 ]
 WarmOption = Annotated[
     str | None,
@@ -103,6 +107,7 @@ def ppo(
     learning_rate: Annotated[float, typer.Option(min=0.0)] = 5e-3,
     entropy: Annotated[float, typer.Option(min=0.0)] = 0.01,
     predict: PredictOption = False,
+    predictor: PredictorOption = None,
     hidden: Annotated[tuple[int, int], typer.Option()] = (32, 16),
     patience: Annotated[int, typer.Option(help="0 = all epochs.", min=0)] = 0,
     seed: Annotated[int, typer.Option(min=0)] = 1,
@@ -131,15 +136,14 @@ def ppo(
         batches=batches, learning_rate=learning_rate, entropy=entropy, patience=patience,
     )  # fmt: skip
     clusters = list(map(cluster_named, cluster or ["philly-192"]))
-    predictor = predictor_of(trace or [], seed, worlds) if predict else None
-    guess = predictions(predictor) if predictor else nothing
+    guess = predictions(load_predictor(predictor or shipped_predictor())) if predict else nothing
     found = from_files(trace, clusters, predict=guess) if trace else generated(seed, predict=guess)
     job = Job(
         settings=settings, out=out, folder=work or out.with_name(f"{out.name}.training"),
         sources=tuple(together(found, drawn(seed + 1, worlds, guess))),
         judges=tuple(drawn(JUDGES, worlds, guess)),
         command=" ".join(["rltuned", *(a for a in sys.argv[1:] if a != "--resume")]),
-        warm=warm, start=start, resume=resume, device=device, predictor=predictor,
+        warm=warm, start=start, resume=resume, device=device,
         exam=Exam(exam_windows, exam_jobs),
     )  # fmt: skip
     perform_with_bar(job, join_ranks() if distributed else ALONE)
@@ -158,28 +162,39 @@ def _check_ppo(base: str, warm: str | None, network: Kind, device: str, *, predi
         raise typer.BadParameter("--predict: the paper's network reads no predictions")
 
 
-@app.command()
-def predictor(
-    model: Annotated[Path, typer.Argument(help="Bundle whose network reads predictions.")],
-    out: Annotated[Path, typer.Option("--out", help="Folder of the new bundle; must not exist.")],
+@app.command(name="predictor")
+def fit_predictor(
+    begin: Annotated[
+        Path | None, typer.Argument(help="Predictor to begin from; the shipped one.")
+    ] = None,
     *,
-    trace: Annotated[Path, typer.Option(help="Your jobs: rltuned traces convert --from sacct.")],
+    out: Annotated[Path, typer.Option("--out", help="Its folder; must not exist.")],
+    trace: Annotated[
+        list[Path] | None,
+        typer.Option("--trace", help="Your jobs: rltuned traces convert --from sacct."),
+    ] = None,
+    worlds: WorldsOption = 0,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Begin from drawn weights.")] = False,
     until: Annotated[
         float,
         typer.Option(help="Part of the trace to fit to, from its beginning.", min=0.05, max=1),
     ] = 1.0,
     seed: Annotated[int, typer.Option(min=0)] = 1,
 ) -> None:
-    """Fit the run-time predictor to a site's own jobs; the network stays as it is.
+    """Fit the run-time predictor, to a site's own jobs or (no trace) to generated ones.
 
     Exit codes: 0 = fitted and exported; 1 = exported too, but on the last fifth of the jobs no
     better than the same answer for every job: better not used; 2 = input cannot be used.
     """
-    jobs = read_trace(trace).jobs
-    fitted = refit(model, out, jobs[: int(len(jobs) * until)], trace.name, seed)
+    base = None if fresh else load_predictor(begin or shipped_predictor())
+    fitted, notes = fit_to(trace or [], worlds=worlds, until=until, begin=base, seed=seed)
+    command = " ".join(["rltuned", *sys.argv[1:]])
+    export_predictor(
+        out, fitted, command=command, seed=seed, data=notes.data, licence=notes.licence
+    )
     say(
-        f"{out}: {fitted.examples} jobs; loss {fitted.pinball:.4f}, without looking at the job "
-        f"{fitted.plain:.4f}; of the long jobs {fitted.long_found:.0%} recognised, by limit alone "
+        f"{out}: {fitted.examples} jobs; loss {fitted.pinball:.3f}, without looking at the job "
+        f"{fitted.plain:.3f}; of the long jobs {fitted.long_found:.0%} recognised, by limit alone "
         f"{fitted.long_by_limit:.0%}"
     )
     if fitted.pinball >= fitted.plain:

@@ -7,7 +7,10 @@ from rltuned.cli.flags import BackendChoice
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.ha.fence import Fence
 from rltuned.daemon.ha.lease import Lease
+from rltuned.domain.kinds import Digester
 from rltuned.domain.ports import Backend, Clock
+from rltuned.errors import JournalError
+from rltuned.journal.salt import keep_salt, read_salt
 from rltuned.settings import Loaded
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.source import ReaderChoice
@@ -29,6 +32,26 @@ class CommandTarget:
     backend: Callable[[Loaded], Backend]
 
 
+def drawn_digester(loaded: Loaded) -> Digester | None:
+    """What makes the daemon's kinds, with a salt drawn at first use; None = they are switched off.
+
+    Raises:
+        JournalError: the salt cannot be used.
+    """
+    wanted = loaded.settings.predictor.kinds
+    return Digester(keep_salt(loaded.settings.daemon.state_dir), wanted) if wanted else None
+
+
+def kept_digester(loaded: Loaded) -> Digester | None:
+    """The same for a command that only looks; None also where no salt can be read."""
+    wanted = loaded.settings.predictor.kinds
+    try:
+        salt = read_salt(loaded.settings.daemon.state_dir) if wanted else None
+    except JournalError:
+        return None  # `rltuned check` says what is wrong with it
+    return None if salt is None else Digester(salt, wanted)
+
+
 def open_world(
     world: BackendChoice,
     *,
@@ -37,6 +60,7 @@ def open_world(
     on_call: Callable[[CallRecord], None] = lambda _call: None,
     on_reading: Callable[[ReaderChoice], None] = lambda _reading: None,
     lease: Lease | None = None,
+    digester: Callable[[Loaded], Digester | None] = kept_digester,
 ) -> CommandTarget:
     """Make clock and backend.
 
@@ -47,11 +71,16 @@ def open_world(
         on_call: called after every Slurm command.
         on_reading: called with the reader of the jobs whenever it changes.
         lease: asked right before every batch of updates.
+        digester: gives what makes the kinds of jobs; called at every reload.
     """
     system = SystemClock()
     if world is BackendChoice.SLURM:
         return CommandTarget(
-            system, system, lambda loaded: real_slurm(loaded, system, on_call, lease, on_reading)
+            system,
+            system,
+            lambda loaded: real_slurm(
+                loaded, system, on_call, lease, on_reading, digester=digester(loaded)
+            ),
         )
     from rltuned.sim.demo import ScaledClock, demo_backend  # noqa: PLC0415 - numba's floor
 
@@ -66,6 +95,8 @@ def real_slurm(
     on_call: Callable[[CallRecord], None] = lambda _call: None,
     lease: Lease | None = None,
     on_reading: Callable[[ReaderChoice], None] = lambda _reading: None,
+    *,
+    digester: Digester | None = None,
 ) -> SlurmBackend:
     """The real cluster, called as the settings say."""
     max_age_s = loaded.settings.daemon.max_snapshot_age_s
@@ -78,4 +109,5 @@ def real_slurm(
         fence=fence,
         pyslurm=loaded.settings.slurm.pyslurm(),
         on_reading=on_reading,
+        digester=digester,
     )

@@ -151,7 +151,7 @@ def decide(
     room_s = None if numbers is None else numbers.longest_s
     wished = bounded(policy, matrix, knobs.order, room_s)
     delays = _withdrawn(wished, chosen, knobs.rules, snapshot)
-    ranked, waiting = rank(matrix, delays, numbers, knobs.writing.under(static=policy.static))
+    ranked, waiting = rank(matrix, delays, numbers, knobs.writing)
     joint = None
     if knobs.placement == "milp":
         first = ranked.after[: knobs.top_k]

@@ -40,6 +40,7 @@ LIMIT_FULL_S: Final = 30 * 86_400.0
 WAIT_FULL_S: Final = 7 * 86_400.0
 URGENT_HALF_S: Final = 12 * 3_600.0
 """Wait at which urgency is one half; the authors' code lets waiting count up to 12 hours."""
+RUN_COLUMNS: Final = 5
 UNLIMITED_AS_S: Final = 365 * 86_400.0
 """Finite stand-in for an unlimited or unknown time limit where a formula needs a number."""
 
@@ -98,7 +99,8 @@ class StateMatrix:
     The raw columns are what the classic rules use; limit_s is finite (see UNLIMITED_AS_S). size:
     GPUs, or of a job without GPUs its CPUs over the CPUs that a GPU (where there is none, a node)
     of its partitions has; at least 1. slack_s: seconds that the job could still wait and end before
-    its deadline; inf = it has none.
+    its deadline; inf = it has none. run_s: (n, 5) what is predicted of the run time: plan, mean and
+    quantiles of 10, 50 and 90% (domain/run_times); NaN = nothing.
     """
 
     jobs: tuple[PendingJob, ...]
@@ -112,6 +114,7 @@ class StateMatrix:
     priority: FloatArray
     size: FloatArray
     slack_s: FloatArray
+    run_s: FloatArray
     cff: float
 
     def __len__(self) -> int:
@@ -152,6 +155,7 @@ def encode(chosen: tuple[PendingJob, ...], snapshot: Snapshot) -> StateMatrix:
         priority=np.array([job.priority for job in chosen], dtype=np.float64),
         size=_sizes(chosen, gpus, cpus, capacity),
         slack_s=_slack_s(chosen, limit_s, snapshot.taken_at),
+        run_s=_run_s(chosen),
         cff=seen.cff,
     )
 
@@ -178,6 +182,14 @@ def cpus_per_unit(member: BoolArray, capacity: Capacity) -> float:
 def _slack_s(jobs: Sequence[PendingJob], limit_s: FloatArray, now: float) -> FloatArray:
     ends = [np.inf if j.deadline_at is None else j.deadline_at - now for j in jobs]
     found: FloatArray = np.array(ends, dtype=np.float64) - limit_s
+    return found
+
+
+def _run_s(jobs: Sequence[PendingJob]) -> FloatArray:
+    found = np.full((len(jobs), RUN_COLUMNS), np.nan)
+    for row, job in zip(found, jobs, strict=True):
+        if (known := job.run_time) is not None:
+            row[:] = known.plan_s, known.mean_s, known.low_s, known.median_s, known.high_s
     return found
 
 

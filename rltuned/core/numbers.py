@@ -15,13 +15,14 @@ that a job has waited beyond PriorityMaxAge, where its age no longer grows.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import floor
 from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rltuned.core.capacity import BoolArray
 from rltuned.core.features import FloatArray
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import MAX_PRIORITY, MAX_SITE_FACTOR
@@ -41,8 +42,8 @@ REFRESH_S: Final = 300.0
 AHEAD_S: Final = 3_600.0
 """A job older than PriorityMaxAge has its number written so far ahead of need, to be written once
 an hour and not once a cycle."""
-STATIC_HYSTERESIS: Final = 0.3
-"""The most that a static policy needs: its delays move with a job's own request alone."""
+FIRST_HYSTERESIS: Final = 0.3
+"""A job that was never written is written when the neutral delay is off by more than this share."""
 _ROUNDING: Final = 1e-6
 """So that a whole number of points that floating point puts a hair below is that number."""
 
@@ -57,6 +58,7 @@ class Writing:
         max_changes: jobs written per cycle at most.
         hysteresis: a delay that moves by less than this share is not written again. A network's
             delay swings with the queue by a factor of two or three; to follow that gains nothing.
+            A first write needs no more than FIRST_HYSTERESIS.
         min_step_s: nor one that moves by less than so many seconds.
     """
 
@@ -75,11 +77,6 @@ class Writing:
             raise ValueError(f"own_slope {self.own_slope} is not above 0")
         if not self.min_step_s >= 0:
             raise ValueError(f"min_step_s {self.min_step_s} is negative")
-
-    def under(self, *, static: bool) -> "Writing":
-        """The same for a policy that is static, or not."""
-        least = min(self.hysteresis, STATIC_HYSTERESIS)
-        return replace(self, hysteresis=least) if static else self
 
     def field(self, system: PrioritySystem) -> Field:
         """The field that is written."""
@@ -107,6 +104,7 @@ class Numbers:
             below 1 slurmctld clamps. Of each job by itself: a user who takes points off a job
             (--nice) must not shorten the delays of others.
         drifts: the number for the same delay changes from cycle to cycle, as age is in it.
+        first: jobs that rltuned has not written yet.
     """
 
     field: Field
@@ -118,6 +116,7 @@ class Numbers:
     base: IntArray
     longest_s: FloatArray
     drifts: bool
+    first: BoolArray
 
     def of(self, delay_s: FloatArray) -> IntArray:
         """(n,) the numbers that stand for these delays."""
@@ -199,7 +198,8 @@ def settle(
     error_s = have_s - delay_s
     point_s = 1.0 / numbers.slope
     least_s = max(writing.min_step_s, point_s)
-    relative_s = writing.hysteresis * np.maximum(delay_s, have_s)
+    share = np.where(numbers.first, min(FIRST_HYSTERESIS, writing.hysteresis), writing.hysteresis)
+    relative_s = share * np.maximum(delay_s, have_s)
     refresh_s = REFRESH_S if numbers.drifts else 0.0
     behind_s = refresh_s if numbers.drifts else np.maximum(relative_s, least_s)
     ahead_s = np.maximum(relative_s, max(least_s, refresh_s))
@@ -249,6 +249,7 @@ def _aged(
         base=base,
         longest_s=(base + zero - 1) / system.slope - _ages_s(jobs, system, now),
         drifts=fixed,
+        first=_first(jobs),
     )
 
 
@@ -271,6 +272,7 @@ def _unaged(
         base=base,
         longest_s=(base + original - 1) / own_slope + neutral_s,
         drifts=True,
+        first=_first(jobs),
     )
 
 
@@ -287,6 +289,7 @@ def _basic(jobs: Sequence[PendingJob], now: float) -> Numbers:
         base=np.zeros(len(jobs), dtype=np.int64),
         longest_s=np.full(len(jobs), np.inf),
         drifts=False,
+        first=_first(jobs),
     )
 
 
@@ -305,6 +308,10 @@ def _beyond_s(jobs: Sequence[PendingJob], system: PrioritySystem, now: float) ->
     waited_s = np.array([now - j.ages_since for j in jobs], dtype=np.float64)
     beyond_s = waited_s - system.max_age_s
     return np.where(beyond_s > 0, np.ceil(beyond_s / AHEAD_S) * AHEAD_S, 0.0)
+
+
+def _first(jobs: Sequence[PendingJob]) -> BoolArray:
+    return np.array([job.owned is None for job in jobs], dtype=bool)
 
 
 def _ints(values: object) -> IntArray:

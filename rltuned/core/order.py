@@ -43,11 +43,6 @@ class Policy(Protocol):
         """As it is given on the command line and shown in logs and metrics."""
         ...
 
-    @property
-    def static(self) -> bool:
-        """Whether the delay of a job never changes while it waits, unless its request does."""
-        ...
-
     def score(self, matrix: StateMatrix) -> FloatArray:
         """(n,) one finite number per row, higher = sooner: the order without bounds. Pure."""
         ...

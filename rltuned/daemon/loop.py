@@ -19,6 +19,7 @@ from rltuned.daemon.canary.monitor import Monitor
 from rltuned.daemon.ha.rivals import Rivals
 from rltuned.daemon.newcomers import tell
 from rltuned.daemon.report import CycleReport, CycleStage, Skip, row_of
+from rltuned.daemon.run_times import RunTimes
 from rltuned.daemon.runtime import Audience, Rig
 from rltuned.daemon.schedule import Pace
 from rltuned.daemon.signals import SignalFlags, is_paused
@@ -54,6 +55,7 @@ class Loop:
     Args:
         rig: world, policy and knobs to begin with.
         reload: builds a new rig from the files; raises nothing but SettingsError or ModelError.
+        run_times: learns from every look; None = nothing does.
         heartbeat_s: longest time between two `audience.alive()` while waiting.
         stopwatch: times the stages, in seconds; the clock's own when not given (a simulation has
             a clock that runs fast).
@@ -68,6 +70,7 @@ class Loop:
         *,
         orders: SignalFlags,
         reload: Callable[[], Rig],
+        run_times: RunTimes | None = None,
         heartbeat_s: float = math.inf,
         stopwatch: Callable[[], float] | None = None,
     ) -> None:
@@ -80,6 +83,7 @@ class Loop:
         self._audience = audience
         self._orders = orders
         self._reload = reload
+        self._run_times = run_times
         self._heartbeat_s = heartbeat_s
         self._stopwatch = stopwatch or clock.monotonic
         self._pace = Pace(clock)
@@ -117,6 +121,7 @@ class Loop:
         try:
             self._weigh(report)
             self._observe(report)
+            self._learn(report)
             try:
                 self._decide(report)
             finally:  # what no decision came of is what one will want to look at
@@ -166,6 +171,11 @@ class Loop:
         except JournalError as error:
             report.journal_error = str(error)
             report.snapshot = self._writer.unmarked(seen)
+
+    def _learn(self, report: CycleReport) -> None:
+        if self._run_times is not None and report.snapshot is not None:
+            with self._timed(report, CycleStage.OBSERVE):
+                report.run_times = self._run_times.look(report.snapshot)
 
     def _decide(self, report: CycleReport) -> None:
         only_looks = self.rig.ladder.rung is Rung.OBSERVE and not self.rig.dry_run

@@ -9,6 +9,7 @@ from rltuned.core.decide import Decision, Entry
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.load import Weighed
+from rltuned.daemon.run_times import RunTimesStatus
 from rltuned.daemon.state import Condition, State
 from rltuned.domain.plan import (
     Action,
@@ -90,6 +91,7 @@ class CycleReport:
         skip, detail: why there is no result, in one word and in one line.
         journal_error: why the journal cannot be used; empty = it can.
         newcomers: why the stamp for newcomers cannot be written; empty = it can.
+        run_times: what was learned of run times; None = nothing is.
     """
 
     cycle: int
@@ -111,6 +113,7 @@ class CycleReport:
     detail: str = ""
     journal_error: str = ""
     newcomers: str = ""
+    run_times: RunTimesStatus | None = None
 
     @property
     def seconds(self) -> float:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rltuned.domain.cluster import Resources
+from rltuned.domain.kinds import NO_KINDS, Kinds
+from rltuned.domain.run_times import RunTime
 from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
 
 
@@ -141,7 +143,9 @@ class PendingJob:
         owned: set when rltuned's journal says that it wrote to this job.
         recent_writes: how often it did so within the last hour, from the same journal.
         deadline_at: when Slurm removes it if it cannot end by then; None = never.
+        kinds: what jobs like it share.
         unreadable: what of it could not be read; such a job is left alone. Empty = nothing.
+        run_time: what is predicted; None = nothing.
     """
 
     job_id: JobId
@@ -178,7 +182,9 @@ class PendingJob:
     owned: Ownership | None = None
     recent_writes: int = 0
     deadline_at: UnixTime | None = None
+    kinds: Kinds = NO_KINDS
     unreadable: str = ""
+    run_time: RunTime | None = None
 
     def __post_init__(self) -> None:
         if self.priority < 0:
@@ -261,6 +267,8 @@ class RunningJob:
     array_job_id: JobId | None = None
     array_task: int | None = None
     eligible_at: UnixTime | None = None
+    qos: str = ""
+    kinds: Kinds = NO_KINDS
 
     @property
     def address(self) -> str:
@@ -281,3 +289,36 @@ class RunningJob:
         """Unix time at which the limit ends the job; inf when it has none or it is unknown."""
         limit_s = self.request.time_limit_s
         return float("inf") if limit_s is None else self.started_at + limit_s
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJob:
+    """A run of a job that ended by itself, at its limit or by a user's hand.
+
+    Attributes:
+        partition: in which it ran.
+        array_job_id: of the array that it was a task of; None for an ordinary job.
+        suspended_s: how long of the time between start and end it was suspended.
+    """
+
+    job_id: JobId
+    request: Request
+    submitted_at: UnixTime
+    started_at: UnixTime
+    ended_at: UnixTime
+    user: str = ""
+    account: str = ""
+    qos: str = ""
+    partition: str = ""
+    array_job_id: JobId | None = None
+    kinds: Kinds = NO_KINDS
+    suspended_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.submitted_at <= self.started_at <= self.ended_at - self.suspended_s:
+            raise ValueError(f"job {self.job_id}: its times are out of order")
+
+    @property
+    def run_s(self) -> float:
+        """Seconds that it ran."""
+        return self.ended_at - self.started_at - self.suspended_s

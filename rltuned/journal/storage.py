@@ -54,7 +54,7 @@ def _check_place(path: Path, *, create: bool) -> None:
     _refuse(flaw_of(path.parent, folder, also=also))
     if create and not os.path.lexists(path):
         file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        _hand_to_folder_owner(file, folder)
+        hand_to_folder_owner(file, folder)
         os.close(file)
     status = path.lstat()
     if not stat.S_ISREG(status.st_mode):
@@ -67,7 +67,7 @@ def _refuse(flaw: Flaw | None) -> None:
         raise JournalError(str(flaw))
 
 
-def _hand_to_folder_owner(file: int, folder: os.stat_result) -> None:
+def hand_to_folder_owner(file: int, folder: os.stat_result) -> None:
     """A trial run by root must not lock the service user out of its own state folder."""
     if os.geteuid() == 0:
         os.fchown(file, folder.st_uid, folder.st_gid)
@@ -132,7 +132,7 @@ class WriterLock:
     def _sign(self) -> None:
         flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(self._path, flags, 0o600), "wb") as file:  # noqa: PTH123
-            _hand_to_folder_owner(file.fileno(), self._path.parent.stat())
+            hand_to_folder_owner(file.fileno(), self._path.parent.stat())
             file.truncate()
             file.write(f"{os.getpid()}\n".encode())
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rltuned.core.numbers import AHEAD_S, EPOCH_S
+from rltuned.core.numbers import AHEAD_S, EPOCH_S, FIRST_HYSTERESIS
 from rltuned.core.order import NEUTRAL_FOR_S, NEUTRAL_LOOK_S, NEUTRAL_OFF, NEUTRAL_OVER_S
 from rltuned.domain.plan import MAX_PRIORITY, MAX_SITE_FACTOR
 from rltuned.kernel.compiler import BoolArray, FloatArray, IntArray, ascending, compiled
@@ -294,7 +294,10 @@ def _due(
         delay_s[at] = wanted_s
         have_s = (scale.zero - ranking.value[job]) / cycles.slope - scale.offset_s
         error = have_s - wanted_s
-        off_s = max(cycles.hysteresis * max(wanted_s, have_s), cycles.min_step_s, point_s)
+        share = cycles.hysteresis
+        if cycles.writes[job] == 0:
+            share = min(share, FIRST_HYSTERESIS)
+        off_s = max(share * max(wanted_s, have_s), cycles.min_step_s, point_s)
         is_due = abs(error) > off_s or have_s > cycles.upper_s[job] + point_s
         if is_due and _number(cycles, scale, wanted_s) != ranking.value[job]:
             due[count], error_s[count] = at, -abs(error)

@@ -11,7 +11,8 @@ from rltuned.kernel.backfill import consider, finish
 from rltuned.kernel.compiler import BoolArray, FloatArray, IntArray, ascending, compiled, entry
 from rltuned.kernel.cycles import Cycles, cycle, meet, next_tick, tick_at
 from rltuned.kernel.placement import fits
-from rltuned.kernel.ranking import FIXED, Eyes, Ranking, remember, scores
+from rltuned.kernel.ranking import FIXED, Eyes, Ranking, scores
+from rltuned.kernel.run_times import RunTimes, end, note_start, note_stop, submit
 from rltuned.kernel.state import (
     LATE,
     PASS,
@@ -107,7 +108,7 @@ def play(
         before = state.counters[STARTS]
         _pass(setup, state, ranking, eyes, queue, now, order[first:arrived], freed, ends)
         if state.counters[STARTS] > before:
-            _drop_started(state, queue)
+            _drop_started(state, queue, ranking.known, now)
     return passes, log
 
 
@@ -116,14 +117,14 @@ def _end(
     setup: Setup, state: State, ranking: Ranking, now: float, ends: list[tuple[float, int]]
 ) -> bool:
     """Let the jobs end that end now; whether there were any."""
-    learns, freed = len(ranking.memory.kinds) > 0, False
+    learns, freed = len(ranking.known.slots) > 0, False
     while len(ends) > 0 and ends[0][0] == now:
         job = heapq.heappop(ends)[1]
         if state.start_s[job] + setup.jobs.runs_s[job] != now:
             continue  # that attempt was cut short by a failed node
         finish(setup, state, job)
         if learns:
-            remember(ranking.memory, job, now - state.start_s[job])
+            end(ranking.known, job, state.start_s[job], now - state.start_s[job])
         freed = True
     return freed
 
@@ -153,6 +154,8 @@ def _befall(
         if not (nodes == node).any():
             continue
         finish(setup, state, job)
+        if len(ranking.known.slots) > 0:
+            note_stop(ranking.known.stats, ranking.known.slots[job], state.start_s[job])
         faults.lost_gpu_s[0] += setup.shapes.gpus[shape] * (now - state.start_s[job])
         state.start_s[job] = math.nan
         _enqueue(ranking, queue, job)
@@ -180,6 +183,9 @@ def _arrive(
     while last < len(queue.order) and queue.arrive_s[queue.order[last]] == now:
         last += 1
     new = queue.order[first:last]
+    if len(ranking.known.slots) > 0:
+        for job in new:
+            submit(ranking.known, job, now)
     if cycles.at_submit and last > first:
         jobs = np.concatenate((queue.jobs[: queue.size[0]], new))
         meet(setup, state, ranking, eyes, cycles, jobs, new, now)
@@ -329,11 +335,13 @@ def _only_behind(setup: Setup, state: State, ranking: Ranking, came: IntArray) -
 
 
 @compiled
-def _drop_started(state: State, queue: PendingQueue) -> None:
+def _drop_started(state: State, queue: PendingQueue, known: RunTimes, now: float) -> None:
     kept = 0
     for at in range(queue.size[0]):
         job = queue.jobs[at]
         if math.isnan(state.start_s[job]):
             queue.jobs[kept] = job
             kept += 1
+        elif len(known.slots) > 0:
+            note_start(known.stats, known.slots[job], now)
     queue.size[0] = kept

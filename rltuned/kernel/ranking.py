@@ -6,37 +6,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rltuned.core.features import COLUMN, UNLIMITED_AS_S
-from rltuned.kernel.compiler import FloatArray, IntArray, compiled
+from rltuned.core import run_times
+from rltuned.core.features import COLUMN, NUM_FEATURES, UNLIMITED_AS_S
+from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray, compiled
 from rltuned.kernel.features import Features, StaticFeatures, look
 from rltuned.kernel.network import Net, forward, log_delay
+from rltuned.kernel.run_times import RunTimes, kin_shift
 from rltuned.kernel.state import Setup, State
 
-FIXED, WFP3, UNICEP, F1, MULTIFACTOR, QSSF, NET, FIT = 0, 1, 2, 3, 4, 5, 6, 7
+FIXED, WFP3, UNICEP, F1, MULTIFACTOR, QSSF, PLAN, NET, FIT = 0, 1, 2, 3, 4, 5, 6, 7, 8
 """Rules: an order that never changes by itself, a formula of the time waited, Slurm's priorities,
-what ended jobs say, a network, and whether a job fits now."""
-DECAY = 0.9
-"""What an ended job still counts once another one of the same kind has ended."""
-RUNGS = 3
-"""How many kinds a job belongs to; see RunTimeMemory."""
+predicted areas, the rule `delay` with predictions, a network, and whether a job fits now."""
 _FITS_NOW = COLUMN["can_schedule_now"]
-
-
-class RunTimeMemory(NamedTuple):
-    """What accounting shows of ended jobs. Shapes: n jobs, K kinds of jobs.
-
-    A job teaches when it has ended, and what it teaches is the time it ran, which is not what it
-    would have needed where a limit cut it short.
-
-    kinds: (n, RUNGS) what each job is likened by, closest first, -1 = nothing. total, weight: (K,).
-    runs_s: (n,) sorted, seen[0] of them; empty when every job has a limit to fall back to.
-    """
-
-    kinds: IntArray
-    total: FloatArray
-    weight: FloatArray
-    runs_s: FloatArray
-    seen: IntArray
+_plan_s = compiled(run_times.plan_s)
+_mean_s = compiled(run_times.mean_s)
+_quantile = compiled(run_times.quantile)
 
 
 class Eyes(NamedTuple):
@@ -54,21 +38,23 @@ class Ranking(NamedTuple):
     """How the queue is ordered; (n,) per job.
 
     key: smaller first, equal ones by submit order (FIXED only). limit_s: finite limits as the
-    rules see them. terms: (n, 3) multifactor's points but for age: of the job itself, its size, its
-    partition. constants: [points of full age, PriorityMaxAge] or of the formula. value: site
-    factors (MULTIFACTOR). ahead: points that a partition's tier is worth, more than any priority.
-    upper_s: bounds of the delays; empty = the pure order. stretch: of the delays.
+    rules see them. size: as StateMatrix.size. terms: (n, 3) multifactor's points but for age: of
+    the job itself, its size, its partition. constants: [points of full age, PriorityMaxAge] or of
+    the formula. value: site factors (MULTIFACTOR). ahead: points that a partition's tier is worth,
+    more than any priority. known: of run times. upper_s: bounds of the delays; empty = the pure
+    order. stretch: of the delays.
     """
 
     rule: int
     key: FloatArray
     limit_s: FloatArray
     gpus: FloatArray
+    size: FloatArray
     terms: FloatArray
     constants: FloatArray
     value: IntArray
     ahead: FloatArray
-    memory: RunTimeMemory
+    known: RunTimes
     upper_s: FloatArray
     stretch: float
 
@@ -86,7 +72,7 @@ def scores(
             found[at] = -(setup.jobs.submit_s[jobs[at]] + delay_s)
         return found
     if ranking.rule >= NET:
-        _judge(setup, state, eyes, ranking.rule, jobs, now)
+        _judge(setup, state, ranking, eyes, ranking.rule, jobs, now)
         return eyes.scores[: len(jobs)].copy()
     for at in range(len(jobs)):
         job = jobs[at]
@@ -105,12 +91,12 @@ def delays(
     now: float,
     out: FloatArray,
 ) -> None:
-    """Fill out (k,) with the delays that QSSF, NET or FIT wishes now, in seconds."""
-    if rule == QSSF:
+    """Fill out (k,) with the delays that QSSF, PLAN, NET or FIT wishes now, in seconds."""
+    if rule in (QSSF, PLAN):
         for at in range(len(jobs)):
-            out[at] = ranking.stretch * _area_s(ranking, jobs[at])
+            out[at] = ranking.stretch * _predicted_s(ranking, rule, jobs[at])
         return
-    _judge(setup, state, eyes, rule, jobs, now)
+    _judge(setup, state, ranking, eyes, rule, jobs, now)
     for at in range(len(jobs)):
         if rule == FIT:
             out[at] = 0.0 if eyes.scores[at] > 0 else ranking.stretch * UNLIMITED_AS_S
@@ -119,10 +105,20 @@ def delays(
 
 
 @compiled
-def _judge(setup: Setup, state: State, eyes: Eyes, rule: int, jobs: IntArray, now: float) -> None:
+def _judge(
+    setup: Setup,
+    state: State,
+    ranking: Ranking,
+    eyes: Eyes,
+    rule: int,
+    jobs: IntArray,
+    now: float,
+) -> None:
     """Fill eyes.scores with what the network says, or with whether each job fits."""
     look(setup, state, eyes.sight, eyes.features, jobs, now, eyes.flags)
     if rule == NET:
+        if len(ranking.known.slots) > 0:
+            foresee(ranking.known, jobs, eyes.features.rows)
         forward(eyes.net, eyes.features.rows, len(jobs), eyes.flags, eyes.scores)
         return
     for at in range(len(jobs)):
@@ -142,17 +138,32 @@ def score(ranking: Ranking, job: int, wait_s: float) -> float:
     if ranking.rule == F1:
         since_s = max(ranking.constants[0] - wait_s, 1.0)
         return float(-(math.log10(max(limit_s, 1.0)) * size + 870.0 * math.log10(since_s)))
-    if ranking.rule == QSSF:
-        return -_area_s(ranking, job)
+    if ranking.rule in (QSSF, PLAN):
+        return -_predicted_s(ranking, ranking.rule, job)
     points = max(1.0, natural(ranking, job, wait_s) + ranking.value[job])
     return float(ranking.ahead[job] + points)
 
 
 @compiled
-def _area_s(ranking: Ranking, job: int) -> float:
-    """GPUs times predicted seconds."""
-    size = max(ranking.gpus[job], 1.0)
-    return float(size * _predict_s(ranking.memory, job, ranking.limit_s[job]))
+def _predicted_s(ranking: Ranking, rule: int, job: int) -> float:
+    """policies/baselines.qssf and .delay of a job whose run time is predicted."""
+    known = ranking.known
+    shift = kin_shift(known.stats, known.slots[job], known.before[job])
+    if rule == QSSF:
+        return float(ranking.size[job] * _mean_s(known.predicted[job], shift, known.limit_s[job]))
+    plan_s = _plan_s(known.predicted[job], shift, known.limit_s[job])
+    return float(math.sqrt(ranking.size[job]) * plan_s)
+
+
+@compiled
+def foresee(known: RunTimes, jobs: IntArray, rows: Float32Array) -> None:
+    """Fill the columns of rows (k, F) that a predictor adds: quantiles of x."""
+    for at in range(len(jobs)):
+        job = jobs[at]
+        shift = kin_shift(known.stats, known.slots[job], known.before[job])
+        for place in range(rows.shape[1] - NUM_FEATURES):
+            value = _quantile(known.predicted[job], place, shift, known.limit_s[job])
+            rows[at, NUM_FEATURES + place] = value
 
 
 @compiled
@@ -161,34 +172,6 @@ def natural(ranking: Ranking, job: int, wait_s: float) -> float:
     age = ranking.constants[0] * min(1.0, wait_s / ranking.constants[1])
     points = ranking.terms[job, 0] + age + ranking.terms[job, 1] + ranking.terms[job, 2]
     return max(1.0, float(math.floor(points)))
-
-
-@compiled
-def remember(memory: RunTimeMemory, job: int, ran_s: float) -> None:
-    """A job has ended."""
-    log_s = math.log(max(ran_s, 1.0))
-    for kind in memory.kinds[job]:
-        if kind >= 0:
-            memory.total[kind] = memory.total[kind] * DECAY + log_s
-            memory.weight[kind] = memory.weight[kind] * DECAY + 1.0
-    if len(memory.runs_s) > 0:
-        count = memory.seen[0]
-        at = np.searchsorted(memory.runs_s[:count], ran_s)
-        for i in range(count, at, -1):
-            memory.runs_s[i] = memory.runs_s[i - 1]
-        memory.runs_s[at] = ran_s
-        memory.seen[0] = count + 1
-
-
-@compiled
-def _predict_s(memory: RunTimeMemory, job: int, limit_s: float) -> float:
-    for kind in memory.kinds[job]:
-        if kind >= 0 and memory.weight[kind] > 0.0:
-            return min(math.exp(memory.total[kind] / memory.weight[kind]), limit_s)
-    count = memory.seen[0]
-    if limit_s < UNLIMITED_AS_S or count == 0:
-        return limit_s
-    return float(memory.runs_s[count // 2])
 
 
 def _no_eyes() -> Eyes:
@@ -204,7 +187,4 @@ def _no_eyes() -> Eyes:
 
 
 NO_EYES = _no_eyes()
-NO_MEMORY = RunTimeMemory(
-    np.zeros((0, RUNGS), np.int64), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(1, np.int64)
-)
 NO_BOUNDS = np.zeros(0)

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from rltuned.core.capacity import BoolArray
 from rltuned.core.features import SCHEMA_ID, Float32Array, FloatArray, StateMatrix
 from rltuned.core.observation import sample_features, windows
+from rltuned.core.run_times import LOG_FULL
 from rltuned.errors import ModelError
 from rltuned.policies.card import CARD_FILE, PARITY_FILE, WEIGHTS_FILE, Card
 from rltuned.policies.delay_curve import DelayCurve, curve_of
@@ -29,13 +30,6 @@ from rltuned.policies.files import (
     unlike,
 )
 from rltuned.policies.network import Network, shapes
-from rltuned.policies.predictor import (
-    PREDICTOR_FILE,
-    PREDICTOR_PARITY_FILE,
-    Predictor,
-    read_predictor,
-    self_test,
-)
 
 MAX_WINDOWS: Final = 64
 """Of a self-test: it runs at every start."""
@@ -50,22 +44,15 @@ class Actor:
         card_sha256: str,
         network: Network,
         curve: DelayCurve,
-        predictor: Predictor | None = None,
     ) -> None:
         self.card = card
         self.curve = curve
         self.digest = card_sha256
         self.network = network
-        self.predictor = predictor
 
     @property
     def name(self) -> str:
         return f"model:{self.card.name}"
-
-    @property
-    def static(self) -> bool:
-        """Its scores follow the queue and the cluster."""
-        return False
 
     @property
     def ranges(self) -> Mapping[str, tuple[float, float]]:
@@ -90,13 +77,12 @@ class Actor:
 
     def _seen(self, matrix: StateMatrix) -> Float32Array:
         """(n, features) what the context network reads."""
-        if self.predictor is None:
+        if not self.card.architecture.predicted:
             return matrix.values
-        jobs = matrix.jobs
-        predicted = self.predictor.columns(
-            [j.user for j in jobs], [j.account for j in jobs], [j.request for j in jobs]
-        )
-        return np.column_stack([matrix.values, predicted]).astype(np.float32)
+        # where nothing is predicted a job may run as long as its limit
+        run_s = np.where(np.isnan(matrix.run_s), matrix.limit_s[:, None], matrix.run_s)[:, 2:]
+        columns = np.clip(np.log1p(run_s) / LOG_FULL, 0.0, 1.0)
+        return np.column_stack([matrix.values, columns]).astype(np.float32)
 
     def forward(self, values: Float32Array, mask: BoolArray) -> FloatArray:
         """Scores of one window, padded or not: (k, features) float32 and (k,) bool -> (k,)."""
@@ -130,13 +116,10 @@ def _load(bundle: Path) -> Actor:
             f"this release computes {SCHEMA_ID}; train it again"
         )
     network = _network(bundle / WEIGHTS_FILE, _read_sealed(bundle / WEIGHTS_FILE, card), card)
-    predictor = None
-    if card.architecture.predicted:
-        predictor = _predictor(bundle, card)
     path = bundle / PARITY_FILE
     values, masks, scores = _parity(path, _read_sealed(path, card), card)
     curve = curve_of(card.architecture.kind, values[masks], scores[masks].astype(np.float64))
-    actor = Actor(card, hashlib.sha256(card_bytes).hexdigest(), network, curve, predictor)
+    actor = Actor(card, hashlib.sha256(card_bytes).hexdigest(), network, curve)
     _self_test(actor, path, values, masks, scores)
     return actor
 
@@ -166,15 +149,6 @@ def _network(path: Path, data: bytes, card: Card) -> Network:
         if not bool(np.isfinite(tensor).all()):
             raise ModelError(f"model {path}: tensor {name} is not finite float32")
     return Network(form.kind, {name: weights[name] for name in wanted})
-
-
-def _predictor(bundle: Path, card: Card) -> Predictor:
-    """With its self-test, which bundles made before it existed do not list."""
-    path, pairs = bundle / PREDICTOR_FILE, bundle / PREDICTOR_PARITY_FILE
-    found = read_predictor(path, _read_sealed(path, card))
-    if PREDICTOR_PARITY_FILE in card.files_sha256:
-        self_test(found, pairs, _read_sealed(pairs, card))
-    return found
 
 
 def _parity(path: Path, data: bytes, card: Card) -> tuple[Float32Array, BoolArray, Float32Array]:

@@ -3,7 +3,8 @@
 Each rule has two forms. The score is its pure order, higher = sooner, as published. The delay is
 what it asks of each job in seconds at stretch 1, before the bounds of core/order; the daemon orders
 by it. w: seconds waited; r: time limit (never the run time); n: GPUs; s: submit time; m: size, the
-GPUs or what stands for them.
+GPUs or what stands for them; p, e: planned and expected run time (core/run_times), the limit where
+nothing is predicted.
 
 | name        | score                        | delay                | source                    |
 |-------------|------------------------------|----------------------|---------------------------|
@@ -11,7 +12,8 @@ GPUs or what stands for them.
 | sjf         | -r                           | r                    |                           |
 | saf         | -r max(n, 1)                 | r m                  | smallest area first       |
 | smallest    | -max(n, 1)                   | 1 h x m              |                           |
-| delay       | -r sqrt(m)                   | r sqrt(m)            | docs/adr/0011             |
+| delay       | -p sqrt(m)                   | p sqrt(m)            | docs/adr/0011             |
+| qssf        | -e m                         | e m                  | Hu et al., SC 2021        |
 | fit_first   | 1 if it fits now             | 0 if so, else a year |                           |
 | wfp3        | (w/r)^3 n                    | r / m^(1/3)          | Tang et al., Cluster 2009 |
 | unicep      | w / (log2(n+1) r)            | r log2(m+1)          | Tang et al., with a floor |
@@ -37,6 +39,8 @@ import numpy as np
 from rltuned.core.features import UNLIMITED_AS_S, FloatArray, StateMatrix
 from rltuned.core.order import length_s
 
+PLAN, EXPECTED = 0, 1
+"""Columns of StateMatrix.run_s."""
 F1_EPOCH_S: Final = 30 * 86_400.0
 """f1's time zero lies this long before now; older jobs count as submitted then."""
 _F1_SLOPE_S: Final = F1_EPOCH_S * math.log(10.0) / 870.0
@@ -94,6 +98,11 @@ def delay(matrix: StateMatrix) -> FloatArray:
     return -_delayed(matrix)
 
 
+def qssf(matrix: StateMatrix) -> FloatArray:
+    """The shortest predicted service, GPU time, first."""
+    return -_served(matrix)
+
+
 def fit_first(matrix: StateMatrix) -> FloatArray:
     """What could start now first."""
     return matrix.column("can_schedule_now").astype(np.float64)
@@ -130,8 +139,15 @@ def _no_delay(matrix: StateMatrix) -> FloatArray:
 
 
 def _delayed(matrix: StateMatrix) -> FloatArray:
-    found: FloatArray = length_s(matrix.limit_s) * np.sqrt(matrix.size)
-    return found
+    plan_s = matrix.run_s[:, PLAN]
+    found: FloatArray = np.where(np.isnan(plan_s), length_s(matrix.limit_s), plan_s)
+    return found * np.sqrt(matrix.size)
+
+
+def _served(matrix: StateMatrix) -> FloatArray:
+    mean_s = matrix.run_s[:, EXPECTED]
+    found: FloatArray = np.where(np.isnan(mean_s), length_s(matrix.limit_s), mean_s)
+    return found * matrix.size
 
 
 BASELINES: Final = {
@@ -142,6 +158,7 @@ BASELINES: Final = {
         (saf, lambda m: length_s(m.limit_s) * m.size, True),
         (smallest, lambda m: _SMALLEST_S * m.size, True),
         (delay, _delayed, True),
+        (qssf, _served, False),
         (fit_first, lambda m: np.where(fit_first(m) > 0, 0.0, UNLIMITED_AS_S), False),
         (wfp3, lambda m: length_s(m.limit_s) / np.cbrt(m.size), True),
         (unicep, lambda m: length_s(m.limit_s) * np.log2(m.size + 1.0), True),

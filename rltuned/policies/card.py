@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from rltuned.core.features import NUM_FEATURES
 from rltuned.core.observation import MAX_QUEUE_SIZE, OBSERVED
+from rltuned.core.run_times import QUANTILES
 from rltuned.policies.network import Kind
-from rltuned.policies.predictor import QUANTILES
 
 CARD_FILE: Final = "card.json"
 WEIGHTS_FILE: Final = "actor.safetensors"

@@ -1,29 +1,30 @@
-"""How long will a job run? Quantiles, from its limit and what its user and account ran before.
+"""The run-time predictor: a small network over what is known of a job's kinds (core/run_times).
 
-The history is a table made when the predictor was fitted, per user and per account: how many jobs
-ended, mean and spread of the logarithm of their run times, and how many ran long. Names are kept as
-digests only. A user who is not in it is judged by the account, one without either by the limit.
-Fit it again for each site, every now and then: `rltuned train predictor`.
+Its folder holds `predictor.safetensors` (weights and nothing else), `parity.npz` (inputs with the
+logits that PyTorch gave) and `predictor.json`, its card. It is one for all policies: the rules
+`delay` and `qssf` and the networks read the same predictions.
 """
 
 import hashlib
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors.numpy import save
 
-from rltuned.core.features import LIMIT_FULL_S, planning_limit_s
-from rltuned.domain.jobs import Request
+from rltuned.core import run_times
+from rltuned.core.run_times import BINS, INPUTS, KEYS, Float32Array, FloatArray
 from rltuned.errors import ModelError
 from rltuned.policies.files import (
+    MAX_CARD_BYTES,
     PARITY_TOLERANCE,
-    Shape,
+    check_folder,
     named,
+    read,
     read_arrays,
     read_tensors,
     unlike,
@@ -31,142 +32,116 @@ from rltuned.policies.files import (
 from rltuned.policies.network import LAYERS, Weights, dense, relu
 
 PREDICTOR_FILE: Final = "predictor.safetensors"
-PREDICTOR_PARITY_FILE: Final = "predictor-parity.npz"
-QUANTILES: Final = (0.1, 0.5, 0.9)
-STATS: Final = 4
-"""Of a user or account: ln(1+jobs), mean and spread of ln(1+run), share of long runs."""
-LONG_S: Final = 4 * 3_600.0
-INPUTS: Final = 4 + 2 * (STATS + 1)
-HIDDEN: Final = 32
-LOG_FULL: Final = math.log1p(LIMIT_FULL_S)
+PARITY_FILE: Final = "parity.npz"
+CARD_FILE: Final = "predictor.json"
+HIDDEN: Final = (48, 32)
+INPUTS_ID: Final = (
+    "run-times-"
+    + hashlib.sha256(
+        repr((KEYS, run_times.SIGNS, INPUTS, run_times.SLOW, run_times.FAST)).encode()
+        + run_times.EDGES.tobytes()
+    ).hexdigest()[:12]
+)
+"""Changes whenever what the network reads or answers does."""
 
-FloatArray = NDArray[np.float64]
-Float32Array = NDArray[np.float32]
 
+class PredictorCard(BaseModel):
+    """predictor.json."""
 
-def quantiles_of(weights: Weights, inputs: Float32Array) -> Float32Array:
-    """(n, INPUTS) -> (n, 3) quantiles of ln(1+run)/ln(1+30 d), each at least the one before."""
-    code = inputs
-    for layer in LAYERS["paper"][:-1]:
-        code = relu(dense(weights, layer, code))
-    raw = dense(weights, LAYERS["paper"][-1], code)
-    # the softplus of the others adds something positive
-    raw[:, 1:] = np.logaddexp(raw[:, 1:], np.float32(0.0))
-    found: Float32Array = np.cumsum(raw, axis=1, dtype=np.float32)
-    return found
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: Literal[1]
+    name: str
+    inputs_id: str
+    files_sha256: Mapping[str, str]
+    rltuned_version: str
+    command: str
+    seed: int
+    data: str
+    data_licence: str
+    results: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class UserStatistics:
-    """What is known of users and accounts: digests (k,), sorted, and their STATS (k, STATS)."""
-
-    keys: NDArray[np.int64]
-    stats: Float32Array
-
-    def of(self, names: Sequence[str]) -> Float32Array:
-        """(n, STATS + 1): the numbers, and 1 where the name is known."""
-        found = np.zeros((len(names), STATS + 1), dtype=np.float32)
-        if len(self.keys):
-            wanted = np.array([digest(name) for name in names], dtype=np.int64)
-            at = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
-            known = self.keys[at] == wanted
-            found[known, :STATS], found[known, STATS] = self.stats[at[known]], 1.0
-        return found
-
-
-def digest(name: str) -> int:
-    """64 bits of a name. Prefix it (user:, account:) so that they do not mix."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)
-
-
 class Predictor:
-    """A fitted network and its history."""
+    """A fitted network. digest: of its card; "" = it was never sealed."""
 
-    def __init__(self, weights: Weights, history: UserStatistics) -> None:
-        self.weights, self.history = weights, history
+    weights: Weights
+    digest: str = ""
 
-    def inputs(
-        self, users: Sequence[str], accounts: Sequence[str], requests: Sequence[Request]
-    ) -> Float32Array:
-        """(n, INPUTS) what the network reads."""
-        by_user = self.history.of([f"user:{u}" if u else "" for u in users])
-        by_account = self.history.of([f"account:{a}" if a else "" for a in accounts])
-        return assemble(requests, by_user, by_account)
-
-    def columns(
-        self, users: Sequence[str], accounts: Sequence[str], requests: Sequence[Request]
-    ) -> Float32Array:
-        """(n, 3) quantiles of the run time as ln(1+s)/ln(1+30 d), in [0, 1], at most the limit."""
-        if not len(users):
-            return np.zeros((0, len(QUANTILES)), dtype=np.float32)
-        inputs = self.inputs(users, accounts, requests)
-        return bounded(quantiles_of(self.weights, inputs), inputs)
+    def logits(self, inputs: Float32Array) -> FloatArray:
+        """(n, INPUTS) -> (n, BINS)."""
+        first, second, last = LAYERS["paper"]
+        code = relu(dense(self.weights, first, inputs))
+        code = relu(dense(self.weights, second, code))
+        return dense(self.weights, last, code).astype(np.float64)
 
     def to_bytes(self) -> bytes:
         """One safetensors file."""
-        tensors: dict[str, np.ndarray] = {f"net.{k}": v for k, v in self.weights.items()}
-        return bytes(save(tensors | {"keys": self.history.keys, "stats": self.history.stats}))
+        return bytes(save({name: np.ascontiguousarray(w) for name, w in self.weights.items()}))
 
 
-def bounded(predicted: NDArray[np.float32], inputs: Float32Array) -> Float32Array:
-    """Predictions within [0, 1], at most the time limit: no job runs longer."""
-    found: Float32Array = np.clip(predicted, 0.0, np.minimum(inputs[:, :1], 1.0)).astype(np.float32)
+def shapes() -> dict[str, tuple[int, ...]]:
+    """Shape of every tensor, by its name."""
+    found: dict[str, tuple[int, ...]] = {}
+    widths = (INPUTS, *HIDDEN, BINS)
+    for layer, before, after in zip(LAYERS["paper"], widths, widths[1:], strict=False):
+        found |= {f"{layer}.weight": (after, before), f"{layer}.bias": (after,)}
     return found
 
 
-def assemble(
-    requests: Sequence[Request], by_user: Float32Array, by_account: Float32Array
-) -> Float32Array:
-    """(n, INPUTS) limit, whether there is one, GPUs, nodes asked for; user; account."""
-    found = np.empty((len(requests), INPUTS), dtype=np.float32)
-    for i, request in enumerate(requests):
-        limit_s = planning_limit_s(request.time_limit_s)
-        found[i, 0] = math.log1p(limit_s) / LOG_FULL
-        found[i, 1] = float(request.time_limit_s is not None and request.time_limit_s < math.inf)
-        found[i, 2] = math.log2(1 + request.total.gpus) / 10.0
-        found[i, 3] = float(request.total.gpus > 0)
-    found[:, 4 : 5 + STATS] = by_user
-    found[:, 5 + STATS :] = by_account
-    return found
-
-
-def read_predictor(path: Path, data: bytes) -> Predictor:
-    """From the bytes of a sealed file; path stands in the messages.
+def load_predictor(folder: Path) -> Predictor:
+    """A predictor, after all checks of its files and its self-test.
 
     Raises:
-        ModelError: it is damaged or does not fit.
+        ModelError: names the file and what is wrong with it: missing, of a foreign owner, writable
+            by others, damaged, of other inputs, not finite, or answering otherwise than when it was
+            fitted.
     """
-    layers = zip(
-        LAYERS["paper"], (HIDDEN, HIDDEN, len(QUANTILES)), (INPUTS, HIDDEN, HIDDEN), strict=True
-    )
-    wanted: dict[str, tuple[str, Shape]] = {}
-    for layer, outputs, width in layers:
-        wanted[f"net.{layer}.weight"] = ("F32", (outputs, width))
-        wanted[f"net.{layer}.bias"] = ("F32", (outputs,))
-    wanted |= {"keys": ("I64", (None,)), "stats": ("F32", (None, STATS))}
-    tensors = read_tensors(path, data, wanted)
-    weights = {k[4:]: v for k, v in tensors.items() if k.startswith("net.")}
-    keys, stats = tensors["keys"], tensors["stats"]
-    if len(keys) != len(stats):
-        raise ModelError(f"model {path}: history of {len(keys)} names and {len(stats)} rows")
-    finite = all(bool(np.isfinite(t).all()) for t in weights.values())
-    if not finite or not np.isfinite(stats).all() or (np.diff(keys) <= 0).any():
-        raise ModelError(f"model {path}: not finite, or its history is not in order")
-    return Predictor(weights, UserStatistics(keys, stats))
+    with named(folder):
+        if not folder.is_dir():
+            raise ModelError(f"model {folder}: no such folder")
+        check_folder(folder)
+        raw = read(folder / CARD_FILE, MAX_CARD_BYTES)
+        try:
+            card = PredictorCard.model_validate_json(raw)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"]) or "(whole)"
+            message = f"model {folder / CARD_FILE}: field {where}: {first['msg']}"
+            raise ModelError(message) from error
+        if card.inputs_id != INPUTS_ID:
+            raise ModelError(
+                f"model {folder / CARD_FILE}: fitted to inputs {card.inputs_id}, this release "
+                f"computes {INPUTS_ID}; fit it again"
+            )
+        found = _weights(folder / PREDICTOR_FILE, _sealed(folder / PREDICTOR_FILE, card))
+        _self_test(found, folder / PARITY_FILE, _sealed(folder / PARITY_FILE, card))
+        return Predictor(found.weights, hashlib.sha256(raw).hexdigest())
 
 
-def self_test(predictor: Predictor, path: Path, data: bytes) -> None:
-    """Compare predictions with those that PyTorch gave where it was fitted.
+def _sealed(path: Path, card: PredictorCard) -> bytes:
+    data = read(path)
+    found, sealed = hashlib.sha256(data).hexdigest(), card.files_sha256.get(path.name)
+    if found != sealed:
+        raise ModelError(f"model {path}: SHA-256 {found[:12]}..., its card says {str(sealed)[:12]}")
+    return data
 
-    Raises:
-        ModelError: the sealed file (path stands in the messages) is damaged, or it does not.
-    """
-    inputs, predicted = read_arrays(path, data, "inputs", "told")
-    shapes = inputs.shape[1:], predicted.shape[1:], len(predicted)
-    if not len(inputs) or shapes != ((INPUTS,), (len(QUANTILES),), len(inputs)):
-        raise ModelError(f"model {path}: arrays of shape {inputs.shape} and {predicted.shape}")
-    with named(path):
-        again = quantiles_of(predictor.weights, inputs.astype(np.float32))
-        worst = unlike(again, predicted)
+
+def _weights(path: Path, data: bytes) -> Predictor:
+    wanted = {name: ("F32", shape) for name, shape in shapes().items()}
+    weights = read_tensors(path, data, wanted)
+    for name, tensor in weights.items():
+        if not bool(np.isfinite(tensor).all()):
+            raise ModelError(f"model {path}: tensor {name} is not finite float32")
+    return Predictor(weights)
+
+
+def _self_test(predictor: Predictor, path: Path, data: bytes) -> None:
+    inputs, logits = read_arrays(path, data, "inputs", "logits")
+    if inputs.shape[1:] != (INPUTS,) or logits.shape != (len(inputs), BINS) or not len(inputs):
+        raise ModelError(f"model {path}: arrays of shape {inputs.shape} and {logits.shape}")
+    found: NDArray[np.float32] = predictor.logits(inputs.astype(np.float32)).astype(np.float32)
+    worst = unlike(found, logits.astype(np.float32))
     if not worst <= PARITY_TOLERANCE:
-        raise ModelError(f"model {path}: predictions differ by {worst:.2g} from those of the fit")
+        raise ModelError(f"model {path}: answers differ by {worst:.2g} from those of the fit")

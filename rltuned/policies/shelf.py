@@ -7,6 +7,7 @@ from typing import Final
 MODEL_PREFIX: Final = "model:"
 MODELS_DIR: Final = Path("/usr/share/rltuned/models")
 """Where the packages of a distribution put them; the default of policy.models_dir."""
+PREDICTOR_NAME: Final = "run-times"
 _INSTALLED: Final = Path(sys.prefix, "share", "rltuned", "models")
 _CHECKOUT: Final = Path(__file__).resolve().parents[2] / "models"
 
@@ -23,3 +24,8 @@ def find_bundle(models_dir: Path, name: str) -> Path:
         places += [_INSTALLED, _CHECKOUT]
     found = [place / name for place in places if (place / name).is_dir()]
     return found[0] if found else models_dir / name
+
+
+def shipped_predictor() -> Path:
+    """The folder of the run-time predictor that comes with rltuned."""
+    return find_bundle(MODELS_DIR, PREDICTOR_NAME)

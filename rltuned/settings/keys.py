@@ -11,6 +11,7 @@ from pydantic import model_validator
 
 from rltuned.core.ladder import Ladder, Rung
 from rltuned.core.switchback import MOST_APART_S, Switchback
+from rltuned.domain.kinds import KIND_NAMES, KindName
 from rltuned.settings.key import FilePath, Keys, Names, OptionalPath, key
 from rltuned.settings.service import (
     DaemonKeys,
@@ -181,6 +182,18 @@ class OverSubscribeKeys(Keys):
     CPU."""
 
 
+class PredictorKeys(Keys):
+    """What run times are predicted from."""
+
+    kinds: list[KindName] = key(list(KIND_NAMES))
+    """Texts by which jobs are likened to ended ones: the job's name without digits, the path of its
+    script or command, its folder, the first words of its submit line (sacct alone shows those).
+    rltuned keeps salted digests of them and never the texts. Empty = none is asked for."""
+    history_d: float = key(30.0, "days", ge=0.0, le=366.0)
+    """How far back sacct is asked for ended jobs at start, in the background, where there is
+    slurmdbd. 0 = it is not asked. Read at start only."""
+
+
 class Settings(Keys):
     """The whole file."""
 
@@ -192,6 +205,7 @@ class Settings(Keys):
     ladder: LadderKeys = LadderKeys()
     placement: PlacementKeys = PlacementKeys()
     oversubscribe: OverSubscribeKeys = OverSubscribeKeys()
+    predictor: PredictorKeys = PredictorKeys()
     slurm: SlurmKeys = SlurmKeys()
     load: LoadKeys = LoadKeys()
     ha: HaKeys = HaKeys()

@@ -157,6 +157,8 @@ def _type_name(kind: Any) -> str:
         return " or ".join(f'"{option}"' for option in get_args(kind))
     if get_origin(kind) is list:
         item = get_args(kind)[0]
+        if get_origin(item) is Literal:
+            return "list of " + ", ".join(f'"{option}"' for option in get_args(item))
         item = get_args(item)[0] if get_args(item) else item
         return f"list of {'whole numbers' if item is int else 'texts'}"
     if get_origin(kind) in {Union, types.UnionType}:

@@ -118,7 +118,8 @@ class JournalKeys(Keys):
     """How long cycles, snapshots, plans and finished changes are kept."""
     max_mib: int = key(1024, "MiB", ge=16, le=1_048_576)
     """When the journal has grown to this, the oldest snapshots and plans are removed, then the
-    oldest finished changes. A cycle with 10,000 pending jobs takes about half a MiB."""
+    oldest finished changes. A cycle with 10,000 pending jobs takes about half a MiB, or up to one
+    where each job has another name."""
 
     def keeping(self) -> Keeping:
         return Keeping(self.keep_days, self.max_mib)
@@ -147,7 +148,7 @@ class HttpKeys(Keys):
     jobs: bool = False
     """Show single jobs on the status page: number, partition, GPUs, place and priority before and
     after. Off, because every user who reaches the port would see them, also all on this machine,
-    and also where Slurm's PrivateData hides jobs. Job names are never read."""
+    and also where Slurm's PrivateData hides jobs. Job names are never shown."""
     users: bool = False
     """Also show the users of these jobs."""
 

@@ -1,17 +1,13 @@
 """What a network sees of a prepared trace, and the network itself, as the kernel's arrays."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from rltuned.kernel.compiler import Float32Array, FloatArray
+from rltuned.kernel.compiler import FloatArray
 from rltuned.kernel.features import Features, StaticFeatures
 from rltuned.kernel.network import CONTEXT, PAPER, Net
 from rltuned.kernel.ranking import NO_EYES, Eyes
-from rltuned.policies.actor import Actor
 from rltuned.policies.network import LAYERS, Network
 from rltuned.sim.prepared import Prepared
-from rltuned.sim.trace import TraceJob
 
 KINDS = {"paper": PAPER, "context": CONTEXT}
 NO_CURVE = np.zeros((2, 1))
@@ -41,14 +37,6 @@ def room_for(sight: StaticFeatures, prepared: Prepared) -> Features:
         back=np.zeros(hardware.of_type.shape),
         rows=np.empty(sight.fixed.shape, dtype=np.float32),
     )
-
-
-def predictions(actor: Actor, jobs: Sequence[TraceJob], prepared: Prepared) -> Float32Array | None:
-    """(n, 3) of all jobs; None where the network reads none."""
-    if actor.predictor is None:
-        return None
-    users, accounts = [j.user for j in jobs], [j.account for j in jobs]
-    return actor.predictor.columns(users, accounts, prepared.requests)
 
 
 def net_of(network: Network) -> Net:

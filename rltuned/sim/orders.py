@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rltuned.core.decide import Knobs, Policy
-from rltuned.core.features import UNLIMITED_AS_S, StateMatrix, planning_limit_s
+from rltuned.core.features import RUN_COLUMNS, StateMatrix, planning_limit_s
 from rltuned.core.numbers import RESOLUTION_S
 from rltuned.core.order import Order, upper_bounds_s
 from rltuned.core.select import Scope, select
@@ -23,27 +23,29 @@ from rltuned.kernel.ranking import (
     NET,
     NO_BOUNDS,
     NO_EYES,
-    NO_MEMORY,
+    PLAN,
     QSSF,
-    RUNGS,
     UNICEP,
     WFP3,
     Eyes,
     Ranking,
-    RunTimeMemory,
 )
+from rltuned.kernel.run_times import NOTHING_KNOWN, Layers, RunTimes
 from rltuned.policies.actor import Actor
 from rltuned.policies.baselines import BASELINES, F1_EPOCH_S, Baseline
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.eyes import eyes_on, net_of, predictions
+from rltuned.sim.eyes import eyes_on, net_of
 from rltuned.sim.natural import AGE_ONLY, FIRST_PRIORITY, Natural, Whole
 from rltuned.sim.play import Played, faults_of, run
-from rltuned.sim.policy import CLAIRVOYANT_AREA, FUTURE, QSSF_NAME
+from rltuned.sim.policy import CLAIRVOYANT_AREA, FUTURE
 from rltuned.sim.prepared import Prepared, pending_jobs, sight_of
 from rltuned.sim.protocol import Protocol
+from rltuned.sim.run_times import known_of, layers_of
 from rltuned.sim.trace import TraceJob
 
 FORMULAS = {"wfp3": WFP3, "unicep": UNICEP, "f1": F1, "multifactor": MULTIFACTOR, "fit_first": FIT}
+FORESEEING = {"qssf": QSSF, "delay": PLAN}
+"""Rules that go by predicted run times where there is a predictor, else by the limits."""
 TIER = 2.0**33
 """Points that a step of PriorityTier is worth: more than any priority."""
 
@@ -53,7 +55,7 @@ class Stage:
     """A trace on a cluster, ready to be ordered.
 
     natural: what Slurm's own priorities are made of. sight: what a network may know of it, where
-    that has been worked out.
+    that has been worked out. predictor: of run times; None = policies go by the limits.
     """
 
     cluster: Cluster
@@ -61,6 +63,7 @@ class Stage:
     prepared: Prepared
     natural: Natural
     sight: StaticFeatures | None = None
+    predictor: Layers | None = None
 
     @property
     def limit_s(self) -> FloatArray:
@@ -91,6 +94,7 @@ class Stage:
             priority=nothing,
             size=self.prepared.size,
             slack_s=np.full(len(self.jobs), np.inf),
+            run_s=np.full((len(self.jobs), RUN_COLUMNS), np.nan),
             cff=0.0,
         )
 
@@ -106,6 +110,8 @@ def play(policy: Policy | str, stage: Stage, protocol: Protocol) -> Played:
     Raises:
         TraceError: the policy exists in event mode only, or a job never started.
     """
+    if protocol.predictor is not None:
+        stage = replace(stage, predictor=layers_of(protocol.predictor))
     faults = faults_of(protocol.faults, stage.cluster)
     if protocol.mode == "event" or policy in FUTURE:
         ranking, eyes = at_events(policy, stage, protocol.order)
@@ -127,13 +133,14 @@ def at_events(policy: Policy | str, stage: Stage, order: Order | None) -> tuple[
         KeyError: the kernel does not know it.
     """
     if isinstance(policy, Actor):
-        return _dynamic(NET, stage, order), _eyes(policy, stage)
+        predicted = policy.card.architecture.predicted
+        return _dynamic(NET, stage, order, knows=predicted), _eyes(policy, stage)
     policy = policy if isinstance(policy, str) else policy.name
     pure = order is None or policy in {*FUTURE, "multifactor"}
-    if policy == QSSF_NAME:
-        return _dynamic(QSSF, stage, order), NO_EYES
+    if policy in FORESEEING and stage.predictor is not None:
+        return _dynamic(FORESEEING[policy], stage, order), NO_EYES
     if policy == "fit_first":
-        return _dynamic(FIT, stage, order), _eyes(None, stage)
+        return _dynamic(FIT, stage, order, knows=False), _eyes(None, stage)
     if not pure and order is not None:
         wished_s = order.stretch * BASELINES[policy].delay_s(stage.matrix())
         delay_s = np.minimum(wished_s, stage.upper_s(order))
@@ -159,7 +166,7 @@ def in_cycles(
     """Slurm's own order, and a daemon that writes delays into it, from an empty journal on.
 
     Args:
-        policy: a rule, an actor, or the name of qssf.
+        policy: a rule or an actor.
         stage: trace and cluster.
         knobs: the daemon's settings.
         interval_s: between cycles.
@@ -171,18 +178,18 @@ def in_cycles(
     """
     system, count = stage.natural.system, len(stage.jobs)
     first_s = float(stage.prepared.jobs.submit_s[0]) if first_s is None else first_s
-    rule, wished_s, memory, eyes = _wish(policy, stage, knobs.order)
+    rule, wished_s, known, eyes = _wish(policy, stage, knobs.order)
     slope = system.slope if system.kind == "multifactor" else 1.0 / RESOLUTION_S
     basic = system.kind == "basic"
     per_hour = knobs.rules.max_writes_per_hour or 0
-    ranking = slurms_order(stage)._replace(memory=memory, stretch=knobs.order.stretch)
+    ranking = slurms_order(stage)._replace(known=known, stretch=knobs.order.stretch)
     cycles = Cycles(
         rule=rule,
         first_s=first_s,
         on_s=first_s,
         interval_s=interval_s,
         min_age_s=knobs.rules.min_age_s,
-        hysteresis=knobs.writing.under(static=rule == FIXED).hysteresis,
+        hysteresis=knobs.writing.hysteresis,
         min_step_s=knobs.writing.min_step_s,
         max_changes=knobs.writing.max_changes,
         at_submit=at_submit,
@@ -240,20 +247,24 @@ def _managed(stage: Stage, scope: Scope) -> BoolArray:
 
 def _wish(
     policy: Policy | str, stage: Stage, order: Order
-) -> tuple[int, FloatArray, RunTimeMemory, Eyes]:
+) -> tuple[int, FloatArray, RunTimes, Eyes]:
     """A policy's rule, its delays where they never change, its memory and its eyes."""
     later = np.zeros(len(stage.jobs))
     if isinstance(policy, Actor):
-        return NET, later, NO_MEMORY, _eyes(policy, stage)
-    if policy == QSSF_NAME:
-        return QSSF, later, _memory(stage), NO_EYES
+        known = _known(stage) if policy.card.architecture.predicted else NOTHING_KNOWN
+        return NET, later, known, _eyes(policy, stage)
     if not isinstance(policy, Baseline):
         raise KeyError(policy)
+    if policy.name in FORESEEING and stage.predictor is not None:
+        return FORESEEING[policy.name], later, _known(stage), NO_EYES
     if policy.name == "fit_first":
-        return FIT, later, NO_MEMORY, _eyes(None, stage)
-    if not policy.static:
-        raise KeyError(policy.name)
-    return FIXED, order.stretch * policy.delay_s(stage.matrix()), NO_MEMORY, NO_EYES
+        return FIT, later, NOTHING_KNOWN, _eyes(None, stage)
+    return FIXED, order.stretch * policy.delay_s(stage.matrix()), NOTHING_KNOWN, NO_EYES
+
+
+def _known(stage: Stage) -> RunTimes:
+    """An empty memory of run times."""
+    return NOTHING_KNOWN if stage.predictor is None else known_of(stage.jobs, stage.predictor)
 
 
 def _eyes(actor: Actor | None, stage: Stage) -> Eyes:
@@ -262,15 +273,17 @@ def _eyes(actor: Actor | None, stage: Stage) -> Eyes:
     sight = stage.sight or sight_of(stage.cluster, stage.jobs, prepared)
     if actor is None:
         return eyes_on(sight, prepared)
-    columns = predictions(actor, stage.jobs, prepared)
-    if columns is not None:
-        sight = sight._replace(fixed=np.column_stack([sight.fixed, columns]).astype(np.float32))
-    return eyes_on(sight, prepared, net_of(actor.network), actor.curve.table)
+    net = net_of(actor.network)
+    added = len(net.w1) - sight.fixed.shape[1] if actor.card.architecture.predicted else 0
+    if added > 0:
+        room = np.zeros((len(sight.fixed), added), dtype=np.float32)
+        sight = sight._replace(fixed=np.hstack([sight.fixed, room]))
+    return eyes_on(sight, prepared, net, actor.curve.table)
 
 
-def _dynamic(rule: int, stage: Stage, order: Order | None) -> Ranking:
-    memory = _memory(stage) if rule == QSSF else NO_MEMORY
-    ranking = _plain(stage)._replace(rule=rule, memory=memory)
+def _dynamic(rule: int, stage: Stage, order: Order | None, *, knows: bool = True) -> Ranking:
+    known = _known(stage) if knows else NOTHING_KNOWN
+    ranking = _plain(stage)._replace(rule=rule, known=known)
     if order is None:
         return ranking
     return ranking._replace(upper_s=stage.upper_s(order), stretch=order.stretch)
@@ -290,43 +303,14 @@ def _plain(stage: Stage) -> Ranking:
         key=stage.prepared.jobs.submit_s.copy(),
         limit_s=stage.limit_s,
         gpus=stage.gpus,
+        size=stage.prepared.size,
         terms=np.column_stack([natural.base + own, natural.size_weight * size, partition]),
         constants=np.array([float(natural.age_weight), natural.max_age_s]),
         value=np.zeros(count, dtype=np.int64),
         ahead=np.zeros(count),
-        memory=NO_MEMORY,
+        known=NOTHING_KNOWN,
         upper_s=NO_BOUNDS,
         stretch=1.0,
-    )
-
-
-def _memory(stage: Stage) -> RunTimeMemory:
-    """An empty memory with room for what these jobs will show."""
-    numbers: dict[object, int] = {}
-    rows = [
-        [-1 if k is None else numbers.setdefault(k, len(numbers)) for k in likened]
-        for likened in (_kinds(j) for j in stage.jobs)
-    ]
-    limited = bool((stage.limit_s < UNLIMITED_AS_S).all())
-    return RunTimeMemory(
-        kinds=np.array(rows, dtype=np.int64).reshape(-1, RUNGS),
-        total=np.zeros(len(numbers)),
-        weight=np.zeros(len(numbers)),
-        runs_s=np.zeros(0 if limited else len(stage.jobs)),
-        seen=np.zeros(1, dtype=np.int64),
-    )
-
-
-def _kinds(job: TraceJob) -> tuple[tuple[str, str, int] | None, ...]:
-    """What a job is likened by, the closest first; None where the trace does not name it.
-
-    Jobs of 0, 1, 2-3, 4-7, 8-15 ... GPUs are of about one size.
-    """
-    size = job.gpus.bit_length()
-    return (
-        ("user", job.user, size) if job.user else None,
-        ("user", job.user, -1) if job.user else None,
-        ("account", job.account, size) if job.account else None,
     )
 
 

@@ -13,7 +13,8 @@ from rltuned.kernel import loop
 from rltuned.kernel.compiler import FloatArray, IntArray
 from rltuned.kernel.cycles import NO_CYCLES, Cycles
 from rltuned.kernel.loop import Faults, Log, PendingQueue
-from rltuned.kernel.ranking import FIXED, NO_BOUNDS, NO_EYES, NO_MEMORY, Eyes, Ranking
+from rltuned.kernel.ranking import FIXED, NO_BOUNDS, NO_EYES, Eyes, Ranking
+from rltuned.kernel.run_times import NOTHING_KNOWN
 from rltuned.kernel.state import Setup, Shares, empty_state
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.prepared import Prepared, prepare
@@ -55,8 +56,9 @@ def load() -> None:
     prepared = prepare(cluster, (TraceJob("1", 0.0, 1.0, 1),))
     zero, none = np.zeros(1), np.zeros(1, dtype=np.int64)
     ranking = Ranking(
-        FIXED, zero, zero, zero, np.zeros((1, 3)), np.ones(2), none, zero, NO_MEMORY, NO_BOUNDS, 1.0
-    )
+        FIXED, zero, zero, zero, zero, np.zeros((1, 3)), np.ones(2), none, zero, NOTHING_KNOWN,
+        NO_BOUNDS, 1.0,
+    )  # fmt: skip
     run(prepared, ranking, Rules())
 
 

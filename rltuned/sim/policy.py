@@ -15,25 +15,22 @@ CLAIRVOYANT: Final = "clairvoyant:sjf"
 CLAIRVOYANT_AREA: Final = "clairvoyant:saf"
 FUTURE: Final = (CLAIRVOYANT, CLAIRVOYANT_AREA)
 """Shortest true run time, smallest true area first: what no scheduler can know, as a reference."""
-QSSF_NAME: Final = "qssf"
-"""The shortest predicted service first (Hu et al., SC 2021): how long did the jobs of this user
-with about as many GPUs run lately? It learns from every job that ends: only a trace can play it."""
 MODELS: Final = Path("models")
 
 
 def known() -> tuple[str, ...]:
     """The names there are."""
-    return (*BASELINES, QSSF_NAME, *FUTURE, f"{MODEL_PREFIX}<name or folder>")
+    return (*BASELINES, *FUTURE, f"{MODEL_PREFIX}<name or folder>")
 
 
 def policy_of(name: str) -> Policy | str:
-    """The policy of a name; the name itself of qssf and of those that know the future.
+    """The policy of a name; the name itself of those that know the future.
 
     Raises:
         TraceError: there is none of that name.
         ModelError: the model cannot be used.
     """
-    if name in {QSSF_NAME, *FUTURE}:
+    if name in FUTURE:
         return name
     if is_learned(name):
         return actor_of(name)

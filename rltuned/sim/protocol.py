@@ -8,6 +8,7 @@ from rltuned.core.decide import Knobs
 from rltuned.core.milp.model import Solver
 from rltuned.core.milp.solution import Tuning
 from rltuned.core.order import Order
+from rltuned.policies.predictor import Predictor
 from rltuned.sim.world import Fault, Rules
 
 Mode = Literal["event", "cycle"]
@@ -28,6 +29,7 @@ class Protocol:
         bounded: delays within their bounds; False = the policy's pure order.
         newcomers: whether a job waits for a cycle, or has its delay from its submission.
         solver: for placement `milp`.
+        predictor: of run times; None = policies go by the limits.
     """
 
     mode: Mode = "event"
@@ -38,6 +40,7 @@ class Protocol:
     bounded: bool = True
     newcomers: Newcomers = "cycle"
     solver: Solver | None = None
+    predictor: Predictor | None = None
 
     @property
     def is_joint(self) -> bool:

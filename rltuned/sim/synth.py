@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltuned.errors import TraceError
+from rltuned.sim.habits import Habits, scripts_of
 from rltuned.sim.limits import Strength, draw_limits
 from rltuned.sim.trace import Trace, TraceJob
 
@@ -110,22 +111,38 @@ def synthesize(
 
 
 def jobs_of(
-    shape: Marginals, *, jobs: int, seed: int, limits: Strength, free_share: float = 0.0
+    shape: Marginals,
+    *,
+    jobs: int,
+    seed: int,
+    limits: Strength,
+    free_share: float = 0.0,
+    habits: Habits | None = None,
 ) -> tuple[TraceJob, ...]:
-    """Jobs of any marginals, drawn as those of the kinds in SHAPES are."""
-    made, _ = _cluster_like(shape)(jobs, np.random.default_rng(seed), limits, free_share)
+    """Jobs of any marginals, drawn as those of the kinds in SHAPES are; habits: of named jobs."""
+    made, _ = _cluster_like(shape, habits)(jobs, np.random.default_rng(seed), limits, free_share)
     return made
 
 
 Made = tuple[tuple[TraceJob, ...], str]
 
 
-def _cluster_like(shape: Marginals) -> Callable[[int, Generator, Strength, float], Made]:
+def _cluster_like(
+    shape: Marginals, habits: Habits | None = None
+) -> Callable[[int, Generator, Strength, float], Made]:
     def make(count: int, rng: Generator, limits: Strength, free_share: float) -> Made:
         users = _users(count, shape.users, rng)
-        run_s = _runs(users, shape, rng)
+        habit = rng.standard_normal(shape.users)[users]
+        script: NDArray[np.int64] | None = None
+        if habits is None:
+            own = rng.standard_normal(count)
+        else:
+            script, own = scripts_of(users, habits, rng)
+        run_s = _runs(habit, own, shape)
         submit_s = _submits(count, shape.gap_s, shape.burst, rng)
         gpus = _pick(shape.sizes, count, rng)
+        if script is not None:
+            gpus = gpus[script]  # there are fewer scripts than jobs
         types = _pick_types(shape.types, count, rng)
         free = rng.random(count) < free_share
         limit_s = draw_limits(run_s, limits, rng)
@@ -140,6 +157,7 @@ def _cluster_like(shape: Marginals) -> Callable[[int, Generator, Strength, float
                 cpus=4 * int(gpus[i]),
                 mem_mib=16_000 * int(gpus[i]),
                 user=f"u{users[i]:04d}",
+                name="" if script is None else _letters(int(script[i])),
             )
             for i in range(count)
         )
@@ -154,12 +172,21 @@ def _users(count: int, users: int, rng: Generator) -> NDArray[np.int64]:
     return rng.choice(users, size=count, p=share / share.sum())
 
 
-def _runs(users: NDArray[np.int64], shape: Marginals, rng: Generator) -> FloatArray:
-    """(n,) whole seconds; exact in mean and spread of the logarithm whatever the users drew."""
-    habits = rng.standard_normal(shape.users)[users]
-    mixed = math.sqrt(USER_SHARE) * habits + math.sqrt(1 - USER_SHARE) * rng.standard_normal(
-        len(users)
-    )
+def _letters(number: int) -> str:
+    """A name without digits, which do not count in one."""
+    text = ""
+    while number or not text:
+        number, place = divmod(number, 26)
+        text += chr(ord("a") + place)
+    return text
+
+
+def _runs(habit: FloatArray, own: FloatArray, shape: Marginals) -> FloatArray:
+    """(n,) whole seconds; exact in mean and spread of the logarithm whatever the users drew.
+
+    habit: (n,) of each job's user; own: (n,) deviation of each job from it.
+    """
+    mixed = math.sqrt(USER_SHARE) * habit + math.sqrt(1 - USER_SHARE) * own
     if len(mixed) > 1:
         mixed = (mixed - mixed.mean()) / mixed.std()
     mean, spread = shape.ln_run

@@ -36,6 +36,8 @@ COLUMNS = (
     "status",
 )
 REQUIRED = ("job_id", "submit_s", "duration_s", "gpus")
+NAME = "name"
+"""A further column, written where a job has one."""
 TYPE_SEPARATOR = "|"
 """Between the GPU types of a job that accepts several: `p100|k80`."""
 Row = Mapping[str, str]
@@ -54,6 +56,7 @@ class TraceJob:
         cpus, mem_mib: None = the trace does not say; such a job takes none of them.
         nodes: None = the fewest that fit.
         status: how it ended in the real world, in the source's words; never used to simulate.
+        name: what its user calls it, without digits: resubmissions of one script share it.
     """
 
     job_id: str
@@ -71,6 +74,7 @@ class TraceJob:
     qos: str = ""
     exclusive: bool = False
     status: str = ""
+    name: str = ""
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.submit_s):
@@ -212,7 +216,7 @@ def _check_header(header: list[str], source: str) -> None:
     missing = [name for name in REQUIRED if name not in header]
     if missing:
         raise TraceError(f"{source}: header: no column {missing[0]!r}")
-    unknown = [name for name in header if name not in COLUMNS]
+    unknown = [name for name in header if name not in (*COLUMNS, NAME)]
     if unknown:
         raise TraceError(f"{source}: header: unknown column {unknown[0]!r}")
     if len(set(header)) != len(header):
@@ -244,7 +248,7 @@ def _job(cells: dict[str, str]) -> TraceJob:
         cpus=cpus,
         mem_mib=mem_mib,
         nodes=nodes,
-        **{k: cells.get(k, "") for k in ("partition", "user", "account", "qos", "status")},
+        **{k: cells.get(k, "") for k in ("partition", "user", "account", "qos", "status", NAME)},
     )
 
 
@@ -304,8 +308,9 @@ def dump_trace(trace: Trace, out: TextIO) -> None:
     for key, value in trace.notes.items():
         out.write(f"# {key}: {value}\n")
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows(_row(job) for job in trace.jobs)
+    named = any(job.name for job in trace.jobs)
+    writer.writerow((*COLUMNS, NAME) if named else COLUMNS)
+    writer.writerows((*_row(job), job.name) if named else _row(job) for job in trace.jobs)
 
 
 def _row(job: TraceJob) -> Sequence[str]:

@@ -10,27 +10,36 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, tzinfo
+from datetime import UTC, datetime, tzinfo
 from itertools import chain
 from sys import intern
 from typing import Final, NamedTuple
 
+from rltuned.domain.kinds import NO_KINDS, Digester, Kinds
 from rltuned.errors import TraceError
-from rltuned.slurm.sacct import COLUMNS, REQUIRED, SAVED
-from rltuned.slurm.strings import parse_tasks, parse_tres
-from rltuned.slurm.values import absent, parse_limit_s
+from rltuned.slurm.sacct import COLUMNS, REQUIRED, SAVED, TEXT_COLUMNS
+from rltuned.slurm.sacct_values import (
+    NOT_ASKED,
+    LeaveOut,
+    eligible_at,
+    gpus_of,
+    limit_s_of,
+    priority_of,
+    started_at,
+    suspended_s_of,
+    types_of,
+    waiting_tasks,
+)
+from rltuned.slurm.strings import parse_tres
+from rltuned.slurm.values import absent
 
 MOST_RECORDS: Final = 400_000
 """About 800 bytes each, with what is remembered of the job. A longer history is refused, not cut:
 --since chooses what counts."""
-_NEVER: Final = frozenset({"CANCELLED", "DEADLINE", "FAILED", "REVOKED"})
-"""How a job may end that never started."""
-_OPEN: Final = frozenset({"PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "RESIZING", "COMPLETING"})
 _OTHER_NAMES: Final = {"JobIDRaw": "JobID", "TimelimitRaw": "Timelimit", "JobID": "JobIDRaw"}
 RESIZED: Final = "the part of a job before it was resized; the job counts once, as a whole"
 STEPS: Final = "steps of jobs"
 """A reason to leave a row out that is no fault of the row."""
-NOT_ASKED: Final = "*"
 _BLANK: Final = {name: "" for name in COLUMNS if name != "TimelimitRaw"} | {"NodeList": NOT_ASKED}
 """What a row has where a column was not asked for."""
 LATE_S: Final = 3_600.0
@@ -44,6 +53,7 @@ class JobRun:
     gpus, cpus, mem_mib, nodes: what it asked for; whole: it held whole nodes without asking for all
     that is on them. priority: the last one that slurmdbd recorded, None = not recorded.
     tasks: of an array that waits undivided. het: a part of a heterogeneous job. line: from 1.
+    suspended_s: of the time between start and end. array: number of the array that it is a task of.
     """
 
     key: str
@@ -72,6 +82,9 @@ class JobRun:
     reserved: bool = False
     constrained: bool = False
     line: int = 0
+    suspended_s: float = 0.0
+    array: str = ""
+    kinds: Kinds = NO_KINDS
 
 
 @dataclass(slots=True)
@@ -103,10 +116,6 @@ class _Part(NamedTuple):
     start_s: float
 
 
-class _Leave(Exception):  # noqa: N818 - no error: a row that is left out, with its reason
-    """Raised where it is found out; args[0] is the reason."""
-
-
 def read_history(
     lines: Iterable[str],
     source: str,
@@ -133,14 +142,31 @@ def read_history(
     if first is None:
         raise TraceError(f"{source}: empty; save it with: {SAVED}")
     names = _names(first[1], source, required)
-    reading = _Reading(names, zone, since)
-    found = reading.found
     rows = numbered if first[1][0].strip() in names else chain([first], numbered)
+    return read_rows(rows, source, names, zone, since=since)
+
+
+def read_rows(
+    rows: Iterable[tuple[int, list[str]]],
+    source: str,
+    names: tuple[str, ...],
+    zone: tzinfo = UTC,
+    *,
+    since: float = -math.inf,
+    digester: Digester | None = None,
+) -> SacctAnswer:
+    """Read numbered rows of these columns; digester: makes the kinds. Else as read_history.
+
+    Raises:
+        TraceError: there are too many records.
+    """
+    reading = _Reading(names, zone, since, digester)
+    found = reading.found
     for line, cells in rows:
         found.rows += 1
         try:
             reading.add(cells, line)
-        except _Leave as why:
+        except LeaveOut as why:
             found.leave_out(str(why), line)
         except ValueError as error:
             found.leave_out(f"cannot be read: {error}"[:120], line)
@@ -152,11 +178,16 @@ def read_history(
 class _Reading:
     """What is known while the rows of a history are read, one after the other."""
 
-    def __init__(self, names: tuple[str, ...], zone: tzinfo, since: float) -> None:
+    def __init__(
+        self, names: tuple[str, ...], zone: tzinfo, since: float, digester: Digester | None
+    ) -> None:
         self.found = SacctAnswer(missing=tuple(c for c in COLUMNS if c not in names))
         self._names = names
         self._zone = zone
         self._since = since
+        self._digester = digester
+        wanted = () if digester is None else digester.wanted
+        self._texts = {k: c for k, c in TEXT_COLUMNS.items() if k in wanted and c in names}
         self._seen: dict[tuple[str, float], int] = {}
         self._parts: dict[str, _Part] = {}
 
@@ -164,7 +195,7 @@ class _Reading:
         """Take a row; the rest of a job that was resized takes the place of what was before.
 
         Raises:
-            _Leave: it is left out, and why.
+            LeaveOut: it is left out, and why.
             ValueError: it cannot be read.
         """
         record, records = self._record(cells, line), self.found.records
@@ -174,7 +205,7 @@ class _Reading:
             return
         before = records[at]
         if before.start_s != record.start_s or _end_s(before) >= _end_s(record):
-            raise _Leave("the same record again")
+            raise LeaveOut("the same record again")
         self.found.leave_out(RESIZED, before.line)
         records[at] = record
 
@@ -184,7 +215,7 @@ class _Reading:
         row = dict(zip(self._names, (c.strip() for c in cells), strict=True))
         key = row["JobIDRaw"] if "JobIDRaw" in row else row["JobID"]
         if "." in key:
-            raise _Leave(STEPS)
+            raise LeaveOut(STEPS)
         if "JobIDRaw" in row and not key.isdigit():
             raise ValueError("JobIDRaw is no number")
         row = _BLANK | row
@@ -192,7 +223,7 @@ class _Reading:
         submit_s, eligible_s, start_s, end_s = self._times(row, key, state)
         asked, given = parse_tres(row["ReqTRES"]), parse_tres(row["AllocTRES"])
         if not asked and not given:
-            raise _Leave("neither ReqTRES nor AllocTRES")
+            raise LeaveOut("neither ReqTRES nor AllocTRES")
         nodes = [n for n in (asked.get("node", 0), given.get("node", 0)) if n > 1]
         names_gpus = any(name.startswith("gres/gpu") for name in asked)
         return JobRun(
@@ -202,27 +233,37 @@ class _Reading:
             start_s=start_s,
             end_s=end_s,
             state=intern(state),
-            limit_s=_limit_s(row),
-            gpus=_gpus(asked if names_gpus or not given else given),
-            gpu_types=_types(asked),
+            limit_s=limit_s_of(row),
+            gpus=gpus_of(asked if names_gpus or not given else given),
+            gpu_types=types_of(asked),
             cpus=max(1, asked.get("cpu", given.get("cpu", 1))),
             mem_mib=asked.get("mem", given.get("mem")),
             nodes=nodes[0] if nodes else None,
-            alloc_gpus=_gpus(given),
+            alloc_gpus=gpus_of(given),
             alloc_cpus=given.get("cpu", 0),
             partition=intern(row["Partition"].split(",")[0]),
             user=intern(row["User"]),
             account=intern(row["Account"]),
             qos=intern(row["QOS"]),
             where=intern("" if absent(row["NodeList"]) else row["NodeList"].strip(NOT_ASKED)),
-            priority=_priority(row["Priority"]),
+            priority=priority_of(row["Priority"]),
             main="SchedMain" in row["Flags"],
-            tasks=_tasks(row["JobID"]) if start_s is None else 1,
+            tasks=waiting_tasks(row["JobID"]) if start_s is None else 1,
             het="+" in row["JobID"],
             reserved=bool(row["Reservation"]),
             constrained=bool(row["Constraints"]),
             line=line,
+            suspended_s=suspended_s_of(row, start_s, end_s),
+            array=row["JobID"].partition("_")[0] if "_" in row["JobID"] else "",
+            kinds=self._kinds(row),
         )
+
+    def _kinds(self, row: Mapping[str, str]) -> Kinds:
+        if self._digester is None:
+            return NO_KINDS
+        # a job without a name is shown as "allocation"
+        texts = ("" if row[c] == "allocation" else row[c] for c in self._texts.values())
+        return self._digester.kinds(tuple(self._texts), *texts)
 
     def _times(
         self, row: Mapping[str, str], key: str, state: str
@@ -232,9 +273,9 @@ class _Reading:
             self._moment(row[name], name) for name in ("Submit", "Eligible", "Start", "End")
         )
         if submit_s is None:
-            raise _Leave("no submit time")
+            raise LeaveOut("no submit time")
         if end_s is not None and end_s < self._since:
-            raise _Leave("ended before the record begins")
+            raise LeaveOut("ended before the record begins")
         if start_s is not None:
             # one that is resized gets a new record, with the old start and the moment of the
             # change as its submit time
@@ -243,8 +284,8 @@ class _Reading:
                 submit_s, eligible_s = known.submit_s, known.eligible_s
             else:
                 self._parts[key] = _Part(submit_s, eligible_s, start_s)
-        start_s = _started(row, state, start_s, end_s)
-        return submit_s, _eligible(submit_s, eligible_s, start_s), start_s, end_s
+        start_s = started_at(row, state, start_s, end_s)
+        return submit_s, eligible_at(submit_s, eligible_s, start_s), start_s, end_s
 
     def _moment(self, text: str, name: str) -> float | None:
         """Unix seconds; None = Slurm says that it is not known (yet)."""
@@ -279,68 +320,3 @@ def _names(first: list[str], source: str, required: tuple[str, ...]) -> tuple[st
     raise TraceError(
         f"{source}:1: no header of sacct, and not the {len(COLUMNS)} columns of: {SAVED}"
     )
-
-
-def _started(
-    row: Mapping[str, str], state: str, start_s: float | None, end_s: float | None
-) -> float | None:
-    """When it started; None = it still waits. A job that ended waiting is left out."""
-    placed = not absent(row["NodeList"]) or row["NodeList"] == NOT_ASKED
-    if start_s is None or not placed:
-        if state in _NEVER:
-            raise _Leave("ended while it waited (cancelled, or never could start)")
-        if state not in {"PENDING", ""}:
-            raise _Leave(f"state {state} without a start")
-        return None
-    if end_s is None and state and state not in _OPEN:
-        raise _Leave(f"state {state} without an end")
-    if end_s is not None and end_s < start_s:
-        raise _Leave("ends before it starts (clocks)")
-    return start_s
-
-
-def _eligible(submit_s: float, eligible_s: float | None, start_s: float | None) -> float:
-    """From when on it could start: dependencies, --begin and holds are over then."""
-    if start_s is not None and start_s < submit_s:
-        raise _Leave("starts before it is submitted (clocks)")
-    known = submit_s if eligible_s is None else max(submit_s, eligible_s)
-    return known if start_s is None else min(known, start_s)
-
-
-def _gpus(tres: Mapping[str, int]) -> int:
-    typed = sum(n for name, n in tres.items() if name.startswith("gres/gpu:"))
-    return tres.get("gres/gpu", typed)
-
-
-def _types(tres: Mapping[str, int]) -> tuple[str, ...]:
-    found = sorted(n.partition(":")[2] for n, v in tres.items() if v and n.startswith("gres/gpu:"))
-    if len(found) > 1:
-        raise _Leave("asks for several types of GPUs at once")
-    return tuple(map(intern, found))
-
-
-def _limit_s(row: Mapping[str, str]) -> float:
-    if "TimelimitRaw" not in row:
-        known = parse_limit_s(row["Timelimit"])
-        return math.inf if known is None else known
-    text = row["TimelimitRaw"]
-    if text in {"UNLIMITED", "Partition_Limit", "INVALID", ""}:
-        return math.inf
-    if not text.isdigit():
-        raise ValueError("TimelimitRaw is no number of minutes")
-    return max(60.0, 60.0 * int(text))
-
-
-def _priority(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and int(text) else None
-
-
-def _tasks(job_id: str) -> int:
-    """Of an array that waits undivided, `17_[1-5]`; cut lists count as far as they go."""
-    _, bracket, listed = job_id.partition("_[")
-    if not bracket:
-        return 1
-    try:
-        return max(1, parse_tasks(listed.rstrip("]")).count)
-    except ValueError:
-        return 1

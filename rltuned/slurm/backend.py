@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from rltuned.domain.jobs import PendingJob, Remembered
+from rltuned.domain.jobs import EndedJob, PendingJob, Remembered
+from rltuned.domain.kinds import Digester
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.ports import NOTHING
 from rltuned.domain.snapshot import Snapshot
@@ -17,10 +18,11 @@ from rltuned.slurm.columns import Marks
 from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.config_checks import Check
 from rltuned.slurm.controllers import Controller, acting_host, ask_controllers
+from rltuned.slurm.ended import ended_jobs
 from rltuned.slurm.fairshare import FairShares
 from rltuned.slurm.reader import Reader
 from rltuned.slurm.sdiag import Load, clock_off_s, parse_sdiag
-from rltuned.slurm.site import read_qos
+from rltuned.slurm.site import parse_config, read_qos
 from rltuned.slurm.source import ReaderChoice
 from rltuned.slurm.talk import CallRecord
 from rltuned.slurm.writer import Writer
@@ -70,6 +72,7 @@ class SlurmBackend:
         fence: knows of every read of the cluster, and is asked before every batch of updates.
         pyslurm: the interpreter that has pyslurm, to read the jobs through it; None = as text.
         on_reading: called with what reads the jobs, whenever that changes and pyslurm is set.
+        digester: makes the kinds of jobs; None = no text of a user is asked for.
     """
 
     def __init__(
@@ -84,18 +87,22 @@ class SlurmBackend:
         fence: BatchFence | None = None,
         pyslurm: Path | None = None,
         on_reading: Callable[[ReaderChoice], None] = lambda _reading: None,
+        digester: Digester | None = None,
     ) -> None:
         self._now = now
         self._on_call = on_call
         self._fence = fence or Unfenced()
         self._limited = 0  # since the last look at the load
+        self._digester = digester
         self._commands = Commands(cli, self._count, environ)
+        self._in_utc = Commands(cli, self._on_call, {**environ, "TZ": "UTC"})
         self._reader = Reader(
             self._commands,
             marks,
             fair_shares=fair_shares,
             pyslurm=pyslurm,
             on_reading=on_reading,
+            digester=digester,
         )
         self._writer = Writer(self._commands, self._reader, now, self._fence.shut)
 
@@ -130,6 +137,18 @@ class SlurmBackend:
     def controllers(self) -> tuple[Controller, ...]:
         """Every slurmctld, in the order of SlurmctldHost; at least one of them answers."""
         return ask_controllers(self._commands)
+
+    def ended_jobs(self, since: float, until: float) -> list[EndedJob] | None:
+        """Jobs that ended by themselves between two moments, by some sacct; None = no slurmdbd.
+
+        Takes long; may be called from another thread than the others. Raises TraceError too.
+        """
+        storage = parse_config(self._in_utc.ask("scontrol", "show", "config").stdout).get(
+            "AccountingStorageType", ""
+        )
+        if storage in {"", "accounting_storage/none"}:
+            return None
+        return ended_jobs(self._in_utc, since, until, self._digester)
 
     def _count(self, call: CallRecord) -> None:
         self._limited += call.limited

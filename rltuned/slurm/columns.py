@@ -5,15 +5,18 @@ end of each record, and *with* its header line. The header proves that an answer
 empty queue still has one) and that Slurm knows every column: for a name it does not know it prints
 an error, leaves the column empty, and ends with 0. The mark is random per process: a user who puts
 these separators, a newline or a forged row into an account name (which Slurm accepts when
-accounting is off) cannot know it. Job names, comments, commands and paths are never asked for at
-all, and the account, the one text a user may choose, comes last.
+accounting is off) cannot know it. Of the texts that users choose freely the account comes last of
+the fields, and job names, commands and folders behind it, parted by a second random mark and cut to
+a width; they are asked for where a Digester is there to take them. Comments are never asked for.
 """
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from rltuned.domain.kinds import WIDTHS, KindName
 from rltuned.errors import SnapshotError
 from rltuned.slurm.talk import Answer, Stream, one_line
 
@@ -141,6 +144,10 @@ JOB_COLUMNS: Final = _names((*Ask._fields, *JobRow._fields))
 WATCH_COLUMNS: Final = WatchRow._fields[:-1]
 UNDO_COLUMNS: Final = WatchRow._fields
 NODE_COLUMNS: Final = NodeRow._fields
+TEXT_COLUMNS: Final[Mapping[KindName, str]] = MappingProxyType(
+    {"name": "name", "command": "command", "work_dir": "workdir"}
+)
+"""The columns of squeue -O that kinds are made of. No release has one for the submit line."""
 EXTRA_COLUMNS: Final = ("ExcNodes", "Exclusive", "CronJob")
 """Columns of newer releases only (excluded nodes since 24.11, the other two in 26.05); before that
 excluded nodes and scrontab jobs are not known, and OverSubscribe tells of whole nodes."""
@@ -180,28 +187,40 @@ def read_layout(usage: str, known_columns: str) -> Layout:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """The end-of-record mark of one process; tests and recordings set it to a fixed text."""
+    """The marks of one process; tests and recordings set them to fixed texts.
+
+    record: at the end of each; text: in front of each of the texts that users choose.
+    """
 
     record: str = field(default_factory=lambda: "\x1e" + secrets.token_hex(6))
+    text: str = field(default_factory=lambda: FIELD + secrets.token_hex(6))
 
-    def columns(self, names: tuple[str, ...]) -> str:
-        """The argument of squeue -O and sinfo -O."""
-        return ",".join(f"{n}:{FIELD}" for n in names[:-1]) + f",{names[-1]}:{self.record}"
+    def columns(self, names: tuple[str, ...], texts: tuple[KindName, ...] = ()) -> str:
+        """The argument of squeue -O and sinfo -O; texts: columns of TEXT_COLUMNS to come last."""
+        wide = [f"{names[-1]}:", *(f"{TEXT_COLUMNS[t]}:{WIDTHS[t]}" for t in texts)]
+        last = f"{self.text},".join(wide) + self.record
+        return ",".join([*(f"{n}:{FIELD}" for n in names[:-1]), last])
 
     def letters(self, letters: str) -> str:
         """The argument of sprio -o."""
         return FIELD.join(f"%{letter}" for letter in letters) + self.record
 
     def rows(
-        self, command: str, answer: Answer | Stream, width: int, broken: list[str] | None = None
+        self,
+        command: str,
+        answer: Answer | Stream,
+        width: int,
+        broken: list[str] | None = None,
+        texts: int = 0,
     ) -> Iterator[list[str]]:
-        """The records of an answer, without the header; each has exactly `width` fields.
+        """The records of an answer, without the header; each has `width` fields, then the texts.
 
         Args:
             command: who answered, for messages.
             answer: the answer, whole or as it comes.
             width: the number of columns.
             broken: takes what is wrong with records of another width; None = there may be none.
+            texts: the number of columns of TEXT_COLUMNS behind them.
 
         Raises:
             BackendError: the command failed, which shows only at the end of a stream.
@@ -210,7 +229,7 @@ class Marks:
         """
         pieces = iter((answer.stdout,) if isinstance(answer, Answer) else answer)
         try:
-            yield from self._rows(command, pieces, width, broken)
+            yield from self._rows(command, pieces, width, broken, texts)
         except SnapshotError as error:
             for _ in pieces:  # what it complains of says more, and comes at the end
                 pass
@@ -219,19 +238,25 @@ class Marks:
             raise SnapshotError(complaint)
 
     def _rows(
-        self, command: str, pieces: Iterator[str], width: int, broken: list[str] | None
+        self,
+        command: str,
+        pieces: Iterator[str],
+        width: int,
+        broken: list[str] | None,
+        texts: int,
     ) -> Iterator[list[str]]:
         number, wrong, good = -1, "", 0
         for number, record in enumerate(self._records(command, pieces)):
-            row = record.split(FIELD, width - 1)
+            fields, *last = record.rsplit(self.text, texts) if texts else (record,)
+            row = fields.split(FIELD, width - 1)
             if number == 0:
-                _check_header(command, record.split(FIELD), width)
+                _check_header(command, [*fields.split(FIELD), *last], width + texts)
                 continue
-            if len(row) == width:
+            if len(row) == width and len(last) == texts:
                 good += 1
-                yield row
+                yield [*row, *last] if texts else row
                 continue
-            shown = one_line(" ".join(row), 120)
+            shown = one_line(" ".join(row), 120)  # without the texts: they are never quoted
             wrong = f"{command}: record {number} has {len(row)} of {width} columns: {shown}"
             if broken is None:
                 raise SnapshotError(wrong)

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from rltuned.domain.cluster import Node, Resources
 from rltuned.domain.jobs import PendingJob, Remembered, Request, RunningJob
+from rltuned.domain.kinds import NO_KINDS, Kinds
 from rltuned.domain.ports import NOTHING
 from rltuned.domain.snapshot import Unreadable
 from rltuned.domain.units import JobId
@@ -27,6 +28,7 @@ MOST_RECORDS: Final = 150_000
 """So many jobs fit into the memory that the service is given (docs/performance.md)."""
 _STATE = re.compile(r"[A-Z]{1,3}")
 _NO_MORE: Final[Mapping[str, str]] = MappingProxyType({})
+_NO_KINDS: Final[Mapping[str, Kinds]] = MappingProxyType({})
 
 
 class PriorityState(NamedTuple):
@@ -75,6 +77,7 @@ class _Rows:
     tasks: list[str]
     excluded: str
     cron: bool
+    kinds: Kinds
 
 
 def read_queue(
@@ -86,6 +89,7 @@ def read_queue(
     *,
     odd: Callable[[JobId, tuple[str, ...]], str] = _nothing,
     remembered: Remembered = NOTHING,
+    kinds: Mapping[str, Kinds] = _NO_KINDS,
 ) -> SqueueAnswer:
     """Jobs from squeue's rows. A row that cannot be read costs that job.
 
@@ -101,8 +105,9 @@ def read_queue(
         stands: what rules a pending job's priority.
         odd: what else is wrong with a pending job of these partitions; empty = nothing.
         remembered: what the journal says of pending jobs.
+        kinds: of jobs by their numbers as squeue prints them, each there once its row is.
     """
-    records = _records(rows, extras)
+    records = _records(rows, extras, kinds)
     pending_of = Counter(r.row.arrayjobid for r in records.values() if r.row.statecompact == "PD")
     pending: list[PendingJob] = []
     running: list[RunningJob] = []
@@ -140,7 +145,9 @@ def _check_state(state: str) -> None:
         raise ValueError(f"{state[:20]!r} is no state")
 
 
-def _records(rows: Iterable[list[str]], extras: tuple[str, ...]) -> dict[str, _Rows]:
+def _records(
+    rows: Iterable[list[str]], extras: tuple[str, ...], kinds: Mapping[str, Kinds]
+) -> dict[str, _Rows]:
     records: dict[str, _Rows] = {}
     asks: dict[Ask, Ask] = {}
     for raw in rows:
@@ -161,6 +168,7 @@ def _records(rows: Iterable[list[str]], extras: tuple[str, ...]) -> dict[str, _R
             [row.arraytaskid],
             more.get("ExcNodes", ""),
             _yes(more.get("CronJob", "")),
+            kinds.get(row.jobid, NO_KINDS),
         )
     return records
 
@@ -224,6 +232,7 @@ def _pending(
         oversubscribe=record.ask.oversubscribe,
         owned=remembered.owned.get(key),
         recent_writes=remembered.recent_writes.get(key, 0),
+        kinds=record.kinds,
     )
 
 
@@ -249,4 +258,6 @@ def _running(record: _Rows, requests: Requests, nodes: Mapping[str, Node]) -> Ru
         eligible_at=parse_epoch(row.eligibletime),
         array_job_id=None if absent(row.arraytaskid) else parse_job_id(row.arrayjobid),
         array_task=int(row.arraytaskid) if row.arraytaskid.isdecimal() else None,
+        qos=_text(row.qos),
+        kinds=record.kinds,
     )

@@ -9,6 +9,7 @@ from typing import Final
 
 from rltuned.domain.cluster import Node, Resources
 from rltuned.domain.jobs import PendingJob, Remembered
+from rltuned.domain.kinds import Digester
 from rltuned.domain.ports import NOTHING
 from rltuned.domain.snapshot import Snapshot, Unreadable
 from rltuned.domain.units import JobId, NodeName, UnixTime
@@ -56,6 +57,7 @@ class Reader:
         fair_shares: read the fair-share factors of jobs whose priority is fixed, where they count.
         pyslurm: the interpreter that has it, to read jobs through it; None = squeue alone.
         on_reading: called with what reads the jobs, whenever that changes and pyslurm is set.
+        digester: makes the kinds of jobs; None = no text of a user is asked for.
     """
 
     def __init__(
@@ -66,12 +68,13 @@ class Reader:
         fair_shares: bool = False,
         pyslurm: Path | None = None,
         on_reading: Callable[[ReaderChoice], None] = lambda _reading: None,
+        digester: Digester | None = None,
     ) -> None:
         self._commands = commands
         self._marks = marks or Marks()
         self._fair_shares = FairShares(commands) if fair_shares else None
         source = Pyslurm(commands, pyslurm) if pyslurm else None
-        self._source = JobSource(commands, self._marks, source, on_reading)
+        self._source = JobSource(commands, self._marks, source, on_reading, digester)
         self._site: tuple[float, SlurmSite, Layout] | None = None
 
     def snapshot(self, taken_at: float, remembered: Remembered = NOTHING) -> Snapshot:
@@ -118,6 +121,7 @@ class Reader:
             ),
             odd=wrong,
             remembered=remembered,
+            kinds=jobs.kinds,
         )
         ages = site.priorities.ages
         try:

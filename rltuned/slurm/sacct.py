@@ -6,12 +6,16 @@ for an hour a year; `-D` keeps the earlier runs of requeued jobs, which held GPU
 """
 
 import gzip
-from collections.abc import Callable, Iterator
+import secrets
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
+from rltuned.domain.kinds import KindName
 from rltuned.errors import TraceError
+from rltuned.slurm.columns import FIELD
 from rltuned.slurm.commands import Commands
 
 COLUMNS: Final = (
@@ -36,6 +40,10 @@ COLUMNS: Final = (
     "Constraints",
 )
 """No column that a user writes free text into: such a text could break the rows."""
+TEXT_COLUMNS: Final[Mapping[KindName, str]] = MappingProxyType(
+    {"name": "JobName", "work_dir": "WorkDir", "submit_line": "SubmitLine"}
+)
+"""The columns that kinds are made of. sacct has none for the script or the command."""
 REQUIRED: Final = COLUMNS[:13]
 """Without these a backtest cannot be played; the others are reported as missing."""
 PORTION_S: Final = 86_400.0
@@ -45,7 +53,7 @@ FORMAT: Final = ",".join(COLUMNS)
 SAVED: Final = f"sacct -a -X -D -P -o {FORMAT}"
 
 
-def sacct_words(since: float, until: float) -> tuple[str, ...]:
+def sacct_words(since: float, until: float, names: tuple[str, ...] = COLUMNS) -> tuple[str, ...]:
     """The words after `sacct` for all records that were pending or running between two moments."""
     return (
         "--allusers",
@@ -55,7 +63,7 @@ def sacct_words(since: float, until: float) -> tuple[str, ...]:
         "--noheader",
         f"--starttime={_utc(since)}",
         f"--endtime={_utc(until)}",
-        f"--format={FORMAT}",
+        f"--format={','.join(names)}",
     )
 
 
@@ -80,6 +88,27 @@ def ask_history(
         yield from commands.stream("sacct", *sacct_words(begin, end)).lines()
         begin = end
         report((begin - since) / max(1.0, until - since))
+
+
+def ask_rows(
+    commands: Commands, since: float, until: float, names: tuple[str, ...]
+) -> Iterator[list[str]]:
+    """Rows of these columns, in which any text may stand: no user knows the random mark between
+    them, and a text with line ends is put together again. See ask_history.
+
+    Raises:
+        BackendError: sacct failed, there is no slurmdbd, or too long an answer.
+    """
+    mark = FIELD + secrets.token_hex(6)
+    # the number once more closes a row, which no line end can do
+    words = sacct_words(since, until, (*names, "JobIDRaw"))
+    held, marks = list[str](), 0
+    for line in commands.stream("sacct", *words, f"--delimiter={mark}").lines():
+        held.append(line)
+        marks += line.count(mark)
+        if marks >= len(names):
+            yield "\n".join(held).split(mark)[: len(names)]
+            held, marks = [], 0
 
 
 def lines_of(path: Path) -> Iterator[str]:

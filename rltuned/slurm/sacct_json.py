@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from rltuned.errors import TraceError
-from rltuned.slurm.accounting import NOT_ASKED
+from rltuned.slurm.sacct_values import NOT_ASKED
 from rltuned.slurm.values import format_limit
 
 COLUMNS: Final = (

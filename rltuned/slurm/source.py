@@ -1,11 +1,12 @@
 """Where squeue's rows come from: from squeue itself, or for the most part from pyslurm."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+from rltuned.domain.kinds import Digester, Kinds
 from rltuned.domain.snapshot import Unreadable
-from rltuned.slurm.columns import ASK_COLUMNS, Layout, Marks
+from rltuned.slurm.columns import ASK_COLUMNS, TEXT_COLUMNS, Layout, Marks
 from rltuned.slurm.commands import Commands
 from rltuned.slurm.pyslurm import Pyslurm, UnusableError, rows_of
 from rltuned.slurm.talk import Stream
@@ -33,12 +34,14 @@ class ReaderChoice:
 class Rows:
     """Rows as jobs.read_queue wants them: the columns of Layout.job_columns with these extras.
 
-    unreadable: jobs whose records are no rows; complete when the rows are at their end.
+    unreadable: jobs whose records are no rows; kinds: of each job, by its number as squeue prints
+    it. Both are complete when the rows are at their end, and a job's kinds when its row is there.
     """
 
     rows: Iterable[list[str]]
     extras: tuple[str, ...]
-    unreadable: list[Unreadable]
+    unreadable: list[Unreadable] = field(default_factory=list)
+    kinds: dict[str, Kinds] = field(default_factory=dict)
 
 
 def squeue(commands: Commands, layout: Layout, *args: str) -> Stream:
@@ -56,6 +59,7 @@ class JobSource:
         commands, marks: how squeue is called and read.
         pyslurm: how it is called; None = text alone.
         on_reading: called with what reads the jobs, whenever that changes and pyslurm is set.
+        digester: makes the kinds, of squeue's texts in either case; None = nothing is asked for.
     """
 
     def __init__(
@@ -64,11 +68,13 @@ class JobSource:
         marks: Marks,
         pyslurm: Pyslurm | None,
         on_reading: Callable[[ReaderChoice], None],
+        digester: Digester | None = None,
     ) -> None:
         self._commands = commands
         self._marks = marks
         self._pyslurm = pyslurm
         self._on_reading = on_reading
+        self._digester = digester
         self._last: ReaderChoice | None = None
         self._rest_until = -float("inf")
 
@@ -79,8 +85,10 @@ class JobSource:
             BackendError: no answer.
             SnapshotError: an answer could not be read.
         """
-        bad: list[Unreadable] = []
-        as_text = Rows(self._columns(layout, layout.job_columns, bad), layout.extras, bad)
+        bad, kinds = list[Unreadable](), dict[str, Kinds]()
+        as_text = Rows(
+            self._columns(layout, layout.job_columns, bad, kinds), layout.extras, bad, kinds
+        )
         if self._pyslurm is None or 0 < self._rest_until - now <= REST_S:
             return as_text
         try:
@@ -92,8 +100,8 @@ class JobSource:
         self._note(ReaderChoice(PYSLURM, PYSLURM, f"pyslurm {answer.version}"))
         more = tuple(name for name in layout.extras if name == "Exclusive")
         names = ("jobid", *ASK_COLUMNS, "accruetime", "deadline", *more)
-        asks = self._columns(layout, names, bad)
-        return Rows(rows_of(answer, asks, bad), ("ExcNodes", *more, "CronJob"), bad)
+        asks = self._columns(layout, names, bad, kinds)
+        return Rows(rows_of(answer, asks, bad), ("ExcNodes", *more, "CronJob"), bad, kinds)
 
     def reading(self, release: tuple[int, int]) -> ReaderChoice:
         """What would read the jobs now; raises as `read`."""
@@ -106,12 +114,24 @@ class JobSource:
         return ReaderChoice(PYSLURM, PYSLURM, f"pyslurm {answer.version}, {len(answer.jobs)} jobs")
 
     def _columns(
-        self, layout: Layout, names: tuple[str, ...], bad: list[Unreadable]
+        self,
+        layout: Layout,
+        names: tuple[str, ...],
+        bad: list[Unreadable],
+        kinds: dict[str, Kinds],
     ) -> Iterator[list[str]]:
         """These columns of every record, or of every task where squeue parts arrays."""
-        answer = squeue(self._commands, layout, "--noconvert", "-O", self._marks.columns(names))
+        wanted = () if self._digester is None else self._digester.wanted
+        texts = tuple(name for name in TEXT_COLUMNS if name in wanted)
+        columns = self._marks.columns(names, texts)
+        answer = squeue(self._commands, layout, "--noconvert", "-O", columns)
         broken: list[str] = []
-        yield from self._marks.rows("squeue", answer, len(names), broken)
+        rows = self._marks.rows("squeue", answer, len(names), broken, len(texts))
+        at, width = names.index("jobid"), len(names)
+        for row in rows:
+            if self._digester is not None and texts:
+                kinds[row[at]] = self._digester.kinds(texts, *row[width:])
+            yield row[:width]
         bad += [Unreadable("job", "", why) for why in broken]
 
     def _note(self, reading: ReaderChoice) -> None:

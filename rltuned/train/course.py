@@ -14,7 +14,7 @@ from rltuned.sim.run import possible
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import TraceJob, read_trace
 from rltuned.train.ground import Ground, make_ground
-from rltuned.train.predictor import as_known, fit, past, strangers
+from rltuned.train.predictor import Fitted, columns_of, fit
 from rltuned.train.worlds import random_world
 
 GENERATED: Final[tuple[tuple[str, str, Strength], ...]] = (
@@ -132,35 +132,54 @@ def together(
     return [*(replace(s, share=share) for s in traces), *worlds]
 
 
-def predictor_of(traces: Sequence[Path], seed: int, worlds: int = 0) -> Predictor:
-    """A predictor fitted to what may be learned from of some traces (of the generators, if none).
+@dataclass(frozen=True, slots=True)
+class FittedTo:
+    """What a predictor was fitted to, for the card."""
 
-    The history it holds is the first trace's; users of the others only teach the network.
+    data: str
+    licence: str
+
+
+def fit_to(
+    traces: Sequence[Path],
+    *,
+    worlds: int = 0,
+    until: float = LEARN_UNTIL,
+    begin: Predictor | None = None,
+    seed: int = 1,
+) -> tuple[Fitted, FittedTo]:
+    """A predictor fitted to traces (of the generators, if none), and to random worlds beside them.
 
     Args:
-        traces: files.
+        traces: files; the first is the one that it is measured on.
+        worlds: how many; see drawn.
+        until: part of each trace to fit to, from its beginning.
+        begin: weights to begin from; None = drawn.
         seed: of the weights, and of generated jobs.
-        worlds: how many random worlds teach it too; see drawn.
+
+    Raises:
+        TraceError: a file cannot be used, or has too few jobs.
     """
-    if traces:
-        read = [read_trace(path).jobs for path in traces]
-    else:
+    read = [read_trace(path) for path in traces]
+    if not read:
         read = [
-            synthesize(kind, jobs=GENERATED_JOBS, seed=seed + number, limits=limits).jobs
+            synthesize(kind, jobs=GENERATED_JOBS, seed=seed + number, limits=limits)
             for number, (kind, _, limits) in enumerate(GENERATED)
         ]
+    licences = {t.notes.get("licence", t.notes.get("source", "see the source")) for t in read}
+    names = [p.name for p in traces] or [f"{k}, {s} limits" for k, _, s in GENERATED]
+    first, *others = [t.jobs[: int(len(t.jobs) * until)] for t in read]
     first_world = (seed + 1) * WORLDS_PER_SEED
-    read += [random_world(first_world + number, WORLD_JOBS).jobs for number in range(worlds)]
-    first, *others = [jobs[: int(len(jobs) * LEARN_UNTIL)] for jobs in read]
-    return fit(first, beside=others, seed=seed).predictor
+    others += [random_world(first_world + number, WORLD_JOBS).jobs for number in range(worlds)]
+    fitted = fit(first, beside=others, begin=begin, seed=seed)
+    data = "; ".join([*names, *([f"{worlds} random worlds"] if worlds else [])])
+    return fitted, FittedTo(data, "; ".join(sorted(licences)))
 
 
 def predictions(predictor: Predictor) -> Predict:
-    """Every trace twice: with its users' past known, and with all of them strangers."""
+    """Every trace twice: with the past of its jobs' kinds known, and with all of them strangers."""
 
     def both(jobs: Sequence[TraceJob]) -> list[Float32Array | None]:
-        learned = int(len(jobs) * LEARN_UNTIL)
-        at_home = Predictor(predictor.weights, past(jobs[:learned])[2])
-        return [as_known(at_home, jobs, learned), strangers(predictor, jobs)]
+        return [columns_of(predictor, jobs), columns_of(predictor, jobs, cold=True)]
 
     return both

@@ -17,13 +17,13 @@ from rltuned.kernel.compiler import FloatArray
 from rltuned.policies.actor import Actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.metrics import Schedule, score
-from rltuned.sim.policy import FUTURE, QSSF_NAME, actor_of
+from rltuned.sim.policy import FUTURE, actor_of
 from rltuned.sim.protocol import Protocol
 from rltuned.train.episodes import play_policy
 from rltuned.train.ground import Ground, cut
 from rltuned.train.paired import METRICS, Paired, paired
 
-RULES: Final = (*BASELINES, QSSF_NAME, *FUTURE)
+RULES: Final = (*BASELINES, *FUTURE)
 FEWEST_WINDOWS: Final = 60
 SHARES: Final = np.linspace(0.0, 1.0, 201)
 """Of the jobs: where the distributions of single jobs are read."""

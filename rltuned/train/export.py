@@ -2,12 +2,16 @@
 
 import hashlib
 import io
+import math
 import shutil
 import tempfile
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import torch
+from pydantic import BaseModel
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
@@ -25,13 +29,16 @@ from rltuned.policies.card import (
     Training,
     features_of,
 )
+from rltuned.policies.predictor import CARD_FILE as PREDICTOR_CARD
 from rltuned.policies.predictor import (
+    INPUTS_ID,
     PREDICTOR_FILE,
-    PREDICTOR_PARITY_FILE,
-    Predictor,
+    PredictorCard,
+    load_predictor,
 )
+from rltuned.policies.predictor import PARITY_FILE as PREDICTOR_PARITY
 from rltuned.train.network import ContextActor, PaperActor, hidden_of
-from rltuned.train.predictor import parity_bytes
+from rltuned.train.predictor import Fitted, parity_bytes
 from rltuned.train.ranges import Ranges, ranges_shown
 
 LARGEST_SCORE = 8.0
@@ -47,7 +54,7 @@ def export_bundle(
     training: Training,
     results: dict[str, float],
     caveats: list[str],
-    predictor: Predictor | None = None,
+    predicted: bool = False,
     ranges: Ranges | None = None,
 ) -> Card:
     """Write weights, parity pairs and card into a new folder.
@@ -64,7 +71,7 @@ def export_bundle(
         training: how the weights came to be.
         results: figures by name.
         caveats: what a user should know before trusting it.
-        predictor: of run times, for a network that reads what it says.
+        predicted: the network reads predicted run times.
         ranges: of the features in training; None: take those of the parity windows.
 
     Raises:
@@ -74,7 +81,7 @@ def export_bundle(
     if target.exists():
         raise ModelError(f"model {target}: exists already; remove it or choose another name")
     settle(network, *parity)
-    files = _files(network, parity, predictor)
+    files = _files(network, parity)
     card = Card(
         format=FORMAT,
         name=name,
@@ -82,8 +89,8 @@ def export_bundle(
         schema_id=SCHEMA_ID,
         architecture=Architecture(
             kind=network.kind,
-            features=features_of(network.kind, predicted=predictor is not None),
-            predicted=predictor is not None,
+            features=features_of(network.kind, predicted=predicted),
+            predicted=predicted,
             hidden=hidden_of(network),
         ),
         files_sha256={k: hashlib.sha256(data).hexdigest() for k, data in files.items()},
@@ -95,19 +102,60 @@ def export_bundle(
         caveats=caveats,
         ranges=ranges_shown(network.kind, *parity) if ranges is None else ranges,
     )
-    _write(target, files | {CARD_FILE: (card.model_dump_json(indent=2) + "\n").encode()})
+    write_folder(target, files | {CARD_FILE: card_bytes(card)}, load_actor)
     return card
 
 
-def _files(
-    network: PaperActor | ContextActor, parity: tuple[Tensor, Tensor], predictor: Predictor | None
-) -> dict[str, bytes]:
+def export_predictor(
+    target: Path, fitted: Fitted, *, command: str, seed: int, data: str, licence: str
+) -> PredictorCard:
+    """Write a predictor's weights, parity pairs and card into a new folder.
+
+    Args:
+        target: the folder; must not exist.
+        fitted: the predictor and its figures.
+        command: that fitted it.
+        seed: of the weights.
+        data: what it was fitted to.
+        licence: of that.
+
+    Raises:
+        ModelError: the folder exists or cannot be written, or what was written does not load.
+    """
+    if target.exists():
+        raise ModelError(f"model {target}: exists already; remove it or choose another name")
+    files = {
+        PREDICTOR_FILE: fitted.predictor.to_bytes(),
+        PREDICTOR_PARITY: parity_bytes(fitted.predictor),
+    }
+    figures = {k: v for k, v in asdict(fitted).items() if isinstance(v, int | float)}
+    low, median, high = fitted.covered
+    figures |= {"below_10%": low, "below_50%": median, "below_90%": high}
+    card = PredictorCard(
+        format=FORMAT,
+        name=target.name,
+        inputs_id=INPUTS_ID,
+        files_sha256={k: hashlib.sha256(data).hexdigest() for k, data in files.items()},
+        rltuned_version=__version__,
+        command=command,
+        seed=seed,
+        data=data,
+        data_licence=licence,
+        # a figure that there is none of, as of a rank where no job has a limit, is left out
+        results={k: round(v, 5) for k, v in figures.items() if math.isfinite(v)},
+    )
+    write_folder(target, files | {PREDICTOR_CARD: card_bytes(card)}, load_predictor)
+    return card
+
+
+def card_bytes(card: BaseModel) -> bytes:
+    """Its file."""
+    return (card.model_dump_json(indent=2) + "\n").encode()
+
+
+def _files(network: PaperActor | ContextActor, parity: tuple[Tensor, Tensor]) -> dict[str, bytes]:
     weights = save_tensors({k: v.contiguous() for k, v in network.state_dict().items()})
-    files = {WEIGHTS_FILE: weights, PARITY_FILE: _parity_bytes(network.eval(), *parity)}
-    if predictor is not None:
-        files[PREDICTOR_FILE] = predictor.to_bytes()
-        files[PREDICTOR_PARITY_FILE] = parity_bytes(predictor)
-    return files
+    return {WEIGHTS_FILE: weights, PARITY_FILE: _parity_bytes(network.eval(), *parity)}
 
 
 def settle(network: nn.Module, values: Tensor, masks: Tensor) -> None:
@@ -128,7 +176,7 @@ def _parity_bytes(network: PaperActor | ContextActor, values: Tensor, masks: Ten
     return buffer.getvalue()
 
 
-def _write(target: Path, files: dict[str, bytes]) -> None:
+def write_folder(target: Path, files: dict[str, bytes], check: Callable[[Path], object]) -> None:
     """Into a folder beside the target, checked by loading it there, then moved into place."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -137,7 +185,7 @@ def _write(target: Path, files: dict[str, bytes]) -> None:
             staged.mkdir()
             for name, data in files.items():
                 (staged / name).write_bytes(data)
-            load_actor(staged)
+            check(staged)
             shutil.move(staged, target)
     except OSError as error:
         raise ModelError(f"model {target}: {error.strerror or error}") from error

@@ -12,11 +12,11 @@ import numpy as np
 from rltuned.core.features import encode
 from rltuned.core.observation import sample_features
 from rltuned.core.order import Policy
+from rltuned.core.run_times import QUANTILES
 from rltuned.domain.cluster import GpuCount, Node, Resources
 from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UNLIMITED_S, GpuType, JobId, NodeName, UnixTime
-from rltuned.policies.predictor import QUANTILES
 from rltuned.train.imitation import Fitting, OrderedQueues
 
 NOW: Final = 1_000_000_000.0

@@ -14,10 +14,8 @@ from rltuned.core.observation import MAX_QUEUE_SIZE
 from rltuned.errors import ModelError, TraceError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.card import BUNDLE_NAME, PARITY_FILE, Card, Training, features_of
-from rltuned.policies.predictor import Predictor
+from rltuned.policies.card import BUNDLE_NAME, Card, Training, features_of
 from rltuned.sim.eyes import net_of
-from rltuned.sim.trace import TraceJob
 from rltuned.train.choices import seen_by
 from rltuned.train.course import LEARN_UNTIL, TEST_FROM, DatasetSource
 from rltuned.train.episodes import Recorder, play_sampled
@@ -28,7 +26,6 @@ from rltuned.train.imitation import fit as fit_order
 from rltuned.train.learner import Learner, PpoSettings
 from rltuned.train.network import ContextActor, module_of, network_of
 from rltuned.train.ppo import Report, train
-from rltuned.train.predictor import NO_HISTORY, Fitted, fit
 from rltuned.train.queues import rule_orders
 from rltuned.train.ranges import ranges_played
 from rltuned.train.ranks import ALONE, Ranks
@@ -51,10 +48,6 @@ WINDOWS_SAID = (
 
 JUDGES_SAID = (
     "Random worlds that were never learned from had a window each among those that chose the epoch."
-)
-NO_HISTORY_SAID = (
-    "The predictor ships without any site's history and knows limits and sizes only, until "
-    "`rltuned train predictor` has fitted it to your jobs; half of the held-out windows knew users."
 )
 
 
@@ -85,7 +78,6 @@ class Job:
     start: Path | None = None
     resume: bool = False
     device: str = "cpu"
-    predictor: Predictor | None = None
     judges: tuple[DatasetSource, ...] = ()
 
 
@@ -259,10 +251,8 @@ def _export(job: Job, learner: Learner, trial: Trial, seconds: float, ranks: int
             WINDOWS_SAID,
             *((JUDGES_SAID,) if job.judges else ()),
             "Results on traces and clusters never trained on are in docs/results.md.",
-            *((NO_HISTORY_SAID,) if job.predictor else ()),
         ],
-        # no users of another site: a site fits its own history with `rltuned train predictor`
-        predictor=Predictor(job.predictor.weights, NO_HISTORY) if job.predictor else None,
+        predicted=settings.predict,
         ranges=ranges_played(
             actor,
             job.sources,
@@ -294,37 +284,3 @@ def parity_windows(
         values[k, : len(rows)] = seen_by(kind, rows, flags)
         masks[k, : len(rows)] = True
     return torch.from_numpy(values), torch.from_numpy(masks)
-
-
-def refit(model: Path, out: Path, jobs: Sequence[TraceJob], source: str, seed: int) -> Fitted:
-    """Fit a bundle's predictor to other jobs and write a new bundle beside it.
-
-    Raises:
-        ModelError: the bundle reads no predictions, or cannot be written.
-        TraceError: too few jobs.
-    """
-    actor = load_actor(model)
-    if actor.predictor is None:
-        raise ModelError(f"model {model}: its network reads no predictions")
-    fitted = fit(jobs, seed=seed)
-    with np.load(model / PARITY_FILE, allow_pickle=False) as archive:
-        parity = torch.from_numpy(archive["values"]), torch.from_numpy(archive["masks"])
-    card = actor.card
-    export_bundle(
-        out,
-        module_of(actor.network),
-        name=out.name,
-        summary=card.summary,
-        parity=parity,
-        training=card.training,
-        results=card.results
-        | {
-            "predictor_jobs": float(fitted.examples),
-            "predictor_loss": round(fitted.pinball, 5),
-            "predictor_loss_without_looking": round(fitted.plain, 5),
-        },
-        caveats=[*card.caveats, f"Predictor fitted to {source}, {fitted.examples} jobs."],
-        predictor=fitted.predictor,
-        ranges=card.ranges or None,
-    )
-    return fitted

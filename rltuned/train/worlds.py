@@ -15,6 +15,7 @@ import numpy as np
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
 from rltuned.sim.cluster import Cluster, idle_node
+from rltuned.sim.habits import Habits
 from rltuned.sim.limits import Strength
 from rltuned.sim.run import possible
 from rltuned.sim.synth import Marginals, jobs_of
@@ -25,6 +26,8 @@ NODE_GPUS: Final = (1, 2, 4, 4, 8, 8)
 KINDS_OF_NODES: Final = (0.45, 0.25, 0.20, 0.10)
 """Chance of one, two, three, four kinds of nodes in a cluster."""
 LIMITS: Final[tuple[Strength, ...]] = ("weak", "weak", "informative", "none")
+NAMELESS: Final = 0.5
+"""Part of the worlds whose jobs have no names."""
 WIDEST_PART: Final = 0.5
 """No job asks for more than this part of the GPUs of its kind, or for more than one node of it."""
 CPUS_PER_GPU, MEM_PER_GPU_MIB = 8, 64_000
@@ -67,8 +70,16 @@ def random_world(seed: int, jobs: int) -> ValidationWorld:
     limits = LIMITS[int(draw.integers(len(LIMITS)))]
     shape = _shape(draw, kinds, typed=typed)
     free_share = float(draw.random()) if typed else 0.0
-    made = jobs_of(shape, jobs=jobs, seed=seed, limits=limits, free_share=free_share)
+    habits = _habits(np.random.default_rng([seed, 18]))
+    made = jobs_of(shape, jobs=jobs, seed=seed, limits=limits, free_share=free_share, habits=habits)
     return ValidationWorld(cluster, possible(made, cluster, skip=True)[0], limits)
+
+
+def _habits(draw: np.random.Generator) -> Habits | None:
+    """Every other world tells the names of its jobs, which are alike more or less."""
+    if draw.random() < NAMELESS:
+        return None
+    return Habits(script_share=float(draw.uniform(0.2, 0.9)), drift=float(draw.uniform(0.0, 0.2)))
 
 
 def _kinds(draw: np.random.Generator) -> list[tuple[int, int]]:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from rltuned.core.decide import Knobs
+from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.cluster import Cluster, read_cluster
 from rltuned.sim.demo import demo_trace
 from rltuned.sim.natural import AGE_ONLY
@@ -24,7 +26,11 @@ from scripts.benchmarks import Figure
 
 SEED: Final = 1
 PROTOCOL: Final = Protocol(
-    mode="cycle", interval_s=60.0, rules=Rules(natural=AGE_ONLY), knobs=Knobs(top_k=0)
+    mode="cycle",
+    interval_s=60.0,
+    rules=Rules(natural=AGE_ONLY),
+    knobs=Knobs(top_k=0),
+    predictor=load_predictor(shipped_predictor()),
 )
 MOST_WRITES: Final = {"delay": 1.5, "model:rltune": 5.0, "model:rltune-paper": 5.0}
 """The goals by policy: a rule writes a job at most 1.5 times on average, a network 5 times."""

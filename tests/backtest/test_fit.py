@@ -11,11 +11,14 @@ from rltuned.backtest.fit import fit_site
 from rltuned.backtest.past import Past, Span, past_of
 from rltuned.backtest.site import read_place
 from rltuned.policies.actor import load_actor
+from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import shipped_predictor
 from rltuned.slurm.accounting import read_history
 from rltuned.slurm.sacct import lines_of
 from tests.backtest.worlds import cluster, jobs
 from tests.histories import EPOCH, rows, save_site
 
+SHIPPED = load_predictor(shipped_predictor())
 RLTUNE = Path(__file__).resolve().parents[2] / "models" / "rltune"
 
 
@@ -42,29 +45,32 @@ def test_nothing_is_learned_when_nothing_is_asked_for_or_there_is_too_little(
     known: Past, tmp_path: Path
 ) -> None:
     out = tmp_path / "trained"
-    assert fit_site("none", known, RLTUNE, out, minutes=1, seed=1).bundle is None
+    assert fit_site("none", known, RLTUNE, SHIPPED, out, minutes=1, seed=1).bundle is None
     few = replace(known, split_s=known.jobs[100].submit_s)
-    found = fit_site("predictor", few, RLTUNE, out, minutes=1, seed=1)
-    assert found.bundle is None
+    found = fit_site("predictor", few, RLTUNE, SHIPPED, out, minutes=1, seed=1)
+    assert (found.bundle, found.fitted) == (None, None)
     assert "200 are needed" in found.text
     assert not out.exists()
 
 
-def test_the_predictor_knows_the_sites_users(known: Past, tmp_path: Path) -> None:
+def test_the_predictor_learns_from_the_site(known: Past, tmp_path: Path) -> None:
     out = tmp_path / "trained"
-    found = fit_site("predictor", known, RLTUNE, out, minutes=1, seed=1)
-    assert found.bundle == out
-    fitted = load_actor(out).predictor
-    assert fitted is not None
-    users = [j.user for j in known.known()[:50]]
-    assert fitted.history.of([f"user:{u}" for u in users])[:, -1].all()
-    assert "order itself is the shipped one" in found.text
+    found = fit_site("predictor", known, RLTUNE, SHIPPED, out, minutes=1, seed=1)
+    assert found.bundle is None
+    assert found.fitted is not None
+    assert found.fitted.examples <= len(known.known())
+    assert any(
+        (found.fitted.predictor.weights[name] != weight).any()
+        for name, weight in SHIPPED.weights.items()
+    )
+    assert "orders themselves are the shipped ones" in found.text
+    assert not out.exists()
 
 
 def test_ppo_ends_when_its_time_is_up_and_is_exported(known: Past, tmp_path: Path) -> None:
     out = tmp_path / "trained"
     told: list[float] = []
-    found = fit_site("full", known, RLTUNE, out, minutes=1e-6, seed=1, report=told.append)
+    found = fit_site("full", known, RLTUNE, SHIPPED, out, minutes=1e-6, seed=1, report=told.append)
     assert told == [1.0]  # one epoch, which began before the time was up
     assert found.bundle == out
     assert "for 1 epochs" in found.text

@@ -9,15 +9,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from rltuned.domain.cluster import Resources
-from rltuned.domain.jobs import Request
-from rltuned.policies.predictor import LOG_FULL, read_predictor
+from rltuned.core.run_times import LOG_FULL
+from rltuned.policies.predictor import load_predictor
+from rltuned.sim.trace import TraceJob, read_trace
+from rltuned.train.predictor import columns_of
 from tests import accounting, needs
 from tests.accounting import OPERATOR, OWNER, PLAIN, as_user
 from tests.conftest import slurm_or_skip
@@ -110,15 +111,32 @@ def refit(lab: SlurmLab, place: Path) -> subprocess.CompletedProcess[str]:
     program = place / "rltuned"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m rltuned "$@"\n')
     program.chmod(0o755)
-    return as_service(lab, place, "sh", ROOT / "systemd" / "retrain", ROOT / "models" / "rltune")
+    return as_service(lab, place, "sh", ROOT / "systemd" / "retrain", ROOT / "models" / "run-times")
 
 
-def foretold_s(bundle: Path, user: str, account: str) -> float:
-    """The median run time of a job of the user with one CPU and a limit of a day."""
-    file = bundle / "predictor.safetensors"
-    request = Request(Resources(cpus=1, mem_mib=10), time_limit_s=86_400)
-    told = read_predictor(file, file.read_bytes()).columns([user], [account], [request])
-    return float(np.expm1(told[0, 1] * LOG_FULL))
+def predicted_s(folder: Path, jobs: Sequence[TraceJob]) -> dict[str, float]:
+    """By account, the median of the medians predicted for the later half of a history."""
+    predictor = load_predictor(folder)
+    medians = np.expm1(columns_of(predictor, jobs)[:, 1] * LOG_FULL)
+    late = range(len(jobs) // 2, len(jobs))
+    return {
+        account: float(np.median([medians[i] for i in late if jobs[i].account == account]))
+        for account in ("quick", "slow")
+    }
+
+
+def history(lab: SlurmLab, place: Path) -> Sequence[TraceJob]:
+    """What sacct tells, as the refit reads it."""
+    raw = as_service(
+        lab, place, "env", "TZ=UTC", "sacct", "--allusers", "-X", "--parsable2",
+        "--starttime", "now-60days", "--endtime", "now", "--state", "CD", "--format",
+        "JobID,Submit,Start,End,Timelimit,ReqTRES,NNodes,Partition,User,Account,QOS,State",
+    )  # fmt: skip
+    (place / "sacct.txt").write_text(raw.stdout)
+    words = ("traces", "convert", place / "sacct.txt", "--from", "sacct", "--out")
+    made = as_service(lab, place, place / "rltuned", *words, place / "history.csv")
+    assert made.returncode == 0, made.stderr
+    return read_trace(place / "history.csv").jobs
 
 
 def test_too_few_change_nothing(lab: SlurmLab, place: Path) -> None:
@@ -138,8 +156,9 @@ def test_a_site_of_its_own_jobs_is_made_and_made_again(lab: SlurmLab, place: Pat
     site = place / "models" / "site"
     assert sorted(entry.name for entry in site.parent.iterdir()) == ["site", "site.previous"]
     # each within the fifth that they differ by, and a fifth for what the network makes of it
-    assert foretold_s(site, PLAIN, "quick") == pytest.approx(MINUTES, rel=0.4)
-    assert foretold_s(site, OWNER, "slow") == pytest.approx(HOURS, rel=0.4)
+    found = predicted_s(site, history(lab, place))
+    assert found["quick"] == pytest.approx(MINUTES, rel=0.4)
+    assert found["slow"] == pytest.approx(HOURS, rel=0.4)
     config = place / "rltuned.toml"
     config.write_text(
         f"""
@@ -147,8 +166,10 @@ def test_a_site_of_its_own_jobs_is_made_and_made_again(lab: SlurmLab, place: Pat
 state_dir = "{place}"
 pause_file = "{place}/PAUSE"
 [policy]
-name = "model:site"
+name = "delay"
 models_dir = "{place}/models"
+[predictor]
+model = "site"
 [slurm]
 conf = "{lab.conf}"
 [http]
@@ -165,7 +186,7 @@ port = 0
             f"site stays, because of the stage in {place}/stages/two.toml ({stage})" in done.stderr
         )
         assert {path.name: path.read_bytes() for path in site.iterdir()} == made
-        assert (site.parent / "site.next" / "card.json").exists()
+        assert (site.parent / "site.next" / "predictor.json").exists()
     (place / "stages" / "two.toml").write_text("[ladder]\nstage = 7\n")
     done = refit(lab, place)
     assert done.returncode == 1
@@ -173,4 +194,4 @@ port = 0
     (place / "stages" / "two.toml").unlink()
     looked = as_service(lab, place, place / "rltuned", "run", "--dry-run", "--once", f"-c{config}")
     assert looked.returncode == 0, looked.stderr
-    assert "policy=model:site" in looked.stderr
+    assert "predictor=site" in looked.stderr

@@ -4,21 +4,16 @@
 observe, decide, apply, once per interval, with a journal's memory of what was written.
 """
 
-import bisect
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final
+from dataclasses import replace
 
 import numpy as np
 
 from rltuned.core.decide import Policy, decide
 from rltuned.core.features import (
-    UNLIMITED_AS_S,
     FloatArray,
     StateMatrix,
     encode,
-    planning_limit_s,
 )
 from rltuned.core.order import Order, bounded
 from rltuned.domain.plan import Plan
@@ -33,84 +28,9 @@ from rltuned.sim.policy import CLAIRVOYANT, CLAIRVOYANT_AREA, policy_of
 from rltuned.sim.protocol import Protocol
 from rltuned.sim.run import TraceWindow, schedule_of
 from rltuned.sim.trace import TraceJob
-from rltuned.sim.world import EndedJob, World
+from rltuned.sim.world import World
 
-DECAY: Final = 0.9
 Ranking = Callable[[World], Sequence[Pending]]
-Kind = tuple[str, str, int]
-
-
-def kinds(user: str, account: str, gpus: int) -> tuple[Kind | None, ...]:
-    """What jobs are likened by, the closest first; None where the trace does not name it."""
-    size = gpus.bit_length()
-    return (
-        ("user", user, size) if user else None,
-        ("user", user, -1) if user else None,
-        ("account", account, size) if account else None,
-    )
-
-
-@dataclass(slots=True)
-class History:
-    """What has ended so far: per kind the weighted sum of ln(run time) and the sum of the weights;
-    all run times, sorted.
-    """
-
-    means: dict[Kind, tuple[float, float]] = field(default_factory=dict)
-    runs_s: list[float] = field(default_factory=list)
-
-    def ended(self, user: str, account: str, gpus: int, ran_s: float) -> None:
-        log_s = math.log(max(ran_s, 1.0))
-        for kind in kinds(user, account, gpus):
-            if kind is not None:
-                total, weight = self.means.get(kind, (0.0, 0.0))
-                self.means[kind] = (total * DECAY + log_s, weight * DECAY + 1.0)
-        bisect.insort(self.runs_s, ran_s)
-
-    def predict_s(self, user: str, account: str, gpus: int, limit_s: float | None) -> float:
-        """The user's jobs of that size, else the user's, else the account's of that size, else the
-        time limit, else the median of all that has ended, else a year; never more than the limit.
-        """
-        finite_s = planning_limit_s(limit_s)
-        for kind in kinds(user, account, gpus):
-            if kind is not None and kind in self.means:
-                total, weight = self.means[kind]
-                return min(math.exp(total / weight), finite_s)
-        if finite_s < UNLIMITED_AS_S or not self.runs_s:
-            return finite_s
-        return self.runs_s[len(self.runs_s) // 2]
-
-
-@dataclass(slots=True)
-class Qssf:
-    """The rule with its memory; one per run."""
-
-    history: History = field(default_factory=History)
-    seen: set[int] = field(default_factory=set)
-    name: str = "qssf"
-    static: bool = False
-
-    def look(self, world: World) -> None:
-        """Learn from the jobs that have ended since the last look."""
-        new: list[EndedJob] = [r for n, r in world.finished.items() if n not in self.seen]
-        for record in sorted(new, key=lambda r: (r.ended_at, r.number)):
-            job, ran_s = record.job, record.ended_at - record.started_at
-            self.history.ended(job.user, job.account, job.gpus, ran_s)
-            self.seen.add(record.number)
-
-    def score(self, matrix: StateMatrix) -> FloatArray:
-        """(n,) smallest GPUs times predicted seconds first; a job without GPUs counts as one."""
-        area_s = [
-            max(float(j.request.total.gpus), 1.0)
-            * self.history.predict_s(
-                j.user, j.account, j.request.total.gpus, j.request.time_limit_s
-            )
-            for j in matrix.jobs
-        ]
-        return -np.array(area_s, dtype=np.float64)
-
-    def delay_s(self, matrix: StateMatrix) -> FloatArray:
-        return -self.score(matrix)
 
 
 def plainly(window: TraceWindow, where: Cluster, policy: str, protocol: Protocol) -> Schedule:
@@ -131,8 +51,6 @@ def scorer_of(name: str) -> Policy | Ranking:
     """A policy, or an order that no policy can know."""
     if name in {CLAIRVOYANT, CLAIRVOYANT_AREA}:
         return clairvoyant if name == CLAIRVOYANT else clairvoyant_area
-    if name == "qssf":
-        return Qssf()
     found = policy_of(name)
     assert not isinstance(found, str)
     return found
@@ -195,8 +113,6 @@ class _Daemon:
 
     def cycle(self) -> None:
         """Observe, decide, apply."""
-        if isinstance(self._policy, Qssf):
-            self._policy.look(self._world)
         snapshot = self._ledger.dress(self._backend.observe())
         decision = decide(snapshot, self._policy, self._knobs)
         self._backend.apply(decision.plan)
@@ -204,8 +120,6 @@ class _Daemon:
 
     def meet(self) -> None:
         """Give the jobs that have just come their delays, as job_submit.lua would."""
-        if isinstance(self._policy, Qssf):
-            self._policy.look(self._world)
         new = self._world.pending.keys() - self._met
         self._met |= new
         if not new:
@@ -231,8 +145,6 @@ def by_policy(policy: Policy, order: Order | None) -> Ranking:
     """
 
     def ranked(world: World) -> Sequence[Pending]:
-        if isinstance(policy, Qssf):
-            policy.look(world)
         snapshot = snapshot_of(world)
         jobs = tuple(sorted(snapshot.pending, key=lambda j: j.job_id))
         keys = _keys(policy, encode(jobs, snapshot), order)

@@ -63,7 +63,6 @@ def test_once_per_cycle_as_the_daemon_does() -> None:
     assert np.isfinite(found.start_s).all()
 
 
-@pytest.mark.parametrize("policy", ["clairvoyant:sjf", "qssf"])
-def test_who_only_a_trace_can_ask_cannot_be_placed_jointly(policy: str) -> None:
+def test_an_order_that_knows_the_future_cannot_be_placed_jointly() -> None:
     with pytest.raises(TraceError, match="placement pack or spread only"):
-        play(jointly(Protocol(), 16, PATIENT, cbc()), policy)
+        play(jointly(Protocol(), 16, PATIENT, cbc()), "clairvoyant:sjf")

@@ -1,35 +1,32 @@
-"""Models that read predictions: evaluated, refitted to a site, and scored alike by the daemon."""
+"""Models that read predictions: trained, compared with rules, and scored alike by the daemon."""
 
-import io
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from rltuned.errors import ModelError
+from rltuned.core.features import encode
+from rltuned.core.run_times import LOG_FULL
+from rltuned.domain.run_times import RunTime
+from rltuned.kernel.compiler import Float32Array
 from rltuned.policies.actor import load_actor
-from rltuned.policies.predictor import (
-    PREDICTOR_PARITY_FILE,
-    Predictor,
-    self_test,
-)
-from rltuned.sim.eyes import net_of
+from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.protocol import Mode, Protocol
 from rltuned.train.batch import Contest
 from rltuned.train.course import DatasetSource
-from rltuned.train.episodes import play_greedy
 from rltuned.train.evaluate import EvaluationPlan, compare, contestant_of, plays_of
-from rltuned.train.ground import cut, make_ground
+from rltuned.train.ground import make_ground
 from rltuned.train.learner import PpoSettings
-from rltuned.train.predictor import NO_HISTORY, QuantileNet, as_known, fit
-from rltuned.train.run import Exam, Job, perform, refit
-from tests.sim.reference import play_direct
+from rltuned.train.predictor import columns_of
+from rltuned.train.queues import QueueBounds, random_snapshot
+from rltuned.train.run import Exam, Job, perform
 from tests.train.worlds import random_ground
 
 PLAIN = random_ground("testbed", 21, 700)
-PREDICTOR = fit(PLAIN.jobs[:560], epochs=2).predictor
-GROUND = make_ground("seen", PLAIN.cluster, PLAIN.jobs, None, as_known(PREDICTOR, PLAIN.jobs, 560))
+PREDICTOR = load_predictor(shipped_predictor())
+GROUND = make_ground("seen", PLAIN.cluster, PLAIN.jobs, None, columns_of(PREDICTOR, PLAIN.jobs))
 SETTINGS = PpoSettings(
     contest=Contest(window_jobs=60, rollouts=2, reference="group", objective="mix"),
     network="context",
@@ -51,34 +48,37 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
         out=folder / "model",
         command="a test",
         exam=Exam(2, 60),
-        predictor=PREDICTOR,
         warm="saf",
     )
     assert perform(job) is not None
     return folder / "model"
 
 
-def test_the_daemon_s_actor_and_the_compiled_one_schedule_alike(bundle: Path) -> None:
+def test_the_daemon_s_actor_reads_what_is_predicted_of_each_job(bundle: Path) -> None:
     actor = load_actor(bundle)
-    assert actor.predictor is not None
-    jobs = GROUND.jobs
-    columns = actor.predictor.columns(
-        [j.user for j in jobs], [j.account for j in jobs], GROUND.prepared.requests
+    snapshot = random_snapshot(np.random.default_rng(4), QueueBounds(max_jobs=40))
+    known = RunTime(900.0, 800.0, 60.0, 600.0, 3_000.0, 7)
+    foreseen = tuple(
+        replace(job, run_time=known if at % 2 else None) for at, job in enumerate(snapshot.pending)
     )
-    ground = make_ground("w", GROUND.cluster, jobs, GROUND.rules, columns)
-    window = cut(ground, 100, 120, load=1.5)
-    timed = [
-        replace(j, submit_s=float(s)) for j, s in zip(window.jobs, window.submit_s, strict=True)
-    ]
-    world = play_direct(GROUND.cluster, timed, actor, Protocol(bounded=False)).world
-    plain = np.array([world.finished[i + 1].started_at for i in range(len(timed))])
-    fast = play_greedy(window, net_of(actor.network))
-    np.testing.assert_allclose(fast, plain)
+    matrix = encode(foreseen, snapshot)
+    columns = np.log1p([known.low_s, known.median_s, known.high_s]) / LOG_FULL
+    limits = np.clip(np.log1p(matrix.limit_s) / LOG_FULL, 0.0, 1.0)
+    wanted: Float32Array = np.column_stack(
+        [
+            matrix.values,
+            np.where(np.arange(len(matrix))[:, None] % 2, columns, limits[:, None]),
+        ]
+    ).astype(np.float32)
+    scores = actor.forward(wanted, np.ones(len(matrix), dtype=bool))
+    np.testing.assert_array_equal(actor.score(matrix), scores)
+    blind = encode(snapshot.pending, snapshot)
+    assert (actor.score(blind) != actor.score(matrix)).any()
 
 
 @pytest.mark.parametrize("mode", ["event", "cycle"])
-def test_a_model_with_a_predictor_is_compared_with_rules(bundle: Path, mode: Mode) -> None:
-    name, protocol = load_actor(bundle).name, Protocol(mode)
+def test_a_model_that_reads_predictions_is_compared_with_rules(bundle: Path, mode: Mode) -> None:
+    name, protocol = load_actor(bundle).name, Protocol(mode, predictor=PREDICTOR)
     found = compare(
         PLAIN,
         {name: plays_of(contestant_of(str(bundle)), protocol)},
@@ -88,46 +88,3 @@ def test_a_model_with_a_predictor_is_compared_with_rules(bundle: Path, mode: Mod
     )
     assert set(found.paired[name]) == {"fcfs", "saf", "qssf"}
     assert found.means()["saf"]["wait_s"] < found.means()["fcfs"]["wait_s"]
-
-
-def test_a_site_fits_the_predictor_to_its_own_jobs(bundle: Path, tmp_path: Path) -> None:
-    fitted = refit(bundle, tmp_path / "ours", PLAIN.jobs[:400], "ours.csv", 1)
-    old, new = load_actor(bundle), load_actor(tmp_path / "ours")
-    last_s = PLAIN.jobs[399].submit_s
-    ended = [
-        j for j in PLAIN.jobs[:400] if j.submit_s + min(j.duration_s, j.time_limit_s) <= last_s
-    ]
-    assert fitted.examples == len(ended) < 400
-    assert new.card.files_sha256["actor.safetensors"] == old.card.files_sha256["actor.safetensors"]
-    name = "predictor.safetensors"
-    assert new.card.files_sha256[name] != old.card.files_sha256[name]
-    saf = Path(__file__).parents[2] / "models" / "warmstart-saf"
-    with pytest.raises(ModelError, match="reads no predictions"):
-        refit(saf, tmp_path / "x", PLAIN.jobs, "x", 1)
-
-
-def test_a_predictor_that_says_something_else_here_is_refused(bundle: Path) -> None:
-    actor = load_actor(bundle)
-    path = bundle / PREDICTOR_PARITY_FILE
-    assert actor.predictor is not None
-    self_test(actor.predictor, path, path.read_bytes())
-    other = Predictor(QuantileNet().weights(), NO_HISTORY)
-    with pytest.raises(ModelError, match="predictions differ by"):
-        self_test(other, path, path.read_bytes())
-    short = io.BytesIO()
-    np.savez_compressed(short, inputs=np.zeros((2, 3)), told=np.zeros((2, 3)))
-    for damaged in (b"nothing", short.getvalue()):
-        with pytest.raises(ModelError, match="predictor-parity"):
-            self_test(other, path, damaged)
-
-
-@pytest.mark.parametrize("name", ["predictor.safetensors", PREDICTOR_PARITY_FILE])
-def test_a_tampered_predictor_is_refused(bundle: Path, name: str) -> None:
-    path = bundle / name
-    data = path.read_bytes()
-    try:
-        path.write_bytes(data[:-1] + b"x")
-        with pytest.raises(ModelError, match="SHA-256"):
-            load_actor(bundle)
-    finally:
-        path.write_bytes(data)

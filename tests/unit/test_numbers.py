@@ -120,10 +120,15 @@ def settled(
     return value.tolist(), left.tolist()
 
 
-def test_a_policy_that_is_static_needs_less_hysteresis() -> None:
-    assert Writing().under(static=False).hysteresis == Writing().hysteresis > 0.3
-    assert Writing().under(static=True).hysteresis == 0.3
-    assert Writing(hysteresis=0.1).under(static=True).hysteresis == 0.1
+def test_a_first_write_needs_less_hysteresis() -> None:
+    """The neutral delay that a new job stands for is no choice of the policy's."""
+    new = waiting(priority=5_000)
+    neutral = numbers(new, n=10_000.0)
+    for close in (7_500.0, 13_000.0):
+        assert settled(neutral, [close], hysteresis=0.85) == ([0], [])
+    for far in (6_000.0, 15_000.0):
+        assert settled(neutral, [far], hysteresis=0.85)[0] != [0]
+    assert settled(neutral, [8_500.0], hysteresis=0.1)[0] != [0]
 
 
 def test_a_delay_within_the_hysteresis_is_not_written_again() -> None:

@@ -12,6 +12,7 @@ from rltuned.core.ladder import Rung
 from rltuned.core.select import Refusal
 from rltuned.daemon.metrics.decision import DECISION, Ranges, outside
 from rltuned.daemon.metrics.jobs import JOBS
+from rltuned.daemon.metrics.run_times import RUN_TIMES
 from rltuned.daemon.metrics.table import FREE, Row, Table, counter, gauge, histogram
 from rltuned.daemon.report import ChangeKind, CycleReport, CycleStage, Skip
 from rltuned.daemon.state import Health, State
@@ -25,7 +26,8 @@ STAGE_BUCKETS_S: Final = (
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
 )  # fmt: skip
 COMMANDS: Final = (
-    "squeue", "sinfo", "sprio", "sshare", "scontrol", "sdiag", "sacctmgr", "pyslurm", "other",
+    "squeue", "sinfo", "sprio", "sshare", "scontrol", "sdiag", "sacct", "sacctmgr", "pyslurm",
+    "other",
 )  # fmt: skip
 
 
@@ -250,7 +252,7 @@ class Metrics:
         # they would double the series and say nothing that is used here
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry
-        self._table = Table((*ROWS, *DECISION, *JOBS), registry)
+        self._table = Table((*ROWS, *DECISION, *JOBS, *RUN_TIMES), registry)
         self._policy: tuple[str, str, str] | None = None
         self._ranges: Ranges = {}
         self.reader(ReaderChoice(TEXT, TEXT))

@@ -64,7 +64,11 @@ class Board:
                 "left_alone": report.refused(),
                 "jobs": _jobs(report, self._showing) if self._showing.jobs else None,
             }
-        self._last = {**self._last, **seen}
+        self._last = {
+            **self._last,
+            **seen,
+            "run_times": report.run_times and report.run_times.document(),
+        }
 
     def document(self, health: Health, verdict: CanaryStatus) -> Document:
         """All of it. health: as /readyz says it; verdict: the last one that is known."""
@@ -101,6 +105,7 @@ _NOTHING_SEEN: Final[Document] = {
     "partitions": [],
     "left_alone": {},
     "jobs": None,
+    "run_times": None,
 }
 
 
@@ -144,7 +149,7 @@ def _partitions(report: CycleReport) -> list[Document]:
 
 
 def _jobs(report: CycleReport, showing: Showing) -> list[Document] | None:
-    """The first of the new order; None = nothing was ranked. Names are never read at all."""
+    """The first of the new order; None = nothing was ranked. No name of a job is there."""
     if report.decision is None:
         return None
     taken_at = report.decision.snapshot.taken_at

@@ -297,6 +297,7 @@ def test_check_without_slurm(config: Path) -> None:
         "policy": "ok",
         "solver": "ok",
         "journal": "ok",
+        "kinds": "ok",
         "http": "ok",
         "mode": "ok",
         "breakers": "ok",

@@ -112,6 +112,10 @@ def test_every_default_is_pinned() -> None:
             "max_slots": 4,
         },
         "oversubscribe": {"scope": [], "allow_cpu_sharing": False},
+        "predictor": {
+            "kinds": ["name", "command", "work_dir", "submit_line"],
+            "history_d": 30.0,
+        },
         "slurm": {
             "bin_dir": None,
             "conf": None,

@@ -1,0 +1,289 @@
+"""The daemon's memory of run times: it learns from jobs that end and predicts for those that wait.
+
+It holds running numbers per kind of job (core/run_times) under salted digests, in a table of fixed
+size: when that is full, the kinds whose last submission lies furthest back make room. Nothing in it
+names a user or a job.
+"""
+
+import io
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final
+
+import numpy as np
+
+from rltuned.core.features import LIMIT_FULL_S, planning_limit_s
+from rltuned.core.run_times import (
+    BURST,
+    BURST_S,
+    COUNT,
+    FIELDS,
+    INPUTS,
+    KEYS,
+    KIN,
+    LOG_FULL,
+    MEAN,
+    RUNNING,
+    SUBMITTED,
+    SUMMARY,
+    Float32Array,
+    FloatArray,
+    IntArray,
+    describe,
+    errors_of,
+    kin_shift,
+    mean_s,
+    note_end,
+    note_start,
+    note_stop,
+    note_submit,
+    plan_s,
+    quantile,
+    summarize,
+)
+from rltuned.domain.jobs import EndedJob, PendingJob, RunningJob
+from rltuned.domain.run_times import RunTime
+
+KINDS_MOST: Final = 200_000
+"""22 MiB of numbers, and about as much for their digests."""
+KEPT_SHARE: Final = 0.75
+"""Of the kinds, what a full table keeps."""
+_USER, _TWIN = KEYS.index("user"), KEYS.index("twin")
+
+Logits = Callable[[Float32Array], FloatArray]
+"""(n, INPUTS) -> (n, BINS): the predictor's network."""
+Job = PendingJob | RunningJob | EndedJob
+JobKey = tuple[int, float]
+"""Job id and submit time: Slurm hands out ids again."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """A job that waits or runs: its kinds, what was predicted, its kin's errors until then."""
+
+    slots: IntArray
+    limit_s: float
+    predicted: FloatArray
+    before: FloatArray
+    started_s: float = math.nan
+
+
+class RunTimeMemory:
+    """What is known of run times, and of the jobs that wait or run now.
+
+    ends: how many jobs have taught it. error: mean of |ln(run / predicted)| over about the last
+    hundred of them; NaN = none was predicted yet.
+    """
+
+    def __init__(
+        self,
+        logits: Logits,
+        *,
+        salt: bytes = b"",
+        most: int = KINDS_MOST,
+        keys: Collection[str] = KEYS,
+    ) -> None:
+        """Empty.
+
+        Args:
+            logits: of the predictor.
+            salt: of the digests, one for each site; at most 64 bytes.
+            most: kinds that are remembered.
+            keys: those of KEYS that are used.
+        """
+        self._logits, self._salt, self._keys = logits, salt, frozenset(keys)
+        self._stats = np.zeros((most, FIELDS))
+        self._slot_of: dict[int, int] = {}
+        self._jobs: dict[JobKey, _Known] = {}
+        self.ends, self.error = 0, math.nan
+
+    def __len__(self) -> int:
+        """Kinds that are remembered."""
+        return len(self._slot_of)
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Predict for jobs that are not known yet, in the order given: of submission."""
+        new = [job for job in jobs if key_of(job) not in self._jobs]
+        inputs = np.zeros((len(new), INPUTS), dtype=np.float32)
+        for job, row in zip(new, inputs, strict=True):
+            self._jobs[key_of(job)] = self._meet(job, row)
+        found = self._logits(inputs) if new else ()
+        for job, logits in zip(new, found, strict=True):
+            known = self._jobs[key_of(job)]
+            summarize(np.asarray(logits, dtype=np.float64), known.limit_s, known.predicted)
+
+    def start(self, jobs: Sequence[RunningJob]) -> None:
+        """Those of the jobs that did not run before do now."""
+        self.submit(jobs)
+        for job in jobs:
+            known = self._jobs[key_of(job)]
+            if math.isnan(known.started_s):
+                known.started_s = float(job.started_at)
+                note_start(self._stats, known.slots, known.started_s)
+
+    def end(self, jobs: Sequence[EndedJob]) -> None:
+        """The jobs ran to their end, in the order given. Those never seen before teach as well."""
+        self.submit(jobs)
+        for job in jobs:
+            known = self._jobs.pop(key_of(job))
+            self._stop(known)
+            error = math.log(max(job.run_s, 1.0)) - known.predicted[MEAN]
+            note_end(self._stats, known.slots, job.run_s, known.limit_s, error)
+            self.ends += 1
+            share = max(0.01, 1.0 / self.ends)
+            before = abs(error) if math.isnan(self.error) else self.error
+            self.error = before + share * (abs(error) - before)
+
+    def keep(self, jobs: Collection[JobKey]) -> None:
+        """Forget the jobs that neither wait nor run any more, and teach nothing."""
+        for gone in [key for key in self._jobs if key not in jobs]:
+            self._stop(self._jobs.pop(gone))
+
+    def of(self, job: PendingJob) -> RunTime | None:
+        """What is predicted of a job that waits; None = it was not submitted to this memory."""
+        known = self._jobs.get(key_of(job))
+        if known is None:
+            return None
+        limit_s, predicted = known.limit_s, known.predicted
+        shift = kin_shift(self._stats, known.slots, known.before)
+        low, median, high = (
+            math.expm1(quantile(predicted, place, shift, limit_s) * LOG_FULL) for place in range(3)
+        )
+        user = int(known.slots[_USER])
+        return RunTime(
+            plan_s=plan_s(predicted, shift, limit_s),
+            mean_s=mean_s(predicted, shift, limit_s),
+            low_s=low,
+            median_s=median,
+            high_s=high,
+            ends=int(self._stats[user, COUNT]) if user >= 0 else 0,
+        )
+
+    def to_bytes(self) -> bytes:
+        """The kinds, without the jobs: those are seen again at the next look."""
+        digests = np.array(list(self._slot_of), dtype=np.int64)
+        stats = self._stats[list(self._slot_of.values())].copy()
+        # what runs is counted again when it is seen again
+        stats[:, RUNNING : RUNNING + 2] = 0.0
+        buffer = io.BytesIO()
+        np.savez_compressed(
+            buffer, digests=digests, stats=stats, totals=np.array([self.ends, self.error])
+        )
+        return buffer.getvalue()
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Take over the arrays that to_bytes kept.
+
+        Raises:
+            ValueError: they are of another release, or of a larger table.
+        """
+        digests, stats, totals = arrays["digests"], arrays["stats"], arrays["totals"]
+        fits = stats.shape == (len(digests), FIELDS) and totals.shape == (2,)
+        fits = fits and len(np.unique(digests)) == len(digests)
+        if not fits or len(digests) > len(self._stats) or not np.isfinite(stats).all():
+            raise ValueError(f"kinds of shape {digests.shape}, numbers of shape {stats.shape}")
+        self._slot_of = {digest: slot for slot, digest in enumerate(digests.tolist())}
+        self._stats[: len(digests)] = stats
+        self.ends, self.error = int(totals[0]), float(totals[1])
+
+    def _meet(self, job: Job, row: Float32Array) -> _Known:
+        """Describe a job as it is submitted; row: (INPUTS,) to fill."""
+        at_s = float(job.submitted_at or 0.0)
+        slots = self._slots(job, at_s)
+        limit_s = min(planning_limit_s(job.request.time_limit_s), LIMIT_FULL_S)
+        known = _Known(slots, limit_s, np.zeros(SUMMARY), np.zeros((len(KIN), 2)))
+        describe(self._stats, slots, at_s, limit_s, float(job.request.size.gpus), row)
+        errors_of(self._stats, slots, known.before)
+        note_submit(self._stats, slots, at_s)
+        return known
+
+    def _stop(self, known: _Known) -> None:
+        if not math.isnan(known.started_s):
+            note_stop(self._stats, known.slots, known.started_s)
+
+    def _slots(self, job: Job, at_s: float) -> IntArray:
+        """(KEYS,) rows of the table; the burst is that of its twins."""
+        if len(self._slot_of) + len(KEYS) > len(self._stats):
+            self._make_room()
+        slots = np.full(len(KEYS), -1, dtype=np.int64)
+        for place, (key, kind) in enumerate(kinds_of(job).items()):
+            if kind is None or key not in self._keys:
+                continue
+            shared = kind
+            if key == "burst" and slots[_TWIN] >= 0:
+                shared = (*kind, self._burst(int(slots[_TWIN]), at_s))
+            digest = self._digest(key, shared)
+            slots[place] = self._slot_of.setdefault(digest, len(self._slot_of))
+        return slots
+
+    def _burst(self, twin: int, at_s: float) -> float:
+        """When the burst began that a twin submitted now belongs to."""
+        if at_s - self._stats[twin, SUBMITTED] > BURST_S:
+            self._stats[twin, BURST] = at_s
+        return float(self._stats[twin, BURST])
+
+    def _digest(self, key: str, kind: tuple[object, ...]) -> int:
+        text = "\0".join((key, *map(str, kind)))
+        made = blake2b(text.encode("utf-8", "replace"), digest_size=8, key=self._salt)
+        return int.from_bytes(made.digest(), "big", signed=True)
+
+    def _make_room(self) -> None:
+        """Forget the kinds of the oldest submissions; jobs that wait or run keep theirs."""
+        used = np.array(list(self._slot_of.values()))
+        digests = np.array(list(self._slot_of), dtype=np.int64)
+        recent = self._stats[used, SUBMITTED]
+        in_use = np.zeros(len(self._stats), dtype=bool)
+        for known in self._jobs.values():
+            in_use[known.slots[known.slots >= 0]] = True
+        recent[in_use[used]] = math.inf
+        kept = np.sort(np.argsort(-recent, kind="stable")[: int(len(used) * KEPT_SHARE)])
+        place = np.full(len(self._stats) + 1, -1, dtype=np.int64)
+        place[used[kept]] = np.arange(len(kept))
+        stats = np.zeros_like(self._stats)
+        stats[: len(kept)] = self._stats[used[kept]]
+        self._stats = stats
+        self._slot_of = dict(zip(digests[kept].tolist(), range(len(kept)), strict=True))
+        for known in self._jobs.values():
+            known.slots = place[known.slots]
+
+
+def key_of(job: Job) -> JobKey:
+    """What tells jobs apart."""
+    return int(job.job_id), float(job.submitted_at or 0.0)
+
+
+def kinds_of(job: Job) -> dict[str, tuple[object, ...] | None]:
+    """Each of KEYS, in their order, with what jobs of its kind share; None = not known."""
+    request, user, kinds = job.request, job.user, job.kinds
+    gpus, limit_s = request.size.gpus, request.time_limit_s
+    partition = job.partitions[0] if isinstance(job, PendingJob) else job.partition
+    if isinstance(job, PendingJob):
+        array = job.array.array_job_id if job.array is not None else None
+    else:
+        array = job.array_job_id
+
+    def of_user(*values: object) -> tuple[object, ...] | None:
+        return (user, *values) if user and all(values) else None
+
+    twin = (user, job.account, partition, gpus, limit_s)
+    return {
+        "all": (),
+        "gpus": (gpus,),
+        "gpus_limit": None if limit_s is None or math.isinf(limit_s) else (gpus, limit_s),
+        "account": (job.account,) if job.account else None,
+        "account_gpus": (job.account, gpus) if job.account else None,
+        "user": of_user(),
+        "user_gpus": (user, gpus) if user else None,
+        "twin": twin,
+        "burst": twin,
+        "partition": of_user(partition),
+        "qos": of_user(job.qos),
+        "gpu_type": of_user(request.gpu_types),
+        "array": None if array is None else (array,),
+        "name": of_user(kinds.name),
+        "command": of_user(kinds.command),
+        "work_dir": of_user(kinds.work_dir),
+        "submit_line": of_user(kinds.submit_line),
+    }

@@ -1,0 +1,341 @@
+"""What the daemon learns of run times: each look becomes submissions, starts and ends, in order.
+
+The memory is filled once from sacct, in the background, or taken from the file that the last daemon
+left and brought up to date from sacct. Nothing here stops a cycle: an error costs the predictions,
+is logged and counted, and the memory is made again from what the disk has.
+"""
+
+import io
+import threading
+import zipfile
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import numpy as np
+from structlog.typing import FilteringBoundLogger
+
+from rltuned.daemon.ends import Ends
+from rltuned.domain.jobs import EndedJob, PendingJob, RunningJob
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import UnixTime
+from rltuned.errors import JournalError, RltunedError
+from rltuned.journal.learned import Learned, keep_learned, read_learned
+
+SAVED_EVERY_S: Final = 600.0
+FIRST_WAIT_S: Final = 3.0
+"""So long the first look waits for sacct; a small site then has its predictions at once."""
+STRIKES: Final = 3
+"""So many errors, and there are no predictions until the next start."""
+_DAY_S: Final = 86_400.0
+
+Job = PendingJob | RunningJob | EndedJob
+JobKey = tuple[int, float]
+"""Job id and submit time: Slurm hands out ids again."""
+History = Callable[[float, float], list[EndedJob] | None]
+"""Jobs that ended by themselves between two Unix times; None = no slurmdbd. See SlurmBackend."""
+
+
+class Memory(Protocol):
+    """What is filled: core/memory.RunTimeMemory.
+
+    ends: how many jobs have taught it; error: mean |ln(run / predicted)| of the last ones, NaN =
+    none was predicted; its length: how many kinds of jobs it knows.
+    """
+
+    ends: int
+    error: float
+
+    def __len__(self) -> int: ...
+    def submit(self, jobs: Sequence[Job]) -> None: ...
+    def start(self, jobs: Sequence[RunningJob]) -> None: ...
+    def end(self, jobs: Sequence[EndedJob]) -> None: ...
+    def keep(self, jobs: Collection[JobKey]) -> None: ...
+    def to_bytes(self) -> bytes: ...
+    def restore(self, arrays: Mapping[str, Any]) -> None: ...
+
+
+class Source(StrEnum):
+    """Where the memory of this process began."""
+
+    LOADING = "loading"
+    """sacct is being asked: there are no predictions yet."""
+    LOOKS = "looks"
+    """Empty: the daemon's own looks alone."""
+    SACCT = "sacct"
+    FILE = "file"
+    """The last daemon's file, with what sacct has since then."""
+    OFF = "off"
+    """Too many errors: there are no predictions."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimesStatus:
+    """For metrics and the status page.
+
+    Attributes:
+        ends: jobs that have taught it. kinds: of jobs that it knows.
+        error: mean |ln(run / predicted)| of the last ends; None = none was predicted.
+        faults: errors of this process. trouble: the last one; empty = none.
+    """
+
+    source: Source = Source.LOADING
+    ends: int = 0
+    kinds: int = 0
+    error: float | None = None
+    faults: int = 0
+    trouble: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "source": self.source.value,
+            "ends": self.ends,
+            "kinds": self.kinds,
+            "error": self.error,
+            "faults": self.faults,
+            "trouble": self.trouble,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """A memory that is ready to be fed. trouble: why it knows less than it could."""
+
+    memory: Memory
+    source: Source
+    trouble: str = ""
+
+
+class RunTimes:
+    """Feeds a memory with what is seen, and keeps it on the disk.
+
+    Args:
+        make: makes an empty memory.
+        folder: of the journal; the file lies there.
+        log: takes a line for what goes wrong.
+        history: asks sacct; None = there is none.
+        history_d: how far back, in days; 0 = it is not asked.
+        salt: fingerprint of the salt of the kinds, for the file.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Memory],
+        folder: Path,
+        log: FilteringBoundLogger,
+        *,
+        history: History | None = None,
+        history_d: float = 30.0,
+        salt: str = "",
+    ) -> None:
+        self._make, self._folder, self._log = make, folder, log
+        self._history = history if history_d > 0 else None
+        self._history_s = history_d * _DAY_S
+        self._salt = salt
+        self._loader: threading.Thread | None = None
+        self._loaded: _Loaded | None = None
+        self._memory: Memory | None = None
+        self._ends = Ends()
+        self._waiting: list[EndedJob] = []  # ended, and not told to a memory yet
+        self._known: frozenset[JobKey] = frozenset()
+        self._running: frozenset[JobKey] = frozenset()
+        self._cluster, self._seen_at, self._saved_at = "", 0.0, 0.0
+        self.status = RunTimesStatus()
+
+    @property
+    def memory(self) -> Memory | None:
+        """What can be asked for predictions; None = nothing yet, or no more."""
+        return self._memory
+
+    def look(self, seen: Snapshot) -> RunTimesStatus:
+        """Take in one look. Never raises: what goes wrong is in the status, and in the log."""
+        try:
+            if self.status.source is not Source.OFF:
+                self._waiting += self._ends.look(seen)
+                if self._is_ready(seen):
+                    self._feed(seen)
+                    self._save(float(seen.taken_at))
+        except Exception as error:  # noqa: BLE001 - a bug here must cost no more than predictions
+            self._fault(error)
+        return self.status
+
+    def close(self) -> None:
+        """Keep what was learned."""
+        if self._memory is not None:
+            self._save(self._seen_at + SAVED_EVERY_S)
+
+    # -- the beginning ----------------------------------------------------------------------------
+
+    def _is_ready(self, seen: Snapshot) -> bool:
+        """Whether there is a memory of this cluster; the first call begins to make it."""
+        if self._cluster != seen.cluster:
+            self._cluster, self._memory, self._loaded = seen.cluster, None, None
+            self._known, self._running, self._waiting = frozenset(), frozenset(), []
+            at = float(seen.taken_at)
+            self._loader = threading.Thread(
+                target=self._load, args=(seen.cluster, at), name="run-times", daemon=True
+            )
+            self._loader.start()
+            self._loader.join(FIRST_WAIT_S)
+        if self._memory is None and self._loaded is not None:
+            loaded, self._loaded = self._loaded, None
+            self._memory, self._saved_at = loaded.memory, float(seen.taken_at)
+            self._note(source=loaded.source, trouble=loaded.trouble)
+            self._log.info(
+                "run_times",
+                source=loaded.source.value,
+                ends=loaded.memory.ends,
+                kinds=len(loaded.memory),
+                trouble=loaded.trouble,
+            )
+        return self._memory is not None
+
+    def _load(self, cluster: str, now: float) -> None:
+        """In a thread of its own: the file, then sacct; an error leaves what there is."""
+        memory, since, why = self._make(), now - self._history_s, list[str]()
+        source = Source.LOOKS
+        try:
+            kept = self._kept(cluster, now)
+            if kept is not None:
+                memory.restore(np.load(io.BytesIO(kept[1]), allow_pickle=False))
+                source, since = Source.FILE, max(since, kept[0])
+        except (JournalError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            why.append(str(error) or type(error).__name__)
+            memory = self._make()
+        try:
+            ended = None if self._history is None else self._history(since, now)
+            if ended:
+                replay(memory, ended)
+            if ended is not None and source is Source.LOOKS:
+                source = Source.SACCT
+        except RltunedError as error:
+            why.append(str(error))
+        except Exception as error:  # noqa: BLE001 - a thread has no one to raise it to
+            why.append(f"{type(error).__name__}: {error}")
+            memory, source = self._make(), Source.LOOKS
+        if threading.current_thread() is self._loader:  # else another cluster is seen by now
+            self._loaded = _Loaded(memory, source, "; ".join(why))
+
+    def _kept(self, cluster: str, now: float) -> tuple[float, bytes] | None:
+        """When the last file was written and what is in it; None = none, or not of this cluster."""
+        found = read_learned(self._folder)
+        if found is None:
+            return None
+        about, body = found
+        if (about.cluster, about.salt) != (cluster, self._salt) or about.seen_at > now:
+            raise JournalError("what was learned belongs to another cluster, salt or time")
+        return about.seen_at, body
+
+    # -- each look --------------------------------------------------------------------------------
+
+    def _feed(self, seen: Snapshot) -> None:
+        memory = self._memory
+        if memory is None:
+            return
+        ended, self._waiting = self._waiting, []
+        waits = {key_of(job): job for job in seen.pending}
+        runs = {key_of(job): job for job in seen.running}
+        undecided = {key_of(job) for job in self._ends.undecided}
+        here = frozenset(waits.keys() | runs.keys() | undecided)
+        memory.keep(here | {key_of(job) for job in ended})
+        fresh = (here - self._known) - undecided
+        came: Iterable[Job] = [waits.get(key) or runs[key] for key in fresh]
+        started = [runs[key] for key in runs.keys() - self._running]
+        feed(memory, came, started, ended)
+        self._known, self._running = here, frozenset(runs) | (undecided & self._running)
+        self._seen_at = float(seen.taken_at)
+        self._note()
+
+    def _note(self, **changed: Any) -> None:
+        memory = self._memory
+        if memory is not None:
+            error = None if np.isnan(memory.error) else float(memory.error)
+            changed |= {"ends": memory.ends, "kinds": len(memory), "error": error}
+        self.status = replace(self.status, **changed)
+
+    def _save(self, now: float) -> None:
+        """Every SAVED_EVERY_S; a disk that cannot take it is logged and tried again then."""
+        if self._memory is None or 0 <= now - self._saved_at < SAVED_EVERY_S:
+            return
+        self._saved_at = now
+        about = Learned(self._cluster, self._salt, self._seen_at)
+        try:
+            keep_learned(self._folder, about, self._memory.to_bytes())
+        except JournalError as error:
+            self._log.warning("run_times_not_kept", detail=str(error))
+            self._note(trouble=str(error))
+
+    def _fault(self, error: Exception) -> None:
+        """Begin again with what the disk has, or not at all after STRIKES."""
+        self._log.error("run_times_fault", exc_info=error)
+        faults = self.status.faults + 1
+        self._memory, self._cluster = None, ""
+        self.status = RunTimesStatus(
+            source=Source.OFF if faults >= STRIKES else Source.LOADING,
+            faults=faults,
+            trouble=f"{type(error).__name__}: {error}",
+        )
+
+
+def key_of(job: Job) -> JobKey:
+    """What tells jobs apart."""
+    return int(job.job_id), float(job.submitted_at or 0.0)
+
+
+def replay(memory: Memory, ended: Iterable[EndedJob]) -> None:
+    """Feed a memory with the past, as if it had been seen."""
+    jobs = list(ended)
+    feed(memory, jobs, [_running(job) for job in jobs], jobs)
+
+
+def feed(
+    memory: Memory,
+    submitted: Iterable[Job],
+    started: Iterable[RunningJob],
+    ended: Iterable[EndedJob],
+) -> None:
+    """Tell a memory what happened, in the order of time: at one instant ends, submissions, starts.
+
+    A run of less than a second is submitted and started before it ends all the same.
+    """
+    events = [(float(job.submitted_at or 0.0), 1, job) for job in submitted]
+    events += [(float(job.started_at), 2, job) for job in started]
+    events += [(_end_s(job), 0, job) for job in ended]
+    events.sort(key=lambda event: (*event[:2], event[2].job_id))
+    for what, jobs in _batches(events):
+        if what == 0:
+            memory.end([job for job in jobs if isinstance(job, EndedJob)])
+        elif what == 1:
+            memory.submit(jobs)
+        else:
+            memory.start([job for job in jobs if isinstance(job, RunningJob)])
+
+
+def _batches(events: Iterable[tuple[float, int, Job]]) -> Iterator[tuple[int, list[Job]]]:
+    """Neighbours of one sort together."""
+    for what, group in groupby(events, key=lambda event: event[1]):
+        yield what, [job for _, _, job in group]
+
+
+def _end_s(job: EndedJob) -> float:
+    return float(job.ended_at) if job.ended_at > job.started_at else job.started_at + 0.5
+
+
+def _running(job: EndedJob) -> RunningJob:
+    return RunningJob(
+        job_id=job.job_id,
+        started_at=UnixTime(float(job.started_at)),
+        request=job.request,
+        shares=(),
+        partition=job.partition,
+        user=job.user,
+        account=job.account,
+        submitted_at=job.submitted_at,
+        array_job_id=job.array_job_id,
+        qos=job.qos,
+        kinds=job.kinds,
+    )

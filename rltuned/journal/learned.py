@@ -1,0 +1,101 @@
+"""What was learned of run times, in a file of its own beside the journal.
+
+Losing it costs predictions for a while and nothing else, so it is no table of the journal: it is
+large, written every few minutes, and belongs to no change.
+"""
+
+import hashlib
+import json
+import os
+import stat
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from rltuned.errors import JournalError
+from rltuned.journal.storage import hand_to_folder_owner
+from rltuned.trusted import flaw_of
+
+FILE_NAME: Final = "run-times"
+_MAGIC: Final = b"rltuned run times 1\n"
+_DIGEST: Final = hashlib.sha256().digest_size
+_MOST_BYTES: Final = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What it belongs to.
+
+    Attributes:
+        cluster: its name.
+        salt: fingerprint of the salt of its digests.
+        seen_at: Unix time of the last look that it knows of.
+    """
+
+    cluster: str
+    salt: str
+    seen_at: float
+
+
+_ADAPTER: Final = TypeAdapter(Learned)
+
+
+def keep_learned(folder: Path, about: Learned, body: bytes) -> None:
+    """Put a file in place of the last one, whole.
+
+    Raises:
+        JournalError: it cannot be written.
+    """
+    path, made = folder / FILE_NAME, folder / f".{FILE_NAME}-{os.getpid()}"
+    content = json.dumps(asdict(about)).encode() + b"\n" + body
+    try:
+        with open(
+            made, "wb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600)
+        ) as file:
+            hand_to_folder_owner(file.fileno(), folder.stat())
+            file.write(_MAGIC + hashlib.sha256(content).digest())
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        made.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            made.unlink()
+        raise JournalError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def read_learned(folder: Path) -> tuple[Learned, bytes] | None:
+    """The last one; None = there is none.
+
+    Raises:
+        JournalError: it cannot be read or trusted, or is damaged.
+    """
+    path = folder / FILE_NAME
+    try:
+        with open(
+            path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW)
+        ) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:
+                raise JournalError(f"{path}: is no file, or larger than {_MOST_BYTES} bytes")
+            data = file.read()
+        also = () if os.geteuid() else (folder.stat().st_uid,)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise JournalError(f"{path}: cannot be read: {error.strerror}") from None
+    flaw = flaw_of(path, status, also=also)
+    if flaw is not None:
+        raise JournalError(str(flaw))
+    start = len(_MAGIC) + _DIGEST
+    content = data[start:]
+    if not data.startswith(_MAGIC) or hashlib.sha256(content).digest() != data[len(_MAGIC) : start]:
+        raise JournalError(f"{path}: is damaged, or of another release")
+    about, _, body = content.partition(b"\n")
+    try:
+        return _ADAPTER.validate_json(about), body
+    except ValidationError:
+        raise JournalError(f"{path}: is of another release") from None

@@ -1,0 +1,81 @@
+"""The salt of the kinds: random bytes in the journal's folder that no other user can read.
+
+It is drawn once and kept for ever: with another one no digest fits to what was learned before. It
+is no part of a handover; each of two daemons has its own, and learns by itself.
+"""
+
+import os
+import secrets
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from rltuned.domain.kinds import SALT_BYTES
+from rltuned.errors import JournalError
+from rltuned.journal.storage import hand_to_folder_owner
+from rltuned.trusted import flaw_of
+
+FILE_NAME: Final = "salt"
+
+
+def read_salt(folder: Path) -> bytes | None:
+    """The salt of a folder; None = none was drawn yet.
+
+    Raises:
+        JournalError: it cannot be read or trusted, others may read it, or it is damaged.
+    """
+    path = folder / FILE_NAME
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise JournalError(f"{path}: cannot be read: {error.strerror}") from None
+    try:
+        status, found = os.fstat(file), os.read(file, SALT_BYTES + 1)
+        # root may look at what belongs to the service user
+        also = () if os.geteuid() else (folder.stat().st_uid,)
+    except OSError as error:
+        raise JournalError(f"{path}: cannot be read: {error.strerror}") from None
+    finally:
+        os.close(file)
+    flaw = flaw_of(path, status, also=also)
+    if flaw is not None:
+        raise JournalError(str(flaw))
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        raise JournalError(f"{path}: other users may read it; fix with: chmod 0600 {path}")
+    if len(found) != SALT_BYTES:
+        raise JournalError(f"{path}: {len(found)} bytes instead of {SALT_BYTES}")
+    return found
+
+
+def keep_salt(folder: Path) -> bytes:
+    """The salt of a folder, drawn when there is none yet.
+
+    Raises:
+        JournalError: as of read_salt; or it cannot be written.
+    """
+    found = read_salt(folder)
+    if found is not None:
+        return found
+    path, made = folder / FILE_NAME, folder / f".{FILE_NAME}-{os.getpid()}"
+    try:
+        file = os.open(made, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        try:
+            hand_to_folder_owner(file, folder.stat())
+            os.write(file, secrets.token_bytes(SALT_BYTES))
+            os.fsync(file)
+        finally:
+            os.close(file)
+        with suppress(FileExistsError):  # another process was first: its salt is the one
+            path.hardlink_to(made)
+    except OSError as error:
+        raise JournalError(f"{path}: cannot be written: {error.strerror}") from None
+    finally:
+        with suppress(OSError):
+            made.unlink()
+    found = read_salt(folder)
+    if found is None:
+        raise JournalError(f"{path}: was removed at once")
+    return found

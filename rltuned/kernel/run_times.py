@@ -1,0 +1,146 @@
+# ruff: noqa: PLR0917 - compiled functions take their arguments by place
+"""core/run_times, compiled: what a simulated scheduler learns from the jobs that end."""
+
+import heapq
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from rltuned.core import run_times
+from rltuned.core.run_times import INPUTS, KIN, MEAN, SUMMARY
+from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray, compiled, entry
+
+note_submit = compiled(run_times.note_submit)
+note_start = compiled(run_times.note_start)
+note_stop = compiled(run_times.note_stop)
+note_end = compiled(run_times.note_end)
+describe = compiled(run_times.describe)
+summarize = compiled(run_times.summarize)
+errors_of = compiled(run_times.errors_of)
+kin_shift = compiled(run_times.kin_shift)
+
+
+class Layers(NamedTuple):
+    """The predictor's weights, float32: w1 (INPUTS, H), b1 (H,), w2 (H, K), b2 (K,), w3 (K, BINS),
+    b3 (BINS,).
+    """
+
+    w1: Float32Array
+    b1: Float32Array
+    w2: Float32Array
+    b2: Float32Array
+    w3: Float32Array
+    b3: Float32Array
+
+
+class RunTimes(NamedTuple):
+    """What is known of n jobs; slots empty: nothing is asked.
+
+    slots: (n, KEYS) rows of stats (S, FIELDS), -1 = none. predicted: (n, SUMMARY) at submission,
+    before: (n, KIN, 2) the errors of kin until then.
+    """
+
+    slots: IntArray
+    stats: FloatArray
+    limit_s: FloatArray
+    gpus: FloatArray
+    layers: Layers
+    predicted: FloatArray
+    before: FloatArray
+
+
+@compiled
+def _layer(
+    weights: Float32Array, bias: Float32Array, seen: Float32Array, out: Float32Array
+) -> None:
+    out[:] = bias
+    for i in range(len(seen)):
+        value = seen[i]
+        if value != 0.0:
+            for k in range(len(out)):
+                out[k] += value * weights[i, k]
+
+
+@compiled
+def logits_of(layers: Layers, inputs: Float32Array) -> FloatArray:
+    """(INPUTS,) -> (BINS,)."""
+    first = np.empty(len(layers.b1), dtype=np.float32)
+    second = np.empty(len(layers.b2), dtype=np.float32)
+    last = np.empty(len(layers.b3), dtype=np.float32)
+    _layer(layers.w1, layers.b1, inputs, first)
+    _layer(layers.w2, layers.b2, np.maximum(first, np.float32(0.0)), second)
+    _layer(layers.w3, layers.b3, np.maximum(second, np.float32(0.0)), last)
+    return last.astype(np.float64)
+
+
+@compiled
+def submit(known: RunTimes, job: int, now: float) -> None:
+    """Predict for a job that comes now."""
+    slots = known.slots[job]
+    inputs = np.empty(INPUTS, dtype=np.float32)
+    describe(known.stats, slots, now, known.limit_s[job], known.gpus[job], inputs)
+    summarize(logits_of(known.layers, inputs), known.limit_s[job], known.predicted[job])
+    errors_of(known.stats, slots, known.before[job])
+    note_submit(known.stats, slots, now)
+
+
+@compiled
+def end(known: RunTimes, job: int, started_s: float, ran_s: float) -> None:
+    """It has ended."""
+    slots = known.slots[job]
+    note_stop(known.stats, slots, started_s)
+    error = math.log(max(ran_s, 1.0)) - known.predicted[job, MEAN]
+    note_end(known.stats, slots, ran_s, known.limit_s[job], error)
+
+
+@entry
+def replay(
+    known: RunTimes,
+    submit_s: FloatArray,
+    start_s: FloatArray,
+    end_s: FloatArray,
+    inputs: Float32Array,
+    shift: FloatArray,
+) -> None:
+    """Go through a history: fill inputs (n, INPUTS) at submissions and shift (n,) at starts.
+
+    All (n,) in the order of submission. At one instant jobs end, then start, then come.
+    """
+    count = len(submit_s)
+    starts, ends = [(0.0, 0)], [(0.0, 0)]
+    starts.pop()
+    ends.pop()
+    for job in range(count):
+        now = submit_s[job]
+        while True:
+            first_end = ends[0][0] if len(ends) > 0 else math.inf
+            first_start = starts[0][0] if len(starts) > 0 else math.inf
+            if min(first_end, first_start) > now:
+                break
+            if first_end <= first_start:
+                other = heapq.heappop(ends)[1]
+                end(known, other, start_s[other], end_s[other] - start_s[other])
+            else:
+                other = heapq.heappop(starts)[1]
+                shift[other] = kin_shift(known.stats, known.slots[other], known.before[other])
+                note_start(known.stats, known.slots[other], first_start)
+                heapq.heappush(ends, (end_s[other], other))
+        describe(
+            known.stats, known.slots[job], now, known.limit_s[job], known.gpus[job], inputs[job]
+        )
+        submit(known, job, now)
+        heapq.heappush(starts, (start_s[job], job))
+
+
+_NONE = np.zeros((0, 0), dtype=np.float32)
+_FLAT = np.zeros(0, dtype=np.float32)
+NOTHING_KNOWN = RunTimes(
+    np.zeros((0, len(run_times.KEYS)), np.int64),
+    np.zeros((0, run_times.FIELDS)),
+    np.zeros(0),
+    np.zeros(0),
+    Layers(_NONE, _FLAT, _NONE, _FLAT, _NONE, _FLAT),
+    np.zeros((0, SUMMARY)),
+    np.zeros((0, len(KIN), 2)),
+)

@@ -1,0 +1,71 @@
+"""Users who submit the same scripts again and again: names for generated jobs, and likeness.
+
+No public trace tells the names of jobs, and on a real Slurm they are the strongest kin there is. So
+generated users have scripts: most submissions repeat the last one (a campaign), some go back to an
+older one, a few begin a new one. A script keeps its GPUs, its run time drifts from one submission
+to the next, and users pause for days.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """How much jobs of one script are alike.
+
+    Attributes:
+        script_share: part of the variance of ln(run time) within a user that lies between scripts.
+        again, older: chances that a submission repeats the last script, or an older one.
+        drift: standard deviation by which a script's ln(run time) moves with each submission, in
+            standard deviations of all jobs.
+    """
+
+    script_share: float = 0.6
+    again: float = 0.7
+    older: float = 0.2
+    drift: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.script_share <= 1 or not 0 <= self.again + self.older <= 1:
+            raise ValueError(f"shares and chances lie within 0..1: {self}")
+
+
+def scripts_of(
+    users: IntArray, habits: Habits, rng: np.random.Generator
+) -> tuple[IntArray, FloatArray]:
+    """Scripts of jobs in the order of submission, and how long each runs.
+
+    Args:
+        users: (n,) numbers from 0.
+        habits: see Habits.
+        rng: of every draw.
+
+    Returns:
+        (n,) number of each job's script from 0; (n,) deviation of its ln(run time) from its user's
+        mean, in standard deviations within a user.
+    """
+    owned: dict[int, list[int]] = {}
+    mean: list[float] = []
+    script = np.zeros(len(users), dtype=np.int64)
+    deviation = np.zeros(len(users))
+    between, within = np.sqrt(habits.script_share), np.sqrt(1 - habits.script_share)
+    for at, user in enumerate(users.tolist()):
+        own = owned.setdefault(user, [])
+        chance = float(rng.random())
+        if not own or chance >= habits.again + habits.older:
+            mean.append(float(between * rng.standard_normal()))
+            number = len(mean) - 1
+        else:
+            place = -1 if chance < habits.again else int(rng.integers(len(own)))
+            number = own.pop(place)
+            mean[number] += float(habits.drift * rng.standard_normal())
+        own.append(number)
+        script[at] = number
+        deviation[at] = mean[number] + within * rng.standard_normal()
+    return script, deviation

@@ -1,0 +1,96 @@
+"""Values in a row of sacct: times, amounts, limits; and what makes a row unfit."""
+
+import math
+from collections.abc import Mapping
+from sys import intern
+from typing import Final
+
+from rltuned.slurm.strings import parse_tasks
+from rltuned.slurm.values import absent, parse_limit_s
+
+_NEVER: Final = frozenset({"CANCELLED", "DEADLINE", "FAILED", "REVOKED"})
+"""How a job may end that never started."""
+_OPEN: Final = frozenset({"PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "RESIZING", "COMPLETING"})
+NOT_ASKED: Final = "*"
+"""What NodeList has where sacct was not asked for it."""
+
+
+class LeaveOut(Exception):  # noqa: N818 - no error: a row that is left out, with its reason
+    """Raised where it is found out; args[0] is the reason."""
+
+
+def started_at(
+    row: Mapping[str, str], state: str, start_s: float | None, end_s: float | None
+) -> float | None:
+    """When it started; None = it still waits. A job that ended waiting is left out."""
+    placed = not absent(row["NodeList"]) or row["NodeList"] == NOT_ASKED
+    if start_s is None or not placed:
+        if state in _NEVER:
+            raise LeaveOut("ended while it waited (cancelled, or never could start)")
+        if state not in {"PENDING", ""}:
+            raise LeaveOut(f"state {state} without a start")
+        return None
+    if end_s is None and state and state not in _OPEN:
+        raise LeaveOut(f"state {state} without an end")
+    if end_s is not None and end_s < start_s:
+        raise LeaveOut("ends before it starts (clocks)")
+    return start_s
+
+
+def eligible_at(submit_s: float, eligible_s: float | None, start_s: float | None) -> float:
+    """From when on it could start: dependencies, --begin and holds are over then."""
+    if start_s is not None and start_s < submit_s:
+        raise LeaveOut("starts before it is submitted (clocks)")
+    known = submit_s if eligible_s is None else max(submit_s, eligible_s)
+    return known if start_s is None else min(known, start_s)
+
+
+def suspended_s_of(row: Mapping[str, str], start_s: float | None, end_s: float | None) -> float:
+    """By how much sacct's elapsed time is shorter than that between start and end."""
+    elapsed = row.get("ElapsedRaw", "")
+    if start_s is None or end_s is None or not (elapsed.isascii() and elapsed.isdigit()):
+        return 0.0
+    return max(0.0, end_s - start_s - float(elapsed))
+
+
+def gpus_of(tres: Mapping[str, int]) -> int:
+    """All GPUs of a TRES list, typed or not."""
+    typed = sum(n for name, n in tres.items() if name.startswith("gres/gpu:"))
+    return tres.get("gres/gpu", typed)
+
+
+def types_of(tres: Mapping[str, int]) -> tuple[str, ...]:
+    """The one type of GPU that a TRES list names; none where it names none."""
+    found = sorted(n.partition(":")[2] for n, v in tres.items() if v and n.startswith("gres/gpu:"))
+    if len(found) > 1:
+        raise LeaveOut("asks for several types of GPUs at once")
+    return tuple(map(intern, found))
+
+
+def limit_s_of(row: Mapping[str, str]) -> float:
+    """The time limit in seconds; inf = none is known."""
+    if "TimelimitRaw" not in row:
+        known = parse_limit_s(row["Timelimit"])
+        return math.inf if known is None else known
+    text = row["TimelimitRaw"]
+    if text in {"UNLIMITED", "Partition_Limit", "INVALID", ""}:
+        return math.inf
+    if not text.isdigit():
+        raise ValueError("TimelimitRaw is no number of minutes")
+    return max(60.0, 60.0 * int(text))
+
+
+def priority_of(text: str) -> int | None:
+    """A priority; None = none is recorded."""
+    return int(text) if text.isascii() and text.isdigit() and int(text) else None
+
+
+def waiting_tasks(job_id: str) -> int:
+    """Of an array that waits undivided, `17_[1-5]`; cut lists count as far as they go."""
+    _, bracket, listed = job_id.partition("_[")
+    if not bracket:
+        return 1
+    try:
+        return max(1, parse_tasks(listed.rstrip("]")).count)
+    except ValueError:
+        return 1

@@ -1,0 +1,220 @@
+"""What run-time knowledge is worth: the rule `delay` with predictions beside the limit alone.
+
+    python -m scripts.studies.run_times run [--minutes M]
+    python -m scripts.studies.run_times table
+
+The grounds, the copies and the daemon's cycles of 60 s are those of scripts/studies/delays, at
+LOAD. Limits are the trace's own (of Philly and Helios they are drawn from the run time and tell
+much of it; ThetaGPU's are real), or drawn again to tell little (weak) or nothing (none). Every run
+begins with an empty memory, and its figures are of all jobs.
+
+- `delay`, `qssf`: by the limits alone, or with a predictor: `shipped` has met no job of these
+  clusters; `site` was fitted to the first half of the ground's jobs, and is measured on the second
+  half as well.
+- `rltune`: the network with the site's predictor.
+- `clairvoyant`: `delay` with the true run time in place of the expected one. No scheduler can
+  play it.
+"""
+
+import argparse
+import json
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+from rltuned.core.decide import Knobs
+from rltuned.core.features import FloatArray, StateMatrix
+from rltuned.core.order import length_s
+from rltuned.core.run_times import PLAN_SCALE
+from rltuned.policies.actor import load_actor
+from rltuned.policies.baselines import BASELINES, Baseline
+from rltuned.policies.predictor import Predictor, load_predictor
+from rltuned.policies.shelf import shipped_predictor
+from rltuned.sim.limits import draw_limits
+from rltuned.sim.natural import AGE_ONLY
+from rltuned.sim.orders import Stage, in_cycles
+from rltuned.sim.play import run as play_out
+from rltuned.sim.prepared import prepare
+from rltuned.sim.run_times import layers_of
+from rltuned.sim.trace import TraceJob
+from rltuned.sim.world import Rules
+from rltuned.train.predictor import fit
+from scripts.studies.delays import COPIES, GROUNDS, trace_of
+
+RESULTS = Path("docs/data/run-times.jsonl")
+LOAD = 0.9
+STRENGTHS = ("own", "weak", "none")
+LIMITS_SEED = 5
+ORDERS = (
+    ("fcfs", "limit"),
+    ("delay", "limit"),
+    ("delay", "shipped"),
+    ("delay", "site"),
+    ("qssf", "site"),
+    ("rltune", "site"),
+    ("clairvoyant", "true"),
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One play. knowledge: limit, shipped, site or true."""
+
+    ground: str
+    limits: str
+    copy: int
+    policy: str
+    knowledge: str
+
+
+def runs() -> Iterator[Run]:
+    """Copy by copy, so that an interrupted study is whole in fewer copies."""
+    for copy in range(1, COPIES + 1):
+        for (ground, strength), order in product(product(GROUNDS, STRENGTHS), ORDERS):
+            yield Run(ground, strength, copy, *order)
+
+
+@cache
+def jobs_of(ground: str, strength: str, copy: int) -> tuple[TraceJob, ...]:
+    """A ground's jobs with limits of a strength; the same draw in every copy."""
+    cluster, trace = trace_of(ground, LOAD, copy)
+    if strength == "own":
+        return trace.jobs
+    rng = np.random.default_rng(LIMITS_SEED)
+    run_s = np.array([j.duration_s for j in trace.jobs])
+    drawn = draw_limits(run_s, "weak" if strength == "weak" else "none", rng).tolist()
+    most_s = min((p.max_time_s or math.inf) for p in cluster.partitions)
+    return tuple(
+        replace(job, time_limit_s=min(limit_s, most_s))
+        for job, limit_s in zip(trace.jobs, drawn, strict=True)
+    )
+
+
+@cache
+def predictor_of(ground: str, strength: str, copy: int, knowledge: str) -> Predictor | None:
+    """What the order of a run knows."""
+    if knowledge in {"limit", "true"}:
+        return None
+    shipped = load_predictor(shipped_predictor())
+    if knowledge == "shipped":
+        return shipped
+    jobs = jobs_of(ground, strength, copy)
+    return fit(jobs[: len(jobs) // 2], begin=shipped).predictor
+
+
+def play(run: Run) -> dict[str, float]:
+    """Its figures, of all jobs and of the second half."""
+    cluster, _ = trace_of(run.ground, LOAD, run.copy)
+    jobs = jobs_of(run.ground, run.limits, run.copy)
+    predictor = predictor_of(run.ground, run.limits, run.copy, run.knowledge)
+    layers = None if predictor is None else layers_of(predictor)
+    stage = Stage(cluster, jobs, prepare(cluster, jobs), AGE_ONLY, predictor=layers)
+    began = time.process_time()
+    policy = (
+        load_actor(Path("models", run.policy))
+        if run.policy.startswith("rltune")
+        else _clairvoyant(jobs)
+        if run.policy == "clairvoyant"
+        else BASELINES[run.policy]
+    )
+    ranking, cycles, eyes = in_cycles(policy, stage, Knobs(top_k=0), 60.0)
+    played = play_out(stage.prepared, ranking, Rules(natural=AGE_ONLY), cycles=cycles, eyes=eyes)
+    wait_s = played.start_s - stage.prepared.jobs.submit_s
+    later_s = wait_s[len(wait_s) // 2 :]
+    run_s = np.array([min(j.duration_s, j.time_limit_s) for j in jobs])
+    figures = {
+        "wait_s": float(wait_s.mean()),
+        "later_wait_s": float(later_s.mean()),
+        "wait_p99_s": float(np.quantile(wait_s, 0.99)),
+        "wait_max_s": float(wait_s.max()),
+        "bsld": float(np.maximum((wait_s + run_s) / np.maximum(run_s, 10.0), 1.0).mean()),
+        "writes_per_job": float(played.writes.mean()),
+        "cpu_s": round(time.process_time() - began, 1),
+    }
+    return asdict(run) | figures
+
+
+def _clairvoyant(jobs: Sequence[TraceJob]) -> Baseline:
+    run_s = np.array([min(job.duration_s, job.time_limit_s) for job in jobs])
+
+    def delay_s(matrix: StateMatrix) -> FloatArray:
+        found: FloatArray = np.sqrt(length_s(matrix.limit_s) * run_s * matrix.size)
+        return PLAN_SCALE * found
+
+    return Baseline("clairvoyant", lambda matrix: -delay_s(matrix), delay_s)
+
+
+def known() -> dict[Run, dict[str, float]]:
+    """Runs that have been played."""
+    if not RESULTS.exists():
+        return {}
+    rows = [json.loads(line) for line in RESULTS.read_text().splitlines()]
+    return {Run(**{k: row[k] for k in Run.__dataclass_fields__}): row for row in rows}
+
+
+def run_all(minutes: float) -> None:
+    """Play what is not known yet, until the time is up."""
+    until = time.monotonic() + 60 * minutes
+    done = known()
+    for run in runs():
+        if run in done or (run.ground == "testbed" and run.limits == "weak"):
+            continue  # the testbed's own limits are weak
+        if time.monotonic() > until:
+            return
+        with RESULTS.open("a") as out:
+            out.write(json.dumps(play(run)) + "\n")
+
+
+def table() -> None:
+    """Ratios to FCFS: mean over copies with the smallest and the largest; geometric means."""
+    cells: dict[tuple[str, str], dict[str, list[dict[str, float]]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for run, row in sorted(known().items(), key=lambda item: item[0].copy):
+        cells[run.limits, run.ground][f"{run.policy}, {run.knowledge}"].append(row)
+    print(
+        "| limits, ground | order | wait / FCFS | later half | p99 | longest | slowdown | writes |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    totals: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
+    for (limits, ground), by_name in sorted(cells.items()):
+        base = by_name["fcfs, limit"]
+        for name, rows in by_name.items():
+            if len(rows) > len(base) or name.startswith("fcfs"):
+                continue
+            pairs = [a["wait_s"] / b["wait_s"] for a, b in zip(rows, base, strict=False)]
+            ratios = [
+                float(np.mean([a[k] for a in rows]) / np.mean([b[k] for b in base[: len(rows)]]))
+                for k in ("wait_s", "later_wait_s", "wait_p99_s", "wait_max_s", "bsld")
+            ]
+            totals[limits, name].append(ratios)
+            writes = float(np.mean([a["writes_per_job"] for a in rows]))
+            shown = " | ".join(f"{r:.2f}" for r in ratios[1:])
+            wait = f"{ratios[0]:.2f} [{min(pairs):.2f}, {max(pairs):.2f}]"
+            print(f"| {limits}, {ground} | {name} | {wait} | {shown} | {writes:.2f} |")
+    for (limits, name), found in sorted(totals.items()):
+        mean = np.exp(np.log(np.array(found)).mean(axis=0))
+        shown = " | ".join(f"{r:.2f}" for r in mean)
+        print(f"| {limits}, all {len(found)} | {name} | {shown} | |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("run", "table"))
+    parser.add_argument("--minutes", type=float, default=600.0)
+    asked = parser.parse_args()
+    if asked.what == "run":
+        run_all(asked.minutes)
+    else:
+        table()
+
+
+if __name__ == "__main__":
+    main()

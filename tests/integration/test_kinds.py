@@ -1,0 +1,166 @@
+"""Kinds on a real Slurm: the same from squeue and sacct, and no name is left anywhere."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import astuple
+from pathlib import Path
+
+import pytest
+
+from rltuned.domain.jobs import EndedJob, PendingJob, RunningJob
+from rltuned.domain.kinds import Digester
+from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.commands import SlurmCli
+from tests.conftest import slurm_or_skip
+from tests.lab import SlurmLab
+
+pytestmark = pytest.mark.slurm
+DIGESTER = Digester(bytes(range(32)))
+ODD = (
+    "", "a|b", "a\nb", "x" * 1000, "\x1f", "\x1e\n", "\t", "\n1\x1f2", "'\"`$(id)", "ä€🙂" * 50,
+    "(null)", "\x1b[31m", "%j", "-", "JobId=1 Priority=9",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[SlurmLab]:
+    slurm_or_skip()
+    with SlurmLab(accounting=True) as started:
+        yield started
+
+
+@pytest.fixture
+def world(lab: SlurmLab) -> SlurmBackend:
+    return SlurmBackend(SlurmCli(conf=lab.conf), time.time, digester=DIGESTER)
+
+
+def known(world: SlurmBackend) -> dict[int, PendingJob | RunningJob]:
+    seen = world.observe()
+    assert not seen.unreadable
+    jobs: tuple[PendingJob | RunningJob, ...] = (*seen.pending, *seen.running)
+    return {int(job.job_id): job for job in jobs}
+
+
+def until_ended(
+    lab: SlurmLab, world: SlurmBackend, so: Callable[[list[EndedJob]], bool]
+) -> list[EndedJob]:
+    """What sacct shows once it is so."""
+    found: list[EndedJob] = []
+
+    def asked() -> bool:
+        found[:] = world.ended_jobs(time.time() - 600, time.time()) or []
+        return so(found)
+
+    lab.wait_for(asked, 60, "ended jobs in sacct")
+    return found
+
+
+def script(lab: SlurmLab, name: str, text: str = "sleep 600") -> Path:
+    path = lab.root / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    return path
+
+
+def submit(lab: SlurmLab, *words: str) -> int:
+    said = lab.run("sbatch", "--parsable", "--output=/dev/null", "-n1", "--mem=100", *words)
+    return int(said.strip().split(";")[0])
+
+
+def test_jobs_alike_have_the_same_kinds_in_squeue_and_sacct(
+    lab: SlurmLab, world: SlurmBackend
+) -> None:
+    train = str(script(lab, "train 1.sh"))
+    here = f"--chdir={lab.root}"
+    one = submit(lab, here, "--job-name=train_001", train, "--seed", "1")
+    two = submit(lab, here, "--job-name=train_002", train, "--seed", "2")
+    other = submit(lab, "--job-name=infer", "--chdir=/", str(script(lab, "other.sh")))
+    array = submit(lab, here, "--job-name=train_9", "--array=0-3%2", train)
+    said = lab.run(
+        "sbatch", "--parsable", "--output=/dev/null", "-Jhet7", "-n1", "--mem=100", ":", "-n1",
+        "--mem=100", text="#!/bin/sh\nsleep 600\n",
+    )  # fmt: skip
+    het = int(said.strip().split(";")[0])
+    lab.wait_for(lambda: {lab.state(n) for n in (one, two, other, het)} == {"R"}, 30, "it all runs")
+    seen = known(world)
+    first = seen[one].kinds
+    expected = DIGESTER.kinds(("name", "command", "work_dir"), "train_", train, str(lab.root))
+    assert first == seen[two].kinds == seen[array].kinds == expected
+    assert 0 not in astuple(first)[:3]
+    assert all(a != b for a, b in zip(astuple(first)[:3], astuple(seen[other].kinds), strict=False))
+    tasks = [
+        job.kinds
+        for job in seen.values()
+        if isinstance(job, RunningJob) and job.array_job_id == array
+    ]
+    assert len(tasks) == 2
+    assert set(tasks) == {first}
+    assert seen[het].kinds == seen[het + 1].kinds
+    assert seen[het].kinds.command == 0
+
+    lab.run("scancel", *map(str, (one, two, other, array, het)))
+    ended = until_ended(
+        lab, world, lambda found: {one, two, other, het} <= {j.job_id for j in found}
+    )
+    by_id = {int(job.job_id): job for job in ended}
+    for number in (one, two, other, het, het + 1):
+        job, before = by_id[number], seen[number]
+        assert job.kinds.name == before.kinds.name != 0
+        assert job.kinds.work_dir == before.kinds.work_dir != 0
+        assert (job.user, job.account, job.partition) == ("root", before.account, "gpu")
+        assert job.request.total.cpus == before.request.total.cpus
+    assert by_id[one].kinds.submit_line == by_id[two].kinds.submit_line != 0
+    assert by_id[one].kinds.submit_line != by_id[other].kinds.submit_line
+    assert {j.kinds.name for j in ended if j.array_job_id == array} == {first.name}
+    lab.clear()
+
+
+def test_an_odd_name_costs_nothing_but_its_key(lab: SlurmLab, world: SlurmBackend) -> None:
+    ids = []
+    for text in ODD:
+        folder = lab.root / f"f{text.replace('/', '')[:40]}"
+        folder.mkdir(exist_ok=True)
+        path = folder / f"s{text.replace('/', '')[:40]}"
+        path.write_text("#!/bin/sh\nexit 0\n")
+        ids.append(submit(lab, f"--job-name={text}", f"--chdir={folder}", "--hold", str(path)))
+    seen = known(world)
+    assert set(ids) <= seen.keys()
+    plain = SlurmBackend(SlurmCli(conf=lab.conf), time.time).observe()
+    for job in plain.pending:
+        it = seen[job.job_id]
+        assert isinstance(it, PendingJob)
+        assert (it.user, it.account, it.priority) == (job.user, job.account, job.priority)
+    lab.scontrol("release", ",".join(map(str, ids)))
+    ended = until_ended(lab, world, lambda found: set(ids) <= {j.job_id for j in found})
+    names = {int(job.job_id): job.kinds.name for job in ended}
+    folders = {int(job.job_id): job.kinds.work_dir for job in ended}
+    for number, text in zip(ids, ODD, strict=True):
+        if not text.isascii():
+            continue  # the database has other characters in place of some
+        assert names[number] == seen[number].kinds.name
+        assert folders[number] == seen[number].kinds.work_dir
+    lab.clear()
+
+
+def test_run_times_of_sacct_leave_out_suspension_and_requeues(
+    lab: SlurmLab, world: SlurmBackend
+) -> None:
+    paused = submit(lab, str(script(lab, "paused.sh", "sleep 8")))
+    again = submit(lab, str(script(lab, "again.sh", "sleep 600")))
+    lab.wait_for(lambda: lab.state(paused) == lab.state(again) == "R", 30, "running jobs")
+    time.sleep(2)
+    lab.scontrol("suspend", str(paused))
+    time.sleep(4)
+    lab.scontrol("resume", str(paused))
+    lab.scontrol("requeue", str(again))
+    ended = until_ended(lab, world, lambda found: paused in {j.job_id for j in found})
+    job = next(j for j in ended if j.job_id == paused)
+    assert job.suspended_s >= 3
+    assert job.run_s == job.ended_at - job.started_at - job.suspended_s
+    assert again not in {j.job_id for j in ended}
+    lab.clear()
+
+
+def test_without_slurmdbd_there_is_no_history() -> None:
+    with SlurmLab() as bare:
+        world = SlurmBackend(SlurmCli(conf=bare.conf), time.time, digester=DIGESTER)
+        assert world.ended_jobs(time.time() - 600, time.time()) is None

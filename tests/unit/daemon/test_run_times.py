@@ -1,0 +1,298 @@
+"""The memory of run times is fed in order, survives restarts, and stops no cycle."""
+
+import io
+import math
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from rltuned.daemon import run_times
+from rltuned.daemon.logs import Log
+from rltuned.daemon.run_times import Job, JobKey, RunTimes, Source
+from rltuned.domain.cluster import Resources
+from rltuned.domain.jobs import EndedJob, Request, RunningJob
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobId, UnixTime
+from rltuned.errors import BackendError
+from rltuned.journal.learned import FILE_NAME
+from tests.builders import NOW, job, running, snapshot
+
+MINUTE_S = 60.0
+T0 = NOW - 1_000.0
+
+
+class Diary:
+    """A memory that notes what it is told: (what, job ids)."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, tuple[int, ...]]] = []
+        self.kept: Collection[JobKey] = ()
+        self.ends, self.error = 0, math.nan
+        self.broken = False
+
+    def __len__(self) -> int:
+        return 3 * self.ends
+
+    def _note(self, what: str, jobs: Sequence[Job]) -> None:
+        if self.broken:
+            raise ZeroDivisionError("a bug")
+        self.events.append((what, tuple(int(j.job_id) for j in jobs)))
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        self._note("submit", jobs)
+
+    def start(self, jobs: Sequence[RunningJob]) -> None:
+        self._note("start", jobs)
+
+    def end(self, jobs: Sequence[EndedJob]) -> None:
+        self._note("end", jobs)
+        self.ends += len(jobs)
+        self.error = 0.5
+
+    def keep(self, jobs: Collection[JobKey]) -> None:
+        self.kept = jobs
+
+    def to_bytes(self) -> bytes:
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, totals=np.array([self.ends, self.error]))
+        return buffer.getvalue()
+
+    def restore(self, arrays: Mapping[str, Any]) -> None:
+        ends, error = arrays["totals"].tolist()
+        self.ends, self.error = int(ends), float(error)
+
+
+class Lines:
+    """A log."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, dict[str, Any]]] = []
+
+    def info(self, event: str, **values: Any) -> None:
+        self.said.append((event, values))
+
+    warning = error = info
+
+
+class Site:
+    """A folder, a clock that goes a minute from look to look, and what sacct says."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.log, self.now = folder, Lines(), NOW
+        self.asked: list[tuple[float, float]] = []
+        self.sacct: Callable[[], list[EndedJob] | None] = lambda: None
+        self.diaries: list[Diary] = []
+        self.daemon = self.started()
+
+    def started(self, **more: Any) -> RunTimes:
+        def history(since: float, until: float) -> list[EndedJob] | None:
+            self.asked.append((since, until))
+            return self.sacct()
+
+        def diary() -> Diary:
+            self.diaries.append(Diary())
+            return self.diaries[-1]
+
+        log = cast("Log", self.log)
+        self.daemon = RunTimes(diary, self.folder, log, **({"history": history} | more))
+        return self.daemon
+
+    def look(self, *waits: Any, runs: Sequence[RunningJob] = (), later_s: float = MINUTE_S) -> Any:
+        self.now += later_s
+        return self.daemon.look(self.seen(*waits, runs=runs))
+
+    def seen(self, *waits: Any, runs: Sequence[RunningJob] = ()) -> Snapshot:
+        return snapshot(*waits, runs=runs, taken_at=self.now)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def run_of(number: int, started_at: float, submitted_at: float = T0) -> RunningJob:
+    return running(number, started_at=started_at, submitted_at=UnixTime(submitted_at))
+
+
+def ended(number: int, submit: float, start: float, end: float) -> EndedJob:
+    times = UnixTime(NOW + submit), UnixTime(NOW + start), UnixTime(NOW + end)
+    return EndedJob(JobId(number), Request(Resources(1, 1, 1)), *times, user="bob")
+
+
+def test_looks_become_submissions_starts_and_ends_in_the_order_of_time(site: Site) -> None:
+    site.look(job(2, submitted_at=T0 + 5), job(1, submitted_at=T0), runs=[run_of(3, T0 + 3)])
+    (diary,) = site.diaries
+    assert diary.events == [("submit", (1, 3)), ("start", (3,)), ("submit", (2,))]
+    diary.events.clear()
+    site.look(job(2, submitted_at=T0 + 5), runs=[run_of(1, NOW + 70), run_of(3, T0 + 3)])
+    assert diary.events == [("start", (1,))]
+    diary.events.clear()
+    new = job(4, submitted_at=NOW + 175)
+    status = site.look(new, job(2, submitted_at=T0 + 5), runs=[run_of(1, NOW + 70)])
+    assert diary.events == [("end", (3,)), ("submit", (4,))]
+    assert (status.source, status.ends, status.kinds, status.error) == (Source.LOOKS, 1, 3, 0.5)
+    assert set(diary.kept) == {(4, NOW + 175), (2, T0 + 5), (1, T0), (3, T0)}
+
+
+def test_a_requeued_job_is_submitted_again_and_teaches_nothing(site: Site) -> None:
+    site.look(runs=[run_of(1, T0 + 3)])
+    site.look(job(1, submitted_at=NOW + 100))
+    (diary,) = site.diaries
+    assert [what for what, _ in diary.events] == ["submit", "start", "submit"]
+    assert set(diary.kept) == {(1, NOW + 100)}
+
+
+def test_the_past_of_sacct_is_played_once_in_the_order_of_time(site: Site) -> None:
+    past = [ended(1, -900, -800, -300), ended(2, -850, -300, -300), ended(3, -400, -300, -100)]
+    site.sacct = lambda: past
+    status = site.look()
+    (diary,) = site.diaries
+    assert diary.events == [
+        ("submit", (1, 2)),
+        ("start", (1,)),
+        ("submit", (3,)),
+        ("end", (1,)),
+        ("start", (2, 3)),
+        ("end", (2, 3)),
+    ]
+    assert (status.source, status.ends) == (Source.SACCT, 3)
+    (asked,) = site.asked
+    assert asked == (site.now - 30 * 86_400.0, site.now)
+    site.look()
+    assert len(site.asked) == 1
+    assert [event for event, _ in site.log.said] == ["run_times"]
+
+
+def test_history_can_be_switched_off(site: Site) -> None:
+    site.started(history_d=0.0)
+    assert site.look().source is Source.LOOKS
+    assert site.asked == []
+
+
+def test_after_a_restart_it_is_the_same_and_sacct_fills_the_gap_alone(site: Site) -> None:
+    site.sacct = lambda: [ended(1, -900, -800, -300)]
+    site.look()
+    before = site.diaries[-1].to_bytes()
+    seen_at = site.now
+    site.daemon.close()
+    site.sacct = list
+    site.started()
+    status = site.look()
+    assert (status.source, status.ends, status.trouble) == (Source.FILE, 1, "")
+    assert site.diaries[-1].to_bytes() == before
+    assert site.asked[-1] == (seen_at, site.now)
+    assert (site.folder / FILE_NAME).stat().st_mode & 0o777 == 0o600
+
+
+def test_it_is_kept_every_ten_minutes(site: Site) -> None:
+    site.look()
+    site.look(later_s=590.0)
+    assert not (site.folder / FILE_NAME).exists()
+    site.look(later_s=20.0)
+    assert (site.folder / FILE_NAME).exists()
+    assert [p.name for p in site.folder.iterdir()] == [FILE_NAME]
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "empty", "npz"])
+def test_a_damaged_file_is_made_again_from_sacct(site: Site, damage: str) -> None:
+    site.look(runs=[run_of(1, T0)])
+    site.look()
+    if damage == "npz":
+        site.diaries[-1].to_bytes = lambda: b"no arrays"  # type: ignore[method-assign]
+    site.daemon.close()
+    path = site.folder / FILE_NAME
+    data = path.read_bytes()
+    cut = {"flip": data[:-1] + b"?", "cut": data[:-9], "empty": b"", "npz": data}[damage]
+    path.write_bytes(cut)
+    site.sacct = lambda: [ended(n, -900, -800, -300) for n in (1, 2)]
+    site.started()
+    status = site.look()
+    assert (status.source, status.ends) == (Source.SACCT, 2)
+    assert status.trouble
+    assert site.asked[-1][0] == site.now - 30 * 86_400.0
+
+
+def test_a_file_with_another_salt_is_not_used(site: Site) -> None:
+    site.look()
+    site.daemon.close()
+    site.started(salt="other")
+    status = site.look()
+    assert status.source is Source.LOOKS
+    assert "another cluster, salt or time" in status.trouble
+
+
+def test_a_sacct_that_fails_is_one_line_and_a_cold_start(site: Site) -> None:
+    def fails() -> None:
+        raise BackendError("sacct ended with 1: slurmdbd is down")
+
+    site.sacct = fails
+    status = site.look()
+    assert (status.source, status.trouble) == (
+        Source.LOOKS,
+        "sacct ended with 1: slurmdbd is down",
+    )
+    site.look()
+    assert [event for event, _ in site.log.said] == ["run_times"]
+
+
+def test_a_slow_sacct_delays_no_cycle_and_no_end_is_lost(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_times, "FIRST_WAIT_S", 0.0)
+    gate, done = threading.Event(), threading.Event()
+
+    def slow() -> list[EndedJob]:
+        gate.wait(30)
+        done.set()
+        return [ended(9, -900, -800, -300)]
+
+    site.sacct = slow
+    status = site.look(runs=[run_of(1, T0)])
+    assert (status.source, site.daemon.memory) == (Source.LOADING, None)
+    site.look()
+    gate.set()
+    assert done.wait(30)
+    while site.look().source is Source.LOADING:
+        pass
+    (diary,) = site.diaries
+    assert [jobs for what, jobs in diary.events if what == "end"] == [(9,), (1,)]
+
+
+def test_an_error_costs_the_predictions_and_not_the_cycle(site: Site) -> None:
+    for fault in range(1, run_times.STRIKES + 1):
+        site.look()
+        site.diaries[-1].broken = True
+        status = site.look(job(fault, submitted_at=NOW))
+        assert (status.faults, status.trouble) == (fault, "ZeroDivisionError: a bug")
+        assert site.daemon.memory is None
+    assert status.source is Source.OFF
+    assert site.look().source is Source.OFF
+    assert [event for event, _ in site.log.said].count("run_times_fault") == run_times.STRIKES
+
+
+def test_a_full_disk_is_reported_and_nothing_else(site: Site) -> None:
+    site.look()
+    site.daemon = replace_folder(site, site.folder / "absent")
+    site.look()
+    status = site.look(later_s=700.0)
+    assert "cannot be written" in status.trouble
+    assert status.faults == 0
+    assert site.log.said[-1][0] == "run_times_not_kept"
+
+
+def replace_folder(site: Site, folder: Path) -> RunTimes:
+    site.folder = folder
+    return site.started()
+
+
+def test_another_cluster_has_a_memory_of_its_own(site: Site) -> None:
+    site.look(runs=[run_of(1, T0)])
+    site.now += MINUTE_S
+    site.daemon.look(replace(site.seen(), cluster="other"))
+    assert len(site.diaries) == 2
+    assert site.diaries[-1].ends == 0
