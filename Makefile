@@ -52,7 +52,7 @@ bench: $(STAMP) ## the figures of docs/performance.md; JSON=1: those of scripts/
 	    $(addprefix --philly ,$(wildcard ../shared/traces/philly_train_2017-10.csv.gz)) \
 	    $(addprefix --site ,$(wildcard ../shared/traces/philly_2017-11.toml))
 ifndef JSON
-	@if command -v slurmctld >/dev/null; then $(BIN)/python -m scripts.benchmarks.apply; fi
+	@if command -v slurmctld >/dev/null; then $(BIN)/python -m scripts.benchmarks applying; fi
 endif
 
 bench-scale: $(STAMP) ## cycles of 1,000 to 100,000 jobs on up to 10,000 nodes; minutes

@@ -19,12 +19,11 @@ import select
 import shutil
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
 import pulp
 from pulp.apis.coin_api import PULP_CBC_CMD
@@ -33,8 +32,6 @@ from rltuned.core.milp.model import Solver
 from rltuned.core.milp.problem import Budget
 from rltuned.errors import SolverError
 
-SolverName = Literal["cbc", "highs"]
-
 _LINE: Final = re.compile(r"\s*\d+\s+(\w+)\s+([-+0-9.eE]+)(?:\s+[-+0-9.eE]+)?")
 _ANSWER_LIMIT: Final = 8 * 1024 * 1024
 _TAIL: Final = 2_000
@@ -42,30 +39,12 @@ _PIECE: Final = 65_536
 _REAP_S: Final = 2.0
 _MIB: Final = 1024 * 1024
 
-_HIGHS_CHILD: Final = """
-import sys, pulp
-model, answer, seconds = sys.argv[1:]
-_, problem = pulp.LpProblem.fromMPS(model, sense=pulp.LpMaximize)
-problem.solve(pulp.HiGHS(msg=False, threads=1, timeLimit=float(seconds), gapRel=0.0))
-with open(answer, "w") as out:
-    print(pulp.LpStatus[problem.status], file=out)
-    for at, v in enumerate(problem.variables()):
-        print(at, v.name, v.varValue, file=out)
-"""
-"""PuLP's own HiGHS interface, in a process that can be ended."""
-
 
 @dataclass(frozen=True, slots=True)
-class ChildSolver:
-    """Solves programs in a child process; see `cbc` and `highs`.
+class Cbc:
+    """Solves programs with CBC in a child process. program: None = the one that comes with PuLP."""
 
-    Attributes:
-        name: for messages.
-        command: its arguments, from the paths of program and answer and the budget.
-    """
-
-    name: str
-    command: Callable[[str, str, Budget], list[str]]
+    program: Path | None = None
 
     def __call__(self, problem: pulp.LpProblem, budget: Budget) -> Mapping[str, float]:
         """Value of every variable that is not zero, at the proven optimum.
@@ -82,10 +61,18 @@ class ChildSolver:
         finally:
             os.close(model)
             os.close(answer)
-        return read_answer(text, self.name)
+        return read_answer(text)
 
     def _run(self, model: int, answer: int, budget: Budget, deadline: float) -> None:
-        argv = self.command(f"/proc/self/fd/{model}", f"/proc/self/fd/{answer}", budget)
+        # Preprocessing and heuristics cost many times what these small programs take. And no
+        # "-threads 1": that is a worker thread beside the main one, and now and then the one
+        # sleeps 10 s before it sees that the other is done (10 of 1 500 solves).
+        argv = [
+            str(self.program or PULP_CBC_CMD.pulp_cbc_path), f"/proc/self/fd/{model}", "-max",
+            "-sec", f"{budget.wall_s:g}", "-timeMode", "elapsed", "-ratio", "0",
+            "-preprocess", "off", "-heuristicsOnOff", "off", "-branch",
+            "-solution", f"/proc/self/fd/{answer}",
+        ]  # fmt: skip
         keeper = shutil.which("setpriv")
         if keeper is not None:
             argv = [keeper, "--pdeathsig", "KILL", "--", *argv]
@@ -101,7 +88,7 @@ class ChildSolver:
                 start_new_session=True,
             )
         except OSError as error:
-            raise SolverError(f"{self.name} cannot be started: {error}") from error
+            raise SolverError(f"cbc cannot be started: {error}") from error
         output, in_time = b"", False
         try:
             _bound(child.pid, budget)
@@ -109,10 +96,10 @@ class ChildSolver:
         finally:
             code = _end(child, deadline, kill=not in_time)
         if code is None:
-            raise SolverError(f"{self.name} took longer than {budget.wall_s:g} s")
+            raise SolverError(f"cbc took longer than {budget.wall_s:g} s")
         if code != 0:
             words = output.decode("utf-8", "replace").split()
-            raise SolverError(f"{self.name} ended with {code}: {' '.join(words)[-200:]}")
+            raise SolverError(f"cbc ended with {code}: {' '.join(words)[-200:]}")
 
 
 class SolverObserver(Protocol):
@@ -138,37 +125,6 @@ class TimedSolver:
         return values
 
 
-def cbc(program: Path | None = None) -> ChildSolver:
-    """CBC; None = the one that comes with PuLP."""
-
-    def command(model: str, answer: str, budget: Budget) -> list[str]:
-        path = str(program or PULP_CBC_CMD.pulp_cbc_path)
-        limit = f"{budget.wall_s:g}"
-        # Preprocessing and heuristics cost many times what these small programs take. And no
-        # "-threads 1": that is a worker thread beside the main one, and now and then the one
-        # sleeps 10 s before it sees that the other is done (10 of 1 500 solves).
-        return [
-            path, model, "-max", "-sec", limit, "-timeMode", "elapsed", "-ratio", "0",
-            "-preprocess", "off", "-heuristicsOnOff", "off", "-branch", "-solution", answer,
-        ]  # fmt: skip
-
-    return ChildSolver("cbc", command)
-
-
-def highs() -> ChildSolver:
-    """HiGHS, through PuLP and highspy (`pip install highspy`)."""
-
-    def command(model: str, answer: str, budget: Budget) -> list[str]:
-        return [sys.executable, "-I", "-c", _HIGHS_CHILD, model, answer, f"{budget.wall_s:g}"]
-
-    return ChildSolver("highs", command)
-
-
-def solver_named(name: SolverName) -> ChildSolver:
-    """The solver of the settings."""
-    return {"cbc": cbc, "highs": highs}[name]()
-
-
 def probe(solver: Solver, budget: Budget) -> None:
     """Solve a program whose answer is known: of two jobs that do not fit together, the better.
 
@@ -185,26 +141,26 @@ def probe(solver: Solver, budget: Budget) -> None:
         raise SolverError(f"the solver answers {found} where x1 alone is right")
 
 
-def read_answer(text: bytes, who: str) -> dict[str, float]:
+def read_answer(text: bytes) -> dict[str, float]:
     """The values in a solution file as CBC writes it.
 
     Raises:
         SolverError: too long, not proven optimal, or not readable to the last line.
     """
     if len(text) > _ANSWER_LIMIT:
-        raise SolverError(f"{who} answered more than {_ANSWER_LIMIT} bytes")
+        raise SolverError(f"cbc answered more than {_ANSWER_LIMIT} bytes")
     try:
         status, *lines = text.decode("ascii").splitlines()
     except ValueError as error:  # no line, or not ASCII
-        raise SolverError(f"{who} left no readable answer") from error
+        raise SolverError("cbc left no readable answer") from error
     if not status.startswith("Optimal") or "gap" in status:
-        raise SolverError(f"{who} found no proven optimum: {status[:80]!r}")
+        raise SolverError(f"cbc found no proven optimum: {status[:80]!r}")
     values = {}
     for line in lines:
         match = _LINE.fullmatch(line)
         number = _number(match[2]) if match else math.nan
         if match is None or not math.isfinite(number):
-            raise SolverError(f"{who} answered {line[:80]!r}")
+            raise SolverError(f"cbc answered {line[:80]!r}")
         values[match[1]] = number
     return values
 

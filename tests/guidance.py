@@ -12,7 +12,7 @@ from rltuned.domain.plan import Result, SetOverSubscribe
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
-from rltuned.solver import cbc
+from rltuned.solver import Cbc
 from tests.lab import SlurmLab
 
 ALONE = ("--exclusive", "--gres=gpu:p100:1", "-n1", "-c2", "--mem=2000", "-t2")
@@ -51,7 +51,7 @@ def guided(lab: SlurmLab, partitions: frozenset[str]) -> tuple[SlurmBackend, Kno
 
 def cycle(backend: SlurmBackend, knobs: Knobs) -> tuple[Decision, int]:
     """One look and one write; how many flags were set."""
-    decision = decide(backend.observe(), BASELINES["fcfs"], knobs, cbc())
+    decision = decide(backend.observe(), BASELINES["fcfs"], knobs, Cbc())
     outcomes = backend.apply(decision.plan)
     return decision, sum(
         isinstance(o.action, SetOverSubscribe) and o.result is Result.APPLIED for o in outcomes

@@ -6,11 +6,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rltuned.backtest.chance import RelativeChange, change_of_mean, stretches_of
 from rltuned.backtest.past import Past
-from rltuned.backtest.play import BacktestPlay
 from rltuned.sim.limits import spearman
-from rltuned.sim.metrics import FloatArray
+from rltuned.sim.play import Played
+from rltuned.stats import Change, FloatArray, change_of_mean, stretches_of
 
 NEAR_S: Final = 60.0
 """A wait is met when it is off by no more than this, or by no more than NEAR of it."""
@@ -30,7 +29,7 @@ class Match:
     """
 
     jobs: int
-    mean: RelativeChange
+    mean: Change
     median_s: tuple[float, float]
     p95_s: tuple[float, float]
     rank: float | None
@@ -66,21 +65,17 @@ class Calibration:
     days: tuple[tuple[float, float, float, int], ...]
 
 
-def calibrate(past: Past, played: BacktestPlay) -> Calibration:
+def calibrate(past: Past, played: Played) -> Calibration:
     """Compare what Slurm did with what the simulator does under the same weights."""
-    arrived = np.array([j.submit_s for j in past.jobs])
+    arrived = past.arrived_s
     simulated = played.start_s - arrived
     names = np.array([j.partition for j in past.jobs])
     stretches = stretches_of(arrived[past.scored])
-    days = [
-        (
-            float(arrived[past.scored][stretches.of == k].min()),
-            float(past.wait_s[past.scored][stretches.of == k].mean()),
-            float(simulated[past.scored][stretches.of == k].mean()),
-            int((stretches.of == k).sum()),
-        )
-        for k in range(stretches.count)
-    ]
+    columns = [values[past.scored] for values in (arrived, past.wait_s, simulated)]
+    days = []
+    for number in range(stretches.count):
+        came, real, ours = (column[stretches.of == number] for column in columns)
+        days.append((float(came.min()), float(real.mean()), float(ours.mean()), len(came)))
     return Calibration(
         whole=_match(past, simulated, arrived, past.scored),
         later=_match(past, simulated, arrived, past.later),

@@ -53,7 +53,7 @@ def fit_order(
             f"needs {SMALLEST_WINDOW * PARTS}"
         )
     columns = columns_of(predictor, jobs)
-    ground = make_ground("the earlier part", past.place.cluster, jobs, predicted=columns)
+    ground = make_ground("the earlier part", past.site.cluster, jobs, predicted=columns)
     contest = Contest(base="saf", objective="mix", window_jobs=size, rollouts=ROLLOUTS, loads=LOADS)
     settings = PpoSettings(
         contest=contest,

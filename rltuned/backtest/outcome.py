@@ -7,16 +7,17 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rltuned.backtest.chance import (
-    RelativeChange,
+from rltuned.backtest.past import Past
+from rltuned.sim.metrics import slowdown
+from rltuned.sim.play import Played
+from rltuned.stats import (
+    Change,
+    FloatArray,
     Stretches,
     change_of_mean,
     change_of_quantile,
     stretches_of,
 )
-from rltuned.backtest.past import Past
-from rltuned.backtest.play import BacktestPlay
-from rltuned.sim.metrics import SHORTEST_S, FloatArray
 
 TOLERANCE_S: Final = 60.0
 """A job is better or worse off when its wait differs by more than this; one cycle."""
@@ -36,8 +37,8 @@ class Group:
 
     jobs: int
     real_s: float
-    wait: RelativeChange
-    bsld: RelativeChange
+    wait: Change
+    bsld: Change
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class OrderOutcome:
     differences of the users with enough jobs, sorted.
     """
 
-    metrics: dict[str, RelativeChange]
+    metrics: dict[str, Change]
     groups: dict[str, dict[str, Group]]
     better: float
     worse: float
@@ -93,19 +94,17 @@ class OrderOutcome:
 QUANTILES: Final = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 
 
-def outcome_of(
-    past: Past, base: BacktestPlay, own: BacktestPlay, users: Sequence[str]
-) -> OrderOutcome:
+def outcome_of(past: Past, base: Played, own: Played, users: Sequence[str]) -> OrderOutcome:
     """Compare two plays on the jobs that came after the split.
 
     users: of every job, as they are shown.
     """
     mask = past.later
-    arrived = np.array([j.submit_s for j in past.jobs])[mask]
+    arrived = past.arrived_s[mask]
     stretches = stretches_of(arrived)
     waits = base.start_s[mask] - arrived, own.start_s[mask] - arrived
     duration_s = np.array([j.duration_s for j in past.jobs])[mask]
-    slow = _slowdown(waits[0], duration_s), _slowdown(waits[1], duration_s)
+    slow = slowdown(waits[0], duration_s), slowdown(waits[1], duration_s)
     jct = base.end_s[mask] - arrived, own.end_s[mask] - arrived
     names = np.array(users, dtype=object)[mask]
     difference = waits[1] - waits[0]
@@ -178,14 +177,9 @@ def _activity(past: Past) -> NDArray[np.object_]:
     return np.array(kinds, dtype=object)
 
 
-def _slowdown(wait_s: FloatArray, duration_s: FloatArray) -> FloatArray:
-    found: FloatArray = np.maximum(1.0, (wait_s + duration_s) / np.maximum(duration_s, SHORTEST_S))
-    return found
-
-
-def _longest(waits: Pair) -> RelativeChange:
+def _longest(waits: Pair) -> Change:
     base, own = (float(w.max()) for w in waits)
-    return RelativeChange(base, own, own / base - 1 if base > 0 else None)
+    return Change(base, own, own / base - 1 if base > 0 else None)
 
 
 def _groups(
@@ -224,23 +218,22 @@ def _people(names: NDArray[np.object_], waits: Pair) -> list[Person]:
     return found
 
 
-def _moved(past: Past, own: BacktestPlay, jobs: int) -> Moved:
-    last_s = max(j.submit_s for j, ours in zip(past.jobs, past.later, strict=True) if ours)
-    last_s = max([last_s, *(c.at_s for c in own.cycles[-1:])])
+def _moved(past: Past, own: Played, jobs: int) -> Moved:
+    cycles = np.array(own.cycles, dtype=np.float64).reshape(-1, 5)
+    at_s, _, changes, shift, furthest = cycles.T
+    last_s = max([float(past.arrived_s[past.later].max()), *at_s[-1:]])
     span_s = max(HOUR_S, last_s - past.split_s)
     hours = np.zeros(max(1, int(np.ceil(span_s / HOUR_S))))
-    for cycle in own.cycles:
-        at = min(len(hours) - 1, max(0, int((cycle.at_s - past.split_s) // HOUR_S)))
-        hours[at] += cycle.changes
-    busy = [c for c in own.cycles if c.changes]
-    later = frozenset((np.flatnonzero(past.later) + 1).tolist())
+    hour = np.clip((at_s - past.split_s) // HOUR_S, 0, len(hours) - 1).astype(int)
+    np.add.at(hours, hour, changes)
+    busy = changes > 0
     return Moved(
-        cycles=len(own.cycles),
-        changes=sum(c.changes for c in busy),
-        per_hour=sum(c.changes for c in busy) / (span_s / HOUR_S),
+        cycles=len(cycles),
+        changes=int(changes.sum()),
+        per_hour=float(changes.sum()) / (span_s / HOUR_S),
         hour_max=float(hours.max()),
-        touched=len(own.touched & later) / jobs,
-        shift=float(np.mean([c.shift for c in busy])) if busy else 0.0,
-        furthest=max((c.furthest for c in busy), default=0),
+        touched=int((own.writes[past.later] > 0).sum()) / jobs,
+        shift=float(shift[busy].mean()) if busy.any() else 0.0,
+        furthest=int(furthest[busy].max(initial=0)),
         hours=tuple(hours.tolist()),
     )

@@ -16,9 +16,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rltuned.backtest.site import SiteModel, without_idle_ruins
-from rltuned.backtest.standing import noted, standing
+from rltuned.backtest.site import SiteModel, noted, residual_priority, without_unused
 from rltuned.errors import TraceError
+from rltuned.sim.cluster import Cluster
 from rltuned.sim.fitting import impossible
 from rltuned.sim.metrics import FloatArray
 from rltuned.sim.trace import TraceJob
@@ -45,9 +45,10 @@ class Past:
     """What is played. All arrays (n,) in the order of jobs, which is that of their arrival.
 
     Attributes:
-        place: the cluster as it is played.
+        site: the cluster as it is played.
         jobs: times in seconds since begin.
         begin, until: of the record, Unix seconds.
+        arrived_s: when each came, seconds since begin.
         split_s: when rltuned is switched on, seconds since begin.
         wait_s: real, start - eligible; nan where it is not known.
         pended_s: real, start - submit.
@@ -61,10 +62,11 @@ class Past:
         absent: nodes out of service now on which nothing ran.
     """
 
-    place: SiteModel
+    site: SiteModel
     jobs: tuple[TraceJob, ...]
     begin: float
     until: float
+    arrived_s: FloatArray
     split_s: float
     wait_s: FloatArray
     pended_s: FloatArray
@@ -81,8 +83,7 @@ class Past:
     @property
     def later(self) -> NDArray[np.bool_]:
         """(n,) scored jobs that came after the split."""
-        arrived = np.array([j.submit_s for j in self.jobs])
-        return self.scored & (arrived >= self.split_s)
+        return self.scored & (self.arrived_s >= self.split_s)
 
     def known(self) -> list[TraceJob]:
         """Jobs that had ended when rltuned is switched on: all that may be learned from."""
@@ -90,17 +91,21 @@ class Past:
         return [j for j, end in pairs if end <= self.split_s and j.submit_s >= 0]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _ReplayRow:
+    """A record as it is played. ran, held: it ran, or waited, when the record began."""
+
     record: JobRun
     job: TraceJob
     ran: bool
     held: bool
-    scored: bool
-    copies: int = 1
+
+    @property
+    def scored(self) -> bool:
+        return self.record.end_s is not None and not (self.ran or self.held or self.record.het)
 
 
-def past_of(history: SacctAnswer, place: SiteModel, span: Span) -> Past:
+def past_of(history: SacctAnswer, site: SiteModel, span: Span) -> Past:
     """Put a history on a cluster.
 
     Raises:
@@ -117,52 +122,64 @@ def past_of(history: SacctAnswer, place: SiteModel, span: Span) -> Past:
             "no job has GPUs in ReqTRES or AllocTRES: unknown is not zero. slurm.conf needs "
             "AccountingStorageTRES=gres/gpu, and jobs count from then on"
         )
-    used = frozenset(n for r in records for n in _hosts(r.where))
-    place, absent = without_idle_ruins(place, used)
-    place, longest = _without_limits(place)
-    usual = _usual(records)
-    rows = []
-    verdicts: dict[object, str | None] = {}
-    for record in records:
-        row = _row(record, place, begin=begin, until=until, usual=usual, longest=longest)
-        key = (row.job.request(), row.job.partition)
-        if key not in verdicts:
-            verdicts[key] = impossible(row.job, place.cluster)
-        if verdicts[key] is None:
-            rows.append(row)
-        else:
-            left_out[f"does not fit this cluster: {verdicts[key]}"] += 1
-    return _past(
-        rows,
-        place,
+    site, absent = without_unused(site, frozenset(n for r in records for n in _hosts(r.where)))
+    rows = _rows(records, site, begin, until, left_out)
+    arrived, scored, split_s = _scored(rows, span.split, left_out)
+    natural, recorded = residual_priority([(r.record, r.job) for r in rows], site)
+    return Past(
+        site=replace(site, natural=natural, cluster=_without_limits(site.cluster)),
+        jobs=tuple(replace(row.job, job_id=f"{row.job.job_id}#{i}") for i, row in enumerate(rows)),
         begin=begin,
         until=until,
-        split=span.split,
+        arrived_s=arrived,
+        split_s=split_s,
+        wait_s=_since(rows, eligible=True),
+        pended_s=_since(rows, eligible=False),
+        scored=scored,
+        running=frozenset(i for i, row in enumerate(rows, 1) if row.ran),
+        waiting=frozenset(i for i, row in enumerate(rows, 1) if row.held),
+        ended_s=np.array(
+            [math.inf if r.record.end_s is None else r.record.end_s - begin for r in rows]
+        ),
+        use_recorded=recorded,
         left_out=left_out,
+        assumed=sum(row.record.end_s is None for row in rows),
         absent=absent,
-        records=records,
+        noted=tuple(noted(records)),
     )
 
 
-def _past(
-    rows: list[_ReplayRow],
-    place: SiteModel,
-    *,
-    begin: float,
-    until: float,
-    split: float,
-    left_out: Counter[str],
-    absent: tuple[str, ...],
-    records: Sequence[JobRun],
-) -> Past:
-    flat = [row for row in rows for _ in range(row.copies)]
-    flat.sort(key=lambda row: (row.job.submit_s, int(row.record.key)))
-    scored = np.array([row.scored for row in flat], dtype=bool)
+def _rows(
+    records: Sequence[JobRun], site: SiteModel, begin: float, until: float, left_out: Counter[str]
+) -> list[_ReplayRow]:
+    """What fits the cluster, each task of an array by itself, in the order of arrival."""
+    longest = {p.name: p.max_time_s for p in site.cluster.partitions if p.max_time_s is not None}
+    cluster, usual = _without_limits(site.cluster), _usual(records)
+    rows: list[_ReplayRow] = []
+    verdicts: dict[object, str | None] = {}
+    for record in records:
+        limit_s = min(record.limit_s, longest.get(record.partition, math.inf))
+        row = _row(record, site, begin, max(limit_s, 60.0), _run_s(record, until, usual))
+        key = (row.job.request(), row.job.partition)
+        if key not in verdicts:
+            verdicts[key] = impossible(row.job, cluster)
+        if verdicts[key] is None:
+            rows += [row] * record.tasks
+        else:
+            left_out[f"does not fit this cluster: {verdicts[key]}"] += 1
+    return sorted(rows, key=lambda row: (row.job.submit_s, int(row.record.key)))
+
+
+def _scored(
+    rows: Sequence[_ReplayRow], split: float, left_out: Counter[str]
+) -> tuple[FloatArray, NDArray[np.bool_], float]:
+    """(n,) arrivals; (n,) whether each is scored; when rltuned is switched on."""
+    scored = np.array([row.scored for row in rows], dtype=bool)
     if not scored.any():
         raise TraceError(
             f"no job came and ended within the record and fits the cluster: {_listed(left_out)}"
         )
-    arrived = np.array([row.job.submit_s for row in flat])
+    arrived = np.array([row.job.submit_s for row in rows])
     split_s = float(np.quantile(arrived[scored], split, method="higher"))
     later = int((scored & (arrived >= split_s)).sum())
     if later < FEWEST:
@@ -170,27 +187,7 @@ def _past(
             f"{later} jobs to judge by after the split ({int(scored.sum())} in all, "
             f"{_listed(left_out)}): too few, at least {FEWEST} are needed; take a longer history"
         )
-    natural, recorded = standing([(r.record, r.job) for r in flat], place)
-    return Past(
-        place=replace(place, natural=natural),
-        jobs=tuple(replace(row.job, job_id=f"{row.job.job_id}#{i}") for i, row in enumerate(flat)),
-        begin=begin,
-        until=until,
-        split_s=split_s,
-        wait_s=_since(flat, eligible=True),
-        pended_s=_since(flat, eligible=False),
-        scored=scored,
-        running=frozenset(i for i, row in enumerate(flat, 1) if row.ran),
-        waiting=frozenset(i for i, row in enumerate(flat, 1) if row.held),
-        ended_s=np.array(
-            [math.inf if r.record.end_s is None else r.record.end_s - begin for r in flat]
-        ),
-        use_recorded=recorded,
-        left_out=left_out,
-        assumed=sum(row.record.end_s is None for row in flat),
-        absent=absent,
-        noted=tuple(noted(records)),
-    )
+    return arrived, scored, split_s
 
 
 def _since(rows: Sequence[_ReplayRow], *, eligible: bool) -> FloatArray:
@@ -229,29 +226,19 @@ def _within(record: JobRun, begin: float, until: float, left_out: Counter[str]) 
     return False
 
 
-def _row(
-    record: JobRun,
-    place: SiteModel,
-    *,
-    begin: float,
-    until: float,
-    usual: tuple[float, float],
-    longest: dict[str, float],
-) -> _ReplayRow:
+def _row(record: JobRun, site: SiteModel, begin: float, limit_s: float, run_s: float) -> _ReplayRow:
     ran = record.start_s is not None and record.start_s < begin
-    held = not ran and record.eligible_s < begin
-    limit_s = min(record.limit_s, longest.get(record.partition, math.inf))
     arrived = record.start_s if ran and record.start_s is not None else record.eligible_s
-    whole = _whole(record, place)
+    whole = _whole(record, site)
     job = TraceJob(
         job_id=record.key,
         submit_s=arrived - begin,
-        duration_s=_run_s(record, until, usual),
+        duration_s=run_s,
         gpus=record.gpus,
-        time_limit_s=max(limit_s, 60.0),
+        time_limit_s=limit_s,
         gpu_types=record.gpu_types,
         cpus=record.cpus if whole else max(record.cpus, record.alloc_cpus),
-        mem_mib=record.mem_mib if place.site.memory_counts else None,
+        mem_mib=record.mem_mib if site.slurm.memory_counts else None,
         nodes=record.nodes,
         partition=record.partition,
         user=record.user,
@@ -260,8 +247,7 @@ def _row(
         exclusive=whole,
         status=record.state,
     )
-    scored = record.end_s is not None and not ran and not held and not record.het
-    return _ReplayRow(record, job, ran, held, scored, record.tasks)
+    return _ReplayRow(record, job, ran, not ran and record.eligible_s < begin)
 
 
 def _run_s(record: JobRun, until: float, usual: tuple[float, float]) -> float:
@@ -287,11 +273,11 @@ def _usual(records: Sequence[JobRun]) -> tuple[float, float]:
     return (median(shares) if shares else 1.0), (median(runs) if runs else SHORTEST_S)
 
 
-def _whole(record: JobRun, place: SiteModel) -> bool:
+def _whole(record: JobRun, site: SiteModel) -> bool:
     """Whether it held whole nodes of which it had asked for a part."""
     if not record.where or record.alloc_cpus <= record.cpus:
         return False
-    totals = {str(n.name): n.total for n in place.cluster.nodes}
+    totals = {str(n.name): n.total for n in site.cluster.nodes}
     mine = [totals.get(name) for name in _hosts(record.where)]
     known = [t for t in mine if t is not None]
     if len(known) < len(mine) or not known:
@@ -308,12 +294,10 @@ def _hosts(where: str) -> tuple[str, ...]:
         return ()
 
 
-def _without_limits(place: SiteModel) -> tuple[SiteModel, dict[str, float]]:
+def _without_limits(cluster: Cluster) -> Cluster:
     """Every record has its own limit; the partition's longest counts where it names none."""
-    parts = place.cluster.partitions
-    longest = {p.name: p.max_time_s for p in parts if p.max_time_s is not None}
-    bare = tuple(replace(p, max_time_s=None) for p in parts)
-    return replace(place, cluster=replace(place.cluster, partitions=bare)), longest
+    bare = tuple(replace(p, max_time_s=None) for p in cluster.partitions)
+    return replace(cluster, partitions=bare)
 
 
 def _listed(left_out: Counter[str]) -> str:

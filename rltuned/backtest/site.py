@@ -5,15 +5,18 @@ Four files in a folder, as `--collect` saves them: config.txt (`scontrol show co
 end in .gz.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 from rltuned.errors import SnapshotError, TraceError
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.dispatch import BackfillRule
-from rltuned.sim.natural import Natural
+from rltuned.sim.natural import Natural, Whole
+from rltuned.sim.trace import TraceJob
+from rltuned.slurm.accounting import JobRun
 from rltuned.slurm.inventory import read_nodes_shown, read_partitions_shown
 from rltuned.slurm.site import SlurmSite, parse_config, read_site
 from rltuned.slurm.values import parse_limit_s, whole_numbers
@@ -21,6 +24,9 @@ from rltuned.slurm.values import parse_limit_s, whole_numbers
 CONFIG, NODES, PARTITIONS, HISTORY = "config.txt", "nodes.txt", "partitions.txt", "sacct.txt"
 PLAYED_WEIGHTS: Final = ("PriorityWeightAge", "PriorityWeightJobSize", "PriorityWeightPartition")
 OTHER_WEIGHTS: Final = ("PriorityWeightFairShare", "PriorityWeightQOS", "PriorityWeightAssoc")
+RECORDED: Final = 0.9
+"""Part of the jobs whose recorded priority must be known for it to be used."""
+_LARGEST: Final = 2**31
 _SECOND_PLAYED: Final = frozenset({"", "NO_FAIR_TREE", "FAIR_TREE", "MAX_TRES", "ACCRUE_ALWAYS"})
 
 
@@ -36,12 +42,12 @@ class SiteModel:
     cluster: Cluster
     natural: Natural
     backfill: BackfillRule
-    site: SlurmSite
+    slurm: SlurmSite
     unplayed: tuple[str, ...]
     other_weight: float
 
 
-def read_place(folder: Path) -> SiteModel:
+def read_site_model(folder: Path) -> SiteModel:
     """Read the three files of a site.
 
     Raises:
@@ -49,7 +55,7 @@ def read_place(folder: Path) -> SiteModel:
     """
     config = parse_config(_text(folder / CONFIG))
     try:
-        site = read_site(config)
+        slurm = read_site(config)
         nodes = read_nodes_shown(_text(folder / NODES), str(folder / NODES))
         partitions = read_partitions_shown(_text(folder / PARTITIONS), str(folder / PARTITIONS))
     except SnapshotError as error:
@@ -62,27 +68,75 @@ def read_place(folder: Path) -> SiteModel:
     if not any(n.total.gpus for n in nodes):
         raise TraceError(f"{folder / NODES}: no node has GPUs (Gres=gpu): rltuned ranks GPU jobs")
     homed = tuple(n for n in nodes if n.partitions)
-    natural, share = _natural(config, site, folder)
+    natural, share = _natural(config, slurm, folder)
     return SiteModel(
-        cluster=Cluster(site.cluster, homed, partitions),
+        cluster=Cluster(slurm.cluster, homed, partitions),
         natural=natural,
         backfill="none" if config.get("SchedulerType") == "sched/builtin" else "easy",
-        site=site,
-        unplayed=tuple(_unplayed(config, site)),
+        slurm=slurm,
+        unplayed=tuple(_unplayed(config, slurm)),
         other_weight=share,
     )
 
 
-def without_idle_ruins(place: SiteModel, used: frozenset[str]) -> tuple[SiteModel, tuple[str, ...]]:
+def without_unused(site: SiteModel, used: frozenset[str]) -> tuple[SiteModel, tuple[str, ...]]:
     """Leave out nodes that are out of service now and on which nothing of the history ran."""
-    gone = tuple(n.name for n in place.cluster.nodes if not n.schedulable and n.name not in used)
-    kept = tuple(n for n in place.cluster.nodes if n.name not in set(gone))
+    gone = tuple(n.name for n in site.cluster.nodes if not n.schedulable and n.name not in used)
+    kept = tuple(n for n in site.cluster.nodes if n.name not in set(gone))
     if not any(n.total.gpus for n in kept):
         raise TraceError(
-            f"{place.cluster.name}: every node with GPUs is out of service, and none was used"
+            f"{site.cluster.name}: every node with GPUs is out of service, and none was used"
         )
     nodes = tuple(replace(n, schedulable=True, state="IDLE") for n in kept)
-    return replace(place, cluster=replace(place.cluster, nodes=nodes)), gone
+    return replace(site, cluster=replace(site.cluster, nodes=nodes)), gone
+
+
+def residual_priority(
+    rows: Sequence[tuple[JobRun, TraceJob]], site: SiteModel
+) -> tuple[Natural, bool]:
+    """Slurm's order with what the recorded priorities hold beyond age, size and partition.
+
+    Fair share, QOS, TRES, nice: slurmdbd keeps the priority that a job had when it started; what
+    the played factors do not explain of it counts for the job from its submit on, unchanged. It
+    says nothing of run times. False: there is nothing of the kind, or it is not known.
+    """
+    natural = site.natural
+    recorded = [r for r, _ in rows if r.priority is not None and r.start_s is not None]
+    started = sum(r.start_s is not None for r, _ in rows)
+    if not site.other_weight or len(recorded) < RECORDED * max(1, started):
+        return natural, False
+    nodes = site.cluster.nodes
+    whole = Whole(site.cluster.gpus, sum(n.total.cpus for n in nodes), len(nodes))
+    factors = {p.name: p.priority_factor for p in site.cluster.partitions}
+    most = max(1, *factors.values())
+    own: list[int | None] = []
+    for record, job in rows:
+        request = job.request()
+        if record.priority is None or record.start_s is None or record.priority >= _LARGEST:
+            own.append(None)
+            continue
+        played = natural.priority(
+            number=1,
+            waited_s=record.start_s - record.eligible_s,
+            size_share=natural.size(request.total, request.nodes, whole),
+            partition_share=factors.get(job.partition, 1) / most,
+        )
+        own.append(record.priority - played)
+    middle = int(median(p for p in own if p is not None))
+    return replace(natural, own=tuple(middle if p is None else p for p in own)), True
+
+
+def noted(records: Sequence[JobRun]) -> list[str]:
+    """What some jobs had that is not played."""
+    counts = {
+        "in a reservation": sum(r.reserved for r in records),
+        "with a constraint (--constraint)": sum(r.constrained for r in records),
+        "parts of heterogeneous jobs, played but not scored": sum(r.het for r in records),
+        "runs that were requeued, preempted or lost a node": sum(
+            r.state in {"REQUEUED", "PREEMPTED", "NODE_FAIL"} for r in records
+        ),
+    }
+    return [f"{count} jobs {what}" for what, count in counts.items() if count]
 
 
 def _text(path: Path) -> str:

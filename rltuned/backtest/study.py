@@ -1,7 +1,7 @@
 """The whole backtest, from files to figures; and the figures as plain data for JSON and page."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -10,8 +10,11 @@ from rltuned import __version__
 from rltuned.backtest.calibration import Calibration, Match, calibrate
 from rltuned.backtest.outcome import OrderOutcome, outcome_of
 from rltuned.backtest.past import Past
-from rltuned.backtest.play import BacktestPlay, Terms, play_natural, play_ours, stage_of
-from rltuned.core.decide import Policy
+from rltuned.backtest.play import play_natural, play_ours, stage_of
+from rltuned.core.decide import Knobs, Policy
+from rltuned.policies.predictor import Predictor
+from rltuned.sim.play import Played
+from rltuned.sim.run_times import layers_of
 from rltuned.slurm.accounting import SacctAnswer
 from rltuned.text import utc
 
@@ -30,37 +33,41 @@ class Study:
     """Everything that was found. base: played under multifactor; own: by name of the order."""
 
     past: Past
-    base: BacktestPlay
+    base: Played
     calibration: Calibration
-    own: Mapping[str, BacktestPlay]
+    own: Mapping[str, Played]
     outcomes: Mapping[str, OrderOutcome]
 
 
 def run_study(
     past: Past,
     policies: Mapping[str, Policy],
-    terms: Terms,
+    interval_s: float,
+    knobs: Knobs,
+    predictor: Predictor | None = None,
     *,
     names: bool,
     report: Report = lambda _what, _part: None,
 ) -> Study:
     """Play everything.
 
-    names: show users by their names, not by numbers.
+    interval_s, knobs, predictor: the daemon's. names: show users by their names, not by numbers.
 
     Raises:
         PolicyError: a policy's scores cannot be used.
     """
     report("multifactor", 0.0)
     stage = stage_of(past)
-    base = play_natural(past, stage, terms.interval_s)
+    base = play_natural(past, stage, interval_s)
     calibration = calibrate(past, base)
+    if predictor is not None:
+        stage = replace(stage, predictor=layers_of(predictor))
     users = [j.user for j in past.jobs]
     shown = users if names else aliases(users, "user")
     own, outcomes = {}, {}
     for name, policy in policies.items():
         report(name, 0.0)
-        own[name] = play_ours(past, stage, policy, terms)
+        own[name] = play_ours(past, stage, policy, interval_s, knobs)
         outcomes[name] = outcome_of(past, base, own[name], shown)
     return Study(past, base, calibration, own, outcomes)
 
@@ -88,7 +95,7 @@ def document(study: Study, history: SacctAnswer, asked: Mapping[str, Any]) -> di
             "partitions": {n: _match(m) for n, m in calibration.partitions.items()},
             "unit": calibration.unit,
             "order": _order_text(past),
-            "not_played": [*past.place.unplayed, *past.noted],
+            "not_played": [*past.site.unplayed, *past.noted],
         },
         "record": _record(past, history),
         "real": _real(past),
@@ -98,7 +105,7 @@ def document(study: Study, history: SacctAnswer, asked: Mapping[str, Any]) -> di
 
 def _order_text(past: Past) -> str:
     """Which order the simulated Slurm had."""
-    natural, other = past.place.natural, past.place.other_weight
+    natural, other = past.site.natural, past.site.other_weight
     if natural.kind == "fcfs":
         return "priority/basic: first come, first served"
     text = (
@@ -119,11 +126,11 @@ def _order_text(past: Past) -> str:
 
 
 def _record(past: Past, history: SacctAnswer) -> dict[str, Any]:
-    cluster = past.place.cluster
+    cluster = past.site.cluster
     reasons = history.left_out + past.left_out
     return {
         "cluster": cluster.name,
-        "slurm": ".".join(map(str, past.place.site.version)),
+        "slurm": ".".join(map(str, past.site.slurm.version)),
         "nodes": len(cluster.nodes),
         "gpus": cluster.gpus,
         "nodes_left_out": list(past.absent),

@@ -6,27 +6,23 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from rltuned.backtest.collect import PACKED, check_new, collect, put
-from rltuned.backtest.fit import fit_site
+from rltuned.backtest.fit import Lesson, fit_site
 from rltuned.backtest.past import Span, past_of
-from rltuned.backtest.play import Terms
-from rltuned.backtest.site import HISTORY, read_place
+from rltuned.backtest.site import HISTORY, read_site_model
 from rltuned.backtest.study import Study, account_names, anonymous, document, run_study
-from rltuned.cli.backtested import lines_after, lines_before, table_of
+from rltuned.cli.backtested import show
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
-from rltuned.core.decide import Policy
+from rltuned.cli.progress import Bars, progress
+from rltuned.core.decide import Knobs, Policy
 from rltuned.daemon.clock import SystemClock
 from rltuned.errors import TraceError
 from rltuned.policies.actor import load_actor
@@ -34,7 +30,7 @@ from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import MODEL_PREFIX, find_bundle, shipped_predictor
 from rltuned.settings import Loaded
-from rltuned.slurm.accounting import SacctAnswer, read_history
+from rltuned.slurm.accounting import read_history
 from rltuned.slurm.commands import Commands
 from rltuned.slurm.job_selector import asked_moment
 from rltuned.slurm.sacct import lines_of
@@ -46,14 +42,6 @@ SHIPPED: Final = (BEGUN_FROM, "model:rltune-paper", "saf")
 TRAINED: Final = "trained here"
 LIVE_SINCE: Final = "30d"
 SACCT_TIMEOUT_S: Final = 600.0
-
-
-class Lessons(StrEnum):
-    """What is learned from the earlier part."""
-
-    NONE = "none"
-    PREDICTOR = "predictor"
-    FULL = "full"
 
 
 SiteOption = Annotated[
@@ -81,7 +69,7 @@ PoliciesOption = Annotated[
     list[str] | None,
     typer.Option("--policy", "-p", help="A rule or model:NAME (or its folder); again."),
 ]
-TrainOption = Annotated[Lessons, typer.Option(help="What is learned from the earlier part.")]
+TrainOption = Annotated[Lesson, typer.Option(help="What is learned from the earlier part.")]
 MinutesOption = Annotated[
     float, typer.Option(help="--train full: the longest that PPO may take.", min=0.01)
 ]
@@ -102,7 +90,7 @@ def backtest(
     timezone: Annotated[str, typer.Option(help="Of saved times that name no zone.")] = "UTC",
     split: SplitOption = 0.7,
     policy: PoliciesOption = None,
-    train: TrainOption = Lessons.PREDICTOR,
+    train: TrainOption = "predictor",
     train_minutes: MinutesOption = 10.0,
     seed: Annotated[int, typer.Option(help="Of the training.", min=0)] = 1,
     names: Annotated[
@@ -123,103 +111,66 @@ def backtest(
     for folder in (report, collect_to):
         if folder is not None:
             check_new(folder)
-    record = _Period(_zone(timezone), _moment(since), _moment(until), split)
+    zone, span = _zone(timezone), Span(_moment(since), _moment(until), split)
     if collect_to is not None:
-        _collect(loaded, collect_to, record)
+        with progress() as bar:
+            _collect(loaded, collect_to, _live(span), Bars(bar))
         say(f"{collect_to}: saved; rltuned backtest --site {collect_to}")
         return
     shown = list(dict.fromkeys(policy or [loaded.settings.policy.name, *SHIPPED]))
     chosen = {name: _policy(name, loaded) for name in shown}
-    with tempfile.TemporaryDirectory(prefix="rltuned-backtest-") as work:
+    settings = loaded.settings
+    with tempfile.TemporaryDirectory(prefix="rltuned-backtest-") as work, progress() as bar:
+        bars = Bars(bar)
         if site is None:
-            record = record.live()
-            site = Path(work, "site")
-            _collect(loaded, site, record)
-        lesson = _Lesson(train, train_minutes, seed, Path(work, "trained"))
+            span, site = _live(span), Path(work, "site")
+            _collect(loaded, site, span, bars)
         rows = _history_file(site, history)
-        study, found, bundle = _played(loaded, (site, rows), record, lesson, chosen, names=names)
+        bars.show(f"reading {rows.name}", 0.0)
+        begin = -math.inf if span.begin is None else span.begin
+        answer = read_history(lines_of(rows), str(rows), zone, since=begin)
+        bars.show(f"reading {rows.name}", 1.0)
+        past = past_of(answer, read_site_model(site), span)
+        model = find_bundle(settings.policy.models_dir, BEGUN_FROM.removeprefix(MODEL_PREFIX))
+        begin_from = load_predictor(shipped_predictor())
+        fitted = fit_site(
+            train, past, model, begin_from, Path(work, "trained"),
+            minutes=train_minutes, seed=seed, report=partial(bars.show, "learning"),
+        )  # fmt: skip
+        if fitted.bundle is not None:
+            chosen = {TRAINED: _policy(f"{MODEL_PREFIX}{fitted.bundle}", loaded), **chosen}
+        interval_s = settings.daemon.interval_s
+        predictor = begin_from if fitted.fitted is None else fitted.fitted.predictor
+        study = run_study(
+            past, chosen, interval_s, _knobs(loaded), predictor, names=names, report=bars.show
+        )
+        asked = {
+            "command": " ".join(["rltuned", *sys.argv[1:]]),
+            "history": rows.name,
+            "orders": ", ".join(chosen),
+            "train": train,
+            "learned": fitted.text,
+            "split": split,
+            "interval_s": interval_s,
+            "bounds": _bounds(loaded),
+            "seed": seed,
+        }
+        found = document(study, answer, asked)
+        found = found if names else anonymous(found, past)
         if report is not None:
-            _write(report, study, found, bundle, names=names)
+            _write(report, study, found, fitted.bundle, names=names)
     if as_json:
         say(json.dumps(found, allow_nan=False))
     else:
-        _show(found)
+        show(found)
 
 
-def _show(found: dict[str, Any]) -> None:
-    for line in lines_before(found):
-        say(line)
-    Console().print(table_of(found))
-    for line in lines_after(found):
-        say(line)
-
-
-@dataclass(frozen=True, slots=True)
-class _Period:
-    zone: ZoneInfo
-    begin: float | None
-    end: float | None
-    split: float
-
-    def live(self) -> "_Period":
-        """With an end, and a beginning."""
-        begin = self.begin if self.begin is not None else _moment(LIVE_SINCE)
-        return replace(
-            self, begin=begin, end=self.end if self.end is not None else SystemClock().now()
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Lesson:
-    kind: Lessons
-    minutes: float
-    seed: int
-    out: Path
-
-
-def _played(
-    loaded: Loaded,
-    files: tuple[Path, Path],
-    record: _Period,
-    lesson: _Lesson,
-    chosen: dict[str, Policy],
-    *,
-    names: bool,
-) -> tuple[Study, dict[str, Any], Path | None]:
-    """From files to figures: the study, its document, and the bundle that was learned."""
-    site, rows = files
-    with _bar() as bar:
-        answer = _read(rows, record, bar)
-        begin = load_predictor(shipped_predictor())
-        past = past_of(answer, read_place(site), Span(record.begin, record.end, record.split))
-        fitted = fit_site(
-            lesson.kind.value,
-            past,
-            find_bundle(loaded.settings.policy.models_dir, BEGUN_FROM.removeprefix(MODEL_PREFIX)),
-            begin,
-            lesson.out,
-            minutes=lesson.minutes,
-            seed=lesson.seed,
-            report=bar.part("learning"),
-        )
-        if fitted.bundle is not None:
-            chosen = {TRAINED: _policy(f"{MODEL_PREFIX}{fitted.bundle}", loaded), **chosen}
-        learned = begin if fitted.fitted is None else fitted.fitted.predictor
-        terms = replace(_terms(loaded), predictor=learned)
-        study = run_study(past, chosen, terms, names=names, report=bar.show)
-    asked = {
-        "command": " ".join(["rltuned", *sys.argv[1:]]),
-        "history": rows.name,
-        "orders": ", ".join(chosen),
-        "train": lesson.kind.value,
-        "learned": fitted.text,
-        "split": record.split,
-        "interval_s": terms.interval_s,
-        "bounds": _bounds(loaded),
-        "seed": lesson.seed,
-    }
-    found = document(study, answer, asked)
-    return study, found if names else anonymous(found, past), fitted.bundle
+def _live(span: Span) -> Span:
+    """The same with a beginning and an end."""
+    begin = span.begin if span.begin is not None else _moment(LIVE_SINCE)
+    return replace(
+        span, begin=begin, until=span.until if span.until is not None else SystemClock().now()
+    )
 
 
 def _zone(name: str) -> ZoneInfo:
@@ -238,15 +189,13 @@ def _moment(text: str | None) -> float | None:
         raise typer.BadParameter(str(error)) from None
 
 
-def _collect(loaded: Loaded, folder: Path, record: _Period) -> None:
+def _collect(loaded: Loaded, folder: Path, span: Span, bars: Bars) -> None:
     cli = replace(loaded.settings.slurm.cli(), timeout_s=SACCT_TIMEOUT_S)
-    # sacct takes the times we give for local ones, and prints epochs (see slurm/commands)
+    # sacct takes the times that it is given for local ones, and prints epochs (slurm/commands)
     commands = Commands(cli, environ={**os.environ, "TZ": "UTC"})
-    whole = record.live()
-    with _bar() as bar:
-        asking = bar.part("asking sacct")
-        for line in collect(commands, folder, whole.begin or 0.0, whole.end or 0.0, asking):
-            warn(line)
+    asking = partial(bars.show, "asking sacct")
+    for line in collect(commands, folder, span.begin or 0.0, span.until or 0.0, asking):
+        warn(line)
 
 
 def _history_file(place: Path, given: Path | None) -> Path:
@@ -256,14 +205,6 @@ def _history_file(place: Path, given: Path | None) -> Path:
         if (place / name).is_file():
             return place / name
     raise TraceError(f"{place}: neither {HISTORY} nor {PACKED} in it; --history names another file")
-
-
-def _read(path: Path, record: _Period, bar: "_Bar") -> SacctAnswer:
-    bar.show(f"reading {path.name}", 0.0)
-    begin = -math.inf if record.begin is None else record.begin
-    found = read_history(lines_of(path), str(path), record.zone, since=begin)
-    bar.show(f"reading {path.name}", 1.0)
-    return found
 
 
 def _policy(name: str, loaded: Loaded) -> Policy:
@@ -285,12 +226,10 @@ def _policy(name: str, loaded: Loaded) -> Policy:
     return load_actor(place)
 
 
-def _terms(loaded: Loaded) -> Terms:
+def _knobs(loaded: Loaded) -> Knobs:
     """As the daemon runs at stage full; where jobs go is Slurm's business here."""
-    settings = loaded.settings
-    knobs = settings.knobs()
-    rules = replace(knobs.rules, switchback=None)
-    return Terms(settings.daemon.interval_s, replace(knobs, rules=rules, top_k=0, placement="pack"))
+    knobs = loaded.settings.knobs()
+    return replace(knobs, rules=replace(knobs.rules, switchback=None), top_k=0, placement="pack")
 
 
 def _bounds(loaded: Loaded) -> str:
@@ -302,39 +241,13 @@ def _bounds(loaded: Loaded) -> str:
     )
 
 
-class _Bar:
-    """One line per play, with the time left."""
-
-    def __init__(self, bar: Progress) -> None:
-        self._bar = bar
-        self._tasks: dict[str, TaskID] = {}
-
-    def show(self, what: str, part: float) -> None:
-        if what not in self._tasks:
-            self._tasks[what] = self._bar.add_task(what, total=1.0)
-        self._bar.update(self._tasks[what], completed=part)
-
-    def part(self, what: str) -> Any:
-        return lambda part: self.show(what, part)
-
-
-@contextmanager
-def _bar() -> Iterator[_Bar]:
-    columns = (TextColumn("{task.description:<24}"), BarColumn(), TimeRemainingColumn())
-    console = Console(file=sys.stderr)
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        yield _Bar(bar)
-
-
 def _write(
     folder: Path, study: Study, found: dict[str, Any], bundle: Path | None, *, names: bool
 ) -> None:
     """The report, whole or not at all."""
-    from rltuned.backtest.plots import page_of  # noqa: PLC0415 - matplotlib is in the train extra
+    from rltuned.backtest.page import page_of  # noqa: PLC0415 - matplotlib takes a second
 
-    shown = {} if names else {"account": account_names(study.past)}
+    shown = {} if names else account_names(study.past)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as made:

@@ -3,12 +3,24 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
+from rich.console import Console
 from rich.table import Table
+
+from rltuned.cli.flags import say
 
 LEFT_OUT_SHOWN: Final = 8
 
 
-def lines_before(found: dict[str, Any]) -> Iterator[str]:
+def show(found: dict[str, Any]) -> None:
+    """Print what was found."""
+    for line in _lines_before(found):
+        say(line)
+    Console().print(_table_of(found))
+    for line in _lines_after(found):
+        say(line)
+
+
+def _lines_before(found: dict[str, Any]) -> Iterator[str]:
     """The lines before the table."""
     whole, real, record = found["calibration"]["whole"], found["real"]["later"], found["record"]
     yield (
@@ -25,7 +37,7 @@ def lines_before(found: dict[str, Any]) -> Iterator[str]:
     yield found["asked"]["learned"]
 
 
-def table_of(found: dict[str, Any]) -> Table:
+def _table_of(found: dict[str, Any]) -> Table:
     """Orders beside simulated multifactor."""
     table = Table(box=None)
     heads = "order|mean wait, s|change|p95 wait, s|slowdown|earlier|later|changes/h"
@@ -49,7 +61,7 @@ def table_of(found: dict[str, Any]) -> Table:
     return table
 
 
-def lines_after(found: dict[str, Any]) -> Iterator[str]:
+def _lines_after(found: dict[str, Any]) -> Iterator[str]:
     """What was left out."""
     record = found["record"]
     left = sum(record["left_out"].values())

@@ -36,9 +36,11 @@ from rltuned.errors import (
 )
 from rltuned.journal.journal import Journal
 from rltuned.journal.salt import FILE_NAME, read_salt
+from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings import Loaded
 from rltuned.slurm.config_checks import Check, Status
-from rltuned.solver import probe, solver_named
+from rltuned.solver import Cbc, probe
 
 app = typer.Typer()
 
@@ -92,6 +94,7 @@ def _here(loaded: Loaded) -> Iterator[Check]:
     journal = _journal(loaded)
     yield journal
     yield _kinds(loaded)
+    yield _predictor(loaded)
     yield _http(loaded)
     yield _mode(loaded)
     if journal.status is Status.OK:
@@ -188,25 +191,25 @@ def _solver(loaded: Loaded) -> Check:
     settings = loaded.settings
     if settings.policy.placement != "milp":
         return Check.ok("solver", f"not needed: placement {settings.policy.placement}")
-    name, budget = settings.placement.solver, settings.knobs().tuning.budget
+    budget = settings.knobs().tuning.budget
     began = time.perf_counter()
     try:
-        probe(solver_named(name), replace(budget, wall_s=max(budget.wall_s, _PROBE_S)))
+        probe(Cbc(), replace(budget, wall_s=max(budget.wall_s, _PROBE_S)))
     except SolverError as error:
         return Check.fail(
             "solver",
             f"{error}: every joint decision would fall back to best fit",
-            "pip install highspy" if name == "highs" else "reinstall pulp: CBC comes with it",
+            "reinstall pulp: CBC comes with it",
         )
     took_s = time.perf_counter() - began
     if took_s > budget.wall_s:
         return Check.warn(
             "solver",
-            f"{name} takes {took_s:.2f} s for the smallest program and may take {budget.wall_s} s: "
+            f"cbc takes {took_s:.2f} s for the smallest program and may take {budget.wall_s} s: "
             "joint decisions fall back to best fit",
             "raise [placement] budget_s, or give this machine less to do",
         )
-    return Check.ok("solver", f"{name} solves, {took_s:.2f} s")
+    return Check.ok("solver", f"cbc solves, {took_s:.2f} s")
 
 
 def _journal(loaded: Loaded) -> Check:
@@ -247,6 +250,16 @@ def _kinds(loaded: Loaded) -> Check:
         return Check.fail("kinds", f"{detail}; jobs have no kinds", fix or remedy)
     drawn = "" if salt else "; the salt is drawn at the daemon's start"
     return Check.ok("kinds", f"digests of {', '.join(wanted)}{drawn}")
+
+
+def _predictor(loaded: Loaded) -> Check:
+    if not loaded.settings.predictor.enabled:
+        return Check.ok("predictor", "switched off: policies go by time limits")
+    try:
+        digest = load_predictor(shipped_predictor()).digest
+    except ModelError as error:
+        return Check.fail("predictor", str(error), "install rltuned again, or set enabled = false")
+    return Check.ok("predictor", f"card sha256 {digest}")
 
 
 def _http(loaded: Loaded) -> Check:

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from rltuned.cli.flags import (
@@ -25,16 +24,17 @@ from rltuned.cli.flags import (
     say,
     warn,
 )
+from rltuned.cli.progress import progress
 from rltuned.core.decide import Knobs
 from rltuned.core.order import DEFAULT
 from rltuned.errors import TraceError
 from rltuned.sim.presets import cluster_named
 from rltuned.sim.protocol import Mode, Protocol
+from rltuned.stats import SHARES
 from rltuned.train.course import from_files
 from rltuned.train.evaluate import (
     FEWEST_WINDOWS,
     RULES,
-    SHARES,
     Comparison,
     Contestant,
     EvaluationPlan,
@@ -163,8 +163,7 @@ def _play(
 ) -> list[Comparison]:
     players = len(rules) + sum(len(c.actors) for c in contestants)
     steps = len(grounds) * sum(p.windows * p.copies for p in plans) * players
-    console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
+    with progress() as bar:
         task = bar.add_task("evaluate", total=steps)
         return [
             compare(

@@ -142,7 +142,7 @@ def _again(loaded: Loaded, kept: Decided) -> Document:
     # the solver and the policies cost seconds, which the history of a job does without
     from rltuned.core.decide import decide  # noqa: PLC0415
     from rltuned.daemon.wiring import find_policy  # noqa: PLC0415
-    from rltuned.solver import solver_named  # noqa: PLC0415
+    from rltuned.solver import Cbc  # noqa: PLC0415
 
     recipe = kept.recipe
     policy, digest, _ = find_policy(loaded)
@@ -152,7 +152,7 @@ def _again(loaded: Loaded, kept: Decided) -> Document:
             f"{recipe.model[:12] or 'none'}, and {policy.name} has {digest[:12] or 'none'}: only "
             "the same model can decide again"
         )
-    solver = solver_named("highs" if recipe.solver == "highs" else "cbc") if recipe.solver else None
+    solver = Cbc() if recipe.solver else None
     decision = decide(kept.snapshot, policy, recipe.knobs, solver)
     return unpack_plan(pack_plan(plan_document(decision)))  # as a journal would give it back
 

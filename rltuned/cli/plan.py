@@ -25,13 +25,15 @@ from rltuned.core.decide import Decision, Entry, decide
 from rltuned.core.placement import Placement
 from rltuned.daemon.apply import marked_by
 from rltuned.daemon.kept_settings import as_if_on, kept_salt
+from rltuned.daemon.logs import make_log
 from rltuned.daemon.runtime import Rig
-from rltuned.daemon.wiring import build_rig
+from rltuned.daemon.wiring import build_rig, run_times_of
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
+from rltuned.journal.salt import read_salt
 from rltuned.settings import Loaded
 
 app = typer.Typer()
@@ -94,7 +96,7 @@ def look(config: Path | None, world: BackendChoice, policy: str | None, seed: in
         rig = build_rig(secret or as_if_on(loaded), place.backend(loaded))
         snapshot = rig.backend.observe()
         if world is BackendChoice.SLURM:
-            snapshot = marked(snapshot, journal)
+            snapshot = foretold(marked(snapshot, journal), loaded)
     return Look(decide(snapshot, rig.policy, rig.knobs, rig.solver), rig, loaded, world)
 
 
@@ -105,6 +107,21 @@ def marked(snapshot: Snapshot, journal: Journal) -> Snapshot:
     except JournalError as error:
         warn(f"cannot tell which jobs rltuned has changed before: {error}")
         return snapshot
+
+
+def foretold(snapshot: Snapshot, loaded: Loaded) -> Snapshot:
+    """The snapshot with run times predicted from what the daemon has learned, if that can be read.
+
+    Raises:
+        ModelError: the predictor cannot be used.
+    """
+    try:
+        salt = read_salt(loaded.settings.daemon.state_dir)
+    except JournalError as error:
+        warn(f"run times are not predicted: {error}")
+        return snapshot
+    known = run_times_of(loaded, salt, make_log("console", "error")) if salt else None
+    return snapshot if known is None else known.look(snapshot)
 
 
 def plan_document(decision: Decision) -> dict[str, Any]:

@@ -1,34 +1,34 @@
-"""A training with a progress bar that knows the time left."""
+"""Progress on standard error: one line per task with the time left, on a terminal only."""
 
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-from rltuned.cli.flags import say
-from rltuned.train.ranks import Ranks
-from rltuned.train.run import RULES, Job, perform
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 
-def perform_with_bar(job: Job, ranks: Ranks) -> None:
-    """Train and export, and say what came of it; only the first rank shows anything."""
-    columns = (
-        TextColumn("epoch {task.completed}/{task.total}"),
-        BarColumn(),
-        TextColumn("gap {task.fields[gap]:+.3f}  held out {task.fields[held]:+.3f} vs saf"),
-        TimeRemainingColumn(),
-    )
-    console = Console(file=sys.stderr)
-    with Progress(*columns, console=console, disable=ranks.rank > 0) as bar:
-        task = bar.add_task("", total=job.settings.epochs, gap=float("nan"), held=float("nan"))
-        card = perform(
-            job,
-            ranks=ranks,
-            on_epoch=lambda r: bar.update(
-                task, completed=r.epoch + 1, gap=r.gap, held=r.validation
-            ),
-        )
-    if card is not None:
-        short = {k: v for k, v in card.results.items() if "geometric" in k and k.endswith(RULES)}
-        changes = ", ".join(f"{k} {v:+.1%}" for k, v in short.items())
-        say(f"{job.out}: {changes}; {card.training.seconds:.0f} s")
+class Bars:
+    """Tasks by name, each from 0 to 1."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._tasks: dict[str, TaskID] = {}
+
+    def show(self, what: str, part: float) -> None:
+        if what not in self._tasks:
+            self._tasks[what] = self._progress.add_task(what, total=1.0)
+        self._progress.update(self._tasks[what], completed=part)
+
+
+@contextmanager
+def progress(*columns: str, keep: bool = False, off: bool = False) -> Iterator[Progress]:
+    """A bar, with such columns beside it in rich's markup. keep: it stays when all is done.
+    off: nothing is shown.
+    """
+    texts = [TextColumn(text) for text in columns or ("{task.description:<24}",)]
+    console = Console(stderr=True)
+    with Progress(
+        texts[0], BarColumn(), *texts[1:], TimeRemainingColumn(),
+        console=console, transient=not keep, disable=off or not console.is_terminal,
+    ) as bar:  # fmt: skip
+        yield bar

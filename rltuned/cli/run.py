@@ -20,7 +20,7 @@ from rltuned.cli.flags import (
     settings_of,
 )
 from rltuned.cli.tables import show_cycle
-from rltuned.cli.world import CommandTarget, drawn_digester, open_world
+from rltuned.cli.world import CommandTarget, open_world
 from rltuned.core.ladder import Rung
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.ha.leader import open_lease
@@ -30,6 +30,7 @@ from rltuned.daemon.logs import log_reading, make_log
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.observers import Publisher
+from rltuned.daemon.run_times import RunTimes
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.signals import SignalFlags, listening
 from rltuned.daemon.surroundings import refuse_untrusted
@@ -37,10 +38,11 @@ from rltuned.daemon.systemd import Notifier, watchdog_interval_s
 from rltuned.daemon.web.server import MetricsServer
 from rltuned.daemon.web.status import Board, Showing
 from rltuned.daemon.web.tls import endpoint_context
-from rltuned.daemon.wiring import build_rig, reloaded
+from rltuned.daemon.wiring import build_rig, reloaded, run_times_of
 from rltuned.domain.kinds import Digester
-from rltuned.errors import JournalError
+from rltuned.errors import JournalError, ModelError
 from rltuned.journal.journal import Journal
+from rltuned.journal.salt import keep_salt
 from rltuned.settings import Loaded
 from rltuned.slurm.source import ReaderChoice
 from rltuned.solver import TimedSolver
@@ -163,10 +165,24 @@ class _Process:
 
     def _digester(self, loaded: Loaded) -> Digester | None:
         """What makes the kinds; without a usable salt jobs have none."""
+        wanted = loaded.settings.predictor.kinds
+        salt = self._salt() if wanted else None
+        return None if salt is None else Digester(salt, wanted)
+
+    def _salt(self) -> bytes | None:
+        """Of all digests, drawn at first use; None = it cannot be used."""
         try:
-            return drawn_digester(loaded)
+            return keep_salt(self.loaded.settings.daemon.state_dir)
         except JournalError as error:
             self.log.warning("no_kinds", detail=str(error))
+            return None
+
+    def _run_times(self, rig: Rig) -> RunTimes | None:
+        """What learns run times; None = switched off, or the predictor cannot be used."""
+        try:
+            return run_times_of(self.loaded, self._salt(), self.log, rig.backend)
+        except ModelError as error:
+            self.log.warning("no_predictor", detail=str(error))
             return None
 
     def run(self, cycles: int | None, speed: float, seed: int, *, show: bool) -> int:
@@ -195,6 +211,9 @@ class _Process:
             )
             stack.enter_context(listening(orders, lambda stop: place.system.wake(stop=stop)))
             rig = self._assemble(self.loaded, place, journal, lease)
+            run_times = self._run_times(rig)
+            if run_times is not None:
+                stack.callback(run_times.close)
             if settings.http.enabled:
                 stack.enter_context(closing(self._endpoint(publisher)))
             publisher.loaded(rig)
@@ -205,6 +224,7 @@ class _Process:
                 publisher,
                 orders=orders,
                 reload=lambda: reloaded(lambda: self._assemble(self.read(), place, journal, lease)),
+                run_times=run_times,
                 heartbeat_s=watchdog_interval_s() or math.inf,
                 stopwatch=place.system.monotonic,
             )

@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from rltuned.cli.flags import (
@@ -24,25 +23,25 @@ from rltuned.cli.flags import (
     say,
     warn,
 )
+from rltuned.cli.progress import progress
 from rltuned.core.decide import Knobs
 from rltuned.core.milp.sharing import Sharing
 from rltuned.core.milp.solution import Tuning
 from rltuned.core.order import DEFAULT
 from rltuned.errors import TraceError
-from rltuned.sim import fragmentation
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.dispatch import BackfillRule
 from rltuned.sim.faults import read_faults
-from rltuned.sim.metrics import Schedule
+from rltuned.sim.metrics import Schedule, bound, mean_fragmentation
 from rltuned.sim.natural import AGE_ONLY, Natural
 from rltuned.sim.policy import policy_of
 from rltuned.sim.presets import PRESETS, cluster_named
 from rltuned.sim.protocol import Mode, Newcomers, Protocol, jointly
-from rltuned.sim.report import bound, document, scores_of, write_jobs
+from rltuned.sim.report import document, scores_of, write_jobs
 from rltuned.sim.run import TraceWindow, compare, possible, whole, windows
 from rltuned.sim.trace import TraceJob, read_trace
 from rltuned.sim.world import Rules
-from rltuned.solver import cbc
+from rltuned.solver import Cbc
 
 app = typer.Typer()
 
@@ -138,7 +137,7 @@ def simulate(
     )  # fmt: skip
     if placement == "milp":
         tuning = Tuning(sharing=Sharing(frozenset(share or ())), steered=steer)
-        protocol = jointly(protocol, top_k, tuning, cbc())
+        protocol = jointly(protocol, top_k, tuning, Cbc())
     if count is not None and first is not None:
         raise TraceError("--windows and --first exclude each other")
     _check_outputs(jobs_out, plot)
@@ -191,8 +190,7 @@ def _draw(played: dict[str, list[Schedule]], cluster: Cluster, path: Path) -> No
 def _play(
     sets: tuple[TraceWindow, ...], cluster: Cluster, policies: list[str], protocol: Protocol
 ) -> dict[str, list[Schedule]]:
-    console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
+    with progress() as bar:
         task = bar.add_task("simulate", total=len(sets) * len(policies))
 
         def report(policy: str, window: int) -> None:
@@ -214,13 +212,12 @@ def _show(played: dict[str, list[Schedule]], cluster: Cluster, *, details: bool)
     if details:
         more = _table("", "p50", "p99", "Jain users", "Jain parts", "worst user", "scraps")
         for name, s in scores.items():
-            scraps = [fragmentation.mean(one, cluster) for one in played[name]]
             row = [_hours(s.wait_p50_s), _hours(s.wait_p99_s), f"{s.fairness_users:.3f}"]
             row += [
                 f"{s.fairness_partitions:.3f}",
                 f"{s.worst_user or '-'} {s.worst_user_bsld:.0f}",
             ]
-            more.add_row(name, *row, f"{sum(scraps) / len(scraps):.2f}")
+            more.add_row(name, *row, f"{mean_fragmentation(played[name], cluster):.2f}")
         console.print(more)
     wait_s, jct_s = bound(next(iter(played.values())), cluster.gpus)
     say(f"No order can do better than a mean wait of {_hours(wait_s)} h, JCT {_hours(jct_s)} h.")

@@ -1,5 +1,6 @@
 """`rltuned train`: learn policies offline. Needs the train extra."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -8,8 +9,8 @@ import torch
 import typer
 
 from rltuned.cli import imitate
-from rltuned.cli.flags import say, warn
-from rltuned.cli.progress import perform_with_bar
+from rltuned.cli.flags import JsonOption, say, warn
+from rltuned.cli.progress import progress
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.network import Kind
 from rltuned.policies.predictor import load_predictor
@@ -29,15 +30,17 @@ from rltuned.train.course import (
 )
 from rltuned.train.export import export_predictor
 from rltuned.train.learner import PpoSettings
-from rltuned.train.ranks import ALONE, join_ranks
+from rltuned.train.predictor_report import report_of, write_report
+from rltuned.train.ranks import ALONE, Ranks, join_ranks
 from rltuned.train.reward import Objective
-from rltuned.train.run import Exam, Job
+from rltuned.train.run import RULES, Exam, Job, perform
 from rltuned.train.seedling import NAME as SEEDLING
 
 app = typer.Typer(no_args_is_help=True, help="Learn policies offline.")
-app.command()(imitate.warmstart)
-app.command()(imitate.history)
-app.command()(imitate.journal)
+app.command()(imitate.imitate)
+for old in imitate.REPLACED:
+    anything = {"allow_extra_args": True, "ignore_unknown_options": True}
+    app.command(old, hidden=True, context_settings=anything)(imitate.moved)
 
 
 @app.callback()
@@ -146,7 +149,28 @@ def ppo(
         warm=warm, start=start, resume=resume, device=device,
         exam=Exam(exam_windows, exam_jobs),
     )  # fmt: skip
-    perform_with_bar(job, join_ranks() if distributed else ALONE)
+    _perform(job, join_ranks() if distributed else ALONE)
+
+
+def _perform(job: Job, ranks: Ranks) -> None:
+    """Train and export, and print what came of it; only the first rank shows anything."""
+    texts = (
+        "epoch {task.completed}/{task.total}",
+        "gap {task.fields[gap]:+.3f}  held out {task.fields[held]:+.3f} vs saf",
+    )
+    with progress(*texts, keep=True, off=ranks.rank > 0) as bar:
+        task = bar.add_task("", total=job.settings.epochs, gap=float("nan"), held=float("nan"))
+        card = perform(
+            job,
+            ranks=ranks,
+            on_epoch=lambda r: bar.update(
+                task, completed=r.epoch + 1, gap=r.gap, held=r.validation
+            ),
+        )
+    if card is not None:
+        short = {k: v for k, v in card.results.items() if "geometric" in k and k.endswith(RULES)}
+        changes = ", ".join(f"{k} {v:+.1%}" for k, v in short.items())
+        say(f"{job.out}: {changes}; {card.training.seconds:.0f} s")
 
 
 def _check_ppo(base: str, warm: str | None, network: Kind, device: str, *, predict: bool) -> None:
@@ -180,6 +204,11 @@ def fit_predictor(
         typer.Option(help="Part of the trace to fit to, from its beginning.", min=0.05, max=1),
     ] = 1.0,
     seed: Annotated[int, typer.Option(min=0)] = 1,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="New folder for a page of what it is worth.")
+    ] = None,
+    names: Annotated[bool, typer.Option("--names", help="Show users by name there.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Fit the run-time predictor, to a site's own jobs or (no trace) to generated ones.
 
@@ -192,6 +221,13 @@ def fit_predictor(
     export_predictor(
         out, fitted, command=command, seed=seed, data=notes.data, licence=notes.licence
     )
+    if report is not None or as_json:
+        found = report_of(fitted.predictor, notes.first, names=names)
+        if report is not None:
+            write_report(report, found, f"Predicted run times, {out.name}")
+        if as_json:
+            say(json.dumps(found.document()))
+            raise typer.Exit(int(fitted.pinball >= fitted.plain))
     say(
         f"{out}: {fitted.examples} jobs; loss {fitted.pinball:.3f}, without looking at the job "
         f"{fitted.plain:.3f}; of the long jobs {fitted.long_found:.0%} recognised, by limit alone "

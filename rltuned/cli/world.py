@@ -10,7 +10,7 @@ from rltuned.daemon.ha.lease import Lease
 from rltuned.domain.kinds import Digester
 from rltuned.domain.ports import Backend, Clock
 from rltuned.errors import JournalError
-from rltuned.journal.salt import keep_salt, read_salt
+from rltuned.journal.salt import read_salt
 from rltuned.settings import Loaded
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.source import ReaderChoice
@@ -32,18 +32,10 @@ class CommandTarget:
     backend: Callable[[Loaded], Backend]
 
 
-def drawn_digester(loaded: Loaded) -> Digester | None:
-    """What makes the daemon's kinds, with a salt drawn at first use; None = they are switched off.
-
-    Raises:
-        JournalError: the salt cannot be used.
-    """
-    wanted = loaded.settings.predictor.kinds
-    return Digester(keep_salt(loaded.settings.daemon.state_dir), wanted) if wanted else None
-
-
 def kept_digester(loaded: Loaded) -> Digester | None:
-    """The same for a command that only looks; None also where no salt can be read."""
+    """What makes the kinds for a command that only looks; None = there are none, or no salt can be
+    read.
+    """
     wanted = loaded.settings.predictor.kinds
     try:
         salt = read_salt(loaded.settings.daemon.state_dir) if wanted else None

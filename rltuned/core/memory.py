@@ -148,16 +148,15 @@ class RunTimeMemory:
             return None
         limit_s, predicted = known.limit_s, known.predicted
         shift = kin_shift(self._stats, known.slots, known.before)
-        low, median, high = (
-            math.expm1(quantile(predicted, place, shift, limit_s) * LOG_FULL) for place in range(3)
-        )
+        quantiles = (quantile(predicted, place, shift, limit_s) for place in range(3))
+        low_s, median_s, high_s = (float(round(math.expm1(x * LOG_FULL))) for x in quantiles)
         user = int(known.slots[_USER])
-        return RunTime(
-            plan_s=plan_s(predicted, shift, limit_s),
-            mean_s=mean_s(predicted, shift, limit_s),
-            low_s=low,
-            median_s=median,
-            high_s=high,
+        return RunTime(  # whole seconds: a journal keeps them of every job
+            plan_s=float(round(plan_s(predicted, shift, limit_s))),
+            mean_s=float(round(mean_s(predicted, shift, limit_s))),
+            low_s=low_s,
+            median_s=median_s,
+            high_s=high_s,
             ends=int(self._stats[user, COUNT]) if user >= 0 else 0,
         )
 

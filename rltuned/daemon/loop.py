@@ -175,7 +175,8 @@ class Loop:
     def _learn(self, report: CycleReport) -> None:
         if self._run_times is not None and report.snapshot is not None:
             with self._timed(report, CycleStage.OBSERVE):
-                report.run_times = self._run_times.look(report.snapshot)
+                report.snapshot = self._run_times.look(report.snapshot)
+                report.run_times = self._run_times.status
 
     def _decide(self, report: CycleReport) -> None:
         only_looks = self.rig.ladder.rung is Rung.OBSERVE and not self.rig.dry_run

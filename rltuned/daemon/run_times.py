@@ -6,22 +6,23 @@ is logged and counted, and the memory is made again from what the disk has.
 """
 
 import io
+import math
 import threading
 import zipfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import groupby
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 from structlog.typing import FilteringBoundLogger
 
+from rltuned.core.memory import Job, JobKey, key_of
 from rltuned.daemon.ends import Ends
-from rltuned.domain.jobs import EndedJob, PendingJob, RunningJob
+from rltuned.daemon.run_events import Memory, feed, replay
+from rltuned.domain.jobs import EndedJob
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import UnixTime
 from rltuned.errors import JournalError, RltunedError
 from rltuned.journal.learned import Learned, keep_learned, read_learned
 
@@ -32,30 +33,8 @@ STRIKES: Final = 3
 """So many errors, and there are no predictions until the next start."""
 _DAY_S: Final = 86_400.0
 
-Job = PendingJob | RunningJob | EndedJob
-JobKey = tuple[int, float]
-"""Job id and submit time: Slurm hands out ids again."""
 History = Callable[[float, float], list[EndedJob] | None]
 """Jobs that ended by themselves between two Unix times; None = no slurmdbd. See SlurmBackend."""
-
-
-class Memory(Protocol):
-    """What is filled: core/memory.RunTimeMemory.
-
-    ends: how many jobs have taught it; error: mean |ln(run / predicted)| of the last ones, NaN =
-    none was predicted; its length: how many kinds of jobs it knows.
-    """
-
-    ends: int
-    error: float
-
-    def __len__(self) -> int: ...
-    def submit(self, jobs: Sequence[Job]) -> None: ...
-    def start(self, jobs: Sequence[RunningJob]) -> None: ...
-    def end(self, jobs: Sequence[EndedJob]) -> None: ...
-    def keep(self, jobs: Collection[JobKey]) -> None: ...
-    def to_bytes(self) -> bytes: ...
-    def restore(self, arrays: Mapping[str, Any]) -> None: ...
 
 
 class Source(StrEnum):
@@ -115,7 +94,7 @@ class RunTimes:
 
     Args:
         make: makes an empty memory.
-        folder: of the journal; the file lies there.
+        folder: of the journal; the file lies there. None = nothing is kept.
         log: takes a line for what goes wrong.
         history: asks sacct; None = there is none.
         history_d: how far back, in days; 0 = it is not asked.
@@ -125,7 +104,7 @@ class RunTimes:
     def __init__(
         self,
         make: Callable[[], Memory],
-        folder: Path,
+        folder: Path | None,
         log: FilteringBoundLogger,
         *,
         history: History | None = None,
@@ -151,17 +130,21 @@ class RunTimes:
         """What can be asked for predictions; None = nothing yet, or no more."""
         return self._memory
 
-    def look(self, seen: Snapshot) -> RunTimesStatus:
-        """Take in one look. Never raises: what goes wrong is in the status, and in the log."""
+    def look(self, seen: Snapshot) -> Snapshot:
+        """Take in one look; the same with predictions of those that wait, where there are any.
+
+        Never raises: what goes wrong is in the status, and in the log.
+        """
         try:
             if self.status.source is not Source.OFF:
                 self._waiting += self._ends.look(seen)
                 if self._is_ready(seen):
                     self._feed(seen)
                     self._save(float(seen.taken_at))
+                    return self._predicted(seen)
         except Exception as error:  # noqa: BLE001 - a bug here must cost no more than predictions
             self._fault(error)
-        return self.status
+        return seen
 
     def close(self) -> None:
         """Keep what was learned."""
@@ -201,9 +184,9 @@ class RunTimes:
         try:
             kept = self._kept(cluster, now)
             if kept is not None:
-                memory.restore(np.load(io.BytesIO(kept[1]), allow_pickle=False))
+                memory.restore(_arrays(kept[1]))
                 source, since = Source.FILE, max(since, kept[0])
-        except (JournalError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except (JournalError, ValueError, KeyError) as error:
             why.append(str(error) or type(error).__name__)
             memory = self._make()
         try:
@@ -222,7 +205,7 @@ class RunTimes:
 
     def _kept(self, cluster: str, now: float) -> tuple[float, bytes] | None:
         """When the last file was written and what is in it; None = none, or not of this cluster."""
-        found = read_learned(self._folder)
+        found = None if self._folder is None else read_learned(self._folder)
         if found is None:
             return None
         about, body = found
@@ -250,16 +233,27 @@ class RunTimes:
         self._seen_at = float(seen.taken_at)
         self._note()
 
+    def _predicted(self, seen: Snapshot) -> Snapshot:
+        memory = self._memory
+        if memory is None:
+            return seen
+        pending = tuple(replace(job, run_time=memory.of(job)) for job in seen.pending)
+        return replace(seen, pending=pending)
+
     def _note(self, **changed: Any) -> None:
         memory = self._memory
         if memory is not None:
-            error = None if np.isnan(memory.error) else float(memory.error)
+            error = None if math.isnan(memory.error) else float(memory.error)
             changed |= {"ends": memory.ends, "kinds": len(memory), "error": error}
         self.status = replace(self.status, **changed)
 
     def _save(self, now: float) -> None:
         """Every SAVED_EVERY_S; a disk that cannot take it is logged and tried again then."""
-        if self._memory is None or 0 <= now - self._saved_at < SAVED_EVERY_S:
+        if (
+            self._memory is None
+            or self._folder is None
+            or 0 <= now - self._saved_at < SAVED_EVERY_S
+        ):
             return
         self._saved_at = now
         about = Learned(self._cluster, self._salt, self._seen_at)
@@ -281,61 +275,9 @@ class RunTimes:
         )
 
 
-def key_of(job: Job) -> JobKey:
-    """What tells jobs apart."""
-    return int(job.job_id), float(job.submitted_at or 0.0)
-
-
-def replay(memory: Memory, ended: Iterable[EndedJob]) -> None:
-    """Feed a memory with the past, as if it had been seen."""
-    jobs = list(ended)
-    feed(memory, jobs, [_running(job) for job in jobs], jobs)
-
-
-def feed(
-    memory: Memory,
-    submitted: Iterable[Job],
-    started: Iterable[RunningJob],
-    ended: Iterable[EndedJob],
-) -> None:
-    """Tell a memory what happened, in the order of time: at one instant ends, submissions, starts.
-
-    A run of less than a second is submitted and started before it ends all the same.
-    """
-    events = [(float(job.submitted_at or 0.0), 1, job) for job in submitted]
-    events += [(float(job.started_at), 2, job) for job in started]
-    events += [(_end_s(job), 0, job) for job in ended]
-    events.sort(key=lambda event: (*event[:2], event[2].job_id))
-    for what, jobs in _batches(events):
-        if what == 0:
-            memory.end([job for job in jobs if isinstance(job, EndedJob)])
-        elif what == 1:
-            memory.submit(jobs)
-        else:
-            memory.start([job for job in jobs if isinstance(job, RunningJob)])
-
-
-def _batches(events: Iterable[tuple[float, int, Job]]) -> Iterator[tuple[int, list[Job]]]:
-    """Neighbours of one sort together."""
-    for what, group in groupby(events, key=lambda event: event[1]):
-        yield what, [job for _, _, job in group]
-
-
-def _end_s(job: EndedJob) -> float:
-    return float(job.ended_at) if job.ended_at > job.started_at else job.started_at + 0.5
-
-
-def _running(job: EndedJob) -> RunningJob:
-    return RunningJob(
-        job_id=job.job_id,
-        started_at=UnixTime(float(job.started_at)),
-        request=job.request,
-        shares=(),
-        partition=job.partition,
-        user=job.user,
-        account=job.account,
-        submitted_at=job.submitted_at,
-        array_job_id=job.array_job_id,
-        qos=job.qos,
-        kinds=job.kinds,
-    )
+def _arrays(data: bytes) -> Mapping[str, Any]:
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            return dict(archive)
+    except (OSError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"what was learned cannot be read: {error}") from error

@@ -40,7 +40,6 @@ class Rig:
     schema: str = ""
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     solver: Solver | None = None
-    solver_name: str = ""
     gauge: Callable[[], Load] | None = None
     bounds: Bounds = Bounds()  # noqa: RUF009 - frozen
     seat: Seat | None = None
@@ -55,7 +54,7 @@ class Rig:
     @property
     def recipe(self) -> Recipe:
         """What is needed beside a snapshot to decide again."""
-        return Recipe(self.policy.name, self.knobs, self.digest, self.solver_name)
+        return Recipe(self.policy.name, self.knobs, self.digest, "cbc" if self.solver else "")
 
 
 class Audience(Protocol):

@@ -4,23 +4,32 @@ A policy that does not exist is a SettingsError, a model that cannot be used a M
 """
 
 import difflib
+import hashlib
+import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
+from structlog.typing import FilteringBoundLogger
+
 from rltuned.core.decide import Policy
+from rltuned.core.memory import RunTimeMemory
 from rltuned.daemon.ha.leader import Seat
 from rltuned.daemon.ha.lease import Lease
+from rltuned.daemon.run_times import RunTimes
 from rltuned.daemon.runtime import Rig
+from rltuned.domain.jobs import EndedJob
+from rltuned.domain.kinds import SALT_BYTES
 from rltuned.domain.ports import Backend
 from rltuned.errors import ModelError, RltunedError, SettingsError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.shelf import MODEL_PREFIX, find_bundle
+from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import MODEL_PREFIX, find_bundle, shipped_predictor
 from rltuned.settings import Loaded, Settings
 from rltuned.settings.key import is_file_name
 from rltuned.slurm.sdiag import Load
-from rltuned.solver import solver_named
+from rltuned.solver import Cbc
 
 
 @runtime_checkable
@@ -45,6 +54,13 @@ class Controlled(Protocol):
     def acting(self) -> str: ...
 
 
+@runtime_checkable
+class Accounted(Protocol):
+    """A world that may know of jobs that ended; see SlurmBackend."""
+
+    def ended_jobs(self, since: float, until: float) -> list[EndedJob] | None: ...
+
+
 RULE_HINT: Final = 'a rule needs no model: policy.name = "saf"'
 """No other policy takes a missing model's place: the order of a cluster is its owner's choice."""
 
@@ -62,7 +78,6 @@ def build_rig(
     """
     settings = loaded.settings
     policy, digest, schema = find_policy(loaded)
-    uses_solver = settings.policy.placement == "milp"
     return Rig(
         backend=backend,
         policy=policy,
@@ -74,8 +89,7 @@ def build_rig(
         digest=digest,
         schema=schema,
         ranges=policy.ranges if isinstance(policy, Trained) else {},
-        solver=solver_named(settings.placement.solver) if uses_solver else None,
-        solver_name=settings.placement.solver if uses_solver else "",
+        solver=Cbc() if settings.policy.placement == "milp" else None,
         gauge=backend.load if settings.load.enabled and isinstance(backend, Gauged) else None,
         bounds=settings.load.bounds(),
         seat=_seat(settings, backend, lease),
@@ -138,3 +152,35 @@ def model_path(loaded: Loaded) -> Path:
     if not is_file_name(name):
         raise loaded.error("policy.name", f"{name!r} is not the name of a folder in models_dir")
     return find_bundle(policy.models_dir, name)
+
+
+def run_times_of(
+    loaded: Loaded,
+    salt: bytes | None,
+    log: FilteringBoundLogger,
+    backend: Backend | None = None,
+) -> RunTimes | None:
+    """What learns run times; None = the settings switch it off.
+
+    Args:
+        loaded: the settings.
+        salt: of the digests; None = none can be used, so what is learned is not kept.
+        log: takes a line for what goes wrong.
+        backend: the world, whose past is learned too; None = what the daemon keeps is enough.
+
+    Raises:
+        ModelError: the predictor cannot be used.
+    """
+    settings = loaded.settings
+    if not settings.predictor.enabled:
+        return None
+    predictor = load_predictor(shipped_predictor())
+    secret = salt or secrets.token_bytes(SALT_BYTES)
+    return RunTimes(
+        lambda: RunTimeMemory(predictor.logits, salt=secret),
+        settings.daemon.state_dir if salt else None,
+        log,
+        history=backend.ended_jobs if isinstance(backend, Accounted) else None,
+        history_d=settings.predictor.history_d,
+        salt=hashlib.sha256(secret).hexdigest()[:16],
+    )

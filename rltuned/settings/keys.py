@@ -158,8 +158,6 @@ class LadderKeys(Keys):
 class PlacementKeys(Keys):
     """The solver behind `placement = "milp"`."""
 
-    solver: Literal["cbc", "highs"] = "cbc"
-    """cbc comes with PuLP. highs needs `pip install highspy` and 0.15 s more to start."""
     budget_s: float = key(1.0, "seconds", gt=0.0, le=60.0)
     """The solver is ended after this time; then the greedy placement is used."""
     memory_mib: int = key(1024, "MiB", ge=64, le=65_536)
@@ -183,8 +181,11 @@ class OverSubscribeKeys(Keys):
 
 
 class PredictorKeys(Keys):
-    """What run times are predicted from."""
+    """Predictions of run times, and what they are made from."""
 
+    enabled: bool = True
+    """Predict the run time of waiting jobs from jobs that ended. false = every policy goes by time
+    limits alone. Read at start only."""
     kinds: list[KindName] = key(list(KIND_NAMES))
     """Texts by which jobs are likened to ended ones: the job's name without digits, the path of its
     script or command, its folder, the first words of its submit line (sacct alone shows those).

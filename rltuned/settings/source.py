@@ -43,6 +43,7 @@ _REPLACED = {
     "guards.max_changes_per_job_hour": "is limits.max_changes_per_job_hour now",
     "ladder.canary_fraction": "a canary alternates in time; set ladder.canary_block_s",
     "limits.band": "jobs keep Slurm's own numbers; set order.max_delay_s",
+    "placement.solver": "CBC, which comes with PuLP, is the solver; take the line out",
     "placement.steer": _STEER,
     "placement.steer_expiry_s": _STEER,
     "report": "is gone with its command; `rltuned backtest` plays the past",

@@ -9,14 +9,35 @@ is that span.
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from rltuned.domain.units import NodeName
+from rltuned.sim.cluster import Cluster
 
 FloatArray = NDArray[np.float64]
 
 SHORTEST_S = 10.0
 """Jobs count as at least this long in the bounded slowdown."""
+METRICS: Final = (
+    "wait_s",
+    "wait_p95_s",
+    "wait_p99_s",
+    "wait_max_s",
+    "jct_s",
+    "bsld",
+    "utilisation",
+    "makespan_s",
+)
+"""What comparisons show of `Scores`."""
+
+
+def slowdown(wait_s: FloatArray, duration_s: FloatArray) -> FloatArray:
+    """(n,) bounded slowdown of jobs that waited and ran so many seconds, (n,) each."""
+    found: FloatArray = np.maximum(1.0, (wait_s + duration_s) / np.maximum(duration_s, SHORTEST_S))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +72,7 @@ class Schedule:
     @property
     def slowdown(self) -> FloatArray:
         """(n,) bounded slowdown."""
-        longer = np.maximum(self.duration_s, SHORTEST_S)
-        return np.maximum(1.0, (self.wait_s + self.duration_s) / longer)
+        return slowdown(self.wait_s, self.duration_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,24 +96,6 @@ class Scores:
     worst_user: str
     worst_user_bsld: float
     fairness_partitions: float
-
-    def contract(self) -> dict[str, float | int]:
-        """The keys that `rltuned simulate --json` promises."""
-        keys = (
-            "wait_s",
-            "wait_p95_s",
-            "wait_p99_s",
-            "wait_max_s",
-            "jct_s",
-            "bsld",
-            "utilisation",
-            "makespan_s",
-            "jobs",
-            "decisions",
-            "writes",
-            "elapsed_s",
-        )
-        return {key: getattr(self, key) for key in keys}
 
 
 def score(schedules: Sequence[Schedule], cluster_gpus: int) -> Scores:
@@ -143,32 +145,66 @@ def utilisation(schedule: Schedule, cluster_gpus: int) -> float:
     return float(((used_s * schedule.gpus).sum() + schedule.lost_gpu_s) / whole) if whole else 0.0
 
 
+def fragmentation(schedule: Schedule, cluster: Cluster) -> tuple[FloatArray, FloatArray]:
+    """(times, levels) of `cff` of core/features: each level holds from its time to the next one.
+
+    1 - sum(f^2 / G) / sum(f) over nodes with f of G GPUs free; 0 when every free GPU stands on an
+    otherwise free node or none is free.
+    """
+    total = np.array([n.total.gpus for n in cluster.nodes], dtype=np.float64)
+    column = {n.name: i for i, n in enumerate(cluster.nodes)}
+    taken = [
+        (job, column[NodeName(part.rpartition(":")[0])], int(part.rpartition(":")[2]))
+        for job, text in enumerate(schedule.nodes)
+        for part in text.split("|")
+    ]
+    job, node, gpus = np.array([row for row in taken if row[2]], dtype=np.int64).reshape(-1, 3).T
+    at = np.concatenate([schedule.start_s[job], schedule.end_s[job]])
+    node, change = np.tile(node, 2), np.concatenate([-gpus, gpus])
+    order = np.lexsort((at, node))
+    at, node, change = at[order], node[order], change[order]
+    run, first = np.cumsum(change), np.searchsorted(node, node)
+    free = total[node] + run - (run - change)[first]  # of the node, after each change
+    squares = (free**2 - (free - change) ** 2) / total[node]
+    times, moment = np.unique(at, return_inverse=True)
+    all_free = total.sum() + np.cumsum(np.bincount(moment, change))
+    whole = total.sum() + np.cumsum(np.bincount(moment, squares))
+    scraps = np.maximum(0.0, 1.0 - whole / np.maximum(all_free, 1.0))
+    return times, np.where(all_free > 0, scraps, 0.0)
+
+
+def mean_fragmentation(schedules: Sequence[Schedule], cluster: Cluster) -> float:
+    """Time-weighted mean from the first start to the last end, and then over the windows."""
+    means = []
+    for schedule in schedules:
+        times, levels = fragmentation(schedule, cluster)
+        spans = np.diff(times)
+        means.append(float((levels[:-1] * spans).sum() / spans.sum()) if len(spans) else 0.0)
+    return float(np.mean(means))
+
+
 def jain(values: Sequence[float]) -> float:
     """Jain's index: 1 when all are equal, 1/n when one has everything."""
     x = np.asarray(values, dtype=np.float64)
     return float(x.sum() ** 2 / (len(x) * (x * x).sum()))
 
 
-def jct_bound(schedule: Schedule, cluster_gpus: int) -> tuple[float, float]:
-    """Lower bounds on (mean wait, mean JCT) of any order of these jobs.
+def bound(schedules: Sequence[Schedule], cluster_gpus: int) -> tuple[float, float]:
+    """Lower bounds on (mean wait, mean JCT) of the scored jobs of all windows, whatever the order.
 
     Preemptive shortest-remaining-work-first on one machine as fast as all GPUs together is the
     best that work alone allows; no job can take less than its own run. Jobs run as long as they
-    did in the schedule.
+    did in the schedule. Jobs that are not scored are dropped, which can only shorten the others.
     """
-    runs_s = schedule.end_s - schedule.start_s
-    ends = _srpt_ends(schedule.submit_s, runs_s * schedule.gpus / cluster_gpus)
-    scored = slice(schedule.warmup, None)
-    mean_run = float(runs_s[scored].mean())
-    if schedule.warmup:
-        # scored jobs alone: dropping the others can only shorten them
-        work = (runs_s * schedule.gpus / cluster_gpus)[scored]
-        ends = _srpt_ends(schedule.submit_s[scored], work)
-        pooled = float((ends - schedule.submit_s[scored]).mean())
-    else:
-        pooled = float((ends - schedule.submit_s).mean())
-    jct = max(pooled, mean_run)
-    return jct - mean_run, jct
+    wait_s, jct_s, jobs = 0.0, 0.0, 0
+    for schedule in schedules:
+        scored = slice(schedule.warmup, None)
+        runs_s, submit_s = (schedule.end_s - schedule.start_s)[scored], schedule.submit_s[scored]
+        ends_s = _srpt_ends(submit_s, runs_s * schedule.gpus[scored] / cluster_gpus)
+        total_s = max(float((ends_s - submit_s).sum()), float(runs_s.sum()))
+        jct_s, wait_s = jct_s + total_s, wait_s + total_s - float(runs_s.sum())
+        jobs += len(runs_s)
+    return wait_s / jobs, jct_s / jobs
 
 
 def _srpt_ends(submit_s: FloatArray, work_s: FloatArray) -> FloatArray:

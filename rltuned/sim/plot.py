@@ -8,8 +8,7 @@ import matplotlib as mpl
 import numpy as np
 
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.fragmentation import over_time
-from rltuned.sim.metrics import FloatArray, Schedule
+from rltuned.sim.metrics import FloatArray, Schedule, fragmentation
 
 mpl.use("Agg")
 
@@ -30,7 +29,7 @@ def draw(played: Mapping[str, Sequence[Schedule]], cluster: Cluster, path: Path)
     gantt.set_title(f"GPUs of {cluster.name} under {first_policy}, first window")
     for name, schedules in played.items():
         _curves(queue, use, name, schedules[0], cluster.gpus)
-        times, level = over_time(schedules[0], cluster)
+        times, level = fragmentation(schedules[0], cluster)
         hours = (times - float(schedules[0].submit_s.min())) / HOUR_S
         scraps.step(hours, level, where="post", label=name, linewidth=0.9)
         wait_h = np.sort(np.concatenate([s.wait_s[s.warmup :] for s in schedules])) / HOUR_S

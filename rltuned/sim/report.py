@@ -6,11 +6,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from rltuned.errors import TraceError
-from rltuned.sim import fragmentation
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.metrics import Schedule, Scores, jct_bound, score
+from rltuned.sim.metrics import METRICS, Schedule, Scores, bound, mean_fragmentation, score
 from rltuned.sim.trace import number_text
 
+CONTRACT = (*METRICS, "jobs", "decisions", "writes", "elapsed_s")
+"""The keys of a policy in `rltuned simulate --json`."""
 JOB_COLUMNS = ("policy", "window", "job_id", "submit_s", "start_s", "end_s", "nodes")
 
 
@@ -39,10 +40,10 @@ def document(
 ) -> dict[str, object]:
     """What `rltuned simulate --json` prints; details add every figure and the lower bound."""
     scores = scores_of(played, cluster.gpus)
-    figures = {n: s.contract() for n, s in scores.items()}
+    figures = {n: {key: getattr(s, key) for key in CONTRACT} for n, s in scores.items()}
     if details:
         for name, schedules in played.items():
-            scraps = sum(fragmentation.mean(s, cluster) for s in schedules) / len(schedules)
+            scraps = mean_fragmentation(schedules, cluster)
             figures[name] = asdict(scores[name]) | {"fragmentation": scraps}
     whole: dict[str, object] = {"jobs": next(iter(scores.values())).jobs, "policies": figures}
     if skipped:
@@ -51,16 +52,6 @@ def document(
         wait_s, jct_s = bound(next(iter(played.values())), cluster.gpus)
         whole["bound"] = {"wait_s": wait_s, "jct_s": jct_s}
     return whole
-
-
-def bound(schedules: Sequence[Schedule], cluster_gpus: int) -> tuple[float, float]:
-    """Lower bounds on (mean wait, mean JCT) over all windows, whatever the order."""
-    each = [jct_bound(s, cluster_gpus) for s in schedules]
-    jobs = [len(s.job_ids) - s.warmup for s in schedules]
-    whole = sum(jobs)
-    wait_s = sum(w * n for (w, _), n in zip(each, jobs, strict=True)) / whole
-    jct_s = sum(j * n for (_, j), n in zip(each, jobs, strict=True)) / whole
-    return wait_s, jct_s
 
 
 def write_jobs(played: Mapping[str, Sequence[Schedule]], path: Path) -> None:

@@ -1,8 +1,8 @@
 """Is it better? Learned policies beside every rule, on the same windows, with intervals.
 
 All policies get the same jobs, placement and backfill, and are greedy: nothing is sampled. Windows
-are the unit of chance (see paired): how they were cut decides what an interval means, so the result
-says it.
+are the unit of chance (see rltuned/stats): how they were cut decides what an interval means, so
+the result says it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,17 +16,15 @@ from rltuned.errors import ModelError, TraceError
 from rltuned.kernel.compiler import FloatArray
 from rltuned.policies.actor import Actor
 from rltuned.policies.baselines import BASELINES
-from rltuned.sim.metrics import Schedule, score
+from rltuned.sim.metrics import METRICS, Schedule, score
 from rltuned.sim.policy import FUTURE, actor_of
 from rltuned.sim.protocol import Protocol
+from rltuned.stats import SHARES, Paired, paired
 from rltuned.train.episodes import play_policy
 from rltuned.train.ground import Ground, cut
-from rltuned.train.paired import METRICS, Paired, paired
 
 RULES: Final = (*BASELINES, *FUTURE)
 FEWEST_WINDOWS: Final = 60
-SHARES: Final = np.linspace(0.0, 1.0, 201)
-"""Of the jobs: where the distributions of single jobs are read."""
 SINGLE: Final = ("wait_s", "bsld", "jct_s")
 WAYS: Final = ("wait_s", "wait_p95_s", "jct_s", "bsld")
 """Metrics with the share of the way to the best order that a model goes."""

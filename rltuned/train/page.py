@@ -1,19 +1,19 @@
 """An evaluation as one HTML page that needs nothing else: tables, and plots as inline SVG."""
 
+import csv
 from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 from markupsafe import Markup
 
 from rltuned.errors import TraceError
-from rltuned.report import render
-from rltuned.sim.policy import FUTURE
+from rltuned.report import plots, render
+from rltuned.sim.policy import CLAIRVOYANT, FUTURE
+from rltuned.stats import LARGER_IS_BETTER, FloatArray
 from rltuned.train.evaluate import Comparison
-from rltuned.train.paired import LARGER_IS_BETTER
-from rltuned.train.plots import curves as plot_curves
-from rltuned.train.plots import distributions
 
 UNITS: Final = {
     "wait_s": "mean wait, s",
@@ -25,9 +25,17 @@ UNITS: Final = {
     "utilisation": "utilisation",
     "makespan_s": "makespan, s",
 }
-"""Every metric of train/paired, with its unit."""
+"""Every metric of train/evaluate, with its unit."""
 IN_OVERVIEW: Final = ("wait_s", "bsld", "jct_s", "utilisation")
 """The columns of the paper's Table 9."""
+LABELS: Final = {
+    "wait_s": "wait, s",
+    "bsld": "bounded slowdown",
+    "jct_s": "job completion time, s",
+}
+"""What is drawn."""
+DRAWN: Final = ("fcfs", "saf", "multifactor", CLAIRVOYANT)
+"""Rules whose single jobs are drawn beside the models'; all would be a tangle."""
 
 
 def write_page(
@@ -52,7 +60,7 @@ def write_page(
             "title": title(one),
             "found": one,
             "means": one.means(),
-            "plot": Markup(distributions(one)),  # noqa: S704 - matplotlib's SVG
+            "plot": _distributions(one),
         }
         for one in comparisons
     ]
@@ -62,7 +70,7 @@ def write_page(
         title="Evaluation",
         places=places,
         cards=cards,
-        curves=Markup(plot_curves(curves)) if curves else "",  # noqa: S704
+        curves=plots.curves({n: [*map(_curve, c)] for n, c in curves.items()}) if curves else "",
         units=UNITS,
         short_units=[unit.split(",")[0] for unit in UNITS.values()],
         overview=IN_OVERVIEW,
@@ -97,3 +105,20 @@ def _everywhere(
     if not changes:
         return []
     return [prod((1 + one) ** (1 / len(changes)) for one in changes) - 1, *changes]
+
+
+def _distributions(found: Comparison) -> Markup:
+    drawn = [*(rule for rule in DRAWN if rule in found.spread), *found.paired]
+    singles = {policy: found.spread[policy] for policy in drawn}
+    return plots.distributions(found.ground, LABELS, found.values, singles, list(found.paired))
+
+
+def _curve(path: Path) -> tuple[FloatArray, FloatArray]:
+    """Gap, and cost over SAF's, of every epoch."""
+    try:
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        gap = np.array([float(r["gap"]) for r in rows])
+        return gap, np.exp(np.array([float(r["validation"]) for r in rows]))
+    except (OSError, KeyError, ValueError) as error:
+        raise TraceError(f"{path}: not curves of a training: {error}") from error

@@ -10,10 +10,10 @@ import numpy as np
 from rltuned.kernel.compiler import FloatArray
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.eyes import net_of
+from rltuned.stats import paired
 from rltuned.train.episodes import play_greedy, play_rule
 from rltuned.train.ground import Ground, cut
 from rltuned.train.network import ContextActor, PaperActor, network_of
-from rltuned.train.paired import paired
 from rltuned.train.reward import FLOOR, MIXED, Objective, cost_at
 
 _END = np.array([np.inf])

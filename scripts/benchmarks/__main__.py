@@ -3,8 +3,9 @@
     python -m scripts.benchmarks [--model BUNDLE] [--philly CSV] [--site TOML] [--json] [PART ...]
 
 --philly is the real October of Philly that the simulator plays, --site the cluster of the month in
-cycles (its trace beside it as .csv.gz); without them the months are generated ones. Exit codes: 0 =
-measured; 2 = the model or a trace cannot be used.
+cycles (its trace beside it as .csv.gz); without them the months are generated ones. `applying`
+starts a Slurm of its own and runs only when it is named. Exit codes: 0 = measured; 2 = the model or
+a trace cannot be used.
 """
 
 import argparse
@@ -18,13 +19,13 @@ from rich.console import Console
 from rich.table import Table
 
 from rltuned.errors import RltunedError
-from scripts.benchmarks import Figure, deciding, placing, reading, simulating, writing
+from scripts.benchmarks import Figure, applying, deciding, placing, reading, simulating, writing
 
 
 def main(given: Sequence[str] | None = None) -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m scripts.benchmarks")
-    parser.add_argument("parts", nargs="*", metavar="PART", help="What to measure; all of it.")
+    parser.add_argument("parts", nargs="*", metavar="PART", help="None: all but applying.")
     parser.add_argument("--model", type=Path, default=Path("models/warmstart-saf"))
     parser.add_argument("--philly", type=Path)
     parser.add_argument("--site", type=Path)
@@ -37,11 +38,12 @@ def main(given: Sequence[str] | None = None) -> int:
         "reading": partial(reading.measure, asked.model),
         "simulating": partial(simulating.measure, asked.model, asked.philly),
         "writing": partial(writing.measure, asked.site),
+        "applying": applying.measure,
     }
     if unknown := set(asked.parts) - set(parts):
         parser.error(f"no part {min(unknown)!r}; there are: {', '.join(parts)}")
     try:
-        figures = [figure for name in asked.parts or parts for figure in parts[name]()]
+        figures = [figure for name in asked.parts or [*parts][:-1] for figure in parts[name]()]
     except RltunedError as error:
         print(error, file=sys.stderr)
         return 2

@@ -22,7 +22,7 @@ from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UNLIMITED_S, GpuType, JobId, NodeName, UnixTime
 from rltuned.policies.actor import Actor, load_actor
-from rltuned.solver import cbc
+from rltuned.solver import Cbc
 from scripts.benchmarks import PAPER, Figure
 
 NOW: Final = 1_000_000.0
@@ -118,7 +118,7 @@ def measure_burst(bundle: Path) -> list[Figure]:
 
 def _burst(name: str, actor: Actor, size: int, paper_s: float) -> list[Figure]:
     knobs = Knobs(top_k=TOP_K, placement="milp")
-    snapshot, solver = queue_of(size, NODES, RUNNING), cbc()
+    snapshot, solver = queue_of(size, NODES, RUNNING), Cbc()
     wall, cpu = [], []
     for number in range(ROUNDS + 1):
         began, spent = time.perf_counter(), _processor_s()

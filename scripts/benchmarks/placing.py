@@ -16,7 +16,7 @@ from rltuned.domain.cluster import GpuCount, Node, Resources
 from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
-from rltuned.solver import cbc
+from rltuned.solver import Cbc
 from scripts.benchmarks import PAPER, Figure
 
 NOW: Final = 1_000_000.0
@@ -63,7 +63,7 @@ def solved_ms(
     clock: in seconds; what it measures is what is found.
     """
     found: list[float] = []
-    tuning, solver = Tuning(budget=Budget(wall_s=10.0)), cbc()
+    tuning, solver = Tuning(budget=Budget(wall_s=10.0)), Cbc()
     for seed in range(4 * rounds):
         world = busy_world(seed, top_k, nodes)
         capacity = Capacity.of(world)

@@ -19,7 +19,7 @@ from rltuned.policies.actor import load_actor
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from scripts.benchmarks import Figure
-from scripts.benchmarks.answers import MARKS, NOW, write_programs
+from tests.answers import MARKS, NOW, write_programs
 
 PENDING: Final = 10_000
 NODES: Final = 1_000

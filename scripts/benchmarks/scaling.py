@@ -1,10 +1,10 @@
 """A whole cycle of the daemon at any size, by stage, with its memory (`make bench-scale`).
 
 Each size runs in a process of its own: the loop itself, on the stage `full` with the shipped
-settings and model, its journal on the disk, against the made-up answers of answers.py. It observes,
-decides, writes, reads back.
-Between two cycles the numbers grow older, and what was written stands there. Prints a table of all
-sizes, and the figures that have a bound in the form of `make bench`.
+settings and model, its journal on the disk, against the made-up answers of tests/answers.py. It
+observes, decides, writes, reads back. Between two cycles the numbers grow older, and what was
+written stands there. Prints a table of all sizes, and the figures that have a bound in the form of
+`make bench`.
 """
 
 import argparse
@@ -44,7 +44,7 @@ from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.talk import CallRecord
 from scripts.benchmarks import Figure
-from scripts.benchmarks.answers import MARKS, NOW, grow_older, write_programs
+from tests.answers import MARKS, NOW, grow_older, write_programs
 
 JOBS: Final = (1_000, 10_000, 50_000, 100_000)
 NODES: Final = (100, 1_000, 10_000)

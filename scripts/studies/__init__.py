@@ -1,1 +1,1 @@
-"""Studies: trainings that differ in one thing, and networks that the product does not ship."""
+"""Studies: what the documents show of orders and of a real Slurm."""

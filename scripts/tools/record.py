@@ -4,9 +4,12 @@ Starts the test cluster, fills it with the jobs of tests/zoo.py, and writes the 
 tests/data/slurm/<release>/, with this machine's name and folders taken out. The tests then read
 these answers on machines that have no Slurm.
 
-    python -m scripts.tools.record [--search PATH] [--pyslurm PYTHON]
+    python -m scripts.tools.record [--search PATH] [--pyslurm PYTHON] [--site]
 
---search puts another Slurm's programs first in PATH.
+--search puts another Slurm's programs first in PATH. --site records what a site saves for `rltuned
+backtest` instead, with slurmdbd, in <release>/site/: jobs that ended well, failed, ran out of time,
+were cancelled waiting and running, were requeued, arrays, a heterogeneous job, and some that wait
+or run at the end. Another release: scripts/other-slurm.sh run DIR ...
 """
 
 import argparse
@@ -27,16 +30,15 @@ from rltuned.slurm.columns import (
 from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.pyslurm import CHILD, FIELDS, PROGRAM
 from rltuned.slurm.pyslurm_child import PROTOCOL
+from rltuned.slurm.sacct import ask_history
 from rltuned.slurm.site import parse_config
+from tests import accounting
 from tests.lab import SEARCH, SlurmLab, missing
 from tests.zoo import ZOO_NODES, fill
 
 HOME = Path(__file__).resolve().parents[2] / "tests" / "data" / "slurm"
 MARKS = Marks(record="\x1e#recorded")
-
-
-def _file(name: str) -> str:
-    return f"{name}.json" if name == PROGRAM else f"{name}.txt"
+GPUS = "--gres=gpu:1"
 
 
 def record(search: str, python: Path | None) -> Path:
@@ -73,20 +75,77 @@ def record(search: str, python: Path | None) -> Path:
             asked = json.dumps({"protocol": PROTOCOL, "fields": FIELDS})
             child = ("-I", "-B", str(CHILD))
             answers["pyslurm"] = commands.call(PROGRAM, *child, feed=asked, at=python).stdout
-        folder = HOME / ".".join(version.split(".")[:2])
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in answers.items():
-            (folder / _file(name)).write_text(scrub(text, lab.root), newline="\n")
+        folder = _write(answers, lab)
         facts = {"version": version, "taken_at": round(taken_at), "ids": zoo.ids}
         (folder / "zoo.json").write_text(json.dumps(facts, indent=1) + "\n")
     return folder
 
 
-def scrub(text: str, root: Path) -> str:
+def _write(answers: dict[str, str], lab: SlurmLab, *inner: str) -> Path:
+    """The answers to the folder of their release."""
+    version = parse_config(answers["config"])["SLURM_VERSION"]
+    folder = HOME.joinpath(".".join(version.split(".")[:2]), *inner)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in answers.items():
+        ending = "json" if name == PROGRAM else "txt"
+        (folder / f"{name}.{ending}").write_text(_scrubbed(text, lab.root), newline="\n")
+    return folder
+
+
+def _scrubbed(text: str, root: Path) -> str:
     """Take out what belongs to this machine and not to Slurm."""
     host = socket.gethostname().split(".")[0]
     text = text.replace(str(root), "/lab")
     return re.sub(rf"\b{re.escape(host)}\b", "head", text)
+
+
+def record_site() -> Path:
+    """Fill a cluster, let things happen, ask once; the folder the answers are in."""
+    began = time.time()
+    extra = ("AccountingStorageTRES=gres/gpu", "JobRequeue=1")
+    with SlurmLab(accounting=True, extra=extra) as lab:
+        ids = _happen(lab)
+        environ = {"PATH": lab.search, "TZ": "UTC"}
+        commands = Commands(SlurmCli(conf=lab.conf), environ=environ)
+        answers = {
+            "config": commands.ask("scontrol", "show", "config").stdout,
+            "nodes": commands.ask("scontrol", "-o", "show", "node").stdout,
+            "partitions": commands.ask("scontrol", "-o", "show", "partition").stdout,
+            "sacct": "\n".join(ask_history(commands, began - 60, time.time() + 60)) + "\n",
+        }
+        folder = _write(answers, lab, "site")
+        (folder / "ids.json").write_text(json.dumps(ids, indent=1) + "\n")
+    return folder
+
+
+def _happen(lab: SlurmLab) -> dict[str, int]:
+    ids = {
+        "done": lab.sbatch(GPUS, "-c2", "-t5", wrap="sleep 2"),
+        "failed": lab.sbatch("--gres=gpu:p100:2", "-t5", wrap="exit 3"),
+        "array": lab.sbatch(GPUS, "-t5", "--array=1-3", wrap="sleep 1"),
+        "requeued": lab.sbatch(GPUS, "-t5", wrap="sleep 300"),
+        "killed": lab.sbatch(GPUS, "-t5", wrap="sleep 300"),
+        "whole": lab.sbatch(GPUS, "-c1", "-t5", "--exclusive", "-pshort", wrap="sleep 1"),
+        "cpu": lab.sbatch("-n2", "-t5", wrap="sleep 1"),
+        "withdrawn": lab.sbatch("--hold", GPUS, "-t5"),
+        "later": lab.sbatch(GPUS, "-t5", "--begin=now+1hour"),
+        "bound": lab.sbatch(GPUS, "-t5", "-Cpascal", wrap="sleep 1"),
+    }
+    het = lab.run("sbatch", "--parsable", "--output=/dev/null", "-n1", GPUS, "-t5", ":", "-n1",
+                  "-t5", "--wrap=sleep 1")  # fmt: skip
+    ids["het"] = int(het.strip().split(";")[0])
+    lab.wait_for(lambda: lab.state(ids["requeued"]) == "R", 30, "a job to requeue")
+    lab.wait_for(lambda: lab.state(ids["killed"]) == "R", 30, "a job to kill")
+    time.sleep(2)
+    lab.scontrol("requeue", str(ids["requeued"]))
+    lab.run("scancel", str(ids["killed"]))
+    lab.run("scancel", str(ids["withdrawn"]))
+    ids["running"] = lab.sbatch("--nodes=2", "--gres=gpu:4", "-t60", "-pgpu")
+    ids["waiting"] = lab.sbatch("--nodes=2", "--gres=gpu:4", "-t60", "-pgpu")
+    ids["waiting_array"] = lab.sbatch("--nodes=2", "--gres=gpu:4", "-t60", "--array=1-5")
+    lab.wait_for(lambda: lab.state(ids["running"]) == "R", 60, "a job that runs at the end")
+    time.sleep(8)
+    return ids
 
 
 def main() -> int:
@@ -94,12 +153,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m scripts.tools.record")
     parser.add_argument("--search", default=SEARCH)
     parser.add_argument("--pyslurm", type=Path, help="a Python that has pyslurm: record it as well")
-    why = missing()
+    parser.add_argument("--site", action="store_true", help="what a site saves for backtest")
+    given = parser.parse_args()
+    why = missing() or (accounting.missing() if given.site else "")
     if why:
         sys.stderr.write(why + "\n")
         return 1
-    given = parser.parse_args()
-    print(f"recorded {record(given.search, given.pyslurm)}")
+    found = record_site() if given.site else record(given.search, given.pyslurm)
+    print(f"recorded {found}")
     return 0
 
 

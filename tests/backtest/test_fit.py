@@ -9,7 +9,7 @@ import pytest
 
 from rltuned.backtest.fit import fit_site
 from rltuned.backtest.past import Past, Span, past_of
-from rltuned.backtest.site import read_place
+from rltuned.backtest.site import read_site_model
 from rltuned.policies.actor import load_actor
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
@@ -30,7 +30,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Past:
     ends = starts + np.array([j.duration_s for j in given])
     folder = save_site(tmp_path_factory.mktemp("site"), cluster(), rows(given, starts, ends))
     told = read_history(lines_of(folder / "sacct.txt"), "sacct.txt", UTC)
-    return past_of(told, read_place(folder), Span(float(EPOCH)))
+    return past_of(told, read_site_model(folder), Span(float(EPOCH)))
 
 
 def test_only_what_had_ended_by_the_switch_teaches(known: Past) -> None:

@@ -11,33 +11,35 @@ import pytest
 
 from rltuned.backtest.calibration import calibrate
 from rltuned.backtest.past import Past, Span, past_of
-from rltuned.backtest.play import BacktestPlay, Terms, play_natural, play_ours, stage_of
-from rltuned.backtest.site import read_place
+from rltuned.backtest.play import play_natural, play_ours, stage_of
+from rltuned.backtest.site import read_site_model
 from rltuned.backtest.study import run_study
 from rltuned.core.order import Order
 from rltuned.errors import TraceError
 from rltuned.policies.baselines import BASELINES
 from rltuned.settings import Settings
+from rltuned.sim.play import Played
 from rltuned.slurm.accounting import read_history
 from rltuned.slurm.sacct import lines_of
 from tests.backtest.decided import decided
 from tests.backtest.worlds import WEIGHTED, cluster, jobs, played, site
 from tests.histories import EPOCH, WEIGHTS, row
 
-TERMS = Terms(600.0, replace(Settings().knobs(), top_k=0, order=Order(stretch=0.3)))
+INTERVAL_S = 600.0
+TERMS = INTERVAL_S, replace(Settings().knobs(), top_k=0, order=Order(stretch=0.3))
 
 
 def past(folder: Path, begin: float | None = EPOCH, split: float = 0.7) -> Past:
     rows = read_history(lines_of(folder / "sacct.txt"), "sacct.txt", UTC)
-    return past_of(rows, read_place(folder), Span(begin, None, split))
+    return past_of(rows, read_site_model(folder), Span(begin, None, split))
 
 
-def played_by_slurm(known: Past) -> BacktestPlay:
-    return play_natural(known, stage_of(known), TERMS.interval_s)
+def played_by_slurm(known: Past) -> Played:
+    return play_natural(known, stage_of(known), INTERVAL_S)
 
 
-def ours(known: Past, rule: str) -> BacktestPlay:
-    return play_ours(known, stage_of(known), BASELINES[rule], TERMS)
+def ours(known: Past, rule: str) -> Played:
+    return play_ours(known, stage_of(known), BASELINES[rule], *TERMS)
 
 
 def test_the_simulator_finds_its_own_history_again_to_the_second(tmp_path: Path) -> None:
@@ -54,8 +56,8 @@ def test_the_simulator_finds_its_own_history_again_to_the_second(tmp_path: Path)
 def test_other_weights_than_the_real_ones_are_found_out(tmp_path: Path) -> None:
     old_first = replace(WEIGHTED, kind="fcfs")
     known = past(site(tmp_path, jobs(110), old_first))
-    small = replace(known.place.natural, age_weight=0, size_weight=100_000, favor_small=True)
-    other = replace(known, place=replace(known.place, natural=small))
+    small = replace(known.site.natural, age_weight=0, size_weight=100_000, favor_small=True)
+    other = replace(known, site=replace(known.site, natural=small))
     base = played_by_slurm(other)
     found = calibrate(other, base).whole
     assert found.off_s > 60
@@ -83,7 +85,7 @@ def test_an_order_that_changes_nothing_changes_no_wait(tmp_path: Path) -> None:
     own = ours(known, "fcfs")
     assert np.array_equal(own.start_s[known.scored], base.start_s[known.scored])
     assert own.cycles
-    assert not own.touched
+    assert not own.writes.any()
 
 
 @pytest.mark.parametrize("kind", ["multifactor", "fcfs"])
@@ -94,27 +96,27 @@ def test_it_plays_what_the_daemon_decides(
 ) -> None:
     """The plain world with the daemon's own decision is switched on at the same moment."""
     known = past(site(tmp_path, jobs(110), replace(WEIGHTED, kind=kind)), begin, split=0.4)
-    order = replace(known.place.natural, kind=kind)
-    known = replace(known, place=replace(known.place, natural=order))
-    fast = play_ours(known, stage_of(known), BASELINES[rule], TERMS)
-    plain = decided(known, BASELINES[rule], TERMS)
-    assert len(fast.touched) > 0
-    assert fast.touched == plain.touched
+    order = replace(known.site.natural, kind=kind)
+    known = replace(known, site=replace(known.site, natural=order))
+    fast = play_ours(known, stage_of(known), BASELINES[rule], *TERMS)
+    plain = decided(known, BASELINES[rule], *TERMS)
+    assert fast.writes.any()
+    assert np.array_equal(fast.writes, plain.writes)
     assert np.array_equal(fast.start_s[known.scored], plain.start_s[known.scored])
-    assert [c.changes for c in fast.cycles] == [c.changes for c in plain.cycles]
-    assert [c.shift for c in fast.cycles] == pytest.approx([c.shift for c in plain.cycles])
+    assert [c[:3] for c in fast.cycles] == [c[:3] for c in plain.cycles]
+    assert [c[3] for c in fast.cycles] == pytest.approx([c[3] for c in plain.cycles])
 
 
 def test_plays_do_not_touch_each_other(tmp_path: Path) -> None:
     known = past(site(tmp_path, jobs(110)))
     base, stage = played_by_slurm(known), stage_of(known)
-    once = play_ours(known, stage, BASELINES["saf"], TERMS)
-    again = play_ours(known, stage, BASELINES["saf"], TERMS)
+    once = play_ours(known, stage, BASELINES["saf"], *TERMS)
+    again = play_ours(known, stage, BASELINES["saf"], *TERMS)
     assert np.array_equal(once.start_s, again.start_s, equal_nan=True)
     before = np.array([j.submit_s for j in known.jobs]) < known.split_s
     early = before & (base.start_s < known.split_s)
     assert np.array_equal(once.start_s[early], base.start_s[early])
-    assert sum(c.changes for c in once.cycles) > 0
+    assert sum(c[2] for c in once.cycles) > 0
 
 
 def test_the_future_is_not_known(tmp_path: Path) -> None:
@@ -133,7 +135,7 @@ def test_the_future_is_not_known(tmp_path: Path) -> None:
 
 def test_a_study_says_who_wins_and_who_loses(tmp_path: Path) -> None:
     known = past(site(tmp_path, jobs(110)), split=0.4)
-    found = run_study(known, {"saf": BASELINES["saf"]}, TERMS, names=False)
+    found = run_study(known, {"saf": BASELINES["saf"]}, *TERMS, names=False)
     outcome = found.outcomes["saf"]
     wait = outcome.metrics["wait_s"]
     later = known.later
@@ -177,7 +179,7 @@ def test_what_else_multifactor_has_comes_from_the_recorded_priorities(tmp_path: 
     base = played_by_slurm(known)
     found = calibrate(known, base).whole
     assert found.off_s < 0.01 * found.mean.base
-    without = replace(known, place=replace(known.place, natural=replace(natural, own=())))
+    without = replace(known, site=replace(known.site, natural=replace(natural, own=())))
     base = played_by_slurm(without)
     assert calibrate(without, base).whole.off_s > found.off_s
 

@@ -15,11 +15,11 @@ ROWS = "while cat rows; do :; done"
 MAKE = """
 import sys
 from pathlib import Path
-from scripts.benchmarks.answers import write_programs
+from tests.answers import write_programs
 write_programs(Path(sys.argv[1]), pending=int(sys.argv[2]), running=5, nodes=10)
 if sys.argv[3:]:  # and the columns that are asked for beside pyslurm
     from rltuned.slurm.columns import ASK_COLUMNS, FIELD, JOB_COLUMNS
-    from scripts.benchmarks.answers import MARKS
+    from tests.answers import MARKS
     wanted = ("jobid", *ASK_COLUMNS, "accruetime", "deadline")
     at, end = [JOB_COLUMNS.index(name) for name in wanted], MARKS.record + chr(10)
     with Path(sys.argv[1], "asked.txt").open("w") as out:
@@ -33,7 +33,7 @@ from pathlib import Path
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
-from scripts.benchmarks.answers import MARKS, NOW
+from tests.answers import MARKS, NOW
 backend = SlurmBackend(SlurmCli(bin_dir=Path(sys.argv[1]), timeout_s=300), lambda: NOW, marks=MARKS)
 try:
     seen = backend.observe()

@@ -20,7 +20,7 @@ from rltuned.core.placement import place
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import NodeName
 from rltuned.errors import SolverError
-from rltuned.solver import cbc
+from rltuned.solver import Cbc
 from tests.builders import NOW, job, node, running, snapshot
 
 TYPES = ("a100", "k80")
@@ -128,7 +128,7 @@ def test_the_optimum_is_the_one_that_brute_force_finds(world: Snapshot, tuned: W
     instance = instance_of(world, tuned)
     if not instance.options or math.prod(_sizes(instance)) > 6_000:
         return
-    chosen = choose(instance, cbc(), PATIENT)
+    chosen = choose(instance, Cbc(), PATIENT)
     assert is_possible(instance, chosen)
     assert fault_of(instance, chosen) == ""
     assert value(instance, chosen) == pytest.approx(best_by_hand(instance), abs=1e-6)
@@ -146,7 +146,7 @@ def _sizes(instance: Problem) -> list[int]:
 def test_the_same_instance_gets_the_same_answer(world: Snapshot) -> None:
     instance = instance_of(world, Weights())
     if instance.options:
-        assert choose(instance, cbc(), PATIENT) == choose(instance, cbc(), PATIENT)
+        assert choose(instance, Cbc(), PATIENT) == choose(instance, Cbc(), PATIENT)
 
 
 @settings(max_examples=40, deadline=None)
@@ -184,7 +184,7 @@ def test_an_answer_that_breaks_a_rule_is_refused(world: Snapshot) -> None:
 def test_a_joint_decision_holds_together(world: Snapshot) -> None:
     capacity = Capacity.of(world)
     fits = [place(j, capacity) is not None for j in world.pending]
-    joint = place_jointly(world.pending, fits, world, Tuning(budget=PATIENT), cbc())
+    joint = place_jointly(world.pending, fits, world, Tuning(budget=PATIENT), Cbc())
     assert joint.how in {SolveStatus.SKIPPED, SolveStatus.SOLVED}
     for placed in joint.placements:  # raises when it overdraws
         capacity.take(placed.shares)

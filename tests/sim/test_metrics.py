@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rltuned.sim.fragmentation import mean, over_time
-from rltuned.sim.metrics import Schedule, jain, jct_bound, score
+from rltuned.sim.metrics import Schedule, bound, fragmentation, jain, mean_fragmentation, score
 from rltuned.sim.plot import steps
 from rltuned.sim.presets import preset
 from rltuned.sim.protocol import Protocol
@@ -64,7 +63,7 @@ def test_a_dropped_job_makes_a_run_void() -> None:
 def test_shortest_remaining_first_by_hand() -> None:
     # one GPU: a (10 s) is put aside at 2 for b (3 s); b ends at 5, a at 13
     done = schedule([0, 2], [0, 10], [10, 3], [1, 1])
-    wait_s, jct_s = jct_bound(done, 1)
+    wait_s, jct_s = bound([done], 1)
     assert jct_s == (13 + 3) / 2
     assert wait_s == jct_s - 6.5
 
@@ -82,7 +81,7 @@ def test_no_policy_beats_the_bound(rows: list[tuple[int, int, int]], policy: str
         clock += gap
         jobs.append(job(f"j{i}", clock, run, gpus))
     done = simulate(TraceWindow(0, tuple(jobs)), cluster(("n", 4)), policy, Protocol())
-    wait_s, jct_s = jct_bound(done, 4)
+    wait_s, jct_s = bound([done], 4)
     assert wait_s <= done.wait_s.mean() + 1e-9
     assert jct_s <= (done.end_s - done.submit_s).mean() + 1e-9
 
@@ -100,11 +99,11 @@ def test_fragmentation_counts_scraps_only() -> None:
     where = cluster(("n1", 4), ("n2", 4))
     jobs = [job("a", 0, 10, 4), job("b", 0, 20, 2)]
     done = simulate(TraceWindow(0, tuple(jobs)), where, "fcfs", Protocol())
-    times, levels = over_time(done, where)
+    times, levels = fragmentation(done, where)
     # until 10: 2 of 4 free on n2: 1 - (4/4)/2; until 20: n1 free as well: 1 - (4 + 1)/6
     assert times.tolist() == [0.0, 10.0, 20.0]
     assert levels.tolist() == pytest.approx([0.5, 1 / 6, 0.0])
-    assert mean(done, where) == pytest.approx(1 / 3)
+    assert mean_fragmentation([done], where) == pytest.approx(1 / 3)
 
 
 def test_steps_count_from_begin_to_end() -> None:

@@ -13,7 +13,7 @@ from rltuned.cli.train import app
 from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import Request
 from rltuned.domain.units import GpuType
-from rltuned.errors import TraceError
+from rltuned.errors import SettingsError, TraceError
 from rltuned.policies.actor import load_actor
 from rltuned.sim.cluster import parse_cluster
 from rltuned.sim.presets import preset
@@ -159,10 +159,10 @@ def test_the_command_learns_from_accounting_data(tmp_path: Path) -> None:
     assert jobs[0].request.total.gpus == 1
     assert jobs[0].request.gpu_types == ("a100",)
     out = tmp_path / "site"
-    given = ["history", str(data), "--gpus", "16", "--out", str(out)]
+    given = ["imitate", str(data), "--gpus", "16", "--out", str(out)]
     result = CliRunner().invoke(app, given, catch_exceptions=False)
     assert result.exit_code == 0
-    assert load_actor(out).card.results["later_pairwise_agreement"] >= 0.95
+    assert load_actor(out).card.results["held_out_pairwise_agreement"] >= 0.95
 
 
 def test_bad_accounting_data_names_line_and_field(tmp_path: Path) -> None:
@@ -179,3 +179,19 @@ def test_bad_accounting_data_names_line_and_field(tmp_path: Path) -> None:
     assert len(started_of(told.records)) == 1
     with pytest.raises(TraceError, match="cannot be read"):
         read_history(lines_of(tmp_path / "absent"), "absent", UTC, required=COLUMNS)
+
+
+def test_the_commands_before_imitate_name_it() -> None:
+    for old in ("warmstart", "history", "journal"):
+        result = CliRunner().invoke(app, [old, "sacct.txt", "--gpus", "16"])
+        assert isinstance(result.exception, SettingsError)
+        assert "rltuned train imitate SOURCE" in str(result.exception)
+
+
+def test_a_rule_is_learned_and_a_file_that_is_none_is_named(tmp_path: Path) -> None:
+    out = tmp_path / "saf"
+    given = ["imitate", "saf", "--out", str(out), "--queues", "16", "--epochs", "1"]
+    assert CliRunner().invoke(app, given, catch_exceptions=False).exit_code == 0
+    assert load_actor(out).card.training.teacher == "saf"
+    result = CliRunner().invoke(app, ["imitate", "nothing", "--out", str(tmp_path / "x")])
+    assert "nothing: no rule" in str(result.exception)

@@ -166,8 +166,9 @@ def test_too_short_a_journal(tmp_path: Path) -> None:
 def test_the_command_learns_from_a_journal(tmp_path: Path) -> None:
     path = journal_of(tmp_path, looks("fcfs"))
     out = tmp_path / "site"
-    given = ["journal", str(path), "--out", str(out), "--epochs", "3"]
+    given = ["imitate", str(path), "--out", str(out), "--epochs", "3"]
     result = CliRunner().invoke(app, given, catch_exceptions=False)
     assert result.exit_code == 0
-    assert load_actor(out).card.results["later_pairwise_agreement"] > 0.5
-    assert f"from {len(looks('fcfs'))} snapshots" in result.stdout
+    assert load_actor(out).card.results["held_out_pairwise_agreement"] > 0.5
+    assert f"{len(looks('fcfs'))} snapshots" in result.stdout
+    assert CliRunner().invoke(app, ["journal", *given[1:]]).exit_code != 0

@@ -8,7 +8,7 @@ from rltuned.domain.jobs import Ownership, Remembered
 from rltuned.domain.plan import Plan, Result, SetSiteFactor, Target
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
-from scripts.benchmarks.answers import MARKS, NOW, grow_older, write_programs
+from tests.answers import MARKS, NOW, grow_older, write_programs
 
 
 def test_made_up_cluster_is_read_whole(tmp_path: Path) -> None:

@@ -9,12 +9,20 @@ import pytest
 
 from rltuned.settings.source import load
 from rltuned.sim.trace import TraceJob
-from scripts.studies.experiment_slurm import books, report, store
-from scripts.studies.experiment_slurm.arms import ARMS, daemon_settings, natural_of, slurm_settings
-from scripts.studies.experiment_slurm.clock import FastClock
-from scripts.studies.experiment_slurm.figures import Played, figures
-from scripts.studies.experiment_slurm.jobs import USERS, job_set, submission, user_of
-from scripts.studies.experiment_slurm.main import plan_of
+from scripts.studies.experiment_slurm import report, store
+from scripts.studies.experiment_slurm.__main__ import plan_of
+from scripts.studies.experiment_slurm.arms import (
+    ARMS,
+    USERS,
+    daemon_settings,
+    job_set,
+    natural_of,
+    slurm_settings,
+    submission,
+    user_of,
+)
+from scripts.studies.experiment_slurm.lab import FastClock
+from scripts.studies.experiment_slurm.play import BooksError, entries_of
 from scripts.studies.experiment_slurm.store import Key, Run, StoreError
 from scripts.studies.ratios import change
 
@@ -37,7 +45,7 @@ def run_of(key: Key = KEY) -> Run:
 
 class TestBooks:
     def test_entries_come_in_the_order_of_the_trace(self) -> None:
-        found = books.join(books.parse("\n".join(reversed(SAID.splitlines()))), TWO)
+        found = entries_of("\n".join(reversed(SAID.splitlines())), TWO)
         assert [(e.submit_at, e.start_at, e.end_at) for e in found] == [
             (1000, 1010, 1112),
             (1040, 1100, 1151),
@@ -55,8 +63,8 @@ class TestBooks:
         ],
     )
     def test_a_run_that_drops_or_breaks_a_job_is_void(self, text: str, words: str) -> None:
-        with pytest.raises(books.BooksError, match=words):
-            books.join(books.parse(text), TWO)
+        with pytest.raises(BooksError, match=words):
+            entries_of(text, TWO)
 
 
 class TestSubmissions:
@@ -116,16 +124,11 @@ class TestStore:
             ]
 
 
-def two_jobs(wait_s: float = 10.0) -> Played:
-    return Played(
-        np.array([0.0, 100.0]), np.array([wait_s, 100.0]), np.array([wait_s + 100, 105.0]),
-        np.array([100.0, 5.0]), np.array([4.0, 1.0]),
-    )  # fmt: skip
-
-
 class TestFigures:
     def test_by_hand(self) -> None:
-        assert figures(two_jobs()) == {
+        jobs = (TWO[0], replace(TWO[1], submit_s=100.0, duration_s=5.0))
+        run = replace(run_of(), submit_s=[0.0, 100.0], start_s=[10.0, 100.0], end_s=[110.0, 105.0])
+        assert report.figures(run, jobs) == {
             "makespan_s": 110.0,
             "wait_s": 5.0,
             "wait_p95_s": 9.5,

@@ -23,7 +23,7 @@ from rltuned.domain.plan import SetOverSubscribe
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import SolverError
-from rltuned.solver import cbc
+from rltuned.solver import Cbc
 from tests.builders import NOW, job, node, request, running, snapshot
 from tests.fakes import ConstantOrder
 
@@ -58,7 +58,7 @@ def jointly(
 ) -> JointPlacement:
     capacity = Capacity.of(world)
     fits = [place(j, capacity) is not None for j in world.pending]
-    return place_jointly(world.pending, fits, world, tuning, solver or cbc())
+    return place_jointly(world.pending, fits, world, tuning, solver or Cbc())
 
 
 def where(joint: JointPlacement) -> dict[int, str]:
@@ -277,7 +277,7 @@ def test_the_order_stays_also_where_other_jobs_would_start() -> None:
     assert joint.how is SolveStatus.SOLVED
     assert set(where(joint)) == {1, 2}
     assert joint.why == "Slurm's own placement does not follow: the ranking stays"
-    decision = decided(world, cbc())
+    decision = decided(world, Cbc())
     assert [e.job.job_id for e in decision.entries] == [1, 2, 3]  # numbers follow delays alone
 
 
@@ -326,7 +326,7 @@ def _sharing(tuning: Tuning, **more: bool) -> Tuning:
 
 
 def test_sharing_lets_the_next_job_in() -> None:
-    decision = decided(_exclusive_world(others=1), cbc(), _sharing(Tuning(budget=PATIENT)))
+    decision = decided(_exclusive_world(others=1), Cbc(), _sharing(Tuning(budget=PATIENT)))
     flags = [a for a in decision.plan.actions if isinstance(a, SetOverSubscribe)]
     assert [(a.target.job_id, a.old, a.new) for a in flags] == [(1, "NO", "YES")]
     assert {p.job_id for p in decision.placements} == {1, 2}
@@ -334,13 +334,13 @@ def test_sharing_lets_the_next_job_in() -> None:
 
 def test_flags_wait_where_the_change_budget_is_used_up() -> None:
     tuning = _sharing(Tuning(budget=PATIENT))
-    decision = decided(_exclusive_world(others=1), cbc(), tuning, max_changes=0)
+    decision = decided(_exclusive_world(others=1), Cbc(), tuning, max_changes=0)
     assert not decision.plan.actions
     assert "1 flags wait: over the change budget" in decision.notes
 
 
 def test_sharing_is_off_by_default() -> None:
-    decision = decided(_exclusive_world(others=1), cbc())
+    decision = decided(_exclusive_world(others=1), Cbc())
     assert not any(isinstance(a, SetOverSubscribe) for a in decision.plan.actions)
 
 
@@ -392,7 +392,7 @@ def test_where_the_flag_is_left_alone(
     world: Snapshot, sharing: Sharing, why: Blocker | None
 ) -> None:
     assert blocker(world.pending[0], world, sharing) is why
-    decision = decided(world, cbc(), Tuning(budget=PATIENT, sharing=sharing))
+    decision = decided(world, Cbc(), Tuning(budget=PATIENT, sharing=sharing))
     sent = any(isinstance(a, SetOverSubscribe) for a in decision.plan.actions)
     assert sent == (why is None)
 

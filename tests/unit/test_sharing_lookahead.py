@@ -26,7 +26,7 @@ from rltuned.domain.cluster import Node, Partition
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
-from rltuned.solver import cbc
+from rltuned.solver import Cbc
 from tests.builders import NOW, job, node, request, running, snapshot
 
 TUNING = Tuning(budget=Budget(wall_s=20.0), sharing=Sharing(frozenset({"gpu"})))
@@ -71,7 +71,7 @@ def world(
 
 def joint_of(seen: Snapshot, tuning: Tuning = TUNING) -> JointPlacement:
     fits = [place(j, Capacity.of(seen)) is not None for j in seen.pending]
-    return place_jointly(seen.pending, fits, seen, tuning, cbc())
+    return place_jointly(seen.pending, fits, seen, tuning, Cbc())
 
 
 def told(seen: Snapshot, tuning: Tuning = TUNING) -> list[int]:

@@ -8,22 +8,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple
 
 from rltuned.sim.trace import TraceJob
-from scripts.studies.experiment_slurm import books
 from scripts.studies.experiment_slurm.arms import (
     ARMS,
     PARTITION,
     Arm,
     daemon_settings,
+    job_set,
+    name_of,
     slurm_settings,
+    submission,
 )
-from scripts.studies.experiment_slurm.jobs import job_set, submission
 from scripts.studies.experiment_slurm.lab import FastLab
 from scripts.studies.experiment_slurm.store import Key, Run
 from tests.e2e.process import Daemon
@@ -42,10 +44,62 @@ SHOWN = (
     "rltuned_breaker_opened_total", "rltuned_joint_placements_total", "rltuned_milp_solves_total",
     "rltuned_cycle_duration_seconds_sum", "rltuned_cycle_duration_seconds_count",
 )  # fmt: skip
+FIELDS = ("JobName", "Submit", "Start", "End", "State", "NodeList", "User")
+SACCT = (
+    "sacct", "-X", "-D", "-n", "-P", "-a", "-S", "2020-01-01", "-E", "2037-12-31",
+    f"--format={','.join(FIELDS)}",
+)  # fmt: skip
+"""With SLURM_TIME_FORMAT=%s: times in Unix seconds. -D shows every try of a requeued job."""
 
 
 class PlayError(RuntimeError):
     """The run cannot be used."""
+
+
+class BooksError(PlayError):
+    """The accounting does not show every job once, and completed."""
+
+
+class Entry(NamedTuple):
+    """One job in the books; Unix seconds of the faster clock."""
+
+    submit_at: int
+    start_at: int
+    end_at: int
+    state: str
+    nodes: str
+    user: str
+
+
+def entries_of(text: str, jobs: Sequence[TraceJob]) -> list[Entry]:
+    """sacct's answer in the trace's order.
+
+    Raises:
+        BooksError: a line that does not read, or a job that is missing, is there twice, is not of
+            the trace, or did not end as COMPLETED.
+    """
+    found: dict[str, Entry] = {}
+    for line in text.splitlines():
+        cells = line.split("|")
+        if len(cells) != len(FIELDS):
+            raise BooksError(f"sacct: {len(cells)} fields, not {len(FIELDS)}: {line!r}")
+        name, submit, start, end, state, nodes, user = cells
+        if not (submit.isdigit() and start.isdigit() and end.isdigit()):
+            raise BooksError(f"sacct: job {name} has no times: {line!r}")
+        if name in found:
+            raise BooksError(f"sacct: job {name} is there twice: it was requeued")
+        found[name] = Entry(int(submit), int(start), int(end), state, nodes, user)
+    names = [name_of(job) for job in jobs]
+    absent = [n for n in names if n not in found]
+    if absent or len(found) != len(names):
+        raise BooksError(
+            f"{len(names)} jobs were submitted, {len(found)} are in the books; "
+            f"missing: {', '.join(absent[:5]) or 'none'}"
+        )
+    bad = [f"{n} {found[n].state}" for n in names if found[n].state != "COMPLETED"]
+    if bad:
+        raise BooksError(f"{len(bad)} jobs did not complete: {', '.join(bad[:5])}")
+    return [found[n] for n in names]
 
 
 @dataclass(frozen=True)
@@ -66,7 +120,7 @@ def play(key: Key, pace: Pace, built: Path, say: Callable[[str], None]) -> Run:
         say: progress, a line at a time.
 
     Raises:
-        PlayError, BooksError: the run is void.
+        PlayError: the run is void.
     """
     arm = ARMS[key.arm]
     jobs = job_set(key.jobs, key.seed, whole=arm.whole)
@@ -194,17 +248,17 @@ def _alive(daemon: Daemon | None) -> None:
         raise PlayError(f"rltuned has ended: {daemon.log()[-2000:]}")
 
 
-def _books(lab: FastLab, jobs: tuple[TraceJob, ...]) -> list[books.Entry]:
+def _books(lab: FastLab, jobs: tuple[TraceJob, ...]) -> list[Entry]:
     """slurmctld hands its records over with some delay: ask until every job is there."""
     end = time.monotonic() + BOOKS_S
     environ = {**lab.environ(), "SLURM_TIME_FORMAT": "%s"}
     while True:
-        said = subprocess.run(
-            books.SACCT, env=environ, capture_output=True, text=True, timeout=60, check=True
+        answer = subprocess.run(
+            SACCT, env=environ, capture_output=True, text=True, timeout=60, check=True
         ).stdout
         try:
-            return books.join(books.parse(said), jobs)
-        except books.BooksError:
+            return entries_of(answer, jobs)
+        except BooksError:
             if time.monotonic() > end:
                 raise
         time.sleep(POLL_S)

@@ -1,23 +1,47 @@
 """The figures of the runs there are, and what each arm changes, as Markdown."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
+from rltuned.sim.metrics import Schedule, score
+from rltuned.sim.trace import TraceJob
 from scripts.studies.experiment_slurm import store
-from scripts.studies.experiment_slurm.arms import ARMS
-from scripts.studies.experiment_slurm.figures import FIGURES, figures, played
-from scripts.studies.experiment_slurm.jobs import job_set
+from scripts.studies.experiment_slurm.arms import ARMS, job_set
 from scripts.studies.experiment_slurm.store import Key, Run
 from scripts.studies.ratios import change
 
+GPUS = 13
+FIGURES = ("makespan_s", "wait_s", "wait_p95_s", "jct_s", "bsld", "utilisation")
 Figures = dict[str, float]
 HEAD = "makespan | wait | wait p95 | JCT | BSLD | GPUs used |\n|---|---|---|---|---|---|---|"
 EXTRA = (("whole-guided", "multifactor"), ("multifactor", "whole"))
 """Compared besides every arm with its base."""
+
+
+def figures(run: Run, jobs: Sequence[TraceJob]) -> Figures:
+    """The definitions of docs/contract.md over all jobs of the set.
+
+    A duration is the payload's: what Slurm itself takes to start and end a job is no part of the
+    wait and of the utilisation, but counts in jct and makespan.
+
+    Raises:
+        ValueError: the run is of another job set.
+    """
+    if [j.job_id for j in jobs] != run.job_ids:
+        raise ValueError(f"{run.key.name}: the result is not of this job set")
+    gpus = np.array([j.gpus for j in jobs], dtype=np.float64)
+    duration_s = np.array([j.duration_s for j in jobs])
+    schedule = Schedule(
+        tuple(run.job_ids), np.array(run.submit_s), np.array(run.start_s), np.array(run.end_s),
+        duration_s, gpus, tuple(j.user for j in jobs), ("",) * len(jobs), tuple(run.nodes), 0, 0.0,
+    )  # fmt: skip
+    found = score([schedule], GPUS)
+    used = float((duration_s * gpus).sum() / (GPUS * found.makespan_s))
+    return {name: getattr(found, name) for name in FIGURES} | {"utilisation": used}
 
 
 def gather(results: Path) -> dict[Key, tuple[Run, Figures]]:
@@ -27,7 +51,7 @@ def gather(results: Path) -> dict[Key, tuple[Run, Figures]]:
         run = store.read(path)
         key = run.key
         jobs = job_set(key.jobs, key.seed, whole=ARMS[key.arm].whole)
-        found[key] = run, figures(played(run, jobs))
+        found[key] = run, figures(run, jobs)
     order = list(ARMS)
     return dict(
         sorted(found.items(), key=lambda at: (at[0].jobs, at[0].seed, order.index(at[0].arm)))

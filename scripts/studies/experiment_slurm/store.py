@@ -1,9 +1,10 @@
 """Results on disk: one JSON per run, written whole or not at all."""
 
-import json
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from pydantic import TypeAdapter
 
 
 @dataclass(frozen=True)
@@ -47,20 +48,19 @@ class Run:
     counters: dict[str, float] = field(default_factory=dict)
 
 
+_FILE = TypeAdapter(Run)
+
+
 class StoreError(ValueError):
     """A result file of another make."""
-
-
-def path_of(folder: Path, key: Key) -> Path:
-    return folder / f"{key.name}.json"
 
 
 def write(folder: Path, run: Run) -> Path:
     """Put a run where `read` finds it; a reader sees all of it or nothing."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = path_of(folder, run.key)
+    path = folder / f"{run.key.name}.json"
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.write_text(json.dumps(asdict(run), separators=(",", ":")) + "\n")
+    fresh.write_bytes(_FILE.dump_json(run) + b"\n")
     fresh.replace(path)
     return path
 
@@ -72,9 +72,8 @@ def read(path: Path) -> Run:
         StoreError: names the file and what is wrong with it.
     """
     try:
-        found = json.loads(path.read_text())
-        run = Run(**{**found, "key": Key(**found["key"]), "late_s": tuple(found["late_s"])})
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        run = _FILE.validate_json(path.read_bytes())
+    except (OSError, ValueError) as error:
         raise StoreError(f"{path}: not a result of this experiment: {error}") from error
     lengths = {len(x) for x in (run.job_ids, run.submit_s, run.start_s, run.end_s, run.nodes)}
     if lengths != {run.key.jobs}:
@@ -88,11 +87,5 @@ def missing(folder: Path, wanted: list[Key]) -> list[Key]:
     Raises:
         StoreError: a file of one of them cannot be read; it is not written over silently.
     """
-    left = []
-    for key in wanted:
-        path = path_of(folder, key)
-        if path.exists():
-            read(path)
-        else:
-            left.append(key)
-    return left
+    there = {path.stem: read(path) for path in folder.glob("*.json")}
+    return [key for key in wanted if key.name not in there]

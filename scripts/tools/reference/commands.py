@@ -81,6 +81,7 @@ def _group(app: Typer, path: str, summary: str) -> Command:
     children = [
         _command(info.callback, f"{path} {info.name or _dashed(info.callback)}")
         for info in app.registered_commands
+        if not info.hidden
     ]
     children += [
         _group(info.typer_instance, f"{path} {info.name}", "")

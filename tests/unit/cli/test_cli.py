@@ -298,6 +298,7 @@ def test_check_without_slurm(config: Path) -> None:
         "solver": "ok",
         "journal": "ok",
         "kinds": "ok",
+        "predictor": "ok",
         "http": "ok",
         "mode": "ok",
         "breakers": "ok",

@@ -24,7 +24,7 @@ from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
 from rltuned.journal.snapshots import FILE_NAME, reading, recorded
 from rltuned.policies.actor import load_actor
-from rltuned.solver import cbc
+from rltuned.solver import Cbc
 from tests.builders import NOW, basic, job, set_priority, set_site_factor
 from tests.fakes import FakeBackend, FakeClock
 from tests.unit.cli.journalled import FIRST, KNOBS, live, world
@@ -128,7 +128,7 @@ def test_a_plan_that_differs_is_listed(tmp_path: Path, config: Path) -> None:
 
 def test_a_joint_placement_is_solved_again(tmp_path: Path, config: Path) -> None:
     knobs = replace(KNOBS, placement="milp", top_k=3)
-    live(tmp_path, knobs=knobs, solver=cbc(), solver_name="cbc")
+    live(tmp_path, knobs=knobs, solver=Cbc())
     result = run("history", "--replay", "1", "--config", str(config))
     assert result.exit_code == 0, result.output
 

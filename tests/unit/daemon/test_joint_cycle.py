@@ -20,7 +20,7 @@ from rltuned.domain.cluster import Partition
 from rltuned.domain.plan import Result
 from rltuned.journal.journal import Journal
 from rltuned.settings import load
-from rltuned.solver import ChildSolver, cbc
+from rltuned.solver import Cbc
 from tests.builders import NOW, job, request, snapshot, words_in
 from tests.fakes import FakeBackend
 from tests.loops import Bench
@@ -58,7 +58,7 @@ def counted(bench: Bench) -> dict[str, float]:
 
 def test_a_flag_is_journalled_sent_and_counted(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    assert loop(bench, cbc()).run(1) == 0
+    assert loop(bench, Cbc()).run(1) == 0
     assert bench.world.job(1).oversubscribe == "YES"
     report = bench.heard.reports[0]
     assert report.applied()[ChangeKind.OVERSUBSCRIBE, Result.APPLIED] == 1
@@ -69,14 +69,14 @@ def test_a_flag_is_journalled_sent_and_counted(tmp_path: Path) -> None:
 
 def test_a_dry_run_sets_no_flag(tmp_path: Path) -> None:
     bench = Bench(tmp_path, live=False)
-    loop(bench, cbc()).run(1)
+    loop(bench, Cbc()).run(1)
     assert bench.world.job(1).oversubscribe == "NO"
     assert bench.heard.reports[0].proposed()[ChangeKind.OVERSUBSCRIBE] == 1
 
 
 def test_a_solver_that_fails_costs_nothing_but_its_answer(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    gone = ChildSolver("cbc", lambda _, __, ___: ["/nonexistent/cbc"])
+    gone = Cbc(Path("/nonexistent/cbc"))
     assert loop(bench, gone).run(1) == 0
     assert bench.world.job(1).oversubscribe == "NO"
     assert counted(bench)["fell_back"] == 1.0
@@ -85,8 +85,8 @@ def test_a_solver_that_fails_costs_nothing_but_its_answer(tmp_path: Path) -> Non
     assert any("fell_back" in note for note in decision.notes)
 
 
-@pytest.mark.parametrize(("placement", "solver"), [("pack", None), ("milp", "cbc")])
-def test_settings_bring_the_solver(tmp_path: Path, placement: str, solver: str | None) -> None:
+@pytest.mark.parametrize(("placement", "solver"), [("pack", None), ("milp", Cbc())])
+def test_settings_bring_the_solver(tmp_path: Path, placement: str, solver: Cbc | None) -> None:
     path = tmp_path / "rltuned.toml"
     path.write_text(
         f'[policy]\nplacement = "{placement}"\n[placement]\nbudget_s = 2.5\nmax_slots = 3\n'
@@ -94,6 +94,6 @@ def test_settings_bring_the_solver(tmp_path: Path, placement: str, solver: str |
     )
     path.chmod(0o644)
     rig = build_rig(load(path), FakeBackend(WORLD))
-    assert (rig.solver.name if isinstance(rig.solver, ChildSolver) else None) == solver
+    assert rig.solver == solver
     assert rig.knobs.tuning.budget == Budget(2.5, 1024, 14_400.0, 3)
     assert rig.knobs.tuning.sharing == Sharing(frozenset({"gpu"}))

@@ -11,11 +11,13 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from rltuned.core.memory import Job, JobKey
 from rltuned.daemon import run_times
 from rltuned.daemon.logs import Log
-from rltuned.daemon.run_times import Job, JobKey, RunTimes, Source
+from rltuned.daemon.run_times import RunTimes, Source
 from rltuned.domain.cluster import Resources
-from rltuned.domain.jobs import EndedJob, Request, RunningJob
+from rltuned.domain.jobs import EndedJob, PendingJob, Request, RunningJob
+from rltuned.domain.run_times import RunTime
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError
@@ -66,6 +68,10 @@ class Diary:
         ends, error = arrays["totals"].tolist()
         self.ends, self.error = int(ends), float(error)
 
+    def of(self, job: PendingJob) -> RunTime | None:
+        plan_s = 60.0 * job.job_id
+        return RunTime(plan_s, plan_s, plan_s, plan_s, plan_s, self.ends)
+
 
 class Lines:
     """A log."""
@@ -87,6 +93,7 @@ class Site:
         self.asked: list[tuple[float, float]] = []
         self.sacct: Callable[[], list[EndedJob] | None] = lambda: None
         self.diaries: list[Diary] = []
+        self.predicted = snapshot()
         self.daemon = self.started()
 
     def started(self, **more: Any) -> RunTimes:
@@ -104,7 +111,8 @@ class Site:
 
     def look(self, *waits: Any, runs: Sequence[RunningJob] = (), later_s: float = MINUTE_S) -> Any:
         self.now += later_s
-        return self.daemon.look(self.seen(*waits, runs=runs))
+        self.predicted = self.daemon.look(self.seen(*waits, runs=runs))
+        return self.daemon.status
 
     def seen(self, *waits: Any, runs: Sequence[RunningJob] = ()) -> Snapshot:
         return snapshot(*waits, runs=runs, taken_at=self.now)
@@ -128,6 +136,7 @@ def test_looks_become_submissions_starts_and_ends_in_the_order_of_time(site: Sit
     site.look(job(2, submitted_at=T0 + 5), job(1, submitted_at=T0), runs=[run_of(3, T0 + 3)])
     (diary,) = site.diaries
     assert diary.events == [("submit", (1, 3)), ("start", (3,)), ("submit", (2,))]
+    assert [j.run_time and j.run_time.plan_s for j in site.predicted.pending] == [60.0, 120.0]
     diary.events.clear()
     site.look(job(2, submitted_at=T0 + 5), runs=[run_of(1, NOW + 70), run_of(3, T0 + 3)])
     assert diary.events == [("start", (1,))]
@@ -198,16 +207,16 @@ def test_it_is_kept_every_ten_minutes(site: Site) -> None:
     assert [p.name for p in site.folder.iterdir()] == [FILE_NAME]
 
 
-@pytest.mark.parametrize("damage", ["flip", "cut", "empty", "npz"])
+@pytest.mark.parametrize("damage", ["flip", "cut", "empty", "foreign"])
 def test_a_damaged_file_is_made_again_from_sacct(site: Site, damage: str) -> None:
     site.look(runs=[run_of(1, T0)])
     site.look()
-    if damage == "npz":
+    if damage == "foreign":
         site.diaries[-1].to_bytes = lambda: b"no arrays"  # type: ignore[method-assign]
     site.daemon.close()
     path = site.folder / FILE_NAME
     data = path.read_bytes()
-    cut = {"flip": data[:-1] + b"?", "cut": data[:-9], "empty": b"", "npz": data}[damage]
+    cut = {"flip": data[:-1] + b"?", "cut": data[:-9], "empty": b"", "foreign": data}[damage]
     path.write_bytes(cut)
     site.sacct = lambda: [ended(n, -900, -800, -300) for n in (1, 2)]
     site.started()
@@ -270,6 +279,7 @@ def test_an_error_costs_the_predictions_and_not_the_cycle(site: Site) -> None:
         status = site.look(job(fault, submitted_at=NOW))
         assert (status.faults, status.trouble) == (fault, "ZeroDivisionError: a bug")
         assert site.daemon.memory is None
+        assert site.predicted.pending[0].run_time is None
     assert status.source is Source.OFF
     assert site.look().source is Source.OFF
     assert [event for event, _ in site.log.said].count("run_times_fault") == run_times.STRIKES

@@ -46,6 +46,7 @@ def test_defaults_are_those_of_the_code_they_steer() -> None:
         ("[limits]\nband = [1, 9]", "order.max_delay_s"),
         ("[ladder]\ncanary_fraction = 0.1", "ladder.canary_block_s"),
         ("[guards]\nmax_displacement = 5", "order.clip"),
+        ('[placement]\nsolver = "highs"', "CBC"),
         ("[guards]\nstarvation_bound_s = 60.0", "order.max_delay_s"),
         ("[guards]\nmax_changes_per_job_hour = 9", "limits.max_changes_per_job_hour"),
         ("[placement]\nsteer = true", "take the line out"),
@@ -105,7 +106,6 @@ def test_every_default_is_pinned() -> None:
             "max_errors": 5,
         },
         "placement": {
-            "solver": "cbc",
             "budget_s": 1.0,
             "memory_mib": 1024,
             "horizon_s": 14400.0,
@@ -113,6 +113,7 @@ def test_every_default_is_pinned() -> None:
         },
         "oversubscribe": {"scope": [], "allow_cpu_sharing": False},
         "predictor": {
+            "enabled": True,
             "kinds": ["name", "command", "work_dir", "submit_line"],
             "history_d": 30.0,
         },

@@ -1,13 +1,8 @@
-"""How long 256 priority changes take on a real Slurm (`python -m scripts.benchmarks.apply`).
+"""How long 256 priority changes take on a real Slurm: a test cluster of its own, its queue full."""
 
-Starts a test cluster of its own, fills its queue, and writes a new order --rounds times.
-"""
-
-import argparse
-import json
 import statistics
-import sys
 import time
+from typing import Final
 
 from rltuned.domain.plan import Plan, Result, SetPriority, Target
 from rltuned.slurm.backend import SlurmBackend
@@ -15,27 +10,22 @@ from rltuned.slurm.commands import SlurmCli
 from scripts.benchmarks import Figure
 from tests.lab import SlurmLab
 
-TARGET_S = 1.0
-JOB = "--gres=gpu:p100:4 -n16 -N1 -w p1"
+TARGET_S: Final = 1.0
+JOBS: Final = 256
+ROUNDS: Final = 7
+JOB: Final = "--gres=gpu:p100:4 -n16 -N1 -w p1"
 
 
-def main() -> int:
-    """Measure and print JSON in the form of `make bench`."""
-    parser = argparse.ArgumentParser(prog="python -m scripts.benchmarks.apply")
-    parser.add_argument("--jobs", type=int, default=256)
-    parser.add_argument("--rounds", type=int, default=7)
-    given = parser.parse_args()
+def measure() -> list[Figure]:
+    """Median seconds of a whole new order, its answers read back."""
     with SlurmLab() as lab:
         line = f"sbatch --output=/dev/null --chdir=/ {JOB} --wrap='sleep 600' >/dev/null\n"
-        lab.run("sh", text=line * (given.jobs + 1), timeout_s=120)
+        lab.run("sh", text=line * (JOBS + 1), timeout_s=120)
         backend = SlurmBackend(SlurmCli(conf=lab.conf), time.time)
-        lab.wait_for(lambda: len(backend.observe().pending) == given.jobs, 30, "one job runs")
-        seconds = [_round(backend, given.jobs) for _ in range(given.rounds)]
-    value = statistics.median(seconds)
+        lab.wait_for(lambda: len(backend.observe().pending) == JOBS, 30, "one job runs")
+        value = statistics.median(_round(backend, JOBS) for _ in range(ROUNDS))
     source = "own bound; Slurm of this machine, its answer read back"
-    figure = Figure(f"apply_{given.jobs}_priority_changes", value, "s", TARGET_S, source)
-    print(json.dumps([figure.document()], indent=2))
-    return 0 if value <= TARGET_S else 1
+    return [Figure(f"apply_{JOBS}_priority_changes", value, "s", TARGET_S, source)]
 
 
 def _round(backend: SlurmBackend, count: int) -> float:
@@ -56,7 +46,3 @@ def _round(backend: SlurmBackend, count: int) -> float:
     if applied != count:
         raise SystemExit(f"{applied} of {count} changes were applied")
     return seconds
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,85 @@
+"""What happened to jobs, fed to a memory of run times in the order of time."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Protocol
+
+from rltuned.core.memory import Job, JobKey
+from rltuned.domain.jobs import EndedJob, PendingJob, RunningJob
+from rltuned.domain.run_times import RunTime
+from rltuned.domain.units import UnixTime
+
+
+class Memory(Protocol):
+    """What is filled: core/memory.RunTimeMemory.
+
+    ends: how many jobs have taught it; error: mean |ln(run / predicted)| of the last ones, NaN =
+    none was predicted; its length: how many kinds of jobs it knows.
+    """
+
+    ends: int
+    error: float
+
+    def __len__(self) -> int: ...
+    def submit(self, jobs: Sequence[Job]) -> None: ...
+    def start(self, jobs: Sequence[RunningJob]) -> None: ...
+    def end(self, jobs: Sequence[EndedJob]) -> None: ...
+    def keep(self, jobs: Collection[JobKey]) -> None: ...
+    def to_bytes(self) -> bytes: ...
+    def of(self, job: PendingJob) -> RunTime | None: ...
+    def restore(self, arrays: Mapping[str, Any]) -> None: ...
+
+
+def replay(memory: Memory, ended: Iterable[EndedJob]) -> None:
+    """Feed a memory with the past, as if it had been seen."""
+    jobs = list(ended)
+    feed(memory, jobs, [_running(job) for job in jobs], jobs)
+
+
+def feed(
+    memory: Memory,
+    submitted: Iterable[Job],
+    started: Iterable[RunningJob],
+    ended: Iterable[EndedJob],
+) -> None:
+    """Tell a memory what happened, in the order of time: at one instant ends, submissions, starts.
+
+    A run of less than a second is submitted and started before it ends all the same.
+    """
+    events = [(float(job.submitted_at or 0.0), 1, job) for job in submitted]
+    events += [(float(job.started_at), 2, job) for job in started]
+    events += [(_end_s(job), 0, job) for job in ended]
+    events.sort(key=lambda event: (*event[:2], event[2].job_id))
+    for what, jobs in _batches(events):
+        if what == 0:
+            memory.end([job for job in jobs if isinstance(job, EndedJob)])
+        elif what == 1:
+            memory.submit(jobs)
+        else:
+            memory.start([job for job in jobs if isinstance(job, RunningJob)])
+
+
+def _batches(events: Iterable[tuple[float, int, Job]]) -> Iterator[tuple[int, list[Job]]]:
+    """Neighbours of one sort together."""
+    for what, group in groupby(events, key=lambda event: event[1]):
+        yield what, [job for _, _, job in group]
+
+
+def _end_s(job: EndedJob) -> float:
+    return float(job.ended_at) if job.ended_at > job.started_at else job.started_at + 0.5
+
+
+def _running(job: EndedJob) -> RunningJob:
+    return RunningJob(
+        job_id=job.job_id,
+        started_at=UnixTime(float(job.started_at)),
+        request=job.request,
+        shares=(),
+        partition=job.partition,
+        user=job.user,
+        account=job.account,
+        submitted_at=job.submitted_at,
+        array_job_id=job.array_job_id,
+        qos=job.qos,
+        kinds=job.kinds,
+    )

@@ -1,0 +1,331 @@
+"""Plots of the reports as inline SVG whose colours are those of the page, so that it can turn dark.
+
+Every function takes plain values and returns markup; waits and differences are seconds.
+"""
+
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import matplotlib as mpl
+import numpy as np
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+
+from rltuned.stats import SHARES, Change, FloatArray
+
+INK, MUTED, GRID, PALE = "#010101", "#020202", "#030303", "#040404"
+"""Stand-ins, replaced by variables of the style sheet."""
+SERIES: Final = tuple(f"#05050{i}" for i in range(8))
+VARIABLES: Final = {
+    INK: "--ink",
+    MUTED: "--muted",
+    GRID: "--line",
+    PALE: "--pale",
+    **{colour: f"--c{i}" for i, colour in enumerate(SERIES)},
+}
+LOOK: Final[dict[Any, Any]] = {
+    "svg.fonttype": "none",
+    "font.size": 9,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": MUTED,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+}
+SHORT: Final = EngFormatter(sep="")
+WIDE: Final = 10.5
+ROW_INCHES, BOX_INCHES = 0.27, 0.21
+BAND: Final = 0.12
+FULL: Final = 5.0
+"""Changes beyond +500% are drawn at the edge."""
+TALL_H: Final = 5.0
+"""Beyond so many hours a difference is drawn on a logarithmic axis."""
+FEW_DECADES: Final = 300.0
+RULE_LINES: Final = ("-", "--", ":", "-.")
+HOUR_S, DAY_S = 3_600.0, 86_400.0
+
+
+def svg(salt: str, height: float, draw: Callable[[Figure], None]) -> Markup:
+    """What `draw` puts on a wide figure of so many inches; same figure and salt, same text."""
+    buffer = io.StringIO()
+    with mpl.rc_context({**LOOK, "svg.hashsalt": salt}):
+        figure = Figure(figsize=(WIDE, height), layout="constrained")
+        draw(figure)
+        figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    for stand_in, variable in VARIABLES.items():
+        text = text.replace(stand_in, f"var({variable})")
+    # text is real text, in the page's own typeface
+    text = re.sub(r"font: ([^;']*?)px [^;\"]*", r"font-size: \1px", text)
+    return Markup(text)  # noqa: S704 - matplotlib's SVG
+
+
+def calibration(
+    days: Sequence[tuple[float, float, float, int]], split_s: float, waits: Sequence[FloatArray]
+) -> Markup:
+    """Left: mean wait over the record, real and simulated. Right: the waits of all jobs.
+
+    Args:
+        days: (begin, real mean, simulated mean, jobs) of each stretch.
+        split_s: when rltuned is switched on.
+        waits: of every job, real and simulated.
+    """
+    kinds = (("real", SERIES[0], "-", "o"), ("simulated, same weights", SERIES[1], "--", "s"))
+
+    def draw(figure: Figure) -> None:
+        left, right = figure.subplots(1, 2, width_ratios=[1.25, 1])
+        for i, (name, colour, line, mark) in enumerate(kinds):
+            at = [d[0] / DAY_S for d in days]
+            means = [d[1 + i] / HOUR_S for d in days]
+            left.plot(at, means, line, marker=mark, ms=3, color=colour, label=name)
+            shares(right, np.quantile(waits[i], SHARES), name, colour, line)
+        left.axvline(split_s / DAY_S, color=MUTED, linewidth=0.9)
+        across = left.get_xaxis_transform()
+        left.text(split_s / DAY_S, 0.97, " judged from here on", transform=across, va="top",
+                  fontsize=8)  # fmt: skip
+        left.set(xlabel="days since the record began", ylabel="mean wait, h")
+        left.set_ylim(bottom=0)
+        right.set(xlabel="wait of a job, s", ylabel="share of the jobs")
+        seconds_axis(right)
+        for axis in (left, right):
+            axis.grid()
+            axis.legend()
+
+    return svg("calibration", 3.2, draw)
+
+
+def levels(below: FloatArray) -> Markup:
+    """Calibration of predictions; below: (k, 2) level of a quantile, share of jobs below it."""
+
+    def draw(figure: Figure) -> None:
+        axis = figure.subplots()
+        axis.plot([0, 1], [0, 1], ":", color=MUTED, linewidth=0.9)
+        axis.plot(*below.T, marker="o", ms=3, color=SERIES[0])
+        axis.set(xlabel="predicted quantile", ylabel="share of the jobs that ended below it")
+        axis.grid()
+
+    return svg("levels", 3.2, draw)
+
+
+def shares(axis: Axes, quantiles: FloatArray, name: str, colour: str, line: str) -> None:
+    """A distribution: quantiles at SHARES."""
+    axis.plot(quantiles, SHARES, line, color=colour, label=name, linewidth=1.4)
+
+
+def seconds_axis(axis: Axes) -> None:
+    """An axis of seconds from 0 on: linear up to 10, logarithmic from there."""
+    axis.set_xscale("symlog", linthresh=10)
+    axis.set_xlim(left=0)
+    axis.xaxis.set_major_formatter(SHORT)
+
+
+def forests(
+    salt: str, panels: Sequence[tuple[str, Mapping[str, Change]]], *, same: bool = False
+) -> Markup:
+    """Changes with their intervals: a panel for each title, a row for each name.
+
+    same: the panels have the same names, which are written once.
+    """
+
+    def draw(figure: Figure) -> None:
+        axes = np.atleast_1d(figure.subplots(1, len(panels), sharey=same))
+        for axis, (title, changes) in zip(axes, panels, strict=True):
+            _forest(axis, changes)
+            axis.set_title(title, fontsize=9)
+
+    return svg(salt, 1.0 + ROW_INCHES * max(len(changes) for _, changes in panels), draw)
+
+
+def _forest(axis: Axes, changes: Mapping[str, Change]) -> None:
+    axis.axvline(0.0, color=MUTED, linewidth=0.9)
+    for row, found in enumerate(changes.values()):
+        if found.change is None:
+            axis.annotate("no job waits", (0.0, row), fontsize=7, color=MUTED, va="center")
+            continue
+        if found.low is not None and found.high is not None:
+            ends = [min(found.low, FULL), min(found.high, FULL)]
+            axis.plot(ends, [row, row], color=SERIES[0], linewidth=1.6)
+        axis.plot([min(found.change, FULL)], [row], "o", ms=4.5, color=SERIES[0])
+    axis.set_yticks(range(len(changes)), list(changes))
+    axis.set_ylim(len(changes) - 0.4, -0.6)
+    low, high = axis.get_xlim()
+    axis.set_xlim(min(low, -BAND), max(high, BAND))
+    axis.xaxis.set_major_formatter(lambda v, _at: f"{v:+.0%}")
+    axis.locator_params(axis="x", nbins=4)
+    axis.grid(axis="x")
+
+
+def gaps(salt: str, panels: Mapping[str, FloatArray]) -> Markup:
+    """By how much each job or user waits longer or less: "share of the jobs" -> differences."""
+
+    def draw(figure: Figure) -> None:
+        axes = np.atleast_1d(figure.subplots(1, len(panels)))
+        for axis, (what, values) in zip(axes, panels.items(), strict=True):
+            _waterfall(axis, np.sort(values) / HOUR_S, what)
+        axes[0].set_ylabel("wait minus that under\nmultifactor, h")
+
+    return svg(salt, 2.9, draw)
+
+
+def _waterfall(axis: Axes, hours: FloatArray, what: str) -> None:
+    if not len(hours):
+        axis.annotate("none", (0.5, 0.5), xycoords="axes fraction", color=MUTED)
+        return
+    share = np.linspace(0, 1, len(hours)) if len(hours) > 1 else np.array([0.5])
+    for side, colour in ((np.minimum(hours, 0), SERIES[2]), (np.maximum(hours, 0), SERIES[5])):
+        axis.fill_between(share, side, 0, color=colour, alpha=0.55, linewidth=0)
+    axis.plot(share, hours, color=INK, linewidth=1.0)
+    axis.axhline(0.0, color=MUTED, linewidth=0.9)
+    if np.abs(hours).max() > TALL_H:
+        axis.set_yscale("symlog", linthresh=1.0)
+    axis.xaxis.set_major_formatter(lambda v, _at: f"{v:.0%}")
+    axis.yaxis.set_major_formatter(lambda v, _at: f"{v:+.3g}")
+    axis.set_xlabel(f"{what}, those who gain most first")
+    axis.grid()
+
+
+def moves(by_hour: Mapping[str, Sequence[float]]) -> Markup:
+    """Priorities that each order changes per hour, from when it is switched on."""
+
+    def draw(figure: Figure) -> None:
+        axis = figure.subplots()
+        for (name, hours), colour in zip(by_hour.items(), _colours(len(by_hour)), strict=True):
+            at = np.arange(len(hours)) / 24
+            axis.step(at, hours, where="post", color=colour, label=name, linewidth=1.0)
+        axis.set(xlabel="days since rltuned was switched on", ylabel="changes per hour")
+        axis.set_ylim(bottom=0)
+        axis.grid()
+        axis.legend()
+
+    return svg("moves", 2.3, draw)
+
+
+def distributions(
+    salt: str,
+    labels: Mapping[str, str],
+    values: Mapping[str, Mapping[str, FloatArray]],
+    singles: Mapping[str, Mapping[str, FloatArray]],
+    models: Sequence[str],
+) -> Markup:
+    """Boxes of the windows' means, every policy; below, shares of single jobs.
+
+    As the paper's Figs. 12, 14 and 15, which show one metric and one rule each.
+
+    Args:
+        salt: see svg.
+        labels: metric -> what the axis says; `bsld` has no unit of time.
+        values: policy -> metric -> (k,) of each window, or (s, k) of several training seeds.
+        singles: policy -> metric -> quantiles at SHARES; at most four are no models.
+        models: which policies are models.
+    """
+    tall = BOX_INCHES * len(values) + 0.9
+    colours = dict(zip(models, _colours(len(models)), strict=True))
+    rules = dict(zip((p for p in singles if p not in colours), RULE_LINES, strict=False))
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots(2, len(labels), height_ratios=[tall, 3.0])
+        for column, (metric, label) in enumerate(labels.items()):
+            above, below = axes[0][column], axes[1][column]
+            means = [np.atleast_2d(table[metric]).mean(axis=0) for table in values.values()]
+            _boxes(above, means, [colours.get(policy, PALE) for policy in values])
+            above.set_xlabel(f"mean {label}, per window")
+            above.set_yticks(range(1, len(means) + 1), [] if column else list(values))
+            for policy, table in singles.items():
+                line, colour = rules.get(policy, "-"), colours.get(policy, MUTED)
+                shares(below, table[metric], policy, colour, line)
+            if metric == "bsld":
+                below.set_xscale("log")
+                below.xaxis.set_major_formatter(SHORT)
+            else:
+                seconds_axis(below)
+            below.set_xlabel(f"{label}, single jobs")
+            below.grid()
+        axes[1][0].set_ylabel("share of the jobs")
+        axes[1][0].legend(loc="lower right")
+
+    return svg(salt, tall + 3.0, draw)
+
+
+def _boxes(axis: Axes, rows: Sequence[FloatArray], colours: Sequence[str]) -> None:
+    boxes = axis.boxplot(
+        rows,
+        orientation="horizontal",
+        showfliers=False,
+        patch_artist=True,
+        widths=0.62,
+        medianprops={"color": INK, "linewidth": 1.2},
+        whiskerprops={"color": MUTED},
+        capprops={"color": MUTED},
+        boxprops={"edgecolor": MUTED},
+    )
+    for box, colour in zip(boxes["boxes"], colours, strict=True):
+        box.set_facecolor(colour)
+    least, most = min(float(r.min()) for r in rows), max(float(r.max()) for r in rows)
+    if least <= 0:
+        axis.set_xscale("symlog", linthresh=10)
+    else:  # with labels, however few decades there are
+        axis.set_xscale("log")
+        subs = (1.0,) if most / least > FEW_DECADES else (1.0, 2.0, 5.0)
+        axis.xaxis.set_major_locator(LogLocator(subs=subs))
+        axis.xaxis.set_minor_formatter(NullFormatter())
+    axis.xaxis.set_major_formatter(SHORT)
+    axis.grid(axis="x")
+    axis.invert_yaxis()
+
+
+def curves(given: Mapping[str, Sequence[tuple[FloatArray, FloatArray]]]) -> Markup:
+    """Learning curves as in the paper's Figs. 11 and 13; several seeds: their mean and range.
+
+    given: name -> per seed the gap of every epoch, and the cost on held-out windows over SAF's.
+    """
+
+    def draw(figure: Figure) -> None:
+        left, right = figure.subplots(1, 2)
+        for (name, seeds), colour in zip(given.items(), _colours(len(given)), strict=True):
+            for axis, which in ((left, 0), (right, 1)):
+                _band(axis, [seed[which] for seed in seeds], name, colour)
+        left.set_ylabel("gap to the base rule, training windows")
+        right.set_ylabel("held-out windows: cost over SAF's")
+        for axis, level in ((left, 0.0), (right, 1.0)):
+            axis.axhline(level, color=MUTED, linewidth=0.9)
+            axis.set_xlabel("epoch")
+            axis.grid()
+        right.set_yscale("log")
+        right.yaxis.set_major_formatter("{x:.2f}")
+        right.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0, 8.5)))
+        right.yaxis.set_minor_formatter(NullFormatter())
+        left.legend()
+
+    return svg("curves", 3.4, draw)
+
+
+def _band(axis: Axes, seeds: Sequence[FloatArray], name: str, colour: str) -> None:
+    """Mean over the seeds that are still learning, and between which values they lie."""
+    table = np.full((len(seeds), max(len(s) for s in seeds)), np.nan)
+    for row, values in zip(table, seeds, strict=True):
+        row[: len(values)] = values
+    epochs = np.arange(table.shape[1])
+    axis.plot(epochs, np.nanmean(table, axis=0), color=colour, label=name, linewidth=1.4)
+    if len(seeds) > 1:
+        low, high = np.nanmin(table, axis=0), np.nanmax(table, axis=0)
+        axis.fill_between(epochs, low, high, color=colour, alpha=0.18, linewidth=0)
+
+
+def _colours(count: int) -> tuple[str, ...]:
+    return (SERIES * count)[:count]

@@ -1,0 +1,109 @@
+"""A daemon on a real Slurm learns from sacct and from its looks, and knows it after a restart."""
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rltuned.journal.learned import FILE_NAME as LEARNED_FILE
+from rltuned.journal.learned import read_learned
+from rltuned.journal.snapshots import FILE_NAME, recorded
+from tests.conftest import slurm_or_skip
+from tests.e2e.process import Daemon
+from tests.lab import SlurmLab
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(240)]
+PAST = 3
+PRIVATE = "nobodysbusiness"
+
+
+@pytest.fixture
+def lab() -> Iterator[SlurmLab]:
+    slurm_or_skip()
+    with SlurmLab(accounting=True) as started:
+        yield started
+
+
+@pytest.fixture
+def config(lab: SlurmLab, tmp_path: Path) -> Path:
+    path = tmp_path / "rltuned.toml"
+    (tmp_path / "state").mkdir(mode=0o700)
+    path.write_text(
+        f"""
+[daemon]
+interval_s = 1
+state_dir = "{tmp_path / "state"}"
+pause_file = "{tmp_path / "PAUSE"}"
+[ladder]
+stage = "shadow"
+[slurm]
+conf = "{lab.conf}"
+[http]
+port = 0
+"""
+    )
+    path.chmod(0o600)
+    return path
+
+
+def run_times(daemon: Daemon) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(daemon.get("/status.json"))["run_times"] or {}
+    return found
+
+
+def submit(lab: SlurmLab, number: int, seconds: int, *more: str) -> int:
+    name = f"--job-name={PRIVATE}_{number:03}"
+    return lab.sbatch(name, "-n1", "--mem=100", "--time=10", *more, wrap=f"sleep {seconds}")
+
+
+def test_what_was_learned_is_there_after_a_restart(
+    lab: SlurmLab, config: Path, tmp_path: Path
+) -> None:
+    past = [submit(lab, n, 2) for n in range(PAST)]
+    lab.wait_for(lambda: all(lab.state(n) in {"CD", ""} for n in past), 60, "they end")
+    time.sleep(3)  # slurmdbd is told every now and then
+    state = tmp_path / "state"
+    with Daemon(tmp_path, "--config", str(config)) as daemon:
+        daemon.wait_for_log("run_times")
+        daemon.wait_for(lambda: run_times(daemon).get("ends", 0) >= PAST, "what sacct knows")
+        assert run_times(daemon)["source"] == "sacct"
+        assert daemon.metric('rltuned_run_times_source{source="sacct"}') == 1
+        submit(lab, 7, 6)
+        waits = submit(lab, 8, 600, "--begin=now+1hour")
+        daemon.wait_for(lambda: run_times(daemon)["ends"] == PAST + 1, "one ends while it looks")
+        before = run_times(daemon)
+        assert before["kinds"] > PAST
+        assert before["error"] > 0
+        assert daemon.metric("rltuned_run_times_ends") == PAST + 1
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+    kept = read_learned(state)
+    assert kept is not None
+    last = list(recorded(state / FILE_NAME))[-1].snapshot
+    (job,) = [job for job in last.pending if job.job_id == waits]
+    assert job.run_time is not None
+    assert 0 < job.run_time.low_s <= job.run_time.high_s <= 600
+    assert job.run_time.ends == PAST + 1
+
+    with Daemon(tmp_path, "--config", str(config)) as daemon:
+        daemon.wait_for_log("run_times")
+        daemon.wait_for(lambda: run_times(daemon).get("source") == "file", "the file")
+        assert run_times(daemon) == before | {"source": "file"}
+        log = daemon.log()
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+    again = read_learned(state)
+    assert again is not None
+    assert again[0].salt == kept[0].salt
+    assert PRIVATE not in log
+    assert all(PRIVATE.encode() not in path.read_bytes() for path in state.iterdir())
+
+    (state / LEARNED_FILE).write_bytes(b"damaged")
+    with Daemon(tmp_path, "--config", str(config)) as daemon:
+        daemon.wait_for(lambda: run_times(daemon).get("source") == "sacct", "sacct again")
+        assert run_times(daemon)["ends"] == PAST + 1
+        assert "is damaged" in run_times(daemon)["trouble"]
