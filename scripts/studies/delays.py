@@ -255,7 +255,6 @@ def play_missing(
         if time.monotonic() > until:
             return
         row = play(run)
-        results.parent.mkdir(parents=True, exist_ok=True)
         with results.open("a") as out:
             out.write(json.dumps(row) + "\n")
         done.add(run)
@@ -371,10 +370,8 @@ def main() -> None:
     if asked.what == "run":
         wanted = runs(front=asked.front, ill=asked.ill, fair=asked.fair)
         play_missing(RESULTS, wanted, play, asked.minutes)
-    elif asked.what == "draw":
-        draw()
     else:
-        table()
+        {"draw": draw, "table": table}[asked.what]()
 
 
 if __name__ == "__main__":
