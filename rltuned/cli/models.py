@@ -63,7 +63,8 @@ def list_models(
     """
     place = folder or settings_of(config).settings.policy.models_dir
     try:
-        bundles = sorted(p.parent for p in place.glob(f"*/{CARD_FILE}"))
+        cards = [p for name in (CARD_FILE, PREDICTOR_CARD) for p in place.glob(f"*/{name}")]
+        bundles = sorted(p.parent for p in cards)
         if not place.is_dir():
             raise ModelError(f"{place}: no such folder")
     except OSError as error:
@@ -106,6 +107,10 @@ def onnx(
 
 def _row(bundle: Path) -> dict[str, str]:
     try:
+        if (bundle / PREDICTOR_CARD).is_file():
+            digest = load_predictor(bundle).digest
+            summary = "Predictor of run times, for predictor.model."
+            return {"name": bundle.name, "summary": summary, "digest": digest, "error": ""}
         actor = load_actor(bundle)
     except ModelError as error:
         return {"name": bundle.name, "summary": "", "digest": "", "error": str(error)}

@@ -46,8 +46,8 @@ from rltuned.core.run_times import (
 from rltuned.domain.jobs import EndedJob, PendingJob, RunningJob
 from rltuned.domain.run_times import RunTime
 
-KINDS_MOST: Final = 200_000
-"""22 MiB of numbers, and about as much for their digests."""
+KINDS_MOST: Final = 150_000
+"""20 MiB of numbers, and as much for their digests; twice that while room is made."""
 KEPT_SHARE: Final = 0.75
 """Of the kinds, what a full table keeps."""
 _USER, _TWIN = KEYS.index("user"), KEYS.index("twin")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rltuned.core.features import LIMIT_FULL_S
-from rltuned.core.memory import RunTimeMemory
+from rltuned.core.memory import KINDS_MOST, RunTimeMemory
 from rltuned.core.run_times import FIELDS, HIGH, INPUTS, KEYS, LOG_FULL, LOW, MEAN
 from rltuned.domain.jobs import EndedJob, PendingJob, RunningJob
 from rltuned.domain.kinds import Kinds
@@ -215,7 +215,7 @@ def test_keys_that_are_switched_off_are_not_kept() -> None:
     bare.submit([pending(TraceJob("1", EPOCH, 30.0, 1, user="ann", name="x"))])
     assert len(bare) == 2
     assert len(KEYS) == 17
-    assert FIELDS * 8 * 200_000 < 30 * 2**20
+    assert FIELDS * 8 * KINDS_MOST < 25 * 2**20
 
 
 def test_predictions_shorten_waits_where_scripts_are_submitted_again() -> None:
