@@ -12,19 +12,24 @@ from prometheus_client import CollectorRegistry
 from rltuned.core.decide import Knobs, Policy, decide
 from rltuned.core.numbers import Writing
 from rltuned.core.select import Scope
+from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.logs import make_log
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.observers import Publisher
-from rltuned.daemon.report import CycleReport, CycleStage, Mode
+from rltuned.daemon.report import CycleReport, CycleStage
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.signals import SignalFlags
+from rltuned.daemon.state import Condition, Health, State
 from rltuned.daemon.systemd import Notifier
 from rltuned.journal.journal import Journal
 from rltuned.settings.keys import Settings
 from rltuned.settings.service import Rescue
 from tests.builders import NOW, job, snapshot
 from tests.fakes import ConstantOrder, FakeBackend, FakeClock
+
+FRESH = Health([Condition(State.LIVE)])
+UNJUDGED = CanaryStatus()
 
 WORLD = snapshot(job(1, priority=300), job(2, priority=200), job(3, priority=100))
 
@@ -151,6 +156,6 @@ class Desk:
         return [line for line in lines if line["event"] == event]
 
 
-def report(mode: Mode = Mode.DRY_RUN, **rest: Any) -> CycleReport:
+def report(mode: State = State.DRY_RUN, **rest: Any) -> CycleReport:
     fields: dict[str, Any] = {"snapshot": SEEN, "decision": DECISION, **rest}
     return CycleReport(1, NOW, mode, 60.0, {CycleStage.OBSERVE: 0.25}, **fields)

@@ -13,19 +13,16 @@ import numpy as np
 from rltuned.backtest.past import Past
 from rltuned.core.decide import Knobs, Policy
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.predictor import Predictor
 from rltuned.sim.orders import Stage, in_cycles
 from rltuned.sim.play import Played, run
 from rltuned.sim.prepared import prepare
-from rltuned.sim.run_times import layers_of
 from rltuned.sim.world import Rules
 
 
-def stage_of(past: Past, predictor: Predictor | None = None) -> Stage:
-    """A history ready to be played under any number of orders; predictor: of run times."""
-    site, layers = past.site, None if predictor is None else layers_of(predictor)
-    prepared = prepare(site.cluster, past.jobs)
-    return Stage(site.cluster, past.jobs, prepared, site.natural, predictor=layers)
+def stage_of(past: Past) -> Stage:
+    """A history ready to be played under any number of orders."""
+    site = past.site
+    return Stage(site.cluster, past.jobs, prepare(site.cluster, past.jobs), site.natural)
 
 
 def play_natural(past: Past, stage: Stage, interval_s: float) -> Played:

@@ -1,7 +1,7 @@
 """The whole backtest, from files to figures; and the figures as plain data for JSON and page."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +14,7 @@ from rltuned.backtest.play import play_natural, play_ours, stage_of
 from rltuned.core.decide import Knobs, Policy
 from rltuned.policies.predictor import Predictor
 from rltuned.sim.play import Played
+from rltuned.sim.run_times import layers_of
 from rltuned.slurm.accounting import SacctAnswer
 from rltuned.text import utc
 
@@ -50,16 +51,17 @@ def run_study(
 ) -> Study:
     """Play everything.
 
-    interval_s, knobs: the daemon's. predictor: of run times. names: show users by their names,
-    not by numbers.
+    interval_s, knobs, predictor: the daemon's. names: show users by their names, not by numbers.
 
     Raises:
         PolicyError: a policy's scores cannot be used.
     """
     report("multifactor", 0.0)
-    stage = stage_of(past, predictor)
+    stage = stage_of(past)
     base = play_natural(past, stage, interval_s)
     calibration = calibrate(past, base)
+    if predictor is not None:
+        stage = replace(stage, predictor=layers_of(predictor))
     users = [j.user for j in past.jobs]
     shown = users if names else aliases(users, "user")
     own, outcomes = {}, {}

@@ -7,76 +7,99 @@ without the other.
 import http.client
 import json
 import ssl
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 from rltuned.daemon.last_state import Glance, QueuePosition, glance, last_queue
-from rltuned.daemon.observers import FRESH_CYCLES
+from rltuned.daemon.state import FRESH_CYCLES, Condition, State
+from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import JournalError, SnapshotError
-from rltuned.journal.snapshots import FILE_NAME
-from rltuned.settings import Loaded
+from rltuned.journal.snapshots import FILE_NAME, reading
+from rltuned.settings import Loaded, Settings
 from rltuned.settings.service import HttpKeys
 
 PATIENCE_S: Final = 3.0
-_SHOWN: Final = ("at", "address", "field", "old", "new", "result", "delay_s")
-"""Of a change, for JSON."""
 _MOST: Final = 4 * 1024 * 1024
 _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - asked, not listened on
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DaemonState:
     """All that could be found out.
 
     Attributes:
+        settings: in force for this command.
         daemon: its /status.json; None = it did not answer, and `silent` says why.
-        asked: whether it could be asked at all, by the settings.
         kept: what the journal says; None = it could not be read, and `unread` says why.
-        queue: of the last cycle, in its new order; None = not known.
-        stage: of the trust ladder by the settings, for when the daemon does not answer.
+        seen: what the last cycle saw, and its queue in the new order; None = not known.
     """
 
+    settings: Settings
     daemon: dict[str, Any] | None
     silent: str
-    asked: bool
-    kept: Glance | None
-    unread: str
-    queue: tuple[QueuePosition, ...] | None
-    taken_at: float | None
-    interval_s: float
-    stage: str
+    kept: Glance | None = None
+    unread: str = ""
+    seen: tuple[Snapshot, tuple[QueuePosition, ...]] | None = None
+
+    @property
+    def asked(self) -> bool:
+        """Whether the daemon could be asked at all, by the settings."""
+        return self.settings.http.enabled and self.settings.http.port != 0
 
     def age_s(self, now: float) -> float | None:
         """Since the last cycle in the journal; None = none is known."""
         cycle = self.kept.cycle if self.kept else None
         return None if cycle is None else max(0.0, now - cycle.at)
 
+    def sentences(self, now: float) -> list[tuple[str, bool]]:
+        """The state, worst first: each sentence, and whether it is trouble.
+
+        The daemon's own sentences, or those of the journal; a circuit breaker may have been closed
+        since the last cycle, so the journal has the last word on them.
+        """
+        found = []
+        if self.daemon is not None:
+            shown = self.daemon.get("conditions", ())  # an older daemon does not say them
+            found = [(c["state"], c["sentence"], c["trouble"]) for c in shown]
+        elif self.kept is not None and not self.asked:
+            found = [(c.state, c.sentence, c.is_trouble) for c in self._by_journal(self.kept, now)]
+        if self.kept is not None:
+            found = [row for row in found if row[0] != State.BREAKER_OPEN]
+        names = [name for _, name, _ in self.kept.breakers] if self.kept else []
+        opened = [Condition(State.BREAKER_OPEN, ", ".join(names)).sentence] if names else []
+        said = [(sentence, trouble) for _, sentence, trouble in found]
+        worst = [*self._unanswered(), *((sentence, True) for sentence in opened)]
+        return worst + sorted(said, key=lambda one: not one[1])
+
+    def _unanswered(self) -> Iterator[tuple[str, bool]]:
+        if self.daemon is None and self.asked:
+            yield f"the daemon does not answer: {self.silent}", True
+        if self.daemon is None and self.kept is None:
+            yield f"the journal cannot be read: {self.unread}", True
+
+    def _by_journal(self, kept: Glance, now: float) -> Iterator[Condition]:
+        age_s = self.age_s(now)
+        if age_s is None:
+            yield Condition(State.STARTING)
+        elif age_s > FRESH_CYCLES * self.settings.daemon.interval_s:
+            yield Condition(State.STALE, f"{age_s:.0f}")
+        elif kept.state is not None:
+            yield from kept.state.conditions
+
     def troubles(self, now: float) -> list[str]:
         """What is wrong, a line each; none = all is well as far as is known."""
-        found = []
-        age_s = self.age_s(now)
-        if self.daemon is None and self.asked:
-            found.append(f"the daemon does not answer: {self.silent}")
-        elif self.daemon is not None and not self.daemon["ready"]:
-            found.append(f"the daemon does not work: {self.daemon['reason']}")
-        elif not self.asked and (age_s is None or age_s > FRESH_CYCLES * self.interval_s):
-            found.append("the journal knows of no recent cycle")
-        if self.kept is None and self.daemon is None:
-            found.append(f"the journal cannot be read: {self.unread}")
-        if self.daemon is not None and self.daemon.get("in_doubt"):
-            found.append(f"nothing is written: {self.daemon['withheld']}")
-        open_ones = self.kept.breakers if self.kept else ()
-        names = [name for _, name, _ in open_ones] if self.kept else _open_by(self.daemon)
-        return found + [f"the circuit breaker of {name} is open" for name in names]
+        return [sentence for sentence, trouble in self.sentences(now) if trouble]
 
     def document(self, now: float) -> dict[str, Any]:
         """For --json; without single jobs, which `rltuned plan --json` has."""
         return {
             "ok": not self.troubles(now),
+            "state": [sentence for sentence, _ in self.sentences(now)],
             "troubles": self.troubles(now),
             "daemon": self.daemon,
             "daemon_silent": self.silent or None,
-            "journal": None if self.kept is None else _plain(self.kept),
+            "journal": None if self.kept is None else self.kept.document(),
             "journal_unread": self.unread or None,
         }
 
@@ -84,31 +107,18 @@ class DaemonState:
 def ask(loaded: Loaded) -> DaemonState:
     """Find out what can be found out; nothing that fails here is an error."""
     settings = loaded.settings
-    http_keys = settings.http
-    asked = http_keys.enabled and http_keys.port != 0
-    daemon, silent = None, "the settings give it no fixed port (http.enabled, http.port)"
-    if asked:
-        daemon, silent = _ask_daemon(http_keys)
-    path = settings.daemon.state_dir / FILE_NAME
-    kept, unread, queue, taken_at = None, "", None, None
-    try:
-        kept = glance(path)
-        seen = last_queue(path)
-        if seen is not None:
-            taken_at, queue = seen[0].taken_at, seen[1]
-    except (JournalError, SnapshotError) as error:
-        unread = str(error)
-    return DaemonState(
-        daemon=daemon,
-        silent=silent,
-        asked=asked,
-        kept=kept,
-        unread=unread,
-        queue=queue,
-        taken_at=taken_at,
-        interval_s=settings.daemon.interval_s,
-        stage=settings.ladder.stage,
+    state = DaemonState(
+        settings, None, "the settings give it no fixed port (http.enabled, http.port)"
     )
+    if state.asked:
+        state.daemon, state.silent = _ask_daemon(settings.http)
+    try:
+        with reading(settings.daemon.state_dir / FILE_NAME) as db:
+            state.kept = glance(db)
+            state.seen = last_queue(db)
+    except (JournalError, SnapshotError) as error:
+        state.unread = str(error)
+    return state
 
 
 def _ask_daemon(keys: HttpKeys) -> tuple[dict[str, Any] | None, str]:
@@ -141,21 +151,3 @@ def _connection(keys: HttpKeys, where: str) -> http.client.HTTPConnection:
     trust.check_hostname = False
     trust.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return http.client.HTTPSConnection(where, keys.port, timeout=PATIENCE_S, context=trust)
-
-
-def _open_by(daemon: dict[str, Any] | None) -> list[str]:
-    return [b["partition"] for b in daemon["breakers"]] if daemon else []
-
-
-def _plain(kept: Glance) -> dict[str, Any]:
-    return {
-        "cycle": None if kept.cycle is None else asdict(kept.cycle),
-        "cycles": kept.cycles,
-        "model": kept.model or None,
-        "carrying": kept.carrying,
-        "changes": [{name: getattr(change, name) for name in _SHOWN} for change in kept.changes],
-        "breakers": [
-            {"cluster": cluster, "partition": name, **asdict(found)}
-            for cluster, name, found in kept.breakers
-        ],
-    }

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from rltuned.cli.flags import ConfigOption, say, settings_of
-from rltuned.daemon.canary.breaker import Breaker, clusters
+from rltuned.daemon.canary.breaker import BREAKERS, Breaker
 from rltuned.daemon.canary.breaker import reset as close
 from rltuned.daemon.clock import SystemClock
 from rltuned.journal.journal import Journal
@@ -22,7 +22,7 @@ def show(config: ConfigOption = None) -> None:
     Exit codes: 0 = none is open; 1 = one is, or the journal cannot be read.
     """
     with closing(_journal(config)) as journal:
-        found = clusters(journal)
+        found = BREAKERS.read(journal)
     lines = [
         f"{cluster}: {partition}: {_line(breaker)}"
         for cluster, those in sorted(found.items())

@@ -20,10 +20,11 @@ from prometheus_client import CollectorRegistry
 from rltuned import __version__
 from rltuned.cli.check_slurm import slurm_checks
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
-from rltuned.daemon.canary.breaker import clusters
+from rltuned.daemon.canary.breaker import BREAKERS
 from rltuned.daemon.signals import is_paused
+from rltuned.daemon.state import Condition, Health, State
 from rltuned.daemon.surroundings import doubts
-from rltuned.daemon.web.server import Health, MetricsServer
+from rltuned.daemon.web.server import MetricsServer
 from rltuned.daemon.web.tls import endpoint_context
 from rltuned.daemon.wiring import find_policy
 from rltuned.errors import (
@@ -38,7 +39,7 @@ from rltuned.journal.salt import FILE_NAME, read_salt
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings import Loaded
-from rltuned.slurm.checks import Check, Status
+from rltuned.slurm.config_checks import Check, Status
 from rltuned.solver import Cbc, probe
 
 app = typer.Typer()
@@ -274,7 +275,7 @@ def _http(loaded: Loaded) -> Check:
             http.address,
             http.port,
             CollectorRegistry(),
-            lambda: Health(ready=False, reason=""),
+            lambda: Health([Condition(State.STARTING)]),
             tls=tls,
         )
     except SettingsError as error:
@@ -301,7 +302,7 @@ def _mode(loaded: Loaded) -> Check:
 def _breakers(loaded: Loaded) -> Check:
     try:
         with closing(Journal(loaded.settings.daemon.state_dir)) as journal:
-            every = [item for those in clusters(journal).values() for item in those.items()]
+            every = [item for those in BREAKERS.read(journal).values() for item in those.items()]
     except JournalError as error:
         remedy = "rltuned restore --all, then move the journal away"
         return Check.fail("breakers", str(error), remedy)

@@ -1,8 +1,8 @@
 """What `rltuned check` asks Slurm: controllers and load, the queue, and how far delays reach."""
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -20,10 +20,10 @@ from rltuned.errors import BackendError, ModelError, PolicyError, SettingsError,
 from rltuned.journal.journal import Journal
 from rltuned.settings import Loaded
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.checks import Check, Status
+from rltuned.slurm.config_checks import Check, Status
 from rltuned.slurm.controllers import Controller, acting_host
 from rltuned.slurm.sdiag import pressures
-from rltuned.slurm.site import Priorities, RateLimit, read_priorities
+from rltuned.slurm.site import Priorities, RateLimit, read_priorities, read_rate_limit
 from rltuned.slurm.worth import Site, judge_order, judge_room
 
 
@@ -34,14 +34,18 @@ def slurm_checks(loaded: Loaded) -> Iterator[Check]:
     yield from slurm
     yield from controller_checks(loaded, backend)
     yield from fit_checks(loaded, slurm)
-    yield from queue_checks(loaded, backend.observe)
-    yield from order_checks(loaded, backend)
+    seen = look(backend)
+    if isinstance(seen, Check):
+        yield seen
+        return
+    yield from queue_checks(loaded, seen)
+    yield from order_checks(loaded, backend, seen)
 
 
 def controller_checks(loaded: Loaded, slurm: SlurmBackend) -> Iterator[Check]:
     """The controllers against [ha], and their load against [load]; nothing while none answers."""
     try:
-        found, limit = slurm.controllers(), slurm.rate_limit()
+        found, limit = slurm.controllers(), read_rate_limit(slurm.config())
     except BackendError:
         return  # the first check says so
     yield _ha(loaded, found)
@@ -110,17 +114,17 @@ def _load(loaded: Loaded, slurm: SlurmBackend) -> Check:
     return Check.ok("load", figures)
 
 
-def queue_checks(loaded: Loaded, observe: Callable[[], Snapshot]) -> Iterator[Check]:
-    """Reads queue and nodes as a cycle does, and compares the partitions with the settings."""
+def look(backend: SlurmBackend) -> Snapshot | Check:
+    """Queue and nodes as a cycle reads them, or why they cannot be read."""
     try:
-        seen = observe()
+        return backend.observe()
     except (BackendError, SnapshotError) as error:
-        yield Check.fail(
-            "queue",
-            str(error),
-            "run squeue, sinfo and sprio by hand as this user; see [slurm] bin_dir, timeout_s",
-        )
-        return
+        remedy = "run squeue, sinfo and sprio by hand as this user; see [slurm] bin_dir, timeout_s"
+        return Check.fail("queue", str(error), remedy)
+
+
+def queue_checks(loaded: Loaded, seen: Snapshot) -> Iterator[Check]:
+    """How much there is in the queue, and the partitions beside the settings."""
     counts = f"{len(seen.pending)} pending, {len(seen.running)} running, {len(seen.nodes)} nodes"
     yield Check.ok("queue", counts)
     yield time_limits(seen)
@@ -181,32 +185,22 @@ def fit_checks(loaded: Loaded, slurm: tuple[Check, ...]) -> Iterator[Check]:
         )
 
 
-def order_checks(loaded: Loaded, backend: SlurmBackend) -> Iterator[Check]:
+def order_checks(loaded: Loaded, backend: SlurmBackend, seen: Snapshot) -> Iterator[Check]:
     """How far delays reach, from one look at the queue."""
     try:
-        seen, config = backend.observe(), backend.config()
+        config = backend.config()
     except (BackendError, SnapshotError):
-        return  # the check of the queue says so
-    site = _site(loaded, backend, seen, read_priorities(config))
+        return  # the check of the controllers says so
+    site = site_of(loaded, seen, read_priorities(config), backend)
     yield from judge_order(site)
     yield from _room(loaded, site, seen)
     yield newcomers(loaded, config.get("JobSubmitPlugins", ""))
 
 
-def qos_of(backend: SlurmBackend, seen: Snapshot) -> dict[str, int]:
-    """Every QOS and its priority; empty = slurmdbd does not say."""
-    try:
-        return backend.qos() if seen.priorities.ages else {}
-    except BackendError:
-        return {}
-
-
-def shares_of(backend: SlurmBackend, seen: Snapshot) -> tuple[float, ...]:
-    """The different fair-share factors of those who wait; empty = none counts."""
-    return backend.fair_shares(seen.pending) if seen.priorities.fair_weight else ()
-
-
-def _site(loaded: Loaded, backend: SlurmBackend, seen: Snapshot, priorities: Priorities) -> Site:
+def site_of(
+    loaded: Loaded, seen: Snapshot, priorities: Priorities, backend: SlurmBackend | None = None
+) -> Site:
+    """What decides how far delays reach. backend: knows of QOS and fair share; None = unknown."""
     settings = loaded.settings
     scope, writing = settings.scope, settings.knobs().writing
     left = (
@@ -216,6 +210,11 @@ def _site(loaded: Loaded, backend: SlurmBackend, seen: Snapshot, priorities: Pri
         scope.excluded_accounts,
         scope.excluded_qos,
     )
+    qos: dict[str, int] = {}
+    if backend is not None and seen.priorities.ages:
+        with suppress(BackendError):  # slurmdbd does not say
+            qos = backend.qos()
+    weighs = backend is not None and seen.priorities.fair_weight
     return Site(
         seen.priorities,
         priorities,
@@ -224,9 +223,9 @@ def _site(loaded: Loaded, backend: SlurmBackend, seen: Snapshot, priorities: Pri
         settings.order.max_delay_s,
         writes_priority=writing.mode == "priority",
         leaves_alone=any(left),
-        qos=qos_of(backend, seen),
+        qos=qos,
         used_qos=frozenset(job.qos for job in seen.pending),
-        shares=shares_of(backend, seen),
+        shares=backend.fair_shares(seen.pending) if backend is not None and weighs else (),
         pending=len(seen.pending),
     )
 

@@ -5,7 +5,6 @@ from dataclasses import asdict
 from typing import Any
 
 from rltuned.cli.flags import BackendChoice
-from rltuned.cli.history import read_changes
 from rltuned.cli.plan import Look, decided_document
 from rltuned.core.decide import Decision, Entry
 from rltuned.core.explaining import bounds_on, influences, may_start, sentence
@@ -14,7 +13,8 @@ from rltuned.core.select import Refusal
 from rltuned.domain.jobs import ArrayInfo, PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import BackendError, JournalError, SnapshotError
-from rltuned.journal.snapshots import FILE_NAME
+from rltuned.journal.queries import changes_of
+from rltuned.journal.snapshots import FILE_NAME, reading
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.job_selector import asked_job
 from rltuned.slurm.strings import parse_tasks
@@ -195,7 +195,8 @@ def _past(look: Look, document: dict[str, Any]) -> dict[str, Any]:
     path = look.loaded.settings.daemon.state_dir / FILE_NAME
     try:
         asked = asked_job(document.get("address") or str(document["job_id"]))
-        changes = read_changes(path, asked)
+        with reading(path) as db:
+            changes = changes_of(db, asked)
     except (ValueError, JournalError) as error:
         return {"history": None, "history_unknown": str(error)}
     cluster = look.decision.snapshot.cluster

@@ -6,16 +6,14 @@ above all which partitions were promised to a group, stays a comment.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from rltuned.cli.flags import printable
-from rltuned.core.numbers import Writing
-from rltuned.core.order import Order
 from rltuned.domain.cluster import Node, Partition
 from rltuned.domain.snapshot import Snapshot
 from rltuned.settings.reference import Line, draft
-from rltuned.slurm.site import Priorities, RateLimit
+from rltuned.slurm.site import RateLimit
 from rltuned.slurm.values import format_limit
 from rltuned.slurm.worth import Site, worth
 
@@ -35,21 +33,17 @@ class Found:
 
     Attributes:
         snapshot: its nodes and partitions.
+        site: how it orders its queue.
         slurm: the release of slurmctld, "" = the built-in cluster.
-        priorities: how it orders its queue.
         controllers: how many slurmctld there are.
         limit: how many requests it lets a user send; None = as many as they like.
-        qos: every QOS and its priority; empty = not known.
-        shares: the different fair-share factors of those who wait.
     """
 
     snapshot: Snapshot
+    site: Site
     slurm: str = ""
-    priorities: Priorities = field(default_factory=Priorities)
     controllers: int = 1
     limit: RateLimit | None = None
-    qos: Mapping[str, int] = field(default_factory=dict)
-    shares: tuple[float, ...] = ()
 
 
 def fitted(found: Found | None, path: Path | None, keys: Mapping[str, object], written: str) -> str:
@@ -102,18 +96,8 @@ def _portrait(found: Found) -> Iterator[str]:
     yield f"Cluster {printable(seen.cluster)}, {program}: {size}."
     if gpus:
         yield f"GPUs: {gpus_text(seen.nodes)}."
-    yield f"Order: {found.priorities}."
-    order = Order()
-    site = Site(
-        seen.priorities,
-        found.priorities,
-        seen.partitions,
-        Writing().own_slope,
-        order.max_delay_s,
-        qos=found.qos,
-        shares=found.shares,
-    )
-    yield f"Waiting: {worth(site)}."
+    yield f"Order: {found.site.priorities}."
+    yield f"Waiting: {worth(found.site)}."
     yield ""
     rows: list[tuple[str, ...]] = [
         ("partition", "nodes", "GPUs", "longest job", "tier", "factor", "OverSubscribe")
@@ -203,8 +187,8 @@ def _limits(found: Found | None) -> Iterator[Line]:
     if found is None:
         yield Line("limits.write_mode")
         return
-    mode = "priority" if found.priorities.plugin else "auto"
-    yield Line("limits.write_mode", mode, active=True, why=found.priorities.advice)
+    mode = "priority" if found.site.priorities.plugin else "auto"
+    yield Line("limits.write_mode", mode, active=True, why=found.site.priorities.advice)
     if found.limit is not None:
         most = max(1, found.limit.bucket - _CYCLE_REQUESTS)
         why = (

@@ -1,9 +1,7 @@
 """`rltuned history`: every change to one job, or a past cycle decided again, from the journal."""
 
 import json
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated
@@ -12,13 +10,13 @@ import typer
 
 from rltuned import __version__
 from rltuned.cli.flags import ConfigOption, JsonOption, PolicyOption, say, settings_of, warn
-from rltuned.errors import JournalError, ModelError
+from rltuned.errors import ModelError
 from rltuned.journal.cycles import Document, pack_plan, unpack_plan
 from rltuned.journal.inputs import plan_document
 from rltuned.journal.queries import Decided, JobChange, changes_of, decided, differences
-from rltuned.journal.snapshots import FILE_NAME, open_to_read
+from rltuned.journal.snapshots import FILE_NAME, reading
 from rltuned.settings import Loaded
-from rltuned.slurm.job_selector import AskedJob, asked_job
+from rltuned.slurm.job_selector import asked_job
 from rltuned.text import when
 
 app = typer.Typer()
@@ -67,14 +65,16 @@ def history(
     loaded = settings_of(config)
     path = journal or loaded.settings.daemon.state_dir / FILE_NAME
     if replay is not None:
-        kept = _kept(path, replay)
+        with reading(path) as db:
+            kept = decided(db, replay)
         named = ("policy.name", policy or kept.recipe.policy, f"cycle {replay}")
         raise typer.Exit(_replay(settings_of(config, named), kept, as_json=as_json))
     try:
         asked = asked_job(job or "")
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    changes = read_changes(path, asked)
+    with reading(path) as db:
+        changes = changes_of(db, asked)
     if as_json:
         say(json.dumps({"job": job, "changes": [c._asdict() for c in changes]}, indent=2))
     else:
@@ -83,19 +83,6 @@ def history(
     if not changes:
         warn(f"{path} knows of no change to job {job}")
         raise typer.Exit(1)
-
-
-def read_changes(path: Path, asked: AskedJob) -> list[JobChange]:
-    """What a journal keeps of a job, the oldest first.
-
-    Raises:
-        JournalError: it cannot be read.
-    """
-    with closing(open_to_read(path)) as db:
-        try:
-            return changes_of(db, asked)
-        except sqlite3.Error as error:
-            raise JournalError(f"{path}: cannot be read: {error}") from None
 
 
 def lines_of(changes: list[JobChange]) -> Iterator[str]:
@@ -107,10 +94,11 @@ def lines_of(changes: list[JobChange]) -> Iterator[str]:
         ordered = list(rows)
         yield f"job {ordered[-1].address} of {cluster}, submitted {when(submitted_at)}"
         for row in ordered:
-            yield f"  {when(row.at)}  {_what(row)}: {_result(row)}{_by(row)}"
+            yield f"  {when(row.at)}  {what(row)}: {_result(row)}{_by(row)}"
 
 
-def _what(row: JobChange) -> str:
+def what(row: JobChange) -> str:
+    """What changed, from which value to which."""
     if row.field != "release":
         return f"{row.field} {row.old} -> {row.new}"
     nice = f", nice {row.nice} set again" if row.nice else ""
@@ -147,14 +135,6 @@ def _replay(loaded: Loaded, kept: Decided, *, as_json: bool) -> int:
     else:
         _compare(kept, again, found)
     return 1 if found else 0
-
-
-def _kept(path: Path, cycle: int) -> Decided:
-    with closing(open_to_read(path)) as db:
-        try:
-            return decided(db, cycle)
-        except sqlite3.Error as error:
-            raise JournalError(f"{path}: cannot be read: {error}") from None
 
 
 def _again(loaded: Loaded, kept: Decided) -> Document:

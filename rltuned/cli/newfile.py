@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from rltuned import __version__
-from rltuned.cli.check_slurm import qos_of, shares_of
+from rltuned.cli.check_slurm import site_of
 from rltuned.cli.fitting import Found, fitted
 from rltuned.cli.flags import BackendChoice, PolicyOption, WorldOption, say, warn
 from rltuned.cli.world import open_world, real_slurm
@@ -19,8 +19,7 @@ from rltuned.daemon.wiring import check_policy_name
 from rltuned.errors import BackendError, SettingsError, SnapshotError
 from rltuned.settings import Flag, Loaded, from_flags, load
 from rltuned.settings.source import DEFAULT_PATH
-from rltuned.slurm.commands import Commands
-from rltuned.slurm.site import Priorities, parse_config, read_priorities, read_rate_limit
+from rltuned.slurm.site import Priorities, read_priorities, read_rate_limit
 
 STANDARD_OUTPUT = Path("-")
 _MODE = 0o644
@@ -96,7 +95,7 @@ def _find(world: BackendChoice, loaded: Loaded) -> Found:
         from rltuned.sim.demo import WEIGHTS  # noqa: PLC0415 - numba's floor
 
         seen = open_world(world).backend(loaded).observe()
-        return Found(seen, priorities=Priorities("priority/multifactor", WEIGHTS))
+        return Found(seen, site_of(loaded, seen, Priorities("priority/multifactor", WEIGHTS)))
     except (BackendError, SnapshotError) as error:
         hint = "name its slurm.conf by --slurm-conf, or write a file for any cluster by --offline"
         raise type(error)(f"the cluster cannot be read: {error}; {hint}") from error
@@ -104,17 +103,13 @@ def _find(world: BackendChoice, loaded: Loaded) -> Found:
 
 def _ask(loaded: Loaded) -> Found:
     slurm = real_slurm(loaded, SystemClock())
-    commands = Commands(loaded.settings.slurm.cli())
-    config = parse_config(commands.ask("scontrol", "show", "config").stdout)
-    seen = slurm.observe()
+    config, seen = slurm.config(), slurm.observe()
     return Found(
         seen,
+        site_of(loaded, seen, read_priorities(config), slurm),
         config.get("SLURM_VERSION", ""),
-        read_priorities(config),
         len(slurm.controllers()),
         read_rate_limit(config),
-        qos=qos_of(slurm, seen),
-        shares=shares_of(slurm, seen),
     )
 
 

@@ -206,7 +206,7 @@ class _Process:
                 notifier,
                 place.system,
                 show=show_cycle if show else None,
-                journal=journal.size,
+                journal=journal,
                 board=Board(showing, place.clock.now),
             )
             stack.enter_context(listening(orders, lambda stop: place.system.wake(stop=stop)))

@@ -19,9 +19,9 @@ from rich.text import Text
 
 from rltuned.cli.asking import DaemonState, ask
 from rltuned.cli.flags import ConfigOption, JsonOption, printable, say, settings_of
+from rltuned.cli.history import what
 from rltuned.cli.tables import wide_console
 from rltuned.daemon.clock import SystemClock
-from rltuned.journal.queries import JobChange
 from rltuned.settings import Loaded
 from rltuned.text import span, when
 
@@ -75,8 +75,7 @@ def status(
 
 def headlines(state: DaemonState, now: float) -> Iterator[str]:
     """What matters first."""
-    troubles = state.troubles(now)
-    yield "rltuned: " + ("; ".join(troubles) if troubles else "works")
+    yield "rltuned: " + "; ".join(sentence for sentence, _ in state.sentences(now))
     yield from _daemon(state)
     yield from _journal(state, now)
 
@@ -87,27 +86,25 @@ def changes(state: DaemonState) -> Iterator[str]:
         return
     yield "last changes:" if state.kept.changes else "last changes: none"
     for change in state.kept.changes:
-        yield f"  {when(change.at)}  job {change.address}: {_change(change)}"
-
-
-def _change(change: JobChange) -> str:
-    new = "released" if change.new is None else change.new
-    back = "" if change.delay_s is None else f", steps back {span(change.delay_s)}"
-    return f"{change.field} {change.old} -> {new}{back}: {change.result or 'unknown'}"
+        back = "" if change.delay_s is None else f", steps back {span(change.delay_s)}"
+        result = change.result or "unknown"
+        yield f"  {when(change.at)}  job {change.address}: {what(change)}{back}: {result}"
 
 
 def _daemon(state: DaemonState) -> Iterator[str]:
     daemon = state.daemon
     if daemon is None:
         yield f"daemon: not asked: {state.silent}" if not state.asked else "daemon: no answer"
-        yield f"stage: {state.stage} by the settings"
+        yield f"stage: {state.settings.ladder.stage} by the settings"
+        if state.kept is not None and (known := state.kept.state) is not None:
+            yield f"state since {when(known.at)}: {known.health}"
+            if known.effect is not None:
+                yield f"effect: {known.effect.verdict}"
         return
     stage = f"{daemon['stage']} (dry run)" if daemon["dry_run"] else daemon["stage"]
     model = f", model {daemon['digest'][:12]}" if daemon["digest"] else ""
-    yield f"daemon: {daemon['reason']}; cluster {daemon['cluster'] or 'not seen yet'}"
+    yield f"cluster: {daemon['cluster'] or 'not seen yet'}"
     yield f"stage: {stage}; writes {daemon['write_mode']}; policy {daemon['policy']}{model}"
-    if daemon.get("withheld"):  # an older daemon does not say it
-        yield f"nothing is written: {daemon['withheld']}"
     skipped = [c for c in daemon["cycles"] if c["skip"]]
     yield f"cycles: {len(skipped)} of the last {len(daemon['cycles'])} without a result"
     if daemon["effect"] is not None:
@@ -187,8 +184,9 @@ def _view(state: DaemonState, now: float, height: int) -> RenderableType:
 
 def _queue(state: DaemonState, room: int) -> RenderableType:
     """The first jobs in their new order."""
-    if state.queue is None:
+    if state.seen is None:
         return Text(f"queue: not known: {printable(state.unread) or 'no cycle is kept'}")
+    seen, queue = state.seen
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     for name in ("new", "old", "moves", "job"):
         table.add_column(name, justify="left" if name == "job" else "right", no_wrap=True)
@@ -196,9 +194,8 @@ def _queue(state: DaemonState, room: int) -> RenderableType:
         table.add_column(name, no_wrap=True)
     for name in ("GPUs", "waited", "delay", "priority", "planned"):
         table.add_column(name, justify="right", no_wrap=True)
-    for place in state.queue[:room]:
+    for place in queue[:room]:
         job, step = place.job, place.before - place.after
-        waited_s = job.waited_s(state.taken_at or 0.0)
         table.add_row(
             str(place.after),
             str(place.before),
@@ -207,10 +204,10 @@ def _queue(state: DaemonState, room: int) -> RenderableType:
             escape(printable(",".join(job.partitions))),
             escape(printable(job.user)),
             str(job.request.total.gpus),
-            span(waited_s),
+            span(job.waited_s(seen.taken_at)),
             "" if place.delay_s is None else span(place.delay_s),
             str(place.priority),
             str(place.planned) if place.planned != place.priority else "",
         )
-    left = len(state.queue) - room
+    left = len(queue) - room
     return Group(table, Text(f"... and {left} more")) if left > 0 else table

@@ -1,5 +1,6 @@
 """`rltuned train`: learn policies offline. Needs the train extra."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -8,7 +9,7 @@ import torch
 import typer
 
 from rltuned.cli import imitate
-from rltuned.cli.flags import say, warn
+from rltuned.cli.flags import JsonOption, say, warn
 from rltuned.cli.progress import progress
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.network import Kind
@@ -29,6 +30,7 @@ from rltuned.train.course import (
 )
 from rltuned.train.export import export_predictor
 from rltuned.train.learner import PpoSettings
+from rltuned.train.predictor_report import report_of, write_report
 from rltuned.train.ranks import ALONE, Ranks, join_ranks
 from rltuned.train.reward import Objective
 from rltuned.train.run import RULES, Exam, Job, perform
@@ -202,6 +204,11 @@ def fit_predictor(
         typer.Option(help="Part of the trace to fit to, from its beginning.", min=0.05, max=1),
     ] = 1.0,
     seed: Annotated[int, typer.Option(min=0)] = 1,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="New folder for a page of what it is worth.")
+    ] = None,
+    names: Annotated[bool, typer.Option("--names", help="Show users by name there.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Fit the run-time predictor, to a site's own jobs or (no trace) to generated ones.
 
@@ -214,6 +221,13 @@ def fit_predictor(
     export_predictor(
         out, fitted, command=command, seed=seed, data=notes.data, licence=notes.licence
     )
+    if report is not None or as_json:
+        found = report_of(fitted.predictor, notes.first, names=names)
+        if report is not None:
+            write_report(report, found, f"Predicted run times, {out.name}")
+        if as_json:
+            say(json.dumps(found.document()))
+            raise typer.Exit(int(fitted.pinball >= fitted.plain))
     say(
         f"{out}: {fitted.examples} jobs; loss {fitted.pinball:.3f}, without looking at the job "
         f"{fitted.plain:.3f}; of the long jobs {fitted.long_found:.0%} recognised, by limit alone "

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from rltuned.cli.flags import BackendChoice
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.ha.fence import Fence, Holder
+from rltuned.daemon.ha.fence import Fence
+from rltuned.daemon.ha.lease import Lease
 from rltuned.domain.kinds import Digester
 from rltuned.domain.ports import Backend, Clock
 from rltuned.errors import JournalError
@@ -31,14 +32,6 @@ class CommandTarget:
     backend: Callable[[Loaded], Backend]
 
 
-def _ignore(_: CallRecord) -> None:
-    """Calls are not counted."""
-
-
-def _unheard(_: ReaderChoice) -> None:
-    """The reader is not reported."""
-
-
 def kept_digester(loaded: Loaded) -> Digester | None:
     """What makes the kinds for a command that only looks; None = there are none, or no salt can be
     read.
@@ -56,9 +49,9 @@ def open_world(
     *,
     speed: float = 1.0,
     seed: int = 0,
-    on_call: Callable[[CallRecord], None] = _ignore,
-    on_reading: Callable[[ReaderChoice], None] = _unheard,
-    lease: Holder | None = None,
+    on_call: Callable[[CallRecord], None] = lambda _call: None,
+    on_reading: Callable[[ReaderChoice], None] = lambda _reading: None,
+    lease: Lease | None = None,
     digester: Callable[[Loaded], Digester | None] = kept_digester,
 ) -> CommandTarget:
     """Make clock and backend.
@@ -91,9 +84,9 @@ def open_world(
 def real_slurm(
     loaded: Loaded,
     clock: SystemClock,
-    on_call: Callable[[CallRecord], None] = _ignore,
-    lease: Holder | None = None,
-    on_reading: Callable[[ReaderChoice], None] = _unheard,
+    on_call: Callable[[CallRecord], None] = lambda _call: None,
+    lease: Lease | None = None,
+    on_reading: Callable[[ReaderChoice], None] = lambda _reading: None,
     *,
     digester: Digester | None = None,
 ) -> SlurmBackend:

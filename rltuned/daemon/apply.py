@@ -6,11 +6,14 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final, Protocol
 
+from pydantic import ConfigDict
+
 from rltuned.core.decide import Decision
 from rltuned.daemon import newcomers
 from rltuned.daemon.canary.breaker import demoted
 from rltuned.daemon.ha.leader import Seat
-from rltuned.daemon.report import ChangeKind, CycleStage, Mode
+from rltuned.daemon.report import ChangeKind, CycleStage
+from rltuned.daemon.state import State
 from rltuned.domain.jobs import PendingJob, Remembered
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.ports import NOTHING, Backend, Clock
@@ -18,12 +21,19 @@ from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError
-from rltuned.journal import neutral
 from rltuned.journal.cycles import CycleObservation
 from rltuned.journal.inputs import Recipe, plan_document
 from rltuned.journal.journal import Journal
+from rltuned.journal.named_values import Kept
 
 _HOUR_S: Final = 3_600.0
+NEUTRAL: Final[Kept[NeutralDelay]] = Kept(
+    "neutral_delays",
+    NeutralDelay,
+    "neutral delays",
+    ConfigDict(extra="forbid", allow_inf_nan=False),
+)
+"""By cluster, kept in the journal so that a restart changes no number."""
 
 
 class Stopwatch(Protocol):
@@ -33,7 +43,12 @@ class Stopwatch(Protocol):
 
 
 class PlanApplier:
-    """Keeps the order of law: intent on the disk, then the write, then its outcome."""
+    """Keeps the order of law: intent on the disk, then the write, then its outcome.
+
+    Where the journal cannot be used, or what it says cannot be read, every method but the first two
+    raises JournalError, and nothing is written. A BackendError of `write`: Slurm did not answer;
+    what was written is noted as intended.
+    """
 
     def __init__(self, journal: Journal, clock: Clock) -> None:
         self.journal = journal
@@ -63,9 +78,6 @@ class PlanApplier:
         """Set `owned` on the jobs that carry a value of rltuned's, and count what was reverted.
 
         A value is counted once, however long it stays.
-
-        Raises:
-            JournalError: it is not known what rltuned wrote.
         """
         self._cluster = snapshot.cluster
         marked = marked_by(self.journal, snapshot)
@@ -86,16 +98,13 @@ class PlanApplier:
         decision: Decision | None,
         recipe: Recipe,
         cycle: int,
-        mode: Mode,
+        mode: State,
     ) -> str:
-        """Note what a cycle saw and planned, if it did; returns the digest of the snapshot.
-
-        Raises:
-            JournalError: it could not be noted; then nothing may be written.
-        """
+        """Note what a cycle saw and planned, if it did; returns the digest of the snapshot."""
         found = None if decision is None else decision.neutral
         if found is not None and found != snapshot.neutral:
-            neutral.keep(self.journal, snapshot.cluster, found, self._clock.now())
+            new = {snapshot.cluster: found}
+            NEUTRAL.alter(self.journal, lambda every: every | new, self._clock.now())
         return self.journal.keep(
             CycleObservation(
                 cycle=cycle,
@@ -108,11 +117,7 @@ class PlanApplier:
         )
 
     def follow(self, snapshot: Snapshot) -> None:
-        """Note which jobs have left the queue, and which came back to it with a value of rltuned's.
-
-        Raises:
-            JournalError: it could not be noted.
-        """
+        """Note which jobs have left the queue, and which are back with a value of rltuned's."""
         newcomers.note(self.journal, snapshot, self._clock.now())
         if self.journal.is_clean():
             return
@@ -145,10 +150,6 @@ class PlanApplier:
             timed: times the stages.
             digest: under which the journal keeps the snapshot.
             seat: where a successor on another host finds what rltuned wrote; None = there is none.
-
-        Raises:
-            JournalError: the intent could not be made durable; nothing was written.
-            BackendError: Slurm did not answer; what was written is noted as intended.
         """
         with timed(CycleStage.JOURNAL):
             self.follow(snapshot)
@@ -172,24 +173,16 @@ class PlanApplier:
 
 
 def marked_by(journal: Journal, snapshot: Snapshot) -> Snapshot:
-    """A snapshot with what the journal says of its jobs and partitions.
-
-    Raises:
-        JournalError: the journal cannot be used or read.
-    """
+    """A snapshot with what the journal says of its jobs and partitions."""
     cluster = snapshot.cluster
     says = remembered_by(journal, cluster, snapshot.taken_at)
     marked = snapshot.marked(says, demoted(journal, cluster))
     marked = newcomers.marked(journal, marked)
-    return replace(marked, neutral=neutral.recalled(journal, cluster))
+    return replace(marked, neutral=NEUTRAL.read(journal).get(cluster))
 
 
 def remembered_by(journal: Journal, cluster: str, now: float) -> Remembered:
-    """What the journal says of a cluster's jobs; not to be kept, see `Journal.owned`.
-
-    Raises:
-        JournalError: the journal cannot be used.
-    """
+    """What the journal says of a cluster's jobs; not to be kept, see `Journal.owned`."""
     return Remembered(journal.owned(cluster), journal.recent_writes(cluster, now - _HOUR_S))
 
 

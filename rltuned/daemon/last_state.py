@@ -1,81 +1,29 @@
-"""What the journal says at one look: works with the daemon dead, and only reads."""
+"""What the journal says at one look: works with the daemon dead, and only reads.
+
+What is damaged is a JournalError; a snapshot, a SnapshotError.
+"""
 
 import json
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import Final, NamedTuple
 
 from rltuned.core.numbers import numbers_of
-from rltuned.daemon.canary import breaker
-from rltuned.daemon.canary.breaker import Breaker
+from rltuned.daemon.canary.breaker import BREAKERS, Breaker
+from rltuned.daemon.state import KeptState, kept_state
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
-from rltuned.errors import JournalError
 from rltuned.journal import cycles, named_values
 from rltuned.journal.cycles import CycleRow, Document, unpack_plan
 from rltuned.journal.inputs import Recipe, decoded
 from rltuned.journal.queries import JobChange, latest
-from rltuned.journal.snapshots import open_to_read, unpack
+from rltuned.journal.snapshots import unpack
 
 CHANGES: Final = 8
 """Last changes that are shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Glance:
-    """The journal now.
-
-    Attributes:
-        cycle: the last one; None = there was none.
-        cycles: how many are kept.
-        model: digest of the policy's bundle; "" = a rule, or not known.
-        carrying: jobs that may still carry a value of rltuned's.
-        changes: the latest first.
-        breakers: the open ones, as (cluster, partition, breaker).
-    """
-
-    cycle: CycleRow | None
-    cycles: int
-    model: str
-    carrying: int
-    changes: tuple[JobChange, ...]
-    breakers: tuple[tuple[str, str, Breaker], ...]
-
-
-def glance(path: Path) -> Glance:
-    """Look at a journal.
-
-    Raises:
-        JournalError: it is not there, or cannot be read.
-    """
-    with _reading(path) as db:
-        cycle = cycles.last_row(db)
-        (count,) = db.execute("SELECT count(*) FROM cycles").fetchone()
-        recipe = db.execute(
-            "SELECT body FROM cycles JOIN recipes ON digest = recipe ORDER BY cycle DESC LIMIT 1"
-        ).fetchone()
-        (carrying,) = db.execute(
-            "SELECT count(*) FROM (SELECT DISTINCT cluster, job_id, submitted_at FROM changes"
-            " WHERE closed IS NULL)"
-        ).fetchone()
-        changes = latest(db, CHANGES)
-        opened = [
-            (cluster, name, found)
-            for cluster, those in sorted(breaker.read(named_values.get(db, breaker.NAME)).items())
-            for name, found in sorted(those.items())
-            if found.is_open
-        ]
-    return Glance(
-        cycle=cycle,
-        cycles=count,
-        model="" if recipe is None else str(json.loads(recipe[0]).get("model", "")),
-        carrying=carrying,
-        changes=changes,
-        breakers=tuple(opened),
-    )
+_SHOWN: Final = ("at", "address", "field", "old", "new", "result", "delay_s")
+"""Of a change, for JSON."""
 
 
 class QueuePosition(NamedTuple):
@@ -92,29 +40,98 @@ class QueuePosition(NamedTuple):
     delay_s: float | None
 
 
-def last_queue(path: Path) -> tuple[Snapshot, tuple[QueuePosition, ...]] | None:
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """The journal now.
+
+    Attributes:
+        cycle: the last one; None = there was none.
+        cycles: how many are kept.
+        model: digest of the policy's bundle; "" = a rule, or not known.
+        carrying: jobs that may still carry a value of rltuned's.
+        changes: the latest first.
+        breakers: the open ones, as (cluster, partition, breaker).
+        state: of the daemon after the last cycle; None = none is kept.
+    """
+
+    cycle: CycleRow | None
+    cycles: int
+    model: str
+    carrying: int
+    changes: tuple[JobChange, ...]
+    breakers: tuple[tuple[str, str, Breaker], ...]
+    state: KeptState | None
+
+    def document(self) -> Document:
+        """For JSON."""
+        return {
+            "cycle": None if self.cycle is None else asdict(self.cycle),
+            "cycles": self.cycles,
+            "model": self.model or None,
+            "carrying": self.carrying,
+            "state": None if self.state is None else self.state.model_dump(mode="json"),
+            "changes": [{name: getattr(one, name) for name in _SHOWN} for one in self.changes],
+            "breakers": [
+                {"cluster": cluster, "partition": name, **asdict(found)}
+                for cluster, name, found in self.breakers
+            ],
+        }
+
+
+def glance(db: sqlite3.Connection) -> Glance:
+    """Look at a journal that is open."""
+    (count,) = db.execute("SELECT count(*) FROM cycles").fetchone()
+    recipe = db.execute(
+        "SELECT body FROM cycles JOIN recipes ON digest = recipe ORDER BY cycle DESC LIMIT 1"
+    ).fetchone()
+    (carrying,) = db.execute(
+        "SELECT count(*) FROM (SELECT DISTINCT cluster, job_id, submitted_at FROM changes"
+        " WHERE closed IS NULL)"
+    ).fetchone()
+    known = BREAKERS.of(named_values.get(db, BREAKERS.name))
+    return Glance(
+        cycle=cycles.last_row(db),
+        cycles=count,
+        model="" if recipe is None else str(json.loads(recipe[0]).get("model", "")),
+        carrying=carrying,
+        changes=latest(db, CHANGES),
+        breakers=tuple(
+            (cluster, name, found)
+            for cluster, those in sorted(known.items())
+            for name, found in sorted(those.items())
+            if found.is_open
+        ),
+        state=kept_state(named_values.get(db, named_values.STATE)),
+    )
+
+
+def last_queue(db: sqlite3.Connection) -> tuple[Snapshot, tuple[QueuePosition, ...]] | None:
     """What the last cycle saw, in the order that its plan makes; None = none is kept.
 
     Held jobs have no place.
-
-    Raises:
-        JournalError, SnapshotError: it cannot be read, or is damaged.
     """
-    with _reading(path) as db:
-        row = db.execute(
-            "SELECT taken_at, s.digest, s.body, p.body, r.body FROM cycles AS c"
-            " JOIN snapshots AS s ON s.digest = c.snapshot"
-            " LEFT JOIN recipes AS r ON r.digest = c.recipe"
-            " LEFT JOIN plans AS p ON p.cycle = c.cycle ORDER BY c.cycle DESC LIMIT 1"
-        ).fetchone()
+    row = db.execute(
+        "SELECT taken_at, s.digest, s.body, p.body, r.body FROM cycles AS c"
+        " JOIN snapshots AS s ON s.digest = c.snapshot"
+        " LEFT JOIN recipes AS r ON r.digest = c.recipe"
+        " LEFT JOIN plans AS p ON p.cycle = c.cycle ORDER BY c.cycle DESC LIMIT 1"
+    ).fetchone()
     if row is None:
         return None
     taken_at, digest, body, plan, recipe = row
     snapshot = unpack(digest, body, taken_at)
     document = {"actions": [], "reasons": {}} if plan is None else unpack_plan(plan)
-    actions = {a["job_id"]: a for a in document["actions"] if _numbers(a)}
+    actions = {
+        a["job_id"]: a
+        for a in document["actions"]
+        if a["action"] in {"SetPriority", "SetSiteFactor"}
+    }
     delays_s = {} if recipe is None else _in_force_s(snapshot, decoded(recipe))
-    delays_s |= {job: s for job, s in _asked_s(document).items() if job in actions}
+    delays_s |= {
+        int(job): reason["delay_s"]
+        for job, reason in document["reasons"].items()
+        if "delay_s" in reason and int(job) in actions
+    }
     return snapshot, tuple(_places(snapshot, actions, delays_s))
 
 
@@ -135,15 +152,6 @@ def _in_force_s(snapshot: Snapshot, recipe: Recipe) -> dict[int, float]:
         return {}
     found = numbers.in_force_s().tolist()
     return {job.job_id: max(0.0, delay_s) for job, delay_s in zip(ours, found, strict=True)}
-
-
-def _asked_s(plan: Document) -> dict[int, float]:
-    reasons = plan["reasons"].items()
-    return {int(job): reason["delay_s"] for job, reason in reasons if "delay_s" in reason}
-
-
-def _numbers(action: Document) -> bool:
-    return action["action"] in {"SetPriority", "SetSiteFactor"}
 
 
 def _places(
@@ -171,12 +179,3 @@ def _planned(job: PendingJob, action: Document | None) -> int:
     if action["action"] == "SetPriority":
         return int(action["new"])
     return job.priority + int(action["new"]) - int(action["old"])
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[sqlite3.Connection]:
-    with closing(open_to_read(path)) as db:
-        try:
-            yield db
-        except sqlite3.Error as error:
-            raise JournalError(f"{path}: cannot be read: {error}") from None

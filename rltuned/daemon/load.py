@@ -21,14 +21,12 @@ class Weighed:
 
     Attributes:
         load: what sdiag shows; None = it could not be asked or read, and nothing follows from it.
-        rpc_mean_s: see Load.rpc_mean_s.
         shares: each figure as a share of its bound.
         stretch: by what the interval is multiplied now.
         unknown: why load is None.
     """
 
     load: Load | None
-    rpc_mean_s: float | None
     shares: Mapping[Figure, float]
     stretch: float
     unknown: str = ""
@@ -64,11 +62,11 @@ class Throttle:
         try:
             load = ask()
         except (BackendError, SnapshotError) as error:
-            return Weighed(None, None, {}, self.stretch, str(error))
+            return Weighed(None, {}, self.stretch, str(error))
         mean_s = load.rpc_mean_s(self._before)
         self._before = load
         shares = pressures(load, mean_s, bounds)
         # a rate limit is about us alone: fewer cycles help, so it skips none
         pressure = max(shares.values(), default=0.0) if not load.rate_limited else 1.0
         self.stretch = next_stretch(self.stretch, pressure, most)
-        return Weighed(load, mean_s, shares, self.stretch)
+        return Weighed(load, shares, self.stretch)

@@ -14,8 +14,9 @@ from typing import Any, Final, Literal, TextIO, cast
 import structlog
 
 from rltuned.core.decide import Entry
-from rltuned.daemon.report import CycleReport, Mode, Skip
+from rltuned.daemon.report import CycleReport, Skip
 from rltuned.daemon.sentences import Logged
+from rltuned.daemon.state import Health, State
 from rltuned.domain.snapshot import Unreadable
 from rltuned.slurm.source import ReaderChoice
 from rltuned.text import escaped
@@ -126,7 +127,7 @@ def log_cycle(
         line = log.error if report.skip is Skip.UNEXPECTED else log.warning
         line("cycle_skipped", **_skipped(report))
         return
-    if proposals and report.mode is not Mode.LIVE:
+    if proposals and report.mode is not State.LIVE:
         for entry in logged.proposals(report.changes()):
             log.info("proposal", cycle=report.cycle, **proposal(entry))
     for note in report.decision.notes if report.decision else ():
@@ -143,8 +144,15 @@ def log_cycle(
         )
     if report.snapshot is not None:
         logged.forget((job.job_id, job.submitted_at) for job in report.snapshot.pending)
-    troubled = (report.journal_error and report.mode is not Mode.DRY_RUN) or report.demoted
+    troubled = (report.journal_error and report.mode is not State.DRY_RUN) or report.demoted
     (log.warning if troubled else log.info)("cycle", **_cycle(report))
+
+
+def log_state(log: Log, health: Health, logged: Logged) -> None:
+    """A line when the state is another one than before."""
+    if logged.is_new(health):
+        line = log.warning if health.is_trouble else log.info
+        line("state", state=health.state.value, detail=str(health))
 
 
 def log_unreadable(log: Log, found: Collection[Unreadable]) -> None:
@@ -169,7 +177,7 @@ def log_verdict(log: Log, report: CycleReport) -> None:
     verdict = report.verdict
     if verdict is None:
         return
-    if (found := verdict.agreement) is not None and report.mode is not Mode.LIVE:
+    if (found := verdict.agreement) is not None and report.mode is not State.LIVE:
         log.info(
             "shadow",
             cycle=report.cycle,

@@ -18,11 +18,12 @@ from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.canary.monitor import Monitor
 from rltuned.daemon.ha.rivals import Rivals
 from rltuned.daemon.newcomers import tell
-from rltuned.daemon.report import CycleReport, CycleStage, Mode, Skip, row_of
+from rltuned.daemon.report import CycleReport, CycleStage, Skip, row_of
 from rltuned.daemon.run_times import RunTimes
 from rltuned.daemon.runtime import Audience, Rig
 from rltuned.daemon.schedule import Pace
 from rltuned.daemon.signals import SignalFlags, is_paused
+from rltuned.daemon.state import State
 from rltuned.domain.plan import Plan
 from rltuned.domain.ports import Clock
 from rltuned.domain.snapshot import Snapshot
@@ -40,12 +41,12 @@ from rltuned.journal.journal import Journal
 STRIKES: Final = 3
 """So many unexpected exceptions in a row, and the process ends for systemd to start it again."""
 _MODES: Final = {
-    Rung.OBSERVE: Mode.OBSERVE,
-    Rung.SHADOW: Mode.SHADOW,
-    Rung.CANARY: Mode.LIVE,
-    Rung.FULL: Mode.LIVE,
+    Rung.OBSERVE: State.OBSERVE,
+    Rung.SHADOW: State.SHADOW,
+    Rung.CANARY: State.LIVE,
+    Rung.FULL: State.LIVE,
 }
-_GIVES_BACK: Final = frozenset({Mode.OBSERVE, Mode.SHADOW})
+_GIVES_BACK: Final = frozenset({State.OBSERVE, State.SHADOW})
 
 
 class Loop:
@@ -211,13 +212,13 @@ class Loop:
                 self._journal.let_go()
         except JournalError as error:
             report.journal_error = str(error)
-            report.mode = Mode.OBSERVE
+            report.mode = State.OBSERVE
 
     def _is_ours(self, report: CycleReport) -> bool:
         """Whether this is the one daemon that writes."""
         if self.rig.seat is not None and report.snapshot is not None:
             report.standby = self.rig.seat.take(self._journal, report.snapshot.cluster)
-            report.mode = Mode.STANDBY if report.standby else report.mode
+            report.mode = State.STANDBY if report.standby else report.mode
         return not report.standby
 
     def _write(self, report: CycleReport, plan: Plan, snapshot: Snapshot) -> None:
@@ -239,7 +240,7 @@ class Loop:
 
         A stage that writes nothing of its own gives back what an earlier one has left.
         """
-        if report.mode is Mode.LIVE:
+        if report.mode is State.LIVE:
             return report.decision.plan if report.decision is not None else None
         if report.mode in _GIVES_BACK and not (report.journal_error or report.rival):
             left = give_back(report.snapshot) if report.snapshot is not None else Plan()
@@ -257,20 +258,20 @@ class Loop:
                 report.snapshot,
                 report.decision,
                 report.outcomes,
-                live=report.mode is Mode.LIVE,
+                live=report.mode is State.LIVE,
                 model=self.rig.model,
             )
         except JournalError as error:
             report.journal_error = str(error)
 
-    def _mode(self, doubt: str = "") -> Mode:
+    def _mode(self, doubt: str = "") -> State:
         """What may be done now; asked again right before the write."""
         if self.rig.dry_run:
-            return Mode.DRY_RUN
+            return State.DRY_RUN
         if doubt:
-            return Mode.OBSERVE
+            return State.OBSERVE
         if is_paused(self.rig.pause_file):
-            return Mode.PAUSED
+            return State.PAUSED
         return _MODES[self.rig.ladder.rung]
 
     def _finish(self, report: CycleReport) -> None:

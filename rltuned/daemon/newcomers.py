@@ -3,6 +3,7 @@
 A file, the stamp, says by which formula slurmctld gives a new job a site factor. It is good for a
 few cycles, so that the script stops with the daemon. The formula stays in the journal: a job with
 exactly the number that it gives has it from the script: it is rltuned's, and its original is 0.
+`marked` and `note` raise JournalError when the journal cannot be used or read.
 """
 
 import os
@@ -12,25 +13,25 @@ from math import floor, sqrt
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field
 
 from rltuned.core.decide import Decision, Knobs
 from rltuned.core.order import NO_LIMIT_S
-from rltuned.daemon.report import CycleReport, Mode
+from rltuned.daemon.report import CycleReport
 from rltuned.daemon.runtime import Rig
+from rltuned.daemon.state import State
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import Outcome, Plan, Result, SetSiteFactor, Target
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
-from rltuned.journal.named_values import Memory, Recall, read_kept
+from rltuned.journal.named_values import Kept, Memory, Recall
 
 POLICY: Final = "delay"
 """The script knows this rule alone."""
 GOOD_FOR: Final = 3
 """Cycles that a stamp is good for."""
 HOW: Final = "set at submission by job_submit.lua"
-_NAME: Final = "newcomers"
 _ROUNDING: Final = 1e-6
 _MOST: Final = 65_536
 
@@ -82,7 +83,8 @@ class Stamp(BaseModel):
         return "\n".join((*lines, "end", ""))
 
 
-_KEPT: Final = TypeAdapter(dict[str, tuple[Stamp, ...]])
+_STAMPS: Final = "stamps"
+_KEPT: Final[Kept[tuple[Stamp, ...]]] = Kept("newcomers", tuple[Stamp, ...], "newcomers")
 """The formula in use and the one before: of a job that was submitted while they changed."""
 
 
@@ -121,7 +123,7 @@ def tell(rig: Rig, done: CycleReport, journal: Memory, now: float) -> str:
     """
     if rig.newcomers is None or rig.dry_run:
         return ""
-    found = done.decision if done.mode is Mode.LIVE else None
+    found = done.decision if done.mode is State.LIVE else None
     stamp = None if found is None else formula(found, rig.knobs)
     return publish(rig.newcomers, stamp, journal, now, GOOD_FOR * rig.interval_s)
 
@@ -135,7 +137,7 @@ def publish(path: Path, stamp: Stamp | None, journal: Memory, now: float, good_s
         if stamp is None:
             path.unlink(missing_ok=True)
             return ""
-        journal.alter(_NAME, lambda kept: _with(kept, stamp), now)
+        _KEPT.alter(journal, lambda kept: {_STAMPS: _with(kept.get(_STAMPS, ()), stamp)}, now)
         new = path.with_name(f".{path.name}.new")
         new.unlink(missing_ok=True)
         number = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
@@ -160,23 +162,13 @@ def good_until(path: Path) -> float | None:
         return None
 
 
-def _with(kept: object, stamp: Stamp) -> object:
-    before = _read(kept)
-    stamps = before if before[:1] == (stamp,) else (stamp, *before[:1])
-    return _KEPT.dump_python({"stamps": stamps}, mode="json")
-
-
-def _read(kept: object) -> tuple[Stamp, ...]:
-    return read_kept(_KEPT, kept, "newcomers in the journal").get("stamps", ())
+def _with(before: tuple[Stamp, ...], stamp: Stamp) -> tuple[Stamp, ...]:
+    return before if before[:1] == (stamp,) else (stamp, *before[:1])
 
 
 def marked(journal: Recall, snapshot: Snapshot) -> Snapshot:
-    """The snapshot with the jobs that have their site factor from the script marked as rltuned's.
-
-    Raises:
-        JournalError: the formulas cannot be read.
-    """
-    stamps = [s for s in _read(journal.recall(_NAME)) if s.cluster == snapshot.cluster]
+    """The snapshot, the jobs with a site factor from the script marked as rltuned's."""
+    stamps = [s for s in _KEPT.read(journal).get(_STAMPS, ()) if s.cluster == snapshot.cluster]
     if not stamps:
         return snapshot
     pending = tuple(_marked(job, stamps) for job in snapshot.pending)
@@ -197,11 +189,7 @@ def _marked(job: PendingJob, stamps: list[Stamp]) -> PendingJob:
 
 
 def note(journal: Journal, snapshot: Snapshot, at: float) -> int:
-    """Note in the journal whose site factor is the script's; returns how many jobs are new.
-
-    Raises:
-        JournalError: they could not be noted.
-    """
+    """Note in the journal whose site factor is the script's; returns how many jobs are new."""
     known = journal.owned(snapshot.cluster)
     new = [j for j in snapshot.pending if j.owned and (j.job_id, j.submitted_at) not in known]
     plan = Plan(tuple(_as_written(new)))

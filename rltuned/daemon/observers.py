@@ -2,32 +2,35 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
-from rltuned.daemon.logs import Log, log_cycle, log_unreadable
+from rltuned.daemon.canary.breaker import breakers
+from rltuned.daemon.canary.monitor import CanaryStatus
+from rltuned.daemon.logs import Log, log_cycle, log_state, log_unreadable
 from rltuned.daemon.metrics.cycle import Metrics
-from rltuned.daemon.report import CycleReport, Mode
+from rltuned.daemon.report import CycleReport
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.sentences import Logged
+from rltuned.daemon.state import FRESH_CYCLES, Condition, Health, KeptState, State, kept_state
 from rltuned.daemon.systemd import Notifier
-from rltuned.daemon.web.server import Health
 from rltuned.daemon.web.status import Board
 from rltuned.domain.ports import Clock
 from rltuned.domain.snapshot import Unreadable
 from rltuned.errors import JournalError
-from rltuned.journal.retention import Size
+from rltuned.journal.journal import Journal
+from rltuned.journal.named_values import STATE
 
-FRESH_CYCLES = 3
-"""So many intervals after the last result the daemon is no longer ready."""
+_OF_THE_CLOCK: Final = frozenset({State.STARTING, State.STALE})
+"""States that follow from the time and not from a cycle; they are not kept."""
 
 
 class Publisher:
     """Hands every report on. Its `health` is what /readyz asks.
 
     Args:
-        clock: the one that tells how old the last result is.
+        clock: the one that says how old the last result is.
         show: called with every report at last; prints the table of `--show`.
-        journal: how large it is, asked after every cycle; raises JournalError.
+        journal: keeps the state; how large it is becomes a metric. None = there is none.
         board: what the status page shows.
     """
 
@@ -39,7 +42,7 @@ class Publisher:
         clock: Clock,
         *,
         show: Callable[[CycleReport], None] | None = None,
-        journal: Callable[[], Size] | None = None,
+        journal: Journal | None = None,
         board: Board | None = None,
     ) -> None:
         self._metrics = metrics
@@ -50,39 +53,66 @@ class Publisher:
         self._journal = journal
         self._board = board
         self._unreadable: frozenset[Unreadable] = frozenset()
-        self._rival = ""
-        self._journal_error = ""
         self._interval_s = 0.0
         self._result_at_s: float | None = None
-        self._reload_error = ""
+        self._reload_failed = False
+        self._of_cycle: list[Condition] = []
+        self._verdict = CanaryStatus()
         self._logged = Logged()
+        self._kept = self._recall()
 
     def cycle(self, report: CycleReport) -> None:
         self._metrics.update(report)
         if self._journal is not None:
             with suppress(JournalError):  # the report says that it cannot be used
-                self._metrics.kept(self._journal())
+                self._metrics.kept(self._journal.size())
         if report.snapshot is not None:
             odd = frozenset(report.snapshot.unreadable)
             log_unreadable(self._log, odd - self._unreadable)
             self._unreadable = odd
         log_cycle(self._log, report, self._logged, proposals=self._show is None)
-        self._doubt(report)
+        self._verdict = report.verdict or self._verdict
+        self._of_cycle = report.conditions(self._verdict)
         self._interval_s = report.next_in_s
         if report.ok:
             self._result_at_s = self._clock.monotonic()
         if self._board is not None:
             self._board.cycle(report)
-        self._notifier.alive(report.summary())
+        health = self.health()
+        log_state(self._log, health, self._logged)
+        self._keep(report, health)
+        self._notifier.alive(f"{health}; {report.summary()}")
         if self._show is not None:
             self._show(report)
 
-    def _doubt(self, report: CycleReport) -> None:
-        """What keeps everything from being written; another daemon is logged when that changes."""
-        self._journal_error = "" if report.mode is Mode.DRY_RUN else report.journal_error
-        if report.rival != self._rival:
-            self._log.warning("rival", detail=report.rival or "no foreign numbers any more")
-        self._rival = report.rival
+    def _recall(self) -> KeptState | None:
+        """What was known before the start, the breakers and the comparison of then in force."""
+        if self._journal is None:
+            return None
+        with suppress(JournalError):  # the first cycle says what is wrong with it
+            kept = kept_state(self._journal.recall(STATE))
+            if kept is not None:
+                known = breakers(self._journal, kept.cluster)
+                self._verdict = CanaryStatus(breakers=known, effect=kept.effect)
+            return kept
+        return None
+
+    def _keep(self, report: CycleReport, health: Health) -> None:
+        """Remember the state when it is another one."""
+        before = self._kept
+        cluster = report.snapshot.cluster if report.snapshot else before.cluster if before else ""
+        now = KeptState(
+            at=report.started_at,
+            cluster=cluster,
+            conditions=tuple(c for c in health.conditions if c.state not in _OF_THE_CLOCK),
+            effect=self._verdict.effect,
+        )
+        if before is not None and now == before.model_copy(update={"at": now.at}):
+            return
+        self._kept = now
+        if self._journal is not None:
+            with suppress(JournalError):  # the report says that it cannot be used
+                self._journal.remember(STATE, now.model_dump(mode="json"), report.started_at)
 
     def alive(self) -> None:
         self._notifier.alive()
@@ -94,7 +124,7 @@ class Publisher:
         self._notifier.reloading(self._clock.monotonic())
 
     def loaded(self, rig: Rig) -> None:
-        self._reload_error = ""
+        self._reload_failed = False
         self._interval_s = rig.interval_s
         self._metrics.loaded(
             rig.policy.name,
@@ -116,27 +146,32 @@ class Publisher:
             interval_s=rig.interval_s,
         )
         stage = "dry run" if rig.dry_run else f"stage {rig.ladder.rung}"
-        self._notifier.ready(f"policy {rig.policy.name}, {stage}")
+        self._notifier.ready(f"{self.health()}; policy {rig.policy.name}, {stage}")
 
     def not_loaded(self, reason: str) -> None:
-        self._reload_error = reason
+        self._reload_failed = True
         self._metrics.not_loaded()
         self._log.error("reload_failed", detail=reason, kept="the settings that were in force")
-        self._notifier.ready("reload failed, old settings kept")
+        self._notifier.ready(str(self.health()))
 
     def document(self) -> dict[str, Any]:
         """The state of the daemon, for the status page; without a board it is empty."""
-        return {} if self._board is None else self._board.document(self.health())
+        if self._board is None:
+            return {}
+        return self._board.document(self.health(), self._verdict)
 
     def health(self) -> Health:
-        """Ready = the last result is fresh and the files on disk are good."""
-        if self._reload_error:
-            return Health(ready=False, reason="the last reload failed; see the log")
-        if self._journal_error:
-            return Health(ready=False, reason="the journal cannot be used; see the log")
+        """All that holds now; the metric follows, also when no cycle ends any more."""
+        found = [*self._of_cycle]
+        if self._reload_failed:
+            found.append(Condition(State.RELOAD_FAILED))
         if self._result_at_s is None:
-            return Health(ready=False, reason="no cycle has come to a result yet")
-        age_s = self._clock.monotonic() - self._result_at_s
-        if age_s > FRESH_CYCLES * self._interval_s:
-            return Health(ready=False, reason=f"the last result is {age_s:.0f} s old")
-        return Health(ready=True, reason="the last cycle is fresh")
+            before = f"; before it: {self._kept.health}" if self._kept else ""
+            found.append(Condition(State.STARTING, before))
+        else:
+            age_s = self._clock.monotonic() - self._result_at_s
+            if age_s > FRESH_CYCLES * self._interval_s:
+                found.append(Condition(State.STALE, f"{age_s:.0f}"))
+        health = Health(found)
+        self._metrics.state(health)
+        return health

@@ -1,14 +1,16 @@
 """What one cycle did: the only thing that metrics, journal, log lines and tables read."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from rltuned.core.decide import Decision, Entry
+from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.load import Weighed
 from rltuned.daemon.run_times import RunTimesStatus
+from rltuned.daemon.state import Condition, State
 from rltuned.domain.plan import (
     Action,
     Outcome,
@@ -22,22 +24,6 @@ from rltuned.domain.plan import (
 )
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.cycles import CycleRow
-
-
-class Mode(StrEnum):
-    """What the cycle was allowed to do."""
-
-    LIVE = "live"
-    DRY_RUN = "dry_run"
-    PAUSED = "paused"
-    """Would be live, but the pause file exists."""
-    OBSERVE = "observe"
-    """Only looks, by its stage; or the journal cannot be used, so nothing could be given back; or
-    another daemon seems to write."""
-    SHADOW = "shadow"
-    """Decides and compares, by its stage."""
-    STANDBY = "standby"
-    """Would be live, but the daemon beside the other slurmctld is the one that writes."""
 
 
 class Skip(StrEnum):
@@ -110,7 +96,7 @@ class CycleReport:
 
     cycle: int
     started_at: float
-    mode: Mode
+    mode: State
     interval_s: float
     stages: dict[CycleStage, float]
     snapshot: Snapshot | None = None
@@ -157,31 +143,33 @@ class CycleReport:
     @property
     def demoted(self) -> tuple[str, ...]:
         """Partitions whose circuit breaker is open."""
-        breakers = self.verdict.breakers if self.verdict else {}
-        return tuple(sorted(name for name, breaker in breakers.items() if breaker.is_open))
+        return self.verdict.demoted if self.verdict else ()
 
-    @property
-    def withheld(self) -> str:
-        """Why nothing of a plan is written, for every place that says so; empty = it is written.
-
-        By what an operator wants first to read: a fault, another daemon, then what was asked for.
-        """
-        if self.journal_error:
-            return f"the journal cannot be used: {self.journal_error}"
-        asked_for = {
-            Mode.LIVE: "",
-            Mode.STANDBY: self.standby,
-            Mode.PAUSED: "the pause file exists",
-            Mode.DRY_RUN: "this is a dry run",
-            Mode.OBSERVE: "the stage is observe",
-            Mode.SHADOW: "the stage is shadow",
-        }
-        return self.rival or asked_for[self.mode]
-
-    @property
-    def in_doubt(self) -> bool:
-        """Whether nothing is written though it was asked for."""
-        return bool(self.journal_error or self.rival) and self.mode is not Mode.DRY_RUN
+    def conditions(self, verdict: CanaryStatus) -> list[Condition]:
+        """What holds after it. verdict: the last one that is known."""
+        is_dry, is_open = self.mode is State.DRY_RUN, verdict.demoted
+        doubts = (
+            []
+            if is_dry
+            else [
+                Condition(state, why)
+                for state, why in (
+                    (State.JOURNAL_UNUSABLE, self.journal_error),
+                    (State.RIVAL_SUSPECTED, self.rival),
+                )
+                if why
+            ]
+        )
+        found = [*doubts]
+        if is_open:
+            found.append(Condition(State.BREAKER_OPEN, ", ".join(is_open)))
+        if self.skip is not None:
+            found.append(_condition_of(self.skip, self.detail))
+        if self.mode is State.LIVE and self.ok and not doubts:
+            found += _live(verdict.effect)
+        elif self.mode is not State.LIVE and not doubts:
+            found.append(Condition(self.mode, self.standby))
+        return found
 
     def proposed(self) -> dict[ChangeKind, int]:
         """Actions of the plan by kind."""
@@ -212,19 +200,32 @@ class CycleReport:
         return tuple(e for e in self.decision.entries if e.changes) if self.decision else ()
 
     def summary(self) -> str:
-        """One short line for `systemctl status`."""
+        """What it came to in one short line, behind the state."""
         if self.skip is not None:
-            return f"cycle {self.cycle} skipped ({self.skip}): {self.detail}"
+            return f"cycle {self.cycle} skipped ({self.skip})"
         pending = len(self.snapshot.pending) if self.snapshot else 0
         applied = self.results().get(Result.APPLIED, 0)
         proposed = sum(self.proposed().values())
-        demoted = f"; circuit breaker open: {', '.join(self.demoted)}" if self.demoted else ""
-        doubt = f"; nothing is written: {self.withheld}" if self.in_doubt else ""
-        doubt += f"; newcomers: {self.newcomers}" if self.newcomers else ""
+        newcomers = f"; newcomers: {self.newcomers}" if self.newcomers else ""
         return (
-            f"cycle {self.cycle} {self.mode}: {pending} pending, {proposed} proposed, "
-            f"{applied} applied{demoted}{doubt}"
+            f"cycle {self.cycle}: {pending} pending, {proposed} proposed, {applied} applied"
+            f"{newcomers}"
         )
+
+
+def _condition_of(skip: Skip, detail: str) -> Condition:
+    match skip:
+        case Skip.BACKEND:
+            return Condition(State.SLURM_UNREACHABLE, detail)
+        case Skip.BUSY:
+            return Condition(State.SLURM_BUSY, detail)
+    return Condition(State.NO_RESULT, skip.value)  # its detail may name jobs
+
+
+def _live(effect: Effect | None) -> Iterator[Condition]:
+    if effect is not None and effect.interval_s is None:
+        yield Condition(State.LEARNING, effect.verdict)
+    yield Condition(State.LIVE)
 
 
 def row_of(report: CycleReport, policy: str) -> CycleRow:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from rltuned.core.decide import Entry
+from rltuned.daemon.state import Health
 from rltuned.domain.plan import Outcome, Result
 from rltuned.journal.ownership import JobKey
 
@@ -27,6 +28,7 @@ class Logged:
         self._order: dict[JobKey, int] = {}
         self._why: dict[JobKey, str] = {}
         self._failing: dict[JobKey, Cause] = {}
+        self._state = ""
 
     def proposals(self, entries: Sequence[Entry]) -> list[Entry]:
         """Those that are new, have another reason, or have moved among the others."""
@@ -41,6 +43,11 @@ class Logged:
         self._order = {key: at for at, key in enumerate(keys)}
         self._why = {key: _plain(entry.why) for key, entry in zip(keys, entries, strict=True)}
         return fresh
+
+    def is_new(self, health: Health) -> bool:
+        """Whether the state, its numbers left out, is another one than before."""
+        before, self._state = self._state, _plain(str(health))
+        return self._state != before
 
     def failures(self, outcomes: Iterable[Outcome]) -> dict[Cause, list[Outcome]]:
         """By cause, the changes that failed, without those that failed so the last time too."""

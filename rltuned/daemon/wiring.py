@@ -1,4 +1,7 @@
-"""From checked settings to what the loop runs on; the same way at start and at every reload."""
+"""From checked settings to what the loop runs on; the same way at start and at every reload.
+
+A policy that does not exist is a SettingsError, a model that cannot be used a ModelError.
+"""
 
 import difflib
 import hashlib
@@ -72,10 +75,6 @@ def build_rig(
         backend: the world.
         lease: says which of two daemons writes; None = there is no other.
         dry_run: decide whatever the stage, and write nothing.
-
-    Raises:
-        SettingsError: there is no such policy.
-        ModelError: its model cannot be used.
     """
     settings = loaded.settings
     policy, digest, schema = find_policy(loaded)
@@ -122,12 +121,7 @@ def _seat(settings: Settings, backend: Backend, lease: Lease | None) -> Seat | N
 
 
 def find_policy(loaded: Loaded) -> tuple[Policy, str, str]:
-    """The policy of the settings, with digest and feature schema of its model ("" = no model).
-
-    Raises:
-        SettingsError: there is no such policy.
-        ModelError: its model cannot be used.
-    """
+    """The policy of the settings, with digest and feature schema of its model ("" = no model)."""
     name = check_policy_name(loaded)
     if not name.startswith(MODEL_PREFIX):
         return BASELINES[name], "", ""
@@ -136,11 +130,7 @@ def find_policy(loaded: Loaded) -> tuple[Policy, str, str]:
 
 
 def check_policy_name(loaded: Loaded) -> str:
-    """The name, when it can be one. Loads no model.
-
-    Raises:
-        SettingsError: no such base policy, or no such folder of a model.
-    """
+    """The name, when it can be one. Loads no model."""
     name = loaded.settings.policy.name
     if name.startswith(MODEL_PREFIX):
         folder = model_path(loaded)
@@ -156,11 +146,7 @@ def check_policy_name(loaded: Loaded) -> str:
 
 
 def model_path(loaded: Loaded) -> Path:
-    """Where the bundle of the policy's model lies; its name is a name, not a path.
-
-    Raises:
-        SettingsError: the name leaves models_dir.
-    """
+    """Where the bundle of the policy's model lies; its name is a name, not a path."""
     policy = loaded.settings.policy
     name = policy.name.removeprefix(MODEL_PREFIX)
     if not is_file_name(name):

@@ -9,11 +9,10 @@ owner at every time, and `rltuned restore` of that one gives it back.
 import contextlib
 import os
 import sqlite3
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from rltuned.errors import JournalError
 from rltuned.journal import changes, named_values
@@ -30,40 +29,34 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
-class _Row(_Strict):
-    """One row about one job; see the journal's table of changes."""
+class ChangeRow(_Strict):
+    """One row of the journal's table of changes; `gone` ones matter when their job is requeued."""
 
     at: float
     job_id: int = Field(gt=0)
     submitted_at: float
     address: str
+    field: Literal["priority", "site_factor", "release", "oversubscribe", "excluded_nodes"]
+    old: int | str
+    new: int | str | None
+    nice: int | None = None
+    rest: int | None = None
     result: str | None
     detail: str
     finished_at: float | None
     closed: Literal["gone"] | None
 
-
-class WriteRow(_Row):
-    """A number that was written; `gone` ones matter when their job is requeued."""
-
-    field: Literal["priority", "site_factor", "release"]
-    old: int
-    new: int | None
-    nice: int | None
-    rest: int | None = None
+    @model_validator(mode="after")
+    def _values_are_of_the_field(self) -> Self:
+        kind = int if self.field in changes.NUMBERS else str
+        is_release = self.field == "release"
+        if not isinstance(self.old, kind) or not (is_release or isinstance(self.new, kind)):
+            raise ValueError(f"{self.field} has values of another kind")
+        return self
 
 
-class FlagRow(_Row):
-    """Words that were written."""
-
-    field: Literal["oversubscribe", "excluded_nodes"]
-    old: str
-    new: str
-
-
-_COLUMNS: Final = tuple(WriteRow.model_fields)
+_COLUMNS: Final = tuple(ChangeRow.model_fields)
 """Of the table, all that is handed over."""
-R = TypeVar("R", bound=_Row)
 
 
 class StateRow(_Strict):
@@ -75,14 +68,14 @@ class StateRow(_Strict):
 
 
 class Handover(_Strict):
-    """Everything that changes hands, and whose it was."""
+    """Everything that changes hands, and whose it was: numbers in writes, words in flags."""
 
     format: Literal[1] = 1
     holder: str
     term: int = Field(ge=1)
     cluster: str
-    writes: tuple[WriteRow, ...] = ()
-    flags: tuple[FlagRow, ...] = ()
+    writes: tuple[ChangeRow, ...] = ()
+    flags: tuple[ChangeRow, ...] = ()
     states: tuple[StateRow, ...] = ()
 
 
@@ -93,8 +86,8 @@ def pack(db: sqlite3.Connection, cluster: str, holder: str, term: int) -> Handov
         holder=holder,
         term=term,
         cluster=cluster,
-        writes=tuple(_row(WriteRow, row) for row in rows if row["field"] in changes.NUMBERS),
-        flags=tuple(_row(FlagRow, row) for row in rows if row["field"] not in changes.NUMBERS),
+        writes=tuple(row for row in rows if row.field in changes.NUMBERS),
+        flags=tuple(row for row in rows if row.field not in changes.NUMBERS),
         states=tuple(StateRow(name=n, value=v, at=at) for n, v, at in named_values.portable(db)),
     )
 
@@ -107,9 +100,8 @@ def unpack(db: sqlite3.Connection, given: Handover, cycle: int) -> None:
         known = {"cycle": cycle, "cluster": given.cluster, "detail": detail}
         changes.put(db, row.model_dump() | known)
     for state in given.states:
-        if state.name == named_values.SETTINGS:
-            continue  # of the other host, published by an earlier release
-        named_values.put_text(db, state.name, state.value, state.at)
+        if state.name not in named_values.OWN:
+            named_values.put_text(db, state.name, state.value, state.at)
 
 
 def leave(db: sqlite3.Connection, cluster: str) -> None:
@@ -167,7 +159,7 @@ def published(folder: Path) -> Handover | None:
             raise JournalError(f"{path}: is not a handover: {error.errors()[0]['msg']}") from None
 
 
-def _held(db: sqlite3.Connection, cluster: str) -> list[dict[str, object]]:
+def _held(db: sqlite3.Connection, cluster: str) -> list[ChangeRow]:
     rows = db.execute(
         f"SELECT {', '.join(_COLUMNS)} FROM changes WHERE cluster = ?1"  # noqa: S608 - fixed names
         " AND (closed IS NULL OR closed = 'gone' AND (job_id, submitted_at) IN"
@@ -175,8 +167,4 @@ def _held(db: sqlite3.Connection, cluster: str) -> list[dict[str, object]]:
         " GROUP BY job_id, submitted_at ORDER BY max(id) DESC LIMIT ?2)) ORDER BY id",
         (cluster, GONE_JOBS),
     ).fetchall()
-    return [dict(zip(_COLUMNS, row, strict=True)) for row in rows]
-
-
-def _row(shape: type[R], row: Mapping[str, object]) -> R:
-    return shape.model_validate({name: row[name] for name in shape.model_fields})
+    return [ChangeRow.model_validate(dict(zip(_COLUMNS, row, strict=True))) for row in rows]

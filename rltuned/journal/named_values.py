@@ -4,19 +4,22 @@
 
 import json
 import sqlite3
-from collections.abc import Callable
-from typing import Final, Protocol, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from rltuned.errors import JournalError
 
 T = TypeVar("T")
 
 SETTINGS: Final = "settings"
-"""Those that this host's daemon last ran with."""
+"""Those that the daemon last ran with."""
 SALT: Final = "switchback_salt"
-"""Of this host's daemon. All but these two is handed over."""
+STATE: Final = "state"
+"""See daemon/state."""
+OWN: Final = (SETTINGS, SALT, STATE)
+"""Of this host's daemon; all others are handed over."""
 
 
 class Recall(Protocol):
@@ -31,16 +34,51 @@ class Memory(Recall, Protocol):
     def alter(self, name: str, change: Callable[[object], object], at: float) -> None: ...
 
 
-def read_kept(adapter: TypeAdapter[dict[str, T]], kept: object, what: str) -> dict[str, T]:
-    """The value that the journal keeps under a name; None, nothing kept yet, is an empty one.
+class Kept(Generic[T]):
+    """What the journal keeps under a name as one JSON object, of texts and values of a kind.
 
-    Raises:
-        JournalError: it is not of that type; names what it is and the first wrong field.
+    Args:
+        name: under which it is kept.
+        kind: of the values.
+        what: it is, for a message.
+        config: of pydantic, for values that are dataclasses; None = its own.
     """
-    try:
-        return adapter.validate_python({} if kept is None else kept)
-    except ValidationError as error:
-        raise JournalError(f"{what}: {first_flaw(error)}") from None
+
+    def __init__(self, name: str, kind: Any, what: str, config: ConfigDict | None = None) -> None:
+        self.name = name
+        self._what = what
+        self._adapter: TypeAdapter[dict[str, T]] = TypeAdapter(dict[str, kind], config=config)
+
+    def read(self, memory: Recall) -> Mapping[str, T]:
+        """All of it; empty = nothing was kept yet.
+
+        Raises:
+            JournalError: the journal cannot be used, or what it says cannot be read.
+        """
+        return self.of(memory.recall(self.name))
+
+    def of(self, kept: object) -> dict[str, T]:
+        """The same from what the journal has; names the first wrong field in a JournalError."""
+        try:
+            return self._adapter.validate_python({} if kept is None else kept)
+        except ValidationError as error:
+            raise JournalError(f"{self._what} in the journal: {first_flaw(error)}") from None
+
+    def alter(
+        self, memory: Memory, change: Callable[[dict[str, T]], Mapping[str, T]], at: float
+    ) -> None:
+        """Put what `change` makes of it in its place, if that is something else; raises as read.
+
+        In one piece: what another process changes meanwhile is changed before or after.
+        """
+
+        def put(kept: object) -> object:
+            before = self.of(kept)
+            after = change(dict(before))
+            same = after == before
+            return kept if same else self._adapter.dump_python(dict(after), mode="json")
+
+        memory.alter(self.name, put, at)
 
 
 def first_flaw(error: ValidationError) -> str:
@@ -58,8 +96,8 @@ def get(db: sqlite3.Connection, name: str) -> object:
 def portable(db: sqlite3.Connection) -> list[tuple[str, str, float]]:
     """Name, value as JSON text, and time of all that a daemon on another host goes on with."""
     return db.execute(
-        "SELECT name, value, at FROM states WHERE name NOT IN (?, ?) ORDER BY name",
-        (SETTINGS, SALT),
+        "SELECT name, value, at FROM states WHERE name NOT IN (?, ?, ?) ORDER BY name",
+        OWN,
     ).fetchall()
 
 

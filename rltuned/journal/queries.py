@@ -1,4 +1,7 @@
-"""What the journal knows of a job and of a cycle. Only reads, also while the daemon writes."""
+"""What the journal knows of a job and of a cycle. Only reads, also while the daemon writes.
+
+What is kept and cannot be read is a JournalError.
+"""
 
 import re
 import sqlite3
@@ -81,9 +84,6 @@ def changes_of(db: sqlite3.Connection, asked: AskedJob) -> list[JobChange]:
 
     A task of an array that has a number of its own is found by that too, with what was changed of
     it before, when it was still a part of the array's record.
-
-    Raises:
-        JournalError: what is kept cannot be read.
     """
     found = _changes(db, asked)
     names = {c.address for c in found if c.job_id == asked.job_id and _TASK.fullmatch(c.address)}
@@ -95,11 +95,7 @@ def changes_of(db: sqlite3.Connection, asked: AskedJob) -> list[JobChange]:
 
 
 def latest(db: sqlite3.Connection, count: int) -> tuple[JobChange, ...]:
-    """So many of the last changes to any job, the latest first.
-
-    Raises:
-        JournalError: what is kept cannot be read.
-    """
+    """So many of the last changes to any job, the latest first."""
     rows = db.execute(f"{_CHANGES} ORDER BY id DESC LIMIT ?", (count,)).fetchall()
     return tuple(map(_change, rows))
 

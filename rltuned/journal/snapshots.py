@@ -11,7 +11,7 @@ import sqlite3
 import stat
 import zlib
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -134,20 +134,25 @@ def peek(path: Path) -> int:
     return version
 
 
-def open_to_read(path: Path) -> sqlite3.Connection:
-    """Open a journal without the right to change it.
+@contextmanager
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """A journal without the right to change it.
 
     Raises:
-        JournalError: not there, no journal, or of a release that has not kept what is asked for.
+        JournalError: not there, no journal, of a release that has not kept what is asked for, or
+            what is read meanwhile is damaged.
     """
     db, version = _open(path)
-    if version < SCHEMA_VERSION:
-        db.close()
-        raise JournalError(
-            f"{path}: was written by an older rltuned (schema {version}, now {SCHEMA_VERSION}); "
-            "`rltuned run` and `rltuned restore` bring it up to date"
-        )
-    return db
+    with closing(db):
+        if version < SCHEMA_VERSION:
+            raise JournalError(
+                f"{path}: was written by an older rltuned (schema {version}, now {SCHEMA_VERSION});"
+                " `rltuned run` and `rltuned restore` bring it up to date"
+            )
+        try:
+            yield db
+        except sqlite3.Error as error:
+            raise JournalError(f"{path}: cannot be read: {error}") from None
 
 
 def _open(path: Path) -> tuple[sqlite3.Connection, int]:
@@ -178,13 +183,10 @@ def recorded(path: Path) -> Iterator[Recorded]:
         JournalError: the file cannot be read.
         SnapshotError: what it holds is damaged.
     """
-    with closing(open_to_read(path)) as db:
-        try:
-            rows = db.execute(
-                "SELECT cycle, mode, taken_at, snapshot, body FROM cycles"
-                " JOIN snapshots ON digest = snapshot ORDER BY cycle"
-            )
-            for cycle, mode, taken_at, digest, body in rows:
-                yield Recorded(cycle, mode, unpack(digest, body, taken_at))
-        except sqlite3.Error as error:
-            raise JournalError(f"{path}: cannot be read: {error}") from None
+    with reading(path) as db:
+        rows = db.execute(
+            "SELECT cycle, mode, taken_at, snapshot, body FROM cycles"
+            " JOIN snapshots ON digest = snapshot ORDER BY cycle"
+        )
+        for cycle, mode, taken_at, digest, body in rows:
+            yield Recorded(cycle, mode, unpack(digest, body, taken_at))

@@ -94,14 +94,12 @@ def _prepare(db: sqlite3.Connection, version: int) -> None:
 class WriterLock:
     """Held by the one process that writes to Slurm on behalf of this journal.
 
-    The folder itself is locked, so that a deleted file in it does not take the lock along.
-    The file says who has it; it is locked too, because earlier releases look at nothing else. The
-    kernel drops both when the process dies, however it dies.
+    The folder itself is locked, so that a deleted file in it does not take the lock along; the
+    kernel drops it when the process dies, however it dies. The file says who has it.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file: int | None = None
         self._folder: int | None = None
 
     def take(self) -> None:
@@ -110,14 +108,12 @@ class WriterLock:
         Raises:
             JournalError: another process has it.
         """
-        if self._file is not None:
+        if self._folder is not None:
             return
         try:
-            self._folder = self._locked(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
-            self._file = self._locked(self._path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW)
-            hand_to_folder_owner(self._file, self._path.parent.stat())
-            os.ftruncate(self._file, 0)
-            os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+            self._folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._sign()
         except BlockingIOError:
             self.drop()
             raise JournalError(
@@ -129,20 +125,16 @@ class WriterLock:
             raise JournalError(f"{self._path}: {error.strerror}") from None
 
     def drop(self) -> None:
-        for opened in (self._file, self._folder):
-            if opened is not None:
-                os.close(opened)
-        self._file = self._folder = None
+        if self._folder is not None:
+            os.close(self._folder)
+        self._folder = None
 
-    @staticmethod
-    def _locked(path: Path, flags: int) -> int:
-        opened = os.open(path, flags | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(opened)
-            raise
-        return opened
+    def _sign(self) -> None:
+        flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(self._path, flags, 0o600), "wb") as file:  # noqa: PTH123
+            hand_to_folder_owner(file.fileno(), self._path.parent.stat())
+            file.truncate()
+            file.write(f"{os.getpid()}\n".encode())
 
     def _owner(self) -> str:
         try:

@@ -1,6 +1,7 @@
 """Read the settings file, and say where each value comes from and where each error is.
 
 Order: defaults, then the file, then command-line flags. No environment variable changes a value.
+What cannot be read or used is a SettingsError: file, line and key where they are known, and why.
 """
 
 import difflib
@@ -86,20 +87,13 @@ def load(path: Path | None, flags: tuple[Flag, ...] = ()) -> Loaded:
     Args:
         path: the file; None = DEFAULT_PATH when there is one, otherwise defaults alone.
         flags: from the command line.
-
-    Raises:
-        SettingsError: names file, line and key where they are known, and the reason.
     """
     text, path = _text_of(path)
     return _build(text, path, flags)
 
 
 def from_flags(flags: tuple[Flag, ...]) -> Loaded:
-    """Defaults and flags alone: no file is looked at, not even the usual one.
-
-    Raises:
-        SettingsError: a flag cannot be used.
-    """
+    """Defaults and flags alone: no file is looked at, not even the usual one."""
     return _build("", None, flags)
 
 
@@ -108,9 +102,6 @@ def load_rescue(path: Path | None) -> Rescue:
 
     Args:
         path: as for `load`.
-
-    Raises:
-        SettingsError: the file cannot be read, or a key of these tables cannot be used.
     """
     text, path = _text_of(path)
     return _checked(Rescue, _parse(text, path), _origins(text, path), path)

@@ -13,15 +13,16 @@ from rltuned.domain.ports import NOTHING
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
-from rltuned.slurm.checks import Check, examine, gather
+from rltuned.slurm.checks import examine, gather
 from rltuned.slurm.columns import Marks
 from rltuned.slurm.commands import Commands, SlurmCli
+from rltuned.slurm.config_checks import Check
 from rltuned.slurm.controllers import Controller, acting_host, ask_controllers
 from rltuned.slurm.ended import ended_jobs
 from rltuned.slurm.fairshare import FairShares
 from rltuned.slurm.reader import Reader
 from rltuned.slurm.sdiag import Load, clock_off_s, parse_sdiag
-from rltuned.slurm.site import RateLimit, read_qos, read_rate_limit
+from rltuned.slurm.site import read_qos
 from rltuned.slurm.source import ReaderChoice
 from rltuned.slurm.talk import CallRecord
 from rltuned.slurm.writer import Writer
@@ -167,10 +168,6 @@ class SlurmBackend:
     def fair_shares(self, jobs: Iterable[PendingJob]) -> tuple[float, ...]:
         """The different fair-share factors of these jobs' associations, by one sshare."""
         return FairShares(self._commands).factors(jobs, self._now())
-
-    def rate_limit(self) -> RateLimit | None:
-        """How many updates slurmctld takes at once, read now; None = any number."""
-        return read_rate_limit(self._reader.config())
 
     def _reading(self) -> Iterator[Check]:
         try:

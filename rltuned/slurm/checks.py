@@ -11,8 +11,6 @@ from rltuned.slurm.commands import Commands
 from rltuned.slurm.config_checks import Check, Status, judge
 from rltuned.slurm.site import parse_config, release_of
 
-__all__ = ["Check", "CheckInput", "Status", "examine", "gather"]
-
 NEEDED: Final = ("squeue", "sinfo", "sprio", "scontrol", "sdiag")
 """Slurm's programs that a cycle runs."""
 USEFUL: Final = ("sacctmgr",)

@@ -18,8 +18,7 @@ from typing import Final, NamedTuple
 
 from rltuned.domain.kinds import WIDTHS, KindName
 from rltuned.errors import SnapshotError
-from rltuned.slurm.commands import Stream, one_line
-from rltuned.slurm.talk import Answer
+from rltuned.slurm.talk import Answer, Stream, one_line
 
 FIELD: Final = "\x1f"
 MOST_CHARACTERS: Final = 32 * 1024 * 1024

@@ -3,22 +3,17 @@
 import os
 import shutil
 import subprocess
-from codecs import getincrementaldecoder
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from rltuned.errors import BackendError
-from rltuned.slurm.talk import Answer, CallRecord, Talk
+from rltuned.slurm.talk import Answer, CallRecord, Stream
 
 _KEPT: Final = ("PATH", "HOME", "LD_LIBRARY_PATH", "TZ")
 WHOLE_BYTES: Final = 8 * 1024 * 1024
 """A longer answer is refused where it is held as a whole: configuration, statistics, partitions."""
-LINE_CHARACTERS: Final = 1024 * 1024
-"""A longer line of a streamed answer is none of Slurm's."""
-_QUOTED: Final = 2_000
-"""So much of a long answer is kept, for a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +71,14 @@ class Commands:
     def ask(self, program: str, *args: str) -> Answer:
         """Run a command that must succeed."""
         answer = self.call(program, *args)
-        _must_succeed(program, answer)
+        answer.must_be_good(program)
         return answer
+
+    def call(
+        self, program: str, *args: str, feed: str | None = None, at: Path | None = None
+    ) -> Answer:
+        """Run a command and return whatever came of it; arguments as of `stream`."""
+        return self.stream(program, *args, feed=feed, at=at, most_bytes=WHOLE_BYTES).whole()
 
     def stream(
         self,
@@ -86,31 +87,24 @@ class Commands:
         feed: str | None = None,
         at: Path | None = None,
         most_bytes: int | None = None,
-    ) -> "Stream":
-        """Run a command that must succeed and may say very much; arguments as of `open`.
-
-        Nothing is run before the first piece is taken.
-        """
-        return Stream(
-            lambda: self.open(program, *args, feed=feed, at=at, most_bytes=most_bytes), program
-        )
-
-    def call(
-        self, program: str, *args: str, feed: str | None = None, at: Path | None = None
-    ) -> Answer:
-        """Run a command and return whatever came of it, WHOLE_BYTES at most.
+    ) -> Stream:
+        """A command that may say very much, to be read piece by piece.
 
         Args:
             program: its bare name.
             args: its arguments, passed as they are; no shell ever sees them.
             feed: text for its standard input; None = an empty one.
             at: where it is, for one that is not Slurm's own.
+            most_bytes: of the answer; None = as the knobs say.
         """
-        talk = self.open(program, *args, feed=feed, at=at, most_bytes=WHOLE_BYTES)
-        output = bytearray()
-        for piece in talk.pieces():
-            output += piece
-        return replace(talk.answer, stdout=output.decode("utf-8", "backslashreplace"))
+        most = self.cli.max_answer_bytes
+        return Stream(
+            lambda: self._start(program, args, at, subprocess.PIPE if feed else subprocess.DEVNULL),
+            program,
+            (feed or "").encode(),
+            (self.cli.timeout_s, min(most, most_bytes or most)),
+            self._on_call,
+        )
 
     def where(self, program: str) -> str | None:
         """Path of a program; None = it is not installed."""
@@ -120,95 +114,26 @@ class Commands:
     def _place(self) -> str:
         return str(self.cli.bin_dir) if self.cli.bin_dir else self._env.get("PATH", "")
 
-    def _find(self, program: str, at: Path | None) -> str:
+    def _start(
+        self, program: str, args: Sequence[str], at: Path | None, stdin: int
+    ) -> subprocess.Popen[bytes]:
         path = self.where(str(at or program))
-        if path is None:
-            self._on_call(CallRecord(program=program, seconds=0.0, ok=False))
-            raise BackendError(f"{program} is not installed in {at or self._place}")
-        return path
-
-    def open(
-        self,
-        program: str,
-        *args: str,
-        feed: str | None = None,
-        at: Path | None = None,
-        most_bytes: int | None = None,
-    ) -> Talk:
-        """Start a command; as `call`. most_bytes: of the answer; None = as the knobs say."""
-        path = self._find(program, at)
-        try:
-            child = subprocess.Popen(
-                [path, *args],
-                stdin=subprocess.PIPE if feed else subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=self._env,
-                cwd="/",
-                start_new_session=True,  # a group of its own, so that what it starts ends with it
-            )
-        except OSError as error:
-            self._on_call(CallRecord(program=program, seconds=0.0, ok=False))
-            raise BackendError(f"{program} cannot be started: {error}") from error
-        most = self.cli.max_answer_bytes
-        bounds = self.cli.timeout_s, min(most, most_bytes or most)
-        return Talk(child, program, (feed or "").encode(), bounds, self._on_call)
-
-
-def _must_succeed(program: str, answer: Answer) -> None:
-    if answer.failure:
-        raise BackendError(answer.failure)
-    if answer.exit_code != 0:
-        message = one_line(answer.stderr) or one_line(answer.stdout) or "no message"
-        raise BackendError(f"{program} ended with {answer.exit_code}: {message}")
-
-
-class Stream:
-    """What a command says, piece by piece, so that a long answer is never in memory as a whole.
-
-    Attributes:
-        answer: what became of it, without its standard output; None until the pieces are at their
-            end.
-    """
-
-    def __init__(self, start: Callable[[], Talk], program: str) -> None:
-        self._start = start
-        self._program = program
-        self.answer: Answer | None = None
-
-    @property
-    def stderr(self) -> str:
-        """What it complained of; empty until the pieces are at their end."""
-        return self.answer.stderr if self.answer else ""
-
-    def __iter__(self) -> Iterator[str]:
-        """The text of its standard output."""
-        decoder = getincrementaldecoder("utf-8")("backslashreplace")
-        talk = self._start()
-        quoted = ""
-        for piece in talk.pieces():
-            text = decoder.decode(piece)
-            quoted = quoted or text[:_QUOTED]
-            yield text
-        self.answer = talk.answer
-        _must_succeed(self._program, replace(talk.answer, stdout=quoted))
-
-    def lines(self) -> Iterator[str]:
-        """Its lines without their ends; one longer than LINE_CHARACTERS is a BackendError."""
-        held: list[str] = []
-        length = 0
-        for piece in self:
-            first, *more = piece.split("\n")
-            held.append(first)
-            length += len(first)
-            if more:
-                yield "".join(held)
-                yield from more[:-1]
-                held, length = [more[-1]], len(more[-1])
-            if length > LINE_CHARACTERS:
-                raise BackendError(f"{self._program}: a line of more than {LINE_CHARACTERS} bytes")
-        if length:
-            yield "".join(held)
+        why = f"is not installed in {at or self._place}"
+        if path is not None:
+            try:
+                return subprocess.Popen(
+                    [path, *args],
+                    stdin=stdin,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    env=self._env,
+                    cwd="/",
+                    start_new_session=True,  # so that what it starts can be ended with it
+                )
+            except OSError as error:
+                why = f"cannot be started: {error}"
+        self._on_call(CallRecord(program=program, seconds=0.0, ok=False))
+        raise BackendError(f"{program} {why}")
 
 
 def _environment(cli: SlurmCli, environ: Mapping[str, str]) -> dict[str, str]:
@@ -220,10 +145,3 @@ def _environment(cli: SlurmCli, environ: Mapping[str, str]) -> dict[str, str]:
     if cli.conf is not None:
         env["SLURM_CONF"] = str(cli.conf)
     return env
-
-
-def one_line(text: str, limit: int = 300) -> str:
-    """Text as one printable line of at most `limit` characters."""
-    joined = "; ".join(part.strip() for part in text.splitlines() if part.strip())
-    clean = "".join(c if c.isprintable() else "?" for c in joined)
-    return clean if len(clean) <= limit else clean[: limit - 3] + "..."

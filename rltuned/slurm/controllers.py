@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from rltuned.errors import BackendError
-from rltuned.slurm.commands import Commands, one_line
+from rltuned.slurm.commands import Commands
+from rltuned.slurm.talk import one_line
 
 _LINE: Final = re.compile(
     r"^Slurmctld\((?P<role>[a-z]+\d*)\) at (?P<host>\S+) is (?P<state>UP|DOWN)\s*$", re.MULTILINE

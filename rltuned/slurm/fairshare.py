@@ -45,10 +45,11 @@ class FairShares:
         found = tuple(jobs)
         if not all(job.live for job in found):
             self._read(now, system.calc_period_s)
-        weight = system.fair_weight
-        return tuple(
-            j if j.live else replace(j, fair=_times(weight, self._share(j))) for j in found
-        )
+        return tuple(j if j.live else replace(j, fair=self._points(j, system)) for j in found)
+
+    def _points(self, job: PendingJob, system: PrioritySystem) -> float | None:
+        share = self._share(job)
+        return None if share is None else system.fair_weight * share
 
     def factors(self, jobs: Iterable[PendingJob], now: float) -> tuple[float, ...]:
         """The different factors that these jobs' associations have, in order; empty = not known."""
@@ -73,10 +74,6 @@ class FairShares:
             self._factors = dict(_read(self._commands))
         except (BackendError, ValueError):
             self._factors = {}
-
-
-def _times(weight: int, factor: float | None) -> float | None:
-    return None if factor is None else weight * factor
 
 
 def _read(commands: Commands) -> Iterator[tuple[Association, float]]:

@@ -5,8 +5,8 @@ stands behind what is read here, and of two keys of one name the first counts.
 """
 
 import re
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Final, TypeVar
 
 from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
 from rltuned.domain.units import GpuType, NodeName
@@ -14,6 +14,8 @@ from rltuned.errors import SnapshotError
 from rltuned.slurm.nodes import gpus_by_type, is_schedulable
 from rltuned.slurm.strings import parse_gres
 from rltuned.slurm.values import absent, parse_limit_s
+
+T = TypeVar("T")
 
 _FIELD: Final = re.compile(r"(?:^| )([A-Za-z_]+)=(\S*)")
 _NEVER: Final = frozenset({"FUTURE"})
@@ -26,19 +28,7 @@ def read_nodes_shown(text: str, source: str) -> tuple[Node, ...]:
     Raises:
         SnapshotError: names source, line and node.
     """
-    found = []
-    for number, fields in _records(text, source, "NodeName"):
-        state = fields.get("State", "").split("+")[0].rstrip("*~#!%$@^-")
-        if state in _NEVER:
-            continue
-        try:
-            found.append(_node(fields))
-        except (KeyError, ValueError) as error:
-            why = f"no {error}" if isinstance(error, KeyError) else str(error)
-            raise SnapshotError(f"{source}:{number}: node {fields['NodeName']}: {why}") from error
-    if not found:
-        raise SnapshotError(f"{source}: no node in it; save `scontrol -o show node`")
-    return tuple(found)
+    return tuple(_read(text, source, "node", "NodeName", _node))
 
 
 def read_partitions_shown(text: str, source: str) -> tuple[Partition, ...]:
@@ -47,21 +37,27 @@ def read_partitions_shown(text: str, source: str) -> tuple[Partition, ...]:
     Raises:
         SnapshotError: names source, line and partition.
     """
-    found = []
-    for number, fields in _records(text, source, "PartitionName"):
+    return tuple(_read(text, source, "partition", "PartitionName", _partition))
+
+
+def _read(
+    text: str, source: str, what: str, first: str, made_of: Callable[[dict[str, str]], T]
+) -> Iterator[T]:
+    count = 0
+    for number, fields in _records(text, source, first):
+        if fields.get("State", "").split("+")[0].rstrip("*~#!%$@^-") in _NEVER:
+            continue
+        count += 1
         try:
-            found.append(_partition(fields))
+            yield made_of(fields)
         except (KeyError, ValueError) as error:
             why = f"no {error}" if isinstance(error, KeyError) else str(error)
-            raise SnapshotError(
-                f"{source}:{number}: partition {fields['PartitionName']}: {why}"
-            ) from error
-    if not found:
-        raise SnapshotError(f"{source}: no partition in it; save `scontrol -o show partition`")
-    return tuple(found)
+            raise SnapshotError(f"{source}:{number}: {what} {fields[first]}: {why}") from error
+    if not count:
+        raise SnapshotError(f"{source}: no {what} in it; save `scontrol -o show {what}`")
 
 
-def _records(text: str, source: str, first: str) -> Iterable[tuple[int, dict[str, str]]]:
+def _records(text: str, source: str, first: str) -> Iterator[tuple[int, dict[str, str]]]:
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue

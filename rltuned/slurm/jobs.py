@@ -15,10 +15,10 @@ from rltuned.domain.snapshot import Unreadable
 from rltuned.domain.units import JobId
 from rltuned.errors import SnapshotError
 from rltuned.slurm.columns import Ask, JobRow
-from rltuned.slurm.commands import one_line
 from rltuned.slurm.records import Record, id_of, parse_job_id, read_record
 from rltuned.slurm.request import Requests, shares_of
 from rltuned.slurm.strings import expand_hosts
+from rltuned.slurm.talk import one_line
 from rltuned.slurm.values import absent, parse_epoch
 
 _ASK = len(Ask._fields)

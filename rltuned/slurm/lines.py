@@ -13,8 +13,8 @@ from rltuned.domain.plan import (
     SetPriority,
     SetSiteFactor,
 )
-from rltuned.slurm.commands import one_line
 from rltuned.slurm.strings import format_hosts
+from rltuned.slurm.talk import one_line
 
 _LINE: Final = re.compile(
     r"release \S+|update JobId=\S+ (?:(?:Priority|SiteFactor|Nice)=-?[0-9]{1,10}"

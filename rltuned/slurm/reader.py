@@ -24,7 +24,7 @@ from rltuned.slurm.columns import (
     WatchRow,
     read_layout,
 )
-from rltuned.slurm.commands import Commands, one_line
+from rltuned.slurm.commands import Commands
 from rltuned.slurm.factors import Factors, read_line, standing_of
 from rltuned.slurm.fairshare import FairShares
 from rltuned.slurm.jobs import read_queue
@@ -35,6 +35,7 @@ from rltuned.slurm.request import Requests
 from rltuned.slurm.site import SlurmSite, parse_config, read_exclusive_partitions, read_site
 from rltuned.slurm.source import JobSource, ReaderChoice, squeue
 from rltuned.slurm.strings import expand_hosts
+from rltuned.slurm.talk import one_line
 from rltuned.slurm.values import parse_epoch
 
 SITE_LIFE_S: Final = 300.0

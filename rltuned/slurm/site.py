@@ -1,13 +1,15 @@
 """What `scontrol show config` says of the site: what its answers mean, and how it orders jobs."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from rltuned.domain.priority import PrioritySystem
 from rltuned.errors import SnapshotError
 from rltuned.slurm.values import absent, parse_limit_s, parse_number
+
+T = TypeVar("T")
 
 BASIC: Final = "priority/basic"
 MULTIFACTOR: Final = "priority/multifactor"
@@ -203,10 +205,10 @@ def read_system(config: Mapping[str, str]) -> PrioritySystem:
         return PrioritySystem(
             kind="multifactor",
             ages=ages,
-            age_weight=_weight(config, "Age"),
-            max_age_s=_seconds(config, "PriorityMaxAge"),
-            calc_period_s=_seconds(config, "PriorityCalcPeriod"),
-            fair_weight=_weight(config, "FairShare") if ages else 0,
+            age_weight=_parsed(config, f"{_WEIGHT}Age", parse_number),
+            max_age_s=_parsed(config, "PriorityMaxAge", _seconds),
+            calc_period_s=_parsed(config, "PriorityCalcPeriod", _seconds),
+            fair_weight=_parsed(config, f"{_WEIGHT}FairShare", parse_number) if ages else 0,
             site_factor_plugin=_plugin(config),
         )
     except ValueError as error:
@@ -220,26 +222,21 @@ def _value(config: Mapping[str, str], key: str) -> str:
     return config[key]
 
 
-def _weight(config: Mapping[str, str], name: str) -> int:
-    """PriorityWeight of a factor."""
-    key = f"{_WEIGHT}{name}"
+def _parsed(config: Mapping[str, str], key: str, parse: Callable[[str], T]) -> T:
+    """The value of a key, read; a ValueError names the key."""
     try:
-        return parse_number(_value(config, key))
+        return parse(_value(config, key))
     except ValueError as error:
-        raise SnapshotError(f"scontrol show config: {key}: {error}") from None
+        raise ValueError(f"{key}: {error}") from None
+
+
+def _seconds(text: str) -> float:
+    found = parse_limit_s(text)
+    if found is None:
+        raise ValueError(f"{text[:40]!r} is no time")
+    return found
 
 
 def _plugin(config: Mapping[str, str]) -> str:
     plugin = config.get("PrioritySiteFactorPlugin", "")
     return "" if absent(plugin) or plugin.endswith("/none") else plugin
-
-
-def _seconds(config: Mapping[str, str], key: str) -> float:
-    text = _value(config, key)
-    try:
-        found = parse_limit_s(text)
-    except ValueError as error:
-        raise SnapshotError(f"scontrol show config: {key}: {error}") from None
-    if found is None:
-        raise SnapshotError(f"scontrol show config: {key}: {text[:40]!r} is no time")
-    return found

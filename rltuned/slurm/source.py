@@ -7,8 +7,9 @@ from typing import Final
 from rltuned.domain.kinds import Digester, Kinds
 from rltuned.domain.snapshot import Unreadable
 from rltuned.slurm.columns import ASK_COLUMNS, TEXT_COLUMNS, Layout, Marks
-from rltuned.slurm.commands import Commands, Stream
+from rltuned.slurm.commands import Commands
 from rltuned.slurm.pyslurm import Pyslurm, UnusableError, rows_of
+from rltuned.slurm.talk import Stream
 
 TEXT: Final = "text"
 PYSLURM: Final = "pyslurm"

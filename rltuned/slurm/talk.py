@@ -7,14 +7,21 @@ import selectors
 import signal
 import subprocess
 import time
+from codecs import getincrementaldecoder
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
-from typing import IO, Final
+from dataclasses import dataclass, replace
+from typing import Final
+
+from rltuned.errors import BackendError
 
 _PIECE: Final = 65_536
 _REAP_S: Final = 2.0
 _COMPLAINTS: Final = 4 * 1024 * 1024
 """Bytes that are kept of standard error."""
+LINE_CHARACTERS: Final = 1024 * 1024
+"""A longer line of a streamed answer is none of Slurm's."""
+_QUOTED: Final = 2_000
+"""So much of a long answer is kept, for a message."""
 _LIMITED: Final = re.compile(r"RPC rate limited (?P<times>\d+) time")
 """What a command with -v prints each time slurmctld makes it wait."""
 
@@ -49,114 +56,166 @@ class Answer:
         """How often slurmctld made the command back off, as far as the command says so."""
         return len(_LIMITED.findall(self.stderr))
 
+    def must_be_good(self, program: str) -> None:
+        """Raise BackendError when the command did not end by itself and well."""
+        if self.failure:
+            raise BackendError(self.failure)
+        if self.exit_code != 0:
+            message = one_line(self.stderr) or one_line(self.stdout) or "no message"
+            raise BackendError(f"{program} ended with {self.exit_code}: {message}")
 
-class Talk:
-    """Feeds one child and reads it, both at once: with a full pipe on either side neither waits.
+
+def one_line(text: str, limit: int = 300) -> str:
+    """Text as one printable line of at most `limit` characters."""
+    joined = "; ".join(part.strip() for part in text.splitlines() if part.strip())
+    clean = "".join(c if c.isprintable() else "?" for c in joined)
+    return clean if len(clean) <= limit else clean[: limit - 3] + "..."
+
+
+class Stream:
+    """One run of a command that is fed and read at once: with a full pipe on either side neither
+    waits. Nothing is run before the first piece is taken.
+
+    Args:
+        start: starts the child; raises BackendError.
+        program: its name, for messages.
+        feed: for its standard input.
+        bounds: it is ended when it takes more seconds, or says more bytes.
+        on_call: called when it has ended.
 
     Attributes:
-        answer: what became of it, without its standard output; set when the pieces are at their
-            end.
+        answer: what became of it, without its standard output; None until the pieces are at their
+            end, and for good when the reader stops before that.
     """
 
     def __init__(
         self,
-        child: subprocess.Popen[bytes],
+        start: Callable[[], subprocess.Popen[bytes]],
         program: str,
         feed: bytes,
         bounds: tuple[float, int],
         on_call: Callable[[CallRecord], None],
     ) -> None:
-        self.answer = Answer("", "", None, f"{program} was not read to the end")
-        self._child = child
+        self.answer: Answer | None = None
+        self._start = start
         self._program = program
+        self._rest = memoryview(feed)
         self._timeout_s, self._most_bytes = bounds
         self._on_call = on_call
-        self._started = time.monotonic()
-        self._deadline = self._started + self._timeout_s
-        self.out = bytearray()
-        self.err = bytearray()
-        self._received = self._complained = 0
-        self._rest = memoryview(feed)
-        self._selector = selectors.DefaultSelector()
-        self._watch(child.stdout, selectors.EVENT_READ, self.out)
-        self._watch(child.stderr, selectors.EVENT_READ, self.err)
-        if child.stdin is not None:
-            self._watch(child.stdin, selectors.EVENT_WRITE, None)
+        self._out, self._err = bytearray(), bytearray()
 
-    def _watch(self, pipe: IO[bytes] | None, event: int, into: bytearray | None) -> None:
-        if pipe is not None:
-            os.set_blocking(pipe.fileno(), False)
-            self._selector.register(pipe, event, into)
+    @property
+    def stderr(self) -> str:
+        """What it complained of; empty until the pieces are at their end."""
+        return self.answer.stderr if self.answer else ""
+
+    def whole(self) -> Answer:
+        """Run it to its end, whatever comes of it."""
+        output = b"".join(self.pieces())
+        text = output.decode("utf-8", "backslashreplace")
+        return replace(self._ended(), stdout=text)
+
+    def __iter__(self) -> Iterator[str]:
+        """The text of its standard output; a BackendError when it does not succeed."""
+        decoder = getincrementaldecoder("utf-8")("backslashreplace")
+        quoted = ""
+        for piece in self.pieces():
+            text = decoder.decode(piece)
+            quoted = quoted or text[:_QUOTED]
+            yield text
+        replace(self._ended(), stdout=quoted).must_be_good(self._program)
+
+    def lines(self) -> Iterator[str]:
+        """Its lines without their ends; one longer than LINE_CHARACTERS is a BackendError."""
+        held: list[str] = []
+        length = 0
+        for piece in self:
+            first, *more = piece.split("\n")
+            held.append(first)
+            length += len(first)
+            if more:
+                yield "".join(held)
+                yield from more[:-1]
+                held, length = [more[-1]], len(more[-1])
+            if length > LINE_CHARACTERS:
+                raise BackendError(f"{self._program}: a line of more than {LINE_CHARACTERS} bytes")
+        if length:
+            yield "".join(held)
 
     def pieces(self) -> Iterator[bytes]:
         """Standard output as it comes. A reader that stops listening ends the child."""
+        child, began = self._start(), time.monotonic()
         failure = "left"
         try:
-            failure = yield from self._until_closed()
+            failure = yield from self._until_closed(child, began + self._timeout_s)
         finally:
-            exit_code = _end(self._child, self._deadline, broken=bool(failure))
-            self._settle(failure or ("late" if exit_code is None else ""), exit_code)
+            exit_code = _end(child, began + self._timeout_s, broken=bool(failure))
+            self._settle(failure or ("late" if exit_code is None else ""), exit_code, began)
 
-    def _until_closed(self) -> Generator[bytes, None, str]:
+    def _ended(self) -> Answer:
+        return self.answer or Answer("", "", None, f"{self._program} was not read to the end")
+
+    def _until_closed(
+        self, child: subprocess.Popen[bytes], deadline: float
+    ) -> Generator[bytes, None, str]:
         """Talk until both ends are closed; "late" or "long" when that did not come about."""
-        with self._selector as selector:
+        received = complained = 0
+        with selectors.DefaultSelector() as selector:
+            self._register(child, selector)
             while selector.get_map():
-                left = self._deadline - time.monotonic()
+                left = deadline - time.monotonic()
                 if left <= 0:
                     return "late"
                 for key, _ in selector.select(left):
-                    self._serve(key)
-                self._received += len(self.out) + len(self.err) - self._complained
-                del self.err[_COMPLAINTS:]
-                self._complained = len(self.err)
-                if self._received > self._most_bytes:
+                    if self._is_done(key):
+                        selector.unregister(key.fileobj)
+                        key.fileobj.close()  # type: ignore[union-attr]  # one of the child's pipes
+                received += len(self._out) + len(self._err) - complained
+                del self._err[_COMPLAINTS:]
+                complained = len(self._err)
+                if received > self._most_bytes:
                     return "long"
-                if self.out:
-                    yield bytes(self.out)
-                    self.out.clear()
+                if self._out:
+                    yield bytes(self._out)
+                    self._out.clear()
         return ""
 
-    def _settle(self, failure: str, exit_code: int | None) -> None:
+    def _register(self, child: subprocess.Popen[bytes], selector: selectors.BaseSelector) -> None:
+        for pipe, event, into in (
+            (child.stdout, selectors.EVENT_READ, self._out),
+            (child.stderr, selectors.EVENT_READ, self._err),
+            (child.stdin, selectors.EVENT_WRITE, None),
+        ):
+            if pipe is not None:
+                os.set_blocking(pipe.fileno(), False)
+                selector.register(pipe, event, into)
+
+    def _is_done(self, key: selectors.SelectorKey) -> bool:
+        """Write or read one piece; whether this pipe is at its end."""
+        if key.data is not None:
+            piece = os.read(key.fd, _PIECE)
+            key.data.extend(piece)
+            return not piece
+        try:
+            self._rest = self._rest[os.write(key.fd, self._rest[:_PIECE]) :]
+        except BrokenPipeError:  # it stopped listening; what it says counts
+            return True
+        return not self._rest
+
+    def _settle(self, failure: str, exit_code: int | None, began: float) -> None:
         message = {
             "": "",
             "left": f"{self._program} was not read to the end",
             "late": f"{self._program} gave no answer within {self._timeout_s:g} s",
             "long": f"{self._program} answered more than {self._most_bytes} bytes",
         }[failure]
-        self.answer = Answer(
-            stdout="",
-            stderr=self.err.decode("utf-8", "backslashreplace"),
-            exit_code=None if failure else exit_code,
-            failure=message,
-        )
-        self._on_call(
-            CallRecord(
-                program=self._program,
-                seconds=time.monotonic() - self._started,
-                ok=self.answer.exit_code == 0,
-                timed_out=failure == "late",
-                limited=self.answer.limited,
-            )
-        )
-
-    def _serve(self, key: selectors.SelectorKey) -> None:
-        try:
-            done = self._write(key.fd) if key.data is None else self._read(key)
-        except BrokenPipeError:  # it stopped listening; what it says counts
-            done = True
-        if done:
-            self._selector.unregister(key.fileobj)
-            key.fileobj.close()  # type: ignore[union-attr]  # always one of the child's pipes
-
-    def _write(self, fd: int) -> bool:
-        sent = os.write(fd, self._rest[:_PIECE])
-        self._rest = self._rest[sent:]
-        return not self._rest
-
-    def _read(self, key: selectors.SelectorKey) -> bool:
-        piece = os.read(key.fd, _PIECE)
-        key.data.extend(piece)
-        return not piece
+        errors = self._err.decode("utf-8", "backslashreplace")
+        answer = Answer("", errors, None if failure else exit_code, message)
+        if failure != "left":
+            self.answer = answer
+        seconds, is_late = time.monotonic() - began, failure == "late"
+        ok = answer.exit_code == 0
+        self._on_call(CallRecord(self._program, seconds, ok, is_late, answer.limited))
 
 
 def _end(child: subprocess.Popen[bytes], deadline: float, *, broken: bool) -> int | None:

@@ -27,12 +27,13 @@ from rltuned.domain.plan import (
 )
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
-from rltuned.slurm.commands import Commands, one_line
+from rltuned.slurm.commands import Commands
 from rltuned.slurm.factors import Factors
 from rltuned.slurm.lines import command_lines
 from rltuned.slurm.reader import Reader
 from rltuned.slurm.records import Watched
 from rltuned.slurm.strings import format_hosts
+from rltuned.slurm.talk import one_line
 
 SLOW_S: Final = 2.0
 """A look and a write that take longer than this are slow: a user may hold a job in between."""

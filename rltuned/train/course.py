@@ -134,10 +134,11 @@ def together(
 
 @dataclass(frozen=True, slots=True)
 class FittedTo:
-    """What a predictor was fitted to, for the card."""
+    """What a predictor was fitted to, for the card. first: the jobs that it is measured on."""
 
     data: str
     licence: str
+    first: Sequence[TraceJob]
 
 
 def fit_to(
@@ -173,7 +174,7 @@ def fit_to(
     others += [random_world(first_world + number, WORLD_JOBS).jobs for number in range(worlds)]
     fitted = fit(first, beside=others, begin=begin, seed=seed)
     data = "; ".join([*names, *([f"{worlds} random worlds"] if worlds else [])])
-    return fitted, FittedTo(data, "; ".join(sorted(licences)))
+    return fitted, FittedTo(data, "; ".join(sorted(licences)), first)
 
 
 def predictions(predictor: Predictor) -> Predict:

@@ -199,7 +199,7 @@ def played(
     ):
         log = make_log("json", "info", nowhere)
         registry = CollectorRegistry()
-        ear = _Keeper(Metrics(registry), log, Notifier(None), clock, journal=journal.size)
+        ear = _Keeper(Metrics(registry), log, Notifier(None), clock, journal=journal)
         rig = build_rig(settings_for(policy, folder, limits), backend, dry_run=dry_run)
         ear.loaded(rig)
         loop = Loop(rig, clock, journal, ear, orders=SignalFlags(), reload=lambda: rig)
@@ -234,7 +234,7 @@ def _one(loop: Loop, ear: _Keeper, calls: list[CallRecord]) -> Cycle:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     report = ear.last
     if not report.ok or report.journal_error:
-        raise BackendError(f"{report.summary()} {report.journal_error}")
+        raise BackendError(f"{report.summary()} {report.detail} {report.journal_error}")
     return Cycle(
         wall_s=wall,
         cpu_s=cpu,

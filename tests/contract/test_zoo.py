@@ -12,8 +12,8 @@ import pytest
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.checks import Status
 from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.config_checks import Status
 from rltuned.slurm.source import ReaderChoice
 from tests.conftest import slurm_or_skip
 from tests.lab import SlurmLab

@@ -71,7 +71,7 @@ def test_the_second_of_two_daemons_observes_and_says_why(
                 second.wait_for(
                     lambda: second.metric("rltuned_rival_suspected") == 1, "the metric of it"
                 )
-                assert second.metric('rltuned_mode{mode="observe"}') == 1
+                assert second.metric('rltuned_mode{mode="rival_suspected"}') == 1
                 assert "applied=1" not in second.log()
                 assert second.metric("rltuned_jobs_owned") == 0
             cycles = first.log().count("mode=live")

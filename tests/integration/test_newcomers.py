@@ -12,14 +12,13 @@ from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.numbers import Writing
 from rltuned.core.order import DEFAULT
 from rltuned.core.select import Scope
-from rltuned.daemon.apply import PlanApplier, marked_by
+from rltuned.daemon.apply import NEUTRAL, PlanApplier, marked_by
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.newcomers import formula, publish
 from rltuned.daemon.restore import restore
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Result
 from rltuned.domain.snapshot import Snapshot
-from rltuned.journal import neutral
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
 from rltuned.policies.baselines import BASELINES
@@ -73,7 +72,8 @@ class Daemon:
         decision = decide(seen, BASELINES[policy], KNOBS)
         writer = PlanApplier(self.journal, self.clock)
         assert decision.neutral is not None
-        neutral.keep(self.journal, seen.cluster, decision.neutral, time.time())
+        found = {seen.cluster: decision.neutral}
+        NEUTRAL.alter(self.journal, lambda every: every | found, time.time())
         outcomes = writer.write(self.world, decision.plan, seen, 1, no_stopwatch)
         assert {o.result for o in outcomes} <= {Result.APPLIED}, outcomes
         stamp = formula(decision, KNOBS)

@@ -47,7 +47,8 @@ def submit(lab: SlurmLab, qos: str, *options: str) -> int:
 
 def checks(lab: SlurmLab) -> list[Check]:
     loaded = load(None, (Flag("slurm.conf", str(lab.conf), "test"),))
-    return list(order_checks(loaded, SlurmBackend(SlurmCli(conf=lab.conf), time.time)))
+    backend = SlurmBackend(SlurmCli(conf=lab.conf), time.time)
+    return list(order_checks(loaded, backend, backend.observe()))
 
 
 def test_the_smallest_qos_step_is_the_one_that_sprio_shows(lab: SlurmLab) -> None:

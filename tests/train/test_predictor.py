@@ -187,6 +187,31 @@ def test_a_predictor_that_answers_otherwise_here_is_refused(folder: Path, tmp_pa
         load_predictor(folder)
 
 
+def test_the_page_tells_what_predictions_and_better_limits_are_worth(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    write_trace(Trace(tuple(jobs_of(600))), trace)
+    words = ["predictor", "--trace", str(trace), "--out", str(tmp_path / "out"), "--json"]
+    done = CliRunner().invoke(app, [*words, "--report", str(tmp_path / "page")])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.output)
+    assert [row["level"] for row in found["calibration"]] == pytest.approx(
+        [0.05 * k for k in range(1, 20)]
+    )
+    assert sum(row["jobs"] for row in found["by_key"]) == found["jobs"]
+    assert max(abs(row["level"] - row["below"]) for row in found["calibration"]) < 0.35
+    assert {row["user"] for row in found["users"]} == {f"user {k}" for k in range(1, 6)}
+    for row in found["users"]:  # limits of a day where minutes are used
+        assert row["delay_with_good_limits_s"] < 0.6 * row["delay_s"]
+    page = (tmp_path / "page" / "index.html").read_text()
+    assert "<svg" in page
+    assert "user 1" in page
+    assert "u0" not in page
+    again = CliRunner().invoke(
+        app, [*words[:-2], str(tmp_path / "b"), "--report", str(tmp_path / "page")]
+    )
+    assert again.exit_code != 0
+
+
 def test_one_that_predicts_worse_than_no_look_at_the_job_is_reported(tmp_path: Path) -> None:
     """User a was long and b short; in the last fifth, held out, each is what it just was not."""
     jobs = []

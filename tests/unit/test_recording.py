@@ -12,7 +12,7 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
 from rltuned.errors import JournalError, SnapshotError
 from rltuned.journal.journal import Journal
-from rltuned.journal.snapshots import FILE_NAME, open_to_read, pack, recorded, unpack
+from rltuned.journal.snapshots import FILE_NAME, pack, reading, recorded, unpack
 from tests.builders import NOW, job, sight, snapshot
 from tests.property import worlds
 
@@ -50,7 +50,7 @@ def test_an_unchanged_cluster_is_kept_once_and_read_at_both_moments(tmp_path: Pa
     found = list(recorded(tmp_path / FILE_NAME))
     assert [r.cycle for r in found] == [1, 2, 3]
     assert [r.snapshot for r in found][:2] == [SEEN, later]
-    with closing(open_to_read(tmp_path / FILE_NAME)) as db:
+    with reading(tmp_path / FILE_NAME) as db:
         assert db.execute("SELECT count(*) FROM snapshots").fetchone() == (2,)
     journal.close()
 
@@ -63,7 +63,7 @@ def test_a_reader_cannot_write_and_does_not_wait_for_the_writer(tmp_path: Path) 
         writer.execute("DELETE FROM snapshots")
         assert len(list(recorded(tmp_path / FILE_NAME))) == 1
         with (
-            closing(open_to_read(tmp_path / FILE_NAME)) as db,
+            reading(tmp_path / FILE_NAME) as db,
             pytest.raises(sqlite3.OperationalError, match="readonly"),
         ):
             db.execute("DELETE FROM cycles")

@@ -11,18 +11,14 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict
 
 from rltuned.core.evidence import Evidence, difference
 from rltuned.daemon.canary.blocks import Pair
 from rltuned.daemon.canary.effect import Effect
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import HELD, Outcome, Result
-from rltuned.journal.named_values import Memory, Recall, read_kept
-
-NAME: Final = "breakers"
-"""Under which the journal keeps them: cluster -> partition -> breaker."""
-
+from rltuned.journal.named_values import Kept, Memory, Recall
 
 _FEWEST_USERS: Final = 2
 _RIGHTS: Final = "permission denied"
@@ -70,35 +66,20 @@ Breakers = Mapping[str, Breaker]
 """By partition."""
 NONE: Final[Breakers] = MappingProxyType({})
 
-_ADAPTER: Final = TypeAdapter(dict[str, dict[str, Breaker]], config=ConfigDict(extra="ignore"))
-"""Release 0.1.0 kept evidence of another kind, which is dropped."""
-
-
-def clusters(memory: Recall) -> dict[str, dict[str, Breaker]]:
-    """The breakers of every cluster; a partition that is not named has a closed one.
-
-    Raises:
-        JournalError: the journal cannot be used, or what it says of them cannot be read.
-    """
-    return read(memory.recall(NAME))
-
-
-def read(kept: object) -> dict[str, dict[str, Breaker]]:
-    """The breakers from what the journal keeps, see clusters()."""
-    return read_kept(_ADAPTER, kept, "circuit breakers in the journal")
+BREAKERS: Final[Kept[dict[str, Breaker]]] = Kept(
+    "breakers", dict[str, Breaker], "circuit breakers", ConfigDict(extra="ignore")
+)
+"""Those of every cluster; a partition that is not named has a closed one. Release 0.1.0 kept
+evidence of another kind, which is dropped."""
 
 
 def breakers(memory: Recall, cluster: str) -> dict[str, Breaker]:
-    """Those of one cluster, see clusters()."""
-    return clusters(memory).get(cluster, {})
+    """Those of one cluster; raises as Kept.read."""
+    return BREAKERS.read(memory).get(cluster, {})
 
 
 def demoted(memory: Recall, cluster: str) -> tuple[str, ...]:
-    """The partitions whose breaker is open.
-
-    Raises:
-        JournalError: the journal cannot be used or read.
-    """
+    """The partitions whose breaker is open; raises as Kept.read."""
     return tuple(sorted(name for name, b in breakers(memory, cluster).items() if b.is_open))
 
 
@@ -110,22 +91,16 @@ def effect(known: Breakers, model: str) -> Effect:
 def change(
     memory: Memory, cluster: str, alter: Callable[[Breakers], Breakers], at: float
 ) -> Breakers:
-    """Put altered breakers in place of a cluster's, when they differ; returns them.
-
-    In one piece: what a person closes meanwhile, in another process, is closed before or after.
-    """
+    """Put altered breakers in place of a cluster's, when they differ; returns them."""
     result: Breakers = {}
 
-    def put(kept: object) -> object:
+    def put(every: dict[str, dict[str, Breaker]]) -> dict[str, dict[str, Breaker]]:
         nonlocal result
-        everywhere = read(kept)
-        before = everywhere.get(cluster, {})
+        before = every.get(cluster, {})
         result = alter(before)
-        if result == before:
-            return kept
-        return _ADAPTER.dump_python({**everywhere, cluster: dict(result)}, mode="json")
+        return every if result == before else {**every, cluster: dict(result)}
 
-    memory.alter(NAME, put, at)
+    BREAKERS.alter(memory, put, at)
     return result
 
 
@@ -133,23 +108,19 @@ def reset(memory: Memory, partition: str | None, at: float) -> list[tuple[str, s
     """Close breakers, of one partition or of all; returns (cluster, partition) of the open ones."""
     closed: list[tuple[str, str]] = []
 
-    def put(kept: object) -> object:
-        everywhere = read(kept)
+    def put(every: dict[str, dict[str, Breaker]]) -> dict[str, dict[str, Breaker]]:
         closed[:] = [
             (cluster, name)
-            for cluster, those in everywhere.items()
+            for cluster, those in every.items()
             for name, breaker in those.items()
             if breaker.is_open and partition in {None, name}
         ]
-        if not closed:
-            return kept
-        left = {
+        return {
             cluster: {name: b for name, b in those.items() if (cluster, name) not in closed}
-            for cluster, those in everywhere.items()
+            for cluster, those in every.items()
         }
-        return _ADAPTER.dump_python(left, mode="json")
 
-    memory.alter(NAME, put, at)
+    BREAKERS.alter(memory, put, at)
     return sorted(closed)
 
 

@@ -1,18 +1,9 @@
 """The last look before a batch goes to Slurm: is the snapshot fresh, may this daemon write."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 Readings = Callable[[], tuple[float, ...]]
 """Reads several clocks at once, always the same ones: seconds of each."""
-
-
-class Holder(Protocol):
-    """Who may write at all."""
-
-    def lost(self) -> str:
-        """Why a batch may not be sent now; empty = it may."""
-        ...
 
 
 def longest_s(since: Sequence[float], now: Sequence[float]) -> float:

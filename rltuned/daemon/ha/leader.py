@@ -1,5 +1,9 @@
 """The seat of the one daemon that writes: the lease, who is beside the acting slurmctld, and what
 goes from hand to hand with it.
+
+All but `open_lease` raise JournalError when lease, handover or journal cannot be used: then it is
+not known what rltuned wrote, or nothing can be handed over, and nothing is written. A BackendError
+of `take`: it is not known which slurmctld acts.
 """
 
 import socket
@@ -50,10 +54,6 @@ class Seat:
 
         Returns:
             Why it is not; empty = it is.
-
-        Raises:
-            BackendError: it is not known which slurmctld acts.
-            JournalError: what rltuned wrote is not known or cannot be handed over.
         """
         refused = self._lease.claim(self._acting())
         took = take_in(self._folder, self._lease.host, journal, cluster, own=not refused)
@@ -63,11 +63,7 @@ class Seat:
         return f"took over from {took}; the next cycle writes" if took else ""
 
     def publish(self, journal: Journal, cluster: str) -> None:
-        """Leave for a successor what this daemon holds; to be done before anything is written.
-
-        Raises:
-            JournalError: it could not be done.
-        """
+        """Leave for a successor what this daemon holds; to be done before anything is written."""
         term = self._lease.term
         if term is None:
             raise JournalError("this daemon does not hold the lease")
@@ -94,9 +90,6 @@ def take_in(folder: Path, host: str, journal: Journal, cluster: str, *, own: boo
 
     Returns:
         The host from which something was taken over; empty = from none.
-
-    Raises:
-        JournalError: the file or the journal cannot be used.
     """
     given = published(folder)
     if given is None or given.holder == host or given.cluster != cluster:
@@ -113,9 +106,6 @@ def before_restore(folder: Path, host: str, journal: Journal) -> str:
 
     Returns:
         The host of that daemon; empty = nothing was taken over.
-
-    Raises:
-        JournalError: the file or the journal cannot be used.
     """
     given = published(folder)
     if given is None or given.holder == host:
@@ -125,11 +115,7 @@ def before_restore(folder: Path, host: str, journal: Journal) -> str:
 
 
 def after_restore(folder: Path, lease: Lease, journal: Journal) -> None:
-    """Leave for a successor that all has been given back.
-
-    Raises:
-        JournalError: the file, the lease or the journal cannot be used.
-    """
+    """Leave for a successor that all has been given back."""
     given = published(folder)
     if given is None or given.holder != lease.host:
         return

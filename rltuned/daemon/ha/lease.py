@@ -81,42 +81,34 @@ class Lease:
         """
         try:
             with self._locked() as file:
-                now = self._readings()
-                seen = _read(file)
-                self._watch(seen, now)
-                if acting != self.host:
-                    self._give_up(file, seen)
-                    return f"the slurmctld on {acting} acts, and this is {self.host}"
-                if not self._is_free(seen, now):
-                    self._term = None
-                    return f"{seen.holder} holds the lease"
-                term = seen.term if seen.term == self._term else seen.term + 1
-                _write(
-                    file,
-                    LeaseRecord(term=term, holder=self.host, beat=seen.beat + 1, released=False),
-                )
-                self._term, self._renewed = term, now
-                return ""
-        except (OSError, ValidationError) as error:
-            return f"{self._path}: {_reason(error)}"
+                return self._claimed(file, acting)
+        except JournalError as error:
+            return str(error)
+
+    def _claimed(self, file: int, acting: str) -> str:
+        now, seen = self._readings(), _read(file)
+        self._watch(seen, now)
+        if acting != self.host:
+            self._give_up(file, seen)
+            return f"the slurmctld on {acting} acts, and this is {self.host}"
+        if not self._is_free(seen, now):
+            self._term = None
+            return f"{seen.holder} holds the lease"
+        term = seen.term if seen.term == self._term else seen.term + 1
+        _write(file, LeaseRecord(term=term, holder=self.host, beat=seen.beat + 1, released=False))
+        self._term, self._renewed = term, now
+        return ""
 
     def trouble(self) -> str:
         """Why the file cannot be used; empty = it can. Changes nothing in it."""
-        try:
-            with self._locked() as file:
-                _read(file)
-        except (OSError, ValidationError) as error:
-            return f"{self._path}: {_reason(error)}"
-        return ""
+        found = self._look()
+        return found if isinstance(found, str) else ""
 
     @contextmanager
     def turn(self, term: int) -> Iterator[bool]:
         """Keep others from taking it while the block runs; whether it is still this turn."""
-        try:
-            with self._locked() as file:
-                yield _read(file).term == term
-        except (OSError, ValidationError) as error:
-            raise JournalError(f"{self._path}: {_reason(error)}") from None
+        with self._locked() as file:
+            yield _read(file).term == term
 
     def lost(self) -> str:
         """Why a batch may not be sent now; empty = this daemon holds the lease."""
@@ -125,22 +117,18 @@ class Lease:
         age_s = longest_s(self._renewed, self._readings())
         if age_s > self._lease_s - self._margin_s:
             return f"not sent: the lease was renewed {age_s:.0f} s ago"
-        try:
-            with self._locked() as file:
-                seen = _read(file)
-        except (OSError, ValidationError) as error:
-            return f"not sent: {self._path}: {_reason(error)}"
+        seen = self._look()
+        if isinstance(seen, str):
+            return f"not sent: {seen}"
         if (seen.term, seen.holder) != (self._term, self.host) or seen.released:
             return f"not sent: {seen.holder} has taken the lease"
         return ""
 
     def elsewhere(self) -> str:
         """Why a restore, which never takes the lease, may not send a batch; empty = it may."""
-        try:
-            with self._locked() as file:
-                seen = _read(file)
-        except (OSError, ValidationError) as error:
-            return f"not sent: {self._path}: {_reason(error)}"
+        seen = self._look()
+        if isinstance(seen, str):
+            return f"not sent: {seen}"
         if seen.released or seen.holder in {"", self.host}:
             return ""
         return f"not sent: {seen.holder} holds the lease"
@@ -152,8 +140,16 @@ class Lease:
         try:
             with self._locked() as file:
                 self._give_up(file, _read(file))
-        except (OSError, ValidationError):
+        except JournalError:
             self._term = None
+
+    def _look(self) -> LeaseRecord | str:
+        """What the file says, or why it cannot be read."""
+        try:
+            with self._locked() as file:
+                return _read(file)
+        except JournalError as error:
+            return str(error)
 
     def _watch(self, seen: LeaseRecord, now: tuple[float, ...]) -> None:
         mark = (seen.term, seen.beat)
@@ -174,13 +170,16 @@ class Lease:
     @contextmanager
     def _locked(self) -> Iterator[int]:
         """The open file, locked: on a network file system the lock also drops cached content."""
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
-            _check_owner(file, self._path)
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield file
-        finally:
-            os.close(file)
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            try:
+                _check_owner(file, self._path)
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                yield file
+            finally:
+                os.close(file)
+        except (OSError, ValidationError) as error:
+            raise JournalError(f"{self._path}: {_reason(error)}") from None
 
 
 def _surely_s(since: tuple[float, ...], now: tuple[float, ...]) -> float:

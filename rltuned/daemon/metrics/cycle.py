@@ -14,7 +14,8 @@ from rltuned.daemon.metrics.decision import DECISION, Ranges, outside
 from rltuned.daemon.metrics.jobs import JOBS
 from rltuned.daemon.metrics.run_times import RUN_TIMES
 from rltuned.daemon.metrics.table import FREE, Row, Table, counter, gauge, histogram
-from rltuned.daemon.report import ChangeKind, CycleReport, CycleStage, Mode, Skip
+from rltuned.daemon.report import ChangeKind, CycleReport, CycleStage, Skip
+from rltuned.daemon.state import Health, State
 from rltuned.domain.plan import Result
 from rltuned.domain.snapshot import UNREADABLE_KINDS
 from rltuned.journal.retention import TABLES, Size
@@ -67,11 +68,9 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     gauge(
         "rltuned_mode",
-        "1 for the mode of the last cycle: live, dry_run, paused (pause file), shadow (its "
-        "stage), observe (its stage, the journal cannot be used, or another daemon seems to "
-        "write) or standby (another daemon holds the lease).",
-        lambda report: {report.mode: 1},
-        labels={"mode": Mode},
+        "1 for every state that holds now: what the daemon may do (live, dry_run, paused, shadow, "
+        "observe, standby), and what is wrong; `rltuned status` shows the sentence of each.",
+        labels={"mode": State},
     ),
     gauge(
         "rltuned_config_last_reload_successful",
@@ -266,6 +265,10 @@ class Metrics:
         if report.decision is not None:
             shares = outside(report.decision.matrix, self._ranges)
             self._set(feature_outside_training_ratio=shares)
+
+    def state(self, health: Health) -> None:
+        """What holds now."""
+        self._set(mode={condition.state: 1 for condition in health.conditions})
 
     def show(self, partition: str) -> None:
         """Give a partition its series, if it is new and there are not too many."""

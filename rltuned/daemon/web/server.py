@@ -8,35 +8,48 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from rltuned.daemon.state import Health
 from rltuned.daemon.web.hosts import is_asked_by, own_names
-from rltuned.daemon.web.page import CSP, LIVE, STYLE, page
 from rltuned.errors import SettingsError
+from rltuned.report import render, style
 
 MAX_CONNECTIONS = 32
 """When one more comes, the oldest is cut: slow readers can never keep Prometheus out."""
 PATIENCE_S = 5.0
 """For the whole request, and again for each piece of the answer."""
 _JSON = "application/json"
+_HTML, _CSS = "text/html; charset=utf-8", "text/css; charset=utf-8"
+CSP: Final = (
+    "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+"""No script at all, and style from /status.css only."""
+REFRESH_S: Final = 15
+LIVE: Final = "live"
+"""The query that asks for a page which loads itself again and again."""
+STYLE: Final = style("status.css")
 _STATUS_PATHS = frozenset({"/", "/status.css", "/status.json"})
 _NOT_OURS = b"asked for by a name that is not known here; [http] hosts in the settings allows it\n"
 MAX_REQUEST_BYTES = 128 * 1024
 """Request line and headers together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
-    """ready: fit to be relied on. reason: why not, or a word of comfort."""
+def page(document: dict[str, Any], *, live: bool = False) -> str:
+    """The whole status page: HTML that needs no script, no build and no other server.
 
-    ready: bool
-    reason: str
+    Args:
+        document: see web/status.
+        live: it loads itself again every REFRESH_S; only when asked for, since that takes the place
+            of who reads it by keyboard or ear.
+    """
+    return render("status.html", d=document, live=live, live_query=LIVE, refresh_s=REFRESH_S)
 
 
 class MetricsServer:
@@ -46,7 +59,7 @@ class MetricsServer:
         address: where it listens.
         port: 0 = any free one.
         registry: what /metrics shows.
-        health: what /readyz says.
+        health: what /readyz says; also asked before /metrics answers.
         status: what / and /status.json show; None = there is no such page.
         patience_s: how long a client may take for its request.
         tls: speak TLS with these certificates; None = plain.
@@ -221,6 +234,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path, _, query = self.path.partition("?")
         if path == "/metrics":
+            type(self).health()  # a metric of it is as fresh as the scrape
             encode, content_type = choose_encoder(self.headers.get("Accept") or "")
             self._answer(HTTPStatus.OK, encode(self.registry), content_type)
         elif path == "/healthz":
@@ -228,7 +242,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "/readyz":
             health = type(self).health()
             status = HTTPStatus.OK if health.ready else HTTPStatus.SERVICE_UNAVAILABLE
-            body = json.dumps({"ready": health.ready, "reason": health.reason}) + "\n"
+            body = json.dumps(health.document()) + "\n"
             self._answer(status, body.encode(), _JSON)
         elif not self._shown(path, live=query == LIVE):
             self._answer(HTTPStatus.NOT_FOUND, b"not found: try /metrics, /healthz or /readyz\n")
@@ -242,9 +256,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.MISDIRECTED_REQUEST, _NOT_OURS)
         elif path == "/":
             body = page(status(), live=live).encode()
-            self._answer(HTTPStatus.OK, body, "text/html; charset=utf-8")
+            self._answer(HTTPStatus.OK, body, _HTML)
         elif path == "/status.css":
-            self._answer(HTTPStatus.OK, STYLE.encode(), "text/css; charset=utf-8")
+            self._answer(HTTPStatus.OK, STYLE.encode(), _CSS)
         else:
             self._answer(HTTPStatus.OK, json.dumps(status(), allow_nan=False).encode(), _JSON)
         return True

@@ -14,7 +14,7 @@ from rltuned import __version__
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.runtime import Rig
-from rltuned.daemon.web.server import Health
+from rltuned.daemon.state import Health
 from rltuned.domain.plan import Result
 
 Document = dict[str, Any]
@@ -64,36 +64,19 @@ class Board:
                 "left_alone": report.refused(),
                 "jobs": _jobs(report, self._showing) if self._showing.jobs else None,
             }
-        verdict = report.verdict or CanaryStatus()
         self._last = {
             **self._last,
             **seen,
-            "breakers": [
-                {"partition": name, "cause": b.cause, "opened_at": b.opened_at, "detail": b.detail}
-                for name, b in sorted(verdict.breakers.items())
-                if b.is_open
-            ],
-            "blocks": [
-                {"partition": name, "on": block.on, "until": block.ends_at}
-                for name, block in sorted(verdict.blocks.items())
-            ],
-            "effect": verdict.effect and verdict.effect.document(),
             "run_times": report.run_times and report.run_times.document(),
-            "journal_error": report.journal_error,
-            "standby": report.standby,
-            "rival": report.rival,
-            "withheld": report.withheld,
-            "in_doubt": report.in_doubt,
         }
 
-    def document(self, health: Health) -> Document:
-        """All of it. health: as /readyz says it."""
+    def document(self, health: Health, verdict: CanaryStatus) -> Document:
+        """All of it. health: as /readyz says it; verdict: the last one that is known."""
         rig = self._rig
         return {
             "rltuned": __version__,
             "now": self._now(),
-            "ready": health.ready,
-            "reason": health.reason,
+            **health.document(),
             "stage": None if rig is None else rig.ladder.rung.value,
             "dry_run": None if rig is None else rig.dry_run,
             "policy": None if rig is None else rig.policy.name,
@@ -102,6 +85,16 @@ class Board:
             "interval_s": None if rig is None else rig.interval_s,
             **_NOTHING_SEEN,
             **self._last,
+            "breakers": [
+                {"partition": name, "cause": b.cause, "opened_at": b.opened_at, "detail": b.detail}
+                for name in verdict.demoted
+                for b in [verdict.breakers[name]]
+            ],
+            "blocks": [
+                {"partition": name, "on": block.on, "until": block.ends_at}
+                for name, block in sorted(verdict.blocks.items())
+            ],
+            "effect": verdict.effect and verdict.effect.document(),
             "cycles": list(self._cycles),
         }
 
@@ -112,15 +105,7 @@ _NOTHING_SEEN: Final[Document] = {
     "partitions": [],
     "left_alone": {},
     "jobs": None,
-    "breakers": [],
-    "blocks": [],
-    "effect": None,
     "run_times": None,
-    "journal_error": "",
-    "standby": "",
-    "rival": "",
-    "withheld": "",
-    "in_doubt": False,
 }
 
 

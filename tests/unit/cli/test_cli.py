@@ -16,7 +16,7 @@ import pytest
 from rltuned import __version__
 from rltuned.cli import COMMANDS, PANELS
 from rltuned.cli.check import machine_checks
-from rltuned.cli.check_slurm import fit_checks, queue_checks, time_limits
+from rltuned.cli.check_slurm import fit_checks, look, queue_checks, time_limits
 from rltuned.cli.explain import _BOUNDS, _REFUSALS, in_words
 from rltuned.cli.explained import explanation
 from rltuned.core.decide import Knobs, decide
@@ -29,7 +29,7 @@ from rltuned.domain.units import JobId
 from rltuned.errors import ModelError, SettingsError
 from rltuned.journal.journal import Journal
 from rltuned.settings import Flag, from_flags, load
-from rltuned.slurm.checks import Check, Status
+from rltuned.slurm.config_checks import Check, Status
 from tests.builders import job, running, snapshot
 from tests.fakes import ConstantOrder
 from tests.recorded import DATA, Recording, replay
@@ -192,13 +192,14 @@ def test_check_reads_the_queue_and_knows_the_partitions(config: Path, tmp_path: 
     config.write_text(config.read_text() + slurm + '[scope]\nsla_partitions = ["sla", "slaa"]\n')
     loaded = load(config)
     backend = replay(bin_dir, RECORDED)
-    found = {c.name: c for c in queue_checks(loaded, backend.observe)}
+    found = {c.name: c for c in queue_checks(loaded, backend.observe())}
     assert found["queue"].status is Status.OK
     assert found["scope.sla_partitions"].status is Status.WARN
     assert "no partition slaa" in found["scope.sla_partitions"].detail
     assert found["time_limits"].status is Status.OK
     (bin_dir / "squeue").unlink()
-    (only,) = queue_checks(loaded, backend.observe)
+    only = look(backend)
+    assert isinstance(only, Check)
     assert (only.name, only.status) == ("queue", Status.FAIL)
     assert "squeue is not installed" in only.detail
 

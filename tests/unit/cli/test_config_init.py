@@ -2,9 +2,11 @@
 
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rltuned.cli.check_slurm import site_of
 from rltuned.cli.fitting import Found, fitted, gpus_text
 from rltuned.cli.newfile import _ask, _checked
 from rltuned.domain.cluster import Partition
@@ -32,6 +34,10 @@ def written(tmp_path: Path, text: str) -> Settings:
 def fit(found: Found | None, path: Path | None = None, **keys: object) -> str:
     named = {key.replace("__", "."): value for key, value in keys.items()}
     return fitted(found, path, named, "written by a test")
+
+
+def found_in(snapshot: Snapshot, priorities: Priorities = MULTIFACTOR, **more: Any) -> Found:
+    return Found(snapshot, site_of(from_flags(()), snapshot, priorities), **more)
 
 
 def seen(*partitions: Partition) -> Snapshot:
@@ -126,10 +132,10 @@ def test_recorded_clusters(release: str, tmp_path: Path) -> None:
     replay(bin_dir, recording)
     # the reader's own marks are random, the recording's are not: the snapshot comes from there
     config = parse_config(recording.text("config"))
-    found = Found(
+    found = found_in(
         replay(bin_dir, recording).observe(),
-        config["SLURM_VERSION"],
         read_priorities(config),
+        slurm=config["SLURM_VERSION"],
         limit=read_rate_limit(config),
     )
     text = fit(found, slurm__bin_dir=bin_dir)
@@ -149,7 +155,7 @@ def test_slurm_is_asked_as_the_options_say(tmp_path: Path) -> None:
 
 def test_write_mode_follows_the_site(tmp_path: Path) -> None:
     def mode(priorities: Priorities) -> str:
-        return written(tmp_path, fit(Found(seen(), priorities=priorities))).limits.write_mode
+        return written(tmp_path, fit(found_in(seen(), priorities))).limits.write_mode
 
     assert mode(MULTIFACTOR) == "auto"
     assert mode(Priorities("priority/basic")) == "auto"
@@ -160,7 +166,7 @@ def test_a_rate_limit_bounds_the_changes(tmp_path: Path) -> None:
     config = {"SLURM_VERSION": "24.11.5", "SlurmctldParameters": "rl_enable,rl_bucket_size=50"}
     limit = read_rate_limit(config)
     assert limit == RateLimit(50, 2)
-    found = Found(seen(), priorities=MULTIFACTOR, limit=limit)
+    found = found_in(seen(), limit=limit)
     assert written(tmp_path, fit(found)).limits.max_changes == 39
     assert read_rate_limit(config | {"SLURM_VERSION": "22.05.8"}) is None
 
@@ -173,13 +179,13 @@ def test_an_instance_gets_places_of_its_own(tmp_path: Path) -> None:
 
 
 def test_two_controllers_are_told() -> None:
-    assert "# lease_dir =" in fit(Found(seen(), controllers=2))
-    assert "lease_dir" not in fit(Found(seen(), controllers=1))
+    assert "# lease_dir =" in fit(found_in(seen(), controllers=2))
+    assert "lease_dir" not in fit(found_in(seen(), controllers=1))
 
 
 def test_names_cannot_break_out_of_their_comment(tmp_path: Path) -> None:
     evil = Partition('x\n[ladder]\nstage = "full"\x1b[31m"')
-    settings = written(tmp_path, fit(Found(seen(evil), priorities=MULTIFACTOR)))
+    settings = written(tmp_path, fit(found_in(seen(evil))))
     assert settings.ladder.stage == "observe"
 
 

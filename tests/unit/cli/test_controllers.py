@@ -7,7 +7,7 @@ import pytest
 from rltuned.cli.check_slurm import controller_checks
 from rltuned.settings import load
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.checks import Check, Status
+from rltuned.slurm.config_checks import Check, Status
 from tests.recorded import DATA, Recording, replay
 
 RECORDED = Recording(DATA / "24.11")

@@ -22,7 +22,7 @@ from rltuned.domain.units import JobId
 from rltuned.errors import JournalError, ModelError, RltunedError
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
-from rltuned.journal.snapshots import FILE_NAME, open_to_read, recorded
+from rltuned.journal.snapshots import FILE_NAME, reading, recorded
 from rltuned.policies.actor import load_actor
 from rltuned.solver import Cbc
 from tests.builders import NOW, basic, job, set_priority, set_site_factor
@@ -198,7 +198,7 @@ def test_a_kill_at_the_write_leaves_the_intent(tmp_path: Path, config: Path, sta
         timeout=60,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
-    with closing(open_to_read(tmp_path / FILE_NAME)) as db:
+    with reading(tmp_path / FILE_NAME) as db:
         (digest,) = db.execute("SELECT digest FROM snapshots").fetchone()
         (skipped,) = db.execute("SELECT skipped FROM cycles").fetchone()
     then = NOW - 600.0

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -24,14 +25,15 @@ from rltuned.core.switchback import Switchback
 from rltuned.daemon.canary.breaker import Breaker, Cause, change
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
-from rltuned.daemon.web.server import Health, MetricsServer
+from rltuned.daemon.state import Condition, Health, State
+from rltuned.daemon.web.server import MetricsServer
 from rltuned.daemon.web.status import Board, Showing
 from rltuned.daemon.web.tls import endpoint_context
 from rltuned.journal.journal import Journal
 from rltuned.settings.service import HttpKeys
 from rltuned.text import when
 from tests.builders import NOW
-from tests.loops import Bench
+from tests.loops import FRESH, UNJUDGED
 from tests.unit.cli.journalled import FIRST, live
 
 
@@ -41,7 +43,7 @@ def run(*args: str) -> Result:
 
 @pytest.fixture
 def health() -> Health:
-    return Health(ready=True, reason="the last cycle is fresh")
+    return FRESH
 
 
 @pytest.fixture
@@ -52,7 +54,7 @@ def server(health: Health) -> Iterator[MetricsServer]:
         0,
         CollectorRegistry(),
         lambda: health,
-        status=lambda: board.document(health),
+        status=lambda: board.document(health, UNJUDGED),
     )
     with closing(made):
         yield made
@@ -66,7 +68,9 @@ def settings(folder: Path, port: int) -> str:
 
 
 def unused_port() -> int:
-    quick = MetricsServer("127.0.0.1", 0, CollectorRegistry(), lambda: Health(False, ""))
+    quick = MetricsServer(
+        "127.0.0.1", 0, CollectorRegistry(), lambda: Health([Condition(State.STARTING)])
+    )
     quick.close()
     return quick.port
 
@@ -76,7 +80,7 @@ def test_all_is_well(tmp_path: Path, server: MetricsServer) -> None:
     config = settings(tmp_path, server.port)
     done = run("status", "--config", config)
     assert done.exit_code == 0, done.output
-    assert done.stdout.startswith("rltuned: works\n")
+    assert done.stdout.startswith(f"rltuned: {FRESH}\n")
     assert "last cycle: 1, " in done.stdout
     assert f"job 3: priority 100 -> {FIRST}, steps back 15m: applied" in done.stdout
     document = json.loads(run("status", "--json", "--config", config).stdout)
@@ -109,20 +113,20 @@ def test_without_a_port_the_journal_tells_how_old_the_last_cycle_is(tmp_path: Pa
     live(tmp_path)
     done = run("status", "--config", settings(tmp_path, 0))
     assert done.exit_code == 1
-    assert "the journal knows of no recent cycle" in done.stdout
+    assert re.match(r"rltuned: the last result is \d+ s old\n", done.stdout)
 
 
 def test_blocks_and_effect_of_the_switchback_are_told(tmp_path: Path) -> None:
     live(tmp_path)
     board = Board(Showing(), lambda: NOW)
-    bench = Bench(tmp_path / "other")
-    bench.folder.mkdir()
     off = replace(Switchback().block("gpu", NOW), on=False)
     verdict = CanaryStatus(effect=Effect(3), blocks={"gpu": off, "long": replace(off, on=True)})
-    board.cycle(replace(bench.loop().cycle(), verdict=verdict))
-    fine = Health(ready=True, reason="fresh")
     made = MetricsServer(
-        "127.0.0.1", 0, CollectorRegistry(), lambda: fine, status=lambda: board.document(fine)
+        "127.0.0.1",
+        0,
+        CollectorRegistry(),
+        lambda: FRESH,
+        status=lambda: board.document(FRESH, verdict),
     )
     with closing(made):
         told = run("status", "--config", settings(tmp_path, made.port)).stdout
@@ -153,7 +157,7 @@ def test_over_tls_only_the_certificate_of_the_settings_is_believed(
         0,
         CollectorRegistry(),
         lambda: health,
-        status=lambda: board.document(health),
+        status=lambda: board.document(health, UNJUDGED),
         tls=endpoint_context(signed),
     )
     with closing(made):
@@ -170,7 +174,7 @@ def test_over_tls_only_the_certificate_of_the_settings_is_believed(
 
 def test_a_foreign_server_is_not_believed(tmp_path: Path) -> None:
     live(tmp_path)
-    other = MetricsServer("127.0.0.1", 0, CollectorRegistry(), lambda: Health(True, ""))
+    other = MetricsServer("127.0.0.1", 0, CollectorRegistry(), lambda: FRESH)
     with closing(other):
         done = run("status", "--config", settings(tmp_path, other.port))
     assert done.exit_code == 1
@@ -232,7 +236,7 @@ def test_watch_on_a_terminal_ends_by_key(tmp_path: Path, server: MetricsServer, 
     )
     try:
         seen = b""
-        while seen.count(b"rltuned: works") < 2 or b"q ends" not in seen:
+        while seen.count(f"rltuned: {FRESH}".encode()) < 2 or b"q ends" not in seen:
             assert select.select([ours], [], [], 30.0)[0], seen
             seen += os.read(ours, 65_536)  # shown twice: it looks again by itself
         if end == "q":

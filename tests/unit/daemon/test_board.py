@@ -3,23 +3,19 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from rltuned.core.switchback import Switchback
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
-from rltuned.daemon.report import CycleReport, Mode
+from rltuned.daemon.report import CycleReport
 from rltuned.daemon.runtime import Rig
-from rltuned.daemon.web.page import page
-from rltuned.daemon.web.server import Health
+from rltuned.daemon.state import Condition, Health, State
+from rltuned.daemon.web.server import page
 from rltuned.daemon.web.status import CYCLES, Board, Showing
 from rltuned.errors import BackendError
 from tests.builders import NOW, job
-from tests.loops import Bench, Heard
+from tests.loops import FRESH, UNJUDGED, Bench, Heard
 
-FRESH = Health(ready=True, reason="fresh")
 EVIL = '<script>alert("x")</script>'
 
 
@@ -50,7 +46,7 @@ def board_after(tmp_path: Path, showing: Showing, cycles: int = 1) -> Board:
 
 
 def test_single_jobs_are_told_only_where_the_settings_say_so(tmp_path: Path) -> None:
-    document = board_after(tmp_path, Showing()).document(FRESH)
+    document = board_after(tmp_path, Showing()).document(FRESH, UNJUDGED)
     assert document["jobs"] is None
     assert EVIL in {p["partition"] for p in document["partitions"]}
     assert "Single jobs are not shown" in page(document)
@@ -60,75 +56,49 @@ def test_single_jobs_are_told_only_where_the_settings_say_so(tmp_path: Path) -> 
 def test_users_are_told_by_a_setting_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    hidden = board_after(tmp_path / "a", Showing(jobs=True)).document(FRESH)["jobs"]
+    hidden = board_after(tmp_path / "a", Showing(jobs=True)).document(FRESH, UNJUDGED)["jobs"]
     assert {row["user"] for row in hidden} == {None}
     assert [row["rank_after"] for row in hidden] == list(range(1, len(hidden) + 1))
-    shown = board_after(tmp_path / "b", Showing(jobs=True, users=True)).document(FRESH)["jobs"]
+    shown = board_after(tmp_path / "b", Showing(jobs=True, users=True)).document(FRESH, UNJUDGED)[
+        "jobs"
+    ]
     assert EVIL in {row["user"] for row in shown}
 
 
 def test_what_slurm_says_is_never_markup(tmp_path: Path) -> None:
     board = board_after(tmp_path, Showing(jobs=True, users=True))
-    text = page(board.document(Health(ready=False, reason=EVIL)))
+    text = page(board.document(Health([Condition(State.SLURM_UNREACHABLE, EVIL)]), UNJUDGED))
     assert "<script" not in text
     assert "&lt;script&gt;" in text
-    assert "not working" in text
 
 
 def test_before_the_first_cycle_and_without_one(tmp_path: Path) -> None:
     empty = Board(Showing(), lambda: NOW)
-    assert "a cluster not seen yet" in page(empty.document(FRESH))
+    assert "a cluster not seen yet" in page(empty.document(FRESH, UNJUDGED))
     board = Board(Showing(), lambda: NOW)
     bench = Bench(tmp_path, heard=Watching(board))
     bench.world.script = [BackendError("slurmctld is away")]
     loop = bench.loop()
     board.loaded(loop.rig)
     loop.run(1)
-    document = board.document(FRESH)
+    document = board.document(FRESH, UNJUDGED)
     assert document["cycles"][0]["skip"] == "backend"
     assert document["cycles"][0]["pending"] is None
     assert "backend" in page(document)
 
 
 def test_the_last_cycles_are_kept_the_latest_first(tmp_path: Path) -> None:
-    cycles = board_after(tmp_path, Showing(), CYCLES + 5).document(FRESH)["cycles"]
+    cycles = board_after(tmp_path, Showing(), CYCLES + 5).document(FRESH, UNJUDGED)["cycles"]
     assert [c["cycle"] for c in cycles] == list(range(CYCLES + 5, 5, -1))
 
 
-def test_a_switchback_is_shown_and_its_absence_said(tmp_path: Path) -> None:
+def test_a_switchback_is_shown_and_its_absence_said() -> None:
     board = Board(Showing(), lambda: NOW)
-    assert board.document(FRESH)["effect"] is None
-    assert "no off blocks to compare with" in page(board.document(FRESH))
-    bench = Bench(tmp_path)
+    assert board.document(FRESH, UNJUDGED)["effect"] is None
+    assert "no off blocks to compare with" in page(board.document(FRESH, UNJUDGED))
     block = replace(Switchback().block("gpu", NOW), on=False)
-    verdict = CanaryStatus(effect=Effect(3), blocks={"gpu": block})
-    board.cycle(replace(bench.loop().cycle(), verdict=verdict))
-    document = board.document(FRESH)
+    document = board.document(FRESH, CanaryStatus(effect=Effect(3), blocks={"gpu": block}))
     assert document["effect"]["pairs"] == 3
     assert document["blocks"] == [{"partition": "gpu", "on": False, "until": block.ends_at}]
     assert "Too little to say" in page(document)
     assert "Off blocks now, in Slurm's own order: gpu until" in page(document)
-
-
-@pytest.mark.parametrize(
-    ("mode", "fault", "sentence", "in_doubt"),
-    [
-        (Mode.LIVE, {}, "", False),
-        (Mode.SHADOW, {}, "the stage is shadow", False),
-        (Mode.PAUSED, {}, "the pause file exists", False),
-        (Mode.STANDBY, {"standby": "ctl2 holds the lease"}, "ctl2 holds the lease", False),
-        (Mode.OBSERVE, {"rival": "12 numbers"}, "12 numbers", True),
-        (Mode.DRY_RUN, {"journal_error": "full"}, "the journal cannot be used: full", False),
-        (Mode.OBSERVE, {"journal_error": "full"}, "the journal cannot be used: full", True),
-    ],
-)
-def test_one_sentence_says_why_nothing_is_written(
-    mode: Mode, fault: dict[str, Any], sentence: str, in_doubt: bool
-) -> None:
-    report = CycleReport(1, NOW, mode, 60.0, {}, **fault)
-    board = Board(Showing(), lambda: NOW)
-    board.cycle(report)
-    found = board.document(Health(ready=True, reason=""))
-    assert (found["withheld"], found["in_doubt"]) == (sentence, in_doubt)
-    assert (f"Nothing is written: {sentence}</p>" in page(found)) is bool(sentence)
-    assert (f"nothing is written: {sentence}" in report.summary()) is in_doubt

@@ -1,6 +1,5 @@
 """OverSubscribe in the journal, and its way back."""
 
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from rltuned.domain.plan import Outcome, Plan, Result, SetOverSubscribe
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
-from rltuned.journal.snapshots import FILE_NAME, open_to_read
+from rltuned.journal.snapshots import FILE_NAME, reading
 from tests.builders import NOW, job, request, set_priority, snapshot, target, words_in
 from tests.fakes import FakeBackend, FakeClock
 
@@ -137,7 +136,7 @@ def test_words_that_slurm_does_not_take_are_one_row_however_often_they_are_tried
         at = NOW + 60 * minute
         ticket = journal.intend(plan, cluster="test", cycle=minute, at=at)
         journal.settle(ticket, world.apply(plan), at=at)
-    with closing(open_to_read(tmp_path / FILE_NAME)) as db:
+    with reading(tmp_path / FILE_NAME) as db:
         found = db.execute("SELECT count(*), max(cycle), old FROM changes").fetchone()
     assert found == (1, 59, "NO")
     world.results = {}

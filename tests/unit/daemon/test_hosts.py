@@ -8,11 +8,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from rltuned.daemon.web.hosts import is_asked_by, own_names
-from rltuned.daemon.web.server import Health, MetricsServer
+from rltuned.daemon.web.server import MetricsServer
 from rltuned.daemon.web.status import Board, Showing
+from tests.loops import FRESH, UNJUDGED
 
 NAMES = own_names("ctl1.site.example", "192.0.2.1", "Status.Site.Example")
-FRESH = Health(ready=True, reason="fresh")
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def server() -> Iterator[MetricsServer]:
         0,
         CollectorRegistry(),
         lambda: FRESH,
-        status=lambda: board.document(FRESH),
+        status=lambda: board.document(FRESH, UNJUDGED),
         names=["status.site.example"],
     )
     yield made

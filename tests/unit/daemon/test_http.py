@@ -13,17 +13,19 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from rltuned.daemon.metrics.cycle import Metrics
-from rltuned.daemon.web.server import MAX_CONNECTIONS, Health, MetricsServer
+from rltuned.daemon.state import Condition, Health, State
+from rltuned.daemon.web.server import MAX_CONNECTIONS, MetricsServer
 from rltuned.daemon.web.status import Board, Showing
 from rltuned.errors import SettingsError
 from tests import needs
+from tests.loops import FRESH, UNJUDGED
 
 
 class Doctor:
     """Says what a test tells it to say."""
 
     def __init__(self) -> None:
-        self.verdict = Health(ready=True, reason="fresh")
+        self.verdict = FRESH
 
     def __call__(self) -> Health:
         return self.verdict
@@ -68,10 +70,11 @@ def test_health_and_readiness(server: MetricsServer, doctor: Doctor) -> None:
     assert ask(server, "/healthz")[0] == 200
     status, kind, text = ask(server, "/readyz")
     assert (status, kind) == (200, "application/json")
-    assert json.loads(text) == {"ready": True, "reason": "fresh"}
-    doctor.verdict = Health(ready=False, reason="the last result is 400 s old")
+    assert json.loads(text) == FRESH.document()
+    doctor.verdict = Health([Condition(State.LIVE), Condition(State.STALE, "400")])
     status, _, text = ask(server, "/readyz")
     assert (status, json.loads(text)["ready"]) == (503, False)
+    assert json.loads(text)["reason"].startswith("the last result is 400 s old; ")
     assert ask(server, "/healthz")[0] == 200
 
 
@@ -86,7 +89,11 @@ def test_other_paths_and_methods(server: MetricsServer) -> None:
 def test_the_status_page_runs_no_script_and_is_embedded_nowhere(doctor: Doctor) -> None:
     board = Board(Showing(), lambda: 1.0)
     made = MetricsServer(
-        "127.0.0.1", 0, CollectorRegistry(), doctor, status=lambda: board.document(doctor())
+        "127.0.0.1",
+        0,
+        CollectorRegistry(),
+        doctor,
+        status=lambda: board.document(doctor(), UNJUDGED),
     )
     with closing(made):
         status, kind, text = ask(made, "/")
@@ -94,7 +101,7 @@ def test_the_status_page_runs_no_script_and_is_embedded_nowhere(doctor: Doctor) 
         assert "http-equiv=refresh" not in text
         assert "http-equiv=refresh" in ask(made, "/?live")[2]
         assert ask(made, "/status.css")[:2] == (200, "text/css; charset=utf-8")
-        assert json.loads(ask(made, "/status.json")[2])["reason"] == "fresh"
+        assert json.loads(ask(made, "/status.json")[2])["reason"] == str(FRESH)
         assert ask(made, "/status.js")[0] == 404
         with urllib.request.urlopen(f"{made.url}/", timeout=10) as answer:  # noqa: S310 - ours
             policy = answer.headers["Content-Security-Policy"]

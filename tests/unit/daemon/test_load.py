@@ -12,8 +12,9 @@ from prometheus_client import CollectorRegistry
 
 from rltuned.daemon.load import Throttle, Weighed, next_stretch
 from rltuned.daemon.metrics.cycle import Metrics
-from rltuned.daemon.report import Mode, Skip
+from rltuned.daemon.report import Skip
 from rltuned.daemon.runtime import Rig
+from rltuned.daemon.state import State
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.sdiag import Bounds, Load, pressures
 from tests.loops import Bench, Desk, report
@@ -108,19 +109,19 @@ def test_the_factor_stays_in_its_range_and_follows_the_pressure(
 
 def test_what_the_load_does_is_seen() -> None:
     desk = Desk()
-    busy = Weighed(BUSY, 0.1, pressures(BUSY, 0.1, Bounds()), 4.0)
+    busy = Weighed(BUSY, pressures(BUSY, 0.1, Bounds()), 4.0)
     desk.publisher.cycle(report(weighed=busy, skip=Skip.BUSY, detail="busy", decision=None))
     (line,) = desk.lines("cycle_skipped")
     assert (line["reason"], line["stretch"]) == ("busy", 4.0)
     limited = replace(CALM, rate_limited=3)
-    desk.publisher.cycle(report(weighed=Weighed(limited, None, {}, 2.0)))
-    desk.publisher.cycle(report(weighed=Weighed(None, None, {}, 1.0, "sdiag: garbled")))
-    desk.publisher.cycle(report(weighed=Weighed(CALM, None, {}, 1.0)))
+    desk.publisher.cycle(report(weighed=Weighed(limited, {}, 2.0)))
+    desk.publisher.cycle(report(weighed=Weighed(None, {}, 1.0, "sdiag: garbled")))
+    desk.publisher.cycle(report(weighed=Weighed(CALM, {}, 1.0)))
     first, second, third = desk.lines("cycle")
     assert (first["stretch"], first["rate_limited"]) == (2.0, 3)
     assert (second["load_unknown"], second.get("stretch")) == ("sdiag: garbled", None)
     assert not {"stretch", "rate_limited", "load_unknown", "standby"} & third.keys()
-    desk.publisher.cycle(report(Mode.STANDBY, standby="head2 holds the lease"))
+    desk.publisher.cycle(report(State.STANDBY, standby="head2 holds the lease"))
     assert desk.lines("cycle")[-1]["standby"] == "head2 holds the lease"
 
 
@@ -129,21 +130,21 @@ def test_the_figures_are_metrics() -> None:
     read = metrics.registry.get_sample_value
     name = "rltuned_slurmctld_load_ratio"
     assert math.isnan(read(name, {"figure": "rpc_mean"}) or 0.0), "nobody has asked yet"
-    busy = Weighed(replace(BUSY, rate_limited=2), 0.25, pressures(BUSY, 0.25, Bounds()), 4.0)
+    busy = Weighed(replace(BUSY, rate_limited=2), pressures(BUSY, 0.25, Bounds()), 4.0)
     metrics.update(report(weighed=busy))
     assert read(name, {"figure": "server_threads"}) == 1.0
     assert read(name, {"figure": "rpc_mean"}) == 0.5
     assert read("rltuned_interval_stretch_ratio") == 4.0
     assert read("rltuned_slurmctld_load_known") == 1.0
     assert read("rltuned_rate_limited_total") == 2.0
-    metrics.update(report(weighed=Weighed(None, None, {}, 4.0, "garbled")))
+    metrics.update(report(weighed=Weighed(None, {}, 4.0, "garbled")))
     assert read("rltuned_slurmctld_load_known") == 0.0
     assert math.isnan(read(name, {"figure": "server_threads"}) or 0.0), "unknown is not zero"
 
 
 def test_a_stretched_daemon_is_as_ready_as_it_says() -> None:
     desk = Desk()
-    desk.publisher.cycle(report(weighed=Weighed(CALM, None, {}, 4.0)))
+    desk.publisher.cycle(report(weighed=Weighed(CALM, {}, 4.0)))
     desk.clock.advance(3 * 4 * 60 - 1)
     assert desk.publisher.health().ready
     desk.clock.advance(2)

@@ -13,8 +13,9 @@ import pytest
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.select import Scope
 from rltuned.daemon.logs import log_cycle, make_log
-from rltuned.daemon.report import CycleReport, CycleStage, Mode, Skip
+from rltuned.daemon.report import CycleReport, CycleStage, Skip
 from rltuned.daemon.sentences import Logged
+from rltuned.daemon.state import State
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Result
 from tests.builders import NOW, job, running, set_priority, snapshot
@@ -89,8 +90,8 @@ def test_a_stream_without_a_file_is_no_journal() -> None:
     assert json.loads(out.getvalue())["event"] == "stopped"
 
 
-@pytest.mark.parametrize("mode", [*Mode])
-def test_no_user_account_or_qos_in_any_line(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", [*State])
+def test_no_user_account_or_qos_in_any_line(mode: State) -> None:
     jobs = [
         replace(job(n, priority=400 - n), user=PRIVATE, account=PRIVATE, qos=PRIVATE)
         for n in (1, 2, 3)
@@ -135,7 +136,7 @@ def shadow(cycle: int, jobs: list[PendingJob], results: Mapping[Any, Outcome] | 
     return CycleReport(
         cycle=cycle,
         started_at=NOW + 60 * cycle,
-        mode=Mode.LIVE if results else Mode.SHADOW,
+        mode=State.LIVE if results else State.SHADOW,
         interval_s=60.0,
         stages={CycleStage.OBSERVE: 0.1},
         snapshot=seen,

@@ -7,17 +7,18 @@ from pathlib import Path
 import pytest
 
 from rltuned.daemon.apply import PlanApplier
-from rltuned.daemon.report import ChangeKind, CycleStage, Mode, Skip
+from rltuned.daemon.report import ChangeKind, CycleStage, Skip
 from rltuned.daemon.restore import restore
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.signals import is_paused
+from rltuned.daemon.state import State
 from rltuned.domain.jobs import Ownership, Remembered
 from rltuned.domain.plan import Result
 from rltuned.domain.ports import NOTHING
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import BackendError, SettingsError, SnapshotError
 from rltuned.journal.journal import Journal
-from rltuned.journal.snapshots import FILE_NAME, open_to_read, recorded
+from rltuned.journal.snapshots import FILE_NAME, reading, recorded
 from tests.fakes import BrokenPolicy, ConstantOrder, FakeBackend, RaisingPolicy, dealt
 from tests.loops import WORLD, Bench
 
@@ -31,7 +32,7 @@ def test_live_cycle_writes_the_new_order(bench: Bench) -> None:
     assert bench.loop().run(1) == 0
     assert bench.priorities() == dealt(3, 2, 1)
     report = bench.heard.reports[0]
-    assert report.mode is Mode.LIVE
+    assert report.mode is State.LIVE
     assert report.results() == {Result.APPLIED: 3}
     assert {CycleStage.OBSERVE, CycleStage.DECIDE, CycleStage.APPLY} <= report.stages.keys()
 
@@ -87,7 +88,7 @@ def test_dry_run_writes_nothing(bench: Bench) -> None:
     assert bench.world.plans == []
     assert bench.priorities() == {1: 300, 2: 200, 3: 100}
     report = bench.heard.reports[0]
-    assert report.mode is Mode.DRY_RUN
+    assert report.mode is State.DRY_RUN
     assert report.proposed() == {ChangeKind.PRIORITY: 3}
     assert [e.job.job_id for e in report.changes()] == [3, 2, 1]
 
@@ -109,7 +110,7 @@ def test_pause_file_stops_writes_even_when_it_appears_within_the_cycle(bench: Be
     bench.world.on_observe = lambda n: pause.touch() if n == 1 else pause.unlink()
     bench.loop().run(2)
     first, second = bench.heard.reports
-    assert (first.mode, second.mode) == (Mode.PAUSED, Mode.LIVE)
+    assert (first.mode, second.mode) == (State.PAUSED, State.LIVE)
     assert len(bench.world.plans) == 1
 
 
@@ -148,7 +149,7 @@ def test_a_paused_daemon_stays_paused_while_slurm_is_away(bench: Bench) -> None:
     (bench.folder / "PAUSE").touch()
     bench.world.script = [BackendError("no answer")]
     bench.loop().run(1)
-    assert bench.heard.reports[0].mode is Mode.PAUSED
+    assert bench.heard.reports[0].mode is State.PAUSED
 
 
 def test_an_unreadable_answer_skips_the_cycle_and_nothing_else(bench: Bench) -> None:
@@ -165,7 +166,7 @@ def test_what_no_decision_came_of_is_kept_too(bench: Bench) -> None:
     bench.loop().run(1)
     (kept,) = recorded(bench.folder / FILE_NAME)
     assert kept.snapshot == WORLD
-    with closing(open_to_read(bench.folder / FILE_NAME)) as db:
+    with reading(bench.folder / FILE_NAME) as db:
         assert db.execute("SELECT skipped, recipe FROM cycles").fetchall() == [("policy", None)]
 
 
@@ -234,7 +235,7 @@ def test_without_a_journal_nothing_is_written(bench: Bench) -> None:
     (bench.folder / "journal.sqlite").write_text("this is no database, but long enough to tell\n")
     assert bench.loop().run(2) == 0
     assert bench.world.plans == []
-    assert bench.heard.reports[0].mode is Mode.OBSERVE
+    assert bench.heard.reports[0].mode is State.OBSERVE
     assert "journal.sqlite" in bench.heard.reports[0].journal_error
 
 
@@ -243,7 +244,7 @@ def test_a_journal_that_comes_back_is_used_again(bench: Bench) -> None:
     broken.write_text("this is no database, but long enough to tell\n")
     bench.world.on_observe = lambda n: broken.unlink() if n == 2 else None
     bench.loop().run(2)
-    assert [r.mode for r in bench.heard.reports] == [Mode.OBSERVE, Mode.LIVE]
+    assert [r.mode for r in bench.heard.reports] == [State.OBSERVE, State.LIVE]
     assert len(bench.world.plans) == 1
 
 

@@ -14,7 +14,7 @@ from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
 from rltuned.journal.schema import STEPS
-from rltuned.journal.snapshots import APPLICATION_ID, FILE_NAME, SCHEMA_VERSION, open_to_read
+from rltuned.journal.snapshots import APPLICATION_ID, FILE_NAME, SCHEMA_VERSION, reading
 from tests.builders import NOW, job, snapshot
 from tests.fakes import FakeBackend, FakeClock
 from tests.schema import SCHEMA_1, journal_of
@@ -251,8 +251,9 @@ def test_there_is_a_step_to_every_version() -> None:
 def test_reading_does_not_bring_an_older_one_up(tmp_path: Path) -> None:
     path = older(tmp_path, 2)
     before = path.read_bytes()
-    with pytest.raises(JournalError, match=r"older rltuned \(schema 2, now 6\)"):
-        open_to_read(path)
+    refused = pytest.raises(JournalError, match=r"older rltuned \(schema 2, now 6\)")
+    with refused, reading(path):
+        pass
     assert path.read_bytes() == before
 
 

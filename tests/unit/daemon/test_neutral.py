@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.daemon.apply import marked_by
+from rltuned.daemon.apply import NEUTRAL, marked_by
 from rltuned.domain.priority import NeutralDelay
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
-from rltuned.journal.neutral import keep, recalled
 from rltuned.journal.snapshots import FILE_NAME, recorded
 from tests.builders import NOW, snapshot
 from tests.loops import Bench
@@ -18,11 +17,19 @@ FOUND = NeutralDelay(600.0, NOW, 640.0, NOW + 3_600.0)
 CLUSTER = snapshot().cluster
 
 
+def keep(journal: Journal, cluster: str, delay: NeutralDelay) -> None:
+    NEUTRAL.alter(journal, lambda every: every | {cluster: delay}, NOW)
+
+
+def recalled(journal: Journal, cluster: str) -> NeutralDelay | None:
+    return NEUTRAL.read(journal).get(cluster)
+
+
 def test_each_cluster_has_its_own(tmp_path: Path) -> None:
     journal, other = Journal(tmp_path), replace(FOUND, delay_s=5.0)
     assert recalled(journal, CLUSTER) is None
-    keep(journal, CLUSTER, FOUND, NOW)
-    keep(journal, "beside", other, NOW)
+    keep(journal, CLUSTER, FOUND)
+    keep(journal, "beside", other)
     journal.close()
     again = Journal(tmp_path)
     assert (recalled(again, CLUSTER), recalled(again, "beside")) == (FOUND, other)
@@ -40,8 +47,8 @@ def test_another_host_goes_on_with_it(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     one, two = Journal(tmp_path / "one"), Journal(tmp_path / "two")
-    keep(one, CLUSTER, FOUND, NOW)
-    keep(two, CLUSTER, replace(FOUND, delay_s=7.0), NOW)  # its own dry runs
+    keep(one, CLUSTER, FOUND)
+    keep(two, CLUSTER, replace(FOUND, delay_s=7.0))  # its own dry runs
     two.unpack(one.pack(CLUSTER, "head1", 1))
     assert marked_by(two, snapshot()).neutral == FOUND
 

@@ -9,7 +9,8 @@ from rltuned.cli.flags import BackendChoice
 from rltuned.cli.plan import look, plan_document
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import COLUMNS
-from rltuned.daemon.report import Mode, Skip
+from rltuned.daemon.report import Skip
+from rltuned.daemon.state import State
 from rltuned.domain.jobs import Ownership
 from rltuned.journal.inputs import plan_document as plan_recorded
 from rltuned.journal.ownership import Fate
@@ -36,7 +37,7 @@ def test_every_event_is_documented_and_every_documented_one_exists() -> None:
 
 
 def test_words_are_explained() -> None:
-    for word in (*Mode, *Skip):
+    for word in (*State, *Skip):
         assert f"`{word.value}`" in PAGE
     table = PAGE.split("## Give everything back")[1].split("\n## ")[0]
     assert all(fate.value in table for fate in Fate)

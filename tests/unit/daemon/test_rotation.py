@@ -14,7 +14,7 @@ from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.cycles import CycleRow
 from rltuned.journal.journal import Journal
 from rltuned.journal.retention import used_bytes
-from rltuned.journal.snapshots import FILE_NAME, Keeping, open_to_read
+from rltuned.journal.snapshots import FILE_NAME, Keeping, reading
 from tests.builders import (
     NOW,
     job,
@@ -38,7 +38,7 @@ def write(journal: Journal, *actions: Action, at: float = NOW, result: Result | 
 
 
 def rows(folder: Path, query: str) -> list[tuple[int, ...]]:
-    with closing(open_to_read(folder / FILE_NAME)) as db:
+    with reading(folder / FILE_NAME) as db:
         return db.execute(query).fetchall()
 
 

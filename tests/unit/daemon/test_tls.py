@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from rltuned.daemon.web.server import Health, MetricsServer
+from rltuned.daemon.web.server import MetricsServer
 from rltuned.daemon.web.tls import endpoint_context
 from rltuned.errors import SettingsError
 from rltuned.settings.service import HttpKeys
+from tests.loops import FRESH
 
 
 def serve(signed: HttpKeys) -> MetricsServer:
@@ -22,7 +23,7 @@ def serve(signed: HttpKeys) -> MetricsServer:
         "127.0.0.1",
         0,
         CollectorRegistry(),
-        lambda: Health(ready=True, reason="fresh"),
+        lambda: FRESH,
         patience_s=1.0,
         tls=endpoint_context(signed),
     )

@@ -8,8 +8,9 @@ import pytest
 
 import rltuned
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.checks import Check, CheckInput, Status, examine
+from rltuned.slurm.checks import CheckInput, examine
 from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.config_checks import Check, Status
 from tests.recorded import DATA, Recording
 
 PACKAGE = Path(rltuned.__file__).parent

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rltuned.errors import BackendError
-from rltuned.slurm.commands import LINE_CHARACTERS, WHOLE_BYTES, Commands, SlurmCli, one_line
-from rltuned.slurm.talk import CallRecord
+from rltuned.slurm.commands import WHOLE_BYTES, Commands, SlurmCli
+from rltuned.slurm.talk import LINE_CHARACTERS, CallRecord, one_line
 
 
 def place(folder: Path, script: str, name: str = "squeue") -> Path:

@@ -1,0 +1,252 @@
+"""Every state in every place that shows it, in the same words, and after a restart."""
+
+import io
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client import CollectorRegistry
+from typer.testing import CliRunner
+
+from rltuned.cli import app
+from rltuned.core.decide import Knobs
+from rltuned.daemon.canary.breaker import Breaker, Cause, change
+from rltuned.daemon.canary.effect import Effect
+from rltuned.daemon.canary.monitor import CanaryStatus
+from rltuned.daemon.logs import make_log
+from rltuned.daemon.metrics.cycle import Metrics
+from rltuned.daemon.observers import Publisher
+from rltuned.daemon.report import CycleReport, Skip
+from rltuned.daemon.runtime import Rig
+from rltuned.daemon.state import Condition, Health, State
+from rltuned.daemon.systemd import Notifier
+from rltuned.daemon.web.server import MetricsServer
+from rltuned.daemon.web.status import Board, Showing
+from rltuned.journal.cycles import CycleRow
+from rltuned.journal.journal import Journal
+from tests.builders import NOW
+from tests.fakes import ConstantOrder, FakeBackend, FakeClock
+from tests.loops import SEEN, report
+
+OPEN = {"gpu": Breaker().opened(Cause.ERRORS, "five in a row", NOW)}
+FEW = Effect(3, 300.0, 330.0, 400.0)
+MANY = Effect(20, 2_000.0, 2_600.0, 20_000.0)
+
+
+class Daemon:
+    """A publisher with all it reports to, and a real endpoint."""
+
+    def __init__(self, folder: Path, journal: Journal) -> None:
+        self.clock, self.log = FakeClock(), io.StringIO()
+        self.systemd = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        address = f"\0rltuned-test-{id(self)}"
+        self.systemd.bind(address)
+        self.systemd.setblocking(False)
+        self.notifier = Notifier("@" + address[1:])
+        self.metrics = Metrics(CollectorRegistry())
+        self.rig = Rig(
+            FakeBackend(SEEN), ConstantOrder(), Knobs(), False, 60.0, 600.0, folder / "PAUSE"
+        )
+        self.publisher = Publisher(
+            self.metrics,
+            make_log("json", "info", self.log),
+            self.notifier,
+            self.clock,
+            journal=journal,
+            board=Board(Showing(), lambda: NOW),
+        )
+        self.publisher.loaded(self.rig)
+        self.server = MetricsServer(
+            "127.0.0.1",
+            0,
+            self.metrics.registry,
+            self.publisher.health,
+            status=self.publisher.document,
+        )
+
+    def close(self) -> None:
+        self.server.close()
+        self.notifier.close()
+        self.systemd.close()
+
+    def get(self, path: str) -> str:
+        try:
+            with urlopen(f"{self.server.url}{path}", timeout=10) as answer:  # noqa: S310 - ours
+                return str(answer.read().decode())
+        except HTTPError as error:
+            return error.read().decode()
+
+    def status_lines(self) -> list[str]:
+        """What systemd shows, the last at the end."""
+        found: list[str] = []
+        while True:
+            try:
+                message = self.systemd.recv(65_536).decode()
+            except BlockingIOError:
+                return found
+            found += [x[7:] for x in message.splitlines() if x.startswith("STATUS=")]
+
+    def log_lines(self) -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in self.log.getvalue().splitlines()]
+        return [line for line in lines if line["event"] == "state"]
+
+
+@contextmanager
+def daemon(folder: Path) -> Iterator[Daemon]:
+    with closing(Journal(folder)) as journal, closing(Daemon(folder, journal)) as made:
+        yield made
+
+
+def live(**rest: Any) -> CycleReport:
+    return report(State.LIVE, **rest)
+
+
+def skipped(skip: Skip, detail: str) -> CycleReport:
+    return live(skip=skip, detail=detail, snapshot=None, decision=None)
+
+
+CYCLES = {
+    State.JOURNAL_UNUSABLE: report(State.OBSERVE, journal_error="disk full"),
+    State.RIVAL_SUSPECTED: report(State.OBSERVE, rival="12 numbers are not rltuned's"),
+    State.SLURM_UNREACHABLE: skipped(Skip.BACKEND, "squeue: cannot contact controller"),
+    State.NO_RESULT: skipped(Skip.SNAPSHOT, "job 7: garbled"),
+    State.BREAKER_OPEN: live(verdict=CanaryStatus(breakers=OPEN)),
+    State.SLURM_BUSY: skipped(Skip.BUSY, "slurmctld is busy: threads"),
+    State.DRY_RUN: report(State.DRY_RUN),
+    State.PAUSED: report(State.PAUSED),
+    State.STANDBY: report(State.STANDBY, standby="ctl2 holds the lease"),
+    State.OBSERVE: report(State.OBSERVE),
+    State.SHADOW: report(State.SHADOW),
+    State.LEARNING: live(verdict=CanaryStatus(effect=FEW)),
+    State.LIVE: live(verdict=CanaryStatus(effect=MANY)),
+}
+"""What one cycle came to, by the state that follows; the others follow from other events."""
+
+
+def bring_into(state: State, one: Daemon) -> None:
+    """Let that happen by which a daemon gets into a state."""
+    if state is State.STARTING:
+        return
+    one.publisher.cycle(CYCLES.get(state, live()))
+    if state is State.STALE:
+        one.clock.advance(181)
+    if state is State.RELOAD_FAILED:
+        one.publisher.not_loaded("line 3 is wrong")
+
+
+def cli(folder: Path, port: int, *options: str) -> str:
+    path = folder / "rltuned.toml"
+    path.write_text(f'[daemon]\nstate_dir = "{folder}"\n[http]\nport = {port}\n')
+    path.chmod(0o600)
+    done = CliRunner().invoke(app, ["status", "--config", str(path), *options])
+    assert done.exit_code in {0, 1}, done.output
+    return done.stdout
+
+
+@pytest.mark.parametrize("state", State)
+def test_every_place_shows_a_state_in_the_same_words(tmp_path: Path, state: State) -> None:
+    with daemon(tmp_path) as one:
+        if state is State.BREAKER_OPEN:
+            with closing(Journal(tmp_path)) as journal:
+                change(journal, SEEN.cluster, lambda _: OPEN, NOW)
+        bring_into(state, one)
+        health = one.publisher.health()
+        found = next(c for c in health.conditions if c.state is state)
+        assert "{" not in found.sentence
+        ready = json.loads(one.get("/readyz"))
+        assert ready == health.document()
+        assert found.sentence in ready["reason"]
+        document = json.loads(one.get("/status.json"))
+        assert {key: document[key] for key in ready} == ready
+        escaped = found.sentence.replace("'", "&#39;")
+        assert f"{state.value.replace('_', ' ')}: {escaped}</p>" in one.get("/")
+        assert f'rltuned_mode{{mode="{state.value}"}} 1.0' in one.get("/metrics")
+        port = one.server.port
+        assert found.sentence in cli(tmp_path, port).splitlines()[0]
+        assert found.sentence in json.loads(cli(tmp_path, port, "--json"))["state"]
+        watched = " ".join(cli(tmp_path, port, "--watch").split())
+        assert found.sentence in watched
+        assert found.sentence in one.status_lines()[-1] or state is State.STALE
+        if state not in {State.STARTING, State.STALE, State.RELOAD_FAILED}:
+            assert found.sentence in one.log_lines()[-1]["detail"]
+
+
+@pytest.mark.parametrize("state", CYCLES)
+def test_a_state_survives_a_restart(tmp_path: Path, state: State) -> None:
+    with daemon(tmp_path) as one:
+        bring_into(state, one)
+        before = one.publisher.health()
+        one.status_lines()
+    kept = Health(c for c in before.conditions if c.state is not State.STARTING)
+    with daemon(tmp_path) as again:
+        health = again.publisher.health()
+        assert health.state is State.STARTING
+        assert str(health).endswith(f"; before it: {kept}")
+        assert str(kept) in again.status_lines()[0]
+        assert str(kept).replace("'", "&#39;") in again.get("/")
+
+
+def test_an_open_breaker_and_the_comparison_are_known_before_the_first_cycle(
+    tmp_path: Path,
+) -> None:
+    with closing(Journal(tmp_path)) as journal:
+        change(journal, SEEN.cluster, lambda _: OPEN, NOW)
+    with daemon(tmp_path) as one:
+        one.publisher.cycle(live(verdict=CanaryStatus(breakers=OPEN, effect=FEW)))
+    with daemon(tmp_path) as again:
+        document = again.publisher.document()
+        assert [b["partition"] for b in document["breakers"]] == ["gpu"]
+        assert document["effect"] == FEW.document()
+        again.publisher.cycle(skipped(Skip.BACKEND, "away"))
+        assert State.BREAKER_OPEN in {c.state for c in again.publisher.health().conditions}
+    text = cli(tmp_path, 1)
+    assert f"effect: {FEW.verdict}\n" in text
+    assert "the circuit breaker of gpu is open" in text.splitlines()[0]
+
+
+def test_many_restarts_while_slurm_is_away_make_no_longer_sentence(tmp_path: Path) -> None:
+    lengths = set()
+    for _ in range(4):
+        with daemon(tmp_path) as one:
+            one.publisher.cycle(skipped(Skip.BACKEND, "away"))
+            lengths.add(len(str(one.publisher.health())))
+    assert len(lengths) <= 2, "the first start knows of nothing before it"
+
+
+def test_a_daemon_that_is_down_leaves_its_state_in_the_journal(tmp_path: Path) -> None:
+    with daemon(tmp_path) as one:
+        one.publisher.cycle(report(State.PAUSED))
+    lines = cli(tmp_path, 1).splitlines()
+    assert lines[0].startswith("rltuned: the daemon does not answer: ")
+    assert any(line.endswith(Condition(State.PAUSED).sentence) for line in lines[1:])
+
+
+def test_without_a_port_the_state_is_that_of_the_journal(tmp_path: Path) -> None:
+    assert str(Health([Condition(State.STARTING)])) not in cli(tmp_path, 0)
+    with daemon(tmp_path) as one:
+        one.publisher.cycle(report(State.PAUSED))
+    assert cli(tmp_path, 0).splitlines()[0].startswith("rltuned: no cycle has come to a result")
+    with closing(Journal(tmp_path)) as journal:
+        row = CycleRow(1, 4e9, "test", "paused", "", "saf", 0, 0, 0, 0, 0.1)
+        journal.record(row)  # far ahead, so that it is fresh whatever the clock says
+    assert cli(tmp_path, 0).splitlines()[0] == f"rltuned: {Condition(State.PAUSED).sentence}"
+
+
+def test_a_line_is_logged_when_the_state_is_another_one_and_not_for_its_numbers(
+    tmp_path: Path,
+) -> None:
+    with daemon(tmp_path) as one:
+        one.publisher.cycle(report(State.OBSERVE, rival="12 numbers"))
+        one.publisher.cycle(report(State.OBSERVE, rival="13 numbers"))
+        one.publisher.cycle(live())
+        lines = one.log_lines()
+    assert [(line["level"], line["state"]) for line in lines] == [
+        ("warning", "rival_suspected"),
+        ("info", "live"),
+    ]
