@@ -26,7 +26,7 @@ from rltuned.daemon.state import Condition, Health, State
 from rltuned.daemon.surroundings import doubts
 from rltuned.daemon.web.server import MetricsServer
 from rltuned.daemon.web.tls import endpoint_context
-from rltuned.daemon.wiring import find_policy
+from rltuned.daemon.wiring import configured_predictor, find_policy
 from rltuned.errors import (
     JournalError,
     JournalLostError,
@@ -36,8 +36,6 @@ from rltuned.errors import (
 )
 from rltuned.journal.journal import Journal
 from rltuned.journal.salt import FILE_NAME, read_salt
-from rltuned.policies.predictor import load_predictor
-from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings import Loaded
 from rltuned.slurm.config_checks import Check, Status
 from rltuned.solver import Cbc, probe
@@ -256,10 +254,10 @@ def _predictor(loaded: Loaded) -> Check:
     if not loaded.settings.predictor.enabled:
         return Check.ok("predictor", "switched off: policies go by time limits")
     try:
-        digest = load_predictor(shipped_predictor()).digest
+        digest = configured_predictor(loaded.settings).digest
     except ModelError as error:
         return Check.fail("predictor", str(error), "install rltuned again, or set enabled = false")
-    return Check.ok("predictor", f"card sha256 {digest}")
+    return Check.ok("predictor", f"{loaded.settings.predictor.model}, card sha256 {digest}")
 
 
 def _http(loaded: Loaded) -> Check:

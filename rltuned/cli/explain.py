@@ -109,6 +109,7 @@ def in_words(document: dict[str, Any]) -> list[str]:
         f"{name} has waited {span(document['waited_s'])}; Slurm's reason: {reason}.",
         f"Slurm's priority: {document['current_priority']}.",
         f"It asks for {_amounts(document['request'])}.",
+        *_expected(document["run_time"]),
     ]
     if document["deadline_at"] is not None:
         lines.append(f"Its deadline is {when(document['deadline_at'])}: it is never moved back.")
@@ -136,6 +137,14 @@ def in_words(document: dict[str, Any]) -> list[str]:
     shares = document["placement"] or ()
     lines += [f"It would fit on {s['node']} with {s['gpus']} GPUs now." for s in shares]
     return [*lines, *_start(document), *_changes(document)]
+
+
+def _expected(found: dict[str, Any] | None) -> list[str]:
+    if found is None:
+        return []
+    low, high = span(found["low_s"]), span(found["high_s"])
+    known = f"{found['ends']} jobs of its user have ended" if found["ends"] else "of a new user"
+    return [f"It is expected to run {span(found['mean_s'])} ({low} to {high}; {known})."]
 
 
 def _off_block(off: dict[str, Any] | None) -> list[str]:

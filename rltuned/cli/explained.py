@@ -130,6 +130,7 @@ def _seen(job: PendingJob, snapshot: Snapshot) -> dict[str, Any]:
             "exclusive": request.exclusive,
             "outside": list(request.outside),
         },
+        "run_time": None if job.run_time is None else asdict(job.run_time),
         "unreadable": job.unreadable or None,
         "changed_by_rltuned": None
         if owned is None

@@ -38,7 +38,7 @@ from rltuned.daemon.systemd import Notifier, watchdog_interval_s
 from rltuned.daemon.web.server import MetricsServer
 from rltuned.daemon.web.status import Board, Showing
 from rltuned.daemon.web.tls import endpoint_context
-from rltuned.daemon.wiring import build_rig, reloaded, run_times_of
+from rltuned.daemon.wiring import build_rig, memory_of, reloaded, run_times_of
 from rltuned.domain.kinds import Digester
 from rltuned.errors import JournalError, ModelError
 from rltuned.journal.journal import Journal
@@ -223,7 +223,7 @@ class _Process:
                 journal,
                 publisher,
                 orders=orders,
-                reload=lambda: reloaded(lambda: self._assemble(self.read(), place, journal, lease)),
+                reload=lambda: reloaded(lambda: self._reassemble(place, journal, lease, run_times)),
                 run_times=run_times,
                 heartbeat_s=watchdog_interval_s() or math.inf,
                 stopwatch=place.system.monotonic,
@@ -245,6 +245,20 @@ class _Process:
         if rig.solver is None:
             return rig
         return replace(rig, solver=TimedSolver(rig.solver, self.metrics.solved))
+
+    def _reassemble(
+        self,
+        place: CommandTarget,
+        journal: Journal,
+        lease: Lease | None,
+        run_times: RunTimes | None,
+    ) -> Rig:
+        """The same upon a reload, which takes over another predictor as well."""
+        loaded = self.read()
+        rig = self._assemble(loaded, place, journal, lease)
+        if run_times is not None and loaded.settings.predictor.enabled:
+            run_times.exchange(memory_of(loaded.settings, self._salt() or b""))
+        return rig
 
     def _endpoint(self, publisher: Publisher) -> MetricsServer:
         http = self.loaded.settings.http

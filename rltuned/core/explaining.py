@@ -17,6 +17,7 @@ from rltuned.core.decide import Decision
 from rltuned.core.features import COLUMN, COLUMNS, FloatArray, StateMatrix
 from rltuned.core.order import Policy, checked_delays
 from rltuned.core.placement import is_outside
+from rltuned.core.run_times import LOG_FULL
 from rltuned.core.select import Refusal
 from rltuned.domain.jobs import PendingJob
 from rltuned.text import span
@@ -29,6 +30,7 @@ _RAW: Final = {
     "req_mem": "mem_mib",
 }
 """Features that the classic rules read unscaled, and where."""
+RUN_TIME: Final = "run_time"
 _CANNOT_START: Final = frozenset(
     {
         Refusal.UNREADABLE,
@@ -71,19 +73,21 @@ def influences(policy: Policy, matrix: StateMatrix, row: int) -> tuple[Influence
 
     A feature is replaced by the queue's median, in its scaled and, where the classic rules read
     it, its raw form. Features that are made of several (job_size, dsr) keep their value meanwhile.
+    The predicted run time counts as one where there is one, on the scale of requested_time.
 
     Raises:
         PolicyError: the policy gives no usable delays.
     """
     delays_s = checked_delays(policy, matrix)
-    found = [_influence(policy, matrix, row, name, delays_s) for name in COLUMNS]
+    names = COLUMNS if np.isnan(matrix.run_s[row]).any() else (*COLUMNS, RUN_TIME)
+    found = [_influence(policy, matrix, row, name, delays_s) for name in names]
     return tuple(sorted(found, key=lambda f: -abs(f.difference_s)))
 
 
 def _influence(
     policy: Policy, matrix: StateMatrix, row: int, name: str, delays_s: FloatArray
 ) -> Influence:
-    column = matrix.column(name)
+    column = _run_column(matrix) if name == RUN_TIME else matrix.column(name)
     without = float(checked_delays(policy, _with_median(matrix, row, name))[row])
     others = np.delete(delays_s, row)
     return Influence(
@@ -97,7 +101,18 @@ def _influence(
     )
 
 
+def _run_column(matrix: StateMatrix) -> FloatArray:
+    """(n,) expected run times; a job of which nothing is predicted counts as its limit."""
+    expected_s = np.where(np.isnan(matrix.run_s[:, 1]), matrix.limit_s, matrix.run_s[:, 1])
+    found: FloatArray = np.clip(np.log1p(expected_s) / LOG_FULL, 0.0, 1.0)
+    return found
+
+
 def _with_median(matrix: StateMatrix, row: int, name: str) -> StateMatrix:
+    if name == RUN_TIME:
+        run_s = matrix.run_s.copy()
+        run_s[row] = np.nanmedian(run_s, axis=0)
+        return replace(matrix, run_s=run_s)
     values = matrix.values.copy()
     values[row, COLUMN[name]] = np.median(matrix.column(name))
     changed: dict[str, Any] = {}
@@ -105,6 +120,9 @@ def _with_median(matrix: StateMatrix, row: int, name: str) -> StateMatrix:
         raw = getattr(matrix, _RAW[name]).copy()
         was, raw[row] = raw[row], np.median(raw)
         changed[_RAW[name]] = raw
+        if name == "requested_time":  # a plan grows with the root of the limit
+            changed["run_s"] = matrix.run_s.copy()
+            changed["run_s"][row, 0] *= np.sqrt(raw[row] / was)
         if name == "submit_time":
             changed["submit_s"] = matrix.submit_s.copy()
             changed["submit_s"][row] += was - raw[row]
@@ -143,9 +161,11 @@ def sentence(decision: Decision, row: int) -> str:
     known = limit_s is not None and np.isfinite(limit_s)
     may_run = f"may run {span(limit_s)}" if known and limit_s else "has no time limit"
     size = f"{gpus} GPU{'' if gpus == 1 else 's'}" if gpus else f"{int(matrix.cpus[row])} CPUs"
+    expected = f" (about {span(job.run_time.mean_s)} are expected)" if job.run_time else ""
     return (
-        f"asked to step back {span(delay_s)}, because it {may_run} on {size}; no job that becomes "
-        f"eligible more than {span(delay_s)} after it is put before it because of rltuned"
+        f"asked to step back {span(delay_s)}, because it {may_run}{expected} on {size}; no job "
+        f"that becomes eligible more than {span(delay_s)} after it is put before it because of "
+        "rltuned"
     )
 
 

@@ -73,8 +73,8 @@ class _Known:
 class RunTimeMemory:
     """What is known of run times, and of the jobs that wait or run now.
 
-    ends: how many jobs have taught it. error: mean of |ln(run / predicted)| over about the last
-    hundred of them; NaN = none was predicted yet.
+    logits: of the predictor, which may be exchanged. ends: how many jobs have taught it. error:
+    mean of |ln(run / predicted)| over about the last hundred of them; NaN = none was predicted yet.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class RunTimeMemory:
             most: kinds that are remembered.
             keys: those of KEYS that are used.
         """
-        self._logits, self._salt, self._keys = logits, salt, frozenset(keys)
+        self.logits, self._salt, self._keys = logits, salt, frozenset(keys)
         self._stats = np.zeros((most, FIELDS))
         self._slot_of: dict[int, int] = {}
         self._jobs: dict[JobKey, _Known] = {}
@@ -109,7 +109,7 @@ class RunTimeMemory:
         inputs = np.zeros((len(new), INPUTS), dtype=np.float32)
         for job, row in zip(new, inputs, strict=True):
             self._jobs[key_of(job)] = self._meet(job, row)
-        found = self._logits(inputs) if new else ()
+        found = self.logits(inputs) if new else ()
         for job, logits in zip(new, found, strict=True):
             known = self._jobs[key_of(job)]
             summarize(np.asarray(logits, dtype=np.float64), known.limit_s, known.predicted)

@@ -76,7 +76,7 @@ KIN: Final = np.array([KEYS.index(name) for name in ("user", "user_gpus", "name"
 PLAN_SCALE: Final = 3.0
 HIGH_SCALE: Final = 10.0
 """So that one stretch fits plans, and the limits in their place where nothing is predicted; see
-docs/adr/0025."""
+docs/adr/0020."""
 KIN_PRIOR: Final = 1.0
 """So many jobs of the closest kind count as much as what the wider ones say."""
 

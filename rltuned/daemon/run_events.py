@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Protocol
 
-from rltuned.core.memory import Job, JobKey
+from rltuned.core.memory import Job, JobKey, Logits
 from rltuned.domain.jobs import EndedJob, PendingJob, RunningJob
 from rltuned.domain.run_times import RunTime
 from rltuned.domain.units import UnixTime
@@ -17,6 +17,7 @@ class Memory(Protocol):
     none was predicted; its length: how many kinds of jobs it knows.
     """
 
+    logits: Logits
     ends: int
     error: float
 

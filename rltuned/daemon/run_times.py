@@ -146,6 +146,12 @@ class RunTimes:
             self._fault(error)
         return seen
 
+    def exchange(self, make: Callable[[], Memory]) -> None:
+        """Predict with another network from now on; what was learned stays."""
+        self._make = make
+        if self._memory is not None:
+            self._memory.logits = make().logits
+
     def close(self) -> None:
         """Keep what was learned."""
         if self._memory is not None:

@@ -24,8 +24,8 @@ from rltuned.domain.ports import Backend
 from rltuned.errors import ModelError, RltunedError, SettingsError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.predictor import load_predictor
-from rltuned.policies.shelf import MODEL_PREFIX, find_bundle, shipped_predictor
+from rltuned.policies.predictor import Predictor, load_predictor
+from rltuned.policies.shelf import MODEL_PREFIX, find_bundle, find_predictor
 from rltuned.settings import Loaded, Settings
 from rltuned.settings.key import is_file_name
 from rltuned.slurm.sdiag import Load
@@ -154,6 +154,28 @@ def model_path(loaded: Loaded) -> Path:
     return find_bundle(policy.models_dir, name)
 
 
+def configured_predictor(settings: Settings) -> Predictor:
+    """The predictor of the settings.
+
+    Raises:
+        ModelError: it cannot be used.
+    """
+    name = settings.predictor.model
+    if not is_file_name(name):
+        raise ModelError(f"predictor.model: {name!r} is not the name of a folder in models_dir")
+    return load_predictor(find_predictor(settings.policy.models_dir, name))
+
+
+def memory_of(settings: Settings, salt: bytes) -> Callable[[], RunTimeMemory]:
+    """Makes empty memories with the predictor of the settings.
+
+    Raises:
+        ModelError: it cannot be used.
+    """
+    logits = configured_predictor(settings).logits
+    return lambda: RunTimeMemory(logits, salt=salt)
+
+
 def run_times_of(
     loaded: Loaded,
     salt: bytes | None,
@@ -174,10 +196,9 @@ def run_times_of(
     settings = loaded.settings
     if not settings.predictor.enabled:
         return None
-    predictor = load_predictor(shipped_predictor())
     secret = salt or secrets.token_bytes(SALT_BYTES)
     return RunTimes(
-        lambda: RunTimeMemory(predictor.logits, salt=secret),
+        memory_of(settings, secret),
         settings.daemon.state_dir if salt else None,
         log,
         history=backend.ended_jobs if isinstance(backend, Accounted) else None,

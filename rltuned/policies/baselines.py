@@ -56,7 +56,7 @@ class Baseline:
     Attributes:
         rule: its scores.
         delay: its delays at stretch 1.
-        static: the delay of a job never changes while it waits.
+        static: the delay of a job never changes while it waits, unless its predicted run time does.
     """
 
     name: str
@@ -158,7 +158,7 @@ BASELINES: Final = {
         (saf, lambda m: length_s(m.limit_s) * m.size, True),
         (smallest, lambda m: _SMALLEST_S * m.size, True),
         (delay, _delayed, True),
-        (qssf, _served, False),
+        (qssf, _served, True),
         (fit_first, lambda m: np.where(fit_first(m) > 0, 0.0, UNLIMITED_AS_S), False),
         (wfp3, lambda m: length_s(m.limit_s) / np.cbrt(m.size), True),
         (unicep, lambda m: length_s(m.limit_s) * np.log2(m.size + 1.0), True),

@@ -26,6 +26,12 @@ def find_bundle(models_dir: Path, name: str) -> Path:
     return found[0] if found else models_dir / name
 
 
+def find_predictor(models_dir: Path, name: str) -> Path:
+    """The folder of a predictor; the shipped one is found wherever models_dir is."""
+    found = find_bundle(models_dir, name)
+    return shipped_predictor() if name == PREDICTOR_NAME and not found.is_dir() else found
+
+
 def shipped_predictor() -> Path:
     """The folder of the run-time predictor that comes with rltuned."""
     return find_bundle(MODELS_DIR, PREDICTOR_NAME)

@@ -12,6 +12,7 @@ from pydantic import model_validator
 from rltuned.core.ladder import Ladder, Rung
 from rltuned.core.switchback import MOST_APART_S, Switchback
 from rltuned.domain.kinds import KIND_NAMES, KindName
+from rltuned.policies.shelf import PREDICTOR_NAME
 from rltuned.settings.key import FilePath, Keys, Names, OptionalPath, key
 from rltuned.settings.service import (
     DaemonKeys,
@@ -186,6 +187,9 @@ class PredictorKeys(Keys):
     enabled: bool = True
     """Predict the run time of waiting jobs from jobs that ended. false = every policy goes by time
     limits alone. Read at start only."""
+    model: str = PREDICTOR_NAME
+    """Folder of the predictor in policy.models_dir; the shipped one lies there too. `rltuned train
+    predictor` makes one of a site's own jobs."""
     kinds: list[KindName] = key(list(KIND_NAMES))
     """Texts by which jobs are likened to ended ones: the job's name without digits, the path of its
     script or command, its folder, the first words of its submit line (sacct alone shows those).

@@ -9,6 +9,7 @@ from rltuned.core.decide import Knobs, Policy
 from rltuned.core.features import RUN_COLUMNS, StateMatrix, planning_limit_s
 from rltuned.core.numbers import RESOLUTION_S
 from rltuned.core.order import Order, upper_bounds_s
+from rltuned.core.run_times import LOG_FULL
 from rltuned.core.select import Scope, select
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
@@ -276,7 +277,9 @@ def _eyes(actor: Actor | None, stage: Stage) -> Eyes:
     net = net_of(actor.network)
     added = len(net.w1) - sight.fixed.shape[1] if actor.card.architecture.predicted else 0
     if added > 0:
-        room = np.zeros((len(sight.fixed), added), dtype=np.float32)
+        # where nothing is predicted a job may run as long as its limit
+        limit = np.minimum(np.log1p(stage.limit_s) / LOG_FULL, 1.0).astype(np.float32)
+        room = np.repeat(limit[:, None], added, axis=1)
         sight = sight._replace(fixed=np.hstack([sight.fixed, room]))
     return eyes_on(sight, prepared, net, actor.curve.table)
 

@@ -62,8 +62,9 @@ def _table(figures: list[Figure]) -> Table:
         )
     table.add_column("of")
     for f in figures:
-        numbers = (f"{f.value:.4g}", f.unit, f"{f.reference:.4g}", f"{f.ratio:.3g}")
-        table.add_row(f.name, *numbers, f.source)
+        table.add_row(
+            f.name, f"{f.value:.4g}", f.unit, f"{f.reference:.4g}", f"{f.ratio:.3g}", f.source
+        )
     return table
 
 

@@ -18,7 +18,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -191,21 +190,17 @@ def _with_daemon(lab: SlurmLab, seconds: float, interval_s: float, *flags: str) 
         with Daemon(folder, *flags, "--config", str(config)) as daemon:
             # what it takes to start is not what it takes to run
             daemon.wait_for_log("/metrics", seconds=300)
-            daemon.wait_for(partial(_has_cycled, daemon), "a cycle", 300)
+            daemon.wait_for(lambda: daemon.metric("rltuned_cycles_total") >= 1, "a cycle", 300)
             found = _arm(lab, seconds, daemon)
             daemon.signal(signal.SIGTERM)
             daemon.ends(120)
         return found
 
 
-def _has_cycled(daemon: Daemon) -> bool:
-    return daemon.metric("rltuned_cycles_total") >= 1
-
-
 def _arm(lab: SlurmLab, seconds: float, daemon: Daemon | None) -> dict[str, Any]:
     pid = lab.pid("slurmctld")
     cycles = daemon.metric("rltuned_cycles_total") if daemon else 0.0
-    applied = _applied(daemon) if daemon else 0.0
+    applied = _applied(daemon)
     rpcs, spent, began = rpc_counts(lab), processor_s(pid), time.monotonic()
     ours = processor_s(daemon.pid) if daemon else 0.0
     time.sleep(seconds)
@@ -225,9 +220,9 @@ def _arm(lab: SlurmLab, seconds: float, daemon: Daemon | None) -> dict[str, Any]
     return found
 
 
-def _applied(daemon: Daemon) -> float:
+def _applied(daemon: Daemon | None) -> float:
     name = 'rltuned_changes_total{kind="priority",result="applied"}'
-    return daemon.metric(name) if name in daemon.get("/metrics") else 0.0
+    return daemon.metric(name) if daemon and name in daemon.get("/metrics") else 0.0
 
 
 def _figures(without: list[dict[str, Any]], on: list[dict[str, Any]]) -> dict[str, Any]:

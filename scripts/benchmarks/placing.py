@@ -1,9 +1,9 @@
 """Joint placement: the whole decision with CBC, its growth, and the case that needs no solver."""
 
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from statistics import median
 from typing import Final
 
 import numpy as np
@@ -41,17 +41,17 @@ def measure() -> list[Figure]:
     """The figures, in milliseconds."""
     at_16 = solved_ms(16, 100)
     figures = [
-        Figure("joint_k16_100_nodes_median", _median(at_16), "ms", MEDIAN_GOAL_MS,
+        Figure("joint_k16_100_nodes_median", median(at_16), "ms", MEDIAN_GOAL_MS,
                GOAL),
         Figure("joint_k16_100_nodes_p95", float(np.percentile(at_16, 95)), "ms",
                P95_GOAL_MS, GOAL),
         *(Figure(f"joint_{name}", ms, "ms", PAPER_MS, PAPER) for name, ms in skipped_ms().items()),
     ]  # fmt: skip
-    base = _median(at_16)
+    base = median(at_16)
     for top_k, nodes in GROWTH:
         name = f"joint_k{top_k}_{nodes}_nodes_median"
         source = "K=16 on 100 nodes, same run"
-        figures.append(Figure(name, _median(solved_ms(top_k, nodes)), "ms", base, source))
+        figures.append(Figure(name, median(solved_ms(top_k, nodes)), "ms", base, source))
     return figures
 
 
@@ -110,7 +110,7 @@ def _skipped(world: Snapshot, *, fits: bool) -> float:
         times.append(1e3 * (time.perf_counter() - start))
         if joint.how is not SolveStatus.SKIPPED:
             raise ValueError(f"a solver was asked for: {joint.why}")
-    return _median(times)
+    return median(times)
 
 
 def busy_world(seed: int, jobs: int, nodes: int) -> Snapshot:
@@ -159,7 +159,3 @@ def _job(number: int, draw: np.random.Generator) -> PendingJob:
         priority=1_000 - number,
         partitions=("gpu",),
     )
-
-
-def _median(values: list[float]) -> float:
-    return statistics.median(values)

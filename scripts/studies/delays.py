@@ -26,16 +26,17 @@ import json
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
+from typing import TypeVar
 
 import matplotlib as mpl
 import numpy as np
 
-from rltuned.core.decide import Knobs
+from rltuned.core.decide import Knobs, Policy
 from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.order import DEFAULT, Order, length_s, upper_bounds_s
 from rltuned.policies.baselines import BASELINES, Baseline
@@ -43,6 +44,7 @@ from rltuned.sim.cluster import Cluster, read_cluster
 from rltuned.sim.metrics import score
 from rltuned.sim.natural import AGE_ONLY, Natural
 from rltuned.sim.orders import Stage, in_cycles
+from rltuned.sim.play import Played
 from rltuned.sim.play import run as play_out
 from rltuned.sim.prepared import prepare
 from rltuned.sim.presets import preset
@@ -172,18 +174,21 @@ def play(run: Run) -> dict[str, float]:
     if run.fair_d:
         natural = _fair(run, trace.jobs)
     stage = Stage(cluster, trace.jobs, prepare(cluster, trace.jobs), natural)
-    knobs = Knobs(top_k=0, order=run.order)
-    ranking, cycles, eyes = in_cycles(
-        _policy(run, trace.jobs), stage, knobs, 60.0, at_submit=run.newcomers == "submit"
-    )
-    rules = Rules(natural=natural)
-    played = play_out(stage.prepared, ranking, rules, cycles=cycles, eyes=eyes)
+    policy, at_submit = _policy(run, trace.jobs), run.newcomers == "submit"
+    played = in_minutes(stage, policy, Knobs(top_k=0, order=run.order), at_submit=at_submit)
     window = whole(trace.jobs, first=None, warmup=0)[0]
     found = score([schedule_of_run(played, window, cluster, began)], cluster.gpus)
     figures = {k: getattr(found, k) for k in ("wait_s", "wait_p99_s", "wait_max_s", "bsld", "jobs")}
     figures["writes_per_job"] = found.writes / found.jobs
     figures["cpu_s"] = round(time.process_time() - began, 1)
     return asdict(run) | figures
+
+
+def in_minutes(stage: Stage, policy: Policy, knobs: Knobs, *, at_submit: bool = False) -> Played:
+    """The daemon's cycles of 60 s over a whole trace."""
+    ranking, cycles, eyes = in_cycles(policy, stage, knobs, 60.0, at_submit=at_submit)
+    rules = Rules(natural=stage.natural)
+    return play_out(stage.prepared, ranking, rules, cycles=cycles, eyes=eyes)
 
 
 def _fair(run: Run, jobs: Sequence[TraceJob]) -> Natural:
@@ -198,14 +203,8 @@ def _policy(run: Run, jobs: Sequence[TraceJob]) -> Baseline:
     """A rule by name; `slurm` delays no job; a hostile one asks for parts of the bound."""
     if run.policy not in (*ILL_WILLED, "clairvoyant"):
         return BASELINES["fcfs" if run.policy == "slurm" else run.policy]
-    run_s = np.array([min(job.duration_s, job.time_limit_s) for job in jobs])
     if run.policy == "clairvoyant":
-
-        def knowing(matrix: StateMatrix) -> FloatArray:
-            found: FloatArray = np.sqrt(length_s(matrix.limit_s) * run_s * matrix.size)
-            return found
-
-        return Baseline(run.policy, lambda matrix: -knowing(matrix), knowing)
+        return clairvoyant(jobs)
     area = np.array([job.duration_s * max(job.gpus, 1) for job in jobs])
     draw = np.random.default_rng(run.copy).random(len(jobs))
 
@@ -220,29 +219,45 @@ def _policy(run: Run, jobs: Sequence[TraceJob]) -> Baseline:
     return Baseline(run.policy, lambda matrix: -delay_s(matrix), delay_s)
 
 
-def known() -> dict[Run, dict[str, float]]:
-    """Runs that have been played."""
-    if not RESULTS.exists():
+def clairvoyant(jobs: Sequence[TraceJob], scale: float = 1.0) -> Baseline:
+    """The rule `delay` with scale x sqrt(limit x true run time) in place of the limit."""
+    run_s = np.array([min(job.duration_s, job.time_limit_s) for job in jobs])
+
+    def delay_s(matrix: StateMatrix) -> FloatArray:
+        found: FloatArray = scale * np.sqrt(length_s(matrix.limit_s) * run_s * matrix.size)
+        return found
+
+    return Baseline("clairvoyant", lambda matrix: -delay_s(matrix), delay_s)
+
+
+R = TypeVar("R")
+
+
+def known(results: Path, kind: type[R]) -> dict[R, dict[str, float]]:
+    """Runs of a kind that have been played: results has a line of JSON for each."""
+    if not results.exists():
         return {}
-    rows = [json.loads(line) for line in RESULTS.read_text().splitlines()]
-    names = Run.__dataclass_fields__
-    return {Run(**{k: row[k] for k in names if k in row}): row for row in rows}
+    rows = [json.loads(line) for line in results.read_text().splitlines()]
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    return {kind(**{k: row[k] for k in names if k in row}): row for row in rows}
 
 
-def run_all(minutes: float, *, front: bool, ill: bool, fair: bool) -> None:
+def play_missing(
+    results: Path, runs: Iterable[R], play: Callable[[R], dict[str, float]], minutes: float
+) -> None:
     """Play what is not known yet, until the time is up."""
     until = time.monotonic() + 60 * minutes
-    done = known()
-    for run in runs(front=front, ill=ill, fair=fair):
+    done: set[R] | None = None
+    for run in runs:
+        done = set(known(results, type(run))) if done is None else done
         if run in done:
             continue
         if time.monotonic() > until:
             return
         row = play(run)
-        RESULTS.parent.mkdir(parents=True, exist_ok=True)
-        with RESULTS.open("a") as out:
+        with results.open("a") as out:
             out.write(json.dumps(row) + "\n")
-        done[run] = row
+        done.add(run)
 
 
 def table() -> None:
@@ -250,7 +265,7 @@ def table() -> None:
     cells: dict[tuple[str, float], dict[str, list[dict[str, float]]]] = defaultdict(
         lambda: defaultdict(list)
     )
-    for run, row in sorted(known().items(), key=lambda item: item[0].copy):
+    for run, row in sorted(known(RESULTS, Run).items(), key=lambda item: item[0].copy):
         cells[run.ground, run.load][_name(run)].append(row)
     print("| ground, load | order | wait, h | wait / SAF | wait / FCFS | longest / SAF | writes |")
     print("|---|---|---|---|---|---|---|")
@@ -335,7 +350,7 @@ def _against_fcfs(name: str, policy: str, stretch: float, days: float) -> float:
         for chosen in (("fcfs", *NONE), (policy, stretch, days)):
             values = [
                 row[name]
-                for run, row in known().items()
+                for run, row in known(RESULTS, Run).items()
                 if (run.ground, run.load, run.newcomers) == (ground, FRONT_LOAD, "cycle")
                 and not run.fair_d
                 and (run.policy, run.stretch, run.max_delay_d) == chosen
@@ -353,11 +368,10 @@ def main() -> None:
         parser.add_argument(name, action="store_true")
     asked = parser.parse_args()
     if asked.what == "run":
-        run_all(asked.minutes, front=asked.front, ill=asked.ill, fair=asked.fair)
-    elif asked.what == "draw":
-        draw()
+        wanted = runs(front=asked.front, ill=asked.ill, fair=asked.fair)
+        play_missing(RESULTS, wanted, play, asked.minutes)
     else:
-        table()
+        {"draw": draw, "table": table}[asked.what]()
 
 
 if __name__ == "__main__":

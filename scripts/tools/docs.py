@@ -6,8 +6,7 @@ from rltuned.settings.reference import example
 from rltuned.settings.reference import markdown as configuration
 from scripts.tools.draw_results import results
 from scripts.tools.reference.manuals import rltuned_1, rltuned_8, rltuned_toml_5
-from scripts.tools.reference.metrics import markdown as metrics
-from scripts.tools.reference.pages import cli
+from scripts.tools.reference.pages import cli, metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {

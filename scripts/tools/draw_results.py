@@ -11,12 +11,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from rltuned.core.order import DEFAULT
-from scripts.studies.ratios import Interval, change
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "docs" / "data" / "delays.jsonl"
@@ -51,6 +50,36 @@ text{font:13px system-ui,sans-serif;fill:#1f2328}.small{font-size:11px;fill:#596
 .dot{fill:#0969da}.saf{fill:none;stroke:#bc4c00;stroke-width:2}
 @media(prefers-color-scheme:dark){text{fill:#f0f6fc}.small{fill:#9198a1}.grid{stroke:#3d444d}
 .zero{stroke:#9198a1}.span{stroke:#4493f8}.dot{fill:#4493f8}.saf{stroke:#f0883e}}"""
+
+
+STUDENT: Final = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+"""The 97.5% point of Student's t by degrees of freedom less one; numpy has none."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A relative change (-0.1 = a tenth less) and its 95% interval."""
+
+    change: float
+    low: float
+    high: float
+
+
+def change(own: Sequence[float], base: Sequence[float]) -> Interval:
+    """Geometric mean of own / base, less 1, with the interval of their logarithms.
+
+    Args:
+        own, base: one positive figure per repeat, of the same jobs.
+
+    Raises:
+        ValueError: fewer than two repeats, or more than ten.
+    """
+    if not 2 <= len(own) <= len(STUDENT) + 1:  # noqa: PLR2004 - a spread needs two
+        raise ValueError(f"an interval over repeats needs two to ten of them, not {len(own)}")
+    logs = np.log(np.array(own) / np.array(base))
+    half = STUDENT[len(own) - 2] * float(logs.std(ddof=1)) / np.sqrt(len(own))
+    mean = float(logs.mean())
+    return Interval(*(float(np.expm1(x)) for x in (mean, mean - half, mean + half)))
 
 
 @dataclass(frozen=True)

@@ -69,8 +69,7 @@ def record(search: str, python: Path | None) -> Path:
             "sprio": commands.ask("sprio", "--local", "-o", MARKS.letters(PRIORITY_LETTERS)).stdout,
         }
         if "Exclusive" in layout.extras:
-            whole = commands.ask("scontrol", "-o", "show", "partitions").stdout
-            answers["partitions"] = whole
+            answers["partitions"] = commands.ask("scontrol", "-o", "show", "partitions").stdout
         if python:
             asked = json.dumps({"protocol": PROTOCOL, "fields": FIELDS})
             child = ("-I", "-B", str(CHILD))

@@ -73,8 +73,7 @@ def sample(pid: int, started: float, cycles: int) -> Sample:
     fds = list(Path(f"/proc/{pid}/fd").iterdir())
     for fd in fds:
         try:
-            target = str(fd.readlink())
-            if "journal.sqlite" in target:
+            if "journal.sqlite" in str(fd.readlink()):
                 journal += os.stat(fd).st_blocks // 2  # noqa: PTH116 - of the open file itself
         except FileNotFoundError:
             continue
@@ -91,8 +90,7 @@ def watch(daemon: Daemon, pid: int, over: Callable[[Sample], bool]) -> list[Samp
     samples: list[Sample] = []
     while True:
         try:
-            cycles = int(daemon.metric("rltuned_cycles_total"))
-            samples.append(sample(pid, started, cycles))
+            samples.append(sample(pid, started, int(daemon.metric("rltuned_cycles_total"))))
         except (OSError, AssertionError):
             return samples
         if over(samples[-1]):

@@ -194,4 +194,5 @@ port = 0
     (place / "stages" / "two.toml").unlink()
     looked = as_service(lab, place, place / "rltuned", "run", "--dry-run", "--once", f"-c{config}")
     assert looked.returncode == 0, looked.stderr
-    assert "predictor=site" in looked.stderr
+    assert "run_times" in looked.stderr
+    assert "no_predictor" not in looked.stderr

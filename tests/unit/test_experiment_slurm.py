@@ -24,7 +24,7 @@ from scripts.studies.experiment_slurm.arms import (
 from scripts.studies.experiment_slurm.lab import FastClock
 from scripts.studies.experiment_slurm.play import BooksError, entries_of
 from scripts.studies.experiment_slurm.store import Key, Run, StoreError
-from scripts.studies.ratios import change
+from scripts.tools.draw_results import change
 
 TWO = (
     TraceJob("1", 0.0, 100.0, 4, 900.0, ("p100",), 16, 48_000, user="user01"),

@@ -22,6 +22,7 @@ from rltuned.core.order import Order
 from rltuned.core.select import Scope
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import PrioritySystem
+from rltuned.domain.run_times import RunTime
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, node, running, snapshot
 from tests.fakes import ConstantOrder
@@ -42,6 +43,18 @@ def test_the_one_feature_that_a_rule_reads_is_what_moved_its_delay() -> None:
     assert first.value > first.median == pytest.approx(matrix.column("requested_time")[1])
     assert all(other.difference_s == 0 for other in rest)
     assert {first.feature, *(other.feature for other in rest)} == set(COLUMNS)
+
+
+def test_a_predicted_run_time_is_named_and_counts_as_a_feature() -> None:
+    expected = [RunTime(n * HOUR, n * HOUR, 60.0, n * HOUR, n * HOUR, 3) for n in (1, 2, 3)]
+    jobs = [job(n, time_limit_s=9 * HOUR, run_time=known) for n, known in enumerate(expected, 1)]
+    found = decided(*jobs, policy="delay")
+    first, *rest = influences(BASELINES["delay"], found.matrix, 2)
+    assert (first.feature, first.rank, first.rank_without) == ("run_time", 1, 2)
+    assert (first.delay_without_s, first.difference_s) == (2 * HOUR, HOUR)
+    assert all(other.difference_s == 0 for other in rest)
+    row = found.matrix.jobs.index(jobs[2])
+    assert "may run 9h00m (about 3h00m are expected) on" in sentence(found, row)
 
 
 @given(st.integers(0, 4), st.sampled_from(sorted(BASELINES)))

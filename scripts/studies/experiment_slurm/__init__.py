@@ -1,4 +1,1 @@
-"""The paper's cluster experiment on a real Slurm with a faster clock.
-
-scripts/studies/results/real-slurm.md has its figures.
-"""
+"""The paper's cluster experiment on a real Slurm with a faster clock: results/real-slurm.md."""

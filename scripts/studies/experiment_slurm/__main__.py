@@ -8,12 +8,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
 from scripts.studies.experiment_slurm import report, store
 from scripts.studies.experiment_slurm.arms import ARMS
-from scripts.studies.experiment_slurm.play import Pace, play, say_for, sweep
+from scripts.studies.experiment_slurm.play import Pace, play, sweep
+from scripts.studies.experiment_slurm.play import report as say
 from scripts.studies.experiment_slurm.store import Key
 from tests import accounting, lab
 
@@ -49,7 +51,7 @@ def run_all(wanted: list[Key], interval_s: float, results: Path, at_once: int) -
         while left or children:
             for key in [k for k, child in children.items() if child.poll() is not None]:
                 code = children.pop(key).returncode
-                sys.stderr.write(f"{time.strftime('%H:%M:%S')} {key.name}: exit code {code}\n")
+                say(key, f"exit code {code}")
                 if code and tried[key] < TRIES:
                     left.append(key)
                 elif code:
@@ -117,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.verb == "one":
         key = Key(given.arm, given.jobs, given.seed)
         pace = Pace(given.speed or SPEEDS.get(given.jobs, SPEEDS[256]), given.interval)
-        path = store.write(given.results, play(key, pace, WORK, say_for(key)))
+        path = store.write(given.results, play(key, pace, WORK, partial(say, key)))
         sys.stderr.write(f"{path}\n")
         return 0
     wanted = plan_of(given.arm or list(ARMS), given.seed or SEEDS)

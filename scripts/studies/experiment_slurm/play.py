@@ -276,11 +276,7 @@ def _counters(daemon: Daemon) -> dict[str, float]:
     return found
 
 
-def say_for(key: Key) -> Callable[[str], None]:
+def report(key: Key, words: str) -> None:
     """Progress of a run on standard error."""
-
-    def say(words: str) -> None:
-        sys.stderr.write(f"{time.strftime('%H:%M:%S')} {key.name}: {words}\n")
-        sys.stderr.flush()
-
-    return say
+    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {key.name}: {words}\n")
+    sys.stderr.flush()

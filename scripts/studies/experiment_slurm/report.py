@@ -12,7 +12,7 @@ from rltuned.sim.trace import TraceJob
 from scripts.studies.experiment_slurm import store
 from scripts.studies.experiment_slurm.arms import ARMS, job_set
 from scripts.studies.experiment_slurm.store import Key, Run
-from scripts.studies.ratios import change
+from scripts.tools.draw_results import change
 
 GPUS = 13
 FIGURES = ("makespan_s", "wait_s", "wait_p95_s", "jct_s", "bsld", "utilisation")

@@ -26,7 +26,7 @@ from rltuned.domain.jobs import Ownership
 from rltuned.domain.plan import Outcome, Result
 from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.units import JobId, UnixTime
-from scripts.tools.reference.metrics import markdown
+from scripts.tools.reference.pages import metrics as markdown
 from tests import needs
 from tests.builders import NOW, job, running, snapshot
 from tests.fakes import ConstantOrder

@@ -11,7 +11,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from rltuned.core.memory import Job, JobKey
+from rltuned.core.memory import Job, JobKey, Logits
+from rltuned.core.run_times import BINS, Float32Array, FloatArray
 from rltuned.daemon import run_times
 from rltuned.daemon.logs import Log
 from rltuned.daemon.run_times import RunTimes, Source
@@ -28,6 +29,11 @@ MINUTE_S = 60.0
 T0 = NOW - 1_000.0
 
 
+def untaught(inputs: Float32Array) -> FloatArray:
+    """A network that says nothing."""
+    return np.zeros((len(inputs), BINS))
+
+
 class Diary:
     """A memory that notes what it is told: (what, job ids)."""
 
@@ -35,6 +41,7 @@ class Diary:
         self.events: list[tuple[str, tuple[int, ...]]] = []
         self.kept: Collection[JobKey] = ()
         self.ends, self.error = 0, math.nan
+        self.logits: Logits = untaught
         self.broken = False
 
     def __len__(self) -> int:
@@ -306,3 +313,20 @@ def test_another_cluster_has_a_memory_of_its_own(site: Site) -> None:
     site.daemon.look(replace(site.seen(), cluster="other"))
     assert len(site.diaries) == 2
     assert site.diaries[-1].ends == 0
+
+
+def test_another_predictor_is_taken_over_and_what_was_learned_stays(site: Site) -> None:
+    site.look()
+    site.diaries[-1].ends = 7
+
+    def other(inputs: Float32Array) -> FloatArray:
+        return np.ones((len(inputs), BINS))
+
+    def made() -> Diary:
+        new = Diary()
+        new.logits = other
+        return new
+
+    site.daemon.exchange(made)
+    assert site.diaries[-1].logits is other
+    assert site.look().ends == 7

@@ -113,6 +113,7 @@ def test_every_default_is_pinned() -> None:
         },
         "oversubscribe": {"scope": [], "allow_cpu_sharing": False},
         "predictor": {
+            "model": "run-times",
             "enabled": True,
             "kinds": ["name", "command", "work_dir", "submit_line"],
             "history_d": 30.0,
