@@ -149,11 +149,11 @@ class RunTimeMemory:
         limit_s, predicted = known.limit_s, known.predicted
         shift = kin_shift(self._stats, known.slots, known.before)
         quantiles = (quantile(predicted, place, shift, limit_s) for place in range(3))
-        low_s, median_s, high_s = (float(round(math.expm1(x * LOG_FULL))) for x in quantiles)
+        low_s, median_s, high_s = (_whole(math.expm1(x * LOG_FULL)) for x in quantiles)
         user = int(known.slots[_USER])
-        return RunTime(  # whole seconds: a journal keeps them of every job
-            plan_s=float(round(plan_s(predicted, shift, limit_s))),
-            mean_s=float(round(mean_s(predicted, shift, limit_s))),
+        return RunTime(
+            plan_s=_whole(plan_s(predicted, shift, limit_s)),
+            mean_s=_whole(mean_s(predicted, shift, limit_s)),
             low_s=low_s,
             median_s=median_s,
             high_s=high_s,
@@ -246,6 +246,11 @@ class RunTimeMemory:
         self._slot_of = dict(zip(digests[kept].tolist(), range(len(kept)), strict=True))
         for known in self._jobs.values():
             known.slots = place[known.slots]
+
+
+def _whole(seconds: float) -> float:
+    """Whole seconds, one at least: a journal keeps them of every job."""
+    return float(max(1, round(seconds)))
 
 
 def key_of(job: Job) -> JobKey:
