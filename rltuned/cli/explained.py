@@ -105,7 +105,7 @@ def _hidden(snapshot: Snapshot, asked: str) -> dict[str, Any] | None:
 
 def _seen(job: PendingJob, snapshot: Snapshot) -> dict[str, Any]:
     request, owned = job.request, job.owned
-    limit_s = request.time_limit_s
+    limit_s, run_time = request.time_limit_s, snapshot.run_time_of(job.job_id)
     return {
         "job_id": job.job_id,
         "address": job.address,
@@ -130,7 +130,7 @@ def _seen(job: PendingJob, snapshot: Snapshot) -> dict[str, Any]:
             "exclusive": request.exclusive,
             "outside": list(request.outside),
         },
-        "run_time": None if job.run_time is None else asdict(job.run_time),
+        "run_time": None if run_time is None else asdict(run_time),
         "unreadable": job.unreadable or None,
         "changed_by_rltuned": None
         if owned is None

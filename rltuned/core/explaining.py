@@ -161,7 +161,8 @@ def sentence(decision: Decision, row: int) -> str:
     known = limit_s is not None and np.isfinite(limit_s)
     may_run = f"may run {span(limit_s)}" if known and limit_s else "has no time limit"
     size = f"{gpus} GPU{'' if gpus == 1 else 's'}" if gpus else f"{int(matrix.cpus[row])} CPUs"
-    expected = f" (about {span(job.run_time.mean_s)} are expected)" if job.run_time else ""
+    mean_s = float(matrix.run_s[row, 1])
+    expected = "" if np.isnan(mean_s) else f" (about {span(mean_s)} are expected)"
     return (
         f"asked to step back {span(delay_s)}, because it {may_run}{expected} on {size}; no job "
         f"that becomes eligible more than {span(delay_s)} after it is put before it because of "

@@ -18,7 +18,7 @@ Every scale is a constant, so the same job gives the same numbers on every trace
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,7 +28,9 @@ from numpy.typing import NDArray
 from rltuned.core.capacity import BoolArray, Capacity
 from rltuned.core.survey import FUTURE_HORIZON_S, WAYS_CAP, JobShapes, Survey, shapes_of, survey
 from rltuned.domain.jobs import PendingJob
+from rltuned.domain.run_times import RunTime
 from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobId
 
 FloatArray = NDArray[np.float64]
 Float32Array = NDArray[np.float32]
@@ -155,7 +157,7 @@ def encode(chosen: tuple[PendingJob, ...], snapshot: Snapshot) -> StateMatrix:
         priority=np.array([job.priority for job in chosen], dtype=np.float64),
         size=_sizes(chosen, gpus, cpus, capacity),
         slack_s=_slack_s(chosen, limit_s, snapshot.taken_at),
-        run_s=_run_s(chosen),
+        run_s=_run_s(chosen, dict(snapshot.run_times)),
         cff=seen.cff,
     )
 
@@ -185,12 +187,13 @@ def _slack_s(jobs: Sequence[PendingJob], limit_s: FloatArray, now: float) -> Flo
     return found
 
 
-def _run_s(jobs: Sequence[PendingJob]) -> FloatArray:
-    found = np.full((len(jobs), RUN_COLUMNS), np.nan)
-    for row, job in zip(found, jobs, strict=True):
-        if (known := job.run_time) is not None:
-            row[:] = known.plan_s, known.mean_s, known.low_s, known.median_s, known.high_s
-    return found
+def _run_s(jobs: Sequence[PendingJob], known: Mapping[JobId, RunTime]) -> FloatArray:
+    nothing = (np.nan,) * RUN_COLUMNS
+    rows = [
+        nothing if run is None else (run.plan_s, run.mean_s, run.low_s, run.median_s, run.high_s)
+        for run in (known.get(job.job_id) for job in jobs)
+    ]
+    return np.array(rows, dtype=np.float64).reshape(len(jobs), RUN_COLUMNS)
 
 
 def _requested(shapes: JobShapes) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:

@@ -243,8 +243,8 @@ class RunTimes:
         memory = self._memory
         if memory is None:
             return seen
-        pending = tuple(replace(job, run_time=memory.of(job)) for job in seen.pending)
-        return replace(seen, pending=pending)
+        known = ((job.job_id, memory.of(job)) for job in seen.pending)
+        return replace(seen, run_times=tuple((i, run) for i, run in known if run is not None))
 
     def _note(self, **changed: Any) -> None:
         memory = self._memory

@@ -6,7 +6,6 @@ from typing import Final
 
 from rltuned.domain.cluster import Resources
 from rltuned.domain.kinds import NO_KINDS, Kinds
-from rltuned.domain.run_times import RunTime
 from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
 
 
@@ -145,7 +144,6 @@ class PendingJob:
         deadline_at: when Slurm removes it if it cannot end by then; None = never.
         kinds: what jobs like it share.
         unreadable: what of it could not be read; such a job is left alone. Empty = nothing.
-        run_time: what is predicted; None = nothing.
     """
 
     job_id: JobId
@@ -184,7 +182,6 @@ class PendingJob:
     deadline_at: UnixTime | None = None
     kinds: Kinds = NO_KINDS
     unreadable: str = ""
-    run_time: RunTime | None = None
 
     def __post_init__(self) -> None:
         if self.priority < 0:

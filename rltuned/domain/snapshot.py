@@ -7,6 +7,7 @@ from typing import Final, Literal
 from rltuned.domain.cluster import Node, Partition
 from rltuned.domain.jobs import PendingJob, Remembered, RunningJob
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
+from rltuned.domain.run_times import RunTime
 from rltuned.domain.units import JobId, UnixTime
 
 SNAPSHOT_VERSION = 1
@@ -47,6 +48,8 @@ class Snapshot:
         priorities: how slurmctld turns waiting into priority.
         neutral: the delay that a job without a number of rltuned stands for, from its journal; None
             = none has been found yet.
+        run_times: what is predicted of pending jobs, by job id, sorted; a job that is not in it has
+            no prediction.
         unreadable: what could not be read, sorted. A pending job whose id, submit time and
             priority could be read is in `pending` all the same.
     """
@@ -64,6 +67,7 @@ class Snapshot:
     priorities: PrioritySystem = field(default_factory=PrioritySystem)
     neutral: NeutralDelay | None = None
     unreadable: tuple[Unreadable, ...] = ()
+    run_times: tuple[tuple[JobId, RunTime], ...] = ()
     version: int = SNAPSHOT_VERSION
 
     def __post_init__(self) -> None:
@@ -73,6 +77,7 @@ class Snapshot:
         put(self, "nodes", tuple(sorted(self.nodes, key=lambda n: n.name)))
         put(self, "partitions", tuple(sorted(self.partitions, key=lambda p: p.name)))
         put(self, "unreadable", tuple(sorted(self.unreadable)))
+        put(self, "run_times", tuple(sorted(self.run_times, key=lambda known: known[0])))
         if self.version != SNAPSHOT_VERSION:
             raise ValueError(
                 f"snapshot version {self.version}, this release reads {SNAPSHOT_VERSION}"
@@ -80,6 +85,10 @@ class Snapshot:
         _refuse_twice("pending job", [j.job_id for j in self.pending])
         _refuse_twice("running job", [j.job_id for j in self.running])
         _refuse_twice("node", [n.name for n in self.nodes])
+
+    def run_time_of(self, job_id: JobId) -> RunTime | None:
+        """What is predicted of one pending job."""
+        return dict(self.run_times).get(job_id)
 
     def known_ids(self) -> frozenset[JobId]:
         """Ids of every job that Slurm shows in whatever state, and of the arrays they belong to."""

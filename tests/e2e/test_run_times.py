@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rltuned.domain.units import JobId
 from rltuned.journal.learned import FILE_NAME as LEARNED_FILE
 from rltuned.journal.learned import read_learned
 from rltuned.journal.snapshots import FILE_NAME, recorded
@@ -84,10 +85,10 @@ def test_what_was_learned_is_there_after_a_restart(
     kept = read_learned(state)
     assert kept is not None
     last = list(recorded(state / FILE_NAME))[-1].snapshot
-    (job,) = [job for job in last.pending if job.job_id == waits]
-    assert job.run_time is not None
-    assert 0 < job.run_time.low_s <= job.run_time.high_s <= 600
-    assert job.run_time.ends == PAST + 1
+    known = last.run_time_of(JobId(waits))
+    assert known is not None
+    assert 0 < known.low_s <= known.high_s <= 600
+    assert known.ends == PAST + 1
 
     with Daemon(tmp_path, "--config", str(config)) as daemon:
         daemon.wait_for_log("run_times")

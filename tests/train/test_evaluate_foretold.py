@@ -58,10 +58,8 @@ def test_the_daemon_s_actor_reads_what_is_predicted_of_each_job(bundle: Path) ->
     actor = load_actor(bundle)
     snapshot = random_snapshot(np.random.default_rng(4), QueueBounds(max_jobs=40))
     known = RunTime(900.0, 800.0, 60.0, 600.0, 3_000.0, 7)
-    foreseen = tuple(
-        replace(job, run_time=known if at % 2 else None) for at, job in enumerate(snapshot.pending)
-    )
-    matrix = encode(foreseen, snapshot)
+    foreseen = replace(snapshot, run_times=tuple((j.job_id, known) for j in snapshot.pending[1::2]))
+    matrix = encode(foreseen.pending, foreseen)
     columns = np.log1p([known.low_s, known.median_s, known.high_s]) / LOG_FULL
     limits = np.clip(np.log1p(matrix.limit_s) / LOG_FULL, 0.0, 1.0)
     wanted: Float32Array = np.column_stack(

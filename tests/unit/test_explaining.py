@@ -1,6 +1,7 @@
 """Why a job stands where it stands: by hand where a hand can work it out."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -47,8 +48,9 @@ def test_the_one_feature_that_a_rule_reads_is_what_moved_its_delay() -> None:
 
 def test_a_predicted_run_time_is_named_and_counts_as_a_feature() -> None:
     expected = [RunTime(n * HOUR, n * HOUR, 60.0, n * HOUR, n * HOUR, 3) for n in (1, 2, 3)]
-    jobs = [job(n, time_limit_s=9 * HOUR, run_time=known) for n, known in enumerate(expected, 1)]
-    found = decided(*jobs, policy="delay")
+    jobs = [job(n, time_limit_s=9 * HOUR) for n in (1, 2, 3)]
+    known = tuple(zip([j.job_id for j in jobs], expected, strict=True))
+    found = decide(replace(snapshot(*jobs), run_times=known), BASELINES["delay"], Knobs())
     first, *rest = influences(BASELINES["delay"], found.matrix, 2)
     assert (first.feature, first.rank, first.rank_without) == ("run_time", 1, 2)
     assert (first.delay_without_s, first.difference_s) == (2 * HOUR, HOUR)

@@ -143,7 +143,7 @@ def test_looks_become_submissions_starts_and_ends_in_the_order_of_time(site: Sit
     site.look(job(2, submitted_at=T0 + 5), job(1, submitted_at=T0), runs=[run_of(3, T0 + 3)])
     (diary,) = site.diaries
     assert diary.events == [("submit", (1, 3)), ("start", (3,)), ("submit", (2,))]
-    assert [j.run_time and j.run_time.plan_s for j in site.predicted.pending] == [60.0, 120.0]
+    assert [known.plan_s for _, known in site.predicted.run_times] == [60.0, 120.0]
     diary.events.clear()
     site.look(job(2, submitted_at=T0 + 5), runs=[run_of(1, NOW + 70), run_of(3, T0 + 3)])
     assert diary.events == [("start", (1,))]
@@ -286,7 +286,7 @@ def test_an_error_costs_the_predictions_and_not_the_cycle(site: Site) -> None:
         status = site.look(job(fault, submitted_at=NOW))
         assert (status.faults, status.trouble) == (fault, "ZeroDivisionError: a bug")
         assert site.daemon.memory is None
-        assert site.predicted.pending[0].run_time is None
+        assert site.predicted.run_times == ()
     assert status.source is Source.OFF
     assert site.look().source is Source.OFF
     assert [event for event, _ in site.log.said].count("run_times_fault") == run_times.STRIKES
