@@ -136,10 +136,15 @@ def test_the_daemon_s_memory_and_the_kernel_s_say_the_same(
         limit_s = min(jobs[at].time_limit_s, LIMIT_FULL_S)
         summary = known.predicted[at] + shift[at]
         assert found is not None
-        assert found.mean_s == pytest.approx(min(math.exp(summary[MEAN]), limit_s), rel=1e-3)
+        assert found.mean_s == approx_s(min(math.exp(summary[MEAN]), limit_s))
         for name, place in (("low_s", LOW), ("high_s", HIGH)):
             x = min(max(summary[place], 0.0), math.log1p(limit_s), LOG_FULL)
-            assert getattr(found, name) == pytest.approx(math.expm1(x), rel=1e-3, abs=1e-2)
+            assert getattr(found, name) == approx_s(math.expm1(x))
+
+
+def approx_s(seconds: float) -> object:
+    """What a memory rounds it to, and what float32 may add."""
+    return pytest.approx(max(seconds, 1.0), rel=1e-3, abs=0.51)
 
 
 @settings(max_examples=40, deadline=None)

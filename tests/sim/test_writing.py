@@ -1,5 +1,6 @@
 """The benchmark's writes are those of the daemon's own cycles, and its RPCs what they add up to."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,17 @@ from tests.sim.reference import plainly
 JOBS = 120
 
 
-def test_writes_are_those_of_the_plain_world_and_rpcs_add_its_reading() -> None:
+def test_writes_are_those_of_the_plain_world_and_rpcs_add_its_reading(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # the plain world predicts nothing
+    protocol = replace(writing.PROTOCOL, predictor=None)
+    monkeypatch.setattr(writing, "PROTOCOL", protocol)
     cluster, jobs = demo_trace(writing.SEED)
     crowd = scale(Trace(possible(jobs[:JOBS], cluster, skip=True)[0], {}), 1.3, cluster.gpus).jobs
     figures = {f.name: f for f in writing.measured("few", cluster, crowd, ["delay"])}
     window = whole(crowd, first=None, warmup=0)[0]
-    plain = plainly(window, cluster, "delay", writing.PROTOCOL)
+    plain = plainly(window, cluster, "delay", protocol)
     writes, rpcs = figures["writes_few_delay"], figures["rpcs_few_delay"]
     assert plain.writes > 0
     assert writes.value == plain.writes / len(crowd)
