@@ -606,6 +606,25 @@ def test_endpoint_and_pause(site: Site) -> None:
 
 
 @tries(
+    "rm {}: another one is drawn, and what was learned is lost",
+    "install rltuned again, or set enabled = false",
+)
+def test_what_run_times_are_predicted_with(site: Site) -> None:
+    drawn_again = "rm {}: another one is drawn, and what was learned is lost"
+    salt = site.state / "salt"
+    salt.touch(mode=0o600)
+    salt.write_bytes(b"short")
+    assert site.hears(drawn_again), site.check()
+    salt.unlink()
+    assert not site.hears(drawn_again)
+    unfit = "install rltuned again, or set enabled = false"
+    site.settings({"predictor.model": "absent"})
+    assert site.hears(unfit), site.check()
+    site.settings({"predictor.model": "absent", "predictor.enabled": False})
+    assert not site.hears(unfit)
+
+
+@tries(
     "rltuned breaker show says why; rltuned breaker reset when it is fixed",
     "rltuned restore --all, then move the journal away",
 )
