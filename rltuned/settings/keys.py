@@ -104,8 +104,8 @@ class LimitKeys(Keys):
     max_changes: int = key(500, "jobs", ge=0, le=100_000)
     """At most so many jobs are written per cycle, the largest errors first; the others follow."""
     hysteresis: float = key(0.85, ge=0.0, lt=1.0)
-    """A delay that moves by less than this share is not written again; that of a rule, which moves
-    with the job's own request alone, is from 0.3 on."""
+    """A delay that moves by less than this share is not written again. The first write of a job
+    needs 0.3 at most."""
     max_changes_per_job_hour: int = key(30, "changes", ge=1, le=100_000)
     """Most changes of one job within an hour; then it keeps its number until the hour is over.
     Giving back is always allowed. Counted in the journal, so a restart does not reset it."""
