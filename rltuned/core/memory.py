@@ -127,7 +127,9 @@ class RunTimeMemory:
         """The jobs ran to their end, in the order given. Those never seen before teach as well."""
         self.submit(jobs)
         for job in jobs:
-            known = self._jobs.pop(key_of(job))
+            known = self._jobs.pop(key_of(job), None)
+            if known is None:
+                continue  # the same end twice
             self._stop(known)
             error = math.log(max(job.run_s, 1.0)) - known.predicted[MEAN]
             note_end(self._stats, known.slots, job.run_s, known.limit_s, error)

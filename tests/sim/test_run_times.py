@@ -215,6 +215,13 @@ def test_jobs_that_leave_without_an_end_teach_nothing() -> None:
     assert math.isnan(memory.error)
 
 
+def test_the_same_end_teaches_once() -> None:
+    memory = RunTimeMemory(SHIPPED.logits)
+    job = TraceJob("1", EPOCH, 30.0, 1, user="ann")
+    memory.end([ended(job, EPOCH + 1, 30.0), ended(job, EPOCH + 1, 30.0)])
+    assert memory.ends == 1
+
+
 def test_keys_that_are_switched_off_are_not_kept() -> None:
     bare = RunTimeMemory(SHIPPED.logits, keys=("all", "gpus"))
     bare.submit([pending(TraceJob("1", EPOCH, 30.0, 1, user="ann", name="x"))])
