@@ -6,7 +6,7 @@ from typing import Any
 from rltuned.core.decide import Decision, Knobs
 from rltuned.core.numbers import EPOCH_S, RESOLUTION_S
 from rltuned.daemon.report import CycleReport
-from rltuned.daemon.state import State
+from rltuned.daemon.state import HealthState
 from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
 from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
 from rltuned.domain.plan import MAX_PRIORITY, Release, SetPriority, SetSiteFactor, Target
@@ -198,4 +198,4 @@ def words_in(journal: Journal, cluster: str = "test") -> list[WordClaim]:
 
 def decided(decision: Decision) -> CycleReport:
     """A dry run that came to this decision."""
-    return CycleReport(1, NOW, State.DRY_RUN, 60.0, {}, decision.snapshot, decision=decision)
+    return CycleReport(1, NOW, HealthState.DRY_RUN, 60.0, {}, decision.snapshot, decision=decision)

@@ -20,7 +20,7 @@ from rltuned.daemon.observers import Publisher
 from rltuned.daemon.report import CycleReport, CycleStage
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.signals import SignalFlags
-from rltuned.daemon.state import Condition, Health, State
+from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.systemd import Notifier
 from rltuned.journal.journal import Journal
 from rltuned.settings.keys import Settings
@@ -28,7 +28,7 @@ from rltuned.settings.service import Rescue
 from tests.builders import NOW, job, snapshot
 from tests.fakes import ConstantOrder, FakeBackend, FakeClock
 
-FRESH = Health([Condition(State.LIVE)])
+FRESH = Health([Condition(HealthState.LIVE)])
 UNJUDGED = CanaryStatus()
 
 WORLD = snapshot(job(1, priority=300), job(2, priority=200), job(3, priority=100))
@@ -156,6 +156,6 @@ class Desk:
         return [line for line in lines if line["event"] == event]
 
 
-def report(mode: State = State.DRY_RUN, **rest: Any) -> CycleReport:
+def report(mode: HealthState = HealthState.DRY_RUN, **rest: Any) -> CycleReport:
     fields: dict[str, Any] = {"snapshot": SEEN, "decision": DECISION, **rest}
     return CycleReport(1, NOW, mode, 60.0, {CycleStage.OBSERVE: 0.25}, **fields)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rltuned.daemon.last_state import Glance, QueuePosition, glance, last_queue
-from rltuned.daemon.state import FRESH_CYCLES, Condition, State
+from rltuned.daemon.state import FRESH_CYCLES, Condition, HealthState
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import JournalError, SnapshotError
 from rltuned.journal.snapshots import FILE_NAME, reading
@@ -65,9 +65,9 @@ class DaemonState:
         elif self.kept is not None and not self.asked:
             found = [(c.state, c.sentence, c.is_trouble) for c in self._by_journal(self.kept, now)]
         if self.kept is not None:
-            found = [row for row in found if row[0] != State.BREAKER_OPEN]
+            found = [row for row in found if row[0] != HealthState.BREAKER_OPEN]
         names = [name for _, name, _ in self.kept.breakers] if self.kept else []
-        opened = [Condition(State.BREAKER_OPEN, ", ".join(names)).sentence] if names else []
+        opened = [Condition(HealthState.BREAKER_OPEN, ", ".join(names)).sentence] if names else []
         said = [(sentence, trouble) for _, sentence, trouble in found]
         worst = [*self._unanswered(), *((sentence, True) for sentence in opened)]
         return worst + sorted(said, key=lambda one: not one[1])
@@ -81,9 +81,9 @@ class DaemonState:
     def _by_journal(self, kept: Glance, now: float) -> Iterator[Condition]:
         age_s = self.age_s(now)
         if age_s is None:
-            yield Condition(State.STARTING)
+            yield Condition(HealthState.STARTING)
         elif age_s > FRESH_CYCLES * self.settings.daemon.interval_s:
-            yield Condition(State.STALE, f"{age_s:.0f}")
+            yield Condition(HealthState.STALE, f"{age_s:.0f}")
         elif kept.state is not None:
             yield from kept.state.conditions
 

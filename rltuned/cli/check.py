@@ -22,7 +22,7 @@ from rltuned.cli.check_slurm import slurm_checks
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
 from rltuned.daemon.canary.breaker import BREAKERS
 from rltuned.daemon.signals import is_paused
-from rltuned.daemon.state import Condition, Health, State
+from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.surroundings import doubts
 from rltuned.daemon.web.server import MetricsServer
 from rltuned.daemon.web.tls import endpoint_context
@@ -273,7 +273,7 @@ def _http(loaded: Loaded) -> Check:
             http.address,
             http.port,
             CollectorRegistry(),
-            lambda: Health([Condition(State.STARTING)]),
+            lambda: Health([Condition(HealthState.STARTING)]),
             tls=tls,
         )
     except SettingsError as error:

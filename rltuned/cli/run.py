@@ -30,7 +30,7 @@ from rltuned.daemon.logs import log_reading, make_log
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.observers import Publisher
-from rltuned.daemon.run_times import RunTimes
+from rltuned.daemon.run_times import RunTimeLearner
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.signals import SignalFlags, listening
 from rltuned.daemon.surroundings import refuse_untrusted
@@ -177,7 +177,7 @@ class _Process:
             self.log.warning("no_kinds", detail=str(error))
             return None
 
-    def _run_times(self, rig: Rig) -> RunTimes | None:
+    def _run_times(self, rig: Rig) -> RunTimeLearner | None:
         """What learns run times; None = switched off, or the predictor cannot be used."""
         try:
             return run_times_of(self.loaded, self._salt(), self.log, rig.backend)
@@ -251,7 +251,7 @@ class _Process:
         place: CommandTarget,
         journal: Journal,
         lease: Lease | None,
-        run_times: RunTimes | None,
+        run_times: RunTimeLearner | None,
     ) -> Rig:
         """The same upon a reload, which takes over another predictor as well."""
         loaded = self.read()

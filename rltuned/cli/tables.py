@@ -9,7 +9,7 @@ from rich.table import Table
 
 from rltuned.core.decide import Entry
 from rltuned.daemon.report import CycleReport
-from rltuned.daemon.state import State
+from rltuned.daemon.state import HealthState
 from rltuned.domain.plan import Result
 from rltuned.text import span
 
@@ -29,8 +29,10 @@ def show_cycle(report: CycleReport) -> None:
     pending = len(snapshot.pending) if snapshot else 0
     running = len(snapshot.running) if snapshot else 0
     changes = report.changes()
-    done = "applied" if report.mode is State.LIVE else "proposed, nothing written"
-    count = report.results().get(Result.APPLIED, 0) if report.mode is State.LIVE else len(changes)
+    done = "applied" if report.mode is HealthState.LIVE else "proposed, nothing written"
+    count = (
+        report.results().get(Result.APPLIED, 0) if report.mode is HealthState.LIVE else len(changes)
+    )
     console.print(
         f"\n[bold]Cycle {report.cycle}[/] ({report.mode}): {pending} pending, {running} running; "
         f"{count} changes {done} in {report.seconds:.2f} s"

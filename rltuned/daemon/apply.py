@@ -13,7 +13,7 @@ from rltuned.daemon import newcomers
 from rltuned.daemon.canary.breaker import demoted
 from rltuned.daemon.ha.leader import Seat
 from rltuned.daemon.report import ChangeKind, CycleStage
-from rltuned.daemon.state import State
+from rltuned.daemon.state import HealthState
 from rltuned.domain.jobs import PendingJob, Remembered
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.ports import NOTHING, Backend, Clock
@@ -98,7 +98,7 @@ class PlanApplier:
         decision: Decision | None,
         recipe: Recipe,
         cycle: int,
-        mode: State,
+        mode: HealthState,
     ) -> str:
         """Note what a cycle saw and planned, if it did; returns the digest of the snapshot."""
         found = None if decision is None else decision.neutral

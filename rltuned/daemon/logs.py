@@ -16,7 +16,7 @@ import structlog
 from rltuned.core.decide import Entry
 from rltuned.daemon.report import CycleReport, Skip
 from rltuned.daemon.sentences import Logged
-from rltuned.daemon.state import Health, State
+from rltuned.daemon.state import Health, HealthState
 from rltuned.domain.snapshot import Unreadable
 from rltuned.slurm.source import ReaderChoice
 from rltuned.text import escaped
@@ -127,7 +127,7 @@ def log_cycle(
         line = log.error if report.skip is Skip.UNEXPECTED else log.warning
         line("cycle_skipped", **_skipped(report))
         return
-    if proposals and report.mode is not State.LIVE:
+    if proposals and report.mode is not HealthState.LIVE:
         for entry in logged.proposals(report.changes()):
             log.info("proposal", cycle=report.cycle, **proposal(entry))
     for note in report.decision.notes if report.decision else ():
@@ -144,7 +144,7 @@ def log_cycle(
         )
     if report.snapshot is not None:
         logged.forget((job.job_id, job.submitted_at) for job in report.snapshot.pending)
-    troubled = (report.journal_error and report.mode is not State.DRY_RUN) or report.demoted
+    troubled = (report.journal_error and report.mode is not HealthState.DRY_RUN) or report.demoted
     (log.warning if troubled else log.info)("cycle", **_cycle(report))
 
 
@@ -177,7 +177,7 @@ def log_verdict(log: Log, report: CycleReport) -> None:
     verdict = report.verdict
     if verdict is None:
         return
-    if (found := verdict.agreement) is not None and report.mode is not State.LIVE:
+    if (found := verdict.agreement) is not None and report.mode is not HealthState.LIVE:
         log.info(
             "shadow",
             cycle=report.cycle,

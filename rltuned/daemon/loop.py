@@ -19,11 +19,11 @@ from rltuned.daemon.canary.monitor import Monitor
 from rltuned.daemon.ha.rivals import Rivals
 from rltuned.daemon.newcomers import tell
 from rltuned.daemon.report import CycleReport, CycleStage, Skip, row_of
-from rltuned.daemon.run_times import RunTimes
+from rltuned.daemon.run_times import RunTimeLearner
 from rltuned.daemon.runtime import Audience, Rig
 from rltuned.daemon.schedule import Pace
 from rltuned.daemon.signals import SignalFlags, is_paused
-from rltuned.daemon.state import State
+from rltuned.daemon.state import HealthState
 from rltuned.domain.plan import Plan
 from rltuned.domain.ports import Clock
 from rltuned.domain.snapshot import Snapshot
@@ -41,12 +41,12 @@ from rltuned.journal.journal import Journal
 STRIKES: Final = 3
 """So many unexpected exceptions in a row, and the process ends for systemd to start it again."""
 _MODES: Final = {
-    Rung.OBSERVE: State.OBSERVE,
-    Rung.SHADOW: State.SHADOW,
-    Rung.CANARY: State.LIVE,
-    Rung.FULL: State.LIVE,
+    Rung.OBSERVE: HealthState.OBSERVE,
+    Rung.SHADOW: HealthState.SHADOW,
+    Rung.CANARY: HealthState.LIVE,
+    Rung.FULL: HealthState.LIVE,
 }
-_GIVES_BACK: Final = frozenset({State.OBSERVE, State.SHADOW})
+_GIVES_BACK: Final = frozenset({HealthState.OBSERVE, HealthState.SHADOW})
 
 
 class Loop:
@@ -70,7 +70,7 @@ class Loop:
         *,
         orders: SignalFlags,
         reload: Callable[[], Rig],
-        run_times: RunTimes | None = None,
+        run_times: RunTimeLearner | None = None,
         heartbeat_s: float = math.inf,
         stopwatch: Callable[[], float] | None = None,
     ) -> None:
@@ -212,13 +212,13 @@ class Loop:
                 self._journal.let_go()
         except JournalError as error:
             report.journal_error = str(error)
-            report.mode = State.OBSERVE
+            report.mode = HealthState.OBSERVE
 
     def _is_ours(self, report: CycleReport) -> bool:
         """Whether this is the one daemon that writes."""
         if self.rig.seat is not None and report.snapshot is not None:
             report.standby = self.rig.seat.take(self._journal, report.snapshot.cluster)
-            report.mode = State.STANDBY if report.standby else report.mode
+            report.mode = HealthState.STANDBY if report.standby else report.mode
         return not report.standby
 
     def _write(self, report: CycleReport, plan: Plan, snapshot: Snapshot) -> None:
@@ -240,7 +240,7 @@ class Loop:
 
         A stage that writes nothing of its own gives back what an earlier one has left.
         """
-        if report.mode is State.LIVE:
+        if report.mode is HealthState.LIVE:
             return report.decision.plan if report.decision is not None else None
         if report.mode in _GIVES_BACK and not (report.journal_error or report.rival):
             left = give_back(report.snapshot) if report.snapshot is not None else Plan()
@@ -258,20 +258,20 @@ class Loop:
                 report.snapshot,
                 report.decision,
                 report.outcomes,
-                live=report.mode is State.LIVE,
+                live=report.mode is HealthState.LIVE,
                 model=self.rig.model,
             )
         except JournalError as error:
             report.journal_error = str(error)
 
-    def _mode(self, doubt: str = "") -> State:
+    def _mode(self, doubt: str = "") -> HealthState:
         """What may be done now; asked again right before the write."""
         if self.rig.dry_run:
-            return State.DRY_RUN
+            return HealthState.DRY_RUN
         if doubt:
-            return State.OBSERVE
+            return HealthState.OBSERVE
         if is_paused(self.rig.pause_file):
-            return State.PAUSED
+            return HealthState.PAUSED
         return _MODES[self.rig.ladder.rung]
 
     def _finish(self, report: CycleReport) -> None:

@@ -19,7 +19,7 @@ from rltuned.core.decide import Decision, Knobs
 from rltuned.core.order import NO_LIMIT_S
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.runtime import Rig
-from rltuned.daemon.state import State
+from rltuned.daemon.state import HealthState
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import Outcome, Plan, Result, SetSiteFactor, Target
 from rltuned.domain.snapshot import Snapshot
@@ -123,7 +123,7 @@ def tell(rig: Rig, done: CycleReport, journal: Memory, now: float) -> str:
     """
     if rig.newcomers is None or rig.dry_run:
         return ""
-    found = done.decision if done.mode is State.LIVE else None
+    found = done.decision if done.mode is HealthState.LIVE else None
     stamp = None if found is None else formula(found, rig.knobs)
     return publish(rig.newcomers, stamp, journal, now, GOOD_FOR * rig.interval_s)
 

@@ -11,7 +11,7 @@ from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.sentences import Logged
-from rltuned.daemon.state import FRESH_CYCLES, Condition, Health, KeptState, State, kept_state
+from rltuned.daemon.state import FRESH_CYCLES, Condition, Health, HealthState, KeptState, kept_state
 from rltuned.daemon.systemd import Notifier
 from rltuned.daemon.web.status import Board
 from rltuned.domain.ports import Clock
@@ -20,7 +20,7 @@ from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
 from rltuned.journal.named_values import STATE
 
-_OF_THE_CLOCK: Final = frozenset({State.STARTING, State.STALE})
+_OF_THE_CLOCK: Final = frozenset({HealthState.STARTING, HealthState.STALE})
 """States that follow from the time and not from a cycle; they are not kept."""
 
 
@@ -164,14 +164,14 @@ class Publisher:
         """All that holds now; the metric follows, also when no cycle ends any more."""
         found = [*self._of_cycle]
         if self._reload_failed:
-            found.append(Condition(State.RELOAD_FAILED))
+            found.append(Condition(HealthState.RELOAD_FAILED))
         if self._result_at_s is None:
             before = f"; before it: {self._kept.health}" if self._kept else ""
-            found.append(Condition(State.STARTING, before))
+            found.append(Condition(HealthState.STARTING, before))
         else:
             age_s = self._clock.monotonic() - self._result_at_s
             if age_s > FRESH_CYCLES * self._interval_s:
-                found.append(Condition(State.STALE, f"{age_s:.0f}"))
+                found.append(Condition(HealthState.STALE, f"{age_s:.0f}"))
         health = Health(found)
         self._metrics.state(health)
         return health

@@ -10,7 +10,7 @@ from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.load import Weighed
 from rltuned.daemon.run_times import RunTimesStatus
-from rltuned.daemon.state import Condition, State
+from rltuned.daemon.state import Condition, HealthState
 from rltuned.domain.plan import (
     Action,
     Outcome,
@@ -96,7 +96,7 @@ class CycleReport:
 
     cycle: int
     started_at: float
-    mode: State
+    mode: HealthState
     interval_s: float
     stages: dict[CycleStage, float]
     snapshot: Snapshot | None = None
@@ -147,27 +147,27 @@ class CycleReport:
 
     def conditions(self, verdict: CanaryStatus) -> list[Condition]:
         """What holds after it. verdict: the last one that is known."""
-        is_dry, is_open = self.mode is State.DRY_RUN, verdict.demoted
+        is_dry, is_open = self.mode is HealthState.DRY_RUN, verdict.demoted
         doubts = (
             []
             if is_dry
             else [
                 Condition(state, why)
                 for state, why in (
-                    (State.JOURNAL_UNUSABLE, self.journal_error),
-                    (State.RIVAL_SUSPECTED, self.rival),
+                    (HealthState.JOURNAL_UNUSABLE, self.journal_error),
+                    (HealthState.RIVAL_SUSPECTED, self.rival),
                 )
                 if why
             ]
         )
         found = [*doubts]
         if is_open:
-            found.append(Condition(State.BREAKER_OPEN, ", ".join(is_open)))
+            found.append(Condition(HealthState.BREAKER_OPEN, ", ".join(is_open)))
         if self.skip is not None:
             found.append(_condition_of(self.skip, self.detail))
-        if self.mode is State.LIVE and self.ok and not doubts:
+        if self.mode is HealthState.LIVE and self.ok and not doubts:
             found += _live(verdict.effect)
-        elif self.mode is not State.LIVE and not doubts:
+        elif self.mode is not HealthState.LIVE and not doubts:
             found.append(Condition(self.mode, self.standby))
         return found
 
@@ -216,16 +216,16 @@ class CycleReport:
 def _condition_of(skip: Skip, detail: str) -> Condition:
     match skip:
         case Skip.BACKEND:
-            return Condition(State.SLURM_UNREACHABLE, detail)
+            return Condition(HealthState.SLURM_UNREACHABLE, detail)
         case Skip.BUSY:
-            return Condition(State.SLURM_BUSY, detail)
-    return Condition(State.NO_RESULT, skip.value)  # its detail may name jobs
+            return Condition(HealthState.SLURM_BUSY, detail)
+    return Condition(HealthState.NO_RESULT, skip.value)  # its detail may name jobs
 
 
 def _live(effect: Effect | None) -> Iterator[Condition]:
     if effect is not None and effect.interval_s is None:
-        yield Condition(State.LEARNING, effect.verdict)
-    yield Condition(State.LIVE)
+        yield Condition(HealthState.LEARNING, effect.verdict)
+    yield Condition(HealthState.LIVE)
 
 
 def row_of(report: CycleReport, policy: str) -> CycleRow:

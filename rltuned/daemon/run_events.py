@@ -10,7 +10,7 @@ from rltuned.domain.run_times import RunTime
 from rltuned.domain.units import UnixTime
 
 
-class Memory(Protocol):
+class KindMemory(Protocol):
     """What is filled: core/memory.RunTimeMemory.
 
     ends: how many jobs have taught it; error: mean |ln(run / predicted)| of the last ones, NaN =
@@ -31,19 +31,19 @@ class Memory(Protocol):
     def restore(self, arrays: Mapping[str, Any]) -> None: ...
 
 
-def replay(memory: Memory, ended: Iterable[EndedJob]) -> None:
+def replay(memory: KindMemory, ended: Iterable[EndedJob]) -> None:
     """Feed a memory with the past, as if it had been seen."""
     jobs = list(ended)
     feed(memory, jobs, [_running(job) for job in jobs], jobs)
 
 
 def feed(
-    memory: Memory,
+    memory: KindMemory,
     submitted: Iterable[Job],
     started: Iterable[RunningJob],
     ended: Iterable[EndedJob],
 ) -> None:
-    """Tell a memory what happened, in the order of time: at one instant ends, submissions, starts.
+    """Feed a memory in the order of time: at one instant ends, then submissions, then starts.
 
     A run of less than a second is submitted and started before it ends all the same.
     """

@@ -20,7 +20,7 @@ from structlog.typing import FilteringBoundLogger
 
 from rltuned.core.memory import Job, JobKey, key_of
 from rltuned.daemon.ends import Ends
-from rltuned.daemon.run_events import Memory, feed, replay
+from rltuned.daemon.run_events import KindMemory, feed, replay
 from rltuned.domain.jobs import EndedJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import JournalError, RltunedError
@@ -31,6 +31,10 @@ FIRST_WAIT_S: Final = 3.0
 """So long the first look waits for sacct; a small site then has its predictions at once."""
 STRIKES: Final = 3
 """So many errors, and there are no predictions until the next start."""
+BUGS: Final = (
+    ArithmeticError, AttributeError, LookupError, OSError, RltunedError, TypeError, ValueError,
+)  # fmt: skip
+"""What a bug here raises: it must cost no more than predictions. Anything else is the loop's."""
 _DAY_S: Final = 86_400.0
 
 History = Callable[[float, float], list[EndedJob] | None]
@@ -84,12 +88,12 @@ class RunTimesStatus:
 class _Loaded:
     """A memory that is ready to be fed. trouble: why it knows less than it could."""
 
-    memory: Memory
+    memory: KindMemory
     source: Source
     trouble: str = ""
 
 
-class RunTimes:
+class RunTimeLearner:
     """Feeds a memory with what is seen, and keeps it on the disk.
 
     Args:
@@ -103,7 +107,7 @@ class RunTimes:
 
     def __init__(
         self,
-        make: Callable[[], Memory],
+        make: Callable[[], KindMemory],
         folder: Path | None,
         log: FilteringBoundLogger,
         *,
@@ -117,16 +121,16 @@ class RunTimes:
         self._salt = salt
         self._loader: threading.Thread | None = None
         self._loaded: _Loaded | None = None
-        self._memory: Memory | None = None
+        self._memory: KindMemory | None = None
         self._ends = Ends()
-        self._waiting: list[EndedJob] = []  # ended, and not told to a memory yet
+        self._waiting: list[EndedJob] = []  # ended, and not fed to a memory yet
         self._known: frozenset[JobKey] = frozenset()
         self._running: frozenset[JobKey] = frozenset()
         self._cluster, self._seen_at, self._saved_at = "", 0.0, 0.0
         self.status = RunTimesStatus()
 
     @property
-    def memory(self) -> Memory | None:
+    def memory(self) -> KindMemory | None:
         """What can be asked for predictions; None = nothing yet, or no more."""
         return self._memory
 
@@ -142,11 +146,11 @@ class RunTimes:
                     self._feed(seen)
                     self._save(float(seen.taken_at))
                     return self._predicted(seen)
-        except Exception as error:  # noqa: BLE001 - a bug here must cost no more than predictions
+        except BUGS as error:
             self._fault(error)
         return seen
 
-    def exchange(self, make: Callable[[], Memory]) -> None:
+    def exchange(self, make: Callable[[], KindMemory]) -> None:
         """Predict with another network from now on; what was learned stays."""
         self._make = make
         if self._memory is not None:
@@ -203,7 +207,7 @@ class RunTimes:
                 source = Source.SACCT
         except RltunedError as error:
             why.append(str(error))
-        except Exception as error:  # noqa: BLE001 - a thread has no one to raise it to
+        except BUGS as error:
             why.append(f"{type(error).__name__}: {error}")
             memory, source = self._make(), Source.LOOKS
         if threading.current_thread() is self._loader:  # else another cluster is seen by now

@@ -18,7 +18,7 @@ FRESH_CYCLES: Final = 3
 """So many intervals after the last result the daemon is no longer ready."""
 
 
-class State(StrEnum):
+class HealthState(StrEnum):
     """What the daemon does, by what an operator wants first to read: faults, then what it may do.
 
     The value is the label of the metric and the word in log lines, JSON and the journal.
@@ -49,37 +49,49 @@ class State(StrEnum):
 
 
 _SENTENCES: Final = {
-    State.JOURNAL_UNUSABLE: "nothing is written: the journal cannot be used: {detail}",
-    State.RIVAL_SUSPECTED: "nothing is written: {detail}",
-    State.SLURM_UNREACHABLE: "Slurm does not answer: {detail}",
-    State.NO_RESULT: "the last cycle came to no result ({detail}); see the log",
-    State.STALE: "the last result is {detail} s old",
-    State.RELOAD_FAILED: "the last reload failed, and the settings before it stay; see the log",
-    State.BREAKER_OPEN: "the circuit breaker of {detail} is open: Slurm's own order holds there",
-    State.STARTING: "no cycle has come to a result since the start{detail}",
-    State.SLURM_BUSY: "{detail}: this cycle is left out",
-    State.DRY_RUN: "nothing is written: this is a dry run",
-    State.PAUSED: "nothing is written: the pause file exists",
-    State.STANDBY: "nothing is written: {detail}",
-    State.OBSERVE: "nothing is written: the stage is observe",
-    State.SHADOW: "nothing is written: the stage is shadow",
-    State.LEARNING: "whether it helps is not known yet: {detail}",
-    State.LIVE: "changes are written to Slurm",
+    HealthState.JOURNAL_UNUSABLE: "nothing is written: the journal cannot be used: {detail}",
+    HealthState.RIVAL_SUSPECTED: "nothing is written: {detail}",
+    HealthState.SLURM_UNREACHABLE: "Slurm does not answer: {detail}",
+    HealthState.NO_RESULT: "the last cycle came to no result ({detail}); see the log",
+    HealthState.STALE: "the last result is {detail} s old",
+    HealthState.RELOAD_FAILED: (
+        "the last reload failed, and the settings before it stay; see the log"
+    ),
+    HealthState.BREAKER_OPEN: (
+        "the circuit breaker of {detail} is open: Slurm's own order holds there"
+    ),
+    HealthState.STARTING: "no cycle has come to a result since the start{detail}",
+    HealthState.SLURM_BUSY: "{detail}: this cycle is left out",
+    HealthState.DRY_RUN: "nothing is written: this is a dry run",
+    HealthState.PAUSED: "nothing is written: the pause file exists",
+    HealthState.STANDBY: "nothing is written: {detail}",
+    HealthState.OBSERVE: "nothing is written: the stage is observe",
+    HealthState.SHADOW: "nothing is written: the stage is shadow",
+    HealthState.LEARNING: "whether it helps is not known yet: {detail}",
+    HealthState.LIVE: "changes are written to Slurm",
 }
-_ORDER: Final = {state: place for place, state in enumerate(State)}
+_ORDER: Final = {state: place for place, state in enumerate(HealthState)}
 _NOT_READY: Final = frozenset(
-    {State.JOURNAL_UNUSABLE, State.STALE, State.RELOAD_FAILED, State.STARTING}
+    {
+        HealthState.JOURNAL_UNUSABLE,
+        HealthState.STALE,
+        HealthState.RELOAD_FAILED,
+        HealthState.STARTING,
+    }
 )
 _TROUBLE: Final = _NOT_READY | {
-    State.RIVAL_SUSPECTED, State.SLURM_UNREACHABLE, State.NO_RESULT, State.BREAKER_OPEN,
-}  # fmt: skip
+    HealthState.RIVAL_SUSPECTED,
+    HealthState.SLURM_UNREACHABLE,
+    HealthState.NO_RESULT,
+    HealthState.BREAKER_OPEN,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
     """A state that holds. detail: the part of its sentence that is not always the same."""
 
-    state: State
+    state: HealthState
     detail: str = ""
 
     @property
@@ -104,7 +116,7 @@ class Health:
         return all(condition.state not in _NOT_READY for condition in self.conditions)
 
     @property
-    def state(self) -> State:
+    def state(self) -> HealthState:
         return self.conditions[0].state
 
     @property

@@ -16,7 +16,7 @@ from rltuned.core.decide import Policy
 from rltuned.core.memory import RunTimeMemory
 from rltuned.daemon.ha.leader import Seat
 from rltuned.daemon.ha.lease import Lease
-from rltuned.daemon.run_times import RunTimes
+from rltuned.daemon.run_times import RunTimeLearner
 from rltuned.daemon.runtime import Rig
 from rltuned.domain.jobs import EndedJob
 from rltuned.domain.kinds import SALT_BYTES
@@ -181,7 +181,7 @@ def run_times_of(
     salt: bytes | None,
     log: FilteringBoundLogger,
     backend: Backend | None = None,
-) -> RunTimes | None:
+) -> RunTimeLearner | None:
     """What learns run times; None = the settings switch it off.
 
     Args:
@@ -197,7 +197,7 @@ def run_times_of(
     if not settings.predictor.enabled:
         return None
     secret = salt or secrets.token_bytes(SALT_BYTES)
-    return RunTimes(
+    return RunTimeLearner(
         memory_of(settings, secret),
         settings.daemon.state_dir if salt else None,
         log,

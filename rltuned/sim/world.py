@@ -64,7 +64,7 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
-class EndedJob:
+class FinishedJob:
     """A job that has ended. status: COMPLETED or TIMEOUT."""
 
     number: int
@@ -115,7 +115,7 @@ class World:
         self.now = -math.inf
         self.pending: dict[int, Pending] = {}
         self.running: dict[int, Running] = {}
-        self.finished: dict[int, EndedJob] = {}
+        self.finished: dict[int, FinishedJob] = {}
         self.lost_gpu_s = 0.0
         self.shown: dict[tuple[str, object], tuple[object, object]] = {}
         """What the last look was shown, with what it depended on: most of it stays the same."""
@@ -234,7 +234,7 @@ class World:
         job = run.pending.job
         limit_s = run.pending.request.time_limit_s
         cut = limit_s is not None and job.duration_s > limit_s
-        self.finished[number] = EndedJob(
+        self.finished[number] = FinishedJob(
             number,
             job,
             run.started_at,

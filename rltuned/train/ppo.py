@@ -14,7 +14,6 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -202,8 +201,6 @@ class Report:
     update_s: float
 
 
-Collect = Callable[[Learner, int], list[Episode]]
-"""The episodes of an epoch."""
 Validate = Callable[[PaperActor | ContextActor], float]
 """Mean log of (own / base) on held-out windows, greedy; below zero is better than the base."""
 
@@ -219,7 +216,6 @@ def train(
     since_best: int = 0,
     ranks: Ranks = ALONE,
     on_epoch: Callable[[Report], None] = lambda _report: None,
-    collector: Collect | None = None,
 ) -> float:
     """Learn for the rest of the epochs; the best validation that was reached.
 
@@ -233,19 +229,18 @@ def train(
         since_best: epochs since then.
         ranks: of several machines.
         on_epoch: called after each epoch; saves checkpoints.
-        collector: of the episodes of an epoch; None = see collect.
 
     Raises:
         FloatingPointError: the training broke; the last good checkpoint is untouched.
     """
     torch.set_num_threads(1)
-    play = collector or partial(collect, grounds, settings, ranks, Recorder())
+    recorder = Recorder()
     for epoch in range(first_epoch, settings.epochs):
         if settings.patience and since_best >= settings.patience:
             break
         learner.set_rate(settings.learning_rate * (1 - 0.9 * epoch / settings.epochs))
         began = time.perf_counter()
-        episodes = play(learner, epoch)
+        episodes = collect(grounds, settings, ranks, recorder, learner, epoch)
         useful = [e for e in episodes if len(e.kept)]
         played = time.perf_counter()
         if not useful:

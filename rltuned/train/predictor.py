@@ -34,7 +34,7 @@ from rltuned.core.run_times import (
 )
 from rltuned.errors import TraceError
 from rltuned.kernel.compiler import BoolArray
-from rltuned.kernel.run_times import replay
+from rltuned.kernel.run_times import RunTimes, replay
 from rltuned.policies.predictor import HIDDEN, Predictor
 from rltuned.sim.run_times import known_of, layers_of, runs_of
 from rltuned.sim.trace import TraceJob
@@ -131,11 +131,22 @@ def examples_of(jobs: Sequence[TraceJob], predictor: Predictor | None = None) ->
     Jobs must be in the order of submission.
     """
     known = known_of(jobs, layers_of(predictor or BinNet().predictor()))
+    inputs, submit_s, runs_s = _replayed(known, jobs)
+    ended = submit_s + runs_s <= submit_s[-1]
+    return Examples(inputs[ended], np.log1p(runs_s[ended]) / LOG_FULL, known.predicted[ended])
+
+
+def _replayed(
+    known: RunTimes, jobs: Sequence[TraceJob]
+) -> tuple[Float32Array, FloatArray, FloatArray]:
+    """Fill a memory with a history, each job started at its submission.
+
+    (n, INPUTS) what the network read; (n,) submissions and run times.
+    """
     submit_s, runs_s = np.array([j.submit_s for j in jobs]), runs_of(jobs)
     inputs = np.zeros((len(jobs), INPUTS), dtype=np.float32)
     replay(known, submit_s, submit_s, submit_s + runs_s, inputs, np.zeros(len(jobs)))
-    ended = submit_s + runs_s <= submit_s[-1]
-    return Examples(inputs[ended], np.log1p(runs_s[ended]) / LOG_FULL, known.predicted[ended])
+    return inputs, submit_s, runs_s
 
 
 def columns_of(
@@ -148,9 +159,7 @@ def columns_of(
     known = known_of(jobs, layers_of(predictor))
     if cold:
         known.slots[:] = -1
-    submit_s, runs_s = np.array([j.submit_s for j in jobs]), runs_of(jobs)
-    inputs = np.zeros((len(jobs), INPUTS), dtype=np.float32)
-    replay(known, submit_s, submit_s, submit_s + runs_s, inputs, np.zeros(len(jobs)))
+    _replayed(known, jobs)
     found: Float32Array = (known.predicted[:, 1:] / LOG_FULL).astype(np.float32)
     return found
 

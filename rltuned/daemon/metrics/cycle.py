@@ -15,7 +15,7 @@ from rltuned.daemon.metrics.jobs import JOBS
 from rltuned.daemon.metrics.run_times import RUN_TIMES
 from rltuned.daemon.metrics.table import FREE, Row, Table, counter, gauge, histogram
 from rltuned.daemon.report import ChangeKind, CycleReport, CycleStage, Skip
-from rltuned.daemon.state import Health, State
+from rltuned.daemon.state import Health, HealthState
 from rltuned.domain.plan import Result
 from rltuned.domain.snapshot import UNREADABLE_KINDS
 from rltuned.journal.retention import TABLES, Size
@@ -70,7 +70,7 @@ ROWS: Final[tuple[Row, ...]] = (
         "rltuned_mode",
         "1 for every state that holds now: what the daemon may do (live, dry_run, paused, shadow, "
         "observe, standby), and what is wrong; `rltuned status` shows the sentence of each.",
-        labels={"mode": State},
+        labels={"mode": HealthState},
     ),
     gauge(
         "rltuned_config_last_reload_successful",

@@ -13,7 +13,7 @@ from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.canary.outcomes import JobStart, Side
 from rltuned.daemon.metrics.table import PARTITIONS, Read, Row, counter, gauge, histogram
 from rltuned.daemon.report import CycleReport
-from rltuned.daemon.state import State
+from rltuned.daemon.state import HealthState
 
 WAIT_BUCKETS_S: Final = (
     10, 60, 300, 900, 1_800, 3_600, 7_200, 14_400, 28_800, 57_600, 86_400, 172_800, 604_800,
@@ -55,7 +55,7 @@ def _by_side(values: Iterable[tuple[JobStart, float | None]]) -> Mapping[Any, li
 
 def _shadow_starts(report: CycleReport) -> Mapping[str, int] | None:
     found = report.verdict.agreement if report.verdict else None
-    if found is None or report.mode is State.LIVE:
+    if found is None or report.mode is HealthState.LIVE:
         return None
     return {"agreed": found.agreed, "otherwise": found.started - found.agreed}
 

@@ -5,7 +5,7 @@ from functools import cache
 
 from rltuned import __version__
 from rltuned.core.ladder import Rung
-from rltuned.daemon.state import State
+from rltuned.daemon.state import HealthState
 from rltuned.settings.reference import tables, toml, type_text
 from scripts.tools.reference import roff
 from scripts.tools.reference.commands import Command, Parameter, commands
@@ -78,7 +78,7 @@ def rltuned_8() -> str:
     page += [".SH STATE"]
     page += roff.lines(
         f"Metrics and the status page are served on 127.0.0.1:9841: /, /metrics, /healthz, "
-        f"/readyz. The states are {', '.join(state.value for state in State)}."
+        f"/readyz. The states are {', '.join(state.value for state in HealthState)}."
     )
     page += roff.section(
         "EXIT STATUS",

@@ -25,7 +25,7 @@ from rltuned.core.switchback import Switchback
 from rltuned.daemon.canary.breaker import Breaker, Cause, change
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
-from rltuned.daemon.state import Condition, Health, State
+from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.web.server import MetricsServer
 from rltuned.daemon.web.status import Board, Showing
 from rltuned.daemon.web.tls import endpoint_context
@@ -69,7 +69,7 @@ def settings(folder: Path, port: int) -> str:
 
 def unused_port() -> int:
     quick = MetricsServer(
-        "127.0.0.1", 0, CollectorRegistry(), lambda: Health([Condition(State.STARTING)])
+        "127.0.0.1", 0, CollectorRegistry(), lambda: Health([Condition(HealthState.STARTING)])
     )
     quick.close()
     return quick.port

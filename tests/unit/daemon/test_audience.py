@@ -9,7 +9,7 @@ from rltuned.core.decide import Knobs
 from rltuned.daemon.logs import make_log
 from rltuned.daemon.report import CycleReport, Skip
 from rltuned.daemon.runtime import Rig
-from rltuned.daemon.state import State
+from rltuned.daemon.state import HealthState
 from rltuned.domain.plan import Outcome, Result
 from tests.builders import basic
 from tests.fakes import ConstantOrder, FakeBackend
@@ -61,7 +61,7 @@ def test_a_dry_cycle_is_a_line_and_one_per_proposal(desk: Desk) -> None:
 def test_a_live_cycle_names_only_what_failed(desk: Desk) -> None:
     one, two = DECISION.plan.actions
     outcomes = (Outcome(one, Result.APPLIED), Outcome(two, Result.REFUSED, "Access denied"))
-    desk.publisher.cycle(report(State.LIVE, outcomes=outcomes))
+    desk.publisher.cycle(report(HealthState.LIVE, outcomes=outcomes))
     assert desk.lines("proposal") == []
     (cycle,) = desk.lines("cycle")
     assert (cycle["applied"], cycle["refused"], cycle["left_alone"]) == (1, 1, 0)
@@ -71,7 +71,7 @@ def test_a_live_cycle_names_only_what_failed(desk: Desk) -> None:
 
 def test_the_same_failure_of_many_jobs_is_one_line(desk: Desk) -> None:
     outcomes = tuple(Outcome(a, Result.REFUSED, "Access denied") for a in DECISION.plan.actions)
-    desk.publisher.cycle(report(State.LIVE, outcomes=outcomes))
+    desk.publisher.cycle(report(HealthState.LIVE, outcomes=outcomes))
     (failure,) = desk.lines("change_failed")
     assert (failure["job"], failure["jobs"]) == (2, 2)
 
@@ -95,7 +95,7 @@ def test_a_bug_leaves_its_traceback(desk: Desk) -> None:
 
 
 def test_a_journal_that_cannot_be_used_is_a_warning(desk: Desk) -> None:
-    desk.publisher.cycle(report(State.OBSERVE, journal_error="disk full"))
+    desk.publisher.cycle(report(HealthState.OBSERVE, journal_error="disk full"))
     assert desk.lines("cycle")[0]["level"] == "warning"
     assert desk.lines("cycle")[0]["journal"] == "disk full"
 

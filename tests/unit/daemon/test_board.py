@@ -9,7 +9,7 @@ from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.runtime import Rig
-from rltuned.daemon.state import Condition, Health, State
+from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.web.server import page
 from rltuned.daemon.web.status import CYCLES, Board, Showing
 from rltuned.errors import BackendError
@@ -67,7 +67,7 @@ def test_users_are_told_by_a_setting_of_their_own(tmp_path: Path) -> None:
 
 def test_what_slurm_says_is_never_markup(tmp_path: Path) -> None:
     board = board_after(tmp_path, Showing(jobs=True, users=True))
-    text = page(board.document(Health([Condition(State.SLURM_UNREACHABLE, EVIL)]), UNJUDGED))
+    text = page(board.document(Health([Condition(HealthState.SLURM_UNREACHABLE, EVIL)]), UNJUDGED))
     assert "<script" not in text
     assert "&lt;script&gt;" in text
 

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from rltuned.daemon.metrics.cycle import Metrics
-from rltuned.daemon.state import Condition, Health, State
+from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.web.server import MAX_CONNECTIONS, MetricsServer
 from rltuned.daemon.web.status import Board, Showing
 from rltuned.errors import SettingsError
@@ -71,7 +71,7 @@ def test_health_and_readiness(server: MetricsServer, doctor: Doctor) -> None:
     status, kind, text = ask(server, "/readyz")
     assert (status, kind) == (200, "application/json")
     assert json.loads(text) == FRESH.document()
-    doctor.verdict = Health([Condition(State.LIVE), Condition(State.STALE, "400")])
+    doctor.verdict = Health([Condition(HealthState.LIVE), Condition(HealthState.STALE, "400")])
     status, _, text = ask(server, "/readyz")
     assert (status, json.loads(text)["ready"]) == (503, False)
     assert json.loads(text)["reason"].startswith("the last result is 400 s old; ")

@@ -16,7 +16,7 @@ from rltuned.daemon.canary.breaker import Cause
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.report import ChangeKind, CycleReport
 from rltuned.daemon.runtime import Rig
-from rltuned.daemon.state import State
+from rltuned.daemon.state import HealthState
 from rltuned.domain.plan import Result
 from rltuned.domain.priority import PrioritySystem
 from rltuned.domain.snapshot import Snapshot
@@ -82,7 +82,7 @@ def climb(tmp_path: Path) -> Climb:
 
 def test_an_observer_asks_no_policy_and_writes_nothing(climb: Climb) -> None:
     assert climb.on(Rung.OBSERVE).loop().run(2) == 0
-    assert (climb.last.mode, climb.last.decision) == (State.OBSERVE, None)
+    assert (climb.last.mode, climb.last.decision) == (HealthState.OBSERVE, None)
     assert climb.last.verdict is not None
     assert climb.world.plans == []
 
@@ -90,13 +90,19 @@ def test_an_observer_asks_no_policy_and_writes_nothing(climb: Climb) -> None:
 def test_a_dry_run_decides_even_as_an_observer(climb: Climb) -> None:
     climb.live = False
     climb.on(Rung.OBSERVE).loop().run(1)
-    assert (climb.last.mode, climb.last.proposed()) == (State.DRY_RUN, {ChangeKind.PRIORITY: 3})
+    assert (climb.last.mode, climb.last.proposed()) == (
+        HealthState.DRY_RUN,
+        {ChangeKind.PRIORITY: 3},
+    )
 
 
 def test_a_shadow_decides_scores_itself_and_writes_nothing(climb: Climb) -> None:
     loop = climb.on(Rung.SHADOW).loop()
     loop.cycle()
-    assert (climb.last.mode, climb.last.proposed()) == (State.SHADOW, {ChangeKind.PRIORITY: 3})
+    assert (climb.last.mode, climb.last.proposed()) == (
+        HealthState.SHADOW,
+        {ChangeKind.PRIORITY: 3},
+    )
     climb.clock.advance(60.0)
     begun = running(1, started_at=NOW + 30, submitted_at=climb.world.job(1).submitted_at)
     climb.world.drop(1)
@@ -146,7 +152,7 @@ def test_a_paused_or_dry_daemon_does_not_even_give_back(climb: Climb) -> None:
     climb.climb(loop, Rung.SHADOW)
     (climb.folder / "PAUSE").touch()
     loop.cycle()
-    assert climb.last.mode is State.PAUSED
+    assert climb.last.mode is HealthState.PAUSED
     loop.rig = replace(loop.rig, dry_run=True)
     loop.cycle()
     assert len(climb.world.plans) == 1
@@ -179,7 +185,7 @@ def test_a_constant_policy_writes_nothing_on_or_off(tmp_path: Path) -> None:
         climb.switchback = switchback_at(NOW, on=on)
         loop = climb.loop()
         loop.cycle()
-        assert climb.last.mode is State.LIVE
+        assert climb.last.mode is HealthState.LIVE
         loop._journal.close()
     assert climb.world.plans == [], "no cycle had anything to send"
 
@@ -236,5 +242,5 @@ def test_a_breaker_state_that_cannot_be_read_stops_every_write(climb: Climb) -> 
     Journal(climb.folder).remember("breakers", [1], NOW)
     climb.loop().run(1)
     assert climb.world.plans == []
-    assert climb.last.mode is State.OBSERVE
+    assert climb.last.mode is HealthState.OBSERVE
     assert "circuit breakers" in climb.last.journal_error

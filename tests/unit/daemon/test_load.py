@@ -14,7 +14,7 @@ from rltuned.daemon.load import Throttle, Weighed, next_stretch
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.report import Skip
 from rltuned.daemon.runtime import Rig
-from rltuned.daemon.state import State
+from rltuned.daemon.state import HealthState
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.sdiag import Bounds, Load, pressures
 from tests.loops import Bench, Desk, report
@@ -121,7 +121,7 @@ def test_what_the_load_does_is_seen() -> None:
     assert (first["stretch"], first["rate_limited"]) == (2.0, 3)
     assert (second["load_unknown"], second.get("stretch")) == ("sdiag: garbled", None)
     assert not {"stretch", "rate_limited", "load_unknown", "standby"} & third.keys()
-    desk.publisher.cycle(report(State.STANDBY, standby="head2 holds the lease"))
+    desk.publisher.cycle(report(HealthState.STANDBY, standby="head2 holds the lease"))
     assert desk.lines("cycle")[-1]["standby"] == "head2 holds the lease"
 
 

@@ -15,7 +15,7 @@ from rltuned.core.select import Scope
 from rltuned.daemon.logs import log_cycle, make_log
 from rltuned.daemon.report import CycleReport, CycleStage, Skip
 from rltuned.daemon.sentences import Logged
-from rltuned.daemon.state import State
+from rltuned.daemon.state import HealthState
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Result
 from tests.builders import NOW, job, running, set_priority, snapshot
@@ -90,8 +90,8 @@ def test_a_stream_without_a_file_is_no_journal() -> None:
     assert json.loads(out.getvalue())["event"] == "stopped"
 
 
-@pytest.mark.parametrize("mode", [*State])
-def test_no_user_account_or_qos_in_any_line(mode: State) -> None:
+@pytest.mark.parametrize("mode", [*HealthState])
+def test_no_user_account_or_qos_in_any_line(mode: HealthState) -> None:
     jobs = [
         replace(job(n, priority=400 - n), user=PRIVATE, account=PRIVATE, qos=PRIVATE)
         for n in (1, 2, 3)
@@ -136,7 +136,7 @@ def shadow(cycle: int, jobs: list[PendingJob], results: Mapping[Any, Outcome] | 
     return CycleReport(
         cycle=cycle,
         started_at=NOW + 60 * cycle,
-        mode=State.LIVE if results else State.SHADOW,
+        mode=HealthState.LIVE if results else HealthState.SHADOW,
         interval_s=60.0,
         stages={CycleStage.OBSERVE: 0.1},
         snapshot=seen,

@@ -11,7 +11,7 @@ from rltuned.daemon.report import ChangeKind, CycleStage, Skip
 from rltuned.daemon.restore import restore
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.signals import is_paused
-from rltuned.daemon.state import State
+from rltuned.daemon.state import HealthState
 from rltuned.domain.jobs import Ownership, Remembered
 from rltuned.domain.plan import Result
 from rltuned.domain.ports import NOTHING
@@ -32,7 +32,7 @@ def test_live_cycle_writes_the_new_order(bench: Bench) -> None:
     assert bench.loop().run(1) == 0
     assert bench.priorities() == dealt(3, 2, 1)
     report = bench.heard.reports[0]
-    assert report.mode is State.LIVE
+    assert report.mode is HealthState.LIVE
     assert report.results() == {Result.APPLIED: 3}
     assert {CycleStage.OBSERVE, CycleStage.DECIDE, CycleStage.APPLY} <= report.stages.keys()
 
@@ -88,7 +88,7 @@ def test_dry_run_writes_nothing(bench: Bench) -> None:
     assert bench.world.plans == []
     assert bench.priorities() == {1: 300, 2: 200, 3: 100}
     report = bench.heard.reports[0]
-    assert report.mode is State.DRY_RUN
+    assert report.mode is HealthState.DRY_RUN
     assert report.proposed() == {ChangeKind.PRIORITY: 3}
     assert [e.job.job_id for e in report.changes()] == [3, 2, 1]
 
@@ -110,7 +110,7 @@ def test_pause_file_stops_writes_even_when_it_appears_within_the_cycle(bench: Be
     bench.world.on_observe = lambda n: pause.touch() if n == 1 else pause.unlink()
     bench.loop().run(2)
     first, second = bench.heard.reports
-    assert (first.mode, second.mode) == (State.PAUSED, State.LIVE)
+    assert (first.mode, second.mode) == (HealthState.PAUSED, HealthState.LIVE)
     assert len(bench.world.plans) == 1
 
 
@@ -149,7 +149,7 @@ def test_a_paused_daemon_stays_paused_while_slurm_is_away(bench: Bench) -> None:
     (bench.folder / "PAUSE").touch()
     bench.world.script = [BackendError("no answer")]
     bench.loop().run(1)
-    assert bench.heard.reports[0].mode is State.PAUSED
+    assert bench.heard.reports[0].mode is HealthState.PAUSED
 
 
 def test_an_unreadable_answer_skips_the_cycle_and_nothing_else(bench: Bench) -> None:
@@ -235,7 +235,7 @@ def test_without_a_journal_nothing_is_written(bench: Bench) -> None:
     (bench.folder / "journal.sqlite").write_text("this is no database, but long enough to tell\n")
     assert bench.loop().run(2) == 0
     assert bench.world.plans == []
-    assert bench.heard.reports[0].mode is State.OBSERVE
+    assert bench.heard.reports[0].mode is HealthState.OBSERVE
     assert "journal.sqlite" in bench.heard.reports[0].journal_error
 
 
@@ -244,7 +244,7 @@ def test_a_journal_that_comes_back_is_used_again(bench: Bench) -> None:
     broken.write_text("this is no database, but long enough to tell\n")
     bench.world.on_observe = lambda n: broken.unlink() if n == 2 else None
     bench.loop().run(2)
-    assert [r.mode for r in bench.heard.reports] == [State.OBSERVE, State.LIVE]
+    assert [r.mode for r in bench.heard.reports] == [HealthState.OBSERVE, HealthState.LIVE]
     assert len(bench.world.plans) == 1
 
 

@@ -21,7 +21,7 @@ from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.metrics.jobs import AT
 from rltuned.daemon.metrics.table import MAX_PARTITIONS, THE_REST
 from rltuned.daemon.report import ChangeKind, CycleReport, CycleStage, Skip
-from rltuned.daemon.state import State
+from rltuned.daemon.state import HealthState
 from rltuned.domain.jobs import Ownership
 from rltuned.domain.plan import Outcome, Result
 from rltuned.domain.priority import NeutralDelay
@@ -58,7 +58,7 @@ def live_report(cycle: int = 1) -> CycleReport:
     return CycleReport(
         cycle=cycle,
         started_at=NOW,
-        mode=State.LIVE,
+        mode=HealthState.LIVE,
         interval_s=60.0,
         stages={CycleStage.OBSERVE: 0.2, CycleStage.DECIDE: 0.01, CycleStage.APPLY: 0.3},
         snapshot=seen,
@@ -95,7 +95,7 @@ def test_a_skipped_cycle_keeps_what_was_known(metrics: Metrics) -> None:
         CycleReport(
             cycle=2,
             started_at=NOW + 60,
-            mode=State.LIVE,
+            mode=HealthState.LIVE,
             interval_s=60.0,
             stages={CycleStage.OBSERVE: 20.0},
             backoff_s=120.0,
@@ -218,7 +218,7 @@ def test_how_jobs_fare_by_partition_and_delays(metrics: Metrics) -> None:
         blocks={"gpu": replace(Switchback().block("gpu", NOW), on=False)},
         effect=Effect(20, 2_000.0, 2_400.0, 20_000.0),
     )
-    metrics.update(replace(live_report(), mode=State.SHADOW, verdict=verdict))
+    metrics.update(replace(live_report(), mode=HealthState.SHADOW, verdict=verdict))
     on = {"partition": "gpu", "delays": "on"}
     assert value(metrics, "rltuned_job_wait_seconds_sum", **on) == 620
     assert value(metrics, "rltuned_job_bounded_slowdown_ratio_sum", **on) == 3.0

@@ -7,7 +7,7 @@ import pytest
 
 from rltuned.core.order import DEFAULT
 from rltuned.daemon.newcomers import Stamp
-from rltuned.daemon.state import State
+from rltuned.daemon.state import HealthState
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import SetSiteFactor
 from rltuned.domain.priority import PrioritySystem
@@ -64,7 +64,7 @@ def test_the_stamp_is_that_of_the_cycle_and_goes_when_the_daemon_steps_down(benc
     assert path.read_text() == formula(bench).text(bench.clock.now() + 180.0)
     (bench.folder / "PAUSE").touch()
     assert not stamp_of(bench).exists()
-    assert bench.heard.reports[-1].mode is State.PAUSED
+    assert bench.heard.reports[-1].mode is HealthState.PAUSED
     (bench.folder / "PAUSE").unlink()
     assert stamp_of(bench).exists()
     assert not stamp_of(bench, policy=BASELINES["saf"]).exists()

@@ -10,7 +10,7 @@ from rltuned.cli.plan import look, plan_document
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import COLUMNS
 from rltuned.daemon.report import Skip
-from rltuned.daemon.state import State
+from rltuned.daemon.state import HealthState
 from rltuned.domain.jobs import Ownership
 from rltuned.journal.inputs import plan_document as plan_recorded
 from rltuned.journal.ownership import Fate
@@ -37,7 +37,7 @@ def test_every_event_is_documented_and_every_documented_one_exists() -> None:
 
 
 def test_words_are_explained() -> None:
-    for word in (*State, *Skip):
+    for word in (*HealthState, *Skip):
         assert f"`{word.value}`" in PAGE
     table = PAGE.split("## Give everything back")[1].split("\n## ")[0]
     assert all(fate.value in table for fate in Fate)

@@ -7,7 +7,7 @@ import pytest
 
 from rltuned.core.numbers import Writing
 from rltuned.daemon.ha.rivals import FEWEST, LOOKS, Rivals, foreign
-from rltuned.daemon.state import State
+from rltuned.daemon.state import HealthState
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.priority import HIGHEST_BASIC, PrioritySystem
 from tests.builders import job, snapshot
@@ -116,7 +116,7 @@ def test_what_is_foreign(owned: Ownership, expected: int | None) -> None:
 def test_the_second_daemon_observes_and_the_first_goes_on(tmp_path: Path) -> None:
     queue = [replace(j, priority=100_000 + j.priority) for j in ORDINARY]
     world = FakeBackend(snapshot(*queue, priorities=AGED))
-    modes: dict[str, list[State]] = {"first": [], "second": []}
+    modes: dict[str, list[HealthState]] = {"first": [], "second": []}
     by_site_factor = Writing("site_factor", hysteresis=0.0)
     loops = {}
     for name, order in (("first", range(1, 61)), ("second", range(30, 91))):
@@ -126,7 +126,7 @@ def test_the_second_daemon_observes_and_the_first_goes_on(tmp_path: Path) -> Non
         loops[name] = bench.loop()
     for name, loop in [*loops.items()] * 4:
         modes[name].append(loop.cycle().mode)
-    assert set(modes["first"]) == {State.LIVE}
-    assert set(modes["second"]) == {State.OBSERVE}
+    assert set(modes["first"]) == {HealthState.LIVE}
+    assert set(modes["second"]) == {HealthState.OBSERVE}
     assert any(j.site_factor for j in world.world.pending)
     assert "another rltuned" in loops["second"].cycle().rival

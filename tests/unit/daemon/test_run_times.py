@@ -15,7 +15,7 @@ from rltuned.core.memory import Job, JobKey, Logits
 from rltuned.core.run_times import BINS, Float32Array, FloatArray
 from rltuned.daemon import run_times
 from rltuned.daemon.logs import Log
-from rltuned.daemon.run_times import RunTimes, Source
+from rltuned.daemon.run_times import RunTimeLearner, Source
 from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import EndedJob, PendingJob, Request, RunningJob
 from rltuned.domain.run_times import RunTime
@@ -103,7 +103,7 @@ class Site:
         self.predicted = snapshot()
         self.daemon = self.started()
 
-    def started(self, **more: Any) -> RunTimes:
+    def started(self, **more: Any) -> RunTimeLearner:
         def history(since: float, until: float) -> list[EndedJob] | None:
             self.asked.append((since, until))
             return self.sacct()
@@ -113,7 +113,7 @@ class Site:
             return self.diaries[-1]
 
         log = cast("Log", self.log)
-        self.daemon = RunTimes(diary, self.folder, log, **({"history": history} | more))
+        self.daemon = RunTimeLearner(diary, self.folder, log, **({"history": history} | more))
         return self.daemon
 
     def look(self, *waits: Any, runs: Sequence[RunningJob] = (), later_s: float = MINUTE_S) -> Any:
@@ -302,7 +302,7 @@ def test_a_full_disk_is_reported_and_nothing_else(site: Site) -> None:
     assert site.log.said[-1][0] == "run_times_not_kept"
 
 
-def replace_folder(site: Site, folder: Path) -> RunTimes:
+def replace_folder(site: Site, folder: Path) -> RunTimeLearner:
     site.folder = folder
     return site.started()
 

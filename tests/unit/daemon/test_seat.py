@@ -11,7 +11,7 @@ from rltuned.daemon.kept_settings import keep_settings, last_settings
 from rltuned.daemon.report import Skip
 from rltuned.daemon.restore import restore
 from rltuned.daemon.runtime import Rig
-from rltuned.daemon.state import State
+from rltuned.daemon.state import HealthState
 from rltuned.domain.plan import Outcome, Plan, Result, SetExcludedNodes
 from rltuned.domain.units import NodeName
 from rltuned.errors import BackendError, JournalError
@@ -80,17 +80,17 @@ def test_the_one_that_takes_over_goes_on_with_what_the_other_wrote(
     assert one.priorities() == dealt(3, 2, 1)
     loop = two.loop()
     loop.run(1)
-    assert two.heard.reports[-1].mode is State.STANDBY
+    assert two.heard.reports[-1].mode is HealthState.STANDBY
     assert "head1 acts, and this is head2" in two.heard.reports[-1].standby
 
     one.ping.acting = "head2"
     one.loop().run(1)
-    assert one.heard.reports[-1].mode is State.STANDBY
+    assert one.heard.reports[-1].mode is HealthState.STANDBY
     loop.run(1)
     assert two.heard.reports[-1].standby == "took over from head1; the next cycle writes"
     loop.run(1)
     last = two.heard.reports[-1]
-    assert last.mode is State.LIVE
+    assert last.mode is HealthState.LIVE
     assert last.results() == {Result.APPLIED: 2}
     assert two.priorities() == dealt(2, 3, 1)
     assert last.owned() == 3
@@ -163,7 +163,7 @@ def test_back_again_it_is_the_first_ones_once_more(pair: tuple[Beside, Beside]) 
     one.ping.acting = "head1"
     second.run(1)
     first.run(2)
-    assert one.heard.reports[-1].mode is State.LIVE
+    assert one.heard.reports[-1].mode is HealthState.LIVE
     assert one.priorities() == dealt(3, 2, 1)
     assert len(Journal(one.folder).claims(CLUSTER)) == 3
     second.run(1)
@@ -191,7 +191,7 @@ def test_the_settings_of_a_host_stay_there(pair: tuple[Beside, Beside]) -> None:
     one.ping.acting = "head2"
     one.loop().run(1)
     two.loop().run(2)
-    assert two.heard.reports[-1].mode is State.LIVE
+    assert two.heard.reports[-1].mode is HealthState.LIVE
     assert last_settings(two.folder) == rescued(ours)
     given = published(one.shared)
     assert given is not None
@@ -240,7 +240,7 @@ def test_where_it_cannot_be_published_nothing_is_written(pair: tuple[Beside, Bes
     (one.shared / f"{FILE}.head1").mkdir()
     one.loop().run(1)
     report = one.heard.reports[-1]
-    assert report.mode is State.OBSERVE
+    assert report.mode is HealthState.OBSERVE
     assert FILE in report.journal_error
     assert one.world.plans == []
 
@@ -253,7 +253,7 @@ def test_a_handover_that_cannot_be_read_lets_nobody_write(
     (one.shared / FILE).write_text(text)
     (one.shared / FILE).chmod(0o600)
     one.loop().run(1)
-    assert one.heard.reports[-1].mode is State.OBSERVE
+    assert one.heard.reports[-1].mode is HealthState.OBSERVE
     assert "is not a handover" in one.heard.reports[-1].journal_error
     assert one.world.plans == []
 

@@ -24,7 +24,7 @@ from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.observers import Publisher
 from rltuned.daemon.report import CycleReport, Skip
 from rltuned.daemon.runtime import Rig
-from rltuned.daemon.state import Condition, Health, State
+from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.systemd import Notifier
 from rltuned.daemon.web.server import MetricsServer
 from rltuned.daemon.web.status import Board, Showing
@@ -104,7 +104,7 @@ def daemon(folder: Path) -> Iterator[Daemon]:
 
 
 def live(**rest: Any) -> CycleReport:
-    return report(State.LIVE, **rest)
+    return report(HealthState.LIVE, **rest)
 
 
 def skipped(skip: Skip, detail: str) -> CycleReport:
@@ -112,31 +112,31 @@ def skipped(skip: Skip, detail: str) -> CycleReport:
 
 
 CYCLES = {
-    State.JOURNAL_UNUSABLE: report(State.OBSERVE, journal_error="disk full"),
-    State.RIVAL_SUSPECTED: report(State.OBSERVE, rival="12 numbers are not rltuned's"),
-    State.SLURM_UNREACHABLE: skipped(Skip.BACKEND, "squeue: cannot contact controller"),
-    State.NO_RESULT: skipped(Skip.SNAPSHOT, "job 7: garbled"),
-    State.BREAKER_OPEN: live(verdict=CanaryStatus(breakers=OPEN)),
-    State.SLURM_BUSY: skipped(Skip.BUSY, "slurmctld is busy: threads"),
-    State.DRY_RUN: report(State.DRY_RUN),
-    State.PAUSED: report(State.PAUSED),
-    State.STANDBY: report(State.STANDBY, standby="ctl2 holds the lease"),
-    State.OBSERVE: report(State.OBSERVE),
-    State.SHADOW: report(State.SHADOW),
-    State.LEARNING: live(verdict=CanaryStatus(effect=FEW)),
-    State.LIVE: live(verdict=CanaryStatus(effect=MANY)),
+    HealthState.JOURNAL_UNUSABLE: report(HealthState.OBSERVE, journal_error="disk full"),
+    HealthState.RIVAL_SUSPECTED: report(HealthState.OBSERVE, rival="12 numbers are not rltuned's"),
+    HealthState.SLURM_UNREACHABLE: skipped(Skip.BACKEND, "squeue: cannot contact controller"),
+    HealthState.NO_RESULT: skipped(Skip.SNAPSHOT, "job 7: garbled"),
+    HealthState.BREAKER_OPEN: live(verdict=CanaryStatus(breakers=OPEN)),
+    HealthState.SLURM_BUSY: skipped(Skip.BUSY, "slurmctld is busy: threads"),
+    HealthState.DRY_RUN: report(HealthState.DRY_RUN),
+    HealthState.PAUSED: report(HealthState.PAUSED),
+    HealthState.STANDBY: report(HealthState.STANDBY, standby="ctl2 holds the lease"),
+    HealthState.OBSERVE: report(HealthState.OBSERVE),
+    HealthState.SHADOW: report(HealthState.SHADOW),
+    HealthState.LEARNING: live(verdict=CanaryStatus(effect=FEW)),
+    HealthState.LIVE: live(verdict=CanaryStatus(effect=MANY)),
 }
 """What one cycle came to, by the state that follows; the others follow from other events."""
 
 
-def bring_into(state: State, one: Daemon) -> None:
+def bring_into(state: HealthState, one: Daemon) -> None:
     """Let that happen by which a daemon gets into a state."""
-    if state is State.STARTING:
+    if state is HealthState.STARTING:
         return
     one.publisher.cycle(CYCLES.get(state, live()))
-    if state is State.STALE:
+    if state is HealthState.STALE:
         one.clock.advance(181)
-    if state is State.RELOAD_FAILED:
+    if state is HealthState.RELOAD_FAILED:
         one.publisher.not_loaded("line 3 is wrong")
 
 
@@ -149,10 +149,10 @@ def cli(folder: Path, port: int, *options: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("state", State)
-def test_every_place_shows_a_state_in_the_same_words(tmp_path: Path, state: State) -> None:
+@pytest.mark.parametrize("state", HealthState)
+def test_every_place_shows_a_state_in_the_same_words(tmp_path: Path, state: HealthState) -> None:
     with daemon(tmp_path) as one:
-        if state is State.BREAKER_OPEN:
+        if state is HealthState.BREAKER_OPEN:
             with closing(Journal(tmp_path)) as journal:
                 change(journal, SEEN.cluster, lambda _: OPEN, NOW)
         bring_into(state, one)
@@ -172,21 +172,21 @@ def test_every_place_shows_a_state_in_the_same_words(tmp_path: Path, state: Stat
         assert found.sentence in json.loads(cli(tmp_path, port, "--json"))["state"]
         watched = " ".join(cli(tmp_path, port, "--watch").split())
         assert found.sentence in watched
-        assert found.sentence in one.status_lines()[-1] or state is State.STALE
-        if state not in {State.STARTING, State.STALE, State.RELOAD_FAILED}:
+        assert found.sentence in one.status_lines()[-1] or state is HealthState.STALE
+        if state not in {HealthState.STARTING, HealthState.STALE, HealthState.RELOAD_FAILED}:
             assert found.sentence in one.log_lines()[-1]["detail"]
 
 
 @pytest.mark.parametrize("state", CYCLES)
-def test_a_state_survives_a_restart(tmp_path: Path, state: State) -> None:
+def test_a_state_survives_a_restart(tmp_path: Path, state: HealthState) -> None:
     with daemon(tmp_path) as one:
         bring_into(state, one)
         before = one.publisher.health()
         one.status_lines()
-    kept = Health(c for c in before.conditions if c.state is not State.STARTING)
+    kept = Health(c for c in before.conditions if c.state is not HealthState.STARTING)
     with daemon(tmp_path) as again:
         health = again.publisher.health()
-        assert health.state is State.STARTING
+        assert health.state is HealthState.STARTING
         assert str(health).endswith(f"; before it: {kept}")
         assert str(kept) in again.status_lines()[0]
         assert str(kept).replace("'", "&#39;") in again.get("/")
@@ -204,7 +204,7 @@ def test_an_open_breaker_and_the_comparison_are_known_before_the_first_cycle(
         assert [b["partition"] for b in document["breakers"]] == ["gpu"]
         assert document["effect"] == FEW.document()
         again.publisher.cycle(skipped(Skip.BACKEND, "away"))
-        assert State.BREAKER_OPEN in {c.state for c in again.publisher.health().conditions}
+        assert HealthState.BREAKER_OPEN in {c.state for c in again.publisher.health().conditions}
     text = cli(tmp_path, 1)
     assert f"effect: {FEW.verdict}\n" in text
     assert "the circuit breaker of gpu is open" in text.splitlines()[0]
@@ -221,29 +221,29 @@ def test_many_restarts_while_slurm_is_away_make_no_longer_sentence(tmp_path: Pat
 
 def test_a_daemon_that_is_down_leaves_its_state_in_the_journal(tmp_path: Path) -> None:
     with daemon(tmp_path) as one:
-        one.publisher.cycle(report(State.PAUSED))
+        one.publisher.cycle(report(HealthState.PAUSED))
     lines = cli(tmp_path, 1).splitlines()
     assert lines[0].startswith("rltuned: the daemon does not answer: ")
-    assert any(line.endswith(Condition(State.PAUSED).sentence) for line in lines[1:])
+    assert any(line.endswith(Condition(HealthState.PAUSED).sentence) for line in lines[1:])
 
 
 def test_without_a_port_the_state_is_that_of_the_journal(tmp_path: Path) -> None:
-    assert str(Health([Condition(State.STARTING)])) not in cli(tmp_path, 0)
+    assert str(Health([Condition(HealthState.STARTING)])) not in cli(tmp_path, 0)
     with daemon(tmp_path) as one:
-        one.publisher.cycle(report(State.PAUSED))
+        one.publisher.cycle(report(HealthState.PAUSED))
     assert cli(tmp_path, 0).splitlines()[0].startswith("rltuned: no cycle has come to a result")
     with closing(Journal(tmp_path)) as journal:
         row = CycleRow(1, 4e9, "test", "paused", "", "saf", 0, 0, 0, 0, 0.1)
         journal.record(row)  # far ahead, so that it is fresh whatever the clock says
-    assert cli(tmp_path, 0).splitlines()[0] == f"rltuned: {Condition(State.PAUSED).sentence}"
+    assert cli(tmp_path, 0).splitlines()[0] == f"rltuned: {Condition(HealthState.PAUSED).sentence}"
 
 
 def test_a_line_is_logged_when_the_state_is_another_one_and_not_for_its_numbers(
     tmp_path: Path,
 ) -> None:
     with daemon(tmp_path) as one:
-        one.publisher.cycle(report(State.OBSERVE, rival="12 numbers"))
-        one.publisher.cycle(report(State.OBSERVE, rival="13 numbers"))
+        one.publisher.cycle(report(HealthState.OBSERVE, rival="12 numbers"))
+        one.publisher.cycle(report(HealthState.OBSERVE, rival="13 numbers"))
         one.publisher.cycle(live())
         lines = one.log_lines()
     assert [(line["level"], line["state"]) for line in lines] == [
