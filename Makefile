@@ -4,6 +4,7 @@ SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+BASE := $(VENV)/.base
 LAB := .run/slurm
 RUFF := $(BIN)/ruff
 
@@ -17,10 +18,14 @@ help: ## this list
 setup: $(STAMP) ## make .venv with rltuned, the training extras and the developers' tools
 
 $(STAMP): pyproject.toml constraints.txt scripts/setup.sh
+	@sh scripts/setup.sh $(VENV) train,dev
+	@touch $(BASE) $@
+
+$(BASE): pyproject.toml constraints.txt scripts/setup.sh
 	@sh scripts/setup.sh $(VENV)
 	@touch $@
 
-demo: $(STAMP) ## three cycles of the daemon in dry run on the built-in cluster
+demo: $(BASE) ## three cycles of the daemon in dry run on the built-in cluster
 	@$(BIN)/rltuned run --config deploy/demo.toml --backend sim --dry-run --cycles 3 \
 	    --interval 60 --speed 60
 

@@ -7,6 +7,7 @@ Exit codes: 0 = done; 1 = done, and something is unfit or could not be finished;
 settings, model or input. docs/interfaces.md lists them per command.
 """
 
+import gc
 import importlib
 import os
 import platform
@@ -92,15 +93,12 @@ class LazyGroup(TyperGroup):
 
 
 def _module(name: str) -> Any:
+    gc.disable()  # what an import makes stays: the search for reference cycles finds nothing
     try:
         return importlib.import_module(f"rltuned.cli.{name}")
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] == "rltuned":
-            raise
-        raise SettingsError(
-            f"`rltuned {name}` needs the Python package {error.name}, which is not installed; "
-            "install rltuned[train]"
-        ) from None
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _print_version(wanted: bool) -> None:
@@ -142,6 +140,12 @@ def main() -> None:
         for line in str(error).splitlines():
             warn(line)
         sys.exit(2 if isinstance(error, SettingsError | ModelError | TraceError) else 1)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package == "rltuned":
+            raise
+        warn(f"needs the Python package {package}, which is not installed; install rltuned[train]")
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:

@@ -25,7 +25,7 @@ from rltuned.core.decide import Decision, Entry, decide
 from rltuned.core.placement import Placement
 from rltuned.daemon.apply import marked_by
 from rltuned.daemon.kept_settings import as_if_on, kept_salt
-from rltuned.daemon.logs import make_log
+from rltuned.daemon.logger import make_log
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.wiring import build_rig, run_times_of
 from rltuned.domain.jobs import PendingJob
