@@ -12,6 +12,8 @@ import importlib
 import os
 import platform
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, Final
 
 import typer
@@ -19,6 +21,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from rltuned import __version__
 from rltuned.cli.flags import say, warn
+from rltuned.cli.words import is_completing, words_of
 from rltuned.errors import ModelError, RltunedError, SettingsError, TraceError
 
 PANELS: Final = {
@@ -66,6 +69,8 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
+        if is_completing() and not self._only_names:
+            return words_of(cmd_name)
         if self._only_names:
             return TyperCommand(
                 cmd_name, help=COMMANDS[cmd_name], rich_help_panel=_PANEL_OF[cmd_name]
@@ -85,9 +90,18 @@ class LazyGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        self._only_names = True  # an overview must not import everything
-        try:
+        with self._names():  # an overview must not import everything
             super().format_help(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        with self._names():
+            return super().shell_complete(ctx, incomplete)
+
+    @contextmanager
+    def _names(self) -> Iterator[None]:
+        self._only_names = True
+        try:
+            yield
         finally:
             self._only_names = False
 
