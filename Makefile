@@ -10,7 +10,7 @@ RUFF := $(BIN)/ruff
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-packages test-quick lint fmt types arch check bench bench-scale bench-cost \
-        record docs slurm-up slurm-down wheel deb dist test-systemd test-matrix test-corpus test-pyslurm test-container soak experiment-slurm clean
+        record docs slurm-up slurm-down wheel deb deb-train rpm dist test-systemd test-matrix test-corpus test-pyslurm test-container soak experiment-slurm clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,11 +85,17 @@ wheel: $(STAMP) ## dist/: the Python wheel
 deb: $(STAMP) ## dist/: a Debian package with every dependency in it
 	@sh scripts/dist.sh deb
 
+deb-train: $(STAMP) ## dist/: rltuned-train, what simulation, backtest and training need besides
+	@sh scripts/dist.sh deb-train
+
+rpm: $(STAMP) ## dist/: the package for systems with RPM
+	@sh scripts/dist.sh rpm
+
 dist: $(STAMP) ## dist/: wheel, package, bill of materials, hashes
 	@sh scripts/dist.sh all
 
 test-systemd: $(STAMP) ## the package on a Debian 12 that systemd boots (root; about ten minutes)
-	@sh scripts/test-packages.sh debootstrap systemd-container fakeroot lintian
+	@sh scripts/test-packages.sh debootstrap systemd-container fakeroot lintian rpm
 	@$(BIN)/python -m pytest -q tests/booted
 
 test-matrix: $(STAMP) ## the tests that drive Slurm, on 22.05, 24.11 and 26.05 (root; half an hour)

@@ -39,6 +39,7 @@ PANELS: Final = {
         "restore": "Give the jobs that rltuned changed their own priority back.",
         "config": "Write, check and show the settings.",
         "models": "The bundles of trained policies.",
+        "export": "Write units, dashboards, alerts or examples into a folder.",
     },
     "Offline": {
         "train": "Learn policies offline (needs the train extra).",
@@ -158,7 +159,10 @@ def main() -> None:
         package = (error.name or "").partition(".")[0]
         if package == "rltuned":
             raise
-        warn(f"needs the Python package {package}, which is not installed; install rltuned[train]")
+        warn(
+            f"needs the Python package {package}, which is not installed; install rltuned[train], "
+            "or the package rltuned-train"
+        )
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -64,5 +64,5 @@ def test_a_missing_extra_is_named(args: list[str], missing: str) -> None:
     assert done.returncode == 2, done.stderr
     assert done.stderr == (
         f"rltuned: needs the Python package {missing}, which is not installed; "
-        "install rltuned[train]\n"
+        "install rltuned[train], or the package rltuned-train\n"
     )
