@@ -18,7 +18,7 @@ import pytest
 from rltuned.core.run_times import LOG_FULL
 from rltuned.policies.predictor import load_predictor
 from rltuned.sim.trace import TraceJob, read_trace
-from rltuned.train.predictor import columns_of
+from rltuned.train.predictor import foreseen
 from tests import accounting, needs
 from tests.accounting import OPERATOR, OWNER, PLAIN, as_user
 from tests.conftest import slurm_or_skip
@@ -118,7 +118,7 @@ def predicted_s(folder: Path, jobs: Sequence[TraceJob]) -> dict[str, float]:
     """By account, the median of the medians predicted for the later half of a history."""
     with tempfile.TemporaryDirectory() as own:  # root loads nothing that another user may change
         predictor = load_predictor(Path(shutil.copytree(folder, Path(own, "site"))))
-    medians = np.expm1(columns_of(predictor, jobs)[:, 1] * LOG_FULL)
+    medians = np.expm1(foreseen(predictor, jobs).quantiles[:, 1] * LOG_FULL)
     late = range(len(jobs) // 2, len(jobs))
     return {
         account: float(np.median([medians[i] for i in late if jobs[i].account == account]))
