@@ -10,7 +10,7 @@ RUFF := $(BIN)/ruff
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-packages test-quick lint fmt types arch check bench bench-scale bench-cost \
-        record docs slurm-up slurm-down wheel deb deb-train rpm dist test-systemd test-matrix test-corpus test-pyslurm test-container soak experiment-slurm clean
+        record docs site slurm-up slurm-down wheel deb deb-train rpm dist test-systemd test-matrix test-corpus test-pyslurm test-container soak experiment-slurm clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +72,11 @@ record: $(STAMP) ## record the answers of a real Slurm into tests/data
 
 docs: $(STAMP) ## write the generated pages
 	@$(BIN)/python -m scripts.tools.docs
+
+site: ## build/site: the documentation as a site
+	@[ -x build/mkdocs/bin/mkdocs ] || python3 -m venv build/mkdocs
+	@build/mkdocs/bin/python -m pip install --quiet --disable-pip-version-check 'mkdocs>=1.6,<2'
+	@build/mkdocs/bin/mkdocs build --quiet --strict
 
 slurm-up: $(STAMP) test-packages ## start a test Slurm with 13 fake GPUs
 	@$(BIN)/python -m tests.lab up --dir $(LAB)
