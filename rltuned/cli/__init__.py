@@ -78,6 +78,7 @@ class LazyGroup(TyperGroup):
             )
         command = typer.main.get_command(_module(cmd_name).app)
         command.name = cmd_name
+        _reflow(command)
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -105,6 +106,16 @@ class LazyGroup(TyperGroup):
             yield
         finally:
             self._only_names = False
+
+
+def _reflow(command: Any) -> None:
+    """Paragraphs of the help are as wide as the terminal; `[ladder]` is a table and no markup. What
+    installs completion is an option of `rltuned` alone.
+    """
+    command.rich_markup_mode = "markdown"
+    command.params = [p for p in command.params if not str(p.name).endswith("_completion")]
+    for child in getattr(command, "commands", {}).values():
+        _reflow(child)
 
 
 def _module(name: str) -> Any:

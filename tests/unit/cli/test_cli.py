@@ -80,6 +80,13 @@ def test_every_command_has_help(command: str) -> None:
     assert "Usage" in result.stdout
 
 
+def test_help_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = [line.strip() for line in run("run", "--help").stdout.splitlines()]
+    assert "What it may do is the stage of the trust ladder: [ladder] stage in the" in lines
+    assert not [line for line in lines if "--install-completion" in line]
+
+
 def test_wrong_use_is_exit_code_2() -> None:
     assert run("no-such-command").exit_code == 2
     assert run("run", "--once", "--cycles", "2", *SIM).exit_code == 2
