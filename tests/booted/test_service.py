@@ -289,8 +289,10 @@ def test_the_nightly_refit_says_when_there_is_too_little(machine: Machine) -> No
 
 
 def test_the_nightly_refit_learns_from_slurmdbd_and_the_daemon_takes_it_over(
-    machine: Machine,
+    machine: Machine, training_package: Path
 ) -> None:
+    machine.copy(training_package, "/srv/rltuned-train.deb")
+    machine.do("apt-get install -y -qq /srv/rltuned-train.deb", timeout_s=600)
     ended = "sacct -a -X -n -S now-1days -E now -s CD -o jobid | wc -l"
     for batch in (1, 2, 3, 4):  # who has not ended when the last one comes does not teach
         for user, limit, work in (("alice", 5, "sleep 1"), ("bob", 60, "sleep 15")):
