@@ -269,6 +269,7 @@ class _Process:
             self.metrics.registry,
             publisher.health,
             status=publisher.document,
+            find=publisher.find,
             tls=endpoint_context(http),
             names=http.hosts,
         )
