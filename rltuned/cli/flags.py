@@ -87,6 +87,18 @@ def settings_of(config: Path | None, *flags: tuple[str, object, str]) -> Loaded:
     return load(config, tuple(Flag(*flag) for flag in flags if flag[1] is not None))
 
 
+def in_force(config: Path | None, *flags: tuple[str, object, str]) -> Loaded:
+    """The same with what `policy.name = "tuned"` stands for.
+
+    Raises:
+        SettingsError: the file or a flag cannot be used.
+        ModelError: the generation cannot be used.
+    """
+    from rltuned.daemon import wiring  # noqa: PLC0415 - numpy
+
+    return wiring.in_force(settings_of(config, *flags))
+
+
 def order_of(stretch: float, clip: float, max_delay_s: float) -> "Order":
     """The bounds that the three options ask for."""
     from rltuned.core.order import Order  # noqa: PLC0415

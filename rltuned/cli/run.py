@@ -17,7 +17,7 @@ from rltuned.cli.flags import (
     SeedOption,
     SpeedOption,
     WorldOption,
-    settings_of,
+    in_force,
 )
 from rltuned.cli.tables import show_cycle
 from rltuned.cli.world import CommandTarget, open_world
@@ -108,7 +108,7 @@ def run(
     with _scratch(wanted=is_sim) as folder:
 
         def read() -> Loaded:
-            return settings_of(
+            return in_force(
                 config,
                 ("ladder.stage", wanted and wanted.value, "--live or --stage"),
                 ("daemon.interval_s", interval, "--interval"),

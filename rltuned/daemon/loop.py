@@ -89,6 +89,7 @@ class Loop:
         self._pace = Pace(clock)
         self._strikes = 0  # unexpected errors in a row
         self._number = 0
+        self._tried = rig.generation
 
     def run(self, cycles: int | None = None) -> int:
         """Run so many cycles, or until stopped.
@@ -283,6 +284,8 @@ class Loop:
 
     def _rest(self) -> bool:
         """Wait, doing what is asked for by signal meanwhile; True = stop."""
+        if self._is_outdated():
+            self._orders.reload = True
         while not self._orders.stop:
             if self._orders.reload:
                 self._orders.reload = False
@@ -295,6 +298,19 @@ class Loop:
             if self._clock.wait(min(left_s, self._heartbeat_s)):
                 return True
         return True
+
+    def _is_outdated(self) -> bool:
+        """Whether another generation was put in force; one that cannot be used is tried once."""
+        if self.rig.promoted is None:
+            return False
+        try:
+            wanted = self.rig.promoted()
+        except ModelError as error:
+            self._audience.not_loaded(str(error))
+            return False
+        found = wanted not in {self.rig.generation, self._tried}
+        self._tried = wanted
+        return found
 
     def _take_over(self) -> None:
         """Exchange the rig for one built from the files; a bad file keeps the old one."""

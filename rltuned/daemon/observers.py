@@ -133,6 +133,7 @@ class Publisher:
             schema=rig.schema,
             ranges=rig.ranges,
             stage=rig.ladder.rung,
+            generation=rig.generation,
         )
         if self._board is not None:
             self._board.loaded(rig)
@@ -140,6 +141,7 @@ class Publisher:
             "loaded",
             policy=rig.policy.name,
             digest=rig.digest,
+            generation=rig.generation,
             write_mode=rig.knobs.writing.mode,
             stage=rig.ladder.rung.value,
             dry_run=rig.dry_run,

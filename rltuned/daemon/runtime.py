@@ -27,6 +27,8 @@ class Rig:
         seat: of the one daemon that writes; None = there is no other daemon.
         ladder: how far rltuned is trusted.
         newcomers: where job_submit.lua reads its stamp; None = there is none.
+        generation: whose order this is; empty = the settings name policy and order.
+        promoted: asks which generation is in force by now; None = none is followed.
     """
 
     backend: Backend
@@ -45,11 +47,13 @@ class Rig:
     seat: Seat | None = None
     ladder: Ladder = field(default_factory=Ladder)
     newcomers: Path | None = None
+    generation: str = ""
+    promoted: Callable[[], str] | None = None
 
     @property
     def model(self) -> str:
-        """What ranks: the digest of the model, or the name of the rule."""
-        return self.digest or self.policy.name
+        """What ranks: the generation, or the digest of the model, or the name of the rule."""
+        return self.generation or self.digest or self.policy.name
 
     @property
     def recipe(self) -> Recipe:

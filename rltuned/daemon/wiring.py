@@ -7,6 +7,7 @@ import difflib
 import hashlib
 import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
@@ -24,8 +25,9 @@ from rltuned.domain.ports import Backend
 from rltuned.errors import ModelError, RltunedError, SettingsError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
+from rltuned.policies.generations import TUNED, Generations
 from rltuned.policies.predictor import Predictor, load_predictor
-from rltuned.policies.shelf import MODEL_PREFIX, find_bundle, find_predictor
+from rltuned.policies.shelf import MODEL_PREFIX, PREDICTOR_NAME, find_bundle, find_predictor
 from rltuned.settings import Loaded, Settings
 from rltuned.settings.key import is_file_name
 from rltuned.slurm.sdiag import Load
@@ -63,6 +65,40 @@ class Accounted(Protocol):
 
 RULE_HINT: Final = 'a rule needs no model: policy.name = "saf"'
 """No other policy takes a missing model's place: the order of a cluster is its owner's choice."""
+UNTUNED: Final = "delay"
+"""What `policy.name = "tuned"` stands for until a generation is promoted."""
+
+
+def in_force(loaded: Loaded, which: str = "current") -> Loaded:
+    """Settings with what `policy.name = "tuned"` stands for; others are returned as they are.
+
+    A generation gives policy, stretch, max_delay_s and predictor. While none was promoted the rule
+    UNTUNED is meant, with the settings' own order.
+
+    Raises:
+        ModelError: the generation cannot be used.
+    """
+    settings = loaded.settings
+    if settings.policy.name != TUNED:
+        return loaded
+    store = Generations(settings.daemon.state_dir)
+    if which == "current" and store.named_by("current") is None:
+        policy = settings.policy.model_copy(update={"name": UNTUNED})
+        untuned = settings.model_copy(update={"policy": policy})
+        return replace(loaded, settings=untuned, generation="")
+    found = store.read(which)
+    own = found.manifest
+    name = found.predictor_name or PREDICTOR_NAME
+    changed = {
+        "policy": settings.policy.model_copy(
+            update={"name": found.policy_name, "models_dir": found.path}
+        ),
+        "order": settings.order.model_copy(
+            update={"stretch": own.stretch, "max_delay_s": own.max_delay_s}
+        ),
+        "predictor": settings.predictor.model_copy(update={"model": name}),
+    }
+    return replace(loaded, settings=settings.model_copy(update=changed), generation=found.name)
 
 
 def build_rig(
@@ -95,7 +131,15 @@ def build_rig(
         seat=_seat(settings, backend, lease),
         ladder=settings.ladder.ladder(),
         newcomers=settings.order.newcomers,
+        generation=loaded.generation or "",
+        promoted=None if loaded.generation is None else _promoted(settings),
     )
+
+
+def _promoted(settings: Settings) -> Callable[[], str]:
+    """Asks which generation is in force; raises ModelError."""
+    store = Generations(settings.daemon.state_dir)
+    return lambda: store.named_by("current") or ""
 
 
 def reloaded(build: Callable[[], Rig]) -> Rig:
@@ -121,7 +165,10 @@ def _seat(settings: Settings, backend: Backend, lease: Lease | None) -> Seat | N
 
 
 def find_policy(loaded: Loaded) -> tuple[Policy, str, str]:
-    """The policy of the settings, with digest and feature schema of its model ("" = no model)."""
+    """The policy of the settings, with digest and feature schema of its model ("" = no model).
+
+    loaded: as in_force gives them.
+    """
     name = check_policy_name(loaded)
     if not name.startswith(MODEL_PREFIX):
         return BASELINES[name], "", ""
@@ -132,6 +179,8 @@ def find_policy(loaded: Loaded) -> tuple[Policy, str, str]:
 def check_policy_name(loaded: Loaded) -> str:
     """The name, when it can be one. Loads no model."""
     name = loaded.settings.policy.name
+    if name == TUNED:
+        return name
     if name.startswith(MODEL_PREFIX):
         folder = model_path(loaded)
         if not folder.is_dir():
@@ -139,7 +188,7 @@ def check_policy_name(loaded: Loaded) -> str:
         return name
     if name not in BASELINES:
         close = difflib.get_close_matches(name, BASELINES, n=1)
-        known = ", ".join([*BASELINES, "model:NAME"])
+        known = ", ".join([*BASELINES, "model:NAME", TUNED])
         hint = f"did you mean {close[0]}?" if close else f"known: {known}"
         raise loaded.error("policy.name", f"no policy {name!r}; {hint}")
     return name

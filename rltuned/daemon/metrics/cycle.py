@@ -62,6 +62,10 @@ ROWS: Final[tuple[Row, ...]] = (
         labels={"name": FREE, "digest": FREE, "schema": FREE},
     ),
     gauge(
+        "rltuned_model_generation",
+        "Number of the generation in force (policy.name = tuned); 0 = none.",
+    ),
+    gauge(
         "rltuned_stage",
         "1 for the stage in the settings: observe, shadow, canary or full.",
         labels={"stage": Rung},
@@ -283,6 +287,7 @@ class Metrics:
         schema: str = "",
         ranges: Ranges | None = None,
         stage: Rung = Rung.OBSERVE,
+        generation: str = "",
     ) -> None:
         """Settings and model were loaded.
 
@@ -293,6 +298,7 @@ class Metrics:
             schema: of its model's features.
             ranges: that the model was trained on; None = not known.
             stage: of the settings.
+            generation: that is in force; empty = none.
         """
         policy = (name, digest, schema)
         if self._policy not in {None, policy}:
@@ -301,6 +307,7 @@ class Metrics:
         self._ranges = ranges or {}
         self._set(
             policy_info={policy: 1},
+            model_generation=int(generation.split("-")[1]) if generation else 0,
             feature_outside_training_ratio={},
             stage={stage: 1},
             config_last_reload_successful=1,

@@ -28,6 +28,7 @@ from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.units import JobId
 from rltuned.errors import ModelError, SettingsError
 from rltuned.journal.journal import Journal
+from rltuned.policies.generations import Generations, TunedOrder
 from rltuned.settings import Flag, from_flags, load
 from rltuned.slurm.config_checks import Check, Status
 from tests.builders import job, running, snapshot
@@ -448,3 +449,31 @@ def test_the_demo_needs_no_torch_and_shows_each_delay_beside_the_priority() -> N
     assert rows
     for row in rows:
         assert re.fullmatch(r"\d+[smhd](\d\d[mh])?", row[7]), row  # job part. a -> b now new delay
+
+
+def test_models_promote_and_roll_back(tmp_path: Path) -> None:
+    config = tmp_path / "rltuned.toml"
+    config.write_text(f'[policy]\nname = "tuned"\n[daemon]\nstate_dir = "{tmp_path}"\n')
+    store = Generations(tmp_path)
+    made = [
+        store.add(TunedOrder(policy=rule, stretch=0.3, max_delay_s=86_400.0), {})
+        for rule in ("delay", "saf")
+    ]
+    options = ("--config", str(config))
+    with pytest.raises(ModelError, match="candidate: there is no such generation"):
+        run("models", "promote", *options)
+    store.propose(made[0].name, at=0.0)
+    assert "is in force: delay, stretch 0.3" in run("models", "promote", *options).stdout
+    run("models", "promote", made[1].name, "--why", "a test", *options)
+    rows = document("models", "list", "--json", *options)
+    roles = {row["name"]: row["role"] for row in rows if row["name"].startswith("gen-")}
+    assert roles == {made[0].name: "previous", made[1].name: "current"}
+    assert made[1].digest in run("models", "verify", str(store.folder / "current")).stdout
+    checks = json.loads(run("check", "--no-slurm", "--json", *options).stdout)
+    policy = next(c for c in checks if c["name"] == "policy")
+    assert policy["detail"].startswith("saf")
+    assert made[1].name in policy["detail"]
+    assert f"{made[0].name} is in force again" in run("models", "rollback", *options).stdout
+    assert "no generation is in force" in run("models", "rollback", *options).stdout
+    with pytest.raises(ModelError, match="nothing to undo"):
+        run("models", "rollback", *options)
