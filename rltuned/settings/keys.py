@@ -200,6 +200,22 @@ class PredictorKeys(Keys):
     slurmdbd. 0 = it is not asked. Read at start only."""
 
 
+class TuneKeys(Keys):
+    """The nightly `rltuned tune`, and what an order must promise to be chosen by it."""
+
+    promote: Literal["never", "canary", "auto"] = "never"
+    """What happens to an order that passes its exam, where policy.name = "tuned". never: it becomes
+    the candidate, and a person promotes it. canary: the daemon alternates candidate and incumbent
+    in time, and promotes the one that does better. auto: it is put in force at once, at most
+    once a week; if a circuit breaker opens for longer waits, the previous one returns."""
+    max_longest_ratio: float = key(2.0, ge=1.0, le=100.0)
+    """The longest wait, at most so many times that of Slurm's own order on the same jobs."""
+    max_p99_ratio: float = key(1.1, ge=1.0, le=100.0)
+    """The same of the 99% wait."""
+    max_user_ratio: float = key(1.2, ge=1.0, le=100.0)
+    """The same of the mean wait of each user with more than 5% of the GPU time."""
+
+
 class Settings(Keys):
     """The whole file."""
 
@@ -212,6 +228,7 @@ class Settings(Keys):
     placement: PlacementKeys = PlacementKeys()
     oversubscribe: OverSubscribeKeys = OverSubscribeKeys()
     predictor: PredictorKeys = PredictorKeys()
+    tune: TuneKeys = TuneKeys()
     slurm: SlurmKeys = SlurmKeys()
     load: LoadKeys = LoadKeys()
     ha: HaKeys = HaKeys()
