@@ -21,6 +21,7 @@ from rltuned import __version__
 from rltuned.cli.check_slurm import slurm_checks
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
 from rltuned.daemon.canary.breaker import BREAKERS
+from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.signals import is_paused
 from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.surroundings import doubts
@@ -177,7 +178,7 @@ def _trust(loaded: Loaded) -> Iterator[Check]:
 
 def _policy(loaded: Loaded) -> Check:
     try:
-        loaded = in_force(loaded)
+        loaded = in_force(loaded, SystemClock().now())
         policy, digest, _ = find_policy(loaded)
     except (SettingsError, ModelError) as error:
         return Check.fail("policy", str(error), "choose another [policy] name")
@@ -258,7 +259,7 @@ def _predictor(loaded: Loaded) -> Check:
     if not loaded.settings.predictor.enabled:
         return Check.ok("predictor", "switched off: policies go by time limits")
     try:
-        loaded = in_force(loaded)
+        loaded = in_force(loaded, SystemClock().now())
         digest = configured_predictor(loaded.settings).digest
     except ModelError as error:
         return Check.fail("predictor", str(error), "install rltuned again, or set enabled = false")

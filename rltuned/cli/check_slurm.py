@@ -232,7 +232,7 @@ def site_of(
 
 def _room(loaded: Loaded, site: Site, seen: Snapshot) -> Iterator[Check]:
     try:
-        loaded = in_force(loaded)
+        loaded = in_force(loaded, SystemClock().now())
         policy, _, _ = find_policy(loaded)
         knobs = loaded.settings.knobs()
         knobs = replace(knobs, rules=replace(knobs.rules, min_age_s=0.0))

@@ -95,8 +95,9 @@ def in_force(config: Path | None, *flags: tuple[str, object, str]) -> Loaded:
         ModelError: the generation cannot be used.
     """
     from rltuned.daemon import wiring  # noqa: PLC0415 - numpy
+    from rltuned.daemon.clock import SystemClock  # noqa: PLC0415
 
-    return wiring.in_force(settings_of(config, *flags))
+    return wiring.in_force(settings_of(config, *flags), SystemClock().now())
 
 
 def order_of(stretch: float, clip: float, max_delay_s: float) -> "Order":

@@ -43,6 +43,7 @@ from rltuned.domain.kinds import Digester
 from rltuned.errors import JournalError, ModelError
 from rltuned.journal.journal import Journal
 from rltuned.journal.salt import keep_salt
+from rltuned.policies.tune_state import read_state
 from rltuned.settings import Loaded
 from rltuned.slurm.source import ReaderChoice
 from rltuned.solver import TimedSolver
@@ -208,6 +209,7 @@ class _Process:
                 show=show_cycle if show else None,
                 journal=journal,
                 board=Board(showing, place.clock.now),
+                tuned=lambda: read_state(settings.daemon.state_dir),
             )
             stack.enter_context(listening(orders, lambda stop: place.system.wake(stop=stop)))
             rig = self._assemble(self.loaded, place, journal, lease)

@@ -86,7 +86,7 @@ def collect_live(slurm: SlurmKeys, folder: Path, span: Span, show: Show) -> None
 
 
 def history_file(place: Path, given: Path | None = None) -> Path:
-    """Sacct's rows in a folder, or where they are said to lie."""
+    """Sacct's rows in a folder, or the file that was named."""
     if given is not None:
         return given
     for name in (HISTORY, PACKED):

@@ -1,6 +1,7 @@
 """`rltuned tune`: an order from this site's own record, and a verdict on it."""
 
 import json
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import configured_predictor, find_policy, model_path
 from rltuned.errors import TooLittleError, TraceError
 from rltuned.policies.actor import Actor
-from rltuned.policies.generations import Generations
+from rltuned.policies.generations import FOLDER, Generations
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import find_bundle, shipped_predictor
 from rltuned.policies.tune_state import TuneState, Verdict, read_state, write_state
@@ -43,6 +44,8 @@ app = typer.Typer()
 NOTHING: Final = 3
 """Exit code: the record allows no verdict."""
 SINCE: Final = "45d"
+PAGE: Final = "last-night"
+"""Folder of the last page, beside the generations."""
 BEGUN_FROM: Final = "rltune"
 WEEK_S: Final = 7 * DAY_S
 """At most one promotion by a night in this time; a change must be seen before the next one."""
@@ -115,6 +118,11 @@ def tune(
         found |= _concluded(loaded.settings, night, found, state, dry_run=dry_run)
         if report is not None:
             _write(report, night, found)
+            warn(f"report: {report / 'index.html'}")
+        if not dry_run:
+            page = loaded.settings.daemon.state_dir / FOLDER / PAGE
+            shutil.rmtree(page, ignore_errors=True)
+            _write(page, night, found)
     if as_json:
         say(json.dumps(found, allow_nan=False))
     else:
@@ -206,36 +214,47 @@ def _concluded(
 ) -> dict[str, Any]:
     """Verdict, sentence, reasons and generation; the generation is made and proposed here."""
     verdict: Verdict = "kept"
-    sentence, why, name = f"Kept: {night.incumbent.name}", list(night.why), ""
-    now, promoted_at = SystemClock().now(), 0.0
-    change = next((c["exam"]["objective"] for c in found["candidates"] if c["passes"]), None)
-    if night.taken is not None and change is not None:
-        sentence = f"{night.taken.name}: objective {change['change']:+.1%} in the exam"
-        verdict = "proposed"
-        soon = now - state.before.promoted_at < WEEK_S
-        if settings.tune.promote == "auto" and not dry_run:
-            verdict = "proposed" if soon else "promoted"
-            why += ["a night promoted within the last week"] if soon else []
-        sentence = f"{verdict.capitalize()}: {sentence}"
-        if not dry_run:
-            store = Generations(settings.daemon.state_dir)
-            made = seal(store, night, verdict=sentence, at=now, command="rltuned tune")
-            name = made.name
-            store.propose(name, at=now, why=sentence)
-            if verdict == "promoted":
-                store.promote(at=now, why=sentence)
-                promoted_at = now
-            store.prune()
+    why, text, name, now = list(night.why), night.incumbent.name, "", SystemClock().now()
+    won = next((c for c in found["candidates"] if c["passes"]), None)
+    change = won["exam"]["objective"] if won is not None else {}
+    if won is not None:
+        verdict, doubts = _standing(settings, state, dry_run=dry_run)
+        why += doubts
+        text = f"{won['order']}: objective {change['change']:+.1%} in the exam"
+    sentence = f"{verdict.capitalize()}: {text}"
+    if verdict != "kept" and not dry_run:
+        store = Generations(settings.daemon.state_dir)
+        name = seal(store, night, verdict=sentence, at=now, command="rltuned tune").name
+        store.propose(name, at=now, why=sentence)
+        if verdict == "promoted":
+            store.promote(at=now, why=sentence)
+        store.prune()
+    promoted_at = now if verdict == "promoted" else 0.0
     state.end(
         TuneState(
-            verdict=verdict,
-            sentence=sentence,
-            candidate=name,
-            promoted_at=promoted_at,
-            **(change or {}),
+            verdict=verdict, sentence=sentence, candidate=name, promoted_at=promoted_at, **change
         )
     )
     return {"verdict": verdict, "sentence": sentence, "why": why, "generation": name or None}
+
+
+def _standing(settings: Settings, state: _State, *, dry_run: bool) -> tuple[Verdict, list[str]]:
+    """What becomes of an order that passed, and why it is no more."""
+    promote, now = settings.tune.promote, SystemClock().now()
+    if promote == "canary" and not dry_run and (name := _on_trial(settings)):
+        return "kept", [f"an order has passed, but {name} is on trial"]
+    if promote != "auto" or dry_run:
+        return "proposed", []
+    if now - state.before.promoted_at < WEEK_S:
+        return "proposed", ["a night promoted within the last week"]
+    return "promoted", []
+
+
+def _on_trial(settings: Settings) -> str:
+    """The candidate that the daemon has on trial; empty = there is none."""
+    store = Generations(settings.daemon.state_dir)
+    candidate = store.named_by("candidate") if settings.tune.promote == "canary" else None
+    return "" if candidate in {None, store.named_by("current")} else str(candidate)
 
 
 def _show(found: dict[str, Any]) -> None:
@@ -271,4 +290,3 @@ def _write(folder: Path, night: Night, found: dict[str, Any]) -> None:
             put(whole, folder)
     except OSError as error:
         raise TraceError(f"{folder}: cannot be written: {error.strerror}") from error
-    warn(f"report: {folder / 'index.html'}")

@@ -15,7 +15,8 @@ from typing import Final
 from rltuned.core.decide import decide, give_back
 from rltuned.core.ladder import Rung
 from rltuned.daemon.apply import PlanApplier
-from rltuned.daemon.canary.monitor import Monitor
+from rltuned.daemon.canary.monitor import CanaryStatus, Monitor
+from rltuned.daemon.following import Turn
 from rltuned.daemon.ha.rivals import Rivals
 from rltuned.daemon.newcomers import tell
 from rltuned.daemon.report import CycleReport, CycleStage, Skip, row_of
@@ -89,7 +90,8 @@ class Loop:
         self._pace = Pace(clock)
         self._strikes = 0  # unexpected errors in a row
         self._number = 0
-        self._tried = rig.generation
+        self._tried = Turn(rig.generation, rig.trial)
+        self._refused = ""
 
     def run(self, cycles: int | None = None) -> int:
         """Run so many cycles, or until stopped.
@@ -255,13 +257,14 @@ class Loop:
         try:
             report.verdict = self._monitor.judge(
                 self.rig.ladder,
-                self.rig.knobs.rules,
+                self.rig.compared,
                 report.snapshot,
                 report.decision,
                 report.outcomes,
                 live=report.mode is HealthState.LIVE,
                 model=self.rig.model,
             )
+            self._move(report, report.verdict)
         except JournalError as error:
             report.journal_error = str(error)
 
@@ -300,17 +303,31 @@ class Loop:
         return True
 
     def _is_outdated(self) -> bool:
-        """Whether another generation was put in force; one that cannot be used is tried once."""
-        if self.rig.promoted is None:
+        """Whether it is another generation's turn; one that cannot be used is tried once."""
+        if self.rig.following is None:
             return False
+        now = Turn(self.rig.generation, self.rig.trial)
         try:
-            wanted = self.rig.promoted()
+            wanted = self.rig.following.turn(self._clock.now())
+        except ModelError as error:
+            if str(error) != self._refused:
+                self._audience.not_loaded(str(error))
+            self._refused = str(error)
+            return False
+        found, self._tried = wanted not in {now, self._tried}, wanted
+        return found
+
+    def _move(self, report: CycleReport, status: CanaryStatus) -> None:
+        """Promote, withdraw or take back a generation, by what the cycle taught."""
+        rig, seen = self.rig, report.snapshot
+        if rig.following is None or seen is None:
+            return
+        try:
+            report.moved = rig.following.judge(
+                self._journal, seen.cluster, status, rig.trial, report.started_at
+            )
         except ModelError as error:
             self._audience.not_loaded(str(error))
-            return False
-        found = wanted not in {self.rig.generation, self._tried}
-        self._tried = wanted
-        return found
 
     def _take_over(self) -> None:
         """Exchange the rig for one built from the files; a bad file keeps the old one."""

@@ -15,6 +15,7 @@ from structlog.typing import FilteringBoundLogger
 
 from rltuned.core.decide import Policy
 from rltuned.core.memory import RunTimeMemory
+from rltuned.daemon.following import Following
 from rltuned.daemon.ha.leader import Seat
 from rltuned.daemon.ha.lease import Lease
 from rltuned.daemon.run_times import RunTimeLearner
@@ -69,11 +70,11 @@ UNTUNED: Final = "delay"
 """What `policy.name = "tuned"` stands for until a generation is promoted."""
 
 
-def in_force(loaded: Loaded, which: str = "current") -> Loaded:
+def in_force(loaded: Loaded, at: float) -> Loaded:
     """Settings with what `policy.name = "tuned"` stands for; others are returned as they are.
 
     A generation gives policy, stretch, max_delay_s and predictor. While none was promoted the rule
-    UNTUNED is meant, with the settings' own order.
+    UNTUNED is meant, with the settings' own order. at: Unix seconds, for a candidate on trial.
 
     Raises:
         ModelError: the generation cannot be used.
@@ -81,14 +82,14 @@ def in_force(loaded: Loaded, which: str = "current") -> Loaded:
     settings = loaded.settings
     if settings.policy.name != TUNED:
         return loaded
-    store = Generations(settings.daemon.state_dir)
-    if which == "current" and store.named_by("current") is None:
+    name = Following(settings).turn(at).generation
+    if not name:
         policy = settings.policy.model_copy(update={"name": UNTUNED})
         untuned = settings.model_copy(update={"policy": policy})
         return replace(loaded, settings=untuned, generation="")
-    found = store.read(which)
+    found = Generations(settings.daemon.state_dir).read(name)
     own = found.manifest
-    name = found.predictor_name or PREDICTOR_NAME
+    predictor = found.predictor_name or PREDICTOR_NAME
     changed = {
         "policy": settings.policy.model_copy(
             update={"name": found.policy_name, "models_dir": found.path}
@@ -96,7 +97,7 @@ def in_force(loaded: Loaded, which: str = "current") -> Loaded:
         "order": settings.order.model_copy(
             update={"stretch": own.stretch, "max_delay_s": own.max_delay_s}
         ),
-        "predictor": settings.predictor.model_copy(update={"model": name}),
+        "predictor": settings.predictor.model_copy(update={"model": predictor}),
     }
     return replace(loaded, settings=settings.model_copy(update=changed), generation=found.name)
 
@@ -114,10 +115,15 @@ def build_rig(
     """
     settings = loaded.settings
     policy, digest, schema = find_policy(loaded)
+    following = None if loaded.generation is None else Following(settings)
+    trial = None if following is None else following.trial()
+    knobs = settings.knobs()
+    if trial is not None:  # the blocks are those of two generations, and not of on and off
+        knobs = replace(knobs, rules=replace(knobs.rules, switchback=None))
     return Rig(
         backend=backend,
         policy=policy,
-        knobs=settings.knobs(),
+        knobs=knobs,
         dry_run=dry_run,
         interval_s=settings.daemon.interval_s,
         max_backoff_s=settings.daemon.max_backoff_s,
@@ -132,14 +138,9 @@ def build_rig(
         ladder=settings.ladder.ladder(),
         newcomers=settings.order.newcomers,
         generation=loaded.generation or "",
-        promoted=None if loaded.generation is None else _promoted(settings),
+        following=following,
+        trial=trial,
     )
-
-
-def _promoted(settings: Settings) -> Callable[[], str]:
-    """Asks which generation is in force; raises ModelError."""
-    store = Generations(settings.daemon.state_dir)
-    return lambda: store.named_by("current") or ""
 
 
 def reloaded(build: Callable[[], Rig]) -> Rig:

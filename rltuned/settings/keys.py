@@ -204,10 +204,10 @@ class TuneKeys(Keys):
     """The nightly `rltuned tune`, and what an order must promise to be chosen by it."""
 
     promote: Literal["never", "canary", "auto"] = "never"
-    """What happens to an order that passes its exam, where policy.name = "tuned". never: it becomes
-    the candidate, and a person promotes it. canary: the daemon alternates candidate and incumbent
-    in time, and promotes the one that does better. auto: it is put in force at once, at most
-    once a week; if a circuit breaker opens for longer waits, the previous one returns."""
+    """What happens to an order that passes its exam. With never it becomes the candidate, and a
+    person promotes it. With canary the daemon alternates candidate and incumbent in time, and
+    promotes a candidate that helps. With auto it is put in force at once, at most once a week. The
+    daemon follows where policy.name is tuned."""
     max_longest_ratio: float = key(2.0, ge=1.0, le=100.0)
     """The longest wait, at most so many times that of Slurm's own order on the same jobs."""
     max_p99_ratio: float = key(1.1, ge=1.0, le=100.0)

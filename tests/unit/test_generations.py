@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.following import Turn
 from rltuned.daemon.wiring import build_rig, configured_predictor, find_policy, in_force
 from rltuned.errors import ModelError
 from rltuned.policies import generations
@@ -204,13 +205,13 @@ def test_the_daemon_follows_what_is_in_force(tmp_path: Path) -> None:
             Flag("order.stretch", 0.2, "test"),
         )
     )
-    untuned = in_force(loaded)
+    untuned = in_force(loaded, 0.0)
     assert untuned.generation == ""
     assert find_policy(untuned)[0].name == "delay"
     assert untuned.settings.order.stretch == 0.2
     made = store.add(SITE.model_copy(update={"policy": "model"}), {**NETWORK, **PREDICTOR})
     store.promote(made.name, at=0.0)
-    tuned = in_force(loaded)
+    tuned = in_force(loaded, 0.0)
     assert tuned.generation == made.name
     assert tuned.settings.order.stretch == 0.3
     assert tuned.settings.order.max_delay_s == 86_400.0
@@ -219,7 +220,7 @@ def test_the_daemon_follows_what_is_in_force(tmp_path: Path) -> None:
     assert configured_predictor(tuned.settings).digest == shipped
     rig = build_rig(tuned, demo_backend(0, SystemClock()))
     assert rig.model == made.name
-    assert rig.promoted is not None
-    assert rig.promoted() == made.name
+    assert rig.following is not None
+    assert rig.following.turn(0.0) == Turn(made.name, None)
     store.rollback(at=0.0)
-    assert rig.promoted() == ""
+    assert rig.following.turn(0.0) == Turn("", None)

@@ -14,11 +14,13 @@ from rltuned.daemon.metrics.decision import DECISION, Ranges, outside
 from rltuned.daemon.metrics.jobs import JOBS
 from rltuned.daemon.metrics.run_times import RUN_TIMES
 from rltuned.daemon.metrics.table import FREE, Row, Table, counter, gauge, histogram
+from rltuned.daemon.metrics.tuned import TUNED, values_of
 from rltuned.daemon.report import ChangeKind, CycleReport, CycleStage, Skip
 from rltuned.daemon.state import Health, HealthState
 from rltuned.domain.plan import Result
 from rltuned.domain.snapshot import UNREADABLE_KINDS
 from rltuned.journal.retention import TABLES, Size
+from rltuned.policies.tune_state import TuneState
 from rltuned.slurm.sdiag import Figure
 from rltuned.slurm.source import PYSLURM, TEXT, ReaderChoice
 
@@ -256,7 +258,7 @@ class Metrics:
         # they would double the series and say nothing that is used here
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry
-        self._table = Table((*ROWS, *DECISION, *JOBS, *RUN_TIMES), registry)
+        self._table = Table((*ROWS, *DECISION, *JOBS, *RUN_TIMES, *TUNED), registry)
         self._policy: tuple[str, str, str] | None = None
         self._ranges: Ranges = {}
         self.reader(ReaderChoice(TEXT, TEXT))
@@ -317,6 +319,10 @@ class Metrics:
     def not_loaded(self) -> None:
         """Settings or model could not be loaded; the old ones stay."""
         self._set(config_last_reload_successful=0)
+
+    def tuned(self, state: TuneState) -> None:
+        """What the last night of `rltuned tune` came to."""
+        self._set(**values_of(state))
 
     def kept(self, size: Size) -> None:
         """The journal was measured."""

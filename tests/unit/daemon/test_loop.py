@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rltuned.daemon.apply import PlanApplier
+from rltuned.daemon.following import Following, Turn
 from rltuned.daemon.report import ChangeKind, CycleStage, Skip
 from rltuned.daemon.restore import restore
 from rltuned.daemon.runtime import Rig
@@ -19,6 +20,7 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import BackendError, ModelError, SettingsError, SnapshotError
 from rltuned.journal.journal import Journal
 from rltuned.journal.snapshots import FILE_NAME, reading, recorded
+from rltuned.settings import Settings
 from tests.fakes import BrokenPolicy, ConstantOrder, FakeBackend, RaisingPolicy, dealt
 from tests.loops import WORLD, Bench
 
@@ -285,10 +287,18 @@ def test_what_was_refused_or_has_gone_is_no_error(bench: Bench) -> None:
 def test_a_promotion_is_taken_over_before_the_next_cycle_and_tried_once(bench: Bench) -> None:
     in_force, usable = "gen-1", True
 
+    class Followed(Following):
+        def __init__(self) -> None:
+            super().__init__(Settings())
+
+        def turn(self, at: float) -> Turn:
+            assert at > 0
+            return Turn(in_force, None)
+
     def reload() -> Rig:
         if not usable:
             raise ModelError("model gen-3: damaged")
-        return replace(bench.rig(), generation=in_force, promoted=lambda: in_force)
+        return replace(bench.rig(), generation=in_force, following=Followed())
 
     bench.reload = reload
     loop = bench.loop()
