@@ -13,11 +13,11 @@ from rltuned.policies.predictor import Predictor
 from rltuned.sim.trace import TraceJob
 from rltuned.train.batch import Contest
 from rltuned.train.course import DatasetSource
-from rltuned.train.ground import make_ground
+from rltuned.train.ground import foreseeing, make_ground
 from rltuned.train.learner import PpoSettings
 from rltuned.train.ppo import Report as Epoch
-from rltuned.train.predictor import columns_of
-from rltuned.train.run import Exam, Job, perform
+from rltuned.train.predictor import foreseen
+from rltuned.train.run import Exam, Job, beginning_from, perform
 
 WINDOW_JOBS: Final = 256
 SMALLEST_WINDOW: Final = 32
@@ -52,18 +52,13 @@ def fit_order(
             f"no order was learned: {len(jobs)} jobs had ended before the switch, --train full "
             f"needs {SMALLEST_WINDOW * PARTS}"
         )
-    columns = columns_of(predictor, jobs)
-    ground = make_ground("the earlier part", past.site.cluster, jobs, predicted=columns)
-    contest = Contest(base="saf", objective="mix", window_jobs=size, rollouts=ROLLOUTS, loads=LOADS)
-    settings = PpoSettings(
-        contest=contest,
-        network="context",
-        predict=True,
-        epochs=EPOCHS,
-        batches=BATCHES,
-        entropy=0.0,
-        seed=seed,
+    ground = make_ground("the earlier part", past.site.cluster, jobs)
+    ground = foreseeing(ground, foreseen(predictor, jobs))
+    contest = Contest(
+        base="delay", objective="mix", window_jobs=size, rollouts=ROLLOUTS, loads=LOADS
     )
+    settings = PpoSettings(contest=contest, epochs=EPOCHS, batches=BATCHES, entropy=0.0, seed=seed)
+    settings = beginning_from(model, settings)
     with TemporaryDirectory() as folder:
         job = Job(
             settings=settings,

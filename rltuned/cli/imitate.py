@@ -130,7 +130,7 @@ def _learn(  # noqa: PLR0917 - by place
         summary=f"Warm start: the order of {teacher}, learned from {data}.",
         parity=(values[:PARITY_WINDOWS], masks[:PARITY_WINDOWS]),
         training=Training(
-            method="supervised imitation, listwise (Plackett-Luce) loss",
+            method="supervised imitation, pairwise logistic loss",
             teacher=teacher,
             command=" ".join(["rltuned", *sys.argv[1:]]),
             settings=fitting.described() | {"learned": len(learned), "held_out": len(held_out)},

@@ -1,6 +1,7 @@
 """`rltuned train`: learn policies offline. Needs the train extra."""
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -33,8 +34,7 @@ from rltuned.train.learner import PpoSettings
 from rltuned.train.predictor_report import report_of, write_report
 from rltuned.train.ranks import ALONE, Ranks, join_ranks
 from rltuned.train.reward import Objective
-from rltuned.train.run import RULES, Exam, Job, perform
-from rltuned.train.seedling import NAME as SEEDLING
+from rltuned.train.run import RULES, Exam, Job, beginning_from, perform
 
 app = typer.Typer(no_args_is_help=True, help="Learn policies offline.")
 app.command()(imitate.imitate)
@@ -70,9 +70,14 @@ PredictOption = Annotated[
 PredictorOption = Annotated[
     Path | None, typer.Option("--predictor", help="Folder of the predictor; the shipped one.")
 ]
-WarmOption = Annotated[
-    str | None,
-    typer.Option("--warm", help=f"Learn this rule's order first, or begin from `{SEEDLING}`."),
+ReachOption = Annotated[
+    float,
+    typer.Option(
+        "--reach", help="Largest factor on the delays of the rule `delay`.", min=1.01, max=100
+    ),
+]
+StartOption = Annotated[
+    Path | None, typer.Option("--from", help="Bundle to go on from; its make is kept.")
 ]
 DeviceOption = Annotated[
     Literal["cpu", "cuda"],
@@ -98,7 +103,7 @@ def ppo(
     worlds: WorldsOption = 0,
     work: WorkOption = None,
     network: Annotated[Kind, typer.Option()] = "paper",
-    base: Annotated[str, typer.Option("--base", help="The rule of the other pipeline.")] = "fcfs",
+    base: Annotated[str, typer.Option("--base", help="The rule of the other pipeline.")] = "delay",
     objective: Annotated[Objective, typer.Option()] = "wait",
     form: Annotated[Form, typer.Option("--reward")] = "dense",
     reference: Annotated[Reference, typer.Option()] = "group",
@@ -114,8 +119,8 @@ def ppo(
     hidden: Annotated[tuple[int, int], typer.Option()] = (32, 16),
     patience: Annotated[int, typer.Option(help="0 = all epochs.", min=0)] = 0,
     seed: Annotated[int, typer.Option(min=0)] = 1,
-    warm: WarmOption = None,
-    start: Annotated[Path | None, typer.Option("--from", help="Begin from this bundle.")] = None,
+    reach: ReachOption = 8.0,
+    start: StartOption = None,
     exam_windows: Annotated[int, typer.Option(help="Held out, per ground.", min=1)] = 12,
     exam_jobs: Annotated[int, typer.Option(help="Jobs in each of them.", min=2)] = 1_024,
     device: DeviceOption = "cpu",
@@ -127,7 +132,7 @@ def ppo(
 
     Exit codes: 0 = trained and exported; 2 = input cannot be used, or the training broke.
     """
-    _check_ppo(base, warm, network, device, predict=predict)
+    _check_ppo(base, network, device, predict=predict)
     if quick:
         epochs, batches = min(epochs, QUICK_EPOCHS), min(batches, QUICK_BATCHES)
         exam_windows, exam_jobs = min(exam_windows, 4), min(exam_jobs, 256)
@@ -137,7 +142,11 @@ def ppo(
     settings = PpoSettings(
         contest=contest, network=network, predict=predict, hidden=hidden, epochs=epochs, seed=seed,
         batches=batches, learning_rate=learning_rate, entropy=entropy, patience=patience,
+        reach=math.log(reach),
     )  # fmt: skip
+    if start is not None:
+        settings = beginning_from(start, settings)
+        predict = settings.predict
     clusters = list(map(cluster_named, cluster or ["philly-192"]))
     guess = predictions(load_predictor(predictor or shipped_predictor())) if predict else nothing
     found = from_files(trace, clusters, predict=guess) if trace else generated(seed, predict=guess)
@@ -146,7 +155,7 @@ def ppo(
         sources=tuple(together(found, drawn(seed + 1, worlds, guess))),
         judges=tuple(drawn(JUDGES, worlds, guess)),
         command=" ".join(["rltuned", *(a for a in sys.argv[1:] if a != "--resume")]),
-        warm=warm, start=start, resume=resume, device=device,
+        start=start, resume=resume, device=device,
         exam=Exam(exam_windows, exam_jobs),
     )  # fmt: skip
     _perform(job, join_ranks() if distributed else ALONE)
@@ -156,7 +165,7 @@ def _perform(job: Job, ranks: Ranks) -> None:
     """Train and export, and print what came of it; only the first rank shows anything."""
     texts = (
         "epoch {task.completed}/{task.total}",
-        "gap {task.fields[gap]:+.3f}  held out {task.fields[held]:+.3f} vs saf",
+        "gap {task.fields[gap]:+.3f}  held out {task.fields[held]:+.3f} vs delay",
     )
     with progress(*texts, keep=True, off=ranks.rank > 0) as bar:
         task = bar.add_task("", total=job.settings.epochs, gap=float("nan"), held=float("nan"))
@@ -173,13 +182,10 @@ def _perform(job: Job, ranks: Ranks) -> None:
         say(f"{job.out}: {changes}; {card.training.seconds:.0f} s")
 
 
-def _check_ppo(base: str, warm: str | None, network: Kind, device: str, *, predict: bool) -> None:
+def _check_ppo(base: str, network: Kind, device: str, *, predict: bool) -> None:
     """Options that cannot go together are refused before the work."""
-    if warm == SEEDLING and network == "paper":
-        raise typer.BadParameter(f"--warm {SEEDLING}: for the context network")
-    for name in (base, *([warm] if warm and warm != SEEDLING else [])):
-        if name not in BASELINES:
-            raise typer.BadParameter(f"no rule {name!r}; there are: {', '.join(BASELINES)}")
+    if base not in BASELINES:
+        raise typer.BadParameter(f"no rule {base!r}; there are: {', '.join(BASELINES)}")
     if device == "cuda" and not torch.cuda.is_available():
         raise typer.BadParameter("no CUDA device here")
     if predict and network == "paper":

@@ -36,8 +36,9 @@ from rltuned.slurm.job_selector import asked_moment
 from rltuned.stats import DAY_S
 from rltuned.tune.candidates import Daemon, Entrant, Family
 from rltuned.tune.exam import Promise
-from rltuned.tune.night import Asked, Night, Tuning
+from rltuned.tune.night import Asked, Night
 from rltuned.tune.results import document, seal
+from rltuned.tune.tuning import Tuning
 
 app = typer.Typer()
 

@@ -16,6 +16,7 @@ from rltuned.core.switchback import Switchback
 from rltuned.daemon.canary import breaker
 from rltuned.daemon.canary.breaker import Cause
 from rltuned.daemon.canary.monitor import CanaryStatus
+from rltuned.errors import ModelError
 from rltuned.journal.named_values import Memory
 from rltuned.policies.generations import Generations
 from rltuned.settings import Settings
@@ -57,6 +58,9 @@ class Turn:
     trial: Trial | None
 
 
+_NONE: Final = Turn("none can be read", None)
+
+
 @dataclass(frozen=True, slots=True)
 class Moved:
     """What a trial or a breaker has done. what: promoted, withdrawn or rolled_back."""
@@ -73,7 +77,7 @@ class Following:
         self._store = Generations(settings.daemon.state_dir)
         self._ladder, self._tune = settings.ladder, settings.tune
         self._salts: dict[str, str] = {}
-        self._looked = 0
+        self._tried: Turn | None = None
 
     def turn(self, at: float) -> Turn:
         """What should be in force at a Unix time.
@@ -85,6 +89,22 @@ class Following:
         if trial is not None:
             return Turn(trial.in_force(at), trial)
         return Turn(self._store.named_by("current") or "", None)
+
+    def is_due(self, now: Turn, at: float) -> bool:
+        """Whether it is another one's turn; one that could not be loaded is tried once.
+
+        Raises:
+            ModelError: see turn; raised once.
+        """
+        try:
+            wanted = self.turn(at)
+        except ModelError:
+            if self._tried == _NONE:
+                return False
+            self._tried = _NONE
+            raise
+        found, self._tried = wanted not in {now, self._tried}, wanted
+        return found
 
     def trial(self) -> Trial | None:
         """The one that is going on; raises as turn."""
@@ -135,10 +155,9 @@ class Following:
             return Moved("withdrawn", trial.candidate, harm)
         effect = status.effect
         pairs = 0 if effect is None else effect.pairs
-        looks = sum(pairs >= least for least in LOOKS)
-        if effect is None or looks <= self._looked:
+        fresh = sum(pair.wait.means is not None for pair in status.pairs)
+        if effect is None or not any(pairs - fresh < look <= pairs for look in LOOKS):
             return None
-        self._looked = looks
         found = effect.interval_s
         if found is not None and found[2] < 0:
             self._store.promote(trial.candidate, at=at, why=effect.verdict)

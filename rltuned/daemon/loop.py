@@ -90,8 +90,6 @@ class Loop:
         self._pace = Pace(clock)
         self._strikes = 0  # unexpected errors in a row
         self._number = 0
-        self._tried = Turn(rig.generation, rig.trial)
-        self._refused = ""
 
     def run(self, cycles: int | None = None) -> int:
         """Run so many cycles, or until stopped.
@@ -303,19 +301,13 @@ class Loop:
         return True
 
     def _is_outdated(self) -> bool:
-        """Whether it is another generation's turn; one that cannot be used is tried once."""
-        if self.rig.following is None:
-            return False
-        now = Turn(self.rig.generation, self.rig.trial)
+        """Whether it is another generation's turn."""
+        following, now = self.rig.following, Turn(self.rig.generation, self.rig.trial)
         try:
-            wanted = self.rig.following.turn(self._clock.now())
+            return following is not None and following.is_due(now, self._clock.now())
         except ModelError as error:
-            if str(error) != self._refused:
-                self._audience.not_loaded(str(error))
-            self._refused = str(error)
+            self._audience.not_loaded(str(error))
             return False
-        found, self._tried = wanted not in {now, self._tried}, wanted
-        return found
 
     def _move(self, report: CycleReport, status: CanaryStatus) -> None:
         """Promote, withdraw or take back a generation, by what the cycle taught."""

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltuned.kernel.backfill import consider, harmless, restraints
-from rltuned.kernel.compiler import BoolArray, FloatArray, IntArray, compiled
+from rltuned.kernel.compiler import BoolArray, Float32Array, FloatArray, IntArray, compiled
 from rltuned.kernel.features import Features
 from rltuned.kernel.placement import fits, place, record
 from rltuned.kernel.state import Setup, State, stamp
@@ -23,7 +23,8 @@ class Desk(NamedTuple):
 
     clock: [now, wake]. queue: (n,) pending jobs in submit order, marks[QUEUED] of them. fit,
     harmless: (S,) what is known of a shape, valid while fit_at, harmless_at equal the stamp of the
-    moment. random: [state of the generator].
+    moment. random: [state of the generator]. wished_s, upper_s: (n,) the rule's delays, stretched,
+    and their bounds. asked: (n, 3) see Tape.
     """
 
     clock: FloatArray
@@ -38,6 +39,9 @@ class Desk(NamedTuple):
     harmless_at: IntArray
     features: Features
     random: NDArray[np.uint64]
+    wished_s: FloatArray
+    upper_s: FloatArray
+    asked: Float32Array
 
 
 @compiled

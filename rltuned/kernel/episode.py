@@ -4,6 +4,9 @@
 The same steps serve the whole-episode rollout here and, one call each, a scheduler outside compiled
 code.
 
+The order is that of delays within their bounds. A job's score is less its virtual time, in units of
+the mean delay that the rule asks of the queue; a network corrects the rule's delays.
+
 A decision is the choice of the next job to be looked at in a scheduling pass. Candidates are the
 jobs whose choice has an effect: those that can start now and, where a partition has no blocked
 head yet, those that would become it. Walking down a ranked queue, as Slurm does, is a row of such
@@ -32,7 +35,7 @@ from rltuned.kernel.choices import (
 )
 from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray, compiled, entry
 from rltuned.kernel.features import StaticFeatures, look
-from rltuned.kernel.network import Net, forward
+from rltuned.kernel.network import Net, factor, forward
 from rltuned.kernel.state import RUNNING, Setup, State, begin_pass
 
 TAPE_PASSES, TAPE_ROWS, TAPE_DECISIONS, TAPE_CANDIDATES, TAPE_FULL = 0, 1, 2, 3, 4
@@ -42,12 +45,14 @@ TAPE_PASSES, TAPE_ROWS, TAPE_DECISIONS, TAPE_CANDIDATES, TAPE_FULL = 0, 1, 2, 3,
 class Tape(NamedTuple):
     """What is kept of an episode for learning. D decisions in Q passes over R rows.
 
-    rows: (R, F). first: (Q+1,) where the rows of a pass begin. flags: (Q, 2) what the
+    rows: (R, F). asked: (R, 3) of each job its wait, the rule's delay and the bound, in units of
+    the score. first: (Q+1,) where the rows of a pass begin. flags: (Q, 2) what the
     sampled slots hold (see look). now_s: (Q,). decision_pass: (D,). choice: (D,) row of the chosen
     job. candidates: rows that could have been chosen, candidate_first (D+1,) where they begin.
     """
 
     rows: Float32Array
+    asked: Float32Array
     first: IntArray
     flags: IntArray
     now_s: FloatArray
@@ -154,6 +159,22 @@ def _rank(
     flags = tape.flags[min(tape.used[TAPE_PASSES], len(tape.flags) - 1)]
     look(setup, state, sight, desk.features, desk.queue[:count], now, flags)
     forward(net, desk.features.rows, count, flags, desk.scores)
+    unit_s = _unit_s(desk, count)
+    for at in range(count):
+        job = desk.queue[at]
+        wait, upper = (now - setup.jobs.submit_s[job]) / unit_s, desk.upper_s[job] / unit_s
+        wished = desk.wished_s[job] / unit_s
+        desk.asked[at, 0], desk.asked[at, 1], desk.asked[at, 2] = wait, wished, upper
+        desk.scores[at] = wait - min(wished * factor(net, desk.scores[at]), upper)
+
+
+@compiled
+def _unit_s(desk: Desk, count: int) -> float:
+    """How many seconds of virtual time weigh as much as the noise of a choice."""
+    total = 0.0
+    for at in range(count):
+        total += min(desk.wished_s[desk.queue[at]], desk.upper_s[desk.queue[at]])
+    return max(total / count, 1.0)
 
 
 @compiled
@@ -221,6 +242,7 @@ def _keep_rows(tape: Tape, desk: Desk, waiting: int) -> None:
     used = tape.used
     number, base = used[TAPE_PASSES], used[TAPE_ROWS]
     tape.rows[base : base + waiting] = desk.features.rows[:waiting]
+    tape.asked[base : base + waiting] = desk.asked[:waiting]
     tape.now_s[number] = desk.clock[NOW]
     tape.first[number + 1] = base + waiting
     used[TAPE_PASSES] += 1

@@ -1,5 +1,6 @@
 """policies/network, compiled: scores of a whole queue in one go."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ _WAYS, _FREE_NODES = COLUMN["num_ways"], COLUMN["free_nodes"]
 
 
 class Net(NamedTuple):
-    """A network's weights. F inputs, H and K hidden units; kind: see PAPER.
+    """A network's weights. F inputs, H and K hidden units; kind: see PAPER; reach: see Network.
 
     w1 (F, H), b1 (H,), w2 (H, K), pooled (2 H, K; empty but for CONTEXT), b2 (K,), w3 (K,),
     b3 (1,).
@@ -31,6 +32,7 @@ class Net(NamedTuple):
     b2: Float32Array
     w3: Float32Array
     b3: Float32Array
+    reach: float
 
 
 @compiled
@@ -129,16 +131,6 @@ def _pool(net: Net, hidden: Float32Array, bias: Float32Array) -> None:
 
 
 @compiled
-def log_delay(curve: FloatArray, score: float) -> float:
-    """A bundle's curve (2, q) at a score, as numpy's interp reads it: ln seconds at stretch 1."""
-    points, values = curve[0], curve[1]
-    last = len(points) - 1
-    if score <= points[0]:
-        return float(values[0])
-    if score >= points[last]:
-        return float(values[last])
-    high = 1
-    while points[high] < score:
-        high += 1
-    slope = (values[high] - values[high - 1]) / (points[high] - points[high - 1])
-    return float(slope * (score - points[high - 1]) + values[high - 1])
+def factor(net: Net, score: float) -> float:
+    """What a network makes of the delay that the rule asks for."""
+    return math.exp(-net.reach * math.tanh(score))

@@ -10,7 +10,7 @@ from rltuned.core import run_times
 from rltuned.core.features import COLUMN, NUM_FEATURES, UNLIMITED_AS_S
 from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray, compiled
 from rltuned.kernel.features import Features, StaticFeatures, look
-from rltuned.kernel.network import Net, forward, log_delay
+from rltuned.kernel.network import Net, factor, forward
 from rltuned.kernel.run_times import RunTimes, kin_shift
 from rltuned.kernel.state import Setup, State
 
@@ -24,12 +24,16 @@ _quantile = compiled(run_times.quantile)
 
 
 class Eyes(NamedTuple):
-    """How a network sees the queue. curve: (2, q) scores and ln delays of a bundle."""
+    """How a network sees the queue.
+
+    asked_s: (n,) delays at stretch 1 of the rule that it corrects, where nothing is learned of run
+    times.
+    """
 
     sight: StaticFeatures
     features: Features
     net: Net
-    curve: FloatArray
+    asked_s: FloatArray
     flags: IntArray
     scores: FloatArray
 
@@ -73,7 +77,11 @@ def scores(
         return found
     if ranking.rule >= NET:
         _judge(setup, state, ranking, eyes, ranking.rule, jobs, now)
-        return eyes.scores[: len(jobs)].copy()
+        for at in range(len(jobs)):
+            found[at] = eyes.scores[at]
+            if ranking.rule == NET:
+                found[at] = -_corrected_s(ranking, eyes, jobs[at], eyes.scores[at])
+        return found
     for at in range(len(jobs)):
         job = jobs[at]
         found[at] = score(ranking, job, max(now - setup.jobs.submit_s[job], 0.0))
@@ -101,7 +109,7 @@ def delays(
         if rule == FIT:
             out[at] = 0.0 if eyes.scores[at] > 0 else ranking.stretch * UNLIMITED_AS_S
         else:
-            out[at] = ranking.stretch * math.exp(log_delay(eyes.curve, eyes.scores[at]))
+            out[at] = ranking.stretch * _corrected_s(ranking, eyes, jobs[at], eyes.scores[at])
 
 
 @compiled
@@ -156,6 +164,14 @@ def _predicted_s(ranking: Ranking, rule: int, job: int) -> float:
 
 
 @compiled
+def _corrected_s(ranking: Ranking, eyes: Eyes, job: int, score: float) -> float:
+    """What a network asks for: the rule's delay at stretch 1, corrected."""
+    known = len(ranking.known.slots) > 0
+    asked_s = _predicted_s(ranking, PLAN, job) if known else eyes.asked_s[job]
+    return float(asked_s * factor(eyes.net, score))
+
+
+@compiled
 def foresee(known: RunTimes, jobs: IntArray, rows: Float32Array) -> None:
     """Fill the columns of rows (k, F) that a predictor adds: quantiles of x."""
     for at in range(len(jobs)):
@@ -182,8 +198,8 @@ def _no_eyes() -> Eyes:
         np.zeros((0, 5)), np.zeros(0, np.int64), np.zeros((0, 0, 3)), np.zeros((0, 0)), none
     )
     sight = StaticFeatures(np.zeros((0, 0), dtype=bool), counts, counts, none)
-    net = Net(0, none, flat, none, none, flat, flat, flat)
-    return Eyes(sight, features, net, np.zeros((2, 1)), np.zeros(2, np.int64), np.zeros(0))
+    net = Net(0, none, flat, none, none, flat, flat, flat, 0.0)
+    return Eyes(sight, features, net, np.zeros(0), np.zeros(2, np.int64), np.zeros(0))
 
 
 NO_EYES = _no_eyes()

@@ -5,6 +5,7 @@ digested and parsed, so that no other user can exchange it in between; see files
 """
 
 import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -17,8 +18,8 @@ from rltuned.core.features import SCHEMA_ID, Float32Array, FloatArray, StateMatr
 from rltuned.core.observation import sample_features, windows
 from rltuned.core.run_times import LOG_FULL
 from rltuned.errors import ModelError
+from rltuned.policies.baselines import BASELINES
 from rltuned.policies.card import CARD_FILE, PARITY_FILE, WEIGHTS_FILE, Card
-from rltuned.policies.delay_curve import DelayCurve, curve_of
 from rltuned.policies.files import (
     MAX_CARD_BYTES,
     PARITY_TOLERANCE,
@@ -35,35 +36,30 @@ MAX_WINDOWS: Final = 64
 """Of a self-test: it runs at every start."""
 
 
-class Actor:
-    """A trained policy. Scores are logits: their order counts, and differences compare."""
+class NetworkPolicy:
+    """A network that corrects the delays of the rule `delay`.
 
-    def __init__(
-        self,
-        card: Card,
-        card_sha256: str,
-        network: Network,
-        curve: DelayCurve,
-    ) -> None:
-        self.card = card
-        self.curve = curve
-        self.digest = card_sha256
+    predicted: it reads predicted run times.
+    """
+
+    def __init__(self, name: str, network: Network, *, predicted: bool) -> None:
+        self.name = name
         self.network = network
-
-    @property
-    def name(self) -> str:
-        return f"model:{self.card.name}"
-
-    @property
-    def ranges(self) -> Mapping[str, tuple[float, float]]:
-        """What it was trained on, by feature; bundles of older releases do not say."""
-        return self.card.ranges
+        self.predicted = predicted
 
     def score(self, matrix: StateMatrix) -> FloatArray:
-        """(n,) one score per job, none left out; `paper` takes a long queue in windows."""
+        """(n,) the order without bounds, higher = sooner."""
+        return -self.delay_s(matrix)
+
+    def delay_s(self, matrix: StateMatrix) -> FloatArray:
+        """(n,) seconds at stretch 1."""
+        return BASELINES["delay"].delay_s(matrix) * self.network.factors(self.logits(matrix))
+
+    def logits(self, matrix: StateMatrix) -> FloatArray:
+        """(n,) one number per job, none left out; `paper` takes a long queue in windows."""
         if not len(matrix):
             return np.empty(0)
-        if self.card.architecture.kind == "context":
+        if self.network.kind == "context":
             return self.forward(self._seen(matrix), np.ones(len(matrix), dtype=bool))
         found = [
             self.forward(w.values, w.mask)[: w.count]
@@ -71,13 +67,9 @@ class Actor:
         ]
         return np.concatenate(found)
 
-    def delay_s(self, matrix: StateMatrix) -> FloatArray:
-        """(n,) seconds at stretch 1, by the bundle's curve."""
-        return self.curve.delay_s(self.score(matrix))
-
     def _seen(self, matrix: StateMatrix) -> Float32Array:
         """(n, features) what the context network reads."""
-        if not self.card.architecture.predicted:
+        if not self.predicted:
             return matrix.values
         # where nothing is predicted a job may run as long as its limit
         run_s = np.where(np.isnan(matrix.run_s), matrix.limit_s[:, None], matrix.run_s)[:, 2:]
@@ -87,6 +79,20 @@ class Actor:
     def forward(self, values: Float32Array, mask: BoolArray) -> FloatArray:
         """Scores of one window, padded or not: (k, features) float32 and (k,) bool -> (k,)."""
         return self.network.forward(values, mask).astype(np.float64)
+
+
+class Actor(NetworkPolicy):
+    """The network of a bundle."""
+
+    def __init__(self, card: Card, card_sha256: str, network: Network) -> None:
+        super().__init__(f"model:{card.name}", network, predicted=card.architecture.predicted)
+        self.card = card
+        self.digest = card_sha256
+
+    @property
+    def ranges(self) -> Mapping[str, tuple[float, float]]:
+        """What it was trained on, by feature; bundles of older releases do not say."""
+        return self.card.ranges
 
 
 def load_actor(bundle: Path) -> Actor:
@@ -118,14 +124,15 @@ def _load(bundle: Path) -> Actor:
     network = _network(bundle / WEIGHTS_FILE, _read_sealed(bundle / WEIGHTS_FILE, card), card)
     path = bundle / PARITY_FILE
     values, masks, scores = _parity(path, _read_sealed(path, card), card)
-    curve = curve_of(card.architecture.kind, values[masks], scores[masks].astype(np.float64))
-    actor = Actor(card, hashlib.sha256(card_bytes).hexdigest(), network, curve)
+    actor = Actor(card, hashlib.sha256(card_bytes).hexdigest(), network)
     _self_test(actor, path, values, masks, scores)
     return actor
 
 
 def _parse_card(path: Path, data: bytes) -> Card:
     try:
+        if json.loads(data).get("format") == 1:
+            raise ModelError(f"model {path}: a bundle of release 0.1.0; train it again")
         return Card.model_validate_json(data)
     except ValidationError as error:
         first = error.errors()[0]
@@ -148,7 +155,7 @@ def _network(path: Path, data: bytes, card: Card) -> Network:
     for name, tensor in weights.items():
         if not bool(np.isfinite(tensor).all()):
             raise ModelError(f"model {path}: tensor {name} is not finite float32")
-    return Network(form.kind, {name: weights[name] for name in wanted})
+    return Network(form.kind, {name: weights[name] for name in wanted}, form.reach)
 
 
 def _parity(path: Path, data: bytes, card: Card) -> tuple[Float32Array, BoolArray, Float32Array]:

@@ -16,7 +16,8 @@ from rltuned.policies.network import Kind
 CARD_FILE: Final = "card.json"
 WEIGHTS_FILE: Final = "actor.safetensors"
 PARITY_FILE: Final = "parity.npz"
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""1: of release 0.1.0, whose scores were an order by themselves."""
 BUNDLE_NAME: Final = "[a-z0-9][a-z0-9._-]{0,63}"
 MAX_HIDDEN: Final = 4_096
 
@@ -52,7 +53,9 @@ class Architecture(_CardPart):
     features: int = OBSERVED
     predicted: bool = Field(default=False, description="reads predicted run times")
     hidden: tuple[int, ...] = Field(description="widths of the hidden layers")
-    base: None = Field(default=None, description="empty; cards of 0.1.0 have it")
+    reach: float = Field(
+        gt=0.0, le=5.0, description="ln of the largest factor on the delays of the rule `delay`"
+    )
     max_jobs: Literal[256] = MAX_QUEUE_SIZE
 
     @field_validator("hidden")
@@ -88,7 +91,7 @@ class Training(_CardPart):
 class Card(_CardPart):
     """card.json."""
 
-    format: Literal[1]
+    format: Literal[2]
     name: str = Field(pattern=f"^{BUNDLE_NAME}$")
     summary: str
     schema_id: str

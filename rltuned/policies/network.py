@@ -14,7 +14,7 @@ from typing import Final, Literal
 import numpy as np
 
 from rltuned.core.capacity import BoolArray
-from rltuned.core.features import Float32Array
+from rltuned.core.features import Float32Array, FloatArray
 
 Kind = Literal["paper", "context"]
 Weights = Mapping[str, Float32Array]
@@ -29,10 +29,15 @@ MASKED: Final = -1e9
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """An actor's weights, whose names and shapes are those of `shapes`."""
+    """An actor's weights, whose names and shapes are those of `shapes`.
+
+    reach: they correct the delays of the rule `delay` by a factor between exp(-reach) and
+    exp(reach).
+    """
 
     kind: Kind
     weights: Weights
+    reach: float
 
     def forward(self, values: Float32Array, mask: BoolArray) -> Float32Array:
         """(jobs, features) and (jobs,) -> (jobs,) scores; rows that the mask leaves out: MASKED."""
@@ -45,6 +50,11 @@ class Network:
             code = dense(self.weights, second, code)
         scores = dense(self.weights, head, relu(code))[:, 0]
         return np.where(mask, scores, np.float32(MASKED))
+
+    def factors(self, scores: FloatArray) -> FloatArray:
+        """(n,) what a residual makes of the rule's delays; 1 at score 0, less for higher ones."""
+        found: FloatArray = np.exp(-self.reach * np.tanh(scores))
+        return found
 
     def _mixed(self, layer: str, code: Float32Array, count: int) -> Float32Array:
         """(jobs, K) of each job's code (jobs, H) beside mean and maximum of the queue.

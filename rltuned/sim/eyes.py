@@ -10,18 +10,20 @@ from rltuned.policies.network import LAYERS, Network
 from rltuned.sim.prepared import Prepared
 
 KINDS = {"paper": PAPER, "context": CONTEXT}
-NO_CURVE = np.zeros((2, 1))
 
 
 def eyes_on(
-    sight: StaticFeatures, prepared: Prepared, net: Net | None = None, curve: FloatArray = NO_CURVE
+    sight: StaticFeatures,
+    prepared: Prepared,
+    net: Net | None = None,
+    asked_s: FloatArray = NO_EYES.asked_s,
 ) -> Eyes:
-    """Eyes with work space; net None: they only see what fits."""
+    """Eyes with work space; net None: they only see what fits. asked_s: see Eyes."""
     return Eyes(
         sight=sight,
         features=room_for(sight, prepared),
         net=NO_EYES.net if net is None else net,
-        curve=curve,
+        asked_s=asked_s,
         flags=np.zeros(2, dtype=np.int64),
         scores=np.empty(len(sight.fixed)),
     )
@@ -53,4 +55,5 @@ def net_of(network: Network) -> Net:
         b2=w[f"{second}.bias"],
         w3=np.ascontiguousarray(w[f"{head}.weight"][0]),
         b3=w[f"{head}.bias"],
+        reach=network.reach,
     )

@@ -32,8 +32,9 @@ from rltuned.kernel.ranking import (
     Ranking,
 )
 from rltuned.kernel.run_times import NOTHING_KNOWN, Layers, RunTimes
-from rltuned.policies.actor import Actor
+from rltuned.policies.actor import NetworkPolicy
 from rltuned.policies.baselines import BASELINES, F1_EPOCH_S, Baseline
+from rltuned.policies.baselines import PLAN as PLAN_COLUMN
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.eyes import eyes_on, net_of
 from rltuned.sim.natural import AGE_ONLY, FIRST_PRIORITY, Natural, Whole
@@ -56,7 +57,8 @@ class Stage:
     """A trace on a cluster, ready to be ordered.
 
     natural: what Slurm's own priorities are made of. sight: what a network may know of it, where
-    that has been worked out. predictor: of run times; None = policies go by the limits.
+    that has been worked out. predictor: of run times; None = policies go by plan_s (n,), or where
+    that is None too by the limits.
     """
 
     cluster: Cluster
@@ -65,6 +67,7 @@ class Stage:
     natural: Natural
     sight: StaticFeatures | None = None
     predictor: Layers | None = None
+    plan_s: FloatArray | None = None
 
     @property
     def limit_s(self) -> FloatArray:
@@ -83,6 +86,9 @@ class Stage:
     def matrix(self) -> StateMatrix:
         """The columns that the static rules read."""
         nothing = np.zeros(len(self.jobs))
+        run_s = np.full((len(self.jobs), RUN_COLUMNS), np.nan)
+        if self.plan_s is not None:
+            run_s[:, PLAN_COLUMN] = self.plan_s
         return StateMatrix(
             jobs=(),
             values=np.zeros((0, 0), dtype=np.float32),
@@ -95,7 +101,7 @@ class Stage:
             priority=nothing,
             size=self.prepared.size,
             slack_s=np.full(len(self.jobs), np.inf),
-            run_s=np.full((len(self.jobs), RUN_COLUMNS), np.nan),
+            run_s=run_s,
             cff=0.0,
         )
 
@@ -133,9 +139,8 @@ def at_events(policy: Policy | str, stage: Stage, order: Order | None) -> tuple[
     Raises:
         KeyError: the kernel does not know it.
     """
-    if isinstance(policy, Actor):
-        predicted = policy.card.architecture.predicted
-        return _dynamic(NET, stage, order, knows=predicted), _eyes(policy, stage)
+    if isinstance(policy, NetworkPolicy):
+        return _dynamic(NET, stage, order), _eyes(policy, stage)
     policy = policy if isinstance(policy, str) else policy.name
     pure = order is None or policy in {*FUTURE, "multifactor"}
     if policy in FORESEEING and stage.predictor is not None:
@@ -251,9 +256,8 @@ def _wish(
 ) -> tuple[int, FloatArray, RunTimes, Eyes]:
     """A policy's rule, its delays where they never change, its memory and its eyes."""
     later = np.zeros(len(stage.jobs))
-    if isinstance(policy, Actor):
-        known = _known(stage) if policy.card.architecture.predicted else NOTHING_KNOWN
-        return NET, later, known, _eyes(policy, stage)
+    if isinstance(policy, NetworkPolicy):
+        return NET, later, _known(stage), _eyes(policy, stage)
     if not isinstance(policy, Baseline):
         raise KeyError(policy)
     if policy.name in FORESEEING and stage.predictor is not None:
@@ -268,20 +272,21 @@ def _known(stage: Stage) -> RunTimes:
     return NOTHING_KNOWN if stage.predictor is None else known_of(stage.jobs, stage.predictor)
 
 
-def _eyes(actor: Actor | None, stage: Stage) -> Eyes:
+def _eyes(actor: NetworkPolicy | None, stage: Stage) -> Eyes:
     """What an actor sees of a stage; None: only what fits."""
     prepared = stage.prepared
     sight = stage.sight or sight_of(stage.cluster, stage.jobs, prepared)
     if actor is None:
         return eyes_on(sight, prepared)
     net = net_of(actor.network)
-    added = len(net.w1) - sight.fixed.shape[1] if actor.card.architecture.predicted else 0
+    added = len(net.w1) - sight.fixed.shape[1] if actor.predicted else 0
     if added > 0:
         # where nothing is predicted a job may run as long as its limit
         limit = np.minimum(np.log1p(stage.limit_s) / LOG_FULL, 1.0).astype(np.float32)
         room = np.repeat(limit[:, None], added, axis=1)
         sight = sight._replace(fixed=np.hstack([sight.fixed, room]))
-    return eyes_on(sight, prepared, net, actor.curve.table)
+    asked_s = BASELINES["delay"].delay_s(stage.matrix())
+    return eyes_on(sight, prepared, net, asked_s=asked_s)
 
 
 def _dynamic(rule: int, stage: Stage, order: Order | None, *, knows: bool = True) -> Ranking:

@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 import numpy as np
 
+from rltuned.core.order import DEFAULT
 from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray
 from rltuned.kernel.network import Net
 from rltuned.train.episodes import Decisions, Recorder, play_rule, play_sampled
@@ -65,7 +66,7 @@ def compete(
     window: Ground, net: Net, contest: Contest, seed: int, recorder: Recorder
 ) -> list[Episode]:
     """Play a window by the base rule and, `rollouts` times, by the network."""
-    base_s = play_rule(window, contest.base)
+    base_s = play_rule(window, contest.base, DEFAULT)
     work = window.work.measured_by(base_s)
     played = [
         play_sampled(window, net, seed + number, recorder) for number in range(contest.rollouts)
@@ -115,6 +116,7 @@ class Batch:
     """
 
     rows: Float32Array
+    asked: Float32Array
     first: IntArray
     flags: IntArray
     of_pass: IntArray
@@ -135,6 +137,7 @@ def join(episodes: Sequence[Episode]) -> Batch:
     lists = [k.candidate_first[1:] + a for k, a in zip(kept, among, strict=False)]
     return Batch(
         rows=np.concatenate([k.rows for k in kept]),
+        asked=np.concatenate([k.asked for k in kept]),
         first=np.concatenate([[0], *ends]).astype(np.int64),
         flags=np.concatenate([k.flags for k in kept]),
         of_pass=np.concatenate([k.of_pass + p for k, p in zip(kept, passes, strict=False)]),

@@ -11,7 +11,7 @@ from rltuned.kernel.compiler import IntArray
 from rltuned.policies.network import Kind
 from rltuned.train.batch import Batch, spans
 from rltuned.train.critic import pooled
-from rltuned.train.network import ContextActor, PaperActor
+from rltuned.train.network import ContextActor, PaperActor, placed_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,7 @@ class Part:
 
     rows: Tensor
     features: Tensor
+    asked: Tensor
     moment: Tensor
     place: Tensor
     moments: int
@@ -51,6 +52,7 @@ def part_of(batch: Batch, moments: IntArray, kind: Kind, device: str) -> Part:
     return Part(
         rows=tensor(rows),
         features=tensor(seen),
+        asked=tensor(batch.asked[row_at]),
         moment=tensor(moment),
         place=tensor(place),
         moments=len(moments),
@@ -76,7 +78,12 @@ def seen_by(kind: Kind, rows: np.ndarray, flags: IntArray) -> np.ndarray:
 
 
 def scores_of(actor: PaperActor | ContextActor, part: Part) -> Tensor:
-    """(R,) score of every row."""
+    """(R,) what every row is chosen by: less its virtual time; see kernel/episode."""
+    return placed_by(logits_of(actor, part), part.asked, actor.reach)
+
+
+def logits_of(actor: PaperActor | ContextActor, part: Part) -> Tensor:
+    """(R,) what the network says of every row."""
     if isinstance(actor, PaperActor):
         flat: Tensor = actor.layers(part.features).squeeze(-1)
         return flat

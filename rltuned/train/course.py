@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from rltuned.kernel.compiler import Float32Array
 from rltuned.policies.predictor import Predictor
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.limits import Strength
@@ -13,8 +12,8 @@ from rltuned.sim.presets import preset
 from rltuned.sim.run import possible
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import TraceJob, read_trace
-from rltuned.train.ground import Ground, make_ground
-from rltuned.train.predictor import Fitted, columns_of, fit
+from rltuned.train.ground import Foreseen, Ground, foreseeing, make_ground
+from rltuned.train.predictor import Fitted, fit, foreseen, garbled
 from rltuned.train.worlds import random_world
 
 GENERATED: Final[tuple[tuple[str, str, Strength], ...]] = (
@@ -44,8 +43,8 @@ class DatasetSource:
     share: int = 1
 
 
-Predict = Callable[[Sequence[TraceJob]], Sequence[Float32Array | None]]
-"""What is predicted of a trace's jobs, (n, 3): one ground of it per answer."""
+Predict = Callable[[Sequence[TraceJob]], Sequence[Foreseen | None]]
+"""What is predicted of a trace's jobs: one ground of it per answer."""
 
 
 def nothing(_jobs: Sequence[TraceJob]) -> list[None]:
@@ -72,13 +71,10 @@ def from_files(
             description += f"; synthetic: {notes['synthetic']}" if "synthetic" in notes else ""
             # the readers name the licence beside the source; other files may name it apart
             licence = notes.get("licence", notes.get("source", "see the source"))
+            ground = make_ground(f"{path.name}@{cluster.name}", cluster, jobs)
             found += [
-                DatasetSource(
-                    make_ground(f"{path.name}@{cluster.name}", cluster, jobs, None, columns),
-                    description,
-                    licence,
-                )
-                for columns in predict(jobs)
+                DatasetSource(foreseeing(ground, known), description, licence)
+                for known in predict(jobs)
             ]
     return found
 
@@ -93,16 +89,17 @@ def generated(
         trace = synthesize(kind, jobs=jobs, seed=seed + number, limits=limits)
         fit, _ = possible(trace.jobs, cluster, skip=True)
         description = f"{kind}, {limits} limits, seed {seed + number}, on {name}: {len(fit)} jobs"
-        for columns in predict(fit):
-            ground = make_ground(f"{kind}-{limits}@{name}", cluster, fit, None, columns)
-            found.append(DatasetSource(ground, description, OURS))
+        ground = make_ground(f"{kind}-{limits}@{name}", cluster, fit)
+        found += [
+            DatasetSource(foreseeing(ground, known), description, OURS) for known in predict(fit)
+        ]
     return found
 
 
 def drawn(
     seed: int, count: int, predict: Predict = nothing, jobs: int = WORLD_JOBS
 ) -> list[DatasetSource]:
-    """Random worlds; where there are predictions, users are known in every other one.
+    """Random worlds; where there are predictions, one of the kinds of `predictions` in each.
 
     Args:
         seed: worlds of other seeds are other worlds; `JUDGES` are never learned from.
@@ -113,9 +110,9 @@ def drawn(
     found = []
     for number in range(count):
         world = random_world(seed * WORLDS_PER_SEED + number, jobs)
-        columns = predict(world.jobs)
-        own = columns[number % len(columns)]
-        ground = make_ground(world.cluster.name, world.cluster, world.jobs, None, own)
+        known = predict(world.jobs)
+        own = known[number % len(known)]
+        ground = foreseeing(make_ground(world.cluster.name, world.cluster, world.jobs), own)
         found.append(DatasetSource(ground, world.description, OURS))
     return found
 
@@ -178,9 +175,10 @@ def fit_to(
 
 
 def predictions(predictor: Predictor) -> Predict:
-    """Every trace twice: with the past of its jobs' kinds known, and with all of them strangers."""
+    """Every trace thrice: predicted by what its jobs' kinds did, by requests alone, and wrongly."""
 
-    def both(jobs: Sequence[TraceJob]) -> list[Float32Array | None]:
-        return [columns_of(predictor, jobs), columns_of(predictor, jobs, cold=True)]
+    def thrice(jobs: Sequence[TraceJob]) -> list[Foreseen | None]:
+        warm = foreseen(predictor, jobs)
+        return [warm, foreseen(predictor, jobs, cold=True), garbled(warm, jobs)]
 
-    return both
+    return thrice

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rltuned.core.features import NUM_FEATURES
-from rltuned.core.order import Order, Policy
+from rltuned.core.order import DEFAULT, Order, Policy
 from rltuned.kernel.choices import Desk
 from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray
 from rltuned.kernel.episode import (
@@ -19,12 +19,12 @@ from rltuned.kernel.episode import (
 )
 from rltuned.kernel.features import StaticFeatures
 from rltuned.kernel.network import Net
-from rltuned.kernel.ranking import NET
 from rltuned.kernel.state import Setup, State, empty_state
-from rltuned.sim.eyes import eyes_on, room_for
+from rltuned.policies.baselines import BASELINES
+from rltuned.sim.eyes import room_for
 from rltuned.sim.natural import AGE_ONLY
-from rltuned.sim.orders import at_events, play
-from rltuned.sim.play import run, setup_of
+from rltuned.sim.orders import play
+from rltuned.sim.play import setup_of
 from rltuned.sim.policy import policy_of
 from rltuned.sim.protocol import Protocol
 from rltuned.train.ground import MULTIFACTOR, Ground
@@ -34,11 +34,12 @@ from rltuned.train.ground import MULTIFACTOR, Ground
 class Decisions:
     """The choices of one episode, ragged: D choices in Q passes over R rows.
 
-    rows: (R, NUM_FEATURES); first: (Q+1,); flags: (Q, 2); now_s: (Q,); of_pass, choice: (D,);
-    candidates: (C,) row numbers; candidate_first: (D+1,).
+    rows: (R, NUM_FEATURES); asked: (R, 3), see kernel/episode.Tape; first: (Q+1,); flags: (Q, 2);
+    now_s: (Q,); of_pass, choice: (D,); candidates: (C,) row numbers; candidate_first: (D+1,).
     """
 
     rows: Float32Array
+    asked: Float32Array
     first: IntArray
     flags: IntArray
     now_s: FloatArray
@@ -84,6 +85,7 @@ class Recorder:
 def _tape(room: Scratch, features: int = NUM_FEATURES) -> Tape:
     return Tape(
         rows=np.empty((room.rows, features), dtype=np.float32),
+        asked=np.empty((room.rows, 3), dtype=np.float32),
         first=np.zeros(room.decisions + 1, dtype=np.int64),
         flags=np.zeros((room.decisions, 2), dtype=np.int64),
         now_s=np.empty(room.decisions),
@@ -121,14 +123,6 @@ def play_rule(window: Ground, policy: str, order: Order | None = None) -> FloatA
     return play_policy(window, policy, protocol)
 
 
-def play_greedy(window: Ground, net: Net) -> FloatArray:
-    """(n,) start times under a network that takes its best at every event, without bounds."""
-    ranking, _ = at_events("fcfs", window.stage(), None)
-    eyes = eyes_on(window.sight, window.prepared, net)
-    rules = window.rules
-    return run(window.prepared, ranking._replace(rule=NET), rules, eyes=eyes).start_s
-
-
 def play_sampled(
     window: Ground, net: Net, seed: int, recorder: Recorder
 ) -> tuple[FloatArray, Decisions]:
@@ -150,6 +144,7 @@ def _decisions(tape: Tape) -> Decisions:
     passes, rows, count = used[TAPE_PASSES], used[TAPE_ROWS], used[TAPE_DECISIONS]
     return Decisions(
         rows=tape.rows[:rows].copy(),
+        asked=tape.asked[:rows].copy(),
         first=tape.first[: passes + 1].copy(),
         flags=tape.flags[:passes].copy(),
         now_s=tape.now_s[:passes].copy(),
@@ -162,7 +157,7 @@ def _decisions(tape: Tape) -> Decisions:
 
 def tables(window: Ground, seed: int) -> tuple[Setup, State, Desk, StaticFeatures]:
     """An empty cluster and an empty queue before the first job."""
-    prepared = window.prepared
+    prepared, stage = window.prepared, window.stage()
     count, kinds = len(window), len(prepared.shapes.gpus)
     desk = Desk(
         clock=np.array([0.0, np.inf]),
@@ -177,6 +172,9 @@ def tables(window: Ground, seed: int) -> tuple[Setup, State, Desk, StaticFeature
         harmless_at=np.full(kinds, -1),
         features=room_for(window.sight, prepared),
         random=np.array([_state_of(seed)], dtype=np.uint64),
+        wished_s=DEFAULT.stretch * BASELINES["delay"].delay_s(stage.matrix()),
+        upper_s=stage.upper_s(DEFAULT),
+        asked=np.empty((count, 3), dtype=np.float32),
     )
     state = empty_state(prepared.hardware, prepared.shapes, prepared.jobs)
     return setup_of(prepared, window.rules), state, desk, window.sight

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from pydantic import BaseModel
 from safetensors.torch import save as save_tensors
-from torch import Tensor, nn
+from torch import Tensor
 
 from rltuned import __version__
 from rltuned.core.features import SCHEMA_ID
@@ -41,8 +41,6 @@ from rltuned.train.network import ContextActor, PaperActor, hidden_of
 from rltuned.train.predictor import Fitted, parity_bytes
 from rltuned.train.ranges import Ranges, ranges_shown
 
-LARGEST_SCORE = 8.0
-
 
 def export_bundle(
     target: Path,
@@ -58,9 +56,6 @@ def export_bundle(
     ranges: Ranges | None = None,
 ) -> Card:
     """Write weights, parity pairs and card into a new folder.
-
-    The network's last layer is scaled so that its scores are at most LARGEST_SCORE: their order
-    stays, and float32 is finer there.
 
     Args:
         target: the bundle's folder; must not exist.
@@ -80,7 +75,6 @@ def export_bundle(
     """
     if target.exists():
         raise ModelError(f"model {target}: exists already; remove it or choose another name")
-    settle(network, *parity)
     files = _files(network, parity)
     card = Card(
         format=FORMAT,
@@ -92,6 +86,7 @@ def export_bundle(
             features=features_of(network.kind, predicted=predicted),
             predicted=predicted,
             hidden=hidden_of(network),
+            reach=network.reach,
         ),
         files_sha256={k: hashlib.sha256(data).hexdigest() for k, data in files.items()},
         rltuned_version=__version__,
@@ -132,7 +127,7 @@ def export_predictor(
     low, median, high = fitted.covered
     figures |= {"below_10%": low, "below_50%": median, "below_90%": high}
     card = PredictorCard(
-        format=FORMAT,
+        format=1,
         name=target.name,
         inputs_id=INPUTS_ID,
         files_sha256={k: hashlib.sha256(data).hexdigest() for k, data in files.items()},
@@ -156,16 +151,6 @@ def card_bytes(card: BaseModel) -> bytes:
 def _files(network: PaperActor | ContextActor, parity: tuple[Tensor, Tensor]) -> dict[str, bytes]:
     weights = save_tensors({k: v.contiguous() for k, v in network.state_dict().items()})
     return {WEIGHTS_FILE: weights, PARITY_FILE: _parity_bytes(network.eval(), *parity)}
-
-
-def settle(network: nn.Module, values: Tensor, masks: Tensor) -> None:
-    """Bring the scores of these windows to at most LARGEST_SCORE."""
-    with torch.no_grad():
-        largest = float(network(values, masks)[masks].abs().max())
-        if largest > 1.001 * LARGEST_SCORE:
-            last = [m for m in network.modules() if isinstance(m, nn.Linear)][-1]
-            last.weight.mul_(LARGEST_SCORE / largest)
-            last.bias.mul_(LARGEST_SCORE / largest)
 
 
 def _parity_bytes(network: PaperActor | ContextActor, values: Tensor, masks: Tensor) -> bytes:

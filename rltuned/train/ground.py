@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rltuned.core.features import NUM_FEATURES
 from rltuned.errors import TraceError
 from rltuned.kernel.compiler import Float32Array, FloatArray
 from rltuned.kernel.features import StaticFeatures
@@ -28,10 +27,22 @@ MULTIFACTOR = Natural(kind="multifactor")
 
 
 @dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What is predicted of n jobs at their submission.
+
+    quantiles: (n, 3) as the network reads them. plan_s: (n,) what the rule `delay` goes by.
+    """
+
+    quantiles: Float32Array
+    plan_s: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
 class Ground:
     """A trace on a cluster, or consecutive jobs of one from its job `first` on.
 
     duration_s: (n,) true run times, which only rewards may use. sight: what a network may know.
+    plan_s: (n,) what the rule `delay` takes for the run time; None = the limits.
     """
 
     name: str
@@ -42,6 +53,7 @@ class Ground:
     duration_s: FloatArray
     rules: Rules
     first: int = 0
+    plan_s: FloatArray | None = None
 
     def __len__(self) -> int:
         return len(self.jobs)
@@ -58,8 +70,9 @@ class Ground:
 
     def stage(self, natural: Natural = MULTIFACTOR) -> Stage:
         """The same for the kernel; natural: what Slurm's own priorities are made of."""
-        known = self.sight._replace(fixed=self.sight.fixed[:, :NUM_FEATURES])
-        return Stage(self.cluster, self.jobs, self.prepared, natural, known)
+        return Stage(
+            self.cluster, self.jobs, self.prepared, natural, self.sight, plan_s=self.plan_s
+        )
 
 
 def make_ground(
@@ -67,7 +80,6 @@ def make_ground(
     cluster: Cluster,
     jobs: Sequence[TraceJob],
     rules: Rules | None = None,
-    predicted: Float32Array | None = None,
 ) -> Ground:
     """Prepare a trace on a cluster.
 
@@ -76,7 +88,6 @@ def make_ground(
         cluster: the hardware.
         jobs: in submit order.
         rules: of the simulated Slurm.
-        predicted: (n, 3) quantiles of a run-time predictor, further columns of the features.
 
     Raises:
         TraceError: a job can never run on this cluster, or there are no jobs.
@@ -84,18 +95,23 @@ def make_ground(
     if not jobs:
         raise TraceError(f"{name}: no jobs")
     prepared = prepare(cluster, jobs)
-    sight = sight_of(cluster, jobs, prepared)
-    if predicted is not None:
-        sight = sight._replace(fixed=np.column_stack([sight.fixed, predicted]).astype(np.float32))
     return Ground(
         name=name,
         cluster=cluster,
         jobs=tuple(jobs),
         prepared=prepared,
-        sight=sight,
+        sight=sight_of(cluster, jobs, prepared),
         duration_s=np.array([j.duration_s for j in jobs]),
         rules=rules or Rules(),
     )
+
+
+def foreseeing(ground: Ground, found: Foreseen | None) -> Ground:
+    """The ground with what a run-time predictor says of its jobs; None: as it is."""
+    if found is None:
+        return ground
+    fixed = np.column_stack([ground.sight.fixed, found.quantiles]).astype(np.float32)
+    return replace(ground, sight=ground.sight._replace(fixed=fixed), plan_s=found.plan_s)
 
 
 def cut(
@@ -150,6 +166,7 @@ def cut(
         sight=ground.sight._replace(fixed=ground.sight.fixed[part]),
         duration_s=ground.duration_s[part],
         first=first,
+        plan_s=None if ground.plan_s is None else ground.plan_s[part],
     )
 
 

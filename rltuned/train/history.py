@@ -25,7 +25,7 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
 from rltuned.errors import TraceError
 from rltuned.slurm.accounting import JobRun
-from rltuned.train.imitation import Fitting, OrderedQueues
+from rltuned.train.imitation import Fitting, OrderedQueues, asked_of
 
 FEWEST_STARTS: Final = 50
 COLUMNS: Final = (
@@ -101,8 +101,9 @@ def choices_of(history: Sequence[Started], gpus: int, *, most: int = 6_000) -> O
         running = [history[i] for i in np.flatnonzero((start < now) & (end > now)).tolist()]
         queue = sorted([chosen, *rivals], key=lambda j: (j.submit_s, j.job_id))
         snapshot = _snapshot(queue, running, now, gpus)
-        seen = sample_features(encode(snapshot.pending, snapshot)).values
-        found.append((seen, [j.job_id for j in queue].index(chosen.job_id)))
+        matrix = encode(snapshot.pending, snapshot)
+        seen, asked = sample_features(matrix).values, asked_of(matrix)
+        found.append((seen, asked, [j.job_id for j in queue].index(chosen.job_id)))
     if len(found) < FEWEST_STARTS:
         raise TraceError(
             f"{len(found)} starts by the main scheduler had rivals; {FEWEST_STARTS} are needed"

@@ -1,10 +1,15 @@
 """Learn an order that exists: a rule's of whole queues, or the first choices of a site's Slurm.
 
+What is learned are corrections of the rule `delay`, within its bounds: an order that asks for more
+is imitated as far as they allow.
+
 Source of the idea: DL2 (Peng et al.), which first learns an existing scheduler's decisions. The
-loss is listwise: the Plackett-Luce likelihood of the known part of the order. Of a whole order it
-is that of every place; of one choice, its cross-entropy among those that were not chosen.
+loss is pairwise logistic (RankNet, Burges et al. 2005): of a whole order over all pairs, of one
+choice over its pairs with those that were not chosen. A listwise likelihood weighs the first
+places so much that bounded delays agree with fewer pairs.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
@@ -12,11 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rltuned.core.features import Float32Array
+from rltuned.core.features import Float32Array, StateMatrix
 from rltuned.core.observation import MAX_QUEUE_SIZE
+from rltuned.core.order import DEFAULT, bounded
+from rltuned.policies.baselines import BASELINES
 from rltuned.policies.card import features_of
 from rltuned.policies.network import Kind
-from rltuned.train.network import ContextActor, PaperActor, build
+from rltuned.train.network import ContextActor, PaperActor, build, placed_by
 
 Network = PaperActor | ContextActor
 
@@ -32,21 +39,36 @@ class Fitting:
     seed: int = 1
     network: Kind = "paper"
     predict: bool = False
+    reach: float = math.log(100)
 
     def described(self) -> dict[str, int | float | str]:
         """For the card."""
         return {k: v if isinstance(v, int | float) else str(v) for k, v in asdict(self).items()}
 
 
+Ordered = tuple[Float32Array, Float32Array, Sequence[int]]
+"""Of a queue (n, features), (n, 3) see asked_of, and its rows from the first on."""
+
+
+def asked_of(matrix: StateMatrix) -> Float32Array:
+    """(n, 3) wait, delay and bound of each job under the rule `delay`; see kernel/episode.Tape."""
+    delays = bounded(BASELINES["delay"], matrix, DEFAULT)
+    unit_s = max(float(np.minimum(delays.wished_s, delays.upper_s).mean()), 1.0)
+    columns = np.column_stack([matrix.wait_s, delays.wished_s, delays.upper_s])
+    return (columns / unit_s).astype(np.float32)
+
+
 @dataclass(frozen=True, slots=True)
 class OrderedQueues:
     """Queues as the network sees them, with their known order.
 
-    values: (q, 256, features); masks: (q, 256); ranks: (q, 256), 0 = first, padded rows last;
-    known: so many places from the first are known, the others are in any order; None = all.
+    values: (q, 256, features); asked: (q, 256, 3), see asked_of; masks: (q, 256); ranks: (q, 256),
+    0 = first, padded rows last; known: so many places from the first are known, the others are in
+    any order; None = all.
     """
 
     values: Tensor
+    asked: Tensor
     masks: Tensor
     ranks: Tensor
     known: int | None = None
@@ -55,45 +77,46 @@ class OrderedQueues:
         return len(self.ranks)
 
     @classmethod
-    def of(
-        cls, queues: Sequence[tuple[Float32Array, Sequence[int]]], known: int | None = None
-    ) -> "OrderedQueues":
-        """From (rows of a queue (n, features), n <= 256, and its rows from the first on)."""
+    def of(cls, queues: Sequence[Ordered], known: int | None = None) -> "OrderedQueues":
+        """From queues of at most 256 jobs."""
         values = np.zeros((len(queues), MAX_QUEUE_SIZE, queues[0][0].shape[1]), dtype=np.float32)
+        asked = np.zeros((*values.shape[:2], 3), dtype=np.float32)
         masks = np.zeros(values.shape[:2], dtype=bool)
         ranks = np.tile(np.arange(MAX_QUEUE_SIZE), (len(queues), 1))
-        for at, (rows, order) in enumerate(queues):
+        for at, (rows, delays, order) in enumerate(queues):
             values[at, : len(rows)], masks[at, : len(rows)] = rows, True
+            asked[at, : len(rows)] = delays
             ranks[at, np.asarray(order)] = np.arange(len(rows))
-        tensors = torch.from_numpy(values), torch.from_numpy(masks), torch.from_numpy(ranks)
-        return cls(*tensors, known)
+        tensors = [torch.from_numpy(array) for array in (values, asked, masks, ranks)]
+        return cls(tensors[0], tensors[1], tensors[2], tensors[3], known)
 
     @classmethod
-    def chosen(cls, queues: Sequence[tuple[Float32Array, int]]) -> "OrderedQueues":
-        """From (rows of a queue, the one that was chosen)."""
+    def chosen(cls, queues: Sequence[tuple[Float32Array, Float32Array, int]]) -> "OrderedQueues":
+        """As Ordered, with the one that was chosen in place of the order."""
         firsts = [
-            (rows, [place, *(i for i in range(len(rows)) if i != place)]) for rows, place in queues
+            (rows, delays, [place, *(i for i in range(len(rows)) if i != place)])
+            for rows, delays, place in queues
         ]
         return cls.of(firsts, known=1)
 
     def split(self, part: float) -> tuple["OrderedQueues", "OrderedQueues"]:
         """Earlier queues and later ones."""
         at = int(len(self) * part)
-        return (
-            OrderedQueues(self.values[:at], self.masks[:at], self.ranks[:at], self.known),
-            OrderedQueues(self.values[at:], self.masks[at:], self.ranks[at:], self.known),
-        )
+        return self.part(slice(at)), self.part(slice(at, None))
+
+    def part(self, part: slice | Tensor) -> "OrderedQueues":
+        """Some of the queues."""
+        some = [tensor[part] for tensor in (self.values, self.asked, self.masks, self.ranks)]
+        return OrderedQueues(some[0], some[1], some[2], some[3], self.known)
 
 
-def listwise_loss(scores: Tensor, masks: Tensor, ranks: Tensor, known: int | None = None) -> Tensor:
-    """Mean negative log-likelihood, per known place, of an order under Plackett-Luce."""
-    order = ranks.argsort(dim=-1)
-    by_rank = scores.gather(-1, order)
-    real = masks.gather(-1, order)
-    # the chance of each choice among all jobs that were not chosen before it
-    rest = torch.logcumsumexp(by_rank.flip(-1), dim=-1).flip(-1)
-    counted = real[..., :known]
-    return ((rest - by_rank)[..., :known] * counted).sum() / counted.sum()
+def pairwise_loss(scores: Tensor, masks: Tensor, ranks: Tensor, known: int | None = None) -> Tensor:
+    """Mean negative log-likelihood of the order of each known pair, by the difference of scores."""
+    first = (ranks.unsqueeze(-1) < ranks.unsqueeze(-2)) & masks.unsqueeze(-1) & masks.unsqueeze(-2)
+    if known is not None:
+        first &= (ranks < known).unsqueeze(-1)
+    ahead = (scores.unsqueeze(-1) - scores.unsqueeze(-2))[first]
+    return torch.nn.functional.softplus(-ahead).mean()
 
 
 def agreement(network: Network, orders: OrderedQueues) -> tuple[float, float, float]:
@@ -103,7 +126,7 @@ def agreement(network: Network, orders: OrderedQueues) -> tuple[float, float, fl
         Of all pairs, the mean over queues, and that of the worst queue.
     """
     with torch.inference_mode():
-        scores = network(orders.values, orders.masks)
+        scores = _scores(network, orders)
     same, pairs = [], []
     for row, mask, rank in zip(scores, orders.masks, orders.ranks, strict=True):
         s, r = row[mask], rank[mask]
@@ -115,6 +138,11 @@ def agreement(network: Network, orders: OrderedQueues) -> tuple[float, float, fl
         pairs.append(len(first))
     shares = np.array(same) / pairs
     return float(np.sum(same) / np.sum(pairs)), float(shares.mean()), float(shares.min())
+
+
+def _scores(network: Network, orders: OrderedQueues) -> Tensor:
+    logits = network(orders.values, orders.masks)
+    return placed_by(logits, orders.asked, network.reach)
 
 
 def fit(
@@ -136,17 +164,16 @@ def fit(
     torch.set_num_threads(1)  # sums in one order, so the same weights every time
     torch.manual_seed(fitting.seed)
     features = features_of(fitting.network, predicted=fitting.predict)
-    network = build(fitting.network, features, fitting.hidden)
+    network = build(fitting.network, features, fitting.hidden, fitting.reach)
     optimiser = torch.optim.Adam(network.parameters(), lr=fitting.learning_rate)
     steps = fitting.epochs * -(-len(orders) // fitting.batch)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
     losses: list[float] = []
     for epoch in range(fitting.epochs):
         total = 0.0
-        for some in torch.split(torch.randperm(len(orders)), fitting.batch):
-            masks = orders.masks[some]
-            scores = network(orders.values[some], masks)
-            loss = listwise_loss(scores, masks, orders.ranks[some], orders.known)
+        for places in torch.split(torch.randperm(len(orders)), fitting.batch):
+            some = orders.part(places)
+            loss = pairwise_loss(_scores(network, some), some.masks, some.ranks, some.known)
             if not bool(torch.isfinite(loss)):
                 raise FloatingPointError(f"epoch {epoch}: the loss is {float(loss)}")
             optimiser.zero_grad()
@@ -154,7 +181,7 @@ def fit(
             torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
             optimiser.step()
             schedule.step()
-            total += float(loss.detach()) * len(some)
+            total += float(loss.detach()) * len(places)
         losses.append(total / len(orders))
         if on_epoch is not None:
             on_epoch(losses[-1])

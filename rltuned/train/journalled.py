@@ -25,7 +25,7 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import TraceError
 from rltuned.journal.snapshots import Recorded
 from rltuned.train.history import FEWEST_STARTS, fits_in_place_of
-from rltuned.train.imitation import OrderedQueues
+from rltuned.train.imitation import OrderedQueues, asked_of
 
 LONGEST_GAP_S: Final = 300.0
 """Looks further apart than this do not show one decision; the daemon looks every minute."""
@@ -69,11 +69,12 @@ def choices_of(records: Iterable[Recorded], *, most: int = 6_000) -> OrderedQueu
     return OrderedQueues.chosen(rows)
 
 
-def _row(moment: Moment) -> tuple[Float32Array, int]:
-    """(n, 8) features of those compared, as the daemon would see them, and who won."""
-    seen = sample_features(encode(moment.queue, moment.seen)).values
+def _row(moment: Moment) -> tuple[Float32Array, Float32Array, int]:
+    """(n, 8) features and (n, 3) delays of those compared, as the daemon sees them; who won."""
+    matrix = encode(moment.queue, moment.seen)
+    seen, asked = sample_features(matrix).values, asked_of(matrix)
     places = sorted((moment.chosen, *moment.rivals[: MAX_QUEUE_SIZE - 1]))
-    return seen[places], places.index(moment.chosen)
+    return seen[places], asked[places], places.index(moment.chosen)
 
 
 def _between(seen: Snapshot, later: Snapshot) -> Iterator[Moment]:

@@ -1,6 +1,8 @@
 """What a training is set to, and what it trains: actor, critic and their optimiser."""
 
+import math
 from dataclasses import asdict, dataclass, field
+from typing import Final
 
 import torch
 from torch import nn
@@ -11,6 +13,9 @@ from rltuned.train.batch import Contest
 from rltuned.train.critic import critic_of
 from rltuned.train.network import ContextActor, PaperActor, build
 
+REACH: Final = math.log(8)
+"""A network's delays are at least an eighth of the rule's, and at most eight times as long."""
+
 
 @dataclass(frozen=True, slots=True)
 class PpoSettings:
@@ -19,6 +24,7 @@ class PpoSettings:
     Attributes:
         network: which one.
         predict: the context network also reads the quantiles of a run-time predictor.
+        reach: of the residual, see policies/network.
         hidden: widths of the actor's hidden layers.
         epochs, batches: updates, and episodes in each.
         learning_rate: of the actor, falling linearly to a tenth; the critic's is three times it.
@@ -33,6 +39,7 @@ class PpoSettings:
     contest: Contest = field(default_factory=Contest)
     network: Kind = "paper"
     predict: bool = False
+    reach: float = REACH
     hidden: tuple[int, ...] = (32, 16)
     epochs: int = 100
     batches: int = 100
@@ -72,7 +79,7 @@ class Learner:
     ) -> None:
         torch.manual_seed(settings.seed)
         features = features_of(settings.network, predicted=settings.predict)
-        self.actor = actor or build(settings.network, features, settings.hidden)
+        self.actor = actor or build(settings.network, features, settings.hidden, settings.reach)
         self.critic = critic or critic_of(settings.network, features)
         self.device = device
         self.actor.to(device)

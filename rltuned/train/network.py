@@ -5,6 +5,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from rltuned.core.features import NUM_FEATURES
+from rltuned.policies.actor import NetworkPolicy
 from rltuned.policies.network import MASKED, Kind, Network
 
 
@@ -13,8 +15,9 @@ class PaperActor(nn.Module):
 
     kind: ClassVar[Kind] = "paper"
 
-    def __init__(self, features: int, hidden: tuple[int, ...]) -> None:
+    def __init__(self, features: int, hidden: tuple[int, ...], reach: float = 0.0) -> None:
         super().__init__()
+        self.reach = reach
         self.layers = perceptron(features, hidden)
 
     def forward(self, observation: Tensor, mask: Tensor) -> Tensor:
@@ -32,8 +35,9 @@ class ContextActor(nn.Module):
 
     kind: ClassVar[Kind] = "context"
 
-    def __init__(self, features: int, hidden: tuple[int, ...]) -> None:
+    def __init__(self, features: int, hidden: tuple[int, ...], reach: float = 0.0) -> None:
         super().__init__()
+        self.reach = reach
         self.encoder = nn.Linear(features, hidden[0])
         self.mix = nn.Linear(3 * hidden[0], hidden[1])
         self.head = nn.Linear(hidden[1], 1)
@@ -51,6 +55,15 @@ class ContextActor(nn.Module):
         return scores.masked_fill(~mask, MASKED)
 
 
+def placed_by(logits: Tensor, asked: Tensor, reach: float) -> Tensor:
+    """What a queue is ordered by, higher = sooner: less virtual time, within the bounds.
+
+    logits: (...) of the network; asked: (..., 3), see kernel/episode.Tape.
+    """
+    wait, wished, upper = asked.unbind(dim=-1)
+    return wait - torch.minimum(wished * torch.exp(-reach * torch.tanh(logits)), upper)
+
+
 def perceptron(inputs: int, hidden: tuple[int, ...]) -> nn.Sequential:
     """Linear layers with ReLU between them, one output."""
     layers: list[nn.Module] = []
@@ -60,9 +73,16 @@ def perceptron(inputs: int, hidden: tuple[int, ...]) -> nn.Sequential:
     return nn.Sequential(*layers, nn.Linear(inputs, 1))
 
 
-def build(kind: Kind, features: int, hidden: tuple[int, ...]) -> PaperActor | ContextActor:
-    """The network of an architecture, its weights still random."""
-    return (ContextActor if kind == "context" else PaperActor)(features, hidden)
+def build(
+    kind: Kind, features: int, hidden: tuple[int, ...], reach: float = 0.0
+) -> PaperActor | ContextActor:
+    """The network of an architecture, its weights random; a residual (reach > 0) begins at 0."""
+    module = (ContextActor if kind == "context" else PaperActor)(features, hidden, reach)
+    if reach:
+        last = [m for m in module.modules() if isinstance(m, nn.Linear)][-1]
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
+    return module
 
 
 def hidden_of(module: nn.Module) -> tuple[int, ...]:
@@ -74,14 +94,24 @@ def network_of(module: PaperActor | ContextActor) -> Network:
     """The weights of a module as they are now, without PyTorch."""
     state = module.state_dict()
     return Network(
-        module.kind, {name: value.detach().cpu().numpy().copy() for name, value in state.items()}
+        module.kind,
+        {name: value.detach().cpu().numpy().copy() for name, value in state.items()},
+        module.reach,
     )
+
+
+def policy_of(module: PaperActor | ContextActor) -> NetworkPolicy:
+    """The same, to be played."""
+    network = network_of(module)
+    features = next(iter(network.weights.values())).shape[1]
+    predicted = module.kind == "context" and features > NUM_FEATURES
+    return NetworkPolicy("learner", network, predicted=predicted)
 
 
 def module_of(network: Network) -> PaperActor | ContextActor:
     """A module with a network's weights."""
     biases = [len(value) for name, value in network.weights.items() if name.endswith(".bias")]
     features = next(iter(network.weights.values())).shape[1]
-    module = build(network.kind, features, tuple(biases[:-1]))
+    module = build(network.kind, features, tuple(biases[:-1]), network.reach)
     module.load_state_dict({k: torch.from_numpy(v.copy()) for k, v in network.weights.items()})
     return module.eval()

@@ -17,9 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rltuned.core import run_times
+from rltuned.core.features import LIMIT_FULL_S
 from rltuned.core.run_times import (
     BINS,
     EDGES,
+    HIGH_SCALE,
     INPUTS,
     KEYS,
     LOG_FULL,
@@ -38,8 +41,11 @@ from rltuned.kernel.run_times import RunTimes, replay
 from rltuned.policies.predictor import HIDDEN, Predictor
 from rltuned.sim.run_times import known_of, layers_of, runs_of
 from rltuned.sim.trace import TraceJob
+from rltuned.train.ground import Foreseen
 
 FEWEST_JOBS: Final = 200
+GARBLED: Final = 0.8
+"""Standard deviation of ln(plan) between a predictor that fits a site and one that does not."""
 PASSES, STEPS, BATCH = 8, 600, 256
 """Few jobs are gone through more often than PASSES, until that is so many steps."""
 FORGOTTEN: Final = 0.1
@@ -149,10 +155,8 @@ def _replayed(
     return inputs, submit_s, runs_s
 
 
-def columns_of(
-    predictor: Predictor, jobs: Sequence[TraceJob], *, cold: bool = False
-) -> Float32Array:
-    """(n, 3) the quantiles that a network reads of a trace's jobs, at their submission.
+def foreseen(predictor: Predictor, jobs: Sequence[TraceJob], *, cold: bool = False) -> Foreseen:
+    """What is predicted of a trace's jobs at their submission.
 
     cold: nothing is known of any job but its request.
     """
@@ -160,8 +164,20 @@ def columns_of(
     if cold:
         known.slots[:] = -1
     _replayed(known, jobs)
-    found: Float32Array = (known.predicted[:, 1:] / LOG_FULL).astype(np.float32)
-    return found
+    rows = zip(known.predicted, known.limit_s, strict=True)
+    plan_s = np.array([run_times.plan_s(row, 0.0, limit_s) for row, limit_s in rows])
+    return Foreseen((known.predicted[:, 1:] / LOG_FULL).astype(np.float32), plan_s)
+
+
+def garbled(found: Foreseen, jobs: Sequence[TraceJob]) -> Foreseen:
+    """Predictions as far off as those of a site that has nothing in common with this one."""
+    draw = np.random.default_rng([len(jobs), 19])
+    error = GARBLED * draw.standard_normal(len(jobs))
+    limit_s = np.array([min(j.time_limit_s, LIMIT_FULL_S) for j in jobs])
+    limit = np.log1p(limit_s)[:, None] / LOG_FULL
+    quantiles = np.clip(found.quantiles + error[:, None] / LOG_FULL, 0.0, limit)
+    plan_s = np.minimum(found.plan_s * np.exp(error), HIGH_SCALE * limit_s)
+    return Foreseen(quantiles.astype(np.float32), plan_s)
 
 
 def fit(

@@ -3,17 +3,15 @@
 import platform
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import nn
 
 from rltuned.core.observation import MAX_QUEUE_SIZE
 from rltuned.errors import ModelError, TraceError
 from rltuned.policies.actor import load_actor
-from rltuned.policies.baselines import BASELINES
 from rltuned.policies.card import BUNDLE_NAME, Card, Training, features_of
 from rltuned.sim.eyes import net_of
 from rltuned.train.choices import seen_by
@@ -21,22 +19,16 @@ from rltuned.train.course import LEARN_UNTIL, TEST_FROM, DatasetSource
 from rltuned.train.episodes import Recorder, play_sampled
 from rltuned.train.export import export_bundle
 from rltuned.train.ground import Ground
-from rltuned.train.imitation import Fitting
-from rltuned.train.imitation import fit as fit_order
 from rltuned.train.learner import Learner, PpoSettings
-from rltuned.train.network import ContextActor, module_of, network_of
+from rltuned.train.network import module_of, network_of
 from rltuned.train.ppo import Report, train
-from rltuned.train.queues import rule_orders
 from rltuned.train.ranges import ranges_played
 from rltuned.train.ranks import ALONE, Ranks
-from rltuned.train.seedling import NAME, plant
 from rltuned.train.session import Session, Standing
 from rltuned.train.trial import Trial, verdict, windows_between
 
 PARITY_WINDOWS = 4
-WARM_QUEUES, WARM_EPOCHS = 400, 15
-"""Generated queues of the rule that a training begins from, and passes over them."""
-RULES = ("saf", "fcfs", "multifactor")
+RULES = ("delay", "saf", "fcfs", "multifactor")
 """Played before the training begins; the first one chooses the best epoch."""
 
 
@@ -62,7 +54,7 @@ class Exam:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One training. warm: a rule whose order the actor learns first. start: a bundle to begin from.
+    """One training. start: a bundle to begin from; None = the rule `delay`.
 
     judges: grounds that are never learned from; one window of each helps to choose the epoch.
     command: as it was given, for the card.
@@ -74,7 +66,6 @@ class Job:
     out: Path
     command: str
     exam: Exam = Exam()
-    warm: str | None = None
     start: Path | None = None
     resume: bool = False
     device: str = "cpu"
@@ -163,8 +154,6 @@ def check(job: Job) -> None:
     """
     if not re.fullmatch(BUNDLE_NAME, job.out.name):
         raise ModelError(f"model {job.out}: small letters, digits, '.', '_' and '-' make its name")
-    if job.start is not None and not job.resume:
-        starting_point(job.start, job.settings)
     size = job.settings.contest.window_jobs
     for source in job.sources:
         if len(source.ground) * LEARN_UNTIL < size:
@@ -174,50 +163,26 @@ def check(job: Job) -> None:
             )
 
 
-def starting_point(bundle: Path, settings: PpoSettings) -> nn.Module:
-    """The network of a bundle that a training with these settings can begin from.
+def beginning_from(bundle: Path, settings: PpoSettings) -> PpoSettings:
+    """The settings, for a network like that of a bundle.
 
     Raises:
-        ModelError: the bundle cannot be used, or its network is of another make; says which.
+        ModelError: the bundle cannot be used.
     """
-    actor = load_actor(bundle)
-    shape = actor.card.architecture
-    theirs = _make(shape.kind, shape.hidden, predict=shape.predicted)
-    ours = _make(settings.network, settings.hidden, predict=settings.predict)
-    if theirs != ours:
-        raise ModelError(
-            f"model {bundle}: its network is {theirs}, this training's is {ours}; begin from a "
-            "bundle of the same make, or choose --network, --hidden and --predict as it has them"
-        )
-    return module_of(actor.network)
-
-
-def _make(kind: str, hidden: Sequence[int], *, predict: bool) -> str:
-    widths = "-".join(str(width) for width in hidden)
-    return f"{kind} {widths} {'with' if predict else 'without'} predictions"
+    form = load_actor(bundle).card.architecture
+    return replace(
+        settings, network=form.kind, predict=form.predicted, hidden=form.hidden, reach=form.reach
+    )
 
 
 def _begin(learner: Learner, job: Job) -> Standing:
-    """Where the weights come from: a checkpoint, a bundle, a rule, or chance."""
+    """Where the weights come from: a checkpoint, a bundle, or the rule `delay`, uncorrected."""
     if job.resume:
         standing = Session(job.folder, job.settings, resume=True).restore(learner)
         if standing is not None:
             return standing
     if job.start is not None:
-        learner.actor.load_state_dict(starting_point(job.start, job.settings).state_dict())
-    elif job.warm == NAME and isinstance(learner.actor, ContextActor):
-        plant(learner.actor)
-    elif job.warm is not None:
-        own = job.settings
-        fitting = Fitting(
-            epochs=WARM_EPOCHS,
-            hidden=own.hidden,
-            seed=own.seed,
-            network=own.network,
-            predict=own.predict,
-        )
-        orders = rule_orders(BASELINES[job.warm], WARM_QUEUES, fitting, own.seed)
-        learner.actor.load_state_dict(fit_order(orders, fitting)[0].state_dict())
+        learner.actor.load_state_dict(module_of(load_actor(job.start).network).state_dict())
     return Standing(0, float("inf"))
 
 
@@ -234,7 +199,7 @@ def _export(job: Job, learner: Learner, trial: Trial, seconds: float, ranks: int
         parity=parity,
         training=Training(
             method="PPO on whole scheduling episodes in the simulator"
-            + (f", begun from the order of {job.warm}" if job.warm else "")
+            ", as corrections of the rule `delay`"
             + (f", begun from {job.start.name}" if job.start else ""),
             teacher=settings.contest.base,
             command=job.command,

@@ -9,15 +9,17 @@ import numpy as np
 
 from rltuned.kernel.compiler import FloatArray
 from rltuned.policies.baselines import BASELINES
-from rltuned.sim.eyes import net_of
+from rltuned.sim.protocol import Protocol
 from rltuned.stats import paired
-from rltuned.train.episodes import play_greedy, play_rule
+from rltuned.train.episodes import play_policy
 from rltuned.train.ground import Ground, cut
-from rltuned.train.network import ContextActor, PaperActor, network_of
+from rltuned.train.network import ContextActor, PaperActor, policy_of
 from rltuned.train.reward import FLOOR, MIXED, Objective, cost_at
 
 _END = np.array([np.inf])
 DIGITS: Final = 4
+CYCLES: Final = Protocol(mode="cycle")
+"""The daemon's own decision every minute, with its bounds and its memory."""
 AS_IT_IS: Final = "bsld"
 """The metric to which `paired` adds nothing: a trial's totals have their floor already."""
 
@@ -53,15 +55,17 @@ class Trial:
     def of(cls, windows: Sequence[Ground], objective: Objective, rules: Sequence[str]) -> "Trial":
         """Play the rules once."""
         found = {
-            rule: np.array([total(objective, w, play_rule(w, rule)) for w in windows])
+            rule: np.array([total(objective, w, play_policy(w, rule, CYCLES)) for w in windows])
             for rule in rules
         }
         return cls(tuple(windows), objective, found)
 
     def totals(self, actor: PaperActor | ContextActor) -> FloatArray:
-        """(k,) what a network reaches, greedy."""
-        net = net_of(network_of(actor))
-        return np.array([total(self.objective, w, play_greedy(w, net)) for w in self.windows])
+        """(k,) what a network reaches, its best choice taken."""
+        policy = policy_of(actor)
+        return np.array(
+            [total(self.objective, w, play_policy(w, policy, CYCLES)) for w in self.windows]
+        )
 
     def ratio(self, actor: PaperActor | ContextActor, rule: str) -> float:
         """Mean log of (network / rule); below zero: the network is better."""
@@ -71,7 +75,7 @@ class Trial:
 def total(objective: Objective, window: Ground, start_s: FloatArray) -> float:
     """A schedule's cost, not below the floor that rewards use too; a mix: geometric mean."""
     if objective == "mix":
-        return math.sqrt(math.prod(total(o, window, start_s) for o in MIXED))
+        return math.prod(total(o, window, start_s) for o in MIXED) ** (1 / len(MIXED))
     return max(float(cost_at(objective, _END, start_s, window.work)[0]), FLOOR[objective])
 
 
@@ -92,7 +96,7 @@ def verdict(trial: Trial, own: FloatArray) -> dict[str, float]:
         totals = trial.rules.get(rule)
         if totals is None:
             totals = np.array(
-                [total(trial.objective, w, play_rule(w, rule)) for w in trial.windows]
+                [total(trial.objective, w, play_policy(w, rule, CYCLES)) for w in trial.windows]
             )
         found = paired(own, totals, AS_IT_IS)
         name = f"held_out_{trial.objective}{{}}_against_{rule}{{}}".format

@@ -12,15 +12,14 @@ from typer.testing import CliRunner
 from rltuned.cli.evaluate import app
 from rltuned.errors import TraceError
 from rltuned.policies.actor import load_actor
-from rltuned.sim.eyes import net_of
 from rltuned.sim.metrics import METRICS
 from rltuned.sim.protocol import Protocol
 from rltuned.sim.trace import Trace, write_trace
 from rltuned.stats import paired, sign_test
-from rltuned.train.episodes import play_greedy
+from rltuned.train.episodes import play_policy
 from rltuned.train.evaluate import RULES, EvaluationPlan, Play, compare, windows_of
 from rltuned.train.ground import cut
-from rltuned.train.network import PaperActor, network_of
+from rltuned.train.network import PaperActor, policy_of
 from tests.sim.reference import play_direct
 from tests.train.worlds import random_ground
 
@@ -30,8 +29,8 @@ PURE = Protocol(bounded=False)
 
 def play_of(seed: int) -> Play:
     torch.manual_seed(seed)
-    net = net_of(network_of(PaperActor(8, (4, 4))))
-    return lambda window: play_greedy(window, net)
+    policy = policy_of(PaperActor(8, (4, 4), 1.0))
+    return lambda window: play_policy(window, policy, PURE)
 
 
 MODEL = Path(__file__).parents[2] / "models" / "warmstart-saf"
@@ -143,7 +142,7 @@ def test_the_compiled_network_schedules_as_the_daemon_s_actor_does() -> None:
     ]
     world = play_direct(GROUND.cluster, jobs, actor, Protocol(bounded=False)).world
     plain = np.array([world.finished[i + 1].started_at for i in range(len(jobs))])
-    fast = play_greedy(window, net_of(actor.network))
+    fast = play_policy(window, actor, PURE)
     np.testing.assert_allclose(fast, plain)
 
 

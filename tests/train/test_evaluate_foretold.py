@@ -17,16 +17,16 @@ from rltuned.sim.protocol import Mode, Protocol
 from rltuned.train.batch import Contest
 from rltuned.train.course import DatasetSource
 from rltuned.train.evaluate import EvaluationPlan, compare, contestant_of, plays_of
-from rltuned.train.ground import make_ground
+from rltuned.train.ground import foreseeing
 from rltuned.train.learner import PpoSettings
-from rltuned.train.predictor import columns_of
+from rltuned.train.predictor import foreseen
 from rltuned.train.queues import QueueBounds, random_snapshot
 from rltuned.train.run import Exam, Job, perform
 from tests.train.worlds import random_ground
 
 PLAIN = random_ground("testbed", 21, 700)
 PREDICTOR = load_predictor(shipped_predictor())
-GROUND = make_ground("seen", PLAIN.cluster, PLAIN.jobs, None, columns_of(PREDICTOR, PLAIN.jobs))
+GROUND = foreseeing(PLAIN, foreseen(PREDICTOR, PLAIN.jobs))
 SETTINGS = PpoSettings(
     contest=Contest(window_jobs=60, rollouts=2, reference="group", objective="mix"),
     network="context",
@@ -48,7 +48,6 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
         out=folder / "model",
         command="a test",
         exam=Exam(2, 60),
-        warm="saf",
     )
     assert perform(job) is not None
     return folder / "model"
@@ -58,8 +57,10 @@ def test_the_daemon_s_actor_reads_what_is_predicted_of_each_job(bundle: Path) ->
     actor = load_actor(bundle)
     snapshot = random_snapshot(np.random.default_rng(4), QueueBounds(max_jobs=40))
     known = RunTime(900.0, 800.0, 60.0, 600.0, 3_000.0, 7)
-    foreseen = replace(snapshot, run_times=tuple((j.job_id, known) for j in snapshot.pending[1::2]))
-    matrix = encode(foreseen.pending, foreseen)
+    predicted = replace(
+        snapshot, run_times=tuple((j.job_id, known) for j in snapshot.pending[1::2])
+    )
+    matrix = encode(predicted.pending, predicted)
     columns = np.log1p([known.low_s, known.median_s, known.high_s]) / LOG_FULL
     limits = np.clip(np.log1p(matrix.limit_s) / LOG_FULL, 0.0, 1.0)
     wanted: Float32Array = np.column_stack(
@@ -69,7 +70,7 @@ def test_the_daemon_s_actor_reads_what_is_predicted_of_each_job(bundle: Path) ->
         ]
     ).astype(np.float32)
     scores = actor.forward(wanted, np.ones(len(matrix), dtype=bool))
-    np.testing.assert_array_equal(actor.score(matrix), scores)
+    np.testing.assert_array_equal(actor.logits(matrix), scores)
     blind = encode(snapshot.pending, snapshot)
     assert (actor.score(blind) != actor.score(matrix)).any()
 

@@ -52,8 +52,8 @@ def test_a_network_that_the_file_cannot_hold_is_not_written(tmp_path: Path) -> N
     from rltuned.train.onnx_file import write_onnx  # noqa: PLC0415 - needs the extra
 
     shipped = load_actor(BUNDLE)
-    network = Shifted(shipped.network.kind, shipped.network.weights)
-    actor = Actor(shipped.card, "", network, shipped.curve)
+    network = Shifted(shipped.network.kind, shipped.network.weights, shipped.network.reach)
+    actor = Actor(shipped.card, "", network)
     with pytest.raises(ModelError, match="scores differ by"):
         write_onnx(actor, BUNDLE, tmp_path / "a.onnx")
     assert not (tmp_path / "a.onnx").exists()
@@ -62,9 +62,9 @@ def test_a_network_that_the_file_cannot_hold_is_not_written(tmp_path: Path) -> N
 def test_pytorch_gives_the_daemons_scores_or_the_bundle_is_refused() -> None:
     shipped = load_actor(BUNDLE)
     assert compare_with_torch(shipped, BUNDLE) <= PARITY_TOLERANCE
-    network = Shifted(shipped.network.kind, shipped.network.weights)
+    network = Shifted(shipped.network.kind, shipped.network.weights, shipped.network.reach)
     with pytest.raises(ModelError, match="PyTorch's scores differ by"):
-        compare_with_torch(Actor(shipped.card, "", network, shipped.curve), BUNDLE)
+        compare_with_torch(Actor(shipped.card, "", network), BUNDLE)
     done = CliRunner().invoke(app, ["models", "verify", "--torch", str(BUNDLE)])
     assert done.exit_code == 0, done.output
     assert "PyTorch's scores up to " in done.output

@@ -8,11 +8,10 @@ import pytest
 import torch
 from matplotlib import image
 
-from rltuned.sim.eyes import net_of
 from rltuned.sim.protocol import Protocol
-from rltuned.train.episodes import play_greedy
+from rltuned.train.episodes import play_policy
 from rltuned.train.evaluate import EvaluationPlan, compare
-from rltuned.train.network import PaperActor, network_of
+from rltuned.train.network import PaperActor, policy_of
 from rltuned.train.page import write_page
 from tests import needs
 from tests.train.worlds import random_ground
@@ -23,9 +22,9 @@ WIDE, TALL = 1300, 3000
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(1)
-    nets = [net_of(network_of(PaperActor(8, (4, 4)))) for _ in range(2)]
+    nets = [policy_of(PaperActor(8, (4, 4), 1.0)) for _ in range(2)]
     ground = random_ground("testbed", 3, 300)
-    plays = [lambda window, net=net: play_greedy(window, net) for net in nets]
+    plays = [lambda window, net=net: play_policy(window, net, Protocol()) for net in nets]
     found = [
         compare(
             ground, {"ours": plays}, EvaluationPlan(3, 90, load, (0.0, 1.0)), protocol=Protocol()

@@ -3,13 +3,14 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from rltuned.core.features import NUM_FEATURES
+from rltuned.core.features import NUM_FEATURES, encode
 from rltuned.errors import ModelError, TraceError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
@@ -21,11 +22,19 @@ from rltuned.train.course import DatasetSource
 from rltuned.train.critic import ContextCritic
 from rltuned.train.episodes import Recorder
 from rltuned.train.ground import cut
-from rltuned.train.learner import Learner, PpoSettings
-from rltuned.train.network import ContextActor, PaperActor, network_of
+from rltuned.train.learner import Learner
+from rltuned.train.network import (
+    ContextActor,
+    PaperActor,
+    build,
+    network_of,
+    placed_by,
+    policy_of,
+)
 from rltuned.train.ppo import Report, advantages, train, update
+from rltuned.train.queues import QueueBounds, random_snapshot
 from rltuned.train.ranks import ALONE
-from rltuned.train.run import Exam, Job, perform, starting_point
+from rltuned.train.run import Exam, Job, beginning_from, perform
 from rltuned.train.session import BEST, CURVES, Session
 from rltuned.train.trial import Trial, windows_between
 from tests.train.worlds import GROUND, SMALL
@@ -72,7 +81,8 @@ def test_choices_are_scored_as_the_networks_score_windows(kind: Kind) -> None:
         for m in range(len(moments)):
             mine = part.moment == m
             rows = part.features[mine]
-            wanted = learner.actor(rows, torch.ones(len(rows), dtype=torch.bool))
+            logits = learner.actor(rows, torch.ones(len(rows), dtype=torch.bool))
+            wanted = placed_by(logits, part.asked[mine], learner.actor.reach)
             torch.testing.assert_close(scores[mine], wanted, atol=1e-5, rtol=1e-5)
         for d in range(0, len(part), 7):
             options = part.among[part.whose == d]
@@ -138,12 +148,12 @@ def test_the_whole_training_lowers_the_wait_and_its_export_loads(tmp_path: Path)
     assert seen[-1].best < seen[0].validation
     lines = (tmp_path / "work" / CURVES).read_text().splitlines()
     assert len(lines) == 9
-    told = card.results
+    results = card.results
     static = [name for name, rule in BASELINES.items() if rule.static]
     for name in (f"held_out_wait{form}_against_{r}" for r in static for form in ("", "_geometric")):
-        assert told[f"{name}_low"] <= told[name] <= told[f"{name}_high"], name
+        assert results[f"{name}_low"] <= results[name] <= results[f"{name}_high"], name
     best = np.exp(seen[-1].best) - 1
-    assert told["held_out_wait_geometric_against_saf"] == pytest.approx(best, abs=1e-3)
+    assert results["held_out_wait_geometric_against_delay"] == pytest.approx(best, abs=1e-3)
 
 
 def test_a_resumed_training_ends_where_an_unbroken_one_does(tmp_path: Path) -> None:
@@ -244,30 +254,44 @@ def test_training_stops_early_when_nothing_gets_better() -> None:
 def test_a_trial_of_a_network_knows_the_rules() -> None:
     windows = windows_between(GROUND, (0.5, 1.0), count=3, size=100, loads=(1.0,))
     trial = Trial.of(windows, "wait", ["saf", "fcfs"])
-    ratio = trial.ratio(PaperActor(8, (4, 4)), "fcfs")
+    ratio = trial.ratio(PaperActor(8, (4, 4), 1.0), "fcfs")
     assert np.isfinite(ratio)
     assert windows_between(GROUND, (0.5, 0.6), count=3, size=100, loads=(1.0,)) == []
 
 
-MODELS = Path(__file__).resolve().parents[2] / "models"
+def test_a_training_goes_on_from_a_bundle_of_any_make(tmp_path: Path) -> None:
+    first = perform(job_in(tmp_path / "a", network="context", hidden=(8, 4), reach=2.5))
+    assert first is not None
+    begun = tmp_path / "a" / "model"
+    settings = beginning_from(begun, SMALL)
+    assert (settings.network, settings.hidden, settings.reach) == ("context", (8, 4), 2.5)
+    job = replace(job_in(tmp_path / "b"), settings=replace(settings, learning_rate=0.0))
+    card = perform(replace(job, start=begun))
+    assert card is not None
+    assert card.architecture == first.architecture
+    name = "actor.safetensors"
+    assert card.files_sha256[name] == first.files_sha256[name], "nothing was learned"
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"network": "context", "predict": True}, "context 32-16 with predictions"),
-        ({"network": "context"}, "context 32-16 without predictions"),
-        ({"hidden": (8, 8)}, "paper 8-8 without predictions"),
-    ],
-)
-def test_a_bundle_of_another_make_is_no_beginning(changes: dict[str, Any], said: str) -> None:
-    settings = replace(PpoSettings(), **changes)
-    with pytest.raises(ModelError) as caught:
-        starting_point(MODELS / "warmstart-saf", settings)
-    assert f"its network is paper 32-16 without predictions, this training's is {said}" in str(
-        caught.value
-    )
+def test_a_training_begins_as_the_rule_that_it_corrects(tmp_path: Path) -> None:
+    card = perform(job_in(tmp_path, learning_rate=0.0))
+    assert card is not None
+    assert card.results["held_out_wait_geometric_against_delay"] == 0.0
+    queue = random_snapshot(np.random.default_rng(4), QueueBounds(max_jobs=40))
+    matrix = encode(queue.pending, queue)
+    actor = load_actor(tmp_path / "model")
+    np.testing.assert_array_equal(actor.delay_s(matrix), BASELINES["delay"].delay_s(matrix))
 
 
-def test_a_bundle_of_the_same_make_is_one() -> None:
-    assert isinstance(starting_point(MODELS / "warmstart-saf", PpoSettings()), PaperActor)
+@given(st.integers(0, 2**32 - 1), st.floats(0.01, 4.0))
+def test_no_weights_correct_the_rule_by_more_than_the_reach(seed: int, reach: float) -> None:
+    torch.manual_seed(seed)
+    module = build("context", NUM_FEATURES, (4, 4), reach)
+    with torch.no_grad():
+        for weight in module.parameters():
+            weight.normal_(0.0, 10.0 ** (seed % 5))
+    queue = random_snapshot(np.random.default_rng(seed), QueueBounds(max_jobs=12))
+    matrix = encode(queue.pending, queue)
+    asked = BASELINES["delay"].delay_s(matrix)
+    found = policy_of(module).delay_s(matrix) / asked
+    assert (np.abs(np.log(found)) <= reach + 1e-6).all()

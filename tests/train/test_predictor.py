@@ -16,7 +16,7 @@ from rltuned.policies.predictor import CARD_FILE, PARITY_FILE, PREDICTOR_FILE, l
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.trace import Trace, TraceJob, write_trace
 from rltuned.train.export import export_predictor
-from rltuned.train.predictor import columns_of, examples_of, fit
+from rltuned.train.predictor import examples_of, fit, foreseen
 
 
 def jobs_of(count: int, seed: int = 1, spread: float = 0.3) -> list[TraceJob]:
@@ -80,7 +80,7 @@ def test_nothing_that_has_not_ended_by_then_is_used() -> None:
     changed = list(jobs)
     for i, run_s in zip(later, shuffled.tolist(), strict=True):
         changed[i] = replace(jobs[i], duration_s=run_s)
-    one, other = columns_of(shipped, jobs), columns_of(shipped, changed)
+    one, other = (foreseen(shipped, some).quantiles for some in (jobs, changed))
     np.testing.assert_array_equal(one[: at + 1], other[: at + 1])
     assert (one != other).any()
 
@@ -106,9 +106,9 @@ def test_jobs_that_run_when_the_trace_ends_do_not_teach() -> None:
 def test_strangers_are_judged_by_their_request_alone() -> None:
     jobs = jobs_of(1_000)
     predictor = fit(jobs, epochs=5).predictor
-    cold = columns_of(predictor, jobs, cold=True)
+    cold = foreseen(predictor, jobs, cold=True).quantiles
     assert len(np.unique(cold, axis=0)) == 2  # one or two GPUs
-    assert len(np.unique(columns_of(predictor, jobs), axis=0)) > 500
+    assert len(np.unique(foreseen(predictor, jobs).quantiles, axis=0)) > 500
 
 
 def test_no_prediction_is_above_the_limit() -> None:
@@ -140,7 +140,8 @@ def folder(tmp_path: Path) -> Path:
 def test_a_predictor_comes_back_from_its_folder(folder: Path) -> None:
     fitted, again = fit(jobs_of(400), epochs=2).predictor, load_predictor(folder)
     assert again.digest
-    np.testing.assert_array_equal(columns_of(fitted, jobs_of(50)), columns_of(again, jobs_of(50)))
+    one, other = (foreseen(p, jobs_of(50)).quantiles for p in (fitted, again))
+    np.testing.assert_array_equal(one, other)
     with pytest.raises(ModelError, match="exists already"):
         export_predictor(
             folder, fit(jobs_of(400), epochs=1), command="", seed=1, data="", licence=""

@@ -20,13 +20,18 @@ from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings.source import Flag, from_flags
 from rltuned.sim.demo import demo_backend
+from tests.bundles import small_network
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
 RULE = TunedOrder(policy="delay", stretch=0.3, max_delay_s=86_400.0)
 SITE = RULE.model_copy(update={"site_predictor": True})
 MODEL = RULE.model_copy(update={"policy": "model"})
 PREDICTOR = {"predictor": MODELS / "run-times"}
-NETWORK = {"model": MODELS / "rltune"}
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return {"model": small_network(tmp_path_factory.mktemp("bundle") / "small")}
 
 
 @pytest.fixture
@@ -44,16 +49,16 @@ def test_a_generation_is_read_as_it_was_made(store: Generations) -> None:
     assert store.add(RULE, {}).name.startswith("gen-000002-")
 
 
-def test_no_file_of_it_can_be_written(store: Generations) -> None:
-    made = store.add(MODEL, NETWORK)
+def test_no_file_of_it_can_be_written(store: Generations, network: dict[str, Path]) -> None:
+    made = store.add(MODEL, network)
     files = [p for p in made.path.rglob("*") if p.is_file()]
     assert len(files) == 4
     assert not any(p.stat().st_mode & 0o222 for p in files)
 
 
 @pytest.mark.parametrize("name", ["generation.json", "model/card.json", "model/parity.npz"])
-def test_a_changed_file_is_found(store: Generations, name: str) -> None:
-    made = store.add(MODEL, NETWORK)
+def test_a_changed_file_is_found(store: Generations, network: dict[str, Path], name: str) -> None:
+    made = store.add(MODEL, network)
     file = made.path / name
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
@@ -72,7 +77,7 @@ def test_a_changed_file_is_found(store: Generations, name: str) -> None:
         (RULE.model_copy(update={"policy": "sooner"}), {}, "no rule named 'sooner'"),
         (MODEL, {}, "no such folder"),
         (SITE, {}, "no such folder"),
-        (RULE, NETWORK, "which nothing uses"),
+        (RULE, PREDICTOR, "which nothing uses"),
         (MODEL, {"model": MODELS / "run-times"}, r"card\.json"),
     ],
 )
@@ -196,7 +201,7 @@ def test_a_kill_at_any_line_leaves_what_verifies(
     assert line > 10
 
 
-def test_the_daemon_follows_what_is_in_force(tmp_path: Path) -> None:
+def test_the_daemon_follows_what_is_in_force(tmp_path: Path, network: dict[str, Path]) -> None:
     store = Generations(tmp_path)
     loaded = from_flags(
         (
@@ -209,13 +214,13 @@ def test_the_daemon_follows_what_is_in_force(tmp_path: Path) -> None:
     assert untuned.generation == ""
     assert find_policy(untuned)[0].name == "delay"
     assert untuned.settings.order.stretch == 0.2
-    made = store.add(SITE.model_copy(update={"policy": "model"}), {**NETWORK, **PREDICTOR})
+    made = store.add(SITE.model_copy(update={"policy": "model"}), {**network, **PREDICTOR})
     store.promote(made.name, at=0.0)
     tuned = in_force(loaded, 0.0)
     assert tuned.generation == made.name
     assert tuned.settings.order.stretch == 0.3
     assert tuned.settings.order.max_delay_s == 86_400.0
-    assert find_policy(tuned)[0].name == "model:rltune"
+    assert find_policy(tuned)[0].name == "model:small"
     shipped = load_predictor(shipped_predictor()).digest
     assert configured_predictor(tuned.settings).digest == shipped
     rig = build_rig(tuned, demo_backend(0, SystemClock()))

@@ -107,7 +107,10 @@ def tried(
         known = breaker.change(memory, CLUSTER, alter, NOW)
         opened = tuple(name for name, one in known.items() if one.is_open)
         status = CanaryStatus(
-            breakers=known, opened=opened, effect=breaker.effect(known, trial.model)
+            breakers=known,
+            opened=opened,
+            pairs=(pair,),
+            effect=breaker.effect(known, trial.model),
         )
         moved = following.judge(memory, CLUSTER, status, trial, NOW)
         if moved is not None:
