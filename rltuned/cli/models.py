@@ -12,7 +12,15 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.errors import ModelError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.card import CARD_FILE
-from rltuned.policies.generations import FOLDER, MANIFEST, ROLES, TUNED, Generation, Generations
+from rltuned.policies.generations import (
+    FOLDER,
+    MANIFEST,
+    ROLES,
+    TUNED,
+    Generation,
+    Generations,
+    TunedOrder,
+)
 from rltuned.policies.predictor import CARD_FILE as PREDICTOR_CARD
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import folders
@@ -120,6 +128,27 @@ def promote(
     found = _store(loaded).promote(generation, at=SystemClock().now(), why=why)
     say(f"{found.name} is in force: {_order_of(found)}")
     _follows(loaded)
+
+
+@app.command()
+def adopt(
+    generation: Annotated[Path, typer.Argument(help="Its folder, or a link to it.", metavar="DIR")],
+    *,
+    config: ConfigOption = None,
+) -> None:
+    """Copy a generation that was made elsewhere, as the candidate. Run it as the daemon's user.
+
+    Exit codes: 0 = it is the candidate; 2 = it cannot be used: nothing has changed.
+    """
+    place, loaded = generation.resolve(), settings_of(config)
+    own = Generations(place.parent.parent).read(place.name).manifest
+    parts = {name.partition("/")[0] for name in own.files_sha256}
+    store, fields = _store(loaded), set(TunedOrder.model_fields)
+    made = store.add(
+        TunedOrder(**own.model_dump(include=fields)), {part: place / part for part in parts}
+    )
+    store.propose(made.name, at=SystemClock().now(), why=f"adopted from {place}")
+    say(f"{made.name} is the candidate: {_order_of(made)}")
 
 
 @app.command()

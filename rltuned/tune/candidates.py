@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from rltuned.backtest.past import Past
 from rltuned.backtest.play import play_natural, play_ours, stage_of
 from rltuned.core.decide import Knobs, Policy
@@ -17,7 +19,7 @@ from rltuned.policies.predictor import Predictor
 from rltuned.sim.orders import Stage
 from rltuned.sim.run_times import layers_of
 from rltuned.stats import DAY_S
-from rltuned.tune.exam import Difference, JobScores, Promise, ScoredJobs, difference
+from rltuned.tune.exam import Difference, JobScores, Promise, ScoredJobs, difference, pooled
 
 STRETCHES: Final = (0.1, 0.3, 1.0, 3.0)
 LONGEST_DELAYS_S: Final = (1 * DAY_S, 7 * DAY_S, 14 * DAY_S)
@@ -25,6 +27,7 @@ FIRST_DELAY_S: Final = 7 * DAY_S
 """That the stretch is chosen with."""
 LEFT: Final = 2
 """So many stretches and exponents of a family are played on the whole lesson."""
+JITTER_S: Final = 60.0
 SHORT_PART: Final = 0.25
 SHORTEST_S: Final = 3 * DAY_S
 """The last part of the lesson that prunes, and at least so long."""
@@ -113,9 +116,13 @@ class Course:
         self.played = play_natural(past, self._stage, daemon.interval_s)
         self.natural = self.jobs.scores(self.played)
 
-    def play(self, entrant: Entrant) -> JobScores:
-        """One order, in the daemon's own cycles."""
-        stage: Stage = self._stage
+    def play(self, entrant: Entrant, copy: int = 0) -> JobScores:
+        """One order, in the daemon's own cycles.
+
+        copy: 0 = the record itself; else one in which the jobs that come after the split end up to
+        JITTER_S earlier or later, the same for every order.
+        """
+        stage = self._stage if copy == 0 else self._jittered(copy)
         if entrant.family.predictor is not None:
             stage = replace(stage, predictor=layers_of(entrant.family.predictor))
         knobs = self._daemon.knobs
@@ -123,6 +130,16 @@ class Course:
         knobs = replace(knobs, order=order)
         played = play_ours(self.past, stage, entrant.policy, self._daemon.interval_s, knobs)
         return self.jobs.scores(played)
+
+    def _jittered(self, copy: int) -> Stage:
+        prepared, past = self._stage.prepared, self.past
+        draw = np.random.default_rng(copy)
+        moved_s = draw.uniform(-JITTER_S, JITTER_S, len(past.jobs)).round()
+        moved_s[past.arrived_s < past.split_s] = 0.0
+        runs_s = prepared.jobs.runs_s
+        jittered = np.clip(runs_s + moved_s, np.minimum(runs_s, 1.0), self._stage.limit_s)
+        jobs = prepared.jobs._replace(runs_s=jittered)
+        return replace(self._stage, prepared=replace(prepared, jobs=jobs))
 
 
 class Lesson:
@@ -155,6 +172,17 @@ class Lesson:
         self._promise, self._on_play = promise, on_play
         self._own = {id(c): c.play(incumbent) for c in (self.whole, self.short)}
         self.incumbent = incumbent
+
+    def again(self, choice: Choice, copies: int) -> Difference:
+        """The same choice on further copies of the lesson; see exam.pooled."""
+        found = [choice.lesson]
+        for copy in range(1, copies):
+            both = []
+            for entrant in (self.incumbent, choice.entrant):
+                self._on_play(f"lesson, copy {copy}: {entrant.name}")
+                both.append(self.whole.play(entrant, copy))
+            found.append(difference(both[0], both[1], self.whole.jobs.days))
+        return pooled(found)
 
     def choose(self, family: Family) -> Choice:
         """The best member of a family that keeps the promise on the lesson."""

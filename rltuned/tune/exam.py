@@ -26,7 +26,10 @@ LEAST: Final = 0.01
 """A smaller gain is not worth another order, however sure it is."""
 _FLOOR_S: Final = 1.0
 """Added to every wait, for days on which no job waits."""
-POWER: Final = 1.96 + 0.84
+NORMAL: Final = 1.96
+STUDENT: Final = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}
+"""By the number of copies: standard errors of a mean within which 95% lie."""
+POWER: Final = NORMAL + 0.84
 """A change of so many standard errors is found by four of five exams."""
 
 
@@ -155,6 +158,55 @@ def difference(base: JobScores, own: JobScores, days: Stretches) -> Difference:
         _relative(drawn_bsld),
         _relative(both),
     )
+
+
+def pooled(copies: Sequence[Difference]) -> Difference:
+    """What several copies of one exam say together, each compared by itself.
+
+    In a full cluster one late end moves everything after it: two plays that differ by seconds can
+    differ by a third in their waits, and no resampling of days shows it. So each interval has the
+    spread between copies in it beside that of days.
+    """
+    first = copies[0]
+    if len(copies) == 1:
+        return first
+    found = {
+        name: _pooled([(getattr(c, name), getattr(c, around), c.error) for c in copies])
+        for name, around in (
+            ("wait", "wait_interval"),
+            ("bsld", "bsld_interval"),
+            ("objective", "interval"),
+        )
+    }
+    wait, bsld, objective = (math.expm1(middle) for middle, _, _ in found.values())
+    if any(c.interval is None for c in copies):
+        return Difference(first.days, wait, bsld, objective)
+    around = {
+        name: (math.expm1(middle - reach), math.expm1(middle + reach))
+        for name, (middle, reach, _) in found.items()
+    }
+    return Difference(
+        first.days,
+        wait,
+        bsld,
+        objective,
+        error=found["objective"][2],
+        wait_interval=around["wait"],
+        bsld_interval=around["bsld"],
+        interval=around["objective"],
+    )
+
+
+def _pooled(
+    copies: Sequence[tuple[float, tuple[float, float] | None, float | None]],
+) -> tuple[float, float, float]:
+    """Mean of the logarithms, half of its 95% interval, and its standard error."""
+    logs = np.log1p([change for change, _, _ in copies])
+    spans = [np.log1p(around) for _, around, _ in copies if around is not None]
+    within = float(np.mean([(high - low) / 2 for low, high in spans])) if spans else 0.0
+    between = float(logs.std(ddof=1)) / math.sqrt(len(logs))
+    reach = math.hypot(within, STUDENT[len(logs)] * between)
+    return float(logs.mean()), reach, math.hypot(within / NORMAL, between)
 
 
 def _relative(logs: FloatArray) -> tuple[float, float]:

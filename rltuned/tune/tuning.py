@@ -16,12 +16,21 @@ from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import Predictor
 from rltuned.train.predictor import FEWEST_JOBS, Fitted, fit
 from rltuned.tune.candidates import Choice, Course, Daemon, Entrant, Family, Lesson, pick
-from rltuned.tune.exam import JobScores, difference, power_of, verdict
+from rltuned.tune.exam import (
+    Difference,
+    JobScores,
+    difference,
+    pooled,
+    power_of,
+    verdict,
+)
 from rltuned.tune.night import Asked, Examined, Figures, Night, split_of
 
 MINUTE_S: Final = 60.0
 PPO_PART: Final = 0.6
 """Of the time that is left when the rules are through."""
+COPIES, FEWEST_COPIES = 5, 3
+"""Of the exam of the one that may pass, with the record itself; see exam.pooled."""
 PPO_LEAST_MIN: Final = 2.0
 TRAINED: Final = "trained"
 
@@ -33,6 +42,7 @@ class _Sat:
     base: JobScores
     scores: dict[str, JobScores]
     examined: list[Examined] = field(default_factory=list)
+    copies: list[Difference] = field(default_factory=list)
 
 
 Report = Callable[[str, float], None]
@@ -88,14 +98,14 @@ class Tuning:
         families = self._families(early)
         choices = [lesson.choose(f) for f in families if self._has_time(f)]
         choices += [lesson.choose(f) for f in self._trained(began, early)]
-        choices = [_with(c, late, early) for c in choices]
-        best = pick(choices, self._incumbent)
-        power = None
+        best, power = pick(choices, self._incumbent), None
         if best is not None:
             rate = len(exam.jobs) / max(asked.exam_days, 1e-9)
-            power = power_of(best.lesson, round(asked.exam_days), rate)
+            power = power_of(lesson.again(best, FEWEST_COPIES), round(asked.exam_days), rate)
             self._report(f"power: {power.words}" if power else "power: not known", self._used())
-        sat = self._sit(exam, choices, best)
+        later = [_with(c, late, early) for c in choices]
+        best = next((new for old, new in zip(choices, later, strict=True) if old is best), None)
+        sat = self._sit(exam, later, best)
         picked = next((e for e in sat.examined if e.choice is best), None)
         why = ("no candidate keeps the promise and leads on the lesson",)
         return Night(
@@ -186,11 +196,26 @@ class Tuning:
         policy: tuple[Policy, ...] = (load_actor(bundle),)
         return [Family(name, policy, early.predictor, site_predictor=True, bundle=bundle)]
 
+    def _copies(self, exam: Course, best: Entrant) -> list[Difference]:
+        """Further copies of the exam of incumbent and best, as many as there is time for."""
+        found: list[Difference] = []
+        for copy in range(1, COPIES):
+            if copy >= FEWEST_COPIES and self._used() > 1:
+                break
+            both = []
+            for entrant in (self._incumbent, best):
+                self._note(f"exam, copy {copy}: {entrant.name}")
+                both.append(exam.play(entrant, copy))
+            found.append(difference(both[0], both[1], exam.jobs.days))
+        return found
+
     def _sit(self, exam: Course, choices: Sequence[Choice], best: Choice | None) -> "_Sat":
         """The exam: the incumbent and the one that was picked, then the others for comparison."""
         incumbent = self._incumbent
         self._note(f"exam: {incumbent.name}")
         sat = _Sat(exam.play(incumbent), {})
+        if best is not None:
+            sat.copies = self._copies(exam, best.entrant)
         for choice in sorted(choices, key=lambda c: c is not best):
             if choice.broken or (choice is not best and self._used() > 1):
                 sat.examined.append(Examined(choice, why=choice.broken or ("no time was left",)))
@@ -201,6 +226,8 @@ class Tuning:
                 self._note(f"exam: {entrant.name}")
             own = sat.scores[entrant.family.name] = sat.base if same else exam.play(entrant)
             found = difference(sat.base, own, exam.jobs.days)
+            if choice is best:
+                found = pooled([found, *sat.copies])
             broken = self._asked.promise.broken(exam.jobs, exam.natural, sat.base, own)
             policy = entrant.policy
             known = not isinstance(policy, Actor) or len(policy.ranges) > 0

@@ -21,7 +21,7 @@ from tests.accounting import OPERATOR, OWNER, PLAIN, as_user
 from tests.conftest import slurm_or_skip
 from tests.lab import SlurmLab
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[2]
 JOBS, FEW = 1_100, 20
@@ -76,9 +76,9 @@ def play(lab: SlurmLab, jobs: int) -> None:
     for user in (PLAIN, OWNER):
         lab.run(
             *as_user(user), "sbatch", "--output=/dev/null", "--chdir=/", f"--array=1-{jobs // 2}",
-            "-n1", "--mem=10", "--wrap=true",
+            "-n1", "--mem=10", "--gres=gpu:1", "--wrap=true",
         )  # fmt: skip
-    lab.wait_for(lambda: int(asked(lab, WHOLE)) == already + jobs, 120, "slurmdbd has every job")
+    lab.wait_for(lambda: int(asked(lab, WHOLE)) == already + jobs, 500, "slurmdbd has every job")
     asked(lab, WEEKS_OLD)
 
 
@@ -97,7 +97,7 @@ def as_service(lab: SlurmLab, place: Path, *words: str | Path) -> subprocess.Com
         cwd="/",
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=800,
         check=False,
     )
 

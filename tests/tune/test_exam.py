@@ -11,6 +11,7 @@ from rltuned.tune.exam import (
     Promise,
     ScoredJobs,
     difference,
+    pooled,
     power_of,
     verdict,
 )
@@ -68,6 +69,38 @@ def test_chance_alone_passes_no_more_often_than_the_interval_says() -> None:
         for n in range(400)
     )  # fmt: skip
     assert 0 < passed <= 400 * 0.06  # 2.5% if days were many; the bootstrap of 14 is a bit narrow
+
+
+def test_copies_that_disagree_widen_the_interval_and_those_that_agree_do_not() -> None:
+    base = scores(1.0)
+    one = difference(base, scores(0.9), BLOCKS)
+    alike = pooled([one] * 5)
+    assert alike.objective == pytest.approx(one.objective)
+    assert alike.interval is not None
+    assert one.interval is not None
+    assert alike.interval == pytest.approx(one.interval, abs=1e-3)
+    assert alike.is_better
+    apart = pooled([difference(base, scores(f), BLOCKS) for f in (0.6, 0.8, 0.9, 1.1, 1.2)])
+    assert apart.interval is not None
+    assert apart.interval[0] < -0.2
+    assert apart.interval[1] > 0.0
+    assert not apart.is_better
+    assert pooled([one]) == one
+
+
+def test_a_world_in_which_one_late_end_moves_everything_passes_seldom() -> None:
+    """Copies of the same two orders differ by a fifth, whole fortnights at a time."""
+    draw = np.random.default_rng(5)
+    passed = alone = 0
+    for _ in range(100):
+        copies = [
+            difference(scores(1.0), scores(math.exp(0.2 * draw.standard_normal())), BLOCKS)
+            for _ in range(5)
+        ]
+        passed += pooled(copies).is_better
+        alone += copies[0].is_better
+    assert alone > 30
+    assert passed <= 6
 
 
 def test_of_few_days_there_is_no_interval_and_nothing_passes() -> None:

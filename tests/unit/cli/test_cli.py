@@ -465,11 +465,19 @@ def test_models_promote_and_roll_back(tmp_path: Path) -> None:
     store.propose(made[0].name, at=0.0)
     assert "is in force: delay, stretch 0.3" in run("models", "promote", *options).stdout
     run("models", "promote", made[1].name, "--why", "a test", *options)
-    rows = document("models", "list", "--json", *options)
+    rows = json.loads(run("models", "list", "--json", *options).stdout)
     roles = {row["name"]: row["role"] for row in rows if row["name"].startswith("gen-")}
     assert roles == {made[0].name: "previous", made[1].name: "current"}
     assert made[1].digest in run("models", "verify", str(store.folder / "current")).stdout
     checks = json.loads(run("check", "--no-slurm", "--json", *options).stdout)
+    elsewhere = Generations(tmp_path / "elsewhere")
+    far = elsewhere.add(TunedOrder(policy="saf", stretch=1.0, max_delay_s=0.0), {})
+    elsewhere.propose(far.name, at=0.0)
+    assert (
+        "is the candidate: saf"
+        in run("models", "adopt", str(elsewhere.folder / "candidate"), *options).stdout
+    )
+    assert store.read("candidate").manifest.stretch == 1.0
     policy = next(c for c in checks if c["name"] == "policy")
     assert policy["detail"].startswith("saf")
     assert made[1].name in policy["detail"]
