@@ -123,6 +123,7 @@ def ppo(
     start: StartOption = None,
     exam_windows: Annotated[int, typer.Option(help="Held out, per ground.", min=1)] = 12,
     exam_jobs: Annotated[int, typer.Option(help="Jobs in each of them.", min=2)] = 1_024,
+    exam_every: Annotated[int, typer.Option(help="Epochs between exams.", min=1)] = 1,
     device: DeviceOption = "cpu",
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
     quick: QuickOption = False,
@@ -142,7 +143,7 @@ def ppo(
     settings = PpoSettings(
         contest=contest, network=network, predict=predict, hidden=hidden, epochs=epochs, seed=seed,
         batches=batches, learning_rate=learning_rate, entropy=entropy, patience=patience,
-        reach=math.log(reach),
+        reach=math.log(reach), exam_every=exam_every,
     )  # fmt: skip
     if start is not None:
         settings = beginning_from(start, settings)
@@ -165,16 +166,14 @@ def _perform(job: Job, ranks: Ranks) -> None:
     """Train and export, and print what came of it; only the first rank shows anything."""
     texts = (
         "epoch {task.completed}/{task.total}",
-        "gap {task.fields[gap]:+.3f}  held out {task.fields[held]:+.3f} vs delay",
+        "gap {task.fields[gap]:+.3f}  best exam {task.fields[held]:+.3f} vs delay",
     )
     with progress(*texts, keep=True, off=ranks.rank > 0) as bar:
         task = bar.add_task("", total=job.settings.epochs, gap=float("nan"), held=float("nan"))
         card = perform(
             job,
             ranks=ranks,
-            on_epoch=lambda r: bar.update(
-                task, completed=r.epoch + 1, gap=r.gap, held=r.validation
-            ),
+            on_epoch=lambda r: bar.update(task, completed=r.epoch + 1, gap=r.gap, held=r.best),
         )
     if card is not None:
         short = {k: v for k, v in card.results.items() if "geometric" in k and k.endswith(RULES)}

@@ -292,7 +292,7 @@ def _boxes(axis: Axes, rows: Sequence[FloatArray], colours: Sequence[str]) -> No
 def curves(given: Mapping[str, Sequence[tuple[FloatArray, FloatArray]]]) -> Markup:
     """Learning curves as in the paper's Figs. 11 and 13; several seeds: their mean and range.
 
-    given: name -> per seed the gap of every epoch, and the cost on held-out windows over SAF's.
+    given: name -> per seed the gap of every epoch, and the cost on held-out windows over that of `delay`.
     """
 
     def draw(figure: Figure) -> None:
@@ -301,7 +301,7 @@ def curves(given: Mapping[str, Sequence[tuple[FloatArray, FloatArray]]]) -> Mark
             for axis, which in ((left, 0), (right, 1)):
                 _band(axis, [seed[which] for seed in seeds], name, colour)
         left.set_ylabel("gap to the base rule, training windows")
-        right.set_ylabel("held-out windows: cost over SAF's")
+        right.set_ylabel("held-out windows: cost over `delay`")
         for axis, level in ((left, 0.0), (right, 1.0)):
             axis.axhline(level, color=MUTED, linewidth=0.9)
             axis.set_xlabel("epoch")

@@ -33,6 +33,7 @@ class PpoSettings:
         passes: over the data of an epoch. minibatches: per pass. gradient_norm: the largest.
         gae: lambda. gamma is 1: an episode ends, and no second of waiting counts less.
         patience: epochs without a better validation before stopping; 0 = never.
+        exam_every: epochs from one validation to the next; the last epoch is always validated.
         seed: of windows, noise and weights.
     """
 
@@ -52,6 +53,7 @@ class PpoSettings:
     gae: float = 0.97
     gradient_norm: float = 0.5
     patience: int = 0
+    exam_every: int = 1
     seed: int = 1
 
     def described(self) -> dict[str, int | float | str]:

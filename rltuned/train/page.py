@@ -114,11 +114,13 @@ def _distributions(found: Comparison) -> Markup:
 
 
 def _curve(path: Path) -> tuple[FloatArray, FloatArray]:
-    """Gap, and cost over SAF's, of every epoch."""
+    """Gap, and cost over that of `delay`, of every epoch; straight between exams."""
     try:
         with path.open(newline="") as file:
             rows = list(csv.DictReader(file))
         gap = np.array([float(r["gap"]) for r in rows])
-        return gap, np.exp(np.array([float(r["validation"]) for r in rows]))
+        exams = np.array([float(r["validation"]) for r in rows])
+        held = np.flatnonzero(np.isfinite(exams))
+        return gap, np.exp(np.interp(np.arange(len(exams)), held, exams[held]))
     except (OSError, KeyError, ValueError) as error:
         raise TraceError(f"{path}: not curves of a training: {error}") from error
