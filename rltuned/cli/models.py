@@ -12,15 +12,8 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.errors import ModelError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.card import CARD_FILE
-from rltuned.policies.generations import (
-    FOLDER,
-    MANIFEST,
-    ROLES,
-    TUNED,
-    Generation,
-    Generations,
-    TunedOrder,
-)
+from rltuned.policies.generation import MANIFEST, Generation, TunedOrder
+from rltuned.policies.generations import FOLDER, ROLES, TUNED, Generations
 from rltuned.policies.predictor import CARD_FILE as PREDICTOR_CARD
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import folders

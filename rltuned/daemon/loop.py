@@ -5,7 +5,6 @@ lost write, a restart or a change by a person needs no code of its own. In doubt
 Slurm continues to schedule alone.
 """
 
-import gc
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from rltuned.core.decide import decide, give_back
 from rltuned.core.ladder import Rung
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.canary.monitor import CanaryStatus, Monitor
+from rltuned.daemon.collecting import uncollected
 from rltuned.daemon.following import Turn
 from rltuned.daemon.ha.rivals import Rivals
 from rltuned.daemon.newcomers import tell
@@ -339,20 +339,3 @@ class Loop:
         finally:
             report.stages[stage] += self._stopwatch() - start
             self._audience.alive()
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Python's search for reference cycles rests meanwhile; afterwards it is as before.
-
-    A cycle of a large queue makes millions of small objects that refer to each other in one
-    direction only, so counting references frees them all. The search walks through them again and
-    again while they are made: with 50,000 jobs it took two thirds of a decision.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

@@ -13,88 +13,35 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
 from rltuned.errors import ModelError
-from rltuned.policies.actor import load_actor
-from rltuned.policies.baselines import BASELINES
-from rltuned.policies.files import MAX_CARD_BYTES, check_folder, named, read
-from rltuned.policies.predictor import load_predictor
-from rltuned.policies.shelf import MODEL_PREFIX
+from rltuned.policies.files import check_folder, named, read
+from rltuned.policies.generation import (
+    MANIFEST,
+    NAME,
+    Generation,
+    Manifest,
+    TunedOrder,
+    checked,
+    read_generation,
+)
 
 TUNED: Final = "tuned"
 """The policy.name that follows `current`."""
 FOLDER: Final = "models"
 """Of the generations, in the state folder."""
-MANIFEST: Final = "generation.json"
-MODEL, PREDICTOR = "model", "predictor"
 LOG: Final = "changes.jsonl"
 """One line per promotion, way back and proposal."""
 KEPT: Final = 20
 """So many of the youngest generations stay, and those that a link names."""
 Role = Literal["current", "previous", "candidate"]
 ROLES: Final[tuple[Role, ...]] = ("current", "previous", "candidate")
-_NAME: Final = re.compile(r"gen-(\d{6,})-([0-9a-f]{12})")
 _UNDONE: Final = ".new-"
-
-
-class TunedOrder(BaseModel):
-    """generation.json without what the store adds: an order, and why it is there.
-
-    policy: a rule, or `model` for the bundle in model/. site_predictor: predictor/ holds one; else
-    the predictor of the settings is used. verdict: one sentence.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    policy: str
-    stretch: float = Field(ge=0, le=100, allow_inf_nan=False)
-    max_delay_s: float = Field(ge=0, le=31_536_000, allow_inf_nan=False)
-    site_predictor: bool = False
-    label: str = ""
-    verdict: str = ""
-    made_at: float = 0.0
-    rltuned_version: str = ""
-
-
-class Manifest(TunedOrder):
-    """generation.json. files_sha256: of every other file, by its path in the folder."""
-
-    format: Literal[1]
-    number: int
-    files_sha256: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Generation:
-    """One that has passed every check. digest: SHA-256 of generation.json."""
-
-    path: Path
-    manifest: Manifest
-    digest: str
-
-    @property
-    def name(self) -> str:
-        return self.path.name
-
-    @property
-    def policy_name(self) -> str:
-        """As policy.name has it, with the folder as models_dir."""
-        own = self.manifest.policy
-        return f"{MODEL_PREFIX}{MODEL}" if own == MODEL else own
-
-    @property
-    def predictor_name(self) -> str | None:
-        """As predictor.model has it, with the folder as models_dir; None = that of the settings."""
-        return PREDICTOR if self.manifest.site_predictor else None
 
 
 class Generations:
@@ -116,7 +63,7 @@ class Generations:
                 found = [p.name for p in self.folder.iterdir()]
             except FileNotFoundError:
                 return []
-        return sorted((n for n in found if _NAME.fullmatch(n)), key=_number)
+        return sorted((n for n in found if NAME.fullmatch(n)), key=_number)
 
     def named_by(self, role: Role) -> str | None:
         """The generation that a link names; None = there is no such link.
@@ -130,7 +77,7 @@ class Generations:
                 target = str(link.readlink())
             except (FileNotFoundError, NotADirectoryError):
                 return None
-            if not _NAME.fullmatch(target):
+            if not NAME.fullmatch(target):
                 raise ValueError(f"leads to {target!r}, which is no generation")
             return target
 
@@ -146,7 +93,7 @@ class Generations:
             if found is None:
                 raise ModelError(f"model {self.folder / which}: there is no such generation")
             name = found
-        return _read(self.folder / name)
+        return read_generation(self.folder / name)
 
     # -- changing ---------------------------------------------------------------------------------
 
@@ -175,11 +122,11 @@ class Generations:
             _write(made / MANIFEST, data)
             _sync(made)
             digest = hashlib.sha256(data).hexdigest()
-            _checked(made, manifest)
+            checked(made, manifest)
             place = self.folder / f"gen-{number:06d}-{digest[:12]}"
             made.rename(place)
             _sync(self.folder)
-            return _read(place)
+            return read_generation(place)
 
     def propose(self, name: str, *, at: float, why: str = "") -> Generation:
         """Make it the candidate. at: Unix seconds, for the log."""
@@ -283,51 +230,8 @@ class Generations:
 
 
 def _number(name: str) -> int:
-    found = _NAME.fullmatch(name)
+    found = NAME.fullmatch(name)
     return int(found[1]) if found else 0
-
-
-def _read(path: Path) -> Generation:
-    with named(path):
-        if _NAME.fullmatch(path.name) is None or not path.is_dir():
-            raise ModelError(f"model {path}: there is no such generation")
-        check_folder(path)
-        data = read(path / MANIFEST, MAX_CARD_BYTES)
-        digest = hashlib.sha256(data).hexdigest()
-        if not path.name.endswith(digest[:12]):
-            raise ModelError(
-                f"model {path / MANIFEST}: SHA-256 {digest[:12]}..., the folder's name says "
-                f"{path.name[-12:]}"
-            )
-        try:
-            manifest = Manifest.model_validate_json(data)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"]) or "(whole)"
-            raise ModelError(f"model {path / MANIFEST}: field {where}: {first['msg']}") from error
-        _checked(path, manifest)
-        return Generation(path, manifest, digest)
-
-
-def _checked(path: Path, manifest: Manifest) -> None:
-    """Every file as the manifest has it, and every part as the daemon loads it."""
-    for name, wanted in manifest.files_sha256.items():
-        found = hashlib.sha256(read(path / name)).hexdigest()
-        if found != wanted:
-            raise ModelError(
-                f"model {path / name}: SHA-256 {found[:12]}..., {MANIFEST} says {wanted[:12]}"
-            )
-    parts = {name.split("/")[0] for name in manifest.files_sha256}
-    if manifest.policy == MODEL:
-        load_actor(path / MODEL)
-        parts.discard(MODEL)
-    elif manifest.policy not in BASELINES:
-        raise ModelError(f"model {path / MANIFEST}: no rule named {manifest.policy!r}")
-    if manifest.site_predictor:
-        load_predictor(path / PREDICTOR)
-        parts.discard(PREDICTOR)
-    if parts:
-        raise ModelError(f"model {path}: holds {', '.join(sorted(parts))}, which nothing uses")
 
 
 def _copied(parts: Mapping[str, Path], made: Path) -> dict[str, str]:

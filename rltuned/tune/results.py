@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from rltuned import __version__
 from rltuned.backtest.study import VERDICTS
-from rltuned.policies.generations import MODEL, PREDICTOR, Generation, Generations, TunedOrder
+from rltuned.policies.generation import MODEL, PREDICTOR, Generation, TunedOrder
+from rltuned.policies.generations import Generations
 from rltuned.text import utc
 from rltuned.train.export import export_predictor
 from rltuned.train.predictor import Fitted

@@ -15,7 +15,8 @@ from rltuned.daemon.following import Turn
 from rltuned.daemon.wiring import build_rig, configured_predictor, find_policy, in_force
 from rltuned.errors import ModelError
 from rltuned.policies import generations
-from rltuned.policies.generations import ROLES, Generations, TunedOrder
+from rltuned.policies.generation import TunedOrder
+from rltuned.policies.generations import ROLES, Generations
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings.source import Flag, from_flags

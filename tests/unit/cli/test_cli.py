@@ -28,7 +28,8 @@ from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.units import JobId
 from rltuned.errors import ModelError, SettingsError
 from rltuned.journal.journal import Journal
-from rltuned.policies.generations import Generations, TunedOrder
+from rltuned.policies.generation import TunedOrder
+from rltuned.policies.generations import Generations
 from rltuned.settings import Flag, from_flags, load
 from rltuned.slurm.config_checks import Check, Status
 from tests.builders import job, running, snapshot

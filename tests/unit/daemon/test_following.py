@@ -13,7 +13,8 @@ from rltuned.daemon.canary.blocks import Pair, PairFigure
 from rltuned.daemon.canary.breaker import BREAKERS, Breaker, Breakers, Cause
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.following import LOOKS, MOST, YOUNG_S, Following, Moved, Turn
-from rltuned.policies.generations import Generations, TunedOrder
+from rltuned.policies.generation import TunedOrder
+from rltuned.policies.generations import Generations
 from rltuned.settings import Flag, Settings, from_flags
 from tests.switchback_world import MARGIN, World
 
