@@ -77,6 +77,7 @@ class Tuning:
         self._left_out: dict[str, str] = {}
         self._usable: list[Path] = []  # networks that load
         self._plays = 0
+        self._reserved = 0.0
 
     def spend(self) -> Night:
         """Everything.
@@ -86,7 +87,11 @@ class Tuning:
         """
         asked, past = self._asked, self._past
         switch_s, end_s, exam_s = split_of(past, asked.exam_days)
+        began_s = self._clock()
         exam = Course(past.switched_on(exam_s), self._daemon)
+        # the exam of incumbent and best must fit in what the lesson leaves
+        plays = 2 * FEWEST_COPIES + 1
+        self._reserved = plays * (self._clock() - began_s) / (asked.minutes * MINUTE_S)
         calibration = calibrate(exam.past, exam.played)
         if calibration.whole.verdict == "poor":
             raise TooLittleError(_poor(calibration))
@@ -176,7 +181,7 @@ class Tuning:
         asked, name = self._asked, "the network trained on by PPO"
         if early is None or not self._usable:
             return []
-        left_min = asked.minutes * (1 - self._used()) * PPO_PART
+        left_min = asked.minutes * (1 - self._used() - self._reserved) * PPO_PART
         if left_min < PPO_LEAST_MIN:
             self._left_out[name] = f"{max(left_min, 0.0):.1f} minutes were left for it"
             return []
@@ -247,7 +252,7 @@ class Tuning:
         self._report(name, min(1.0, self._used()))
 
     def _has_time(self, family: Family) -> bool:
-        if self._used() < 1:
+        if self._used() + self._reserved < 1:
             return True
         self._left_out[family.name] = "no time was left"
         return False
