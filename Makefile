@@ -4,12 +4,13 @@ SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+BASE := $(VENV)/.base
 LAB := .run/slurm
 RUFF := $(BIN)/ruff
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-packages test-quick lint fmt types arch check bench bench-scale bench-cost \
-        record docs slurm-up slurm-down wheel deb dist test-systemd test-matrix test-corpus test-pyslurm test-container soak experiment-slurm clean
+        record docs site slurm-up slurm-down wheel deb deb-train rpm dist test-systemd test-matrix test-corpus test-pyslurm test-container soak experiment-slurm clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,10 +18,14 @@ help: ## this list
 setup: $(STAMP) ## make .venv with rltuned, the training extras and the developers' tools
 
 $(STAMP): pyproject.toml constraints.txt scripts/setup.sh
+	@sh scripts/setup.sh $(VENV) train,dev
+	@touch $(BASE) $@
+
+$(BASE): pyproject.toml constraints.txt scripts/setup.sh
 	@sh scripts/setup.sh $(VENV)
 	@touch $@
 
-demo: $(STAMP) ## three cycles of the daemon in dry run on the built-in cluster
+demo: $(BASE) ## three cycles of the daemon in dry run on the built-in cluster
 	@$(BIN)/rltuned run --config deploy/demo.toml --backend sim --dry-run --cycles 3 \
 	    --interval 60 --speed 60
 
@@ -68,6 +73,11 @@ record: $(STAMP) ## record the answers of a real Slurm into tests/data
 docs: $(STAMP) ## write the generated pages
 	@$(BIN)/python -m scripts.tools.docs
 
+site: ## build/site: the documentation as a site
+	@[ -x build/mkdocs/bin/mkdocs ] || python3 -m venv build/mkdocs
+	@build/mkdocs/bin/python -m pip install --quiet --disable-pip-version-check 'mkdocs>=1.6,<2'
+	@build/mkdocs/bin/mkdocs build --quiet --strict
+
 slurm-up: $(STAMP) test-packages ## start a test Slurm with 13 fake GPUs
 	@$(BIN)/python -m tests.lab up --dir $(LAB)
 
@@ -80,11 +90,17 @@ wheel: $(STAMP) ## dist/: the Python wheel
 deb: $(STAMP) ## dist/: a Debian package with every dependency in it
 	@sh scripts/dist.sh deb
 
+deb-train: $(STAMP) ## dist/: rltuned-train, what simulation, backtest and training need besides
+	@sh scripts/dist.sh deb-train
+
+rpm: $(STAMP) ## dist/: the package for systems with RPM
+	@sh scripts/dist.sh rpm
+
 dist: $(STAMP) ## dist/: wheel, package, bill of materials, hashes
 	@sh scripts/dist.sh all
 
 test-systemd: $(STAMP) ## the package on a Debian 12 that systemd boots (root; about ten minutes)
-	@sh scripts/test-packages.sh debootstrap systemd-container fakeroot lintian
+	@sh scripts/test-packages.sh debootstrap systemd-container fakeroot lintian rpm
 	@$(BIN)/python -m pytest -q tests/booted
 
 test-matrix: $(STAMP) ## the tests that drive Slurm, on 22.05, 24.11 and 26.05 (root; half an hour)

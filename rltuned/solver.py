@@ -23,14 +23,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
-
-import pulp
-from pulp.apis.coin_api import PULP_CBC_CMD
+from typing import TYPE_CHECKING, Final, Protocol
 
 from rltuned.core.milp.model import Solver
 from rltuned.core.milp.problem import Budget
 from rltuned.errors import SolverError
+
+if TYPE_CHECKING:  # most commands name a solver and never solve
+    import pulp
 
 _LINE: Final = re.compile(r"\s*\d+\s+(\w+)\s+([-+0-9.eE]+)(?:\s+[-+0-9.eE]+)?")
 _ANSWER_LIMIT: Final = 8 * 1024 * 1024
@@ -46,7 +46,7 @@ class Cbc:
 
     program: Path | None = None
 
-    def __call__(self, problem: pulp.LpProblem, budget: Budget) -> Mapping[str, float]:
+    def __call__(self, problem: "pulp.LpProblem", budget: Budget) -> Mapping[str, float]:
         """Value of every variable that is not zero, at the proven optimum.
 
         Raises:
@@ -64,6 +64,8 @@ class Cbc:
         return read_answer(text)
 
     def _run(self, model: int, answer: int, budget: Budget, deadline: float) -> None:
+        from pulp.apis.coin_api import PULP_CBC_CMD  # noqa: PLC0415
+
         # Preprocessing and heuristics cost many times what these small programs take. And no
         # "-threads 1": that is a worker thread beside the main one, and now and then the one
         # sleeps 10 s before it sees that the other is done (10 of 1 500 solves).
@@ -115,7 +117,7 @@ class TimedSolver:
     solver: Solver
     observer: SolverObserver
 
-    def __call__(self, problem: pulp.LpProblem, budget: Budget) -> Mapping[str, float]:
+    def __call__(self, problem: "pulp.LpProblem", budget: Budget) -> Mapping[str, float]:
         start, ok = time.monotonic(), False
         try:
             values = self.solver(problem, budget)
@@ -131,6 +133,8 @@ def probe(solver: Solver, budget: Budget) -> None:
     Raises:
         SolverError: the solver is missing, too slow, or gives another answer.
     """
+    import pulp  # noqa: PLC0415
+
     problem = pulp.LpProblem("probe", pulp.LpMaximize)
     one, other = (problem.add_variable(name, cat=pulp.LpBinary) for name in ("x0", "x1"))
     problem += 2 * one + 3 * other

@@ -21,7 +21,7 @@ if ! store inspect --type image "$base" >/dev/null 2>&1; then
 fi
 
 .venv/bin/python -m pip --quiet --disable-pip-version-check download --only-binary=:all: \
-    --constraint constraints.txt --dest "$place/wheels" '.[train]' 'setuptools>=77'
+    --constraint constraints.txt --dest "$place/wheels" . 'setuptools>=77'
 store build --isolation chroot --pull-never --format docker \
     --build-arg "BASE=$base" --build-arg PIP_NO_INDEX=1 --build-arg PIP_FIND_LINKS=/wheels \
     --volume "$place/wheels:/wheels:ro" --tag "$image" -f deploy/container/Containerfile .

@@ -1,7 +1,9 @@
 #!/bin/sh
-# Make the virtual environment that every make target uses: sh scripts/setup.sh .venv
+# Make the virtual environment that every make target uses, with these extras or without any:
+#   sh scripts/setup.sh .venv train,dev
 set -eu
 venv=$1
+extras=${2:+[$2]}
 
 say() { printf 'setup: %s\n' "$*"; }
 
@@ -30,7 +32,14 @@ if [ -z "$python" ] || ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
 fi
 
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-say "installing rltuned and its tools into $venv"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
-    --constraint constraints.txt --editable '.[train,dev]'
+# The ordinary index gives torch with CUDA: gigabytes. PyTorch's own index has it for the CPU alone, which
+# pip prefers. A machine whose pip has another index, or none, uses that.
+index=
+if [ -n "$extras" ] && ! "$venv/bin/python" -m pip config list | grep -qE 'index-url|find-links|no-index'; then
+    index='--extra-index-url https://download.pytorch.org/whl/cpu'
+fi
+say "installing rltuned$extras into $venv"
+# shellcheck disable=SC2086
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check $index \
+    --constraint constraints.txt --editable ".$extras"
 say "ready: $("$venv/bin/python" -c 'import rltuned; print("rltuned", rltuned.__version__)')"

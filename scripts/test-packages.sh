@@ -1,9 +1,9 @@
 #!/bin/sh
-# What the tests talk to for real: Slurm, its database, munge, Prometheus, a browser, mandoc. As root on
+# What the tests talk to for real: Slurm, its database, munge, Prometheus, a browser, mandoc, shells. As root on
 # Debian they are installed; elsewhere the tests that need them are skipped, and say so.
 set -eu
 
-packages="slurmctld slurmd slurmdbd slurm-client mariadb-server munge prometheus prometheus-alertmanager systemd chromium mandoc $*"
+packages="slurmctld slurmd slurmdbd slurm-client mariadb-server munge prometheus prometheus-alertmanager systemd chromium mandoc zsh fish $*"
 missing=
 for package in $packages; do
     dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' ||

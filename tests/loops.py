@@ -13,7 +13,7 @@ from rltuned.core.decide import Knobs, Policy, decide
 from rltuned.core.numbers import Writing
 from rltuned.core.select import Scope
 from rltuned.daemon.canary.monitor import CanaryStatus
-from rltuned.daemon.logs import make_log
+from rltuned.daemon.logger import make_log
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.observers import Publisher

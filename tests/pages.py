@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
     ROOT / "README.md",
     ROOT / "CHANGELOG.md",
+    *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "models").rglob("*.md")),
     *sorted((ROOT / "scripts" / "studies" / "results").glob("*.md")),

@@ -7,10 +7,13 @@ Exit codes: 0 = done; 1 = done, and something is unfit or could not be finished;
 settings, model or input. docs/interfaces.md lists them per command.
 """
 
+import gc
 import importlib
 import os
 import platform
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, Final
 
 import typer
@@ -18,6 +21,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from rltuned import __version__
 from rltuned.cli.flags import say, warn
+from rltuned.cli.words import is_completing, words_of
 from rltuned.errors import ModelError, RltunedError, SettingsError, TraceError
 
 PANELS: Final = {
@@ -35,6 +39,7 @@ PANELS: Final = {
         "restore": "Give the jobs that rltuned changed their own priority back.",
         "config": "Write, check and show the settings.",
         "models": "The bundles of trained policies.",
+        "export": "Write units, dashboards, alerts or examples into a folder.",
     },
     "Offline": {
         "train": "Learn policies offline (needs the train extra).",
@@ -66,12 +71,15 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
+        if is_completing() and not self._only_names:
+            return words_of(cmd_name)
         if self._only_names:
             return TyperCommand(
                 cmd_name, help=COMMANDS[cmd_name], rich_help_panel=_PANEL_OF[cmd_name]
             )
         command = typer.main.get_command(_module(cmd_name).app)
         command.name = cmd_name
+        _reflow(command)
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -85,23 +93,39 @@ class LazyGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        self._only_names = True  # an overview must not import everything
-        try:
+        with self._names():  # an overview must not import everything
             super().format_help(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        with self._names():
+            return super().shell_complete(ctx, incomplete)
+
+    @contextmanager
+    def _names(self) -> Iterator[None]:
+        self._only_names = True
+        try:
+            yield
         finally:
             self._only_names = False
 
 
+def _reflow(command: Any) -> None:
+    """Paragraphs of the help are as wide as the terminal; `[ladder]` is a table and no markup. What
+    installs completion is an option of `rltuned` alone.
+    """
+    command.rich_markup_mode = "markdown"
+    command.params = [p for p in command.params if not str(p.name).endswith("_completion")]
+    for child in getattr(command, "commands", {}).values():
+        _reflow(child)
+
+
 def _module(name: str) -> Any:
+    gc.disable()  # what an import makes stays: the search for reference cycles finds nothing
     try:
         return importlib.import_module(f"rltuned.cli.{name}")
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] == "rltuned":
-            raise
-        raise SettingsError(
-            f"`rltuned {name}` needs the Python package {error.name}, which is not installed; "
-            "install rltuned[train]"
-        ) from None
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _print_version(wanted: bool) -> None:
@@ -143,6 +167,15 @@ def main() -> None:
         for line in str(error).splitlines():
             warn(line)
         sys.exit(2 if isinstance(error, SettingsError | ModelError | TraceError) else 1)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package == "rltuned":
+            raise
+        warn(
+            f"needs the Python package {package}, which is not installed; install rltuned[train], "
+            "or the package rltuned-train"
+        )
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:

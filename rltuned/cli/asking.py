@@ -111,7 +111,7 @@ def ask(loaded: Loaded) -> DaemonState:
         settings, None, "the settings give it no fixed port (http.enabled, http.port)"
     )
     if state.asked:
-        state.daemon, state.silent = _ask_daemon(settings.http)
+        state.daemon, state.silent = ask_daemon(settings.http)
     try:
         with reading(settings.daemon.state_dir / FILE_NAME) as db:
             state.kept = glance(db)
@@ -121,7 +121,8 @@ def ask(loaded: Loaded) -> DaemonState:
     return state
 
 
-def _ask_daemon(keys: HttpKeys) -> tuple[dict[str, Any] | None, str]:
+def ask_daemon(keys: HttpKeys) -> tuple[dict[str, Any] | None, str]:
+    """What the daemon on this port shows; None = none answers there, and why."""
     where, port = _ANYWHERE.get(keys.address, keys.address), keys.port
     try:
         connection = _connection(keys, where)

@@ -3,10 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from rich.console import Console
-from rich.table import Table
-
 from rltuned.cli.flags import say
+from rltuned.cli.tables import Column, console, show_table
 
 LEFT_OUT_SHOWN: Final = 8
 
@@ -15,7 +13,7 @@ def show(found: dict[str, Any]) -> None:
     """Print what was found."""
     for line in _lines_before(found):
         say(line)
-    Console().print(_table_of(found))
+    show_table(console(), COLUMNS, list(_rows(found)))
     for line in _lines_after(found):
         say(line)
 
@@ -37,18 +35,26 @@ def _lines_before(found: dict[str, Any]) -> Iterator[str]:
     yield found["asked"]["learned"]
 
 
-def _table_of(found: dict[str, Any]) -> Table:
+COLUMNS: Final = (
+    Column("order", least=14),
+    Column("mean wait, s", right=True),
+    Column("change", right=True),
+    Column("p95 wait, s", right=True, goes=1),
+    Column("slowdown", right=True, goes=2),
+    Column("earlier", right=True, goes=3),
+    Column("later", right=True, goes=3),
+    Column("changes/h", right=True, goes=4),
+)
+
+
+def _rows(found: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     """Orders beside simulated multifactor."""
-    table = Table(box=None)
-    heads = "order|mean wait, s|change|p95 wait, s|slowdown|earlier|later|changes/h"
-    for column in heads.split("|"):
-        table.add_column(column, justify="left" if column == "order" else "right")
     first = next(iter(found["orders"].values()))["metrics"]
     base = [f"{first[m]['base']:.{n}f}" for m, n in (("wait_s", 0), ("wait_p95_s", 0), ("bsld", 2))]
-    table.add_row("multifactor, simulated", base[0], "", *base[1:])
+    yield ("multifactor, simulated", base[0], "", *base[1:], "", "", "")
     for name, order in found["orders"].items():
         metrics = order["metrics"]
-        table.add_row(
+        yield (
             name,
             f"{metrics['wait_s']['own']:.0f}",
             _between(metrics["wait_s"]),
@@ -58,7 +64,6 @@ def _table_of(found: dict[str, Any]) -> Table:
             f"{order['worse']:.0%}",
             f"{order['moved']['per_hour']:.1f}",
         )
-    return table
 
 
 def _lines_after(found: dict[str, Any]) -> Iterator[str]:

@@ -18,6 +18,7 @@ import typer
 from prometheus_client import CollectorRegistry
 
 from rltuned import __version__
+from rltuned.cli.asking import ask_daemon
 from rltuned.cli.check_slurm import slurm_checks
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
 from rltuned.daemon.canary.breaker import BREAKERS
@@ -283,11 +284,9 @@ def _http(loaded: Loaded) -> Check:
             tls=tls,
         )
     except SettingsError as error:
-        return Check.warn(
-            "http",
-            str(error),
-            "fine when it is this daemon that listens there; else choose another http.port",
-        )
+        if http.port and ask_daemon(http)[0] is not None:
+            return Check.ok("http", f"rltuned listens on {http.address}:{http.port}")
+        return Check.warn("http", str(error), "choose another http.port")
     server.close()
     return Check.ok("http", f"{http.address}:{http.port} is free")
 

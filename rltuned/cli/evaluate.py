@@ -4,11 +4,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from rltuned.cli.flags import (
     SHIPPED,
@@ -25,12 +23,13 @@ from rltuned.cli.flags import (
     warn,
 )
 from rltuned.cli.progress import progress
+from rltuned.cli.tables import Column, console, show_table
 from rltuned.core.decide import Knobs
 from rltuned.core.order import DEFAULT
 from rltuned.errors import TraceError
 from rltuned.sim.presets import cluster_named
 from rltuned.sim.protocol import Mode, Protocol
-from rltuned.stats import SHARES
+from rltuned.stats import SHARES, Paired
 from rltuned.train.course import from_files
 from rltuned.train.evaluate import (
     FEWEST_WINDOWS,
@@ -226,21 +225,27 @@ def _plain(found: Comparison) -> dict[str, object]:
     }
 
 
+COLUMNS: Final = (
+    Column("against"),
+    Column("wait_s", right=True),
+    Column("wait_p99_s", right=True, goes=2),
+    Column("wait_max_s", right=True, goes=3),
+    Column("bsld", right=True, goes=1),
+    Column("jct_s", right=True, goes=4),
+)
+
+
 def _show(comparisons: list[Comparison]) -> None:
-    console = Console()
+    out = console()
     for found in comparisons:
         for model, rules in found.paired.items():
             load = "own load" if found.plan.load is None else f"load {found.plan.load:g}"
-            table = Table(title=f"{model} on {found.ground}, {load}", title_justify="left")
-            table.add_column("against")
-            for metric in ("wait_s", "wait_p99_s", "wait_max_s", "bsld", "jct_s"):
-                table.add_column(metric, justify="right")
-            for rule, pairs in rules.items():
-                table.add_row(
-                    rule,
-                    *(
-                        f"{pairs[m].change:+.1%} [{pairs[m].low:+.1%}, {pairs[m].high:+.1%}]"
-                        for m in ("wait_s", "wait_p99_s", "wait_max_s", "bsld", "jct_s")
-                    ),
-                )
-            console.print(table)
+            rows = [
+                (rule, *(_between(pairs[column.name]) for column in COLUMNS[1:]))
+                for rule, pairs in rules.items()
+            ]
+            show_table(out, COLUMNS, rows, f"{model} on {found.ground}, {load}")
+
+
+def _between(pair: Paired) -> str:
+    return f"{pair.change:+.1%} [{pair.low:+.1%}, {pair.high:+.1%}]"

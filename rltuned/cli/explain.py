@@ -128,7 +128,7 @@ def in_words(document: dict[str, Any]) -> list[str]:
         f"{document['ranked_jobs']} (now {document['rank_before']})."
     )
     proposed, planned = document["proposed_priority"], document["planned_priority"]
-    lines.append(f"Proposed priority: {proposed}; this cycle writes {planned}.")
+    lines.append(f"Proposed priority: {proposed}; a cycle that may write sets {planned}.")
     if document["refusal"]:
         lines.append(f"Not all at once: {_REFUSALS.get(document['refusal'], '')}.")
     lines += [f"Bounded by {_BOUNDS[name]}." for name in document.get("bounds") or ()]

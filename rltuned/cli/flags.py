@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rltuned.settings.source import Flag, Loaded, load
 from rltuned.text import escaped
 
-if TYPE_CHECKING:  # imports numpy, and `rltuned restore` does without
+if TYPE_CHECKING:  # pydantic and numpy, which `rltuned --help` does without
     from rltuned.core.order import Order
     from rltuned.policies.predictor import Predictor
+    from rltuned.settings import Loaded
 
 SHIPPED = "shipped"
 CONFIG_VARIABLE = "RLTUNED_CONFIG"
@@ -78,16 +78,18 @@ SpeedOption = Annotated[
 ]
 
 
-def settings_of(config: Path | None, *flags: tuple[str, object, str]) -> Loaded:
+def settings_of(config: Path | None, *flags: tuple[str, object, str]) -> "Loaded":
     """Read the settings; every flag is (dotted key, value or None = not given, name).
 
     Raises:
         SettingsError: the file or a flag cannot be used.
     """
+    from rltuned.settings import Flag, load  # noqa: PLC0415
+
     return load(config, tuple(Flag(*flag) for flag in flags if flag[1] is not None))
 
 
-def in_force(config: Path | None, *flags: tuple[str, object, str]) -> Loaded:
+def in_force(config: Path | None, *flags: tuple[str, object, str]) -> "Loaded":
     """The same with what `policy.name = "tuned"` stands for.
 
     Raises:

@@ -19,13 +19,13 @@ from rltuned.cli.flags import (
     say,
     warn,
 )
-from rltuned.cli.tables import changes_table, wide_console
+from rltuned.cli.tables import console, show_changes
 from rltuned.cli.world import open_world
 from rltuned.core.decide import Decision, Entry, decide
 from rltuned.core.placement import Placement
 from rltuned.daemon.apply import marked_by
 from rltuned.daemon.kept_settings import as_if_on, kept_salt
-from rltuned.daemon.logs import make_log
+from rltuned.daemon.logger import make_log
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.wiring import build_rig, run_times_of
 from rltuned.domain.jobs import PendingJob
@@ -218,7 +218,7 @@ def _print(decision: Decision) -> None:
         f"would change {len(decision.plan.actions)}"
     )
     if decision.entries:
-        wide_console().print(changes_table(decision.entries))
+        show_changes(console(), decision.entries)
     counts: dict[str, int] = {}
     for _, reason in decision.refused:
         counts[reason.value] = counts.get(reason.value, 0) + 1

@@ -19,17 +19,18 @@ from rltuned.cli.flags import (
     WorldOption,
     in_force,
 )
-from rltuned.cli.tables import show_cycle
 from rltuned.cli.world import CommandTarget, open_world
 from rltuned.core.ladder import Rung
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.ha.leader import open_lease
 from rltuned.daemon.ha.lease import Lease
 from rltuned.daemon.kept_settings import keep_settings, salted
-from rltuned.daemon.logs import log_reading, make_log
+from rltuned.daemon.logger import make_log
+from rltuned.daemon.logs import log_reading
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.observers import Publisher
+from rltuned.daemon.report import CycleReport
 from rltuned.daemon.run_times import RunTimeLearner
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.signals import SignalFlags, listening
@@ -206,7 +207,7 @@ class _Process:
                 self.log,
                 notifier,
                 place.system,
-                show=show_cycle if show else None,
+                show=_table() if show else None,
                 journal=journal,
                 board=Board(showing, place.clock.now),
                 tuned=lambda: read_state(settings.daemon.state_dir),
@@ -275,6 +276,12 @@ class _Process:
         )
         self.log.info("listening", metrics=f"{server.url}/metrics")
         return server
+
+
+def _table() -> Callable[[CycleReport], None]:
+    from rltuned.cli.tables import show_cycle  # noqa: PLC0415 - rich, which a daemon does without
+
+    return show_cycle
 
 
 @contextmanager

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from rltuned.cli.flags import (
     SHIPPED,
@@ -24,6 +22,7 @@ from rltuned.cli.flags import (
     warn,
 )
 from rltuned.cli.progress import progress
+from rltuned.cli.tables import Column, console, show_table
 from rltuned.core.decide import Knobs
 from rltuned.core.milp.sharing import Sharing
 from rltuned.core.milp.solution import Tuning
@@ -202,33 +201,30 @@ def _play(
 def _show(played: dict[str, list[Schedule]], cluster: Cluster, *, details: bool) -> None:
     scores = scores_of(played, cluster.gpus)
     title = f"{next(iter(scores.values())).jobs} jobs, {cluster.gpus} GPUs, hours"
-    table = _table(title, "wait", "p95", "max", "JCT", "BSLD", "use", "span")
+    rows = []
     for name, s in scores.items():
-        times = (s.wait_s, s.wait_p95_s, s.wait_max_s, s.jct_s)
+        times = map(_hours, (s.wait_s, s.wait_p95_s, s.wait_max_s, s.jct_s))
         use = f"{s.utilisation:.1%}"
-        table.add_row(name, *map(_hours, times), f"{s.bsld:.2f}", use, _hours(s.makespan_s))
-    console = Console()
-    console.print(table)
+        rows.append((name, *times, f"{s.bsld:.2f}", use, _hours(s.makespan_s)))
+    out = console()
+    show_table(out, _columns("wait", "p95", "max", "JCT", "BSLD", "use", "span"), rows, title)
     if details:
-        more = _table("", "p50", "p99", "Jain users", "Jain parts", "worst user", "scraps")
+        rows = []
         for name, s in scores.items():
-            row = [_hours(s.wait_p50_s), _hours(s.wait_p99_s), f"{s.fairness_users:.3f}"]
-            row += [
-                f"{s.fairness_partitions:.3f}",
-                f"{s.worst_user or '-'} {s.worst_user_bsld:.0f}",
-            ]
-            more.add_row(name, *row, f"{mean_fragmentation(played[name], cluster):.2f}")
-        console.print(more)
+            worst = f"{s.worst_user or '-'} {s.worst_user_bsld:.0f}"
+            fairness = (f"{s.fairness_users:.3f}", f"{s.fairness_partitions:.3f}", worst)
+            scraps = f"{mean_fragmentation(played[name], cluster):.2f}"
+            rows.append((name, _hours(s.wait_p50_s), _hours(s.wait_p99_s), *fairness, scraps))
+        more = _columns("p50", "p99", "Jain users", "Jain parts", "worst user", "scraps")
+        show_table(out, more, rows)
     wait_s, jct_s = bound(next(iter(played.values())), cluster.gpus)
     say(f"No order can do better than a mean wait of {_hours(wait_s)} h, JCT {_hours(jct_s)} h.")
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(box=None, title=title)
-    table.add_column("policy", no_wrap=True)
-    for column in columns:
-        table.add_column(column, no_wrap=True, justify="right")
-    return table
+def _columns(*names: str) -> list[Column]:
+    """The last ones go first where there is no room."""
+    others = [Column(name, right=True, goes=at) for at, name in enumerate(names)]
+    return [Column("policy"), *others]
 
 
 def _hours(seconds: float) -> str:

@@ -1,36 +1,22 @@
 """`rltuned status`: one look at the daemon, also when it is down."""
 
 import json
-import select
-import signal
-import sys
-import termios
-import tty
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Annotated, Final
+from typing import Annotated, Literal
 
 import typer
-from rich.console import Group, RenderableType
-from rich.live import Live
-from rich.markup import escape
-from rich.table import Table
-from rich.text import Text
 
 from rltuned.cli.asking import DaemonState, ask
-from rltuned.cli.flags import ConfigOption, JsonOption, printable, say, settings_of
+from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
 from rltuned.cli.history import what
-from rltuned.cli.tables import wide_console
 from rltuned.daemon.clock import SystemClock
-from rltuned.settings import Loaded
 from rltuned.text import span, when
 
 app = typer.Typer()
 
-_AROUND: Final = 4
-"""Lines of a screen that neither headlines nor the queue take."""
-_ROWS: Final = 50
-"""Jobs shown where there is no screen."""
+SortName = Literal[
+    "new", "old", "moves", "waited", "delay", "gpus", "user", "partition", "job"
+]  # those of watch.SORTS
 
 
 @app.command()
@@ -48,11 +34,25 @@ def status(
             "--every", help="Seconds between two updates of --watch.", min=0.2, max=3600.0
         ),
     ] = 2.0,
+    sort: Annotated[SortName, typer.Option("--sort", help="Order of the queue with --watch.")] = (
+        "new"
+    ),
+    only: Annotated[
+        str,
+        typer.Option(
+            "--filter",
+            "-f",
+            metavar="TEXT",
+            help="With --watch, only jobs whose id, partition or user has this text.",
+            show_default=False,
+        ),
+    ] = "",
 ) -> None:
     """Show the daemon's state: its cycles, stage, circuit breakers, last changes, model, journal.
 
-    Asks the daemon's own port and reads the journal; asks Slurm nothing. With --watch the state is
-    shown again and again; where the output is no terminal, once.
+    Asks the daemon's own port and reads the journal; asks Slurm nothing. With --watch the queue is
+    shown again and again, and below it what finds room; where the output is no terminal, once.
+    Keys: q ends, s sorts by the next column, r reverses, / filters.
 
     Exit codes: 0 = it works, or --watch has ended; 1 = it is down, does not work, or a circuit
     breaker is open; 2 = settings cannot be used.
@@ -61,16 +61,24 @@ def status(
         raise typer.BadParameter("--watch and --json exclude each other")
     loaded = settings_of(config)
     if watch:
-        _watch(loaded, every)
+        from rltuned.cli import watch as live  # noqa: PLC0415 - rich
+
+        shown = live.QueueView(sort, wanted=only)
+        live.watch(lambda: ask(loaded), lines_of, every, shown)
         return
     state, now = ask(loaded), SystemClock().now()
     if as_json:
         say(json.dumps(state.document(now), indent=2, allow_nan=False))
     else:
-        for line in (*headlines(state, now), *changes(state)):
+        for line in lines_of(state, now):
             say(line)
     if state.troubles(now):
         raise typer.Exit(1)
+
+
+def lines_of(state: DaemonState, now: float) -> list[str]:
+    """All of it; the first line is the state."""
+    return [*headlines(state, now), *changes(state)]
 
 
 def headlines(state: DaemonState, now: float) -> Iterator[str]:
@@ -134,81 +142,3 @@ def _journal(state: DaemonState, now: float) -> Iterator[str]:
             f"circuit breaker of {name} on {cluster} open since {when(found.opened_at or 0)}: "
             + (found.detail)
         )
-
-
-# -- live on a terminal -------------------------------------------------------------------------
-
-
-def _watch(loaded: Loaded, every: float) -> None:
-    clock, console = SystemClock(), wide_console()
-    if not (console.is_terminal and sys.stdin.isatty()):
-        console.print(_view(ask(loaded), clock.now(), _ROWS))
-        return
-    # started by a script it may have inherited that Ctrl-C is ignored, with a screen to get out of
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    with _keys_at_once(), Live(console=console, screen=True, auto_refresh=False) as live:
-        try:
-            while True:
-                view = _view(ask(loaded), clock.now(), console.size.height)
-                live.update(view, refresh=True)
-                if _is_quit(every):
-                    return
-        except KeyboardInterrupt:
-            return
-
-
-def _is_quit(seconds: float) -> bool:
-    """Wait for a key; whether it was q, or the terminal is gone."""
-    ready, _, _ = select.select([sys.stdin], [], [], seconds)
-    return bool(ready) and sys.stdin.read(1) in {"q", "Q", ""}
-
-
-@contextmanager
-def _keys_at_once() -> Iterator[None]:
-    """Keys come without Enter and are not shown; as it was before, afterwards."""
-    before = termios.tcgetattr(sys.stdin)
-    tty.setcbreak(sys.stdin)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
-
-
-def _view(state: DaemonState, now: float, height: int) -> RenderableType:
-    """One look, so many lines high."""
-    lines = [*headlines(state, now), *changes(state)]
-    head = Text("\n".join(printable(line) for line in lines), no_wrap=True, overflow="ellipsis")
-    head.stylize("bold red" if state.troubles(now) else "bold green", 0, len(lines[0]))
-    room = max(1, height - len(lines) - _AROUND)
-    return Group(head, Text(), _queue(state, room), Text("q ends", style="dim"))
-
-
-def _queue(state: DaemonState, room: int) -> RenderableType:
-    """The first jobs in their new order."""
-    if state.seen is None:
-        return Text(f"queue: not known: {printable(state.unread) or 'no cycle is kept'}")
-    seen, queue = state.seen
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for name in ("new", "old", "moves", "job"):
-        table.add_column(name, justify="left" if name == "job" else "right", no_wrap=True)
-    for name in ("partition", "user"):
-        table.add_column(name, no_wrap=True)
-    for name in ("GPUs", "waited", "delay", "priority", "planned"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for place in queue[:room]:
-        job, step = place.job, place.before - place.after
-        table.add_row(
-            str(place.after),
-            str(place.before),
-            f"[green]up {step}[/]" if step > 0 else f"[yellow]down {-step}[/]" if step else "",
-            escape(printable(job.address)),
-            escape(printable(",".join(job.partitions))),
-            escape(printable(job.user)),
-            str(job.request.total.gpus),
-            span(job.waited_s(seen.taken_at)),
-            "" if place.delay_s is None else span(place.delay_s),
-            str(place.priority),
-            str(place.planned) if place.planned != place.priority else "",
-        )
-    left = len(queue) - room
-    return Group(table, Text(f"... and {left} more")) if left > 0 else table

@@ -1,27 +1,112 @@
-"""What is shown to eyes: tables on standard output, by rich."""
+"""What is shown to eyes: tables on standard output, by rich, as wide as the terminal.
 
+Where the output is no terminal and COLUMNS is not set, lines are as long as they need to be.
+"""
+
+import os
 from collections import Counter
 from collections.abc import Sequence
+from typing import Final, NamedTuple
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from rltuned.core.decide import Entry
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import HealthState
 from rltuned.domain.plan import Result
-from rltuned.text import span
+from rltuned.text import escaped, span
 
-MAX_ROWS = 20
-WIDE = 160
+MAX_ROWS: Final = 20
+ENDLESS: Final = 10_000
+_GAP: Final = 2
+"""Blanks between two columns."""
+
+
+class Column(NamedTuple):
+    """A column of a table.
+
+    Attributes:
+        right: numbers stand under each other.
+        goes: columns with the highest are cut or left out first where there is no room; 0 = never
+            left out.
+        least: it may be cut to so many characters; 0 = it is not cut.
+    """
+
+    name: str
+    right: bool = False
+    goes: int = 0
+    least: int = 0
+
+
+def console() -> Console:
+    """Standard output."""
+    made = Console(highlight=False)
+    is_free = not made.is_terminal and not os.environ.get("COLUMNS")
+    return Console(width=ENDLESS, highlight=False) if is_free else made
+
+
+def show_table(
+    out: Console, columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str = ""
+) -> None:
+    """Print a table, and which of its columns found no room."""
+    table, missing = fitted(columns, rows, out.width)
+    if title:
+        out.print(title, style="bold", markup=False, soft_wrap=True)
+    out.print(table)
+    if missing:
+        names = ", ".join(missing)
+        out.print(f"no room at {out.width} columns: {names}", style="dim", soft_wrap=True)
+
+
+def fitted(
+    columns: Sequence[Column], rows: Sequence[Sequence[str | Text]], width: int
+) -> tuple[Table, list[str]]:
+    """A table at most so wide, and the names of the columns that were left out."""
+    cells = [[c if isinstance(c, Text) else Text(escaped(c)) for c in row] for row in rows]
+    widths = [
+        max([cell_len(column.name), *(row[at].cell_len for row in cells)])
+        for at, column in enumerate(columns)
+    ]
+    kept = _widths(columns, widths, width)
+    table = Table(box=None, header_style="bold", padding=(0, _GAP, 0, 0), pad_edge=False)
+    for at in sorted(kept):
+        column = columns[at]
+        table.add_column(
+            column.name,
+            justify="right" if column.right else "left",
+            width=kept[at],
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+    for row in cells:
+        table.add_row(*(row[at] for at in sorted(kept)))
+    return table, [c.name for at, c in enumerate(columns) if at not in kept]
+
+
+def _widths(columns: Sequence[Column], widths: Sequence[int], room: int) -> dict[int, int]:
+    """Width of every column that is shown, by its place."""
+    kept = dict(enumerate(widths))
+    for at in sorted(kept, key=lambda at: (columns[at].goes, at), reverse=True):
+        over = sum(kept.values()) + _GAP * len(kept) - room
+        if over <= 0:
+            break
+        goes, least = columns[at].goes, min(columns[at].least, kept[at])
+        if least and (kept[at] - over >= least or not goes):
+            kept[at] = max(least, kept[at] - over)
+        elif goes:
+            del kept[at]
+    return kept
 
 
 def show_cycle(report: CycleReport) -> None:
     """One cycle: a headline and the changes that it proposes or has made."""
-    console = wide_console()
+    out = console()
     if report.skip is not None:
-        console.print(
+        out.print(
             f"[bold]Cycle {report.cycle}[/]: skipped ({report.skip}): {escape(report.detail)}"
         )
         return
@@ -33,48 +118,51 @@ def show_cycle(report: CycleReport) -> None:
     count = (
         report.results().get(Result.APPLIED, 0) if report.mode is HealthState.LIVE else len(changes)
     )
-    console.print(
+    out.print(
         f"\n[bold]Cycle {report.cycle}[/] ({report.mode}): {pending} pending, {running} running; "
         f"{count} changes {done} in {report.seconds:.2f} s"
     )
     left = Counter(str(reason) for _, reason in report.decision.refused) if report.decision else {}
     if left:
         counts = ", ".join(f"{count} {reason}" for reason, count in sorted(left.items()))
-        console.print(f"left alone: {counts}")
+        out.print(f"left alone: {counts}")
     if changes:
-        console.print(changes_table(changes[:MAX_ROWS]))
+        show_changes(out, changes[:MAX_ROWS])
     if len(changes) > MAX_ROWS:
-        console.print(f"... and {len(changes) - MAX_ROWS} more")
+        out.print(f"... and {len(changes) - MAX_ROWS} more")
 
 
-def wide_console() -> Console:
-    """Standard output; where it is no terminal, lines are as long as they need to be."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(width=WIDE, highlight=False)
+CHANGES: Final = (
+    Column("job"),
+    Column("partition", least=9),
+    Column("user", least=6),
+    Column("rank", right=True, goes=1),
+    Column("priority", right=True),
+    Column("new", right=True),
+    Column("delay", right=True, goes=2),
+    Column("fits on", goes=3, least=9),
+    Column("why", goes=4, least=12),
+)
 
 
-def changes_table(entries: Sequence[Entry]) -> Table:
+def show_changes(out: Console, entries: Sequence[Entry]) -> None:
     """Jobs in their new order, with what changes for each."""
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("job")
-    table.add_column("partition")
-    for name in ("rank", "priority now", "new", "delay"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("fits on", no_wrap=True)
-    table.add_column("why", no_wrap=True)
-    for entry in entries:
-        table.add_row(
+    rows = [
+        (
             str(entry.job.job_id),
-            escape(",".join(entry.job.partitions)),
+            ",".join(entry.job.partitions),
+            entry.job.user,
             _arrow(entry.rank_before, entry.rank_after),
             str(entry.current),
             str(entry.settled) if entry.changes else "",
             span(entry.delay_s),
-            escape(nodes_of(entry)),
+            nodes_of(entry),
             # the delay has a column of its own
-            escape(entry.why.partition(": ")[2]),
+            entry.why.partition(": ")[2],
         )
-    return table
+        for entry in entries
+    ]
+    out.print(fitted(CHANGES, rows, out.width)[0])
 
 
 def nodes_of(entry: Entry) -> str:

@@ -5,6 +5,11 @@ import select
 import time
 
 
+def now() -> float:
+    """Unix time, in seconds."""
+    return time.time()
+
+
 class SystemClock:
     """Real time. A wait ends at once when `wake` is called, also from a signal handler.
 
@@ -19,7 +24,7 @@ class SystemClock:
         self._stopping = False
 
     def now(self) -> float:
-        return time.time()
+        return now()
 
     def monotonic(self) -> float:
         return time.monotonic()

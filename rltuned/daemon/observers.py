@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from rltuned.daemon.canary.breaker import breakers
 from rltuned.daemon.canary.monitor import CanaryStatus
-from rltuned.daemon.logs import Log, log_cycle, log_state, log_unreadable
+from rltuned.daemon.logger import Log
+from rltuned.daemon.logs import log_cycle, log_state, log_unreadable
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.runtime import Rig

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from structlog.typing import FilteringBoundLogger
 
 from rltuned.core.memory import Job, JobKey, key_of
 from rltuned.daemon.ends import Ends
+from rltuned.daemon.logger import Log
 from rltuned.daemon.run_events import KindMemory, feed, replay
 from rltuned.domain.jobs import EndedJob
 from rltuned.domain.snapshot import Snapshot
@@ -109,7 +109,7 @@ class RunTimeLearner:
         self,
         make: Callable[[], KindMemory],
         folder: Path | None,
-        log: FilteringBoundLogger,
+        log: Log,
         *,
         history: History | None = None,
         history_d: float = 30.0,

@@ -11,13 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
-from structlog.typing import FilteringBoundLogger
-
 from rltuned.core.decide import Policy
 from rltuned.core.memory import RunTimeMemory
 from rltuned.daemon.following import Following
 from rltuned.daemon.ha.leader import Seat
 from rltuned.daemon.ha.lease import Lease
+from rltuned.daemon.logger import Log
 from rltuned.daemon.run_times import RunTimeLearner
 from rltuned.daemon.runtime import Rig
 from rltuned.domain.jobs import EndedJob
@@ -229,7 +228,7 @@ def memory_of(settings: Settings, salt: bytes) -> Callable[[], RunTimeMemory]:
 def run_times_of(
     loaded: Loaded,
     salt: bytes | None,
-    log: FilteringBoundLogger,
+    log: Log,
     backend: Backend | None = None,
 ) -> RunTimeLearner | None:
     """What learns run times; None = the settings switch it off.

@@ -5,7 +5,6 @@ digested and parsed, so that no other user can exchange it in between; see files
 """
 
 import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -131,10 +130,10 @@ def _load(bundle: Path) -> Actor:
 
 def _parse_card(path: Path, data: bytes) -> Card:
     try:
-        if json.loads(data).get("format") == 1:
-            raise ModelError(f"model {path}: a bundle of release 0.1.0; train it again")
         return Card.model_validate_json(data)
     except ValidationError as error:
+        if any(one["loc"] == ("format",) and one["input"] == 1 for one in error.errors()):
+            raise ModelError(f"model {path}: a bundle of release 0.1.0; train it again") from error
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "(whole)"
         raise ModelError(f"model {path}: field {where}: {first['msg']}") from error

@@ -4,21 +4,29 @@ Every value is escaped, for names come from Slurm; only what is marked as markup
 not. A page needs no script and no other server.
 """
 
+from functools import cache
 from importlib import resources
-from typing import Final
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from typing import TYPE_CHECKING
 
 from rltuned.text import span, when
 
-_PAGES: Final = Environment(
-    loader=PackageLoader("rltuned.report"),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-_PAGES.filters.update(fmt=format, span=span, when=when)
+if TYPE_CHECKING:  # a daemon whose page is not asked for does without it
+    from jinja2 import Environment
+
+
+@cache
+def _pages() -> "Environment":
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415
+
+    pages = Environment(
+        loader=PackageLoader("rltuned.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    pages.filters.update(fmt=format, span=span, when=when)
+    return pages
 
 
 def render(template: str, **values: object) -> str:
@@ -28,7 +36,7 @@ def render(template: str, **values: object) -> str:
         template: name of a file in rltuned/report/templates.
         values: what it shows.
     """
-    return _PAGES.get_template(template).render(values)
+    return _pages().get_template(template).render(values)
 
 
 def style(name: str) -> str:

@@ -292,7 +292,7 @@ def _boxes(axis: Axes, rows: Sequence[FloatArray], colours: Sequence[str]) -> No
 def curves(given: Mapping[str, Sequence[tuple[FloatArray, FloatArray]]]) -> Markup:
     """Learning curves as in the paper's Figs. 11 and 13; several seeds: their mean and range.
 
-    given: name -> per seed the gap of every epoch, and the cost on held-out windows over that of `delay`.
+    given: name -> per seed the gap of every epoch, and the cost on held-out windows over `delay`'s.
     """
 
     def draw(figure: Figure) -> None:

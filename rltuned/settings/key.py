@@ -69,11 +69,4 @@ class Keys(BaseModel):
         strict=True,
         validate_default=True,
         allow_inf_nan=False,
-        use_attribute_docstrings=True,
     )
-
-    @classmethod
-    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        super().__pydantic_init_subclass__(**kwargs)
-        for field in cls.model_fields.values():
-            field.description = " ".join((field.description or "").split())

@@ -1,11 +1,14 @@
 """docs/configuration.md and settings files with descriptions, made from the keys themselves."""
 
+import ast
+import inspect
 import json
 import textwrap
 import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from functools import cache
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -74,7 +77,7 @@ def markdown() -> str:
     for name, about, model in tables():
         parts.append(f"\n## [{name}]\n\n{about}\n\n")
         parts.append("| key | type | default | what and why |\n|---|---|---|---|\n")
-        parts.extend(_row(key, field) for key, field in model.model_fields.items())
+        parts.extend(_row(key, field) for key, field in fields_of(model).items())
     return "".join(parts)
 
 
@@ -83,7 +86,7 @@ def example() -> str:
     every = [
         Line(f"{name}.{key}", active=field.default is not None)
         for name, _, model in tables()
-        for key, field in model.model_fields.items()
+        for key, field in fields_of(model).items()
     ]
     return draft(_EXAMPLE_INTRO.splitlines(), every)
 
@@ -97,7 +100,7 @@ def draft(head: Sequence[str], lines: Sequence[Line]) -> str:
     known = {
         f"{name}.{key}": (about, field)
         for name, about, model in tables()
-        for key, field in model.model_fields.items()
+        for key, field in fields_of(model).items()
     }
     parts = [f"# {' '.join(line.splitlines())}".rstrip() for line in head]
     for name, group in groupby(lines, key=lambda line: line.table):
@@ -116,6 +119,20 @@ def _key(line: Line, field: FieldInfo) -> Iterator[str]:
     if value is not None:
         text += f" {toml(value)}"
     yield text if line.active else f"# {text}"
+
+
+@cache
+def fields_of(table: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The keys of a table; the text below each is its description.
+
+    Not by pydantic's own reading of these texts, which parses the sources at every start.
+    """
+    (source,) = ast.parse(inspect.getsource(table)).body
+    for key, below in pairwise(source.body if isinstance(source, ast.ClassDef) else ()):
+        match key, below:
+            case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                table.model_fields[name].description = " ".join(text.split())
+    return table.model_fields
 
 
 def type_text(field: FieldInfo) -> str:

@@ -2,8 +2,8 @@
 
 No public trace tells the names of jobs, and on a real Slurm they are the strongest kin there is. So
 generated users have scripts: most submissions repeat the last one (a campaign), some go back to an
-older one, a few begin a new one. A script keeps its GPUs, its run time drifts from one submission
-to the next, and users pause for days.
+older one, a few begin a new one. A script keeps its GPUs, and its run time drifts from one
+submission to the next.
 """
 
 from dataclasses import dataclass

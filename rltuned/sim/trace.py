@@ -215,7 +215,10 @@ def _check_header(header: list[str], source: str) -> None:
         raise TraceError(f"{source}: empty: no header row")
     missing = [name for name in REQUIRED if name not in header]
     if missing:
-        raise TraceError(f"{source}: header: no column {missing[0]!r}")
+        raise TraceError(
+            f"{source}: header: no column {missing[0]!r}; `rltuned traces convert` makes a trace "
+            "of published ones and of sacct's answer"
+        )
     unknown = [name for name in header if name not in (*COLUMNS, NAME)]
     if unknown:
         raise TraceError(f"{source}: header: unknown column {unknown[0]!r}")

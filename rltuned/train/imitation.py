@@ -112,11 +112,13 @@ class OrderedQueues:
 
 def pairwise_loss(scores: Tensor, masks: Tensor, ranks: Tensor, known: int | None = None) -> Tensor:
     """Mean negative log-likelihood of the order of each known pair, by the difference of scores."""
-    first = (ranks.unsqueeze(-1) < ranks.unsqueeze(-2)) & masks.unsqueeze(-1) & masks.unsqueeze(-2)
-    if known is not None:
-        first &= (ranks < known).unsqueeze(-1)
-    ahead = (scores.unsqueeze(-1) - scores.unsqueeze(-2))[first]
-    return torch.nn.functional.softplus(-ahead).mean()
+    by_rank = ranks.argsort(dim=-1)
+    ordered, real = scores.gather(-1, by_rank), masks.gather(-1, by_rank)
+    ahead, first = ordered[..., :known], real[..., :known]  # padded rows have the last ranks
+    later = torch.triu(torch.ones(first.shape[-1], real.shape[-1], dtype=torch.bool), diagonal=1)
+    pairs = first.unsqueeze(-1) & real.unsqueeze(-2) & later
+    apart = (ahead.unsqueeze(-1) - ordered.unsqueeze(-2))[pairs]
+    return torch.nn.functional.softplus(-apart).mean()
 
 
 def agreement(network: Network, orders: OrderedQueues) -> tuple[float, float, float]:

@@ -27,7 +27,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 
 from rltuned.core.ladder import Rung
-from rltuned.daemon.logs import make_log
+from rltuned.daemon.logger import make_log
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.observers import Publisher

@@ -11,7 +11,7 @@ begins with an empty memory, and its figures are of all jobs.
 - `delay`, `qssf`: by the limits alone, or with a predictor: `shipped` has met no job of these
   clusters; `site` was fitted to the first half of the ground's jobs, and is measured on the second
   half as well.
-- `rltune`: the network with the site's predictor.
+- `rltune`: the network, which corrects `delay`, with the same knowledge.
 `limits` plays what a good time limit is worth to its user: of a tenth of the jobs, drawn at random,
 the limit becomes GOOD times the run time, rounded up to what people write, and their wait is
 compared with their own before.
@@ -67,6 +67,7 @@ ORDERS = (
     ("delay", "shipped"),
     ("delay", "site"),
     ("qssf", "site"),
+    ("rltune", "shipped"),
     ("rltune", "site"),
     ("clairvoyant", "true"),
 )

@@ -7,6 +7,7 @@ from rltuned.settings.reference import markdown as configuration
 from scripts.tools.draw_results import results
 from scripts.tools.reference.manuals import rltuned_1, rltuned_8, rltuned_toml_5
 from scripts.tools.reference.pages import cli, metrics
+from scripts.tools.reference.words import words
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {
@@ -18,6 +19,7 @@ PAGES = {
     "docs/man/rltuned.8": rltuned_8,
     "docs/man/rltuned.toml.5": rltuned_toml_5,
     "deploy/rltuned.example.toml": example,
+    "rltuned/cli/words.json": words,
 }
 
 

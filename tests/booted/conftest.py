@@ -22,6 +22,13 @@ def package() -> Path:
     return max(ROOT.glob("dist/rltuned_*.deb"), key=lambda file: file.stat().st_mtime)
 
 
+@pytest.fixture(scope="session")
+def training_package() -> Path:
+    """The .deb with what the nightly refit needs besides, built again."""
+    subprocess.run(["sh", "scripts/dist.sh", "deb-train"], cwd=ROOT, check=True, timeout=2700)
+    return max(ROOT.glob("dist/rltuned-train_*.deb"), key=lambda file: file.stat().st_mtime)
+
+
 @pytest.fixture(scope="module")
 def machine() -> Iterator[Machine]:
     if os.geteuid() != 0:

@@ -278,7 +278,11 @@ def test_several_clusters_by_instances(machine: Machine) -> None:
     assert (machine.root / "var/lib/rltuned/second/journal.sqlite").exists()
 
 
-def test_a_night_of_tune_says_when_there_is_too_little(machine: Machine) -> None:
+def test_a_night_of_tune_says_when_there_is_too_little(
+    machine: Machine, training_package: Path
+) -> None:
+    machine.copy(training_package, "/srv/rltuned-train.deb")
+    machine.do("apt-get install -y -qq /srv/rltuned-train.deb", timeout_s=600)
     machine.do("systemctl start rltuned-tune.timer")
     assert "rltuned-tune" in machine.do("systemctl list-timers --no-pager")
     machine.do("systemctl start rltuned-tune.service", timeout_s=300)  # exit code 3 is no failure

@@ -2,6 +2,8 @@
 
 import json
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,23 @@ def test_a_dry_run_changes_nothing(slurm: SlurmLab, config: Path, tmp_path: Path
     assert max(moved) - min(moved) <= 1
     done = rltuned("restore", "--all", "--config", str(config))
     assert done.stdout == "nothing to give back\n"
+
+
+@pytest.mark.parametrize("policy", ["delay", "model:rltune"])
+def test_a_cycle_needs_no_extra(slurm: SlurmLab, config: Path, policy: str) -> None:
+    waiting(slurm)
+    blocked = "import sys; sys.modules['torch'] = sys.modules['numba'] = None; "
+    program = f"{blocked}from rltuned.cli import main; main()"
+    flags = ("--once", "--dry-run", "--policy", policy, "--config", str(config))
+    done = subprocess.run(
+        [sys.executable, "-c", program, "run", *flags],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "proposed=2" in done.stderr or "proposed=3" in done.stderr, done.stderr
 
 
 def test_live_reorders_and_restore_gives_back(

@@ -58,7 +58,7 @@ def test_the_browser_finds_landmarks_tables_and_no_users(daemon: Daemon, tmp_pat
 
 
 @pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [1200, 500])
+@pytest.mark.parametrize("width", [1440, 900, 390])
 def test_it_can_be_read(daemon: Daemon, tmp_path: Path, dark: bool, width: int) -> None:
     shot = tmp_path / "shot.png"
     scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"

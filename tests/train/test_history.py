@@ -10,11 +10,13 @@ import torch
 from typer.testing import CliRunner
 
 from rltuned.cli.train import app
+from rltuned.core.order import DEFAULT
 from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import Request
 from rltuned.domain.units import GpuType
 from rltuned.errors import SettingsError, TraceError
 from rltuned.policies.actor import load_actor
+from rltuned.policies.baselines import BASELINES
 from rltuned.sim.cluster import parse_cluster
 from rltuned.sim.presets import preset
 from rltuned.sim.synth import synthesize
@@ -47,15 +49,15 @@ MIXED = make_ground(
 
 
 def history_of(rule: str, ground: Ground = GROUND, load: float = 1.3) -> list[Started]:
-    """What a site that orders its queue by a rule would have in its accounting data."""
+    """What a site that orders its queue by a rule's delays would have in its accounting data."""
     count = len(ground)
     window = cut(ground, 0, count, load=load)
-    starts = play_rule(window, rule)
+    starts = play_rule(window, rule, DEFAULT)
     ends = starts + window.prepared.jobs.runs_s
     order = np.lexsort((np.arange(count), starts))
-    limit_s = window.prepared.jobs.limit_s
-    gpus = np.array([job.gpus for job in window.jobs])
-    key = {"fcfs": window.submit_s, "sjf": limit_s, "saf": limit_s * gpus}[rule]
+    stage = window.stage()
+    wished_s = DEFAULT.stretch * BASELINES[rule].delay_s(stage.matrix())
+    key = window.submit_s + np.minimum(wished_s, stage.upper_s(DEFAULT))
     waiting_better = [
         ((window.submit_s <= starts[i]) & (starts > starts[i]) & (key < key[i])).any()
         for i in range(count)

@@ -30,7 +30,7 @@ from tests.train.worlds import CLUSTER, single_jobs
 LOOK_S = 60.0
 RULES: dict[str, Callable[[Pending], float]] = {
     "fcfs": lambda p: p.job.submit_s,
-    "sjf": lambda p: p.request.time_limit_s or 0.0,
+    "sjf": lambda p: p.job.submit_s + 0.1 * (p.request.time_limit_s or 0.0),
 }
 
 

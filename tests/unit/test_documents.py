@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rltuned import __version__
 from rltuned.cli import COMMANDS
 from scripts.tools.docs import PAGES as GENERATED
 from scripts.tools.draw_results import DRAWN, table
@@ -121,6 +122,36 @@ def test_every_page_is_found_from_the_index() -> None:
         to_read += [(page.parent / name).resolve() for name in names if name]
     pages = set((ROOT / "docs").glob("*.md"))
     assert sorted(name_of(page) for page in pages - found) == []
+
+
+def test_every_promise_of_json_is_listed() -> None:
+    text = (ROOT / "docs" / "interfaces.md").read_text()
+    listed = set(re.findall(r"^\| `([a-z ]+)` \| \d+\.\d+\.\d+ \|", text, re.MULTILINE))
+    have = {
+        path.removeprefix("rltuned ")
+        for path, command in every_command().items()
+        if any("--json" in one.names for one in command.parameters)
+    }
+    assert listed == have
+
+
+def test_the_citation_is_of_this_release() -> None:
+    cited = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {__version__}\n" in cited
+    assert "10.1145/3772052.3772257" in cited
+
+
+def test_the_site_has_every_page_once() -> None:
+    shown = re.findall(r"^ +- (?:\w+: )?([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M)
+    assert sorted(shown) == sorted(page.name for page in (ROOT / "docs").glob("*.md"))
+
+
+def test_hosted_ci_runs_what_a_developer_runs() -> None:
+    workflow = (ROOT / ".github/workflows/ci.yml").read_text()
+    assert "- run: .ci/run\n" in workflow
+    targets = {name for line in re.findall(r"run: make (.*)", workflow) for name in line.split()}
+    made = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert targets <= made
 
 
 def test_what_the_readme_shows_is_run() -> None:

@@ -138,7 +138,9 @@ def test_every_alert_has_a_test_and_a_runbook_section() -> None:
     assert len(named) == len(set(named)) > 0
     assert re.findall(r"^  - name: (\w+)$", TESTS.read_text(), re.M) == named
     assert re.findall(r"^## (Rltuned\w+)$", RUNBOOK, re.M) == named
-    links = re.findall(r"runbook: docs/runbook.md#(\w+)$", ALERTS.read_text(), re.M)
+    links = re.findall(
+        r"runbook_url: file:///usr/share/doc/rltuned/runbook.md#(\w+)$", ALERTS.read_text(), re.M
+    )
     assert links == [name.lower() for name in named]
 
 

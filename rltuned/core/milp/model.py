@@ -5,13 +5,14 @@ To solve it is the business of the Solver port: nothing here starts a process or
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
-
-import pulp
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rltuned.core.capacity import Capacity
 from rltuned.core.milp.problem import Budget, Option, Problem
 from rltuned.errors import SolverError
+
+if TYPE_CHECKING:  # a daemon without joint placement does without it
+    import pulp
 
 ROUNDING: Final = 1e-6
 """A solver's binary counts as whole within this."""
@@ -25,7 +26,7 @@ MEMORY: Final = -2
 class Solver(Protocol):
     """What solves programs. Outside the core: it runs a process of its own."""
 
-    def __call__(self, problem: pulp.LpProblem, budget: Budget, /) -> Mapping[str, float]:
+    def __call__(self, problem: "pulp.LpProblem", budget: Budget, /) -> Mapping[str, float]:
         """Value of every variable by name, at the proven optimum.
 
         Raises:
@@ -80,12 +81,14 @@ def fault_of(problem: Problem, chosen: Sequence[Option]) -> str:
     return ""
 
 
-def program(problem: Problem) -> pulp.LpProblem:
+def program(problem: Problem) -> "pulp.LpProblem":
     """The integer program; variable x<i> is option i, o<n> is "node n is begun"."""
+    import pulp  # noqa: PLC0415
+
     model = pulp.LpProblem("placement", pulp.LpMaximize)
-    take = [_binary(model, f"x{at}") for at in range(len(problem.options))]
+    take = [model.add_variable(f"x{at}", cat=pulp.LpBinary) for at in range(len(problem.options))]
     by_job, opened = _grouped(problem)
-    begin = {node: _binary(model, f"o{node}") for node in sorted(opened)}
+    begin = {node: model.add_variable(f"o{node}", cat=pulp.LpBinary) for node in sorted(opened)}
     gains = [(x, o.gain) for x, o in zip(take, problem.options, strict=True)]
     model += pulp.LpAffineExpression([*gains, *((b, -problem.opening) for b in begin.values())])
     at_most, at_least = pulp.LpConstraintLE, pulp.LpConstraintGE
@@ -116,11 +119,9 @@ def _grouped(problem: Problem) -> tuple[dict[int, list[int]], dict[int, list[int
     return by_job, opened
 
 
-def _binary(model: Any, name: str) -> Any:
-    return model.add_variable(name, cat=pulp.LpBinary)
-
-
 def _bound(model: Any, name: str, terms: list[tuple[Any, int]], sense: int, bound: int) -> None:
+    import pulp  # noqa: PLC0415
+
     model += pulp.LpConstraint(pulp.LpAffineExpression(terms), sense, name, bound)
 
 

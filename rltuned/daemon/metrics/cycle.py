@@ -5,7 +5,7 @@ from collections import Counter as Tally
 from collections.abc import Mapping
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, disable_created_metrics
+from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics
 
 from rltuned import __version__
 from rltuned.core.ladder import Rung
@@ -258,6 +258,7 @@ class Metrics:
         # they would double the series and say nothing that is used here
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry
+        ProcessCollector(registry=registry)
         self._table = Table((*ROWS, *DECISION, *JOBS, *RUN_TIMES, *TUNED), registry)
         self._policy: tuple[str, str, str] | None = None
         self._ranges: Ranges = {}

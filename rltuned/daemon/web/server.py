@@ -1,5 +1,6 @@
 """/metrics, health and status page: read-only, never calls Slurm, bounded against slow clients."""
 
+import gzip
 import io
 import json
 import socket
@@ -13,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
+from prometheus_client.exposition import choose_encoder, gzip_accepted
 
 from rltuned.daemon.state import Health
 from rltuned.daemon.web.hosts import is_asked_by, own_names
@@ -37,6 +38,8 @@ LIVE: Final = "live"
 STYLE: Final = style("status.css")
 _STATUS_PATHS = frozenset({"/", "/status.css", "/status.json"})
 _NOT_OURS = b"asked for by a name that is not known here; [http] hosts in the settings allows it\n"
+GZIP_FROM_BYTES: Final = 1_024
+GZIP_LEVEL: Final = 6
 MAX_REQUEST_BYTES = 128 * 1024
 """Request line and headers together."""
 
@@ -269,6 +272,12 @@ class _Handler(BaseHTTPRequestHandler):
         self, status: HTTPStatus, body: bytes, content_type: str = "text/plain; charset=utf-8"
     ) -> None:
         self.send_response(status)
+        self.send_header("Vary", "Accept-Encoding")
+        if len(body) >= GZIP_FROM_BYTES and gzip_accepted(
+            self.headers.get("Accept-Encoding") or ""
+        ):
+            body = gzip.compress(body, GZIP_LEVEL, mtime=0)
+            self.send_header("Content-Encoding", "gzip")
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")

@@ -5,7 +5,7 @@ where the settings allow it: everyone who reaches the port reads it, and Slurm's
 consulted.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,13 +15,15 @@ from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import Health
-from rltuned.domain.plan import Result
+from rltuned.domain.plan import Result, SetPriority, SetSiteFactor
 
 Document = dict[str, Any]
 CYCLES: Final = 20
 """Last cycles that are shown."""
 JOBS: Final = 100
 """First jobs of the new order that are shown."""
+CHANGES: Final = 20
+"""Last changes that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class Board:
         self._now = now
         self._rig: Rig | None = None
         self._cycles: tuple[Document, ...] = ()
+        self._changes: tuple[Document, ...] = ()
         self._last: Document = {}
 
     def loaded(self, rig: Rig) -> None:
@@ -55,6 +58,7 @@ class Board:
         """Take in one cycle."""
         # exchanged whole, since threads of the endpoint may be reading the old one
         self._cycles = (_cycle(report), *self._cycles)[:CYCLES]
+        self._changes = (*_changes(report), *self._changes)[:CHANGES]
         seen: Document = {}
         if report.snapshot is not None:
             seen = {
@@ -97,6 +101,7 @@ class Board:
             ],
             "effect": verdict.effect and verdict.effect.document(),
             "cycles": list(self._cycles),
+            "changes": list(self._changes) if self._showing.jobs else None,
         }
 
 
@@ -128,12 +133,27 @@ def _cycle(report: CycleReport) -> Document:
     }
 
 
+def _changes(report: CycleReport) -> list[Document]:
+    """The numbers that this cycle has written."""
+    return [
+        {
+            "cycle": report.cycle,
+            "at": report.started_at,
+            "job": done.action.target.address,
+            "old": done.action.old,
+            "new": done.action.new,
+        }
+        for done in report.outcomes
+        if done.result is Result.APPLIED and isinstance(done.action, SetPriority | SetSiteFactor)
+    ]
+
+
 def _partitions(report: CycleReport) -> list[Document]:
     """The queue before and after, a line per partition: how many go up, down or stay."""
-    pending: Counter[str] = Counter()
+    waits: dict[str, list[float]] = defaultdict(list)
     moved: Counter[tuple[str, str]] = Counter()
     for job in report.snapshot.pending if report.snapshot else ():
-        pending[",".join(job.partitions)] += 1
+        waits[",".join(job.partitions)].append(job.waited_s(report.started_at))
     for entry in report.decision.entries if report.decision else ():
         step = entry.rank_before - entry.rank_after
         way = "up" if step > 0 else "down" if step < 0 else "same"
@@ -141,11 +161,13 @@ def _partitions(report: CycleReport) -> list[Document]:
     return [
         {
             "partition": name,
-            "pending": count,
+            "pending": len(waited_s),
+            "waited_mean_s": sum(waited_s) / len(waited_s),
+            "waited_most_s": max(waited_s),
             **{way: moved[name, way] for way in ("up", "down", "same")},
-            "left_alone": count - sum(moved[name, way] for way in ("up", "down", "same")),
+            "left_alone": len(waited_s) - sum(moved[name, way] for way in ("up", "down", "same")),
         }
-        for name, count in sorted(pending.items())
+        for name, waited_s in sorted(waits.items())
     ]
 
 

@@ -82,6 +82,13 @@ def test_every_command_has_help(command: str) -> None:
     assert "Usage" in result.stdout
 
 
+def test_help_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = [line.strip() for line in run("run", "--help").stdout.splitlines()]
+    assert "What it may do is the stage of the trust ladder: [ladder] stage in the" in lines
+    assert not [line for line in lines if "--install-completion" in line]
+
+
 def test_wrong_use_is_exit_code_2() -> None:
     assert run("no-such-command").exit_code == 2
     assert run("run", "--once", "--cycles", "2", *SIM).exit_code == 2
@@ -120,7 +127,7 @@ def test_the_same_seed_gives_the_same_plan() -> None:
 def test_plan_as_a_table() -> None:
     text = run("plan", *SIM).stdout
     assert "delay ranks" in text
-    assert "priority now" in text
+    assert re.search(r"^job +partition +user +rank +priority +new ", text, re.MULTILINE)
 
 
 def test_explain_in_json_and_in_words() -> None:
@@ -436,6 +443,7 @@ def test_the_demo_needs_no_torch_and_shows_each_delay_beside_the_priority() -> N
     done = subprocess.run(
         [sys.executable, "-c", DEMO, "run", "--config", str(root / "deploy/demo.toml"), *flags],
         capture_output=True,
+        env={k: v for k, v in os.environ.items() if k != "COLUMNS"},
         text=True,
         check=False,
         timeout=110,
@@ -444,12 +452,14 @@ def test_the_demo_needs_no_torch_and_shows_each_delay_beside_the_priority() -> N
     assert done.stdout.count("changes proposed, nothing written") == 2
     heads = next(line for line in done.stdout.splitlines() if line.startswith("job "))
     assert re.split(r"  +", heads.strip()) == [
-        "job", "partition", "rank", "priority now", "new", "delay", "fits on", "why",
+        "job", "partition", "user", "rank", "priority", "new", "delay", "fits on", "why",
     ]  # fmt: skip
     rows = [line.split() for line in done.stdout.splitlines() if " -> " in line]
     assert rows
     for row in rows:
-        assert re.fullmatch(r"\d+[smhd](\d\d[mh])?", row[7]), row  # job part. a -> b now new delay
+        assert re.fullmatch(r"\d+[smhd](\d\d[mh])?", row[8]), (
+            row
+        )  # job part. user a -> b now new delay
 
 
 def test_models_promote_and_roll_back(tmp_path: Path) -> None:

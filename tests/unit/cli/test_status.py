@@ -7,6 +7,7 @@ import pty
 import re
 import select
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -170,6 +171,16 @@ def test_over_tls_only_the_certificate_of_the_settings_is_believed(
         done = run("status", "--config", config)
     assert plain.exit_code == 1
     assert done.exit_code == 0, done.output
+
+
+def test_check_knows_its_own_daemon_on_the_port(tmp_path: Path, server: MetricsServer) -> None:
+    config = settings(tmp_path, server.port)
+    text = run("check", "--no-slurm", "--config", config).stdout
+    assert f"ok    http: rltuned listens on 127.0.0.1:{server.port}\n" in text
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        config = settings(tmp_path, other.getsockname()[1])
+        text = run("check", "--no-slurm", "--config", config).stdout
+    assert "remedy: choose another http.port\n" in text
 
 
 def test_a_foreign_server_is_not_believed(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rltuned.core.decide import Knobs
-from rltuned.daemon.logs import make_log
+from rltuned.daemon.logger import make_log
 from rltuned.daemon.report import CycleReport, Skip
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import HealthState

@@ -65,6 +65,28 @@ def test_users_are_told_by_a_setting_of_their_own(tmp_path: Path) -> None:
     assert EVIL in {row["user"] for row in shown}
 
 
+def test_waits_changes_and_the_effect_are_shown(tmp_path: Path) -> None:
+    board = board_after(tmp_path, Showing(jobs=True))
+    effect = Effect()
+    for _ in range(10):
+        effect += Effect.of(600.0, 1_200.0)
+    document = board.document(FRESH, replace(UNJUDGED, effect=effect))
+    assert document["changes"]
+    first = document["changes"][0]
+    assert {"job", "old", "new", "cycle", "at"} == first.keys()
+    (row,) = [p for p in document["partitions"] if p["partition"] == "gpu"]
+    assert 0 <= row["waited_mean_s"] <= row["waited_most_s"]
+    text = page(document)
+    assert 'aria-label="Mean wait with delays 10m, without them 20m"' in text
+    assert "width=115 height=22" in text
+    assert "width=230 height=22" in text
+    assert "Last changes" in text
+    hidden = board_after(tmp_path, Showing()).document(FRESH, UNJUDGED)
+    assert hidden["changes"] is None
+    assert "Last changes" not in page(hidden)
+    assert "<svg" not in page(hidden)
+
+
 def test_what_slurm_says_is_never_markup(tmp_path: Path) -> None:
     board = board_after(tmp_path, Showing(jobs=True, users=True))
     text = page(board.document(Health([Condition(HealthState.SLURM_UNREACHABLE, EVIL)]), UNJUDGED))

@@ -1,5 +1,6 @@
 """The endpoint over real sockets: what it answers, and what slow clients cannot do to it."""
 
+import gzip
 import http.client
 import json
 import socket
@@ -64,6 +65,20 @@ def test_metrics_in_both_formats(server: MetricsServer) -> None:
     status, kind, text = ask(server, "/metrics?x=1", Accept=wanted)
     assert kind.startswith("application/openmetrics-text; version=1.0.0")
     assert text.endswith("# EOF\n")
+
+
+def test_a_scraper_that_takes_gzip_gets_it(server: MetricsServer) -> None:
+    asked = urllib.request.Request(f"{server.url}/metrics", headers={"Accept-Encoding": "gzip"})  # noqa: S310
+    with urllib.request.urlopen(asked, timeout=10) as answer:  # noqa: S310 - ours
+        assert answer.headers["Content-Encoding"] == "gzip"
+        packed = answer.read()
+    with urllib.request.urlopen(f"{server.url}/metrics", timeout=10) as answer:  # noqa: S310 - ours
+        assert answer.headers["Content-Encoding"] is None
+        plain = answer.read()
+    names = {line.split(b"{")[0].split()[0] for line in gzip.decompress(packed).splitlines()}
+    assert b"process_resident_memory_bytes" in names
+    assert names == {line.split(b"{")[0].split()[0] for line in plain.splitlines()}
+    assert len(packed) < len(plain) / 3
 
 
 def test_health_and_readiness(server: MetricsServer, doctor: Doctor) -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.select import Scope
-from rltuned.daemon.logs import log_cycle, make_log
+from rltuned.daemon.logger import make_log
+from rltuned.daemon.logs import log_cycle
 from rltuned.daemon.report import CycleReport, CycleStage, Skip
 from rltuned.daemon.sentences import Logged
 from rltuned.daemon.state import HealthState

@@ -170,7 +170,7 @@ def test_a_new_policy_replaces_the_old_one(metrics: Metrics) -> None:
 
 def test_names_follow_the_conventions(metrics: Metrics) -> None:
     for family in metrics.registry.collect():
-        assert family.name.startswith("rltuned_")
+        assert family.name.startswith(("rltuned_", "process_"))
         assert family.documentation.endswith(".")
         for sample in family.samples:
             assert not {"job", "job_id", "user", "account"} & sample.labels.keys()

@@ -14,7 +14,7 @@ import pytest
 from rltuned.core.memory import Job, JobKey, Logits
 from rltuned.core.run_times import BINS, Float32Array, FloatArray
 from rltuned.daemon import run_times
-from rltuned.daemon.logs import Log
+from rltuned.daemon.logger import Log
 from rltuned.daemon.run_times import RunTimeLearner, Source
 from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import EndedJob, PendingJob, Request, RunningJob

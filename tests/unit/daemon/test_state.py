@@ -19,7 +19,7 @@ from rltuned.core.decide import Knobs
 from rltuned.daemon.canary.breaker import Breaker, Cause, change
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
-from rltuned.daemon.logs import make_log
+from rltuned.daemon.logger import make_log
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.observers import Publisher
 from rltuned.daemon.report import CycleReport, Skip

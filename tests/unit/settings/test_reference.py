@@ -7,7 +7,7 @@ import pytest
 
 from rltuned.settings import load
 from rltuned.settings.keys import Settings
-from rltuned.settings.reference import example, markdown, tables, toml
+from rltuned.settings.reference import example, fields_of, markdown, tables, toml
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -38,7 +38,7 @@ def test_the_example_holds_every_key_and_only_defaults(tmp_path: Path) -> None:
 def test_every_key_is_explained() -> None:
     for name, about, model in tables():
         assert about.endswith("."), name
-        for key, field in model.model_fields.items():
+        for key, field in fields_of(model).items():
             assert field.description, f"{name}.{key}"
             assert len(field.description) > 15, f"{name}.{key}"
 

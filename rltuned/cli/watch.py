@@ -1,0 +1,218 @@
+"""`rltuned status --watch`: the queue live on a terminal, sorted and filtered by keys."""
+
+import os
+import select
+import signal
+import sys
+import termios
+import tty
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from rltuned.cli.asking import DaemonState
+from rltuned.cli.flags import printable
+from rltuned.cli.tables import Column, console, fitted
+from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.last_state import QueuePosition
+from rltuned.text import span
+
+Details = Callable[[DaemonState, float], Sequence[str]]
+"""The lines of `rltuned status`; the first is the headline."""
+
+SORTS: Final[dict[str, Callable[[QueuePosition], Any]]] = {
+    "new": lambda place: place.after,
+    "old": lambda place: place.before,
+    "moves": lambda place: (place.after - place.before, place.after),
+    "waited": lambda place: place.job.waits_since,
+    "delay": lambda place: -(place.delay_s or 0.0),
+    "gpus": lambda place: -place.job.request.total.gpus,
+    "user": lambda place: (place.job.user, place.after),
+    "partition": lambda place: (place.job.partitions, place.after),
+    "job": lambda place: place.job.job_id,
+}
+"""By name; of amounts the largest is first."""
+_COLUMNS: Final = (
+    Column("new", right=True),
+    Column("old", right=True, goes=1),
+    Column("moves", right=True),
+    Column("job"),
+    Column("partition", least=9),
+    Column("user", least=6),
+    Column("GPUs", right=True, goes=4),
+    Column("waited", right=True, goes=3),
+    Column("delay", right=True, goes=2),
+    Column("priority", right=True, goes=1),
+    Column("planned", right=True),
+)
+_AROUND: Final = 4
+"""Lines of a screen beside the queue: headline, heads, what is left over, keys."""
+_ROWS: Final = 50
+"""Jobs shown where there is no screen."""
+_BACKSPACE: Final = "\x7f\b"
+_ESCAPE: Final = "\x1b"
+
+
+@dataclass(slots=True)
+class QueueView:
+    """Which jobs are shown, and in which order.
+
+    Attributes:
+        sort: a name of SORTS.
+        wanted: only jobs whose id, partition or user has this; "" = all.
+        typing: keys go into `wanted`.
+    """
+
+    sort: str = "new"
+    reverse: bool = False
+    wanted: str = ""
+    typing: bool = False
+
+    def press(self, keys: str) -> bool:
+        """Take over keys; False = the screen is left."""
+        if keys.startswith(_ESCAPE) and keys != _ESCAPE:
+            return True  # an arrow or a function key
+        for key in keys:
+            if not self.typing and key in "qQ":
+                return False
+            (self._type if self.typing else self._command)(key)
+        return True
+
+    def _command(self, key: str) -> None:
+        if key == "s":
+            names = list(SORTS)
+            self.sort = names[(names.index(self.sort) + 1) % len(names)]
+        elif key == "r":
+            self.reverse = not self.reverse
+        elif key in "/f":
+            self.typing, self.wanted = True, ""
+        elif key == _ESCAPE:
+            self.wanted = ""
+
+    def _type(self, key: str) -> None:
+        if key == _ESCAPE:
+            self.typing, self.wanted = False, ""
+        elif key in "\r\n":
+            self.typing = False
+        elif key in _BACKSPACE:
+            self.wanted = self.wanted[:-1]
+        elif key.isprintable():
+            self.wanted += key
+
+    def of(self, queue: Sequence[QueuePosition]) -> list[QueuePosition]:
+        """The jobs that are shown."""
+        text = self.wanted.casefold()
+        chosen = [p for p in queue if any(text in name.casefold() for name in _names(p))]
+        return sorted(chosen, key=SORTS[self.sort], reverse=self.reverse)
+
+    def footer(self) -> str:
+        """What is in force, and the keys."""
+        order = f"{self.sort}, reversed" if self.reverse else self.sort
+        only = f"/{self.wanted}" + ("_" if self.typing else "")
+        keys = f"q ends  s sorts: {order}  r reverses  / filters"
+        return (
+            f"{only}  (Enter keeps, Esc clears)" if self.typing else f"{keys} {only[1:]}".rstrip()
+        )
+
+
+def watch(ask: Callable[[], DaemonState], details: Details, every: float, shown: QueueView) -> None:
+    """Show it again and again until q or Ctrl-C; once where there is no terminal."""
+    clock, out = SystemClock(), console()
+    if not (out.is_terminal and sys.stdin.isatty()):
+        out.print(view(ask(), details, clock.now(), shown, (out.width, _ROWS), keys=False))
+        return
+    # started by a script it may have inherited that Ctrl-C is ignored, with a screen to get out of
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with _keys_at_once(), Live(console=out, screen=True, auto_refresh=False) as live:
+        try:
+            state, due = ask(), clock.monotonic() + every
+            while True:
+                size = (out.size.width, out.size.height)
+                live.update(view(state, details, clock.now(), shown, size), refresh=True)
+                keys = _keys(due - clock.monotonic())
+                if keys == "" or (keys and not shown.press(keys)):
+                    return
+                if clock.monotonic() >= due:
+                    state, due = ask(), clock.monotonic() + every
+        except KeyboardInterrupt:
+            return
+
+
+def view(
+    state: DaemonState,
+    details: Details,
+    now: float,
+    shown: QueueView,
+    size: tuple[int, int],
+    *,
+    keys: bool = True,
+) -> RenderableType:
+    """One look, at most so wide and high: how the daemon is, the queue, and what finds room."""
+    lines = [printable(line) for line in details(state, now)]
+    head = _line(lines[0])
+    head.stylize("bold red" if state.troubles(now) else "bold green")
+    width, height = size
+    queue = shown.of(state.seen[1]) if state.seen else []
+    room = max(1, height - _AROUND)
+    parts: list[RenderableType] = [head, _queue(state, queue[:room], width)]
+    if len(queue) > room:
+        parts.append(_line(f"... and {len(queue) - room} more"))
+    left = height - _AROUND - len(queue) if keys else len(lines)
+    parts += [_line(line) for line in lines[1 : max(1, left)]]
+    return Group(*parts, *([_line(shown.footer(), "dim")] if keys else []))
+
+
+def _line(text: str, style: str = "") -> Text:
+    return Text(text, style, no_wrap=True, overflow="ellipsis")
+
+
+def _queue(state: DaemonState, queue: Sequence[QueuePosition], width: int) -> RenderableType:
+    if state.seen is None:
+        return _line(f"queue: not known: {printable(state.unread) or 'no cycle is kept'}")
+    rows = [_row(place, state.seen[0].taken_at) for place in queue]
+    return fitted(_COLUMNS, rows, width)[0]
+
+
+def _row(place: QueuePosition, at: float) -> tuple[str | Text, ...]:
+    job, step = place.job, place.before - place.after
+    moves = Text(f"up {step}", "green") if step > 0 else Text(f"down {-step}", "yellow")
+    return (
+        str(place.after),
+        str(place.before),
+        moves if step else "",
+        job.address,
+        ",".join(job.partitions),
+        job.user,
+        str(job.request.total.gpus),
+        span(job.waited_s(at)),
+        "" if place.delay_s is None else span(place.delay_s),
+        str(place.priority),
+        str(place.planned) if place.planned != place.priority else "",
+    )
+
+
+def _names(place: QueuePosition) -> tuple[str, ...]:
+    return (place.job.address, str(place.job.job_id), *place.job.partitions, place.job.user)
+
+
+def _keys(seconds: float) -> str | None:
+    """What was typed; None = nothing in time; "" = the terminal is gone."""
+    fd = sys.stdin.fileno()
+    ready, _, _ = select.select([fd], [], [], max(0.0, seconds))
+    return os.read(fd, 64).decode(errors="replace") if ready else None
+
+
+@contextmanager
+def _keys_at_once() -> Iterator[None]:
+    """Keys come without Enter and are not shown; as it was before, afterwards."""
+    before = termios.tcgetattr(sys.stdin)
+    tty.setcbreak(sys.stdin)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

@@ -1,0 +1,23 @@
+"""The words that a shell completes, for rltuned/cli/words.py."""
+
+import json
+from typing import Any
+
+from scripts.tools.reference.commands import Command, commands
+
+
+def words() -> str:
+    """Every command with its options and its own commands, as JSON, a line for each."""
+    rows = [f'"{c.path.split()[-1]}": {json.dumps(_entry(c))}' for c in commands()]
+    return "{\n" + ",\n".join(rows) + "\n}\n"
+
+
+def _entry(command: Command) -> dict[str, Any]:
+    if command.children:
+        return {"commands": {c.path.split()[-1]: _entry(c) for c in command.children}}
+    return {
+        "options": [
+            {"names": p.names, "kind": p.kind, "help": p.help, "is_argument": p.is_argument}
+            for p in command.parameters
+        ]
+    }

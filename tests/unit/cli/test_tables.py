@@ -1,0 +1,248 @@
+"""Tables at 80, 100 and 120 columns, into a pipe and on a terminal: what has to be read stays."""
+
+import fcntl
+import io
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+from rich.text import Text
+
+from rltuned.cli import backtested, evaluate
+from rltuned.cli.status import SortName
+from rltuned.cli.tables import CHANGES, ENDLESS, Column, console, fitted, show_table
+from rltuned.cli.watch import SORTS, QueueView
+from rltuned.daemon.last_state import QueuePosition
+from tests.builders import job
+from tests.unit.cli.journalled import live
+
+ROOT = Path(__file__).resolve().parents[3]
+WIDTHS = (80, 100, 120)
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+WORST = (
+    "12345678", "gpu-large,long", "alexandra.x", "1000 -> 2000", "4294000000", "4293000000",
+    "6d23h", "node001:8|node002:8", "8 GPU, limit 7d00h, waited 6d23h, does not fit now",
+)  # fmt: skip
+"""A row that has no room for everything at any of the widths."""
+
+
+def shown(columns: Any, rows: Any, width: int) -> list[str]:
+    out = io.StringIO()
+    show_table(Console(file=out, width=width), columns, rows)
+    return out.getvalue().splitlines()
+
+
+def at_pipe(width: int, *args: str, **more: str) -> list[str]:
+    """The lines of a command into a pipe."""
+    command = [sys.executable, "-m", "rltuned", *args]
+    env = {**os.environ, "COLUMNS": str(width), **more}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90, env=env)
+    assert done.returncode in {0, 1}, done.stderr
+    return done.stdout.splitlines()
+
+
+def at_terminal(width: int, *args: str) -> list[str]:
+    """The lines of a command on a terminal."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+    env = {k: v for k, v in os.environ.items() if k not in {"COLUMNS", "LINES"}}
+    child = subprocess.Popen(
+        [sys.executable, "-m", "rltuned", *args],
+        stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.DEVNULL,
+        env={**env, "TERM": "xterm"},
+    )  # fmt: skip
+    os.close(theirs)
+    text = b""
+    while piece := _read(ours):
+        text += piece
+    os.close(ours)
+    assert child.wait(timeout=90) in {0, 1}
+    return ESCAPES.sub("", text.decode()).splitlines()
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65_536)
+    except OSError:  # the other end is closed
+        return b""
+
+
+# -- the shared code ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_change_keeps_job_partition_user_and_numbers(width: int) -> None:
+    (head, row) = shown(CHANGES, [WORST], width)[:2]
+    assert len(row) <= width
+    assert row.split()[0] == "12345678"
+    assert "4294000000" in row
+    assert "4293000000" in row
+    for name, least in (("partition", "gpu-larg"), ("user", "alexa"), ("new", "4293000000")):
+        assert name in head
+        assert least in row
+
+
+def test_why_is_cut_first() -> None:
+    row = ("7", "gpu", "ann", "9 -> 1", "100", "200", "4m", "p1:2", "x" * 100)
+    (head, line) = shown(CHANGES, [row], 80)
+    assert re.split(" {2,}", head.strip()) == [column.name for column in CHANGES]
+    assert line.rstrip().endswith("x…")
+
+
+def test_what_finds_no_room_is_named() -> None:
+    columns = (Column("order"), Column("wait", goes=1), Column("tail", goes=2))
+    lines = shown(columns, [("delay", "1" * 40, "2" * 40)], 60)
+    assert lines[-1] == "no room at 60 columns: tail"
+    assert "1" * 40 in lines[1]
+
+
+@given(st.lists(st.tuples(st.text(max_size=30), st.text(max_size=30)), max_size=5),
+       st.integers(20, 200))  # fmt: skip
+def test_no_row_is_wider_than_the_screen_or_two_lines_high(
+    rows: list[tuple[str, str]], width: int
+) -> None:
+    columns = (Column("job", least=5), Column("why", goes=1, least=5))
+    lines = [s for s in shown(columns, rows, width) if not s.startswith("no room at ")]
+    assert len(lines) == 1 + len(rows)
+    assert all(Text(line).cell_len <= width for line in lines)
+
+
+def test_a_file_has_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert console().width == ENDLESS
+    table, missing = fitted(CHANGES, [WORST], ENDLESS)
+    assert (len(table.columns), missing) == (len(CHANGES), [])
+
+
+# -- the commands -------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=WIDTHS)
+def width(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@pytest.fixture(params=["pipe", "terminal"])
+def lines_of(request: pytest.FixtureRequest) -> Any:
+    return at_pipe if request.param == "pipe" else at_terminal
+
+
+SIM = ("--backend", "sim", "--config", str(ROOT / "deploy/demo.toml"))
+ROW = re.compile(r"^\d+ +gpu +user\d\d +\d+ -> \d+ +\d+ +\d+")
+"""Job, partition, user, ranks, the number now and the new one."""
+
+
+@pytest.mark.parametrize(
+    "args",
+    [("plan", *SIM), ("run", *SIM, "--dry-run", "--once", "--show", "--interval", "60")],
+    ids=["plan", "demo and run --show"],
+)
+def test_plan_and_demo(lines_of: Any, width: int, args: tuple[str, ...]) -> None:
+    lines = [line for line in lines_of(width, *args) if " -> " in line]
+    assert len(lines) > 10
+    assert all(ROW.match(line) and len(line) <= width for line in lines), lines
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> str:
+    live(tmp_path)
+    path = tmp_path / "rltuned.toml"
+    path.write_text(f'[daemon]\nstate_dir = "{tmp_path}"\n[http]\nport = 0\n')
+    path.chmod(0o600)
+    return str(path)
+
+
+def test_top(lines_of: Any, width: int, journal: str) -> None:
+    lines = lines_of(width, "status", "--watch", "--config", journal)
+    assert lines[0].startswith("rltuned: ")
+    assert lines[1].split()[:6] == ["new", "old", "moves", "job", "partition", "user"]
+    assert re.match(r" +1 +3 +up 2 +3 +gpu +alice .* \d+ *$", lines[2])
+    assert all(len(line) <= width for line in lines[1:5])
+
+
+def test_status_and_history_begin_a_line_with_job_and_change(
+    lines_of: Any, width: int, journal: str
+) -> None:
+    (change,) = [s for s in lines_of(width, "status", "--config", journal) if "job 3:" in s]
+    assert re.search(r"job 3: priority 100 -> \d+", change[:width])
+    lines = lines_of(width, "history", "3", "--config", journal)
+    assert lines[0].startswith("job 3 of ")
+    assert re.search(r"priority 100 -> \d+: applied", lines[1][:width])
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_evaluate_and_backtest_keep_the_order_and_its_wait(width: int) -> None:
+    change = "-12.3% [-15.0%, -10.1%]"
+    names = [c.name for c in evaluate.COLUMNS]
+    head, row, *_ = shown(evaluate.COLUMNS, [("clairvoyant:saf", *[change] * 5)], width)
+    assert head.split()[:2] == names[:2]
+    assert row.startswith(f"clairvoyant:saf  {change}")
+    row = shown(
+        backtested.COLUMNS,
+        [("multifactor, simulated", "123456", change, "1234567", "12.34", "33%", "44%", "12.3")],
+        width,
+    )[1]
+    assert row.startswith("multifactor, simulated")
+    assert change in row
+    assert len(row) <= width
+
+
+# -- top: sorted and filtered -------------------------------------------------------------------
+
+
+def queue() -> list[QueuePosition]:
+    jobs = [
+        (job(1, user="ann", partition="gpu"), 1, 3, 60.0),
+        (job(22, user="bob", partition="long"), 2, 1, 5.0),
+        (job(13, user="ann", partition="long"), 3, 2, None),
+    ]
+    return [QueuePosition(j, old, new, 1, 1, delay) for j, old, new, delay in jobs]
+
+
+def ids(view: QueueView) -> list[int]:
+    return [place.job.job_id for place in view.of(queue())]
+
+
+def test_every_sort_can_be_asked_for() -> None:
+    assert list(get_args(SortName)) == list(SORTS)
+
+
+@pytest.mark.parametrize(
+    ("sort", "expected"),
+    [("new", [22, 13, 1]), ("old", [1, 22, 13]), ("moves", [22, 13, 1]), ("delay", [1, 22, 13]),
+     ("user", [13, 1, 22]), ("partition", [1, 22, 13]), ("job", [1, 13, 22])],
+)  # fmt: skip
+def test_sorts(sort: str, expected: list[int]) -> None:
+    assert ids(QueueView(sort)) == expected
+    assert ids(QueueView(sort, reverse=True)) == expected[::-1]
+
+
+def test_keys_sort_reverse_and_filter() -> None:
+    view = QueueView()
+    assert view.press("s")
+    assert view.press("r")
+    assert ids(view) == [13, 22, 1]
+    assert "old, reversed" in view.footer()
+    assert view.press("/q")
+    assert view.press("\x7fLON\r")
+    assert ids(view) == [13, 22]
+    assert view.press("\x1b[A"), "an arrow is no command"
+    assert ids(view) == [13, 22]
+    assert view.press("\x1b")
+    assert len(ids(view)) == 3
+    assert not view.press("q")
+
+
+@pytest.mark.parametrize(("wanted", "expected"), [("ann", [13, 1]), ("22", [22]), ("none", [])])
+def test_filter_by_user_or_job(wanted: str, expected: list[int]) -> None:
+    assert ids(QueueView(wanted=wanted)) == expected
