@@ -87,11 +87,12 @@ class ScoredJobs:
         wait_s = played.start_s[self.mask] - self.arrived_s
         return JobScores(wait_s, slowdown(wait_s, self.run_s))
 
-    def large_users(self) -> list[str]:
-        """Those with more than LARGE_SHARE of the GPU time, the largest first."""
+    def large_users(self) -> list[tuple[str, float]]:
+        """Those with more than LARGE_SHARE of the GPU time, and their shares; the largest first."""
         names, of = np.unique(self.users.astype(str), return_inverse=True)
         shares = np.bincount(of, weights=self.gpu_s) / max(float(self.gpu_s.sum()), 1.0)
-        return [str(names[i]) for i in np.argsort(-shares) if shares[i] > LARGE_SHARE]
+        large = [i for i in np.argsort(-shares) if shares[i] > LARGE_SHARE]
+        return [(str(names[i]), float(shares[i])) for i in large]
 
     def mean_of(self, user: str, scores: JobScores) -> float:
         """A user's mean wait."""
@@ -235,9 +236,10 @@ class Promise:
             words = {"longest": "the longest wait", "tail": "the 99% wait"}[name]
             slurm, now, then = (float(getattr(s, f"{name}_s")) for s in (natural, incumbent, own))
             found += _too_long(words, ratio, slurm, now, then)
-        for user in part.large_users():
+        for user, share in part.large_users():  # no name: the page is for others to read
             slurm, now, then = (part.mean_of(user, s) for s in (natural, incumbent, own))
-            found += _too_long(f"the mean wait of user {user}", self.user, slurm, now, then)
+            words = f"the mean wait of a user with {share:.0%} of the GPU time"
+            found += _too_long(words, self.user, slurm, now, then)
         return found
 
 
