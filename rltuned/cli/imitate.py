@@ -40,7 +40,7 @@ def imitate(
     gpus: Annotated[int | None, typer.Option(help="sacct: of the cluster.", min=1)] = None,
     queues: Annotated[int, typer.Option(help="A rule: generated queues.", min=16)] = 1_500,
     epochs: Annotated[
-        int | None, typer.Option(help="Passes; a rule: 40, a site: 60.", min=1)
+        int | None, typer.Option(help="Passes; a rule: 40, a site: 20.", min=1)
     ] = None,
     seed: Annotated[int, typer.Option(min=0)] = 1,
 ) -> None:

@@ -271,6 +271,7 @@ class _Process:
             self.metrics.registry,
             publisher.health,
             status=publisher.document,
+            find=publisher.find,
             tls=endpoint_context(http),
             names=http.hosts,
         )

@@ -170,6 +170,10 @@ class Publisher:
             return {}
         return self._board.document(self.health(), self._verdict)
 
+    def find(self, name: str) -> list[dict[str, Any]]:
+        """The rows of the jobs of a name, for the status page."""
+        return [] if self._board is None else self._board.find(name)
+
     def health(self) -> Health:
         """All that holds now; the metric follows, also when no cycle ends any more."""
         found = [*self._of_cycle]

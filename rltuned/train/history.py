@@ -33,8 +33,8 @@ COLUMNS: Final = (
     "Flags",
 )
 """What sacct has to tell; more does no harm."""
-FITTING: Final = Fitting(epochs=60, learning_rate=5e-3)
-"""How the choices of a site are learned."""
+FITTING: Final = Fitting(epochs=20, learning_rate=1e-3)
+"""How the choices of a site are learned: they are few, so more steps learn them by heart."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class Fitting:
     seed: int = 1
     network: Kind = "paper"
     predict: bool = False
-    reach: float = math.log(100)
+    reach: float = math.log(30)
 
     def described(self) -> dict[str, int | float | str]:
         """For the card."""
@@ -151,9 +151,6 @@ def fit(
     orders: OrderedQueues, fitting: Fitting, on_epoch: Callable[[float], None] | None = None
 ) -> tuple[Network, list[float]]:
     """An actor, and its mean loss in each epoch. Same input, same machine: same weights.
-
-    Small batches and many passes: a month's few hundred choices are known by heart long before the
-    order is that of the rule, and stopping there agrees with later choices hardly at all.
 
     Args:
         orders: what is learned.

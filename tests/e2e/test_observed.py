@@ -116,8 +116,8 @@ def stand_still(slurm: SlurmLab, webhook: Webhook) -> None:
         wait_for(lambda: webhook.heard(ALERT, "firing"), f"the webhook hears of {ALERT}")
     finally:
         os.kill(controller, signal.SIGCONT)
-    (alert,) = {a["annotations"]["runbook"] for a in webhook.told if is_ours(a["labels"])}
-    assert alert == f"docs/runbook.md#{ALERT.lower()}"
+    (alert,) = {a["annotations"]["runbook_url"] for a in webhook.told if is_ours(a["labels"])}
+    assert alert == f"file:///usr/share/doc/rltuned/runbook.md#{ALERT.lower()}"
 
 
 def is_ours(labels: dict[str, str]) -> bool:

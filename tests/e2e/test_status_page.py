@@ -57,6 +57,16 @@ def test_the_browser_finds_landmarks_tables_and_no_users(daemon: Daemon, tmp_pat
     assert "http://" not in dom.replace(daemon.url(), "")
 
 
+def test_a_job_is_found(daemon: Daemon) -> None:
+    page = daemon.get("/")
+    (first,) = re.findall(
+        r"of the new order</caption>.*?<th scope=row>([\d_]+)</th>", page, re.DOTALL
+    )
+    found = daemon.get(f"/?job={first}")
+    assert f">Job {first}</caption>" in found or f"No waiting job {first}" in found  # it may start
+    assert "No waiting job 999999 was seen." in daemon.get("/?job=999999")
+
+
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [1440, 900, 390])
 def test_it_can_be_read(daemon: Daemon, tmp_path: Path, dark: bool, width: int) -> None:

@@ -8,10 +8,11 @@ import ssl
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
+from urllib.parse import parse_qs
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder, gzip_accepted
@@ -28,7 +29,7 @@ PATIENCE_S = 5.0
 _JSON = "application/json"
 _HTML, _CSS = "text/html; charset=utf-8", "text/css; charset=utf-8"
 CSP: Final = (
-    "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; "
+    "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'"
 )
 """No script at all, and style from /status.css only."""
@@ -44,15 +45,24 @@ MAX_REQUEST_BYTES = 128 * 1024
 """Request line and headers together."""
 
 
-def page(document: dict[str, Any], *, live: bool = False) -> str:
+def page(
+    document: dict[str, Any],
+    *,
+    live: bool = False,
+    name: str = "",
+    found: Sequence[dict[str, Any]] = (),
+) -> str:
     """The whole status page: HTML that needs no script, no build and no other server.
 
     Args:
         document: see web/status.
         live: it loads itself again every REFRESH_S; only when asked for, since that takes the place
             of who reads it by keyboard or ear.
+        name: of a job that was looked for.
+        found: the rows of that job.
     """
-    return render("status.html", d=document, live=live, live_query=LIVE, refresh_s=REFRESH_S)
+    more = {"live_query": LIVE, "refresh_s": REFRESH_S, "name": name, "found": found}
+    return render("status.html", d=document, live=live, **more)
 
 
 class MetricsServer:
@@ -64,6 +74,7 @@ class MetricsServer:
         registry: what /metrics shows.
         health: what /readyz says; also asked before /metrics answers.
         status: what / and /status.json show; None = there is no such page.
+        find: rows of the jobs of a name, for the page.
         patience_s: how long a client may take for its request.
         tls: speak TLS with these certificates; None = plain.
         names: further names by which the status page may be asked for.
@@ -81,6 +92,7 @@ class MetricsServer:
         *,
         patience_s: float = PATIENCE_S,
         status: Callable[[], dict[str, Any]] | None = None,
+        find: Callable[[str], list[dict[str, Any]]] = lambda _name: [],
         tls: ssl.SSLContext | None = None,
         names: Iterable[str] = (),
     ) -> None:
@@ -91,6 +103,7 @@ class MetricsServer:
                 "registry": registry,
                 "health": staticmethod(health),
                 "status": None if status is None else staticmethod(status),
+                "find": staticmethod(find),
                 "timeout": patience_s,
                 "names": own_names(socket.gethostname(), address, *names),
             },
@@ -222,6 +235,7 @@ class _Handler(BaseHTTPRequestHandler):
     registry: CollectorRegistry
     health: Callable[[], Health]
     status: Callable[[], dict[str, Any]] | None
+    find: Callable[[str], list[dict[str, Any]]]
     names: frozenset[str]
     timeout = PATIENCE_S
     server_version = "rltuned"
@@ -247,10 +261,10 @@ class _Handler(BaseHTTPRequestHandler):
             status = HTTPStatus.OK if health.ready else HTTPStatus.SERVICE_UNAVAILABLE
             body = json.dumps(health.document()) + "\n"
             self._answer(status, body.encode(), _JSON)
-        elif not self._shown(path, live=query == LIVE):
+        elif not self._shown(path, query):
             self._answer(HTTPStatus.NOT_FOUND, b"not found: try /metrics, /healthz or /readyz\n")
 
-    def _shown(self, path: str, *, live: bool) -> bool:
+    def _shown(self, path: str, query: str) -> bool:
         """Answer with a part of the status page; False = there is no such part."""
         status = type(self).status
         if status is None or path not in _STATUS_PATHS:
@@ -258,7 +272,9 @@ class _Handler(BaseHTTPRequestHandler):
         if not is_asked_by(self.headers.get_all("Host"), self.names):
             self._answer(HTTPStatus.MISDIRECTED_REQUEST, _NOT_OURS)
         elif path == "/":
-            body = page(status(), live=live).encode()
+            name = parse_qs(query).get("job", [""])[0]
+            rows = type(self).find(name) if name else ()
+            body = page(status(), live=query == LIVE, name=name, found=rows).encode()
             self._answer(HTTPStatus.OK, body, _HTML)
         elif path == "/status.css":
             self._answer(HTTPStatus.OK, STYLE.encode(), _CSS)

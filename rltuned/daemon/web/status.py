@@ -11,17 +11,21 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rltuned import __version__
+from rltuned.core.decide import Decision, Entry
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import Health
 from rltuned.domain.plan import Result, SetPriority, SetSiteFactor
+from rltuned.slurm.job_selector import asked_job
 
 Document = dict[str, Any]
 CYCLES: Final = 20
 """Last cycles that are shown."""
 JOBS: Final = 100
 """First jobs of the new order that are shown."""
+FOUND: Final = 20
+"""Jobs that are shown for one name, such as the records of an array."""
 CHANGES: Final = 20
 """Last changes that are shown."""
 
@@ -48,6 +52,7 @@ class Board:
         self._rig: Rig | None = None
         self._cycles: tuple[Document, ...] = ()
         self._changes: tuple[Document, ...] = ()
+        self._decision: Decision | None = None
         self._last: Document = {}
 
     def loaded(self, rig: Rig) -> None:
@@ -59,6 +64,8 @@ class Board:
         # exchanged whole, since threads of the endpoint may be reading the old one
         self._cycles = (_cycle(report), *self._cycles)[:CYCLES]
         self._changes = (*_changes(report), *self._changes)[:CHANGES]
+        if self._showing.jobs and report.decision is not None:
+            self._decision = report.decision
         seen: Document = {}
         if report.snapshot is not None:
             seen = {
@@ -73,6 +80,26 @@ class Board:
             **seen,
             "run_times": report.run_times and report.run_times.document(),
         }
+
+    def find(self, name: str) -> list[Document]:
+        """Rows of the waiting jobs of this name, as of `jobs`; of one that is left alone with the
+        reason. Nothing where single jobs are not shown.
+        """
+        decision = self._decision
+        try:
+            asked = asked_job(name.strip())
+        except ValueError:
+            return []
+        if decision is None:
+            return []
+        rows = [_row(e, decision, self._showing) for e in decision.entries if asked.means(e.job)]
+        ranked, reasons = {e.job.job_id for e in decision.entries}, dict(decision.refused)
+        rows += [
+            {"job": job.address, "reason": reasons.get(job.job_id)}
+            for job in decision.snapshot.pending
+            if asked.means(job) and job.job_id not in ranked
+        ]
+        return rows[:FOUND]
 
     def document(self, health: Health, verdict: CanaryStatus) -> Document:
         """All of it. health: as /readyz says it; verdict: the last one that is known."""
@@ -175,19 +202,20 @@ def _jobs(report: CycleReport, showing: Showing) -> list[Document] | None:
     """The first of the new order; None = nothing was ranked. No name of a job is there."""
     if report.decision is None:
         return None
-    taken_at = report.decision.snapshot.taken_at
-    return [
-        {
-            "job": entry.job.address,
-            "partition": ",".join(entry.job.partitions),
-            "user": entry.job.user if showing.users else None,
-            "gpus": entry.job.request.total.gpus,
-            "waited_s": entry.job.waited_s(taken_at),
-            "delay_s": entry.delay_s,
-            "rank_before": entry.rank_before,
-            "rank_after": entry.rank_after,
-            "priority": entry.current,
-            "planned": entry.settled,
-        }
-        for entry in report.decision.entries[:JOBS]
-    ]
+    decision = report.decision
+    return [_row(entry, decision, showing) for entry in decision.entries[:JOBS]]
+
+
+def _row(entry: Entry, decision: Decision, showing: Showing) -> Document:
+    return {
+        "job": entry.job.address,
+        "partition": ",".join(entry.job.partitions),
+        "user": entry.job.user if showing.users else None,
+        "gpus": entry.job.request.total.gpus,
+        "waited_s": entry.job.waited_s(decision.snapshot.taken_at),
+        "delay_s": entry.delay_s,
+        "rank_before": entry.rank_before,
+        "rank_after": entry.rank_after,
+        "priority": entry.current,
+        "planned": entry.settled,
+    }

@@ -87,6 +87,23 @@ def test_waits_changes_and_the_effect_are_shown(tmp_path: Path) -> None:
     assert "<svg" not in page(hidden)
 
 
+def test_a_job_is_found_by_its_name_where_jobs_are_shown(tmp_path: Path) -> None:
+    board = board_after(tmp_path, Showing(jobs=True))
+    document = board.document(FRESH, UNJUDGED)
+    last = document["jobs"][-1]
+    assert board.find(f" {last['job']} ") == [last]
+    text = page(document, name=last["job"], found=[last])
+    assert f">Job {last['job']}</caption>" in text
+    assert board.find("4711") == board.find(EVIL) == board.find("") == []
+    text = page(document, name=EVIL)
+    assert EVIL not in text
+    assert "No waiting job &lt;script&gt;" in text
+    alone = [{"job": "9", "reason": "held"}]
+    assert "Job 9 is left alone: held." in page(document, name="9", found=alone)
+    (tmp_path / "hidden").mkdir()
+    assert board_after(tmp_path / "hidden", Showing()).find(last["job"]) == []
+
+
 def test_what_slurm_says_is_never_markup(tmp_path: Path) -> None:
     board = board_after(tmp_path, Showing(jobs=True, users=True))
     text = page(board.document(Health([Condition(HealthState.SLURM_UNREACHABLE, EVIL)]), UNJUDGED))
