@@ -1,88 +1,24 @@
-"""The logger: one line per event, as text for eyes or as JSON.
+"""Log lines on standard error, by structlog. docs/interfaces.md lists every event.
 
-Where the stream is the journal of systemd every line begins with its priority, `<3>` to `<7>`
+Where standard error is the journal of systemd every line begins with its priority, `<3>` to `<7>`
 (sd-daemon(3)), which journald takes off and keeps: `journalctl -p warning` works.
 """
 
-import json
+import logging
 import os
-import re
 import sys
-import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
-from datetime import UTC, datetime
-from typing import Any, Final, Literal, TextIO
+from typing import Any, Final, Literal, TextIO, cast
 
-from rltuned.daemon.clock import now
+import structlog
+
 from rltuned.text import escaped
 
+Log = structlog.typing.FilteringBoundLogger
+
 PRIORITIES: Final = {"error": 3, "warning": 4, "info": 6, "debug": 7}
-"""Of syslog(3), by level, the most important first."""
-_COLORS: Final = {"error": 31, "warning": 33, "info": 32, "debug": 34}
-"""Of a terminal, by level."""
-_QUOTED: Final = re.compile(r"[\s=\"']")
-"""A value with one of these is quoted."""
-
-
-class Log:
-    """Writes events whose level is not below the least.
-
-    Args:
-        style: one JSON object per line, or text for eyes.
-        level: debug, info, warning or error; lines below it are dropped.
-        stream: where it writes.
-        is_journal: lines begin with their priority.
-    """
-
-    def __init__(
-        self, style: Literal["json", "console"], level: str, stream: TextIO, *, is_journal: bool
-    ) -> None:
-        self._render = _as_json if style == "json" else self._as_text
-        self._least = PRIORITIES[level]
-        self._stream = stream
-        self._is_journal = is_journal
-
-    def debug(self, event: str, **fields: Any) -> None:
-        """What only a search for a fault needs."""
-        self._write("debug", event, fields)
-
-    def info(self, event: str, **fields: Any) -> None:
-        """What happens when all is well."""
-        self._write("info", event, fields)
-
-    def warning(self, event: str, **fields: Any) -> None:
-        """What a person should look at."""
-        self._write("warning", event, fields)
-
-    def error(self, event: str, **fields: Any) -> None:
-        """What a person has to look at; `exc_info` is an exception, shown with its traceback."""
-        self._write("error", event, fields)
-
-    def _write(self, level: str, event: str, fields: dict[str, Any]) -> None:
-        """A full disk or a dead reader ends no daemon: what the stream cannot take is dropped."""
-        if PRIORITIES[level] > self._least:
-            return
-        error = fields.pop("exc_info", None)
-        if error is not None:
-            fields["exception"] = "".join(traceback.format_exception(error)).rstrip()
-        text = self._render(level, event, datetime.fromtimestamp(now(), UTC), fields)
-        if self._is_journal:
-            text = "\n".join(f"<{PRIORITIES[level]}>{line}" for line in text.split("\n"))
-        with suppress(OSError):
-            self._stream.write(f"{text}\n")
-            self._stream.flush()
-
-    def _as_text(self, level: str, event: str, at: datetime, fields: dict[str, Any]) -> str:
-        """Text of Slurm may hold anything: what would steer a terminal or forge a line is escaped,
-        but for the line ends of a traceback.
-        """
-        trace = escaped(fields.pop("exception", ""), keep="\n")
-        pairs = " ".join(f"{key}={_shown(fields[key])}" for key in sorted(fields))
-        name = f"{level:<9}"
-        if self._stream.isatty():
-            name = f"\x1b[{_COLORS[level]}m{name}\x1b[0m"
-        return f"{_stamp(at)} [{name}] {event:<12} {pairs}".rstrip() + (trace and f"\n{trace}")
+"""Of syslog(3), by level."""
 
 
 def make_log(
@@ -94,16 +30,51 @@ def make_log(
     """A logger.
 
     Args:
-        style: as of Log.
-        level: as of Log.
+        style: one JSON object per line, or text for eyes.
+        level: debug, info, warning or error; lines below it are dropped.
         stream: where it writes; None = standard error.
         environ: where systemd says which stream is its journal.
     """
     out = stream or sys.stderr
-    return Log(style, level, out, is_journal=_is_journal(out, environ.get("JOURNAL_STREAM", "")))
+    render: Any = structlog.dev.ConsoleRenderer(colors=out.isatty(), pad_event_to=12)
+    before: Any = _printable
+    if style == "json":
+        before = structlog.processors.format_exc_info
+        render = structlog.processors.JSONRenderer()
+    if is_journal(out, environ.get("JOURNAL_STREAM", "")):
+        render = _Prioritized(render)
+    last: list[Any] = [before, render]
+    processors: list[Any] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        *last,
+    ]
+    log: Log = structlog.wrap_logger(
+        structlog.PrintLogger(cast("TextIO", _Dropping(out))),
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.getLevelNamesMapping()[level.upper()]
+        ),
+    )
+    return log
 
 
-def _is_journal(stream: TextIO, named: str) -> bool:
+class _Dropping:
+    """A stream that drops what it cannot take: a full disk or a dead reader ends no daemon."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            self._out.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._out.flush()
+
+
+def is_journal(stream: TextIO, named: str) -> bool:
     """Whether a stream is the one that systemd names by device and inode, as `8:1234`."""
     try:
         status = os.fstat(stream.fileno())
@@ -112,17 +83,19 @@ def _is_journal(stream: TextIO, named: str) -> bool:
     return named == f"{status.st_dev}:{status.st_ino}"
 
 
-def _as_json(level: str, event: str, at: datetime, fields: dict[str, Any]) -> str:
-    line = {**fields, "event": event, "level": level, "timestamp": _stamp(at)}
-    return json.dumps(line, default=repr)
+class _Prioritized:
+    """Puts the priority before every line of what a renderer makes of an event."""
+
+    def __init__(self, render: Any) -> None:
+        self._render = render
+
+    def __call__(self, log: Any, method: str, event: MutableMapping[str, Any]) -> str:
+        prefix = f"<{PRIORITIES[event['level']]}>"  # before the renderer takes it out
+        return "\n".join(prefix + s for s in str(self._render(log, method, event)).split("\n"))
 
 
-def _stamp(at: datetime) -> str:
-    return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def _shown(value: object) -> str:
-    if not isinstance(value, str):
-        return repr(value)
-    value = escaped(value)
-    return repr(value) if _QUOTED.search(value) else value
+def _printable(_log: Any, _method: str, event: MutableMapping[str, Any]) -> Any:
+    """Escape what would steer a terminal or forge a line: text of Slurm may hold anything."""
+    return {
+        key: value if not isinstance(value, str) else escaped(value) for key, value in event.items()
+    }
