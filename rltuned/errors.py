@@ -31,6 +31,10 @@ class TraceError(RltunedError):
     """A trace, a cluster file or a policy name cannot be used; names file and line or field."""
 
 
+class TooLittleError(TraceError):
+    """A record allows no conclusion: too few jobs, or the simulator is too far off."""
+
+
 class BackendError(RltunedError):
     """The world did not answer: a command failed, timed out, or the controller is away."""
 

@@ -70,12 +70,9 @@ tree() {
         into 644 "$file" "usr/lib/rltuned/wheels/$(basename "$file")"
     done
     into 755 deploy/debian/rltuned usr/bin/rltuned
-    into 755 systemd/retrain usr/lib/rltuned/retrain
-    sed -i 's:/opt/rltuned/bin/rltuned:/usr/bin/rltuned:' "$build/usr/lib/rltuned/retrain"
-    for unit in rltuned.service rltuned@.service rltuned-train.service rltuned-train.timer; do
+    for unit in rltuned.service rltuned@.service rltuned-tune.service rltuned-tune.timer; do
         into 644 systemd/$unit lib/systemd/system/$unit
-        sed -i 's:/opt/rltuned/bin/rltuned:/usr/bin/rltuned:; s:/opt/rltuned/bin/retrain:/usr/lib/rltuned/retrain:' \
-            "$build/lib/systemd/system/$unit"
+        sed -i 's:/opt/rltuned/bin/rltuned:/usr/bin/rltuned:' "$build/lib/systemd/system/$unit"
     done
     into 644 systemd/rltuned.sysusers usr/lib/sysusers.d/rltuned.conf
     # no file in /etc: without one every key has its default, and dpkg asks about none at an upgrade

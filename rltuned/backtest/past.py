@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltuned.backtest.site import SiteModel, noted, residual_priority, without_unused
-from rltuned.errors import TraceError
+from rltuned.errors import TooLittleError, TraceError
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.fitting import impossible
 from rltuned.sim.metrics import FloatArray
@@ -90,6 +90,28 @@ class Past:
         pairs = zip(self.jobs, self.ended_s.tolist(), strict=True)
         return [j for j, end in pairs if end <= self.split_s and j.submit_s >= 0]
 
+    def switched_on(self, at_s: float, end_s: float = math.inf) -> "Past":
+        """The same with rltuned switched on at another time, without the jobs that come from end_s.
+
+        Both in seconds since begin.
+        """
+        count = int(np.searchsorted(self.arrived_s, end_s))
+        own = self.site.natural.own
+        natural = replace(self.site.natural, own=own[:count]) if own else self.site.natural
+        return replace(
+            self,
+            site=replace(self.site, natural=natural),
+            jobs=self.jobs[:count],
+            arrived_s=self.arrived_s[:count],
+            split_s=at_s,
+            wait_s=self.wait_s[:count],
+            pended_s=self.pended_s[:count],
+            scored=self.scored[:count],
+            ended_s=self.ended_s[:count],
+            running=frozenset(n for n in self.running if n <= count),
+            waiting=frozenset(n for n in self.waiting if n <= count),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class _ReplayRow:
@@ -112,7 +134,9 @@ def past_of(history: SacctAnswer, site: SiteModel, span: Span) -> Past:
         TraceError: too little is left, or the GPUs of the jobs were not recorded.
     """
     if not history.records:
-        raise TraceError(f"no usable record in {history.rows} rows: {_listed(history.left_out)}")
+        raise TooLittleError(
+            f"no usable record in {history.rows} rows: {_listed(history.left_out)}"
+        )
     left_out: Counter[str] = Counter()
     until = span.until or max(_last(r) for r in history.records)
     begin = span.begin if span.begin is not None else _begin(history.records)
@@ -176,14 +200,14 @@ def _scored(
     """(n,) arrivals; (n,) whether each is scored; when rltuned is switched on."""
     scored = np.array([row.scored for row in rows], dtype=bool)
     if not scored.any():
-        raise TraceError(
+        raise TooLittleError(
             f"no job came and ended within the record and fits the cluster: {_listed(left_out)}"
         )
     arrived = np.array([row.job.submit_s for row in rows])
     split_s = float(np.quantile(arrived[scored], split, method="higher"))
     later = int((scored & (arrived >= split_s)).sum())
     if later < FEWEST:
-        raise TraceError(
+        raise TooLittleError(
             f"{later} jobs to judge by after the split ({int(scored.sum())} in all, "
             f"{_listed(left_out)}): too few, at least {FEWEST} are needed; take a longer history"
         )
@@ -205,7 +229,7 @@ def _begin(records: Sequence[JobRun]) -> float:
     """
     ends = [r.end_s for r in records if r.end_s is not None]
     if not ends:
-        raise TraceError("no job has ended: there is nothing to compare with")
+        raise TooLittleError("no job has ended: there is nothing to compare with")
     return min(ends)
 
 

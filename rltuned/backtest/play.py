@@ -13,10 +13,17 @@ import numpy as np
 from rltuned.backtest.past import Past
 from rltuned.core.decide import Knobs, Policy
 from rltuned.policies.baselines import BASELINES
+from rltuned.settings import Settings
 from rltuned.sim.orders import Stage, in_cycles
 from rltuned.sim.play import Played, run
 from rltuned.sim.prepared import prepare
 from rltuned.sim.world import Rules
+
+
+def daemon_knobs(settings: Settings) -> Knobs:
+    """As the daemon runs at stage full; where jobs go is Slurm's business here."""
+    knobs = settings.knobs()
+    return replace(knobs, rules=replace(knobs.rules, switchback=None), top_k=0, placement="pack")
 
 
 def stage_of(past: Past) -> Stage:

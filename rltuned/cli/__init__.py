@@ -46,6 +46,7 @@ PANELS: Final = {
         "simulate": "Play a trace on a simulated cluster under policies (needs the train extra).",
         "traces": "Convert, describe, generate, cut and scale traces.",
         "backtest": "This site's own history, played under rltuned (needs the train extra).",
+        "tune": "Choose an order on this site's own record (needs the train extra).",
         "evaluate": "Learned policies beside every rule, with intervals (needs the train extra).",
     },
 }

@@ -1,47 +1,44 @@
 """`rltuned backtest`: would it have been worth it, on this site's own history?"""
 
 import json
-import math
-import os
 import shutil
 import sys
 import tempfile
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import typer
 
-from rltuned.backtest.collect import PACKED, check_new, collect, put
+from rltuned.backtest.collect import check_new, put
 from rltuned.backtest.fit import Lesson, fit_site
-from rltuned.backtest.past import Span, past_of
-from rltuned.backtest.site import HISTORY, read_site_model
+from rltuned.backtest.past import Span
+from rltuned.backtest.play import daemon_knobs
 from rltuned.backtest.study import Study, account_names, anonymous, document, run_study
 from rltuned.cli.backtested import show
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
 from rltuned.cli.progress import Bars, progress
-from rltuned.core.decide import Knobs, Policy
-from rltuned.daemon.clock import SystemClock
+from rltuned.cli.site_files import (
+    collect_live,
+    history_file,
+    live,
+    moment,
+    read_record,
+    zone_of,
+)
+from rltuned.core.decide import Policy
 from rltuned.errors import TraceError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import MODEL_PREFIX, find_bundle, shipped_predictor
 from rltuned.settings import Loaded
-from rltuned.slurm.accounting import read_history
-from rltuned.slurm.commands import Commands
-from rltuned.slurm.job_selector import asked_moment
-from rltuned.slurm.sacct import lines_of
 
 app = typer.Typer()
 
 BEGUN_FROM: Final = "model:rltune"
 SHIPPED: Final = (BEGUN_FROM, "model:rltune-paper", "saf")
 TRAINED: Final = "trained here"
-LIVE_SINCE: Final = "30d"
-SACCT_TIMEOUT_S: Final = 600.0
 
 
 SiteOption = Annotated[
@@ -111,26 +108,22 @@ def backtest(
     for folder in (report, collect_to):
         if folder is not None:
             check_new(folder)
-    zone, span = _zone(timezone), Span(_moment(since), _moment(until), split)
+    settings = loaded.settings
+    zone, span = zone_of(timezone), Span(moment(since), moment(until), split)
     if collect_to is not None:
         with progress() as bar:
-            _collect(loaded, collect_to, _live(span), Bars(bar))
+            collect_live(settings.slurm, collect_to, live(span), Bars(bar).show)
         say(f"{collect_to}: saved; rltuned backtest --site {collect_to}")
         return
     shown = list(dict.fromkeys(policy or [loaded.settings.policy.name, *SHIPPED]))
     chosen = {name: _policy(name, loaded) for name in shown}
-    settings = loaded.settings
     with tempfile.TemporaryDirectory(prefix="rltuned-backtest-") as work, progress() as bar:
         bars = Bars(bar)
         if site is None:
-            span, site = _live(span), Path(work, "site")
-            _collect(loaded, site, span, bars)
-        rows = _history_file(site, history)
-        bars.show(f"reading {rows.name}", 0.0)
-        begin = -math.inf if span.begin is None else span.begin
-        answer = read_history(lines_of(rows), str(rows), zone, since=begin)
-        bars.show(f"reading {rows.name}", 1.0)
-        past = past_of(answer, read_site_model(site), span)
+            span, site = live(span), Path(work, "site")
+            collect_live(settings.slurm, site, span, bars.show)
+        rows = history_file(site, history)
+        answer, past = read_record(site, rows, zone, span, bars.show)
         model = find_bundle(settings.policy.models_dir, BEGUN_FROM.removeprefix(MODEL_PREFIX))
         begin_from = load_predictor(shipped_predictor())
         fitted = fit_site(
@@ -142,7 +135,13 @@ def backtest(
         interval_s = settings.daemon.interval_s
         predictor = begin_from if fitted.fitted is None else fitted.fitted.predictor
         study = run_study(
-            past, chosen, interval_s, _knobs(loaded), predictor, names=names, report=bars.show
+            past,
+            chosen,
+            interval_s,
+            daemon_knobs(settings),
+            predictor,
+            names=names,
+            report=bars.show,
         )
         asked = {
             "command": " ".join(["rltuned", *sys.argv[1:]]),
@@ -165,48 +164,6 @@ def backtest(
         show(found)
 
 
-def _live(span: Span) -> Span:
-    """The same with a beginning and an end."""
-    begin = span.begin if span.begin is not None else _moment(LIVE_SINCE)
-    return replace(
-        span, begin=begin, until=span.until if span.until is not None else SystemClock().now()
-    )
-
-
-def _zone(name: str) -> ZoneInfo:
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise typer.BadParameter(f"--timezone: no time zone {name!r}") from None
-
-
-def _moment(text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        return asked_moment(text, SystemClock().now())
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-
-
-def _collect(loaded: Loaded, folder: Path, span: Span, bars: Bars) -> None:
-    cli = replace(loaded.settings.slurm.cli(), timeout_s=SACCT_TIMEOUT_S)
-    # sacct takes the times that it is given for local ones, and prints epochs (slurm/commands)
-    commands = Commands(cli, environ={**os.environ, "TZ": "UTC"})
-    asking = partial(bars.show, "asking sacct")
-    for line in collect(commands, folder, span.begin or 0.0, span.until or 0.0, asking):
-        warn(line)
-
-
-def _history_file(place: Path, given: Path | None) -> Path:
-    if given is not None:
-        return given
-    for name in (HISTORY, PACKED):
-        if (place / name).is_file():
-            return place / name
-    raise TraceError(f"{place}: neither {HISTORY} nor {PACKED} in it; --history names another file")
-
-
 def _policy(name: str, loaded: Loaded) -> Policy:
     """A rule, or the model of a name or a folder.
 
@@ -224,12 +181,6 @@ def _policy(name: str, loaded: Loaded) -> Policy:
     if not place.is_dir():
         place = find_bundle(loaded.settings.policy.models_dir, given)
     return load_actor(place)
-
-
-def _knobs(loaded: Loaded) -> Knobs:
-    """As the daemon runs at stage full; where jobs go is Slurm's business here."""
-    knobs = loaded.settings.knobs()
-    return replace(knobs, rules=replace(knobs.rules, switchback=None), top_k=0, placement="pack")
 
 
 def _bounds(loaded: Loaded) -> str:

@@ -22,12 +22,13 @@ from rltuned.cli.asking import ask_daemon
 from rltuned.cli.check_slurm import slurm_checks
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
 from rltuned.daemon.canary.breaker import BREAKERS
+from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.signals import is_paused
 from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.surroundings import doubts
 from rltuned.daemon.web.server import MetricsServer
 from rltuned.daemon.web.tls import endpoint_context
-from rltuned.daemon.wiring import configured_predictor, find_policy
+from rltuned.daemon.wiring import configured_predictor, find_policy, in_force
 from rltuned.errors import (
     JournalError,
     JournalLostError,
@@ -178,10 +179,14 @@ def _trust(loaded: Loaded) -> Iterator[Check]:
 
 def _policy(loaded: Loaded) -> Check:
     try:
+        loaded = in_force(loaded, SystemClock().now())
         policy, digest, _ = find_policy(loaded)
     except (SettingsError, ModelError) as error:
         return Check.fail("policy", str(error), "choose another [policy] name")
     detail = f"{policy.name}, card sha256 {digest}" if digest else f"{policy.name}, a base policy"
+    order = loaded.settings.order
+    if loaded.generation:
+        detail += f", of {loaded.generation}: stretch {order.stretch:g}"
     return Check.ok("policy", detail)
 
 
@@ -255,6 +260,7 @@ def _predictor(loaded: Loaded) -> Check:
     if not loaded.settings.predictor.enabled:
         return Check.ok("predictor", "switched off: policies go by time limits")
     try:
+        loaded = in_force(loaded, SystemClock().now())
         digest = configured_predictor(loaded.settings).digest
     except ModelError as error:
         return Check.fail("predictor", str(error), "install rltuned again, or set enabled = false")

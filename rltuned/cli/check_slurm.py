@@ -14,7 +14,7 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.ha.leader import open_lease
 from rltuned.daemon.load import CALM
 from rltuned.daemon.newcomers import POLICY, good_until
-from rltuned.daemon.wiring import find_policy
+from rltuned.daemon.wiring import find_policy, in_force
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import BackendError, ModelError, PolicyError, SettingsError, SnapshotError
 from rltuned.journal.journal import Journal
@@ -232,6 +232,7 @@ def site_of(
 
 def _room(loaded: Loaded, site: Site, seen: Snapshot) -> Iterator[Check]:
     try:
+        loaded = in_force(loaded, SystemClock().now())
         policy, _, _ = find_policy(loaded)
         knobs = loaded.settings.knobs()
         knobs = replace(knobs, rules=replace(knobs.rules, min_age_s=0.0))

@@ -89,6 +89,19 @@ def settings_of(config: Path | None, *flags: tuple[str, object, str]) -> "Loaded
     return load(config, tuple(Flag(*flag) for flag in flags if flag[1] is not None))
 
 
+def in_force(config: Path | None, *flags: tuple[str, object, str]) -> "Loaded":
+    """The same with what `policy.name = "tuned"` stands for.
+
+    Raises:
+        SettingsError: the file or a flag cannot be used.
+        ModelError: the generation cannot be used.
+    """
+    from rltuned.daemon import wiring  # noqa: PLC0415 - numpy
+    from rltuned.daemon.clock import SystemClock  # noqa: PLC0415
+
+    return wiring.in_force(settings_of(config, *flags), SystemClock().now())
+
+
 def order_of(stretch: float, clip: float, max_delay_s: float) -> "Order":
     """The bounds that the three options ask for."""
     from rltuned.core.order import Order  # noqa: PLC0415

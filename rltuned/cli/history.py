@@ -9,7 +9,15 @@ from typing import Annotated
 import typer
 
 from rltuned import __version__
-from rltuned.cli.flags import ConfigOption, JsonOption, PolicyOption, say, settings_of, warn
+from rltuned.cli.flags import (
+    ConfigOption,
+    JsonOption,
+    PolicyOption,
+    in_force,
+    say,
+    settings_of,
+    warn,
+)
 from rltuned.errors import ModelError
 from rltuned.journal.cycles import Document, pack_plan, unpack_plan
 from rltuned.journal.inputs import plan_document
@@ -68,7 +76,7 @@ def history(
         with reading(path) as db:
             kept = decided(db, replay)
         named = ("policy.name", policy or kept.recipe.policy, f"cycle {replay}")
-        raise typer.Exit(_replay(settings_of(config, named), kept, as_json=as_json))
+        raise typer.Exit(_replay(in_force(config, named), kept, as_json=as_json))
     try:
         asked = asked_job(job or "")
     except ValueError as error:

@@ -15,8 +15,8 @@ from rltuned.cli.flags import (
     PolicyOption,
     SeedOption,
     WorldOption,
+    in_force,
     say,
-    settings_of,
     warn,
 )
 from rltuned.cli.tables import console, show_changes
@@ -87,7 +87,7 @@ def look(config: Path | None, world: BackendChoice, policy: str | None, seed: in
         BackendError, SnapshotError: the cluster cannot be read.
         PolicyError: the policy gave no usable scores.
     """
-    loaded = settings_of(config, ("policy.name", policy, "--policy"))
+    loaded = in_force(config, ("policy.name", policy, "--policy"))
     place = open_world(world, seed=seed, speed=STANDING_STILL)
     with closing(Journal(loaded.settings.daemon.state_dir)) as journal:
         secret = kept_salt(loaded, journal)

@@ -17,7 +17,7 @@ from rltuned.cli.flags import (
     SeedOption,
     SpeedOption,
     WorldOption,
-    settings_of,
+    in_force,
 )
 from rltuned.cli.world import CommandTarget, open_world
 from rltuned.core.ladder import Rung
@@ -44,6 +44,7 @@ from rltuned.domain.kinds import Digester
 from rltuned.errors import JournalError, ModelError
 from rltuned.journal.journal import Journal
 from rltuned.journal.salt import keep_salt
+from rltuned.policies.tune_state import read_state
 from rltuned.settings import Loaded
 from rltuned.slurm.source import ReaderChoice
 from rltuned.solver import TimedSolver
@@ -109,7 +110,7 @@ def run(
     with _scratch(wanted=is_sim) as folder:
 
         def read() -> Loaded:
-            return settings_of(
+            return in_force(
                 config,
                 ("ladder.stage", wanted and wanted.value, "--live or --stage"),
                 ("daemon.interval_s", interval, "--interval"),
@@ -209,6 +210,7 @@ class _Process:
                 show=_table() if show else None,
                 journal=journal,
                 board=Board(showing, place.clock.now),
+                tuned=lambda: read_state(settings.daemon.state_dir),
             )
             stack.enter_context(listening(orders, lambda stop: place.system.wake(stop=stop)))
             rig = self._assemble(self.loaded, place, journal, lease)

@@ -111,6 +111,7 @@ def _daemon(state: DaemonState) -> Iterator[str]:
         return
     stage = f"{daemon['stage']} (dry run)" if daemon["dry_run"] else daemon["stage"]
     model = f", model {daemon['digest'][:12]}" if daemon["digest"] else ""
+    model += f", {daemon['generation']}" if daemon.get("generation") else ""
     yield f"cluster: {daemon['cluster'] or 'not seen yet'}"
     yield f"stage: {stage}; writes {daemon['write_mode']}; policy {daemon['policy']}{model}"
     skipped = [c for c in daemon["cycles"] if c["skip"]]

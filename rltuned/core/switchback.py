@@ -48,12 +48,14 @@ class Switchback:
         block_s: length of a block.
         washout_s: the first part of a block, which is no evidence.
         off_share: of the time, 0 to 1/2; at 1/2 every pair is measured.
+        together: all partitions have the same blocks.
     """
 
     salt: str = ""
     block_s: float = 4 * 3_600.0
     washout_s: float = 3_600.0
     off_share: float = _HALF
+    together: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.washout_s < self.block_s:
@@ -63,6 +65,7 @@ class Switchback:
 
     def block(self, partition: str, at: float) -> Block:
         """The block of a partition at a Unix time."""
+        partition = "" if self.together else partition
         # partitions begin at different times, so that their writes do not come all at once
         shift_s = _drawn(self.salt, "shift", partition, 0) * 2 * self.block_s
         return _block(self, partition, shift_s, int((at - shift_s) // self.block_s))

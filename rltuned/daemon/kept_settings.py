@@ -9,6 +9,7 @@ not fail for the same reason.
 
 import secrets
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -79,4 +80,4 @@ def _is_needed(loaded: Loaded) -> bool:
 def _with(loaded: Loaded, **changes: object) -> Loaded:
     settings = loaded.settings
     ladder = settings.ladder.model_copy(update=changes)
-    return Loaded(settings.model_copy(update={"ladder": ladder}), loaded.path, loaded.origins)
+    return replace(loaded, settings=settings.model_copy(update={"ladder": ladder}))

@@ -96,6 +96,14 @@ def log_verdict(log: Log, report: CycleReport) -> None:
         if (means := pair.wait.means) is not None:
             on_s, off_s = (round(mean) for mean in means)
             log.info("pair_decided", partition=pair.partition, on_wait_s=on_s, off_wait_s=off_s)
+    if (moved := report.moved) is not None:
+        log.warning(
+            "generation_moved",
+            cycle=report.cycle,
+            what=moved.what,
+            generation=moved.generation,
+            detail=moved.detail,
+        )
     for partition in verdict.opened:
         breaker = verdict.breakers[partition]
         log.error(

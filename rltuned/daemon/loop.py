@@ -5,7 +5,6 @@ lost write, a restart or a change by a person needs no code of its own. In doubt
 Slurm continues to schedule alone.
 """
 
-import gc
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -15,7 +14,9 @@ from typing import Final
 from rltuned.core.decide import decide, give_back
 from rltuned.core.ladder import Rung
 from rltuned.daemon.apply import PlanApplier
-from rltuned.daemon.canary.monitor import Monitor
+from rltuned.daemon.canary.monitor import CanaryStatus, Monitor
+from rltuned.daemon.collecting import uncollected
+from rltuned.daemon.following import Turn
 from rltuned.daemon.ha.rivals import Rivals
 from rltuned.daemon.newcomers import tell
 from rltuned.daemon.report import CycleReport, CycleStage, Skip, row_of
@@ -254,13 +255,14 @@ class Loop:
         try:
             report.verdict = self._monitor.judge(
                 self.rig.ladder,
-                self.rig.knobs.rules,
+                self.rig.compared,
                 report.snapshot,
                 report.decision,
                 report.outcomes,
                 live=report.mode is HealthState.LIVE,
                 model=self.rig.model,
             )
+            self._move(report, report.verdict)
         except JournalError as error:
             report.journal_error = str(error)
 
@@ -283,6 +285,8 @@ class Loop:
 
     def _rest(self) -> bool:
         """Wait, doing what is asked for by signal meanwhile; True = stop."""
+        if self._is_outdated():
+            self._orders.reload = True
         while not self._orders.stop:
             if self._orders.reload:
                 self._orders.reload = False
@@ -295,6 +299,27 @@ class Loop:
             if self._clock.wait(min(left_s, self._heartbeat_s)):
                 return True
         return True
+
+    def _is_outdated(self) -> bool:
+        """Whether it is another generation's turn."""
+        following, now = self.rig.following, Turn(self.rig.generation, self.rig.trial)
+        try:
+            return following is not None and following.is_due(now, self._clock.now())
+        except ModelError as error:
+            self._audience.not_loaded(str(error))
+            return False
+
+    def _move(self, report: CycleReport, status: CanaryStatus) -> None:
+        """Promote, withdraw or take back a generation, by what the cycle taught."""
+        rig, seen = self.rig, report.snapshot
+        if rig.following is None or seen is None:
+            return
+        try:
+            report.moved = rig.following.judge(
+                self._journal, seen.cluster, status, rig.trial, report.started_at
+            )
+        except ModelError as error:
+            self._audience.not_loaded(str(error))
 
     def _take_over(self) -> None:
         """Exchange the rig for one built from the files; a bad file keeps the old one."""
@@ -314,20 +339,3 @@ class Loop:
         finally:
             report.stages[stage] += self._stopwatch() - start
             self._audience.alive()
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Python's search for reference cycles rests meanwhile; afterwards it is as before.
-
-    A cycle of a large queue makes millions of small objects that refer to each other in one
-    direction only, so counting references frees them all. The search walks through them again and
-    again while they are made: with 50,000 jobs it took two thirds of a decision.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

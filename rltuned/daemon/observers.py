@@ -20,6 +20,7 @@ from rltuned.domain.snapshot import Unreadable
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
 from rltuned.journal.named_values import STATE
+from rltuned.policies.tune_state import TuneState
 
 _OF_THE_CLOCK: Final = frozenset({HealthState.STARTING, HealthState.STALE})
 """States that follow from the time and not from a cycle; they are not kept."""
@@ -33,6 +34,7 @@ class Publisher:
         show: called with every report at last; prints the table of `--show`.
         journal: keeps the state; how large it is becomes a metric. None = there is none.
         board: what the status page shows.
+        tuned: asks for the last night of `rltuned tune`; None = it is not asked for.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Publisher:
         show: Callable[[CycleReport], None] | None = None,
         journal: Journal | None = None,
         board: Board | None = None,
+        tuned: Callable[[], TuneState | None] | None = None,
     ) -> None:
         self._metrics = metrics
         self._log = log
@@ -53,6 +56,7 @@ class Publisher:
         self._show = show
         self._journal = journal
         self._board = board
+        self._tuned = tuned
         self._unreadable: frozenset[Unreadable] = frozenset()
         self._interval_s = 0.0
         self._result_at_s: float | None = None
@@ -67,6 +71,9 @@ class Publisher:
         if self._journal is not None:
             with suppress(JournalError):  # the report says that it cannot be used
                 self._metrics.kept(self._journal.size())
+        last = None if self._tuned is None else self._tuned()
+        if last is not None:
+            self._metrics.tuned(last)
         if report.snapshot is not None:
             odd = frozenset(report.snapshot.unreadable)
             log_unreadable(self._log, odd - self._unreadable)
@@ -134,6 +141,7 @@ class Publisher:
             schema=rig.schema,
             ranges=rig.ranges,
             stage=rig.ladder.rung,
+            generation=rig.generation,
         )
         if self._board is not None:
             self._board.loaded(rig)
@@ -141,6 +149,7 @@ class Publisher:
             "loaded",
             policy=rig.policy.name,
             digest=rig.digest,
+            generation=rig.generation,
             write_mode=rig.knobs.writing.mode,
             stage=rig.ladder.rung.value,
             dry_run=rig.dry_run,

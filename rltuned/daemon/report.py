@@ -8,6 +8,7 @@ from enum import StrEnum
 from rltuned.core.decide import Decision, Entry
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
+from rltuned.daemon.following import Moved
 from rltuned.daemon.load import Weighed
 from rltuned.daemon.run_times import RunTimesStatus
 from rltuned.daemon.state import Condition, HealthState
@@ -92,6 +93,7 @@ class CycleReport:
         journal_error: why the journal cannot be used; empty = it can.
         newcomers: why the stamp for newcomers cannot be written; empty = it can.
         run_times: what was learned of run times; None = nothing is.
+        moved: a generation that a trial or a breaker has promoted, withdrawn or taken back.
     """
 
     cycle: int
@@ -114,6 +116,7 @@ class CycleReport:
     journal_error: str = ""
     newcomers: str = ""
     run_times: RunTimesStatus | None = None
+    moved: Moved | None = None
 
     @property
     def seconds(self) -> float:

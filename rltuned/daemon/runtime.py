@@ -1,13 +1,15 @@
 """What the loop runs on, and what it reports to."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 from rltuned.core.decide import Knobs, Policy
 from rltuned.core.ladder import Ladder
 from rltuned.core.milp.model import Solver
+from rltuned.core.select import Scope
+from rltuned.daemon.following import Following, Trial
 from rltuned.daemon.ha.leader import Seat
 from rltuned.daemon.report import CycleReport
 from rltuned.domain.ports import Backend
@@ -27,6 +29,9 @@ class Rig:
         seat: of the one daemon that writes; None = there is no other daemon.
         ladder: how far rltuned is trusted.
         newcomers: where job_submit.lua reads its stamp; None = there is none.
+        generation: whose order this is; empty = the settings name policy and order.
+        following: says which generation should be in force; None = none is followed.
+        trial: that is going on; this order has its turn in it.
     """
 
     backend: Backend
@@ -45,11 +50,22 @@ class Rig:
     seat: Seat | None = None
     ladder: Ladder = field(default_factory=Ladder)
     newcomers: Path | None = None
+    generation: str = ""
+    following: Following | None = None
+    trial: Trial | None = None
 
     @property
     def model(self) -> str:
-        """What ranks: the digest of the model, or the name of the rule."""
-        return self.digest or self.policy.name
+        """What evidence is about: the trial, the generation, the model's digest, or the rule."""
+        if self.trial is not None:
+            return self.trial.model
+        return self.generation or self.digest or self.policy.name
+
+    @property
+    def compared(self) -> Scope:
+        """The scope with the blocks that are compared."""
+        rules = self.knobs.rules
+        return rules if self.trial is None else replace(rules, switchback=self.trial.switchback)
 
     @property
     def recipe(self) -> Recipe:

@@ -7,11 +7,13 @@ import difflib
 import hashlib
 import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
 from rltuned.core.decide import Policy
 from rltuned.core.memory import RunTimeMemory
+from rltuned.daemon.following import Following
 from rltuned.daemon.ha.leader import Seat
 from rltuned.daemon.ha.lease import Lease
 from rltuned.daemon.logger import Log
@@ -23,8 +25,9 @@ from rltuned.domain.ports import Backend
 from rltuned.errors import ModelError, RltunedError, SettingsError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
+from rltuned.policies.generations import TUNED, Generations
 from rltuned.policies.predictor import Predictor, load_predictor
-from rltuned.policies.shelf import MODEL_PREFIX, find_bundle, find_predictor
+from rltuned.policies.shelf import MODEL_PREFIX, PREDICTOR_NAME, find_bundle, find_predictor
 from rltuned.settings import Loaded, Settings
 from rltuned.settings.key import is_file_name
 from rltuned.slurm.sdiag import Load
@@ -62,6 +65,40 @@ class Accounted(Protocol):
 
 RULE_HINT: Final = 'a rule needs no model: policy.name = "saf"'
 """No other policy takes a missing model's place: the order of a cluster is its owner's choice."""
+UNTUNED: Final = "delay"
+"""What `policy.name = "tuned"` stands for until a generation is promoted."""
+
+
+def in_force(loaded: Loaded, at: float) -> Loaded:
+    """Settings with what `policy.name = "tuned"` stands for; others are returned as they are.
+
+    A generation gives policy, stretch, max_delay_s and predictor. While none was promoted the rule
+    UNTUNED is meant, with the settings' own order. at: Unix seconds, for a candidate on trial.
+
+    Raises:
+        ModelError: the generation cannot be used.
+    """
+    settings = loaded.settings
+    if settings.policy.name != TUNED:
+        return loaded
+    name = Following(settings).turn(at).generation
+    if not name:
+        policy = settings.policy.model_copy(update={"name": UNTUNED})
+        untuned = settings.model_copy(update={"policy": policy})
+        return replace(loaded, settings=untuned, generation="")
+    found = Generations(settings.daemon.state_dir).read(name)
+    own = found.manifest
+    predictor = found.predictor_name or PREDICTOR_NAME
+    changed = {
+        "policy": settings.policy.model_copy(
+            update={"name": found.policy_name, "models_dir": found.path}
+        ),
+        "order": settings.order.model_copy(
+            update={"stretch": own.stretch, "max_delay_s": own.max_delay_s}
+        ),
+        "predictor": settings.predictor.model_copy(update={"model": predictor}),
+    }
+    return replace(loaded, settings=settings.model_copy(update=changed), generation=found.name)
 
 
 def build_rig(
@@ -77,10 +114,15 @@ def build_rig(
     """
     settings = loaded.settings
     policy, digest, schema = find_policy(loaded)
+    following = None if loaded.generation is None else Following(settings)
+    trial = None if following is None else following.trial()
+    knobs = settings.knobs()
+    if trial is not None:  # the blocks are those of two generations, and not of on and off
+        knobs = replace(knobs, rules=replace(knobs.rules, switchback=None))
     return Rig(
         backend=backend,
         policy=policy,
-        knobs=settings.knobs(),
+        knobs=knobs,
         dry_run=dry_run,
         interval_s=settings.daemon.interval_s,
         max_backoff_s=settings.daemon.max_backoff_s,
@@ -94,6 +136,9 @@ def build_rig(
         seat=_seat(settings, backend, lease),
         ladder=settings.ladder.ladder(),
         newcomers=settings.order.newcomers,
+        generation=loaded.generation or "",
+        following=following,
+        trial=trial,
     )
 
 
@@ -120,7 +165,10 @@ def _seat(settings: Settings, backend: Backend, lease: Lease | None) -> Seat | N
 
 
 def find_policy(loaded: Loaded) -> tuple[Policy, str, str]:
-    """The policy of the settings, with digest and feature schema of its model ("" = no model)."""
+    """The policy of the settings, with digest and feature schema of its model ("" = no model).
+
+    loaded: as in_force gives them.
+    """
     name = check_policy_name(loaded)
     if not name.startswith(MODEL_PREFIX):
         return BASELINES[name], "", ""
@@ -131,6 +179,8 @@ def find_policy(loaded: Loaded) -> tuple[Policy, str, str]:
 def check_policy_name(loaded: Loaded) -> str:
     """The name, when it can be one. Loads no model."""
     name = loaded.settings.policy.name
+    if name == TUNED:
+        return name
     if name.startswith(MODEL_PREFIX):
         folder = model_path(loaded)
         if not folder.is_dir():
@@ -138,7 +188,7 @@ def check_policy_name(loaded: Loaded) -> str:
         return name
     if name not in BASELINES:
         close = difflib.get_close_matches(name, BASELINES, n=1)
-        known = ", ".join([*BASELINES, "model:NAME"])
+        known = ", ".join([*BASELINES, "model:NAME", TUNED])
         hint = f"did you mean {close[0]}?" if close else f"known: {known}"
         raise loaded.error("policy.name", f"no policy {name!r}; {hint}")
     return name

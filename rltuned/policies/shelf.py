@@ -19,11 +19,15 @@ def find_bundle(models_dir: Path, name: str) -> Path:
     rltuned was installed by pip, which puts what a wheel brings under its own prefix, or runs from
     a checkout: then the bundles that came with this very program are meant.
     """
-    places = [models_dir]
-    if models_dir == MODELS_DIR and not models_dir.is_dir():
-        places += [_INSTALLED, _CHECKOUT]
-    found = [place / name for place in places if (place / name).is_dir()]
+    found = [place / name for place in folders(models_dir) if (place / name).is_dir()]
     return found[0] if found else models_dir / name
+
+
+def folders(models_dir: Path) -> list[Path]:
+    """Where bundles are looked for; see find_bundle."""
+    if models_dir == MODELS_DIR and not models_dir.is_dir():
+        return [models_dir, _INSTALLED, _CHECKOUT]
+    return [models_dir]
 
 
 def find_predictor(models_dir: Path, name: str) -> Path:

@@ -34,8 +34,9 @@ class PolicyKeys(Keys):
 
     name: str = key("delay", min_length=1)
     """A rule (delay, fcfs, sjf, saf, smallest, fit_first, wfp3, unicep, f1, multifactor) or
-    model:NAME for a trained one in models_dir. Where the model cannot be used the daemon does not
-    start, and no other policy takes its place."""
+    model:NAME for a trained one in models_dir, or tuned: what `rltuned models promote` has put in
+    force, with its stretch, max_delay_s and predictor; until then delay. Where the model cannot be
+    used the daemon does not start, and no other policy takes its place."""
     models_dir: FilePath = Path("/usr/share/rltuned/models")
     """Folder of the model bundles, one folder each. If the default folder is absent, the bundles of
     the pip installation or of the checkout are used."""
@@ -199,6 +200,22 @@ class PredictorKeys(Keys):
     slurmdbd. 0 = it is not asked. Read at start only."""
 
 
+class TuneKeys(Keys):
+    """The nightly `rltuned tune`, and what an order must promise to be chosen by it."""
+
+    promote: Literal["never", "canary", "auto"] = "never"
+    """What happens to an order that passes its exam. With never it becomes the candidate, and a
+    person promotes it. With canary the daemon alternates candidate and incumbent in time, and
+    promotes a candidate that helps. With auto it is put in force at once, at most once a week. The
+    daemon follows where policy.name is tuned."""
+    max_longest_ratio: float = key(2.0, ge=1.0, le=100.0)
+    """The longest wait, at most so many times that of Slurm's own order on the same jobs."""
+    max_p99_ratio: float = key(1.1, ge=1.0, le=100.0)
+    """The same of the 99% wait."""
+    max_user_ratio: float = key(1.2, ge=1.0, le=100.0)
+    """The same of the mean wait of each user with more than 5% of the GPU time."""
+
+
 class Settings(Keys):
     """The whole file."""
 
@@ -211,6 +228,7 @@ class Settings(Keys):
     placement: PlacementKeys = PlacementKeys()
     oversubscribe: OverSubscribeKeys = OverSubscribeKeys()
     predictor: PredictorKeys = PredictorKeys()
+    tune: TuneKeys = TuneKeys()
     slurm: SlurmKeys = SlurmKeys()
     load: LoadKeys = LoadKeys()
     ha: HaKeys = HaKeys()

@@ -58,11 +58,14 @@ class Loaded:
     Attributes:
         path: the file that was read; None = there was none, only defaults and flags.
         origins: dotted key -> "FILE:LINE" or "--flag"; a key that is missing has its default.
+        generation: that `policy.name = "tuned"` stands for, "" = none was promoted; its values are
+            in the settings. None = they name a policy.
     """
 
     settings: Settings
     path: Path | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
+    generation: str | None = None
 
     def origin(self, key: str) -> str:
         return self.origins.get(key, "default")

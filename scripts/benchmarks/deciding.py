@@ -16,7 +16,7 @@ import numpy as np
 
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import encode
-from rltuned.daemon.loop import uncollected
+from rltuned.daemon.collecting import uncollected
 from rltuned.domain.cluster import GpuCount, Node, Resources
 from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
 from rltuned.domain.snapshot import Snapshot

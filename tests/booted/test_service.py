@@ -278,54 +278,19 @@ def test_several_clusters_by_instances(machine: Machine) -> None:
     assert (machine.root / "var/lib/rltuned/second/journal.sqlite").exists()
 
 
-def test_the_nightly_refit_says_when_there_is_too_little(machine: Machine) -> None:
-    machine.do("systemctl start rltuned-train.timer")
-    assert "rltuned-train" in machine.do("systemctl list-timers --no-pager")
-    failed = machine.run("systemctl start rltuned-train.service", timeout_s=300)
-    said = machine.do("journalctl -u rltuned-train -o cat --no-pager")
-    assert failed.code != 0
-    assert "finished jobs in 60 days, at least 500 are needed; nothing was changed" in said
-    assert not (machine.root / "var/lib/rltuned/models").exists()
-
-
-def test_the_nightly_refit_learns_from_slurmdbd_and_the_daemon_takes_it_over(
+def test_a_night_of_tune_says_when_there_is_too_little(
     machine: Machine, training_package: Path
 ) -> None:
     machine.copy(training_package, "/srv/rltuned-train.deb")
     machine.do("apt-get install -y -qq /srv/rltuned-train.deb", timeout_s=600)
-    ended = "sacct -a -X -n -S now-1days -E now -s CD -o jobid | wc -l"
-    for batch in (1, 2, 3, 4):  # who has not ended when the last one comes does not teach
-        for user, limit, work in (("alice", 5, "sleep 1"), ("bob", 60, "sleep 15")):
-            array = f"--array=1-65 --mem=10 --time={limit} --output=/dev/null --wrap '{work}'"
-            machine.do(f"cd /tmp && sbatch {array}", user=user)
-        machine.until(
-            lambda least=130 * batch: int(machine.do(ended)) >= least,  # type: ignore[misc]
-            200,
-            "the jobs do not end",
-        )
-    machine.write(TOML, SHADOWING)
-    machine.run("systemctl start rltuned-train.service", timeout_s=400)
-    said = machine.do("journalctl -u rltuned-train -o cat --no-pager")
-    assert re.search(r"fitted to 5\d\d jobs", said), said
-    learned = SHADOWING.replace('"saf"', '"model:site"\nmodels_dir = "/var/lib/rltuned/models"')
-    machine.write(TOML, learned)
-    loaded = re.compile(r"\] loaded .*policy=model:site")
-    for command in ("systemctl reload rltuned", "systemctl start rltuned-train.service"):
-        here = mark(machine)
-        machine.do(command, timeout_s=400)
-        machine.until(
-            lambda at=here: bool(loaded.search(journal_since(machine, at))),  # type: ignore[misc]
-            60,
-            f"{command}: not taken over",
-        )
-    digest = "sha256sum /var/lib/rltuned/models/site/card.json"
-    before = machine.do(digest)
-    machine.write(TOML, LIVE)
-    machine.do("systemctl start rltuned-train.service", timeout_s=400)
-    assert machine.do(digest) == before, "on the stage full no model is replaced"
-    models = set(machine.do("ls /var/lib/rltuned/models").split())
-    assert models == {"site", "site.next", "site.previous"}
-    machine.do("systemctl reload rltuned")
+    machine.do("systemctl start rltuned-tune.timer")
+    assert "rltuned-tune" in machine.do("systemctl list-timers --no-pager")
+    machine.do("systemctl start rltuned-tune.service", timeout_s=300)  # exit code 3 is no failure
+    said = machine.do("journalctl -u rltuned-tune -o cat --no-pager")
+    assert "nothing tuned: " in said
+    assert "current" not in machine.do("ls /var/lib/rltuned/models").split()
+    verdict = machine.do("cat /var/lib/rltuned/models/tune.json")
+    assert '"verdict": "nothing"' in verdict
 
 
 def test_removal_leaves_the_queue_untouched_and_purge_nothing(machine: Machine) -> None:

@@ -14,11 +14,13 @@ from rltuned.daemon.metrics.decision import DECISION, Ranges, outside
 from rltuned.daemon.metrics.jobs import JOBS
 from rltuned.daemon.metrics.run_times import RUN_TIMES
 from rltuned.daemon.metrics.table import FREE, Row, Table, counter, gauge, histogram
+from rltuned.daemon.metrics.tuned import TUNED, values_of
 from rltuned.daemon.report import ChangeKind, CycleReport, CycleStage, Skip
 from rltuned.daemon.state import Health, HealthState
 from rltuned.domain.plan import Result
 from rltuned.domain.snapshot import UNREADABLE_KINDS
 from rltuned.journal.retention import TABLES, Size
+from rltuned.policies.tune_state import TuneState
 from rltuned.slurm.sdiag import Figure
 from rltuned.slurm.source import PYSLURM, TEXT, ReaderChoice
 
@@ -60,6 +62,10 @@ ROWS: Final[tuple[Row, ...]] = (
         "rltuned_policy_info",
         "Policy in use, with digest and feature schema of its model; always 1.",
         labels={"name": FREE, "digest": FREE, "schema": FREE},
+    ),
+    gauge(
+        "rltuned_model_generation",
+        "Number of the generation in force (policy.name = tuned); 0 = none.",
     ),
     gauge(
         "rltuned_stage",
@@ -253,7 +259,7 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry
         ProcessCollector(registry=registry)
-        self._table = Table((*ROWS, *DECISION, *JOBS, *RUN_TIMES), registry)
+        self._table = Table((*ROWS, *DECISION, *JOBS, *RUN_TIMES, *TUNED), registry)
         self._policy: tuple[str, str, str] | None = None
         self._ranges: Ranges = {}
         self.reader(ReaderChoice(TEXT, TEXT))
@@ -284,6 +290,7 @@ class Metrics:
         schema: str = "",
         ranges: Ranges | None = None,
         stage: Rung = Rung.OBSERVE,
+        generation: str = "",
     ) -> None:
         """Settings and model were loaded.
 
@@ -294,6 +301,7 @@ class Metrics:
             schema: of its model's features.
             ranges: that the model was trained on; None = not known.
             stage: of the settings.
+            generation: that is in force; empty = none.
         """
         policy = (name, digest, schema)
         if self._policy not in {None, policy}:
@@ -302,6 +310,7 @@ class Metrics:
         self._ranges = ranges or {}
         self._set(
             policy_info={policy: 1},
+            model_generation=int(generation.split("-")[1]) if generation else 0,
             feature_outside_training_ratio={},
             stage={stage: 1},
             config_last_reload_successful=1,
@@ -311,6 +320,10 @@ class Metrics:
     def not_loaded(self) -> None:
         """Settings or model could not be loaded; the old ones stay."""
         self._set(config_last_reload_successful=0)
+
+    def tuned(self, state: TuneState) -> None:
+        """What the last night of `rltuned tune` came to."""
+        self._set(**values_of(state))
 
     def kept(self, size: Size) -> None:
         """The journal was measured."""

@@ -112,6 +112,7 @@ class Board:
             "dry_run": None if rig is None else rig.dry_run,
             "policy": None if rig is None else rig.policy.name,
             "digest": None if rig is None else rig.digest,
+            "generation": None if rig is None else rig.generation,
             "write_mode": None if rig is None else rig.knobs.writing.mode,
             "interval_s": None if rig is None else rig.interval_s,
             **_NOTHING_SEEN,

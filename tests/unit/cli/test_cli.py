@@ -28,6 +28,8 @@ from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.units import JobId
 from rltuned.errors import ModelError, SettingsError
 from rltuned.journal.journal import Journal
+from rltuned.policies.generation import TunedOrder
+from rltuned.policies.generations import Generations
 from rltuned.settings import Flag, from_flags, load
 from rltuned.slurm.config_checks import Check, Status
 from tests.builders import job, running, snapshot
@@ -458,3 +460,39 @@ def test_the_demo_needs_no_torch_and_shows_each_delay_beside_the_priority() -> N
         assert re.fullmatch(r"\d+[smhd](\d\d[mh])?", row[8]), (
             row
         )  # job part. user a -> b now new delay
+
+
+def test_models_promote_and_roll_back(tmp_path: Path) -> None:
+    config = tmp_path / "rltuned.toml"
+    config.write_text(f'[policy]\nname = "tuned"\n[daemon]\nstate_dir = "{tmp_path}"\n')
+    store = Generations(tmp_path)
+    made = [
+        store.add(TunedOrder(policy=rule, stretch=0.3, max_delay_s=86_400.0), {})
+        for rule in ("delay", "saf")
+    ]
+    options = ("--config", str(config))
+    with pytest.raises(ModelError, match="candidate: there is no such generation"):
+        run("models", "promote", *options)
+    store.propose(made[0].name, at=0.0)
+    assert "is in force: delay, stretch 0.3" in run("models", "promote", *options).stdout
+    run("models", "promote", made[1].name, "--why", "a test", *options)
+    rows = json.loads(run("models", "list", "--json", *options).stdout)
+    roles = {row["name"]: row["role"] for row in rows if row["name"].startswith("gen-")}
+    assert roles == {made[0].name: "previous", made[1].name: "current"}
+    assert made[1].digest in run("models", "verify", str(store.folder / "current")).stdout
+    checks = json.loads(run("check", "--no-slurm", "--json", *options).stdout)
+    elsewhere = Generations(tmp_path / "elsewhere")
+    far = elsewhere.add(TunedOrder(policy="saf", stretch=1.0, max_delay_s=0.0), {})
+    elsewhere.propose(far.name, at=0.0)
+    assert (
+        "is the candidate: saf"
+        in run("models", "adopt", str(elsewhere.folder / "candidate"), *options).stdout
+    )
+    assert store.read("candidate").manifest.stretch == 1.0
+    policy = next(c for c in checks if c["name"] == "policy")
+    assert policy["detail"].startswith("saf")
+    assert made[1].name in policy["detail"]
+    assert f"{made[0].name} is in force again" in run("models", "rollback", *options).stdout
+    assert "no generation is in force" in run("models", "rollback", *options).stdout
+    with pytest.raises(ModelError, match="nothing to undo"):
+        run("models", "rollback", *options)

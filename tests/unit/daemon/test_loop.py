@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rltuned.daemon.apply import PlanApplier
+from rltuned.daemon.following import Following, Turn
 from rltuned.daemon.report import ChangeKind, CycleStage, Skip
 from rltuned.daemon.restore import restore
 from rltuned.daemon.runtime import Rig
@@ -16,9 +17,10 @@ from rltuned.domain.jobs import Ownership, Remembered
 from rltuned.domain.plan import Result
 from rltuned.domain.ports import NOTHING
 from rltuned.domain.snapshot import Snapshot
-from rltuned.errors import BackendError, SettingsError, SnapshotError
+from rltuned.errors import BackendError, ModelError, SettingsError, SnapshotError
 from rltuned.journal.journal import Journal
 from rltuned.journal.snapshots import FILE_NAME, reading, recorded
+from rltuned.settings import Settings
 from tests.fakes import BrokenPolicy, ConstantOrder, FakeBackend, RaisingPolicy, dealt
 from tests.loops import WORLD, Bench
 
@@ -280,3 +282,34 @@ def test_what_was_refused_or_has_gone_is_no_error(bench: Bench) -> None:
         Result.GONE: 1,
     }
     assert [c.target.job_id for c in Journal(bench.folder).claims("test")] == [2]
+
+
+def test_a_promotion_is_taken_over_before_the_next_cycle_and_tried_once(bench: Bench) -> None:
+    in_force, usable = "gen-1", True
+
+    class Followed(Following):
+        def __init__(self) -> None:
+            super().__init__(Settings())
+
+        def turn(self, at: float) -> Turn:
+            assert at > 0
+            return Turn(in_force, None)
+
+    def reload() -> Rig:
+        if not usable:
+            raise ModelError("model gen-3: damaged")
+        return replace(bench.rig(), generation=in_force, following=Followed())
+
+    bench.reload = reload
+    loop = bench.loop()
+    loop.rig = reload()
+    loop.run(2)
+    assert bench.heard.words == []
+    in_force = "gen-2"
+    loop.run(3)
+    assert [w.split()[0] for w in bench.heard.words] == ["reloading", "loaded"]
+    assert loop.rig.generation == "gen-2"
+    in_force, usable = "gen-3", False
+    loop.run(4)
+    assert [w.split()[0] for w in bench.heard.words[2:]] == ["reloading", "not"]
+    assert loop.rig.generation == "gen-2"

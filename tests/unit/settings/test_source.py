@@ -118,6 +118,12 @@ def test_every_default_is_pinned() -> None:
             "kinds": ["name", "command", "work_dir", "submit_line"],
             "history_d": 30.0,
         },
+        "tune": {
+            "promote": "never",
+            "max_longest_ratio": 2.0,
+            "max_p99_ratio": 1.1,
+            "max_user_ratio": 1.2,
+        },
         "slurm": {
             "bin_dir": None,
             "conf": None,

@@ -12,8 +12,8 @@ from tests import needs
 ROOT = Path(__file__).resolve().parents[3]
 UNIT = ROOT / "systemd" / "rltuned.service"
 INSTANCE = ROOT / "systemd" / "rltuned@.service"
-TRAIN = ROOT / "systemd" / "rltuned-train.service"
-TIMER = ROOT / "systemd" / "rltuned-train.timer"
+TUNE = ROOT / "systemd" / "rltuned-tune.service"
+TIMER = ROOT / "systemd" / "rltuned-tune.timer"
 MAX_EXPOSURE = 2.0
 """Of 10, as `systemd-analyze security` counts; its own word for this is OK."""
 
@@ -29,10 +29,9 @@ def service() -> configparser.SectionProxy:
 def installed(unit: Path, folder: Path) -> Path:
     """The unit as it would be installed, with programs that are there."""
     needs.program("systemd-analyze")
-    for name in ("rltuned", "retrain"):
-        program = folder / name
-        program.write_text("#!/bin/sh\n")
-        program.chmod(0o755)
+    program = folder / "rltuned"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
     copy = folder / unit.name
     copy.write_text(unit.read_text().replace("/opt/rltuned/bin/", f"{folder}/"))
     return copy
@@ -44,7 +43,7 @@ def analyze(*argv: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("unit", [UNIT, INSTANCE, TRAIN], ids=lambda unit: unit.name)
+@pytest.mark.parametrize("unit", [UNIT, INSTANCE, TUNE], ids=lambda unit: unit.name)
 def test_systemd_understands_every_line(unit: Path, tmp_path: Path) -> None:
     copy = installed(unit, tmp_path)
     # a template is looked at by one of its instances
@@ -57,14 +56,14 @@ def test_systemd_understands_every_line(unit: Path, tmp_path: Path) -> None:
 
 
 def test_systemd_understands_the_timer(tmp_path: Path) -> None:
-    installed(TRAIN, tmp_path)
+    installed(TUNE, tmp_path)
     copy = tmp_path / TIMER.name
     copy.write_text(TIMER.read_text())
     done = analyze("verify", "--man=no", str(copy))
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("unit", [UNIT, TRAIN], ids=lambda unit: unit.name)
+@pytest.mark.parametrize("unit", [UNIT, TUNE], ids=lambda unit: unit.name)
 def test_the_services_are_well_shut_in(unit: Path, tmp_path: Path) -> None:
     copy = installed(unit, tmp_path)
     done = analyze("security", "--offline=yes", "--no-pager", str(copy))

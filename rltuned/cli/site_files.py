@@ -1,0 +1,95 @@
+"""The record of a site, asked of the live Slurm or read from a folder of saved files."""
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import typer
+
+from rltuned.backtest.collect import PACKED, collect
+from rltuned.backtest.past import Past, Span, past_of
+from rltuned.backtest.site import HISTORY, read_site_model
+from rltuned.cli.flags import warn
+from rltuned.daemon.clock import SystemClock
+from rltuned.errors import TraceError
+from rltuned.settings.service import SlurmKeys
+from rltuned.slurm.accounting import SacctAnswer, read_history
+from rltuned.slurm.commands import Commands
+from rltuned.slurm.job_selector import asked_moment
+from rltuned.slurm.sacct import lines_of
+
+LIVE_SINCE: Final = "30d"
+SACCT_TIMEOUT_S: Final = 600.0
+Show = Callable[[str, float], None]
+"""Called with what is being done, and how much of it is done, 0..1."""
+
+
+def read_record(
+    site: Path, rows: Path, zone: ZoneInfo, span: Span, show: Show
+) -> tuple[SacctAnswer, Past]:
+    """A saved record on its site.
+
+    Raises:
+        TraceError: a file cannot be used, or too little is left.
+    """
+    show(f"reading {rows.name}", 0.0)
+    begin = -math.inf if span.begin is None else span.begin
+    answer = read_history(lines_of(rows), str(rows), zone, since=begin)
+    show(f"reading {rows.name}", 1.0)
+    return answer, past_of(answer, read_site_model(site), span)
+
+
+def live(span: Span, since: str = LIVE_SINCE) -> Span:
+    """The same with a beginning and an end."""
+    begin = span.begin if span.begin is not None else moment(since)
+    return replace(
+        span, begin=begin, until=span.until if span.until is not None else SystemClock().now()
+    )
+
+
+def zone_of(name: str) -> ZoneInfo:
+    """Of --timezone."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise typer.BadParameter(f"--timezone: no time zone {name!r}") from None
+
+
+def moment(text: str | None) -> float | None:
+    """Of --since and --until, Unix seconds."""
+    if text is None:
+        return None
+    try:
+        return asked_moment(text, SystemClock().now())
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def collect_live(slurm: SlurmKeys, folder: Path, span: Span, show: Show) -> None:
+    """Save the live site's files in a new folder.
+
+    Raises:
+        BackendError: a command failed.
+        TraceError: there is no accounting, or the folder cannot be written.
+    """
+    cli = replace(slurm.cli(), timeout_s=SACCT_TIMEOUT_S)
+    # sacct takes the times that it is given for local ones, and prints epochs (slurm/commands)
+    commands = Commands(cli, environ={**os.environ, "TZ": "UTC"})
+    asking = partial(show, "asking sacct")
+    for line in collect(commands, folder, span.begin or 0.0, span.until or 0.0, asking):
+        warn(line)
+
+
+def history_file(place: Path, given: Path | None = None) -> Path:
+    """Sacct's rows in a folder, or the file that was named."""
+    if given is not None:
+        return given
+    for name in (HISTORY, PACKED):
+        if (place / name).is_file():
+            return place / name
+    raise TraceError(f"{place}: neither {HISTORY} nor {PACKED} in it; --history names another file")

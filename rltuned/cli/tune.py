@@ -1,0 +1,293 @@
+"""`rltuned tune`: an order from this site's own record, and a verdict on it."""
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from rltuned.backtest.collect import check_new, put
+from rltuned.backtest.past import Past, Span
+from rltuned.backtest.play import daemon_knobs
+from rltuned.cli.flags import ConfigOption, JsonOption, in_force, say, warn
+from rltuned.cli.progress import Bars, progress
+from rltuned.cli.site_files import (
+    collect_live,
+    history_file,
+    live,
+    moment,
+    read_record,
+    zone_of,
+)
+from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.wiring import configured_predictor, find_policy, model_path
+from rltuned.errors import TooLittleError, TraceError
+from rltuned.policies.actor import Actor
+from rltuned.policies.generations import FOLDER, Generations
+from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import find_bundle, shipped_predictor
+from rltuned.policies.tune_state import TuneState, Verdict, read_state, write_state
+from rltuned.settings import Loaded, Settings
+from rltuned.slurm.job_selector import asked_moment
+from rltuned.stats import DAY_S
+from rltuned.tune.candidates import Daemon, Entrant, Family
+from rltuned.tune.exam import Promise
+from rltuned.tune.night import Asked, Night
+from rltuned.tune.results import document, seal
+from rltuned.tune.tuning import Tuning
+
+app = typer.Typer()
+
+NOTHING: Final = 3
+"""Exit code: the record allows no verdict."""
+SINCE: Final = "45d"
+PAGE: Final = "last-night"
+"""Folder of the last page, beside the generations."""
+BEGUN_FROM: Final = "rltune"
+WEEK_S: Final = 7 * DAY_S
+"""At most one promotion by a night in this time; a change must be seen before the next one."""
+
+SinceOption = Annotated[str, typer.Option(help="Beginning of the record: 45d, or 2026-01-31.")]
+ExamOption = Annotated[str, typer.Option(help="Last part of the record, which judges: 14d.")]
+MinutesOption = Annotated[
+    float, typer.Option(help="For all of it; what is left is for PPO.", min=0.1)
+]
+SiteOption = Annotated[
+    Path | None, typer.Option(help="Folder with saved files, as of `backtest --collect`.")
+]
+ReportOption = Annotated[Path | None, typer.Option(help="New folder: index.html, results.json.")]
+
+
+@app.command()
+def tune(
+    *,
+    config: ConfigOption = None,
+    since: SinceOption = SINCE,
+    exam: ExamOption = "14d",
+    minutes: MinutesOption = 40.0,
+    site: SiteOption = None,
+    timezone: Annotated[str, typer.Option(help="Of saved times that name no zone.")] = "UTC",
+    seed: Annotated[int, typer.Option(help="Of the training.", min=0)] = 1,
+    report: ReportOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Keep no generation and no state; only say.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Choose an order on this site's own record, and examine it. Changes nothing in Slurm.
+
+    What passes becomes a generation: `candidate`, or in force with [tune] promote = "auto".
+
+    Exit codes: 0 = done: kept, proposed or promoted; 1 = Slurm could not be asked; 2 = settings,
+    model, record or a folder cannot be used; 3 = the record allows no verdict, and why.
+    """
+    loaded = in_force(config)
+    if report is not None:
+        check_new(report)
+    days, zone = _days(exam), zone_of(timezone)
+    span = Span(moment(since if site is None or since != SINCE else None))
+    state = _State(loaded.settings, dry_run=dry_run)
+    with tempfile.TemporaryDirectory(prefix="rltuned-tune-") as work, progress() as bar:
+        bars = Bars(bar)
+        if site is None:
+            span, site = live(span, since), Path(work, "site")
+            collect_live(loaded.settings.slurm, site, span, bars.show)
+        try:
+            _, past = read_record(site, history_file(site), zone, span, bars.show)
+            asked = _asked(loaded, days, minutes, Path(work), seed)
+            night = _spend(loaded, past, asked, bars.show)
+        except TooLittleError as error:
+            state.end(TuneState(verdict="nothing", sentence=str(error)))
+            if as_json:
+                say(json.dumps({"verdict": "nothing", "why": [str(error)]}))
+            warn(f"nothing tuned: {error}")
+            raise typer.Exit(NOTHING) from None
+        terms = {
+            "command": " ".join(["rltuned", *sys.argv[1:]]),
+            "since": since,
+            "exam": exam,
+            "minutes": minutes,
+            "seed": seed,
+            "promote": loaded.settings.tune.promote,
+            "interval_s": loaded.settings.daemon.interval_s,
+        }
+        found = document(night, terms)
+        found |= _concluded(loaded.settings, night, found, state, dry_run=dry_run)
+        if report is not None:
+            _write(report, night, found)
+            warn(f"report: {report / 'index.html'}")
+        if not dry_run:
+            page = loaded.settings.daemon.state_dir / FOLDER / PAGE
+            shutil.rmtree(page, ignore_errors=True)
+            _write(page, night, found)
+    if as_json:
+        say(json.dumps(found, allow_nan=False))
+    else:
+        _show(found)
+
+
+def _days(text: str) -> float:
+    try:
+        days = -asked_moment(text, 0.0) / DAY_S
+    except ValueError as error:
+        raise typer.BadParameter(f"--exam: {error}") from None
+    if days <= 0:
+        raise typer.BadParameter(f"--exam: {text!r} is no length of time, as 14d")
+    return days
+
+
+class _State:
+    """tune.json: a night that does not come to its end counts as failed."""
+
+    def __init__(self, settings: Settings, *, dry_run: bool) -> None:
+        self._folder, self._dry_run = settings.daemon.state_dir, dry_run
+        self.before = read_state(self._folder) or TuneState()
+        self._at = SystemClock().now()
+        words = "the night has not come to its end"
+        self._write(
+            self.before.model_copy(
+                update={
+                    "verdict": "failed",
+                    "sentence": words,
+                    "at": self._at,
+                    "failed": self.before.failed + 1,
+                }
+            )
+        )
+
+    def end(self, state: TuneState) -> None:
+        """A verdict, or that there can be none."""
+        promoted = state.promoted_at or self.before.promoted_at
+        known = {"at": self._at, "ended_at": SystemClock().now(), "promoted_at": promoted}
+        self._write(state.model_copy(update=known))
+
+    def _write(self, state: TuneState) -> None:
+        if not self._dry_run:
+            write_state(self._folder, state)
+
+
+def _asked(loaded: Loaded, days: float, minutes: float, work: Path, seed: int) -> Asked:
+    settings = loaded.settings
+    keys = settings.tune
+    policy, _, _ = find_policy(loaded)
+    place = find_bundle(settings.policy.models_dir, BEGUN_FROM)
+    if isinstance(policy, Actor):
+        place = model_path(loaded)
+    return Asked(
+        exam_days=days,
+        minutes=minutes,
+        shipped=load_predictor(shipped_predictor()),
+        networks=(place,) if place.is_dir() else (),
+        work=work,
+        promise=Promise(keys.max_longest_ratio, keys.max_p99_ratio, keys.max_user_ratio),
+        learn=settings.predictor.enabled,
+        seed=seed,
+    )
+
+
+def _spend(loaded: Loaded, past: Past, asked: Asked, show: Callable[[str, float], None]) -> Night:
+    settings, clock = loaded.settings, SystemClock()
+    policy, _, _ = find_policy(loaded)
+    predictor = configured_predictor(settings) if settings.predictor.enabled else None
+    bundle = model_path(loaded) if isinstance(policy, Actor) else None
+    incumbent = Entrant(
+        Family("incumbent", (policy,), predictor, bundle=bundle),
+        policy,
+        settings.order.stretch,
+        settings.order.max_delay_s,
+    )
+
+    def report(what: str, part: float) -> None:
+        show("tuning", part)
+        if what.startswith("power:"):
+            warn(what)
+
+    daemon = Daemon(daemon_knobs(settings), settings.daemon.interval_s)
+    return Tuning(past, incumbent, daemon, asked, clock=clock.monotonic, report=report).spend()
+
+
+def _concluded(
+    settings: Settings, night: Night, found: dict[str, Any], state: _State, *, dry_run: bool
+) -> dict[str, Any]:
+    """Verdict, sentence, reasons and generation; the generation is made and proposed here."""
+    verdict: Verdict = "kept"
+    why, text, name, now = list(night.why), night.incumbent.name, "", SystemClock().now()
+    won = next((c for c in found["candidates"] if c["passes"]), None)
+    change = won["exam"]["objective"] if won is not None else {}
+    if won is not None:
+        verdict, doubts = _standing(settings, state, dry_run=dry_run)
+        why += doubts
+        text = f"{won['order']}: objective {change['change']:+.1%} in the exam"
+    sentence = f"{verdict.capitalize()}: {text}"
+    if verdict != "kept" and not dry_run:
+        store = Generations(settings.daemon.state_dir)
+        name = seal(store, night, verdict=sentence, at=now, command="rltuned tune").name
+        store.propose(name, at=now, why=sentence)
+        if verdict == "promoted":
+            store.promote(at=now, why=sentence)
+        store.prune()
+    promoted_at = now if verdict == "promoted" else 0.0
+    state.end(
+        TuneState(
+            verdict=verdict, sentence=sentence, candidate=name, promoted_at=promoted_at, **change
+        )
+    )
+    return {"verdict": verdict, "sentence": sentence, "why": why, "generation": name or None}
+
+
+def _standing(settings: Settings, state: _State, *, dry_run: bool) -> tuple[Verdict, list[str]]:
+    """What becomes of an order that passed, and why it is no more."""
+    promote, now = settings.tune.promote, SystemClock().now()
+    if promote == "canary" and not dry_run and (name := _on_trial(settings)):
+        return "kept", [f"an order has passed, but {name} is on trial"]
+    if promote != "auto" or dry_run:
+        return "proposed", []
+    if now - state.before.promoted_at < WEEK_S:
+        return "proposed", ["a night promoted within the last week"]
+    return "promoted", []
+
+
+def _on_trial(settings: Settings) -> str:
+    """The candidate that the daemon has on trial; empty = there is none."""
+    store = Generations(settings.daemon.state_dir)
+    candidate = store.named_by("candidate") if settings.tune.promote == "canary" else None
+    return "" if candidate in {None, store.named_by("current")} else str(candidate)
+
+
+def _show(found: dict[str, Any]) -> None:
+    say(found["sentence"])
+    for text in (*found["why"], *found["plain"]):
+        say(f"  {text}")
+    for one in found["candidates"]:
+        part = one["exam"] or one["lesson"]
+        change = part["objective"]
+        shown = f"{change['change']:+.1%}"
+        if change["low"] is not None:
+            shown += f" [{change['low']:+.1%}, {change['high']:+.1%}]"
+        where = "exam" if one["exam"] else "lesson"
+        say(f"{one['name']:<36} {one['order']:<52} {where} {shown}")
+        for text in one["why"]:
+            say(f"    {text}")
+    for name, text in found["left_out"].items():
+        say(f"{name}: not played: {text}")
+
+
+def _write(folder: Path, night: Night, found: dict[str, Any]) -> None:
+    """The report, whole or not at all."""
+    from rltuned.tune.page import page_of  # noqa: PLC0415 - matplotlib takes a second
+
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as made:
+            whole = Path(made, "report")
+            whole.mkdir()
+            (whole / "index.html").write_text(page_of(night, found), encoding="utf-8")
+            text = json.dumps(found, indent=1, allow_nan=False)
+            (whole / "results.json").write_text(f"{text}\n", encoding="utf-8")
+            put(whole, folder)
+    except OSError as error:
+        raise TraceError(f"{folder}: cannot be written: {error.strerror}") from error

@@ -1,0 +1,264 @@
+"""A site's own orders: numbered folders that never change, and links that say which is in force.
+
+    gen-000017-3f2a90c1d0ee/    generation.json, and what it names of: model/, predictor/
+    current, previous, candidate    links to such folders
+
+A folder is made beside its place, checked there, and renamed; a link is made beside its place and
+put over the old one. Whatever ends the process at whatever line, `current` names a whole folder.
+The number counts up; the letters are the beginning of the SHA-256 of generation.json, which holds
+the SHA-256 of every other file.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Literal
+
+from rltuned.errors import ModelError
+from rltuned.policies.files import check_folder, named, read
+from rltuned.policies.generation import (
+    MANIFEST,
+    NAME,
+    Generation,
+    Manifest,
+    TunedOrder,
+    checked,
+    read_generation,
+)
+
+TUNED: Final = "tuned"
+"""The policy.name that follows `current`."""
+FOLDER: Final = "models"
+"""Of the generations, in the state folder."""
+LOG: Final = "changes.jsonl"
+"""One line per promotion, way back and proposal."""
+KEPT: Final = 20
+"""So many of the youngest generations stay, and those that a link names."""
+Role = Literal["current", "previous", "candidate"]
+ROLES: Final[tuple[Role, ...]] = ("current", "previous", "candidate")
+_UNDONE: Final = ".new-"
+
+
+class Generations:
+    """The folder of the generations; it need not exist to be read."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self.folder = state_dir / FOLDER
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        """All generations, the oldest first; not checked.
+
+        Raises:
+            ModelError: the folder cannot be read.
+        """
+        with named(self.folder):
+            try:
+                found = [p.name for p in self.folder.iterdir()]
+            except FileNotFoundError:
+                return []
+        return sorted((n for n in found if NAME.fullmatch(n)), key=_number)
+
+    def named_by(self, role: Role) -> str | None:
+        """The generation that a link names; None = there is no such link.
+
+        Raises:
+            ModelError: it leads elsewhere.
+        """
+        link = self.folder / role
+        with named(link):
+            try:
+                target = str(link.readlink())
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+            if not NAME.fullmatch(target):
+                raise ValueError(f"leads to {target!r}, which is no generation")
+            return target
+
+    def read(self, which: str) -> Generation:
+        """A generation by its name or role, with all checks.
+
+        Raises:
+            ModelError: there is none, or it cannot be used; names the file and what is wrong.
+        """
+        name = which
+        if which in ROLES:
+            found = self.named_by(which)
+            if found is None:
+                raise ModelError(f"model {self.folder / which}: there is no such generation")
+            name = found
+        return read_generation(self.folder / name)
+
+    # -- changing ---------------------------------------------------------------------------------
+
+    def add(self, order: TunedOrder, parts: Mapping[str, Path]) -> Generation:
+        """Make a new generation. Nothing follows it yet.
+
+        Args:
+            order: what it is.
+            parts: folders to copy: `model`, `predictor`.
+
+        Raises:
+            ModelError: it cannot be written, or what was written cannot be used.
+        """
+        with self._alone():
+            for undone in self.folder.glob(f"{_UNDONE}*"):
+                if undone.is_symlink():
+                    undone.unlink()
+                else:
+                    shutil.rmtree(undone)
+            number = max((_number(n) for n in self.names()), default=0) + 1
+            made = self.folder / f"{_UNDONE}{number}"
+            made.mkdir()
+            digests = _copied(parts, made)
+            manifest = Manifest(format=1, number=number, files_sha256=digests, **order.model_dump())
+            data = (manifest.model_dump_json(indent=1) + "\n").encode()
+            _write(made / MANIFEST, data)
+            _sync(made)
+            digest = hashlib.sha256(data).hexdigest()
+            checked(made, manifest)
+            place = self.folder / f"gen-{number:06d}-{digest[:12]}"
+            made.rename(place)
+            _sync(self.folder)
+            return read_generation(place)
+
+    def propose(self, name: str, *, at: float, why: str = "") -> Generation:
+        """Make it the candidate. at: Unix seconds, for the log."""
+        with self._alone():
+            found = self.read(name)
+            self._point("candidate", found.name)
+            self._note("proposed", found.name, why, at)
+            return found
+
+    def promote(self, which: str = "candidate", *, at: float, why: str = "") -> Generation:
+        """Put a generation in force; the one that was in force becomes `previous`.
+
+        Raises:
+            ModelError: there is none, or it cannot be used; nothing has changed.
+        """
+        with self._alone():
+            found = self.read(which)
+            before = self.named_by("current")
+            if before != found.name:
+                if before is not None:
+                    self._point("previous", before)
+                self._point("current", found.name)
+                self._note("promoted", found.name, why, at)
+            if self.named_by("candidate") == found.name:
+                self._drop("candidate")
+            return found
+
+    def rollback(self, *, at: float, why: str = "") -> Generation | None:
+        """Go back to `previous`; None = there is none, and nothing is in force any more.
+
+        Raises:
+            ModelError: nothing is in force, or the previous one cannot be used.
+        """
+        with self._alone():
+            now, before = self.named_by("current"), self.named_by("previous")
+            if now is None:
+                raise ModelError(f"model {self.folder}: no generation is in force: nothing to undo")
+            if before is None or before == now:
+                self._drop("current")
+                self._drop("previous")
+                self._note("rolled_back", "", why, at)
+                return None
+            found = self.read(before)
+            self._point("current", found.name)
+            self._drop("previous")
+            self._note("rolled_back", found.name, why, at)
+            return found
+
+    def withdraw(self, *, at: float, why: str = "") -> None:
+        """There is no candidate any more."""
+        with self._alone():
+            if (name := self.named_by("candidate")) is not None:
+                self._drop("candidate")
+                self._note("withdrawn", name, why, at)
+
+    def prune(self) -> list[str]:
+        """Remove old generations that no link names; their names."""
+        with self._alone():
+            linked = {self.named_by(role) for role in ROLES}
+            gone = [n for n in self.names()[:-KEPT] if n not in linked]
+            for name in gone:
+                shutil.rmtree(self.folder / name)
+            return gone
+
+    def log(self) -> list[dict[str, object]]:
+        """What was noted, the oldest first: at, what, generation, before, why, uid."""
+        try:
+            lines = (self.folder / LOG).read_text("utf-8").splitlines()
+        except OSError:
+            return []
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """No other process changes the folder meanwhile; OSError becomes ModelError."""
+        with named(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            check_folder(self.folder)
+            lock = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                yield
+            finally:
+                os.close(lock)
+
+    def _point(self, role: Role, name: str) -> None:
+        made = self.folder / f"{_UNDONE}{role}"
+        made.unlink(missing_ok=True)
+        made.symlink_to(name)
+        made.replace(self.folder / role)
+        _sync(self.folder)
+
+    def _drop(self, role: Role) -> None:
+        (self.folder / role).unlink(missing_ok=True)
+        _sync(self.folder)
+
+    def _note(self, what: str, name: str, why: str, at: float) -> None:
+        line = {"at": at, "what": what, "generation": name, "why": why, "uid": os.getuid()}
+        with open(self.folder / LOG, "ab") as file:  # noqa: PTH123
+            file.write(f"{json.dumps(line)}\n".encode())
+
+
+def _number(name: str) -> int:
+    found = NAME.fullmatch(name)
+    return int(found[1]) if found else 0
+
+
+def _copied(parts: Mapping[str, Path], made: Path) -> dict[str, str]:
+    """Copy the plain files of some bundles; their digests by path."""
+    digests = {}
+    for part, source in sorted(parts.items()):
+        (made / part).mkdir()
+        for file in sorted(source.iterdir()):
+            data = read(file)
+            _write(made / part / file.name, data)
+            digests[f"{part}/{file.name}"] = hashlib.sha256(data).hexdigest()
+        _sync(made / part)
+    return digests
+
+
+def _write(path: Path, data: bytes) -> None:
+    """A file that is on the disk when this returns, and that its owner cannot write to."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o444), "wb") as file:  # noqa: PTH123
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    """What its entries say is on the disk when this returns."""
+    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(place)
+    finally:
+        os.close(place)

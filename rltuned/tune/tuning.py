@@ -1,0 +1,306 @@
+"""One night: calibrate, split by time, choose on the lesson, sit the exam once, judge."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from rltuned.backtest.calibration import Calibration, calibrate
+from rltuned.backtest.fit_order import fit_order
+from rltuned.backtest.past import Past
+from rltuned.core.decide import Policy
+from rltuned.errors import ModelError, TooLittleError, TraceError
+from rltuned.policies.actor import Actor, load_actor
+from rltuned.policies.baselines import BASELINES
+from rltuned.policies.predictor import Predictor
+from rltuned.train.predictor import FEWEST_JOBS, Fitted, fit
+from rltuned.tune.candidates import Choice, Course, Daemon, Entrant, Family, Lesson, pick
+from rltuned.tune.exam import (
+    Difference,
+    JobScores,
+    difference,
+    pooled,
+    power_of,
+    verdict,
+)
+from rltuned.tune.night import Asked, Examined, Figures, Night, split_of
+
+MINUTE_S: Final = 60.0
+PPO_PART: Final = 0.6
+"""Of the time that is left when the rules are through."""
+COPIES, FEWEST_COPIES = 5, 3
+"""Of the exam of the one that may pass, with the record itself; see exam.pooled."""
+PPO_LEAST_MIN: Final = 2.0
+TRAINED: Final = "trained"
+
+
+@dataclass(slots=True)
+class _Sat:
+    """Who sat the exam. base: the incumbent's scores; scores: of others, by family."""
+
+    base: JobScores
+    scores: dict[str, JobScores]
+    examined: list[Examined] = field(default_factory=list)
+    copies: list[Difference] = field(default_factory=list)
+
+
+Report = Callable[[str, float], None]
+"""Called with what is being done, and how much of the time is used, 0..1."""
+
+
+class Tuning:
+    """A night as it goes.
+
+    Args:
+        past: the record.
+        incumbent: what is in force.
+        daemon: as it runs.
+        asked: how the night is to be spent.
+        clock: seconds that never jump.
+        report: see Report.
+    """
+
+    def __init__(
+        self,
+        past: Past,
+        incumbent: Entrant,
+        daemon: Daemon,
+        asked: Asked,
+        *,
+        clock: Callable[[], float],
+        report: Report = lambda _what, _part: None,
+    ) -> None:
+        self._past, self._incumbent, self._daemon, self._asked = past, incumbent, daemon, asked
+        self._clock, self._report = clock, report
+        self._began = clock()
+        self._left_out: dict[str, str] = {}
+        self._usable: list[Path] = []  # networks that load
+        self._plays = 0
+        self._reserved = 0.0
+
+    def spend(self) -> Night:
+        """Everything.
+
+        Raises:
+            TooLittleError: the record allows no verdict.
+        """
+        asked, past = self._asked, self._past
+        switch_s, end_s, exam_s = split_of(past, asked.exam_days)
+        began_s = self._clock()
+        exam = Course(past.switched_on(exam_s), self._daemon)
+        # the exam of incumbent and best must fit in what the lesson leaves
+        plays = 2 * FEWEST_COPIES + 1
+        self._reserved = plays * (self._clock() - began_s) / (asked.minutes * MINUTE_S)
+        calibration = calibrate(exam.past, exam.played)
+        if calibration.whole.verdict == "poor":
+            raise TooLittleError(_poor(calibration))
+        began = past.switched_on(switch_s)
+        early, late = self._fitted(began), self._fitted(past.switched_on(end_s))
+        lesson = Lesson(
+            began, end_s, self._incumbent, asked.promise, self._daemon, on_play=self._note
+        )
+        families = self._families(early)
+        choices = [lesson.choose(f) for f in families if self._has_time(f)]
+        choices += [lesson.choose(f) for f in self._trained(began, early)]
+        best, power = pick(choices, self._incumbent), None
+        if best is not None:
+            rate = len(exam.jobs) / max(asked.exam_days, 1e-9)
+            power = power_of(lesson.again(best, FEWEST_COPIES), round(asked.exam_days), rate)
+            self._report(f"power: {power.words}" if power else "power: not known", self._used())
+        later = [_with(c, late, early) for c in choices]
+        best = next((new for old, new in zip(choices, later, strict=True) if old is best), None)
+        sat = self._sit(exam, later, best)
+        picked = next((e for e in sat.examined if e.choice is best), None)
+        why = ("no candidate keeps the promise and leads on the lesson",)
+        return Night(
+            past=exam.past,
+            calibration=calibration,
+            lesson_s=(switch_s, end_s, exam_s),
+            natural=exam.played,
+            natural_figures=_figures(exam.natural),
+            incumbent=self._incumbent,
+            incumbent_figures=_figures(sat.base),
+            examined=tuple(sat.examined),
+            picked=picked,
+            taken=picked.choice.entrant if picked and not picked.why else None,
+            why=why if picked is None else picked.why,
+            power=power,
+            plain=tuple(_plain(sat, exam)),
+            fitted=late,
+            left_out=dict(self._left_out),
+            plays=self._plays,
+        )
+
+    # -- steps ------------------------------------------------------------------------------------
+
+    def _fitted(self, past: Past) -> Fitted | None:
+        """The predictor of what had ended by the split; None = there is too little, or none."""
+        jobs = past.known()
+        if not self._asked.learn:
+            return None
+        if len(jobs) < FEWEST_JOBS:
+            self._left_out["the site's predictor"] = (
+                f"{len(jobs)} jobs had ended; at least {FEWEST_JOBS} are needed"
+            )
+            return None
+        self._report("fitting the predictor", self._used())
+        return fit(jobs, begin=self._asked.shipped, seed=self._asked.seed)
+
+    def _families(self, early: Fitted | None) -> list[Family]:
+        asked, rules = self._asked, BASELINES
+        shipped = asked.shipped if asked.learn else None
+        alone = rules["qssf"] if asked.learn else rules["saf"]
+        found = [Family("delay", (rules["delay"], alone), shipped)]
+        if early is not None:
+            site = early.predictor
+            found.append(
+                Family("delay with the site's predictor", (rules["delay"], rules["qssf"]), site,
+                       site_predictor=True)
+            )  # fmt: skip
+            for bundle in asked.networks:
+                try:
+                    actor = load_actor(bundle)
+                except ModelError as error:
+                    self._left_out[f"the network {bundle.name}"] = str(error)
+                    continue
+                self._usable.append(bundle)
+                name = f"{actor.name} with the site's predictor"
+                found.append(Family(name, (actor,), site, site_predictor=True, bundle=bundle))
+        return [replace(f, predictor=self._same(f.predictor)) for f in found]
+
+    def _same(self, predictor: Predictor | None) -> Predictor | None:
+        """The incumbent's own object where it is the same predictor."""
+        own = self._incumbent.family.predictor
+        if predictor is not None and own is not None and own.digest:
+            return own if own.digest == predictor.digest else predictor
+        return predictor
+
+    def _trained(self, past: Past, early: Fitted | None) -> list[Family]:
+        """The first network, trained on by PPO for as long as there is time."""
+        asked, name = self._asked, "the network trained on by PPO"
+        if early is None or not self._usable:
+            return []
+        left_min = asked.minutes * (1 - self._used() - self._reserved) * PPO_PART
+        if left_min < PPO_LEAST_MIN:
+            self._left_out[name] = f"{max(left_min, 0.0):.1f} minutes were left for it"
+            return []
+        out = asked.work / TRAINED
+        self._report("PPO", self._used())
+        try:
+            bundle, words = fit_order(
+                past.known(), past, self._usable[0], early.predictor, out,
+                minutes=left_min, seed=asked.seed,
+                report=lambda _part: self._report("PPO", self._used()),
+            )  # fmt: skip
+        except (ModelError, TraceError) as error:
+            bundle, words = None, str(error)
+        if bundle is None:
+            self._left_out[name] = words
+            return []
+        policy: tuple[Policy, ...] = (load_actor(bundle),)
+        return [Family(name, policy, early.predictor, site_predictor=True, bundle=bundle)]
+
+    def _copies(self, exam: Course, best: Entrant) -> list[Difference]:
+        """Further copies of the exam of incumbent and best, as many as there is time for."""
+        found: list[Difference] = []
+        for copy in range(1, COPIES):
+            if copy >= FEWEST_COPIES and self._used() > 1:
+                break
+            both = []
+            for entrant in (self._incumbent, best):
+                self._note(f"exam, copy {copy}: {entrant.name}")
+                both.append(exam.play(entrant, copy))
+            found.append(difference(both[0], both[1], exam.jobs.days))
+        return found
+
+    def _sit(self, exam: Course, choices: Sequence[Choice], best: Choice | None) -> "_Sat":
+        """The exam: the incumbent and the one that was picked, then the others for comparison."""
+        incumbent = self._incumbent
+        self._note(f"exam: {incumbent.name}")
+        sat = _Sat(exam.play(incumbent), {})
+        if best is not None:
+            sat.copies = self._copies(exam, best.entrant)
+        for choice in sorted(choices, key=lambda c: c is not best):
+            if choice.broken or (choice is not best and self._used() > 1):
+                sat.examined.append(Examined(choice, why=choice.broken or ("no time was left",)))
+                continue
+            entrant = choice.entrant
+            same = entrant.same_as(incumbent)
+            if not same:
+                self._note(f"exam: {entrant.name}")
+            own = sat.scores[entrant.family.name] = sat.base if same else exam.play(entrant)
+            found = difference(sat.base, own, exam.jobs.days)
+            if choice is best:
+                found = pooled([found, *sat.copies])
+            broken = self._asked.promise.broken(exam.jobs, exam.natural, sat.base, own)
+            policy = entrant.policy
+            known = not isinstance(policy, Actor) or len(policy.ranges) > 0
+            why = tuple(verdict(found, broken, ranges_known=known, same=same))
+            if choice is not best:
+                why = ("it was not the best on the lesson", *why)
+            sat.examined.append(Examined(choice, found, _figures(own), why))
+        return sat
+
+    # -- time -------------------------------------------------------------------------------------
+
+    def _used(self) -> float:
+        return (self._clock() - self._began) / (self._asked.minutes * MINUTE_S)
+
+    def _note(self, name: str) -> None:
+        self._plays += 1
+        self._report(name, min(1.0, self._used()))
+
+    def _has_time(self, family: Family) -> bool:
+        if self._used() + self._reserved < 1:
+            return True
+        self._left_out[family.name] = "no time was left"
+        return False
+
+
+def _with(choice: Choice, late: Fitted | None, early: Fitted | None) -> Choice:
+    """The same with the predictor that is fitted to the whole lesson."""
+    family = choice.entrant.family
+    if late is None or early is None or not family.site_predictor:
+        return choice
+    own = replace(family, predictor=late.predictor)
+    return replace(choice, entrant=replace(choice.entrant, family=own))
+
+
+def _figures(scores: JobScores) -> Figures:
+    return scores.mean_s, scores.tail_s, scores.longest_s
+
+
+def _plain(sat: _Sat, exam: Course) -> list[str]:
+    """Whether a rule is as good as a network."""
+    there = [e for e in sat.examined if e.exam is not None]
+    rules = [e for e in there if e.choice.entrant.family.is_rule]
+    networks = [e for e in there if not e.choice.entrant.family.is_rule]
+    if not rules or not networks:
+        return []
+    rule, network = (
+        min(some, key=lambda e: e.exam.objective if e.exam else math.inf).choice.entrant
+        for some in (rules, networks)
+    )
+    one, other = sat.scores[rule.family.name], sat.scores[network.family.name]
+    found = difference(one, other, exam.jobs.days)
+    shown = f"{found.objective:+.1%}"
+    if found.interval is not None:
+        shown += f" [{found.interval[0]:+.1%}, {found.interval[1]:+.1%}]"
+    if found.is_better:
+        return [f"The network {network.name} is better than the rule {rule.name}: {shown}."]
+    return [f"The rule {rule.name} is as good as the network {network.name}: {shown}."]
+
+
+def _poor(calibration: Calibration) -> str:
+    whole = calibration.whole
+    off = (
+        "no job waited"
+        if whole.mean.change is None
+        else f"mean wait off by {whole.mean.change:+.1%}"
+    )
+    rank = "none" if whole.rank is None else f"{whole.rank:.2f}"
+    return (
+        f"the simulator does not behave as this Slurm did ({off}, rank correlation {rank}): no "
+        "order is chosen by it; `rltuned backtest --report DIR` shows what is not played"
+    )

@@ -1,0 +1,263 @@
+"""How often does `rltuned tune` promote what is no better, and does it find what is?
+
+    python -m scripts.studies.tune aa | blind | turned [--seeds N] [--nights N]
+
+Worlds of 16 GPUs and about 150 jobs a day, whose users have habits. Slurm orders them by age alone,
+so the simulator is right to the second. One line of JSON for each night.
+
+- `aa`: the candidate is the incumbent's rule with a predictor of another seed, no choice is left,
+  and a promotion is a false one.
+- `blind`: every limit is a day. Nights follow one another until one promotes; then incumbent and
+  winner are played on the fortnight that follows, which no night has seen.
+- `turned`: as blind; in the middle of the record the users turn round (who ran long jobs runs short
+  ones). The incumbent has a predictor of the time before.
+"""
+
+import argparse
+import json
+import math
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from rltuned.backtest.past import Past, Span, past_of
+from rltuned.backtest.play import daemon_knobs
+from rltuned.backtest.site import SiteModel
+from rltuned.domain.cluster import Partition, Resources
+from rltuned.domain.units import GpuType
+from rltuned.policies.baselines import BASELINES
+from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import shipped_predictor
+from rltuned.settings import Settings
+from rltuned.sim.cluster import Cluster, idle_node
+from rltuned.sim.natural import Natural
+from rltuned.sim.orders import Stage, slurms_order
+from rltuned.sim.play import run
+from rltuned.sim.prepared import prepare
+from rltuned.sim.trace import TraceJob
+from rltuned.sim.world import Rules
+from rltuned.slurm.accounting import JobRun, SacctAnswer
+from rltuned.slurm.site import SlurmSite
+from rltuned.stats import DAY_S
+from rltuned.train.predictor import fit
+from rltuned.tune.candidates import Course, Daemon, Entrant, Family
+from rltuned.tune.exam import Promise, difference, pooled, verdict
+from rltuned.tune.night import Asked, split_of
+from rltuned.tune.tuning import COPIES, Tuning
+
+GPUS, USERS, LOAD = 16, 30, 0.9
+RECORD_DAYS, EXAM_DAYS, LATER_DAYS = 45.0, 14.0, 14.0
+BY_AGE = Natural(
+    kind="multifactor", age_weight=10_000, size_weight=0, partition_weight=0, size_of="nodes"
+)
+EPOCH: Final = 1_700_000_000.0
+DAEMON = Daemon(daemon_knobs(Settings()), 300.0)
+
+
+def cluster() -> Cluster:
+    """Four nodes of four GPUs."""
+    nodes = tuple(
+        idle_node(f"n{i}", GpuType("a"), Resources(4, 64, 256_000), ("gpu",)) for i in range(4)
+    )
+    return Cluster("study", nodes, (Partition("gpu", default=True),))
+
+
+def jobs_of(seed: int, days: float, *, turned_at: float = math.inf) -> tuple[TraceJob, ...]:
+    """Users with habits; every limit is a day."""
+    draw = np.random.default_rng(seed)
+    count = int(days * 160)
+    habit = draw.normal(np.log(1_200.0), 1.3, USERS)
+    wide = draw.choice([1, 1, 2, 4], USERS)
+    active = draw.dirichlet(np.full(USERS, 0.7))
+    users = draw.choice(USERS, count, p=active)
+    gap_s = days * DAY_S / count
+    submit_s = np.cumsum(draw.exponential(gap_s, count)).round()
+    turned = submit_s >= turned_at * DAY_S
+    center = np.where(turned, 2 * np.log(1_200.0) - habit[users], habit[users])
+    run_s = np.clip(np.exp(center + draw.normal(0.0, 0.7, count)), 30.0, 86_000.0)
+    run_s *= LOAD * GPUS * days * DAY_S / float((run_s * wide[users]).sum())
+    run_s = np.ceil(np.minimum(run_s, 86_000.0))
+    return tuple(
+        TraceJob(
+            str(i + 1),
+            float(submit_s[i]),
+            float(run_s[i]),
+            int(wide[users[i]]),
+            DAY_S,
+            cpus=1,
+            partition="gpu",
+            user=f"u{users[i]}",
+            account=f"a{users[i] % 5}",
+        )
+        for i in range(count)
+    )
+
+
+def recorded(jobs: tuple[TraceJob, ...]) -> list[JobRun]:
+    """What slurmdbd has of them."""
+    stage = Stage(cluster(), jobs, prepare(cluster(), jobs), BY_AGE)
+    played = run(stage.prepared, slurms_order(stage), Rules(natural=BY_AGE))
+    return [
+        JobRun(
+            key=job.job_id,
+            submit_s=EPOCH + job.submit_s,
+            eligible_s=EPOCH + job.submit_s,
+            start_s=EPOCH + start,
+            end_s=EPOCH + end,
+            state="COMPLETED",
+            limit_s=job.time_limit_s,
+            gpus=job.gpus,
+            gpu_types=(),
+            cpus=1,
+            mem_mib=None,
+            nodes=None,
+            alloc_gpus=job.gpus,
+            alloc_cpus=1,
+            partition="gpu",
+            user=job.user,
+            account=job.account,
+            qos="",
+            where="",
+            priority=None,
+            main=True,
+        )
+        for job, start, end in zip(
+            jobs, played.start_s.tolist(), played.end_s.tolist(), strict=True
+        )
+    ]
+
+
+def record(runs: list[JobRun], begin: float, until: float) -> Past:
+    """What sacct says at one moment of the days before it."""
+    known = [
+        replace(r, end_s=None, state="RUNNING") if (r.end_s or 0) > EPOCH + until * DAY_S else r
+        for r in runs
+        if r.submit_s <= EPOCH + until * DAY_S
+    ]
+    known = [
+        replace(r, start_s=None, state="PENDING") if (r.start_s or 0) > EPOCH + until * DAY_S else r
+        for r in known
+    ]
+    slurm = SlurmSite("study", (24, 11), BY_AGE.system, memory_counts=False, preemption=False)
+    site = SiteModel(cluster(), BY_AGE, "easy", slurm, (), 0.0)
+    answer = SacctAnswer(known, len(known), Counter())
+    return past_of(answer, site, Span(EPOCH + begin * DAY_S, EPOCH + until * DAY_S))
+
+
+def incumbent() -> Entrant:
+    """What the daemon runs with by default."""
+    rule, order = BASELINES["delay"], Settings().order
+    family = Family("incumbent", (rule,), load_predictor(shipped_predictor()))
+    return Entrant(family, rule, order.stretch, order.max_delay_s)
+
+
+def aa(seed: int, nights: int) -> Iterator[dict[str, Any]]:
+    """Nights in which the candidate is the same, but for a seed."""
+    runs = recorded(jobs_of(seed, RECORD_DAYS + nights * EXAM_DAYS))
+    for night in range(nights):
+        begin = night * EXAM_DAYS
+        past = record(runs, begin, begin + RECORD_DAYS)
+        _, end_s, exam_s = split_of(past, EXAM_DAYS)
+        learned = past.switched_on(end_s).known()
+        course = Course(past.switched_on(exam_s), DAEMON)
+        rule, both = BASELINES["delay"], []
+        for number in (1, 2):
+            own = fit(learned, begin=load_predictor(shipped_predictor()), seed=number)
+            both.append(Entrant(Family("delay", (rule,), own.predictor), rule, 0.3, 7 * DAY_S))
+        copies = [[course.play(e, copy) for e in both] for copy in range(COPIES)]
+        once, *more = (difference(base, own, course.jobs.days) for base, own in copies)
+        found = pooled([once, *more])
+        broken = Promise().broken(course.jobs, course.natural, *copies[0])
+        why = verdict(found, broken, ranges_known=True, same=False)
+        yield {
+            "study": "aa",
+            "seed": seed,
+            "night": night,
+            "promoted": not why,
+            "change": found.objective,
+            "interval": found.interval,
+            "better": found.is_better,
+            "one_copy": {"change": once.objective, "better": once.is_better},
+        }
+
+
+def nightly(
+    study: tuple[str, int], nights: int, first: Entrant, runs: list[JobRun], begin: float
+) -> Iterator[dict[str, Any]]:
+    """Nights one after the other, until one promotes; then the fortnight that follows."""
+    shipped = load_predictor(shipped_predictor())
+    for night in range(nights):
+        until = begin + night + RECORD_DAYS
+        past = record(runs, begin + night, until)
+        with tempfile.TemporaryDirectory() as work:
+            asked = Asked(EXAM_DAYS, 600.0, shipped, (), Path(work))
+            tuning = Tuning(past, first, DAEMON, asked, clock=time.monotonic)
+            found = tuning.spend()
+        row: dict[str, Any] = {
+            "study": study[0],
+            "seed": study[1],
+            "night": night,
+            "promoted": found.taken is not None,
+            "why": list(found.why),
+            "power": None if found.power is None else found.power.words,
+        }
+        if found.taken is None or found.picked is None or found.picked.exam is None:
+            yield row
+            continue
+        later = record(runs, begin + night, until + LATER_DAYS)
+        course = Course(later.switched_on(RECORD_DAYS * DAY_S), DAEMON)
+        outcome = difference(course.play(first), course.play(found.taken), course.jobs.days)
+        promise = found.picked.exam
+        yield row | {
+            "order": f"{found.taken.family.name}: {found.taken.name}",
+            "promised": {"wait": promise.wait, "interval": promise.wait_interval},
+            "later": {"wait": outcome.wait, "interval": outcome.wait_interval},
+        }
+        return
+
+
+def blind(seed: int, nights: int) -> Iterator[dict[str, Any]]:
+    """A world whose limits say nothing."""
+    runs = recorded(jobs_of(seed, RECORD_DAYS + nights + LATER_DAYS))
+    yield from nightly(("blind", seed), nights, incumbent(), runs, 0.0)
+
+
+def turned(seed: int, nights: int) -> Iterator[dict[str, Any]]:
+    """A world that changes; the incumbent was fitted to the time before."""
+    before = 30.0
+    turn = before + RECORD_DAYS - 14.0
+    runs = recorded(jobs_of(seed, before + RECORD_DAYS + nights + LATER_DAYS, turned_at=turn))
+    learned = record(runs, 0.0, before)
+    known = learned.switched_on(before * DAY_S).known()
+    own = fit(known, begin=load_predictor(shipped_predictor()), seed=1)
+    rule = BASELINES["delay"]
+    first = Entrant(Family("incumbent", (rule,), own.predictor), rule, 1.0, 7 * DAY_S)
+    yield from nightly(("turned", seed), nights, first, runs, before)
+
+
+STUDIES = {"aa": (aa, 4), "blind": (blind, 14), "turned": (turned, 14)}
+
+
+def main() -> None:
+    """One line of JSON for each night."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("study", choices=STUDIES)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--nights", type=int)
+    given = parser.parse_args()
+    study, usual = STUDIES[given.study]
+    for seed in range(1, given.seeds + 1):
+        for row in study(seed, given.nights or usual):
+            sys.stdout.write(json.dumps(row) + "\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""The exam's arithmetic: chance, promises, power, and what lets a candidate pass."""
+
+import math
+
+import numpy as np
+import pytest
+
+from rltuned.stats import DAY_S, Stretches
+from rltuned.tune.exam import (
+    JobScores,
+    Promise,
+    ScoredJobs,
+    difference,
+    pooled,
+    power_of,
+    verdict,
+)
+
+DAYS, A_DAY = 14, 40
+DRAW = np.random.default_rng(7)
+OF = np.repeat(np.arange(DAYS), A_DAY)
+BLOCKS = Stretches(OF, DAYS, DAY_S)
+
+
+def scores(factor: float, *, noise: float = 0.0, seed: int = 1) -> JobScores:
+    """Waits of about an hour times a factor, with noise that is common to a day."""
+    draw = np.random.default_rng(seed)
+    waits = np.random.default_rng(3).exponential(3_600.0, DAYS * A_DAY)
+    waits = waits * factor * np.exp(noise * draw.standard_normal(DAYS))[OF]
+    return JobScores(waits, 1.0 + waits / 600.0)
+
+
+def jobs_of(users: list[str], gpu_s: list[float]) -> ScoredJobs:
+    count = len(users)
+    nothing = np.zeros(count)
+    return ScoredJobs(
+        mask=np.ones(count, dtype=bool),
+        arrived_s=nothing,
+        run_s=nothing,
+        gpu_s=np.array(gpu_s),
+        users=np.array(users, dtype=object),
+        days=Stretches(np.zeros(count, dtype=np.int64), 1, DAY_S),
+    )
+
+
+def test_equal_orders_differ_by_nothing() -> None:
+    one = scores(1.0)
+    found = difference(one, one, BLOCKS)
+    assert found.objective == 0.0
+    assert found.interval == (0.0, 0.0)
+    assert not found.is_better
+    assert not found.leads
+
+
+def test_a_tenth_less_wait_on_every_day_is_seen() -> None:
+    found = difference(scores(1.0), scores(0.9), BLOCKS)
+    assert found.wait == pytest.approx(-0.1, abs=1e-3)
+    assert found.bsld == pytest.approx(-0.0857, abs=2e-3)
+    assert found.objective == pytest.approx(math.sqrt(0.9 * (1 + found.bsld)) - 1, abs=1e-3)
+    assert found.is_better
+    assert verdict(found, [], ranges_known=True, same=False) == []
+
+
+def test_chance_alone_passes_no_more_often_than_the_interval_says() -> None:
+    """Both orders are the same but for noise that a day has in common."""
+    passed = sum(
+        difference(scores(1.0, noise=0.2, seed=2 * n), scores(1.0, noise=0.2, seed=2 * n + 1),
+                   BLOCKS).is_better
+        for n in range(400)
+    )  # fmt: skip
+    assert 0 < passed <= 400 * 0.06  # 2.5% if days were many; the bootstrap of 14 is a bit narrow
+
+
+def test_copies_that_disagree_widen_the_interval_and_those_that_agree_do_not() -> None:
+    base = scores(1.0)
+    one = difference(base, scores(0.9), BLOCKS)
+    alike = pooled([one] * 5)
+    assert alike.objective == pytest.approx(one.objective)
+    assert alike.interval is not None
+    assert one.interval is not None
+    assert alike.interval == pytest.approx(one.interval, abs=1e-3)
+    assert alike.is_better
+    apart = pooled([difference(base, scores(f), BLOCKS) for f in (0.6, 0.8, 0.9, 1.1, 1.2)])
+    assert apart.interval is not None
+    assert apart.interval[0] < -0.2
+    assert apart.interval[1] > 0.0
+    assert not apart.is_better
+    assert pooled([one]) == one
+
+
+def test_a_world_in_which_one_late_end_moves_everything_passes_seldom() -> None:
+    """Copies of the same two orders differ by a fifth, whole fortnights at a time."""
+    draw = np.random.default_rng(5)
+    passed = alone = 0
+    for _ in range(100):
+        copies = [
+            difference(scores(1.0), scores(math.exp(0.2 * draw.standard_normal())), BLOCKS)
+            for _ in range(5)
+        ]
+        passed += pooled(copies).is_better
+        alone += copies[0].is_better
+    assert alone > 30
+    assert passed <= 6
+
+
+def test_of_few_days_there_is_no_interval_and_nothing_passes() -> None:
+    few = Stretches(OF // 3, 5, DAY_S)
+    found = difference(scores(1.0), scores(0.5), few)
+    assert found.interval is None
+    assert not found.is_better
+    assert "an interval needs 6" in verdict(found, [], ranges_known=True, same=False)[0]
+
+
+def test_what_may_be_chance_is_kept_and_says_so() -> None:
+    found = difference(scores(1.0), scores(0.97, noise=0.3), BLOCKS)
+    why = verdict(found, [], ranges_known=False, same=False)
+    assert "may be chance" in why[0] or "no better" in why[0]
+    assert "ranges" in why[1]
+    same = verdict(found, [], ranges_known=True, same=True)
+    assert same == ["no candidate did better than the incumbent on the lesson"]
+
+
+def test_power_says_how_many_days_and_more_noise_needs_more() -> None:
+    calm, wild = (
+        power_of(difference(scores(1.0), scores(0.9, noise=n), BLOCKS), 14, 40.0)
+        for n in (0.1, 0.3)
+    )
+    assert calm is not None
+    assert wild is not None
+    assert calm.to_see[0.05] > calm.to_see[0.10]
+    assert wild.to_see[0.10] > 4 * calm.to_see[0.10]
+    assert wild.smallest > calm.smallest
+    assert "40 jobs a day" in calm.words
+    assert power_of(difference(scores(1.0), scores(1.0), BLOCKS), 14, 40.0) is None
+
+
+SLURM = JobScores(np.full(10, 1_000.0), np.full(10, 2.0))
+
+
+def held(longest: float, *, of: int = 1) -> JobScores:
+    waits = np.full(10, 1_000.0)
+    waits[:of] = longest
+    return JobScores(waits, np.full(10, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("own", "incumbent", "broken"),
+    [
+        (held(1_000.0), SLURM, []),
+        (held(1_050.0), SLURM, []),
+        (held(2_050.0), SLURM, ["99%"]),  # within a cycle of twice the longest
+        (held(3_000.0), SLURM, ["longest", "99%", "user"]),
+        (held(3_000.0), held(3_000.0), []),  # the incumbent is there already
+        (held(3_200.0), held(3_000.0), ["longest", "99%"]),
+    ],
+)
+def test_a_promise_is_kept_or_broken(
+    own: JobScores, incumbent: JobScores, broken: list[str]
+) -> None:
+    jobs = jobs_of(["ann"] * 10, [1.0] * 10)
+    found = Promise(longest=2.0, tail=1.1, user=1.1).broken(jobs, SLURM, incumbent, own)
+    assert len(found) == len(broken), found
+    for text, word in zip(found, broken, strict=True):
+        assert word in text
+
+
+def test_only_users_with_much_gpu_time_have_a_promise_of_their_own() -> None:
+    users = ["ann", "bob", *["carl"] * 8]
+    jobs = jobs_of(users, [100.0, 4.0, *[20.0] * 8])
+    assert [name for name, _ in jobs.large_users()] == ["carl", "ann"]
+    waits = np.full(10, 1_000.0)
+    waits[:2] = 1_900.0
+    own = JobScores(waits, np.full(10, 2.0))
+    found = Promise(longest=3.0, tail=3.0).broken(jobs, SLURM, SLURM, own)
+    assert len(found) == 1
+    assert "a user with 38% of the GPU time is 1900 s, 1.90 times" in found[0]

@@ -1,0 +1,238 @@
+"""A whole night on a record that the simulator made itself, and the command around it."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rltuned.core.decide import Policy
+from rltuned.errors import TooLittleError
+from rltuned.policies.baselines import BASELINES
+from rltuned.policies.generations import Generations
+from rltuned.policies.tune_state import read_state
+from rltuned.sim.trace import TraceJob
+from rltuned.stats import DAY_S
+from rltuned.tune import night
+from tests.backtest.worlds import WEIGHTED, cluster, played
+from tests.histories import EPOCH, rows, save_site
+from tests.unit.cli.runner import run
+
+JOBS = 2_600
+LOOSE = "max_p99_ratio = 2.0\n"
+"""For a world as small as this one the default is narrow."""
+BY_AGE = replace(WEIGHTED, size_weight=0, partition_weight=0)
+WEIGHTS = {
+    "PriorityWeightAge": "10000",
+    **{
+        f"PriorityWeight{name}": "0"
+        for name in ("Assoc", "FairShare", "JobSize", "Partition", "QOS")
+    },
+    "PriorityWeightTRES": "(null)",
+}
+
+
+@lru_cache
+def jobs(seed: int = 5) -> tuple[TraceJob, ...]:
+    """Eight GPUs at a load of 0.85; every limit is twelve times the run time."""
+    draw = np.random.default_rng(seed)
+    gpus = draw.choice([1, 1, 2, 4], JOBS)
+    run_s = np.ceil(np.minimum(draw.lognormal(np.log(600.0), 1.8, JOBS), 40_000.0))
+    gap_s = float((run_s * gpus).sum()) / JOBS / (0.85 * 8)
+    submit_s = np.cumsum(draw.exponential(gap_s, JOBS)).round()
+    return tuple(
+        TraceJob(
+            str(i),
+            float(submit_s[i]),
+            float(run_s[i]),
+            int(gpus[i]),
+            60.0 * math.ceil(run_s[i] / 5.0),
+            cpus=2,
+            partition="gpu",
+            user=f"u{i % 7}",
+        )
+        for i in range(JOBS)
+    )
+
+
+def saved(folder: Path, start_s: Any = None, given: tuple[TraceJob, ...] | None = None) -> Path:
+    given = given or jobs()
+    starts, ends = played(cluster(), given, BY_AGE)
+    if start_s is not None:
+        starts, ends = start_s, start_s + np.array([j.duration_s for j in given])
+    return save_site(folder / "site", cluster(), rows(given, starts, ends), WEIGHTS)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "rltuned.toml"
+    path.write_text(
+        f'[policy]\nname = "tuned"\n[daemon]\nstate_dir = "{tmp_path / "state"}"\n'
+        "interval_s = 600.0\n[order]\nstretch = 0.0\n[tune]\n"
+    )
+    return path
+
+
+def tuned(config: Path, site: Path, *more: str, code: int = 0) -> Any:
+    options = ("--config", str(config), "--site", str(site), "--exam", "8d", "--minutes", "3")
+    result = run("tune", *options, "--json", *more)
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few plays and no network: the rules alone."""
+    monkeypatch.setattr(night, "FEWEST_ENDED", 500)
+    monkeypatch.setattr("rltuned.tune.candidates.STRETCHES", (1.0,))
+    monkeypatch.setattr("rltuned.tune.candidates.LONGEST_DELAYS_S", (DAY_S,))
+    monkeypatch.setattr("rltuned.cli.tune.BEGUN_FROM", "none")
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_better_order_is_proposed_then_promoted_and_then_kept(
+    tmp_path: Path, config: Path
+) -> None:
+    """First come, first served is in force; informative limits make `delay` much better."""
+    site = saved(tmp_path)
+    store = Generations(tmp_path / "state")
+    before = config.read_text()
+    config.write_text(before + LOOSE)
+    dry = tuned(config, site, "--dry-run", "--report", str(tmp_path / "page"))
+    assert dry["verdict"] == "proposed"
+    assert dry["calibration"]["verdict"] == "close"
+    assert dry["generation"] is None
+    assert store.names() == []
+    assert not (tmp_path / "state").exists()
+    page = (tmp_path / "page" / "index.html").read_text()
+    assert "Proposed: " in page
+    assert "Slurm's own order" in page
+
+    found = tuned(config, site)
+    assert found["verdict"] == "proposed"
+    made = store.read("candidate")
+    assert made.name == found["generation"]
+    assert made.manifest.stretch == 1.0
+    assert store.named_by("current") is None
+    won = next(c for c in found["candidates"] if c["passes"])
+    assert won["exam"]["objective"]["high"] < 0
+    assert won["wait_s"] < found["incumbent"]["wait_s"]
+    state = read_state(tmp_path / "state")
+    assert state is not None
+    assert (state.verdict, state.failed) == ("proposed", 0)
+    assert state.change == pytest.approx(won["exam"]["objective"]["change"])
+
+    config.write_text(before + LOOSE + 'promote = "auto"\n')
+    assert tuned(config, site)["verdict"] == "promoted"
+    in_force = store.read("current")
+    again = tuned(config, site)
+    assert again["verdict"] == "kept"
+    assert again["incumbent"]["stretch"] == 1.0
+    assert store.read("current") == in_force
+
+
+@pytest.mark.usefixtures("quick")
+def test_one_promotion_a_week_at_most(tmp_path: Path, config: Path) -> None:
+    site = saved(tmp_path)
+    config.write_text(config.read_text() + LOOSE + 'promote = "auto"\n')
+    assert tuned(config, site)["verdict"] == "promoted"
+    Generations(tmp_path / "state").rollback(at=0.0)
+    found = tuned(config, site)
+    assert found["verdict"] == "proposed"
+    assert "a night promoted within the last week" in found["why"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_where_the_promise_is_broken_the_incumbent_stays(tmp_path: Path, config: Path) -> None:
+    config.write_text(
+        config.read_text() + "max_longest_ratio = 1.0\nmax_p99_ratio = 1.0\nmax_user_ratio = 1.0\n"
+    )
+    found = tuned(config, saved(tmp_path))
+    assert found["verdict"] == "kept"
+    assert any("at most 1 times" in text for c in found["candidates"] for text in c["why"])
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_simulator_that_is_far_off_tunes_nothing(tmp_path: Path, config: Path) -> None:
+    """The same jobs, started by dice."""
+    given = jobs()
+    submit_s = np.array([j.submit_s for j in given])
+    dice = np.random.default_rng(1).exponential(40_000.0, len(given)).round()
+    site = saved(tmp_path, submit_s + dice)
+    found = tuned(config, site, code=3)
+    assert found["verdict"] == "nothing"
+    assert "does not behave as this Slurm did" in found["why"][0]
+    state = read_state(tmp_path / "state")
+    assert state is not None
+    assert (state.verdict, state.failed) == ("nothing", 0)
+
+
+def test_too_few_jobs_tune_nothing(tmp_path: Path, config: Path) -> None:
+    found = tuned(config, saved(tmp_path, given=jobs()[:900]), code=3)
+    assert "at least 1000 are needed" in found["why"][0]
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_night_that_breaks_off_counts_as_failed(
+    tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_args: Any, **_more: Any) -> None:
+        raise OSError("killed")
+
+    site = saved(tmp_path)
+    monkeypatch.setattr("rltuned.cli.tune._spend", broken)
+    for nights in (1, 2, 3):
+        result = run("tune", "--config", str(config), "--site", str(site))
+        assert isinstance(result.exception, OSError)
+        state = read_state(tmp_path / "state")
+        assert state is not None
+        assert (state.verdict, state.failed) == ("failed", nights)
+
+
+def test_the_exam_is_the_last_part_and_nothing_of_it_was_learned(tmp_path: Path) -> None:
+    from rltuned.backtest.past import Span  # noqa: PLC0415
+    from rltuned.cli.site_files import history_file, read_record, zone_of  # noqa: PLC0415
+
+    site = saved(tmp_path)
+    nothing: Callable[[str, float], None] = lambda _what, _part: None  # noqa: E731
+    _, past = read_record(site, history_file(site), zone_of("UTC"), Span(EPOCH), nothing)
+    switch_s, end_s, exam_s = night.split_of(past, 8.0)
+    assert switch_s < end_s < exam_s
+    longest = max(j.duration_s for j in past.jobs)
+    assert exam_s - end_s == pytest.approx(min(2 * DAY_S, longest))
+    learned = past.switched_on(end_s).known()
+    ids = {j.job_id for j in learned}
+    later = [j for j, at in zip(past.jobs, past.arrived_s, strict=True) if at >= end_s]
+    assert learned
+    assert not ids & {j.job_id for j in later}
+    assert all(j.submit_s + j.duration_s <= end_s for j in learned)
+    with pytest.raises(TooLittleError, match="before the exam"):
+        night.split_of(past, 20.0)
+
+
+def negated(name: str) -> Policy:
+    """A rule whose delays are those of the opposite order."""
+    rule = BASELINES[name]
+
+    def backwards(matrix: Any) -> Any:
+        wished = rule.delay_s(matrix)
+        return wished.max(initial=0.0) - wished
+
+    return replace(rule, delay=backwards)
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_order_turned_round_is_kept_out(
+    tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(BASELINES, "delay", negated("saf"))
+    monkeypatch.setitem(BASELINES, "qssf", negated("saf"))
+    monkeypatch.setattr("rltuned.sim.orders.FORESEEING", {})
+    found = tuned(config, saved(tmp_path))
+    assert found["verdict"] == "kept"
+    assert not any(c["passes"] for c in found["candidates"])
