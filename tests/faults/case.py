@@ -27,6 +27,8 @@ name = "{policy}"
 models_dir = "{models}"
 [scope]
 min_age_s = 0
+[order]
+max_delay_s = 2_592_000
 [limits]
 hysteresis = 0.0
 max_changes_per_job_hour = 1000
