@@ -24,9 +24,7 @@ from rltuned.policies.tune_state import TuneState
 from rltuned.slurm.sdiag import Figure
 from rltuned.slurm.source import PYSLURM, TEXT, ReaderChoice
 
-STAGE_BUCKETS_S: Final = (
-    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
-)  # fmt: skip
+STAGE_BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 COMMANDS: Final = (
     "squeue", "sinfo", "sprio", "sshare", "scontrol", "sdiag", "sacct", "sacctmgr", "pyslurm",
     "other",
