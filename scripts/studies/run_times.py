@@ -1,7 +1,7 @@
 """What run-time knowledge is worth: the rule `delay` with predictions beside the limit alone.
 
     python -m scripts.studies.run_times run [--minutes M]
-    python -m scripts.studies.run_times table | limits
+    python -m scripts.studies.run_times table | network | limits
 
 The grounds, the copies and the daemon's cycles of 60 s are those of scripts/studies/delays, at
 LOAD. Limits are the trace's own (of Philly and Helios they are drawn from the run time and tell
@@ -208,15 +208,45 @@ def table() -> None:
         print(f"| {limits}, all {len(found)} | {name} | {shown} | |")
 
 
+def network() -> None:
+    """The network as a multiple of the rule with the same knowledge: means over copies."""
+    found = known(RESULTS, Run)
+    pairs: dict[tuple[str, str, str], list[tuple[dict[str, float], ...]]] = defaultdict(list)
+    for run, row in found.items():
+        rule, base = replace(run, policy="delay"), replace(run, policy="fcfs", knowledge="limit")
+        if run.policy == "rltune" and rule in found and base in found:
+            pairs[run.limits, run.knowledge, run.ground].append((row, found[rule], found[base]))
+    print("| limits, predictor, ground | copies | wait | p99 | longest | slowdown | writes |")
+    print("|---|---|---|---|---|---|---|")
+    totals: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
+    for (limits, knowledge, ground), rows in sorted(pairs.items()):
+        ratios = [
+            sum(own[k] for own, _, _ in rows) / sum(rule[k] for _, rule, _ in rows)
+            for k in ("wait_s", "wait_p99_s", "wait_max_s", "bsld")
+        ]
+        longest = sum(r[0]["wait_max_s"] for r in rows) / sum(r[2]["wait_max_s"] for r in rows)
+        totals[limits, knowledge].append([*ratios, longest])
+        each = [own["wait_s"] / rule["wait_s"] for own, rule, _ in rows]
+        shown = " | ".join(f"{r:.2f}" for r in ratios[1:])
+        writes = float(np.mean([own["writes_per_job"] for own, _, _ in rows]))
+        wait = f"{ratios[0]:.2f} [{min(each):.2f}, {max(each):.2f}]"
+        name = f"{limits}, {knowledge}, {ground}"
+        print(f"| {name} | {len(rows)} | {wait} | {shown} | {writes:.2f} |")
+    for (limits, knowledge), table_of in sorted(totals.items()):
+        mean = np.exp(np.log(np.array(table_of)).mean(axis=0))
+        shown = " | ".join(f"{r:.2f}" for r in mean)
+        print(f"| {limits}, {knowledge}, all {len(table_of)} | | {shown} of FCFS's | |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("run", "table", "limits"))
+    parser.add_argument("what", choices=("run", "table", "network", "limits"))
     parser.add_argument("--minutes", type=float, default=600.0)
     asked = parser.parse_args()
     if asked.what == "run":
         play_missing(RESULTS, runs(), play, asked.minutes)
     else:
-        {"table": table, "limits": limits}[asked.what]()
+        {"table": table, "network": network, "limits": limits}[asked.what]()
 
 
 if __name__ == "__main__":
