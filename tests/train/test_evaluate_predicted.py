@@ -40,7 +40,7 @@ SETTINGS = PpoSettings(
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("foretold")
+    folder = tmp_path_factory.mktemp("predicted")
     job = Job(
         settings=SETTINGS,
         sources=(DatasetSource(GROUND, "made up", "none"),),
