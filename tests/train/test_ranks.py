@@ -57,7 +57,8 @@ def test_two_ranks_give_the_same_update_as_one_with_all_the_windows(tmp_path: Pa
     moved = Learner(SETTINGS).actor.state_dict()
     for name, tensor in alone.items():
         torch.testing.assert_close(first[name], second[name], atol=0, rtol=0)
-        torch.testing.assert_close(first[name], tensor, atol=2e-5, rtol=1e-4)
+        # Adam divides by the size of a gradient, so those near 0 show the order of a sum
+        torch.testing.assert_close(first[name], tensor, atol=1e-4, rtol=1e-4)
     assert any((alone[n] - moved[n]).abs().max() > 1e-3 for n in alone)
 
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rltuned.core.run_times import LOG_FULL
 from rltuned.sim.fitting import impossible
 from rltuned.train.course import JUDGES, LEARN_UNTIL, drawn, generated, predictions, together
 from rltuned.train.episodes import play_rule
@@ -53,12 +54,17 @@ def test_traces_and_worlds_come_equally_often_and_judges_take_part_in_the_exam()
     assert windows[-1].first >= int(len(judges[-1].ground) * LEARN_UNTIL)
 
 
-def test_users_are_known_in_every_other_world() -> None:
+def test_worlds_are_predicted_well_by_requests_alone_and_wrongly_in_turn() -> None:
     guess = predictions(fit(random_world(3, 600).jobs, epochs=1).predictor)
-    for number, source in enumerate(drawn(0, 2, guess, jobs=400)):
-        columns = [np.asarray(found) for found in guess(source.ground.jobs)]
-        np.testing.assert_array_equal(source.ground.sight.fixed[:, -3:], columns[number])
-        assert not np.array_equal(columns[0], columns[1])
+    for number, source in enumerate(drawn(0, 3, guess, jobs=400)):
+        answers = [found for found in guess(source.ground.jobs) if found is not None]
+        own = answers[number]
+        np.testing.assert_array_equal(source.ground.sight.fixed[:, -3:], own.quantiles)
+        np.testing.assert_array_equal(source.ground.plan_s, own.plan_s)
+        assert len({found.quantiles.tobytes() for found in answers}) == 3
+        limit_s = np.array([job.time_limit_s for job in source.ground.jobs])
+        for found in answers:
+            assert (np.expm1(found.quantiles * LOG_FULL) <= limit_s[:, None] * 1.001 + 1).all()
 
 
 @pytest.mark.parametrize("rule", ["fcfs", "saf"])

@@ -12,7 +12,7 @@ from rltuned.cli import COMMANDS
 ROOT = Path(__file__).resolve().parents[3]
 EXTRAS = {"torch", "numba", "llvmlite", "matplotlib", "onnx", "onnxruntime"}
 """No dependency of the base install."""
-COMPILED = {"train", "simulate", "evaluate", "backtest"}
+COMPILED = {"train", "simulate", "evaluate", "backtest", "tune"}
 """Commands that need the train extra."""
 LISTED = """
 import atexit, sys
@@ -52,7 +52,7 @@ def test_help_needs_no_extra(name: str) -> None:
 def test_a_daemon_without_joint_placement_and_page_imports_neither_solver_nor_templates() -> None:
     flags = ("--backend", "sim", "--dry-run", "--once", "--no-show")
     found = imported("run", "--config", str(ROOT / "deploy/demo.toml"), *flags)
-    assert not found & ({"pulp", "jinja2", "rich"} | EXTRAS)
+    assert not found & ({"pulp", "jinja2"} | EXTRAS)
 
 
 @pytest.mark.parametrize(
