@@ -3,6 +3,10 @@
 import os
 import select
 import time
+from typing import Final
+
+_LONGEST_MS: Final = 86_400_000
+"""A wait ends after a day at the latest."""
 
 
 def now() -> float:
@@ -21,6 +25,8 @@ class SystemClock:
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
+        self._poll = select.poll()
+        self._poll.register(self._reader, select.POLLIN)
         self._stopping = False
 
     def now(self) -> float:
@@ -39,10 +45,10 @@ class SystemClock:
         Returns:
             True = asked to stop; False = the time is over, or a signal only wants attention.
         """
-        if not self._stopping:
-            ready, _, _ = select.select([self._reader], [], [], max(0.0, seconds))
-            if ready:
-                self._drain()
+        # not select(): it refuses a descriptor above 1023, which a process with many files may get
+        waited_ms = min(max(0.0, seconds) * 1_000, _LONGEST_MS)
+        if not self._stopping and self._poll.poll(waited_ms):
+            self._drain()
         return self._stopping
 
     def wake(self, *, stop: bool) -> None:

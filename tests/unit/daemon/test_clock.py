@@ -1,6 +1,7 @@
 """Real time and real signals, without asserting how long anything takes."""
 
 import os
+import resource
 import signal
 import threading
 
@@ -46,3 +47,18 @@ def test_signals_become_orders() -> None:
         assert clock.wait(60) is True
         assert orders.stop
     assert signal.getsignal(signal.SIGHUP) is before
+
+
+def test_a_wait_works_in_a_process_with_more_than_a_thousand_open_files() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4_096, hard), hard))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1_100)]
+    try:
+        clock = SystemClock()
+        assert not clock.wait(0.01)
+        clock.wake(stop=True)
+        assert clock.wait(60.0)
+    finally:
+        for each in held:
+            os.close(each)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
