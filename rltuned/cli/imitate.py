@@ -60,7 +60,7 @@ def imitate(
     if source in BASELINES:
         fitting = Fitting(epochs=epochs or Fitting().epochs, seed=seed)
         learned, held_out = (
-            rule_orders(BASELINES[source], count, fitting, start)
+            rule_orders(BASELINES[source], count, start)
             for count, start in ((queues, seed), (HELD_OUT, seed + OTHER_SEED))
         )
         data = f"{queues} random queues on random clusters, made by rltuned/train/queues.py"

@@ -38,7 +38,7 @@ from rltuned.tune.candidates import Daemon, Entrant, Family
 from rltuned.tune.exam import Promise
 from rltuned.tune.night import Asked, Night
 from rltuned.tune.results import document, seal
-from rltuned.tune.tuning import Tuning
+from rltuned.tune.tuning import NightRun
 
 app = typer.Typer()
 
@@ -207,7 +207,7 @@ def _spend(loaded: Loaded, past: Past, asked: Asked, show: Callable[[str, float]
             warn(what)
 
     daemon = Daemon(daemon_knobs(settings), settings.daemon.interval_s)
-    return Tuning(past, incumbent, daemon, asked, clock=clock.monotonic, report=report).spend()
+    return NightRun(past, incumbent, daemon, asked, clock=clock.monotonic, report=report).spend()
 
 
 def _concluded(

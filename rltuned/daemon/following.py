@@ -33,7 +33,7 @@ _HARM: Final = frozenset({Cause.WAIT, Cause.SLOWDOWN})
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class BlockTrial:
     """Two generations in turns. incumbent: empty = what the settings say without one."""
 
     candidate: str
@@ -55,14 +55,14 @@ class Turn:
     """What should be in force now. generation: empty = none was promoted."""
 
     generation: str
-    trial: Trial | None
+    trial: BlockTrial | None
 
 
 _NONE: Final = Turn("none can be read", None)
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class RoleChange:
     """What a trial or a breaker has done. what: promoted, withdrawn or rolled_back."""
 
     what: str
@@ -106,7 +106,7 @@ class Following:
         found, self._tried = wanted not in {now, self._tried}, wanted
         return found
 
-    def trial(self) -> Trial | None:
+    def trial(self) -> BlockTrial | None:
         """The one that is going on; raises as turn."""
         if self._tune.promote != "canary" or not self._ladder.ladder().rung.writes:
             return None
@@ -122,11 +122,16 @@ class Following:
         blocks = Switchback(
             self._salts[name], ladder.canary_block_s, ladder.canary_washout_s, together=True
         )
-        return Trial(name, current, blocks)
+        return BlockTrial(name, current, blocks)
 
     def judge(
-        self, memory: Memory, cluster: str, status: CanaryStatus, trial: Trial | None, at: float
-    ) -> Moved | None:
+        self,
+        memory: Memory,
+        cluster: str,
+        status: CanaryStatus,
+        trial: BlockTrial | None,
+        at: float,
+    ) -> RoleChange | None:
         """Act on what a cycle taught; None = nothing is to be done.
 
         trial: that the cycle was a part of.
@@ -149,10 +154,12 @@ class Following:
                 breaker.change(memory, cluster, lambda b, n=name: _without(b, n), at)  # type: ignore[misc]
         return moved
 
-    def _weigh(self, trial: Trial, status: CanaryStatus, harm: str, at: float) -> Moved | None:
+    def _weigh(
+        self, trial: BlockTrial, status: CanaryStatus, harm: str, at: float
+    ) -> RoleChange | None:
         if harm:
             self._store.withdraw(at=at, why=harm)
-            return Moved("withdrawn", trial.candidate, harm)
+            return RoleChange("withdrawn", trial.candidate, harm)
         effect = status.effect
         pairs = 0 if effect is None else effect.pairs
         fresh = sum(pair.wait.means is not None for pair in status.pairs)
@@ -161,10 +168,10 @@ class Following:
         found = effect.interval_s
         if found is not None and found[2] < 0:
             self._store.promote(trial.candidate, at=at, why=effect.verdict)
-            return Moved("promoted", trial.candidate, effect.verdict)
+            return RoleChange("promoted", trial.candidate, effect.verdict)
         if pairs >= MOST:
             self._store.withdraw(at=at, why=effect.verdict)
-            return Moved("withdrawn", trial.candidate, effect.verdict)
+            return RoleChange("withdrawn", trial.candidate, effect.verdict)
         return None
 
     def _is_young(self, at: float) -> bool:
@@ -173,13 +180,13 @@ class Following:
         promoted = [x["at"] for x in lines if x.get("what") == "promoted"]
         return bool(current and promoted) and at - float(str(promoted[-1])) < YOUNG_S
 
-    def _back(self, why: str, at: float) -> Moved:
+    def _back(self, why: str, at: float) -> RoleChange:
         before = self._store.named_by("current") or ""
         self._store.rollback(at=at, why=why)
-        return Moved("rolled_back", before, why)
+        return RoleChange("rolled_back", before, why)
 
 
-def _harm_of(trial: Trial, breakers: breaker.Breakers, opened: list[str]) -> str:
+def _harm_of(trial: BlockTrial, breakers: breaker.Breakers, opened: list[str]) -> str:
     """What speaks against the candidate; empty = nothing does."""
     if opened:
         return breakers[opened[0]].detail

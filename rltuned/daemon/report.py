@@ -8,7 +8,7 @@ from enum import StrEnum
 from rltuned.core.decide import Decision, Entry
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
-from rltuned.daemon.following import Moved
+from rltuned.daemon.following import RoleChange
 from rltuned.daemon.load import Weighed
 from rltuned.daemon.run_times import RunTimesStatus
 from rltuned.daemon.state import Condition, HealthState
@@ -116,7 +116,7 @@ class CycleReport:
     journal_error: str = ""
     newcomers: str = ""
     run_times: RunTimesStatus | None = None
-    moved: Moved | None = None
+    moved: RoleChange | None = None
 
     @property
     def seconds(self) -> float:

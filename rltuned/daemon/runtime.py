@@ -9,7 +9,7 @@ from rltuned.core.decide import Knobs, Policy
 from rltuned.core.ladder import Ladder
 from rltuned.core.milp.model import Solver
 from rltuned.core.select import Scope
-from rltuned.daemon.following import Following, Trial
+from rltuned.daemon.following import BlockTrial, Following
 from rltuned.daemon.ha.leader import Seat
 from rltuned.daemon.report import CycleReport
 from rltuned.domain.ports import Backend
@@ -52,7 +52,7 @@ class Rig:
     newcomers: Path | None = None
     generation: str = ""
     following: Following | None = None
-    trial: Trial | None = None
+    trial: BlockTrial | None = None
 
     @property
     def model(self) -> str:

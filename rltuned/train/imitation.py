@@ -18,11 +18,9 @@ import torch
 from torch import Tensor
 
 from rltuned.core.features import Float32Array, StateMatrix
-from rltuned.core.observation import MAX_QUEUE_SIZE
+from rltuned.core.observation import MAX_QUEUE_SIZE, OBSERVED
 from rltuned.core.order import DEFAULT, bounded
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.card import features_of
-from rltuned.policies.network import Kind
 from rltuned.train.network import ContextActor, PaperActor, build, placed_by
 
 Network = PaperActor | ContextActor
@@ -37,8 +35,6 @@ class Fitting:
     learning_rate: float = 3e-3
     hidden: tuple[int, ...] = (32, 16)
     seed: int = 1
-    network: Kind = "paper"
-    predict: bool = False
     reach: float = math.log(30)
 
     def described(self) -> dict[str, int | float | str]:
@@ -162,8 +158,7 @@ def fit(
     """
     torch.set_num_threads(1)  # sums in one order, so the same weights every time
     torch.manual_seed(fitting.seed)
-    features = features_of(fitting.network, predicted=fitting.predict)
-    network = build(fitting.network, features, fitting.hidden, fitting.reach)
+    network = build("paper", OBSERVED, fitting.hidden, fitting.reach)
     optimiser = torch.optim.Adam(network.parameters(), lr=fitting.learning_rate)
     steps = fitting.epochs * -(-len(orders) // fitting.batch)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)

@@ -12,12 +12,11 @@ import numpy as np
 from rltuned.core.features import encode
 from rltuned.core.observation import sample_features
 from rltuned.core.order import DEFAULT, Policy, bounded
-from rltuned.core.run_times import QUANTILES
 from rltuned.domain.cluster import GpuCount, Node, Resources
 from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UNLIMITED_S, GpuType, JobId, NodeName, UnixTime
-from rltuned.train.imitation import Fitting, OrderedQueues, asked_of
+from rltuned.train.imitation import OrderedQueues, asked_of
 
 NOW: Final = 1_000_000_000.0
 LIMITS_S: Final = (600, 1800, 3600, 7200, 14_400, 43_200, 86_400, 172_800, 604_800)
@@ -49,19 +48,14 @@ def random_snapshot(draw: np.random.Generator, shape: QueueBounds) -> Snapshot:
 
 
 def rule_orders(
-    rule: Policy, count: int, fitting: Fitting, seed: int, shape: QueueBounds | None = None
+    rule: Policy, count: int, seed: int, shape: QueueBounds | None = None
 ) -> OrderedQueues:
     """Generated queues in the order of a rule's delays; equal ones by submit time."""
     draw, found = np.random.default_rng(seed), []
     for _ in range(count):
         snapshot = random_snapshot(draw, shape or QueueBounds())
         matrix = encode(snapshot.pending, snapshot)
-        seen = sample_features(matrix).values if fitting.network == "paper" else matrix.values
-        if fitting.predict:
-            # a rule knows nothing of predictions: learn its order whatever they say
-            limits = matrix.column("requested_time")[:, None]
-            guesses = limits * np.sort(draw.random((len(matrix), len(QUANTILES))), axis=1)
-            seen = np.column_stack([seen, guesses]).astype(np.float32)
+        seen = sample_features(matrix).values
         virtual_s = matrix.submit_s + bounded(rule, matrix, DEFAULT).delay_s
         found.append((seen, asked_of(matrix), np.argsort(virtual_s, kind="stable").tolist()))
     return OrderedQueues.of(found)

@@ -49,7 +49,7 @@ Report = Callable[[str, float], None]
 """Called with what is being done, and how much of the time is used, 0..1."""
 
 
-class Tuning:
+class NightRun:
     """A night as it goes.
 
     Args:

@@ -50,7 +50,7 @@ from rltuned.train.predictor import fit
 from rltuned.tune.candidates import Course, Daemon, Entrant, Family
 from rltuned.tune.exam import Promise, difference, pooled, verdict
 from rltuned.tune.night import Asked, split_of
-from rltuned.tune.tuning import COPIES, Tuning
+from rltuned.tune.tuning import COPIES, NightRun
 
 GPUS, USERS, LOAD = 16, 30, 0.9
 RECORD_DAYS, EXAM_DAYS, LATER_DAYS = 45.0, 14.0, 14.0
@@ -198,7 +198,7 @@ def nightly(
         past = record(runs, begin + night, until)
         with tempfile.TemporaryDirectory() as work:
             asked = Asked(EXAM_DAYS, 600.0, shipped, (), Path(work))
-            tuning = Tuning(past, first, DAEMON, asked, clock=time.monotonic)
+            tuning = NightRun(past, first, DAEMON, asked, clock=time.monotonic)
             found = tuning.spend()
         row: dict[str, Any] = {
             "study": study[0],

@@ -17,8 +17,8 @@ QUICK, SMALL = Fitting(epochs=15), QueueBounds(max_jobs=64)
 @pytest.mark.parametrize(("teacher", "least"), [("saf", 0.95), ("sjf", 0.95), ("fcfs", 0.85)])
 def test_a_known_rule_is_recovered_as_far_as_the_bounds_allow(teacher: str, least: float) -> None:
     rule = BASELINES[teacher]
-    network, losses = fit(rule_orders(rule, 200, QUICK, 1, SMALL), QUICK)
-    unseen = rule_orders(rule, 60, QUICK, 2, SMALL)
+    network, losses = fit(rule_orders(rule, 200, 1, SMALL), QUICK)
+    unseen = rule_orders(rule, 60, 2, SMALL)
     _, mean, lowest = agreement(network, unseen)
     assert mean >= least
     assert mean > agreement(build("paper", 8, (4, 4), QUICK.reach), unseen)[1], "the rule delay"
@@ -28,7 +28,7 @@ def test_a_known_rule_is_recovered_as_far_as_the_bounds_allow(teacher: str, leas
 
 def test_the_same_settings_give_the_same_weights() -> None:
     few = dataclasses.replace(QUICK, epochs=2)
-    orders = rule_orders(BASELINES["sjf"], 32, few, 1, SMALL)
+    orders = rule_orders(BASELINES["sjf"], 32, 1, SMALL)
     first, second = (fit(orders, few)[0].state_dict() for _ in range(2))
     assert all(torch.equal(first[name], second[name]) for name in first)
 
@@ -83,7 +83,7 @@ def test_generated_queues_are_valid_eligible_and_varied() -> None:
 
 
 def test_a_lesson_of_a_rule_without_delays_is_the_order_of_submission() -> None:
-    lesson = rule_orders(BASELINES["fcfs"], 3, QUICK, 1, SMALL)
+    lesson = rule_orders(BASELINES["fcfs"], 3, 1, SMALL)
     for asked, mask, ranks in zip(lesson.asked, lesson.masks, lesson.ranks, strict=True):
         waits = asked[mask][:, 0]
         assert (waits[ranks[mask].argsort()].diff() <= 0).all()

@@ -12,7 +12,7 @@ from rltuned.daemon.canary import breaker
 from rltuned.daemon.canary.blocks import Pair, PairFigure
 from rltuned.daemon.canary.breaker import BREAKERS, Breaker, Breakers, Cause
 from rltuned.daemon.canary.monitor import CanaryStatus
-from rltuned.daemon.following import LOOKS, MOST, YOUNG_S, Following, Moved, Turn
+from rltuned.daemon.following import LOOKS, MOST, YOUNG_S, Following, RoleChange, Turn
 from rltuned.policies.generation import TunedOrder
 from rltuned.policies.generations import Generations
 from rltuned.settings import Flag, Settings, from_flags
@@ -93,7 +93,7 @@ def test_on_trial_both_have_half_of_the_time_and_change_with_the_blocks(
 
 def tried(
     store: Generations, world: World, seed: int, pairs: int = MOST + 10
-) -> tuple[Moved | None, int, Held]:
+) -> tuple[RoleChange | None, int, Held]:
     """What becomes of a candidate under which waits are multiplied by the world's harm."""
     following, memory = Following(settings(store.folder.parent)), Held()
     trial = following.trial()
@@ -188,7 +188,7 @@ def test_a_young_generation_goes_when_a_breaker_opens_for_longer_waits(
     moved = following.judge(memory, CLUSTER, status, None, NOW)
     left = BREAKERS.read(memory).get(CLUSTER, {})
     if back:
-        assert moved == Moved("rolled_back", str(young), "gpu: a longer wait")
+        assert moved == RoleChange("rolled_back", str(young), "gpu: a longer wait")
         assert names(store) == (before, None)
         assert not left  # the one before may order again
     else:
