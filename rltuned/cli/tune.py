@@ -254,7 +254,7 @@ def _standing(settings: Settings, state: _State, *, dry_run: bool) -> tuple[Verd
 def _on_trial(settings: Settings) -> str:
     """The candidate that the daemon has on trial; empty = there is none."""
     store = Generations(settings.daemon.state_dir)
-    candidate = store.named_by("candidate") if settings.tune.promote == "canary" else None
+    candidate = store.named_by("candidate")
     return "" if candidate in {None, store.named_by("current")} else str(candidate)
 
 

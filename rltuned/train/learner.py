@@ -5,13 +5,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Final
 
 import torch
-from torch import nn
 
 from rltuned.policies.card import features_of
 from rltuned.policies.network import Kind
 from rltuned.train.batch import Contest
 from rltuned.train.critic import critic_of
-from rltuned.train.network import ContextActor, PaperActor, build
+from rltuned.train.network import build
 
 REACH: Final = math.log(8)
 """A network's delays are at least an eighth of the rule's, and at most eight times as long."""
@@ -66,23 +65,13 @@ class PpoSettings:
 
 
 class Learner:
-    """Actor, critic and their optimiser on a device.
+    """Actor, critic and their optimiser on a device."""
 
-    actor, critic: None = those of the settings. What reads other columns than they says `context`
-    there, which hands it whole rows.
-    """
-
-    def __init__(
-        self,
-        settings: PpoSettings,
-        device: str = "cpu",
-        actor: PaperActor | ContextActor | None = None,
-        critic: nn.Module | None = None,
-    ) -> None:
+    def __init__(self, settings: PpoSettings, device: str = "cpu") -> None:
         torch.manual_seed(settings.seed)
         features = features_of(settings.network, predicted=settings.predict)
-        self.actor = actor or build(settings.network, features, settings.hidden, settings.reach)
-        self.critic = critic or critic_of(settings.network, features)
+        self.actor = build(settings.network, features, settings.hidden, settings.reach)
+        self.critic = critic_of(settings.network, features)
         self.device = device
         self.actor.to(device)
         self.critic.to(device)
