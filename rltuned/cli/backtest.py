@@ -28,8 +28,8 @@ from rltuned.cli.site_files import (
 )
 from rltuned.core.decide import Policy
 from rltuned.errors import TraceError
-from rltuned.policies.actor import load_actor
-from rltuned.policies.baselines import BASELINES
+from rltuned.policies.named import policy_named
+from rltuned.policies.plugins import is_plugin
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import MODEL_PREFIX, find_bundle, shipped_predictor
 from rltuned.settings import Loaded
@@ -168,19 +168,12 @@ def _policy(name: str, loaded: Loaded) -> Policy:
     """A rule, or the model of a name or a folder.
 
     Raises:
-        TraceError: there is no such rule.
-        ModelError: the model cannot be used.
+        TraceError: another package's policy, which the kernel cannot play.
+        ModelError: there is no such policy, or it cannot be used.
     """
-    if name in BASELINES:
-        return BASELINES[name]
-    if not name.startswith(MODEL_PREFIX):
-        known = ", ".join([*BASELINES, "model:NAME"])
-        raise TraceError(f"--policy: no rule named {name!r}; there are {known}")
-    given = name.removeprefix(MODEL_PREFIX)
-    place = Path(given)
-    if not place.is_dir():
-        place = find_bundle(loaded.settings.policy.models_dir, given)
-    return load_actor(place)
+    if is_plugin(name):
+        raise TraceError(f"--policy {name}: plays in rltuned simulate only")
+    return policy_named(name, loaded.settings.policy.models_dir)
 
 
 def _bounds(loaded: Loaded) -> str:

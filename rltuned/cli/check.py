@@ -183,7 +183,7 @@ def _policy(loaded: Loaded) -> Check:
         policy, digest, _ = find_policy(loaded)
     except (SettingsError, ModelError) as error:
         return Check.fail("policy", str(error), "choose another [policy] name")
-    detail = f"{policy.name}, card sha256 {digest}" if digest else f"{policy.name}, a base policy"
+    detail = f"{policy.name}, sha256 {digest}" if digest else f"{policy.name}, a base policy"
     order = loaded.settings.order
     if loaded.generation:
         detail += f", of {loaded.generation}: stretch {order.stretch:g}"

@@ -23,11 +23,13 @@ from rltuned.cli.site_files import (
     read_record,
     zone_of,
 )
+from rltuned.core.order import Policy
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import configured_predictor, find_policy, model_path
 from rltuned.errors import TooLittleError, TraceError
 from rltuned.policies.actor import Actor
 from rltuned.policies.generations import FOLDER, Generations
+from rltuned.policies.plugins import Plugin
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import find_bundle, shipped_predictor
 from rltuned.policies.tune_state import TuneState, Verdict, read_state, write_state
@@ -88,7 +90,7 @@ def tune(
     loaded = in_force(config)
     if report is not None:
         check_new(report)
-    days, zone = _days(exam), zone_of(timezone)
+    policy, days, zone = _policy(loaded), _days(exam), zone_of(timezone)
     span = Span(moment(since if site is None or since != SINCE else None))
     state = _State(loaded.settings, dry_run=dry_run)
     with tempfile.TemporaryDirectory(prefix="rltuned-tune-") as work, progress() as bar:
@@ -98,8 +100,8 @@ def tune(
             collect_live(loaded.settings.slurm, site, span, bars.show)
         try:
             _, past = read_record(site, history_file(site), zone, span, bars.show)
-            asked = _asked(loaded, days, minutes, Path(work), seed)
-            night = _spend(loaded, past, asked, bars.show)
+            asked = _asked(loaded, policy, days, minutes, work=Path(work), seed=seed)
+            night = _spend(loaded, policy, past, asked, bars.show)
         except TooLittleError as error:
             state.end(TuneState(verdict="nothing", sentence=str(error)))
             if as_json:
@@ -170,10 +172,23 @@ class _State:
             write_state(self._folder, state)
 
 
-def _asked(loaded: Loaded, days: float, minutes: float, work: Path, seed: int) -> Asked:
+def _policy(loaded: Loaded) -> Policy:
+    """The incumbent's.
+
+    Raises:
+        TraceError: it is another package's, which the kernel cannot play.
+    """
+    policy, _, _ = find_policy(loaded)
+    if isinstance(policy, Plugin):
+        raise TraceError(f"policy.name: {policy.name} plays in rltuned simulate only")
+    return policy
+
+
+def _asked(
+    loaded: Loaded, policy: Policy, days: float, minutes: float, *, work: Path, seed: int
+) -> Asked:
     settings = loaded.settings
     keys = settings.tune
-    policy, _, _ = find_policy(loaded)
     place = find_bundle(settings.policy.models_dir, BEGUN_FROM)
     if isinstance(policy, Actor):
         place = model_path(loaded)
@@ -189,9 +204,10 @@ def _asked(loaded: Loaded, days: float, minutes: float, work: Path, seed: int) -
     )
 
 
-def _spend(loaded: Loaded, past: Past, asked: Asked, show: Callable[[str, float], None]) -> Night:
+def _spend(
+    loaded: Loaded, policy: Policy, past: Past, asked: Asked, show: Callable[[str, float], None]
+) -> Night:
     settings, clock = loaded.settings, SystemClock()
-    policy, _, _ = find_policy(loaded)
     predictor = configured_predictor(settings) if settings.predictor.enabled else None
     bundle = model_path(loaded) if isinstance(policy, Actor) else None
     incumbent = Entrant(

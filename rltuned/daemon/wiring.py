@@ -3,7 +3,6 @@
 A policy that does not exist is a SettingsError, a model that cannot be used a ModelError.
 """
 
-import difflib
 import hashlib
 import secrets
 from collections.abc import Callable, Mapping
@@ -26,6 +25,8 @@ from rltuned.errors import ModelError, RltunedError, SettingsError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.generations import TUNED, Generations
+from rltuned.policies.named import hint, policy_named
+from rltuned.policies.plugins import Plugin, plugin_names
 from rltuned.policies.predictor import Predictor, load_predictor
 from rltuned.policies.shelf import MODEL_PREFIX, PREDICTOR_NAME, find_bundle, find_predictor
 from rltuned.settings import Loaded, Settings
@@ -170,10 +171,11 @@ def find_policy(loaded: Loaded) -> tuple[Policy, str, str]:
     loaded: as in_force gives them.
     """
     name = check_policy_name(loaded)
-    if not name.startswith(MODEL_PREFIX):
-        return BASELINES[name], "", ""
-    actor = load_actor(model_path(loaded))
-    return actor, actor.digest, actor.card.schema_id
+    if name.startswith(MODEL_PREFIX):
+        actor = load_actor(model_path(loaded))
+        return actor, actor.digest, actor.card.schema_id
+    policy = policy_named(name)
+    return policy, policy.digest if isinstance(policy, Plugin) else "", ""
 
 
 def check_policy_name(loaded: Loaded) -> str:
@@ -186,11 +188,8 @@ def check_policy_name(loaded: Loaded) -> str:
         if not folder.is_dir():
             raise loaded.error("policy.name", f"no model folder {folder}; {RULE_HINT}")
         return name
-    if name not in BASELINES:
-        close = difflib.get_close_matches(name, BASELINES, n=1)
-        known = ", ".join([*BASELINES, "model:NAME", TUNED])
-        hint = f"did you mean {close[0]}?" if close else f"known: {known}"
-        raise loaded.error("policy.name", f"no policy {name!r}; {hint}")
+    if name not in BASELINES and name not in plugin_names():
+        raise loaded.error("policy.name", f"no policy {name!r}; {hint(name, TUNED)}")
     return name
 
 

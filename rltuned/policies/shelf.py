@@ -23,6 +23,12 @@ def find_bundle(models_dir: Path, name: str) -> Path:
     return found[0] if found else models_dir / name
 
 
+def bundle_at(given: str, models_dir: Path = MODELS_DIR) -> Path:
+    """The folder of a bundle that a command names: by folder, or as find_bundle."""
+    name = given.removeprefix(MODEL_PREFIX)
+    return Path(name) if Path(name).is_dir() else find_bundle(models_dir, name)
+
+
 def folders(models_dir: Path) -> list[Path]:
     """Where bundles are looked for; see find_bundle."""
     if models_dir == MODELS_DIR and not models_dir.is_dir():

@@ -33,10 +33,11 @@ class PolicyKeys(Keys):
     """The policy that ranks the jobs."""
 
     name: str = key("delay", min_length=1)
-    """A rule (delay, fcfs, sjf, saf, smallest, fit_first, wfp3, unicep, f1, multifactor) or
-    model:NAME for a trained one in models_dir, or tuned: what `rltuned models promote` has put in
-    force, with its stretch, max_delay_s and predictor; until then delay. Where the model cannot be
-    used the daemon does not start, and no other policy takes its place."""
+    """A rule (delay, fcfs, sjf, saf, smallest, fit_first, wfp3, unicep, f1, multifactor);
+    model:NAME for a trained one in models_dir; plugin:NAME for one of another installed package; or
+    tuned. tuned is what `rltuned models promote` has put in force, with its stretch, max_delay_s
+    and predictor; until then delay. Where the policy cannot be used the daemon does not start, and
+    no other policy takes its place."""
     models_dir: FilePath = Path("/usr/share/rltuned/models")
     """Folder of the model bundles, one folder each. If the default folder is absent, the bundles of
     the pip installation or of the checkout are used."""

@@ -1,26 +1,18 @@
 """Policies by name, as `rltuned simulate` takes them."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rltuned.core.order import Policy
 from rltuned.errors import TraceError
 from rltuned.policies.baselines import BASELINES
+from rltuned.policies.named import hint, policy_named
+from rltuned.policies.plugins import PLUGIN_PREFIX
 from rltuned.policies.shelf import MODEL_PREFIX
-
-if TYPE_CHECKING:
-    from rltuned.policies.actor import Actor
 
 CLAIRVOYANT: Final = "clairvoyant:sjf"
 CLAIRVOYANT_AREA: Final = "clairvoyant:saf"
 FUTURE: Final = (CLAIRVOYANT, CLAIRVOYANT_AREA)
 """Shortest true run time, smallest true area first: what no scheduler can know, as a reference."""
-MODELS: Final = Path("models")
-
-
-def known() -> tuple[str, ...]:
-    """The names there are."""
-    return (*BASELINES, *FUTURE, f"{MODEL_PREFIX}<name or folder>")
 
 
 def policy_of(name: str) -> Policy | str:
@@ -28,29 +20,10 @@ def policy_of(name: str) -> Policy | str:
 
     Raises:
         TraceError: there is none of that name.
-        ModelError: the model cannot be used.
+        ModelError: the policy cannot be used.
     """
     if name in FUTURE:
         return name
-    if is_learned(name):
-        return actor_of(name)
-    if name in BASELINES:
-        return BASELINES[name]
-    raise TraceError(f"no policy named {name!r}; there are {', '.join(known())}")
-
-
-def is_learned(name: str) -> bool:
-    """Whether a name stands for a bundle."""
-    return name.startswith(MODEL_PREFIX)
-
-
-def actor_of(name: str) -> "Actor":
-    """The actor of `model:<name or folder>`.
-
-    Raises:
-        ModelError: the model cannot be used.
-    """
-    from rltuned.policies.actor import load_actor  # noqa: PLC0415 - torch costs seconds
-
-    given = name.removeprefix(MODEL_PREFIX)
-    return load_actor(Path(given) if Path(given).is_dir() else MODELS / given)
+    if name in BASELINES or name.startswith((MODEL_PREFIX, PLUGIN_PREFIX)):
+        return policy_named(name)
+    raise TraceError(f"no policy {name!r}; {hint(name, *FUTURE)}")

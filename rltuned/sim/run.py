@@ -10,9 +10,10 @@ import numpy as np
 
 from rltuned.domain.jobs import Share
 from rltuned.errors import TraceError
+from rltuned.policies.plugins import Plugin
 from rltuned.sim.cluster import Cluster
+from rltuned.sim.decided import PlayedWorld, play_decided
 from rltuned.sim.fitting import impossible
-from rltuned.sim.joint import PlayedWorld, play_jointly
 from rltuned.sim.metrics import Schedule
 from rltuned.sim.natural import AGE_ONLY, Natural
 from rltuned.sim.orders import Stage, play
@@ -116,11 +117,13 @@ def simulate(window: TraceWindow, cluster: Cluster, policy: str, protocol: Proto
         rules = replace(rules, natural=replace(own, kind="multifactor"))
     protocol = replace(protocol, rules=rules)
     chosen = policy_of(policy)
-    if protocol.is_joint:
-        if isinstance(chosen, str):
-            raise TraceError(f"policy {policy!r} exists in placement pack or spread only")
+    if protocol.is_joint and isinstance(chosen, str):
+        raise TraceError(f"policy {policy!r} exists in placement pack or spread only")
+    if isinstance(chosen, Plugin) and (protocol.mode, protocol.newcomers) != ("cycle", "cycle"):
+        raise TraceError(f"policy {policy!r} plays with --mode cycle --newcomers cycle only")
+    if isinstance(chosen, Plugin) or (protocol.is_joint and not isinstance(chosen, str)):
         began = time.perf_counter()
-        outcome = play_jointly(cluster, window.jobs, chosen, protocol)
+        outcome = play_decided(cluster, window.jobs, chosen, protocol)
         return schedule_of(outcome, window, cluster, time.perf_counter() - began)
     if protocol.mode == "cycle" and chosen in FUTURE:
         raise TraceError(f"policy {policy!r} exists in event mode only")

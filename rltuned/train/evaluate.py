@@ -14,10 +14,11 @@ import numpy as np
 
 from rltuned.errors import ModelError, TraceError
 from rltuned.kernel.compiler import FloatArray
-from rltuned.policies.actor import Actor
+from rltuned.policies.actor import Actor, load_actor
 from rltuned.policies.baselines import BASELINES
+from rltuned.policies.shelf import bundle_at
 from rltuned.sim.metrics import METRICS, Schedule, score
-from rltuned.sim.policy import FUTURE, actor_of
+from rltuned.sim.policy import FUTURE
 from rltuned.sim.protocol import Protocol
 from rltuned.stats import SHARES, Paired, paired
 from rltuned.train.episodes import play_policy
@@ -48,7 +49,7 @@ def contestant_of(given: str) -> Contestant:
         ModelError: a bundle cannot be used, or the seeds are of different designs.
     """
     name, equals, listed = given.rpartition("=")
-    actors = tuple(actor_of(one) for one in listed.split(","))
+    actors = tuple(load_actor(bundle_at(one)) for one in listed.split(","))
     if len({str(a.card.architecture) for a in actors}) > 1:
         raise ModelError(f"{given}: not seeds of one another: their architectures differ")
     return Contestant(name if equals else actors[0].name, actors)

@@ -19,8 +19,8 @@ from rltuned.core.order import Order, bounded
 from rltuned.domain.plan import Plan
 from rltuned.sim.backend import SimBackend, snapshot_of
 from rltuned.sim.cluster import Cluster
+from rltuned.sim.decided import PlayedWorld, at_once, next_time, tick_at
 from rltuned.sim.dispatch import Pending
-from rltuned.sim.joint import PlayedWorld, at_once, next_time, tick_at
 from rltuned.sim.ledger import SimulatedJournal
 from rltuned.sim.metrics import Schedule
 from rltuned.sim.natural import AGE_ONLY, Natural

@@ -123,7 +123,7 @@ def test_people_get_a_table_and_a_picture(trace: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (("-p", "best"), "no policy named 'best'; there are fcfs"),
+        (("-p", "best"), "no policy 'best'; known: fcfs"),
         (("-p", "fcfs", "--first", 0), "--first 0"),
         (("-p", "fcfs", "--first", 9, "--warmup", 9), "--warmup 9"),
         (("-p", "fcfs", "--windows", 2, "--window-jobs", 500), "2 windows of 500 jobs"),

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rltuned.cli.backtest import app
-from rltuned.errors import BackendError, TraceError
+from rltuned.errors import BackendError, ModelError, TraceError
 from tests.backtest.worlds import jobs, site
 from tests.histories import EPOCH
 from tests.lab import SEARCH
@@ -69,7 +69,8 @@ def test_words_for_a_terminal(known: Path, calm: tuple[str, str]) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("-p", "best"), "no rule named 'best'"),
+        (("-p", "best"), "no policy 'best'"),
+        (("-p", "plugin:ours"), "plays in rltuned simulate only"),
         (("--history", "nothing.txt"), "nothing.txt: cannot be read"),
     ],
 )
@@ -77,7 +78,7 @@ def test_wrong_use_leaves_nothing_behind(
     known: Path, tmp_path: Path, words: tuple[str, ...], why: str
 ) -> None:
     report = tmp_path / "report"
-    with pytest.raises(TraceError, match=why):
+    with pytest.raises((TraceError, ModelError), match=why):
         run("--site", str(known), *CHEAP, *words, "--report", str(report))
     assert list(tmp_path.iterdir()) == []
 

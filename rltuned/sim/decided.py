@@ -1,0 +1,135 @@
+"""The daemon's own decision beside a world of objects, decision by decision.
+
+The kernel knows no joint placement and no policy of another package, so these are played here; the
+Gymnasium environment stops at each decision.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rltuned.core.decide import Decision, Knobs, Policy, decide
+from rltuned.domain.snapshot import Snapshot
+from rltuned.errors import TraceError
+from rltuned.sim.backend import SimBackend
+from rltuned.sim.cluster import Cluster
+from rltuned.sim.ledger import SimulatedJournal
+from rltuned.sim.protocol import Protocol
+from rltuned.sim.trace import TraceJob
+from rltuned.sim.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedWorld:
+    """A world at its end, how often the queue was ranked, and how many numbers were written."""
+
+    world: World
+    decisions: int
+    writes: int
+
+
+class DecidedWorld:
+    """A world in which priorities are written once per interval or (event mode) at every event.
+
+    Attributes:
+        world: nodes, queue and time.
+        knobs: of every decision.
+        decisions: so far.
+    """
+
+    def __init__(self, cluster: Cluster, jobs: Sequence[TraceJob], protocol: Protocol) -> None:
+        self.world = World(cluster, jobs, rules=protocol.rules, faults=protocol.faults)
+        self.decisions = 0
+        self._backend, self._journal = SimBackend(self.world), SimulatedJournal()
+        self._solver = protocol.solver
+        self._interval_s = protocol.interval_s if protocol.mode == "cycle" else 0.0
+        self.knobs = protocol.knobs if self._interval_s else at_once(protocol.knobs)
+        self._first_s = jobs[0].submit_s if jobs else 0.0
+        self._is_due = False
+
+    @property
+    def writes(self) -> int:
+        """Numbers written so far."""
+        return sum(self._journal.writes.values())
+
+    def due(self) -> Snapshot | None:
+        """Let time pass until a queue waits for a decision; None = all is done.
+
+        Raises:
+            TraceError: a job can never start.
+        """
+        if self._is_due:
+            self.world.schedule()
+        while (now := next_time(self.world, self._first_s, self._interval_s)) is not None:
+            if self.world.next_time() == now:
+                self.world.happen()
+            self.world.now = now
+            self._is_due = bool(self.world.pending) and self._is_tick(now)
+            if self._is_due:
+                return self._journal.dress(self._backend.observe())
+            self.world.schedule()
+        self._is_due = False
+        _check_all_started(self.world)
+        return None
+
+    def decide(self, snapshot: Snapshot, policy: Policy) -> Decision:
+        """Carry out what the daemon decides on what is due."""
+        decision = decide(snapshot, policy, self.knobs, self._solver)
+        self._backend.apply(decision.plan)
+        self._journal.note(decision, self.world.now)
+        if self.knobs.tuning.steered:
+            self.world.wishes = {p.job_id: p.shares for p in decision.placements}
+        self.decisions += 1
+        return decision
+
+    def _is_tick(self, now: float) -> bool:
+        return not self._interval_s or tick_at(now, self._first_s, self._interval_s) == now
+
+
+def play_decided(
+    cluster: Cluster, jobs: Sequence[TraceJob], policy: Policy, protocol: Protocol
+) -> PlayedWorld:
+    """Play jobs to the end of the last one.
+
+    Raises:
+        TraceError: a job can never start.
+    """
+    decided = DecidedWorld(cluster, jobs, protocol)
+    while (snapshot := decided.due()) is not None:
+        decided.decide(snapshot, policy)
+    return PlayedWorld(decided.world, decided.decisions, decided.writes)
+
+
+def _check_all_started(world: World) -> None:
+    if world.pending:
+        number, job = min(world.pending.items())
+        raise TraceError(
+            f"{len(world.pending)} jobs can never start, the first is {job.job.job_id} "
+            f"(row {number}): the nodes they need are down or drained to the end"
+        )
+
+
+def at_once(knobs: Knobs) -> Knobs:
+    """The same, but every delay is written exactly, however young its job is."""
+    return replace(
+        knobs,
+        rules=replace(knobs.rules, min_age_s=0.0),
+        writing=replace(knobs.writing, max_changes=10**9, hysteresis=0.0, min_step_s=0.0),
+    )
+
+
+def next_time(world: World, first_s: float, interval_s: float) -> float | None:
+    """The next event or, while a queue waits, the next cycle; None when all is done."""
+    event = world.next_time()
+    if event is None or not world.pending or not interval_s:
+        return event
+    tick = tick_at(world.now, first_s, interval_s)
+    if tick <= world.now:
+        tick = first_s + (round((world.now - first_s) / interval_s) + 1) * interval_s
+    return min(event, tick)
+
+
+def tick_at(now: float, first_s: float, interval_s: float) -> float:
+    """The first cycle at or after a time."""
+    tick = first_s + math.ceil((now - first_s) / interval_s) * interval_s
+    return tick if tick >= now else tick + interval_s

@@ -1,0 +1,37 @@
+"""A policy of another package in the simulator: the daemon's own decisions, as in the kernel."""
+
+from pathlib import Path
+
+import pytest
+
+from rltuned.errors import TraceError
+from rltuned.sim.presets import preset
+from rltuned.sim.protocol import Protocol
+from rltuned.sim.run import TraceWindow, simulate
+from rltuned.sim.synth import synthesize
+from tests.packages import install
+
+CLUSTER = preset("testbed")
+WINDOW = TraceWindow(0, synthesize("testbed-1024", jobs=80, seed=5).jobs)
+AREA = "def area(matrix):\n    return matrix.limit_s * matrix.size"
+
+
+def test_a_rule_written_elsewhere_gives_the_rule_s_schedule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, monkeypatch, AREA, "area")
+    theirs = simulate(WINDOW, CLUSTER, "plugin:area", Protocol(mode="cycle"))
+    ours = simulate(WINDOW, CLUSTER, "saf", Protocol(mode="cycle"))
+    assert (theirs.start_s == ours.start_s).all()
+    assert (theirs.start_s > theirs.submit_s).any()
+
+
+@pytest.mark.parametrize(
+    "protocol", [Protocol(), Protocol(bounded=False), Protocol(mode="cycle", newcomers="submit")]
+)
+def test_what_it_cannot_play_is_refused(
+    protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, monkeypatch, AREA, "area")
+    with pytest.raises(TraceError, match="plays with --mode cycle --newcomers cycle only"):
+        simulate(WINDOW, CLUSTER, "plugin:area", protocol)
