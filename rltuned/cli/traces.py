@@ -1,4 +1,4 @@
-"""`rltuned traces`: convert, describe, generate, cut and scale traces."""
+"""`rltuned traces`: fetch, convert, describe, generate, cut and scale traces."""
 
 import json
 from collections.abc import Callable
@@ -10,19 +10,24 @@ import numpy as np
 import typer
 
 from rltuned.cli.flags import JsonOption, say, warn
+from rltuned.cli.progress import Bars, progress
 from rltuned.cli.sacct_trace import read_sacct_json, read_sacct_text
+from rltuned.cli.tables import Column, console, show_table
 from rltuned.errors import TraceError
 from rltuned.sim.limits import Strength
 from rltuned.sim.presets import PRESETS, cluster_named
 from rltuned.sim.readers.alibaba import read_openb, read_pai
 from rltuned.sim.readers.clusters import read_helios, read_philly_csv, read_philly_log
+from rltuned.sim.readers.fetch import SOURCES, fetch
 from rltuned.sim.readers.rows import ParsedTrace, finish
 from rltuned.sim.readers.swf import read_swf
 from rltuned.sim.reshape import cut, describe, jittered, scale
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace, read_trace, write_trace
 
-app = typer.Typer(no_args_is_help=True, help="Convert, describe, generate, cut and scale traces.")
+app = typer.Typer(
+    no_args_is_help=True, help="Fetch, convert, describe, make, cut and scale traces."
+)
 
 READERS: dict[str, Callable[[Path], ParsedTrace]] = {
     "philly": read_philly_csv,
@@ -71,6 +76,32 @@ def convert(
     write_trace(trace, out)
     passed = f", {reading.passed_over} passed over" if reading.passed_over else ""
     warn(f"{len(trace.jobs)} jobs, {len(reading.bad)} bad rows{passed} -> {out}")
+
+
+@app.command(name="fetch")
+def fetch_command(
+    name: Annotated[str | None, typer.Argument(help="None lists what there is.")] = None,
+    *,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder.")] = None,
+    stored: Annotated[
+        Path | None, typer.Option("--from", help="Folder that holds the archives already.")
+    ] = None,
+) -> None:
+    """Fetch a public trace from where its authors publish it, and check its SHA-256."""
+    if name is None:
+        columns = [Column(title) for title in ("name", "MB", "licence", "paper")]
+        rows = [
+            (one, f"{s.size_bytes / 1e6:.0f}", s.licence, s.paper) for one, s in SOURCES.items()
+        ]
+        show_table(console(), columns, rows)
+        return
+    if name not in SOURCES:
+        raise TraceError(f"no public trace {name!r}; there are {', '.join(SOURCES)}")
+    source, folder = SOURCES[name], out or Path(name)
+    with progress() as bar:
+        fetch(source, folder, Bars(bar).show, stored)
+    warn(f"{name}: {source.paper}, {source.licence}; cite them")
+    warn(f"rltuned traces convert {source.convert.format(folder=folder)} --out {name}.csv.gz")
 
 
 @app.command(name="describe")
