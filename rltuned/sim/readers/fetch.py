@@ -102,7 +102,7 @@ def fetch(source: TraceSource, folder: Path, report: Report, origin: Path | None
     Args:
         source: which.
         folder: made if it is not there.
-        report: hears of progress.
+        report: takes the progress.
         origin: a folder that holds the archives, for machines without a way out; None = the net.
 
     Raises:
