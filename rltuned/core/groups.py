@@ -1,0 +1,209 @@
+"""Groups of jobs that wait for each other, over time: squeue forgets an edge when it is satisfied.
+
+A group is all jobs that edges connect. Each look is folded into a GroupStore. An edge that vanishes
+stays where the parent has come as far as the edge asked; else a user took it away. Pure.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import ceil, isfinite
+from typing import Final
+
+from rltuned.core.dag import components
+from rltuned.core.group_forecast import GroupForecast, foresee, is_satisfied
+from rltuned.domain.groups import (
+    Dependency,
+    ExpectedEnd,
+    GroupJob,
+    GroupStore,
+    JobPhase,
+)
+from rltuned.domain.jobs import PendingJob, RunningJob
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobId
+
+MOST_EDGES: Final = 20_000
+"""Of all groups of a cluster, about 1 MiB in the journal; further groups are left out."""
+KEPT_S: Final = 7 * 86_400.0
+"""A group that has ended is kept so long."""
+APART_S: Final = 600.0
+"""Looks further apart do not show when a group ended."""
+_NEVER: Final = "DependencyNeverSatisfied"
+_NO_JOB: Final = JobId(0)
+
+
+@dataclass(slots=True)
+class _Shown:
+    """What one look shows of a job or an array: its records."""
+
+    waiting: list[PendingJob]
+    running: list[RunningJob]
+
+
+def node_of(job: PendingJob | RunningJob) -> int:
+    """The id by which dependencies name a job: that of its array or heterogeneous job, if any."""
+    if isinstance(job, RunningJob):
+        return job.job_id if job.array_job_id is None else job.array_job_id
+    if job.array is not None:
+        return job.array.array_job_id
+    return job.job_id if job.het_job_id is None else job.het_job_id
+
+
+def follow(before: GroupStore, seen: Snapshot, waits_for: Mapping[JobId, Dependency]) -> GroupStore:
+    """The groups after one more look.
+
+    Args:
+        before: after the last one.
+        seen: the look.
+        waits_for: of the pending records that wait for others, by job id.
+    """
+    if not before.jobs and not waits_for:
+        return GroupStore()
+    shown = _shown(seen)
+    edges: dict[int, Dependency] = {}
+    for job in seen.pending:
+        one = waits_for.get(job.job_id)
+        if one is not None:
+            edges[node_of(job)] = _both(edges.get(node_of(job)), one, node_of(job))
+    wanted = set(before.jobs) | edges.keys()
+    wanted |= {p for one in edges.values() for p, _ in one.parents if p in shown}
+    hidden = seen.hidden_ids() | set(seen.lingering)
+    now = float(seen.taken_at)
+    found = {
+        node: _brought_up(before.jobs.get(node), shown[node], seen)
+        if node in shown
+        else _missed(before.jobs[node], now, is_hidden=node in hidden or _NO_JOB in hidden)
+        for node in wanted
+        if node in shown or node in before.jobs
+    }
+    found = {node: _with_edges(found[node], edges.get(node), found) for node in found}
+    after = _kept(before, found, now)
+    same = replace(after, seen_at=before.seen_at) == before
+    return before if same and now - before.seen_at < APART_S / 2 else after
+
+
+def _shown(seen: Snapshot) -> dict[int, _Shown]:
+    found: dict[int, _Shown] = {}
+    for job in seen.pending:
+        found.setdefault(node_of(job), _Shown([], [])).waiting.append(job)
+    for run in seen.running:
+        found.setdefault(node_of(run), _Shown([], [])).running.append(run)
+    return found
+
+
+def _both(one: Dependency | None, other: Dependency, own: int) -> Dependency:
+    """Those of two records of one array; no job waits for itself."""
+    parents = dict(() if one is None else one.parents) | dict(other.parents)
+    parents.pop(JobId(own), None)
+    whole = other.whole and (one is None or one.whole)
+    return Dependency(tuple(sorted(parents.items())), whole)
+
+
+def _brought_up(before: GroupJob | None, shown: _Shown, seen: Snapshot) -> GroupJob:
+    """A job that Slurm shows. An estimate from before its start is kept while it runs."""
+    job = before or GroupJob()
+    waiting, running = shown.waiting, shown.running
+    started = [float(run.started_at) for run in running]
+    job = replace(
+        job,
+        user=(waiting[0] if waiting else running[0]).user,
+        phase=JobPhase.RUNNING if running else JobPhase.WAITING,
+        never=any(one.reason == _NEVER for one in waiting),
+        started_at=min(started) if started else None,
+        ended_at=None,
+    )
+    if waiting:
+        return _estimated(job, waiting[0], seen)
+    return job if before is not None else _by_limit(job, running[0].request.time_limit_s, 1)
+
+
+def _estimated(job: GroupJob, record: PendingJob, seen: Snapshot) -> GroupJob:
+    """An array takes as many times as long as its throttle makes it."""
+    array, known = record.array, seen.run_time_of(record.job_id)
+    waves = 1 if array is None or not array.throttle else ceil(array.tasks / array.throttle)
+    job = _by_limit(job, record.request.time_limit_s, waves)
+    if known is None:
+        return job
+    return replace(job, run_s=known.mean_s * waves, source="predicted")
+
+
+def _by_limit(job: GroupJob, limit_s: float | None, waves: int) -> GroupJob:
+    if limit_s is None or not isfinite(limit_s):
+        return replace(job, run_s=None, most_s=None, source="unknown")
+    return replace(job, run_s=limit_s * waves, most_s=limit_s * waves, source="limit")
+
+
+def _missed(job: GroupJob, now: float, *, is_hidden: bool) -> GroupJob:
+    """A job that is neither pending nor running; one that completes has not ended yet."""
+    if is_hidden or job.phase is JobPhase.ENDED:
+        return job
+    return replace(job, phase=JobPhase.ENDED, ended_at=now)
+
+
+def _with_edges(job: GroupJob, shown: Dependency | None, found: Mapping[int, GroupJob]) -> GroupJob:
+    """Its edges of old that were satisfied, and those that Slurm shows."""
+    if job.phase is not JobPhase.WAITING:
+        return job
+    parents = {
+        parent: kind
+        for parent, kind in job.parents.items()
+        if parent in found and _may_vanish(found[parent].phase, kind)
+    }
+    if shown is not None:
+        parents |= {int(parent): kind for parent, kind in shown.parents}
+    return replace(job, parents=parents, whole=job.whole and (shown is None or shown.whole))
+
+
+def _may_vanish(parent: JobPhase, kind: str) -> bool:
+    """Whether Slurm takes such an edge away by itself; of arrays, task by task."""
+    by_task = kind == "aftercorr" and parent is JobPhase.RUNNING
+    return by_task or is_satisfied(parent, kind)
+
+
+def _kept(before: GroupStore, found: Mapping[int, GroupJob], now: float) -> GroupStore:
+    """What there is room for, open groups first, with what is expected of each."""
+    parts = [part for part in _parts(found) if len(part) > 1]
+    parts = [p for p in parts if _ended_at(found[n] for n in p) > now - KEPT_S]
+    parts.sort(key=lambda part: -_ended_at(found[n] for n in part))
+    jobs: dict[int, GroupJob] = {}
+    expected: dict[int, ExpectedEnd] = {}
+    edges = left_out = 0
+    for part in parts:
+        edges += sum(len(found[node].parents) for node in part)
+        if edges > MOST_EDGES:
+            left_out += len(part)
+            continue
+        jobs |= {node: found[node] for node in part}
+        hope = _expected(before, foresee({n: found[n] for n in part}, now), now)
+        expected |= {} if hope is None else {part[0]: hope}
+    return GroupStore(jobs, expected, now, left_out)
+
+
+def _parts(jobs: Mapping[int, GroupJob]) -> list[list[int]]:
+    return components({node: job.parents for node, job in jobs.items()})
+
+
+def _ended_at(jobs: Iterable[GroupJob]) -> float:
+    """When the last one ended; inf = it has not."""
+    return max(float("inf") if job.ended_at is None else job.ended_at for job in jobs)
+
+
+def _expected(before: GroupStore, now_known: GroupForecast, now: float) -> ExpectedEnd | None:
+    """Made when the group's last job joins; its end, if every job was seen to run and to end."""
+    known = before.expected.get(now_known.group)
+    if known is None or known.jobs != len(now_known.jobs):
+        if now_known.has_ended or not isfinite(now_known.end_at):
+            return None
+        return ExpectedEnd(now, now_known.end_at, len(now_known.jobs))
+    if not now_known.has_ended:
+        return replace(known, ended_at=None)
+    if known.ended_at is not None:
+        return known
+    in_time = now - before.seen_at <= APART_S
+    ran = all(job.started_at is not None for job in now_known.jobs.values())
+    return replace(known, ended_at=now) if in_time and ran else None
+
+
+def forecasts(store: GroupStore, now: float) -> list[GroupForecast]:
+    """What to expect of every group, the least id first."""
+    return [foresee({node: store.jobs[node] for node in part}, now) for part in _parts(store.jobs)]

@@ -1,0 +1,99 @@
+"""Jobs that wait for each other: what Slurm says of one job, and what is kept of a whole group."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, Literal
+
+from rltuned.domain.units import JobId
+
+AFTER_START: Final = frozenset({"after"})
+"""Kinds of edges that hold no longer once the parent has started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """Which jobs one job waits for.
+
+    Attributes:
+        parents: job or array ids, each with the kind of the edge in Slurm's word (`afterok`).
+        whole: the edges say all of it; False where one of several parents is enough, or where it
+            waits for a failure, a delay, another cluster or a namesake too.
+    """
+
+    parents: tuple[tuple[JobId, str], ...] = ()
+    whole: bool = True
+
+
+class JobPhase(StrEnum):
+    """How far a job of a group has come."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    ENDED = "ended"
+    """Slurm shows it no more, whether it ran or was cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupJob:
+    """A job or a whole array in a group.
+
+    Attributes:
+        parents: the kind of the edge by the parent's id, satisfied edges too.
+        whole: see Dependency.
+        run_s: expected run time by `source`; None = not known. most_s: by its limit, None = none.
+        source: the predictor, the time limit, or nothing.
+        never: Slurm says that its dependency can never be satisfied.
+        started_at: Unix time of the first start that was seen; None = none was.
+        ended_at: Unix time of the first look without it; None = it has not ended.
+    """
+
+    parents: Mapping[int, str] = field(default_factory=dict)
+    whole: bool = True
+    user: str = ""
+    phase: JobPhase = JobPhase.WAITING
+    run_s: float | None = None
+    most_s: float | None = None
+    source: Literal["predicted", "limit", "unknown"] = "unknown"
+    never: bool = False
+    started_at: float | None = None
+    ended_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedEnd:
+    """What was expected of a group when the last job joined it. Unix times.
+
+    Attributes:
+        made_at: when that was.
+        end_at: the end that was expected then.
+        jobs: that it had.
+        ended_at: of its last job; None = it has not ended, or the end was not seen.
+    """
+
+    made_at: float
+    end_at: float
+    jobs: int
+    ended_at: float | None = None
+
+    @property
+    def error_s(self) -> float | None:
+        """Seconds by which it ended later than was expected; None = not known."""
+        return None if self.ended_at is None else self.ended_at - self.end_at
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStore:
+    """All groups of a cluster.
+
+    Attributes:
+        jobs: by id; of an array, by the array's id.
+        expected: by the group's id, which is the least id in it.
+        seen_at: Unix time of the last look.
+        left_out: jobs with dependencies for which there was no room.
+    """
+
+    jobs: Mapping[int, GroupJob] = field(default_factory=dict)
+    expected: Mapping[int, ExpectedEnd] = field(default_factory=dict)
+    seen_at: float = 0.0
+    left_out: int = 0
