@@ -111,6 +111,7 @@ def in_words(document: dict[str, Any]) -> list[str]:
         f"It asks for {_amounts(document['request'])}.",
         *_expected(document["run_time"]),
     ]
+    lines += _group(document.get("group"))
     if document["deadline_at"] is not None:
         lines.append(f"Its deadline is {when(document['deadline_at'])}: it is never moved back.")
     if document["changed_by_rltuned"] is not None:
@@ -145,6 +146,28 @@ def _expected(found: dict[str, Any] | None) -> list[str]:
     low, high = span(found["low_s"]), span(found["high_s"])
     known = f"{found['ends']} jobs of its user have ended" if found["ends"] else "of a new user"
     return [f"It is expected to run {span(found['mean_s'])} ({low} to {high}; {known})."]
+
+
+def _group(group: dict[str, Any] | None) -> list[str]:
+    """Where it stands among the jobs that wait for each other."""
+    if group is None:
+        return []
+    step = f"step {group['step']} of {group['depth']} of" if group["step"] else "in"
+    held = [f"{p['job_id']} ({p['state']}, {_left(p['ends_in_s'])})" for p in group["waits_for"]]
+    waits = f"; waits for {', '.join(held)}" if held else ""
+    critical = "; on the critical path" if group["critical"] else ""
+    end = "unknown" if group["end_at"] is None else when(group["end_at"])
+    lines = [
+        f"It is {step} a group of {group['jobs']} ({group['group']}){waits}{critical}.",
+        f"The group ends, if no job of it waits in the queue: {end}.",
+    ]
+    if not group["understood"]:
+        lines.append("Not all of the group's dependencies are understood.")
+    return lines
+
+
+def _left(seconds: float | None) -> str:
+    return "end unknown" if seconds is None else f"about {span(seconds)} left"
 
 
 def _off_block(off: dict[str, Any] | None) -> list[str]:

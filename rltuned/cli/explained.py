@@ -10,6 +10,7 @@ from rltuned.core.decide import Decision, Entry
 from rltuned.core.explaining import bounds_on, influences, may_start, sentence
 from rltuned.core.features import COLUMNS
 from rltuned.core.select import Refusal
+from rltuned.daemon.groups import place_of
 from rltuned.domain.jobs import ArrayInfo, PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import BackendError, JournalError, SnapshotError
@@ -34,6 +35,7 @@ def explained(look: Look, asked: str) -> dict[str, Any] | None:
     if job is None:
         return document
     off = _off_block(look, job, document["refusal"])
+    document["group"] = place_of(look.groups, job, look.decision.snapshot.taken_at)
     return {**document, **_influenced(look, job), "starts": _starts(look, job), "off_block": off}
 
 

@@ -24,10 +24,12 @@ from rltuned.cli.world import open_world
 from rltuned.core.decide import Decision, Entry, decide
 from rltuned.core.placement import Placement
 from rltuned.daemon.apply import marked_by
+from rltuned.daemon.groups import GroupsStatus, kept_groups, looked, status_of
 from rltuned.daemon.kept_settings import as_if_on, kept_salt
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.wiring import build_rig, run_times_of
+from rltuned.domain.groups import GroupStore
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
@@ -71,12 +73,13 @@ def plan(
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A decision with what it was made by. world: where the queue is."""
+    """A decision with what it was made by. world: where the queue is. groups: of dependent jobs."""
 
     decision: Decision
     rig: Rig
     loaded: Loaded
     world: BackendChoice
+    groups: GroupsStatus
 
 
 def look(config: Path | None, world: BackendChoice, policy: str | None, seed: int) -> Look:
@@ -97,7 +100,9 @@ def look(config: Path | None, world: BackendChoice, policy: str | None, seed: in
         snapshot = rig.backend.observe()
         if world is BackendChoice.SLURM:
             snapshot = foretold(marked(snapshot, journal), loaded)
-    return Look(decide(snapshot, rig.policy, rig.knobs, rig.solver), rig, loaded, world)
+        groups = grouped(snapshot, journal)
+    decision = decide(snapshot, rig.policy, rig.knobs, rig.solver)
+    return Look(decision, rig, loaded, world, groups)
 
 
 def marked(snapshot: Snapshot, journal: Journal) -> Snapshot:
@@ -107,6 +112,16 @@ def marked(snapshot: Snapshot, journal: Journal) -> Snapshot:
     except JournalError as error:
         warn(f"cannot tell which jobs rltuned has changed before: {error}")
         return snapshot
+
+
+def grouped(snapshot: Snapshot, journal: Journal) -> GroupsStatus:
+    """The groups of dependent jobs: what the journal keeps, and what the snapshot shows."""
+    try:
+        kept = kept_groups(journal, snapshot.cluster)
+    except JournalError as error:
+        warn(f"edges that are satisfied are not known: {error}")
+        kept = GroupStore()
+    return status_of(looked(kept, snapshot), snapshot.taken_at)
 
 
 def foretold(snapshot: Snapshot, loaded: Loaded) -> Snapshot:

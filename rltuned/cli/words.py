@@ -29,7 +29,7 @@ def words_of(name: str) -> Any:
     if "commands" not in entry:
         app.command()(_function(entry["options"]))
         return typer.main.get_command(app)
-    app.callback()(lambda: None)
+    app.callback()(_function(entry.get("options", [])))
     for child, found in entry["commands"].items():
         app.command(child)(_function(found["options"]))
     return typer.main.get_command(app)

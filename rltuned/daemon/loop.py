@@ -17,6 +17,7 @@ from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.canary.monitor import CanaryStatus, Monitor
 from rltuned.daemon.collecting import uncollected
 from rltuned.daemon.following import Turn
+from rltuned.daemon.groups import take_in
 from rltuned.daemon.ha.rivals import Rivals
 from rltuned.daemon.newcomers import tell
 from rltuned.daemon.report import CycleReport, CycleStage, Skip, row_of
@@ -174,10 +175,17 @@ class Loop:
             report.snapshot = self._writer.unmarked(seen)
 
     def _learn(self, report: CycleReport) -> None:
+        """Take the look in: how long jobs run, and which wait for each other."""
         if self._run_times is not None and report.snapshot is not None:
             with self._timed(report, CycleStage.OBSERVE):
                 report.snapshot = self._run_times.look(report.snapshot)
                 report.run_times = self._run_times.status
+        if report.snapshot is not None and not report.journal_error:
+            try:
+                with self._timed(report, CycleStage.JOURNAL):
+                    report.groups = take_in(self._journal, report.snapshot)
+            except JournalError as error:
+                report.journal_error = str(error)
 
     def _decide(self, report: CycleReport) -> None:
         only_looks = self.rig.ladder.rung is Rung.OBSERVE and not self.rig.dry_run

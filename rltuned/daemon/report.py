@@ -9,6 +9,7 @@ from rltuned.core.decide import Decision, Entry
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.following import RoleChange
+from rltuned.daemon.groups import GroupsStatus
 from rltuned.daemon.load import Weighed
 from rltuned.daemon.run_times import RunTimesStatus
 from rltuned.daemon.state import Condition, HealthState
@@ -93,6 +94,7 @@ class CycleReport:
         journal_error: why the journal cannot be used; empty = it can.
         newcomers: why the stamp for newcomers cannot be written; empty = it can.
         run_times: what was learned of run times; None = nothing is.
+        groups: of dependent jobs; None = not known.
         moved: a generation that a trial or a breaker has promoted, withdrawn or taken back.
     """
 
@@ -116,6 +118,7 @@ class CycleReport:
     journal_error: str = ""
     newcomers: str = ""
     run_times: RunTimesStatus | None = None
+    groups: GroupsStatus | None = None
     moved: RoleChange | None = None
 
     @property

@@ -11,6 +11,7 @@ from rltuned import __version__
 from rltuned.core.ladder import Rung
 from rltuned.core.select import Refusal
 from rltuned.daemon.metrics.decision import DECISION, Ranges, outside
+from rltuned.daemon.metrics.groups import GROUPS
 from rltuned.daemon.metrics.jobs import JOBS
 from rltuned.daemon.metrics.run_times import RUN_TIMES
 from rltuned.daemon.metrics.table import FREE, Row, Table, counter, gauge, histogram
@@ -257,7 +258,7 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry
         ProcessCollector(registry=registry)
-        self._table = Table((*ROWS, *DECISION, *JOBS, *RUN_TIMES, *TUNED), registry)
+        self._table = Table((*ROWS, *DECISION, *JOBS, *RUN_TIMES, *GROUPS, *TUNED), registry)
         self._policy: tuple[str, str, str] | None = None
         self._ranges: Ranges = {}
         self.reader(ReaderChoice(TEXT, TEXT))

@@ -22,6 +22,8 @@ from rltuned.slurm.job_selector import asked_job
 Document = dict[str, Any]
 CYCLES: Final = 20
 """Last cycles that are shown."""
+GROUPS: Final = 20
+"""Groups of dependent jobs that are shown, open ones first."""
 JOBS: Final = 100
 """First jobs of the new order that are shown."""
 FOUND: Final = 20
@@ -78,6 +80,7 @@ class Board:
         self._last = {
             **self._last,
             **seen,
+            "groups": _groups(report, self._showing),
             "run_times": report.run_times and report.run_times.document(),
         }
 
@@ -138,6 +141,7 @@ _NOTHING_SEEN: Final[Document] = {
     "partitions": [],
     "left_alone": {},
     "jobs": None,
+    "groups": None,
     "run_times": None,
 }
 
@@ -173,6 +177,18 @@ def _changes(report: CycleReport) -> list[Document]:
         for done in report.outcomes
         if done.result is Result.APPLIED and isinstance(done.action, SetPriority | SetSiteFactor)
     ]
+
+
+def _groups(report: CycleReport, showing: Showing) -> Document | None:
+    """Of dependent jobs; None = not known."""
+    found = report.groups
+    if found is None:
+        return None
+    listed = [
+        {**one, "user": one["user"] if showing.users else None}
+        for one in (found.documents()[:GROUPS] if showing.jobs else ())
+    ]
+    return {"open": len(found.open), "jobs": found.jobs(), "listed": listed}
 
 
 def _partitions(report: CycleReport) -> list[Document]:

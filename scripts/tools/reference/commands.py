@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
-from typer import Typer
+from typer import Context, Typer
 from typer.models import ArgumentInfo, OptionInfo
 
 from rltuned.cli import COMMANDS
@@ -52,12 +52,17 @@ class Command:
     @property
     def usage(self) -> str:
         parts = [self.path]
-        parts += ["COMMAND"] if self.children else []
+        parts += [self._command] if self.children else []
         for one in self.parameters:
             if one.is_argument:
                 parts.append(one.names[0] if one.required else f"[{one.names[0]}]")
         parts += ["[OPTIONS]"] if any(not p.is_argument for p in self.parameters) else []
         return " ".join(parts)
+
+    @property
+    def _command(self) -> str:
+        """With options of its own it does something without one."""
+        return "[COMMAND]" if self.parameters else "COMMAND"
 
     def all(self) -> Iterator["Command"]:
         """Itself and everything below, in the order of the help."""
@@ -89,7 +94,9 @@ def _group(app: Typer, path: str, summary: str) -> Command:
         if info.typer_instance is not None
     ]
     callback = app.registered_callback.callback if app.registered_callback else None
-    return Command(path, _paragraphs(callback) or (summary,), (), tuple(children))
+    own = inspect.signature(callback, eval_str=True).parameters.values() if callback else ()
+    parameters = tuple(_parameter(p) for p in own if p.annotation is not Context)
+    return Command(path, _paragraphs(callback) or (summary,), parameters, tuple(children))
 
 
 def _dashed(function: Callable[..., Any] | None) -> str:

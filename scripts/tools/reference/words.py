@@ -13,11 +13,16 @@ def words() -> str:
 
 
 def _entry(command: Command) -> dict[str, Any]:
-    if command.children:
-        return {"commands": {c.path.split()[-1]: _entry(c) for c in command.children}}
-    return {
+    if command.children and not command.parameters:
+        return {"commands": _below(command)}
+    entry: dict[str, Any] = {
         "options": [
             {"names": p.names, "kind": p.kind, "help": p.help, "is_argument": p.is_argument}
             for p in command.parameters
         ]
     }
+    return entry | {"commands": _below(command)} if command.children else entry
+
+
+def _below(command: Command) -> dict[str, Any]:
+    return {c.path.split()[-1]: _entry(c) for c in command.children}

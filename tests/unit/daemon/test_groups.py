@@ -1,0 +1,76 @@
+"""Groups of dependent jobs in the journal, the metrics and the words of explain."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+from rltuned.cli.explain import in_words
+from rltuned.cli.explained import explanation
+from rltuned.core.decide import Knobs, decide
+from rltuned.daemon.groups import GROUPS, kept_groups, place_of, take_in
+from rltuned.domain.groups import GroupStore
+from rltuned.domain.run_times import RunTime
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobId
+from rltuned.journal.journal import Journal
+from rltuned.journal.snapshots import FILE_NAME
+from tests.builders import NOW, job, running, snapshot
+from tests.fakes import ConstantOrder
+from tests.schema import SCHEMA_1, journal_of
+
+PREDICTED = RunTime(plan_s=600, mean_s=1_200, low_s=60, median_s=900, high_s=3_000, ends=4)
+
+
+def first() -> Snapshot:
+    second = job(2, dependency="afterok:1(unfulfilled)", reason="Dependency")
+    third = job(3, dependency="afterok:2(unfulfilled),singleton", reason="Dependency")
+    return snapshot(second, third, runs=[running(1)], run_times=((JobId(2), PREDICTED),))
+
+
+def test_they_outlive_edges_and_processes(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path)) as journal:
+        assert [g.edges for g in take_in(journal, first()).groups] == [2]
+    with closing(Journal(tmp_path)) as journal:
+        later = snapshot(job(3, dependency="afterok:2"), runs=[running(2)], taken_at=NOW + 60)
+        (group,) = take_in(journal, later).open
+        assert {n: dict(j.parents) for n, j in group.jobs.items()} == {
+            1: {}, 2: {1: "afterok"}, 3: {2: "afterok"},
+        }  # fmt: skip
+        assert group.jobs[2].source == "predicted"
+        assert not group.whole  # as a singleton was seen once
+        assert kept_groups(journal, "another") == GroupStore()
+        ended = [take_in(journal, snapshot(taken_at=NOW + s)) for s in (120, 180)]
+        assert ended[0].open == ended[1].open == ()
+        assert ended[0].ended == ()  # job 3 was never seen to run
+        assert len(json.dumps(GROUPS.read(journal)["test"].expected, default=str)) < 200
+
+
+def test_the_journal_of_an_older_release_is_taken_over(tmp_path: Path) -> None:
+    with closing(journal_of(tmp_path, SCHEMA_1, 1)):
+        pass
+    with closing(Journal(tmp_path)) as journal:
+        assert kept_groups(journal, "test") == GroupStore()
+        take_in(journal, first())
+        assert set(kept_groups(journal, "test").jobs) == {1, 2, 3}
+    with closing(Journal(tmp_path)) as journal:
+        assert set(kept_groups(journal, "test").jobs) == {1, 2, 3}
+
+
+def test_nothing_is_kept_where_nothing_depends(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path)) as journal:
+        assert take_in(journal, snapshot(job(1))).groups == ()
+    assert not (tmp_path / FILE_NAME).exists()
+
+
+def test_explain_names_what_holds_a_job(tmp_path: Path) -> None:
+    seen = first()
+    with closing(Journal(tmp_path)) as journal:
+        status = take_in(journal, seen)
+    document = explanation(decide(seen, ConstantOrder(), Knobs()), "2")
+    assert document is not None
+    document["group"] = place_of(status, seen.pending[0], NOW)
+    document["verdict"] = None
+    text = "\n".join(in_words(document))
+    assert "It is step 2 of 3 of a group of 3 (1); waits for 1 (running, about 40m left)." in text
+    assert "Not all of the group's dependencies are understood." in text
+    assert place_of(status, job(9), NOW) is None
