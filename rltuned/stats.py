@@ -87,6 +87,14 @@ class Change:
     high: float | None = None
 
 
+def in_words(change: Change) -> str:
+    """`-12.3% [-20.1%, -4.0%]`; without an interval where there is none."""
+    if change.change is None:
+        return "as before: no job waited"
+    around = "" if change.low is None else f" [{change.low:+.1%}, {change.high:+.1%}]"
+    return f"{change.change:+.1%}{around}"
+
+
 def change_of_mean(base: FloatArray, own: FloatArray, stretches: Stretches) -> Change:
     """Compare means, (n,) each."""
     weights = drawn(stretches.count, OF_STRETCHES)

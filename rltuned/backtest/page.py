@@ -35,6 +35,8 @@ def page_of(study: Study, found: Mapping[str, Any], accounts: Mapping[str, str])
     return render(
         "backtest.html",
         title=f"Backtest of {found['record']['cluster']}",
+        headline=found["headline"],
+        tone=calibration["verdict"],
         study=found,
         matches=list(matches.items()),
         plots={

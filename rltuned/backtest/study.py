@@ -16,6 +16,7 @@ from rltuned.policies.predictor import Predictor
 from rltuned.sim.play import Played
 from rltuned.sim.run_times import layers_of
 from rltuned.slurm.accounting import SacctAnswer
+from rltuned.stats import in_words
 from rltuned.text import utc
 
 Report = Callable[[str, float], None]
@@ -100,7 +101,18 @@ def document(study: Study, history: SacctAnswer, asked: Mapping[str, Any]) -> di
         "record": _record(past, history),
         "real": _real(past),
         "orders": {name: asdict(o) for name, o in study.outcomes.items()},
+        "headline": _headline(study),
     }
+
+
+def _headline(study: Study) -> str:
+    """The first order, and how far the simulator is to be trusted, in one sentence."""
+    name, outcome = next(iter(study.outcomes.items()))
+    off = study.calibration.whole.mean.change
+    return (
+        f"{name} instead of multifactor: mean wait {in_words(outcome.metrics['wait_s'])}; the "
+        f"simulator is off by {'an unknown part' if off is None else f'{off:+.1%}'}"
+    )
 
 
 def _order_text(past: Past) -> str:

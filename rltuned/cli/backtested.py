@@ -20,6 +20,7 @@ def show(found: dict[str, Any]) -> None:
 
 def _lines_before(found: dict[str, Any]) -> Iterator[str]:
     """The lines before the table."""
+    yield found["headline"]
     whole, real, record = found["calibration"]["whole"], found["real"]["later"], found["record"]
     yield (
         f"{record['cluster']}: {record['jobs_scored']} jobs, {record['begin']} to {record['until']}"

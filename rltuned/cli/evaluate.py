@@ -39,6 +39,7 @@ from rltuned.train.evaluate import (
     EvaluationPlan,
     compare,
     contestant_of,
+    headline,
     plays_of,
 )
 from rltuned.train.ground import Ground
@@ -133,6 +134,7 @@ def evaluate(
         "mode": protocol.mode,
         "interval_s": protocol.interval_s if protocol.mode == "cycle" else None,
         "bounds": None if protocol.order is None else asdict(protocol.order),
+        "headline": headline(found),
         "comparisons": [_plain(c) for c in found],
     }
     if report is not None:
@@ -140,6 +142,7 @@ def evaluate(
     if as_json:
         say(json.dumps(document))
     else:
+        say(headline(found))
         _show(found)
 
 

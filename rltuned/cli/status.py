@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -118,9 +118,22 @@ def _daemon(state: DaemonState) -> Iterator[str]:
     yield f"cycles: {len(skipped)} of the last {len(daemon['cycles'])} without a result"
     if daemon["effect"] is not None:
         yield f"effect: {daemon['effect']['verdict']}"
+    if "waits" in daemon:  # an older daemon has none
+        yield f"waits: today {waits(daemon['waits']['today'])}"
+        yield f"waits: last 7 days {waits(daemon['waits']['week'])}"
     for block in daemon.get("blocks", ()):  # an older daemon has none
         delays = "on" if block["on"] else "off (Slurm's own order is measured)"
         yield f"switchback: {block['partition']} {delays} until {when(block['until'])}"
+
+
+def waits(found: dict[str, Any]) -> str:
+    """Mean waits with delays and without them."""
+    parts = [
+        f"{span(found[f'{side}_wait_s'])} {words} ({found[f'{side}_jobs']} jobs)"
+        for side, words in (("on", "with delays"), ("off", "without"))
+        if found[f"{side}_jobs"]
+    ]
+    return ", ".join(parts) or "no job that may be ordered has started"
 
 
 def _journal(state: DaemonState, now: float) -> Iterator[str]:

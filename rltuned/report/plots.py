@@ -71,6 +71,8 @@ def svg(salt: str, height: float, draw: Callable[[Figure], None]) -> Markup:
     text = text[text.index("<svg") :]
     for stand_in, variable in VARIABLES.items():
         text = text.replace(stand_in, f"var({variable})")
+    # several pictures stand on one page, and no part of one refers to a group by its name
+    text = re.sub(r'<g id="[^"]*"', "<g", text)
     # text is real text, in the page's own typeface
     text = re.sub(r"font: ([^;']*?)px [^;\"]*", r"font-size: \1px", text)
     return Markup(text)  # noqa: S704 - matplotlib's SVG

@@ -8,6 +8,7 @@ the result says it.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Final
 
 import numpy as np
@@ -114,6 +115,32 @@ class Comparison:
         return {
             p: {m: float(v.mean()) for m, v in table.items()} for p, table in self.values.items()
         }
+
+
+def everywhere(
+    comparisons: Sequence[Comparison], model: str, rule: str, metric: str
+) -> list[float]:
+    """Change of a model's ratio to a rule: the geometric mean over the places, then at each."""
+    tables = [one.paired.get(model, {}) for one in comparisons]
+    changes = [table[rule][metric].geometric for table in tables if rule in table]
+    if not changes:
+        return []
+    return [prod((1 + one) ** (1 / len(changes)) for one in changes) - 1, *changes]
+
+
+def headline(comparisons: Sequence[Comparison]) -> str:
+    """The mean wait of every model against one rule, `delay` where it was played."""
+    tables = {name: rules for one in comparisons for name, rules in one.paired.items()}
+    parts = []
+    for model, rules in tables.items():
+        rule = "delay" if "delay" in rules else next(iter(rules))
+        mean, *places = everywhere(comparisons, model, rule, "wait_s")
+        found = rules[rule]["wait_s"]
+        around = f"[{found.geometric_low:+.1%}, {found.geometric_high:+.1%}]"
+        if len(places) > 1:
+            around = f"[{min(places):+.1%} to {max(places):+.1%} over {len(places)} places]"
+        parts.append(f"{model} against {rule} {mean:+.1%} {around}")
+    return f"Wait, geometric mean over windows: {'; '.join(parts)}"
 
 
 def windows_of(ground: Ground, plan: EvaluationPlan) -> tuple[list[Ground], bool]:

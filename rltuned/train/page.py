@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Mapping, Sequence
-from math import prod
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +13,7 @@ from rltuned.errors import TraceError
 from rltuned.report import plots, render
 from rltuned.sim.policy import CLAIRVOYANT, FUTURE
 from rltuned.stats import LARGER_IS_BETTER, FloatArray
-from rltuned.train.evaluate import Comparison
+from rltuned.train.evaluate import Comparison, everywhere, headline
 
 UNITS: Final = {
     "wait_s": "mean wait, s",
@@ -68,6 +68,7 @@ def write_page(
     text = render(
         "evaluation.html",
         title="Evaluation",
+        headline=headline(comparisons),
         places=places,
         cards=cards,
         curves=plots.curves({n: [*map(_curve, c)] for n, c in curves.items()}) if curves else "",
@@ -79,7 +80,7 @@ def write_page(
         policies=dict.fromkeys(name for one in comparisons for name in one.means()),
         models=dict.fromkeys(name for one in comparisons for name in one.paired),
         rules=list(dict.fromkeys(r for table in paired for r in table if r not in FUTURE)),
-        everywhere=lambda *at: _everywhere(comparisons, *at),
+        everywhere=partial(everywhere, comparisons),
     )
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -96,21 +97,10 @@ def title(found: Comparison) -> str:
     return f"{found.ground}, {load}"
 
 
-def _everywhere(
-    comparisons: Sequence[Comparison], model: str, rule: str, metric: str
-) -> list[float]:
-    """Change of a model's ratio to a rule: the geometric mean over the places, then at each."""
-    tables = [one.paired.get(model, {}) for one in comparisons]
-    changes = [table[rule][metric].geometric for table in tables if rule in table]
-    if not changes:
-        return []
-    return [prod((1 + one) ** (1 / len(changes)) for one in changes) - 1, *changes]
-
-
 def _distributions(found: Comparison) -> Markup:
     drawn = [*(rule for rule in DRAWN if rule in found.spread), *found.paired]
     singles = {policy: found.spread[policy] for policy in drawn}
-    return plots.distributions(found.ground, LABELS, found.values, singles, list(found.paired))
+    return plots.distributions(title(found), LABELS, found.values, singles, list(found.paired))
 
 
 def _curve(path: Path) -> tuple[FloatArray, FloatArray]:

@@ -181,9 +181,13 @@ def write_report(folder: Path, found: PredictorReport, title: str) -> None:
     try:
         folder.mkdir(parents=True)
         page = render(
-            "predictor.html", title=title, found=found, plot=levels(found.calibration),
+            "predictor.html",
+            title=title,
+            headline=f"Pinball loss {found.loss:.3f} on {found.jobs:,} later jobs",
+            found=found,
+            plot=levels(found.calibration),
             good=GOOD_LIMIT,
-        )  # fmt: skip
+        )
         (folder / "index.html").write_text(page, "utf-8")
     except OSError as error:
         raise ModelError(f"{folder}: {error.strerror or error}") from error

@@ -33,6 +33,8 @@ def page_of(night: Night, found: Mapping[str, Any]) -> str:
     return render(
         "tune.html",
         title=f"Tuning of {record['cluster']}",
+        headline=found["sentence"],
+        tone="" if found["verdict"] == "kept" else "close",
         night=found,
         plots={
             "calibration": plots.calibration(

@@ -1,7 +1,6 @@
 """The status page of a real daemon in a real browser: light and dark, wide and narrow."""
 
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib import image
 
-from tests import needs
+from tests.browser import SIZES, audit, chromium
 from tests.e2e.process import Daemon
 
 
@@ -17,7 +16,7 @@ from tests.e2e.process import Daemon
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     folder = tmp_path_factory.mktemp("page")
     config = folder / "rltuned.toml"
-    config.write_text('[policy]\nname = "sjf"\n')
+    config.write_text('[policy]\nname = "sjf"\n[http]\njobs = true\n')
     config.chmod(0o600)
     args = ("--backend", "sim", "--no-show", "--dry-run", "--speed", "60", "--port", "0")
     with Daemon(folder, *args, "--config", str(config)) as running:
@@ -25,22 +24,12 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         yield running
 
 
-def chromium(daemon: Daemon, folder: Path, *asked: str, size: str = "1200,1600") -> str:
-    needs.program("chromium")
-    given = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-    given += [f"--user-data-dir={folder / 'profile'}", f"--window-size={size}"]
-    done = subprocess.run(
-        [*given, *asked, daemon.url() + "/"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    return done.stdout
+def shown(daemon: Daemon, folder: Path, *asked: str, size: str = "1200,1600") -> str:
+    return chromium(daemon.url() + "/", folder / "profile", *asked, size=size)
 
 
 def test_the_browser_finds_landmarks_tables_and_no_users(daemon: Daemon, tmp_path: Path) -> None:
-    dom = chromium(daemon, tmp_path, "--dump-dom")
+    dom = shown(daemon, tmp_path, "--dump-dom")
     for landmark in ("<header>", "<main>", "<footer>", 'lang="en"', "#queue"):
         assert landmark in dom
     tables = re.findall(r"<table>.*?</table>", dom, re.DOTALL)
@@ -68,17 +57,47 @@ def test_a_job_is_found(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [1440, 900, 390])
-def test_it_can_be_read(daemon: Daemon, tmp_path: Path, dark: bool, width: int) -> None:
+@pytest.mark.parametrize("size", SIZES)
+def test_it_can_be_read(daemon: Daemon, tmp_path: Path, dark: bool, size: str) -> None:
     shot = tmp_path / "shot.png"
-    scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
-    chromium(daemon, tmp_path, scheme, f"--screenshot={shot}", size=f"{width},1600")
+    address = daemon.url() + "/"
+    chromium(address, tmp_path / "profile", f"--screenshot={shot}", size=size, dark=dark)
     grey = image.imread(shot)[..., :3].mean(axis=2)
-    assert grey.shape == (1600, width)
+    assert f"{grey.shape[1]},{grey.shape[0]}" == size
     paper = float(np.median(grey))
     assert paper < 0.2 if dark else paper > 0.9  # the style sheet got past the policy
     inked = np.abs(grey - paper) > 0.4
     assert all(part.mean() > 0.002 for part in np.array_split(inked, 3))
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("size", SIZES)
+def test_axe_finds_nothing_and_a_keyboard_gets_everywhere(
+    daemon: Daemon, tmp_path: Path, dark: bool, size: str
+) -> None:
+    style = f"<style>{daemon.get('/status.css')}</style>"
+    page = daemon.get("/?job=1").replace("<link rel=stylesheet href=/status.css>", style)
+    found = audit(page, tmp_path, size=size, dark=dark)
+    assert (found.broken, found.unreached, found.unseen) == ([], [], [])
+    assert found.passes > 10
+    assert found.stops >= 8
+    assert found.overflow_px == 0
+
+
+def test_an_audit_finds_what_is_wrong(tmp_path: Path) -> None:
+    page = (
+        "<!doctype html><html><head><title>t</title><style>a{outline:none}</style></head>"
+        "<body><h1>t</h1><main><img src=x><a href=/>on</a><p style='width:3000px'>wide</p>"
+        "</main></body></html>"
+    )
+    found = audit(page, tmp_path, size="900,1600", dark=False)
+    assert {one.partition(":")[0] for one in found.broken} == {
+        "html-has-lang",
+        "image-alt",
+        "region",
+    }
+    assert found.unseen == ['<a href="/">on</a>']
+    assert found.overflow_px > 1_000
 
 
 def luminance(colour: str) -> float:

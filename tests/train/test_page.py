@@ -1,6 +1,5 @@
-"""The page in a browser: it draws itself, light and dark, and asks nobody for anything."""
+"""The page in a browser: it draws itself, light and dark, and asks no other server."""
 
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from rltuned.train.episodes import play_policy
 from rltuned.train.evaluate import EvaluationPlan, compare
 from rltuned.train.network import PaperActor, policy_of
 from rltuned.train.page import write_page
-from tests import needs
+from tests.browser import check_page, chromium
 from tests.train.worlds import random_ground
 
 WIDE, TALL = 1300, 3000
@@ -40,30 +39,25 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_page(folder, found, cards, {"ours": [curves, curves]})
 
 
-def chromium(page: Path, *asked: str) -> str:
-    needs.program("chromium")
-    given = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-    given += [f"--user-data-dir={page.parent / 'profile'}", f"--window-size={WIDE},{TALL}"]
-    done = subprocess.run(
-        [*given, *asked, page.as_uri()], capture_output=True, text=True, timeout=120, check=True
-    )
-    return done.stdout
-
-
-def test_a_browser_finds_every_table_and_plot(page: Path) -> None:
-    dom = chromium(page, "--dump-dom")
+def test_a_browser_finds_every_table_and_plot(page: Path, tmp_path: Path) -> None:
+    dom = chromium(page.as_uri(), tmp_path, "--dump-dom")
     assert dom.count("<svg") == 3
-    for said in ("Every policy", "Each model against each rule", "Learning curves", "a &lt;test"):
-        assert said in dom
+    for words in ("Every policy", "Each model against each rule", "Learning curves", "a &lt;test"):
+        assert words in dom
     assert "var(--" in dom
     assert "#0" not in dom.split("</style>")[1].replace("#0f", "")
+    assert dom.index("Wait, geometric mean over windows: ours against delay") < dom.index("<h2>")
+
+
+def test_it_is_well_built(page: Path, tmp_path: Path) -> None:
+    check_page(page.read_text(), tmp_path)
 
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_it_can_be_read_light_and_dark(page: Path, dark: bool, tmp_path: Path) -> None:
     shot = tmp_path / "shot.png"
-    scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
-    chromium(page, scheme, f"--screenshot={shot}")
+    size = f"{WIDE},{TALL}"
+    chromium(page.as_uri(), tmp_path / "profile", f"--screenshot={shot}", size=size, dark=dark)
     grey = image.imread(shot)[..., :3].mean(axis=2)
     assert grey.shape == (TALL, WIDE)
     paper = float(np.median(grey))

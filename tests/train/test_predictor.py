@@ -17,6 +17,7 @@ from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.trace import Trace, TraceJob, write_trace
 from rltuned.train.export import export_predictor
 from rltuned.train.predictor import examples_of, fit, foreseen
+from tests.browser import check_page
 
 
 def jobs_of(count: int, seed: int = 1, spread: float = 0.3) -> list[TraceJob]:
@@ -204,6 +205,7 @@ def test_the_page_tells_what_predictions_and_better_limits_are_worth(tmp_path: P
     for row in found["users"]:  # limits of a day where minutes are used
         assert row["delay_with_good_limits_s"] < 0.6 * row["delay_s"]
     page = (tmp_path / "page" / "index.html").read_text()
+    check_page(page, tmp_path)
     assert "<svg" in page
     assert "user 1" in page
     assert "u0" not in page

@@ -20,6 +20,7 @@ from rltuned.sim.trace import TraceJob
 from rltuned.stats import DAY_S
 from rltuned.tune import night
 from tests.backtest.worlds import WEIGHTED, cluster, played
+from tests.browser import check_page
 from tests.histories import EPOCH, rows, save_site
 from tests.unit.cli.runner import run
 
@@ -110,6 +111,7 @@ def test_a_better_order_is_proposed_then_promoted_and_then_kept(
     assert store.names() == []
     assert not (tmp_path / "state").exists()
     page = (tmp_path / "page" / "index.html").read_text()
+    check_page(page, tmp_path)
     assert "Proposed: " in page
     assert "Slurm's own order" in page
 

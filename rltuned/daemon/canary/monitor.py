@@ -20,6 +20,7 @@ from rltuned.daemon.canary.outcomes import (
     Watcher,
     look_back,
 )
+from rltuned.daemon.canary.waits import Waits, count
 from rltuned.domain.jobs import RunningJob
 from rltuned.domain.plan import Outcome
 from rltuned.domain.snapshot import Snapshot
@@ -50,6 +51,7 @@ class CanaryStatus:
         pairs: of blocks, that were decided in this cycle.
         blocks: by partition, the block that it is in; empty = there is no switchback.
         effect: of delays under the model in force; None = there is no switchback.
+        waits: of the last days.
     """
 
     outcomes: Outcomes = field(default_factory=Outcomes)
@@ -59,6 +61,7 @@ class CanaryStatus:
     pairs: tuple[Pair, ...] = ()
     blocks: Mapping[str, Block] = field(default_factory=dict)
     effect: Effect | None = None
+    waits: Waits = field(default_factory=dict)
 
     @property
     def demoted(self) -> tuple[str, ...]:
@@ -133,7 +136,10 @@ class Monitor:
         if rules.switchback is not None:
             blocks = {name: rules.switchback.block(name, at) for name in scope(seen, rules)}
             effect = breaker.effect(after, model)
-        return CanaryStatus(what, agreement, after, tuple(sorted(opened)), pairs, blocks, effect)
+        return CanaryStatus(
+            what, agreement, after, tuple(sorted(opened)), pairs, blocks, effect,
+            count(self._memory, seen.cluster, what.started, at),
+        )  # fmt: skip
 
 
 def sides_of(

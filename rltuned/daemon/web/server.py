@@ -36,7 +36,7 @@ CSP: Final = (
 REFRESH_S: Final = 15
 LIVE: Final = "live"
 """The query that asks for a page which loads itself again and again."""
-STYLE: Final = style("status.css")
+STYLE: Final = style("page.css")
 _STATUS_PATHS = frozenset({"/", "/status.css", "/status.json"})
 _NOT_OURS = b"asked for by a name that is not known here; [http] hosts in the settings allows it\n"
 GZIP_FROM_BYTES: Final = 1_024

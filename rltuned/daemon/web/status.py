@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from rltuned import __version__
 from rltuned.core.decide import Decision, Entry
+from rltuned.daemon.canary import waits
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.runtime import Rig
@@ -130,6 +131,7 @@ class Board:
                 for name, block in sorted(verdict.blocks.items())
             ],
             "effect": verdict.effect and verdict.effect.document(),
+            "waits": waits.document(verdict.waits, self._now()),
             "cycles": list(self._cycles),
             "changes": list(self._changes) if self._showing.jobs else None,
         }

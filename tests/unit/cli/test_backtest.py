@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from rltuned.cli.backtest import app
 from rltuned.errors import BackendError, ModelError, TraceError
 from tests.backtest.worlds import jobs, site
+from tests.browser import check_page
 from tests.histories import EPOCH
 from tests.lab import SEARCH
 
@@ -50,6 +51,8 @@ def test_figures_page_and_json_say_the_same(
     whole = told["calibration"]["whole"]
     assert (whole["off_s"], told["calibration"]["verdict"]) == (0.0, "close")
     page = (report / "index.html").read_text()
+    check_page(page, tmp_path)
+    assert page.index(told["headline"]) < page.index("How far is the simulator off?")
     assert page.index("How far is the simulator off?") < page.index("What would another order")
     assert page.count("<svg") == 5
     assert not [w for w in ("src=", "href='http", 'href="http', "url(http") if w in page]
@@ -62,7 +65,8 @@ def test_figures_page_and_json_say_the_same(
 def test_words_for_a_terminal(known: Path, calm: tuple[str, str]) -> None:
     said = run(*calm, "--site", str(known), *CHEAP)
     lines = said.splitlines()
-    assert lines[1].startswith("simulator: mean wait off by +0.0%")
+    assert lines[0].startswith("saf instead of multifactor: mean wait ")
+    assert lines[2].startswith("simulator: mean wait off by +0.0%")
     assert any("multifac" in line for line in lines)
 
 

@@ -1,0 +1,101 @@
+"""How long jobs waited, day by day, with delays and without them; kept in the journal."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from pydantic import ConfigDict
+
+from rltuned.daemon.canary.outcomes import JobStart, Side
+from rltuned.journal.named_values import Kept, Memory
+
+DAYS: Final = 7
+"""That are kept, today included; days are those of UTC."""
+
+
+@dataclass(frozen=True, slots=True)
+class DayWaits:
+    """Of the jobs that started on one day: how many, and the seconds they waited altogether."""
+
+    on_jobs: int = 0
+    on_s: float = 0.0
+    off_jobs: int = 0
+    off_s: float = 0.0
+
+    def __add__(self, other: "DayWaits") -> "DayWaits":
+        return DayWaits(
+            self.on_jobs + other.on_jobs,
+            self.on_s + other.on_s,
+            self.off_jobs + other.off_jobs,
+            self.off_s + other.off_s,
+        )
+
+    def plus(self, side: Side, wait_s: float) -> "DayWaits":
+        """The same with one job more."""
+        if side is Side.ON:
+            return replace(self, on_jobs=self.on_jobs + 1, on_s=self.on_s + wait_s)
+        return replace(self, off_jobs=self.off_jobs + 1, off_s=self.off_s + wait_s)
+
+    def document(self) -> dict[str, Any]:
+        """Jobs and mean waits; null = there was no job."""
+        return {
+            "on_jobs": self.on_jobs,
+            "on_wait_s": self.on_s / self.on_jobs if self.on_jobs else None,
+            "off_jobs": self.off_jobs,
+            "off_wait_s": self.off_s / self.off_jobs if self.off_jobs else None,
+        }
+
+
+Waits = Mapping[str, DayWaits]
+"""By day, as 2026-11-23."""
+
+WAITS: Final[Kept[dict[str, DayWaits]]] = Kept(
+    "waits", dict[str, DayWaits], "waits by day", ConfigDict(extra="ignore", allow_inf_nan=False)
+)
+"""By cluster."""
+
+
+def count(memory: Memory, cluster: str, started: Iterable[JobStart], at: float) -> Waits:
+    """Add the jobs that started, forget days that are too old, and return what is known.
+
+    Jobs that rltuned may not order, or whose wait is not known, are not counted.
+
+    Raises:
+        JournalError: the journal cannot be read or written.
+    """
+    result: Waits = {}
+
+    def put(every: dict[str, dict[str, DayWaits]]) -> dict[str, dict[str, DayWaits]]:
+        nonlocal result
+        days = dict(every.get(cluster, {}))
+        for job in started:
+            if job.side is not Side.OTHER and job.wait_s is not None:
+                day = _day(job.started_at)
+                days[day] = days.get(day, DayWaits()).plus(job.side, job.wait_s)
+        recent = set(_days(at))
+        result = {day: waits for day, waits in sorted(days.items()) if day in recent}
+        return {**every, cluster: dict(result)}
+
+    WAITS.alter(memory, put, at)
+    return result
+
+
+def document(waits: Waits, at: float) -> dict[str, Any]:
+    """For JSON and the page: today, the last DAYS days together, and each of them."""
+    days = _days(at)
+    week = sum((waits.get(day, DayWaits()) for day in days), DayWaits())
+    return {
+        "today": waits.get(days[-1], DayWaits()).document(),
+        "week": week.document(),
+        "days": [{"day": day, **waits.get(day, DayWaits()).document()} for day in days],
+    }
+
+
+def _days(at: float) -> list[str]:
+    today = datetime.fromtimestamp(at, UTC)
+    return [f"{today - timedelta(days=back):%Y-%m-%d}" for back in reversed(range(DAYS))]
+
+
+def _day(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}"
