@@ -24,7 +24,7 @@ from rltuned.cli.world import open_world
 from rltuned.core.decide import Decision, Entry, decide
 from rltuned.core.placement import Placement
 from rltuned.daemon.apply import marked_by
-from rltuned.daemon.groups import GroupsStatus, kept_groups, looked, status_of
+from rltuned.daemon.groups import GroupsStatus, kept_groups, looked, status_of, with_critical
 from rltuned.daemon.kept_settings import as_if_on, kept_salt
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.runtime import Rig
@@ -101,6 +101,7 @@ def look(config: Path | None, world: BackendChoice, policy: str | None, seed: in
         if world is BackendChoice.SLURM:
             snapshot = foretold(marked(snapshot, journal), loaded)
         groups = grouped(snapshot, journal)
+        snapshot = with_critical(snapshot, groups, rig.knobs.boost)
     decision = decide(snapshot, rig.policy, rig.knobs, rig.solver)
     return Look(decision, rig, loaded, world, groups)
 

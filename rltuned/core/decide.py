@@ -12,6 +12,7 @@ from typing import Final, Literal
 import numpy as np
 
 from rltuned.core.capacity import Capacity
+from rltuned.core.early import boosted, with_early
 from rltuned.core.features import FloatArray, StateMatrix, encode
 from rltuned.core.milp.model import Solver
 from rltuned.core.milp.solution import JointPlacement, Tuning, place_jointly
@@ -64,6 +65,7 @@ class Knobs:
         top_k: how many of the first ranks are placed.
         placement: how. `milp` may also set OverSubscribe.
         tuning: of `milp`.
+        boost: the share by which the delays of critical jobs of groups are shortened.
     """
 
     rules: Scope = field(default_factory=Scope)
@@ -72,6 +74,7 @@ class Knobs:
     top_k: int = 16
     placement: PlacementMode = "pack"
     tuning: Tuning = field(default_factory=Tuning)
+    boost: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +145,8 @@ def decide(
         PolicyError: the policy's delays are misshapen, negative or not finite.
     """
     mode = knobs.writing.field(snapshot.priorities)
-    selection = select(snapshot, _rules_for(knobs.rules, mode, snapshot))
+    seen = with_early(snapshot) if mode == "site_factor" else snapshot
+    selection = select(seen, _rules_for(knobs.rules, mode, snapshot))
     chosen, handed_back = _split_by_field(selection.chosen, mode)
     matrix = encode(chosen, snapshot)
     neutral, numbers = scale(
@@ -150,15 +154,17 @@ def decide(
     )
     room_s = None if numbers is None else numbers.longest_s
     wished = bounded(policy, matrix, knobs.order, room_s)
-    delays = _withdrawn(wished, chosen, knobs.rules, snapshot)
+    withdrawn = _withdrawn(wished, chosen, knobs.rules, snapshot)
+    delays = boosted(withdrawn, chosen, snapshot, knobs.boost)
     ranked, waiting = rank(matrix, delays, numbers, knobs.writing)
+    free = ranked.after[[not chosen[i].is_dependent for i in ranked.after]]
     joint = None
     if knobs.placement == "milp":
-        first = ranked.after[: knobs.top_k]
+        first = free[: knobs.top_k]
         fits = (matrix.column("can_schedule_now")[first] > 0).tolist()
         ranked_first = [matrix.jobs[i] for i in first]
         joint = place_jointly(ranked_first, fits, snapshot, knobs.tuning, solver)
-    placements = joint.placements if joint else greedy(chosen, ranked.after, snapshot, knobs)
+    placements = joint.placements if joint else greedy(chosen, free, snapshot, knobs)
     over_budget = [(chosen[i].job_id, Refusal.CHANGE_BUDGET) for i in waiting]
     leaving = {j for j, reason in selection.refused if reason in _GIVEN_BACK}
     undone = _undone([*(j for j in snapshot.pending if j.job_id in leaving), *handed_back])

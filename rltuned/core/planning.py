@@ -101,7 +101,8 @@ def make_plan(
     for i in due:
         job, new = jobs[i], int(value[i])
         if field == "site_factor":
-            found.append(SetSiteFactor(target_of(job), job.site_factor or 0, new))
+            hidden = job.priority if job.is_dependent else None
+            found.append(SetSiteFactor(target_of(job), job.site_factor or 0, new, hidden))
         else:
             nice = job.nice if job.owned is None or job.owned.nice is None else job.owned.nice
             rest = rest_of(job, system, snapshot.taken_at) if aged else None
@@ -123,10 +124,12 @@ def undo(job: PendingJob) -> Release | SetNice | SetSiteFactor | None:
         return None
     if job.owned.field == "priority":
         return Release(target_of(job), job.priority, job.owned.nice or 0, job.owned.original)
-    original = job.owned.original or 0
-    if job.site_factor is None or job.site_factor == original:
+    original, shown = job.owned.original or 0, job.site_factor
+    actual = job.owned.value if shown is None and job.is_dependent else shown
+    if actual is None or actual == original:
         return None
-    return SetSiteFactor(target_of(job), job.site_factor, original)
+    hidden = job.priority if shown is None else None
+    return SetSiteFactor(target_of(job), actual, original, hidden)
 
 
 def target_of(job: PendingJob) -> Target:

@@ -202,7 +202,9 @@ def _of_held(job: PendingJob, nice: int) -> str:
 
 
 def _judge_site_factor(claim: Claim, job: PendingJob, *, is_frozen: bool) -> Restored | Action:
-    actual = job.site_factor
+    actual, priority = job.site_factor, None
+    if actual is None and job.is_dependent and job.priority > 0:
+        actual, priority = claim.owned.value, job.priority
     if actual is None or is_frozen:
         return Restored(claim, Fate.UNKNOWN, "Slurm does not show its site factor now")
     if not claim.owned.explains(actual):
@@ -210,7 +212,7 @@ def _judge_site_factor(claim: Claim, job: PendingJob, *, is_frozen: bool) -> Res
             claim, Fate.CHANGED, f"site factor is {actual}, rltuned wrote {claim.owned.value}"
         )
     target = Target(job.job_id, job.submitted_at, job.address)
-    return SetSiteFactor(target, old=actual, new=claim.owned.original or 0)
+    return SetSiteFactor(target, actual, claim.owned.original or 0, priority)
 
 
 def _done(action: Action) -> str:

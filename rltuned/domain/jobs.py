@@ -207,6 +207,11 @@ class PendingJob:
         return max(0.0, now - self.waits_since)
 
     @property
+    def is_dependent(self) -> bool:
+        """Whether a dependency holds it."""
+        return bool(self.dependency) or self.reason == "Dependency"
+
+    @property
     def taken_over(self) -> bool:
         """Whether another user has set, since rltuned wrote, the field that rltuned wrote to."""
         if self.owned is None:

@@ -46,11 +46,16 @@ class SetPriority:
 
 @dataclass(frozen=True, slots=True)
 class SetSiteFactor:
-    """`scontrol update SiteFactor=`: added to the multifactor sum, which stays alive."""
+    """`scontrol update SiteFactor=`: added to the multifactor sum, which stays alive.
+
+    priority: of a job whose site factor Slurm does not show, as a dependency holds it: before this.
+    Then a change of it is all that can be read back; None = the site factor is shown.
+    """
 
     target: Target
     old: int
     new: int
+    priority: int | None = None
 
     def __post_init__(self) -> None:
         if abs(self.new) > MAX_SITE_FACTOR:

@@ -69,6 +69,8 @@ def _plain(value: Any) -> Any:
 def action_document(action: Action) -> Document:
     """One action, flat: what it is, which job it is for, and its values."""
     fields = asdict(action)
+    if fields.get("priority", 0) is None:
+        del fields["priority"]
     return {"action": type(action).__name__, **fields.pop("target"), **fields}
 
 

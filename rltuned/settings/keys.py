@@ -217,6 +217,15 @@ class TuneKeys(Keys):
     """The same of the mean wait of each user with more than 5% of the GPU time."""
 
 
+class GroupKeys(Keys):
+    """Groups of dependent jobs."""
+
+    boost: float = key(0.0, ge=0.0, le=0.95)
+    """The delays of jobs on the critical path of a group are shorter by this share. They get their
+    number while a dependency still holds them, under priority/multifactor with slurmdbd. Others
+    wait longer for it: see docs/groups.md. 0 = off. Not together with order.newcomers."""
+
+
 class Settings(Keys):
     """The whole file."""
 
@@ -228,6 +237,7 @@ class Settings(Keys):
     ladder: LadderKeys = LadderKeys()
     placement: PlacementKeys = PlacementKeys()
     oversubscribe: OverSubscribeKeys = OverSubscribeKeys()
+    groups: GroupKeys = GroupKeys()
     predictor: PredictorKeys = PredictorKeys()
     tune: TuneKeys = TuneKeys()
     slurm: SlurmKeys = SlurmKeys()
@@ -240,6 +250,15 @@ class Settings(Keys):
     @model_validator(mode="after")
     def _lease_outlives_a_cycle(self) -> Self:
         check_lease(self.ha, self.daemon.interval_s, self.slurm.timeout_s)
+        return self
+
+    @model_validator(mode="after")
+    def _boost_knows_what_it_replaces(self) -> Self:
+        if self.groups.boost and self.order.newcomers is not None:
+            raise ValueError(
+                "groups.boost: not together with order.newcomers, as Slurm does not show the "
+                "number that a dependent job was given at submission"
+            )
         return self
 
     @model_validator(mode="after")

@@ -305,16 +305,23 @@ def judge(
     return Outcome(action, Result.FAILED, wrong)
 
 
+def _has_factor(action: SetSiteFactor, row: Watched, factors: Factors | None) -> tuple[bool, str]:
+    """Whether a site factor is in force, and what is read back in its place."""
+    shown = None if factors is None else factors.site_factor
+    if shown is not None:
+        return shown == action.new, f"reads back site factor {shown}"
+    if action.priority is not None:
+        return row.priority != action.priority, "sent, but the job's priority has not moved"
+    return False, "sent, but sprio does not show this job's site factor"
+
+
 def _difference(action: Action, row: Watched, factors: Factors | None) -> str:
     """How the record differs from what the action wants; empty = not at all."""
     match action:
         case SetPriority():
             good, wrong = row.priority == action.new, f"reads back priority {row.priority}"
         case SetSiteFactor():
-            shown = None if factors is None else factors.site_factor
-            good, wrong = shown == action.new, f"reads back site factor {shown}"
-            if shown is None:
-                wrong = "sent, but sprio does not show this job's site factor"
+            good, wrong = _has_factor(action, row, factors)
         case SetNice():
             good, wrong = row.nice == action.new, f"reads back nice {row.nice}"
         case SetOverSubscribe():

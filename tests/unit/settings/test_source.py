@@ -112,6 +112,7 @@ def test_every_default_is_pinned() -> None:
             "max_slots": 4,
         },
         "oversubscribe": {"scope": [], "allow_cpu_sharing": False},
+        "groups": {"boost": 0.0},
         "predictor": {
             "model": "run-times",
             "enabled": True,
@@ -207,7 +208,7 @@ def test_a_canary_narrows_the_scope_and_alternates(tmp_path: Path) -> None:
             "{f}:3: ladder.stagge: unknown key; did you mean stage?",
         ),
         ("[deamon]\ninterval_s = 9", "{f}:1: deamon: unknown table; did you mean daemon?"),
-        ("verbose = true", "{f}:1: verbose: unknown key; known here: daemon, ha, http"),
+        ("verbose = true", "{f}:1: verbose: unknown key; known here: daemon, groups, ha"),
         ("[http]\nenabled = 'no'", "{f}:2: http.enabled: input should be a valid boolean"),
         ("[ladder]\nstage = 'live'", "{f}:2: ladder.stage: input should be 'observe',"),
         ("[ladder]\ncanary_margin = 0.6", "{f}:2: ladder.canary_margin:"),
