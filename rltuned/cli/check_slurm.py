@@ -137,6 +137,11 @@ def queue_checks(loaded: Loaded, seen: Snapshot) -> Iterator[Check]:
         ("scope.sla_partitions", scope.sla_partitions),
         ("scope.partitions", scope.partitions),
         ("oversubscribe.scope", loaded.settings.oversubscribe.scope),
+        *(
+            (f"sla.{number}.partition", [one.partition])
+            for number, one in enumerate(loaded.settings.sla)
+            if one.partition
+        ),
     ):
         missing = [name for name in names if name not in there]
         if missing:

@@ -1,8 +1,9 @@
 """`rltuned config`: write, check and show the settings."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,7 +12,7 @@ from rltuned.cli.newfile import init
 from rltuned.daemon.wiring import check_policy_name
 from rltuned.settings import load
 from rltuned.settings.reference import example as example_text
-from rltuned.settings.reference import toml
+from rltuned.settings.reference import header, toml
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -44,18 +45,27 @@ def show(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     tables = loaded.settings.model_dump(mode="json")
     if as_json:
         rows = {
-            f"{table}.{key}": {"value": value, "source": loaded.origin(f"{table}.{key}")}
-            for table, keys in tables.items()
+            f"{name}.{key}": {"value": value, "source": loaded.origin(f"{name}.{key}")}
+            for _, name, keys in _parts(tables)
             for key, value in keys.items()
         }
         say(json.dumps(rows, indent=2))
         return
-    for table, keys in tables.items():
-        say(f"[{table}]")
+    for head, name, keys in _parts(tables):
+        say(head)
         for key, value in keys.items():
             text = f"# {key} =" if value is None else f"{key} = {toml(value)}"
-            say(f"{text:<56} # {loaded.origin(f'{table}.{key}')}")
+            say(f"{text:<56} # {loaded.origin(f'{name}.{key}')}")
         say()
+
+
+def _parts(tables: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Header, name and keys of each table; of an array of tables each for itself."""
+    for table, keys in tables.items():
+        if isinstance(keys, list):
+            yield from ((header(table), f"{table}.{i}", one) for i, one in enumerate(keys))
+        else:
+            yield header(table), table, keys
 
 
 @app.command()

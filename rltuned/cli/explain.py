@@ -117,7 +117,7 @@ def in_words(document: dict[str, Any]) -> list[str]:
     if document["changed_by_rltuned"] is not None:
         was = document["changed_by_rltuned"]
         lines.append(f"rltuned set its {was['field']} to {was['value']}; `rltuned restore` undoes.")
-    lines += _off_block(document.get("off_block"))
+    lines += [*_promised(document.get("sla")), *_off_block(document.get("off_block"))]
     if document["rank_after"] is None:
         refusal = document["refusal"] or ""
         if document["unreadable"]:
@@ -168,6 +168,20 @@ def _group(group: dict[str, Any] | None) -> list[str]:
 
 def _left(seconds: float | None) -> str:
     return "end unknown" if seconds is None else f"about {span(seconds)} left"
+
+
+def _promised(sla: dict[str, Any] | None) -> list[str]:
+    if sla is None:
+        return []
+    left_s, most = sla["left_s"], sla["lift_jobs"]
+    how = f"{span(left_s)} left" if left_s >= 0 else f"{span(-left_s)} over it"
+    above = (
+        "it is lifted"
+        if sla["lifted"]
+        else f"{sla['lifted_jobs']} of at most {most} jobs of the class are lifted"
+    )
+    wait = span(sla["max_wait_s"])
+    return [f"Its class {sla['class']} is promised a wait of at most {wait}: {how}; {above}."]
 
 
 def _off_block(off: dict[str, Any] | None) -> list[str]:

@@ -10,6 +10,7 @@ from rltuned.core.decide import Decision, Entry
 from rltuned.core.explaining import bounds_on, influences, may_start, sentence
 from rltuned.core.features import COLUMNS
 from rltuned.core.select import Refusal
+from rltuned.core.sla import class_of
 from rltuned.daemon.groups import place_of
 from rltuned.domain.jobs import ArrayInfo, PendingJob
 from rltuned.domain.snapshot import Snapshot
@@ -35,8 +36,13 @@ def explained(look: Look, asked: str) -> dict[str, Any] | None:
     if job is None:
         return document
     off = _off_block(look, job, document["refusal"])
-    document["group"] = place_of(look.groups, job, look.decision.snapshot.taken_at)
-    return {**document, **_influenced(look, job), "starts": _starts(look, job), "off_block": off}
+    more = {
+        "group": place_of(look.groups, job, look.decision.snapshot.taken_at),
+        "starts": _starts(look, job),
+        "off_block": off,
+        "sla": _promised(look, job),
+    }
+    return {**document, **_influenced(look, job), **more}
 
 
 def explanation(decision: Decision, asked: str) -> dict[str, Any] | None:
@@ -160,10 +166,26 @@ def _off_block(look: Look, job: PendingJob, refusal: str | None) -> dict[str, An
     return {"partition": name, "until": switchback.block(name, now).ends_at}
 
 
+def _promised(look: Look, job: PendingJob) -> dict[str, Any] | None:
+    """What its class is promised, and how far off that is; None = it is of no class."""
+    one = class_of(job, look.rig.knobs.sla)
+    if one is None:
+        return None
+    lifted = [e for e in look.decision.entries if e.lifted and e.sla == one]
+    return {
+        "class": one.name,
+        "max_wait_s": one.max_wait_s,
+        "left_s": one.max_wait_s - job.waited_s(look.decision.snapshot.taken_at),
+        "lifted": any(e.job.job_id == job.job_id for e in lifted),
+        "lifted_jobs": len(lifted),
+        "lift_jobs": one.lift_jobs,
+    }
+
+
 def _influenced(look: Look, job: PendingJob) -> dict[str, Any]:
-    """What moved its delay, and which bound holds it; None = rltuned does not rank it."""
+    """What moved its delay, and which bound holds it; None = it is not the policy's."""
     decision = look.decision
-    if job not in decision.matrix.jobs:
+    if job not in decision.matrix.jobs or class_of(job, look.rig.knobs.sla) is not None:
         return {"influences": None, "bounds": None}
     row = decision.matrix.jobs.index(job)
     return {

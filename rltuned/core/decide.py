@@ -5,7 +5,7 @@ dry run is a decision whose plan is not applied.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
@@ -21,6 +21,7 @@ from rltuned.core.order import Delays, Order, Policy, bounded, next_neutral
 from rltuned.core.placement import Placement, place
 from rltuned.core.planning import Ranked, make_plan, rank, scale, undo
 from rltuned.core.select import Refusal, Scope, select
+from rltuned.core.sla import SlaClass, class_of, due_lifts, kept_in_front
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Action, Plan
 from rltuned.domain.priority import NeutralDelay
@@ -62,6 +63,7 @@ class Knobs:
 
     Attributes:
         rules, order, writing: see there.
+        sla: classes of jobs that never step back; the first that fits a job holds.
         top_k: how many of the first ranks are placed.
         placement: how. `milp` may also set OverSubscribe.
         tuning: of `milp`.
@@ -71,6 +73,7 @@ class Knobs:
     rules: Scope = field(default_factory=Scope)
     order: Order = field(default_factory=Order)
     writing: Writing = field(default_factory=Writing)
+    sla: tuple[SlaClass, ...] = ()
     top_k: int = 16
     placement: PlacementMode = "pack"
     tuning: Tuning = field(default_factory=Tuning)
@@ -87,6 +90,8 @@ class Entry:
         in_force_s: the delay that its present number stands for.
         current, proposed, settled: its priority now, by its delay, and after this cycle's plan.
         changes: this cycle's plan writes its number.
+        sla: the class that it is of; None = none.
+        lifted: that number is above the job's own place, for the promise of its class.
     """
 
     job: PendingJob
@@ -101,6 +106,8 @@ class Entry:
     changes: bool
     placement: Placement | None
     why: str
+    sla: SlaClass | None = None
+    lifted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +160,12 @@ def decide(
         snapshot, policy, matrix, mode, order=knobs.order, writing=knobs.writing
     )
     room_s = None if numbers is None else numbers.longest_s
-    wished = bounded(policy, matrix, knobs.order, room_s)
+    classes = [class_of(job, knobs.sla) for job in chosen]
+    wished = kept_in_front(bounded(policy, matrix, knobs.order, room_s), classes)
     withdrawn = _withdrawn(wished, chosen, knobs.rules, snapshot)
     delays = boosted(withdrawn, chosen, snapshot, knobs.boost)
-    ranked, waiting = rank(matrix, delays, numbers, knobs.writing)
+    lifts = _lifts(chosen, classes, knobs, snapshot)
+    ranked, waiting = rank(matrix, delays, numbers, knobs.writing, lifts)
     free = ranked.after[[not chosen[i].is_dependent for i in ranked.after]]
     joint = None
     if knobs.placement == "milp":
@@ -182,7 +191,7 @@ def decide(
         neutral=next_neutral(neutral, wished.delay_s, snapshot.taken_at),
         max_delay_s=knobs.order.max_delay_s,
         room_s=room_s,
-        entries=_entries(matrix, delays, ranked, placements),
+        entries=_entries(matrix, delays, ranked, placements, classes),
         placements=placements,
         plan=Plan((*undone, *sent, *writes)),
         refused=(
@@ -218,6 +227,21 @@ def _withdrawn(
     on = np.array([not switchback.off(job.partitions, now) for job in chosen], dtype=bool)
     wished_s, delay_s = (np.where(on, s, 0.0) for s in (delays.wished_s, delays.delay_s))
     return replace(delays, wished_s=wished_s, delay_s=delay_s)
+
+
+def _lifts(
+    chosen: Sequence[PendingJob],
+    classes: Sequence[SlaClass | None],
+    knobs: Knobs,
+    snapshot: Snapshot,
+) -> Mapping[int, frozenset[str]]:
+    """The rows to lift; none in off blocks, which measure Slurm's own order."""
+    switchback, now = knobs.rules.switchback, snapshot.taken_at
+    on = [
+        one if switchback is None or not switchback.off(job.partitions, now) else None
+        for job, one in zip(chosen, classes, strict=True)
+    ]
+    return due_lifts(chosen, on, now, knobs.writing.max_changes)
 
 
 def _why_unwritable(snapshot: Snapshot) -> str:
@@ -268,7 +292,11 @@ def _split_by_field(
 
 
 def _entries(
-    matrix: StateMatrix, delays: Delays, ranked: Ranked, placements: tuple[Placement, ...]
+    matrix: StateMatrix,
+    delays: Delays,
+    ranked: Ranked,
+    placements: tuple[Placement, ...],
+    classes: Sequence[SlaClass | None],
 ) -> tuple[Entry, ...]:
     rank_before = {int(job): rank for rank, job in enumerate(ranked.before, start=1)}
     placed = {p.job_id: p for p in placements}
@@ -287,6 +315,8 @@ def _entries(
             changes=bool(ranked.written[i]),
             placement=placed.get(matrix.jobs[i].job_id),
             why=_why(matrix, i, float(delays.delay_s[i]), bool(fits[i])),
+            sla=classes[i],
+            lifted=bool(ranked.lifted[i]),
         )
         for rank, i in enumerate(ranked.after.tolist(), start=1)
     )

@@ -31,7 +31,7 @@ _RAW: Final = {
 }
 """Features that the classic rules read unscaled, and where."""
 RUN_TIME: Final = "run_time"
-_CANNOT_START: Final = frozenset(
+CANNOT_START: Final = frozenset(
     {
         Refusal.UNREADABLE,
         Refusal.HELD,
@@ -156,6 +156,10 @@ def bounds_on(decision: Decision, row: int) -> tuple[Bound, ...]:
 def sentence(decision: Decision, row: int) -> str:
     """What a job's delay means, for the person whose job it is."""
     matrix, job = decision.matrix, decision.matrix.jobs[row]
+    entry = next(e for e in decision.entries if e.job is job)
+    if entry.sla is not None:
+        above = "; it is lifted above the jobs that it may pass" if entry.lifted else ""
+        return f"not asked to step back, by the promise to {entry.sla.name}{above}"
     delay_s = float(decision.delays.delay_s[row])
     limit_s, gpus = job.request.time_limit_s, int(matrix.gpus[row])
     known = limit_s is not None and np.isfinite(limit_s)
@@ -215,7 +219,7 @@ def may_start(decision: Decision, job: PendingJob) -> Forecast:
 
 def _in_line(decision: Decision) -> Sequence[PendingJob]:
     """The jobs that could start, in the order of the numbers after this cycle's plan."""
-    left = {job_id for job_id, reason in decision.refused if reason in _CANNOT_START}
+    left = {job_id for job_id, reason in decision.refused if reason in CANNOT_START}
     settled = {e.job.job_id: e.settled for e in decision.entries}
     line = [j for j in decision.snapshot.pending if j.priority and j.job_id not in left]
     return sorted(line, key=lambda j: -settled.get(j.job_id, j.priority))

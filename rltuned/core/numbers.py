@@ -17,7 +17,7 @@ that a job has waited beyond PriorityMaxAge, where its age no longer grows.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,7 +121,10 @@ class Numbers:
     def of(self, delay_s: FloatArray) -> IntArray:
         """(n,) the numbers that stand for these delays."""
         points = np.floor(self.slope * (delay_s + self.offset_s) + _ROUNDING)
-        found = np.minimum(self.zero - points, self.ceiling)
+        return self.allowed(np.minimum(self.zero - points, self.ceiling))
+
+    def allowed(self, found: NDArray[Any]) -> IntArray:
+        """The numbers, those beyond what scontrol takes moved to its bounds."""
         low = 1 if self.field == "priority" else -MAX_SITE_FACTOR
         high = MAX_PRIORITY if self.field == "priority" else MAX_SITE_FACTOR
         numbers: IntArray = np.clip(found, low, high).astype(np.int64)

@@ -270,6 +270,7 @@ class Loop:
                 report.outcomes,
                 live=report.mode is HealthState.LIVE,
                 model=self.rig.model,
+                sla=self.rig.knobs.sla,
             )
             self._move(report, report.verdict)
         except JournalError as error:

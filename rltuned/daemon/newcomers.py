@@ -47,7 +47,7 @@ class Stamp(BaseModel):
         zero: the factor of a job without delay.
         stretch, clip, max_delay_s: as in `[order]`.
         partitions: in which it holds.
-        users, accounts, qos: whose jobs are left alone.
+        users, accounts, qos: whose jobs are left alone, also because they have no delay.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False, allow_inf_nan=False)
@@ -96,7 +96,7 @@ def formula(decision: Decision, knobs: Knobs) -> Stamp | None:
     known = decision.policy == POLICY and neutral is not None and bool(system.slope)
     if not by_factor or not known or neutral is None or rules.switchback is not None:
         return None
-    left = rules.sla_partitions | set(seen.demoted)
+    left = rules.sla_partitions | set(seen.demoted) | _promised(knobs, "partition")
     ours = [p.name for p in seen.partitions if p.name not in left]
     return Stamp(
         cluster=seen.cluster,
@@ -107,9 +107,14 @@ def formula(decision: Decision, knobs: Knobs) -> Stamp | None:
         max_delay_s=knobs.order.max_delay_s,
         partitions=tuple(n for n in ours if not rules.partitions or n in rules.partitions),
         users=tuple(sorted(rules.excluded_users)),
-        accounts=tuple(sorted(rules.excluded_accounts)),
-        qos=tuple(sorted(rules.excluded_qos)),
+        accounts=tuple(sorted(rules.excluded_accounts | _promised(knobs, "account"))),
+        qos=tuple(sorted(rules.excluded_qos | _promised(knobs, "qos"))),
     )
+
+
+def _promised(knobs: Knobs, key: str) -> set[str]:
+    """Whose jobs have no delay."""
+    return {one.value for one in knobs.sla if one.key == key}
 
 
 def tell(rig: Rig, done: CycleReport, journal: Memory, now: float) -> str:

@@ -144,6 +144,7 @@ class Publisher:
             ranges=rig.ranges,
             stage=rig.ladder.rung,
             generation=rig.generation,
+            classes=[one.name for one in rig.knobs.sla],
         )
         if self._board is not None:
             self._board.loaded(rig)

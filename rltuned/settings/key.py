@@ -57,6 +57,8 @@ OptionalPath = Annotated[
     Path | None, Field(strict=False), AfterValidator(_possible), BeforeValidator(_not_empty)
 ]
 AbsolutePath = Annotated[OptionalPath, AfterValidator(_from_the_root)]
+OptionalName = Annotated[str, AfterValidator(_a_name)]
+"""Empty = none."""
 Names = list[Annotated[str, Field(min_length=1), AfterValidator(_a_name)]]
 
 

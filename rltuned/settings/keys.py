@@ -13,7 +13,7 @@ from rltuned.core.ladder import Ladder, Rung
 from rltuned.core.switchback import MOST_APART_S, Switchback
 from rltuned.domain.kinds import KIND_NAMES, KindName
 from rltuned.policies.shelf import PREDICTOR_NAME
-from rltuned.settings.key import FilePath, Keys, Names, OptionalPath, key
+from rltuned.settings.key import FilePath, Keys, Names, OptionalName, OptionalPath, key
 from rltuned.settings.service import (
     DaemonKeys,
     HaKeys,
@@ -158,6 +158,43 @@ class LadderKeys(Keys):
         return self
 
 
+class SlaKeys(Keys):
+    """A class of jobs with a promise, one table each: its jobs never step back (delay 0)."""
+
+    partition: OptionalName = ""
+    """Jobs that name this partition and no other. Each class names one of partition, qos and
+    account; the first that fits a job holds. In a partition of scope.sla_partitions nothing is
+    written; there breaches are counted alone."""
+    qos: OptionalName = ""
+    """Jobs of this QOS."""
+    account: OptionalName = ""
+    """Jobs of this account."""
+    max_wait_s: float = key(900.0, "seconds", gt=0.0, le=31_536_000.0)
+    """The longest wait that is promised, from when a job is eligible. From then on a lift acts, so
+    a job starts within this, one cycle, and the end of a job that leaves it room."""
+    lift_jobs: int = key(0, "jobs", ge=0, le=10_000)
+    """At most so many jobs of the class at once are lifted above all jobs of their own QOS that
+    rltuned orders, once they have waited max_wait_s; the longest waits first. 0 = none."""
+    over_qos: Names = key([])
+    """Other QOS whose jobs a lift may pass too. Jobs of all others keep their place before it."""
+    lift_deadlines: bool = False
+    """Lift a job also when its latest start by --deadline and time limit is nearer than max_wait_s
+    and two cycles. Users of the class can then choose when they are lifted."""
+
+    @property
+    def name(self) -> tuple[Literal["partition", "qos", "account"], str]:
+        """What makes a job one of the class, and its value."""
+        if self.partition:
+            return "partition", self.partition
+        return ("qos", self.qos) if self.qos else ("account", self.account)
+
+    @model_validator(mode="after")
+    def _names_one_thing(self) -> Self:
+        if sum(map(bool, (self.partition, self.qos, self.account))) != 1:
+            raise ValueError("must name one of partition, qos and account")
+        return self
+
+
 class PlacementKeys(Keys):
     """The solver behind `placement = "milp"`."""
 
@@ -235,6 +272,7 @@ class Settings(Keys):
     order: OrderKeys = OrderKeys()
     limits: LimitKeys = LimitKeys()
     ladder: LadderKeys = LadderKeys()
+    sla: list[SlaKeys] = key([], max_length=64)
     placement: PlacementKeys = PlacementKeys()
     oversubscribe: OverSubscribeKeys = OverSubscribeKeys()
     groups: GroupKeys = GroupKeys()
@@ -278,6 +316,16 @@ class Settings(Keys):
                 f"ladder.canary_partitions: {', '.join(sorted(outside))} is not in "
                 "scope.partitions, or is an SLA partition"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _classes_are_apart(self) -> Self:
+        names = [one.name for one in self.sla]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"sla: two classes have {' = '.join(twice[0])}")
+        left = {("partition", name) for name in self.scope.sla_partitions}
+        if any(one.lift_jobs and one.name in left for one in self.sla):
+            raise ValueError("sla: jobs of a partition in scope.sla_partitions cannot be lifted")
         return self
 
     def knobs(self) -> "Knobs":

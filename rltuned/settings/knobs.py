@@ -9,9 +9,12 @@ from rltuned.core.milp.solution import Tuning
 from rltuned.core.numbers import Writing
 from rltuned.core.order import Order
 from rltuned.core.select import Scope
-from rltuned.settings.keys import Settings
+from rltuned.core.sla import SlaClass
+from rltuned.settings.keys import Settings, SlaKeys
 
 _HOUR_S: Final = 3_600.0
+_CYCLES: Final = 2
+"""Before the latest start of a job with a deadline: one to see it, one to lift it."""
 
 
 def knobs_of(settings: Settings) -> Knobs:
@@ -27,6 +30,7 @@ def knobs_of(settings: Settings) -> Knobs:
             max_changes=limits.max_changes,
             hysteresis=limits.hysteresis,
         ),
+        sla=tuple(_class(keys, settings.daemon.interval_s) for keys in settings.sla),
         top_k=settings.policy.top_k,
         placement=settings.policy.placement,
         tuning=Tuning(
@@ -34,6 +38,18 @@ def knobs_of(settings: Settings) -> Knobs:
             sharing=Sharing(frozenset(share.scope), share.allow_cpu_sharing),
         ),
         boost=settings.groups.boost,
+    )
+
+
+def _class(keys: SlaKeys, interval_s: float) -> SlaClass:
+    key, value = keys.name
+    return SlaClass(
+        key=key,
+        value=value,
+        max_wait_s=keys.max_wait_s,
+        lift_jobs=keys.lift_jobs,
+        over_qos=frozenset(keys.over_qos),
+        deadline_s=keys.max_wait_s + _CYCLES * interval_s if keys.lift_deadlines else None,
     )
 
 

@@ -66,16 +66,26 @@ class Line:
 def tables() -> Iterator[tuple[str, str, type[BaseModel]]]:
     """Name, description and model of each table, in the order of the file."""
     for name, info in Settings.model_fields.items():
-        model = info.annotation
+        model = get_args(info.annotation)[0] if is_repeated(name) else info.annotation
         if isinstance(model, type) and issubclass(model, BaseModel):
             yield name, model.__doc__ or "", model
+
+
+def is_repeated(name: str) -> bool:
+    """Whether a file may hold several tables of this name."""
+    return get_origin(Settings.model_fields[name].annotation) is list
+
+
+def header(name: str) -> str:
+    """The line above a table's keys."""
+    return f"[[{name}]]" if is_repeated(name) else f"[{name}]"
 
 
 def markdown() -> str:
     """The text of docs/configuration.md."""
     parts = [_INTRO]
     for name, about, model in tables():
-        parts.append(f"\n## [{name}]\n\n{about}\n\n")
+        parts.append(f"\n## {header(name)}\n\n{about}\n\n")
         parts.append("| key | type | default | what and why |\n|---|---|---|---|\n")
         parts.extend(_row(key, field) for key, field in fields_of(model).items())
     return "".join(parts)
@@ -84,7 +94,7 @@ def markdown() -> str:
 def example() -> str:
     """The text of deploy/rltuned.example.toml."""
     every = [
-        Line(f"{name}.{key}", active=field.default is not None)
+        Line(f"{name}.{key}", active=field.default is not None and not is_repeated(name))
         for name, _, model in tables()
         for key, field in fields_of(model).items()
     ]
@@ -105,7 +115,8 @@ def draft(head: Sequence[str], lines: Sequence[Line]) -> str:
     parts = [f"# {' '.join(line.splitlines())}".rstrip() for line in head]
     for name, group in groupby(lines, key=lambda line: line.table):
         members = list(group)
-        parts += ["", f"# {known[members[0].key][0]}", f"[{name}]"]
+        hidden = is_repeated(name) and not any(line.active for line in members)
+        parts += ["", f"# {known[members[0].key][0]}", f"{'# ' * hidden}{header(name)}"]
         for line in members:
             parts += _key(line, known[line.key][1])
     return "\n".join(parts) + "\n"

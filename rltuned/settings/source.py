@@ -9,10 +9,11 @@ import os
 import re
 import stat
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -27,7 +28,7 @@ Tables = TypeVar("Tables", bound=BaseModel)
 DEFAULT_PATH = Path("/etc/rltuned/rltuned.toml")
 MAX_FILE_BYTES = 1024 * 1024
 
-_HEADER = re.compile(r"^\s*\[+\s*(?P<name>[^\[\]]+?)\s*\]+\s*(#.*)?$")
+_HEADER = re.compile(r"^\s*(?P<open>\[+)\s*(?P<name>[^\[\]]+?)\s*\]+\s*(#.*)?$")
 _KEY = re.compile(r"^\s*(?P<name>(?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*[\w\"'-]+)*)\s*=")
 _REASONS = {"model_type": "must be a table", "path_type": "must be a path, as text"}
 """In place of pydantic's words, where those name Python classes."""
@@ -143,9 +144,10 @@ def _checked(
 def key_lines(text: str) -> Iterator[tuple[str, int]]:
     """Dotted name and line number of every table header and key in a TOML text, in order.
 
-    A key inside an inline table or a multi-line value has no line of its own; its table has.
+    Of an array of tables each has its number: "sla.0.qos". A key inside an inline table or a
+    multi-line value has no line of its own; its table has.
     """
-    table = ""
+    table, numbers = "", Counter[str]()
     fence = ""
     for number, line in enumerate(text.splitlines(), start=1):
         if fence:
@@ -153,6 +155,9 @@ def key_lines(text: str) -> Iterator[tuple[str, int]]:
             continue
         if header := _HEADER.match(line):
             table = _plain(header["name"])
+            if header["open"] == "[[":
+                numbers[table] += 1
+                table = f"{table}.{numbers[table] - 1}"
             yield table, number
         elif key := _KEY.match(line):
             name = _plain(key["name"])
@@ -220,7 +225,7 @@ def _explain(error: ErrorDetails, origins: Mapping[str, str], path: Path | None)
     """One line for one error: where, which key, what is wrong, what was perhaps meant."""
     names = [part for part in error["loc"] if isinstance(part, str)]
     key = ".".join(name if name.isprintable() else ascii(name) for name in names)
-    where = _where(names, origins, path)
+    where = _where([str(part) for part in error["loc"]], origins, path)
     if error["type"] == "extra_forbidden":
         if key in _REPLACED:
             return f"{where}: {key}: {_replaced(key, error['input'])}"
@@ -256,4 +261,5 @@ def _allowed(names: list[str]) -> list[str]:
         return list(Settings.model_fields)
     table = Settings.model_fields.get(names[0])
     model = table.annotation if table is not None and len(names) == 1 else None
+    model = next(iter(get_args(model)), model)  # of an array of tables
     return list(model.model_fields) if isinstance(model, type(BaseModel)) else []

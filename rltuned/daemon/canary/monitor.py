@@ -1,12 +1,13 @@
 """What is learned at each stage: the waits of jobs, and whether delays do harm."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from rltuned.core.decide import Decision
 from rltuned.core.ladder import Ladder
 from rltuned.core.select import Refusal, Scope, scope, select
+from rltuned.core.sla import SlaClass
 from rltuned.core.switchback import MOST_APART_S, Block, Switchback
 from rltuned.daemon.canary import breaker
 from rltuned.daemon.canary.blocks import Blocks, Pair
@@ -20,6 +21,7 @@ from rltuned.daemon.canary.outcomes import (
     Watcher,
     look_back,
 )
+from rltuned.daemon.canary.promises import ClassCount, PromiseWatch
 from rltuned.daemon.canary.waits import Waits, count
 from rltuned.domain.jobs import RunningJob
 from rltuned.domain.plan import Outcome
@@ -52,6 +54,7 @@ class CanaryStatus:
         blocks: by partition, the block that it is in; empty = there is no switchback.
         effect: of delays under the model in force; None = there is no switchback.
         waits: of the last days.
+        promises: jobs and breaches of each class of `[[sla]]` since the last look.
     """
 
     outcomes: Outcomes = field(default_factory=Outcomes)
@@ -62,6 +65,7 @@ class CanaryStatus:
     blocks: Mapping[str, Block] = field(default_factory=dict)
     effect: Effect | None = None
     waits: Waits = field(default_factory=dict)
+    promises: Mapping[SlaClass, ClassCount] = field(default_factory=dict)
 
     @property
     def demoted(self) -> tuple[str, ...]:
@@ -81,6 +85,7 @@ class Monitor:
         self._memory = memory
         self._watcher = Watcher()
         self._touched = Touched()
+        self._promises = PromiseWatch()
         self._last: Decision | None = None
         self._terms: tuple[Switchback | None, str] | None = None
         self._blocks: Blocks | None = None
@@ -95,6 +100,7 @@ class Monitor:
         *,
         live: bool,
         model: str = "",
+        sla: Sequence[SlaClass] = (),
     ) -> CanaryStatus:
         """Take in one cycle.
 
@@ -106,6 +112,7 @@ class Monitor:
             outcomes: what came of the changes that it sent.
             live: whether it was allowed to write; a block with a cycle that was not is no evidence.
             model: digest of the model, or name of the rule, that ranks.
+            sla: classes with a promise.
 
         Raises:
             JournalError: the breakers cannot be read or kept.
@@ -136,10 +143,10 @@ class Monitor:
         if rules.switchback is not None:
             blocks = {name: rules.switchback.block(name, at) for name in scope(seen, rules)}
             effect = breaker.effect(after, model)
-        return CanaryStatus(
-            what, agreement, after, tuple(sorted(opened)), pairs, blocks, effect,
-            count(self._memory, seen.cluster, what.started, at),
-        )  # fmt: skip
+        kept = self._promises.look(sla, seen, what.started)
+        waits = count(self._memory, seen.cluster, what.started, at)
+        opened_now = tuple(sorted(opened))
+        return CanaryStatus(what, agreement, after, opened_now, pairs, blocks, effect, waits, kept)
 
 
 def sides_of(

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter as Tally
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics
@@ -290,6 +290,7 @@ class Metrics:
         ranges: Ranges | None = None,
         stage: Rung = Rung.OBSERVE,
         generation: str = "",
+        classes: Collection[str] = (),
     ) -> None:
         """Settings and model were loaded.
 
@@ -301,6 +302,7 @@ class Metrics:
             ranges: that the model was trained on; None = not known.
             stage: of the settings.
             generation: that is in force; empty = none.
+            classes: of `[[sla]]`.
         """
         policy = (name, digest, schema)
         if self._policy not in {None, policy}:
@@ -314,6 +316,8 @@ class Metrics:
             stage={stage: 1},
             config_last_reload_successful=1,
             config_last_reload_success_timestamp_seconds=at,
+            sla_jobs=dict.fromkeys(classes, 0),
+            sla_breaches=dict.fromkeys(classes, 0),
         )
 
     def not_loaded(self) -> None:

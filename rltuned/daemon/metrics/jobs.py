@@ -11,7 +11,7 @@ from rltuned.daemon.canary.breaker import Cause
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.canary.outcomes import JobStart, Side
-from rltuned.daemon.metrics.table import PARTITIONS, Read, Row, counter, gauge, histogram
+from rltuned.daemon.metrics.table import FREE, PARTITIONS, Read, Row, counter, gauge, histogram
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import HealthState
 
@@ -122,6 +122,18 @@ JOBS: Final[tuple[Row, ...]] = (
         "rltuned writes, the two differ only by the last changes.",
         _of(_agreement),
         labels={"order": ("ours", "slurm")},
+    ),
+    counter(
+        "rltuned_sla_jobs",
+        "Jobs of a class of [[sla]] that started, or that wait longer than promised, each once.",
+        _of(lambda status: {one.name: n.jobs for one, n in status.promises.items()}),
+        labels={"class": FREE},
+    ),
+    counter(
+        "rltuned_sla_breaches",
+        "Those of them that waited longer than promised, counted when they pass the bound.",
+        _of(lambda status: {one.name: n.breaches for one, n in status.promises.items()}),
+        labels={"class": FREE},
     ),
     gauge(
         "rltuned_breaker_open",

@@ -6,7 +6,7 @@ from functools import cache
 from rltuned import __version__
 from rltuned.core.ladder import Rung
 from rltuned.daemon.state import HealthState
-from rltuned.settings.reference import fields_of, tables, toml, type_text
+from rltuned.settings.reference import fields_of, header, tables, toml, type_text
 from scripts.tools.reference import roff
 from scripts.tools.reference.commands import Command, Parameter, commands
 
@@ -109,7 +109,7 @@ def rltuned_toml_5() -> str:
         'checks one, "rltuned config show" prints every value in force and where it comes from.',
     )
     for name, about, model in tables():
-        page += [f".SH [{roff.escape(name)}]", *roff.lines(about)]
+        page += [f".SH {roff.escape(header(name))}", *roff.lines(about)]
         for key, field in fields_of(model).items():
             default = "absent" if field.default is None else toml(field.default)
             what = f"{type_text(field)}; default {default}"

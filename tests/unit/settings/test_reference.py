@@ -7,7 +7,15 @@ import pytest
 
 from rltuned.settings import load
 from rltuned.settings.keys import Settings
-from rltuned.settings.reference import example, fields_of, markdown, tables, toml
+from rltuned.settings.reference import (
+    example,
+    fields_of,
+    header,
+    is_repeated,
+    markdown,
+    tables,
+    toml,
+)  # fmt: skip
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -29,6 +37,10 @@ def test_the_example_holds_every_key_and_only_defaults(tmp_path: Path) -> None:
     assert load(path).settings == Settings()
     tree = tomllib.loads(example())
     for name, _, model in tables():
+        if is_repeated(name):
+            assert all(f"\n# {key} = " in example() for key in model.model_fields)
+            assert f"\n# {header(name)}\n" in example()
+            continue
         absent = {k for k, f in model.model_fields.items() if f.default is None}
         assert set(tree[name]) == set(model.model_fields) - absent
         for key in absent:

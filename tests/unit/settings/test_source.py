@@ -105,6 +105,7 @@ def test_every_default_is_pinned() -> None:
             "full_off_share": 0.0,
             "max_errors": 5,
         },
+        "sla": [],
         "placement": {
             "budget_s": 1.0,
             "memory_mib": 1024,

@@ -1,0 +1,135 @@
+"""Promises: classes of jobs that never step back, and are lifted when they have waited too long.
+
+A lift is a number just above the highest of the jobs that rltuned orders and that the class may
+pass: those of the job's own QOS and of the QOS that the class names. docs/adr/0022 argues why.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+import numpy as np
+
+from rltuned.core.features import FloatArray
+from rltuned.core.numbers import AHEAD_S, REFRESH_S, Numbers
+from rltuned.core.order import Delays
+from rltuned.domain.jobs import PendingJob
+
+ClassKey = Literal["partition", "qos", "account"]
+
+LIFT_S: Final = REFRESH_S
+"""A lift stands so many seconds of waiting above the highest: ages move at different moments."""
+SINK_S: Final = AHEAD_S
+"""It is written lower when it stands more than this above what is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlaClass:
+    """A class of jobs, and what it is promised.
+
+    Attributes:
+        key, value: what makes a job one of the class. A job of several partitions is in none that
+            is named by one.
+        max_wait_s: the longest wait, from when a job is eligible.
+        lift_jobs: so many jobs at once are lifted when they have waited that long; 0 = none.
+        over_qos: jobs of these QOS may be passed by a lift, besides those of the job's own.
+        deadline_s: a job is lifted too when its latest start by deadline and limit is nearer than
+            this; None = deadlines lift no job.
+    """
+
+    key: ClassKey
+    value: str
+    max_wait_s: float
+    lift_jobs: int = 0
+    over_qos: frozenset[str] = frozenset()
+    deadline_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.max_wait_s > 0 and self.lift_jobs >= 0):
+            raise ValueError(f"a class with impossible numbers: {self}")
+
+    @property
+    def name(self) -> str:
+        """As metrics and sentences have it."""
+        return f"{self.key}={self.value}"
+
+    def covers(self, partitions: Sequence[str], qos: str, account: str) -> bool:
+        """Whether a job of these is of the class."""
+        if self.key == "partition":
+            return list(partitions) == [self.value]
+        return self.value == (qos if self.key == "qos" else account)
+
+    def is_due(self, job: PendingJob, now: float) -> bool:
+        """Whether a job of the class is to be lifted, if there is room."""
+        if job.waited_s(now) >= self.max_wait_s:
+            return True
+        limit_s = job.request.time_limit_s
+        if self.deadline_s is None or job.deadline_at is None or limit_s is None:
+            return False
+        return job.deadline_at - limit_s - now < self.deadline_s
+
+
+def class_of(job: PendingJob, classes: Sequence[SlaClass]) -> SlaClass | None:
+    """The first class that a job is of; None = none."""
+    return next((c for c in classes if c.covers(job.partitions, job.qos, job.account)), None)
+
+
+def kept_in_front(delays: Delays, classes: Sequence[SlaClass | None]) -> Delays:
+    """The delays without those of promised jobs: 0, and so is their bound."""
+    if not any(classes):
+        return delays
+    plain = np.array([one is None for one in classes], dtype=bool)
+    wished_s, upper_s, delay_s = (
+        np.where(plain, s, 0.0) for s in (delays.wished_s, delays.upper_s, delays.delay_s)
+    )
+    return replace(delays, wished_s=wished_s, upper_s=upper_s, delay_s=delay_s)
+
+
+def due_lifts(
+    jobs: Sequence[PendingJob], classes: Sequence[SlaClass | None], now: float, most: int
+) -> Mapping[int, frozenset[str]]:
+    """The rows to lift, those that wait longest first, and the QOS whose jobs each may pass.
+
+    most: over all classes, besides each one's own bound.
+    """
+    left = {one: one.lift_jobs for one in classes if one is not None}
+    found: dict[int, frozenset[str]] = {}
+    for row in sorted(range(len(jobs)), key=lambda i: (jobs[i].waits_since, jobs[i].job_id)):
+        one, job = classes[row], jobs[row]
+        if one is None or not left[one] or len(found) >= most:
+            continue
+        if one.is_due(job, now):
+            left[one] -= 1
+            found[row] = one.over_qos | {job.qos}
+    return found
+
+
+def lifted(
+    numbers: Numbers,
+    delay_s: FloatArray,
+    qos: Sequence[str],
+    lifts: Mapping[int, frozenset[str]],
+) -> dict[int, int]:
+    """The number of each row that a lift is to put above the others, by row.
+
+    A job that is in front of them by itself is not named.
+
+    Args:
+        numbers: of all rows.
+        delay_s: (n,) the delays.
+        qos: (n,) of each job.
+        lifts: of `due_lifts`.
+    """
+    own, present = numbers.priority(numbers.of(delay_s)), numbers.priority(numbers.value)
+    found = {}
+    for row, passes in lifts.items():
+        others = [i for i, name in enumerate(qos) if name in passes and i not in lifts]
+        least = 1 + int(np.maximum(own, present)[others].max(initial=0))
+        if own[row] >= least:
+            continue
+        if least <= present[row] <= least + numbers.slope * SINK_S:
+            found[row] = int(numbers.value[row])
+        else:
+            number = least + int(numbers.slope * LIFT_S) - int(numbers.base[row])
+            found[row] = int(numbers.allowed(np.array([number]))[0])
+    return found
