@@ -88,6 +88,8 @@ class SlurmLab:
         folder: where everything lives; None makes a temporary one, removed by stop().
         nodes, partitions, extra: what slurm.conf says beyond the common part.
         accounting: with slurmdbd and a database of its own, so that users have admin levels.
+        cluster: its name.
+        beside: another cluster, whose munge and slurmdbd it uses; it is stopped before that one.
         backup: a second SlurmctldHost named BACKUP on 127.0.0.2; start_backup() starts it.
         slurm_user: who slurmctld becomes.
         search: where the programs are; another release's may be put first.
@@ -103,6 +105,8 @@ class SlurmLab:
     search: str = SEARCH
     keep: bool = False
     accounting: bool = False
+    cluster: str = "rltlab"
+    beside: "SlurmLab | None" = None
     backup: bool = False
     slurm_user: str = "root"
     _own_folder: bool = False
@@ -175,7 +179,8 @@ class SlurmLab:
         (self.root / "state").mkdir()
         for name in ("state", "log", "pid"):
             shutil.chown(self.root / name, self.slurm_user)
-        self._start_munge()
+        if self.beside is None:
+            self._start_munge()
         self._start_accounting()
         self.start_controller()
         for name in self.node_names:
@@ -371,7 +376,7 @@ class SlurmLab:
             (self.root / name).mkdir(parents=True, exist_ok=True)
         self.root.chmod(0o755)
         (self.root / "munge").chmod(0o755)  # other users are clients too; the key is not theirs
-        sock = self.root / "munge" / "s"
+        sock = (self.beside or self).root / "munge" / "s"
         if len(str(sock)) > 100:
             raise LabError(f"folder name too long for a socket: {self.root}")
         (self.root / "munge" / "key").write_bytes(os.urandom(128))
@@ -389,6 +394,8 @@ class SlurmLab:
         host = self.host
         node_ports = dict(zip(self.node_names, ports[2:], strict=True))
         self._database = Accounting(self.root, ports[1], sock, host) if self.accounting else None
+        if self.beside is not None:
+            self._database = self.beside._database
         backup = (
             f"SlurmctldHost={BACKUP}(127.0.0.2)",
             "CommunicationParameters=NoCtldInAddrAny",
@@ -396,7 +403,7 @@ class SlurmLab:
         )
         gres = "gpu,shard" if any(spec.shards for spec in self.nodes) else "gpu"
         lines = [
-            "ClusterName=rltlab",
+            f"ClusterName={self.cluster}",
             f"SlurmctldHost={host}(127.0.0.1)",
             *(backup if self.backup else ()),
             *(self._database.slurm_conf() if self._database else ()),
@@ -486,14 +493,15 @@ class SlurmLab:
     def _start_accounting(self) -> None:
         if self._database is None:
             return
-        self._database.prepare()
-        self._database.start(self._spawn, lambda seen, what: self.wait_for(seen, START_S, what))
+        if self.beside is None:
+            self._database.prepare()
+            self._database.start(self._spawn, lambda seen, what: self.wait_for(seen, START_S, what))
         self.wait_for(
             lambda: "Cluster" in self.run("sacctmgr", "show", "cluster", check=False),
             START_S,
             "slurmdbd",
         )
-        self.run("sacctmgr", "-i", "add", "cluster", "rltlab")
+        self.run("sacctmgr", "-i", "add", "cluster", self.cluster)
 
     def _spawn(self, name: str, argv: list[str]) -> None:
         program = shutil.which(argv[0], path=self.search)

@@ -38,6 +38,7 @@ _REFUSALS = {
     "held": "it is held (priority 0)",
     "cron": "it is a scrontab job, which Slurm does not let anyone change",
     "het_component": "it is part of a heterogeneous job",
+    "federated": "it is a job of a federation, whose number in one cluster is that in all of them",
     "reservation": "it waits for a reservation",
     "dependency": "it waits for another job",
     "not_eligible": "it may not start yet (begin time)",

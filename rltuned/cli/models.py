@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
+from rltuned.cli.instances import AllOption, Instance, instances
 from rltuned.daemon.clock import SystemClock
 from rltuned.errors import ModelError
 from rltuned.policies.actor import load_actor
@@ -17,7 +18,7 @@ from rltuned.policies.generations import FOLDER, ROLES, TUNED, Generations
 from rltuned.policies.predictor import CARD_FILE as PREDICTOR_CARD
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import folders
-from rltuned.settings import Loaded
+from rltuned.settings import Loaded, Settings
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -70,13 +71,41 @@ def list_models(
     ] = None,
     *,
     config: ConfigOption = None,
+    every_one: AllOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """List the bundles of a folder, or those of the settings with the generations of this site.
 
     Exit codes: 0 = all can be used; 1 = some cannot; 2 = the folder cannot be read.
     """
-    settings = None if folder is not None else settings_of(config).settings
+    if every_one and folder is not None:
+        raise typer.BadParameter("--all is of settings, and DIR of a folder")
+    if every_one:
+        rows = [row for one in instances(config) for row in _of_instance(one)]
+    else:
+        rows = _rows(folder, None if folder is not None else settings_of(config).settings)
+    if as_json:
+        say(json.dumps(rows, indent=2))
+    else:
+        for row in rows:
+            role = f"{row['role']}: " if row["role"] else ""
+            name = f"{row['instance']}: {row['name']}" if "instance" in row else row["name"]
+            say(f"{name:<32} {role}{row['error'] or 'ok: ' + row['summary']}")
+    raise typer.Exit(1 if any(row["error"] for row in rows) else 0)
+
+
+def _of_instance(one: Instance) -> list[dict[str, str]]:
+    """The same for one daemon of this machine, with its name."""
+    try:
+        rows = [_listed("", error=one.error)]
+        if one.loaded is not None:
+            rows = _rows(None, one.loaded.settings)
+    except ModelError as error:
+        rows = [_listed("", error=str(error))]
+    return [{"instance": one.name, **row} for row in rows]
+
+
+def _rows(folder: Path | None, settings: Settings | None) -> list[dict[str, str]]:
     place = folder or Path()
     if settings is not None:
         places = folders(settings.policy.models_dir)
@@ -91,15 +120,9 @@ def list_models(
     rows = [_row(bundle) for bundle in bundles]
     if settings is not None:
         rows += _generations(settings.daemon.state_dir)
-    if as_json:
-        say(json.dumps(rows, indent=2))
-    else:
-        for row in rows:
-            role = f"{row['role']}: " if row["role"] else ""
-            say(f"{row['name']:<32} {role}{row['error'] or 'ok: ' + row['summary']}")
     if not rows:
         warn(f"{place}: no model bundles")
-    raise typer.Exit(1 if any(row["error"] for row in rows) else 0)
+    return rows
 
 
 @app.command()

@@ -268,7 +268,7 @@ class _Process:
         server = MetricsServer(
             http.address,
             http.port,
-            self.metrics.registry,
+            self.metrics.exposed,
             publisher.health,
             status=publisher.document,
             find=publisher.find,

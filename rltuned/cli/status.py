@@ -2,18 +2,20 @@
 
 import json
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
 from rltuned.cli.asking import DaemonState, ask
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
 from rltuned.cli.history import what
+from rltuned.cli.instances import AllOption, Instance, instances
 from rltuned.daemon.clock import SystemClock
 from rltuned.text import span, when
 
 app = typer.Typer()
 
+_COLUMNS: Final = ("instance", "cluster", "stage", "policy", "pending", "last cycle", "state")
 SortName = Literal[
     "new", "old", "moves", "waited", "delay", "gpus", "user", "partition", "job"
 ]  # those of watch.SORTS
@@ -23,6 +25,7 @@ SortName = Literal[
 def status(
     *,
     config: ConfigOption = None,
+    every_one: AllOption = False,
     as_json: JsonOption = False,
     watch: Annotated[
         bool,
@@ -54,11 +57,15 @@ def status(
     shown again and again, and below it what finds room; where the output is no terminal, once.
     Keys: q ends, s sorts by the next column, r reverses, / filters.
 
+    With --all there is a row for each daemon of this machine.
+
     Exit codes: 0 = it works, or --watch has ended; 1 = it is down, does not work, or a circuit
-    breaker is open; 2 = settings cannot be used.
+    breaker is open; 2 = settings cannot be used. With --all the worst of all.
     """
-    if watch and as_json:
-        raise typer.BadParameter("--watch and --json exclude each other")
+    if watch + as_json + (watch and every_one) > 1:
+        raise typer.BadParameter("--watch excludes --json and --all")
+    if every_one:
+        raise typer.Exit(_overview(instances(config), as_json=as_json))
     loaded = settings_of(config)
     if watch:
         from rltuned.cli import watch as live  # noqa: PLC0415 - rich
@@ -74,6 +81,43 @@ def status(
             say(line)
     if state.troubles(now):
         raise typer.Exit(1)
+
+
+def _overview(those: Iterator[Instance], *, as_json: bool) -> int:
+    """All daemons on one page; returns the exit code."""
+    documents, rows, worst = [], [], 0
+    for one in those:
+        now, named = SystemClock().now(), {"instance": one.name, "settings": str(one.path)}
+        if one.loaded is None:
+            worst = 2
+            documents.append({**named, "ok": False, "error": one.error})
+            rows.append((one.name, *[""] * (len(_COLUMNS) - 2), one.error))
+            continue
+        state = ask(one.loaded)
+        worst = max(worst, 1 if state.troubles(now) else 0)
+        documents.append({**named, **state.document(now)})
+        rows.append(_row(one, state, now))
+    if as_json:
+        say(json.dumps({"ok": not worst, "instances": documents}, indent=2, allow_nan=False))
+    else:
+        from rltuned.cli.tables import Column, console, show_table  # noqa: PLC0415 - rich
+
+        show_table(console(), [Column(name) for name in _COLUMNS], rows)
+    return worst
+
+
+def _row(one: Instance, state: DaemonState, now: float) -> tuple[str, ...]:
+    daemon, cycle = state.daemon or {}, state.kept.cycle if state.kept else None
+    settings, age_s = state.settings, state.age_s(now)
+    return (
+        one.name,
+        daemon.get("cluster") or (cycle.cluster if cycle else ""),
+        daemon.get("stage") or settings.ladder.stage,
+        daemon.get("policy") or settings.policy.name,
+        "" if cycle is None else str(cycle.pending),
+        "" if age_s is None else f"{span(age_s)} ago",
+        "; ".join(sentence for sentence, _ in state.sentences(now)),
+    )
 
 
 def lines_of(state: DaemonState, now: float) -> list[str]:

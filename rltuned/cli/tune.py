@@ -5,6 +5,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -14,6 +15,7 @@ from rltuned.backtest.collect import check_new, put
 from rltuned.backtest.past import Past, Span
 from rltuned.backtest.play import daemon_knobs
 from rltuned.cli.flags import ConfigOption, JsonOption, in_force, say, warn
+from rltuned.cli.instances import AllOption, instances
 from rltuned.cli.progress import Bars, progress
 from rltuned.cli.site_files import (
     collect_live,
@@ -26,7 +28,7 @@ from rltuned.cli.site_files import (
 from rltuned.core.order import Policy
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import configured_predictor, find_policy, model_path
-from rltuned.errors import TooLittleError, TraceError
+from rltuned.errors import ModelError, RltunedError, SettingsError, TooLittleError, TraceError
 from rltuned.policies.actor import Actor
 from rltuned.policies.generations import FOLDER, Generations
 from rltuned.policies.plugins import Plugin
@@ -68,6 +70,7 @@ ReportOption = Annotated[Path | None, typer.Option(help="New folder: index.html,
 def tune(
     *,
     config: ConfigOption = None,
+    every_one: AllOption = False,
     since: SinceOption = SINCE,
     exam: ExamOption = "14d",
     minutes: MinutesOption = 40.0,
@@ -85,39 +88,85 @@ def tune(
     What passes becomes a generation: `candidate`, or in force with [tune] promote = "auto".
 
     Exit codes: 0 = done: kept, proposed or promoted; 1 = Slurm could not be asked; 2 = settings,
-    model, record or a folder cannot be used; 3 = the record allows no verdict, and why.
+    model, record or a folder cannot be used; 3 = the record allows no verdict, and why. With --all,
+    which tunes one after the other and puts reports into folders of their names, the worst of all.
     """
-    loaded = in_force(config)
+    options = _Options(since, exam, minutes, site, timezone, seed, report, dry_run)
+    if every_one:
+        raise typer.Exit(_each(config, options, as_json=as_json))
+    found = _tuned(config, options)
+    if as_json:
+        say(json.dumps(found, allow_nan=False))
+    elif "candidates" in found:
+        _show(found)
+    raise typer.Exit(NOTHING if found["verdict"] == "nothing" else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """Of the command line."""
+
+    since: str
+    exam: str
+    minutes: float
+    site: Path | None
+    timezone: str
+    seed: int
+    report: Path | None
+    dry_run: bool
+
+
+def _each(config: Path | None, options: _Options, *, as_json: bool) -> int:
+    """One night for each daemon of this machine, one after the other; returns the exit code."""
+    if options.site is not None:
+        raise typer.BadParameter("--site is of one cluster, and --all of several")
+    documents, codes = [], [0]
+    for one in instances(config):
+        report = None if options.report is None else options.report / one.name
+        try:
+            found = _tuned(one.path, replace(options, report=report))
+            codes.append(NOTHING if found["verdict"] == "nothing" else 0)
+        except RltunedError as error:
+            found = {"verdict": "failed", "why": str(error).splitlines()}
+            codes.append(2 if isinstance(error, SettingsError | ModelError | TraceError) else 1)
+        documents.append({"instance": one.name, **found})
+        if not as_json and "candidates" in found:
+            say(f"{one.name}:")
+            _show(found)
+        elif not as_json:
+            say(f"{one.name}: {found['verdict']}: {'; '.join(found['why'])}")
+    if as_json:
+        say(json.dumps({"instances": documents}, allow_nan=False))
+    return max(codes, key=(0, NOTHING, 1, 2).index)
+
+
+def _tuned(config: Path | None, options: _Options) -> dict[str, Any]:
+    """One night, as --json prints it.
+
+    Raises:
+        RltunedError: it came to no end, and why.
+    """
+    loaded, report, dry_run, site = in_force(config), options.report, options.dry_run, options.site
     if report is not None:
         check_new(report)
-    policy, days, zone = _policy(loaded), _days(exam), zone_of(timezone)
-    span = Span(moment(since if site is None or since != SINCE else None))
+    policy, days, zone = _policy(loaded), _days(options.exam), zone_of(options.timezone)
+    span = Span(moment(options.since if site is None or options.since != SINCE else None))
     state = _State(loaded.settings, dry_run=dry_run)
     with tempfile.TemporaryDirectory(prefix="rltuned-tune-") as work, progress() as bar:
         bars = Bars(bar)
         if site is None:
-            span, site = live(span, since), Path(work, "site")
+            span, site = live(span, options.since), Path(work, "site")
             collect_live(loaded.settings.slurm, site, span, bars.show)
         try:
             _, past = read_record(site, history_file(site), zone, span, bars.show)
+            minutes, seed = options.minutes, options.seed
             asked = _asked(loaded, policy, days, minutes, work=Path(work), seed=seed)
             night = _spend(loaded, policy, past, asked, bars.show)
         except TooLittleError as error:
             state.end(TuneState(verdict="nothing", sentence=str(error)))
-            if as_json:
-                say(json.dumps({"verdict": "nothing", "why": [str(error)]}))
             warn(f"nothing tuned: {error}")
-            raise typer.Exit(NOTHING) from None
-        terms = {
-            "command": " ".join(["rltuned", *sys.argv[1:]]),
-            "since": since,
-            "exam": exam,
-            "minutes": minutes,
-            "seed": seed,
-            "promote": loaded.settings.tune.promote,
-            "interval_s": loaded.settings.daemon.interval_s,
-        }
-        found = document(night, terms)
+            return {"verdict": "nothing", "why": [str(error)]}
+        found = document(night, _terms(loaded.settings, options))
         found |= _concluded(loaded.settings, night, found, state, dry_run=dry_run)
         if report is not None:
             _write(report, night, found)
@@ -126,10 +175,19 @@ def tune(
             page = loaded.settings.daemon.state_dir / FOLDER / PAGE
             shutil.rmtree(page, ignore_errors=True)
             _write(page, night, found)
-    if as_json:
-        say(json.dumps(found, allow_nan=False))
-    else:
-        _show(found)
+    return found
+
+
+def _terms(settings: Settings, options: _Options) -> dict[str, Any]:
+    return {
+        "command": " ".join(["rltuned", *sys.argv[1:]]),
+        "since": options.since,
+        "exam": options.exam,
+        "minutes": options.minutes,
+        "seed": options.seed,
+        "promote": settings.tune.promote,
+        "interval_s": settings.daemon.interval_s,
+    }
 
 
 def _days(text: str) -> float:

@@ -16,6 +16,10 @@ SETTLE_S = 10.0
 """Slurm 22.05 answers updates of a job whose accounting row is still being written with an error
 after five one-second retries inside the controller; leave new jobs alone for that long."""
 
+FEDERATED_FROM = 2**26
+"""Local job ids end below it (slurm.conf(5), MaxJobId); in a federation the bits above name the
+cluster that a job was submitted to."""
+
 
 class Refusal(StrEnum):
     """Why a pending job is not to be moved. The value is the metric label and the log word."""
@@ -34,6 +38,7 @@ class Refusal(StrEnum):
     TAKEN_OVER = "taken_over"
     FIXED = "fixed"
     HET_COMPONENT = "het_component"
+    FEDERATED = "federated"
     RESERVATION = "reservation"
     DEPENDENCY = "dependency"
     NOT_ELIGIBLE = "not_eligible"
@@ -187,6 +192,8 @@ def _by_state(job: PendingJob, snapshot: Snapshot, rules: Scope) -> Refusal | No
         return Refusal.CRON
     if job.het_job_id is not None:
         return Refusal.HET_COMPONENT
+    if job.job_id >= FEDERATED_FROM:
+        return Refusal.FEDERATED  # a write to one sibling changes it in every cluster
     if job.reservation:
         return Refusal.RESERVATION
     if job.is_dependent and not (rules.needs_site_factor and is_early(job, snapshot)):

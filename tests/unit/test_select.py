@@ -38,6 +38,8 @@ RULES = Scope(
         ({"fixed": True, "owned": OURS}, None),
         ({"fixed": True, "owned": OURS, "priority": 7}, Refusal.TAKEN_OVER),
         ({"cron": True}, Refusal.CRON),
+        ({"job_id": 2**26}, Refusal.FEDERATED),
+        ({"job_id": 2**26 - 1}, None),
         ({"het_job_id": 1}, Refusal.HET_COMPONENT),
         ({"reservation": "maint"}, Refusal.RESERVATION),
         ({"dependency": "afterok:7"}, Refusal.DEPENDENCY),

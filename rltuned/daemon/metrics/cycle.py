@@ -11,6 +11,7 @@ from rltuned import __version__
 from rltuned.core.ladder import Rung
 from rltuned.core.select import Refusal
 from rltuned.daemon.metrics.decision import DECISION, Ranges, outside
+from rltuned.daemon.metrics.exposed import OfCluster
 from rltuned.daemon.metrics.groups import GROUPS
 from rltuned.daemon.metrics.jobs import JOBS
 from rltuned.daemon.metrics.run_times import RUN_TIMES
@@ -251,6 +252,9 @@ class Metrics:
 
     Args:
         registry: where they are registered; one per daemon, one per test.
+
+    Attributes:
+        exposed: the same, as /metrics shows them.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -258,6 +262,7 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry
         ProcessCollector(registry=registry)
+        self.exposed = OfCluster(registry)
         self._table = Table((*ROWS, *DECISION, *JOBS, *RUN_TIMES, *GROUPS, *TUNED), registry)
         self._policy: tuple[str, str, str] | None = None
         self._ranges: Ranges = {}
@@ -265,6 +270,8 @@ class Metrics:
 
     def update(self, report: CycleReport) -> None:
         """Take over one cycle."""
+        if report.snapshot is not None:
+            self.exposed.cluster = report.snapshot.cluster
         for partition in report.snapshot.partitions if report.snapshot else ():
             self._table.show(partition.name)
         self._table.read(report)

@@ -64,12 +64,13 @@ _METRICS = """\
 
 `/metrics` shows the state after the last cycle; a scrape never calls Slurm. Times are seconds, all
 labels are bounded, no label names a job or a user, and every series exists from the start, those of
-a partition from the first cycle on. An unknown value is NaN.
+a partition from the first cycle on. An unknown value is NaN. From the first cycle on every series
+has the label `cluster` besides: Slurm's ClusterName.
 
 | metric | type | labels | meaning |
 |---|---|---|---|
 """
-_FREE = frozenset({"version", "name", "digest", "schema", "partition"})
+_FREE = frozenset({"version", "name", "digest", "schema", "partition", "class"})
 """Labels whose values are not a fixed set."""
 
 
@@ -77,7 +78,7 @@ def metrics() -> str:
     """The text of docs/metrics.md."""
     registry = CollectorRegistry()
     shown = Metrics(registry)
-    shown.loaded("fcfs", at=0.0)
+    shown.loaded("fcfs", at=0.0, classes=["qos=any"])
     shown.show("any")
     return _METRICS + "".join(sorted(_family(family) for family in registry.collect()))
 

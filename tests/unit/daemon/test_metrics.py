@@ -43,6 +43,15 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(name, labels)
 
 
+def test_what_is_scraped_bears_its_cluster(metrics: Metrics) -> None:
+    assert 'cluster="' not in generate_latest(metrics.exposed).decode()
+    metrics.update(live_report())
+    lines = generate_latest(metrics.exposed).decode().splitlines()
+    assert all('cluster="test"' in line for line in lines if not line.startswith("#"))
+    assert 'rltuned_jobs{cluster="test",state="pending"} 3.0' in lines
+    assert value(metrics, "rltuned_jobs", state="pending") == 3  # the source stays as it is
+
+
 def live_report(cycle: int = 1) -> CycleReport:
     """Three pending jobs, one of them SLA and one ours; two writes, one of which was refused."""
     seen = snapshot(
