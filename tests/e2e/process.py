@@ -1,6 +1,7 @@
 """The real `rltuned run` as a process of its own."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -83,8 +84,9 @@ class Daemon:
         return text.decode()
 
     def metric(self, series: str) -> float:
-        """The value of one series, written as /metrics writes it."""
-        for line in self.get("/metrics").splitlines():
+        """The value of one series, written as /metrics writes it but for the label `cluster`."""
+        shown = re.sub(r'cluster="[^"]*",?', "", self.get("/metrics")).replace("{}", "")
+        for line in shown.splitlines():
             if line.startswith(f"{series} "):
                 return float(line.rpartition(" ")[2])
         raise AssertionError(f"no series {series}")

@@ -55,6 +55,8 @@ hysteresis = 0.0
 [ladder]
 stage = "canary"
 canary_salt = "{switchback_at(time.time(), on=True).salt}"
+[[sla]]
+partition = "sla"
 [slurm]
 conf = "{slurm.conf}"
 timeout_s = 3
