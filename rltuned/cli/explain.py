@@ -232,16 +232,21 @@ def _start(document: dict[str, Any]) -> list[str]:
         return []
     at, ahead = starts["slurm_expects_at"], starts["ahead"]
     slurm = f"unknown ({starts['slurm_unknown']})" if at is None else when(at)
-    start = {
-        "now": "now",
-        "at_latest": f"in {span(starts['by_limits_in_s'] or 0)} at the latest",
-        "unknown": "unknown",
-    }[starts["by_limits"]]
+    start = _moment(starts)
     queue = f"if the queue stood as proposed ({ahead} jobs before it)"
+    sizes = [f"{_moment(one)} on {one['nodes']}" for one in starts["by_nodes"]]
     return [
         f"When it may start, by Slurm's own plan: {slurm}.",
         f"By the time limits of what runs, {queue}: {start}.",
+        *([f"By the number of nodes: {', '.join(sizes)}."] if sizes else []),
     ]
+
+
+def _moment(found: dict[str, Any]) -> str:
+    """Of a forecast by time limits."""
+    if found["by_limits"] == "at_latest":
+        return f"in {span(found['by_limits_in_s'] or 0)} at the latest"
+    return str(found["by_limits"])
 
 
 def _changes(document: dict[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 from rltuned.cli.flags import BackendChoice
 from rltuned.cli.plan import Look, decided_document
 from rltuned.core.decide import Decision, Entry
-from rltuned.core.explaining import bounds_on, influences, may_start, sentence
+from rltuned.core.explaining import bounds_on, influences, may_start, sentence, starts_by_nodes
 from rltuned.core.features import COLUMNS
 from rltuned.core.select import Refusal
 from rltuned.core.sla import class_of
@@ -210,6 +210,10 @@ def _starts(look: Look, job: PendingJob) -> dict[str, Any]:
         "by_limits": ours.how.value,
         "by_limits_in_s": ours.in_s,
         "ahead": ours.ahead,
+        "by_nodes": [
+            {"nodes": nodes, "by_limits": found.how.value, "by_limits_in_s": found.in_s}
+            for nodes, found in starts_by_nodes(look.decision, job)
+        ],
     }
 
 

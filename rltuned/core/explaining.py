@@ -19,7 +19,7 @@ from rltuned.core.order import Policy, checked_delays
 from rltuned.core.placement import is_outside
 from rltuned.core.run_times import LOG_FULL
 from rltuned.core.select import Refusal
-from rltuned.domain.jobs import PendingJob
+from rltuned.domain.jobs import PendingJob, Request
 from rltuned.text import span
 
 _RAW: Final = {
@@ -198,10 +198,11 @@ def may_start(decision: Decision, job: PendingJob) -> Forecast:
 
     Slurm's own pass (core/backfill): in order, best fit, backfill that puts off no reservation.
     Only the first job of a partition that does not fit has a time; of those behind it nothing is
-    known. Knows nothing of limits on users and accounts, and of jobs that come later.
+    known. Knows nothing of limits on users and accounts, and of jobs that come later. One that
+    accepts several sizes is looked at by its smallest.
     """
     snapshot = decision.snapshot
-    line = _in_line(decision)
+    line = [job if j.job_id == job.job_id else j for j in _in_line(decision)]
     place = next((i for i, j in enumerate(line) if j.job_id == job.job_id), None)
     if place is None or is_outside(job):
         return Forecast(ForecastKind.UNKNOWN, None, place or 0)
@@ -215,6 +216,29 @@ def may_start(decision: Decision, job: PendingJob) -> Forecast:
     if not np.isfinite(at_s):
         return Forecast(ForecastKind.UNKNOWN, None, place)
     return Forecast(ForecastKind.AT_LATEST, at_s, place)
+
+
+def starts_by_nodes(decision: Decision, job: PendingJob) -> tuple[tuple[int, Forecast], ...]:
+    """When a job that accepts several node counts may start on some of them, by `may_start`.
+
+    The fewest, each twice as many as the one before, and the most. Empty = it accepts one size.
+    """
+    request, fewest = job.request, job.request.nodes or 1
+    if request.nodes_most is None:
+        return ()
+    counts = [fewest]
+    while counts[-1] < request.nodes_most:
+        counts.append(min(2 * counts[-1], request.nodes_most))
+    return tuple((n, may_start(decision, replace(job, request=_on(request, n)))) for n in counts)
+
+
+def _on(request: Request, nodes: int) -> Request:
+    """What a job of a node range asks for on so many; CPUs and memory at least this much."""
+    total = request.total
+    grows = request.size.gpus > total.gpus
+    gpus = total.gpus * nodes // (request.nodes or 1) if grows else total.gpus
+    amounts = replace(total, gpus=gpus, cpus=max(total.cpus, nodes))
+    return replace(request, total=amounts, nodes=nodes, nodes_most=None, expected=None)
 
 
 def _in_line(decision: Decision) -> Sequence[PendingJob]:

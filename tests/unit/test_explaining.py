@@ -17,15 +17,17 @@ from rltuned.core.explaining import (
     influences,
     may_start,
     sentence,
+    starts_by_nodes,
 )
 from rltuned.core.features import COLUMNS
 from rltuned.core.order import Order
 from rltuned.core.select import Scope
+from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import PrioritySystem
 from rltuned.domain.run_times import RunTime
 from rltuned.policies.baselines import BASELINES
-from tests.builders import NOW, job, node, running, snapshot
+from tests.builders import NOW, job, node, request, running, snapshot
 from tests.fakes import ConstantOrder
 
 HOUR = 3_600.0
@@ -138,3 +140,20 @@ def test_jobs_that_are_not_ours_are_in_line_too() -> None:
     decision = decide(seen, ConstantOrder(), knobs)
     assert may_start(decision, seen.pending[0]).how is ForecastKind.NOW
     assert may_start(decision, seen.pending[1]) == Forecast(ForecastKind.AT_LATEST, HOUR, 1)
+
+
+def test_a_job_of_several_sizes_says_when_it_starts_on_each() -> None:
+    """Two of four nodes are free; the others come back after 40 minutes."""
+    nodes = [node(f"n{i}", free_gpus=4 if i < 3 else 0) for i in range(1, 5)]
+    runs = [running(90 + i, node_name=f"n{i}", gpus=4) for i in (3, 4)]
+    asks = request(gpus=4, cpus=1, mem_mib=0, nodes=1)
+    ranged = replace(asks, nodes_most=4, expected=Resources(12, 3, 0))
+    whole = replace(ranged, expected=Resources(4, 3, 0))
+    jobs = (job(1, asks=ranged), job(2, asks=whole), job(3))
+    seen = snapshot(*jobs, nodes=nodes, runs=runs)
+    found = decide(seen, BASELINES["fcfs"], Knobs())
+    now = Forecast(ForecastKind.NOW, 0.0, 0)
+    later = Forecast(ForecastKind.AT_LATEST, 2_400.0, 0)
+    assert starts_by_nodes(found, jobs[0]) == ((1, now), (2, now), (4, later))
+    assert [n for n, _ in starts_by_nodes(found, jobs[1])] == [1, 2, 4]
+    assert starts_by_nodes(found, jobs[2]) == ()

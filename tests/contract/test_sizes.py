@@ -1,0 +1,140 @@
+"""What may be changed of a job's size, and what comes of it, by release: the table of
+docs/job-sizes.md. scontrol ends with 0 on every change of a pending job.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import slurm_or_skip
+from tests.lab import SlurmLab
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(180)]
+
+OLD = "22.05"
+ONE_EACH = "--ntasks-per-node=1"
+WAITS = ("JobState=PENDING", "Reason=BadConstraints")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of a held job, and what it then is when it is released.
+
+    Attributes:
+        asks: of sbatch; change: of scontrol update.
+        becomes: words of `scontrol show job -d`.
+        since: the same on 24.11 and newer, where that differs.
+    """
+
+    name: str
+    asks: tuple[str, ...]
+    change: str
+    becomes: tuple[str, ...]
+    since: tuple[str, ...] = ()
+
+
+def runs(*words: str) -> tuple[str, ...]:
+    return ("JobState=RUNNING", *words)
+
+
+CHANGES = (
+    Change("narrow a range", ("-N1-2",), "NumNodes=1-1", runs("NumNodes=1")),
+    Change("narrow it to its most", ("-N1-2",), "NumNodes=2-2", runs("NumNodes=2")),
+    Change(
+        "narrow a fixed count", ("-N2", ONE_EACH), "NumNodes=1-1", WAITS, runs("NumNodes=1")
+    ),
+    Change("widen a fixed count", ("-N1", ONE_EACH), "NumNodes=2-2", runs("NumNodes=2")),
+    Change(
+        "fewer GPUs by gres", ("--gres=gpu:p100:4",), "Gres=gpu:p100:2", runs("GRES=gpu:p100:2")
+    ),
+    Change(
+        "fewer GPUs per node", ("--gpus-per-node=p100:4",), "Gres=gpu:p100:2",
+        runs("GRES=gpu:p100:2"),
+    ),
+    Change(
+        "another type by gres", ("--gres=gpu:p100:2",), "Gres=gpu:k80:2", WAITS,
+        runs("GRES=gpu:k80:2"),
+    ),
+    Change(
+        "another type by features", ("-Cpascal", "--gres=gpu:2"), "Features=kepler",
+        runs("GRES=gpu:k80:2"),
+    ),
+    Change(
+        "more GPUs than a node has", ("--gres=gpu:p100:2",), "Gres=gpu:p100:9", WAITS,
+        ("JobState=PENDING",),
+    ),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[SlurmLab]:
+    slurm_or_skip()
+    with SlurmLab() as started:
+        yield started
+
+
+@pytest.fixture
+def release(lab: SlurmLab) -> Iterator[str]:
+    yield lab.run("squeue", "--version").split()[1].rpartition(".")[0]
+    lab.clear()
+
+
+def await_words(lab: SlurmLab, job: int, expected: tuple[str, ...]) -> None:
+    """Wait until Slurm shows all these words of a job."""
+
+    def seen() -> bool:
+        words = lab.run("scontrol", "-o", "show", "job", "-d", str(job)).split()
+        return all(any(w == e or w.startswith(f"{e}(") for w in words) for e in expected)
+
+    lab.wait_for(seen, 30, " ".join(expected))
+
+
+@pytest.mark.parametrize("case", CHANGES, ids=lambda case: case.name.replace(" ", "-"))
+def test_a_change_of_a_pending_job(lab: SlurmLab, release: str, case: Change) -> None:
+    job = lab.sbatch("-H", *case.asks)
+    lab.scontrol("update", f"JobId={job}", case.change)
+    lab.scontrol("release", str(job))
+    await_words(lab, job, case.becomes if release == OLD else case.since or case.becomes)
+
+
+def test_one_number_moves_the_minimum_alone(lab: SlurmLab, release: str) -> None:
+    del release  # the same in all
+    job = lab.sbatch("-H", "-N2-3")
+    lab.scontrol("update", f"JobId={job}", "NumNodes=1")
+    await_words(lab, job, ("NumNodes=1-3",))
+
+
+def test_what_the_job_is_told_of_its_gpus_is_stale(
+    lab: SlurmLab, release: str, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o755)
+    place = tmp_path / "environment"
+    job = lab.sbatch("-H", "--gpus-per-node=p100:4", wrap=f"env > {place}; sleep 600")
+    lab.scontrol("update", f"JobId={job}", "Gres=gpu:p100:2")
+    lab.scontrol("release", str(job))
+    lab.wait_for(lambda: place.exists() and "SLURM_JOB_ID" in place.read_text(), 30, release)
+    assert "SLURM_GPUS_PER_NODE=p100:4" in place.read_text().splitlines()
+
+
+def test_a_running_job_may_shrink_by_nodes(lab: SlurmLab, release: str) -> None:
+    del release
+    job = lab.sbatch("-N2", ONE_EACH)
+    await_words(lab, job, runs("NumNodes=2"))
+    lab.scontrol("update", f"JobId={job}", "NumNodes=1")
+    await_words(lab, job, runs("NumNodes=1"))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"), [("NumNodes=2", "not supported"), ("Gres=gpu:p100:1", "no longer pending")]
+)
+def test_a_running_job_never_grows_and_keeps_its_gpus(
+    lab: SlurmLab, release: str, change: str, why: str
+) -> None:
+    del release
+    job = lab.sbatch("-N1", "--gres=gpu:p100:2")
+    await_words(lab, job, runs("NumNodes=1"))
+    said = lab.run("scontrol", "update", f"JobId={job}", change, check=False)
+    assert why in said
+    await_words(lab, job, runs("NumNodes=1", "GRES=gpu:p100:2"))
