@@ -72,15 +72,15 @@ def test_bash_completes(machine: Machine) -> None:
     machine.write(
         "/srv/complete.bash",
         ". /usr/share/bash-completion/completions/rltuned\n"
-        "COMP_WORDS=(rltuned re) COMP_CWORD=1\n"
+        "COMP_WORDS=(rltuned ex) COMP_CWORD=1\n"
         '_rltuned_completion rltuned; echo "${COMPREPLY[@]}"\n',
     )
-    assert set(machine.do("bash /srv/complete.bash").split()) >= {"restore", "replay"}
+    assert set(machine.do("bash /srv/complete.bash").split()) >= {"explain", "export"}
 
 
 def test_fish_completes(machine: Machine) -> None:
-    found = machine.do("fish -c 'complete -C \"rltuned re\"'")
-    assert {line.split()[0] for line in found.splitlines()} >= {"restore", "replay"}
+    found = machine.do("fish -c 'complete -C \"rltuned ex\"'")
+    assert {line.split()[0] for line in found.splitlines()} >= {"explain", "export"}
 
 
 def test_zsh_completes_at_the_first_tab(machine: Machine) -> None:
