@@ -10,7 +10,7 @@ RUFF := $(BIN)/ruff
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-packages test-quick lint fmt types arch check bench bench-scale bench-cost \
-        record docs site slurm-up slurm-down wheel deb deb-train rpm dist test-systemd test-matrix test-corpus test-pyslurm test-container soak experiment-slurm clean
+        record docs pictures site slurm-up slurm-down wheel deb deb-train rpm dist test-systemd test-matrix test-corpus test-pyslurm test-container soak experiment-slurm clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ bench-cost: $(STAMP) test-packages ## a real slurmctld with 10,000 pending jobs,
 
 record: $(STAMP) ## record the answers of a real Slurm into tests/data
 	@$(BIN)/python -m scripts.tools.record
+
+pictures: $(STAMP) test-packages ## draw the pictures of the README and the docs; two minutes
+	@$(BIN)/python -m scripts.tools.pictures
 
 docs: $(STAMP) ## write the generated pages
 	@$(BIN)/python -m scripts.tools.docs
