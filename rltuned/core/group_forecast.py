@@ -127,7 +127,7 @@ def _left_s(job: GroupJob, now: float) -> float:
     """Seconds that it has still to run."""
     if job.phase is JobPhase.ENDED:
         return 0.0
-    longer = [s for s in (job.run_s, job.most_s) if s is not None]
+    longer = [s for s in (job.run_s, job.high_s, job.most_s) if s is not None]
     if not longer:
         return inf
     ran_s = 0.0 if job.started_at is None else now - job.started_at

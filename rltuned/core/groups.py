@@ -19,17 +19,21 @@ from rltuned.domain.groups import (
     JobPhase,
 )
 from rltuned.domain.jobs import PendingJob, RunningJob
+from rltuned.domain.run_times import RunTime
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 
-MOST_EDGES: Final = 20_000
-"""Of all groups of a cluster, about 1 MiB in the journal; further groups are left out."""
+MOST_EDGES: Final = 10_000
+"""Of all groups of a cluster, about 2.5 MiB in the journal; further groups are left out."""
 KEPT_S: Final = 7 * 86_400.0
 """A group that has ended is kept so long."""
 APART_S: Final = 600.0
 """Looks further apart do not show when a group ended."""
 _NEVER: Final = "DependencyNeverSatisfied"
 _NO_JOB: Final = JobId(0)
+
+RunTimes = Mapping[JobId, RunTime]
+"""What is predicted of pending records."""
 
 
 @dataclass(slots=True)
@@ -68,9 +72,9 @@ def follow(before: GroupStore, seen: Snapshot, waits_for: Mapping[JobId, Depende
     wanted = set(before.jobs) | edges.keys()
     wanted |= {p for one in edges.values() for p, _ in one.parents if p in shown}
     hidden = seen.hidden_ids() | set(seen.lingering)
-    now = float(seen.taken_at)
+    now, predicted = float(seen.taken_at), dict(seen.run_times)
     found = {
-        node: _brought_up(before.jobs.get(node), shown[node], seen)
+        node: _brought_up(before.jobs.get(node), shown[node], predicted)
         if node in shown
         else _missed(before.jobs[node], now, is_hidden=node in hidden or _NO_JOB in hidden)
         for node in wanted
@@ -99,7 +103,7 @@ def _both(one: Dependency | None, other: Dependency, own: int) -> Dependency:
     return Dependency(tuple(sorted(parents.items())), whole)
 
 
-def _brought_up(before: GroupJob | None, shown: _Shown, seen: Snapshot) -> GroupJob:
+def _brought_up(before: GroupJob | None, shown: _Shown, predicted: RunTimes) -> GroupJob:
     """A job that Slurm shows. An estimate from before its start is kept while it runs."""
     job = before or GroupJob()
     waiting, running = shown.waiting, shown.running
@@ -113,24 +117,26 @@ def _brought_up(before: GroupJob | None, shown: _Shown, seen: Snapshot) -> Group
         ended_at=None,
     )
     if waiting:
-        return _estimated(job, waiting[0], seen)
+        return _estimated(job, waiting[0], predicted)
     return job if before is not None else _by_limit(job, running[0].request.time_limit_s, 1)
 
 
-def _estimated(job: GroupJob, record: PendingJob, seen: Snapshot) -> GroupJob:
+def _estimated(job: GroupJob, record: PendingJob, predicted: RunTimes) -> GroupJob:
     """An array takes as many times as long as its throttle makes it."""
-    array, known = record.array, seen.run_time_of(record.job_id)
+    array, known = record.array, predicted.get(record.job_id)
     waves = 1 if array is None or not array.throttle else ceil(array.tasks / array.throttle)
     job = _by_limit(job, record.request.time_limit_s, waves)
     if known is None:
         return job
-    return replace(job, run_s=known.mean_s * waves, source="predicted")
+    mean_s, high_s = known.mean_s * waves, known.high_s * waves
+    return replace(job, run_s=mean_s, high_s=high_s, source="predicted")
 
 
 def _by_limit(job: GroupJob, limit_s: float | None, waves: int) -> GroupJob:
     if limit_s is None or not isfinite(limit_s):
-        return replace(job, run_s=None, most_s=None, source="unknown")
-    return replace(job, run_s=limit_s * waves, most_s=limit_s * waves, source="limit")
+        return replace(job, run_s=None, high_s=None, most_s=None, source="unknown")
+    most_s = limit_s * waves
+    return replace(job, run_s=most_s, high_s=None, most_s=most_s, source="limit")
 
 
 def _missed(job: GroupJob, now: float, *, is_hidden: bool) -> GroupJob:

@@ -41,7 +41,9 @@ class GroupJob:
     Attributes:
         parents: the kind of the edge by the parent's id, satisfied edges too.
         whole: see Dependency.
-        run_s: expected run time by `source`; None = not known. most_s: by its limit, None = none.
+        run_s: expected run time by `source`; None = not known.
+        high_s: the predictor's 90% quantile; None = it predicts nothing.
+        most_s: by its limit; None = it has none.
         source: the predictor, the time limit, or nothing.
         never: Slurm says that its dependency can never be satisfied.
         started_at: Unix time of the first start that was seen; None = none was.
@@ -53,6 +55,7 @@ class GroupJob:
     user: str = ""
     phase: JobPhase = JobPhase.WAITING
     run_s: float | None = None
+    high_s: float | None = None
     most_s: float | None = None
     source: Literal["predicted", "limit", "unknown"] = "unknown"
     never: bool = False

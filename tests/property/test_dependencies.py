@@ -3,13 +3,16 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rltuned.core import groups
 from rltuned.core.group_forecast import foresee
 from rltuned.core.groups import follow, forecasts
 from rltuned.domain.groups import Dependency, GroupJob, GroupStore, JobPhase
 from rltuned.domain.jobs import PendingJob
+from rltuned.domain.units import JobId
 from rltuned.slurm.dependencies import parse_dependency
 from tests.builders import NOW, job, running, snapshot
 
@@ -135,3 +138,12 @@ def test_the_expected_end_and_its_error() -> None:
     assert {j.phase for j in store.jobs.values()} == {JobPhase.ENDED}
     late = follow(replace(store, seen_at=NOW), snapshot(taken_at=NOW + 8 * 86_400), {})
     assert late.jobs == {}
+
+
+def test_too_many_edges_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "MOST_EDGES", 3)
+    chains = {n: parse_dependency(f"afterok:{n - 1}") for n in (2, 3, 12, 13)}
+    jobs = [job(n) for n in (1, 2, 3, 11, 12, 13)]
+    store = follow(GroupStore(), snapshot(*jobs), {JobId(n): one for n, one in chains.items()})
+    assert set(store.jobs) == {1, 2, 3}
+    assert store.left_out == 3

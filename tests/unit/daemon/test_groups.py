@@ -2,20 +2,24 @@
 
 import json
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from rltuned.cli.explain import in_words
 from rltuned.cli.explained import explanation
 from rltuned.core.decide import Knobs, decide
+from rltuned.core.group_forecast import foresee
 from rltuned.daemon.groups import GROUPS, kept_groups, place_of, take_in
-from rltuned.domain.groups import GroupStore
+from rltuned.daemon.metrics.groups import GROUPS as METRICS
+from rltuned.domain.groups import GroupJob, GroupStore, JobPhase
 from rltuned.domain.run_times import RunTime
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import JobId
+from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.journal import Journal
 from rltuned.journal.snapshots import FILE_NAME
 from tests.builders import NOW, job, running, snapshot
 from tests.fakes import ConstantOrder
+from tests.loops import report
 from tests.schema import SCHEMA_1, journal_of
 
 PREDICTED = RunTime(plan_s=600, mean_s=1_200, low_s=60, median_s=900, high_s=3_000, ends=4)
@@ -43,6 +47,32 @@ def test_they_outlive_edges_and_processes(tmp_path: Path) -> None:
         assert ended[0].open == ended[1].open == ()
         assert ended[0].ended == ()  # job 3 was never seen to run
         assert len(json.dumps(GROUPS.read(journal)["test"].expected, default=str)) < 200
+
+
+def test_the_end_of_a_group_and_how_far_off_it_was(tmp_path: Path) -> None:
+    child = job(2, dependency="afterok:1(unfulfilled)", time_limit_s=600.0)
+    looks = (
+        snapshot(child, runs=[running(1, started_at=NOW - 10, time_limit_s=310.0)], taken_at=NOW),
+        snapshot(runs=[running(2, started_at=NOW + 60, time_limit_s=600.0)], taken_at=NOW + 100),
+        snapshot(taken_at=NOW + 500),
+    )
+    with closing(Journal(tmp_path)) as journal:
+        for look in looks:
+            status = take_in(journal, look)
+        ((group, end),) = status.ended
+        assert (group, end.jobs, end.error_s) == (1, 2, 500 - 900)
+        assert take_in(journal, replace(looks[-1], taken_at=UnixTime(NOW + 560))).ended == ()
+    seen = {row.name: row.read(report(groups=status)) for row in METRICS if row.read}
+    assert seen["rltuned_group_duration_ratio"] == [500 / 900]
+    assert seen["rltuned_groups"] == 0
+    (listed,) = status.documents()
+    assert (listed["state"], listed["error_s"]) == ("ended", -400)
+
+
+def test_past_its_mean_a_job_takes_its_upper_quantile_and_then_its_limit() -> None:
+    one = GroupJob(run_s=100.0, high_s=300.0, most_s=900.0, phase=JobPhase.RUNNING, started_at=NOW)
+    ends = [foresee({1: one}, NOW + s).end_at - NOW for s in (50, 150, 500, 1_000)]
+    assert ends == [100, 300, 900, 1_000]
 
 
 def test_the_journal_of_an_older_release_is_taken_over(tmp_path: Path) -> None:
