@@ -60,7 +60,9 @@ class SlaClass:
         return self.value == (qos if self.key == "qos" else account)
 
     def is_due(self, job: PendingJob, now: float) -> bool:
-        """Whether a job of the class is to be lifted, if there is room."""
+        """Whether a job of the class is to be lifted, if there is room; not while another holds it."""
+        if job.is_dependent:
+            return False
         if job.waited_s(now) >= self.max_wait_s:
             return True
         limit_s = job.request.time_limit_s

@@ -158,6 +158,20 @@ def test_a_deadline_lifts_only_where_the_class_says_so() -> None:
         assert any(e.lifted for e in found.entries) is expected
 
 
+def test_a_job_that_another_one_holds_takes_no_lift() -> None:
+    held = fast(2, 10_000.0, dependency="afterok:1(unfulfilled)")
+    free = fast(3, 1_000.0)
+    assert FAST.is_due(replace(held, dependency=""), NOW)
+    assert not FAST.is_due(held, NOW)
+    seen = replace(
+        snapshot(waiting(1, 7_200.0, more=5_000), held, free, priorities=SYSTEM),
+        critical=(held.job_id,),
+    )
+    one = replace(FAST, lift_jobs=1, deadline_s=1e9)
+    found = decide(seen, BASELINES["sjf"], Knobs(sla=(one,), boost=0.5))
+    assert [int(e.job.job_id) for e in found.entries if e.lifted] == [3]
+
+
 def test_the_submit_script_leaves_classes_alone() -> None:
     sla = (FAST, SlaClass("qos", "high", 60.0), SlaClass("partition", "gpu", 60.0))
     knobs = Knobs(sla=sla, order=Order(stretch=1.0))
