@@ -12,10 +12,11 @@ import typer
 from rltuned import __version__
 from rltuned.cli.check_slurm import site_of
 from rltuned.cli.fitting import Found, fitted
-from rltuned.cli.flags import BackendChoice, PolicyOption, WorldOption, say, warn
+from rltuned.cli.flags import BackendChoice, PolicyOption, WorldOption, say
 from rltuned.cli.world import open_world, real_slurm
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import check_policy_name
+from rltuned.durable import sync_folder
 from rltuned.errors import BackendError, SettingsError, SnapshotError
 from rltuned.settings import Flag, Loaded, from_flags, load
 from rltuned.settings.source import DEFAULT_PATH
@@ -133,21 +134,10 @@ def _checked(text: str, folder: Path, file: Path | None) -> None:
         load(draft)
         if file is not None:
             os.link(draft, file)
-            _settle(folder)
+            sync_folder(folder)
     except FileExistsError:
         raise SettingsError(f"{file}: exists and is not overwritten") from None
     except OSError as error:
         raise SettingsError(f"{file or folder}: cannot be written: {error.strerror}") from None
     finally:
         draft.unlink(missing_ok=True)
-
-
-def _settle(folder: Path) -> None:
-    """The name on the disk, too."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    except OSError as error:  # some file systems cannot; the file itself is written
-        warn(f"{folder}: {error.strerror}")
-    finally:
-        os.close(handle)

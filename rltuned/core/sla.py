@@ -60,7 +60,7 @@ class SlaClass:
         return self.value == (qos if self.key == "qos" else account)
 
     def is_due(self, job: PendingJob, now: float) -> bool:
-        """Whether a job of the class is to be lifted, if there is room; not while another holds it."""
+        """Whether a job of the class is to be lifted; not while it depends on another."""
         if job.is_dependent:
             return False
         if job.waited_s(now) >= self.max_wait_s:

@@ -6,7 +6,6 @@ exactly the number that it gives has it from the script: it is rltuned's, and it
 `marked` and `note` raise JournalError when the journal cannot be used or read.
 """
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from math import floor, sqrt
@@ -23,6 +22,7 @@ from rltuned.daemon.state import HealthState
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import Outcome, Plan, Result, SetSiteFactor, Target
 from rltuned.domain.snapshot import Snapshot
+from rltuned.durable import write_whole
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
 from rltuned.journal.named_values import Kept, Memory, Recall
@@ -143,13 +143,7 @@ def publish(path: Path, stamp: Stamp | None, journal: Memory, now: float, good_s
             path.unlink(missing_ok=True)
             return ""
         _KEPT.alter(journal, lambda kept: {_STAMPS: _with(kept.get(_STAMPS, ()), stamp)}, now)
-        new = path.with_name(f".{path.name}.new")
-        new.unlink(missing_ok=True)
-        number = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
-        with os.fdopen(number, "w", encoding="utf-8") as file:
-            os.fchmod(file.fileno(), 0o644)
-            file.write(stamp.text(now + good_s))
-        new.replace(path)
+        write_whole(path, stamp.text(now + good_s).encode(), 0o644)
     except OSError as error:
         return f"{path}: {error.strerror or error}"
     except JournalError as error:

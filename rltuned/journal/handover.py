@@ -6,7 +6,6 @@ Slurm; the one that takes the lease puts that into its own journal first. A chan
 owner at every time, and `rltuned restore` of that one gives it back.
 """
 
-import contextlib
 import os
 import sqlite3
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from rltuned.durable import write_whole
 from rltuned.errors import JournalError
 from rltuned.journal import changes, named_values
 from rltuned.trusted import flaw_of
@@ -119,16 +119,8 @@ def publish(folder: Path, given: Handover) -> None:
         JournalError: it could not be made durable there; then nothing may be written to Slurm.
     """
     path = folder / FILE
-    new = folder / f"{FILE}.{given.holder}"
     try:
-        with contextlib.suppress(FileNotFoundError):
-            new.unlink()
-        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(file, "wb") as out:
-            out.write(given.model_dump_json().encode())
-            out.flush()
-            os.fsync(out.fileno())
-        new.replace(path)
+        write_whole(path, given.model_dump_json().encode())
     except OSError as error:
         raise JournalError(f"{path}: {error.strerror or error}") from None
 

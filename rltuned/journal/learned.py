@@ -8,13 +8,13 @@ import hashlib
 import json
 import os
 import stat
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
+from rltuned.durable import write_whole
 from rltuned.errors import JournalError
 from rltuned.journal.storage import hand_to_folder_owner
 from rltuned.trusted import flaw_of
@@ -49,21 +49,16 @@ def keep_learned(folder: Path, about: Learned, body: bytes) -> None:
     Raises:
         JournalError: it cannot be written.
     """
-    path, made = folder / FILE_NAME, folder / f".{FILE_NAME}-{os.getpid()}"
+    path = folder / FILE_NAME
     content = json.dumps(asdict(about)).encode() + b"\n" + body
     try:
-        with open(
-            made, "wb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600)
-        ) as file:
-            hand_to_folder_owner(file.fileno(), folder.stat())
-            file.write(_MAGIC + hashlib.sha256(content).digest())
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        made.replace(path)
+        owner = folder.stat()
+        write_whole(
+            path,
+            _MAGIC + hashlib.sha256(content).digest() + content,
+            prepare=lambda file: hand_to_folder_owner(file, owner),
+        )
     except OSError as error:
-        with suppress(OSError):
-            made.unlink()
         raise JournalError(f"{path}: cannot be written: {error.strerror}") from None
 
 

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal
 
+from rltuned.durable import sync_folder
 from rltuned.errors import ModelError
 from rltuned.policies.files import check_folder, named, read
 from rltuned.policies.generation import (
@@ -120,12 +121,12 @@ class Generations:
             manifest = Manifest(format=1, number=number, files_sha256=digests, **order.model_dump())
             data = (manifest.model_dump_json(indent=1) + "\n").encode()
             _write(made / MANIFEST, data)
-            _sync(made)
+            sync_folder(made)
             digest = hashlib.sha256(data).hexdigest()
             checked(made, manifest)
             place = self.folder / f"gen-{number:06d}-{digest[:12]}"
             made.rename(place)
-            _sync(self.folder)
+            sync_folder(self.folder)
             return read_generation(place)
 
     def propose(self, name: str, *, at: float, why: str = "") -> Generation:
@@ -217,11 +218,11 @@ class Generations:
         made.unlink(missing_ok=True)
         made.symlink_to(name)
         made.replace(self.folder / role)
-        _sync(self.folder)
+        sync_folder(self.folder)
 
     def _drop(self, role: Role) -> None:
         (self.folder / role).unlink(missing_ok=True)
-        _sync(self.folder)
+        sync_folder(self.folder)
 
     def _note(self, what: str, name: str, why: str, at: float) -> None:
         line = {"at": at, "what": what, "generation": name, "why": why, "uid": os.getuid()}
@@ -243,7 +244,7 @@ def _copied(parts: Mapping[str, Path], made: Path) -> dict[str, str]:
             data = read(file)
             _write(made / part / file.name, data)
             digests[f"{part}/{file.name}"] = hashlib.sha256(data).hexdigest()
-        _sync(made / part)
+        sync_folder(made / part)
     return digests
 
 
@@ -253,12 +254,3 @@ def _write(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    """What its entries say is on the disk when this returns."""
-    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(place)
-    finally:
-        os.close(place)

@@ -5,12 +5,12 @@ that was killed counts as failed.
 """
 
 import json
-import os
 from pathlib import Path
 from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from rltuned.durable import write_whole
 from rltuned.policies.files import named
 from rltuned.policies.generations import FOLDER
 
@@ -60,8 +60,4 @@ def write_state(state_dir: Path, state: TuneState) -> None:
     place = state_dir / FOLDER / FILE
     with named(place):
         place.parent.mkdir(parents=True, exist_ok=True)
-        made = place.with_name(f".{FILE}")
-        made.write_text(json.dumps(state.model_dump(), indent=1) + "\n", encoding="utf-8")
-        with made.open("rb") as file:
-            os.fsync(file.fileno())
-        made.replace(place)
+        write_whole(place, (json.dumps(state.model_dump(), indent=1) + "\n").encode(), 0o644)

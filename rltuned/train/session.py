@@ -7,8 +7,6 @@ on as if it had never stopped.
 
 import csv
 import json
-import os
-import tempfile
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from rltuned.durable import write_whole
 from rltuned.errors import ModelError
 from rltuned.train.learner import Learner, PpoSettings
 from rltuned.train.ppo import Report
@@ -95,15 +94,15 @@ class Session:
         try:
             self._curve(report)
             if report.validation <= report.best:
-                _write(self.folder / BEST, save(_plain(learner.actor.state_dict())))
-            _write(self.folder / LAST, save(_plain(_tensors(learner))))
+                write_whole(self.folder / BEST, save(_plain(learner.actor.state_dict())))
+            write_whole(self.folder / LAST, save(_plain(_tensors(learner))))
             state = {
                 "epoch": report.epoch + 1,
                 "best": report.best,
                 "since_best": report.since_best,
                 "settings": self._described,
             }
-            _write(self.folder / STATE, (json.dumps(state, indent=1) + "\n").encode())
+            write_whole(self.folder / STATE, (json.dumps(state, indent=1) + "\n").encode())
         except OSError as error:
             raise ModelError(f"{self.folder}: checkpoint: {error.strerror}") from error
 
@@ -151,16 +150,3 @@ def _put(learner: Learner, tensors: dict[str, Tensor]) -> None:
         number, _, moment = name.partition(".")
         whole["state"].setdefault(int(number), {})[moment] = value
     learner.optimiser.load_state_dict(whole)
-
-
-def _write(path: Path, data: bytes) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except OSError:
-        Path(name).unlink(missing_ok=True)
-        raise

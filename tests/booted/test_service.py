@@ -22,6 +22,10 @@ name = "saf"
 [scope]
 sla_partitions = ["sla"]
 min_age_s = 0
+[order]
+stretch = 3.0
+[limits]
+hysteresis = 0.0
 """
 SHADOWING = OBSERVING + '[ladder]\nstage = "shadow"\n'
 LIVE = OBSERVING + '[ladder]\nstage = "full"\n'

@@ -1,5 +1,6 @@
 """What one daemon holds goes to the one that takes over, and nobody holds it twice."""
 
+import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -237,7 +238,7 @@ def test_one_who_lost_the_lease_overwrites_nothing(pair: tuple[Beside, Beside]) 
 
 def test_where_it_cannot_be_published_nothing_is_written(pair: tuple[Beside, Beside]) -> None:
     one, _ = pair
-    (one.shared / f"{FILE}.head1").mkdir()
+    (one.shared / f".{FILE}-{os.uname().nodename}-{os.getpid()}").mkdir()
     one.loop().run(1)
     report = one.heard.reports[-1]
     assert report.mode is HealthState.OBSERVE
