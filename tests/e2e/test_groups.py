@@ -68,14 +68,16 @@ def edges(found: dict[str, Any]) -> set[tuple[int, int, str]]:
     return {(e["parent"], e["child"], e["kind"]) for e in found["edges"]}
 
 
-def submit(lab: SlurmLab, seconds: int, *after: str) -> int:
+def submit(lab: SlurmLab, seconds: int, *after: str, until: Path | None = None) -> int:
+    """until: it ends when this file is there."""
     held = [f"--dependency={','.join(after)}"] if after else []
-    return lab.sbatch("-n1", "--mem=100", "--time=20", *held, wrap=f"sleep {seconds}")
+    waits = f"while [ ! -e {until} ]; do sleep 0.2; done; " if until else ""
+    return lab.sbatch("-n1", "--mem=100", "--time=20", *held, wrap=f"{waits}sleep {seconds}")
 
 
 def test_a_chain_and_a_fan(lab: SlurmLab, tmp_path: Path) -> None:
     config = settings(lab, tmp_path)
-    chain = [submit(lab, 8)]
+    chain = [submit(lab, 0, until=tmp_path / "go")]
     for seconds in (1, 600, 600):
         chain.append(submit(lab, seconds, f"afterok:{chain[-1]}"))
     fan = [submit(lab, 600, f"afterok:{chain[1]}") for _ in range(4)]
@@ -88,6 +90,7 @@ def test_a_chain_and_a_fan(lab: SlurmLab, tmp_path: Path) -> None:
     with Daemon(tmp_path, "--config", str(config)) as daemon:
         daemon.wait_for(lambda: daemon.metric("rltuned_groups") == 1, "a group")
         assert edges(group(config)) == expected
+        (tmp_path / "go").touch()
         daemon.wait_for(lambda: lab.state(chain[2]) == "R", "the first parents have ended")
         daemon.wait_for(
             lambda: daemon.metric('rltuned_group_jobs{state="running"}') == 5, "a look at them"
