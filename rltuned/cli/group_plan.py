@@ -39,13 +39,13 @@ class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class _NodeTable(_Table):
+class _PlanNode(_Table):
     name: _Name
     gpu_type: str = ""
     gpus: Annotated[int, Field(ge=1)]
 
 
-class _JobTable(_Table):
+class _PlanJob(_Table):
     name: _Name
     run_s: _Seconds | dict[str, _Seconds]
     gpus: Annotated[int, Field(ge=0)] = 1
@@ -54,9 +54,9 @@ class _JobTable(_Table):
     transfer_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
 
 
-class _File(_Table):
-    nodes: Annotated[list[_NodeTable], Field(min_length=1)]
-    jobs: Annotated[list[_JobTable], Field(min_length=1)]
+class _PlanFile(_Table):
+    nodes: Annotated[list[_PlanNode], Field(min_length=1)]
+    jobs: Annotated[list[_PlanJob], Field(min_length=1)]
     speeds: dict[str, _Seconds] = {}
 
 
@@ -80,7 +80,7 @@ def read_graph(path: Path) -> PlanGraph:
         TraceError: it cannot be read or used; names file and field.
     """
     try:
-        found = _File.model_validate(tomllib.loads(path.read_text("utf-8")))
+        found = _PlanFile.model_validate(tomllib.loads(path.read_text("utf-8")))
         return _graph(found)
     except ValidationError as error:
         raise TraceError(f"{path}: {first_flaw(error)}") from None
@@ -89,7 +89,7 @@ def read_graph(path: Path) -> PlanGraph:
         raise TraceError(f"{path}: {reason}") from None
 
 
-def _graph(found: _File) -> PlanGraph:
+def _graph(found: _PlanFile) -> PlanGraph:
     nodes = [
         PlanNode(name, table.gpu_type, table.gpus)
         for table in found.nodes

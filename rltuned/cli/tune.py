@@ -30,18 +30,19 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import configured_predictor, find_policy, model_path
 from rltuned.errors import ModelError, RltunedError, SettingsError, TooLittleError, TraceError
 from rltuned.policies.actor import Actor
-from rltuned.policies.generations import FOLDER, Generations
+from rltuned.policies.generations import FOLDER
 from rltuned.policies.plugins import Plugin
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import find_bundle, shipped_predictor
-from rltuned.policies.tune_state import TuneState, Verdict, read_state, write_state
+from rltuned.policies.tune_state import TuneState
 from rltuned.settings import Loaded, Settings
 from rltuned.slurm.job_selector import asked_moment
 from rltuned.stats import DAY_S
 from rltuned.tune.candidates import Daemon, Entrant, Family
+from rltuned.tune.conclusion import NightState, concluded
 from rltuned.tune.exam import Promise
 from rltuned.tune.night import Asked, Night
-from rltuned.tune.results import document, seal
+from rltuned.tune.results import document
 from rltuned.tune.tuning import NightRun
 
 app = typer.Typer()
@@ -52,8 +53,7 @@ SINCE: Final = "45d"
 PAGE: Final = "last-night"
 """Folder of the last page, beside the generations."""
 BEGUN_FROM: Final = "rltune"
-WEEK_S: Final = 7 * DAY_S
-"""At most one promotion by a night in this time; a change must be seen before the next one."""
+
 
 SinceOption = Annotated[str, typer.Option(help="Beginning of the record: 45d, or 2026-01-31.")]
 ExamOption = Annotated[str, typer.Option(help="Last part of the record, which judges: 14d.")]
@@ -91,7 +91,7 @@ def tune(
     model, record or a folder cannot be used; 3 = the record allows no verdict, and why. With --all,
     which tunes one after the other and puts reports into folders of their names, the worst of all.
     """
-    options = _Options(since, exam, minutes, site, timezone, seed, report, dry_run)
+    options = _NightOptions(since, exam, minutes, site, timezone, seed, report, dry_run)
     if every_one:
         raise typer.Exit(_each(config, options, as_json=as_json))
     found = _tuned(config, options)
@@ -103,7 +103,7 @@ def tune(
 
 
 @dataclass(frozen=True, slots=True)
-class _Options:
+class _NightOptions:
     """Of the command line."""
 
     since: str
@@ -116,7 +116,7 @@ class _Options:
     dry_run: bool
 
 
-def _each(config: Path | None, options: _Options, *, as_json: bool) -> int:
+def _each(config: Path | None, options: _NightOptions, *, as_json: bool) -> int:
     """One night for each daemon of this machine, one after the other; returns the exit code."""
     if options.site is not None:
         raise typer.BadParameter("--site is of one cluster, and --all of several")
@@ -140,7 +140,7 @@ def _each(config: Path | None, options: _Options, *, as_json: bool) -> int:
     return max(codes, key=(0, NOTHING, 1, 2).index)
 
 
-def _tuned(config: Path | None, options: _Options) -> dict[str, Any]:
+def _tuned(config: Path | None, options: _NightOptions) -> dict[str, Any]:
     """One night, as --json prints it.
 
     Raises:
@@ -151,7 +151,7 @@ def _tuned(config: Path | None, options: _Options) -> dict[str, Any]:
         check_new(report)
     policy, days, zone = _policy(loaded), _days(options.exam), zone_of(options.timezone)
     span = Span(moment(options.since if site is None or options.since != SINCE else None))
-    state = _State(loaded.settings, dry_run=dry_run)
+    state = NightState(loaded.settings, dry_run=dry_run)
     with tempfile.TemporaryDirectory(prefix="rltuned-tune-") as work, progress() as bar:
         bars = Bars(bar)
         if site is None:
@@ -167,7 +167,7 @@ def _tuned(config: Path | None, options: _Options) -> dict[str, Any]:
             warn(f"nothing tuned: {error}")
             return {"verdict": "nothing", "why": [str(error)]}
         found = document(night, _terms(loaded.settings, options))
-        found |= _concluded(loaded.settings, night, found, state, dry_run=dry_run)
+        found |= concluded(loaded.settings, night, found, state, dry_run=dry_run)
         if report is not None:
             _write(report, night, found)
             warn(f"report: {report / 'index.html'}")
@@ -178,7 +178,7 @@ def _tuned(config: Path | None, options: _Options) -> dict[str, Any]:
     return found
 
 
-def _terms(settings: Settings, options: _Options) -> dict[str, Any]:
+def _terms(settings: Settings, options: _NightOptions) -> dict[str, Any]:
     return {
         "command": " ".join(["rltuned", *sys.argv[1:]]),
         "since": options.since,
@@ -198,36 +198,6 @@ def _days(text: str) -> float:
     if days <= 0:
         raise typer.BadParameter(f"--exam: {text!r} is no length of time, as 14d")
     return days
-
-
-class _State:
-    """tune.json: a night that does not come to its end counts as failed."""
-
-    def __init__(self, settings: Settings, *, dry_run: bool) -> None:
-        self._folder, self._dry_run = settings.daemon.state_dir, dry_run
-        self.before = read_state(self._folder) or TuneState()
-        self._at = SystemClock().now()
-        words = "the night has not come to its end"
-        self._write(
-            self.before.model_copy(
-                update={
-                    "verdict": "failed",
-                    "sentence": words,
-                    "at": self._at,
-                    "failed": self.before.failed + 1,
-                }
-            )
-        )
-
-    def end(self, state: TuneState) -> None:
-        """A verdict, or that there can be none."""
-        promoted = state.promoted_at or self.before.promoted_at
-        known = {"at": self._at, "ended_at": SystemClock().now(), "promoted_at": promoted}
-        self._write(state.model_copy(update=known))
-
-    def _write(self, state: TuneState) -> None:
-        if not self._dry_run:
-            write_state(self._folder, state)
 
 
 def _policy(loaded: Loaded) -> Policy:
@@ -282,54 +252,6 @@ def _spend(
 
     daemon = Daemon(daemon_knobs(settings), settings.daemon.interval_s)
     return NightRun(past, incumbent, daemon, asked, clock=clock.monotonic, report=report).spend()
-
-
-def _concluded(
-    settings: Settings, night: Night, found: dict[str, Any], state: _State, *, dry_run: bool
-) -> dict[str, Any]:
-    """Verdict, sentence, reasons and generation; the generation is made and proposed here."""
-    verdict: Verdict = "kept"
-    why, text, name, now = list(night.why), night.incumbent.name, "", SystemClock().now()
-    won = next((c for c in found["candidates"] if c["passes"]), None)
-    change = won["exam"]["objective"] if won is not None else {}
-    if won is not None:
-        verdict, doubts = _standing(settings, state, dry_run=dry_run)
-        why += doubts
-        text = f"{won['order']}: objective {change['change']:+.1%} in the exam"
-    sentence = f"{verdict.capitalize()}: {text}"
-    if verdict != "kept" and not dry_run:
-        store = Generations(settings.daemon.state_dir)
-        name = seal(store, night, verdict=sentence, at=now, command="rltuned tune").name
-        store.propose(name, at=now, why=sentence)
-        if verdict == "promoted":
-            store.promote(at=now, why=sentence)
-        store.prune()
-    promoted_at = now if verdict == "promoted" else 0.0
-    state.end(
-        TuneState(
-            verdict=verdict, sentence=sentence, candidate=name, promoted_at=promoted_at, **change
-        )
-    )
-    return {"verdict": verdict, "sentence": sentence, "why": why, "generation": name or None}
-
-
-def _standing(settings: Settings, state: _State, *, dry_run: bool) -> tuple[Verdict, list[str]]:
-    """What becomes of an order that passed, and why it is no more."""
-    promote, now = settings.tune.promote, SystemClock().now()
-    if promote == "canary" and not dry_run and (name := _on_trial(settings)):
-        return "kept", [f"an order has passed, but {name} is on trial"]
-    if promote != "auto" or dry_run:
-        return "proposed", []
-    if now - state.before.promoted_at < WEEK_S:
-        return "proposed", ["a night promoted within the last week"]
-    return "promoted", []
-
-
-def _on_trial(settings: Settings) -> str:
-    """The candidate that the daemon has on trial; empty = there is none."""
-    store = Generations(settings.daemon.state_dir)
-    candidate = store.named_by("candidate")
-    return "" if candidate in {None, store.named_by("current")} else str(candidate)
 
 
 def _show(found: dict[str, Any]) -> None:

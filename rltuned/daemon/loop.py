@@ -8,7 +8,8 @@ Slurm continues to schedule alone.
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 from rltuned.core.decide import decide, give_back
@@ -232,15 +233,12 @@ class Loop:
         return not report.standby
 
     def _write(self, report: CycleReport, plan: Plan, snapshot: Snapshot) -> None:
-        def timed(stage: CycleStage) -> AbstractContextManager[None]:
-            return self._timed(report, stage)
-
         report.outcomes = self._writer.write(
             self.rig.backend,
             plan,
             snapshot,
             self._number,
-            timed,
+            partial(self._timed, report),
             digest=report.digest,
             seat=self.rig.seat,
         )
