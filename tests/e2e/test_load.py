@@ -33,7 +33,9 @@ def test_busy_then_not(slurm: SlurmLab, config: Path, tmp_path: Path) -> None:
         )
         assert daemon.metric("rltuned_slurmctld_load_known") == 1
         page = daemon.get("/metrics")
-        assert not any(word in page for word in ("secretname", f'"{short}"', f'"{long}"', "root"))
+        assert not any(
+            word in page for word in ("secretname", f'job="{short}"', f'job_id="{short}"', "root")
+        )
         daemon.signal(signal.SIGTERM)
         assert daemon.ends() == 0
     assert priority(slurm, short) > priority(slurm, long)

@@ -16,6 +16,7 @@ from rltuned.errors import TooLittleError
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.generations import Generations
 from rltuned.policies.tune_state import read_state
+from rltuned.sim.play import load
 from rltuned.sim.trace import TraceJob
 from rltuned.stats import DAY_S
 from rltuned.tune import night
@@ -36,6 +37,12 @@ WEIGHTS = {
     },
     "PriorityWeightTRES": "(null)",
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled() -> None:
+    """The kernel: a night's minutes are for the night."""
+    load()
 
 
 @lru_cache
