@@ -169,7 +169,7 @@ changelog_debian() {
 
 control() { # control TEMPLATE
     mkdir -p "$build/DEBIAN"
-    sed -e "s/@VERSION@/$version-$release/" -e "s/@UPSTREAM@/$version/" -e "s|@MAINTAINER@|$maintainer|" \
+    sed -e "s/@VERSION@/$version-$release/" -e "s/@UPSTREAM@/$version/g" -e "s|@MAINTAINER@|$maintainer|" \
         -e "s/@ARCH@/$(dpkg --print-architecture)/" \
         -e "s/@SIZE_KIB@/$(du -sk "$build" | cut -f1)/" \
         -e "s/@PYTHON@/3.$minor/" -e "s/@PYTHON_NEXT@/3.$((minor + 1))/" \
