@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from rltuned.backtest.site import SiteModel, noted, residual_priority, without_unused
 from rltuned.errors import TooLittleError, TraceError
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.fitting import impossible
+from rltuned.sim.fitting import EmptyCluster
 from rltuned.sim.metrics import FloatArray
 from rltuned.sim.trace import TraceJob
 from rltuned.slurm.accounting import LATE_S, JobRun, SacctAnswer
@@ -180,17 +180,15 @@ def _rows(
     longest = {p.name: p.max_time_s for p in site.cluster.partitions if p.max_time_s is not None}
     cluster, usual = _without_limits(site.cluster), _usual(records)
     rows: list[_ReplayRow] = []
-    verdicts: dict[object, str | None] = {}
+    empty = EmptyCluster(cluster)
     for record in records:
         limit_s = min(record.limit_s, longest.get(record.partition, math.inf))
         row = _row(record, site, begin, max(limit_s, 60.0), _run_s(record, until, usual))
-        key = (row.job.request(), row.job.partition)
-        if key not in verdicts:
-            verdicts[key] = impossible(row.job, cluster)
-        if verdicts[key] is None:
+        why = empty.why_not(row.job)
+        if why is None:
             rows += [row] * record.tasks
         else:
-            left_out[f"does not fit this cluster: {verdicts[key]}"] += 1
+            left_out[f"does not fit this cluster: {why}"] += 1
     return sorted(rows, key=lambda row: (row.job.submit_s, int(row.record.key)))
 
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rltuned.kernel.backfill import consider, harmless, restraints
-from rltuned.kernel.compiler import BoolArray, Float32Array, FloatArray, IntArray, compiled
+from rltuned.kernel.backfill import consider, harmless_until, restraints
+from rltuned.kernel.compiler import BoolArray, Float32Array, FloatArray, IntArray, in_place
 from rltuned.kernel.features import Features
 from rltuned.kernel.placement import fits, place, record
 from rltuned.kernel.state import Setup, State, stamp
@@ -44,7 +44,7 @@ class Desk(NamedTuple):
     asked: Float32Array
 
 
-@compiled
+@in_place
 def any_fits(setup: Setup, state: State, desk: Desk) -> bool:
     """Whether any pending job fits on what is free."""
     queue, shape_of, fit_at, fit = desk.queue, setup.jobs.shape, desk.fit_at, desk.fit
@@ -58,7 +58,7 @@ def any_fits(setup: Setup, state: State, desk: Desk) -> bool:
     return False
 
 
-@compiled
+@in_place
 def _fits_now(setup: Setup, state: State, desk: Desk, shape: int) -> bool:
     moment = stamp(state)
     if desk.fit_at[shape] != moment:
@@ -67,7 +67,7 @@ def _fits_now(setup: Setup, state: State, desk: Desk, shape: int) -> bool:
     return bool(desk.fit[shape])
 
 
-@compiled
+@in_place
 def _effective(setup: Setup, state: State, desk: Desk, job: int) -> bool:
     """Whether choosing the job now would start it or make it its partition's head."""
     shape, now = setup.jobs.shape[job], desk.clock[0]
@@ -87,16 +87,17 @@ def _effective(setup: Setup, state: State, desk: Desk, job: int) -> bool:
     return bool(desk.harmless[shape])
 
 
-@compiled
+@in_place
 def _beside(setup: Setup, state: State, now: float, job: int) -> bool:
     shape = setup.jobs.shape[job]
     place(setup.shapes, shape, setup.hardware, state.free, setup.spread, state.chosen)
     offset = setup.jobs.offset[job]
     record(setup.shapes, shape, setup.hardware, state.chosen, offset, state.shares)
-    return bool(harmless(setup, state, now, job))
+    latest_end = now + setup.jobs.limit_s[job]
+    return bool(latest_end <= harmless_until(setup, state, job, latest_end))
 
 
-@compiled
+@in_place
 def list_candidates(setup: Setup, state: State, desk: Desk) -> int:
     """Fill desk.effective with the places in the queue of all candidates; how many."""
     count = 0
@@ -109,7 +110,7 @@ def list_candidates(setup: Setup, state: State, desk: Desk) -> int:
     return count
 
 
-@compiled
+@in_place
 def walk_past(desk: Desk, best: int) -> None:
     """Who stands before the chosen one had no effect, and is not looked at again in this pass.
 
@@ -123,14 +124,14 @@ def walk_past(desk: Desk, best: int) -> None:
             gone[at] = True
 
 
-@compiled
+@in_place
 def choose_job(setup: Setup, state: State, desk: Desk, at: int) -> None:
     """Look at one job, as a scheduling pass does: it starts, or becomes a head, or stays."""
     desk.gone[at] = True
     consider(setup, state, desk.clock[0], desk.queue[at])
 
 
-@compiled
+@in_place
 def clear(state: State, desk: Desk) -> None:
     """Drop from the queue who has started."""
     kept = 0

@@ -12,9 +12,10 @@ import numpy as np
 from rltuned.core.numbers import AHEAD_S, EPOCH_S, FIRST_HYSTERESIS
 from rltuned.core.order import NEUTRAL_FOR_S, NEUTRAL_LOOK_S, NEUTRAL_OFF, NEUTRAL_OVER_S
 from rltuned.domain.plan import MAX_PRIORITY, MAX_SITE_FACTOR
-from rltuned.kernel.compiler import BoolArray, FloatArray, IntArray, ascending, compiled
+from rltuned.kernel.compiler import BoolArray, FloatArray, IntArray, ascending, compiled, in_place
 from rltuned.kernel.ranking import FIXED, Eyes, Ranking, delays, natural, scores
 from rltuned.kernel.state import Setup, State
+from rltuned.kernel.waiting import TREE, Waiting, insert, remove, rewind, touch
 
 DELAY, SINCE, RUNNING, SEEN = 0, 1, 2, 3
 """Places in Cycles.neutral, as in NeutralDelay; SEEN < 0: none has been found yet."""
@@ -64,7 +65,7 @@ class Scale(NamedTuple):
     offset_s: float
 
 
-@compiled
+@in_place
 def next_tick(now: float, first: float, interval_s: float) -> float:
     """The first cycle after a time."""
     tick = tick_at(now, first, interval_s)
@@ -73,7 +74,7 @@ def next_tick(now: float, first: float, interval_s: float) -> float:
     return tick
 
 
-@compiled
+@in_place
 def tick_at(now: float, first: float, interval_s: float) -> float:
     """The first cycle at or after a time."""
     tick = first + math.ceil((now - first) / interval_s) * interval_s
@@ -86,14 +87,15 @@ def cycle(
     state: State,
     ranking: Ranking,
     eyes: Eyes,
+    waiting: Waiting,
     jobs: IntArray,
     cycles: Cycles,
     now: float,
 ) -> tuple[float, int, int, float, int]:
-    """Write what is due, and put the queue in its order.
+    """Write what is due.
 
-    jobs: the queue; in the order of its keys where the order is FIXED. Returns the time, pending
-    jobs, changes, and the mean and the largest shift of ranks.
+    waiting: the queue by its keys, where the order is FIXED. jobs: the queue. Returns the time,
+    pending jobs, changes, and the mean and the largest shift of ranks.
     """
     chosen = _chosen(setup, cycles, jobs, now)
     if len(chosen) == 0:
@@ -105,16 +107,21 @@ def cycle(
         _begin(cycles, float(np.median(bounded_s)), now)
     due, delay_s = _due(setup, ranking, cycles, chosen, bounded_s, now)
     due = due[: cycles.max_changes]
+    if len(due) == 0:
+        _follow(cycles, delay_s, now)
+        return now, len(jobs), 0, 0.0, 0
     before = ordered(setup, state, ranking, eyes, jobs, now)
     for at in due:
-        write(setup, ranking, cycles, chosen[at], delay_s[at], now)
-        _note(cycles, chosen[at], now)
+        job = chosen[at]
+        if ranking.rule == FIXED:
+            remove(waiting, ranking.key, job)
+            touch(waiting, waiting.links[job, TREE])
+        write(setup, ranking, cycles, job, delay_s[at], now)
+        _note(cycles, job, now)
+        if ranking.rule == FIXED:
+            insert(waiting, ranking.key, job)
+    rewind(waiting, ranking.key)
     _follow(cycles, delay_s, now)
-    if len(due) == 0:
-        return now, len(jobs), 0, 0.0, 0
-    if ranking.rule == FIXED:
-        queue = np.sort(jobs)
-        jobs[:] = queue[ascending(ranking.key[queue])]
     shift, furthest = _shifts(before, ordered(setup, state, ranking, eyes, jobs, now))
     return now, len(jobs), len(due), shift, furthest
 
@@ -142,9 +149,9 @@ def ordered(
     setup: Setup, state: State, ranking: Ranking, eyes: Eyes, jobs: IntArray, now: float
 ) -> IntArray:
     """The queue in Slurm's order now."""
-    if ranking.rule == FIXED:
-        return jobs.copy()
     queue = np.sort(jobs)
+    if ranking.rule == FIXED:
+        return queue[ascending(ranking.key[queue])]
     found = scores(setup, state, ranking, eyes, queue, now)
     return queue[ascending(-found)]
 
@@ -177,7 +184,7 @@ def _chosen(setup: Setup, cycles: Cycles, jobs: IntArray, now: float) -> IntArra
     return np.sort(found[:count])
 
 
-@compiled
+@in_place
 def _note(cycles: Cycles, job: int, now: float) -> None:
     per_hour = cycles.written_s.shape[1]
     if per_hour > 0:
@@ -185,7 +192,7 @@ def _note(cycles: Cycles, job: int, now: float) -> None:
     cycles.writes[job] += 1
 
 
-@compiled
+@in_place
 def _scale(setup: Setup, ranking: Ranking, cycles: Cycles, job: int, now: float) -> Scale:
     wait_s = now - setup.jobs.submit_s[job]
     if cycles.basic:
@@ -197,7 +204,7 @@ def _scale(setup: Setup, ranking: Ranking, cycles: Cycles, job: int, now: float)
     return Scale(float(zero), -beyond_s)
 
 
-@compiled
+@in_place
 def _within_room(
     setup: Setup,
     ranking: Ranking,
@@ -219,7 +226,7 @@ def _within_room(
     return float(min(delay_s, max(longest_s, 0.0)))
 
 
-@compiled
+@in_place
 def _number(cycles: Cycles, scale: Scale, delay_s: float) -> int:
     found = scale.zero - math.floor(cycles.slope * (delay_s + scale.offset_s) + _ROUNDING)
     if cycles.basic:
@@ -227,7 +234,7 @@ def _number(cycles: Cycles, scale: Scale, delay_s: float) -> int:
     return int(min(max(min(found, scale.zero), -float(MAX_SITE_FACTOR)), float(MAX_SITE_FACTOR)))
 
 
-@compiled
+@in_place
 def write(
     setup: Setup, ranking: Ranking, cycles: Cycles, job: int, delay_s: float, now: float
 ) -> None:

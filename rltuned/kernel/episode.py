@@ -33,7 +33,7 @@ from rltuned.kernel.choices import (
     list_candidates,
     walk_past,
 )
-from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray, compiled, entry
+from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray, compiled, entry, in_place
 from rltuned.kernel.features import StaticFeatures, look
 from rltuned.kernel.network import Net, factor, forward
 from rltuned.kernel.state import RUNNING, Setup, State, begin_pass
@@ -107,7 +107,7 @@ def score_rows(net: Net, rows: Float32Array, flags: IntArray, scores: FloatArray
     forward(net, rows, len(rows), flags, scores)
 
 
-@compiled
+@in_place
 def _advance(setup: Setup, state: State, desk: Desk) -> bool:
     """To the next instant at which a pending job fits; False when all jobs have ended."""
     submit_s, marks = setup.jobs.submit_s, desk.marks
@@ -131,7 +131,7 @@ def _advance(setup: Setup, state: State, desk: Desk) -> bool:
             return True
 
 
-@compiled
+@in_place
 def _next_end(setup: Setup, state: State) -> float:
     soonest, start_s, runs_s = math.inf, state.start_s, setup.jobs.runs_s
     for i in range(state.counters[RUNNING]):
@@ -140,7 +140,7 @@ def _next_end(setup: Setup, state: State) -> float:
     return soonest
 
 
-@compiled
+@in_place
 def _end_all(setup: Setup, state: State, now: float) -> None:
     i = 0
     while i < state.counters[RUNNING]:
@@ -168,7 +168,7 @@ def _rank(
         desk.scores[at] = wait - min(wished * factor(net, desk.scores[at]), upper)
 
 
-@compiled
+@in_place
 def _unit_s(desk: Desk, count: int) -> float:
     """How many seconds of virtual time weigh as much as the noise of a choice."""
     total = 0.0
@@ -199,7 +199,7 @@ def _pass(setup: Setup, state: State, desk: Desk, tape: Tape) -> None:
         _keep_rows(tape, desk, waiting)
 
 
-@compiled
+@in_place
 def _first(desk: Desk, count: int) -> int:
     """The best of the candidates."""
     best = desk.effective[0]
@@ -210,7 +210,7 @@ def _first(desk: Desk, count: int) -> int:
     return int(best)
 
 
-@compiled
+@in_place
 def _room(tape: Tape, waiting: int) -> bool:
     used = tape.used
     enough = (
@@ -224,7 +224,7 @@ def _room(tape: Tape, waiting: int) -> bool:
     return bool(enough)
 
 
-@compiled
+@in_place
 def _keep(tape: Tape, desk: Desk, best: int, count: int) -> None:
     used = tape.used
     decision, start, base = used[TAPE_DECISIONS], used[TAPE_CANDIDATES], used[TAPE_ROWS]

@@ -9,7 +9,7 @@ import numpy as np
 from rltuned.core.features import URGENT_HALF_S, WAIT_FULL_S
 from rltuned.core.observation import CFF_HIGH, SEVERAL_WAYS
 from rltuned.core.survey import FUTURE_HORIZON_S, WAYS_CAP
-from rltuned.kernel.compiler import BoolArray, Float32Array, FloatArray, IntArray, compiled
+from rltuned.kernel.compiler import BoolArray, Float32Array, FloatArray, IntArray, in_place
 from rltuned.kernel.placement import ways
 from rltuned.kernel.state import LOOKS, RUNNING, Setup, State
 
@@ -48,7 +48,7 @@ class Features(NamedTuple):
     rows: Float32Array
 
 
-@compiled
+@in_place
 def look(
     setup: Setup,
     state: State,
@@ -76,7 +76,7 @@ def look(
     flags[SEVERAL] = several
 
 
-@compiled
+@in_place
 def _tally(setup: Setup, state: State, features: Features, now: float) -> None:
     """features.sums: (P, T+1, 3) free GPUs, GPUs due back, wholly free nodes."""
     hardware, free, sums, back = setup.hardware, state.free, features.sums, features.back
@@ -100,7 +100,7 @@ def _tally(setup: Setup, state: State, features: Features, now: float) -> None:
                     sums[partition, row, 2] += idle
 
 
-@compiled
+@in_place
 def _due_back(setup: Setup, state: State, back: FloatArray, now: float) -> None:
     """Fill back (T+1, N) with the GPUs that running jobs must return within the horizon."""
     shares, of_type = state.shares, setup.hardware.of_type
@@ -119,7 +119,7 @@ def _due_back(setup: Setup, state: State, back: FloatArray, now: float) -> None:
                 back[one, node] += of_type[one, node]
 
 
-@compiled
+@in_place
 def _fragmentation(setup: Setup, state: State) -> float:
     squares, free = 0.0, 0.0
     for node in range(len(state.free.gpus)):
@@ -129,7 +129,7 @@ def _fragmentation(setup: Setup, state: State) -> float:
     return 0.0 if free == 0.0 else 1.0 - squares / free
 
 
-@compiled
+@in_place
 def _survey(
     setup: Setup, state: State, sight: StaticFeatures, features: Features, shape: int
 ) -> None:
@@ -149,7 +149,7 @@ def _survey(
     found[IDLE] /= max(nodes, 1.0)
 
 
-@compiled
+@in_place
 def _rows(
     setup: Setup, sight: StaticFeatures, features: Features, queue: IntArray, cff: float, now: float
 ) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from rltuned.core.features import COLUMN
 from rltuned.core.observation import FIXED
-from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray, compiled
+from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray, compiled, in_place
 from rltuned.kernel.features import FRAGMENTED, SEVERAL
 
 PAPER, CONTEXT = 0, 1
@@ -71,7 +71,7 @@ def _together(
         scores[at] = total[at] + last
 
 
-@compiled
+@in_place
 def _turn(kind: int, rows: Float32Array, count: int, flags: IntArray, seen: Float32Array) -> None:
     """What the first layer reads, one feature after the other: jobs side by side."""
     if kind == PAPER:
@@ -88,7 +88,7 @@ def _turn(kind: int, rows: Float32Array, count: int, flags: IntArray, seen: Floa
             seen[i, at] = rows[at, i]
 
 
-@compiled
+@in_place
 def _dense(
     weights: Float32Array, bias: Float32Array, seen: Float32Array, out: Float32Array
 ) -> None:
@@ -116,7 +116,7 @@ def _dense(
             out[k, at] = max(out[k, at], np.float32(0.0))
 
 
-@compiled
+@in_place
 def _pool(net: Net, hidden: Float32Array, bias: Float32Array) -> None:
     """Add what mean and maximum over the queue contribute to the second layer."""
     width, count = hidden.shape

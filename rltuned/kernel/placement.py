@@ -3,15 +3,13 @@
 
 from typing import NamedTuple
 
-import numpy as np
-
-from rltuned.kernel.compiler import BoolArray, IntArray, ascending, compiled
+from rltuned.kernel.compiler import BoolArray, IntArray, compiled, in_place
 from rltuned.kernel.state import Free, Hardware, Shapes, Shares
 
 NOWHERE = 1 << 62
 """Rank of a placement that does not exist."""
-SORTED_FROM = 4
-"""From so many nodes on, sorting all of them once is cheaper than a look for each."""
+MANY_FROM = 4
+"""From so many nodes on, a look for each rank is cheaper than one for each node."""
 
 
 class Amounts(NamedTuple):
@@ -20,6 +18,13 @@ class Amounts(NamedTuple):
     gpus: int
     cpus: int
     mem_mib: int
+
+
+class Taken(NamedTuple):
+    """Where a choice by rank stands: all before this node, and it itself, are taken."""
+
+    rank: int
+    node: int
 
 
 class Wish(NamedTuple):
@@ -38,7 +43,7 @@ class Wish(NamedTuple):
     exclusive: bool
 
 
-@compiled
+@in_place
 def wish(shapes: Shapes, shape: int) -> Wish:
     """Read one row of the shapes."""
     return Wish(
@@ -52,7 +57,7 @@ def wish(shapes: Shapes, shape: int) -> Wish:
     )
 
 
-@compiled
+@in_place
 def hosts(asks: Wish, free: Amounts, total: Amounts) -> bool:
     """Whether a node has CPUs, memory and quiet enough now."""
     if free.cpus < asks.cpus_each or free.mem_mib < asks.mem_each:
@@ -60,7 +65,7 @@ def hosts(asks: Wish, free: Amounts, total: Amounts) -> bool:
     return not asks.exclusive or free == total
 
 
-@compiled
+@in_place
 def fits(shapes: Shapes, shape: int, hardware: Hardware, free: Free) -> bool:
     """Whether a job of this shape could start."""
     for row in range(shapes.accepts.shape[1]):
@@ -69,7 +74,7 @@ def fits(shapes: Shapes, shape: int, hardware: Hardware, free: Free) -> bool:
     return False
 
 
-@compiled
+@in_place
 def ways(shapes: Shapes, shape: int, hardware: Hardware, free: Free, row: int, most: int) -> int:
     """Disjoint sets of nodes of one GPU type that carry the shape now; counting ends at `most`."""
     asks, member = wish(shapes, shape), hardware.member[shapes.partition[shape]]
@@ -92,7 +97,7 @@ def ways(shapes: Shapes, shape: int, hardware: Hardware, free: Free, row: int, m
     return int(with_low // asks.width)
 
 
-@compiled
+@in_place
 def place(
     shapes: Shapes, shape: int, hardware: Hardware, free: Free, spread: bool, chosen: IntArray
 ) -> bool:
@@ -107,20 +112,21 @@ def place(
     for row in range(shapes.accepts.shape[1]):
         if not shapes.accepts[shape, row]:
             continue
-        if width >= SORTED_FROM:
-            rank = _choose_sorted(asks, member, hardware, free, row, spread, trial)
+        if width >= MANY_FROM:
+            rank = _choose_many(asks, member, hardware, free, row, spread, trial)
         else:
             rank = _choose(asks, member, hardware, free, row, spread, trial)
         if rank == NOWHERE:
             continue
         if not found or rank < best or (rank == best and _before(trial, chosen[:width])):
-            chosen[:width] = trial
+            for at in range(width):
+                chosen[at] = trial[at]
             chosen[-1] = row
             best, found = rank, True
     return found
 
 
-@compiled
+@in_place
 def _choose(
     asks: Wish,
     member: BoolArray,
@@ -158,8 +164,8 @@ def _choose(
     return total
 
 
-@compiled
-def _choose_sorted(
+@in_place
+def _choose_many(
     asks: Wish,
     member: BoolArray,
     hardware: Hardware,
@@ -168,31 +174,70 @@ def _choose_sorted(
     spread: bool,
     trial: IntArray,
 ) -> int:
-    """The same choice for a job of many nodes: one sort instead of one look per node."""
-    nodes = np.empty(len(hardware.row), dtype=np.int64)
-    ranks = np.empty(len(hardware.row))
-    sign, count = -1 if spread else 1, 0
+    """The same choice for a job of many nodes: a look for each rank instead of one per node."""
+    taken = Taken(-NOWHERE, -1)
+    for first, last in ((0, asks.larger), (asks.larger, asks.width)):
+        if first == last:
+            continue
+        least = asks.low + 1 if first < asks.larger else asks.low
+        part = trial[first:last]
+        taken = _take(asks, member, hardware, free, row, spread, part, least, taken)
+        if taken.rank == NOWHERE:
+            return NOWHERE
+    total, have = 0, free.of_type[row] if asks.gpus > 0 else free.gpus
+    for at in range(asks.width):
+        total += have[trial[at]]
+    return -total if spread else total
+
+
+@in_place
+def _take(
+    asks: Wish,
+    member: BoolArray,
+    hardware: Hardware,
+    free: Free,
+    row: int,
+    spread: bool,
+    trial: IntArray,
+    least: int,
+    taken: Taken,
+) -> Taken:
+    """Fill trial with nodes of so many free GPUs, by rank. taken: the last one of larger shares.
+
+    Returns:
+        The last one; of rank NOWHERE, there are too few.
+    """
     # a job without GPUs goes by all the GPUs that it would sit beside
     have = free.of_type[row] if asks.gpus > 0 else free.gpus
-    for node in range(len(hardware.row)):
-        if member[node] and _can_host(asks, hardware, free, row, node):
-            nodes[count], ranks[count] = node, sign * have[node]
+    sign, count = -1 if spread else 1, 0
+    rank = -NOWHERE if spread else least
+    while True:
+        following = NOWHERE
+        for node in range(len(have)):
+            its, there = sign * have[node], have[node]
+            if its < rank or (its > rank and its >= following) or there < least:
+                continue
+            gone = there > asks.low and _is_taken(taken, its, node)
+            if gone or not member[node] or not _can_host(asks, hardware, free, row, node):
+                continue
+            if its > rank:
+                following = its
+                continue
+            trial[count] = node
             count += 1
-    if count < asks.width:
-        return NOWHERE
-    order = ascending(ranks[:count])
-    larger = _take(asks.low + 1, 0, asks.larger, order, nodes, have, trial)
-    if larger < asks.larger:
-        return NOWHERE
-    if _take(asks.low, larger, asks.width, order, nodes, have, trial) < asks.width:
-        return NOWHERE
-    total = 0
-    for at in range(asks.width):
-        total += sign * have[trial[at]]
-    return total
+            if count == len(trial):
+                return Taken(rank, node)
+        if following == NOWHERE:
+            return Taken(NOWHERE, -1)
+        rank = following
 
 
-@compiled
+@in_place
+def _is_taken(taken: Taken, rank: int, node: int) -> bool:
+    return bool(rank < taken.rank or (rank == taken.rank and node <= taken.node))
+
+
+@in_place
 def _can_host(asks: Wish, hardware: Hardware, free: Free, row: int, node: int) -> bool:
     """Whether a node has room for the smaller share of a job by this GPU type."""
     if asks.gpus > 0 and (hardware.of_type[row, node] == 0 or free.of_type[row, node] < asks.low):
@@ -201,28 +246,6 @@ def _can_host(asks: Wish, hardware: Hardware, free: Free, row: int, node: int) -
     return hosts(
         asks, now, Amounts(hardware.gpus[node], hardware.cpus[node], hardware.mem_mib[node])
     )
-
-
-@compiled
-def _take(
-    least: int,
-    position: int,
-    last: int,
-    order: IntArray,
-    nodes: IntArray,
-    have: IntArray,
-    trial: IntArray,
-) -> int:
-    """Fill trial from a position on with nodes of so many free GPUs; where it ends."""
-    for at in order:
-        if position == last:
-            break
-        node = nodes[at]
-        if node >= 0 and (least == 0 or have[node] >= least):
-            trial[position] = node
-            nodes[at] = -1
-            position += 1
-    return position
 
 
 @compiled
@@ -236,7 +259,7 @@ def _before(first: IntArray, second: IntArray) -> bool:
     return False
 
 
-@compiled
+@in_place
 def record(
     shapes: Shapes, shape: int, hardware: Hardware, chosen: IntArray, offset: int, shares: Shares
 ) -> None:
@@ -256,12 +279,12 @@ def record(
             shares.mem_mib[at] = _even(shapes.mem_mib[shape], width, i)
 
 
-@compiled
+@in_place
 def _even(amount: int, parts: int, position: int) -> int:
     return amount // parts + (1 if position < amount % parts else 0)
 
 
-@compiled
+@in_place
 def move(
     hardware: Hardware, free: Free, shares: Shares, offset: int, width: int, sign: int
 ) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from rltuned.core import run_times
 from rltuned.core.features import COLUMN, NUM_FEATURES, UNLIMITED_AS_S
-from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray, compiled
+from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray, compiled, in_place
 from rltuned.kernel.features import Features, StaticFeatures, look
 from rltuned.kernel.network import Net, factor, forward
 from rltuned.kernel.run_times import RunTimes, kin_shift
@@ -18,9 +18,9 @@ FIXED, WFP3, UNICEP, F1, MULTIFACTOR, QSSF, PLAN, NET, FIT = 0, 1, 2, 3, 4, 5, 6
 """Rules: an order that never changes by itself, a formula of the time waited, Slurm's priorities,
 predicted areas, the rule `delay` with predictions, a network, and whether a job fits now."""
 _FITS_NOW = COLUMN["can_schedule_now"]
-_plan_s = compiled(run_times.plan_s)
-_mean_s = compiled(run_times.mean_s)
-_quantile = compiled(run_times.quantile)
+_plan_s = in_place(run_times.plan_s)
+_mean_s = in_place(run_times.mean_s)
+_quantile = in_place(run_times.quantile)
 
 
 class Eyes(NamedTuple):
@@ -133,7 +133,7 @@ def _judge(
         eyes.scores[at] = eyes.features.rows[at, _FITS_NOW]
 
 
-@compiled
+@in_place
 def score(ranking: Ranking, job: int, wait_s: float) -> float:
     """policies/baselines' formulas that depend on the time waited; higher = sooner."""
     limit_s, size = ranking.limit_s[job], max(ranking.gpus[job], 1.0)
@@ -152,7 +152,7 @@ def score(ranking: Ranking, job: int, wait_s: float) -> float:
     return float(ranking.ahead[job] + points)
 
 
-@compiled
+@in_place
 def _predicted_s(ranking: Ranking, rule: int, job: int) -> float:
     """policies/baselines.qssf and .delay of a job whose run time is predicted."""
     known = ranking.known
@@ -163,7 +163,7 @@ def _predicted_s(ranking: Ranking, rule: int, job: int) -> float:
     return float(math.sqrt(ranking.size[job]) * plan_s)
 
 
-@compiled
+@in_place
 def _corrected_s(ranking: Ranking, eyes: Eyes, job: int, score: float) -> float:
     """What a network asks for: the rule's delay at stretch 1, corrected."""
     known = len(ranking.known.slots) > 0
@@ -171,7 +171,7 @@ def _corrected_s(ranking: Ranking, eyes: Eyes, job: int, score: float) -> float:
     return float(asked_s * factor(eyes.net, score))
 
 
-@compiled
+@in_place
 def foresee(known: RunTimes, jobs: IntArray, rows: Float32Array) -> None:
     """Fill the columns of rows (k, F) that a predictor adds: quantiles of x."""
     for at in range(len(jobs)):
@@ -182,7 +182,7 @@ def foresee(known: RunTimes, jobs: IntArray, rows: Float32Array) -> None:
             rows[at, NUM_FEATURES + place] = value
 
 
-@compiled
+@in_place
 def natural(ranking: Ranking, job: int, wait_s: float) -> float:
     """sim/natural.Natural.priority under multifactor, in the order of its sum."""
     age = ranking.constants[0] * min(1.0, wait_s / ranking.constants[1])

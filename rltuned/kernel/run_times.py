@@ -9,16 +9,16 @@ import numpy as np
 
 from rltuned.core import run_times
 from rltuned.core.run_times import INPUTS, KIN, MEAN, SUMMARY
-from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray, compiled, entry
+from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray, compiled, entry, in_place
 
-note_submit = compiled(run_times.note_submit)
-note_start = compiled(run_times.note_start)
-note_stop = compiled(run_times.note_stop)
-note_end = compiled(run_times.note_end)
-describe = compiled(run_times.describe)
+note_submit = in_place(run_times.note_submit)
+note_start = in_place(run_times.note_start)
+note_stop = in_place(run_times.note_stop)
+note_end = in_place(run_times.note_end)
+describe = in_place(run_times.describe)
 summarize = compiled(run_times.summarize)
-errors_of = compiled(run_times.errors_of)
-kin_shift = compiled(run_times.kin_shift)
+errors_of = in_place(run_times.errors_of)
+kin_shift = in_place(run_times.kin_shift)
 
 
 class Layers(NamedTuple):
@@ -50,11 +50,12 @@ class RunTimes(NamedTuple):
     before: FloatArray
 
 
-@compiled
+@in_place
 def _layer(
     weights: Float32Array, bias: Float32Array, seen: Float32Array, out: Float32Array
 ) -> None:
-    out[:] = bias
+    for k in range(len(out)):
+        out[k] = bias[k]
     for i in range(len(seen)):
         value = seen[i]
         if value != 0.0:
@@ -85,7 +86,7 @@ def submit(known: RunTimes, job: int, now: float) -> None:
     note_submit(known.stats, slots, now)
 
 
-@compiled
+@in_place
 def end(known: RunTimes, job: int, started_s: float, ran_s: float) -> None:
     """It has ended."""
     slots = known.slots[job]

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rltuned.kernel.compiler import BoolArray, FloatArray, IntArray, compiled
+from rltuned.kernel.compiler import BoolArray, FloatArray, IntArray, in_place
 
 PASS, STARTS, RUNNING, LATE, LOOKS = 0, 1, 2, 3, 4
 """Places in State.counters: number of the pass, starts so far, running jobs, 1 when a job started
@@ -40,7 +40,9 @@ class Shapes(NamedTuple):
     """The different requests of a trace; each (S,) but accepts.
 
     width: nodes. accepts: (S, T+1) GPU types on which so many nodes carry it. low, larger: GPUs
-    per node, and on how many nodes one more. cpus_each, mem_each: the largest share.
+    per node, and on how many nodes one more. cpus_each, mem_each: the largest share. family: shapes
+    that ask the same of each of their nodes, of one GPU type; others are their own. tree: those of
+    a family that ask for about as many nodes.
     """
 
     gpus: IntArray
@@ -54,6 +56,8 @@ class Shapes(NamedTuple):
     mem_each: IntArray
     exclusive: BoolArray
     partition: IntArray
+    family: IntArray
+    tree: IntArray
 
 
 class Jobs(NamedTuple):
@@ -79,13 +83,30 @@ class Shares(NamedTuple):
     mem_mib: IntArray
 
 
+class Verdicts(NamedTuple):
+    """What is known of each family now; each (F,).
+
+    More nodes never fit where fewer do not, and take of a head what fewer take.
+
+    failed: the last pass in which failed_from nodes did not fit. refused: stamp of the moment in
+    which refused_from nodes were kept from starting beside heads unless they end by until_s;
+    fits_to: so many fitted then.
+    """
+
+    failed: IntArray
+    failed_from: IntArray
+    refused: IntArray
+    refused_from: IntArray
+    fits_to: IntArray
+    until_s: FloatArray
+
+
 class State(NamedTuple):
-    """Everything that changes. Shapes: n jobs, N nodes, P partitions, S shapes.
+    """Everything that changes. Shapes: n jobs, N nodes, P partitions.
 
     usable: nodes that have neither failed nor been drained. running: jobs by latest end,
     counters[RUNNING] of them. head: reserved job of each partition, -1 = none; later: what will be
-    free at its shadow time. failed: last pass in which a shape did not fit. refused: stamp of the
-    moment in which a shape was last held back by the single head near it.
+    free at its shadow time. verdicts: what is known of the families.
     """
 
     free: Free
@@ -97,8 +118,7 @@ class State(NamedTuple):
     head: IntArray  # (P,)
     shadow_s: FloatArray  # (P,)
     later: Free  # (P, ...)
-    failed: IntArray  # (S,)
-    refused: IntArray  # (S,)
+    verdicts: Verdicts
     counters: IntArray
     chosen: IntArray  # work space
 
@@ -116,7 +136,7 @@ class Setup(NamedTuple):
     easy: bool
 
 
-@compiled
+@in_place
 def later_of(state: State, partition: int) -> Free:
     """What will be free at the shadow time of a partition's head."""
     later = state.later
@@ -128,14 +148,14 @@ def later_of(state: State, partition: int) -> Free:
     )
 
 
-@compiled
+@in_place
 def begin_pass(state: State) -> None:
     """Forget heads and memories: something was freed, or the order changed."""
     state.counters[PASS] += 1
     state.head[:] = -1
 
 
-@compiled
+@in_place
 def stamp(state: State) -> int:
     """A number that changes with every pass and every start: what is free, and for whom."""
     return int(state.counters[PASS] * (len(state.start_s) + 1) + state.counters[STARTS])
@@ -143,7 +163,7 @@ def stamp(state: State) -> int:
 
 def empty_state(hardware: Hardware, shapes: Shapes, jobs: Jobs) -> State:
     """An empty cluster before the first job."""
-    count, kinds = len(jobs.submit_s), len(shapes.gpus)
+    count, families = len(jobs.submit_s), int(shapes.family.max()) + 1
     partitions, total = len(hardware.near), int(shapes.width[jobs.shape].sum())
     free = Free(hardware.gpus, hardware.of_type, hardware.cpus, hardware.mem_mib)
     return State(
@@ -156,8 +176,14 @@ def empty_state(hardware: Hardware, shapes: Shapes, jobs: Jobs) -> State:
         head=np.full(partitions, -1),
         shadow_s=np.full(partitions, np.inf),
         later=Free(*(np.zeros((partitions, *amount.shape), dtype=np.int64) for amount in free)),
-        failed=np.full(kinds, -1),
-        refused=np.full(kinds, -1),
+        verdicts=Verdicts(
+            failed=np.full(families, -1),
+            failed_from=np.zeros(families, dtype=np.int64),
+            refused=np.full(families, -1),
+            refused_from=np.zeros(families, dtype=np.int64),
+            fits_to=np.zeros(families, dtype=np.int64),
+            until_s=np.zeros(families),
+        ),
         counters=np.zeros(5, dtype=np.int64),
         chosen=np.empty(2 * int(shapes.width.max()) + 1, dtype=np.int64),
     )

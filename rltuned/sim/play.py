@@ -12,7 +12,8 @@ from rltuned.errors import TraceError
 from rltuned.kernel import loop
 from rltuned.kernel.compiler import FloatArray, IntArray
 from rltuned.kernel.cycles import NO_CYCLES, Cycles
-from rltuned.kernel.loop import Faults, Log, PendingQueue
+from rltuned.kernel.loop import Faults, Log
+from rltuned.kernel.queue import empty_queue
 from rltuned.kernel.ranking import FIXED, NO_BOUNDS, NO_EYES, Eyes, Ranking
 from rltuned.kernel.run_times import NOTHING_KNOWN
 from rltuned.kernel.state import Setup, Shares, empty_state
@@ -112,14 +113,12 @@ def run(
     Raises:
         TraceError: a job never started.
     """
-    jobs, hardware = prepared.jobs, prepared.hardware
-    state = empty_state(hardware, prepared.shapes, jobs)
+    jobs, setup = prepared.jobs, setup_of(prepared, rules)
+    state = empty_state(setup.hardware, prepared.shapes, jobs)
     arrive_s = jobs.submit_s if arrive_s is None else arrive_s
-    order = np.argsort(arrive_s, kind="stable")
-    room, size = np.empty(len(order), dtype=np.int64), np.zeros(1, dtype=np.int64)
-    queue = PendingQueue(room, size, order, arrive_s, hardware.member)
+    queue = empty_queue(setup, ranking.key, arrive_s, fixed=ranking.rule == FIXED)
     faults = faults or faults_of((), Cluster("", (), ()))
-    passes, log = loop.play(setup_of(prepared, rules), state, ranking, queue, cycles, eyes, faults)
+    passes, log = loop.play(setup, state, ranking, queue, cycles, eyes, faults)
     stuck = np.flatnonzero(np.isnan(state.start_s))
     if len(stuck):
         down = ": the nodes they need are down or drained to the end" if len(faults.at_s) else ""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rltuned.core.capacity import Capacity
+from rltuned.core.capacity import BoolArray, Capacity
 from rltuned.core.features import cpus_per_unit, encode
 from rltuned.core.placement import ceil_div, width
 from rltuned.domain.jobs import PendingJob, Request
@@ -17,7 +17,7 @@ from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray
 from rltuned.kernel.features import StaticFeatures
 from rltuned.kernel.state import Hardware, Jobs, Shapes
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.fitting import idle, impossible, in_partition
+from rltuned.sim.fitting import EmptyCluster, idle, in_partition
 from rltuned.sim.trace import TraceJob
 
 SLOTS_OF_THE_MOMENT = (2, 5, 6, 7, 8, 10, 11, 12)
@@ -43,9 +43,8 @@ def prepare(cluster: Cluster, jobs: Sequence[TraceJob]) -> Prepared:
     Raises:
         TraceError: a job can never run on this cluster.
     """
-    snapshot = idle(cluster)
-    capacity = Capacity.of(snapshot)
-    names = [p.name for p in cluster.partitions]
+    empty = EmptyCluster(cluster)
+    names, capacity = [p.name for p in cluster.partitions], empty.capacity
     by_name = {p.name: p for p in cluster.partitions}
     row_of: dict[object, int] = {}
     known: dict[tuple[int, str], tuple[int, Request]] = {}
@@ -53,15 +52,17 @@ def prepare(cluster: Cluster, jobs: Sequence[TraceJob]) -> Prepared:
     shape = np.empty(len(jobs), dtype=np.int64)
     requests, kept = [], []
     for i, job in enumerate(jobs):
+        why = empty.why_not(job)
+        if why is not None:
+            raise TraceError(f"job {job.job_id} can never run on {cluster.name}: {why}")
         partition = job.partition or cluster.default_partition
         request = job.request()
         kept.append(request)  # alive, so that its id stays its own
         if (id(request), partition) not in known:
-            why = impossible(job, cluster, capacity)
-            if why is not None:
-                raise TraceError(f"job {job.job_id} can never run on {cluster.name}: {why}")
             asked = in_partition(request, by_name[partition])
-            key = (asked.total, asked.gpu_types, asked.nodes, asked.exclusive, partition)
+            total = asked.total
+            amounts = (total.gpus, total.cpus, total.mem_mib)
+            key = (amounts, asked.gpu_types, asked.nodes, asked.exclusive, partition)
             if key not in row_of:
                 row_of[key] = len(found)
                 found.append((asked, partition))
@@ -123,6 +124,12 @@ def _shapes(
         widths.append(count)
         accepts[i, list(rows)] = True
     need = [(r.total, w) for (r, _), w in zip(found, widths, strict=True)]
+    family = _families(found, widths, accepts)
+    # nodes to two binary places: a search for few nodes and a short limit meets neither alone
+    near = [
+        (f, w >> max(w.bit_length() - 3, 0), w.bit_length())
+        for f, w in zip(family, widths, strict=True)
+    ]
     return Shapes(
         gpus=_ints([t.gpus for t, _ in need]),
         cpus=_ints([t.cpus for t, _ in need]),
@@ -135,7 +142,31 @@ def _shapes(
         mem_each=_ints([ceil_div(t.mem_mib, w) for t, w in need]),
         exclusive=np.array([r.exclusive for r, _ in found]),
         partition=_ints([names.index(p) for _, p in found]),
+        family=_ints(family),
+        tree=_ints(_numbered(near)),
     )
+
+
+def _families(
+    found: Sequence[tuple[Request, str]], widths: Sequence[int], accepts: BoolArray
+) -> list[int]:
+    """(S,) of the shapes that ask the same of each node one number; see kernel/state.Shapes."""
+    keys: list[object] = []
+    for at, ((request, partition), count) in enumerate(zip(found, widths, strict=True)):
+        total, types = request.total, accepts[at]
+        key: object = at
+        even = not (total.gpus % count or total.cpus % count or total.mem_mib % count)
+        if even and types.sum() == 1:
+            each = (total.gpus // count, total.cpus // count, total.mem_mib // count)
+            key = (*each, int(types.argmax()), request.exclusive, partition)
+        keys.append(key)
+    return _numbered(keys)
+
+
+def _numbered(keys: Sequence[object]) -> list[int]:
+    """Equal keys one number, from 0 on."""
+    known: dict[object, int] = {}
+    return [known.setdefault(key, len(known)) for key in keys]
 
 
 def _jobs(

@@ -13,7 +13,7 @@ from rltuned.errors import TraceError
 from rltuned.policies.plugins import Plugin
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.decided import PlayedWorld, play_decided
-from rltuned.sim.fitting import impossible
+from rltuned.sim.fitting import EmptyCluster
 from rltuned.sim.metrics import Schedule
 from rltuned.sim.natural import AGE_ONLY, Natural
 from rltuned.sim.orders import Stage, play
@@ -81,17 +81,14 @@ def possible(
     Raises:
         TraceError: there is such a job and skip is False (names it), or no job is left.
     """
-    verdicts: dict[object, str | None] = {}
-    kept = []
+    empty, kept = EmptyCluster(cluster), []
     for job in jobs:
-        key = (job.request(), job.partition)
-        if key not in verdicts:
-            verdicts[key] = impossible(job, cluster)
-        if verdicts[key] is None:
+        why = empty.why_not(job)
+        if why is None:
             kept.append(job)
         elif not skip:
             raise TraceError(
-                f"job {job.job_id} can never run on {cluster.name}: {verdicts[key]} "
+                f"job {job.job_id} can never run on {cluster.name}: {why} "
                 "(--skip-impossible leaves such jobs out and counts them)"
             )
     if not kept:
@@ -162,18 +159,20 @@ def nodes_text(shares: Sequence[Share]) -> str:
     return "|".join(f"{node}:{gpus[node]}" for node in sorted(gpus))
 
 
-def _node_of(part: str) -> str:
-    return part.rpartition(":")[0]
-
-
 def schedule_of_run(
     played: Played, window: TraceWindow, cluster: Cluster, began: float
 ) -> Schedule:
     """What the kernel left behind; began: perf_counter at its start."""
-    names = [cluster.nodes[i].name for i in played.shares.node.tolist()]
-    parts = [f"{n}:{g}" for n, g in zip(names, played.shares.gpus.tolist(), strict=True)]
+    shares, names = played.shares, [node.name for node in cluster.nodes]
+    by_name = np.argsort(np.argsort(np.array(names)))
+    job = np.repeat(np.arange(len(window.jobs)), np.diff(played.offset))
+    order = np.lexsort((by_name[shares.node], job))
+    most = int(shares.gpus.max()) + 1
+    kinds, kind = np.unique(shares.node[order] * most + shares.gpus[order], return_inverse=True)
+    texts = [f"{names[at // most]}:{at % most}" for at in kinds.tolist()]
+    parts = [texts[at] for at in kind.tolist()]
     nodes = [
-        parts[first] if last == first + 1 else "|".join(sorted(parts[first:last], key=_node_of))
+        parts[first] if last == first + 1 else "|".join(parts[first:last])
         for first, last in pairwise(played.offset.tolist())
     ]
     return _schedule(

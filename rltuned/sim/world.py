@@ -17,7 +17,7 @@ from rltuned.domain.units import NodeName
 from rltuned.errors import TraceError
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.dispatch import BackfillRule, Claim, Grounds, Pending, neighbours, run_pass
-from rltuned.sim.fitting import idle, impossible, in_partition
+from rltuned.sim.fitting import EmptyCluster, in_partition
 from rltuned.sim.natural import Natural, Whole
 from rltuned.sim.trace import TraceJob
 
@@ -105,7 +105,8 @@ class World:
     ) -> None:
         self.cluster = cluster
         self.rules = rules or Rules()
-        self.capacity = Capacity.of(idle(cluster))
+        self._empty = EmptyCluster(cluster)
+        self.capacity = Capacity.of(self._empty.snapshot)
         self.grounds = Grounds(
             {n.name: n for n in cluster.nodes},
             neighbours(cluster.nodes, (p.name for p in cluster.partitions)),
@@ -143,7 +144,7 @@ class World:
             TraceError: a job can never run on this cluster.
         """
         for job in jobs:
-            why = impossible(job, self.cluster, self.capacity)
+            why = self._empty.why_not(job)
             if why is not None:
                 raise TraceError(f"job {job.job_id} can never run on {self.cluster.name}: {why}")
             self._submitted += 1
@@ -226,8 +227,6 @@ class World:
 
     def _end(self, run: Running) -> None:
         number = run.pending.number
-        if self.running.get(number) is not run:
-            return  # that attempt was cut short by a failed node
         del self.running[number]
         self.shown.pop(("running", number), None)
         self.capacity.give(run.shares)
@@ -253,10 +252,12 @@ class World:
         for number, run in sorted(self.running.items()):
             if any(share.node == name for share in run.shares):
                 del self.running[number]
+                self._events = [event for event in self._events if event[3] is not run]
                 self.capacity.give(run.shares)
                 self.lost_gpu_s += run.pending.job.gpus * (self.now - run.started_at)
                 run.pending.reason = ""
                 self.pending[number] = run.pending
+        heapq.heapify(self._events)
         self.pending = dict(sorted(self.pending.items()))  # in submit order, as before
 
 

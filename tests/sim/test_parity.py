@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
-from rltuned.kernel.placement import SORTED_FROM
+from rltuned.kernel.placement import MANY_FROM
 from rltuned.sim.cluster import Cluster, idle_node
-from rltuned.sim.fitting import impossible
+from rltuned.sim.fitting import EmptyCluster
 from rltuned.sim.policy import CLAIRVOYANT
 from rltuned.sim.presets import preset
 from rltuned.sim.protocol import Protocol
@@ -137,7 +137,7 @@ def test_a_crowded_philly_slice_gives_the_same_schedule(
 
 @st.composite
 def wide_cases(draw: st.DrawFn) -> tuple[Cluster, tuple[TraceJob, ...]]:
-    """Jobs of up to nine nodes on ten unequal ones: SORTED_FROM lies within."""
+    """Jobs of up to nine nodes on ten unequal ones: MANY_FROM lies within."""
     kinds = [GpuType(k) for k in draw(st.sampled_from(["x", "xy"]))]
     nodes = [
         idle_node(
@@ -150,12 +150,12 @@ def wide_cases(draw: st.DrawFn) -> tuple[Cluster, tuple[TraceJob, ...]]:
             ),
             ("p",),
         )
-        for i in range(draw(st.integers(SORTED_FROM, 10)))
+        for i in range(draw(st.integers(MANY_FROM, 10)))
     ]
     where = Cluster("wide", tuple(nodes), (Partition("p", default=True),))
     jobs = []
     for i in range(draw(st.integers(5, 25))):
-        count = draw(st.sampled_from([1, 1, SORTED_FROM - 1, SORTED_FROM, 5, 9]))
+        count = draw(st.sampled_from([1, 1, MANY_FROM - 1, MANY_FROM, 5, 9]))
         made = TraceJob(
             job_id=f"j{i}",
             submit_s=float(draw(st.integers(0, 30))),
@@ -166,13 +166,13 @@ def wide_cases(draw: st.DrawFn) -> tuple[Cluster, tuple[TraceJob, ...]]:
             nodes=count,
             exclusive=draw(st.integers(0, 9)) == 0,
         )
-        if impossible(made, where) is None:
+        if EmptyCluster(where).why_not(made) is None:
             jobs.append(made)
     return where, tuple(sorted(jobs, key=lambda j: j.submit_s))
 
 
 def has_wide_jobs(case: tuple[Cluster, tuple[TraceJob, ...]]) -> bool:
-    return any((j.nodes or 0) >= SORTED_FROM for j in case[1])
+    return any((j.nodes or 0) >= MANY_FROM for j in case[1])
 
 
 @settings(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
 from rltuned.sim.cluster import Cluster, idle_node
-from rltuned.sim.fitting import impossible
+from rltuned.sim.fitting import EmptyCluster
 from rltuned.sim.protocol import Protocol
 from rltuned.sim.run import TraceWindow, simulate
 from rltuned.sim.trace import TraceJob
@@ -96,7 +96,7 @@ def traces(draw: st.DrawFn, where: Cluster, most: int = 30) -> tuple[TraceJob, .
             user=draw(st.sampled_from(["u", "v"])),
             exclusive=draw(st.integers(0, 9)) == 0,
         )
-        if impossible(made, where) is None:
+        if EmptyCluster(where).why_not(made) is None:
             jobs.append(made)
     return tuple(jobs)
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rltuned.core.run_times import LOG_FULL
-from rltuned.sim.fitting import impossible
+from rltuned.sim.fitting import EmptyCluster
 from rltuned.train.course import JUDGES, LEARN_UNTIL, drawn, generated, predictions, together
 from rltuned.train.episodes import play_rule
 from rltuned.train.ground import cut
@@ -20,7 +20,7 @@ from rltuned.train.worlds import LEAST_GPUS, MOST_GPUS, random_world
 def test_every_job_of_a_world_can_run_there(seed: int) -> None:
     world = random_world(seed, 200)
     assert len(world.jobs) >= 100
-    assert all(impossible(job, world.cluster) is None for job in world.jobs)
+    assert all(EmptyCluster(world.cluster).why_not(job) is None for job in world.jobs)
     # rounding to whole nodes, at least one of each kind, may leave the bounds a little
     assert LEAST_GPUS / 2 <= world.cluster.gpus <= MOST_GPUS + 32
     assert random_world(seed, 200) == world
