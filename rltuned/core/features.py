@@ -140,7 +140,9 @@ def encode(chosen: tuple[PendingJob, ...], snapshot: Snapshot) -> StateMatrix:
     """
     shapes = shapes_of(chosen)
     gpus, cpus, mem_mib, limit_s = _requested(shapes)
-    submit_s = np.array([job.waits_since for job in chosen], dtype=np.float64)
+    # PendingJob.waits_since of all at once
+    came_s = np.array([job.submitted_at for job in chosen], dtype=np.float64)
+    submit_s = np.maximum(came_s, [job.eligible_at or -np.inf for job in chosen])
     # a clock that lags behind slurmctld's must not make a wait negative
     wait_s = np.maximum(snapshot.taken_at - submit_s, 0.0)
     capacity = Capacity.of(snapshot)
@@ -182,12 +184,14 @@ def cpus_per_unit(member: BoolArray, capacity: Capacity) -> float:
 
 
 def _slack_s(jobs: Sequence[PendingJob], limit_s: FloatArray, now: float) -> FloatArray:
-    ends = [np.inf if j.deadline_at is None else j.deadline_at - now for j in jobs]
-    found: FloatArray = np.array(ends, dtype=np.float64) - limit_s
+    at = np.array([job.deadline_at for job in jobs], dtype=np.float64)  # None becomes NaN
+    found: FloatArray = np.where(np.isnan(at), np.inf, at - now - limit_s)
     return found
 
 
 def _run_s(jobs: Sequence[PendingJob], known: Mapping[JobId, RunTime]) -> FloatArray:
+    if not known:
+        return np.full((len(jobs), RUN_COLUMNS), np.nan)
     nothing = (np.nan,) * RUN_COLUMNS
     rows = [
         nothing if run is None else (run.plan_s, run.mean_s, run.low_s, run.median_s, run.high_s)

@@ -56,11 +56,15 @@ class JobShapes:
 def shapes_of(jobs: tuple[PendingJob, ...]) -> JobShapes:
     """Group a queue by shape. Identity, not equality, of requests: hashing them costs more."""
     known: dict[tuple[int, tuple[str, ...]], int] = {}
-    rows = [known.setdefault((id(j.request), j.partitions), len(known)) for j in jobs]
-    firsts: dict[int, PendingJob] = {}
-    for row, job in zip(rows, jobs, strict=True):
-        firsts.setdefault(row, job)
-    return JobShapes(tuple(firsts.values()), np.array(rows, dtype=np.int64))
+    rows, firsts = [], []
+    for job in jobs:
+        key = id(job.request), job.partitions
+        row = known.get(key)
+        if row is None:
+            row = known[key] = len(known)
+            firsts.append(job)
+        rows.append(row)
+    return JobShapes(tuple(firsts), np.array(rows, dtype=np.int64))
 
 
 def survey(shapes: JobShapes, snapshot: Snapshot, capacity: Capacity) -> Survey:
@@ -111,58 +115,42 @@ def fragmentation(capacity: Capacity) -> float:
     return float(1.0 - (free * free / np.maximum(total, 1)).sum() / all_free)
 
 
-@dataclass(frozen=True, slots=True)
-class _Pool:
-    """The nodes of one queue that have GPUs of one type (all its nodes, for the zero row)."""
-
-    row: int
-    columns: IntArray  # (M,)
-    hardware: tuple[IntArray, IntArray, IntArray]  # GPUs of the type, CPUs, memory: each (M,)
-    free: tuple[IntArray, IntArray, IntArray]
-    usable: BoolArray  # (M,)
-    idle: BoolArray  # (M,) usable, and nothing runs there
-
-
-def _pools(member: BoolArray, capacity: Capacity) -> list[_Pool]:
-    idle = capacity.untouched() & capacity.usable
-    pools = []
-    zero_row = len(capacity.gpu_types)
-    for row in range(zero_row + 1):
-        has = member if row == zero_row else member & (capacity.total_gpus[row] > 0)
-        at = np.flatnonzero(has)
-        hardware = capacity.total_gpus[row][at], capacity.total_cpus[at], capacity.total_mem_mib[at]
-        free = capacity.free_gpus[row][at], capacity.free_cpus[at], capacity.free_mem_mib[at]
-        pools.append(_Pool(row, at, hardware, free, capacity.usable[at], idle[at]))
-    return pools
-
-
 def _look(
     requests: list[Request], member: BoolArray, capacity: Capacity, returning: IntArray
 ) -> FloatArray:
     """(k, 6): fits, ways, free, all, returning, idle share."""
-    pools = _pools(member, capacity)
+    has = member & (capacity.total_gpus > 0)
+    has[-1] = member
     need = np.array([(r.total.gpus, r.total.cpus, r.total.mem_mib) for r in requests])
     accepts = _accepts(requests, capacity)
-    widths = _widths(requests, need, accepts, pools, member=member, capacity=capacity)  # (k, T+1)
+    widths = _widths(requests, need, accepts, has, capacity)  # (k, T+1)
     narrowest = widths.min(axis=1)
     exclusive = np.array([r.exclusive for r in requests])
     ways = np.zeros(len(requests))
-    sums = np.zeros((len(pools), 5))
-    for pool in pools:
-        sums[pool.row] = _sums(pool, returning)
-        on = np.flatnonzero((widths[:, pool.row] == narrowest) & (narrowest < _NEVER))
+    idle = capacity.untouched() & capacity.usable
+    sums = _sums(has, idle, capacity, returning)
+    for row, its in enumerate(has):
+        on = np.flatnonzero((widths[:, row] == narrowest) & (narrowest < _NEVER))
         if len(on):
-            base = np.where(exclusive[on, None], pool.idle, pool.usable)
-            ways[on] += _ways(need[on], narrowest[on], pool.free, base)
-    free, every, back, idle, nodes = (accepts @ sums).T
-    return np.column_stack([ways > 0, ways, free, every, back, idle / np.maximum(nodes, 1)])
+            at = np.flatnonzero(its)
+            free = capacity.free_gpus[row][at], capacity.free_cpus[at], capacity.free_mem_mib[at]
+            base = np.where(exclusive[on, None], idle[at], capacity.usable[at])
+            ways[on] += _ways(need[on], narrowest[on], free, base)
+    free_gpus, every, back, idle_nodes, nodes = (accepts @ sums).T
+    idle_share = idle_nodes / np.maximum(nodes, 1)
+    return np.column_stack([ways > 0, ways, free_gpus, every, back, idle_share])
 
 
-def _sums(pool: _Pool, returning: IntArray) -> tuple[float, ...]:
-    """Free, all and returning GPUs of the pool; its wholly free and all its nodes."""
-    free = pool.free[0][pool.usable].sum()
-    back = returning[pool.row, pool.columns][pool.usable].sum()
-    return (free, pool.hardware[0].sum(), back, pool.idle.sum(), len(pool.columns))
+def _sums(has: BoolArray, idle: BoolArray, capacity: Capacity, returning: IntArray) -> FloatArray:
+    """(T+1, 5) free, all and returning GPUs of each type; its wholly free and all its nodes.
+
+    has: (T+1, N) the nodes of one queue that have the type, in the zero row all of them.
+    """
+    free = np.where(capacity.usable, capacity.free_gpus, 0), capacity.total_gpus
+    back = np.where(capacity.usable, returning, 0)
+    amounts = [np.where(has, amount, 0).sum(axis=1) for amount in (*free, back)]
+    nodes = [np.count_nonzero(some, axis=1) for some in (has & idle, has)]
+    return np.column_stack([*amounts, *nodes]).astype(np.float64)
 
 
 def _ways(
@@ -203,26 +191,30 @@ def _widths(
     requests: list[Request],
     need: IntArray,
     accepts: BoolArray,
-    pools: list[_Pool],
-    *,
-    member: BoolArray,
+    has: BoolArray,
     capacity: Capacity,
 ) -> IntArray:
     """(k, T+1) nodes each request gets on each type; _NEVER where that type cannot carry it."""
     asked = np.array([r.nodes or 0 for r in requests])[:, None]
-    most = np.array([[a.max(initial=0) for a in pool.hardware] for pool in pools])  # (T+1, 3)
+    amounts = np.stack(
+        [
+            capacity.total_gpus,
+            *(np.broadcast_to(a, has.shape) for a in (capacity.total_cpus, capacity.total_mem_mib)),
+        ],
+        axis=2,
+    )  # (T+1, N, 3)
+    most = np.where(has[:, :, None], amounts, 0).max(axis=1, initial=0)  # (T+1, 3)
+    even = np.where(has[:, :, None], amounts, most[:, None, :]) == most[:, None, :]
     by_amount = -(-need[:, None, :] // np.maximum(most, 1))  # (k, T+1, 3)
     # GPUs alone decide where there are any
     fewest = np.where(need[:, :1] > 0, by_amount[:, :, 0], by_amount.max(axis=2))
     wide = np.where(asked > 0, asked, np.maximum(fewest, 1))
-    nodes = np.array([len(pool.columns) for pool in pools])
-    even = [
-        all((a == m).all() for a, m in zip(p.hardware, most[p.row], strict=True)) for p in pools
-    ]
-    carried = accepts & (wide <= nodes) & (-(-need[:, None, :] // wide[:, :, None]) <= most).all(2)
+    carried = accepts & (wide <= np.count_nonzero(has, axis=1))
+    carried &= (-(-need[:, None, :] // wide[:, :, None]) <= most).all(2)
+    all_even = even.all(axis=(1, 2))
     # uneven nodes, or a share too large in CPUs or memory: look node count by node count
-    unsure = accepts & ~(carried & np.array(even)) & ((asked == 0) | ~np.array(even))
+    unsure = accepts & ~(carried & all_even) & ((asked == 0) | ~all_even)
     for i, row in np.argwhere(unsure):
-        count = width_on(requests[i], row, member, capacity)
+        count = width_on(requests[i], row, has[-1], capacity)
         wide[i, row], carried[i, row] = count, count > 0
     return np.where(carried, wide, _NEVER)
