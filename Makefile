@@ -9,7 +9,7 @@ LAB := .run/slurm
 RUFF := $(BIN)/ruff
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-packages test-quick lint fmt types arch check bench bench-scale bench-cost \
+.PHONY: help setup demo test test-packages test-quick lint fmt types arch check bench bench-check bench-growth bench-scale bench-cost \
         record docs pictures site slurm-up slurm-down wheel deb deb-train rpm dist test-systemd test-matrix test-corpus test-pyslurm test-container soak experiment-slurm clean
 
 help: ## this list
@@ -59,6 +59,12 @@ bench: $(STAMP) ## the figures of docs/performance.md; JSON=1: those of scripts/
 ifndef JSON
 	@if command -v slurmctld >/dev/null; then $(BIN)/python -m scripts.benchmarks applying; fi
 endif
+
+bench-check: $(STAMP) ## whether something has become slower than what is stored for this class of machine
+	@$(BIN)/python -m scripts.benchmarks.check
+
+bench-growth: $(STAMP) ## draw how the simulator grows with the jobs that wait
+	@$(BIN)/python -m scripts.benchmarks.growth --draw docs/img/growth.svg
 
 bench-scale: $(STAMP) ## cycles of 1,000 to 100,000 jobs on up to 10,000 nodes; minutes
 	@$(BIN)/python -m scripts.benchmarks.scaling

@@ -19,14 +19,23 @@ from rich.console import Console
 from rich.table import Table
 
 from rltuned.errors import RltunedError
-from scripts.benchmarks import Figure, applying, deciding, placing, reading, simulating, writing
+from scripts.benchmarks import (
+    Figure,
+    applying,
+    deciding,
+    growth,
+    placing,
+    reading,
+    simulating,
+    writing,
+)
 
 
 def main(given: Sequence[str] | None = None) -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m scripts.benchmarks")
     parser.add_argument("parts", nargs="*", metavar="PART", help="None: all but applying.")
-    parser.add_argument("--model", type=Path, default=Path("models/warmstart-saf"))
+    parser.add_argument("--model", type=Path, default=Path("models/rltune"))
     parser.add_argument("--philly", type=Path)
     parser.add_argument("--site", type=Path)
     parser.add_argument("--json", action="store_true")
@@ -37,6 +46,7 @@ def main(given: Sequence[str] | None = None) -> int:
         "placing": placing.measure,
         "reading": partial(reading.measure, asked.model),
         "simulating": partial(simulating.measure, asked.model, asked.philly),
+        "growth": growth.measure,
         "writing": partial(writing.measure, asked.site),
         "applying": applying.measure,
     }

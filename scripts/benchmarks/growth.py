@@ -1,0 +1,168 @@
+"""How the simulator grows with the jobs that wait: every layout of partitions and every backfill.
+
+All jobs are submitted within a minute on 40 nodes of 8 GPUs, with as many time limits as jobs, so
+that nearly all wait at once. Processor seconds of a whole play, trace to schedule.
+
+    python -m scripts.benchmarks.growth [--most JOBS] [--draw SVG]
+"""
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+import numpy as np
+from matplotlib.figure import Figure as Picture
+
+from rltuned.domain.cluster import Partition, Resources
+from rltuned.domain.units import GpuType
+from rltuned.sim.cluster import Cluster, idle_node
+from rltuned.sim.dispatch import BackfillRule
+from rltuned.sim.protocol import Protocol
+from rltuned.sim.run import simulate, whole
+from rltuned.sim.trace import TraceJob
+from rltuned.sim.world import Rules
+from scripts.benchmarks import Figure
+
+Layout = Literal["one", "several", "overlapping"]
+"""Of partitions: one; four without a common node; three, of which neighbours share half."""
+RULES: Final = ("fcfs", "sjf")
+LEAST: Final = 1_000
+MOST: Final = 64_000
+STEP: Final = 4
+SMALL: Final = 16_000
+NODES: Final = 40
+SEED: Final = 1
+GOAL: Final = 1.15
+SPAN_S: Final = 60.0
+
+
+def crowd(jobs: int, layout: Layout) -> tuple[Cluster, tuple[TraceJob, ...]]:
+    """The cluster, and so many jobs at once."""
+    nodes = tuple(
+        idle_node(f"n{at:02d}", GpuType("g"), Resources(8, 64, 512_000), _partitions(at, layout))
+        for at in range(NODES)
+    )
+    names = sorted({name for node in nodes for name in node.partitions})
+    parts = tuple(Partition(name, default=name == names[0]) for name in names)
+    draw = np.random.default_rng(SEED)
+    made = []
+    for number in range(jobs):
+        gpus = int(draw.choice((1, 1, 1, 1, 2, 2, 4, 8, 16)))
+        run_s = 1.0 + float(draw.lognormal(7.0, 1.5))
+        made.append(
+            TraceJob(
+                job_id=str(number),
+                submit_s=SPAN_S * number / jobs,
+                duration_s=run_s,
+                gpus=gpus,
+                time_limit_s=run_s * float(draw.uniform(1.0, 4.0)),
+                cpus=4 * gpus,
+                mem_mib=16_000 * gpus,
+                partition=names[int(draw.integers(len(names)))],
+            )
+        )
+    return Cluster(layout, nodes, parts), tuple(made)
+
+
+def _partitions(node: int, layout: Layout) -> tuple[str, ...]:
+    if layout == "one":
+        return ("p0",)
+    if layout == "several":
+        return (f"p{4 * node // NODES}",)
+    quarter = 4 * node // NODES
+    return tuple(f"p{at}" for at in range(3) if at <= quarter <= at + 1)
+
+
+def play_s(jobs: int, layout: Layout, backfill: BackfillRule, rule: str) -> float:
+    """Processor seconds of one play after one that does not count; of small ones the least of 3."""
+    cluster, made = crowd(jobs, layout)
+    protocol, found = Protocol(rules=Rules(backfill=backfill)), []
+    simulate(whole(made, first=min(jobs, LEAST), warmup=0)[0], cluster, rule, protocol)
+    for _ in range(3 if jobs <= SMALL else 1):
+        began = time.process_time()
+        simulate(whole(made, first=None, warmup=0)[0], cluster, rule, protocol)
+        found.append(time.process_time() - began)
+    return min(found)
+
+
+Curve = tuple[str, list[tuple[int, float]]]
+"""What was played, and (jobs, seconds) of each size."""
+
+
+def curves(most: int = MOST, rules: Sequence[str] = RULES) -> list[Curve]:
+    """Every layout under every backfill and rule, from LEAST to most jobs."""
+    sizes = [LEAST]
+    while sizes[-1] * STEP <= most:
+        sizes.append(sizes[-1] * STEP)
+    return [
+        (f"{layout}_{backfill}_{rule}", [(n, play_s(n, layout, backfill, rule)) for n in sizes])
+        for layout in get_args(Layout)
+        for backfill in get_args(BackfillRule)
+        for rule in rules
+    ]
+
+
+def exponent(points: Sequence[tuple[int, float]]) -> float:
+    """The power of the jobs with which the seconds grow, from the first size to the last."""
+    (few, short_s), (many, long_s) = points[0], points[-1]
+    return math.log(long_s / short_s) / math.log(many / few)
+
+
+def measure(most: int = MOST) -> list[Figure]:
+    """The exponent of each, and jobs per second at the largest size."""
+    return [figure for curve in curves(most) for figure in figures(curve)]
+
+
+def figures(curve: Curve) -> list[Figure]:
+    """Of one curve."""
+    name, points = curve
+    jobs, seconds = points[-1]
+    source = f"goal of issue 21; {points[0][0]:,} to {jobs:,} jobs, nearly all of which wait"
+    rate = Figure(f"rate_{name}", jobs / seconds, "jobs/s", 20_000.0, source, "higher")
+    return [Figure(f"growth_{name}", exponent(points), "power", GOAL, source), rate]
+
+
+def draw(found: Sequence[Curve], path: Path) -> None:
+    """Seconds against jobs, both logarithmic."""
+    picture = Picture(figsize=(7.0, 4.0), layout="constrained")
+    axis = picture.subplots()
+    for name, points in found:
+        layout, backfill, rule = name.split("_")
+        line = "-" if backfill == "easy" else "--"
+        axis.loglog(
+            [n for n, _ in points],
+            [s for _, s in points],
+            line,
+            color=f"C{get_args(Layout).index(layout)}",
+            alpha=1.0 if rule == RULES[0] else 0.5,
+            label=name.replace("_", ", "),
+        )
+    axis.set_xlabel("jobs, nearly all of which wait")
+    axis.set_ylabel("processor seconds")
+    axis.grid(visible=True, which="major", alpha=0.3)
+    axis.legend(fontsize=7, ncols=2)
+    picture.savefig(path, metadata={"Date": None})
+
+
+def main() -> int:
+    """Measure, print, and draw if asked to."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.benchmarks.growth")
+    parser.add_argument("--most", type=int, default=MOST)
+    parser.add_argument("--draw", type=Path)
+    asked = parser.parse_args()
+    found = curves(asked.most)
+    for name, points in found:
+        cells = "  ".join(f"{n:,}: {s:.3f} s" for n, s in points)
+        rate = points[-1][0] / points[-1][1]
+        print(f"{name:24} {cells}  power {exponent(points):.2f}, {rate:,.0f} jobs/s", flush=True)
+    if asked.draw:
+        draw(found, asked.draw)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
