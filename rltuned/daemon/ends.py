@@ -27,7 +27,7 @@ class _Gone:
     missed: float
 
 
-class Ends:
+class SeenEnds:
     """Compares each look with the one before.
 
     A job that is pending again was requeued, by a user, a preemption or the failure of a node: it

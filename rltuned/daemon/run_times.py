@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from rltuned.core.memory import Job, JobKey, key_of
-from rltuned.daemon.ends import Ends
+from rltuned.daemon.ends import SeenEnds
 from rltuned.daemon.logger import Log
 from rltuned.daemon.run_events import KindMemory, feed, replay
 from rltuned.domain.jobs import EndedJob
@@ -122,7 +122,7 @@ class RunTimeLearner:
         self._loader: threading.Thread | None = None
         self._loaded: _Loaded | None = None
         self._memory: KindMemory | None = None
-        self._ends = Ends()
+        self._ends = SeenEnds()
         self._waiting: list[EndedJob] = []  # ended, and not fed to a memory yet
         self._known: frozenset[JobKey] = frozenset()
         self._running: frozenset[JobKey] = frozenset()

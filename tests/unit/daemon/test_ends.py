@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from rltuned.daemon.ends import Ends
+from rltuned.daemon.ends import SeenEnds
 from rltuned.domain.jobs import EndedJob, PendingJob, RunningJob
 from rltuned.domain.kinds import Kinds
 from rltuned.domain.snapshot import Unreadable
@@ -18,7 +18,7 @@ class Looks:
     """A minute from look to look, or as long as is said."""
 
     def __init__(self) -> None:
-        self.ends, self.now = Ends(), NOW
+        self.ends, self.now = SeenEnds(), NOW
 
     def look(
         self,
