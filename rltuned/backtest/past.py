@@ -201,7 +201,7 @@ def _scored(
         raise TooLittleError(
             f"no job came and ended within the record and fits the cluster: {_listed(left_out)}"
         )
-    arrived = np.array([row.job.submit_s for row in rows])
+    arrived = np.array([row.job.submit_s for row in rows], dtype=np.float64)
     split_s = float(np.quantile(arrived[scored], split, method="higher"))
     later = int((scored & (arrived >= split_s)).sum())
     if later < FEWEST:

@@ -72,7 +72,9 @@ class Stage:
     @property
     def limit_s(self) -> FloatArray:
         """(n,) finite time limits."""
-        return np.array([planning_limit_s(r.time_limit_s) for r in self.prepared.requests])
+        return np.array(
+            [planning_limit_s(r.time_limit_s) for r in self.prepared.requests], dtype=np.float64
+        )
 
     @property
     def gpus(self) -> FloatArray:
@@ -302,7 +304,9 @@ def _plain(stage: Stage) -> Ranking:
     natural, cluster, count = stage.natural, stage.cluster, len(stage.jobs)
     cpus = sum(n.total.cpus for n in cluster.nodes)
     whole = Whole(cluster.gpus, cpus, len(cluster.nodes))
-    shares = np.array([natural.size(r.total, r.nodes, whole) for r in stage.prepared.requests])
+    shares = np.array(
+        [natural.size(r.total, r.nodes, whole) for r in stage.prepared.requests], dtype=np.float64
+    )
     size = 1.0 - shares if natural.favor_small else shares
     own = np.array(natural.own, dtype=np.float64) if natural.own else np.zeros(count)
     partition = natural.partition_weight * stage.prepared.partition_factor

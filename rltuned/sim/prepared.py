@@ -172,11 +172,13 @@ def _numbered(keys: Sequence[object]) -> list[int]:
 def _jobs(
     jobs: Sequence[TraceJob], requests: Sequence[Request], shape: IntArray, shapes: Shapes
 ) -> Jobs:
-    limit_s = np.array([math.inf if r.time_limit_s is None else r.time_limit_s for r in requests])
-    duration_s = np.array([j.duration_s for j in jobs])
+    limit_s = np.array(
+        [math.inf if r.time_limit_s is None else r.time_limit_s for r in requests], dtype=np.float64
+    )
+    duration_s = np.array([j.duration_s for j in jobs], dtype=np.float64)
     wide = shapes.width[shape]
     return Jobs(
-        submit_s=np.array([j.submit_s for j in jobs]),
+        submit_s=np.array([j.submit_s for j in jobs], dtype=np.float64),
         runs_s=np.minimum(duration_s, limit_s),
         limit_s=limit_s,
         shape=shape,
