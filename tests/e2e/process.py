@@ -85,7 +85,8 @@ class Daemon:
 
     def metric(self, series: str) -> float:
         """The value of one series, written as /metrics writes it but for the label `cluster`."""
-        shown = re.sub(r'cluster="[^"]*",?', "", self.get("/metrics")).replace("{}", "")
+        shown = re.sub(r',?cluster="[^"]*"(?=})|cluster="[^"]*",', "", self.get("/metrics"))
+        shown = shown.replace("{}", "")
         for line in shown.splitlines():
             if line.startswith(f"{series} "):
                 return float(line.rpartition(" ")[2])
