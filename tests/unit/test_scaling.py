@@ -26,7 +26,7 @@ def test_a_cycle_is_parted_into_its_stages() -> None:
 
 
 def test_figures_stand_beside_their_bound() -> None:
-    cycles = [Cycle(w, 0.5, 0.0, 0.0, {}, 0, 1.0) for w in (3.0, 1.0, 2.0)]
+    cycles = [Cycle(w, 0.5, 0.0, 0.0, {}, 0, 1.0, 1.0) for w in (3.0, 1.0, 2.0)]
     size = Size(10_000, 1_000)
     found = {f.name: f.value for f in figures(size, cycles)}
     assert found == {
