@@ -11,7 +11,8 @@ every policy (core/order). docs/write-a-policy.md shows one.
 
 import hashlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, fields
 from importlib.metadata import EntryPoint, entry_points
@@ -21,7 +22,7 @@ from typing import Final
 import numpy as np
 
 from rltuned.core.features import FloatArray, StateMatrix
-from rltuned.errors import ModelError, PolicyError
+from rltuned.errors import ModelError, PolicyError, RltunedError
 from rltuned.trusted import flaws_on
 
 PLUGIN_PREFIX: Final = "plugin:"
@@ -53,10 +54,8 @@ class Plugin:
         Raises:
             PolicyError: the function fails.
         """
-        try:
+        with _as(PolicyError, f"policy {self.name}"):
             return np.asarray(self.wish(_read_only(matrix)), dtype=np.float64)
-        except Exception as error:
-            raise PolicyError(f"policy {self.name}: {_in_words(error)}") from error
 
 
 def is_plugin(name: str) -> bool:
@@ -82,13 +81,11 @@ def load_plugin(name: str) -> Plugin:
         there = f"several packages offer it: {makers}" if found else _known()
         raise ModelError(f"policy {name}: {there}")
     entry = found[0]
-    try:
+    with _as(ModelError, f"policy {name} ({entry.value})"):
         wish = entry.load()
         file = Path(inspect.getfile(wish))
         code = file.read_bytes()
         flaws = flaws_on(file)
-    except Exception as error:  # another package's import may fail in any way
-        raise ModelError(f"policy {name} ({entry.value}): {_in_words(error)}") from error
     if flaws:
         raise ModelError(f"policy {name}: {flaws[0]}")
     digest = hashlib.sha256(_maker(entry).encode() + b"\0" + code).hexdigest()
@@ -97,8 +94,14 @@ def load_plugin(name: str) -> Plugin:
     return Plugin(name, wish, digest)
 
 
-def _in_words(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+@contextmanager
+def _as(kind: type[RltunedError], where: str) -> Iterator[None]:
+    """Give every error of another package's code, which may fail in any way, one name."""
+    try:
+        yield
+    except Exception as error:
+        text = " ".join(str(error).split())[:300]
+        raise kind(f"{where}: {type(error).__name__}: {text}") from error
 
 
 def _maker(entry: EntryPoint) -> str:

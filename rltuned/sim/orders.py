@@ -330,7 +330,8 @@ def _fixed_keys(policy: str, stage: Stage) -> FloatArray:
     """(n,) smaller first."""
     if policy in FUTURE:
         gpus = [max(j.gpus, 1) if policy == CLAIRVOYANT_AREA else 1 for j in stage.jobs]
-        return np.array([j.duration_s * g for j, g in zip(stage.jobs, gpus, strict=True)])
+        areas = [j.duration_s * g for j, g in zip(stage.jobs, gpus, strict=True)]
+        return np.array(areas, dtype=np.float64)
     if not BASELINES[policy].static:
         raise KeyError(policy)
     found: FloatArray = -BASELINES[policy].score(stage.matrix())
