@@ -7,13 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rltuned.core.order import Order
 from rltuned.settings.source import load
 from rltuned.sim.trace import TraceJob
 from scripts.studies.experiment_slurm import report, store
 from scripts.studies.experiment_slurm.__main__ import plan_of
 from scripts.studies.experiment_slurm.arms import (
     ARMS,
-    USERS,
+    QOS_WEIGHT,
+    SHARES,
+    STRICT,
     daemon_settings,
     job_set,
     natural_of,
@@ -79,11 +82,13 @@ class TestSubmissions:
     def test_whole_nodes_are_asked_for_by_the_job(self) -> None:
         assert "--exclusive" in submission(replace(TWO[0], exclusive=True), 200.0).argv
 
-    def test_every_user_of_the_trace_is_another_one_here(self) -> None:
-        assert len(set(USERS)) == 12
-        assert {user_of(job) for job in job_set(256, 1, whole=False)} <= set(USERS)
-        with pytest.raises(ValueError, match="user13"):
-            user_of(replace(TWO[0], user="user13"))
+    def test_users_of_the_trace_are_dealt_to_those_with_shares(self) -> None:
+        assert {user_of(job) for job in job_set(256, 1, whole=False)} == set(SHARES)
+        assert user_of(TWO[0]) == user_of(replace(TWO[0], user="user05")) == "games"
+
+    def test_every_tenth_job_has_a_higher_qos(self) -> None:
+        high = [j for j in job_set(256, 1, whole=False) if "--qos=high" in submission(j, 9.0).argv]
+        assert [j.job_id for j in high] == [str(n) for n in range(10, 257, 10)]
 
     def test_both_variants_are_the_same_jobs(self) -> None:
         plain, whole = (job_set(64, 3, whole=w) for w in (False, True))
@@ -114,14 +119,11 @@ class TestStore:
 
     def test_the_plan_has_every_arm_on_the_same_seeds(self) -> None:
         plan = plan_of(list(ARMS), (1, 2, 3))
-        assert len(plan) == len(set(plan)) == 4 * len(ARMS)
-        for arm in ARMS:
-            assert sorted((k.jobs, k.seed) for k in plan if k.arm == arm) == [
-                (256, 1),
-                (256, 2),
-                (256, 3),
-                (1024, 4),
-            ]
+        assert len(plan) == len(set(plan))
+        for arm in ARMS.values():
+            long = [(1024, 4)] if arm.long else []
+            found = sorted((k.jobs, k.seed) for k in plan if k.arm == arm.name)
+            assert found == [(256, 1), (256, 2), (256, 3), *long]
 
 
 class TestFigures:
@@ -169,7 +171,10 @@ class TestReport:
                 store.write(tmp_path, run)
         found = report.gather(tmp_path)
         lines = list(report.tables(found))
-        assert any(line.startswith("| (a) multifactor, weights tuned, 2 runs |") for line in lines)
+        assert any(
+            line.startswith("| multifactor, weights tuned, QOS, fair share, 2 runs |")
+            for line in lines
+        )
         change = next(x for x in lines if x.startswith("| `priority` against `multifactor`"))
         assert change.split(" | ")[2] == "-50.0% [-50.0, -50.0]"
         assert lines[-1] == "| `priority-8-2` | 4 | 0 | 0.50 s | 7 | 0 | 0 | 0 |"
@@ -195,6 +200,12 @@ class TestArms:
         assert int(lines["PriorityWeightJobSize"]) == 2 * order.size_weight
         assert int(lines["PriorityMaxAge"]) * 60 == order.max_age_s
 
+    def test_a_step_of_qos_and_of_strict_shares_is_worth_the_longest_delay(self) -> None:
+        order = natural_of(ARMS["multifactor"])
+        points = Order().max_delay_s * order.age_weight / order.max_age_s
+        assert 2 * points <= QOS_WEIGHT
+        assert STRICT / (len(SHARES) + 1) >= points
+
     @pytest.mark.parametrize("name", [a.name for a in ARMS.values() if a.write_mode])
     def test_the_daemon_takes_its_settings(self, name: str, tmp_path: Path) -> None:
         file = tmp_path / "rltuned.toml"
@@ -204,7 +215,7 @@ class TestArms:
         file.chmod(0o600)
         settings, arm = load(file).settings, ARMS[name]
         assert settings.limits.write_mode == arm.write_mode
-        assert settings.policy.name == "model:rltune"
+        assert settings.policy.name == arm.policy
         assert (settings.policy.placement == "milp") == arm.guided
         assert settings.oversubscribe.scope == (["gpu"] if arm.guided else [])
 

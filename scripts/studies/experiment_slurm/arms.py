@@ -1,6 +1,7 @@
 """What is compared: how each Slurm is set, what rltuned does, and which jobs are submitted."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -21,32 +22,47 @@ class Arm:
         words: as tables call it.
         base: name of the arm it is compared with; empty = it is a base.
         fifo: priority/basic instead of priority/multifactor.
+        fair_share: PriorityWeightFairShare.
         whole: jobs ask for whole nodes (--exclusive), as those of the paper got them.
         write_mode: how rltuned writes; empty = no rltuned.
+        policy: of rltuned.
         guided: rltuned may tell exclusive jobs to share (placement milp, a scope).
+        long: the arm is played with 1,024 jobs too.
     """
 
     name: str
     words: str
     base: str = ""
     fifo: bool = False
+    fair_share: int = 1_000
     whole: bool = False
     write_mode: WriteMode = ""
+    policy: str = "delay"
     guided: bool = False
+    long: bool = True
 
+
+STRICT = 50_000
+"""With four users and root a step of the fair tree is a fifth of it: seven days of age, as long as
+the longest delay. The default above makes a step of 3.4 hours."""
 
 ARMS = {
     arm.name: arm
     for arm in (
-        Arm("multifactor", "(a) multifactor, weights tuned"),
-        Arm("priority", "(b) the same + rltuned, priority mode", "multifactor",
-            write_mode="priority"),
-        Arm("site", "(c) the same + rltuned, site_factor mode", "multifactor",
+        Arm("multifactor", "multifactor, weights tuned, QOS, fair share"),
+        Arm("site", "the same + `delay`, site_factor mode", "multifactor",
             write_mode="site_factor"),
-        Arm("fifo", "(e) FIFO", "multifactor", fifo=True),
-        Arm("whole", "(a) whole nodes: multifactor, weights tuned", whole=True),
-        Arm("whole-guided", "(d) whole nodes + rltuned with guidance", "whole", whole=True,
-            write_mode="priority", guided=True),
+        Arm("priority", "the same + `delay`, priority mode", "multifactor",
+            write_mode="priority"),
+        Arm("network", "the same + `model:rltune`, site_factor mode", "multifactor",
+            write_mode="site_factor", policy="model:rltune"),
+        Arm("fifo", "FIFO", "multifactor", fifo=True),
+        Arm("strict", "multifactor, fair share without room", fair_share=STRICT, long=False),
+        Arm("strict-site", "the same + `delay`, site_factor mode", "strict", fair_share=STRICT,
+            write_mode="site_factor", long=False),
+        Arm("whole", "whole nodes: multifactor, weights tuned", whole=True),
+        Arm("whole-guided", "whole nodes + `delay` with guidance", "whole", whole=True,
+            write_mode="site_factor", guided=True),
     )
 }  # fmt: skip
 """In the order of the tables."""
@@ -61,7 +77,14 @@ TUNED = Natural(
     max_age_s=7 * 86_400.0,
     favor_small=True,
 )
-"""The least mean wait in the simulator, on job sets that no run uses; the same for whole nodes."""
+"""Age and size: the least mean wait in the simulator, on job sets that no run uses; the same for
+whole nodes."""
+QOS_WEIGHT = 20_000
+"""`high` stands 14 days of age above `normal`: twice the longest delay."""
+HIGH_EVERY = 10
+"""Every tenth job is submitted with --qos=high."""
+SHARES = {"games": 40, "news": 30, "mail": 20, "backup": 10}
+"""Users that every Debian has, each in an account of its own, and the shares of the accounts."""
 
 
 def natural_of(arm: Arm) -> Natural:
@@ -85,7 +108,17 @@ def slurm_settings(arm: Arm) -> dict[str, str]:
         "PriorityWeightJobSize": str(2 * order.size_weight),
         "PriorityFavorSmall": "YES" if order.favor_small else "NO",
         "PriorityWeightPartition": "0",
+        "PriorityWeightQOS": str(QOS_WEIGHT),
+        "PriorityWeightFairShare": str(arm.fair_share),
     }
+
+
+def accounting_commands() -> Iterator[tuple[str, ...]]:
+    """sacctmgr's words for the users, their shares and the QOS."""
+    yield ("add", "qos", "high", "priority=100")
+    for user, share in SHARES.items():
+        yield ("add", "account", f"of_{user}", f"fairshare={share}")
+        yield ("add", "user", user, f"account=of_{user}", "qos=normal,high", "defaultqos=normal")
 
 
 DAEMON = """\
@@ -95,7 +128,7 @@ state_dir = "{folder}"
 pause_file = "{folder}/PAUSE"
 max_snapshot_age_s = 3600
 [policy]
-name = "model:rltune"
+name = "{policy}"
 placement = "{placement}"
 [oversubscribe]
 scope = [{scope}]
@@ -127,6 +160,7 @@ def daemon_settings(arm: Arm, *, folder: str, conf: str, interval_s: float) -> s
     return DAEMON.format(
         interval_s=interval_s,
         folder=folder,
+        policy=arm.policy,
         placement="milp" if arm.guided else "pack",
         scope='"gpu"' if arm.guided else "",
         write_mode=arm.write_mode,
@@ -134,11 +168,6 @@ def daemon_settings(arm: Arm, *, folder: str, conf: str, interval_s: float) -> s
     )
 
 
-USERS = (
-    "daemon", "bin", "sys", "games", "man", "lp", "mail", "news", "uucp", "proxy", "www-data",
-    "backup",
-)  # fmt: skip
-"""Users that every Debian has, for the trace's twelve."""
 KIND = "testbed-1024"
 
 
@@ -149,15 +178,13 @@ def job_set(count: int, seed: int, *, whole: bool) -> tuple[TraceJob, ...]:
 
 
 def user_of(job: TraceJob) -> str:
-    """A user of this machine for `userNN`.
+    """The user of this machine for `userNN`: the trace's twelve are dealt to the four in turn."""
+    return list(SHARES)[(int(job.user.removeprefix("user")) - 1) % len(SHARES)]
 
-    Raises:
-        ValueError: the trace names a thirteenth user.
-    """
-    number = int(job.user.removeprefix("user"))
-    if not 1 <= number <= len(USERS):
-        raise ValueError(f"job {job.job_id}: no user of this machine stands for {job.user!r}")
-    return USERS[number - 1]
+
+def is_high(job: TraceJob) -> bool:
+    """Whether the job is submitted with --qos=high."""
+    return int(job.job_id) % HIGH_EVERY == 0
 
 
 @dataclass(frozen=True)
@@ -178,7 +205,8 @@ def submission(job: TraceJob, speed: float) -> Submission:
         *as_user(user_of(job)), "sbatch", "--parsable", "--output=/dev/null", "--chdir=/",
         f"--job-name={name_of(job)}", "--nodes=1", "--ntasks=1", f"--cpus-per-task={job.cpus}",
         f"--mem={job.mem_mib}", f"--gres=gpu:{job.gpu_types[0]}:{job.gpus}",
-        f"--time={math.ceil(job.time_limit_s / 60)}", *(("--exclusive",) if job.exclusive else ()),
+        f"--time={math.ceil(job.time_limit_s / 60)}",
+        *(("--qos=high",) if is_high(job) else ()), *(("--exclusive",) if job.exclusive else ()),
         f"--wrap=exec sleep {job.duration_s / speed:.4f}",
     )  # fmt: skip
     return Submission(job, job.submit_s / speed, argv)

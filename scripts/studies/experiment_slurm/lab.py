@@ -86,7 +86,7 @@ FAST = {
     "OverTimeLimit": "60",
     # as Slurm comes, but for the lab's testing pace
     "MinJobAge": "300",
-    "PriorityCalcPeriod": "300",
+    "PriorityCalcPeriod": "5",
 }
 SCHEDULER = (
     "bf_interval={bf},bf_resolution=300,bf_window=10080,bf_continue,bf_max_job_test=1000,"

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from scripts.studies.experiment_slurm.arms import (
     ARMS,
     PARTITION,
     Arm,
+    accounting_commands,
     daemon_settings,
     job_set,
     name_of,
@@ -132,11 +134,13 @@ def play(key: Key, pace: Pace, built: Path, say: Callable[[str], None]) -> Run:
             built=built, settings=slurm_settings(arm),
         )  # fmt: skip
         stack.enter_context(lab)
+        for words in accounting_commands():
+            lab.run("sacctmgr", "-i", *words)
         daemon = stack.enter_context(_daemon(arm, lab, folder, pace)) if arm.write_mode else None
         first = _submit_all(lab, jobs, pace.speed, daemon, say)
         _wait_until_done(lab, daemon, say)
         entries = _books(lab, jobs)
-        counters = _counters(daemon) if daemon else {}
+        counters = (_counters(daemon) if daemon else {}) | {"rpcs": _rpcs(lab)}
         slurm = lab.run("squeue", "--version").strip()
         clock = lab.clock
     if clock is None:
@@ -274,6 +278,14 @@ def _counters(daemon: Daemon) -> dict[str, float]:
     if not found:
         raise PlayError("rltuned shows none of its counters")
     return found
+
+
+def _rpcs(lab: FastLab) -> float:
+    """What root asked slurmctld: rltuned's requests and this script's own squeue."""
+    found = re.search(r"^\s+root\s.*?count:(\d+)", lab.run("sdiag"), re.MULTILINE)
+    if found is None:
+        raise PlayError("sdiag counts no request of root")
+    return float(found[1])
 
 
 def report(key: Key, words: str) -> None:
