@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from rltuned.core.order import Order
 from rltuned.settings.source import load
 from rltuned.sim.trace import TraceJob
-from scripts.studies.experiment_slurm import report, store
+from scripts.studies.experiment_slurm import figures, report, store
 from scripts.studies.experiment_slurm.__main__ import plan_of
 from scripts.studies.experiment_slurm.arms import (
     ARMS,
@@ -127,17 +128,46 @@ class TestStore:
 
 
 class TestFigures:
-    def test_by_hand(self) -> None:
+    def test_by_hand(self, monkeypatch: pytest.MonkeyPatch) -> None:
         jobs = (TWO[0], replace(TWO[1], submit_s=100.0, duration_s=5.0))
+        jobs = tuple(replace(job, user="games") for job in jobs)
+        monkeypatch.setattr(figures, "jobs_of", lambda _: jobs)
         run = replace(run_of(), submit_s=[0.0, 100.0], start_s=[10.0, 100.0], end_s=[110.0, 105.0])
-        assert report.figures(run, jobs) == {
+        found = figures.figures(run)
+        assert {name: found[name] for name in figures.FIGURES} == {
             "makespan_s": 110.0,
             "wait_s": 5.0,
             "wait_p95_s": 9.5,
+            "wait_max_s": 10.0,
             "jct_s": 57.5,
             "bsld": pytest.approx((1.1 + 1.0) / 2),  # 5 s count as 10
             "utilisation": pytest.approx(405 / (13 * 110)),
         }
+
+    @pytest.mark.parametrize(
+        ("high", "inversions"),
+        [
+            ({}, 1),
+            ({"gpu_types": ("k80",)}, 0),  # would not fit in that place
+            ({"gpus": 5}, 0),
+            ({"time_limit_s": 901.0}, 0),
+        ],
+    )
+    def test_an_inversion_is_a_start_in_a_place_that_a_high_job_could_have(
+        self, high: dict[str, Any], inversions: int
+    ) -> None:
+        jobs = (TWO[0], replace(TWO[0], **{"job_id": "10"} | high))
+        run = replace(run_of(), submit_s=[0.0, 0.0], start_s=[1_000.0, 2_000.0])
+        assert figures.qos_inversions(run, jobs) == inversions
+        assert figures.qos_inversions(replace(run, start_s=[1_000.0, 1_500.0]), jobs) == 0
+
+    def test_error_of_shares_counts_use_while_jobs_arrive(self) -> None:
+        jobs = tuple(replace(TWO[0], gpus=1, user=user) for user in SHARES)
+        run = replace(run_of(), start_s=[0.0] * 4, submit_s=[0.0, 0.0, 0.0, 100.0])
+        by_share = replace(run, end_s=[40.0, 30.0, 20.0, 10.0])
+        assert figures.share_error(by_share, jobs) == pytest.approx(0.0)
+        one_alone = replace(run, end_s=[200.0, 0.0, 0.0, 0.0])
+        assert figures.share_error(one_alone, jobs) == pytest.approx(0.6)
 
     def test_interval_over_repeats_is_students(self) -> None:
         found = change([20.0, 40.0], [10.0, 10.0])
@@ -177,7 +207,7 @@ class TestReport:
         )
         change = next(x for x in lines if x.startswith("| `priority` against `multifactor`"))
         assert change.split(" | ")[2] == "-50.0% [-50.0, -50.0]"
-        assert lines[-1] == "| `priority-8-2` | 4 | 0 | 0.50 s | 7 | 0 | 0 | 0 |"
+        assert lines[-1] == "| `priority-8-2` | 4 | 0 | 0.50 s | 7 | 0.88 | 0 | 0 | 0 | 0 |"
         report.write_data(found, tmp_path / "data")
         rows = json.loads((tmp_path / "data" / "runs.json").read_text())
         assert [(r["arm"], r["seed"]) for r in rows] == [

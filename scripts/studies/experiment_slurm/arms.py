@@ -67,6 +67,7 @@ ARMS = {
 }  # fmt: skip
 """In the order of the tables."""
 
+PARTITION_NAME = "gpu"
 PARTITION = "PartitionName=gpu Nodes=ALL Default=YES MaxTime=1-0 DefaultTime=60"
 
 TUNED = Natural(

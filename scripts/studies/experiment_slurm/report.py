@@ -1,105 +1,109 @@
 """The figures of the runs there are, and what each arm changes, as Markdown."""
 
+import csv
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
-from rltuned.sim.metrics import Schedule, score
-from rltuned.sim.trace import TraceJob
 from scripts.studies.experiment_slurm import store
-from scripts.studies.experiment_slurm.arms import ARMS, job_set
+from scripts.studies.experiment_slurm.arms import ARMS
+from scripts.studies.experiment_slurm.figures import FIGURES, Figures, figures, foretold
 from scripts.studies.experiment_slurm.store import Key, Run
 from scripts.tools.draw_results import change
 
-GPUS = 13
-FIGURES = ("makespan_s", "wait_s", "wait_p95_s", "jct_s", "bsld", "utilisation")
-Figures = dict[str, float]
-HEAD = "makespan | wait | wait p95 | JCT | BSLD | GPUs used |\n|---|---|---|---|---|---|---|"
+HEAD = (
+    "makespan | wait | wait p95 | longest | JCT | BSLD | GPUs used |\n"
+    "|---|---|---|---|---|---|---|---|"
+)
 EXTRA = (("whole-guided", "multifactor"), ("multifactor", "whole"))
 """Compared besides every arm with its base."""
+Found = dict[Key, tuple[Run, Figures, Figures]]
+"""Each run, its figures, and those that the simulator foretells."""
 
 
-def figures(run: Run, jobs: Sequence[TraceJob]) -> Figures:
-    """The definitions of docs/contract.md over all jobs of the set.
-
-    A duration is the payload's: what Slurm itself takes to start and end a job is no part of the
-    wait and of the utilisation, but counts in jct and makespan.
-
-    Raises:
-        ValueError: the run is of another job set.
-    """
-    if [j.job_id for j in jobs] != run.job_ids:
-        raise ValueError(f"{run.key.name}: the result is not of this job set")
-    gpus = np.array([j.gpus for j in jobs], dtype=np.float64)
-    duration_s = np.array([j.duration_s for j in jobs])
-    schedule = Schedule(
-        tuple(run.job_ids), np.array(run.submit_s), np.array(run.start_s), np.array(run.end_s),
-        duration_s, gpus, tuple(j.user for j in jobs), ("",) * len(jobs), tuple(run.nodes), 0, 0.0,
-    )  # fmt: skip
-    found = score([schedule], GPUS)
-    used = float((duration_s * gpus).sum() / (GPUS * found.makespan_s))
-    return {name: getattr(found, name) for name in FIGURES} | {"utilisation": used}
-
-
-def gather(results: Path) -> dict[Key, tuple[Run, Figures]]:
+def gather(results: Path) -> Found:
     """Every run there is with its figures, in the order of sizes, seeds and arms."""
-    found = {}
-    for path in results.glob("*.json"):
-        run = store.read(path)
-        key = run.key
-        jobs = job_set(key.jobs, key.seed, whole=ARMS[key.arm].whole)
-        found[key] = run, figures(run, jobs)
+    found = {run.key: run for run in map(store.read, results.glob("*.json"))}
     order = list(ARMS)
-    return dict(
-        sorted(found.items(), key=lambda at: (at[0].jobs, at[0].seed, order.index(at[0].arm)))
-    )
+    keys = sorted(found, key=lambda key: (key.jobs, key.seed, order.index(key.arm)))
+    return {key: (found[key], figures(found[key]), foretold(found[key])) for key in keys}
 
 
-def write_data(found: dict[Key, tuple[Run, Figures]], folder: Path) -> None:
-    """runs.json: figures and facts of each run, one line each."""
+def write_data(found: Found, folder: Path) -> None:
+    """runs.json: figures and facts of each run; jobs.csv: what became of each job."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = [
         {
-            **asdict(key), "figures": {name: round(x, 4) for name, x in values.items()},
+            **asdict(key), "figures": _rounded(own), "simulator": _rounded(simulated),
             "late_s": run.late_s, "real_s": run.real_s, "speed": run.speed,
             "interval_s": run.interval_s, "facts": run.facts, "rltuned": run.counters,
         }
-        for key, (run, values) in found.items()
+        for key, (run, own, simulated) in found.items()
     ]  # fmt: skip
     text = ",\n".join(json.dumps(row) for row in rows)
     (folder / "runs.json").write_text(f"[\n{text}\n]\n")
+    with (folder / "jobs.csv").open("w") as out:
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(("arm", "jobs", "seed", "job_id", "submit_s", "start_s", "end_s", "nodes"))
+        for key, (run, _, _) in found.items():
+            columns = (run.job_ids, run.submit_s, run.start_s, run.end_s, run.nodes)
+            for job_id, *times, nodes in zip(*columns, strict=True):
+                writer.writerow((*asdict(key).values(), job_id, *map(int, times), nodes))
 
 
-def tables(found: dict[Key, tuple[Run, Figures]]) -> Iterator[str]:
-    """Figures and changes by size, then what rltuned did."""
+def _rounded(values: Figures) -> Figures:
+    return {name: round(x, 4) for name, x in values.items()}
+
+
+def tables(found: Found) -> Iterator[str]:
+    """Figures and changes by size, then QOS and shares, then what rltuned did."""
     for jobs in sorted({key.jobs for key in found}):
-        own = {(k.arm, k.seed): values for k, (_, values) in found.items() if k.jobs == jobs}
-        yield f"## {jobs} jobs\n\n| arm | {HEAD}"
-        for arm in ARMS.values():
-            if runs := [values for (name, _), values in own.items() if name == arm.name]:
-                yield _row(f"{arm.words}, {len(runs)} runs", runs)
-        yield f"\n| arm against base | {HEAD}"
-        for name, base in (*((a.name, a.base) for a in ARMS.values() if a.base), *EXTRA):
-            pairs = [
-                (v, own[base, s]) for (n, s), v in own.items() if n == name and (base, s) in own
-            ]
-            if pairs:
+        yield f"## {jobs} jobs"
+        yield from _by_arm({k: v for k, v in found.items() if k.jobs == jobs})
+    yield (
+        "| run | cycles | skipped | mean cycle | applied | per job | gone | not taken | reverted "
+        "| RPCs of root |\n|---|---|---|---|---|---|---|---|---|---|"
+    )
+    yield from (_did(key, run.counters) for key, (run, _, _) in found.items())
+
+
+def _by_arm(found: Found) -> Iterator[str]:
+    own = {(k.arm, k.seed): (v, s) for k, (_, v, s) in found.items()}
+    runs = {arm: [v for (name, _), v in own.items() if name == arm] for arm in ARMS}
+    there = [arm for arm in ARMS if runs[arm]]
+    yield f"\n| arm | {HEAD}"
+    for name in there:
+        yield _row(f"{ARMS[name].words}, {len(runs[name])} runs", [v for v, _ in runs[name]])
+        yield _row("simulator", [s for _, s in runs[name]])
+    yield f"\n| arm against base | {HEAD}"
+    for name, base in (*((arm, ARMS[arm].base) for arm in there if ARMS[arm].base), *EXTRA):
+        seeds = [s for (n, s) in own if n == name and (base, s) in own]
+        for words, side in ((f"`{name}` against `{base}`", 0), ("simulator", 1)):
+            if pairs := [(own[name, s][side], own[base, s][side]) for s in seeds]:
                 cells = " | ".join(_change(pairs, figure) for figure in FIGURES)
-                yield f"| `{name}` against `{base}` | {cells} |"
-        yield ""
-    yield "| run | cycles | skipped | mean cycle | applied | gone | not taken | reverted |"
-    yield "|---|---|---|---|---|---|---|---|"
-    yield from (_did(key, run.counters) for key, (run, _) in found.items() if run.counters)
+                yield f"| {words} | {cells} |"
+    yield "\n| arm | wait of high QOS | QOS inversions | error of shares |\n|---|---|---|---|"
+    yield from (_rights(ARMS[name].words, [v for v, _ in runs[name]]) for name in there)
+    yield ""
+
+
+def _rights(words: str, runs: list[Figures]) -> str:
+    """What is left of QOS and fair share."""
+    names = ("high_wait_s", "qos_inversions", "share_error")
+    high_s, turned, error = (float(np.mean([r[name] for r in runs])) for name in names)
+    return f"| {words} | {high_s / 60:,.1f} min | {turned:.1f} | {100 * error:.1f}% |"
 
 
 def _row(name: str, runs: list[Figures]) -> str:
     mean = {figure: float(np.mean([r[figure] for r in runs])) for figure in FIGURES}
     cells = [
         f"{mean['makespan_s'] / 60:,.0f} min",
-        *(f"{mean[f] / 60:,.1f} min" for f in ("wait_s", "wait_p95_s", "jct_s")),
+        *(
+            f"{mean[f] / 60:,.1f} min" for f in ("wait_s", "wait_p95_s", "wait_max_s", "jct_s")
+        ),
         f"{mean['bsld']:.2f}", f"{100 * mean['utilisation']:.1f}%",
     ]  # fmt: skip
     return f"| {name} | {' | '.join(cells)} |"
@@ -123,11 +127,14 @@ def _did(key: Key, counters: dict[str, float]) -> str:
         return sum(total("rltuned_changes_total", f'result="{result}"') for result in results)
 
     cycles = total("rltuned_cycles_total")
+    if not cycles:
+        return f"| `{key.name}` |" + " none |" * 8 + f" {counters.get('rpcs', 0.0):.0f} |"
     mean_s = total("rltuned_cycle_duration_seconds_sum") / cycles
+    applied = changed("applied")
     cells = (
         f"{cycles:.0f}", f"{total('rltuned_cycles_skipped_total'):.0f}", f"{mean_s:.2f} s",
-        f"{changed('applied'):.0f}", f"{changed('gone'):.0f}",
+        f"{applied:.0f}", f"{applied / key.jobs:.2f}", f"{changed('gone'):.0f}",
         f"{changed('refused', 'failed', 'withheld'):.0f}",
-        f"{total('rltuned_changes_reverted_total'):.0f}",
+        f"{total('rltuned_changes_reverted_total'):.0f}", f"{counters.get('rpcs', 0.0):.0f}",
     )  # fmt: skip
     return f"| `{key.name}` | {' | '.join(cells)} |"
