@@ -129,8 +129,8 @@ class TestStore:
 
 class TestFigures:
     def test_by_hand(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        jobs = (TWO[0], replace(TWO[1], submit_s=100.0, duration_s=5.0))
-        jobs = tuple(replace(job, user="games") for job in jobs)
+        two = (TWO[0], replace(TWO[1], submit_s=100.0, duration_s=5.0))
+        jobs = tuple(replace(job, user="games") for job in two)
         monkeypatch.setattr(figures, "jobs_of", lambda _: jobs)
         run = replace(run_of(), submit_s=[0.0, 100.0], start_s=[10.0, 100.0], end_s=[110.0, 105.0])
         found = figures.figures(run)
