@@ -10,7 +10,7 @@ RUFF := $(BIN)/ruff
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-packages test-quick lint fmt types arch check bench bench-check bench-growth bench-scale bench-cost \
-        record docs pictures site slurm-up slurm-down wheel deb deb-train rpm dist test-systemd test-matrix test-corpus test-pyslurm test-container soak experiment-slurm clean
+        record docs pictures site slurm-up slurm-down wheel deb deb-train rpm dist test-systemd test-matrix test-corpus test-pyslurm test-container mutants soak experiment-slurm clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -127,6 +127,10 @@ test-pyslurm: $(STAMP) ## the contract through a real pyslurm on 26.05 (root; bu
 test-container: $(STAMP) ## the container, built and started by buildah in chroots (root; some minutes)
 	@sh scripts/test-packages.sh debootstrap buildah
 	@sh scripts/container.sh
+
+mutants: $(STAMP) ## change lines of core, journal, slurm and daemon and see whether a test notices; hours
+	@$(BIN)/python -m scripts.tools.mutants run
+	@$(BIN)/python -m scripts.tools.mutants report
 
 soak: $(STAMP) test-packages ## 2,000 cycles on the built-in cluster, 30 minutes on a real Slurm
 	@$(BIN)/python -m scripts.tools.soak sim --cycles 2000

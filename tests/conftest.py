@@ -16,7 +16,10 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 
 
-COMPILING = ("backtest", "sim", "train", "tune", "unit/cli/test_backtest.py")
+COMPILING = (
+    "backtest", "sim", "train", "tune",
+    "unit/cli/test_backtest.py", "unit/test_experiment_slurm.py",
+)  # fmt: skip
 COMPILING_S = 900
 """The first call of compiled code compiles it: minutes on a busy machine, then never again."""
 

@@ -1,0 +1,297 @@
+"""Mutation testing: which changes of a line do the tests without Slurm let through?
+
+    python -m scripts.tools.mutants run [--package core ...] [--sample 60] [--minutes M]
+    python -m scripts.tools.mutants report
+
+Mutants are drawn with a fixed seed, at most one a line: a comparison, `and`/`or`, `not`, `+`/`-`,
+`*`/`/`, `min`/`max`, a number, `break`/`continue` or a truth value is exchanged, or a statement
+that only calls something is left out. Each is tried in a copy of the checkout, against the test
+files that import its module, then against those that import a module that does. A mutant is killed
+when a test fails or the tests take LIMIT_S of processor time. What has been tried, and not changed
+since, is not tried again.
+"""
+
+import argparse
+import ast
+import copy
+import hashlib
+import json
+import os
+import random
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import zip_longest
+from pathlib import Path
+
+from tests.conftest import COMPILING
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "docs" / "data" / "mutants.jsonl"
+PACKAGES = ("core", "journal", "slurm", "daemon")
+GOALS = {"core": 0.9, "journal": 0.9, "slurm": 0.8, "daemon": 0.8}
+SEED = 1
+LIMIT_S = 1_200
+WALL_S = 3_600
+SWAPS: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+    ast.And: ast.Or, ast.Or: ast.And, ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+}  # fmt: skip
+NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
+SLOW = (*COMPILING, "booted", "contract", "e2e", "faults", "integration")
+"""Tests that compile the kernel or drive Slurm: minutes a mutant."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change: file:line as it was and as it is; the digest is the file's before it."""
+
+    package: str
+    path: str
+    line: int
+    was: str
+    now: str
+    digest: str
+
+
+def mutants_of(path: Path) -> Iterator[tuple[Mutant, str]]:
+    """Every mutant of a file with the text that it makes of the file's statement."""
+    text = path.read_text()
+    lines = text.splitlines(keepends=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    tree = ast.parse(text)
+    for statement in _statements(tree):
+        for changed in _changes(statement):
+            first, last = statement.lineno - 1, (statement.end_lineno or statement.lineno)
+            indent = " " * statement.col_offset
+            code = "\n".join(indent + row for row in ast.unparse(changed).splitlines()) + "\n"
+            whole = "".join([*lines[:first], code, *lines[last:]])
+            relative = path.relative_to(ROOT)
+            was, now = ast.unparse(statement), ast.unparse(changed)
+            yield (
+                Mutant(relative.parts[1], str(relative), first + 1, *_short(was, now), digest),
+                whole,
+            )
+
+
+def _short(was: str, now: str) -> tuple[str, str]:
+    """The line of each that differs."""
+    pairs = zip(was.splitlines(), now.splitlines(), strict=False)
+    found = next(((a.strip(), b.strip()) for a, b in pairs if a != b), (was, now))
+    return found[0][:160], found[1][:160]
+
+
+def _statements(tree: ast.AST) -> Iterator[ast.stmt]:
+    """Statements inside functions; of compound ones `if` and `while`, for their tests."""
+    functions = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+    for node in (node for function in functions for node in ast.walk(function)):
+        if isinstance(node, ast.If | ast.While) or (
+            isinstance(node, ast.stmt) and not hasattr(node, "body")
+        ):
+            yield node
+
+
+def _changes(statement: ast.stmt) -> Iterator[ast.stmt]:
+    if isinstance(statement, ast.Expr):
+        if isinstance(statement.value, ast.Call):
+            yield ast.Pass()
+        return
+    if isinstance(statement, ast.Break | ast.Continue):
+        yield ast.Continue() if isinstance(statement, ast.Break) else ast.Break()
+        return
+    head = statement.test if isinstance(statement, ast.If | ast.While) else statement
+    for number, node in enumerate(ast.walk(head)):
+        if _other(node) is not None:
+            changed = copy.deepcopy(statement)
+            inner = changed.test if isinstance(changed, ast.If | ast.While) else changed
+            _exchange(changed, list(ast.walk(inner))[number])
+            yield changed
+
+
+def _exchange(tree: ast.stmt, old: ast.AST) -> None:
+    new = _other(old)
+    for parent in ast.walk(tree):
+        for name, value in ast.iter_fields(parent):
+            if value is old:
+                setattr(parent, name, new)
+            elif isinstance(value, list) and any(item is old for item in value):
+                setattr(parent, name, [new if item is old else item for item in value])
+
+
+def _other(node: ast.AST) -> ast.AST | None:
+    """What stands in a node's place; None = it has no other."""
+    if type(node) in SWAPS:
+        return SWAPS[type(node)]()
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return node.operand
+    if isinstance(node, ast.Name) and node.id in NAMES:
+        return ast.Name(NAMES[node.id], node.ctx)
+    if isinstance(node, ast.Constant) and isinstance(node.value, bool):
+        return ast.Constant(not node.value)
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        return ast.Constant(node.value + 1)
+    return None
+
+
+def drawn(package: str, sample: int) -> list[tuple[Mutant, str]]:
+    """So many mutants of a package, at most one a line, the same for the same sources."""
+    rng = random.Random(f"{SEED} {package}")  # noqa: S311 - a sample, no secret
+    by_line: dict[tuple[str, int], list[tuple[Mutant, str]]] = {}
+    for path in sorted((ROOT / "rltuned" / package).rglob("*.py")):
+        for mutant, text in mutants_of(path):
+            by_line.setdefault((mutant.path, mutant.line), []).append((mutant, text))
+    lines = sorted(by_line)
+    return [rng.choice(by_line[line]) for line in rng.sample(lines, min(sample, len(lines)))]
+
+
+def imports_of(path: Path) -> frozenset[str]:
+    """Modules of the project that a file names in an import."""
+    found = re.findall(
+        r"^\s*(?:from|import)\s+((?:rltuned|tests|scripts)[\w.]*)", path.read_text(), re.M
+    )
+    return frozenset(found)
+
+
+def _every_test() -> list[str]:
+    """Test files that need neither the compiled kernel nor a Slurm."""
+    return [
+        str(path.relative_to(ROOT))
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        if not any(path.is_relative_to(ROOT / "tests" / name) for name in SLOW)
+        and "pytest.mark.slurm" not in path.read_text()
+    ]
+
+
+def tests_of(module: str) -> tuple[list[str], list[str]]:
+    """Test files that import a module, and those that import it through one other."""
+    tests = {name: imports_of(ROOT / name) for name in _every_test()}
+    users = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for folder in ("rltuned", "tests")
+        for path in (ROOT / folder).rglob("*.py")
+        if module in imports_of(path) and not path.name.startswith("test_")
+    }
+    near = [test for test, names in tests.items() if module in names]
+    return near, [t for t, names in tests.items() if t not in near and names & users]
+
+
+def is_killed(tree: Path, mutant: Mutant, text: str) -> tuple[bool, str]:
+    """Whether a test notices, and which way."""
+    target = tree / mutant.path
+    before = target.read_text()
+    target.write_text(text)
+    try:
+        for tests in tests_of(mutant.path.removesuffix(".py").replace("/", ".")):
+            if tests and (how := _fails(tree, tests)):
+                return True, how
+    finally:
+        target.write_text(before)
+    return False, ""
+
+
+def _fails(tree: Path, tests: Sequence[str]) -> str:
+    """How these tests fail; empty = they pass."""
+    argv = (
+        sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider",
+        "-o", f"timeout={WALL_S}", *tests,
+    )  # fmt: skip
+    environ = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(
+            argv, cwd=tree, env=environ, capture_output=True, text=True, timeout=WALL_S,
+            check=False, preexec_fn=_limited,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return "time"
+    if done.returncode < 0:
+        return f"signal {-done.returncode}"
+    if done.returncode not in {0, 1, 2}:  # 5: nothing collected
+        raise RuntimeError(f"pytest ended with {done.returncode}: {done.stdout[-2000:]}")
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+    return "" if not done.returncode else failed[1] if failed else "collection"
+
+
+def _limited() -> None:
+    """Run in the child: a test that loops for ever ends by a signal."""
+    resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S))
+
+
+def run(packages: Sequence[str], sample: int, minutes: float) -> int:
+    """Try what is not known yet; 1 if the tests fail without any change."""
+    until = time.monotonic() + 60 * minutes
+    with tempfile.TemporaryDirectory(prefix="rltuned-mutants-") as place:
+        tree = Path(place) / "tree"
+        listed = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout
+        for name in filter(None, listed.split("\0")):
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, tree / name)
+        # machine code of the tree as it was is good enough for tests of everything else
+        door = tree / "rltuned" / "kernel" / "compiler.py"
+        door.write_text(
+            door.read_text().replace('_SOURCES = b"".join(', '_SOURCES = b"" and b"".join(')
+        )
+        if how := _fails(tree, _every_test()):
+            print(f"without any change {how} fails", file=sys.stderr)
+            return 1
+        known = {(r["path"], r["line"], r["now"], r["digest"]) for r in _rows()}
+        rounds = zip_longest(*(drawn(package, sample) for package in packages))
+        for mutant, text in (pair for pairs in rounds for pair in pairs if pair):
+            if (mutant.path, mutant.line, mutant.now, mutant.digest) in known:
+                continue
+            if time.monotonic() > until:
+                break
+            killed, how = is_killed(tree, mutant, text)
+            with RESULTS.open("a") as out:
+                out.write(json.dumps(asdict(mutant) | {"killed": killed, "by": how}) + "\n")
+            words = "killed" if killed else "LIVES "
+            print(f"{words} {mutant.path}:{mutant.line} {mutant.now}", flush=True)
+    return 0
+
+
+def _rows() -> list[dict[str, object]]:
+    return [json.loads(row) for row in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+
+
+def report() -> Iterator[str]:
+    """Kill rates by package, then the survivors, as Markdown."""
+    rows = _rows()
+    yield "| package | mutants | killed | goal |\n|---|---|---|---|"
+    for package in PACKAGES:
+        own = [row for row in rows if row["package"] == package]
+        if own:
+            killed = sum(bool(row["killed"]) for row in own)
+            rate = f"{100 * killed / len(own):.0f}% | {100 * GOALS[package]:.0f}%"
+            yield f"| {package} | {len(own)} | {rate} |"
+    yield "\n| survivor | was | is |\n|---|---|---|"
+    for row in rows:
+        if not row["killed"]:
+            yield f"| {row['path']}:{row['line']} | `{row['was']}` | `{row['now']}` |"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m scripts.tools.mutants", description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    tried = verbs.add_parser("run", help="try what is not known yet")
+    tried.add_argument("--package", action="append", choices=PACKAGES)
+    tried.add_argument("--sample", type=int, default=60, help="mutants a package")
+    tried.add_argument("--minutes", type=float, default=240.0)
+    verbs.add_parser("report", help="kill rates and survivors")
+    given = parser.parse_args(argv)
+    if given.verb == "report":
+        print("\n".join(report()))
+        return 0
+    return run(given.package or PACKAGES, given.sample, given.minutes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

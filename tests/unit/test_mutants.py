@@ -1,0 +1,63 @@
+"""The mutation runner draws changes that compile, and knows which tests to ask."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from scripts.tools import mutants
+
+SOURCE = '''
+def f(a, b):
+    """Add."""
+    if not a < b and True:
+        g(a)
+    for one in b:
+        break
+    return min(a, b) + 2
+'''
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "rltuned" / "core" / "f.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(SOURCE)
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    return path
+
+
+def test_each_kind_of_change_is_made_once(file: Path) -> None:
+    made = {mutant.now for mutant, _ in mutants.mutants_of(file)}
+    assert made == {
+        "if not a < b or True:",
+        "if a < b and True:",
+        "if not a <= b and True:",
+        "if not a < b and False:",
+        "pass",
+        "continue",
+        "return max(a, b) + 2",
+        "return min(a, b) - 2",
+        "return min(a, b) + 3",
+    }
+
+
+def test_all_but_the_statement_stays(file: Path) -> None:
+    for mutant, text in mutants.mutants_of(file):
+        ast.parse(text)
+        rows = zip(SOURCE.splitlines(), text.splitlines(), strict=False)
+        assert next(n for n, (a, b) in enumerate(rows, 1) if a != b) == mutant.line
+
+
+def test_the_draw_is_the_same_again_and_takes_a_line_once(file: Path) -> None:
+    first = mutants.drawn("core", 3)
+    assert first == mutants.drawn("core", 3)
+    assert len({mutant.line for mutant, _ in first}) == 3
+    assert len(mutants.drawn("core", 99)) == 4
+
+
+def test_tests_that_import_the_module_come_first() -> None:
+    near, far = mutants.tests_of("rltuned.core.order")
+    assert "tests/unit/test_order.py" in near
+    assert not set(near) & set(far)
+    assert not any(name.startswith("tests/sim") for name in near + far)
