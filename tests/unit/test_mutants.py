@@ -49,7 +49,8 @@ def test_all_but_the_statement_stays(file: Path) -> None:
         assert next(n for n, (a, b) in enumerate(rows, 1) if a != b) == mutant.line
 
 
-def test_the_draw_is_the_same_again_and_takes_a_line_once(file: Path) -> None:
+@pytest.mark.usefixtures("file")
+def test_the_draw_is_the_same_again_and_takes_a_line_once() -> None:
     first = mutants.drawn("core", 3)
     assert first == mutants.drawn("core", 3)
     assert len({mutant.line for mutant, _ in first}) == 3

@@ -21,7 +21,7 @@ HEAD = (
 EXTRA = (("whole-guided", "multifactor"), ("multifactor", "whole"))
 """Compared besides every arm with its base."""
 Found = dict[Key, tuple[Run, Figures, Figures]]
-"""Each run, its figures, and those that the simulator foretells."""
+"""Each run, its figures, and those of the simulator."""
 
 
 def gather(results: Path) -> Found:
