@@ -93,23 +93,23 @@ slurm-up: $(STAMP) test-packages ## start a test Slurm with 13 fake GPUs
 slurm-down: $(STAMP) ## stop it
 	@$(BIN)/python -m tests.lab down --dir $(LAB)
 
-wheel: $(STAMP) ## dist/: the Python wheel
+wheel: $(BASE) ## dist/: the Python wheel
 	@sh scripts/dist.sh wheel
 
-deb: $(STAMP) ## dist/: a Debian package with every dependency in it
+deb: $(BASE) ## dist/: a Debian package with every dependency in it
 	@sh scripts/dist.sh deb
 
-deb-train: $(STAMP) ## dist/: rltuned-train, what simulation, backtest and training need besides
+deb-train: $(BASE) ## dist/: rltuned-train, what simulation, backtest and training need besides
 	@sh scripts/dist.sh deb-train
 
-rpm: $(STAMP) ## dist/: the package for systems with RPM
+rpm: $(BASE) ## dist/: the package for systems with RPM
 	@sh scripts/dist.sh rpm
 
-dist: $(STAMP) ## dist/: wheel, package, bill of materials, hashes
+dist: $(BASE) ## dist/: wheel, package, bill of materials, hashes
 	@sh scripts/dist.sh all
 
 test-systemd: $(STAMP) ## the package on a Debian 12 that systemd boots (root; about ten minutes)
-	@sh scripts/test-packages.sh debootstrap systemd-container fakeroot lintian rpm
+	@sh scripts/test-packages.sh debootstrap systemd-container lintian rpm
 	@$(BIN)/python -m pytest -q tests/booted
 
 test-matrix: $(STAMP) ## the tests that drive Slurm, on 22.05, 24.11 and 26.05 (root; half an hour)
@@ -132,9 +132,9 @@ mutants: $(STAMP) ## change lines of core, journal, slurm and daemon and see whe
 	@$(BIN)/python -m scripts.tools.mutants run
 	@$(BIN)/python -m scripts.tools.mutants report
 
-soak: $(STAMP) test-packages ## 2,000 cycles on the built-in cluster, 30 minutes on a real Slurm
-	@$(BIN)/python -m scripts.tools.soak sim --cycles 2000
-	@$(BIN)/python -m scripts.tools.soak slurm --minutes 30
+soak: $(STAMP) test-packages ## 2,000 cycles on the built-in cluster; a week on a real Slurm in an hour
+	@$(BIN)/python -m scripts.tools.soak --cycles 2000
+	@$(BIN)/python -m scripts.tools.week $(if $(BEFORE),--before $(BEFORE))
 
 experiment-slurm: $(STAMP) test-packages ## rltuned against multifactor and FIFO on real Slurms; hours, goes on where it stopped
 	@$(BIN)/python -m scripts.studies.experiment_slurm run

@@ -53,7 +53,7 @@ sbom() {
 needs() {
     for program in "$@"; do
         command -v "$program" >/dev/null || {
-            echo "dist: needs $program (Debian packages dpkg, fakeroot, rpm)" >&2
+            echo "dist: needs $program (Debian packages dpkg, rpm)" >&2
             exit 1
         }
     done
@@ -97,7 +97,7 @@ tree() {
 }
 
 deb() {
-    needs dpkg-deb fakeroot
+    needs dpkg-deb
     tree
     changelog_debian rltuned | gzip -9n >"$build/usr/share/doc/rltuned/changelog.Debian.gz"
     control deploy/debian/control.in
@@ -106,7 +106,7 @@ deb() {
 }
 
 deb_train() {
-    needs dpkg-deb fakeroot
+    needs dpkg-deb
     wheels build/wheels-train "$minor" train
     rm -rf "$build"
     for file in build/wheels-train/*.whl; do
@@ -140,7 +140,7 @@ rpm() {
 
 packed() { # the wheels are compressed already; the rest is small
     dpkg_out="dist/$1_${version}-${release}_$(dpkg --print-architecture).deb"
-    fakeroot dpkg-deb --root-owner-group -Zgzip -z1 --build "$build" "$dpkg_out" >/dev/null
+    dpkg-deb --root-owner-group -Zgzip -z1 --build "$build" "$dpkg_out" >/dev/null
     echo "$dpkg_out"
 }
 

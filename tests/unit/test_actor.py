@@ -78,7 +78,7 @@ def test_a_job_scores_the_same_in_whatever_window_and_row_it_stands() -> None:
     actor = load_actor(BUNDLE)
     straight = actor.score(encode(world.pending, world))
     turned = actor.score(encode(world.pending[::-1], world))[::-1]
-    assert turned == pytest.approx(straight, abs=1e-5)
+    assert turned == pytest.approx(straight, rel=1e-5)
 
 
 def _truncate(b: Path) -> None:

@@ -121,6 +121,13 @@ class FastLab(SlurmLab):
             fcntl.flock(lock, fcntl.LOCK_EX)
             super().start()
 
+    @property
+    def fast_clock(self) -> FastClock:
+        """Raises ClockError before it is started."""
+        if self.clock is None:
+            raise ClockError("the lab is not started")
+        return self.clock
+
     def environ(self) -> dict[str, str]:
         """Clients see real time: none of them uses the clock for a figure."""
         if self._daemon and self.clock is not None:

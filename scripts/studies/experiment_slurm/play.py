@@ -142,9 +142,7 @@ def play(key: Key, pace: Pace, built: Path, say: Callable[[str], None]) -> Run:
         entries = _books(lab, jobs)
         counters = (_counters(daemon) if daemon else {}) | {"rpcs": _rpcs(lab)}
         slurm = lab.run("squeue", "--version").strip()
-        clock = lab.clock
-    if clock is None:
-        raise PlayError("the lab had no clock")
+        clock = lab.fast_clock
     late = [e.submit_at - clock.at(first) - j.submit_s for e, j in zip(entries, jobs, strict=True)]
     zero = entries[0].submit_at
     return Run(
@@ -194,8 +192,6 @@ def sweep() -> None:
 @contextmanager
 def _daemon(arm: Arm, lab: FastLab, folder: Path, pace: Pace) -> Iterator[Daemon]:
     """rltuned as an administrator starts it, under the same faster clock."""
-    if lab.clock is None:
-        raise PlayError("the lab had no clock")
     home = folder / "rltuned"
     home.mkdir()
     config = home / "rltuned.toml"
@@ -203,7 +199,7 @@ def _daemon(arm: Arm, lab: FastLab, folder: Path, pace: Pace) -> Iterator[Daemon
         daemon_settings(arm, folder=str(home), conf=str(lab.conf), interval_s=pace.interval_s)
     )
     config.chmod(0o600)
-    environ = {**lab.clock.environ(slurmd=False), "OMP_NUM_THREADS": "1"}
+    environ = {**lab.fast_clock.environ(slurmd=False), "OMP_NUM_THREADS": "1"}
     with Daemon(home, "--stage", "full", "--config", str(config), environ=environ) as daemon:
         daemon.wait_for(lambda: "/metrics" in daemon.log(), "rltuned is up", DAEMON_S)
         yield daemon

@@ -1,0 +1,332 @@
+"""A week in an hour: the daemon on a real Slurm whose clock runs 201.6 times as fast (`make soak`).
+
+    python -m scripts.tools.week [--cycles 3000] [--before CHECKOUT] [--out FILE]
+
+A cycle a second is then a week in 3,000 cycles; slurmctld counts ages as often as it can, and its
+scheduler's times are those of scripts/studies/experiment_slurm/lab. Users submit jobs of all
+kinds, hold, requeue and cancel them; entries of tests/corpus.py come at random; the daemon and
+Slurm's daemons are stopped, killed and frozen. In the middle the daemon of the checkout CHECKOUT is
+replaced by this one, with the same journal. In the last third only Slurm is disturbed: there memory
+and times must not grow. At the end `rltuned restore` runs. Exit code 1: something was lost or grew.
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from rltuned.journal.journal import Journal
+from scripts.studies.experiment_slurm.arms import (
+    PARTITION,
+    SHARES,
+    TUNED,
+    accounting_commands,
+)
+from scripts.studies.experiment_slurm.lab import FastClock, FastLab
+from scripts.tools.soak import BOUNDS, Sample, growth, sample
+from tests import accounting
+from tests.corpus import FULL, corpus, put
+from tests.e2e.process import Daemon
+
+SPEED = 7 * 86_400 / 3_000
+QUEUE = 60
+"""Ordinary jobs come while fewer wait."""
+FAULT_EVERY = 60
+"""Cycles between two faults, on average."""
+CALM_SHARE = 2 / 3
+"""From here on no fault of the daemon's own."""
+SLOWER = 1.5
+"""How much longer the median cycle of the last third's end may take than that of its beginning."""
+SITE_POINTS = (2_000, 1_000, 3_000)
+"""Weights of job size, fair share and QOS beside an age of 10,000 over a week."""
+SETTINGS = """\
+[daemon]
+interval_s = 1
+state_dir = "{home}"
+pause_file = "{home}/PAUSE"
+max_snapshot_age_s = 3600
+[order]
+stretch = 0.3
+[load]
+enabled = false
+[slurm]
+conf = "{conf}"
+[http]
+port = 0
+[log]
+format = "json"
+"""
+
+
+SLURM_FAULTS = {
+    "slurmctld restarted": ("stop_controller", "start_controller"),
+    "slurmctld killed": ("kill_controller", "start_controller"),
+    "slurmdbd away": ("stop_slurmdbd", "start_slurmdbd"),
+    "munge away": ("stop_munge", "start_munge"),
+}
+"""Methods of the lab, three seconds apart: ten minutes of its clock."""
+OWN_FAULTS = {
+    "daemon restarted": (signal.SIGTERM,),
+    "daemon killed": (signal.SIGKILL,),
+    "daemon frozen": (signal.SIGSTOP, signal.SIGCONT),
+    "daemon reloaded": (signal.SIGHUP,),
+}
+PAUSE_S = 3.0
+ENDING = {signal.SIGTERM, signal.SIGKILL}
+
+
+class WeekError(RuntimeError):
+    """The daemon ended, or did not end, against expectation."""
+
+
+@dataclass
+class Week:
+    """What is running, and what has come of it.
+
+    Attributes:
+        lab: the Slurm.
+        clock: its clock.
+        home: of rltuned.
+        before: checkout of the daemon to start with; None = this one.
+        rng: draws all that happens.
+        site_factors: jobs whose site factor the corpus has set: theirs to keep.
+    """
+
+    lab: FastLab
+    clock: FastClock
+    home: Path
+    before: Path | None
+    rng: random.Random
+    running: Daemon = field(init=False)
+    starts: int = 0
+    cycles: int = 0
+    done: Counter[str] = field(default_factory=Counter)
+    site_factors: set[int] = field(default_factory=set)
+
+    def start(self) -> None:
+        """Start the daemon; its output gets a folder of its own."""
+        folder = self.home / f"run-{self.starts}"
+        folder.mkdir()
+        self.starts += 1
+        environ = {**self.clock.environ(slurmd=False), "OMP_NUM_THREADS": "1"}
+        if self.before is not None:
+            environ["PYTHONPATH"] = str(self.before)
+        args = ("--stage", "full", "--config", str(self.home / "rltuned.toml"))
+        self.running = Daemon(folder, *args, environ=environ)
+        self.running.__enter__()
+        self.running.wait_for(lambda: "/metrics" in self.running.log(), "rltuned is up", 300)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """End the daemon.
+
+        Raises:
+            WeekError: it ends badly.
+        """
+        self.running.signal(number)
+        code = self.running.ends(120)
+        if code != (0 if number == signal.SIGTERM else -number):
+            raise WeekError(f"ended with {code}: {self.running.log()[-3000:]}")
+        self.cycles += self.seen()
+
+    def seen(self) -> int:
+        """Cycles of the daemon that runs now."""
+        return self.running.log().count('"event": "cycle"')
+
+    def submit(self) -> int:
+        """An ordinary job of one of the users; its id."""
+        kind, gpus = self.rng.choice([("p100", 4), ("k80", 2), ("m40", 1), ("p100", 1)])
+        options = (
+            f"--gres=gpu:{kind}:{gpus}", f"--time={self.rng.randint(30, 2_880)}",
+            f"--qos={self.rng.choice(['normal'] * 9 + ['high'])}", "--job-name=plain",
+            *self.rng.choice([(), (), (), ("--array=0-2",), ("--exclusive",)]),
+        )  # fmt: skip
+        argv = (
+            *accounting.as_user(self.rng.choice(list(SHARES))), "sbatch", "--parsable",
+            "--output=/dev/null", "--chdir=/", *options,
+            f"--wrap=exec sleep {self.rng.uniform(1, 20):.2f}",
+        )  # fmt: skip
+        self.done["submitted"] += 1
+        return int(self.lab.run(*argv, timeout_s=120).split(";")[0])
+
+    def act(self) -> None:
+        """One second of users and administrators."""
+        pending = self.lab.run("squeue", "-h", "-tPD", "-o", "%A", timeout_s=120).split()
+        for _ in range(self.rng.randint(0, 3) if len(set(pending)) < QUEUE else 0):
+            self.submit()
+        what = self.rng.random()
+        if what < 0.1:  # noqa: PLR2004 - a tenth of the seconds
+            self._odd()
+        elif what < 0.2 and pending:  # noqa: PLR2004
+            verb = self.rng.choice(["hold", "release", "requeue", "cancel", "nice"])
+            self.done[verb] += 1
+            job = self.rng.choice(pending)
+            words = {
+                "cancel": ("scancel", job),
+                "nice": ("scontrol", "update", f"JobId={job}", f"Nice={self.rng.randint(0, 500)}"),
+            }.get(verb, ("scontrol", verb, job))
+            self.lab.run(*words, check=False, timeout_s=120)
+
+    def _odd(self) -> None:
+        odd = self.rng.choice([e for e in corpus() if not e.undo])
+        jobs: list[int] = []
+
+        def plain() -> int:
+            jobs.append(self.lab.sbatch(*FULL, "--job-name=odd"))
+            return jobs[-1]
+
+        taken = put(self.lab, odd, 1, plain)
+        self.done["odd, taken" if taken else "odd, refused"] += 1
+        if any("SiteFactor" in word for word in odd.words):
+            self.site_factors.update(jobs)
+
+    def clear_odd(self) -> None:
+        """Cancel what stays for ever: jobs held, far in the future, or never able to run."""
+        self.lab.run("scancel", "--name=odd,wrap", "--state=PENDING", check=False, timeout_s=120)
+
+    def fault(self, *, calm: bool) -> None:
+        """Disturb Slurm or, unless calm, the daemon."""
+        name = self.rng.choice([*SLURM_FAULTS, *([] if calm else OWN_FAULTS)])
+        self.done[name] += 1
+        if name in SLURM_FAULTS:
+            first, then = SLURM_FAULTS[name]
+            getattr(self.lab, first)()
+            time.sleep(PAUSE_S)
+            getattr(self.lab, then)()
+            return
+        for number in OWN_FAULTS[name]:
+            if number in ENDING:
+                self.stop(number)
+                self.start()
+            else:
+                self.running.signal(number)
+                time.sleep(PAUSE_S)
+
+    def skipped(self) -> Counter[str]:
+        """Cycles that were skipped, by reason, over all starts."""
+        found: Counter[str] = Counter()
+        for log in self.home.glob("run-*/stderr"):
+            for line in log.read_text().splitlines():
+                if '"cycle_skipped"' in line:
+                    found[str(json.loads(line).get("reason"))] += 1
+        return found
+
+    def cycle_times_s(self) -> list[float]:
+        """What each cycle of the last start took, in seconds."""
+        rows = self.running.log().splitlines()
+        events = [json.loads(row) for row in rows if '"event": "cycle"' in row]
+        names = ("observe_s", "decide_s", "journal_s", "apply_s")
+        return [sum(float(e.get(name, 0.0)) for name in names) for e in events]
+
+
+def play(week: Week, cycles: int) -> list[Sample]:
+    """So many cycles; samples of the process that ran the last third."""
+    week.start()
+    samples: list[Sample] = []
+    began = time.monotonic()
+    while (count := week.cycles + week.seen()) < cycles:
+        if week.before is not None and count >= cycles // 2:
+            week.stop()
+            week.before = None
+            week.start()
+        calm = count >= cycles * CALM_SHARE
+        if week.rng.random() < 1 / FAULT_EVERY:
+            week.fault(calm=calm)
+        if count and week.rng.random() < 1 / (2 * FAULT_EVERY):
+            week.clear_odd()
+        week.act()
+        if calm:
+            samples.append(sample(week.running.pid, began, count))
+        time.sleep(0.5)
+    return samples
+
+
+def restored(week: Week) -> list[str]:
+    """Give everything back; what is not as Slurm would have it, in words."""
+    week.stop()
+    argv = (sys.executable, "-m", "rltuned", "restore", "--all", "--config",
+            str(week.home / "rltuned.toml"))  # fmt: skip
+    back = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=600)
+    wrong = [f"restore ended with {back.returncode}: {back.stdout[-500:]}"] * bool(back.returncode)
+    jobs = week.lab.run("squeue", "-h", "-a", "-tPD", "-o", "%A").split()
+    pending = {int(job) for job in jobs}
+    with closing(Journal(week.home)) as journal:
+        kept = sorted(key[0] for key in journal.owned("rltlab") if key[0] in pending)
+    wrong += [f"still owned: {kept}"] if kept else []
+    factors = [row.split() for row in week.lab.run("sprio", "-h", "-o", "%i %S").splitlines()]
+    left = [(i, f) for i, f in factors if int(f.split(".")[0]) and int(i) not in week.site_factors]
+    return wrong + ([f"site factors left: {left[:10]}"] if left else [])
+
+
+def judged(week: Week, samples: list[Sample]) -> tuple[dict[str, object], list[str]]:
+    """Figures, and what is wrong with them."""
+    took_s = week.cycle_times_s()
+    third = max(1, len(took_s) // 3)
+    early_s, late_s = (float(np.median(part)) for part in (took_s[:third], took_s[-third:]))
+    grown = growth(samples)
+    wrong = [f"{name} grew by {grown[name]}" for name, most in BOUNDS.items() if grown[name] > most]
+    if late_s > SLOWER * early_s:
+        wrong.append(f"cycles of {early_s:.3f} s became cycles of {late_s:.3f} s")
+    states = Counter(
+        week.lab.run("sacct", "-X", "-n", "-a", "-S2020-01-01", "--name=plain", "-o", "state%20",
+                     timeout_s=300).split()
+    )  # fmt: skip
+    lost = {s: n for s, n in states.items() if s in {"FAILED", "TIMEOUT", "DEADLINE", "BOOT_FAIL"}}
+    wrong += [f"plain jobs that did not end well: {lost}"] if lost else []
+    figures = {
+        "cycles": week.cycles + week.seen(), "speed": week.lab.speed, "starts": week.starts,
+        "skipped": dict(week.skipped()), "happened": dict(week.done), "plain jobs": dict(states),
+        "growth": grown, "median_cycle_s": [round(early_s, 4), round(late_s, 4)],
+        "last": asdict(samples[-1]),
+    }  # fmt: skip
+    return figures, wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m scripts.tools.week", description=__doc__)
+    parser.add_argument("--cycles", type=int, default=3_000)
+    parser.add_argument("--before", type=Path, help="checkout whose daemon runs the first half")
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    size, fair, qos = SITE_POINTS
+    weights = {
+        "PriorityWeightAge": str(TUNED.age_weight), "PriorityMaxAge": "7-0",
+        "PriorityWeightJobSize": str(size), "PriorityWeightFairShare": str(fair),
+        "PriorityWeightQOS": str(qos),
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="rltuned-week-") as place:
+        Path(place).chmod(0o755)  # the database runs as another user
+        home = Path(place) / "rltuned"
+        home.mkdir(mode=0o700)
+        lab = FastLab(
+            folder=Path(place) / "slurm", partitions=(PARTITION,), accounting=True, speed=SPEED,
+            settings=weights,
+        )  # fmt: skip
+        with lab:
+            for words in accounting_commands():
+                lab.run("sacctmgr", "-i", *words)
+            config = home / "rltuned.toml"
+            config.write_text(SETTINGS.format(home=home, conf=lab.conf))
+            config.chmod(0o600)
+            os.environ["SLURM_CONF"] = str(lab.conf)
+            rng = random.Random(given.seed)  # noqa: S311 - a draw, no secret
+            week = Week(lab, lab.fast_clock, home, given.before, rng)
+            samples = play(week, given.cycles)
+            figures, wrong = judged(week, samples)
+            wrong += restored(week)
+    print(json.dumps(figures | {"wrong": wrong}, indent=1))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
