@@ -252,17 +252,23 @@ def play(week: Week, cycles: int) -> list[Sample]:
 
 
 def restored(week: Week) -> list[str]:
-    """Give everything back; what is not as Slurm would have it, in words."""
+    """Give everything back; what is not as Slurm would have it, in words.
+
+    Slurm shows no site factor of a held job, so restore leaves such a job: it is released first.
+    """
     week.stop()
+    week.clear_odd()
+    for job in week.lab.run("squeue", "-h", "-a", "-tPD", "-o", "%A", timeout_s=120).split():
+        week.lab.run("scontrol", "release", job, check=False, timeout_s=120)
     argv = (sys.executable, "-m", "rltuned", "restore", "--all", "--config",
             str(week.home / "rltuned.toml"))  # fmt: skip
     back = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=600)
-    wrong = [f"restore ended with {back.returncode}: {back.stdout[-500:]}"] * bool(back.returncode)
+    wrong = [f"restore ended with {back.returncode}: {back.stderr[-500:]}"] * bool(back.returncode)
     jobs = week.lab.run("squeue", "-h", "-a", "-tPD", "-o", "%A").split()
     pending = {int(job) for job in jobs}
     with closing(Journal(week.home)) as journal:
         kept = sorted(key[0] for key in journal.owned("rltlab") if key[0] in pending)
-    wrong += [f"still owned: {kept}"] if kept else []
+    wrong += [week.lab.run("scontrol", "-o", "show", "job", str(job)) for job in kept]
     factors = [row.split() for row in week.lab.run("sprio", "-h", "-o", "%i %S").splitlines()]
     left = [(i, f) for i, f in factors if int(f.split(".")[0]) and int(i) not in week.site_factors]
     return wrong + ([f"site factors left: {left[:10]}"] if left else [])
@@ -278,8 +284,10 @@ def judged(week: Week, samples: list[Sample]) -> tuple[dict[str, object], list[s
     if late_s > SLOWER * early_s:
         wrong.append(f"cycles of {early_s:.3f} s became cycles of {late_s:.3f} s")
     states = Counter(
-        week.lab.run("sacct", "-X", "-n", "-a", "-S2020-01-01", "--name=plain", "-o", "state%20",
-                     timeout_s=300).split()
+        week.lab.run(
+            "sacct", "-X", "-n", "-a", "-S2020-01-01", "-E2037-12-31", "--name=plain",
+            "-o", "state%20", timeout_s=300,
+        ).split()
     )  # fmt: skip
     lost = {s: n for s, n in states.items() if s in {"FAILED", "TIMEOUT", "DEADLINE", "BOOT_FAIL"}}
     wrong += [f"plain jobs that did not end well: {lost}"] if lost else []
