@@ -22,7 +22,7 @@ if [ -z "$python" ] || ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
     if on_debian_as_root; then
         say "installing Debian packages: python3 python3-venv"
         apt-get -qq update
-        DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
+        DEBCONF_NOWARNINGS=yes DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
             python3 python3-venv ca-certificates >/dev/null
         python=python3
     else

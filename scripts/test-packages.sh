@@ -26,4 +26,4 @@ if [ ! -e "$policy" ]; then
 fi
 apt-get -qq update
 # shellcheck disable=SC2086
-DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $missing >/dev/null
+DEBCONF_NOWARNINGS=yes DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $missing >/dev/null

@@ -8,11 +8,10 @@ import typer
 
 from rltuned.cli.flags import say
 from rltuned.errors import SettingsError
+from rltuned.shared_files import shared_files
 
 app = typer.Typer(no_args_is_help=True)
 
-_PLACES: Final = (Path(sys.prefix, "share", "rltuned"), Path(__file__).resolve().parents[2])
-"""What a wheel brings, or a checkout."""
 _PROGRAM: Final = "/opt/rltuned/bin/rltuned"
 """Where the units expect the program."""
 _RUNBOOK: Final = "file:///usr/share/doc/rltuned/runbook.md"
@@ -72,8 +71,7 @@ def examples(folder: FolderArgument, *, force: ForceOption = False) -> None:
 def _write(
     folder: Path, source: str, pattern: str, *, force: bool, exchange: tuple[str, str] = ("", "")
 ) -> None:
-    files = next((f for place in _PLACES if (f := sorted((place / source).glob(pattern)))), [])
-    if not files:
+    if not (files := shared_files(source, pattern)):
         raise SettingsError(f"this installation has no {source}")
     there = [folder / file.name for file in files if (folder / file.name).exists()]
     if there and not force:

@@ -21,6 +21,7 @@ from rltuned.daemon.state import Health
 from rltuned.daemon.web.hosts import is_asked_by, own_names
 from rltuned.errors import SettingsError
 from rltuned.report import render, style
+from rltuned.shared_files import shared_files
 
 MAX_CONNECTIONS = 32
 """When one more comes, the oldest is cut: slow readers can never keep Prometheus out."""
@@ -37,8 +38,11 @@ REFRESH_S: Final = 15
 LIVE: Final = "live"
 """The query that asks for a page which loads itself again and again."""
 STYLE: Final = style("page.css")
-_STATUS_PATHS = frozenset({"/", "/status.css", "/status.json"})
+_TEXTS: Final = {"/runbook": "runbook.md", "/your-job": "your-job.md"}
+"""Pages of the documentation, as Markdown."""
+_STATUS_PATHS = frozenset({"/", "/status.css", "/status.json", *_TEXTS})
 _NOT_OURS = b"asked for by a name that is not known here; [http] hosts in the settings allows it\n"
+_NO_TEXT = b"this installation has no copy of the documentation\n"
 GZIP_FROM_BYTES: Final = 1_024
 GZIP_LEVEL: Final = 6
 MAX_REQUEST_BYTES = 128 * 1024
@@ -278,6 +282,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.OK, body, _HTML)
         elif path == "/status.css":
             self._answer(HTTPStatus.OK, STYLE.encode(), _CSS)
+        elif path in _TEXTS:
+            texts = [file.read_bytes() for file in shared_files("docs", _TEXTS[path])]
+            self._answer(HTTPStatus.OK, b"".join(texts) or _NO_TEXT)
         else:
             self._answer(HTTPStatus.OK, json.dumps(status(), allow_nan=False).encode(), _JSON)
         return True

@@ -116,6 +116,11 @@ def test_the_status_page_runs_no_script_and_is_embedded_nowhere(doctor: Doctor) 
         assert "http-equiv=refresh" not in text
         assert "http-equiv=refresh" in ask(made, "/?live")[2]
         assert ask(made, "/status.css")[:2] == (200, "text/css; charset=utf-8")
+        for path, title in (("/runbook", "# Runbook\n"), ("/your-job", "# Your job\n")):
+            status, kind, text = ask(made, path)
+            assert (status, kind) == (200, "text/plain; charset=utf-8")
+            assert text.startswith(title)
+            assert f"<a href={path}>" in ask(made, "/")[2]
         assert json.loads(ask(made, "/status.json")[2])["reason"] == str(FRESH)
         assert ask(made, "/status.js")[0] == 404
         with urllib.request.urlopen(f"{made.url}/", timeout=10) as answer:  # noqa: S310 - ours
