@@ -1,0 +1,142 @@
+"""Is it worth deciding the first 16 jobs together? Joint placement against packing.
+
+    python -m scripts.studies.placement run [--minutes M]
+    python -m scripts.studies.placement table
+
+Windows of WINDOW generated jobs at load 0.9 (window i: seed FIRST_SEED + i), in the daemon's cycles
+of 60 s on a site that orders by age alone, under the rule `delay` with the shipped predictor and
+EASY, so that only the placement differs. Jobs have weak limits; the first WARMUP of a window run
+but are not scored. `spread` is what Slurm does with LLN; `guided` is what the daemon may do: Slurm
+packs, and OverSubscribe is set where the first 16 jobs, placed together, share nodes; `steered` is
+what it cannot do: jobs also start on the nodes of the solution. `exclusive` worlds have every
+second, or every fourth, job ask for whole nodes. What is in the results is not played again.
+"""
+
+import argparse
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from rltuned.core.milp.sharing import Sharing
+from rltuned.core.milp.solution import Tuning
+from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import shipped_predictor
+from rltuned.sim.metrics import score
+from rltuned.sim.natural import AGE_ONLY
+from rltuned.sim.presets import preset
+from rltuned.sim.protocol import Protocol, jointly
+from rltuned.sim.reshape import scale
+from rltuned.sim.run import TraceWindow, simulate
+from rltuned.sim.synth import synthesize
+from rltuned.sim.world import Rules
+from rltuned.solver import Cbc
+from rltuned.stats import drawn, interval
+from scripts.studies.delays import play_missing
+
+RESULTS = Path("docs/data/placement.jsonl")
+WINDOW, WARMUP, WINDOWS, FIRST_SEED, LOAD, TOP_K = 192, 48, 8, 101, 0.9, 16
+WORLDS = {"testbed": 0, "testbed, a quarter exclusive": 4, "testbed, half exclusive": 2}
+"""Every so manyth job asks for whole nodes; 0 = none."""
+PLACEMENTS = ("pack", "spread", "guided", "steered")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One window of a world under one placement."""
+
+    world: str
+    window: int
+    placement: str
+
+
+def runs() -> Iterator[Run]:
+    """Window by window, so that an early end leaves whole comparisons."""
+    for window, world, placement in product(range(WINDOWS), WORLDS, PLACEMENTS):
+        yield Run(world, window, placement)
+
+
+@cache
+def window_of(world: str, window: int) -> TraceWindow:
+    """Its jobs at the load."""
+    trace = synthesize("testbed-1024", jobs=WINDOW, seed=FIRST_SEED + window, limits="weak")
+    every = WORLDS[world]
+    jobs = tuple(
+        replace(job, exclusive=bool(every) and number % every == 0)
+        for number, job in enumerate(scale(trace, LOAD, preset("testbed").gpus).jobs)
+    )
+    return TraceWindow(window, jobs, WARMUP)
+
+
+def play(run: Run) -> dict[str, float]:
+    """Its figures, as one row of the results."""
+    packing: Literal["pack", "spread"] = "spread" if run.placement == "spread" else "pack"
+    protocol = Protocol(
+        "cycle", 60.0, Rules(placement=packing, natural=AGE_ONLY),
+        predictor=load_predictor(shipped_predictor()),
+    )  # fmt: skip
+    if run.placement in {"guided", "steered"}:
+        sharing = Sharing(frozenset({"gpu"}))
+        tuning = Tuning(sharing=sharing, steered=run.placement == "steered")
+        protocol = jointly(protocol, TOP_K, tuning, Cbc())
+    cluster = preset("testbed")
+    found = score(
+        [simulate(window_of(run.world, run.window), cluster, "delay", protocol)], cluster.gpus
+    )
+    return asdict(run) | {
+        "wait_s": found.wait_s,
+        "wait_max_s": found.wait_max_s,
+        "bsld": found.bsld,
+    }
+
+
+def table(rows: Sequence[dict[str, float]]) -> Iterator[str]:
+    """Ratios of sums of waits over windows to packing, with 95% intervals from draws of windows."""
+    waits: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
+    for row in rows:
+        waits[str(row["world"]), str(row["placement"])][int(row["window"])] = row["wait_s"]
+    others = PLACEMENTS[1:]
+    yield f"| jobs | windows | packing | {' | '.join(others)} |"
+    yield f"|---|---|---|{'---|' * len(others)}"
+    for world in WORLDS:
+        base = waits[world, "pack"]
+        cells = [_ratio(waits[world, name], base) for name in others]
+        mean_s = sum(base.values()) / max(1, len(base))
+        yield f"| {world} | {len(base)} | {mean_s / 3600:.1f} h | {' | '.join(cells)} |"
+
+
+def _ratio(own: dict[int, float], base: dict[int, float]) -> str:
+    both = sorted(own.keys() & base.keys())
+    if not both:
+        return "not run"
+    top, bottom = (np.array([side[w] for w in both]) for side in (own, base))
+    weights = drawn(len(both), 4_000)
+    low, high = interval((weights @ top) / (weights @ bottom))
+    return f"{top.sum() / bottom.sum():.2f} [{low:.2f}, {high:.2f}]"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m scripts.studies.placement", description=__doc__
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("table", help="the table of docs/results.md")
+    every = verbs.add_parser("run", help="what is not there yet")
+    every.add_argument("--minutes", type=float, default=math.inf)
+    given = parser.parse_args()
+    if given.verb == "run":
+        play_missing(RESULTS, runs(), play, given.minutes)
+    else:
+        rows = [json.loads(row) for row in RESULTS.read_text().splitlines()]
+        print("\n".join(table(rows)))
+
+
+if __name__ == "__main__":
+    main()
