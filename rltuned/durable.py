@@ -1,8 +1,10 @@
-"""Files that are there whole or not at all, also after the power has failed."""
+"""Files and folders that are there whole or not at all; files also after the power has failed."""
 
 import os
-from collections.abc import Callable
-from contextlib import suppress
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -39,6 +41,24 @@ def write_whole(
             made.unlink()
         raise
     sync_folder(path.parent)
+
+
+@contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """A folder beside this place, moved there when the block has filled it; an empty one gives way.
+
+    Raises:
+        OSError: it cannot be made or moved.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as work:
+        made = Path(work, folder.name)
+        made.mkdir()
+        yield made
+        if folder.exists():
+            folder.rmdir()
+        shutil.move(made, folder)
+        folder.chmod(0o755)
 
 
 def sync_folder(folder: Path) -> None:

@@ -87,12 +87,17 @@ class Change:
     high: float | None = None
 
 
-def in_words(change: Change) -> str:
+def percent(change: float, low: float | None = None, high: float | None = None) -> str:
     """`-12.3% [-20.1%, -4.0%]`; without an interval where there is none."""
+    around = "" if low is None or high is None else f" [{low:+.1%}, {high:+.1%}]"
+    return f"{change:+.1%}{around}"
+
+
+def in_words(change: "Change | Paired") -> str:
+    """The same of a change; no words of chance where no job waited."""
     if change.change is None:
         return "as before: no job waited"
-    around = "" if change.low is None else f" [{change.low:+.1%}, {change.high:+.1%}]"
-    return f"{change.change:+.1%}{around}"
+    return percent(change.change, change.low, change.high)
 
 
 def change_of_mean(base: FloatArray, own: FloatArray, stretches: Stretches) -> Change:

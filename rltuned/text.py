@@ -1,6 +1,10 @@
 """Times, durations and what Slurm prints, as people read them."""
 
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # which `rltuned --help` does without
+    from pydantic import ValidationError
 
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
 
@@ -44,3 +48,9 @@ def escaped(text: str, keep: str = "") -> str:
         keep: characters that stay as they are.
     """
     return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)
+
+
+def first_flaw(error: "ValidationError") -> str:
+    """The first wrong field and what is wrong with it."""
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc'])) or '(whole)'}: {first['msg']}"

@@ -4,12 +4,11 @@ Nothing half-written: the folder appears when it is whole. sacct's rows are pack
 """
 
 import gzip
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Final
 
 from rltuned.backtest.site import CONFIG, HISTORY, NODES, PARTITIONS
+from rltuned.durable import whole_folder
 from rltuned.errors import TraceError
 from rltuned.slurm.commands import Commands
 from rltuned.slurm.sacct import Report, ask_history
@@ -47,17 +46,13 @@ def collect(
             "to play; `rltuned run --dry-run` and `rltuned plan` show what would change now"
         )
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as made:
-            place = Path(made, "site")
-            place.mkdir()
+        with whole_folder(folder) as place:
             (place / CONFIG).write_text(config, encoding="utf-8")
             for name, words in SHOWN:
                 with (place / name).open("w", encoding="utf-8") as out:
                     out.writelines(commands.stream("scontrol", *words))
             with gzip.open(place / PACKED, "wt", encoding="utf-8") as rows:
                 rows.writelines(f"{row}\n" for row in ask_history(commands, since, until, report))
-            put(place, folder)
     except OSError as error:
         raise TraceError(f"{folder}: cannot be written: {error.strerror}") from error
     private = known.get("PrivateData", "none")
@@ -77,11 +72,3 @@ def check_new(folder: Path) -> None:
             raise TraceError(f"{folder}: is there already and not empty; choose another folder")
     except OSError as error:
         raise TraceError(f"{folder}: {error.strerror}") from error
-
-
-def put(made: Path, folder: Path) -> None:
-    """Move a finished folder to its place; an empty one there gives way."""
-    if folder.exists():
-        folder.rmdir()
-    shutil.move(made, folder)
-    folder.chmod(0o755)

@@ -7,17 +7,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rltuned import stats
 from rltuned.backtest.past import Past
 from rltuned.sim.metrics import slowdown
 from rltuned.sim.play import Played
-from rltuned.stats import (
-    Change,
-    FloatArray,
-    Stretches,
-    change_of_mean,
-    change_of_quantile,
-    stretches_of,
-)
 
 TOLERANCE_S: Final = 60.0
 """A job is better or worse off when its wait differs by more than this; one cycle."""
@@ -27,7 +20,7 @@ WORST: Final = 10
 LARGEST_GROUPS: Final = 12
 HALF: Final = 0.5
 HOUR_S: Final = 3_600.0
-Pair = tuple[FloatArray, FloatArray]
+Pair = tuple[stats.FloatArray, stats.FloatArray]
 """Of the same jobs: under multifactor, and under the order in question."""
 
 
@@ -37,8 +30,8 @@ class Group:
 
     jobs: int
     real_s: float
-    wait: Change
-    bsld: Change
+    wait: stats.Change
+    bsld: stats.Change
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +70,7 @@ class OrderOutcome:
     differences of the users with enough jobs, sorted.
     """
 
-    metrics: dict[str, Change]
+    metrics: dict[str, stats.Change]
     groups: dict[str, dict[str, Group]]
     better: float
     worse: float
@@ -101,7 +94,7 @@ def outcome_of(past: Past, base: Played, own: Played, users: Sequence[str]) -> O
     """
     mask = past.later
     arrived = past.arrived_s[mask]
-    stretches = stretches_of(arrived)
+    stretches = stats.stretches_of(arrived)
     waits = base.start_s[mask] - arrived, own.start_s[mask] - arrived
     duration_s = np.array([j.duration_s for j in past.jobs])[mask]
     slow = slowdown(waits[0], duration_s), slowdown(waits[1], duration_s)
@@ -112,12 +105,12 @@ def outcome_of(past: Past, base: Played, own: Played, users: Sequence[str]) -> O
     gaps = [p.own_s - p.base_s for p in people]
     return OrderOutcome(
         metrics={
-            "wait_s": change_of_mean(*waits, stretches),
-            "wait_p50_s": change_of_quantile(*waits, 0.5, stretches),
-            "wait_p95_s": change_of_quantile(*waits, 0.95, stretches),
+            "wait_s": stats.change_of_mean(*waits, stretches),
+            "wait_p50_s": stats.change_of_quantile(*waits, 0.5, stretches),
+            "wait_p95_s": stats.change_of_quantile(*waits, 0.95, stretches),
             "wait_max_s": _longest(waits),
-            "jct_s": change_of_mean(*jct, stretches),
-            "bsld": change_of_mean(*slow, stretches),
+            "jct_s": stats.change_of_mean(*jct, stretches),
+            "bsld": stats.change_of_mean(*slow, stretches),
         },
         groups={
             kind: _groups(labels[mask], past.wait_s[mask], waits, slow, stretches)
@@ -177,17 +170,17 @@ def _activity(past: Past) -> NDArray[np.object_]:
     return np.array(kinds, dtype=object)
 
 
-def _longest(waits: Pair) -> Change:
+def _longest(waits: Pair) -> stats.Change:
     base, own = (float(w.max()) for w in waits)
-    return Change(base, own, own / base - 1 if base > 0 else None)
+    return stats.Change(base, own, own / base - 1 if base > 0 else None)
 
 
 def _groups(
     labels: NDArray[np.object_],
-    real_s: FloatArray,
+    real_s: stats.FloatArray,
     waits: Pair,
     slow: Pair,
-    stretches: Stretches,
+    stretches: stats.Stretches,
 ) -> dict[str, Group]:
     names, counts = np.unique(labels.astype(str), return_counts=True)
     largest = [str(names[i]) for i in np.argsort(-counts, kind="stable")[:LARGEST_GROUPS]]
@@ -200,8 +193,8 @@ def _groups(
         found[name] = Group(
             jobs=int(some.sum()),
             real_s=float(real_s[some].mean()),
-            wait=change_of_mean(waits[0][some], waits[1][some], part),
-            bsld=change_of_mean(slow[0][some], slow[1][some], part),
+            wait=stats.change_of_mean(waits[0][some], waits[1][some], part),
+            bsld=stats.change_of_mean(slow[0][some], slow[1][some], part),
         )
     return found
 

@@ -1,21 +1,20 @@
 """`rltuned backtest`: would it have been worth it, on this site's own history?"""
 
 import json
-import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from rltuned.backtest.collect import check_new, put
+from rltuned.backtest.collect import check_new
 from rltuned.backtest.fit import Lesson, fit_site
 from rltuned.backtest.past import Span
 from rltuned.backtest.play import daemon_knobs
-from rltuned.backtest.study import Study, account_names, anonymous, document, run_study
-from rltuned.cli.backtested import show
+from rltuned.backtest.study import account_names, anonymous, document, run_study
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
 from rltuned.cli.progress import Bars, progress
 from rltuned.cli.site_files import (
@@ -24,8 +23,10 @@ from rltuned.cli.site_files import (
     live,
     moment,
     read_record,
+    write_report,
     zone_of,
 )
+from rltuned.cli.tables import Column, console, show_table
 from rltuned.core.decide import Policy
 from rltuned.errors import TraceError
 from rltuned.policies.named import policy_named
@@ -33,12 +34,14 @@ from rltuned.policies.plugins import is_plugin
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import MODEL_PREFIX, find_bundle, shipped_predictor
 from rltuned.settings import Loaded
+from rltuned.stats import Change, in_words
 
 app = typer.Typer()
 
 BEGUN_FROM: Final = "model:rltune"
 SHIPPED: Final = (BEGUN_FROM, "model:rltune-paper", "saf")
 TRAINED: Final = "trained here"
+LEFT_OUT_SHOWN: Final = 8
 
 
 SiteOption = Annotated[
@@ -157,11 +160,15 @@ def backtest(
         found = document(study, answer, asked)
         found = found if names else anonymous(found, past)
         if report is not None:
-            _write(report, study, found, fitted.bundle, names=names)
+            from rltuned.backtest.page import page_of  # noqa: PLC0415 - matplotlib takes a second
+
+            page = page_of(study, found, {} if names else account_names(past))
+            write_report(report, page, found, fitted.bundle)
+            warn(f"report: {report / 'index.html'}")
     if as_json:
         say(json.dumps(found, allow_nan=False))
     else:
-        show(found)
+        _show(found)
 
 
 def _policy(name: str, loaded: Loaded) -> Policy:
@@ -185,25 +192,71 @@ def _bounds(loaded: Loaded) -> str:
     )
 
 
-def _write(
-    folder: Path, study: Study, found: dict[str, Any], bundle: Path | None, *, names: bool
-) -> None:
-    """The report, whole or not at all."""
-    from rltuned.backtest.page import page_of  # noqa: PLC0415 - matplotlib takes a second
+# -- the short form for a terminal: how far the simulator is off first ---------------------------
 
-    shown = {} if names else account_names(study.past)
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as made:
-            whole = Path(made, "report")
-            whole.mkdir()
-            (whole / "index.html").write_text(page_of(study, found, shown), encoding="utf-8")
-            (whole / "results.json").write_text(
-                json.dumps(found, indent=1, allow_nan=False) + "\n", encoding="utf-8"
-            )
-            if bundle is not None:
-                shutil.copytree(bundle, whole / bundle.name)
-            put(whole, folder)
-    except OSError as error:
-        raise TraceError(f"{folder}: cannot be written: {error.strerror}") from error
-    warn(f"report: {folder / 'index.html'}")
+
+def _show(found: dict[str, Any]) -> None:
+    """Print what was found."""
+    for line in _lines_before(found):
+        say(line)
+    show_table(console(), COLUMNS, list(_rows(found)))
+    for line in _lines_after(found):
+        say(line)
+
+
+def _lines_before(found: dict[str, Any]) -> Iterator[str]:
+    """The lines before the table."""
+    yield found["headline"]
+    whole, real, record = found["calibration"]["whole"], found["real"]["later"], found["record"]
+    yield (
+        f"{record['cluster']}: {record['jobs_scored']} jobs, {record['begin']} to {record['until']}"
+    )
+    mean = whole["mean"]
+    off = "no job waited" if mean["change"] is None else f"mean wait off by {mean['change']:+.1%}"
+    rank = "" if whole["rank"] is None else f", rank correlation {whole['rank']:.2f}"
+    yield f"simulator: {off}{rank}; {found['calibration']['means']}"
+    yield (
+        f"judged by the {record['jobs_later']} jobs from {record['switch']} on; in truth they "
+        f"waited {real['wait_s']:.0f} s in the mean"
+    )
+    yield found["asked"]["learned"]
+
+
+COLUMNS: Final = (
+    Column("order", least=14),
+    Column("mean wait, s", right=True),
+    Column("change", right=True),
+    Column("p95 wait, s", right=True, goes=1),
+    Column("slowdown", right=True, goes=2),
+    Column("earlier", right=True, goes=3),
+    Column("later", right=True, goes=3),
+    Column("changes/h", right=True, goes=4),
+)
+
+
+def _rows(found: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Orders beside simulated multifactor."""
+    first = next(iter(found["orders"].values()))["metrics"]
+    base = [f"{first[m]['base']:.{n}f}" for m, n in (("wait_s", 0), ("wait_p95_s", 0), ("bsld", 2))]
+    yield ("multifactor, simulated", base[0], "", *base[1:], "", "", "")
+    for name, order in found["orders"].items():
+        metrics, change = order["metrics"], order["metrics"]["wait_s"]
+        yield (
+            name,
+            f"{metrics['wait_s']['own']:.0f}",
+            "-" if change["change"] is None else in_words(Change(**change)),
+            f"{metrics['wait_p95_s']['own']:.0f}",
+            f"{metrics['bsld']['own']:.2f}",
+            f"{order['better']:.0%}",
+            f"{order['worse']:.0%}",
+            f"{order['moved']['per_hour']:.1f}",
+        )
+
+
+def _lines_after(found: dict[str, Any]) -> Iterator[str]:
+    """What was left out."""
+    record = found["record"]
+    left = sum(record["left_out"].values())
+    yield f"{left} of {record['rows']} rows are not played" + (":" if left else "")
+    for why, count in list(record["left_out"].items())[:LEFT_OUT_SHOWN]:
+        yield f"  {count} {why}"

@@ -17,7 +17,7 @@ from typing import Annotated, Final
 import typer
 from prometheus_client import CollectorRegistry
 
-from rltuned import __version__
+from rltuned import __version__, errors
 from rltuned.cli.asking import ask_daemon
 from rltuned.cli.check_slurm import slurm_checks
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
@@ -29,13 +29,6 @@ from rltuned.daemon.surroundings import doubts
 from rltuned.daemon.web.server import MetricsServer
 from rltuned.daemon.web.tls import endpoint_context
 from rltuned.daemon.wiring import configured_predictor, find_policy, in_force
-from rltuned.errors import (
-    JournalError,
-    JournalLostError,
-    ModelError,
-    SettingsError,
-    SolverError,
-)
 from rltuned.journal.journal import Journal
 from rltuned.journal.salt import FILE_NAME, read_salt
 from rltuned.settings import Loaded
@@ -156,7 +149,7 @@ def _space(folder: Path, max_mib: int) -> Iterator[Check]:
     try:
         with closing(Journal(folder)) as journal:
             used_mib = journal.size().bytes / _MIB
-    except JournalError:
+    except errors.JournalError:
         return
     room = f"{free_mib:.0f} MiB free for a journal of at most {max_mib} MiB, {used_mib:.0f} used"
     if free_mib + used_mib >= max_mib:
@@ -181,7 +174,7 @@ def _policy(loaded: Loaded) -> Check:
     try:
         loaded = in_force(loaded, SystemClock().now())
         policy, digest, _ = find_policy(loaded)
-    except (SettingsError, ModelError) as error:
+    except (errors.SettingsError, errors.ModelError) as error:
         return Check.fail("policy", str(error), "choose another [policy] name")
     detail = f"{policy.name}, sha256 {digest}" if digest else f"{policy.name}, a base policy"
     order = loaded.settings.order
@@ -199,7 +192,7 @@ def _solver(loaded: Loaded) -> Check:
     began = time.perf_counter()
     try:
         probe(Cbc(), replace(budget, wall_s=max(budget.wall_s, _PROBE_S)))
-    except SolverError as error:
+    except errors.SolverError as error:
         return Check.fail(
             "solver",
             f"{error}: every joint decision would fall back to best fit",
@@ -223,11 +216,11 @@ def _journal(loaded: Loaded) -> Check:
     try:
         journal.probe()
         cycle = journal.last_cycle()
-    except JournalError as error:
+    except errors.JournalError as error:
         detail, _, fix = str(error).partition("; fix with: ")
         owner = _name(os.geteuid())
         remedy = f"mkdir -p {folder} && chown -R {owner}: {folder} && chmod 0700 {folder}"
-        if isinstance(error, JournalLostError):
+        if isinstance(error, errors.JournalLostError):
             remedy = (
                 "stop the daemon, rltuned restore --all --as-shown, put the journal's files away"
             )
@@ -248,7 +241,7 @@ def _kinds(loaded: Loaded) -> Check:
         return Check.ok("kinds", "switched off")
     try:
         salt = read_salt(folder)
-    except JournalError as error:
+    except errors.JournalError as error:
         detail, _, fix = str(error).partition("; fix with: ")
         remedy = f"rm {folder / FILE_NAME}: another one is drawn, and what was learned is lost"
         return Check.fail("kinds", f"{detail}; jobs have no kinds", fix or remedy)
@@ -262,7 +255,7 @@ def _predictor(loaded: Loaded) -> Check:
     try:
         loaded = in_force(loaded, SystemClock().now())
         digest = configured_predictor(loaded.settings).digest
-    except ModelError as error:
+    except errors.ModelError as error:
         return Check.fail("predictor", str(error), "install rltuned again, or set enabled = false")
     return Check.ok("predictor", f"{loaded.settings.predictor.model}, card sha256 {digest}")
 
@@ -273,7 +266,7 @@ def _http(loaded: Loaded) -> Check:
         return Check.ok("http", "switched off")
     try:
         tls = endpoint_context(http)
-    except SettingsError as error:
+    except errors.SettingsError as error:
         return Check.fail("http", str(error), "correct http.tls_cert, tls_key, tls_clients")
     try:
         server = MetricsServer(
@@ -283,7 +276,7 @@ def _http(loaded: Loaded) -> Check:
             lambda: Health([Condition(HealthState.STARTING)]),
             tls=tls,
         )
-    except SettingsError as error:
+    except errors.SettingsError as error:
         if http.port and ask_daemon(http)[0] is not None:
             return Check.ok("http", f"rltuned listens on {http.address}:{http.port}")
         return Check.warn("http", str(error), "choose another http.port")
@@ -306,7 +299,7 @@ def _breakers(loaded: Loaded) -> Check:
     try:
         with closing(Journal(loaded.settings.daemon.state_dir)) as journal:
             every = [item for those in BREAKERS.read(journal).values() for item in those.items()]
-    except JournalError as error:
+    except errors.JournalError as error:
         remedy = "rltuned restore --all, then move the journal away"
         return Check.fail("breakers", str(error), remedy)
     named = sorted({name for name, breaker in every if breaker.is_open})

@@ -8,20 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from rltuned.cli.flags import (
-    SHIPPED,
-    BoundsOption,
-    ClipOption,
-    JsonOption,
-    MaxDelayOption,
-    OnOff,
-    PredictorOption,
-    StretchOption,
-    order_of,
-    predictor_of,
-    say,
-    warn,
-)
+from rltuned.cli import flags
 from rltuned.cli.progress import progress
 from rltuned.cli.tables import Column, console, show_table
 from rltuned.core.decide import Knobs
@@ -29,7 +16,7 @@ from rltuned.core.order import DEFAULT
 from rltuned.errors import TraceError
 from rltuned.sim.presets import cluster_named
 from rltuned.sim.protocol import Mode, Protocol
-from rltuned.stats import SHARES, Paired
+from rltuned.stats import SHARES, in_words
 from rltuned.train.course import from_files
 from rltuned.train.evaluate import (
     FEWEST_WINDOWS,
@@ -95,15 +82,15 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="Of random places and moved submits.", min=0)] = 1,
     mode: ModeOption = "cycle",
     interval: Annotated[float, typer.Option(help="Seconds between cycles.", min=0.001)] = 60.0,
-    bounds: BoundsOption = OnOff.ON,
-    stretch: StretchOption = DEFAULT.stretch,
-    clip: ClipOption = DEFAULT.clip,
-    max_delay: MaxDelayOption = DEFAULT.max_delay_s,
-    predictor: PredictorOption = SHIPPED,
+    bounds: flags.BoundsOption = flags.OnOff.ON,
+    stretch: flags.StretchOption = DEFAULT.stretch,
+    clip: flags.ClipOption = DEFAULT.clip,
+    max_delay: flags.MaxDelayOption = DEFAULT.max_delay_s,
+    predictor: flags.PredictorOption = flags.SHIPPED,
     rule: RuleOption = None,
     curves: CurvesOption = None,
     report: ReportOption = None,
-    as_json: JsonOption = False,
+    as_json: flags.JsonOption = False,
 ) -> None:
     """Compare learned policies with every rule on the same windows, placement and backfill.
 
@@ -120,15 +107,19 @@ def evaluate(
         EvaluationPlan(count, window_jobs, at, part, random=random, copies=copies, seed=seed)
         for at in (load or (None,))
     ]
-    if mode == "cycle" and bounds is OnOff.OFF:
+    if mode == "cycle" and bounds is flags.OnOff.OFF:
         raise typer.BadParameter("--bounds off: a pure order exists with --mode event only")
-    knobs = Knobs(top_k=0, order=order_of(stretch, clip, max_delay))
+    knobs = Knobs(top_k=0, order=flags.order_of(stretch, clip, max_delay))
     protocol = Protocol(
-        mode, interval, knobs=knobs, bounded=bounds is OnOff.ON, predictor=predictor_of(predictor)
+        mode,
+        interval,
+        knobs=knobs,
+        bounded=bounds is flags.OnOff.ON,
+        predictor=flags.predictor_of(predictor),
     )
     found = _play([s.ground for s in sources], contestants, plans, rules, protocol)
     if any(not c.disjoint for c in found):
-        warn("some windows share jobs: intervals are narrower than the truth")
+        flags.warn("some windows share jobs: intervals are narrower than the truth")
     document = {
         "models": _cards(contestants),
         "mode": protocol.mode,
@@ -140,9 +131,9 @@ def evaluate(
     if report is not None:
         _report(report, found, document, curves or [])
     if as_json:
-        say(json.dumps(document))
+        flags.say(json.dumps(document))
     else:
-        say(headline(found))
+        flags.say(headline(found))
         _show(found)
 
 
@@ -153,7 +144,7 @@ def _report(
 
     page = write_page(folder, found, document["models"], _curves(curves))
     (folder / "results.json").write_text(json.dumps(document, indent=1) + "\n")
-    warn(f"{page} written")
+    flags.warn(f"{page} written")
 
 
 def _play(
@@ -244,11 +235,7 @@ def _show(comparisons: list[Comparison]) -> None:
         for model, rules in found.paired.items():
             load = "own load" if found.plan.load is None else f"load {found.plan.load:g}"
             rows = [
-                (rule, *(_between(pairs[column.name]) for column in COLUMNS[1:]))
+                (rule, *(in_words(pairs[column.name]) for column in COLUMNS[1:]))
                 for rule, pairs in rules.items()
             ]
             show_table(out, COLUMNS, rows, f"{model} on {found.ground}, {load}")
-
-
-def _between(pair: Paired) -> str:
-    return f"{pair.change:+.1%} [{pair.low:+.1%}, {pair.high:+.1%}]"

@@ -5,17 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from rltuned.cli import flags
 from rltuned.cli.explained import explained
-from rltuned.cli.flags import (
-    BackendChoice,
-    ConfigOption,
-    JsonOption,
-    PolicyOption,
-    SeedOption,
-    WorldOption,
-    say,
-    warn,
-)
 from rltuned.cli.history import lines_of
 from rltuned.cli.plan import look
 from rltuned.journal.queries import JobChange
@@ -74,11 +65,11 @@ _NOTHING = 1.0
 def explain(
     job: Annotated[str, typer.Argument(metavar="JOBID", help="Its number, or 12_3 of an array.")],
     *,
-    config: ConfigOption = None,
-    backend: WorldOption = BackendChoice.SLURM,
-    policy: PolicyOption = None,
-    seed: SeedOption = 0,
-    as_json: JsonOption = False,
+    config: flags.ConfigOption = None,
+    backend: flags.WorldOption = flags.BackendChoice.SLURM,
+    policy: flags.PolicyOption = None,
+    seed: flags.SeedOption = 0,
+    as_json: flags.JsonOption = False,
 ) -> None:
     """Show where a job stands, why, and what rltuned would do with it.
 
@@ -88,13 +79,13 @@ def explain(
     seen = look(config, backend, policy, seed)
     document = explained(seen, job)
     if document is None:
-        warn(f"{seen.decision.snapshot.cluster} shows no pending or running job {job}")
+        flags.warn(f"{seen.decision.snapshot.cluster} shows no pending or running job {job}")
         raise typer.Exit(1)
     if as_json:
-        say(json.dumps(document, indent=2, allow_nan=False))
+        flags.say(json.dumps(document, indent=2, allow_nan=False))
         return
     for line in in_words(document):
-        say(line)
+        flags.say(line)
 
 
 def in_words(document: dict[str, Any]) -> list[str]:

@@ -25,8 +25,8 @@ from rltuned.domain.hostlist import expand_hosts
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import TraceError
-from rltuned.journal.named_values import first_flaw
 from rltuned.report.gantt import Bar, gantt
+from rltuned.text import first_flaw
 
 PlannerName = Literal["heft", "woa", "ddqn", "woa-ddqn"]
 Job = PendingJob | RunningJob

@@ -9,15 +9,7 @@ from typing import Annotated
 import typer
 
 from rltuned import __version__
-from rltuned.cli.flags import (
-    ConfigOption,
-    JsonOption,
-    PolicyOption,
-    in_force,
-    say,
-    settings_of,
-    warn,
-)
+from rltuned.cli import flags
 from rltuned.errors import ModelError
 from rltuned.journal.cycles import Document, pack_plan, unpack_plan
 from rltuned.journal.inputs import plan_document
@@ -49,15 +41,15 @@ def history(
             show_default=False,
         ),
     ] = None,
-    config: ConfigOption = None,
+    config: flags.ConfigOption = None,
     journal: Annotated[
         Path | None,
         typer.Option(
             "--journal", help="Another journal than that of the settings.", show_default=False
         ),
     ] = None,
-    policy: PolicyOption = None,
-    as_json: JsonOption = False,
+    policy: flags.PolicyOption = None,
+    as_json: flags.JsonOption = False,
 ) -> None:
     """Show what rltuned has changed of a job: when, by which cycle, why, and the outcome.
 
@@ -70,13 +62,13 @@ def history(
     """
     if (job is None) == (replay is None):
         raise typer.BadParameter("name one: JOBID, or --replay CYCLE")
-    loaded = settings_of(config)
+    loaded = flags.settings_of(config)
     path = journal or loaded.settings.daemon.state_dir / FILE_NAME
     if replay is not None:
         with reading(path) as db:
             kept = decided(db, replay)
         named = ("policy.name", policy or kept.recipe.policy, f"cycle {replay}")
-        raise typer.Exit(_replay(in_force(config, named), kept, as_json=as_json))
+        raise typer.Exit(_replay(flags.in_force(config, named), kept, as_json=as_json))
     try:
         asked = asked_job(job or "")
     except ValueError as error:
@@ -84,12 +76,12 @@ def history(
     with reading(path) as db:
         changes = changes_of(db, asked)
     if as_json:
-        say(json.dumps({"job": job, "changes": [c._asdict() for c in changes]}, indent=2))
+        flags.say(json.dumps({"job": job, "changes": [c._asdict() for c in changes]}, indent=2))
     else:
         for line in lines_of(changes):
-            say(line)
+            flags.say(line)
     if not changes:
-        warn(f"{path} knows of no change to job {job}")
+        flags.warn(f"{path} knows of no change to job {job}")
         raise typer.Exit(1)
 
 
@@ -139,7 +131,7 @@ def _replay(loaded: Loaded, kept: Decided, *, as_json: bool) -> int:
     found = list(differences(kept.plan, again))
     if as_json:
         document = {"cycle": kept.cycle, "identical": not found, "differences": found}
-        say(json.dumps({**document, "recorded": kept.plan, "again": again}, indent=2))
+        flags.say(json.dumps({**document, "recorded": kept.plan, "again": again}, indent=2))
     else:
         _compare(kept, again, found)
     return 1 if found else 0
@@ -167,16 +159,16 @@ def _again(loaded: Loaded, kept: Decided) -> Document:
 
 def _compare(kept: Decided, again: Document, found: list[str]) -> None:
     actions = len(kept.plan["actions"])
-    say(
+    flags.say(
         f"cycle {kept.cycle} of {when(kept.at)} ({kept.mode}), {kept.recipe.policy}: "
         f"{len(kept.snapshot.pending)} pending, {actions} actions"
     )
     if not found:
-        say("identical")
+        flags.say("identical")
         return
     for line in found:
-        say(line)
+        flags.say(line)
     for note in [*kept.plan["notes"], *again["notes"]]:
-        say(f"note: {note}")
+        flags.say(f"note: {note}")
     if kept.recipe.release != __version__:
-        warn(f"decided then by rltuned {kept.recipe.release}, now by {__version__}")
+        flags.warn(f"decided then by rltuned {kept.recipe.release}, now by {__version__}")

@@ -10,6 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
+from rltuned import errors
 from rltuned.cli.flags import ConfigOption, say, warn
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.ha.fence import Fence
@@ -21,13 +22,6 @@ from rltuned.daemon.restore import restore as give_back
 from rltuned.daemon.restore_patience import Effort, persist
 from rltuned.daemon.signals import SignalFlags, listening
 from rltuned.domain.remnants import Remnants
-from rltuned.errors import (
-    BackendError,
-    JournalError,
-    JournalLostError,
-    SettingsError,
-    SnapshotError,
-)
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Restored, is_complete
 from rltuned.settings.service import Rescue
@@ -145,7 +139,7 @@ class _Work:
         """Give back, and say what became of every job; returns the exit code."""
         try:
             items = self._by_journal()
-        except JournalLostError as error:
+        except errors.JournalLostError as error:
             warn(str(error))
             self._without(known=True)
             return LOST
@@ -160,7 +154,7 @@ class _Work:
 
     def _by_journal(self) -> tuple[Restored, ...]:
         if self.journal.is_lost():
-            raise JournalLostError(f"{self.journal.path}: is missing, and was there before")
+            raise errors.JournalLostError(f"{self.journal.path}: is missing, and was there before")
         ha = self.settings.ha
         lease = open_lease(ha, self.settings.slurm.timeout_s, self.clock)
         if lease is not None and ha.lease_dir is not None:
@@ -213,7 +207,7 @@ class _Work:
 
     def _job(self) -> AskedJob | None:
         if self.wanted.since != EVERYTHING.since:
-            raise JournalError("without a journal it is not known what was written when")
+            raise errors.JournalError("without a journal it is not known what was written when")
         return self.wanted.job
 
     def _may_zero(self, found: Shown, *, known: bool) -> bool:
@@ -233,7 +227,7 @@ class _Work:
             return
         try:
             found = shown(self._undoer(None, exclusions=False).look())
-        except (BackendError, SnapshotError):
+        except (errors.BackendError, errors.SnapshotError):
             return
         if not found.is_clean:
             warn(
@@ -258,7 +252,7 @@ def _settings(config: Path | None) -> Rescue:
     """
     try:
         return load_rescue(config)
-    except SettingsError as error:
+    except errors.SettingsError as error:
         folder = os.environ.get(STATE_VARIABLE, "").partition(":")[0]
         settings = last_settings(Path(folder)) if folder else None
         if settings is None:

@@ -10,15 +10,7 @@ from typing import Annotated
 import typer
 from prometheus_client import CollectorRegistry
 
-from rltuned.cli.flags import (
-    BackendChoice,
-    ConfigOption,
-    PolicyOption,
-    SeedOption,
-    SpeedOption,
-    WorldOption,
-    in_force,
-)
+from rltuned.cli import flags
 from rltuned.cli.world import CommandTarget, open_world
 from rltuned.core.ladder import Rung
 from rltuned.daemon.clock import SystemClock
@@ -74,8 +66,8 @@ ShowOption = Annotated[
 @app.command()
 def run(
     *,
-    config: ConfigOption = None,
-    backend: WorldOption = BackendChoice.SLURM,
+    config: flags.ConfigOption = None,
+    backend: flags.WorldOption = flags.BackendChoice.SLURM,
     dry_run: DryRunOption = None,
     stage: StageOption = None,
     once: Annotated[bool, typer.Option("--once", help="One cycle, then end.")] = False,
@@ -85,10 +77,10 @@ def run(
     interval: Annotated[
         float | None, typer.Option("--interval", help="Seconds between two cycles.")
     ] = None,
-    policy: PolicyOption = None,
+    policy: flags.PolicyOption = None,
     port: PortOption = None,
-    speed: SpeedOption = 60.0,
-    seed: SeedOption = 0,
+    speed: flags.SpeedOption = 60.0,
+    seed: flags.SeedOption = 0,
     show: ShowOption = None,
 ) -> None:
     """Watch the queue and rank it, every interval: the daemon.
@@ -105,12 +97,12 @@ def run(
         raise typer.BadParameter("--once and --cycles exclude each other")
     if dry_run is not None and stage is not None:
         raise typer.BadParameter("--stage excludes --dry-run and --live")
-    is_sim = backend is BackendChoice.SIM
+    is_sim = backend is flags.BackendChoice.SIM
     wanted = Rung.FULL if dry_run is False else stage
     with _scratch(wanted=is_sim) as folder:
 
         def read() -> Loaded:
-            return in_force(
+            return flags.in_force(
                 config,
                 ("ladder.stage", wanted and wanted.value, "--live or --stage"),
                 ("daemon.interval_s", interval, "--interval"),
@@ -156,7 +148,7 @@ class _Process:
             log_reading(self.log, reading)
 
         return open_world(
-            BackendChoice.SIM if self.is_sim else BackendChoice.SLURM,
+            flags.BackendChoice.SIM if self.is_sim else flags.BackendChoice.SLURM,
             speed=speed,
             seed=seed,
             on_call=lambda call: self.metrics.command(call.program, call.seconds, ok=call.ok),

@@ -7,20 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from rltuned.cli.flags import (
-    SHIPPED,
-    BoundsOption,
-    ClipOption,
-    JsonOption,
-    MaxDelayOption,
-    OnOff,
-    PredictorOption,
-    StretchOption,
-    order_of,
-    predictor_of,
-    say,
-    warn,
-)
+from rltuned.cli import flags
 from rltuned.cli.progress import progress
 from rltuned.cli.tables import Column, console, show_table
 from rltuned.core.decide import Knobs
@@ -107,18 +94,18 @@ def simulate(
     seed: Annotated[int, typer.Option(help="Of the windows' places.", min=0)] = 1,
     first: Annotated[int | None, typer.Option(help="Only the first K jobs.")] = None,
     warmup: WarmupOption = 0,
-    bounds: BoundsOption = OnOff.ON,
-    stretch: StretchOption = DEFAULT.stretch,
-    clip: ClipOption = DEFAULT.clip,
-    max_delay: MaxDelayOption = DEFAULT.max_delay_s,
+    bounds: flags.BoundsOption = flags.OnOff.ON,
+    stretch: flags.StretchOption = DEFAULT.stretch,
+    clip: flags.ClipOption = DEFAULT.clip,
+    max_delay: flags.MaxDelayOption = DEFAULT.max_delay_s,
     newcomers: NewcomersOption = "cycle",
-    predictor: PredictorOption = SHIPPED,
+    predictor: flags.PredictorOption = flags.SHIPPED,
     faults: Annotated[Path | None, typer.Option(help="CSV of node failures and drains.")] = None,
     skip_impossible: SkipImpossibleOption = False,
     jobs_out: Annotated[Path | None, typer.Option(help="CSV with one line per job.")] = None,
     plot: Annotated[Path | None, typer.Option(help="PNG: Gantt, queue, use, waits.")] = None,
     details: DetailsOption = False,
-    as_json: JsonOption = False,
+    as_json: flags.JsonOption = False,
 ) -> None:
     """Play a trace on a simulated cluster under one or more policies.
 
@@ -130,9 +117,9 @@ def simulate(
     protocol = Protocol(
         mode, interval, Rules(backfill, packing, _NATURAL[natural]),
         faults=read_faults(faults) if faults else (),
-        knobs=Knobs(top_k=0, order=order_of(stretch, clip, max_delay)),
-        bounded=bounds is OnOff.ON,
-        newcomers=newcomers, predictor=predictor_of(predictor),
+        knobs=Knobs(top_k=0, order=flags.order_of(stretch, clip, max_delay)),
+        bounded=bounds is flags.OnOff.ON,
+        newcomers=newcomers, predictor=flags.predictor_of(predictor),
     )  # fmt: skip
     if placement == "milp":
         tuning = Tuning(sharing=Sharing(frozenset(share or ())), steered=steer)
@@ -147,7 +134,7 @@ def simulate(
     played = _play(sets, hardware, list(dict.fromkeys(policy)), protocol)
     _write(played, hardware, jobs_out, plot)
     if as_json:
-        say(json.dumps(document(played, hardware, skipped=skipped, details=details)))
+        flags.say(json.dumps(document(played, hardware, skipped=skipped, details=details)))
     else:
         _show(played, hardware, details=details)
 
@@ -155,7 +142,7 @@ def simulate(
 def _possible(trace: Path, cluster: Cluster, *, skip: bool) -> tuple[tuple[TraceJob, ...], int]:
     jobs, skipped = possible(read_trace(trace).jobs, cluster, skip=skip)
     if skipped:
-        warn(f"{skipped} jobs can never run on {cluster.name} and are left out")
+        flags.warn(f"{skipped} jobs can never run on {cluster.name} and are left out")
     return jobs, skipped
 
 
@@ -218,7 +205,9 @@ def _show(played: dict[str, list[Schedule]], cluster: Cluster, *, details: bool)
         more = _columns("p50", "p99", "Jain users", "Jain parts", "worst user", "scraps")
         show_table(out, more, rows)
     wait_s, jct_s = bound(next(iter(played.values())), cluster.gpus)
-    say(f"No order can do better than a mean wait of {_hours(wait_s)} h, JCT {_hours(jct_s)} h.")
+    flags.say(
+        f"No order can do better than a mean wait of {_hours(wait_s)} h, JCT {_hours(jct_s)} h."
+    )
 
 
 def _columns(*names: str) -> list[Column]:

@@ -1,12 +1,14 @@
 """The record of a site, asked of the live Slurm or read from a folder of saved files."""
 
+import json
 import math
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import typer
@@ -16,6 +18,7 @@ from rltuned.backtest.past import Past, Span, past_of
 from rltuned.backtest.site import HISTORY, read_site_model
 from rltuned.cli.flags import warn
 from rltuned.daemon.clock import SystemClock
+from rltuned.durable import whole_folder
 from rltuned.errors import TraceError
 from rltuned.settings.service import SlurmKeys
 from rltuned.slurm.accounting import SacctAnswer, read_history
@@ -83,6 +86,25 @@ def collect_live(slurm: SlurmKeys, folder: Path, span: Span, show: Show) -> None
     asking = partial(show, "asking sacct")
     for line in collect(commands, folder, span.begin or 0.0, span.until or 0.0, asking):
         warn(line)
+
+
+def write_report(
+    folder: Path, page: str, found: dict[str, Any], bundle: Path | None = None
+) -> None:
+    """index.html, results.json and the new model, if there is one: whole or not at all.
+
+    Raises:
+        TraceError: they cannot be written.
+    """
+    try:
+        with whole_folder(folder) as made:
+            (made / "index.html").write_text(page, encoding="utf-8")
+            text = json.dumps(found, indent=1, allow_nan=False)
+            (made / "results.json").write_text(f"{text}\n", encoding="utf-8")
+            if bundle is not None:
+                shutil.copytree(bundle, made / bundle.name)
+    except OSError as error:
+        raise TraceError(f"{folder}: cannot be written: {error.strerror}") from error
 
 
 def history_file(place: Path, given: Path | None = None) -> Path:

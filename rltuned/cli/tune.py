@@ -11,20 +11,13 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from rltuned.backtest.collect import check_new, put
+from rltuned.backtest.collect import check_new
 from rltuned.backtest.past import Past, Span
 from rltuned.backtest.play import daemon_knobs
+from rltuned.cli import site_files
 from rltuned.cli.flags import ConfigOption, JsonOption, in_force, say, warn
 from rltuned.cli.instances import AllOption, instances
 from rltuned.cli.progress import Bars, progress
-from rltuned.cli.site_files import (
-    collect_live,
-    history_file,
-    live,
-    moment,
-    read_record,
-    zone_of,
-)
 from rltuned.core.order import Policy
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import configured_predictor, find_policy, model_path
@@ -37,7 +30,7 @@ from rltuned.policies.shelf import find_bundle, shipped_predictor
 from rltuned.policies.tune_state import TuneState
 from rltuned.settings import Loaded, Settings
 from rltuned.slurm.job_selector import asked_moment
-from rltuned.stats import DAY_S
+from rltuned.stats import DAY_S, percent
 from rltuned.tune.candidates import Daemon, Entrant, Family
 from rltuned.tune.conclusion import NightState, concluded
 from rltuned.tune.exam import Promise
@@ -149,16 +142,20 @@ def _tuned(config: Path | None, options: _NightOptions) -> dict[str, Any]:
     loaded, report, dry_run, site = in_force(config), options.report, options.dry_run, options.site
     if report is not None:
         check_new(report)
-    policy, days, zone = _policy(loaded), _days(options.exam), zone_of(options.timezone)
-    span = Span(moment(options.since if site is None or options.since != SINCE else None))
+    policy, days, zone = _policy(loaded), _days(options.exam), site_files.zone_of(options.timezone)
+    span = Span(
+        site_files.moment(options.since if site is None or options.since != SINCE else None)
+    )
     state = NightState(loaded.settings, dry_run=dry_run)
     with tempfile.TemporaryDirectory(prefix="rltuned-tune-") as work, progress() as bar:
         bars = Bars(bar)
         if site is None:
-            span, site = live(span, options.since), Path(work, "site")
-            collect_live(loaded.settings.slurm, site, span, bars.show)
+            span, site = site_files.live(span, options.since), Path(work, "site")
+            site_files.collect_live(loaded.settings.slurm, site, span, bars.show)
         try:
-            _, past = read_record(site, history_file(site), zone, span, bars.show)
+            _, past = site_files.read_record(
+                site, site_files.history_file(site), zone, span, bars.show
+            )
             minutes, seed = options.minutes, options.seed
             asked = _asked(loaded, policy, days, minutes, work=Path(work), seed=seed)
             night = _spend(loaded, policy, past, asked, bars.show)
@@ -261,11 +258,8 @@ def _show(found: dict[str, Any]) -> None:
     for one in found["candidates"]:
         part = one["exam"] or one["lesson"]
         change = part["objective"]
-        shown = f"{change['change']:+.1%}"
-        if change["low"] is not None:
-            shown += f" [{change['low']:+.1%}, {change['high']:+.1%}]"
         where = "exam" if one["exam"] else "lesson"
-        say(f"{one['name']:<36} {one['order']:<52} {where} {shown}")
+        say(f"{one['name']:<36} {one['order']:<52} {where} {percent(**change)}")
         for text in one["why"]:
             say(f"    {text}")
     for name, text in found["left_out"].items():
@@ -273,17 +267,6 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _write(folder: Path, night: Night, found: dict[str, Any]) -> None:
-    """The report, whole or not at all."""
     from rltuned.tune.page import page_of  # noqa: PLC0415 - matplotlib takes a second
 
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as made:
-            whole = Path(made, "report")
-            whole.mkdir()
-            (whole / "index.html").write_text(page_of(night, found), encoding="utf-8")
-            text = json.dumps(found, indent=1, allow_nan=False)
-            (whole / "results.json").write_text(f"{text}\n", encoding="utf-8")
-            put(whole, folder)
-    except OSError as error:
-        raise TraceError(f"{folder}: cannot be written: {error.strerror}") from error
+    site_files.write_report(folder, page_of(night, found), found)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
+from rltuned import errors
 from rltuned.core.decide import decide, give_back
 from rltuned.core.ladder import Rung
 from rltuned.daemon.apply import PlanApplier
@@ -30,15 +31,6 @@ from rltuned.daemon.state import HealthState
 from rltuned.domain.plan import Plan
 from rltuned.domain.ports import Clock
 from rltuned.domain.snapshot import Snapshot
-from rltuned.errors import (
-    BackendError,
-    BusyError,
-    JournalError,
-    ModelError,
-    PolicyError,
-    SettingsError,
-    SnapshotError,
-)
 from rltuned.journal.journal import Journal
 
 STRIKES: Final = 3
@@ -132,13 +124,13 @@ class Loop:
             self._apply(report)
             self._judge(report)
             report.newcomers = tell(self.rig, report, self._journal, self._clock.now())
-        except BackendError as error:
+        except errors.BackendError as error:
             report.skipped(Skip.BACKEND, error)
-        except SnapshotError as error:
+        except errors.SnapshotError as error:
             report.skipped(Skip.SNAPSHOT, error)
-        except PolicyError as error:
+        except errors.PolicyError as error:
             report.skipped(Skip.POLICY, error)
-        except BusyError as error:
+        except errors.BusyError as error:
             report.skipped(Skip.BUSY, error)
         except Exception as error:  # noqa: BLE001
             # A broad except, as in _take_over: a bug must not stop the watching, but one that
@@ -154,14 +146,14 @@ class Loop:
         """One more than the last; a `run --once` may have noted one in the same journal."""
         try:
             return max(self._number, self._journal.last_cycle()) + 1
-        except JournalError:
+        except errors.JournalError:
             return self._number + 1  # the cycle will say what is wrong with it
 
     def _weigh(self, report: CycleReport) -> None:
         with self._timed(report, CycleStage.OBSERVE):
             report.weighed = self._pace.weigh(self.rig)
         if report.weighed is not None and report.weighed.busy:
-            raise BusyError("slurmctld is busy: " + ", ".join(report.weighed.busy))
+            raise errors.BusyError("slurmctld is busy: " + ", ".join(report.weighed.busy))
 
     def _observe(self, report: CycleReport) -> None:
         with self._timed(report, CycleStage.OBSERVE):
@@ -171,7 +163,7 @@ class Loop:
             report.snapshot, report.reverted = self._writer.mark(seen)
             if self.rig.seat is None:  # with a lease the other one is known
                 report.rival = self._rivals.judge(report.snapshot)
-        except JournalError as error:
+        except errors.JournalError as error:
             report.journal_error = str(error)
             report.snapshot = self._writer.unmarked(seen)
 
@@ -186,7 +178,7 @@ class Loop:
                 with self._timed(report, CycleStage.JOURNAL):
                     found = report.groups = take_in(self._journal, report.snapshot)
                 report.snapshot = with_critical(report.snapshot, found, self.rig.knobs.boost)
-            except JournalError as error:
+            except errors.JournalError as error:
                 report.journal_error = str(error)
 
     def _decide(self, report: CycleReport) -> None:
@@ -208,7 +200,7 @@ class Loop:
                 report.digest = self._writer.keep(
                     report.snapshot, report.decision, self.rig.recipe, self._number, report.mode
                 )
-        except JournalError as error:
+        except errors.JournalError as error:
             report.journal_error = str(error)
 
     def _apply(self, report: CycleReport) -> None:
@@ -221,7 +213,7 @@ class Loop:
                 if report.mode in _GIVES_BACK and report.snapshot and not report.journal_error:
                     self._writer.follow(report.snapshot)  # a requeued job is given back next time
                 self._journal.let_go()
-        except JournalError as error:
+        except errors.JournalError as error:
             report.journal_error = str(error)
             report.mode = HealthState.OBSERVE
 
@@ -271,7 +263,7 @@ class Loop:
                 sla=self.rig.knobs.sla,
             )
             self._move(report, report.verdict)
-        except JournalError as error:
+        except errors.JournalError as error:
             report.journal_error = str(error)
 
     def _mode(self, doubt: str = "") -> HealthState:
@@ -288,7 +280,7 @@ class Loop:
         report.backoff_s = self._pace.backoff_s(self.rig, report.skip)
         try:
             self._journal.record(row_of(report, self.rig.policy.name))
-        except JournalError as error:
+        except errors.JournalError as error:
             report.journal_error = str(error)
 
     def _rest(self) -> bool:
@@ -313,7 +305,7 @@ class Loop:
         following, now = self.rig.following, Turn(self.rig.generation, self.rig.trial)
         try:
             return following is not None and following.is_due(now, self._clock.now())
-        except ModelError as error:
+        except errors.ModelError as error:
             self._audience.not_loaded(str(error))
             return False
 
@@ -326,7 +318,7 @@ class Loop:
             report.moved = rig.following.judge(
                 self._journal, seen.cluster, status, rig.trial, report.started_at
             )
-        except ModelError as error:
+        except errors.ModelError as error:
             self._audience.not_loaded(str(error))
 
     def _take_over(self) -> None:
@@ -334,7 +326,7 @@ class Loop:
         self._audience.reloading()
         try:
             self.rig = self._reload()
-        except (SettingsError, ModelError) as error:
+        except (errors.SettingsError, errors.ModelError) as error:
             self._audience.not_loaded(str(error))
         else:
             self._audience.loaded(self.rig)

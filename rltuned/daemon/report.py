@@ -13,17 +13,7 @@ from rltuned.daemon.groups import GroupsStatus
 from rltuned.daemon.load import Weighed
 from rltuned.daemon.run_times import RunTimesStatus
 from rltuned.daemon.state import Condition, HealthState
-from rltuned.domain.plan import (
-    Action,
-    Outcome,
-    Release,
-    Result,
-    SetExcludedNodes,
-    SetNice,
-    SetOverSubscribe,
-    SetPriority,
-    SetSiteFactor,
-)
+from rltuned.domain import plan
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.cycles import CycleRow
 
@@ -56,18 +46,18 @@ class ChangeKind(StrEnum):
     OVERSUBSCRIBE = "oversubscribe"
 
 
-def kind_of(action: Action) -> ChangeKind:
+def kind_of(action: plan.Action) -> ChangeKind:
     """The kind of change that an action of a cycle makes."""
     match action:
-        case SetPriority():
+        case plan.SetPriority():
             return ChangeKind.PRIORITY
-        case SetSiteFactor():
+        case plan.SetSiteFactor():
             return ChangeKind.SITE_FACTOR
-        case Release() | SetNice():
+        case plan.Release() | plan.SetNice():
             return ChangeKind.RELEASE
-        case SetOverSubscribe():
+        case plan.SetOverSubscribe():
             return ChangeKind.OVERSUBSCRIBE
-        case SetExcludedNodes():
+        case plan.SetExcludedNodes():
             raise ValueError("only `rltuned restore` sets excluded nodes")
 
 
@@ -106,7 +96,7 @@ class CycleReport:
     snapshot: Snapshot | None = None
     digest: str | None = None
     decision: Decision | None = None
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[plan.Outcome, ...] = ()
     reverted: Mapping[ChangeKind, int] | None = None
     backoff_s: float | None = None
     weighed: Weighed | None = None
@@ -143,7 +133,7 @@ class CycleReport:
     @property
     def in_vain(self) -> bool:
         """Whether Slurm took none of the changes that were sent: no rights, most likely."""
-        useful = {Result.APPLIED, Result.GONE}
+        useful = {plan.Result.APPLIED, plan.Result.GONE}
         return bool(self.outcomes) and not any(o.result in useful for o in self.outcomes)
 
     @property
@@ -182,11 +172,11 @@ class CycleReport:
         actions = self.decision.plan.actions if self.decision else ()
         return dict(Counter(kind_of(action) for action in actions))
 
-    def applied(self) -> dict[tuple[ChangeKind, Result], int]:
+    def applied(self) -> dict[tuple[ChangeKind, plan.Result], int]:
         """Outcomes by kind and result."""
         return dict(Counter((kind_of(o.action), o.result) for o in self.outcomes))
 
-    def results(self) -> dict[Result, int]:
+    def results(self) -> dict[plan.Result, int]:
         """Outcomes by result."""
         return dict(Counter(o.result for o in self.outcomes))
 
@@ -210,7 +200,7 @@ class CycleReport:
         if self.skip is not None:
             return f"cycle {self.cycle} skipped ({self.skip})"
         pending = len(self.snapshot.pending) if self.snapshot else 0
-        applied = self.results().get(Result.APPLIED, 0)
+        applied = self.results().get(plan.Result.APPLIED, 0)
         proposed = sum(self.proposed().values())
         newcomers = f"; newcomers: {self.newcomers}" if self.newcomers else ""
         return (
@@ -247,7 +237,7 @@ def row_of(report: CycleReport, policy: str) -> CycleRow:
         pending=len(snapshot.pending) if snapshot else 0,
         chosen=len(decision.entries) if decision else 0,
         proposed=sum(report.proposed().values()),
-        applied=report.results().get(Result.APPLIED, 0),
+        applied=report.results().get(plan.Result.APPLIED, 0),
         seconds=report.seconds,
         timings={stage.value: seconds for stage, seconds in report.stages.items()},
     )

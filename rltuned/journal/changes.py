@@ -10,38 +10,17 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Final
 
+from rltuned.domain import plan
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import (
-    Action,
-    Outcome,
-    Release,
-    Result,
-    SetExcludedNodes,
-    SetNice,
-    SetOverSubscribe,
-    SetPriority,
-    SetSiteFactor,
-)
 from rltuned.domain.units import JobId, UnixTime
-from rltuned.journal import array_splits
-from rltuned.journal.ownership import (
-    EXCLUDED_NODES,
-    OVERSUBSCRIBE,
-    Claim,
-    JobKey,
-    OpenRow,
-    Origin,
-    WordClaim,
-    sum_up,
-    words_of,
-)
+from rltuned.journal import array_splits, ownership
 
 KEPT: Final = 8
 """Latest open rows that are kept of each job and field, besides the first."""
 NUMBERS: Final = ("priority", "site_factor", "release")
 """Fields whose values are numbers."""
-_IN_VAIN: Final = frozenset({Result.REFUSED, Result.WITHHELD, Result.FAILED})
-_TRIABLE: Final = frozenset({None, Result.REFUSED, Result.WITHHELD})
+_IN_VAIN: Final = frozenset({plan.Result.REFUSED, plan.Result.WITHHELD, plan.Result.FAILED})
+_TRIABLE: Final = frozenset({None, plan.Result.REFUSED, plan.Result.WITHHELD})
 """What closed a row whose words may still be tried once more."""
 _HOUR_S: Final = 3_600.0
 _ONE: Final = " AND job_id = ? AND submitted_at = ?"
@@ -50,18 +29,18 @@ _Job = tuple[str, int, float]
 """Cluster, job id and submit time."""
 
 
-def keys_of(actions: Iterable[Action]) -> set[JobKey]:
+def keys_of(actions: Iterable[plan.Action]) -> set[ownership.JobKey]:
     """The jobs of these actions."""
     return {(a.target.job_id, a.target.submitted_at) for a in actions}
 
 
-def insert(db: sqlite3.Connection, action: Action, origin: Origin) -> int:
+def insert(db: sqlite3.Connection, action: plan.Action, origin: ownership.Origin) -> int:
     """Note an intent; returns its row id.
 
     Words that Slurm did not take, tried again, stay one row: a job may wait for long with them.
     """
     target, values = action.target, _values_of(action)
-    if isinstance(action, SetOverSubscribe | SetExcludedNodes):
+    if isinstance(action, plan.SetOverSubscribe | plan.SetExcludedNodes):
         job = origin.cluster, target.job_id, target.submitted_at
         again = _try_again(db, job, target.address, values, origin)
         if again is not None:
@@ -84,21 +63,25 @@ def put(db: sqlite3.Connection, row: Mapping[str, object]) -> int:
     return cursor.lastrowid or 0
 
 
-def _values_of(action: Action) -> dict[str, object]:
+def _values_of(action: plan.Action) -> dict[str, object]:
     """What an action changes, by column."""
     match action:
-        case SetPriority(_, old, new, nice, rest):
+        case plan.SetPriority(_, old, new, nice, rest):
             return {"field": "priority", "old": old, "new": new, "nice": nice, "rest": rest}
-        case SetSiteFactor(_, old, new):
+        case plan.SetSiteFactor(_, old, new):
             return {"field": "site_factor", "old": old, "new": new}
-        case Release(_, old, nice):
+        case plan.Release(_, old, nice):
             return {"field": "release", "old": old, "nice": nice}
-        case SetNice(_, old, new):
+        case plan.SetNice(_, old, new):
             return {"field": "release", "old": old, "nice": new, "only_nice": True}
-        case SetOverSubscribe(_, before, after):
-            return {"field": OVERSUBSCRIBE, "old": before, "new": after}
-        case SetExcludedNodes(_, off, on):
-            return {"field": EXCLUDED_NODES, "old": words_of(off), "new": words_of(on)}
+        case plan.SetOverSubscribe(_, before, after):
+            return {"field": ownership.OVERSUBSCRIBE, "old": before, "new": after}
+        case plan.SetExcludedNodes(_, off, on):
+            return {
+                "field": ownership.EXCLUDED_NODES,
+                "old": ownership.words_of(off),
+                "new": ownership.words_of(on),
+            }
 
 
 def _try_again(
@@ -106,7 +89,7 @@ def _try_again(
     job: _Job,
     address: str,
     values: Mapping[str, object],
-    origin: Origin,
+    origin: ownership.Origin,
 ) -> int | None:
     """Open the row of the last try again, if that was the same and came to nothing; its id."""
     last = db.execute(
@@ -120,7 +103,7 @@ def _try_again(
     row, _, result, closed, at, tries = last
     if result not in _IN_VAIN or closed not in _TRIABLE:
         return None
-    counted = tries if result == Result.WITHHELD else tries + 1
+    counted = tries if result == plan.Result.WITHHELD else tries + 1
     db.execute(
         "UPDATE changes SET cycle = ?, at = ?, address = ?, old = iif(closed IS NULL, old, ?),"
         " snapshot = ?, tries = ?, result = NULL, detail = '', finished_at = NULL, closed = NULL"
@@ -134,8 +117,8 @@ def _try_again(
 
 
 def claims(
-    db: sqlite3.Connection, cluster: str, key: JobKey | None = None
-) -> tuple[Claim | WordClaim, ...]:
+    db: sqlite3.Connection, cluster: str, key: ownership.JobKey | None = None
+) -> tuple[ownership.Claim | ownership.WordClaim, ...]:
     """What jobs of this cluster may still carry of what was written: by job id, last number last.
 
     key: of this job alone; None = of all.
@@ -146,13 +129,13 @@ def claims(
         " ORDER BY job_id, submitted_at, id",
         (cluster, *(key or ())),
     ).fetchall()
-    groups = groupby(map(OpenRow._make, rows), key=lambda r: (r.job_id, r.submitted_at))
-    return tuple(claim for _, group in groups for claim in sum_up(tuple(group)))
+    groups = groupby(map(ownership.OpenRow._make, rows), key=lambda r: (r.job_id, r.submitted_at))
+    return tuple(claim for _, group in groups for claim in ownership.sum_up(tuple(group)))
 
 
 def times(
-    db: sqlite3.Connection, cluster: str, since: float, key: JobKey | None = None
-) -> list[tuple[JobKey, float]]:
+    db: sqlite3.Connection, cluster: str, since: float, key: ownership.JobKey | None = None
+) -> list[tuple[ownership.JobKey, float]]:
     """When each job was written to since then, whatever came of it, once per try.
 
     Left out are releases, words on their way back, and what was never sent. key: of this job
@@ -203,9 +186,9 @@ def carried(job: PendingJob) -> tuple[tuple[str, int | str], ...]:
         elif job.site_factor:
             found.append(("site_factor", job.site_factor))
     if job.oversubscribe == "YES":
-        found.append((OVERSUBSCRIBE, "YES"))
+        found.append((ownership.OVERSUBSCRIBE, "YES"))
     if job.excluded_nodes:
-        found.append((EXCLUDED_NODES, words_of(job.excluded_nodes)))
+        found.append((ownership.EXCLUDED_NODES, ownership.words_of(job.excluded_nodes)))
     return tuple(found)
 
 
@@ -258,25 +241,27 @@ def _requeued(
     return bool(cursor.rowcount)
 
 
-def settle(db: sqlite3.Connection, row: int, outcome: Outcome, at: float) -> None:
+def settle(db: sqlite3.Connection, row: int, outcome: plan.Outcome, at: float) -> None:
     """Note what came of an intent, and close what is no longer owned.
 
     A job that is gone or given back is owned no longer; a refused write never happened.
     """
-    result, is_release = outcome.result, isinstance(outcome.action, Release | SetNice)
+    result, is_release = outcome.result, isinstance(outcome.action, plan.Release | plan.SetNice)
     *key, field, new = db.execute(
         "UPDATE changes SET result = ?, detail = ?, finished_at = ? WHERE id = ?"
         " RETURNING cluster, job_id, submitted_at, field, new",
         (result.value, outcome.detail, at, row),
     ).fetchone()
     job: _Job = (key[0], key[1], key[2])
-    if result is Result.GONE:
+    if result is plan.Result.GONE:
         leave(db, *job)
-    elif result is Result.APPLIED and is_release:
+    elif result is plan.Result.APPLIED and is_release:
         _close(db, "released", job, ("priority", "release"))
-    elif result in {Result.REFUSED, Result.WITHHELD} or is_release:
+    elif result in {plan.Result.REFUSED, plan.Result.WITHHELD} or is_release:
         db.execute("UPDATE changes SET closed = ? WHERE id = ?", (result.value, row))
-    elif result is Result.APPLIED and field != "priority" and _first_old(db, job, field) == new:
+    elif (
+        result is plan.Result.APPLIED and field != "priority" and _first_old(db, job, field) == new
+    ):
         _close(db, "restored", job, (field,))
     _close_superseded(db, job, field)
 
@@ -284,7 +269,7 @@ def settle(db: sqlite3.Connection, row: int, outcome: Outcome, at: float) -> Non
 def leave(db: sqlite3.Connection, cluster: str, job_id: int, submitted_at: float) -> None:
     """A job left the queue: a requeue needs the first row of each field and the last."""
     job = cluster, job_id, submitted_at
-    _close(db, "gone", job, (*NUMBERS, OVERSUBSCRIBE, EXCLUDED_NODES))
+    _close(db, "gone", job, (*NUMBERS, ownership.OVERSUBSCRIBE, ownership.EXCLUDED_NODES))
     db.execute(
         "UPDATE changes SET closed = 'superseded' WHERE closed = 'gone' AND cluster = ?1"
         " AND job_id = ?2 AND submitted_at = ?3 AND id NOT IN (SELECT min(id) FROM changes WHERE"

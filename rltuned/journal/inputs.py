@@ -16,7 +16,7 @@ from rltuned.core.decide import Decision, Knobs
 from rltuned.domain.plan import Action
 from rltuned.errors import JournalError
 from rltuned.journal.cycles import Document
-from rltuned.journal.named_values import first_flaw
+from rltuned.text import first_flaw
 
 
 @dataclass(frozen=True, slots=True)

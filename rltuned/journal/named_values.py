@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from rltuned.errors import JournalError
+from rltuned.text import first_flaw
 
 T = TypeVar("T")
 
@@ -79,12 +80,6 @@ class Kept(Generic[T]):
             return kept if same else self._adapter.dump_python(dict(after), mode="json")
 
         memory.alter(self.name, put, at)
-
-
-def first_flaw(error: ValidationError) -> str:
-    """The first wrong field and what is wrong with it."""
-    first = error.errors()[0]
-    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
 
 
 def get(db: sqlite3.Connection, name: str) -> object:

@@ -10,25 +10,15 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from pydantic import ValidationError
 
 from rltuned.core.capacity import BoolArray
 from rltuned.core.features import SCHEMA_ID, Float32Array, FloatArray, StateMatrix
 from rltuned.core.observation import sample_features, windows
 from rltuned.core.run_times import LOG_FULL
 from rltuned.errors import ModelError
+from rltuned.policies import files
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.card import CARD_FILE, PARITY_FILE, WEIGHTS_FILE, Card
-from rltuned.policies.files import (
-    MAX_CARD_BYTES,
-    PARITY_TOLERANCE,
-    check_folder,
-    named,
-    read,
-    read_arrays,
-    read_tensors,
-    unlike,
-)
 from rltuned.policies.network import Network, shapes
 
 MAX_WINDOWS: Final = 64
@@ -105,61 +95,42 @@ def load_actor(bundle: Path) -> Actor:
             others, damaged, of another schema, not finite, or scoring differently than when it
             was exported.
     """
-    with named(bundle):
+    with files.named(bundle):
         if not bundle.is_dir():
             raise ModelError(f"model {bundle}: no such folder")
-        check_folder(bundle)
+        files.check_folder(bundle)
         return _load(bundle)
 
 
 def _load(bundle: Path) -> Actor:
-    card_bytes = read(bundle / CARD_FILE, MAX_CARD_BYTES)
-    card = _parse_card(bundle / CARD_FILE, card_bytes)
+    card_bytes = files.read(bundle / CARD_FILE, files.MAX_CARD_BYTES)
+    card = files.parsed(Card, bundle / CARD_FILE, card_bytes)
     if card.schema_id != SCHEMA_ID:
         raise ModelError(
             f"model {bundle / CARD_FILE}: trained on features {card.schema_id}, "
             f"this release computes {SCHEMA_ID}; train it again"
         )
-    network = _network(bundle / WEIGHTS_FILE, _read_sealed(bundle / WEIGHTS_FILE, card), card)
+    network = _network(bundle / WEIGHTS_FILE, card)
     path = bundle / PARITY_FILE
-    values, masks, scores = _parity(path, _read_sealed(path, card), card)
+    values, masks, scores = _parity(path, _sealed(path, card), card)
     actor = Actor(card, hashlib.sha256(card_bytes).hexdigest(), network)
     _self_test(actor, path, values, masks, scores)
     return actor
 
 
-def _parse_card(path: Path, data: bytes) -> Card:
-    try:
-        return Card.model_validate_json(data)
-    except ValidationError as error:
-        if any(one["loc"] == ("format",) and one["input"] == 1 for one in error.errors()):
-            raise ModelError(f"model {path}: a bundle of release 0.1.0; train it again") from error
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "(whole)"
-        raise ModelError(f"model {path}: field {where}: {first['msg']}") from error
-
-
-def _read_sealed(path: Path, card: Card) -> bytes:
-    data = read(path)
-    found, sealed = hashlib.sha256(data).hexdigest(), card.files_sha256.get(path.name)
-    if found != sealed:
-        raise ModelError(f"model {path}: SHA-256 {found[:12]}..., its card says {str(sealed)[:12]}")
-    return data
-
-
-def _network(path: Path, data: bytes, card: Card) -> Network:
+def _network(path: Path, card: Card) -> Network:
     form = card.architecture
     wanted = shapes(form.kind, form.features, form.hidden)
-    weights = read_tensors(path, data, {name: ("F32", shape) for name, shape in wanted.items()})
-    for name, tensor in weights.items():
-        if not bool(np.isfinite(tensor).all()):
-            raise ModelError(f"model {path}: tensor {name} is not finite float32")
-    return Network(form.kind, {name: weights[name] for name in wanted}, form.reach)
+    return Network(form.kind, files.read_tensors(path, _sealed(path, card), wanted), form.reach)
+
+
+def _sealed(path: Path, card: Card) -> bytes:
+    return files.read_sealed(path, card.files_sha256.get(path.name), "its card says")
 
 
 def _parity(path: Path, data: bytes, card: Card) -> tuple[Float32Array, BoolArray, Float32Array]:
     """Windows (k, 256, features), masks (k, 256) and scores (k, 256) of the training."""
-    values, masks, scores = read_arrays(path, data, "values", "masks", "scores")
+    values, masks, scores = files.read_arrays(path, data, "values", "masks", "scores")
     shape = (card.architecture.max_jobs, card.architecture.features)
     if values.shape[1:] != shape or masks.shape != values.shape[:2]:
         raise ModelError(f"model {path}: windows of shape {values.shape}, need (n, {shape})")
@@ -177,8 +148,9 @@ def _self_test(
     actor: Actor, path: Path, values: Float32Array, masks: BoolArray, scores: Float32Array
 ) -> None:
     differences = [
-        unlike(actor.forward(v, m)[m], s[m]) for v, m, s in zip(values, masks, scores, strict=True)
+        files.unlike(actor.forward(v, m)[m], s[m])
+        for v, m, s in zip(values, masks, scores, strict=True)
     ]
     worst = float(np.max(differences))  # NaN stays NaN, and is refused
-    if not worst <= PARITY_TOLERANCE:
+    if not worst <= files.PARITY_TOLERANCE:
         raise ModelError(f"model {path}: scores differ by {worst:.2g} from those of the training")

@@ -107,3 +107,10 @@ class Card(_CardPart):
         default_factory=dict,
         description="smallest and largest value of each feature in sample windows of the training",
     )
+
+    @field_validator("format", mode="before")
+    @classmethod
+    def _is_not_of_0_1_0(cls, number: object) -> object:
+        if number == 1:
+            raise ValueError("a bundle of release 0.1.0; train it again")
+        return number

@@ -4,6 +4,7 @@ How large something will be is read off headers (zip directory, npy, safetensors
 unpacked or built. Whatever goes wrong with a file is a ModelError that names it.
 """
 
+import hashlib
 import io
 import json
 import math
@@ -16,16 +17,20 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
+from pydantic import BaseModel, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from rltuned.errors import ModelError
+from rltuned.text import first_flaw
 from rltuned.trusted import Flaw, flaw_of, flaws_on
+
+Part = TypeVar("Part", bound=BaseModel)
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 MAX_CARD_BYTES: Final = 1024 * 1024
@@ -38,9 +43,6 @@ _END: Final = struct.Struct("<4s4H2LH")
 
 PARITY_TOLERANCE: Final = 1e-5
 """How far a network's answers may lie from those of its training; see unlike()."""
-
-Shape = tuple[int | None, ...]
-"""None = any size."""
 
 
 def unlike(found: NDArray[np.float32], wanted: NDArray[np.float32]) -> float:
@@ -104,6 +106,23 @@ def read(path: Path, most_bytes: int = MAX_FILE_BYTES) -> bytes:
         return file.read(status.st_size)
 
 
+def read_sealed(path: Path, digest: str | None, sealed_by: str) -> bytes:
+    """The bytes of a file that must have this SHA-256; else, and as of `read`, a ModelError."""
+    data = read(path)
+    found = hashlib.sha256(data).hexdigest()
+    if found != digest:
+        raise ModelError(f"model {path}: SHA-256 {found[:12]}..., {sealed_by} {str(digest)[:12]}")
+    return data
+
+
+def parsed(kind: type[Part], path: Path, data: bytes) -> Part:
+    """A file of JSON as its model; names the first wrong field in a ModelError."""
+    try:
+        return kind.model_validate_json(data)
+    except ValidationError as error:
+        raise ModelError(f"model {path}: field {first_flaw(error)}") from error
+
+
 def _refuse(flaw: Flaw | None) -> None:
     if flaw is not None:
         raise ModelError(f"model {flaw}")
@@ -148,43 +167,32 @@ def _array(archive: zipfile.ZipFile, name: str, sizes: Mapping[str, int]) -> np.
 
 
 def read_tensors(
-    path: Path, data: bytes, wanted: Mapping[str, tuple[str, Shape]]
+    path: Path, data: bytes, wanted: Mapping[str, tuple[int, ...]]
 ) -> dict[str, np.ndarray]:
-    """The tensors of a safetensors file; path stands in the messages.
-
-    Args:
-        path: of the file.
-        data: its bytes.
-        wanted: type (F32, I64) and shape of every tensor by name, no more and no less.
+    """The weights of a safetensors file: finite float32 of these names and shapes, and no others;
+    path stands in the messages.
 
     Raises:
-        ModelError: it is damaged, or holds others than those.
+        ModelError: it is damaged, or holds others.
     """
     with named(path):
-        for name, (kind, shape) in _promised(data).items():
+        promised = _promised(data)
+        for name, (kind, shape) in promised.items():
             if name not in wanted:
                 raise ValueError(f"unexpected tensor {name}")
-            _compare(name, kind, shape, wanted[name])
-        lacking = sorted(wanted.keys() - _promised(data).keys())
+            want = list(wanted[name])
+            if kind != "F32" or shape != want or not all(type(n) is int for n in shape):
+                raise ValueError(
+                    f"tensor {name} is {kind!s:.40} {shape!s:.80}; card.json says F32 {want}"
+                )
+        lacking = sorted(wanted.keys() - promised.keys())
         if lacking:
             raise ValueError(f"missing tensors: {', '.join(lacking)}")
-        return load(data)
-
-
-def _compare(name: str, kind: object, shape: object, wanted: tuple[str, Shape]) -> None:
-    want_kind, want = wanted
-    fits = (
-        isinstance(shape, list)
-        and len(shape) == len(want)
-        and all(
-            type(n) is int and n >= 0 and m in {None, n} for n, m in zip(shape, want, strict=True)
-        )
-    )
-    if kind != want_kind or not fits:
-        expected = ["any" if n is None else n for n in want]
-        raise ValueError(
-            f"tensor {name} is {kind!s:.40} {shape!s:.80}; card.json says {want_kind} {expected}"
-        )
+        found = load(data)
+        for name, tensor in found.items():
+            if not bool(np.isfinite(tensor).all()):
+                raise ModelError(f"model {path}: tensor {name} is not finite float32")
+        return {name: found[name] for name in wanted}
 
 
 def _promised(data: bytes) -> dict[str, tuple[object, object]]:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from rltuned.errors import ModelError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.files import MAX_CARD_BYTES, check_folder, named, read
+from rltuned.policies.files import MAX_CARD_BYTES, check_folder, named, parsed, read, read_sealed
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import MODEL_PREFIX
 
@@ -89,12 +89,7 @@ def read_generation(path: Path) -> Generation:
                 f"model {path / MANIFEST}: SHA-256 {digest[:12]}..., the folder's name says "
                 f"{path.name[-12:]}"
             )
-        try:
-            manifest = Manifest.model_validate_json(data)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"]) or "(whole)"
-            raise ModelError(f"model {path / MANIFEST}: field {where}: {first['msg']}") from error
+        manifest = parsed(Manifest, path / MANIFEST, data)
         checked(path, manifest)
         return Generation(path, manifest, digest)
 
@@ -104,11 +99,7 @@ def checked(path: Path, manifest: Manifest) -> None:
     ModelError.
     """
     for name, wanted in manifest.files_sha256.items():
-        found = hashlib.sha256(read(path / name)).hexdigest()
-        if found != wanted:
-            raise ModelError(
-                f"model {path / name}: SHA-256 {found[:12]}..., {MANIFEST} says {wanted[:12]}"
-            )
+        read_sealed(path / name, wanted, f"{MANIFEST} says")
     parts = {name.split("/")[0] for name in manifest.files_sha256}
     if manifest.policy == MODEL:
         load_actor(path / MODEL)

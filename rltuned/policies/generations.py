@@ -21,16 +21,8 @@ from typing import Final, Literal
 
 from rltuned.durable import sync_folder
 from rltuned.errors import ModelError
+from rltuned.policies import generation
 from rltuned.policies.files import check_folder, named, read
-from rltuned.policies.generation import (
-    MANIFEST,
-    NAME,
-    Generation,
-    Manifest,
-    TunedOrder,
-    checked,
-    read_generation,
-)
 
 TUNED: Final = "tuned"
 """The policy.name that follows `current`."""
@@ -64,7 +56,7 @@ class Generations:
                 found = [p.name for p in self.folder.iterdir()]
             except FileNotFoundError:
                 return []
-        return sorted((n for n in found if NAME.fullmatch(n)), key=_number)
+        return sorted((n for n in found if generation.NAME.fullmatch(n)), key=_number)
 
     def named_by(self, role: Role) -> str | None:
         """The generation that a link names; None = there is no such link.
@@ -78,11 +70,11 @@ class Generations:
                 target = str(link.readlink())
             except (FileNotFoundError, NotADirectoryError):
                 return None
-            if not NAME.fullmatch(target):
+            if not generation.NAME.fullmatch(target):
                 raise ValueError(f"leads to {target!r}, which is no generation")
             return target
 
-    def read(self, which: str) -> Generation:
+    def read(self, which: str) -> generation.Generation:
         """A generation by its name or role, with all checks.
 
         Raises:
@@ -94,11 +86,11 @@ class Generations:
             if found is None:
                 raise ModelError(f"model {self.folder / which}: there is no such generation")
             name = found
-        return read_generation(self.folder / name)
+        return generation.read_generation(self.folder / name)
 
     # -- changing ---------------------------------------------------------------------------------
 
-    def add(self, order: TunedOrder, parts: Mapping[str, Path]) -> Generation:
+    def add(self, order: generation.TunedOrder, parts: Mapping[str, Path]) -> generation.Generation:
         """Make a new generation. Nothing follows it yet.
 
         Args:
@@ -118,18 +110,20 @@ class Generations:
             made = self.folder / f"{_UNDONE}{number}"
             made.mkdir()
             digests = _copied(parts, made)
-            manifest = Manifest(format=1, number=number, files_sha256=digests, **order.model_dump())
+            manifest = generation.Manifest(
+                format=1, number=number, files_sha256=digests, **order.model_dump()
+            )
             data = (manifest.model_dump_json(indent=1) + "\n").encode()
-            _write(made / MANIFEST, data)
+            _write(made / generation.MANIFEST, data)
             sync_folder(made)
             digest = hashlib.sha256(data).hexdigest()
-            checked(made, manifest)
+            generation.checked(made, manifest)
             place = self.folder / f"gen-{number:06d}-{digest[:12]}"
             made.rename(place)
             sync_folder(self.folder)
-            return read_generation(place)
+            return generation.read_generation(place)
 
-    def propose(self, name: str, *, at: float, why: str = "") -> Generation:
+    def propose(self, name: str, *, at: float, why: str = "") -> generation.Generation:
         """Make it the candidate. at: Unix seconds, for the log."""
         with self._alone():
             found = self.read(name)
@@ -137,7 +131,9 @@ class Generations:
             self._note("proposed", found.name, why, at)
             return found
 
-    def promote(self, which: str = "candidate", *, at: float, why: str = "") -> Generation:
+    def promote(
+        self, which: str = "candidate", *, at: float, why: str = ""
+    ) -> generation.Generation:
         """Put a generation in force; the one that was in force becomes `previous`.
 
         Raises:
@@ -155,7 +151,7 @@ class Generations:
                 self._drop("candidate")
             return found
 
-    def rollback(self, *, at: float, why: str = "") -> Generation | None:
+    def rollback(self, *, at: float, why: str = "") -> generation.Generation | None:
         """Go back to `previous`; None = there is none, and nothing is in force any more.
 
         Raises:
@@ -231,7 +227,7 @@ class Generations:
 
 
 def _number(name: str) -> int:
-    found = NAME.fullmatch(name)
+    found = generation.NAME.fullmatch(name)
     return int(found[1]) if found else 0
 
 

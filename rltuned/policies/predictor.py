@@ -13,23 +13,14 @@ from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 from safetensors.numpy import save
 
 from rltuned.core import run_times
 from rltuned.core.run_times import BINS, INPUTS, KEYS, Float32Array, FloatArray
 from rltuned.errors import ModelError
-from rltuned.policies.files import (
-    MAX_CARD_BYTES,
-    PARITY_TOLERANCE,
-    check_folder,
-    named,
-    read,
-    read_arrays,
-    read_tensors,
-    unlike,
-)
-from rltuned.policies.network import LAYERS, Weights, dense, relu
+from rltuned.policies import files
+from rltuned.policies.network import LAYERS, Weights, dense, relu, shapes
 
 PREDICTOR_FILE: Final = "predictor.safetensors"
 PARITY_FILE: Final = "parity.npz"
@@ -81,15 +72,6 @@ class Predictor:
         return bytes(save({name: np.ascontiguousarray(w) for name, w in self.weights.items()}))
 
 
-def shapes() -> dict[str, tuple[int, ...]]:
-    """Shape of every tensor, by its name."""
-    found: dict[str, tuple[int, ...]] = {}
-    widths = (INPUTS, *HIDDEN, BINS)
-    for layer, before, after in zip(LAYERS["paper"], widths, widths[1:], strict=False):
-        found |= {f"{layer}.weight": (after, before), f"{layer}.bias": (after,)}
-    return found
-
-
 def load_predictor(folder: Path) -> Predictor:
     """A predictor, after all checks of its files and its self-test.
 
@@ -98,50 +80,33 @@ def load_predictor(folder: Path) -> Predictor:
             by others, damaged, of other inputs, not finite, or answering otherwise than when it was
             fitted.
     """
-    with named(folder):
+    with files.named(folder):
         if not folder.is_dir():
             raise ModelError(f"model {folder}: no such folder")
-        check_folder(folder)
-        raw = read(folder / CARD_FILE, MAX_CARD_BYTES)
-        try:
-            card = PredictorCard.model_validate_json(raw)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"]) or "(whole)"
-            message = f"model {folder / CARD_FILE}: field {where}: {first['msg']}"
-            raise ModelError(message) from error
+        files.check_folder(folder)
+        raw = files.read(folder / CARD_FILE, files.MAX_CARD_BYTES)
+        card = files.parsed(PredictorCard, folder / CARD_FILE, raw)
         if card.inputs_id != INPUTS_ID:
             raise ModelError(
                 f"model {folder / CARD_FILE}: fitted to inputs {card.inputs_id}, this release "
                 f"computes {INPUTS_ID}; fit it again"
             )
-        found = _weights(folder / PREDICTOR_FILE, _sealed(folder / PREDICTOR_FILE, card))
+        path, wanted = folder / PREDICTOR_FILE, shapes("paper", INPUTS, HIDDEN, BINS)
+        weights = files.read_tensors(path, _sealed(path, card), wanted)
+        found = Predictor(weights, hashlib.sha256(raw).hexdigest())
         _self_test(found, folder / PARITY_FILE, _sealed(folder / PARITY_FILE, card))
-        return Predictor(found.weights, hashlib.sha256(raw).hexdigest())
+        return found
 
 
 def _sealed(path: Path, card: PredictorCard) -> bytes:
-    data = read(path)
-    found, sealed = hashlib.sha256(data).hexdigest(), card.files_sha256.get(path.name)
-    if found != sealed:
-        raise ModelError(f"model {path}: SHA-256 {found[:12]}..., its card says {str(sealed)[:12]}")
-    return data
-
-
-def _weights(path: Path, data: bytes) -> Predictor:
-    wanted = {name: ("F32", shape) for name, shape in shapes().items()}
-    weights = read_tensors(path, data, wanted)
-    for name, tensor in weights.items():
-        if not bool(np.isfinite(tensor).all()):
-            raise ModelError(f"model {path}: tensor {name} is not finite float32")
-    return Predictor(weights)
+    return files.read_sealed(path, card.files_sha256.get(path.name), "its card says")
 
 
 def _self_test(predictor: Predictor, path: Path, data: bytes) -> None:
-    inputs, logits = read_arrays(path, data, "inputs", "logits")
+    inputs, logits = files.read_arrays(path, data, "inputs", "logits")
     if inputs.shape[1:] != (INPUTS,) or logits.shape != (len(inputs), BINS) or not len(inputs):
         raise ModelError(f"model {path}: arrays of shape {inputs.shape} and {logits.shape}")
     found: NDArray[np.float32] = predictor.logits(inputs.astype(np.float32)).astype(np.float32)
-    worst = unlike(found, logits.astype(np.float32))
-    if not worst <= PARITY_TOLERANCE:
+    worst = files.unlike(found, logits.astype(np.float32))
+    if not worst <= files.PARITY_TOLERANCE:
         raise ModelError(f"model {path}: answers differ by {worst:.2g} from those of the fit")

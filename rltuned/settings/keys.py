@@ -13,17 +13,8 @@ from rltuned.core.ladder import Ladder, Rung
 from rltuned.core.switchback import MOST_APART_S, Switchback
 from rltuned.domain.kinds import KIND_NAMES, KindName
 from rltuned.policies.shelf import PREDICTOR_NAME
+from rltuned.settings import service
 from rltuned.settings.key import FilePath, Keys, Names, OptionalName, OptionalPath, key
-from rltuned.settings.service import (
-    DaemonKeys,
-    HaKeys,
-    HttpKeys,
-    JournalKeys,
-    LoadKeys,
-    LogKeys,
-    SlurmKeys,
-    check_lease,
-)
 
 if TYPE_CHECKING:
     from rltuned.core.decide import Knobs
@@ -266,7 +257,7 @@ class GroupKeys(Keys):
 class Settings(Keys):
     """The whole file."""
 
-    daemon: DaemonKeys = DaemonKeys()
+    daemon: service.DaemonKeys = service.DaemonKeys()
     policy: PolicyKeys = PolicyKeys()
     scope: ScopeKeys = ScopeKeys()
     order: OrderKeys = OrderKeys()
@@ -278,16 +269,16 @@ class Settings(Keys):
     groups: GroupKeys = GroupKeys()
     predictor: PredictorKeys = PredictorKeys()
     tune: TuneKeys = TuneKeys()
-    slurm: SlurmKeys = SlurmKeys()
-    load: LoadKeys = LoadKeys()
-    ha: HaKeys = HaKeys()
-    journal: JournalKeys = JournalKeys()
-    http: HttpKeys = HttpKeys()
-    log: LogKeys = LogKeys()
+    slurm: service.SlurmKeys = service.SlurmKeys()
+    load: service.LoadKeys = service.LoadKeys()
+    ha: service.HaKeys = service.HaKeys()
+    journal: service.JournalKeys = service.JournalKeys()
+    http: service.HttpKeys = service.HttpKeys()
+    log: service.LogKeys = service.LogKeys()
 
     @model_validator(mode="after")
     def _lease_outlives_a_cycle(self) -> Self:
-        check_lease(self.ha, self.daemon.interval_s, self.slurm.timeout_s)
+        service.check_lease(self.ha, self.daemon.interval_s, self.slurm.timeout_s)
         return self
 
     @model_validator(mode="after")

@@ -17,19 +17,8 @@ from typing import Final, NamedTuple
 
 from rltuned.domain.kinds import NO_KINDS, Digester, Kinds
 from rltuned.errors import TraceError
+from rltuned.slurm import sacct_values
 from rltuned.slurm.sacct import COLUMNS, REQUIRED, SAVED, TEXT_COLUMNS
-from rltuned.slurm.sacct_values import (
-    NOT_ASKED,
-    LeaveOut,
-    eligible_at,
-    gpus_of,
-    limit_s_of,
-    priority_of,
-    started_at,
-    suspended_s_of,
-    types_of,
-    waiting_tasks,
-)
 from rltuned.slurm.strings import parse_tres
 from rltuned.slurm.values import absent
 
@@ -40,7 +29,9 @@ _OTHER_NAMES: Final = {"JobIDRaw": "JobID", "TimelimitRaw": "Timelimit", "JobID"
 RESIZED: Final = "the part of a job before it was resized; the job counts once, as a whole"
 STEPS: Final = "steps of jobs"
 """A reason to leave a row out that is no fault of the row."""
-_BLANK: Final = {name: "" for name in COLUMNS if name != "TimelimitRaw"} | {"NodeList": NOT_ASKED}
+_BLANK: Final = {name: "" for name in COLUMNS if name != "TimelimitRaw"} | {
+    "NodeList": sacct_values.NOT_ASKED
+}
 """What a row has where a column was not asked for."""
 LATE_S: Final = 3_600.0
 """A job that seems to run so long past its limit has ended without slurmdbd knowing it."""
@@ -166,7 +157,7 @@ def read_rows(
         found.rows += 1
         try:
             reading.add(cells, line)
-        except LeaveOut as why:
+        except sacct_values.LeaveOut as why:
             found.leave_out(str(why), line)
         except ValueError as error:
             found.leave_out(f"cannot be read: {error}"[:120], line)
@@ -205,7 +196,7 @@ class _Reading:
             return
         before = records[at]
         if before.start_s != record.start_s or _end_s(before) >= _end_s(record):
-            raise LeaveOut("the same record again")
+            raise sacct_values.LeaveOut("the same record again")
         self.found.leave_out(RESIZED, before.line)
         records[at] = record
 
@@ -215,7 +206,7 @@ class _Reading:
         row = dict(zip(self._names, (c.strip() for c in cells), strict=True))
         key = row["JobIDRaw"] if "JobIDRaw" in row else row["JobID"]
         if "." in key:
-            raise LeaveOut(STEPS)
+            raise sacct_values.LeaveOut(STEPS)
         if "JobIDRaw" in row and not key.isdigit():
             raise ValueError("JobIDRaw is no number")
         row = _BLANK | row
@@ -223,7 +214,7 @@ class _Reading:
         submit_s, eligible_s, start_s, end_s = self._times(row, key, state)
         asked, given = parse_tres(row["ReqTRES"]), parse_tres(row["AllocTRES"])
         if not asked and not given:
-            raise LeaveOut("neither ReqTRES nor AllocTRES")
+            raise sacct_values.LeaveOut("neither ReqTRES nor AllocTRES")
         nodes = [n for n in (asked.get("node", 0), given.get("node", 0)) if n > 1]
         names_gpus = any(name.startswith("gres/gpu") for name in asked)
         return JobRun(
@@ -233,27 +224,29 @@ class _Reading:
             start_s=start_s,
             end_s=end_s,
             state=intern(state),
-            limit_s=limit_s_of(row),
-            gpus=gpus_of(asked if names_gpus or not given else given),
-            gpu_types=types_of(asked),
+            limit_s=sacct_values.limit_s_of(row),
+            gpus=sacct_values.gpus_of(asked if names_gpus or not given else given),
+            gpu_types=sacct_values.types_of(asked),
             cpus=max(1, asked.get("cpu", given.get("cpu", 1))),
             mem_mib=asked.get("mem", given.get("mem")),
             nodes=nodes[0] if nodes else None,
-            alloc_gpus=gpus_of(given),
+            alloc_gpus=sacct_values.gpus_of(given),
             alloc_cpus=given.get("cpu", 0),
             partition=intern(row["Partition"].split(",")[0]),
             user=intern(row["User"]),
             account=intern(row["Account"]),
             qos=intern(row["QOS"]),
-            where=intern("" if absent(row["NodeList"]) else row["NodeList"].strip(NOT_ASKED)),
-            priority=priority_of(row["Priority"]),
+            where=intern(
+                "" if absent(row["NodeList"]) else row["NodeList"].strip(sacct_values.NOT_ASKED)
+            ),
+            priority=sacct_values.priority_of(row["Priority"]),
             main="SchedMain" in row["Flags"],
-            tasks=waiting_tasks(row["JobID"]) if start_s is None else 1,
+            tasks=sacct_values.waiting_tasks(row["JobID"]) if start_s is None else 1,
             het="+" in row["JobID"],
             reserved=bool(row["Reservation"]),
             constrained=bool(row["Constraints"]),
             line=line,
-            suspended_s=suspended_s_of(row, start_s, end_s),
+            suspended_s=sacct_values.suspended_s_of(row, start_s, end_s),
             array=row["JobID"].partition("_")[0] if "_" in row["JobID"] else "",
             kinds=self._kinds(row),
         )
@@ -273,9 +266,9 @@ class _Reading:
             self._moment(row[name], name) for name in ("Submit", "Eligible", "Start", "End")
         )
         if submit_s is None:
-            raise LeaveOut("no submit time")
+            raise sacct_values.LeaveOut("no submit time")
         if end_s is not None and end_s < self._since:
-            raise LeaveOut("ended before the record begins")
+            raise sacct_values.LeaveOut("ended before the record begins")
         if start_s is not None:
             # one that is resized gets a new record, with the old start and the moment of the
             # change as its submit time
@@ -284,8 +277,8 @@ class _Reading:
                 submit_s, eligible_s = known.submit_s, known.eligible_s
             else:
                 self._parts[key] = _Part(submit_s, eligible_s, start_s)
-        start_s = started_at(row, state, start_s, end_s)
-        return submit_s, eligible_at(submit_s, eligible_s, start_s), start_s, end_s
+        start_s = sacct_values.started_at(row, state, start_s, end_s)
+        return submit_s, sacct_values.eligible_at(submit_s, eligible_s, start_s), start_s, end_s
 
     def _moment(self, text: str, name: str) -> float | None:
         """Unix seconds; None = Slurm says that it is not known (yet)."""

@@ -3,16 +3,8 @@
 import re
 from typing import Final, assert_never
 
+from rltuned.domain import plan
 from rltuned.domain.address import ARGUMENT_LIMIT, is_address
-from rltuned.domain.plan import (
-    Action,
-    Release,
-    SetExcludedNodes,
-    SetNice,
-    SetOverSubscribe,
-    SetPriority,
-    SetSiteFactor,
-)
 from rltuned.slurm.strings import format_hosts
 from rltuned.slurm.talk import one_line
 
@@ -23,7 +15,7 @@ _LINE: Final = re.compile(
 """All that scontrol ever receives."""
 
 
-def command_lines(action: Action, address: str) -> list[str]:
+def command_lines(action: plan.Action, address: str) -> list[str]:
     """Scontrol's lines for one action.
 
     Raises:
@@ -32,7 +24,7 @@ def command_lines(action: Action, address: str) -> list[str]:
     """
     if not is_address(address):
         raise ValueError(f"{one_line(address, 60)!r} is no address of a job; nothing was sent")
-    if isinstance(action, Release):
+    if isinstance(action, plan.Release):
         lines = [f"release {address}"]
         lines += [f"update JobId={address} Nice={action.nice:d}"] if action.nice else []
     else:
@@ -47,18 +39,22 @@ def command_lines(action: Action, address: str) -> list[str]:
 
 
 def _assignment(
-    action: SetPriority | SetSiteFactor | SetNice | SetOverSubscribe | SetExcludedNodes,
+    action: plan.SetPriority
+    | plan.SetSiteFactor
+    | plan.SetNice
+    | plan.SetOverSubscribe
+    | plan.SetExcludedNodes,
 ) -> str:
     match action:
-        case SetNice():
+        case plan.SetNice():
             return f"Nice={action.new:d}"
-        case SetPriority():
+        case plan.SetPriority():
             return f"Priority={action.new:d}"
-        case SetSiteFactor():
+        case plan.SetSiteFactor():
             return f"SiteFactor={action.new:d}"
-        case SetOverSubscribe():
+        case plan.SetOverSubscribe():
             return f"OverSubscribe={action.new}"
-        case SetExcludedNodes():
+        case plan.SetExcludedNodes():
             return f"ExcNodeList={format_hosts(action.new)}"
         case _:
             assert_never(action)

@@ -3,8 +3,6 @@
 import hashlib
 import io
 import math
-import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +15,7 @@ from torch import Tensor
 
 from rltuned import __version__
 from rltuned.core.features import SCHEMA_ID
+from rltuned.durable import whole_folder
 from rltuned.errors import ModelError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.card import (
@@ -164,14 +163,10 @@ def _parity_bytes(network: PaperActor | ContextActor, values: Tensor, masks: Ten
 def write_folder(target: Path, files: dict[str, bytes], check: Callable[[Path], object]) -> None:
     """Into a folder beside the target, checked by loading it there, then moved into place."""
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
-            staged = Path(scratch) / target.name
-            staged.mkdir()
+        with whole_folder(target) as staged:
             for name, data in files.items():
                 (staged / name).write_bytes(data)
             check(staged)
-            shutil.move(staged, target)
     except OSError as error:
         raise ModelError(f"model {target}: {error.strerror or error}") from error
 

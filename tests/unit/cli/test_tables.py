@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
 
-from rltuned.cli import backtested, evaluate
+from rltuned.cli import backtest, evaluate
 from rltuned.cli.status import SortName
 from rltuned.cli.tables import CHANGES, ENDLESS, Column, console, fitted, show_table
 from rltuned.cli.watch import SORTS, QueueView
@@ -188,7 +188,7 @@ def test_evaluate_and_backtest_keep_the_order_and_its_wait(width: int) -> None:
     assert head.split()[:2] == names[:2]
     assert row.startswith(f"clairvoyant:saf  {change}")
     row = shown(
-        backtested.COLUMNS,
+        backtest.COLUMNS,
         [("multifactor, simulated", "123456", change, "1234567", "12.34", "33%", "44%", "12.3")],
         width,
     )[1]
