@@ -15,7 +15,6 @@ from rltuned.domain.plan import (
     Plan,
     Release,
     Result,
-    SetExcludedNodes,
     SetNice,
     SetOverSubscribe,
     SetPriority,
@@ -152,8 +151,6 @@ def changed(was: PendingJob, action: Action) -> PendingJob:
         case SetOverSubscribe():
             asks = replace(was.request, exclusive=action.new != "YES" and was.request.exclusive)
             return replace(was, oversubscribe=action.new, request=asks)
-        case SetExcludedNodes():
-            return replace(was, excluded_nodes=action.new)
 
 
 NATURAL = 5_000

@@ -166,13 +166,10 @@ class _Work:
             after_restore(ha.lease_dir, lease, self.journal)
         return items
 
-    def _undoer(self, lease: Lease | None, *, exclusions: bool | None = None) -> SlurmUndoer:
+    def _undoer(self, lease: Lease | None) -> SlurmUndoer:
         holds = (lease.elsewhere,) if lease else ()
         fence = Fence(self.clock.readings, self.settings.daemon.max_snapshot_age_s, *holds)
-        wanted = self.journal.has_steered() if exclusions is None else exclusions
-        return SlurmUndoer(
-            self.settings.slurm.cli(), self.clock.now, exclusions=wanted, fence=fence
-        )
+        return SlurmUndoer(self.settings.slurm.cli(), self.clock.now, fence=fence)
 
     def _without(self, *, known: bool) -> int:
         """Give back what Slurm shows; returns the exit code.
@@ -181,7 +178,7 @@ class _Work:
         """
         job = self._job()
         lease = open_lease(self.settings.ha, self.settings.slurm.timeout_s, self.clock)
-        undoer = self._undoer(lease, exclusions=False)
+        undoer = self._undoer(lease)
         if self.settings.daemon.state_dir.is_dir():
             self.journal.claim()  # not beside a live daemon
         found = shown(self._look(undoer), job)
@@ -226,7 +223,7 @@ class _Work:
         if self.journal.path.exists():
             return
         try:
-            found = shown(self._undoer(None, exclusions=False).look())
+            found = shown(self._undoer(None).look())
         except (errors.BackendError, errors.SnapshotError):
             return
         if not found.is_clean:

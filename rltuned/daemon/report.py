@@ -57,8 +57,6 @@ def kind_of(action: plan.Action) -> ChangeKind:
             return ChangeKind.RELEASE
         case plan.SetOverSubscribe():
             return ChangeKind.OVERSUBSCRIBE
-        case plan.SetExcludedNodes():
-            raise ValueError("only `rltuned restore` sets excluded nodes")
 
 
 @dataclass(slots=True)

@@ -24,7 +24,6 @@ from rltuned.domain.plan import (
     Plan,
     Release,
     Result,
-    SetExcludedNodes,
     SetNice,
     SetOverSubscribe,
     SetPriority,
@@ -41,8 +40,6 @@ from rltuned.journal.ownership import (
     Fate,
     Restored,
     WordClaim,
-    nodes_of,
-    words_of,
 )
 from rltuned.slurm.job_selector import AskedJob
 
@@ -162,17 +159,14 @@ def _judge_words(claim: WordClaim, job: PendingJob) -> Restored | Action:
     """What takes words back as far as Slurm allows it."""
     target = Target(job.job_id, job.submitted_at, job.address)
     if claim.field == EXCLUDED_NODES:
-        actual, name = words_of(job.excluded_nodes) or "empty", "ExcNodeList"
-        undo: Action = SetExcludedNodes(target, nodes_of(claim.value), nodes_of(claim.original))
-    elif claim.original in OVERSUBSCRIBE_TOKENS:
-        actual, name = job.oversubscribe, "OverSubscribe"
-        undo = SetOverSubscribe(target, claim.value, claim.original)
-    else:
+        undo = f"scontrol update JobId={job.address} ExcNodeList={claim.original}"
+        return Restored(claim, Fate.REFUSED, f"release 0.1.0 set its ExcNodeList; undo by: {undo}")
+    if claim.original not in OVERSUBSCRIBE_TOKENS:
         return Restored(claim, Fate.CHANGED, f"OverSubscribe={claim.original} cannot be set")
-    written = claim.value or "empty"
-    if actual != written:
-        return Restored(claim, Fate.CHANGED, f"{name} is {actual}, rltuned wrote {written}")
-    return undo
+    if job.oversubscribe != claim.value:
+        why = f"OverSubscribe is {job.oversubscribe}, rltuned wrote {claim.value}"
+        return Restored(claim, Fate.CHANGED, why)
+    return SetOverSubscribe(target, claim.value, claim.original)
 
 
 def _judge_priority(claim: Claim, job: PendingJob) -> Restored | Action:
@@ -229,8 +223,6 @@ def _done(action: Action) -> str:
                 f"OverSubscribe {action.old} -> {action.new}: alone on its nodes again, with what "
                 "it asked for; whole nodes cannot be given back"
             )
-        case SetExcludedNodes():
-            return f"ExcNodeList {','.join(action.old)} -> {','.join(action.new) or 'empty'}"
         case SetPriority():
             return f"priority {action.old} -> {action.new}"
 

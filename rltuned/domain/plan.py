@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rltuned.domain.units import JobId, NodeName, UnixTime
+from rltuned.domain.units import JobId, UnixTime
 
 MAX_PRIORITY = 4_294_967_293
 """Largest value `scontrol update Priority=` takes (higher ones are refused by the client)."""
@@ -107,19 +107,7 @@ class SetOverSubscribe:
             raise ValueError(f"job {self.target.job_id}: OverSubscribe={self.new!r} cannot be set")
 
 
-@dataclass(frozen=True, slots=True)
-class SetExcludedNodes:
-    """`scontrol update ExcNodeList=`: keeps a pending job off nodes; () = off none.
-
-    Slurm refuses it for a job that has started. Setting what was there before undoes it exactly.
-    """
-
-    target: Target
-    old: tuple[NodeName, ...]
-    new: tuple[NodeName, ...]
-
-
-Action = SetPriority | SetSiteFactor | Release | SetNice | SetOverSubscribe | SetExcludedNodes
+Action = SetPriority | SetSiteFactor | Release | SetNice | SetOverSubscribe
 
 
 @dataclass(frozen=True, slots=True)

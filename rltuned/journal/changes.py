@@ -40,7 +40,7 @@ def insert(db: sqlite3.Connection, action: plan.Action, origin: ownership.Origin
     Words that Slurm did not take, tried again, stay one row: a job may wait for long with them.
     """
     target, values = action.target, _values_of(action)
-    if isinstance(action, plan.SetOverSubscribe | plan.SetExcludedNodes):
+    if isinstance(action, plan.SetOverSubscribe):
         job = origin.cluster, target.job_id, target.submitted_at
         again = _try_again(db, job, target.address, values, origin)
         if again is not None:
@@ -76,12 +76,6 @@ def _values_of(action: plan.Action) -> dict[str, object]:
             return {"field": "release", "old": old, "nice": new, "only_nice": True}
         case plan.SetOverSubscribe(_, before, after):
             return {"field": ownership.OVERSUBSCRIBE, "old": before, "new": after}
-        case plan.SetExcludedNodes(_, off, on):
-            return {
-                "field": ownership.EXCLUDED_NODES,
-                "old": ownership.words_of(off),
-                "new": ownership.words_of(on),
-            }
 
 
 def _try_again(
@@ -158,20 +152,11 @@ def times(
 
 def may_bring_back(db: sqlite3.Connection) -> bool:
     """Whether a job carries something owned, or left the queue with it and may be requeued."""
-    return _in_force(db, "new IS NOT NULL")
-
-
-def has_steered(db: sqlite3.Connection) -> bool:
-    """The same of excluded nodes, which only releases before this one set."""
-    return _in_force(db, "field = 'excluded_nodes'")
-
-
-def _in_force(db: sqlite3.Connection, condition: str) -> bool:
     (found,) = db.execute(
-        "SELECT EXISTS (SELECT 1 FROM changes INDEXED BY open_changes"  # noqa: S608 - fixed names
-        f" WHERE closed IS NULL AND {condition})"
+        "SELECT EXISTS (SELECT 1 FROM changes INDEXED BY open_changes"
+        " WHERE closed IS NULL AND new IS NOT NULL)"
         " OR EXISTS (SELECT 1 FROM changes INDEXED BY gone_changes"
-        f" WHERE closed = 'gone' AND {condition})"
+        " WHERE closed = 'gone' AND new IS NOT NULL)"
     ).fetchone()
     return bool(found)
 
@@ -187,8 +172,6 @@ def carried(job: PendingJob) -> tuple[tuple[str, int | str], ...]:
             found.append(("site_factor", job.site_factor))
     if job.oversubscribe == "YES":
         found.append((ownership.OVERSUBSCRIBE, "YES"))
-    if job.excluded_nodes:
-        found.append((ownership.EXCLUDED_NODES, ownership.words_of(job.excluded_nodes)))
     return tuple(found)
 
 

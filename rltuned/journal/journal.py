@@ -72,10 +72,6 @@ class Journal:
         """How often each job of this cluster was written to since then, numbers and words."""
         return self._ask(lambda db: self._ledger.recent(db, cluster, since), {})
 
-    def has_steered(self) -> bool:
-        """Whether a job may carry excluded nodes that rltuned set, or brings them back requeued."""
-        return self._ask(changes.has_steered, nothing=False)
-
     def is_clean(self) -> bool:
         """Whether nothing owned can be in any queue: no job carries something, and none has left
         the queue with something that it would bring back when it is requeued.
@@ -182,9 +178,9 @@ class Journal:
         """Take up again the jobs that carry a value from before they were requeued, or from before
         they were parted from their array.
 
-        A requeued job keeps its directly set priority, its site factor, its OverSubscribe flag and
-        its excluded nodes, under a new submit time. It is known by its id together with exactly
-        the value that rltuned wrote last; a task that became a record of its own, by its array's.
+        A requeued job keeps its directly set priority, its site factor and its OverSubscribe flag,
+        under a new submit time. It is known by its id together with exactly the value that rltuned
+        wrote last; a task that became a record of its own, by its array's.
 
         Returns: how many values that were.
         """

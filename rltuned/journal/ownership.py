@@ -1,17 +1,17 @@
 """What the journal's open rows add up to: what rltuned holds of each job; and what became of it."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from rltuned.domain.jobs import Ownership
 from rltuned.domain.plan import Target
-from rltuned.domain.units import JobId, NodeName, UnixTime
+from rltuned.domain.units import JobId, UnixTime
 
 OVERSUBSCRIBE: Final = "oversubscribe"
 EXCLUDED_NODES: Final = "excluded_nodes"
-"""Names of the fields of words, in the table and for people."""
+"""Names of the fields of words, in the table and for people; release 0.1.0 alone wrote the last."""
 _WORDS: Final = (OVERSUBSCRIBE, EXCLUDED_NODES)
 
 JobKey = tuple[JobId, UnixTime]
@@ -57,16 +57,6 @@ class WordClaim:
     @property
     def key(self) -> JobKey:
         return self.target.job_id, self.target.submitted_at
-
-
-def words_of(nodes: Collection[NodeName]) -> str:
-    """Nodes as the table holds them: equal sets, equal words."""
-    return ",".join(sorted(nodes))
-
-
-def nodes_of(words: str) -> tuple[NodeName, ...]:
-    """What `words_of` was made from, by name."""
-    return tuple(NodeName(name) for name in words.split(",") if name)
 
 
 class Origin(NamedTuple):

@@ -12,7 +12,6 @@ from rltuned.domain.plan import (
     Plan,
     Release,
     Result,
-    SetExcludedNodes,
     SetNice,
     SetOverSubscribe,
     SetPriority,
@@ -77,8 +76,6 @@ class SimBackend:
                 # makes no difference to anybody else
                 job.request = replace(job.request, exclusive=action.new == "NO")
                 job.oversubscribe = action.new
-            case SetExcludedNodes():
-                return Outcome(action, Result.REFUSED, "a simulated job excludes no nodes")
             case _:
                 assert_never(action)
         return Outcome(action, Result.APPLIED)

@@ -5,12 +5,11 @@ from typing import Final, assert_never
 
 from rltuned.domain import plan
 from rltuned.domain.address import ARGUMENT_LIMIT, is_address
-from rltuned.slurm.strings import format_hosts
 from rltuned.slurm.talk import one_line
 
 _LINE: Final = re.compile(
     r"release \S+|update JobId=\S+ (?:(?:Priority|SiteFactor|Nice)=-?[0-9]{1,10}"
-    r"|OverSubscribe=(?:YES|NO)|ExcNodeList=[A-Za-z0-9_.,\[\]-]*)"
+    r"|OverSubscribe=(?:YES|NO))"
 )
 """All that scontrol ever receives."""
 
@@ -19,8 +18,7 @@ def command_lines(action: plan.Action, address: str) -> list[str]:
     """Scontrol's lines for one action.
 
     Raises:
-        ValueError: the address is not one of a job, a node's name cannot be one, or the line would
-            be too long for scontrol.
+        ValueError: the address is not one of a job, or the line would be too long for scontrol.
     """
     if not is_address(address):
         raise ValueError(f"{one_line(address, 60)!r} is no address of a job; nothing was sent")
@@ -32,18 +30,12 @@ def command_lines(action: plan.Action, address: str) -> list[str]:
     if not all(_LINE.fullmatch(line) for line in lines):
         raise ValueError(f"{one_line(lines[0], 80)!r} is no line for scontrol; nothing was sent")
     if max(map(len, lines)) > ARGUMENT_LIMIT:
-        raise ValueError(
-            "a list of tasks or nodes is too long for scontrol's arguments; nothing was sent"
-        )
+        raise ValueError("a list of tasks is too long for scontrol's arguments; nothing was sent")
     return lines
 
 
 def _assignment(
-    action: plan.SetPriority
-    | plan.SetSiteFactor
-    | plan.SetNice
-    | plan.SetOverSubscribe
-    | plan.SetExcludedNodes,
+    action: plan.SetPriority | plan.SetSiteFactor | plan.SetNice | plan.SetOverSubscribe,
 ) -> str:
     match action:
         case plan.SetNice():
@@ -54,7 +46,5 @@ def _assignment(
             return f"SiteFactor={action.new:d}"
         case plan.SetOverSubscribe():
             return f"OverSubscribe={action.new}"
-        case plan.SetExcludedNodes():
-            return f"ExcNodeList={format_hosts(action.new)}"
         case _:
             assert_never(action)

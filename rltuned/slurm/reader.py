@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -12,7 +11,7 @@ from rltuned.domain.jobs import PendingJob, Remembered
 from rltuned.domain.kinds import Digester
 from rltuned.domain.ports import NOTHING
 from rltuned.domain.snapshot import Snapshot, Unreadable
-from rltuned.domain.units import JobId, NodeName, UnixTime
+from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.columns import (
     NODE_COLUMNS,
@@ -34,7 +33,6 @@ from rltuned.slurm.records import Watched, id_of, parse_job_id, watched
 from rltuned.slurm.request import Requests
 from rltuned.slurm.site import SlurmSite, parse_config, read_exclusive_partitions, read_site
 from rltuned.slurm.source import JobSource, ReaderChoice, squeue
-from rltuned.slurm.strings import expand_hosts
 from rltuned.slurm.talk import one_line
 from rltuned.slurm.values import parse_epoch
 
@@ -212,23 +210,6 @@ class Reader:
         except ValueError as error:
             raise SnapshotError(f"squeue: {error}") from error
         return starts[0] if starts else None
-
-    def excluded(self, now: float) -> dict[JobId, frozenset[NodeName]]:
-        """Nodes that every pending record excludes: a column without a name in older releases."""
-        _, layout = self._known_site(now)
-        answer = squeue(self._commands, layout, "-t", "PD", "-o", self._marks.letters("Ax"))
-        found: dict[JobId, frozenset[NodeName]] = {}
-        for job_id, names in self._marks.rows("squeue", answer, 2, []):
-            with suppress(ValueError):  # such a job is as one that squeue does not show
-                found[parse_job_id(job_id.strip())] = frozenset(
-                    map(NodeName, expand_hosts(names.strip()))
-                )
-        return found
-
-    def with_excluded(self, seen: dict[JobId, Watched], now: float) -> dict[JobId, Watched]:
-        """The same records with the nodes that they exclude."""
-        known = self.excluded(now)
-        return {job_id: replace(row, excluded=known.get(job_id)) for job_id, row in seen.items()}
 
     def factors(self) -> dict[JobId, Factors]:
         """What sprio shows: jobs that are pending, eligible and not held."""

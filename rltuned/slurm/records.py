@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rltuned.domain.jobs import ArrayInfo
-from rltuned.domain.units import JobId, NodeName, UnixTime
+from rltuned.domain.units import JobId, UnixTime
 from rltuned.slurm.columns import JobRow, WatchRow
 from rltuned.slurm.strings import Tasks, pack_tasks, parse_tasks
 from rltuned.slurm.values import absent, parse_epoch, parse_number
@@ -71,7 +71,6 @@ class Watched:
 
     Attributes:
         held: by anything; holder: "user" or "admin" where a person does.
-        excluded: None = not asked for.
         unreadable: why its row cannot be read; then nothing else is known. Empty = it can.
     """
 
@@ -82,7 +81,6 @@ class Watched:
     held: bool
     oversubscribe: str = ""
     holder: str = ""
-    excluded: frozenset[NodeName] | None = None
     unreadable: str = ""
 
 

@@ -24,36 +24,6 @@ def expand_hosts(text: str) -> tuple[str, ...]:
     return () if absent(text) else hostlist.expand_hosts(text)
 
 
-def format_hosts(names: Iterable[str]) -> str:
-    """The shortest hostlist that keeps the order: p1 p2 k1 -> "p[1-2],k1"."""
-    items: list[str] = []
-    prefix, runs = "", list[tuple[str, str]]()
-
-    def flush() -> None:
-        if not runs:
-            return
-        text = ",".join(low if low == high else f"{low}-{high}" for low, high in runs)
-        single = len(runs) == 1 and runs[0][0] == runs[0][1]
-        items.append(prefix + (text if single else f"[{text}]"))
-        runs.clear()
-
-    for name in names:
-        match = _NUMBERED.fullmatch(name)
-        if match is None:
-            flush()
-            items.append(name)
-            continue
-        if match[1] != prefix:
-            flush()
-            prefix = match[1]
-        if runs and str(int(runs[-1][1]) + 1).zfill(len(runs[-1][0])) == match[2]:
-            runs[-1] = (runs[-1][0], match[2])
-        else:
-            runs.append((match[2], match[2]))
-    flush()
-    return ",".join(items)
-
-
 # -- GRES and TRES ----------------------------------------------------------------------------
 
 

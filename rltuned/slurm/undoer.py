@@ -10,7 +10,7 @@ from collections.abc import Callable
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.remnants import UNASKED, Remnants
-from rltuned.domain.units import JobId, NodeName
+from rltuned.domain.units import JobId
 from rltuned.slurm.backend import BatchFence, Unfenced
 from rltuned.slurm.columns import UNDO_COLUMNS, Marks, WatchRow
 from rltuned.slurm.commands import Commands, SlurmCli
@@ -27,7 +27,6 @@ class SlurmUndoer:
     Args:
         cli: how they are called.
         now: Unix seconds.
-        exclusions: read the nodes that jobs exclude, by one more squeue.
         marks: see columns.Marks; None = a random mark.
         fence: knows of every read, and is asked before every batch.
     """
@@ -37,12 +36,10 @@ class SlurmUndoer:
         cli: SlurmCli,
         now: Callable[[], float],
         *,
-        exclusions: bool = False,
         marks: Marks | None = None,
         fence: BatchFence | None = None,
     ) -> None:
         self._now = now
-        self._exclusions = exclusions
         self._plugin: str | None = None
         self._fence = fence or Unfenced()
         commands = Commands(cli)
@@ -55,14 +52,11 @@ class SlurmUndoer:
         now = self._now()
         site, records = self._reader.site(now), self._reader.pending(now, UNDO_COLUMNS)
         factors = self._reader.factors() if site.multifactor else {}
-        excluded = self._reader.excluded(now) if self._exclusions else {}
         siblings = Counter(rows[0].arrayjobid for rows in records.values())
         pending, unreadable = [], []
         for name, rows in records.items():
             try:
-                pending.append(
-                    _pending(rows, siblings[rows[0].arrayjobid], factors, site, excluded)
-                )
+                pending.append(_pending(rows, siblings[rows[0].arrayjobid], factors, site))
             except ValueError as error:
                 unreadable.append((name, str(error)))
         if self._plugin is None:
@@ -79,7 +73,6 @@ def _pending(
     records: int,
     factors: dict[JobId, Factors],
     site: SlurmSite,
-    excluded: dict[JobId, frozenset[NodeName]],
 ) -> PendingJob:
     row, partitions = rows[0], tuple(rows[0].partition.split(","))
     named = read_record(row, [r.arraytaskid for r in rows], records)
@@ -89,6 +82,5 @@ def _pending(
         request=UNASKED,
         partitions=partitions,
         reason=row.reason,
-        excluded_nodes=tuple(sorted(excluded.get(named.job_id, ()))),
         oversubscribe=row.oversubscribe,
     )

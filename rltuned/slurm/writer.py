@@ -19,7 +19,6 @@ from rltuned.domain.plan import (
     Plan,
     Release,
     Result,
-    SetExcludedNodes,
     SetNice,
     SetOverSubscribe,
     SetPriority,
@@ -32,7 +31,6 @@ from rltuned.slurm.factors import Factors
 from rltuned.slurm.lines import command_lines
 from rltuned.slurm.reader import Reader
 from rltuned.slurm.records import Watched
-from rltuned.slurm.strings import format_hosts
 from rltuned.slurm.talk import one_line
 
 SLOW_S: Final = 2.0
@@ -95,9 +93,8 @@ class Writer:
         if plan.is_empty:
             return ()
         progress, most = _Progress(plan.actions), self._commands.cli.chunk
-        self._keep_others_exclusions(progress)
         releases = [i for i, a in enumerate(plan.actions) if isinstance(a, Release | SetNice)]
-        sets = [i for i in range(len(plan.actions)) if i not in {*releases, *progress.result}]
+        sets = [i for i in range(len(plan.actions)) if i not in releases]
         for start in range(0, len(sets), most):
             self._send(sets[start : start + most], progress)
         size = 1
@@ -108,25 +105,6 @@ class Writer:
             size = min(2 * size, max(1, most // 2)) if quick else 1
         self._look_back(progress)
         return tuple(progress.result[i] for i in range(len(plan.actions)))
-
-    def _keep_others_exclusions(self, progress: _Progress) -> None:
-        """Drop what would overwrite nodes that a user excluded since rltuned looked."""
-        asked = [(i, a) for i, a in enumerate(progress.actions) if isinstance(a, SetExcludedNodes)]
-        if not asked:
-            return
-        try:
-            seen = self._reader.excluded(self._now())
-        except (BackendError, SnapshotError) as error:
-            for index, _ in asked:
-                progress.end(index, Result.REFUSED, f"not compared: {error}")
-            return
-        for index, action in asked:
-            actual = seen.get(action.target.job_id)
-            if actual is None:
-                progress.end(index, Result.GONE, "no longer pending")
-            elif actual != frozenset(action.old):
-                now = format_hosts(sorted(actual)) or "empty"
-                progress.end(index, Result.REFUSED, f"ExcNodeList is {now} meanwhile")
 
     def _send(self, chunk: Sequence[int], progress: _Progress) -> None:
         lines: list[str] = []
@@ -208,8 +186,6 @@ class Writer:
             return
         try:
             seen = self._reader.watch(self._now(), [a.target.job_id for _, a in open_actions])
-            if any(isinstance(a, SetExcludedNodes) for _, a in open_actions):
-                seen = self._reader.with_excluded(seen, self._now())
             wanted = any(isinstance(a, SetSiteFactor | Release) for _, a in open_actions)
             multifactor = wanted and self._reader.site(self._now()).multifactor
             factors = self._reader.factors() if multifactor else {}
@@ -327,9 +303,6 @@ def _difference(action: Action, row: Watched, factors: Factors | None) -> str:
         case SetOverSubscribe():
             good = row.oversubscribe == action.new
             wrong = f"reads back OverSubscribe={row.oversubscribe}"
-        case SetExcludedNodes():
-            good = row.excluded == frozenset(action.new)
-            wrong = f"reads back ExcNodeList={format_hosts(sorted(row.excluded or ()))}"
         case Release():
             # sprio shows factors only of jobs that multifactor rules; where it shows none, the
             # value must at least have left the one at which the job was frozen

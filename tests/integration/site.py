@@ -98,5 +98,5 @@ class Site:
         return decision
 
     def give_back(self) -> set[Fate]:
-        undoer = SlurmUndoer(SlurmCli(conf=self.lab.conf), time.time, exclusions=True)
+        undoer = SlurmUndoer(SlurmCli(conf=self.lab.conf), time.time)
         return {item.fate for item in restore(undoer, self.journal, SystemClock())}

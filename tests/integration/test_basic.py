@@ -34,7 +34,7 @@ def no_stopwatch(stage: CycleStage) -> Iterator[None]:
 
 
 def undoer(slurm: SlurmLab) -> SlurmUndoer:
-    return SlurmUndoer(SlurmCli(conf=slurm.conf), time.time, exclusions=True)
+    return SlurmUndoer(SlurmCli(conf=slurm.conf), time.time)
 
 
 def test_restore_gives_every_job_the_number_that_it_had(tmp_path: Path) -> None:

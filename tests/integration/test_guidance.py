@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slurm
 
 
 def undoer(slurm: SlurmLab) -> SlurmUndoer:
-    return SlurmUndoer(SlurmCli(conf=slurm.conf), time.time, exclusions=True)
+    return SlurmUndoer(SlurmCli(conf=slurm.conf), time.time)
 
 
 def test_guidance_uses_what_isolation_leaves_idle(

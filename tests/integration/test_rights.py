@@ -138,7 +138,6 @@ def test_an_operator_can_do_all_that_is_needed(
         "update JobId={} Priority=7",
         "update JobId={} SiteFactor=7",
         "update JobId={} OverSubscribe=yes",
-        "update JobId={} ExcNodeList=k1",
         "update JobId={} Nice=7",
         "release {}",
     ],
@@ -151,7 +150,6 @@ def test_a_plain_user_can_do_none_of_it_to_others(jobs: Queue, words: str) -> No
 MAY = {
     "set a priority, a site factor, a nice": "scontrol update JobId={wait} Priority=7",
     "set OverSubscribe": "scontrol update JobId={wait} OverSubscribe=yes",
-    "take excluded nodes of an older release back": "scontrol update JobId={wait} ExcNodeList=k1",
     "give a job back": "scontrol release {wait}",
     "lengthen a time limit": "scontrol update JobId={wait} TimeLimit=500",
     "move a job to another partition": "scontrol update JobId={wait} Partition=sla",

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import Action, Outcome, Plan, Result, SetExcludedNodes, SetOverSubscribe
-from rltuned.domain.units import NodeName, UnixTime
+from rltuned.domain.plan import Action, Outcome, Plan, Result, SetOverSubscribe
+from rltuned.domain.units import UnixTime
 from rltuned.journal.journal import Journal
 from tests.builders import (
     NOW,
@@ -24,7 +24,7 @@ from tests.builders import (
 )
 
 CLUSTER = "test"
-KINDS = ("priority", "site_factor", "release", "oversubscribe", "excluded_nodes")
+KINDS = ("priority", "site_factor", "release", "oversubscribe")
 NUMBERS = st.integers(1, 4)
 RESULTS = st.sampled_from([None, *Result])
 
@@ -37,9 +37,6 @@ def action_of(kind: str, of: PendingJob, value: int) -> Action:
             return set_site_factor(of, value)
         case "oversubscribe":
             return SetOverSubscribe(target(of), "NO", "YES" if value % 2 else "NO")
-        case "excluded_nodes":
-            nodes = (NodeName(f"n{value % 3}"),) if value % 4 else ()
-            return SetExcludedNodes(target(of), (), nodes)
         case _:
             return release(of)
 

@@ -5,11 +5,10 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rltuned.domain.hostlist import expand_hosts
 from rltuned.slurm.strings import (
     Gres,
     Tasks,
-    expand_hosts,
-    format_hosts,
     parse_gres,
     parse_tasks,
     parse_tres,
@@ -17,22 +16,6 @@ from rltuned.slurm.strings import (
 from rltuned.slurm.values import format_limit, parse_epoch, parse_limit_s, parse_memory_mib
 
 word = st.from_regex(r"[a-z][a-z0-9_.-]{0,8}", fullmatch=True)
-host = st.from_regex(r"[a-z][a-z0-9.-]{0,5}[0-9]{0,4}", fullmatch=True).filter(
-    lambda name: name not in {"none", "null", "unknown"}
-)
-near_hosts = st.builds(
-    lambda prefix, start, count, width: [
-        f"{prefix}{n:0{width}}" for n in range(start, start + count)
-    ],
-    st.sampled_from(["n", "gpu-", "r1n"]),
-    st.integers(0, 1200),
-    st.integers(1, 20),
-    st.integers(1, 4),
-)
-hosts = st.one_of(
-    st.lists(host, max_size=20),
-    st.lists(near_hosts, max_size=4).map(lambda parts: [n for part in parts for n in part]),
-)
 gres = st.builds(
     Gres,
     name=st.sampled_from(["gpu", "shard", "mps", "nic"]),
@@ -43,11 +26,6 @@ gres = st.builds(
 step_range = st.tuples(st.integers(0, 10**6), st.integers(0, 5000), st.integers(1, 9)).map(
     lambda t: (t[0], t[0] + t[1] * t[2], t[2] if t[1] else 1)
 )
-
-
-@given(hosts)
-def test_hostlists(names: list[str]) -> None:
-    assert list(expand_hosts(format_hosts(names))) == names
 
 
 def as_sinfo_prints(item: Gres) -> str:

@@ -13,8 +13,8 @@ import pytest
 
 from rltuned.core.planning import target_of
 from rltuned.domain.jobs import ArrayInfo, Ownership, PendingJob
-from rltuned.domain.plan import Action, Outcome, Plan, Result, SetExcludedNodes
-from rltuned.domain.units import JobId, NodeName
+from rltuned.domain.plan import Action, Outcome, Plan, Result, SetOverSubscribe
+from rltuned.domain.units import JobId
 from rltuned.errors import JournalError
 from rltuned.journal.cycles import CycleRow
 from rltuned.journal.journal import Journal
@@ -291,10 +291,9 @@ def test_writes_of_the_last_hour_are_counted_by_job_and_survive_a_restart(tmp_pa
     write(journal, set_priority(again, 800))
     write(journal, set_priority(first, 901), result=Result.REFUSED)
     write(journal, release(first))
-    nodes = (NodeName("p1"),)
-    write(journal, SetExcludedNodes(target_of(first), (), nodes))
-    write(journal, SetExcludedNodes(target_of(first), nodes, ()))
-    write(journal, SetExcludedNodes(target_of(first), (), nodes), result=Result.WITHHELD)
+    write(journal, SetOverSubscribe(target_of(first), "NO", "YES"))
+    write(journal, SetOverSubscribe(target_of(first), "YES", "NO"))
+    write(journal, SetOverSubscribe(target_of(first), "NO", "YES"), result=Result.WITHHELD)
     journal.close()
     journal = Journal(tmp_path)
     assert journal.recent_writes(CLUSTER, NOW - 3_600) == {
@@ -313,7 +312,6 @@ def test_no_question_of_a_cycle_reads_the_whole_table(journal: Journal) -> None:
     db.set_trace_callback(asked.append)
     task = job(7, priority=900, fixed=True, oversubscribe="YES", array=ArrayInfo(JobId(77), 1))
     journal.is_clean()
-    journal.has_steered()
     write(journal, set_priority(job(2), 901))
     journal.recent_writes(CLUSTER, NOW - 3_600)
     journal.reclaim(CLUSTER, [task], NOW)

@@ -218,6 +218,15 @@ def test_writes_and_flags_become_one_table_and_no_value_is_lost(tmp_path: Path) 
     assert latest == (12,)  # of the table writes, as it was
 
 
+def test_nodes_that_0_1_0_excluded_are_named_with_what_gives_them_back(tmp_path: Path) -> None:
+    of_schema_5(tmp_path)
+    journal, world = Journal(tmp_path), FakeBackend(snapshot(job(13, submitted_at=3.5)))
+    (item,) = (i for i in restore(world, journal, FakeClock()) if i.claim.key[0] == 13)
+    assert item.fate is Fate.REFUSED
+    assert item.detail.endswith("undo by: scontrol update JobId=13 ExcNodeList=")
+    journal.close()
+
+
 @pytest.mark.parametrize("after", range(0, 60, 6))
 def test_a_kill_in_the_middle_leaves_a_file_that_opens(tmp_path: Path, after: int) -> None:
     path = of_schema_5(tmp_path)

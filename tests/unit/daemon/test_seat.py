@@ -13,8 +13,7 @@ from rltuned.daemon.report import Skip
 from rltuned.daemon.restore import restore
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import HealthState
-from rltuned.domain.plan import Outcome, Plan, Result, SetExcludedNodes
-from rltuned.domain.units import NodeName
+from rltuned.domain.plan import Outcome, Plan, Result, SetOverSubscribe
 from rltuned.errors import BackendError, JournalError
 from rltuned.journal.handover import FILE, Handover, StateRow, published
 from rltuned.journal.journal import Journal
@@ -299,10 +298,10 @@ def test_what_is_handed_over_comes_back_the_same(pair: tuple[Beside, Beside]) ->
     assert journal.claims(CLUSTER) == Journal(one.folder).claims(CLUSTER)
 
 
-def test_excluded_nodes_of_an_older_release_are_handed_over(pair: tuple[Beside, Beside]) -> None:
+def test_flags_are_handed_over(pair: tuple[Beside, Beside]) -> None:
     one, two = pair
     ours, theirs = Journal(one.folder), Journal(two.folder)
-    plan = Plan((SetExcludedNodes(target(job(1)), (), (NodeName("k1"),)),))
+    plan = Plan((SetOverSubscribe(target(job(1)), "NO", "YES"),))
     assert one.seat.take(ours, CLUSTER) == ""
     ours.settle(
         ours.intend(plan, cluster=CLUSTER, cycle=1, at=NOW),
@@ -315,5 +314,4 @@ def test_excluded_nodes_of_an_older_release_are_handed_over(pair: tuple[Beside, 
     assert two.seat.take(theirs, CLUSTER).startswith("took over from head1")
     (claim,) = theirs.claims(CLUSTER)
     assert isinstance(claim, WordClaim)
-    assert (claim.key, claim.value) == ((job(1).job_id, job(1).submitted_at), "k1")
-    assert theirs.has_steered()
+    assert (claim.key, claim.value) == ((job(1).job_id, job(1).submitted_at), "YES")

@@ -7,7 +7,6 @@ import pytest
 from rltuned.slurm.strings import (
     Gres,
     expand_hosts,
-    format_hosts,
     pack_tasks,
     parse_gres,
     parse_tasks,
@@ -39,12 +38,6 @@ def test_expand_hosts(text: str, names: tuple[str, ...]) -> None:
 def test_expand_hosts_refuses(text: str) -> None:
     with pytest.raises(ValueError, match=r"hostlist|brackets"):
         expand_hosts(text)
-
-
-def test_format_hosts_keeps_order_and_zeros() -> None:
-    assert format_hosts(["p1", "p2", "k1", "k3", "login", "n09", "n10"]) == (
-        "p[1-2],k[1,3],login,n[09-10]"
-    )
 
 
 @pytest.mark.parametrize(

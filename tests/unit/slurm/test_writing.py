@@ -12,14 +12,13 @@ from rltuned.domain.plan import (
     Plan,
     Release,
     Result,
-    SetExcludedNodes,
     SetNice,
     SetOverSubscribe,
     SetPriority,
     SetSiteFactor,
     Target,
 )
-from rltuned.domain.units import JobId, NodeName, UnixTime
+from rltuned.domain.units import JobId, UnixTime
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.columns import FIELD, WATCH_COLUMNS
 from rltuned.slurm.commands import SlurmCli
@@ -40,19 +39,11 @@ def row(priority: int = 5, nice: int = 0, held: bool = False) -> Watched:
     return Watched("12", 100.0, priority, nice, held)
 
 
-NODES = (NodeName("k1"), NodeName("k2"), NodeName("m1"))
-KEEP_OFF = SetExcludedNodes(target(), (), NODES)
-
-
 def test_lines() -> None:
     assert command_lines(SetOverSubscribe(target(), "NO", "YES"), "12") == [
         "update JobId=12 OverSubscribe=YES"
     ]
     assert command_lines(NICE, "12_[0-3]") == ["update JobId=12_[0-3] Nice=30"]
-    assert command_lines(KEEP_OFF, "12") == ["update JobId=12 ExcNodeList=k[1-2],m1"]
-    assert command_lines(SetExcludedNodes(target(), NODES, ()), "12") == [
-        "update JobId=12 ExcNodeList="
-    ]
     assert command_lines(SetPriority(target(), 1, 7, 3), "12") == ["update JobId=12 Priority=7"]
     assert command_lines(SetSiteFactor(target(), 0, -4), "12_[0-3]") == [
         "update JobId=12_[0-3] SiteFactor=-4"
@@ -110,10 +101,6 @@ SHARE = SetOverSubscribe(target(), "NO", "YES")
 NICE = SetNice(target(), 0, 30)
 
 
-def keeps_off(*names: str) -> Watched:
-    return replace(row(), excluded=frozenset(map(NodeName, names)))
-
-
 SHARED = Watched("12", 100.0, 5, 0, held=False, oversubscribe="YES")
 
 
@@ -146,10 +133,6 @@ SHARED = Watched("12", 100.0, 5, 0, held=False, oversubscribe="YES")
         (SHARE, row(), None, "Access/permission denied", (Result.REFUSED, "denied")),
         (SHARE, None, None, "Job is no longer pending execution", (Result.GONE, "no longer")),
         (FREE, row(0, 30, held=True), None, "", (Result.REFUSED, "held")),
-        (KEEP_OFF, keeps_off("m1", "k2", "k1"), None, "", (Result.APPLIED, "")),
-        (KEEP_OFF, keeps_off("m1"), None, "", (Result.FAILED, "ExcNodeList=m1")),
-        (KEEP_OFF, row(), None, "", (Result.FAILED, "reads back ExcNodeList=")),
-        (KEEP_OFF, keeps_off(), None, "Invalid user id", (Result.REFUSED, "user id")),
     ],
 )
 def test_judge(
