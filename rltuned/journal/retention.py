@@ -83,7 +83,7 @@ def rotate(db: sqlite3.Connection, keeping: Keeping, cluster: str, now: float) -
 def shrink(db: sqlite3.Connection, keeping: Keeping) -> None:
     """Give cleared pages back to the file system, but for a tenth of the limit to grow into.
 
-    Outside a transaction. A file made by a release before schema 3 keeps its size.
+    Outside a transaction.
     """
     slack = int(keeping.max_mib * _MIB) // 10 // _pragma(db, "page_size")
     spare = _pragma(db, "freelist_count") - slack

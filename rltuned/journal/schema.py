@@ -1,8 +1,7 @@
-"""The tables of the journal, release by release, and the way from each to the next.
+"""The tables of the journal, and the way to them from those of release 0.1.0.
 
-A new file takes every step too, so that a file from an older release ends up with the same tables.
-A step is never edited once it was released; a change is a new step, and one more in
-`rltuned.journal.snapshots.SCHEMA_VERSION`.
+A change of a table is one more in `rltuned.journal.snapshots.SCHEMA_VERSION`, and a step from the
+tables of the last release; that of 0.1.0 goes with the release after this one.
 """
 
 import sqlite3
@@ -10,7 +9,7 @@ from typing import Final
 
 from rltuned.journal.snapshots import APPLICATION_ID, SCHEMA_VERSION
 
-_FIRST: Final = """
+_NEW: Final = """
 CREATE TABLE cycles (
     cycle INTEGER PRIMARY KEY,
     at REAL NOT NULL,
@@ -22,79 +21,20 @@ CREATE TABLE cycles (
     chosen INTEGER NOT NULL,
     proposed INTEGER NOT NULL,
     applied INTEGER NOT NULL,
-    seconds REAL NOT NULL
+    seconds REAL NOT NULL,
+    taken_at REAL,
+    snapshot TEXT,
+    recipe TEXT,
+    timings TEXT NOT NULL DEFAULT '{}'
 ) STRICT;
-CREATE TABLE writes (
-    id INTEGER PRIMARY KEY,
-    cycle INTEGER NOT NULL,
-    at REAL NOT NULL,
-    cluster TEXT NOT NULL,
-    job_id INTEGER NOT NULL,
-    submitted_at REAL NOT NULL,
-    address TEXT NOT NULL,
-    field TEXT NOT NULL CHECK (field IN ('priority', 'site_factor', 'release')),
-    old INTEGER NOT NULL,
-    new INTEGER,
-    nice INTEGER,
-    result TEXT,
-    detail TEXT NOT NULL DEFAULT '',
-    finished_at REAL,
-    closed TEXT
-) STRICT;
-CREATE INDEX open_writes ON writes (cluster, job_id, submitted_at) WHERE closed IS NULL;
-CREATE INDEX writes_of_job ON writes (job_id);
-"""
-_FLAGS: Final = """
-CREATE TABLE flags (
-    id INTEGER PRIMARY KEY,
-    cycle INTEGER NOT NULL,
-    at REAL NOT NULL,
-    cluster TEXT NOT NULL,
-    job_id INTEGER NOT NULL,
-    submitted_at REAL NOT NULL,
-    address TEXT NOT NULL,
-    old TEXT NOT NULL,
-    new TEXT NOT NULL,
-    result TEXT,
-    detail TEXT NOT NULL DEFAULT '',
-    finished_at REAL,
-    closed TEXT
-) STRICT;
-CREATE INDEX open_flags ON flags (cluster, job_id, submitted_at) WHERE closed IS NULL;
-"""
-_RECORDINGS: Final = """
 CREATE TABLE snapshots (digest TEXT NOT NULL UNIQUE, body BLOB NOT NULL) STRICT;
 CREATE TABLE recipes (digest TEXT NOT NULL UNIQUE, body TEXT NOT NULL) STRICT;
 CREATE TABLE plans (cycle INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT;
 CREATE TABLE states (name TEXT PRIMARY KEY, value TEXT NOT NULL, at REAL NOT NULL) STRICT;
-ALTER TABLE cycles ADD COLUMN taken_at REAL;
-ALTER TABLE cycles ADD COLUMN snapshot TEXT;
-ALTER TABLE cycles ADD COLUMN recipe TEXT;
-ALTER TABLE cycles ADD COLUMN timings TEXT NOT NULL DEFAULT '{}';
-ALTER TABLE writes ADD COLUMN snapshot TEXT;
-ALTER TABLE flags ADD COLUMN snapshot TEXT;
-ALTER TABLE flags ADD COLUMN field TEXT NOT NULL DEFAULT 'oversubscribe';
-CREATE INDEX writes_by_time ON writes (cluster, at);
 CREATE INDEX cycles_of_snapshot ON cycles (snapshot) WHERE snapshot IS NOT NULL;
 CREATE INDEX recorded_cycles ON cycles (cycle) WHERE snapshot IS NOT NULL;
 CREATE INDEX cycles_of_recipe ON cycles (recipe) WHERE recipe IS NOT NULL;
-CREATE INDEX spare_writes ON writes (id) WHERE closed IS NOT NULL AND closed != 'gone';
-CREATE INDEX flags_of_job ON flags (job_id);
 """
-_EXACTNESS: Final = """
-ALTER TABLE writes ADD COLUMN only_nice INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE writes ADD COLUMN newest_id INTEGER;
-ALTER TABLE writes ADD COLUMN ended_at REAL;
-ALTER TABLE flags ADD COLUMN ended_at REAL;
-ALTER TABLE flags ADD COLUMN tries INTEGER NOT NULL DEFAULT 1;
-CREATE INDEX gone_writes ON writes (cluster, job_id) WHERE closed = 'gone';
-CREATE INDEX gone_flags ON flags (cluster, job_id) WHERE closed = 'gone';
-CREATE INDEX known_writes ON writes (cluster, job_id) WHERE closed = 'gone' AND ended_at IS NULL;
-CREATE INDEX known_flags ON flags (cluster, job_id) WHERE closed = 'gone' AND ended_at IS NULL;
-CREATE INDEX closed_writes ON writes (at) WHERE closed IS NOT NULL;
-CREATE INDEX closed_flags ON flags (at) WHERE closed IS NOT NULL;
-"""
-_REST: Final = "ALTER TABLE writes ADD COLUMN rest INTEGER;"
 _CHANGES: Final = """
 CREATE TABLE changes (
     id INTEGER PRIMARY KEY,
@@ -120,6 +60,16 @@ CREATE TABLE changes (
     closed TEXT,
     ended_at REAL
 ) STRICT;
+CREATE INDEX open_changes ON changes (cluster, job_id, submitted_at) WHERE closed IS NULL;
+CREATE INDEX changes_of_job ON changes (job_id);
+CREATE INDEX changes_by_time ON changes (cluster, at);
+CREATE INDEX spare_changes ON changes (id) WHERE closed IS NOT NULL AND closed != 'gone';
+CREATE INDEX gone_changes ON changes (cluster, job_id) WHERE closed = 'gone';
+CREATE INDEX known_changes ON changes (cluster, job_id) WHERE closed = 'gone' AND ended_at IS NULL;
+CREATE INDEX closed_changes ON changes (at) WHERE closed IS NOT NULL;
+"""
+_REST: Final = "ALTER TABLE writes ADD COLUMN rest INTEGER;"
+_MOVED: Final = """
 INSERT INTO changes (id, cycle, at, cluster, job_id, submitted_at, address, field, old, new, tries,
     snapshot, result, detail, finished_at, closed, ended_at)
 SELECT id, cycle, at, cluster, job_id, submitted_at, address, field, old, new, tries, snapshot,
@@ -131,20 +81,10 @@ SELECT id + (SELECT ifnull(max(id), 0) FROM flags), cycle, at, cluster, job_id, 
     finished_at, closed, ended_at FROM writes ORDER BY id;
 DROP TABLE flags;
 DROP TABLE writes;
-CREATE INDEX open_changes ON changes (cluster, job_id, submitted_at) WHERE closed IS NULL;
-CREATE INDEX changes_of_job ON changes (job_id);
-CREATE INDEX changes_by_time ON changes (cluster, at);
-CREATE INDEX spare_changes ON changes (id) WHERE closed IS NOT NULL AND closed != 'gone';
-CREATE INDEX gone_changes ON changes (cluster, job_id) WHERE closed = 'gone';
-CREATE INDEX known_changes ON changes (cluster, job_id) WHERE closed = 'gone' AND ended_at IS NULL;
-CREATE INDEX closed_changes ON changes (at) WHERE closed IS NOT NULL;
 """
-STEPS: Final = (_FIRST, _FLAGS, _RECORDINGS, _EXACTNESS, _REST, _CHANGES)
-"""1: cycles and writes. 2: OverSubscribe flags. 3: what each cycle saw and planned, and states.
-4: nice given back alone, the newest job id at a write (what is newer was parted from an array
-since), when a job that left the queue was seen no more, and how often words were tried.
-5: what neither age nor fair share moves of a priority that was fixed. 6: writes and flags are one
-table; the rows of writes come last, so the latest row is the latest write."""
+"""Two tables become one; the rows of writes come last, so the latest row is the latest write."""
+STEPS: Final = {0: _NEW + _CHANGES, 4: _REST + _CHANGES + _MOVED, 5: _CHANGES + _MOVED}
+"""From no table, from those of release 0.1.0, and from those of a build after it."""
 
 
 def bring_up(db: sqlite3.Connection, version: int) -> None:
@@ -153,8 +93,7 @@ def bring_up(db: sqlite3.Connection, version: int) -> None:
     Raises:
         sqlite3.Error: the disk is full, or the file read-only; nothing has changed.
     """
-    script = "".join(STEPS[version:])
     db.executescript(
-        f"BEGIN IMMEDIATE; {script} PRAGMA application_id = {APPLICATION_ID}; "
+        f"BEGIN IMMEDIATE; {STEPS[version]} PRAGMA application_id = {APPLICATION_ID}; "
         f"PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
     )

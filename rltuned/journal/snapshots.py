@@ -25,8 +25,8 @@ from rltuned.errors import JournalError, JournalLostError, SnapshotError
 FILE_NAME: Final = "journal.sqlite"
 APPLICATION_ID: Final = 0x726C7475
 """"rltu": marks the file as rltuned's, so that a foreign database is not written to."""
-SCHEMA_VERSION: Final = 6
-"""The tables that this release knows; journal/schema.py says what each version brought."""
+OLDEST_SCHEMA, SCHEMA_VERSION = 4, 6
+"""The tables of release 0.1.0, and of this one."""
 
 _NO_MOMENT: Final = UnixTime(0.0)
 _LEVEL: Final = 3
@@ -104,7 +104,7 @@ def check_header(db: sqlite3.Connection, path: Path) -> int:
     """The version of its tables; 0 = a file without any.
 
     Raises:
-        JournalError: a foreign database, or one of a newer release.
+        JournalError: a foreign database, one of a newer release, or of one before 0.1.0.
         sqlite3.Error: no database at all.
     """
     (application,) = db.execute("PRAGMA application_id").fetchone()
@@ -119,6 +119,11 @@ def check_header(db: sqlite3.Connection, path: Path) -> int:
         raise JournalError(
             f"{path}: was written by a newer rltuned (schema {version}, this release reads up to "
             f"{SCHEMA_VERSION}); use that release, or give everything back with it first"
+        )
+    if tables and version < OLDEST_SCHEMA:
+        raise JournalError(
+            f"{path}: was written by a build before rltuned 0.1.0 (schema {version}); give "
+            "everything back with that one, then move the file away"
         )
     return int(version) if tables else 0
 

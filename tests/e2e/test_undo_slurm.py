@@ -19,7 +19,7 @@ from tests.conftest import slurm_or_skip
 from tests.e2e.process import Daemon
 from tests.lab import SlurmLab
 from tests.needs import skip_or_fail
-from tests.schema import SCHEMA_1, journal_of
+from tests.schema import SCHEMA_4, journal_of
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
@@ -184,7 +184,7 @@ def test_a_journal_of_the_first_release_is_enough(timeless: SlurmLab, tmp_path: 
     one = fill(timeless)[1]
     untouched = settled(timeless)
     was = observed(timeless)[one]
-    with closing(journal_of(tmp_path, SCHEMA_1, version=1)) as db:
+    with closing(journal_of(tmp_path, SCHEMA_4, version=4)) as db:
         db.execute(
             "INSERT INTO writes (id, cycle, at, cluster, job_id, submitted_at, address, field,"
             " old, new, nice) VALUES (1, 9, ?, 'rltlab', ?, ?, ?, 'priority', ?, 4711, ?)",

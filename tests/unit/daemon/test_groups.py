@@ -20,7 +20,7 @@ from rltuned.journal.snapshots import FILE_NAME
 from tests.builders import NOW, job, running, snapshot
 from tests.fakes import ConstantOrder
 from tests.loops import report
-from tests.schema import SCHEMA_1, journal_of
+from tests.schema import SCHEMA_4, journal_of
 
 PREDICTED = RunTime(plan_s=600, mean_s=1_200, low_s=60, median_s=900, high_s=3_000, ends=4)
 
@@ -76,7 +76,7 @@ def test_past_its_mean_a_job_takes_its_upper_quantile_and_then_its_limit() -> No
 
 
 def test_the_journal_of_an_older_release_is_taken_over(tmp_path: Path) -> None:
-    with closing(journal_of(tmp_path, SCHEMA_1, 1)):
+    with closing(journal_of(tmp_path, SCHEMA_4, 4)):
         pass
     with closing(Journal(tmp_path)) as journal:
         assert kept_groups(journal, "test") == GroupStore()

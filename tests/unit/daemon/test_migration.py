@@ -13,80 +13,26 @@ from rltuned.daemon.restore import restore
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
-from rltuned.journal.schema import STEPS
 from rltuned.journal.snapshots import APPLICATION_ID, FILE_NAME, SCHEMA_VERSION, reading
 from tests.builders import NOW, job, snapshot
 from tests.fakes import FakeBackend, FakeClock
-from tests.schema import SCHEMA_1, journal_of
+from tests.schema import SCHEMA_4, journal_of
 
-SCHEMA_2 = """
-CREATE TABLE flags (
-    id INTEGER PRIMARY KEY,
-    cycle INTEGER NOT NULL,
-    at REAL NOT NULL,
-    cluster TEXT NOT NULL,
-    job_id INTEGER NOT NULL,
-    submitted_at REAL NOT NULL,
-    address TEXT NOT NULL,
-    old TEXT NOT NULL,
-    new TEXT NOT NULL,
-    result TEXT,
-    detail TEXT NOT NULL DEFAULT '',
-    finished_at REAL,
-    closed TEXT
-) STRICT;
-CREATE INDEX open_flags ON flags (cluster, job_id, submitted_at) WHERE closed IS NULL;
-"""
-SCHEMA_3 = """
-CREATE TABLE snapshots (digest TEXT NOT NULL UNIQUE, body BLOB NOT NULL) STRICT;
-CREATE TABLE recipes (digest TEXT NOT NULL UNIQUE, body TEXT NOT NULL) STRICT;
-CREATE TABLE plans (cycle INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT;
-CREATE TABLE states (name TEXT PRIMARY KEY, value TEXT NOT NULL, at REAL NOT NULL) STRICT;
-ALTER TABLE cycles ADD COLUMN taken_at REAL;
-ALTER TABLE cycles ADD COLUMN snapshot TEXT;
-ALTER TABLE cycles ADD COLUMN recipe TEXT;
-ALTER TABLE cycles ADD COLUMN timings TEXT NOT NULL DEFAULT '{}';
-ALTER TABLE writes ADD COLUMN snapshot TEXT;
-ALTER TABLE flags ADD COLUMN snapshot TEXT;
-ALTER TABLE flags ADD COLUMN field TEXT NOT NULL DEFAULT 'oversubscribe';
-CREATE INDEX writes_by_time ON writes (cluster, at);
-CREATE INDEX cycles_of_snapshot ON cycles (snapshot) WHERE snapshot IS NOT NULL;
-CREATE INDEX recorded_cycles ON cycles (cycle) WHERE snapshot IS NOT NULL;
-CREATE INDEX cycles_of_recipe ON cycles (recipe) WHERE recipe IS NOT NULL;
-CREATE INDEX spare_writes ON writes (id) WHERE closed IS NOT NULL AND closed != 'gone';
-CREATE INDEX flags_of_job ON flags (job_id);
-"""
-SCHEMA_4 = """
-ALTER TABLE writes ADD COLUMN only_nice INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE writes ADD COLUMN newest_id INTEGER;
-ALTER TABLE writes ADD COLUMN ended_at REAL;
-ALTER TABLE flags ADD COLUMN ended_at REAL;
-ALTER TABLE flags ADD COLUMN tries INTEGER NOT NULL DEFAULT 1;
-CREATE INDEX gone_writes ON writes (cluster, job_id) WHERE closed = 'gone';
-CREATE INDEX gone_flags ON flags (cluster, job_id) WHERE closed = 'gone';
-CREATE INDEX known_writes ON writes (cluster, job_id) WHERE closed = 'gone' AND ended_at IS NULL;
-CREATE INDEX known_flags ON flags (cluster, job_id) WHERE closed = 'gone' AND ended_at IS NULL;
-CREATE INDEX closed_writes ON writes (at) WHERE closed IS NOT NULL;
-CREATE INDEX closed_flags ON flags (at) WHERE closed IS NOT NULL;
-"""
 SCHEMA_5 = "ALTER TABLE writes ADD COLUMN rest INTEGER;"
 ROWS = """
-INSERT INTO cycles VALUES (41, :now, 'test', 'live', '', 'sjf', 2, 2, 1, 1, 0.3);
-INSERT INTO writes VALUES
-    (1, 41, :now, 'test', 1, :then, '1', 'priority', 300, 900, 7, 'applied', '', :now,
-     NULL),
-    (2, 41, :now, 'test', 2, :then, '2', 'site_factor', 40, 500, NULL, NULL, '', NULL,
-     NULL),
-    (3, 41, :now, 'test', 3, :then, '3', 'priority', 300, 900, 0, 'gone', '', :now,
-     'gone');
-"""
-FLAG_ROWS = """
-INSERT INTO flags VALUES
-    (1, 41, :now, 'test', 4, :then, '4', 'NO', 'YES', 'applied', '', :now, NULL);
+INSERT INTO cycles (cycle, at, cluster, mode, skipped, policy, pending, chosen, proposed, applied,
+    seconds) VALUES (41, :now, 'test', 'live', '', 'sjf', 2, 2, 1, 1, 0.3);
+INSERT INTO writes (id, cycle, at, cluster, job_id, submitted_at, address, field, old, new, nice,
+    result, finished_at, closed) VALUES
+    (1, 41, :now, 'test', 1, :then, '1', 'priority', 300, 900, 7, 'applied', :now, NULL),
+    (2, 41, :now, 'test', 2, :then, '2', 'site_factor', 40, 500, NULL, NULL, NULL, NULL),
+    (3, 41, :now, 'test', 3, :then, '3', 'priority', 300, 900, 0, 'gone', :now, 'gone');
+INSERT INTO flags (id, cycle, at, cluster, job_id, submitted_at, address, old, new, result,
+    finished_at) VALUES (1, 41, :now, 'test', 4, :then, '4', 'NO', 'YES', 'applied', :now);
 """
 
 
-OLDER = (1, 2, 3, 4, 5)
+OLDER = (4, 5)
 COLUMNS = {
     "writes": (
         "cycle, at, cluster, job_id, submitted_at, address, field, old, new, nice, rest, only_nice,"
@@ -122,17 +68,21 @@ VALUES
 
 def older(folder: Path, version: int) -> Path:
     """A journal as that release left it: one write done, one cut off, one job gone."""
-    tables = SCHEMA_1 + ROWS + (SCHEMA_2 + FLAG_ROWS if version > 1 else "")
-    tables += "".join((SCHEMA_3, SCHEMA_4, SCHEMA_5)[: max(version - 2, 0)])
+    tables = SCHEMA_4 + ROWS + (SCHEMA_5 if version > 4 else "")
     tables = tables.replace(":now", str(NOW)).replace(":then", str(NOW - 600))
     journal_of(folder, tables, version).close()
     return folder / FILE_NAME
 
 
-def tables_of(path: Path) -> list[tuple[str, str]]:
+def tables_of(path: Path) -> list[tuple[object, ...]]:
+    """Every column of every table, and every index."""
     with closing(sqlite3.connect(path)) as db:
-        rows = db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
-    return sorted(rows)
+        found = db.execute("SELECT type, name, iif(type = 'index', sql, '') FROM sqlite_master")
+        rows: list[tuple[object, ...]] = found.fetchall()
+        for kind, name, _ in [*rows]:
+            if kind == "table":
+                rows += [(name, *row) for row in db.execute(f"PRAGMA table_info({name})")]
+    return sorted(rows, key=str)
 
 
 @pytest.mark.parametrize("version", OLDER)
@@ -142,12 +92,12 @@ def test_what_an_older_release_wrote_is_given_back(tmp_path: Path, version: int)
         snapshot(
             job(1, priority=900, nice=0),
             job(2, site_factor=500),
-            job(4, oversubscribe="YES" if version > 1 else "OK"),
+            job(4, oversubscribe="YES"),
         )
     )
     journal = Journal(tmp_path)
     items = {int(r.claim.target.job_id): r.fate for r in restore(world, journal, FakeClock())}
-    assert items == dict.fromkeys([1, 2, 4] if version > 1 else [1, 2], Fate.GIVEN_BACK)
+    assert items == dict.fromkeys([1, 2, 4], Fate.GIVEN_BACK)
     assert (world.job(1).nice, world.job(2).site_factor) == (7, 40)
     assert journal.last_cycle() == 41
     journal.close()
@@ -253,26 +203,35 @@ def test_a_kill_in_the_middle_leaves_a_file_that_opens(tmp_path: Path, after: in
     assert two_tables_in_one(path) == before
 
 
-def test_there_is_a_step_to_every_version() -> None:
-    assert len(STEPS) == SCHEMA_VERSION
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_what_a_build_before_0_1_0_left_is_refused_and_not_touched(
+    tmp_path: Path, version: int
+) -> None:
+    path = older(tmp_path, 4)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(f"PRAGMA user_version = {version}")
+    before = path.read_bytes()
+    with pytest.raises(JournalError, match=rf"before rltuned 0.1.0 \(schema {version}\)"):
+        Journal(tmp_path).claims("test")
+    assert path.read_bytes() == before
 
 
 def test_reading_does_not_bring_an_older_one_up(tmp_path: Path) -> None:
-    path = older(tmp_path, 2)
+    path = older(tmp_path, 4)
     before = path.read_bytes()
-    refused = pytest.raises(JournalError, match=r"older rltuned \(schema 2, now 6\)")
+    refused = pytest.raises(JournalError, match=r"older rltuned \(schema 4, now 6\)")
     with refused, reading(path):
         pass
     assert path.read_bytes() == before
 
 
 def test_a_step_that_fails_leaves_the_older_tables(tmp_path: Path) -> None:
-    path = older(tmp_path, 2)
+    path = older(tmp_path, 4)
     with closing(sqlite3.connect(path)) as db:
-        db.execute("CREATE TABLE plans (photo BLOB)")
+        db.execute("CREATE TABLE changes (photo BLOB)")
         db.commit()
     before = tables_of(path)
-    with pytest.raises(JournalError, match="table plans already exists"):
+    with pytest.raises(JournalError, match="table changes already exists"):
         Journal(tmp_path).claims("test")
     assert tables_of(path) == before
 
