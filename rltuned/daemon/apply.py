@@ -103,8 +103,7 @@ class PlanApplier:
         """Note what a cycle saw and planned, if it did; returns the digest of the snapshot."""
         found = None if decision is None else decision.neutral
         if found is not None and found != snapshot.neutral:
-            new = {snapshot.cluster: found}
-            NEUTRAL.alter(self.journal, lambda every: every | new, self._clock.now())
+            NEUTRAL.change(self.journal, snapshot.cluster, lambda _: found, self._clock.now())
         return self.journal.keep(
             CycleObservation(
                 cycle=cycle,

@@ -1,44 +1,21 @@
 """What happened to jobs, fed to a memory of run times in the order of time."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import Any, Protocol
 
-from rltuned.core.memory import Job, JobKey, Logits
-from rltuned.domain.jobs import EndedJob, PendingJob, RunningJob
-from rltuned.domain.run_times import RunTime
+from rltuned.core.memory import Job, RunTimeMemory
+from rltuned.domain.jobs import EndedJob, RunningJob
 from rltuned.domain.units import UnixTime
 
 
-class KindMemory(Protocol):
-    """What is filled: core/memory.RunTimeMemory.
-
-    ends: how many jobs have taught it; error: mean |ln(run / predicted)| of the last ones, NaN =
-    none was predicted; its length: how many kinds of jobs it knows.
-    """
-
-    logits: Logits
-    ends: int
-    error: float
-
-    def __len__(self) -> int: ...
-    def submit(self, jobs: Sequence[Job]) -> None: ...
-    def start(self, jobs: Sequence[RunningJob]) -> None: ...
-    def end(self, jobs: Sequence[EndedJob]) -> None: ...
-    def keep(self, jobs: Collection[JobKey]) -> None: ...
-    def to_bytes(self) -> bytes: ...
-    def of(self, job: PendingJob) -> RunTime | None: ...
-    def restore(self, arrays: Mapping[str, Any]) -> None: ...
-
-
-def replay(memory: KindMemory, ended: Iterable[EndedJob]) -> None:
+def replay(memory: RunTimeMemory, ended: Iterable[EndedJob]) -> None:
     """Feed a memory with the past, as if it had been seen."""
     jobs = list(ended)
     feed(memory, jobs, [_running(job) for job in jobs], jobs)
 
 
 def feed(
-    memory: KindMemory,
+    memory: RunTimeMemory,
     submitted: Iterable[Job],
     started: Iterable[RunningJob],
     ended: Iterable[EndedJob],

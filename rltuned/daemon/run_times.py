@@ -10,17 +10,17 @@ import math
 import threading
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from rltuned.core.memory import Job, JobKey, key_of
+from rltuned.core.memory import Job, JobKey, RunTimeMemory, key_of
 from rltuned.daemon.ends import SeenEnds
 from rltuned.daemon.logger import Log
-from rltuned.daemon.run_events import KindMemory, feed, replay
+from rltuned.daemon.run_events import feed, replay
 from rltuned.domain.jobs import EndedJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import JournalError, RltunedError
@@ -74,21 +74,14 @@ class RunTimesStatus:
 
     def document(self) -> dict[str, Any]:
         """As JSON has it."""
-        return {
-            "source": self.source.value,
-            "ends": self.ends,
-            "kinds": self.kinds,
-            "error": self.error,
-            "faults": self.faults,
-            "trouble": self.trouble,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
     """A memory that is ready to be fed. trouble: why it knows less than it could."""
 
-    memory: KindMemory
+    memory: RunTimeMemory
     source: Source
     trouble: str = ""
 
@@ -107,7 +100,7 @@ class RunTimeLearner:
 
     def __init__(
         self,
-        make: Callable[[], KindMemory],
+        make: Callable[[], RunTimeMemory],
         folder: Path | None,
         log: Log,
         *,
@@ -121,7 +114,7 @@ class RunTimeLearner:
         self._salt = salt
         self._loader: threading.Thread | None = None
         self._loaded: _Loaded | None = None
-        self._memory: KindMemory | None = None
+        self._memory: RunTimeMemory | None = None
         self._ends = SeenEnds()
         self._waiting: list[EndedJob] = []  # ended, and not fed to a memory yet
         self._known: frozenset[JobKey] = frozenset()
@@ -130,7 +123,7 @@ class RunTimeLearner:
         self.status = RunTimesStatus()
 
     @property
-    def memory(self) -> KindMemory | None:
+    def memory(self) -> RunTimeMemory | None:
         """What can be asked for predictions; None = nothing yet, or no more."""
         return self._memory
 
@@ -150,7 +143,7 @@ class RunTimeLearner:
             self._fault(error)
         return seen
 
-    def exchange(self, make: Callable[[], KindMemory]) -> None:
+    def exchange(self, make: Callable[[], RunTimeMemory]) -> None:
         """Predict with another network from now on; what was learned stays."""
         self._make = make
         if self._memory is not None:

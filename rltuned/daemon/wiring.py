@@ -5,10 +5,10 @@ A policy that does not exist is a SettingsError, a model that cannot be used a M
 
 import hashlib
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol, runtime_checkable
+from typing import Final
 
 from rltuned.core.decide import Policy
 from rltuned.core.memory import RunTimeMemory
@@ -18,11 +18,10 @@ from rltuned.daemon.ha.lease import Lease
 from rltuned.daemon.logger import Log
 from rltuned.daemon.run_times import RunTimeLearner
 from rltuned.daemon.runtime import Rig
-from rltuned.domain.jobs import EndedJob
 from rltuned.domain.kinds import SALT_BYTES
 from rltuned.domain.ports import Backend
 from rltuned.errors import ModelError, RltunedError, SettingsError
-from rltuned.policies.actor import load_actor
+from rltuned.policies.actor import Actor, load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.generations import TUNED, Generations
 from rltuned.policies.named import hint, policy_named
@@ -31,38 +30,8 @@ from rltuned.policies.predictor import Predictor, load_predictor
 from rltuned.policies.shelf import MODEL_PREFIX, PREDICTOR_NAME, find_bundle, find_predictor
 from rltuned.settings import Loaded, Settings
 from rltuned.settings.key import is_file_name
-from rltuned.slurm.sdiag import Load
+from rltuned.slurm.backend import SlurmBackend
 from rltuned.solver import Cbc
-
-
-@runtime_checkable
-class Gauged(Protocol):
-    """A world that knows how busy its controller is; the simulated one has none."""
-
-    def load(self) -> Load: ...
-
-
-@runtime_checkable
-class Trained(Protocol):
-    """A policy that knows what it was trained on."""
-
-    @property
-    def ranges(self) -> Mapping[str, tuple[float, float]]: ...
-
-
-@runtime_checkable
-class Controlled(Protocol):
-    """A world with controllers, of which one acts."""
-
-    def acting(self) -> str: ...
-
-
-@runtime_checkable
-class Accounted(Protocol):
-    """A world that may know of jobs that ended; see SlurmBackend."""
-
-    def ended_jobs(self, since: float, until: float) -> list[EndedJob] | None: ...
-
 
 RULE_HINT: Final = 'a rule needs no model: policy.name = "saf"'
 """No other policy takes a missing model's place: the order of a cluster is its owner's choice."""
@@ -130,9 +99,9 @@ def build_rig(
         pause_file=settings.daemon.pause_file,
         digest=digest,
         schema=schema,
-        ranges=policy.ranges if isinstance(policy, Trained) else {},
+        ranges=policy.ranges if isinstance(policy, Actor) else {},
         solver=Cbc() if settings.policy.placement == "milp" else None,
-        gauge=backend.load if settings.load.enabled and isinstance(backend, Gauged) else None,
+        gauge=backend.load if settings.load.enabled and isinstance(backend, SlurmBackend) else None,
         bounds=settings.load.bounds(),
         seat=_seat(settings, backend, lease),
         ladder=settings.ladder.ladder(),
@@ -160,7 +129,7 @@ def reloaded(build: Callable[[], Rig]) -> Rig:
 
 def _seat(settings: Settings, backend: Backend, lease: Lease | None) -> Seat | None:
     folder = settings.ha.lease_dir
-    if lease is None or folder is None or not isinstance(backend, Controlled):
+    if lease is None or folder is None or not isinstance(backend, SlurmBackend):
         return None
     return Seat(folder, lease, backend.acting)
 
@@ -249,7 +218,7 @@ def run_times_of(
         memory_of(settings, secret),
         settings.daemon.state_dir if salt else None,
         log,
-        history=backend.ended_jobs if isinstance(backend, Accounted) else None,
+        history=backend.ended_jobs if isinstance(backend, SlurmBackend) else None,
         history_d=settings.predictor.history_d,
         salt=hashlib.sha256(secret).hexdigest()[:16],
     )

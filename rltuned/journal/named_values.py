@@ -81,6 +81,18 @@ class Kept(Generic[T]):
 
         memory.alter(self.name, put, at)
 
+    def change(self, memory: Memory, key: str, alter: Callable[[T | None], T], at: float) -> T:
+        """The same with one value, None = it is not there yet; returns what is there now."""
+        found: list[T] = []
+
+        def put(every: dict[str, T]) -> Mapping[str, T]:
+            found[:] = [alter(every.get(key))]
+            nothing = not found[0] and key not in every
+            return every if nothing or every.get(key) == found[0] else {**every, key: found[0]}
+
+        self.alter(memory, put, at)
+        return found[0]
+
 
 def get(db: sqlite3.Connection, name: str) -> object:
     """The value noted last; None = none was."""

@@ -92,16 +92,7 @@ def change(
     memory: Memory, cluster: str, alter: Callable[[Breakers], Breakers], at: float
 ) -> Breakers:
     """Put altered breakers in place of a cluster's, when they differ; returns them."""
-    result: Breakers = {}
-
-    def put(every: dict[str, dict[str, Breaker]]) -> dict[str, dict[str, Breaker]]:
-        nonlocal result
-        before = every.get(cluster, {})
-        result = alter(before)
-        return every if result == before else {**every, cluster: dict(result)}
-
-    BREAKERS.alter(memory, put, at)
-    return result
+    return BREAKERS.change(memory, cluster, lambda known: dict(alter(known or {})), at)
 
 
 def reset(memory: Memory, partition: str | None, at: float) -> list[tuple[str, str]]:

@@ -64,21 +64,16 @@ def count(memory: Memory, cluster: str, started: Iterable[JobStart], at: float) 
     Raises:
         JournalError: the journal cannot be read or written.
     """
-    result: Waits = {}
 
-    def put(every: dict[str, dict[str, DayWaits]]) -> dict[str, dict[str, DayWaits]]:
-        nonlocal result
-        days = dict(every.get(cluster, {}))
+    def counted(known: dict[str, DayWaits] | None) -> dict[str, DayWaits]:
+        days, recent = dict(known or {}), set(_days(at))
         for job in started:
             if job.side is not Side.OTHER and job.wait_s is not None:
                 day = _day(job.started_at)
                 days[day] = days.get(day, DayWaits()).plus(job.side, job.wait_s)
-        recent = set(_days(at))
-        result = {day: waits for day, waits in sorted(days.items()) if day in recent}
-        return {**every, cluster: dict(result)}
+        return {day: waits for day, waits in sorted(days.items()) if day in recent}
 
-    WAITS.alter(memory, put, at)
-    return result
+    return WAITS.change(memory, cluster, counted, at)
 
 
 def document(waits: Waits, at: float) -> dict[str, Any]:

@@ -1,24 +1,42 @@
 """All metrics of the daemon on one registry: fed by cycles, and by what else happens."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
-from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics
+from prometheus_client import CollectorRegistry, Metric, ProcessCollector, disable_created_metrics
 
 from rltuned.core.ladder import Rung
 from rltuned.daemon.metrics.decision import DECISION, Ranges, outside
-from rltuned.daemon.metrics.exposed import OfCluster
 from rltuned.daemon.metrics.groups import GROUPS
 from rltuned.daemon.metrics.jobs import JOBS
-from rltuned.daemon.metrics.rows import COMMANDS, ROWS
-from rltuned.daemon.metrics.run_times import RUN_TIMES
+from rltuned.daemon.metrics.rows import COMMANDS, ROWS, values_of
 from rltuned.daemon.metrics.table import Table
-from rltuned.daemon.metrics.tuned import TUNED, values_of
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import Health
 from rltuned.journal.retention import Size
 from rltuned.policies.tune_state import TuneState
 from rltuned.slurm.source import TEXT, ReaderChoice
+
+
+class OfCluster(CollectorRegistry):
+    """The series of another registry with the label `cluster`.
+
+    Attributes:
+        cluster: its name; empty = not known yet, and there is no label.
+    """
+
+    def __init__(self, source: CollectorRegistry) -> None:
+        super().__init__(auto_describe=False)
+        self._source = source
+        self.cluster = ""
+
+    def collect(self) -> Iterator[Metric]:
+        """All families; those of the source stay as they are."""
+        for family in self._source.collect():
+            if self.cluster:
+                mine = {"cluster": self.cluster}
+                family.samples = [s._replace(labels=mine | s.labels) for s in family.samples]
+            yield family
 
 
 class Metrics:
@@ -37,7 +55,7 @@ class Metrics:
         self.registry = registry
         ProcessCollector(registry=registry)
         self.exposed = OfCluster(registry)
-        self._table = Table((*ROWS, *DECISION, *JOBS, *RUN_TIMES, *GROUPS, *TUNED), registry)
+        self._table = Table((*ROWS, *DECISION, *JOBS, *GROUPS), registry)
         self._policy: tuple[str, str, str] | None = None
         self._ranges: Ranges = {}
         self.reader(ReaderChoice(TEXT, TEXT))

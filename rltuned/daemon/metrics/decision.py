@@ -5,8 +5,9 @@ A value that is not known is NaN, never 0: no job was ranked, or the model's car
 
 import math
 from collections import Counter as Tally
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from rltuned.core.decide import Decision
 from rltuned.core.features import COLUMNS, StateMatrix
 from rltuned.core.milp.candidates import PlacementKind
 from rltuned.core.milp.solution import SolveStatus
-from rltuned.daemon.metrics.table import Read, Row, counter, gauge, histogram
+from rltuned.daemon.metrics.table import Row, counter, gauge, histogram, of
 
 Ranges = Mapping[str, tuple[float, float]]
 """Smallest and largest value of a feature that a model was trained on, by its name in COLUMNS."""
@@ -30,9 +31,7 @@ _ROUNDING: Final = 1e-6
 """Features are float32, ranges went through JSON."""
 
 
-def _of(read: Callable[[Decision], Any]) -> Read:
-    """Without a decision, what was known stays."""
-    return lambda report: None if report.decision is None else read(report.decision)
+_of: Final = partial(of, "decision")
 
 
 def _moves(decision: Decision) -> Mapping[str, list[int]]:

@@ -3,7 +3,8 @@
 import math
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from rltuned.core.evidence import Evidence
@@ -11,7 +12,7 @@ from rltuned.daemon.canary.breaker import Cause
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.canary.outcomes import JobStart, Side
-from rltuned.daemon.metrics.table import FREE, PARTITIONS, Read, Row, counter, gauge, histogram
+from rltuned.daemon.metrics.table import FREE, PARTITIONS, Row, counter, gauge, histogram, of
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import HealthState
 
@@ -24,9 +25,7 @@ STATES: Final = ("pending", "running", "ranked", "moved", "refused")
 COMPARED: Final = (Cause.WAIT, Cause.SLOWDOWN)
 
 
-def _of(read: Callable[[CanaryStatus], Any]) -> Read:
-    """Where nothing was judged, what was known stays."""
-    return lambda report: None if report.verdict is None else read(report.verdict)
+_of: Final = partial(of, "verdict")
 
 
 def _queue(report: CycleReport) -> Mapping[tuple[str, str], int] | None:

@@ -3,17 +3,19 @@
 import math
 from collections import Counter as Tally
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from rltuned import __version__
 from rltuned.core.ladder import Rung
 from rltuned.core.select import Refusal
-from rltuned.daemon.metrics.table import FREE, Row, counter, gauge, histogram
+from rltuned.daemon.metrics.table import FREE, Row, counter, gauge, histogram, of
 from rltuned.daemon.report import ChangeKind, CycleReport, CycleStage, Skip
+from rltuned.daemon.run_times import Source
 from rltuned.daemon.state import HealthState
 from rltuned.domain.plan import Result
 from rltuned.domain.snapshot import UNREADABLE_KINDS
 from rltuned.journal.retention import TABLES
+from rltuned.policies.tune_state import VERDICTS, TuneState
 from rltuned.slurm.sdiag import Figure
 from rltuned.slurm.source import PYSLURM, TEXT
 
@@ -235,4 +237,66 @@ ROWS: Final[tuple[Row, ...]] = (
         _clock_off_s,
         start=math.nan,
     ),
+    # run times
+    gauge(
+        "rltuned_run_times_source",
+        "1 for where the memory of run times began: file (of the last daemon), sacct, looks "
+        "(empty), loading (not there yet) or off (after errors).",
+        of("run_times", lambda status: {status.source: 1}),
+        labels={"source": Source},
+    ),
+    gauge(
+        "rltuned_run_times_ends",
+        "Ended jobs that the memory of run times has learned from, over all restarts.",
+        of("run_times", lambda status: status.ends),
+    ),
+    gauge(
+        "rltuned_run_times_kinds",
+        "Kinds of jobs that the memory of run times knows.",
+        of("run_times", lambda status: status.kinds),
+    ),
+    gauge(
+        "rltuned_run_times_error",
+        "Mean |ln(run time / prediction)| of the last ended jobs; NaN = nothing was predicted.",
+        of("run_times", lambda status: math.nan if status.error is None else status.error),
+        start=math.nan,
+    ),
+    gauge(
+        "rltuned_run_times_faults",
+        "Errors of this process that cost the memory of run times.",
+        of("run_times", lambda status: status.faults),
+    ),
+    # the nightly `rltuned tune`
+    gauge(
+        "rltuned_tune_last_verdict_timestamp_seconds",
+        "When a night of `rltuned tune` last came to its end, in Unix seconds; 0 = never.",
+    ),
+    gauge(
+        "rltuned_tune_failed_nights",
+        "Nights of `rltuned tune` in a row that did not come to their end.",
+    ),
+    gauge(
+        "rltuned_tune_verdict",
+        "1 for the verdict of the last night: kept, proposed, promoted, nothing (the record allows "
+        "none) or failed.",
+        labels={"verdict": VERDICTS},
+    ),
+    gauge(
+        "rltuned_tune_change_ratio",
+        "Change of the objective that the last night's winner had in its exam, with its 95% "
+        "interval; -0.1 = ten percent less; NaN = there was no winner.",
+        labels={"bound": ("low", "mean", "high")},
+        start=math.nan,
+    ),
 )
+
+
+def values_of(state: TuneState) -> Mapping[str, Any]:
+    """By the names of the metrics without their prefix."""
+    change = {"low": state.low, "mean": state.change, "high": state.high}
+    return {
+        "tune_last_verdict_timestamp_seconds": state.ended_at,
+        "tune_failed_nights": state.failed,
+        "tune_verdict": {state.verdict: 1},
+        "tune_change_ratio": {k: math.nan if v is None else v for k, v in change.items()},
+    }

@@ -55,6 +55,16 @@ class Row:
         return PARTITIONS in self.labels.values()
 
 
+def of(part: str, read: Callable[[Any], Any]) -> Read:
+    """A value of one part of a report, by its name; without that part, what was known stays."""
+
+    def value(report: CycleReport) -> Any:
+        found = getattr(report, part)
+        return None if found is None else read(found)
+
+    return value
+
+
 gauge, counter, histogram = partial(Row, Gauge), partial(Row, Counter), partial(Row, Histogram)
 
 

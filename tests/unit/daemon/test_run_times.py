@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from rltuned.core.memory import Job, JobKey, Logits
+from rltuned.core.memory import Job, JobKey, Logits, RunTimeMemory
 from rltuned.core.run_times import BINS, Float32Array, FloatArray
 from rltuned.daemon import run_times
 from rltuned.daemon.logger import Log
@@ -108,9 +108,9 @@ class Site:
             self.asked.append((since, until))
             return self.sacct()
 
-        def diary() -> Diary:
+        def diary() -> RunTimeMemory:
             self.diaries.append(Diary())
-            return self.diaries[-1]
+            return cast("RunTimeMemory", self.diaries[-1])
 
         log = cast("Log", self.log)
         self.daemon = RunTimeLearner(diary, self.folder, log, **({"history": history} | more))
@@ -322,10 +322,10 @@ def test_another_predictor_is_taken_over_and_what_was_learned_stays(site: Site) 
     def other(inputs: Float32Array) -> FloatArray:
         return np.ones((len(inputs), BINS))
 
-    def made() -> Diary:
+    def made() -> RunTimeMemory:
         new = Diary()
         new.logits = other
-        return new
+        return cast("RunTimeMemory", new)
 
     site.daemon.exchange(made)
     assert site.diaries[-1].logits is other
