@@ -42,15 +42,9 @@ def fit_site(
 ) -> FitResult:
     """Learn from a site's earlier part.
 
-    Args:
-        lesson: nothing; the run-time predictor; or the order as well, by PPO from the model's.
-        past: its earlier part is learned from.
-        model: the bundle to begin from; its network must read predictions.
-        begin: the predictor to begin from.
-        out: folder of a new bundle; must not exist.
-        minutes: the longest that PPO may take (`full`); an epoch that began is finished.
-        seed: of weights, windows and noise.
-        report: see Report.
+    model: the bundle to begin from; its network must read predictions. out: folder of a new bundle;
+    must not exist. minutes: the longest that PPO may take (`full`); an epoch that began is
+    finished.
 
     Raises:
         ModelError: a bundle cannot be used or written.

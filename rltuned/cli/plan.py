@@ -19,7 +19,7 @@ from rltuned.cli.flags import (
     say,
     warn,
 )
-from rltuned.cli.tables import console, show_changes
+from rltuned.cli.tables import console, left_alone, show_changes
 from rltuned.cli.world import open_world
 from rltuned.core.decide import Decision, Entry, decide
 from rltuned.core.placement import Placement
@@ -235,10 +235,7 @@ def _print(decision: Decision) -> None:
     )
     if decision.entries:
         show_changes(console(), decision.entries)
-    counts: dict[str, int] = {}
-    for _, reason in decision.refused:
-        counts[reason.value] = counts.get(reason.value, 0) + 1
-    if counts:
-        say("left alone: " + ", ".join(f"{n} {reason}" for reason, n in sorted(counts.items())))
+    if decision.refused:
+        say(left_alone(decision))
     for note in decision.notes:
         say(f"note: {note}")

@@ -108,7 +108,9 @@ def restore(
     if fixed_too and not as_shown:
         raise typer.BadParameter("--fixed-too needs --as-shown")
     settings, clock, orders = _settings(config), SystemClock(), SignalFlags()
-    effort = Effort(_unasked_s() if patience is None else patience, tell=warn)
+    # a person can stop it; a package script would hang for as long as slurmctld is away
+    unasked_s = math.inf if sys.stdin.isatty() else IN_SCRIPTS_S
+    effort = Effort(unasked_s if patience is None else patience, tell=warn)
     wanted = _wanted(job, since, clock.now())
     with (
         closing(Journal(settings.daemon.state_dir, settings.journal.keeping())) as journal,
@@ -236,11 +238,6 @@ class _Work:
 def _report(items: tuple[Restored, ...]) -> None:
     for item in items:
         say(f"job {item.claim.target.address}: {item.fate}: {item.detail}")
-
-
-def _unasked_s() -> float:
-    """A person can stop it; a package script would hang for as long as slurmctld is away."""
-    return math.inf if sys.stdin.isatty() else IN_SCRIPTS_S
 
 
 def _settings(config: Path | None) -> Rescue:

@@ -123,11 +123,7 @@ def run(
 class _Process:
     """The daemon as a process.
 
-    Args:
-        loaded: the settings to begin with.
-        read: reads them again.
-        dry_run: decide whatever the stage, and write nothing.
-        is_sim: the cluster is the built-in one.
+    dry_run: decide whatever the stage, and write nothing.
     """
 
     def __init__(

@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from rltuned.core.decide import Entry
+from rltuned.core.decide import Decision, Entry
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import HealthState
 from rltuned.domain.plan import Result
@@ -122,14 +122,18 @@ def show_cycle(report: CycleReport) -> None:
         f"\n[bold]Cycle {report.cycle}[/] ({report.mode}): {pending} pending, {running} running; "
         f"{count} changes {done} in {report.seconds:.2f} s"
     )
-    left = Counter(str(reason) for _, reason in report.decision.refused) if report.decision else {}
-    if left:
-        counts = ", ".join(f"{count} {reason}" for reason, count in sorted(left.items()))
-        out.print(f"left alone: {counts}")
+    if report.decision and report.decision.refused:
+        out.print(left_alone(report.decision))
     if changes:
         show_changes(out, changes[:MAX_ROWS])
     if len(changes) > MAX_ROWS:
         out.print(f"... and {len(changes) - MAX_ROWS} more")
+
+
+def left_alone(decision: Decision) -> str:
+    """How many jobs were, by reason."""
+    counts = Counter(reason.value for _, reason in decision.refused)
+    return "left alone: " + ", ".join(f"{n} {reason}" for reason, n in sorted(counts.items()))
 
 
 CHANGES: Final = (
@@ -152,7 +156,7 @@ def show_changes(out: Console, entries: Sequence[Entry]) -> None:
             str(entry.job.job_id),
             ",".join(entry.job.partitions),
             entry.job.user,
-            _arrow(entry.rank_before, entry.rank_after),
+            " -> ".join(map(str, dict.fromkeys((entry.rank_before, entry.rank_after)))),
             str(entry.current),
             str(entry.settled) if entry.changes else "",
             span(entry.delay_s),
@@ -170,7 +174,3 @@ def nodes_of(entry: Entry) -> str:
     if entry.placement is None:
         return ""
     return "|".join(f"{s.node}:{s.taken.gpus}" for s in entry.placement.shares)
-
-
-def _arrow(before: int, after: int) -> str:
-    return str(before) if before == after else f"{before} -> {after}"

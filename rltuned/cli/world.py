@@ -56,14 +56,8 @@ def open_world(
 ) -> CommandTarget:
     """Make clock and backend.
 
-    Args:
-        world: which cluster.
-        speed: of the built-in one.
-        seed: of the built-in one's jobs.
-        on_call: called after every Slurm command.
-        on_reading: called with the reader of the jobs whenever it changes.
-        lease: asked right before every batch of updates.
-        digester: gives what makes the kinds of jobs; called at every reload.
+    on_reading: called with the reader of the jobs whenever it changes. lease: asked right before
+    every batch of updates. digester: gives what makes the kinds of jobs; called at every reload.
     """
     system = SystemClock()
     if world is BackendChoice.SLURM:

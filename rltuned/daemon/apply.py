@@ -141,14 +141,8 @@ class PlanApplier:
     ) -> tuple[Outcome, ...]:
         """Carry out a plan.
 
-        Args:
-            backend: where.
-            plan: what.
-            snapshot: what the plan was made from.
-            cycle: its number.
-            timed: times the stages.
-            digest: under which the journal keeps the snapshot.
-            seat: where a successor on another host finds what rltuned wrote; None = there is none.
+        digest: under which the journal keeps the snapshot. seat: where a successor on another host
+        finds what rltuned wrote; None = there is none.
         """
         with timed(CycleStage.JOURNAL):
             self.follow(snapshot)

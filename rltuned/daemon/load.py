@@ -54,10 +54,8 @@ class Throttle:
     def weigh(self, ask: Callable[[], Load], bounds: Bounds, most: float) -> Weighed:
         """Look at the load and draw the conclusion. Never raises for a Slurm that is away.
 
-        Args:
-            ask: looks at the load; may raise BackendError or SnapshotError.
-            bounds: from where on slurmctld counts as busy.
-            most: largest factor on the interval, at least 1.
+        ask: looks at the load; may raise BackendError or SnapshotError. most: largest factor on the
+        interval, at least 1.
         """
         try:
             load = ask()

@@ -22,11 +22,8 @@ def log_cycle(
 ) -> None:
     """One line per cycle, and one per proposed change that is not written (if `proposals`).
 
-    Args:
-        log: where to.
-        report: the cycle.
-        logged: what was logged before and is not logged again; None = nothing was.
-        proposals: False = they are shown elsewhere.
+    logged: what was logged before and is not logged again; None = nothing was. proposals: False =
+    they are shown elsewhere.
     """
     logged = logged or Logged()
     if report.skip is not None:

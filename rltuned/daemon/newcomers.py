@@ -120,11 +120,7 @@ def _promised(knobs: Knobs, key: str) -> set[str]:
 def tell(rig: Rig, done: CycleReport, journal: Memory, now: float) -> str:
     """Tell the script what a cycle decided, or nothing more; returns why that failed.
 
-    Args:
-        rig: what the cycle ran on.
-        done: what the cycle came to.
-        journal: knows a formula before slurmctld does.
-        now: Unix seconds.
+    journal: knows a formula before slurmctld does.
     """
     if rig.newcomers is None or rig.dry_run:
         return ""

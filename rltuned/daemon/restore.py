@@ -279,12 +279,8 @@ def give_back_shown(
 ) -> tuple[Restored, ...]:
     """Zero every site factor.
 
-    Args:
-        undoer: the world.
-        clock: for the pauses.
-        effort: how long it goes on.
-        job: only this one; None = all.
-        fixed: release every priority without factors too. Held jobs are never released.
+    job: only this one; None = all. fixed: release every priority without factors too. Held jobs are
+    never released.
 
     Raises:
         BackendError, SnapshotError: Slurm could not be read within the patience.

@@ -67,11 +67,6 @@ class _Tally:
             return False
         return not self.changed or not self.fates & UNDONE
 
-    @property
-    def hurries(self) -> bool:
-        """Whether the next pass need not wait: nothing has failed."""
-        return self.error is None and Fate.FAILED not in self.fates
-
     def __str__(self) -> str:
         left = [item for item in self.found.values() if item.fate in UNDONE]
         why = next((item.detail for item in left if item.fate is Fate.FAILED), "")
@@ -96,7 +91,7 @@ def persist(
             since_s, pause_s = clock.monotonic(), PAUSE_S
         if tally.done:
             break
-        if tally.hurries:
+        if tally.error is None and Fate.FAILED not in tally.fates:  # the next need not wait
             effort.tell(str(tally))
             pause_s = 0.0
         elif clock.monotonic() - since_s >= effort.patience_s:

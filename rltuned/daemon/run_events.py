@@ -1,6 +1,6 @@
 """What happened to jobs, fed to a memory of run times in the order of time."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import groupby
 
 from rltuned.core.memory import Job, RunTimeMemory
@@ -28,19 +28,14 @@ def feed(
     events += [(float(job.started_at), 2, job) for job in started]
     events += [(_end_s(job), 0, job) for job in ended]
     events.sort(key=lambda event: (*event[:2], event[2].job_id))
-    for what, jobs in _batches(events):
+    for what, batch in groupby(events, key=lambda event: event[1]):
+        jobs = [job for _, _, job in batch]
         if what == 0:
             memory.end([job for job in jobs if isinstance(job, EndedJob)])
         elif what == 1:
             memory.submit(jobs)
         else:
             memory.start([job for job in jobs if isinstance(job, RunningJob)])
-
-
-def _batches(events: Iterable[tuple[float, int, Job]]) -> Iterator[tuple[int, list[Job]]]:
-    """Neighbours of one sort together."""
-    for what, group in groupby(events, key=lambda event: event[1]):
-        yield what, [job for _, _, job in group]
 
 
 def _end_s(job: EndedJob) -> float:

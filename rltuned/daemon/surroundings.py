@@ -45,9 +45,7 @@ class Doubt:
 def refuse_untrusted(loaded: Loaded, *, dry_run: bool = False) -> tuple[Doubt, ...]:
     """What is not trusted, where a warning is enough.
 
-    Args:
-        loaded: the settings.
-        dry_run: nothing will be written to Slurm, so another user's state folder does not matter.
+    dry_run: nothing will be written to Slurm, so another user's state folder does not matter.
 
     Raises:
         SettingsError: a place can be changed by any user, or cannot be looked at; names them all.

@@ -76,11 +76,8 @@ def build_rig(
 ) -> Rig:
     """Everything that the loop may exchange, from settings that were read.
 
-    Args:
-        loaded: the settings.
-        backend: the world.
-        lease: says which of two daemons writes; None = there is no other.
-        dry_run: decide whatever the stage, and write nothing.
+    lease: says which of two daemons writes; None = there is no other. dry_run: decide whatever the
+    stage, and write nothing.
     """
     settings = loaded.settings
     policy, digest, schema = find_policy(loaded)
@@ -201,11 +198,8 @@ def run_times_of(
 ) -> RunTimeLearner | None:
     """What learns run times; None = the settings switch it off.
 
-    Args:
-        loaded: the settings.
-        salt: of the digests; None = none can be used, so what is learned is not kept.
-        log: takes a line for what goes wrong.
-        backend: the world, whose past is learned too; None = what the daemon keeps is enough.
+    salt: of the digests; None = none can be used, so what is learned is not kept. backend: the
+    world, whose past is learned too; None = what the daemon keeps is enough.
 
     Raises:
         ModelError: the predictor cannot be used.

@@ -66,12 +66,7 @@ def adopt(
 ) -> bool:
     """Take up again what a task carries of its array's.
 
-    Args:
-        db: the journal, inside a transaction.
-        cluster: Slurm's name of it.
-        job: the task's record.
-        number: field and value that it shows and that no row of the journal explains; None = none.
-        at: now.
+    number: field and value that it shows and that no row of the journal explains; None = none.
     """
     array = array_of(job)
     if array is None:

@@ -187,11 +187,6 @@ def reclaim(db: sqlite3.Connection, cluster: str, job: PendingJob, at: float) ->
     return len(taken)
 
 
-def may_carry(job: PendingJob) -> bool:
-    """Whether `reclaim` could find something."""
-    return bool(carried(job) or array_splits.lost_with_it(job))
-
-
 def _requeued(
     db: sqlite3.Connection, cluster: str, job: PendingJob, shown: tuple[str, int | str], at: float
 ) -> bool:

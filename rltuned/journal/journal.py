@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.errors import JournalError
-from rltuned.journal import changes, cycles, handover, named_values
+from rltuned.journal import array_splits, changes, cycles, handover, named_values
 from rltuned.journal.cycles import CycleObservation, CycleRow
 from rltuned.journal.handover import Handover
 from rltuned.journal.owned import Ledger
@@ -39,10 +39,6 @@ class Journal:
     Every method raises JournalError when the file cannot be used, `intend` and `claim` also when
     another process is the writer; then nothing may be written. A value to be remembered that is no
     JSON is a TypeError or ValueError.
-
-    Args:
-        folder: where the file lies; it must be there.
-        keeping: how much of the past is kept.
     """
 
     def __init__(self, folder: Path, keeping: Keeping | None = None) -> None:
@@ -184,7 +180,7 @@ class Journal:
 
         Returns: how many values that were.
         """
-        carrying = [job for job in pending if changes.may_carry(job)]
+        carrying = [j for j in pending if changes.carried(j) or array_splits.lost_with_it(j)]
         if not carrying or not self._is_there():
             return 0
         taken: list[JobKey] = []

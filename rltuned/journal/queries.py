@@ -147,17 +147,15 @@ def _span(db: sqlite3.Connection) -> str:
 
 def differences(recorded: Document, again: Document) -> Iterator[str]:
     """What two plans say differently, a line per action; none when they are the same."""
-    before, after = (_by_target(plan) for plan in (recorded, again))
+    before, after = (
+        {(a["action"], f"{a['address']}"): a for a in plan["actions"]} for plan in (recorded, again)
+    )
     for key in [*before, *(k for k in after if k not in before)]:
         old, new = before.get(key), after.get(key)
         if old != new:
             yield f"job {key[1]}: {key[0]}: was {_values(old)}, is {_values(new)}"
     if list(before) != list(after) and before == after:
         yield "the same actions in another order"
-
-
-def _by_target(plan: Document) -> dict[tuple[str, str], Document]:
-    return {(a["action"], f"{a['address']}"): a for a in plan["actions"]}
 
 
 def _values(action: Document | None) -> str:

@@ -28,9 +28,6 @@ class Trust:
 
     Its methods raise JournalLostError where the journal is not what it was: deleted, replaced,
     damaged, or without what was written last. Once damaged, it stays so for this process.
-
-    Args:
-        path: of the journal.
     """
 
     def __init__(self, path: Path) -> None:

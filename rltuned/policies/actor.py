@@ -87,9 +87,6 @@ class Actor(NetworkPolicy):
 def load_actor(bundle: Path) -> Actor:
     """The actor of a bundle, after all its checks and its self-test.
 
-    Args:
-        bundle: its folder.
-
     Raises:
         ModelError: names the file and what is wrong with it: missing, foreign owner, writable by
             others, damaged, of another schema, not finite, or scoring differently than when it

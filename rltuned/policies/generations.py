@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal
 
-from rltuned.durable import sync_folder
+from rltuned.durable import sync_folder, write_whole
 from rltuned.errors import ModelError
 from rltuned.policies import generation
 from rltuned.policies.files import check_folder, named, read
@@ -93,9 +93,7 @@ class Generations:
     def add(self, order: generation.TunedOrder, parts: Mapping[str, Path]) -> generation.Generation:
         """Make a new generation. Nothing follows it yet.
 
-        Args:
-            order: what it is.
-            parts: folders to copy: `model`, `predictor`.
+        parts: folders to copy: `model`, `predictor`.
 
         Raises:
             ModelError: it cannot be written, or what was written cannot be used.
@@ -114,7 +112,7 @@ class Generations:
                 format=1, number=number, files_sha256=digests, **order.model_dump()
             )
             data = (manifest.model_dump_json(indent=1) + "\n").encode()
-            _write(made / generation.MANIFEST, data)
+            write_whole(made / generation.MANIFEST, data, 0o444)
             sync_folder(made)
             digest = hashlib.sha256(data).hexdigest()
             generation.checked(made, manifest)
@@ -238,15 +236,7 @@ def _copied(parts: Mapping[str, Path], made: Path) -> dict[str, str]:
         (made / part).mkdir()
         for file in sorted(source.iterdir()):
             data = read(file)
-            _write(made / part / file.name, data)
+            write_whole(made / part / file.name, data, 0o444)
             digests[f"{part}/{file.name}"] = hashlib.sha256(data).hexdigest()
         sync_folder(made / part)
     return digests
-
-
-def _write(path: Path, data: bytes) -> None:
-    """A file that is on the disk when this returns, and that its owner cannot write to."""
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o444), "wb") as file:  # noqa: PTH123
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())

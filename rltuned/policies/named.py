@@ -13,9 +13,7 @@ from rltuned.policies.shelf import MODEL_PREFIX, MODELS_DIR, bundle_at
 def policy_named(name: str, models_dir: Path = MODELS_DIR) -> Baseline | Actor | Plugin:
     """The policy of a name.
 
-    Args:
-        name: of a model, its folder or a name in models_dir.
-        models_dir: see shelf.find_bundle.
+    name: of a model, its folder or a name in models_dir.
 
     Raises:
         ModelError: there is no such policy, or it cannot be used.

@@ -30,12 +30,7 @@ def _pages() -> "Environment":
 
 
 def render(template: str, **values: object) -> str:
-    """A page.
-
-    Args:
-        template: name of a file in rltuned/report/templates.
-        values: what it shows.
-    """
+    """A page of a template in rltuned/report/templates."""
     return _pages().get_template(template).render(values)
 
 

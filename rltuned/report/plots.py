@@ -83,10 +83,8 @@ def calibration(
 ) -> Markup:
     """Left: mean wait over the record, real and simulated. Right: the waits of all jobs.
 
-    Args:
-        days: (begin, real mean, simulated mean, jobs) of each stretch.
-        split_s: when rltuned is switched on.
-        waits: of every job, real and simulated.
+    days: (begin, real mean, simulated mean, jobs) of each stretch. split_s: when rltuned is
+    switched on.
     """
     kinds = (("real", SERIES[0], "-", "o"), ("simulated, same weights", SERIES[1], "--", "s"))
 

@@ -88,9 +88,7 @@ class Flag:
 def load(path: Path | None, flags: tuple[Flag, ...] = ()) -> Loaded:
     """Read and check everything.
 
-    Args:
-        path: the file; None = DEFAULT_PATH when there is one, otherwise defaults alone.
-        flags: from the command line.
+    path: the file; None = DEFAULT_PATH when there is one, otherwise defaults alone.
     """
     text, path = _text_of(path)
     return _build(text, path, flags)
@@ -102,11 +100,7 @@ def from_flags(flags: tuple[Flag, ...]) -> Loaded:
 
 
 def load_rescue(path: Path | None) -> Rescue:
-    """The tables that `rltuned restore` needs; the others are not checked.
-
-    Args:
-        path: as for `load`.
-    """
+    """The tables that `rltuned restore` needs; the others are not checked."""
     text, path = _text_of(path)
     return _checked(Rescue, _parse(text, path), _origins(text, path), path)
 

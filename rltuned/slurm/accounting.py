@@ -117,13 +117,9 @@ def read_history(
 ) -> SacctAnswer:
     """Read a history.
 
-    Args:
-        lines: with or without a header row.
-        source: for messages.
-        zone: of times that name none (epochs need none).
-        since: records that ended before are left out.
-        required: columns that a header row must name. JobID may stand for JobIDRaw, and Timelimit
-            for TimelimitRaw.
+    zone: of times that name none (epochs need none). since: records that ended before are left out.
+    required: columns that a header row must name. JobID may stand for JobIDRaw, and Timelimit for
+    TimelimitRaw.
 
     Raises:
         TraceError: empty, the columns are others, or there are too many records.

@@ -215,12 +215,8 @@ class Marks:
     ) -> Iterator[list[str]]:
         """The records of an answer, without the header; each has `width` fields, then the texts.
 
-        Args:
-            command: who answered, for messages.
-            answer: the answer, whole or as it comes.
-            width: the number of columns.
-            broken: takes what is wrong with records of another width; None = there may be none.
-            texts: the number of columns of TEXT_COLUMNS behind them.
+        broken: takes what is wrong with records of another width; None = there may be none. texts:
+        the number of columns of TEXT_COLUMNS behind them.
 
         Raises:
             BackendError: the command failed, which shows only at the end of a stream.

@@ -32,12 +32,7 @@ def ended_jobs(
 
     The latest portion of time is asked for first, and no more once there are enough.
 
-    Args:
-        commands: with TZ=UTC in its environment, see ask_history.
-        since: Unix seconds.
-        until: Unix seconds.
-        digester: makes the kinds; None = there are none.
-        most: so many of the latest.
+    commands: with TZ=UTC in its environment, see ask_history. most: so many of the latest.
 
     Raises:
         BackendError: sacct failed, or there is no slurmdbd.

@@ -22,11 +22,7 @@ Association = tuple[str, str, str]
 
 
 class FairShares:
-    """Asks sshare, at most once per PriorityCalcPeriod.
-
-    Args:
-        commands: runs it.
-    """
+    """Asks sshare, at most once per PriorityCalcPeriod."""
 
     def __init__(self, commands: Commands) -> None:
         self._commands = commands

@@ -45,11 +45,6 @@ class PriorityState(NamedTuple):
     fair: int | None = None
 
 
-def _nothing(_job: JobId, _partitions: tuple[str, ...]) -> str:
-    """Nothing else is looked at."""
-    return ""
-
-
 def as_shown(record: Record, _partitions: int) -> PriorityState:
     """Nothing is known but squeue's number."""
     return PriorityState(record.priority)
@@ -87,7 +82,7 @@ def read_queue(
     extras: tuple[str, ...] = (),
     stands: Callable[[Record, int], PriorityState] = as_shown,
     *,
-    odd: Callable[[JobId, tuple[str, ...]], str] = _nothing,
+    odd: Callable[[JobId, tuple[str, ...]], str] = lambda _job, _partitions: "",
     remembered: Remembered = NOTHING,
     kinds: Mapping[str, Kinds] = _NO_KINDS,
 ) -> SqueueAnswer:
@@ -97,15 +92,10 @@ def read_queue(
     marked unreadable. Of a running one sinfo says that its nodes are taken, and nothing when they
     come back.
 
-    Args:
-        rows: the columns of Layout.job_columns; one row per record or one per array task.
-        requests: reads and interns what they ask for.
-        nodes: by name, for the shares of running jobs.
-        extras: those of columns.EXTRA_COLUMNS that the rows have, in front of the account.
-        stands: what rules a pending job's priority.
-        odd: what else is wrong with a pending job of these partitions; empty = nothing.
-        remembered: what the journal says of pending jobs.
-        kinds: of jobs by their numbers as squeue prints them, each there once its row is.
+    rows: the columns of Layout.job_columns; one row per record or one per array task. extras: those
+    of columns.EXTRA_COLUMNS that the rows have, in front of the account. odd: what else is wrong
+    with a pending job of these partitions; empty = nothing. kinds: of jobs by their numbers as
+    squeue prints them, each there once its row is.
     """
     records = _records(rows, extras, kinds)
     pending_of = Counter(r.row.arrayjobid for r in records.values() if r.row.statecompact == "PD")
@@ -167,7 +157,7 @@ def _records(
             row,
             [row.arraytaskid],
             more.get("ExcNodes", ""),
-            _yes(more.get("CronJob", "")),
+            more.get("CronJob", "").lower() in {"yes", "1", "true"},
             kinds.get(row.jobid, NO_KINDS),
         )
     return records
@@ -183,10 +173,6 @@ def _older_word(oversubscribe: str, exclusive: str) -> str:
     if exclusive != "NO":
         return exclusive
     return "OK" if oversubscribe == "NO" else oversubscribe
-
-
-def _yes(text: str) -> bool:
-    return text.lower() in {"yes", "1", "true"}
 
 
 def _wishes(record: _Rows, requests: Requests) -> dict[str, Any]:

@@ -38,9 +38,7 @@ class SinfoAnswer:
 def read_nodes(rows: Iterable[list[str]], exclusive: frozenset[str] = frozenset()) -> SinfoAnswer:
     """Nodes and partitions from sinfo -N, which has one row per node and partition.
 
-    Args:
-        rows: the columns of NODE_COLUMNS.
-        exclusive: partitions that give whole nodes; EXCLUSIVE, whatever sinfo says.
+    exclusive: partitions that give whole nodes; EXCLUSIVE, whatever sinfo says.
 
     Raises:
         SnapshotError: there are nodes, and none can be read; names one.

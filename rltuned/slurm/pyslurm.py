@@ -77,9 +77,7 @@ class PyslurmAnswer:
 class Pyslurm:
     """Asks pyslurm, in a process of its own each time.
 
-    Args:
-        commands: runs it, in the environment and within the time and size of every command.
-        python: the interpreter that has pyslurm.
+    python: the interpreter that has pyslurm.
     """
 
     def __init__(self, commands: Commands, python: Path) -> None:
@@ -225,11 +223,8 @@ def _tasks(job: Mapping[str, Any]) -> str:
         # pyslurm's None is task 0 here: a record of an array without a list is one task
         return "0" if job["array_task_id"] is None else _number(job, "array_task_id")
     waiting = _word(job, "array_tasks_waiting")
-    return f"{waiting}%{_number(job, 'array_tasks_parallel')}" if _throttled(job) else waiting
-
-
-def _throttled(job: Mapping[str, Any]) -> bool:
-    return bool(job["array_tasks_parallel"])
+    throttle = job["array_tasks_parallel"]
+    return f"{waiting}%{_number(job, 'array_tasks_parallel')}" if throttle else waiting
 
 
 def _dependency(value: object) -> str:

@@ -32,10 +32,8 @@ class Record(NamedTuple):
 def read_record(row: JobRow | WatchRow, tasks: list[str], pending_records: int) -> Record:
     """Read a pending record.
 
-    Args:
-        row: of the record, or of one of its tasks.
-        tasks: the task column of all its rows.
-        pending_records: how many records of its array are pending.
+    tasks: the task column of all its rows. pending_records: how many records of its array are
+    pending.
 
     Raises:
         ValueError: a column cannot be read, or it has no submit time.

@@ -87,7 +87,9 @@ def parse_sdiag(text: str) -> Load:
     if not found or not by_type:
         raise SnapshotError(f"sdiag: no {_BY_TYPE if found else _BACKFILL!r} in the answer")
     figures = _figures(head)
-    counts = [m for line in _first_block(rpcs) if (m := _RPC.search(line))]
+    # up to the first blank line: the statistics by user count the same RPCs again
+    lines = rpcs.strip("\n").split("\n\n", 1)[0].split("\n")
+    counts = [m for line in lines if (m := _RPC.search(line))]
     try:
         return Load(
             server_threads=figures["Server thread count"],
@@ -118,11 +120,6 @@ def clock_off_s(text: str, asked_at: float, answered_at: float) -> float | None:
 
 def _figures(text: str) -> dict[str, int]:
     return {m["name"]: int(m["value"]) for m in _FIGURE.finditer(text)}
-
-
-def _first_block(text: str) -> list[str]:
-    """The lines up to the first blank one: the statistics by user count the same RPCs again."""
-    return text.strip("\n").split("\n\n", 1)[0].split("\n")
 
 
 def pressures(load: Load, rpc_mean_s: float | None, bounds: Bounds) -> dict[Figure, float]:

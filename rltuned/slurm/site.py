@@ -147,14 +147,9 @@ class Priorities:
     scheduler: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def site_factor_works(self) -> bool:
-        """Whether what is added to a job's sum counts, and stays."""
-        return self.kind == MULTIFACTOR and not self.plugin
-
-    @property
     def advice(self) -> str:
         """Which write mode fits, and why."""
-        if self.site_factor_works:
+        if self.kind == MULTIFACTOR and not self.plugin:
             return "multifactor runs here, so site factors are written: QOS and fair share stay."
         if self.plugin:
             return f"{self.plugin} sets site factors here, so Priority= is written."

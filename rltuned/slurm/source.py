@@ -55,11 +55,9 @@ class JobSource:
     pyslurm is asked first: a job that only it knows has ended, one that only squeue knows is
     younger than the snapshot, and both are left out. Where pyslurm cannot be used, text stands in.
 
-    Args:
-        commands, marks: how squeue is called and read.
-        pyslurm: how it is called; None = text alone.
-        on_reading: called with what reads the jobs, whenever that changes and pyslurm is set.
-        digester: makes the kinds, of squeue's texts in either case; None = nothing is asked for.
+    pyslurm: how it is called; None = text alone. on_reading: called with what reads the jobs,
+    whenever that changes and pyslurm is set. digester: makes the kinds, of squeue's texts in either
+    case; None = nothing is asked for.
     """
 
     def __init__(

@@ -76,12 +76,7 @@ class Stream:
     """One run of a command that is fed and read at once: with a full pipe on either side neither
     waits. Nothing is run before the first piece is taken.
 
-    Args:
-        start: starts the child; raises BackendError.
-        program: its name, for messages.
-        feed: for its standard input.
-        bounds: it is ended when it takes more seconds, or says more bytes.
-        on_call: called when it has ended.
+    bounds: it is ended when it takes more seconds, or says more bytes.
 
     Attributes:
         answer: what became of it, without its standard output; None until the pieces are at their

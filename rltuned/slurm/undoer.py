@@ -24,11 +24,7 @@ from rltuned.slurm.writer import Writer
 class SlurmUndoer:
     """Gives back, through Slurm's own commands.
 
-    Args:
-        cli: how they are called.
-        now: Unix seconds.
-        marks: see columns.Marks; None = a random mark.
-        fence: knows of every read, and is asked before every batch.
+    fence: knows of every read, and is asked before every batch.
     """
 
     def __init__(

@@ -140,18 +140,13 @@ def _flat(site: Site) -> Check:
         return Check.warn(
             _NAME,
             "PriorityWeightAge = 0: waiting is worth no points, so that no delay can be written",
-            f"set PriorityWeightAge to {ceil(_fine_weight(site))} or more",
+            f"set PriorityWeightAge to {ceil(site.system.max_age_s / COARSE_S)} or more",
         )
     return Check.warn(
         _NAME,
         "slurmctld counts age only with slurmdbd, so that no delay can be written as a priority",
         "set write_mode = auto",
     )
-
-
-def _fine_weight(site: Site) -> float:
-    """A PriorityWeightAge at which a point is worth COARSE_S."""
-    return site.system.max_age_s / COARSE_S
 
 
 def _coarse(site: Site) -> Iterator[Check]:

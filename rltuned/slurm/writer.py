@@ -71,9 +71,7 @@ class _Progress:
 class Writer:
     """Carries out plans.
 
-    Args:
-        commands, reader, now: how Slurm is called and read, and the time.
-        fence: asked right before every batch; why it must not be sent, empty = send it.
+    fence: asked right before every batch; why it must not be sent, empty = send it.
     """
 
     def __init__(

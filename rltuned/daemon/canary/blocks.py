@@ -104,12 +104,8 @@ class Blocks:
     ) -> tuple[Pair, ...]:
         """Take in one look.
 
-        Args:
-            seen: the cluster now.
-            sides: of every pending job; OTHER = it is not in scope.
-            started: since the last look.
-            touched: units that others than rltuned have changed.
-            live: whether this cycle could write.
+        sides: of every pending job; OTHER = it is not in scope. touched: units that others than
+        rltuned have changed. live: whether this cycle could write.
 
         Returns:
             The pairs that are decided now, in the order of time.

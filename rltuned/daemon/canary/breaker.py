@@ -176,13 +176,8 @@ def weigh(
 ) -> dict[str, Breaker]:
     """The breakers after one more pair of blocks, its partition's opened when it is enough.
 
-    Args:
-        before: as they were.
-        pair: what was seen.
-        margin: the share by which waits may be longer in on blocks.
-        at: now.
-        model: digest of the model, or name of the rule, of the on block; what is known of another
-            one is dropped, never pooled.
+    margin: the share by which waits may be longer in on blocks. model: digest of the model, or name
+    of the rule, of the on block; what is known of another one is dropped, never pooled.
     """
     breaker = before.get(pair.partition, Breaker())
     means = pair.wait.means

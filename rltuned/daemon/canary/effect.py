@@ -47,7 +47,10 @@ class Effect:
             return None
         apart_s = (self.on_sum_s - self.off_sum_s) / self.pairs
         spread = max(0.0, self.squares - self.pairs * apart_s**2) / (self.pairs - 1)
-        reach_s = _t95(self.pairs - 1) * sqrt(spread / self.pairs)
+        freedom = self.pairs - 1
+        # Student's t that 95 % lie within, for 9 degrees of freedom or more (to 0.005)
+        t95 = 1.96 + 2.372 / freedom + 2.823 / freedom**2
+        reach_s = t95 * sqrt(spread / self.pairs)
         return apart_s, apart_s - reach_s, apart_s + reach_s
 
     @property
@@ -76,8 +79,3 @@ class Effect:
             "high_s": high_s,
             "verdict": self.verdict,
         }
-
-
-def _t95(freedom: int) -> float:
-    """Student's t that 95 % lie within, for 9 degrees of freedom or more (to 0.005)."""
-    return 1.96 + 2.372 / freedom + 2.823 / freedom**2

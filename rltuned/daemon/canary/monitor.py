@@ -104,15 +104,9 @@ class Monitor:
     ) -> CanaryStatus:
         """Take in one cycle.
 
-        Args:
-            ladder: the knobs in force.
-            rules: which jobs are in scope, and when delays are on.
-            seen: what the cycle saw.
-            decision: what it decided; None = it only looked.
-            outcomes: what came of the changes that it sent.
-            live: whether it was allowed to write; a block with a cycle that was not is no evidence.
-            model: digest of the model, or name of the rule, that ranks.
-            sla: classes with a promise.
+        decision: what it decided; None = it only looked. live: whether it was allowed to write; a
+        block with a cycle that was not is no evidence. model: digest of the model, or name of the
+        rule, that ranks.
 
         Raises:
             JournalError: the breakers cannot be read or kept.
@@ -157,11 +151,8 @@ def sides_of(
     And of those that run since a short while: one that starts at once is never seen waiting, and
     counts all the same. Where a QOS is excluded that of a running job is not known, so it does not.
 
-    Args:
-        seen: the cluster.
-        decision: of this cycle; None = it only looked.
-        rules: which jobs are in scope, and when delays are on.
-        writes: the stage writes; else delays are off for all.
+    decision: of this cycle; None = it only looked. writes: the stage writes; else delays are off
+    for all.
     """
     refused = decision.refused if decision is not None else select(seen, rules).refused
     others = {job_id for job_id, reason in refused if reason not in _STILL_ORDERED}

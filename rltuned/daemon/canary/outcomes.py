@@ -93,10 +93,8 @@ class Watcher:
     def look(self, seen: Snapshot, sides: Mapping[JobId, Side]) -> Outcomes:
         """What has happened since the last look; nothing at the first one.
 
-        Args:
-            seen: the cluster now.
-            sides: of every pending job, from now on, and of the running ones that were never seen
-                waiting; a job that is not named is on no side.
+        sides: of every pending job, from now on, and of the running ones that were never seen
+        waiting; a job that is not named is on no side.
         """
         last, self._looked_at = self._looked_at, seen.taken_at
         running = {(job.job_id, float(job.started_at)): job for job in seen.running}

@@ -32,10 +32,7 @@ class PromiseWatch:
     ) -> Mapping[SlaClass, ClassCount]:
         """What has happened since the last look; the first one counts nothing.
 
-        Args:
-            classes: of the settings; the first that fits a job counts it.
-            seen: the cluster now.
-            started: since the last look.
+        classes: of the settings; the first that fits a job counts it.
         """
         last, self._looked_at = self._looked_at, float(seen.taken_at)
         counts = {one: [0, 0] for one in classes}

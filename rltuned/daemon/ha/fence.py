@@ -11,11 +11,6 @@ def longest_s(since: Sequence[float], now: Sequence[float]) -> float:
     return max(b - a for a, b in zip(since, now, strict=True))
 
 
-def _nothing_else() -> str:
-    """Freshness is all that counts."""
-    return ""
-
-
 class Fence:
     """Shuts when the last look at the cluster is too long ago.
 
@@ -29,7 +24,7 @@ class Fence:
     """
 
     def __init__(
-        self, readings: Readings, max_age_s: float, holds: Callable[[], str] = _nothing_else
+        self, readings: Readings, max_age_s: float, holds: Callable[[], str] = lambda: ""
     ) -> None:
         self._readings = readings
         self._max_age_s = max_age_s

@@ -32,10 +32,7 @@ def open_lease(ha: HaKeys, timeout_s: float, clock: SystemClock) -> Lease | None
 class Seat:
     """One daemon's claim to be the one that writes.
 
-    Args:
-        folder: the shared folder, of lease and handover.
-        lease: this daemon's side of it.
-        acting: tells the host of the slurmctld that acts; raises BackendError.
+    acting: tells the host of the slurmctld that acts; raises BackendError.
     """
 
     def __init__(
@@ -81,12 +78,7 @@ class Seat:
 def take_in(folder: Path, host: str, journal: Journal, cluster: str, *, own: bool) -> str:
     """Bring a journal into line with what was handed over.
 
-    Args:
-        folder: the shared folder.
-        host: of this daemon.
-        journal: of this daemon.
-        cluster: Slurm's name of it.
-        own: whether the changes belong to this daemon from now on, or to the other.
+    own: whether the changes belong to this daemon from now on, or to the other.
 
     Returns:
         The host from which something was taken over; empty = from none.

@@ -73,9 +73,6 @@ class Lease:
     def claim(self, acting: str) -> str:
         """Take or renew the lease when the slurmctld here acts, give it up when another does.
 
-        Args:
-            acting: host of the slurmctld that acts.
-
         Returns:
             Why nothing may be written; empty = it may.
         """
@@ -160,7 +157,11 @@ class Lease:
         # our own name: of two processes on one host the journal's lock lets only one write
         if not seen.holder or seen.released or seen.holder == self.host:
             return True
-        return self._watched is not None and _surely_s(self._watched[1], now) > self._lease_s
+        if self._watched is None:
+            return False
+        # what has gone by for certain: the wall clock, which people set, left out
+        since = self._watched[1]
+        return min(b - a for a, b in zip(since[:2], now[:2], strict=True)) > self._lease_s
 
     def _give_up(self, file: int, seen: LeaseRecord) -> None:
         if seen.term == self._term and seen.holder == self.host:
@@ -180,11 +181,6 @@ class Lease:
                 os.close(file)
         except (OSError, ValidationError) as error:
             raise JournalError(f"{self._path}: {_reason(error)}") from None
-
-
-def _surely_s(since: tuple[float, ...], now: tuple[float, ...]) -> float:
-    """Seconds that have gone by for certain: the wall clock, which people set, left out."""
-    return min(b - a for a, b in zip(since[:2], now[:2], strict=True))
 
 
 def _check_owner(file: int, path: Path) -> None:

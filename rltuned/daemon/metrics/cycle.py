@@ -42,8 +42,7 @@ class OfCluster(CollectorRegistry):
 class Metrics:
     """All metrics of the daemon on one registry.
 
-    Args:
-        registry: where they are registered; one per daemon, one per test.
+    registry: where they are registered; one per daemon, one per test.
 
     Attributes:
         exposed: the same, as /metrics shows them.
@@ -93,15 +92,8 @@ class Metrics:
     ) -> None:
         """Settings and model were loaded.
 
-        Args:
-            name: of the policy.
-            at: Unix seconds.
-            digest: of its model; empty = a rule.
-            schema: of its model's features.
-            ranges: that the model was trained on; None = not known.
-            stage: of the settings.
-            generation: that is in force; empty = none.
-            classes: of `[[sla]]`.
+        digest: of its model; empty = a rule. ranges: that the model was trained on; None = not
+        known. generation: that is in force; empty = none.
         """
         policy = (name, digest, schema)
         if self._policy not in {None, policy}:

@@ -102,9 +102,7 @@ class _Family:
 class Table:
     """Rows on one registry.
 
-    Args:
-        rows: what there is.
-        registry: where they are registered; one per daemon, one per test.
+    registry: where they are registered; one per daemon, one per test.
     """
 
     def __init__(self, rows: Iterable[Row], registry: CollectorRegistry) -> None:

@@ -17,9 +17,7 @@ LOCAL: Final = "localhost"
 def own_names(hostname: str, *more: str) -> frozenset[str]:
     """Every name of this daemon, in lower case.
 
-    Args:
-        hostname: of this machine, with or without its domain.
-        more: the address that is listened on, and names of the settings.
+    more: the address that is listened on, and names of the settings.
     """
     short = hostname.partition(".")[0]
     return frozenset(_plain(name) for name in (LOCAL, hostname, short, *more) if name)
@@ -28,9 +26,7 @@ def own_names(hostname: str, *more: str) -> frozenset[str]:
 def is_asked_by(headers: Sequence[str] | None, names: Iterable[str]) -> bool:
     """Whether a request is for this daemon.
 
-    Args:
-        headers: every Host header that it has; a browser sends exactly one.
-        names: by own_names.
+    headers: every Host header that it has; a browser sends exactly one.
     """
     if headers is None or len(headers) != 1:
         return False

@@ -58,12 +58,8 @@ def page(
 ) -> str:
     """The whole status page: HTML that needs no script, no build and no other server.
 
-    Args:
-        document: see web/status.
-        live: it loads itself again every REFRESH_S; only when asked for, since that takes the place
-            of who reads it by keyboard or ear.
-        name: of a job that was looked for.
-        found: the rows of that job.
+    live: it loads itself again every REFRESH_S; only when asked for, since that takes the place of
+    who reads it by keyboard or ear. name: of a job that was looked for.
     """
     more = {"live_query": LIVE, "refresh_s": REFRESH_S, "name": name, "found": found}
     return render("status.html", d=document, live=live, **more)
@@ -72,16 +68,9 @@ def page(
 class MetricsServer:
     """Serves until closed, in threads of its own.
 
-    Args:
-        address: where it listens.
-        port: 0 = any free one.
-        registry: what /metrics shows.
-        health: what /readyz says; also asked before /metrics answers.
-        status: what / and /status.json show; None = there is no such page.
-        find: rows of the jobs of a name, for the page.
-        patience_s: how long a client may take for its request.
-        tls: speak TLS with these certificates; None = plain.
-        names: further names by which the status page may be asked for.
+    health: what /readyz says; also asked before /metrics answers. status: what / and /status.json
+    show; None = there is no such page. patience_s: how long a client may take for its request.
+    names: further names by which the status page may be asked for.
 
     Raises:
         SettingsError: the address cannot be listened on.

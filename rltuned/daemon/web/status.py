@@ -42,12 +42,7 @@ class Showing:
 
 
 class Board:
-    """Follows the cycles. Written by the loop's thread, read by those of the endpoint.
-
-    Args:
-        showing: what may be shown.
-        now: Unix seconds.
-    """
+    """Follows the cycles. Written by the loop's thread, read by those of the endpoint."""
 
     def __init__(self, showing: Showing, now: Callable[[], float]) -> None:
         self._showing = showing
