@@ -174,13 +174,9 @@ def run_pass(
 ) -> list[tuple[Pending, Shares]]:
     """Walk the queue once, highest priority first, and start what may start.
 
-    Args:
-        now: seconds, same clock as the claims.
-        queue: pending jobs in priority order; the reason of those that stay is updated.
-        claims: what the running jobs hold.
-        capacity: what is free now; what is started is taken from it.
-        grounds: hardware, sharing of partitions, placement and backfill rule.
-        wishes: where jobs go, by number, if there is room; elsewhere they go by the rule.
+    queue: pending jobs in priority order; the reason of those that stay is updated. capacity: what
+    is free now; what is started is taken from it. wishes: where jobs go, by number, if there is
+    room; elsewhere they go by the rule.
 
     Returns:
         The starts, in the order in which they were decided.

@@ -41,10 +41,7 @@ def scripts_of(
 ) -> tuple[IntArray, FloatArray]:
     """Scripts of jobs in the order of submission, and how long each runs.
 
-    Args:
-        users: (n,) numbers from 0.
-        habits: see Habits.
-        rng: of every draw.
+    users: (n,) numbers from 0.
 
     Returns:
         (n,) number of each job's script from 0; (n,) deviation of its ln(run time) from its user's

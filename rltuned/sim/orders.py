@@ -111,10 +111,7 @@ class Stage:
 def play(policy: Policy | str, stage: Stage, protocol: Protocol) -> Played:
     """Play the stage to its end.
 
-    Args:
-        policy: itself; of those that no scheduler could ask, the name (see sim/policy).
-        stage: trace and cluster, with what Slurm's own priorities are made of.
-        protocol: who ranks when, within which bounds, and what befalls nodes.
+    policy: itself; of those that no scheduler could ask, the name (see sim/policy).
 
     Raises:
         TraceError: the policy exists in event mode only, or a job never started.
@@ -173,13 +170,8 @@ def in_cycles(
 ) -> tuple[Ranking, Cycles, Eyes]:
     """Slurm's own order, and a daemon that writes delays into it, from an empty journal on.
 
-    Args:
-        policy: a rule or an actor.
-        stage: trace and cluster.
-        knobs: the daemon's settings.
-        interval_s: between cycles.
-        first_s: when it is switched on; None = at the first submission.
-        at_submit: delays are set at submission.
+    first_s: when it is switched on; None = at the first submission. at_submit: delays are set at
+    submission.
 
     Raises:
         KeyError: the kernel does not know the policy.

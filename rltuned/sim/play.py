@@ -101,14 +101,8 @@ def run(
 ) -> Played:
     """Play the trace to its end.
 
-    Args:
-        prepared: trace and cluster.
-        ranking: of the queue, or of Slurm where a daemon runs beside it.
-        rules: placement and backfill.
-        cycles: the daemon.
-        eyes: of a network.
-        arrive_s: (n,) when each job comes, where that is not when it was submitted.
-        faults: what befalls nodes.
+    ranking: of the queue, or of Slurm where a daemon runs beside it. arrive_s: (n,) when each job
+    comes, where that is not when it was submitted.
 
     Raises:
         TraceError: a job never started.

@@ -99,12 +99,6 @@ def possible(
 def simulate(window: TraceWindow, cluster: Cluster, policy: str, protocol: Protocol) -> Schedule:
     """Play one window under one policy: in the kernel, but for joint placement.
 
-    Args:
-        window: the jobs.
-        cluster: the hardware.
-        policy: its name.
-        protocol: who ranks when, backfill, placement, faults.
-
     Raises:
         TraceError: a job can never run, there is no such policy, or it cannot be played so.
     """
@@ -231,15 +225,7 @@ def compare(
     *,
     report: Report = lambda _policy, _window: None,
 ) -> dict[str, list[Schedule]]:
-    """Play every window under every policy: the same jobs, the same placement and backfill.
-
-    Args:
-        chosen: the windows.
-        cluster: the hardware.
-        policies: their names.
-        protocol: who ranks when, backfill, placement, faults.
-        report: called after each window.
-    """
+    """Play every window under every policy: the same jobs, the same placement and backfill."""
     found: dict[str, list[Schedule]] = {}
     for policy in policies:
         found[policy] = []

@@ -84,12 +84,9 @@ def synthesize(
 ) -> Trace:
     """A trace of one of the kinds in GENERATORS.
 
-    Args:
-        kind: `philly-like`, `helios-like`, `pai-like` or `testbed-1024`.
-        jobs: how many.
-        seed: the same one gives the same trace.
-        limits: how much the time limits tell of the run times.
-        free_share: part of the jobs that accept other GPU types than their own.
+    kind: `philly-like`, `helios-like`, `pai-like` or `testbed-1024`. limits: how much the time
+    limits tell of the run times. free_share: part of the jobs that accept other GPU types than
+    their own.
 
     Raises:
         TraceError: no such kind, or a number that makes no sense.

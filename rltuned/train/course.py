@@ -101,11 +101,7 @@ def drawn(
 ) -> list[DatasetSource]:
     """Random worlds; where there are predictions, one of the kinds of `predictions` in each.
 
-    Args:
-        seed: worlds of other seeds are other worlds; `JUDGES` are never learned from.
-        count: how many.
-        predict: see Predict.
-        jobs: in each.
+    seed: worlds of other seeds are other worlds; `JUDGES` are never learned from.
     """
     found = []
     for number in range(count):
@@ -148,12 +144,8 @@ def fit_to(
 ) -> tuple[Fitted, FittedTo]:
     """A predictor fitted to traces (of the generators, if none), and to random worlds beside them.
 
-    Args:
-        traces: files; the first is the one that it is measured on.
-        worlds: how many; see drawn.
-        until: part of each trace to fit to, from its beginning.
-        begin: weights to begin from; None = drawn.
-        seed: of the weights, and of generated jobs.
+    traces: files; the first is the one that it is measured on. until: part of each trace to fit to,
+    from its beginning. begin: weights to begin from; None = drawn.
 
     Raises:
         TraceError: a file cannot be used, or has too few jobs.

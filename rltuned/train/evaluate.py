@@ -188,13 +188,8 @@ def compare(
 ) -> Comparison:
     """Play every window under every policy.
 
-    Args:
-        ground: trace and cluster.
-        models: name -> one player per training seed.
-        plan: which windows.
-        rules: by name.
-        protocol: of the rules. Those that know the future order at every event, without bounds.
-        on_window: called with the policy after each window.
+    models: name -> one player per training seed. protocol: of the rules. Those that know the future
+    order at every event, without bounds.
 
     Raises:
         TraceError: the part of the trace is too short for one window.

@@ -56,17 +56,9 @@ def export_bundle(
 ) -> Card:
     """Write weights, parity pairs and card into a new folder.
 
-    Args:
-        target: the bundle's folder; must not exist.
-        network: the trained actor.
-        name: the model's name.
-        summary: one sentence for `rltuned models list`.
-        parity: windows (k, 256, features) and masks (k, 256) to score now and at every start.
-        training: how the weights came to be.
-        results: figures by name.
-        caveats: what a user should know before trusting it.
-        predicted: the network reads predicted run times.
-        ranges: of the features in training; None: take those of the parity windows.
+    target: the bundle's folder; must not exist. parity: windows (k, 256, features) and masks (k,
+    256) to score now and at every start. ranges: of the features in training; None: take those of
+    the parity windows.
 
     Raises:
         ModelError: the folder exists, cannot be written, or what was written does not load with
@@ -105,13 +97,7 @@ def export_predictor(
 ) -> PredictorCard:
     """Write a predictor's weights, parity pairs and card into a new folder.
 
-    Args:
-        target: the folder; must not exist.
-        fitted: the predictor and its figures.
-        command: that fitted it.
-        seed: of the weights.
-        data: what it was fitted to.
-        licence: of that.
+    target: the folder; must not exist.
 
     Raises:
         ModelError: the folder exists or cannot be written, or what was written does not load.

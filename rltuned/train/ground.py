@@ -83,11 +83,7 @@ def make_ground(
 ) -> Ground:
     """Prepare a trace on a cluster.
 
-    Args:
-        name: for messages and tables.
-        cluster: the hardware.
-        jobs: in submit order.
-        rules: of the simulated Slurm.
+    jobs: in submit order.
 
     Raises:
         TraceError: a job can never run on this cluster, or there are no jobs.
@@ -125,14 +121,9 @@ def cut(
 ) -> Ground:
     """Consecutive jobs, from an empty cluster.
 
-    Args:
-        ground: where from.
-        first: the first job's place.
-        size: how many.
-        load: mean GPU demand over the arrival span, as a part of the cluster's GPUs, to which
-            submit times are stretched; None = as in the trace.
-        jitter: moves every submit time by up to jitter_s, keeping the order of the rows.
-        jitter_s: how far.
+    load: mean GPU demand over the arrival span, as a part of the cluster's GPUs, to which submit
+    times are stretched; None = as in the trace. jitter: moves every submit time by up to jitter_s,
+    keeping the order of the rows.
 
     Raises:
         TraceError: the trace has not so many jobs.

@@ -77,10 +77,8 @@ def started_of(records: Iterable[JobRun]) -> list[Started]:
 def choices_of(history: Sequence[Started], gpus: int, *, most: int = 6_000) -> OrderedQueues:
     """Rebuild the moments at which one job had to be preferred.
 
-    Args:
-        history: jobs in any order.
-        gpus: of the cluster, for the features that speak of free GPUs.
-        most: moments; the latest are kept.
+    gpus: of the cluster, for the features that speak of free GPUs. most: moments; the latest are
+    kept.
 
     Raises:
         TraceError: too few starts by the main scheduler had rivals.

@@ -148,11 +148,6 @@ def fit(
 ) -> tuple[Network, list[float]]:
     """An actor, and its mean loss in each epoch. Same input, same machine: same weights.
 
-    Args:
-        orders: what is learned.
-        fitting: how.
-        on_epoch: called with the mean loss of each epoch.
-
     Raises:
         FloatingPointError: the loss is no longer finite.
     """

@@ -54,9 +54,7 @@ def moments_of(records: Iterable[Recorded]) -> Iterator[Moment]:
 def choices_of(records: Iterable[Recorded], *, most: int = 6_000) -> OrderedQueues:
     """What a network learns from a journal.
 
-    Args:
-        records: in the order of time.
-        most: moments; the latest are kept.
+    most: moments; the latest are kept.
 
     Raises:
         TraceError: too few starts had rivals.

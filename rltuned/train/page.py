@@ -46,11 +46,7 @@ def write_page(
 ) -> Path:
     """Write index.html; returns its path.
 
-    Args:
-        folder: made when absent.
-        comparisons: one section each.
-        cards: model -> what to say of it.
-        curves: model -> curves.csv of its trainings, one per seed.
+    curves: model -> curves.csv of its trainings, one per seed.
 
     Raises:
         TraceError: it cannot be written, or a curve cannot be read.

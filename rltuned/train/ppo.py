@@ -219,16 +219,8 @@ def train(
 ) -> float:
     """Learn for the rest of the epochs; the best validation that was reached.
 
-    Args:
-        learner: begins as it is.
-        grounds: where to play.
-        settings: what and how.
-        validate: see Validate.
-        first_epoch: where an interrupted training goes on.
-        best: validation it had reached.
-        since_best: epochs since then.
-        ranks: of several machines.
-        on_epoch: called after each epoch; saves checkpoints.
+    first_epoch: where an interrupted training goes on. best: validation it had reached. since_best:
+    epochs since then.
 
     Raises:
         FloatingPointError: the training broke; the last good checkpoint is untouched.

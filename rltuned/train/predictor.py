@@ -192,14 +192,9 @@ def fit(
 ) -> Fitted:
     """Fit to histories. The same jobs and seed give the same predictor.
 
-    Args:
-        jobs: of the site, in the order of submission.
-        beside: further histories to learn from.
-        begin: weights to begin from; None = drawn.
-        seed: of weights and batches.
-        epochs: passes; None = as many as the number of jobs calls for.
-        held_out: last part of the site's jobs, to measure by.
-        on_epoch: called with the loss after each pass.
+    beside: further histories to learn from. begin: weights to begin from; None = drawn. epochs:
+    passes; None = as many as the number of jobs calls for. held_out: last part of the site's jobs,
+    to measure by.
 
     Raises:
         TraceError: too few jobs.

@@ -77,11 +77,7 @@ def report_of(
 ) -> PredictorReport:
     """Judge a predictor on the last part of a history, in the order of submission.
 
-    Args:
-        predictor: fitted to the earlier part, or to others' jobs.
-        jobs: the whole history.
-        held_out: the last part, which is judged.
-        names: show users by name; else by number.
+    held_out: the last part, which is judged.
     """
     whole = examples_of(jobs, predictor)
     last_s = jobs[-1].submit_s

@@ -31,10 +31,7 @@ WINDOWS: Final = 48
 def ranges_shown(kind: Kind, values: Tensor, masks: Tensor) -> Ranges:
     """Smallest and largest value of each feature in queues as the network is shown them.
 
-    Args:
-        kind: of the network.
-        values: (k, 256, features).
-        masks: (k, 256), True on real jobs.
+    values: (k, 256, features). masks: (k, 256), True on real jobs.
 
     Returns:
         By name, without what changes its meaning from queue to queue; empty: no real job.
@@ -57,11 +54,7 @@ def ranges_played(
 ) -> Ranges:
     """The same over every queue of sampled windows that were there to learn from, as a whole.
 
-    Args:
-        actor: plays them, drawing its choices as in training.
-        sources: windows lie evenly in the first LEARN_UNTIL of each.
-        size: jobs per window.
-        loads: in turn.
+    sources: windows lie evenly in the first LEARN_UNTIL of each.
     """
     names = READ[actor.kind]
     each = -(-WINDOWS // len(sources))

@@ -82,9 +82,7 @@ def total(objective: Objective, window: Ground, start_s: FloatArray) -> float:
 def verdict(trial: Trial, own: FloatArray) -> dict[str, float]:
     """Change against each static rule, of the mean and of the geometric mean of the ratios.
 
-    Args:
-        trial: its windows; rules that it has not played are played now.
-        own: (k,) the model's totals on them.
+    own: (k,) the model's totals on them.
 
     Returns:
         `held_out_OBJECTIVE[_geometric]_against_RULE`, the same with `_low` and `_high` (95%

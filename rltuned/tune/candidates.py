@@ -103,10 +103,6 @@ class Course:
     """A part of a record on which orders are compared.
 
     played, natural: Slurm's own order there.
-
-    Args:
-        past: rltuned is switched on at its split; later jobs count.
-        daemon: its knobs and its interval.
     """
 
     def __init__(self, past: Past, daemon: Daemon) -> None:
@@ -145,13 +141,7 @@ class Course:
 class Lesson:
     """The lesson: its last part, and the whole, with the incumbent played on both.
 
-    Args:
-        past: rltuned is switched on at its split.
-        end_s: of the lesson, seconds since the record's begin; later jobs are not looked at.
-        incumbent: what candidates are compared with.
-        promise: what none may break.
-        daemon: as it runs.
-        on_play: called before each play with its name.
+    end_s: of the lesson, seconds since the record's begin; later jobs are not looked at.
     """
 
     def __init__(

@@ -50,16 +50,7 @@ Report = Callable[[str, float], None]
 
 
 class NightRun:
-    """A night as it goes.
-
-    Args:
-        past: the record.
-        incumbent: what is in force.
-        daemon: as it runs.
-        asked: how the night is to be spent.
-        clock: seconds that never jump.
-        report: see Report.
-    """
+    """A night as it goes."""
 
     def __init__(
         self,

@@ -99,11 +99,7 @@ Report = Callable[[str, float], None]
 def fetch(source: TraceSource, folder: Path, report: Report, origin: Path | None = None) -> None:
     """Put a trace's files into a folder; those that are there already stay.
 
-    Args:
-        source: which.
-        folder: made if it is not there.
-        report: takes the progress.
-        origin: a folder that holds the archives, for machines without a way out; None = the net.
+    origin: a folder that holds the archives, for machines without a way out; None = the net.
 
     Raises:
         TraceError: an archive cannot be had, differs from its checksum, or lacks its member.

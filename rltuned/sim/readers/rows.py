@@ -40,11 +40,7 @@ def table(
 ) -> Iterator[tuple[int, Row | Bad]]:
     """Rows of a table with their line numbers; a row of the wrong width is a bad one.
 
-    Args:
-        path: the file.
-        required: columns that must be there.
-        header: names for a file without a header row.
-        delimiter: between fields.
+    header: names for a file without a header row.
 
     Raises:
         TraceError: it cannot be read, or a column is missing.
@@ -95,11 +91,7 @@ def collect(
 def finish(reading: ParsedTrace, path: Path, *, limits: Strength | None, seed: int) -> Trace:
     """Sort by submit time, count from the first one, and draw limits where they are asked for.
 
-    Args:
-        reading: what a reader gave.
-        path: of the source, for messages and notes.
-        limits: None = keep those of the source; else replace them by synthetic ones.
-        seed: of the synthetic limits.
+    limits: None = keep those of the source; else replace them by synthetic ones.
 
     Raises:
         TraceError: no usable job.
