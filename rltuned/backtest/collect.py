@@ -15,10 +15,7 @@ from rltuned.slurm.sacct import Report, ask_history
 from rltuned.slurm.site import parse_config
 
 PACKED: Final = f"{HISTORY}.gz"
-SHOWN: Final = (
-    (NODES, ("-o", "show", "node")),
-    (PARTITIONS, ("-o", "show", "partition")),
-)
+SHOWN: Final = ((NODES, ("-o", "show", "node")), (PARTITIONS, ("-o", "show", "partition")))
 
 
 def collect(

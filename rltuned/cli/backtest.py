@@ -56,8 +56,7 @@ CollectOption = Annotated[
     typer.Option("--collect", help="Only save the live site's files to this new folder."),
 ]
 SinceOption = Annotated[
-    str | None,
-    typer.Option(help="30d, 12h, or 2026-01-31T12:00. Live: 30d; saved: the first end."),
+    str | None, typer.Option(help="30d, 12h, or 2026-01-31T12:00. Live: 30d; saved: the first end.")
 ]
 SplitOption = Annotated[
     float,

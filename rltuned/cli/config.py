@@ -26,9 +26,7 @@ app.command()(init)
 
 
 @app.command()
-def check(
-    file: Annotated[Path, typer.Argument(help="The settings file to check.")],
-) -> None:
+def check(file: Annotated[Path, typer.Argument(help="The settings file to check.")]) -> None:
     """Check a settings file without starting anything.
 
     Exit codes: 0 = it can be used; 2 = it cannot, with file, line, key and reason.

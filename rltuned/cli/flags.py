@@ -46,8 +46,7 @@ WorldOption = Annotated[
     BackendChoice, typer.Option("--backend", help="The real Slurm, or the cluster built in.")
 ]
 PolicyOption = Annotated[
-    str | None,
-    typer.Option("--policy", "-p", help="Rule or model:NAME.", show_default=False),
+    str | None, typer.Option("--policy", "-p", help="Rule or model:NAME.", show_default=False)
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 BoundsOption = Annotated[

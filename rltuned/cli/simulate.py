@@ -64,8 +64,7 @@ WarmupOption = Annotated[
     int, typer.Option(help="The first N jobs of each set run but are not scored.")
 ]
 NewcomersOption = Annotated[
-    Newcomers,
-    typer.Option(help="A job gets its delay at the next cycle, or at its submission."),
+    Newcomers, typer.Option(help="A job gets its delay at the next cycle, or at its submission.")
 ]
 SkipImpossibleOption = Annotated[
     bool, typer.Option("--skip-impossible", help="Leave out jobs that can never run.")

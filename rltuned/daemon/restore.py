@@ -34,13 +34,7 @@ from rltuned.domain.ports import Clock, Undoer
 from rltuned.domain.remnants import Remnants
 from rltuned.domain.units import UnixTime
 from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import (
-    EXCLUDED_NODES,
-    Claim,
-    Fate,
-    Restored,
-    WordClaim,
-)
+from rltuned.journal.ownership import EXCLUDED_NODES, Claim, Fate, Restored, WordClaim
 from rltuned.slurm.job_selector import AskedJob
 
 AT_ONCE: Final = 200
@@ -179,10 +173,7 @@ def _judge_priority(claim: Claim, job: PendingJob) -> Restored | Action:
         return Restored(
             claim, Fate.CHANGED, f"priority is {job.priority}, rltuned wrote {claim.owned.value}"
         )
-    if job.nice not in {
-        0,
-        nice,
-    }:  # rltuned's number cleared it
+    if job.nice not in {0, nice}:  # rltuned's number cleared it
         return Restored(claim, Fate.CHANGED, f"nice is {job.nice}, it was {nice} before")
     return Release(target, job.priority, nice, claim.owned.original)
 

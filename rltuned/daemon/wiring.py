@@ -191,10 +191,7 @@ def memory_of(settings: Settings, salt: bytes) -> Callable[[], RunTimeMemory]:
 
 
 def run_times_of(
-    loaded: Loaded,
-    salt: bytes | None,
-    log: Log,
-    backend: Backend | None = None,
+    loaded: Loaded, salt: bytes | None, log: Log, backend: Backend | None = None
 ) -> RunTimeLearner | None:
     """What learns run times; None = the settings switch it off.
 

@@ -72,8 +72,7 @@ def keep(db: sqlite3.Connection, sight: CycleObservation) -> str:
     digest, body = pack(seen)
     actions = sight.plan["actions"] if sight.plan else ()
     db.execute(
-        "INSERT INTO snapshots (digest, body) VALUES (?, ?) ON CONFLICT DO NOTHING",
-        (digest, body),
+        "INSERT INTO snapshots (digest, body) VALUES (?, ?) ON CONFLICT DO NOTHING", (digest, body)
     )
     record(
         db,

@@ -66,9 +66,5 @@ class Keys(BaseModel):
     """A table of the file: no unknown key, no silent conversion. Its docstring describes it."""
 
     model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        validate_default=True,
-        allow_inf_nan=False,
+        extra="forbid", frozen=True, strict=True, validate_default=True, allow_inf_nan=False
     )

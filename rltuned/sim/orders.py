@@ -123,11 +123,7 @@ def play(policy: Policy | str, stage: Stage, protocol: Protocol) -> Played:
         ranking, eyes = at_events(policy, stage, protocol.order)
         return run(stage.prepared, ranking, protocol.rules, eyes=eyes, faults=faults)
     ranking, cycles, eyes = in_cycles(
-        policy,
-        stage,
-        protocol.knobs,
-        protocol.interval_s,
-        at_submit=protocol.newcomers == "submit",
+        policy, stage, protocol.knobs, protocol.interval_s, at_submit=protocol.newcomers == "submit"
     )
     return run(stage.prepared, ranking, protocol.rules, cycles=cycles, eyes=eyes, faults=faults)
 

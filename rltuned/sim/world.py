@@ -234,12 +234,7 @@ class World:
         limit_s = run.pending.request.time_limit_s
         cut = limit_s is not None and job.duration_s > limit_s
         self.finished[number] = FinishedJob(
-            number,
-            job,
-            run.started_at,
-            self.now,
-            run.shares,
-            "TIMEOUT" if cut else "COMPLETED",
+            number, job, run.started_at, self.now, run.shares, "TIMEOUT" if cut else "COMPLETED"
         )
 
     def _change(self, fault: Fault) -> None:

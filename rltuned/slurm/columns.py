@@ -234,12 +234,7 @@ class Marks:
             raise SnapshotError(complaint)
 
     def _rows(
-        self,
-        command: str,
-        pieces: Iterator[str],
-        width: int,
-        broken: list[str] | None,
-        texts: int,
+        self, command: str, pieces: Iterator[str], width: int, broken: list[str] | None, texts: int
     ) -> Iterator[list[str]]:
         number, wrong, good = -1, "", 0
         for number, record in enumerate(self._records(command, pieces)):

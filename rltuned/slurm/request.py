@@ -162,9 +162,7 @@ def read_gpus(ask: Ask, tres: dict[str, int], nodes: int) -> Gpus:
     per_task, per_socket = parse_gres(ask.tres_per_task), parse_gres(ask.tres_per_socket)
     every = (*per_job, *per_node, *per_task, *per_socket)
     total = _count(per_job) or max(
-        _count(per_node) * nodes,
-        _count(per_task) * _int(ask.numtasks),
-        _count(per_socket) * nodes,
+        _count(per_node) * nodes, _count(per_task) * _int(ask.numtasks), _count(per_socket) * nodes
     )
     named = [g.type for g in every if g.name == "gpu" and g.type]
     named += [name.partition(":")[2] for name in tres if name.startswith("gres/gpu:")]

@@ -112,11 +112,7 @@ class JobSource:
         return ReaderChoice(PYSLURM, PYSLURM, f"pyslurm {answer.version}, {len(answer.jobs)} jobs")
 
     def _columns(
-        self,
-        layout: Layout,
-        names: tuple[str, ...],
-        bad: list[Unreadable],
-        kinds: dict[str, Kinds],
+        self, layout: Layout, names: tuple[str, ...], bad: list[Unreadable], kinds: dict[str, Kinds]
     ) -> Iterator[list[str]]:
         """These columns of every record, or of every task where squeue parts arrays."""
         wanted = () if self._digester is None else self._digester.wanted

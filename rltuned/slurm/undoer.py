@@ -65,10 +65,7 @@ class SlurmUndoer:
 
 
 def _pending(
-    rows: list[WatchRow],
-    records: int,
-    factors: dict[JobId, Factors],
-    site: SlurmSite,
+    rows: list[WatchRow], records: int, factors: dict[JobId, Factors], site: SlurmSite
 ) -> PendingJob:
     row, partitions = rows[0], tuple(rows[0].partition.split(","))
     named = read_record(row, [r.arraytaskid for r in rows], records)

@@ -75,11 +75,7 @@ class Writer:
     """
 
     def __init__(
-        self,
-        commands: Commands,
-        reader: Reader,
-        now: Callable[[], float],
-        fence: Callable[[], str],
+        self, commands: Commands, reader: Reader, now: Callable[[], float], fence: Callable[[], str]
     ) -> None:
         self._commands = commands
         self._reader = reader

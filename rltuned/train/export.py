@@ -29,12 +29,7 @@ from rltuned.policies.card import (
     features_of,
 )
 from rltuned.policies.predictor import CARD_FILE as PREDICTOR_CARD
-from rltuned.policies.predictor import (
-    INPUTS_ID,
-    PREDICTOR_FILE,
-    PredictorCard,
-    load_predictor,
-)
+from rltuned.policies.predictor import INPUTS_ID, PREDICTOR_FILE, PredictorCard, load_predictor
 from rltuned.policies.predictor import PARITY_FILE as PREDICTOR_PARITY
 from rltuned.train.network import ContextActor, PaperActor, hidden_of
 from rltuned.train.predictor import Fitted, parity_bytes

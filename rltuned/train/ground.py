@@ -76,10 +76,7 @@ class Ground:
 
 
 def make_ground(
-    name: str,
-    cluster: Cluster,
-    jobs: Sequence[TraceJob],
-    rules: Rules | None = None,
+    name: str, cluster: Cluster, jobs: Sequence[TraceJob], rules: Rules | None = None
 ) -> Ground:
     """Prepare a trace on a cluster.
 

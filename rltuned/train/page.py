@@ -28,11 +28,7 @@ UNITS: Final = {
 """Every metric of train/evaluate, with its unit."""
 IN_OVERVIEW: Final = ("wait_s", "bsld", "jct_s", "utilisation")
 """The columns of the paper's Table 9."""
-LABELS: Final = {
-    "wait_s": "wait, s",
-    "bsld": "bounded slowdown",
-    "jct_s": "job completion time, s",
-}
+LABELS: Final = {"wait_s": "wait, s", "bsld": "bounded slowdown", "jct_s": "job completion time, s"}
 """What is drawn."""
 DRAWN: Final = ("fcfs", "saf", "multifactor", CLAIRVOYANT)
 """Rules whose single jobs are drawn beside the models'; all would be a tangle."""
@@ -52,12 +48,7 @@ def write_page(
         TraceError: it cannot be written, or a curve cannot be read.
     """
     places = [
-        {
-            "title": title(one),
-            "found": one,
-            "means": one.means(),
-            "plot": _distributions(one),
-        }
+        {"title": title(one), "found": one, "means": one.means(), "plot": _distributions(one)}
         for one in comparisons
     ]
     paired = [table for one in comparisons for table in one.paired.values()]

@@ -19,10 +19,7 @@ Ranges = dict[str, tuple[float, float]]
 
 SAMPLED: Final = ("job_size", "urgency", "num_ways", "free_nodes")
 """The paper's two last slots hold two of these at a time."""
-READ: Final[dict[Kind, tuple[str, ...]]] = {
-    "context": COLUMNS,
-    "paper": (*FIXED, *SAMPLED),
-}
+READ: Final[dict[Kind, tuple[str, ...]]] = {"context": COLUMNS, "paper": (*FIXED, *SAMPLED)}
 """Features by the kind of network that reads them."""
 WINDOWS: Final = 48
 """Over all sources together, one each at least."""

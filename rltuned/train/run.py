@@ -219,10 +219,7 @@ def _export(job: Job, learner: Learner, trial: Trial, seconds: float, ranks: int
         ],
         predicted=settings.predict,
         ranges=ranges_played(
-            actor,
-            job.sources,
-            size=settings.contest.window_jobs,
-            loads=settings.contest.loads,
+            actor, job.sources, size=settings.contest.window_jobs, loads=settings.contest.loads
         ),
     )
 

@@ -25,12 +25,7 @@ AS_IT_IS: Final = "bsld"
 
 
 def windows_between(
-    ground: Ground,
-    part: tuple[float, float],
-    *,
-    count: int,
-    size: int,
-    loads: Sequence[float],
+    ground: Ground, part: tuple[float, float], *, count: int, size: int, loads: Sequence[float]
 ) -> list[Ground]:
     """Windows spread evenly over a part of a ground, disjoint where there is room.
 

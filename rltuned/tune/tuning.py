@@ -16,14 +16,7 @@ from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import Predictor
 from rltuned.train.predictor import FEWEST_JOBS, Fitted, fit
 from rltuned.tune.candidates import Choice, Course, Daemon, Entrant, Family, Lesson, pick
-from rltuned.tune.exam import (
-    Difference,
-    JobScores,
-    difference,
-    pooled,
-    power_of,
-    verdict,
-)
+from rltuned.tune.exam import Difference, JobScores, difference, pooled, power_of, verdict
 from rltuned.tune.night import Asked, Examined, Figures, Night, split_of
 
 MINUTE_S: Final = 60.0

@@ -13,14 +13,7 @@ from rltuned.daemon.canary import breaker
 from rltuned.daemon.canary.blocks import Blocks, Pair
 from rltuned.daemon.canary.breaker import Breakers
 from rltuned.daemon.canary.effect import Effect
-from rltuned.daemon.canary.outcomes import (
-    Agreement,
-    Outcomes,
-    Side,
-    Touched,
-    Watcher,
-    look_back,
-)
+from rltuned.daemon.canary.outcomes import Agreement, Outcomes, Side, Touched, Watcher, look_back
 from rltuned.daemon.canary.promises import ClassCount, PromiseWatch
 from rltuned.daemon.canary.waits import Waits, count
 from rltuned.domain.jobs import RunningJob

@@ -35,12 +35,7 @@ class Seat:
     acting: tells the host of the slurmctld that acts; raises BackendError.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        lease: Lease,
-        acting: Callable[[], str],
-    ) -> None:
+    def __init__(self, folder: Path, lease: Lease, acting: Callable[[], str]) -> None:
         self._folder = folder
         self._lease = lease
         self._acting = acting
