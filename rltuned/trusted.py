@@ -72,6 +72,39 @@ def flaw_of(
     return None
 
 
+def read_trusted(
+    path: Path, most_bytes: int, *, also: Collection[int] = (), follow: bool = False
+) -> tuple[bytes, os.stat_result]:
+    """The bytes of a plain file that no other user can write to, and its status.
+
+    also: further user ids that may own it. follow: it may be a link.
+
+    Raises:
+        OSError: it is none, too large, not trusted or cannot be read; its strerror says which.
+    """
+    # without waiting: opening a named pipe would wait for a process that writes into it
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    with open(os.open(path, flags), "rb") as file:  # noqa: PTH123
+        status = os.fstat(file.fileno())
+        flaw = flaw_of(path, status, also=also)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(0, "not a plain file")
+        if flaw is not None:
+            raise PermissionError(0, flaw.reason)
+        if status.st_size > most_bytes:
+            raise OSError(0, f"{status.st_size} bytes, at most {most_bytes}")
+        return file.read(status.st_size), status
+
+
+def owner_of(folder: Path) -> tuple[int, ...]:
+    """Who may own what lies there beside root and this user: root may look at the service user's.
+
+    Raises:
+        OSError: the folder cannot be looked at.
+    """
+    return () if os.geteuid() else (folder.stat().st_uid,)
+
+
 def flaws_on(path: Path, *, also: Collection[int] = ()) -> tuple[Flaw, ...]:
     """What is wrong with a path and with all that leads to it, from the root on.
 

@@ -6,7 +6,6 @@ Slurm; the one that takes the lease puts that into its own journal first. A chan
 owner at every time, and `rltuned restore` of that one gives it back.
 """
 
-import os
 import sqlite3
 from pathlib import Path
 from typing import Final, Literal, Self
@@ -16,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from rltuned.durable import write_whole
 from rltuned.errors import JournalError
 from rltuned.journal import changes, named_values
-from rltuned.trusted import flaw_of
+from rltuned.trusted import read_trusted
 
 FILE: Final = "rltuned.handover"
 GONE_JOBS: Final = 1000
@@ -133,22 +132,13 @@ def published(folder: Path) -> Handover | None:
     """
     path = folder / FILE
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        return Handover.model_validate_json(read_trusted(path, _MOST_BYTES)[0])
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise JournalError(f"{path}: {error.strerror or error}") from None
-    with os.fdopen(file, "rb") as source:
-        status = os.fstat(source.fileno())
-        flaw = flaw_of(path, status)
-        if flaw is not None:
-            raise JournalError(str(flaw))
-        if status.st_size > _MOST_BYTES:
-            raise JournalError(f"{path}: {status.st_size} bytes, at most {_MOST_BYTES}")
-        try:
-            return Handover.model_validate_json(source.read())
-        except ValidationError as error:
-            raise JournalError(f"{path}: is not a handover: {error.errors()[0]['msg']}") from None
+        raise JournalError(f"{path}: {error.strerror}") from None
+    except ValidationError as error:
+        raise JournalError(f"{path}: is not a handover: {error.errors()[0]['msg']}") from None
 
 
 def _held(db: sqlite3.Connection, cluster: str) -> list[ChangeRow]:

@@ -6,8 +6,6 @@ large, written every few minutes, and belongs to no change.
 
 import hashlib
 import json
-import os
-import stat
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -17,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from rltuned.durable import write_whole
 from rltuned.errors import JournalError
 from rltuned.journal.storage import hand_to_folder_owner
-from rltuned.trusted import flaw_of
+from rltuned.trusted import owner_of, read_trusted
 
 FILE_NAME: Final = "run-times"
 _MAGIC: Final = b"rltuned run times 1\n"
@@ -70,21 +68,11 @@ def read_learned(folder: Path) -> tuple[Learned, bytes] | None:
     """
     path = folder / FILE_NAME
     try:
-        with open(
-            path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW)
-        ) as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:
-                raise JournalError(f"{path}: is no file, or larger than {_MOST_BYTES} bytes")
-            data = file.read()
-        also = () if os.geteuid() else (folder.stat().st_uid,)
+        data, _ = read_trusted(path, _MOST_BYTES, also=owner_of(folder))
     except FileNotFoundError:
         return None
     except OSError as error:
         raise JournalError(f"{path}: cannot be read: {error.strerror}") from None
-    flaw = flaw_of(path, status, also=also)
-    if flaw is not None:
-        raise JournalError(str(flaw))
     start = len(_MAGIC) + _DIGEST
     content = data[start:]
     if not data.startswith(_MAGIC) or hashlib.sha256(content).digest() != data[len(_MAGIC) : start]:

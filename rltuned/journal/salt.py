@@ -14,7 +14,7 @@ from typing import Final
 from rltuned.domain.kinds import SALT_BYTES
 from rltuned.errors import JournalError
 from rltuned.journal.storage import hand_to_folder_owner
-from rltuned.trusted import flaw_of
+from rltuned.trusted import owner_of, read_trusted
 
 FILE_NAME: Final = "salt"
 
@@ -27,22 +27,11 @@ def read_salt(folder: Path) -> bytes | None:
     """
     path = folder / FILE_NAME
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        found, status = read_trusted(path, 64 * SALT_BYTES, also=owner_of(folder))
     except FileNotFoundError:
         return None
     except OSError as error:
         raise JournalError(f"{path}: cannot be read: {error.strerror}") from None
-    try:
-        status, found = os.fstat(file), os.read(file, SALT_BYTES + 1)
-        # root may look at what belongs to the service user
-        also = () if os.geteuid() else (folder.stat().st_uid,)
-    except OSError as error:
-        raise JournalError(f"{path}: cannot be read: {error.strerror}") from None
-    finally:
-        os.close(file)
-    flaw = flaw_of(path, status, also=also)
-    if flaw is not None:
-        raise JournalError(str(flaw))
     if stat.S_IMODE(status.st_mode) & 0o077:
         raise JournalError(f"{path}: other users may read it; fix with: chmod 0600 {path}")
     if len(found) != SALT_BYTES:

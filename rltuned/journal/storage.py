@@ -11,7 +11,7 @@ from rltuned.errors import JournalError, JournalLostError
 from rltuned.journal.schema import bring_up
 from rltuned.journal.snapshots import SCHEMA_VERSION, peek
 from rltuned.journal.trust import REMEDY, stranger
-from rltuned.trusted import Flaw, flaw_of
+from rltuned.trusted import Flaw, flaw_of, owner_of
 
 _BUSY_TIMEOUT_S = 5.0
 _LOG_BYTES = 16 * 1024 * 1024
@@ -49,8 +49,7 @@ def connect(path: Path, *, create: bool) -> sqlite3.Connection:
 
 def _check_place(path: Path, *, create: bool) -> None:
     folder = path.parent.stat()
-    # root may work on what belongs to the service user, but on no other user's file in its folder
-    also = () if os.geteuid() else (folder.st_uid,)
+    also = owner_of(path.parent)
     _refuse(flaw_of(path.parent, folder, also=also))
     if create and not os.path.lexists(path):
         file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)

@@ -8,8 +8,6 @@ import hashlib
 import io
 import json
 import math
-import os
-import stat
 import struct
 import tokenize
 import zipfile
@@ -28,7 +26,7 @@ from safetensors.numpy import load
 
 from rltuned.errors import ModelError
 from rltuned.text import first_flaw
-from rltuned.trusted import Flaw, flaw_of, flaws_on
+from rltuned.trusted import flaws_on, read_trusted
 
 Part = TypeVar("Part", bound=BaseModel)
 
@@ -86,7 +84,7 @@ def check_folder(bundle: Path) -> None:
         # a group may share the folders above
         for flaw in flaws_on(bundle):
             if flaw.path == bundle or not flaw.by_group:
-                _refuse(flaw)
+                raise ModelError(f"model {flaw}")
 
 
 def read(path: Path, most_bytes: int = MAX_FILE_BYTES) -> bytes:
@@ -95,15 +93,8 @@ def read(path: Path, most_bytes: int = MAX_FILE_BYTES) -> bytes:
     Raises:
         ModelError: it is none, is too large, or cannot be read.
     """
-    # without waiting: opening a named pipe would wait for a process that writes into it
-    with named(path), open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise ModelError(f"model {path}: not a plain file")
-        _refuse(flaw_of(path, status))
-        if status.st_size > most_bytes:
-            raise ModelError(f"model {path}: {status.st_size} bytes, at most {most_bytes}")
-        return file.read(status.st_size)
+    with named(path):
+        return read_trusted(path, most_bytes, follow=True)[0]
 
 
 def read_sealed(path: Path, digest: str | None, sealed_by: str) -> bytes:
@@ -121,11 +112,6 @@ def parsed(kind: type[Part], path: Path, data: bytes) -> Part:
         return kind.model_validate_json(data)
     except ValidationError as error:
         raise ModelError(f"model {path}: field {first_flaw(error)}") from error
-
-
-def _refuse(flaw: Flaw | None) -> None:
-    if flaw is not None:
-        raise ModelError(f"model {flaw}")
 
 
 def read_arrays(path: Path, data: bytes, *names: str) -> tuple[np.ndarray, ...]:

@@ -7,7 +7,6 @@ What cannot be read or used is a SettingsError: file, line and key where they ar
 import difflib
 import os
 import re
-import stat
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -21,7 +20,7 @@ from pydantic_core import ErrorDetails
 from rltuned.errors import SettingsError
 from rltuned.settings.keys import Settings
 from rltuned.settings.service import Rescue
-from rltuned.trusted import flaw_of, flaws_on
+from rltuned.trusted import flaws_on, read_trusted
 
 Tables = TypeVar("Tables", bound=BaseModel)
 
@@ -173,22 +172,15 @@ def _plain(name: str) -> str:
 
 def _read(path: Path) -> str:
     try:
-        # without waiting: opening a named pipe would wait for its writer
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
-            status = os.fstat(file.fileno())
-            if stat.S_ISDIR(status.st_mode):
-                raise SettingsError(f"{path}: cannot be read: is a directory")
-            if not stat.S_ISREG(status.st_mode):
-                raise SettingsError(f"{path}: is not a regular file")
-            if status.st_size > MAX_FILE_BYTES:
-                raise SettingsError(f"{path}: {status.st_size} bytes, at most {MAX_FILE_BYTES}")
-            raw = file.read(MAX_FILE_BYTES + 1)
+        raw, _ = read_trusted(path, MAX_FILE_BYTES, follow=True)
         # a group may share the folder, but not the file
-        flaws = [flaw_of(path, status), *(f for f in flaws_on(path) if not f.by_group)]
+        flaws = [flaw for flaw in flaws_on(path) if not flaw.by_group]
+    except PermissionError as error:
+        raise SettingsError(f"{path}: {error.strerror}") from None
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read: {error.strerror}") from None
-    if found := [flaw for flaw in flaws if flaw is not None]:
-        raise SettingsError(str(found[0]))
+    if flaws:
+        raise SettingsError(str(flaws[0]))
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -19,26 +19,10 @@ from rltuned.slurm.columns import FIELD
 from rltuned.slurm.commands import Commands
 
 COLUMNS: Final = (
-    "JobIDRaw",
-    "JobID",
-    "Submit",
-    "Eligible",
-    "Start",
-    "End",
-    "State",
-    "TimelimitRaw",
-    "ReqTRES",
-    "AllocTRES",
-    "NodeList",
-    "Partition",
-    "User",
-    "Account",
-    "QOS",
-    "Priority",
-    "Flags",
-    "Reservation",
-    "Constraints",
-)
+    "JobIDRaw", "JobID", "Submit", "Eligible", "Start", "End", "State", "TimelimitRaw", "ReqTRES",
+    "AllocTRES", "NodeList", "Partition", "User", "Account", "QOS", "Priority", "Flags",
+    "Reservation", "Constraints",
+)  # fmt: skip
 """No column that a user writes free text into: such a text could break the rows."""
 TEXT_COLUMNS: Final[Mapping[KindName, str]] = MappingProxyType(
     {"name": "JobName", "work_dir": "WorkDir", "submit_line": "SubmitLine"}
