@@ -22,15 +22,9 @@ FloatArray = NDArray[np.float64]
 SHORTEST_S = 10.0
 """Jobs count as at least this long in the bounded slowdown."""
 METRICS: Final = (
-    "wait_s",
-    "wait_p95_s",
-    "wait_p99_s",
-    "wait_max_s",
-    "jct_s",
-    "bsld",
-    "utilisation",
+    "wait_s", "wait_p95_s", "wait_p99_s", "wait_max_s", "jct_s", "bsld", "utilisation",
     "makespan_s",
-)
+)  # fmt: skip
 """What comparisons show of `Scores`."""
 
 

@@ -19,22 +19,9 @@ from rltuned.domain.units import GpuType
 from rltuned.errors import TraceError
 
 COLUMNS = (
-    "job_id",
-    "submit_s",
-    "duration_s",
-    "time_limit_s",
-    "gpus",
-    "gpu_type",
-    "cpus",
-    "mem_mib",
-    "nodes",
-    "partition",
-    "user",
-    "account",
-    "qos",
-    "exclusive",
-    "status",
-)
+    "job_id", "submit_s", "duration_s", "time_limit_s", "gpus", "gpu_type", "cpus", "mem_mib",
+    "nodes", "partition", "user", "account", "qos", "exclusive", "status",
+)  # fmt: skip
 REQUIRED = ("job_id", "submit_s", "duration_s", "gpus")
 NAME = "name"
 """A further column, written where a job has one."""

@@ -154,11 +154,5 @@ def _preemption(config: Mapping[str, str]) -> Check:
 
 
 _JUDGES: Final[tuple[Callable[[Mapping[str, str]], Check], ...]] = (
-    _version,
-    _priority,
-    _weights,
-    _site_factor_plugin,
-    _scheduler,
-    _memory,
-    _preemption,
-)
+    _version, _priority, _weights, _site_factor_plugin, _scheduler, _memory, _preemption,
+)  # fmt: skip

@@ -11,39 +11,17 @@ from rltuned.sim.trace import Row, TraceJob, number, whole
 
 JOB_TABLE = ("job_name", "inst_id", "user", "status", "start_time", "end_time")
 TASK_TABLE = (
-    "job_name",
-    "task_name",
-    "inst_num",
-    "status",
-    "start_time",
-    "end_time",
-    "plan_cpu",
-    "plan_mem",
-    "plan_gpu",
-    "gpu_type",
-)
+    "job_name", "task_name", "inst_num", "status", "start_time", "end_time", "plan_cpu", "plan_mem",
+    "plan_gpu", "gpu_type",
+)  # fmt: skip
 INSTANCE_TABLE = (
-    "job_name",
-    "task_name",
-    "inst_name",
-    "worker_name",
-    "inst_id",
-    "status",
-    "start_time",
-    "end_time",
-    "machine",
-)
+    "job_name", "task_name", "inst_name", "worker_name", "inst_id", "status", "start_time",
+    "end_time", "machine",
+)  # fmt: skip
 POD_COLUMNS = (
-    "name",
-    "cpu_milli",
-    "memory_mib",
-    "num_gpu",
-    "gpu_milli",
-    "gpu_spec",
-    "creation_time",
-    "deletion_time",
-    "scheduled_time",
-)
+    "name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec", "creation_time",
+    "deletion_time", "scheduled_time",
+)  # fmt: skip
 GIB_MIB = 1024
 
 

@@ -8,25 +8,10 @@ from rltuned.sim.readers.rows import Bad, ParsedTrace, collect
 from rltuned.sim.trace import Row, TraceJob, number, read_text, whole
 
 FIELDS = (
-    "job",
-    "submit",
-    "wait",
-    "run",
-    "allocated",
-    "cpu_used",
-    "mem_used",
-    "processors",
-    "requested_s",
-    "mem_kib",
-    "status",
-    "user",
-    "group",
-    "executable",
-    "queue",
-    "partition",
-    "preceding",
-    "think",
-)
+    "job", "submit", "wait", "run", "allocated", "cpu_used", "mem_used", "processors",
+    "requested_s", "mem_kib", "status", "user", "group", "executable", "queue", "partition",
+    "preceding", "think",
+)  # fmt: skip
 UNKNOWN = "-1"
 STATUS = {"0": "FAILED", "1": "COMPLETED", "5": "CANCELLED"}
 
