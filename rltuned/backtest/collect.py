@@ -59,11 +59,7 @@ def collect(
 
 
 def check_new(folder: Path) -> None:
-    """Refuse a folder that holds something.
-
-    Raises:
-        TraceError: it does, or it is none.
-    """
+    """Refuse a folder that holds something. Raises TraceError: it does, or it is none."""
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise TraceError(f"{folder}: is there already and not empty; choose another folder")

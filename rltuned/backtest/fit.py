@@ -46,8 +46,7 @@ def fit_site(
     must not exist. minutes: the longest that PPO may take (`full`); an epoch that began is
     finished.
 
-    Raises:
-        ModelError: a bundle cannot be used or written.
+    Raises ModelError: a bundle cannot be used or written.
     """
     jobs = past.known()
     if lesson == "none":

@@ -130,8 +130,7 @@ class _ReplayRow:
 def past_of(history: SacctAnswer, site: SiteModel, span: Span) -> Past:
     """Put a history on a cluster.
 
-    Raises:
-        TraceError: too little is left, or the GPUs of the jobs were not recorded.
+    Raises TraceError: too little is left, or the GPUs of the jobs were not recorded.
     """
     if not history.records:
         raise TooLittleError(

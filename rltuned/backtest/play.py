@@ -40,8 +40,7 @@ def play_natural(past: Past, stage: Stage, interval_s: float) -> Played:
 def play_ours(past: Past, stage: Stage, policy: Policy, interval_s: float, knobs: Knobs) -> Played:
     """The policy's order from the split on; cycles for which no scored job waits are left out.
 
-    Raises:
-        KeyError: the compiled world does not know the policy.
+    Raises KeyError: the compiled world does not know the policy.
     """
     ranking, cycles, eyes = in_cycles(policy, stage, knobs, interval_s, first_s=past.split_s)
     # what waited at the beginning of the record may start, and not before it

@@ -50,8 +50,7 @@ class SiteModel:
 def read_site_model(folder: Path) -> SiteModel:
     """Read the three files of a site.
 
-    Raises:
-        TraceError: one is missing, or cannot be read; names file and field.
+    Raises TraceError: one is missing, or cannot be read; names file and field.
     """
     config = parse_config(_text(folder / CONFIG))
     try:

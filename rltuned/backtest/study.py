@@ -54,8 +54,7 @@ def run_study(
 
     interval_s, knobs, predictor: the daemon's. names: show users by their names, not by numbers.
 
-    Raises:
-        PolicyError: a policy's scores cannot be used.
+    Raises PolicyError: a policy's scores cannot be used.
     """
     report("multifactor", 0.0)
     stage = stage_of(past)

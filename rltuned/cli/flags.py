@@ -80,8 +80,7 @@ SpeedOption = Annotated[
 def settings_of(config: Path | None, *flags: tuple[str, object, str]) -> "Loaded":
     """Read the settings; every flag is (dotted key, value or None = not given, name).
 
-    Raises:
-        SettingsError: the file or a flag cannot be used.
+    Raises SettingsError: the file or a flag cannot be used.
     """
     from rltuned.settings import Flag, load  # noqa: PLC0415
 
@@ -112,11 +111,7 @@ def order_of(stretch: float, clip: float, max_delay_s: float) -> "Order":
 
 
 def predictor_of(given: str) -> "Predictor | None":
-    """The predictor that the option asks for.
-
-    Raises:
-        ModelError: it cannot be used.
-    """
+    """The predictor that the option asks for. Raises ModelError: it cannot be used."""
     from rltuned.policies.predictor import load_predictor  # noqa: PLC0415
     from rltuned.policies.shelf import shipped_predictor  # noqa: PLC0415
 

@@ -76,8 +76,7 @@ def planner_of(name: PlannerName) -> Planner:
 def read_graph(path: Path) -> PlanGraph:
     """Jobs and nodes of a TOML file.
 
-    Raises:
-        TraceError: it cannot be read or used; names file and field.
+    Raises TraceError: it cannot be read or used; names file and field.
     """
     try:
         found = _PlanFile.model_validate(tomllib.loads(path.read_text("utf-8")))
@@ -124,8 +123,7 @@ def _by_type(run_s: float, types: Iterable[str], speeds: Mapping[str, float]) ->
 def speeds_of(given: Iterable[str]) -> dict[str, float]:
     """TYPE=X, as numbers by type.
 
-    Raises:
-        TraceError: one is not of this form, or no number above 0.
+    Raises TraceError: one is not of this form, or no number above 0.
     """
     found: dict[str, float] = {}
     for text in given:
@@ -146,8 +144,7 @@ def graph_of(
 
     asked: id of the group or of a job in it.
 
-    Raises:
-        TraceError: there is no such group, or a job of it cannot be planned; says which and why.
+    Raises TraceError: there is no such group, or a job of it cannot be planned; says which and why.
     """
     group = next((one for one in status.open if asked in one.jobs), None)
     if group is None:

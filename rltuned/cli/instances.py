@@ -31,8 +31,7 @@ class Instance:
 def instances(config: Path | None) -> Iterator[Instance]:
     """Those of the folder of `config`, by name, each read when it is its turn.
 
-    Raises:
-        SettingsError: the folder cannot be read, or has none.
+    Raises SettingsError: the folder cannot be read, or has none.
     """
     folder = (config or DEFAULT_PATH).parent
     try:

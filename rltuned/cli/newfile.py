@@ -87,8 +87,7 @@ def _refuse_existing(file: Path) -> None:
 def _find(world: BackendChoice, loaded: Loaded) -> Found:
     """One look at the cluster.
 
-    Raises:
-        BackendError, SnapshotError: it cannot be read; says what to do.
+    Raises BackendError, SnapshotError: it cannot be read; says what to do.
     """
     try:
         if world is BackendChoice.SLURM:
@@ -117,8 +116,7 @@ def _ask(loaded: Loaded) -> Found:
 def _checked(text: str, folder: Path, file: Path | None) -> None:
     """Check the text as a file, and give it its name, whole or not at all; never over another.
 
-    Raises:
-        SettingsError: it cannot be written, or a value of the options cannot be used.
+    Raises SettingsError: it cannot be written, or a value of the options cannot be used.
     """
     try:
         handle, name = tempfile.mkstemp(prefix=".rltuned-", suffix=".toml", dir=folder)

@@ -128,8 +128,7 @@ def grouped(snapshot: Snapshot, journal: Journal) -> GroupsStatus:
 def foretold(snapshot: Snapshot, loaded: Loaded) -> Snapshot:
     """The snapshot with run times predicted from what the daemon has learned, if that can be read.
 
-    Raises:
-        ModelError: the predictor cannot be used.
+    Raises ModelError: the predictor cannot be used.
     """
     try:
         salt = read_salt(loaded.settings.daemon.state_dir)

@@ -37,8 +37,7 @@ def read_record(
 ) -> tuple[SacctAnswer, Past]:
     """A saved record on its site.
 
-    Raises:
-        TraceError: a file cannot be used, or too little is left.
+    Raises TraceError: a file cannot be used, or too little is left.
     """
     show(f"reading {rows.name}", 0.0)
     begin = -math.inf if span.begin is None else span.begin
@@ -93,8 +92,7 @@ def write_report(
 ) -> None:
     """index.html, results.json and the new model, if there is one: whole or not at all.
 
-    Raises:
-        TraceError: they cannot be written.
+    Raises TraceError: they cannot be written.
     """
     try:
         with whole_folder(folder) as made:

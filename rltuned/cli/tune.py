@@ -134,11 +134,7 @@ def _each(config: Path | None, options: _NightOptions, *, as_json: bool) -> int:
 
 
 def _tuned(config: Path | None, options: _NightOptions) -> dict[str, Any]:
-    """One night, as --json prints it.
-
-    Raises:
-        RltunedError: it came to no end, and why.
-    """
+    """One night, as --json prints it. Raises RltunedError: it came to no end, and why."""
     loaded, report, dry_run, site = in_force(config), options.report, options.dry_run, options.site
     if report is not None:
         check_new(report)
@@ -198,11 +194,7 @@ def _days(text: str) -> float:
 
 
 def _policy(loaded: Loaded) -> Policy:
-    """The incumbent's.
-
-    Raises:
-        TraceError: it is another package's, which the kernel cannot play.
-    """
+    """The incumbent's. Raises TraceError: it is another package's, which the kernel cannot play."""
     policy, _, _ = find_policy(loaded)
     if isinstance(policy, Plugin):
         raise TraceError(f"policy.name: {policy.name} plays in rltuned simulate only")

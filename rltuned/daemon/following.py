@@ -82,8 +82,7 @@ class Following:
     def turn(self, at: float) -> Turn:
         """What should be in force at a Unix time.
 
-        Raises:
-            ModelError: a link leads elsewhere, or the candidate cannot be used.
+        Raises ModelError: a link leads elsewhere, or the candidate cannot be used.
         """
         trial = self.trial()
         if trial is not None:
@@ -93,8 +92,7 @@ class Following:
     def is_due(self, now: Turn, at: float) -> bool:
         """Whether it is another one's turn; one that could not be loaded is tried once.
 
-        Raises:
-            ModelError: see turn; raised once.
+        Raises ModelError: see turn; raised once.
         """
         try:
             wanted = self.turn(at)

@@ -70,8 +70,7 @@ def kept_groups(memory: Recall, cluster: str) -> GroupStore:
 def take_in(journal: Journal, seen: Snapshot) -> GroupsStatus:
     """Take one look into what the journal keeps.
 
-    Raises:
-        JournalError: it cannot be used, or what it says cannot be read.
+    Raises JournalError: it cannot be used, or what it says cannot be read.
     """
     before = after = GroupStore()
 

@@ -273,8 +273,7 @@ def give_back_shown(
     job: only this one; None = all. fixed: release every priority without factors too. Held jobs are
     never released.
 
-    Raises:
-        BackendError, SnapshotError: Slurm could not be read within the patience.
+    Raises BackendError, SnapshotError: Slurm could not be read within the patience.
     """
     return persist(lambda: _as_shown(undoer, job, fixed=fixed), clock, effort)
 

@@ -81,8 +81,7 @@ def persist(
 ) -> tuple[Restored, ...]:
     """Repeat a pass until nothing is left that another could change.
 
-    Raises:
-        BackendError, SnapshotError: no pass came to a result.
+    Raises BackendError, SnapshotError: no pass came to a result.
     """
     tally, since_s, pause_s = _Tally(), clock.monotonic(), PAUSE_S
     while True:

@@ -47,8 +47,8 @@ def refuse_untrusted(loaded: Loaded, *, dry_run: bool = False) -> tuple[Doubt, .
 
     dry_run: nothing will be written to Slurm, so another user's state folder does not matter.
 
-    Raises:
-        SettingsError: a place can be changed by any user, or cannot be looked at; names them all.
+    Raises SettingsError: a place can be changed by any user, or cannot be looked at; names them
+    all.
     """
     found = doubts(loaded)
     fatal = [d for d in found if d.fatal and not (dry_run and d.key == STATE)]

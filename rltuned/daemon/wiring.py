@@ -45,8 +45,7 @@ def in_force(loaded: Loaded, at: float) -> Loaded:
     A generation gives policy, stretch, max_delay_s and predictor. While none was promoted the rule
     UNTUNED is meant, with the settings' own order. at: Unix seconds, for a candidate on trial.
 
-    Raises:
-        ModelError: the generation cannot be used.
+    Raises ModelError: the generation cannot be used.
     """
     settings = loaded.settings
     if settings.policy.name != TUNED:
@@ -112,8 +111,7 @@ def build_rig(
 def reloaded(build: Callable[[], Rig]) -> Rig:
     """What `build` makes, or one of the two errors upon which the loop keeps what it has.
 
-    Raises:
-        SettingsError, ModelError: what went wrong; no file ends a daemon that runs. A bug does.
+    Raises SettingsError, ModelError: what went wrong; no file ends a daemon that runs. A bug does.
     """
     try:
         return build()
@@ -169,11 +167,7 @@ def model_path(loaded: Loaded) -> Path:
 
 
 def configured_predictor(settings: Settings) -> Predictor:
-    """The predictor of the settings.
-
-    Raises:
-        ModelError: it cannot be used.
-    """
+    """The predictor of the settings. Raises ModelError: it cannot be used."""
     name = settings.predictor.model
     if not is_file_name(name):
         raise ModelError(f"predictor.model: {name!r} is not the name of a folder in models_dir")
@@ -183,8 +177,7 @@ def configured_predictor(settings: Settings) -> Predictor:
 def memory_of(settings: Settings, salt: bytes) -> Callable[[], RunTimeMemory]:
     """Makes empty memories with the predictor of the settings.
 
-    Raises:
-        ModelError: it cannot be used.
+    Raises ModelError: it cannot be used.
     """
     logits = configured_predictor(settings).logits
     return lambda: RunTimeMemory(logits, salt=salt)
@@ -198,8 +191,7 @@ def run_times_of(
     salt: of the digests; None = none can be used, so what is learned is not kept. backend: the
     world, whose past is learned too; None = what the daemon keeps is enough.
 
-    Raises:
-        ModelError: the predictor cannot be used.
+    Raises ModelError: the predictor cannot be used.
     """
     settings = loaded.settings
     if not settings.predictor.enabled:

@@ -140,11 +140,7 @@ def pack_plan(document: Document) -> bytes:
 
 
 def unpack_plan(body: bytes) -> Document:
-    """The document that was packed.
-
-    Raises:
-        JournalError: it is damaged.
-    """
+    """The document that was packed. Raises JournalError: it is damaged."""
     try:
         found = json.loads(zlib.decompress(body))
     except (zlib.error, ValueError) as error:

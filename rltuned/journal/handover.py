@@ -114,8 +114,7 @@ def leave(db: sqlite3.Connection, cluster: str) -> None:
 def publish(folder: Path, given: Handover) -> None:
     """Put it beside the lease, whole or not at all.
 
-    Raises:
-        JournalError: it could not be made durable there; then nothing may be written to Slurm.
+    Raises JournalError: it could not be made durable there; then nothing may be written to Slurm.
     """
     path = folder / FILE
     try:
@@ -127,8 +126,7 @@ def publish(folder: Path, given: Handover) -> None:
 def published(folder: Path) -> Handover | None:
     """What the last holder left there; None = nothing was ever written by one.
 
-    Raises:
-        JournalError: it cannot be read or trusted; then it is not known which changes are owned.
+    Raises JournalError: it cannot be read or trusted; then it is not known which changes are owned.
     """
     path = folder / FILE
     try:

@@ -46,8 +46,7 @@ _ADAPTER: Final = TypeAdapter(Recipe)
 def decoded(text: str) -> Recipe:
     """The recipe that was kept.
 
-    Raises:
-        JournalError: this release has no such setting, or does not allow the value.
+    Raises JournalError: this release has no such setting, or does not allow the value.
     """
     try:
         return _ADAPTER.validate_json(text)

@@ -42,11 +42,7 @@ _ADAPTER: Final = TypeAdapter(Learned)
 
 
 def keep_learned(folder: Path, about: Learned, body: bytes) -> None:
-    """Put a file in place of the last one, whole.
-
-    Raises:
-        JournalError: it cannot be written.
-    """
+    """Put a file in place of the last one, whole. Raises JournalError: it cannot be written."""
     path = folder / FILE_NAME
     content = json.dumps(asdict(about)).encode() + b"\n" + body
     try:
@@ -63,8 +59,7 @@ def keep_learned(folder: Path, about: Learned, body: bytes) -> None:
 def read_learned(folder: Path) -> tuple[Learned, bytes] | None:
     """The last one; None = there is none.
 
-    Raises:
-        JournalError: it cannot be read or trusted, or is damaged.
+    Raises JournalError: it cannot be read or trusted, or is damaged.
     """
     path = folder / FILE_NAME
     try:

@@ -53,8 +53,7 @@ class Kept(Generic[T]):
     def read(self, memory: Recall) -> Mapping[str, T]:
         """All of it; empty = nothing was kept yet.
 
-        Raises:
-            JournalError: the journal cannot be used, or what it says cannot be read.
+        Raises JournalError: the journal cannot be used, or what it says cannot be read.
         """
         return self.of(memory.recall(self.name))
 
@@ -108,11 +107,7 @@ def portable(db: sqlite3.Connection) -> list[tuple[str, str, float]]:
 
 
 def put(db: sqlite3.Connection, name: str, value: object, at: float) -> None:
-    """Note a value in place of the last one.
-
-    Raises:
-        TypeError, ValueError: it is no JSON.
-    """
+    """Note a value in place of the last one. Raises TypeError, ValueError: it is no JSON."""
     put_text(db, name, json.dumps(value, allow_nan=False, sort_keys=True), at)
 
 

@@ -38,11 +38,7 @@ class Size:
 
 
 def measure(db: sqlite3.Connection, path: Path) -> Size:
-    """Size of an open journal.
-
-    Raises:
-        sqlite3.Error: it cannot be read.
-    """
+    """Size of an open journal. Raises sqlite3.Error: it cannot be read."""
     rows = {table: _count(db, table) for table in TABLES}
     files = (path, path.with_name(f"{path.name}-wal"))
     return Size(sum(file.stat().st_size for file in files if file.exists()), rows)

@@ -22,8 +22,7 @@ FILE_NAME: Final = "salt"
 def read_salt(folder: Path) -> bytes | None:
     """The salt of a folder; None = none was drawn yet.
 
-    Raises:
-        JournalError: it cannot be read or trusted, others may read it, or it is damaged.
+    Raises JournalError: it cannot be read or trusted, others may read it, or it is damaged.
     """
     path = folder / FILE_NAME
     try:
@@ -42,8 +41,7 @@ def read_salt(folder: Path) -> bytes | None:
 def keep_salt(folder: Path) -> bytes:
     """The salt of a folder, drawn when there is none yet.
 
-    Raises:
-        JournalError: as of read_salt; or it cannot be written.
+    Raises JournalError: as of read_salt; or it cannot be written.
     """
     found = read_salt(folder)
     if found is not None:

@@ -90,8 +90,7 @@ STEPS: Final = {0: _NEW + _CHANGES, 4: _REST + _CHANGES + _MOVED, 5: _CHANGES + 
 def bring_up(db: sqlite3.Connection, version: int) -> None:
     """Make every table that a file of an older version (0 = a new file) lacks, or none at all.
 
-    Raises:
-        sqlite3.Error: the disk is full, or the file read-only; nothing has changed.
+    Raises sqlite3.Error: the disk is full, or the file read-only; nothing has changed.
     """
     db.executescript(
         f"BEGIN IMMEDIATE; {STEPS[version]} PRAGMA application_id = {APPLICATION_ID}; "

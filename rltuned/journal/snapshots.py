@@ -62,8 +62,8 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
 def decode_snapshot(data: bytes) -> Snapshot:
     """The snapshot that was encoded.
 
-    Raises:
-        SnapshotError: not JSON, not a snapshot, or of another version; names the first bad field.
+    Raises SnapshotError: not JSON, not a snapshot, or of another version; names the first bad
+    field.
     """
     try:
         return _ADAPTER.validate_json(b"[%b]" % data)[0]
@@ -88,8 +88,7 @@ def pack(snapshot: Snapshot) -> tuple[str, bytes]:
 def unpack(digest: str, body: bytes, taken_at: float) -> Snapshot:
     """The snapshot that was packed.
 
-    Raises:
-        SnapshotError: the body is damaged, or of another version.
+    Raises SnapshotError: the body is damaged, or of another version.
     """
     try:
         data = zlib.decompress(body)
@@ -131,8 +130,7 @@ def check_header(db: sqlite3.Connection, path: Path) -> int:
 def peek(path: Path) -> int:
     """The version of a journal's tables (0 = none yet), found out without touching the file.
 
-    Raises:
-        JournalError: not there, a foreign database, or one of a newer release.
+    Raises JournalError: not there, a foreign database, or one of a newer release.
     """
     db, version = _open(path)
     db.close()
@@ -143,9 +141,8 @@ def peek(path: Path) -> int:
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
     """A journal without the right to change it.
 
-    Raises:
-        JournalError: not there, no journal, of a release that has not kept what is asked for, or
-            what is read meanwhile is damaged.
+    Raises JournalError: not there, no journal, of a release that has not kept what is asked for, or
+    what is read meanwhile is damaged.
     """
     db, version = _open(path)
     with closing(db):

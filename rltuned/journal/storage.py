@@ -21,9 +21,8 @@ _LOG_BYTES = 16 * 1024 * 1024
 def connect(path: Path, *, create: bool) -> sqlite3.Connection:
     """Open the journal, making it when it is new and `create` says so.
 
-    Raises:
-        JournalError: not there, foreign, writable by others, damaged, from a newer release, or the
-            disk is full or read-only.
+    Raises JournalError: not there, foreign, writable by others, damaged, from a newer release, or
+    the disk is full or read-only.
     """
     try:
         _check_place(path, create=create)
@@ -102,11 +101,7 @@ class WriterLock:
         self._folder: int | None = None
 
     def take(self) -> None:
-        """Take it, if it is not held yet.
-
-        Raises:
-            JournalError: another process has it.
-        """
+        """Take it, if it is not held yet. Raises JournalError: another process has it."""
         if self._folder is not None:
             return
         try:

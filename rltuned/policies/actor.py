@@ -87,10 +87,9 @@ class Actor(NetworkPolicy):
 def load_actor(bundle: Path) -> Actor:
     """The actor of a bundle, after all its checks and its self-test.
 
-    Raises:
-        ModelError: names the file and what is wrong with it: missing, foreign owner, writable by
-            others, damaged, of another schema, not finite, or scoring differently than when it
-            was exported.
+    Raises ModelError: names the file and what is wrong with it: missing, foreign owner, writable by
+    others, damaged, of another schema, not finite, or scoring differently than when it was
+    exported.
     """
     with files.named(bundle):
         if not bundle.is_dir():

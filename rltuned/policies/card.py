@@ -32,8 +32,7 @@ HIDDEN_LAYERS: Final = 2
 def features_of(kind: Kind, *, predicted: bool) -> int:
     """How many features of a job an architecture reads.
 
-    Raises:
-        ValueError: only the context network reads what a predictor says.
+    Raises ValueError: only the context network reads what a predictor says.
     """
     if kind != "context":
         if predicted:

@@ -77,8 +77,7 @@ def named(path: Path) -> Iterator[None]:
 def check_folder(bundle: Path) -> None:
     """Refuse a bundle that another user can change or exchange.
 
-    Raises:
-        ModelError: names the folder, and who can.
+    Raises ModelError: names the folder, and who can.
     """
     with named(bundle):
         # a group may share the folders above
@@ -90,8 +89,7 @@ def check_folder(bundle: Path) -> None:
 def read(path: Path, most_bytes: int = MAX_FILE_BYTES) -> bytes:
     """The bytes of a plain file that no other user can write to.
 
-    Raises:
-        ModelError: it is none, is too large, or cannot be read.
+    Raises ModelError: it is none, is too large, or cannot be read.
     """
     with named(path):
         return read_trusted(path, most_bytes, follow=True)[0]
@@ -117,8 +115,7 @@ def parsed(kind: type[Part], path: Path, data: bytes) -> Part:
 def read_arrays(path: Path, data: bytes, *names: str) -> tuple[np.ndarray, ...]:
     """Arrays of an npz archive; path stands in the messages.
 
-    Raises:
-        ModelError: it is damaged, lacks one, or would unpack to more than MAX_ARCHIVE_BYTES.
+    Raises ModelError: it is damaged, lacks one, or would unpack to more than MAX_ARCHIVE_BYTES.
     """
     with named(path):
         members = _END.unpack(data[-_END.size :])[4] if len(data) >= _END.size else 0
@@ -158,8 +155,7 @@ def read_tensors(
     """The weights of a safetensors file: finite float32 of these names and shapes, and no others;
     path stands in the messages.
 
-    Raises:
-        ModelError: it is damaged, or holds others.
+    Raises ModelError: it is damaged, or holds others.
     """
     with named(path):
         promised = _promised(data)

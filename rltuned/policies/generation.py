@@ -75,8 +75,7 @@ class Generation:
 def read_generation(path: Path) -> Generation:
     """A generation with all checks.
 
-    Raises:
-        ModelError: it cannot be used; names the file and what is wrong.
+    Raises ModelError: it cannot be used; names the file and what is wrong.
     """
     with named(path):
         if NAME.fullmatch(path.name) is None or not path.is_dir():

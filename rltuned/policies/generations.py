@@ -48,8 +48,7 @@ class Generations:
     def names(self) -> list[str]:
         """All generations, the oldest first; not checked.
 
-        Raises:
-            ModelError: the folder cannot be read.
+        Raises ModelError: the folder cannot be read.
         """
         with named(self.folder):
             try:
@@ -61,8 +60,7 @@ class Generations:
     def named_by(self, role: Role) -> str | None:
         """The generation that a link names; None = there is no such link.
 
-        Raises:
-            ModelError: it leads elsewhere.
+        Raises ModelError: it leads elsewhere.
         """
         link = self.folder / role
         with named(link):
@@ -77,8 +75,7 @@ class Generations:
     def read(self, which: str) -> generation.Generation:
         """A generation by its name or role, with all checks.
 
-        Raises:
-            ModelError: there is none, or it cannot be used; names the file and what is wrong.
+        Raises ModelError: there is none, or it cannot be used; names the file and what is wrong.
         """
         name = which
         if which in ROLES:
@@ -95,8 +92,7 @@ class Generations:
 
         parts: folders to copy: `model`, `predictor`.
 
-        Raises:
-            ModelError: it cannot be written, or what was written cannot be used.
+        Raises ModelError: it cannot be written, or what was written cannot be used.
         """
         with self._alone():
             for undone in self.folder.glob(f"{_UNDONE}*"):
@@ -134,8 +130,7 @@ class Generations:
     ) -> generation.Generation:
         """Put a generation in force; the one that was in force becomes `previous`.
 
-        Raises:
-            ModelError: there is none, or it cannot be used; nothing has changed.
+        Raises ModelError: there is none, or it cannot be used; nothing has changed.
         """
         with self._alone():
             found = self.read(which)
@@ -152,8 +147,7 @@ class Generations:
     def rollback(self, *, at: float, why: str = "") -> generation.Generation | None:
         """Go back to `previous`; None = there is none, and nothing is in force any more.
 
-        Raises:
-            ModelError: nothing is in force, or the previous one cannot be used.
+        Raises ModelError: nothing is in force, or the previous one cannot be used.
         """
         with self._alone():
             now, before = self.named_by("current"), self.named_by("previous")

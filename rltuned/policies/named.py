@@ -15,8 +15,7 @@ def policy_named(name: str, models_dir: Path = MODELS_DIR) -> Baseline | Actor |
 
     name: of a model, its folder or a name in models_dir.
 
-    Raises:
-        ModelError: there is no such policy, or it cannot be used.
+    Raises ModelError: there is no such policy, or it cannot be used.
     """
     if name in BASELINES:
         return BASELINES[name]

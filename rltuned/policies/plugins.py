@@ -51,8 +51,7 @@ class Plugin:
     def delay_s(self, matrix: StateMatrix) -> FloatArray:
         """(n,) seconds, as the package gives them; core/order checks and bounds them.
 
-        Raises:
-            PolicyError: the function fails.
+        Raises PolicyError: the function fails.
         """
         with _as(PolicyError, f"policy {self.name}"):
             return np.asarray(self.wish(_read_only(matrix)), dtype=np.float64)
@@ -71,9 +70,8 @@ def plugin_names() -> list[str]:
 def load_plugin(name: str) -> Plugin:
     """The policy of `plugin:NAME`.
 
-    Raises:
-        ModelError: there is none, there are several, it cannot be imported, or another user can
-            change its file; or the file has changed since this process imported it.
+    Raises ModelError: there is none, there are several, it cannot be imported, or another user can
+    change its file; or the file has changed since this process imported it.
     """
     found = list(entry_points(group=GROUP, name=name.removeprefix(PLUGIN_PREFIX)))
     if len(found) != 1:

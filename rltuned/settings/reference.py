@@ -104,8 +104,7 @@ def example() -> str:
 def draft(head: Sequence[str], lines: Sequence[Line]) -> str:
     """The text of a settings file: a head of comments, then the keys by table, in the order given.
 
-    Raises:
-        KeyError: a line names no key of the settings.
+    Raises KeyError: a line names no key of the settings.
     """
     known = {
         f"{name}.{key}": (about, field)

@@ -188,8 +188,7 @@ class Rescue(Keys):
 def check_lease(ha: HaKeys, interval_s: float, timeout_s: float) -> None:
     """Refuse a lease that ordinary cycles would lose, or one command outlive.
 
-    Raises:
-        ValueError: it is shorter than two intervals, or not longer than a command may take.
+    Raises ValueError: it is shorter than two intervals, or not longer than a command may take.
     """
     if ha.lease_dir is None:
         return

@@ -69,11 +69,7 @@ class Cluster:
 
 
 def read_cluster(path: Path) -> Cluster:
-    """Read a cluster TOML.
-
-    Raises:
-        TraceError: names the file and the field.
-    """
+    """Read a cluster TOML. Raises TraceError: names the file and the field."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -55,8 +55,7 @@ class DecidedWorld:
     def due(self) -> Snapshot | None:
         """Let time pass until a queue waits for a decision; None = all is done.
 
-        Raises:
-            TraceError: a job can never start.
+        Raises TraceError: a job can never start.
         """
         if self._is_due:
             self.world.schedule()
@@ -89,11 +88,7 @@ class DecidedWorld:
 def play_decided(
     cluster: Cluster, jobs: Sequence[TraceJob], policy: Policy, protocol: Protocol
 ) -> PlayedWorld:
-    """Play jobs to the end of the last one.
-
-    Raises:
-        TraceError: a job can never start.
-    """
+    """Play jobs to the end of the last one. Raises TraceError: a job can never start."""
     decided = DecidedWorld(cluster, jobs, protocol)
     while (snapshot := decided.due()) is not None:
         decided.decide(snapshot, policy)

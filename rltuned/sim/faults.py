@@ -16,11 +16,7 @@ HEADER = ["at_s", "node", "change"]
 
 
 def read_faults(path: Path) -> tuple[Fault, ...]:
-    """Read a fault file.
-
-    Raises:
-        TraceError: names the file, the line and the field.
-    """
+    """Read a fault file. Raises TraceError: names the file, the line and the field."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

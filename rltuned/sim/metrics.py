@@ -95,9 +95,8 @@ class Scores:
 def score(schedules: Sequence[Schedule], cluster_gpus: int) -> Scores:
     """Average one policy's windows.
 
-    Raises:
-        ValueError: a job has no start or no end, or started before it was submitted. A run that
-            drops a job has no mean.
+    Raises ValueError: a job has no start or no end, or started before it was submitted. A run that
+    drops a job has no mean.
     """
     for schedule in schedules:
         _check(schedule)

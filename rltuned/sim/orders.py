@@ -113,8 +113,7 @@ def play(policy: Policy | str, stage: Stage, protocol: Protocol) -> Played:
 
     policy: itself; of those that no scheduler could ask, the name (see sim/policy).
 
-    Raises:
-        TraceError: the policy exists in event mode only, or a job never started.
+    Raises TraceError: the policy exists in event mode only, or a job never started.
     """
     if protocol.predictor is not None:
         stage = replace(stage, predictor=layers_of(protocol.predictor))
@@ -131,8 +130,7 @@ def play(policy: Policy | str, stage: Stage, protocol: Protocol) -> Played:
 def at_events(policy: Policy | str, stage: Stage, order: Order | None) -> tuple[Ranking, Eyes]:
     """A policy, or its name, that orders the queue at every event; order None = its pure order.
 
-    Raises:
-        KeyError: the kernel does not know it.
+    Raises KeyError: the kernel does not know it.
     """
     if isinstance(policy, NetworkPolicy):
         return _dynamic(NET, stage, order), _eyes(policy, stage)
@@ -169,8 +167,7 @@ def in_cycles(
     first_s: when it is switched on; None = at the first submission. at_submit: delays are set at
     submission.
 
-    Raises:
-        KeyError: the kernel does not know the policy.
+    Raises KeyError: the kernel does not know the policy.
     """
     system, count = stage.natural.system, len(stage.jobs)
     first_s = float(stage.prepared.jobs.submit_s[0]) if first_s is None else first_s

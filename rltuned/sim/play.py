@@ -73,8 +73,7 @@ def setup_of(prepared: Prepared, rules: Rules) -> Setup:
 def faults_of(faults: Sequence[Fault], cluster: Cluster) -> Faults:
     """What befalls the nodes of a cluster, in the order of time.
 
-    Raises:
-        TraceError: there is no such node.
+    Raises TraceError: there is no such node.
     """
     place = {node.name: at for at, node in enumerate(cluster.nodes)}
     ordered = sorted(faults, key=lambda f: f.at_s)
@@ -104,8 +103,7 @@ def run(
     ranking: of the queue, or of Slurm where a daemon runs beside it. arrive_s: (n,) when each job
     comes, where that is not when it was submitted.
 
-    Raises:
-        TraceError: a job never started.
+    Raises TraceError: a job never started.
     """
     jobs, setup = prepared.jobs, setup_of(prepared, rules)
     state = empty_state(setup.hardware, prepared.shapes, jobs)

@@ -38,11 +38,7 @@ class Prepared:
 
 
 def prepare(cluster: Cluster, jobs: Sequence[TraceJob]) -> Prepared:
-    """Turn objects into arrays.
-
-    Raises:
-        TraceError: a job can never run on this cluster.
-    """
+    """Turn objects into arrays. Raises TraceError: a job can never run on this cluster."""
     empty = EmptyCluster(cluster)
     names, capacity = [p.name for p in cluster.partitions], empty.capacity
     by_name = {p.name: p for p in cluster.partitions}

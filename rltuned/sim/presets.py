@@ -72,11 +72,7 @@ PRESETS = {
 
 
 def preset(name: str) -> Cluster:
-    """A cluster by name.
-
-    Raises:
-        TraceError: there is none of that name.
-    """
+    """A cluster by name. Raises TraceError: there is none of that name."""
     if name not in PRESETS:
         raise TraceError(f"no cluster named {name!r}; there are {', '.join(PRESETS)}")
     return parse_cluster(PRESETS[name], f"preset {name}", name)
@@ -85,8 +81,7 @@ def preset(name: str) -> Cluster:
 def cluster_named(name: str) -> Cluster:
     """A cluster file, or a preset when there is no such file.
 
-    Raises:
-        TraceError: there is neither, or the file cannot be used.
+    Raises TraceError: there is neither, or the file cannot be used.
     """
     path = Path(name)
     # a name without a folder or an ending is meant as a preset's

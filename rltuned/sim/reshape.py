@@ -26,8 +26,7 @@ def offered_gpus(jobs: Sequence[TraceJob]) -> float:
     the span would count the tails of the longest jobs too, which in a window of a heavy-tailed
     trace are most of it.
 
-    Raises:
-        TraceError: all jobs are submitted at one instant.
+    Raises TraceError: all jobs are submitted at one instant.
     """
     offered = demand(*_arrays(jobs))
     if math.isinf(offered):
@@ -46,8 +45,7 @@ def demand(submit_s: FloatArray, runs_s: FloatArray, gpus: FloatArray) -> float:
 def scale(trace: Trace, load: float, cluster_gpus: int) -> Trace:
     """Stretch or squeeze the submit times until the trace offers `load` x cluster_gpus GPUs.
 
-    Raises:
-        TraceError: no stretching reaches that load.
+    Raises TraceError: no stretching reaches that load.
     """
     if not load > 0 or cluster_gpus < 1:
         raise TraceError(f"cannot offer a load of {load:g} to {cluster_gpus} GPUs")
@@ -89,8 +87,7 @@ def jittered(trace: Trace, jitter_s: float, seed: int) -> Trace:
 def cut(trace: Trace, start: int, count: int) -> Trace:
     """Consecutive jobs from row `start` (from 0), submit times from the first one.
 
-    Raises:
-        TraceError: there are no such rows.
+    Raises TraceError: there are no such rows.
     """
     if start < 0 or count < 1 or start + count > len(trace.jobs):
         raise TraceError(f"rows {start}..{start + count - 1} of {len(trace.jobs)} do not exist")

@@ -46,8 +46,7 @@ def windows(
 ) -> tuple[TraceWindow, ...]:
     """Windows of consecutive jobs at random places, disjoint when the trace is long enough.
 
-    Raises:
-        TraceError: the trace is shorter than one window, or numbers make no sense.
+    Raises TraceError: the trace is shorter than one window, or numbers make no sense.
     """
     if count < 1 or size < 1 or size > len(jobs):
         raise TraceError(
@@ -78,8 +77,7 @@ def possible(
 ) -> tuple[tuple[TraceJob, ...], int]:
     """The jobs that this cluster could ever run, and how many it could not.
 
-    Raises:
-        TraceError: there is such a job and skip is False (names it), or no job is left.
+    Raises TraceError: there is such a job and skip is False (names it), or no job is left.
     """
     empty, kept = EmptyCluster(cluster), []
     for job in jobs:
@@ -99,8 +97,7 @@ def possible(
 def simulate(window: TraceWindow, cluster: Cluster, policy: str, protocol: Protocol) -> Schedule:
     """Play one window under one policy: in the kernel, but for joint placement.
 
-    Raises:
-        TraceError: a job can never run, there is no such policy, or it cannot be played so.
+    Raises TraceError: a job can never run, there is no such policy, or it cannot be played so.
     """
     rules = protocol.rules
     if policy == "multifactor":

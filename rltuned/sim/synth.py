@@ -88,8 +88,7 @@ def synthesize(
     limits tell of the run times. free_share: part of the jobs that accept other GPU types than
     their own.
 
-    Raises:
-        TraceError: no such kind, or a number that makes no sense.
+    Raises TraceError: no such kind, or a number that makes no sense.
     """
     if kind not in GENERATORS:
         raise TraceError(f"no generator named {kind!r}; there are {', '.join(GENERATORS)}")

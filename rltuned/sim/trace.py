@@ -129,18 +129,13 @@ class Trace:
 def read_trace(path: Path) -> Trace:
     """Read a trace CSV, plain or gzip.
 
-    Raises:
-        TraceError: names the file, the line and the field.
+    Raises TraceError: names the file, the line and the field.
     """
     return parse_trace(read_text(path), str(path))
 
 
 def read_text(path: Path) -> str:
-    """A text file, plain or gzip.
-
-    Raises:
-        TraceError: it cannot be read.
-    """
+    """A text file, plain or gzip. Raises TraceError: it cannot be read."""
     try:
         raw = path.read_bytes()
         if raw[:2] == b"\x1f\x8b":
@@ -243,11 +238,7 @@ def _job(cells: dict[str, str]) -> TraceJob:
 
 
 def number(row: Row, name: str) -> float:
-    """A finite number of a table.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """A finite number of a table. Raises ValueError: it is none."""
     try:
         value = float(row[name])
     except ValueError:
@@ -258,11 +249,7 @@ def number(row: Row, name: str) -> float:
 
 
 def whole(row: Row, name: str) -> int:
-    """A whole number >= 0 of a table.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """A whole number >= 0 of a table. Raises ValueError: it is none."""
     value = number(row, name)
     if value < 0 or value != int(value):
         raise ValueError(f"{name} is not a whole number >= 0: {row[name]!r}")
@@ -281,8 +268,7 @@ def _flag(cells: dict[str, str], name: str) -> bool:
 def write_trace(trace: Trace, path: Path) -> None:
     """Write a trace CSV; a name that ends in .gz is compressed (same bytes for the same trace).
 
-    Raises:
-        TraceError: the file cannot be written.
+    Raises TraceError: the file cannot be written.
     """
     text = io.StringIO(newline="")
     dump_trace(trace, text)

@@ -140,8 +140,7 @@ class World:
     def submit(self, jobs: Iterable[TraceJob]) -> None:
         """Announce jobs that will be submitted at their submit time.
 
-        Raises:
-            TraceError: a job can never run on this cluster.
+        Raises TraceError: a job can never run on this cluster.
         """
         for job in jobs:
             why = self._empty.why_not(job)

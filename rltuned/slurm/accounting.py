@@ -121,8 +121,7 @@ def read_history(
     required: columns that a header row must name. JobID may stand for JobIDRaw, and Timelimit for
     TimelimitRaw.
 
-    Raises:
-        TraceError: empty, the columns are others, or there are too many records.
+    Raises TraceError: empty, the columns are others, or there are too many records.
     """
     numbered = ((n, text.split("|")) for n, text in enumerate(lines, 1) if text.strip())
     first = next(numbered, None)
@@ -144,8 +143,7 @@ def read_rows(
 ) -> SacctAnswer:
     """Read numbered rows of these columns; digester: makes the kinds. Else as read_history.
 
-    Raises:
-        TraceError: there are too many records.
+    Raises TraceError: there are too many records.
     """
     reading = _Reading(names, zone, since, digester)
     found = reading.found

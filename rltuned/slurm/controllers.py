@@ -34,8 +34,7 @@ def parse_ping(text: str) -> tuple[Controller, ...]:
 def ask_controllers(commands: Commands) -> tuple[Controller, ...]:
     """Every slurmctld, in the order of SlurmctldHost; at least one of them answers.
 
-    Raises:
-        BackendError: scontrol could not ask, or no controller answers.
+    Raises BackendError: scontrol could not ask, or no controller answers.
     """
     answer = commands.call("scontrol", "ping")  # ends with 1 when one of them is down
     if answer.failure:

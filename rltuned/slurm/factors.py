@@ -54,11 +54,7 @@ class Factors:
 
 
 def read_line(row: PriorityRow) -> tuple[JobId, Factors]:
-    """One line of sprio: whose it is, and what it says.
-
-    Raises:
-        ValueError: a number is none.
-    """
+    """One line of sprio: whose it is, and what it says. Raises ValueError: a number is none."""
     site = parse_number(row.site)
     # of a frozen job of several partitions 22.05 still shows the partition's factor
     frozen = site < _GARBAGE_SITE

@@ -25,8 +25,7 @@ _NEVER: Final = frozenset({"FUTURE"})
 def read_nodes_shown(text: str, source: str) -> tuple[Node, ...]:
     """All nodes, idle, in the order of the answer; schedulable tells how they are now.
 
-    Raises:
-        SnapshotError: names source, line and node.
+    Raises SnapshotError: names source, line and node.
     """
     return tuple(_read(text, source, "node", "NodeName", _node))
 
@@ -34,8 +33,7 @@ def read_nodes_shown(text: str, source: str) -> tuple[Node, ...]:
 def read_partitions_shown(text: str, source: str) -> tuple[Partition, ...]:
     """All partitions, in the order of the answer.
 
-    Raises:
-        SnapshotError: names source, line and partition.
+    Raises SnapshotError: names source, line and partition.
     """
     return tuple(_read(text, source, "partition", "PartitionName", _partition))
 

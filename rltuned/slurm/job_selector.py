@@ -50,11 +50,7 @@ class AskedJob:
 
 
 def asked_job(text: str) -> AskedJob:
-    """Read a job's name.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Read a job's name. Raises ValueError: it is none."""
     match = _NAME.fullmatch(text)
     if match is None:
         raise ValueError(f"{text[:80]!r} is no job: 4711, 4711_4 or 4711+1")
@@ -65,8 +61,7 @@ def asked_job(text: str) -> AskedJob:
 def asked_moment(text: str, now: float) -> float:
     """Unix time of "2h" (ago; s, m, h, d) or of an ISO time, which is local where it names no zone.
 
-    Raises:
-        ValueError: it is neither.
+    Raises ValueError: it is neither.
     """
     ago = _AGO.fullmatch(text)
     if ago is not None:

@@ -17,8 +17,7 @@ _LINE: Final = re.compile(
 def command_lines(action: plan.Action, address: str) -> list[str]:
     """Scontrol's lines for one action.
 
-    Raises:
-        ValueError: the address is not one of a job, or the line would be too long for scontrol.
+    Raises ValueError: the address is not one of a job, or the line would be too long for scontrol.
     """
     if not is_address(address):
         raise ValueError(f"{one_line(address, 60)!r} is no address of a job; nothing was sent")

@@ -40,8 +40,7 @@ def read_nodes(rows: Iterable[list[str]], exclusive: frozenset[str] = frozenset(
 
     exclusive: partitions that give whole nodes; EXCLUSIVE, whatever sinfo says.
 
-    Raises:
-        SnapshotError: there are nodes, and none can be read; names one.
+    Raises SnapshotError: there are nodes, and none can be read; names one.
     """
     first: dict[str, NodeRow] = {}
     members: dict[str, list[str]] = {}

@@ -35,8 +35,7 @@ def read_record(row: JobRow | WatchRow, tasks: list[str], pending_records: int) 
     tasks: the task column of all its rows. pending_records: how many records of its array are
     pending.
 
-    Raises:
-        ValueError: a column cannot be read, or it has no submit time.
+    Raises ValueError: a column cannot be read, or it has no submit time.
     """
     job_id, array_id = parse_job_id(row.jobid), parse_job_id(row.arrayjobid)
     submitted, listed = parse_epoch(row.submittime), read_tasks(tasks)
@@ -111,11 +110,7 @@ def id_of(text: str) -> JobId:
 
 
 def parse_job_id(text: str) -> JobId:
-    """A record's number.
-
-    Raises:
-        ValueError: no positive number.
-    """
+    """A record's number. Raises ValueError: no positive number."""
     if not text.isascii() or not text.isdigit() or parse_number(text) == 0:
         raise ValueError(f"{text[:40]!r} is no job id")
     return JobId(int(text))

@@ -52,8 +52,7 @@ class Requests:
     def read(self, ask: Ask, *, running: bool) -> Request:
         """The request behind the columns; for a running job what it really has.
 
-        Raises:
-            ValueError: a column cannot be read.
+        Raises ValueError: a column cannot be read.
         """
         known = self._known.get((ask, running))
         if known is None:
@@ -215,8 +214,7 @@ def shares_of(
     Of nodes that sinfo does not show, or shows unreadably, nothing is known: they count as large
     enough for an even part, and are left out.
 
-    Raises:
-        ValueError: it is on no node.
+    Raises ValueError: it is on no node.
     """
     if not names:
         raise ValueError("it runs, but on no node")

@@ -63,8 +63,7 @@ def ask_history(
     commands needs TZ=UTC in its environment: sacct takes given times as local ones. Times are Unix
     seconds.
 
-    Raises:
-        BackendError: sacct failed, there is no slurmdbd, or a day is too long an answer.
+    Raises BackendError: sacct failed, there is no slurmdbd, or a day is too long an answer.
     """
     begin = since
     while begin < until:
@@ -80,8 +79,7 @@ def ask_rows(
     """Rows of these columns, in which any text may stand: no user knows the random mark between
     them, and a text with line ends is put together again. See ask_history.
 
-    Raises:
-        BackendError: sacct failed, there is no slurmdbd, or too long an answer.
+    Raises BackendError: sacct failed, there is no slurmdbd, or too long an answer.
     """
     mark = FIELD + secrets.token_hex(6)
     # the number once more closes a row, which no line end can do
@@ -98,8 +96,7 @@ def ask_rows(
 def lines_of(path: Path) -> Iterator[str]:
     """Lines of a text file, plain or gzip, never all at once.
 
-    Raises:
-        TraceError: it cannot be read, or breaks off.
+    Raises TraceError: it cannot be read, or breaks off.
     """
     try:
         with path.open("rb") as probe:

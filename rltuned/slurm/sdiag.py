@@ -79,8 +79,7 @@ class Bounds:
 def parse_sdiag(text: str) -> Load:
     """The load in sdiag's text; read the same way from 22.05 to 26.05.
 
-    Raises:
-        SnapshotError: a figure is missing.
+    Raises SnapshotError: a figure is missing.
     """
     head, found, tail = text.partition(_BACKFILL)
     backfill, by_type, rpcs = tail.partition(_BY_TYPE)

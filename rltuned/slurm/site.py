@@ -66,8 +66,7 @@ def parse_config(text: str) -> dict[str, str]:
 def read_exclusive_partitions(text: str) -> frozenset[str]:
     """The partitions with Exclusive=NODE in `scontrol -o show partitions` of 26.05.
 
-    Raises:
-        SnapshotError: a line is not one of a partition, or does not tell.
+    Raises SnapshotError: a line is not one of a partition, or does not tell.
     """
     found: dict[str, str] = {}
     for line in text.splitlines():
@@ -81,9 +80,8 @@ def read_exclusive_partitions(text: str) -> frozenset[str]:
 def read_site(config: Mapping[str, str]) -> SlurmSite:
     """The site behind a parsed configuration.
 
-    Raises:
-        SnapshotError: a needed key is missing or cannot be read, or PriorityType is
-            neither priority/basic nor priority/multifactor.
+    Raises SnapshotError: a needed key is missing or cannot be read, or PriorityType is neither
+    priority/basic nor priority/multifactor.
     """
     release = release_of(_value(config, "SLURM_VERSION"))
     if release is None:
@@ -187,8 +185,7 @@ def read_qos(text: str) -> dict[str, int]:
 def read_system(config: Mapping[str, str]) -> PrioritySystem:
     """How slurmctld turns waiting into priority.
 
-    Raises:
-        SnapshotError: a key is missing or cannot be read, or the priority plugin is another one.
+    Raises SnapshotError: a key is missing or cannot be read, or the priority plugin is another one.
     """
     kind = _value(config, "PriorityType")
     if kind == BASIC:

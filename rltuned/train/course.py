@@ -57,8 +57,7 @@ def from_files(
 ) -> list[DatasetSource]:
     """Every trace on every cluster; jobs that could never run there are left out.
 
-    Raises:
-        TraceError: a file cannot be used, or no job of it could run.
+    Raises TraceError: a file cannot be used, or no job of it could run.
     """
     found = []
     for path in traces:
@@ -147,8 +146,7 @@ def fit_to(
     traces: files; the first is the one that it is measured on. until: part of each trace to fit to,
     from its beginning. begin: weights to begin from; None = drawn.
 
-    Raises:
-        TraceError: a file cannot be used, or has too few jobs.
+    Raises TraceError: a file cannot be used, or has too few jobs.
     """
     read = [read_trace(path) for path in traces]
     if not read:

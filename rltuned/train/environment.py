@@ -73,8 +73,7 @@ class QueueEnv(gymnasium.Env[Float32Array, Float32Array]):
         load: GPU demand as a part of the cluster's GPUs.
         protocol: backfill, placement, interval and the daemon's settings.
 
-    Raises:
-        TraceError: the cluster cannot be used, or the trace is shorter than a window.
+    Raises TraceError: the cluster cannot be used, or the trace is shorter than a window.
     """
 
     def __init__(

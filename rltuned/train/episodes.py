@@ -102,8 +102,7 @@ def play_policy(window: Ground, policy: Policy | str, protocol: Protocol) -> Flo
 
     On a site whose Slurm orders by age alone; `multifactor` is Slurm's own order of a usual site.
 
-    Raises:
-        TraceError: there is no such rule.
+    Raises TraceError: there is no such rule.
     """
     chosen = policy_of(policy) if isinstance(policy, str) else policy
     name = chosen if isinstance(chosen, str) else chosen.name
@@ -114,8 +113,7 @@ def play_policy(window: Ground, policy: Policy | str, protocol: Protocol) -> Flo
 def play_rule(window: Ground, policy: str, order: Order | None = None) -> FloatArray:
     """(n,) start times under a rule at every event; order: its bounds, None = its pure order.
 
-    Raises:
-        TraceError: there is no such rule.
+    Raises TraceError: there is no such rule.
     """
     protocol = Protocol(rules=window.rules, bounded=order is not None)
     if order is not None:

@@ -46,8 +46,7 @@ class Contestant:
 def contestant_of(given: str) -> Contestant:
     """From `BUNDLE`, or `NAME=BUNDLE,BUNDLE,...` for the training seeds of one design.
 
-    Raises:
-        ModelError: a bundle cannot be used, or the seeds are of different designs.
+    Raises ModelError: a bundle cannot be used, or the seeds are of different designs.
     """
     name, equals, listed = given.rpartition("=")
     actors = tuple(load_actor(bundle_at(one)) for one in listed.split(","))
@@ -146,8 +145,7 @@ def headline(comparisons: Sequence[Comparison]) -> str:
 def windows_of(ground: Ground, plan: EvaluationPlan) -> tuple[list[Ground], bool]:
     """The windows, the copies of each side by side, and whether no two places share a job.
 
-    Raises:
-        TraceError: not even one fits in the part.
+    Raises TraceError: not even one fits in the part.
     """
     first, end = int(len(ground) * plan.part[0]), int(len(ground) * plan.part[1])
     spare = end - first - plan.window_jobs
@@ -191,8 +189,7 @@ def compare(
     models: name -> one player per training seed. protocol: of the rules. Those that know the future
     order at every event, without bounds.
 
-    Raises:
-        TraceError: the part of the trace is too short for one window.
+    Raises TraceError: the part of the trace is too short for one window.
     """
     chosen, disjoint = windows_of(ground, plan)
     judges: dict[str, Play] = {r: partial(play_policy, policy=r, protocol=protocol) for r in rules}

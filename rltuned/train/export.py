@@ -55,9 +55,8 @@ def export_bundle(
     256) to score now and at every start. ranges: of the features in training; None: take those of
     the parity windows.
 
-    Raises:
-        ModelError: the folder exists, cannot be written, or what was written does not load with
-            the same scores.
+    Raises ModelError: the folder exists, cannot be written, or what was written does not load with
+    the same scores.
     """
     if target.exists():
         raise ModelError(f"model {target}: exists already; remove it or choose another name")
@@ -94,8 +93,7 @@ def export_predictor(
 
     target: the folder; must not exist.
 
-    Raises:
-        ModelError: the folder exists or cannot be written, or what was written does not load.
+    Raises ModelError: the folder exists or cannot be written, or what was written does not load.
     """
     if target.exists():
         raise ModelError(f"model {target}: exists already; remove it or choose another name")

@@ -82,8 +82,7 @@ def make_ground(
 
     jobs: in submit order.
 
-    Raises:
-        TraceError: a job can never run on this cluster, or there are no jobs.
+    Raises TraceError: a job can never run on this cluster, or there are no jobs.
     """
     if not jobs:
         raise TraceError(f"{name}: no jobs")
@@ -122,8 +121,7 @@ def cut(
     times are stretched; None = as in the trace. jitter: moves every submit time by up to jitter_s,
     keeping the order of the rows.
 
-    Raises:
-        TraceError: the trace has not so many jobs.
+    Raises TraceError: the trace has not so many jobs.
     """
     if size < 1 or first < 0 or first + size > len(ground):
         raise TraceError(

@@ -80,8 +80,7 @@ def choices_of(history: Sequence[Started], gpus: int, *, most: int = 6_000) -> O
     gpus: of the cluster, for the features that speak of free GPUs. most: moments; the latest are
     kept.
 
-    Raises:
-        TraceError: too few starts by the main scheduler had rivals.
+    Raises TraceError: too few starts by the main scheduler had rivals.
     """
     starts = sorted((j for j in history if j.by_main), key=lambda j: (j.start_s, j.job_id))
     submit = np.array([j.submit_s for j in history])

@@ -148,8 +148,7 @@ def fit(
 ) -> tuple[Network, list[float]]:
     """An actor, and its mean loss in each epoch. Same input, same machine: same weights.
 
-    Raises:
-        FloatingPointError: the loss is no longer finite.
+    Raises FloatingPointError: the loss is no longer finite.
     """
     torch.set_num_threads(1)  # sums in one order, so the same weights every time
     torch.manual_seed(fitting.seed)

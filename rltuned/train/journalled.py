@@ -56,8 +56,7 @@ def choices_of(records: Iterable[Recorded], *, most: int = 6_000) -> OrderedQueu
 
     most: moments; the latest are kept.
 
-    Raises:
-        TraceError: too few starts had rivals.
+    Raises TraceError: too few starts had rivals.
     """
     rows = deque((_row(moment) for moment in moments_of(records)), maxlen=most)
     if len(rows) < FEWEST_STARTS:

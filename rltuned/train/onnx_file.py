@@ -29,8 +29,7 @@ def write_onnx(actor: Actor, bundle: Path, target: Path) -> float:
     Inputs `jobs` (n, features) float32 and `mask` (n,) bool, output `scores` (n,) float32, for any
     n; rows that the mask leaves out score -1e9.
 
-    Raises:
-        ModelError: the target exists or cannot be written, or scores differ.
+    Raises ModelError: the target exists or cannot be written, or scores differ.
     """
     if target.exists():
         raise ModelError(f"{target}: exists already; remove it or choose another name")

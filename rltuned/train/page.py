@@ -44,8 +44,7 @@ def write_page(
 
     curves: model -> curves.csv of its trainings, one per seed.
 
-    Raises:
-        TraceError: it cannot be written, or a curve cannot be read.
+    Raises TraceError: it cannot be written, or a curve cannot be read.
     """
     places = [
         {"title": title(one), "found": one, "means": one.means(), "plot": _distributions(one)}

@@ -88,8 +88,7 @@ def update(
 ) -> Update:
     """Several passes over the batch.
 
-    Raises:
-        FloatingPointError: a loss or its gradient is not finite.
+    Raises FloatingPointError: a loss or its gradient is not finite.
     """
     device, kind = learner.device, settings.network
     draw = np.random.default_rng([settings.seed, epoch, 1 << 30])
@@ -222,8 +221,7 @@ def train(
     first_epoch: where an interrupted training goes on. best: validation it had reached. since_best:
     epochs since then.
 
-    Raises:
-        FloatingPointError: the training broke; the last good checkpoint is untouched.
+    Raises FloatingPointError: the training broke; the last good checkpoint is untouched.
     """
     torch.set_num_threads(1)
     recorder = Recorder()

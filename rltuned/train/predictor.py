@@ -196,8 +196,7 @@ def fit(
     passes; None = as many as the number of jobs calls for. held_out: last part of the site's jobs,
     to measure by.
 
-    Raises:
-        TraceError: too few jobs.
+    Raises TraceError: too few jobs.
     """
     if len(jobs) < FEWEST_JOBS:
         raise TraceError(f"{len(jobs)} jobs are too few to predict from; at least {FEWEST_JOBS}")

@@ -169,11 +169,7 @@ def _users(late: Sequence[TraceJob], *, names: bool) -> list[dict[str, Any]]:
 
 
 def write_report(folder: Path, found: PredictorReport, title: str) -> None:
-    """index.html in a new folder.
-
-    Raises:
-        ModelError: it exists, or cannot be written.
-    """
+    """index.html in a new folder. Raises ModelError: it exists, or cannot be written."""
     try:
         folder.mkdir(parents=True)
         page = render(

@@ -25,8 +25,7 @@ Scores = Callable[[Float32Array, BoolArray], Float32Array]
 def compare_with_torch(actor: Actor, bundle: Path) -> float:
     """The largest difference from PyTorch's scores of the same weights; see `worst`.
 
-    Raises:
-        ModelError: it is beyond the tolerance of a bundle's self-test.
+    Raises ModelError: it is beyond the tolerance of a bundle's self-test.
     """
     module = module_of(actor.network)
 

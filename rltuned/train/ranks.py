@@ -64,8 +64,7 @@ ALONE: Final = Ranks()
 def join_ranks() -> Ranks:
     """Meet the other ranks, which `torchrun` or `srun` names in the environment.
 
-    Raises:
-        SettingsError: the environment does not name this rank and its place.
+    Raises SettingsError: the environment does not name this rank and its place.
     """
     env = os.environ
     names = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_NTASKS"}

@@ -77,8 +77,7 @@ def held_out(
 ) -> list[Ground]:
     """The windows of the exam: of each source's later part, and one of each judge.
 
-    Raises:
-        TraceError: no trace is long enough for one.
+    Raises TraceError: no trace is long enough for one.
     """
     part, size, loads = (LEARN_UNTIL, TEST_FROM), exam.window_jobs, exam.loads
     found = [
@@ -166,8 +165,7 @@ def check(job: Job) -> None:
 def beginning_from(bundle: Path, settings: PpoSettings) -> PpoSettings:
     """The settings, for a network like that of a bundle.
 
-    Raises:
-        ModelError: the bundle cannot be used.
+    Raises ModelError: the bundle cannot be used.
     """
     form = load_actor(bundle).card.architecture
     return replace(

@@ -39,8 +39,7 @@ class Standing:
 class Session:
     """The folder of one training.
 
-    Raises:
-        ModelError: the folder cannot be used, or belongs to a training with other settings.
+    Raises ModelError: the folder cannot be used, or belongs to a training with other settings.
     """
 
     def __init__(self, folder: Path, settings: PpoSettings, *, resume: bool) -> None:
@@ -57,8 +56,7 @@ class Session:
     def restore(self, learner: Learner) -> Standing | None:
         """Put the learner where the last checkpoint was; None when there is none yet.
 
-        Raises:
-            ModelError: it cannot be read, or was made with other settings.
+        Raises ModelError: it cannot be read, or was made with other settings.
         """
         path = self.folder / STATE
         if not path.exists():
@@ -88,8 +86,7 @@ class Session:
     def keep(self, learner: Learner, report: Report) -> None:
         """After an epoch: curves, the best actor, and where to go on, in this order.
 
-        Raises:
-            ModelError: it cannot be written; what was there before is untouched.
+        Raises ModelError: it cannot be written; what was there before is untouched.
         """
         try:
             self._curve(report)

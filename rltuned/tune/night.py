@@ -87,8 +87,7 @@ class Night:
 def split_of(past: Past, exam_days: float) -> tuple[float, float, float]:
     """When the lesson's second part, the gap and the exam begin, seconds since the record's begin.
 
-    Raises:
-        TooLittleError: the record is too short, or has too few jobs.
+    Raises TooLittleError: the record is too short, or has too few jobs.
     """
     ended = int(np.isfinite(past.ended_s).sum())
     if ended < FEWEST_ENDED:

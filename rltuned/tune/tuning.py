@@ -64,11 +64,7 @@ class NightRun:
         self._reserved = 0.0
 
     def spend(self) -> Night:
-        """Everything.
-
-        Raises:
-            TooLittleError: the record allows no verdict.
-        """
+        """Everything. Raises TooLittleError: the record allows no verdict."""
         asked, past = self._asked, self._past
         switch_s, end_s, exam_s = split_of(past, asked.exam_days)
         began_s = self._clock()

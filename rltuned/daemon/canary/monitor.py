@@ -101,8 +101,7 @@ class Monitor:
         block with a cycle that was not is no evidence. model: digest of the model, or name of the
         rule, that ranks.
 
-        Raises:
-            JournalError: the breakers cannot be read or kept.
+        Raises JournalError: the breakers cannot be read or kept.
         """
         if (rules.switchback, model) != self._terms:  # what is open belongs to other terms
             self._terms = rules.switchback, model

@@ -61,8 +61,7 @@ def count(memory: Memory, cluster: str, started: Iterable[JobStart], at: float) 
 
     Jobs that rltuned may not order, or whose wait is not known, are not counted.
 
-    Raises:
-        JournalError: the journal cannot be read or written.
+    Raises JournalError: the journal cannot be read or written.
     """
 
     def counted(known: dict[str, DayWaits] | None) -> dict[str, DayWaits]:

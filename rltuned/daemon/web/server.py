@@ -72,8 +72,7 @@ class MetricsServer:
     show; None = there is no such page. patience_s: how long a client may take for its request.
     names: further names by which the status page may be asked for.
 
-    Raises:
-        SettingsError: the address cannot be listened on.
+    Raises SettingsError: the address cannot be listened on.
     """
 
     def __init__(

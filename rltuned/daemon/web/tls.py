@@ -11,8 +11,7 @@ def endpoint_context(http: HttpKeys) -> ssl.SSLContext | None:
 
     The files are read once, so a new certificate needs a restart.
 
-    Raises:
-        SettingsError: a file cannot be read, or they do not belong together.
+    Raises SettingsError: a file cannot be read, or they do not belong together.
     """
     if http.tls_cert is None or http.tls_key is None:
         return None

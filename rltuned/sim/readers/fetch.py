@@ -101,8 +101,7 @@ def fetch(source: TraceSource, folder: Path, report: Report, origin: Path | None
 
     origin: a folder that holds the archives, for machines without a way out; None = the net.
 
-    Raises:
-        TraceError: an archive cannot be had, differs from its checksum, or lacks its member.
+    Raises TraceError: an archive cannot be had, differs from its checksum, or lacks its member.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

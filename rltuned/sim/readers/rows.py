@@ -42,8 +42,7 @@ def table(
 
     header: names for a file without a header row.
 
-    Raises:
-        TraceError: it cannot be read, or a column is missing.
+    Raises TraceError: it cannot be read, or a column is missing.
     """
     lines = csv.reader(read_text(path).splitlines(), delimiter=delimiter)
     names = header or tuple(next(lines, []))
@@ -93,8 +92,7 @@ def finish(reading: ParsedTrace, path: Path, *, limits: Strength | None, seed: i
 
     limits: None = keep those of the source; else replace them by synthetic ones.
 
-    Raises:
-        TraceError: no usable job.
+    Raises TraceError: no usable job.
     """
     if not reading.jobs:
         first = f": line {reading.bad[0].line}: {reading.bad[0].why}" if reading.bad else ""
@@ -120,8 +118,7 @@ def finish(reading: ParsedTrace, path: Path, *, limits: Strength | None, seed: i
 def moment(text: str, name: str) -> float:
     """ISO date and time as Unix seconds; without a zone it counts as UTC.
 
-    Raises:
-        ValueError: it is none.
+    Raises ValueError: it is none.
     """
     try:
         when = datetime.fromisoformat(text)
