@@ -1,4 +1,4 @@
-"""docs/configuration.md and settings files with descriptions, made from the keys themselves."""
+"""Settings files with descriptions, made from the keys themselves."""
 
 import ast
 import inspect
@@ -18,23 +18,6 @@ from pydantic.fields import FieldInfo
 from rltuned.settings.keys import Settings
 
 _WIDTH = 96
-_INTRO = """\
-# Configuration
-
-<!-- Made by `make docs`; a test fails when it is stale. -->
-
-One TOML file, `/etc/rltuned/rltuned.toml`, or the one named by `--config` or by the environment
-variable `RLTUNED_CONFIG`. Everything has a safe default, so the file may be empty or missing.
-
-- Order: defaults, then the file, then command-line flags. No environment variable changes a value.
-- An unknown key, a wrong type or a value out of bounds stops the start with exit code 2 and names
-  file, line and key. On SIGHUP such a file is refused and the old settings stay.
-- The file must belong to root or to the user who runs rltuned, and no other user may write to it.
-- `rltuned config check FILE` checks a file; `rltuned config show` prints every value in force and
-  where it comes from. `deploy/rltuned.example.toml` has every key with its default.
-- `[journal]`, `[http]`, `[log]` and `daemon.state_dir` are read at start only;
-  everything else also on SIGHUP.
-"""
 _EXAMPLE_INTRO = """\
 rltuned.toml: every key with its default. Made by `make docs`; a test keeps it true.
 Copy what you change to /etc/rltuned/rltuned.toml (owner root, mode 0644) and leave out the rest.
@@ -79,16 +62,6 @@ def is_repeated(name: str) -> bool:
 def header(name: str) -> str:
     """The line above a table's keys."""
     return f"[[{name}]]" if is_repeated(name) else f"[{name}]"
-
-
-def markdown() -> str:
-    """The text of docs/configuration.md."""
-    parts = [_INTRO]
-    for name, about, model in tables():
-        parts.append(f"\n## {header(name)}\n\n{about}\n\n")
-        parts.append("| key | type | default | what and why |\n|---|---|---|---|\n")
-        parts.extend(_row(key, field) for key, field in fields_of(model).items())
-    return "".join(parts)
 
 
 def example() -> str:
@@ -168,12 +141,6 @@ def toml(value: Any) -> str:
             return json.dumps(str(value))
         case _:
             raise TypeError(f"no TOML for {value!r}")
-
-
-def _row(key: str, field: FieldInfo) -> str:
-    default = "absent" if field.default is None else f"`{toml(field.default)}`"
-    why = (field.description or "").replace("|", "\\|")
-    return f"| `{key}` | {type_text(field)} | {default} | {why} |\n"
 
 
 def _type_name(kind: Any) -> str:

@@ -3,10 +3,9 @@
 from pathlib import Path
 
 from rltuned.settings.reference import example
-from rltuned.settings.reference import markdown as configuration
 from scripts.tools.draw_results import results
 from scripts.tools.reference.manuals import rltuned_1, rltuned_8, rltuned_toml_5
-from scripts.tools.reference.pages import cli, metrics
+from scripts.tools.reference.pages import cli, configuration, metrics
 from scripts.tools.reference.words import words
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,12 +1,14 @@
-"""docs/cli.md from the commands, docs/metrics.md from the registry itself."""
+"""docs/cli.md, docs/metrics.md and docs/configuration.md, from commands, registry and keys."""
 
 import re
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
+from pydantic.fields import FieldInfo
 
 from rltuned.daemon.metrics.cycle import Metrics
+from rltuned.settings.reference import fields_of, header, tables, toml, type_text
 from scripts.tools.reference.commands import Command, Parameter, commands
 
 _INTRO = """\
@@ -95,3 +97,38 @@ def _family(family: Metric) -> str:
         for key, values in labels.items()
     )
     return f"| `{name}` | {family.type} | {shown} | {family.documentation} |\n"
+
+
+_KEYS = """\
+# Configuration
+
+<!-- Made by `make docs`; a test fails when it is stale. -->
+
+One TOML file, `/etc/rltuned/rltuned.toml`, or the one named by `--config` or by the environment
+variable `RLTUNED_CONFIG`. Everything has a safe default, so the file may be empty or missing.
+
+- Order: defaults, then the file, then command-line flags. No environment variable changes a value.
+- An unknown key, a wrong type or a value out of bounds stops the start with exit code 2 and names
+  file, line and key. On SIGHUP such a file is refused and the old settings stay.
+- The file must belong to root or to the user who runs rltuned, and no other user may write to it.
+- `rltuned config check FILE` checks a file; `rltuned config show` prints every value in force and
+  where it comes from. `deploy/rltuned.example.toml` has every key with its default.
+- `[journal]`, `[http]`, `[log]` and `daemon.state_dir` are read at start only;
+  everything else also on SIGHUP.
+"""
+
+
+def configuration() -> str:
+    """The text of docs/configuration.md."""
+    parts = [_KEYS]
+    for name, about, model in tables():
+        parts.append(f"\n## {header(name)}\n\n{about}\n\n")
+        parts.append("| key | type | default | what and why |\n|---|---|---|---|\n")
+        parts.extend(_key(key, field) for key, field in fields_of(model).items())
+    return "".join(parts)
+
+
+def _key(key: str, field: FieldInfo) -> str:
+    default = "absent" if field.default is None else f"`{toml(field.default)}`"
+    why = (field.description or "").replace("|", "\\|")
+    return f"| `{key}` | {type_text(field)} | {default} | {why} |\n"

@@ -12,17 +12,17 @@ from rltuned.settings.reference import (
     fields_of,
     header,
     is_repeated,
-    markdown,
     tables,
     toml,
 )  # fmt: skip
+from scripts.tools.reference.pages import configuration
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_documentation_is_fresh() -> None:
     found = (ROOT / "docs" / "configuration.md").read_text()
-    assert found == markdown(), "run: make docs"
+    assert found == configuration(), "run: make docs"
 
 
 def test_the_example_is_fresh() -> None:
