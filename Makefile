@@ -10,7 +10,7 @@ RUFF := $(BIN)/ruff
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-packages test-quick lint fmt types arch check bench bench-check bench-growth bench-scale bench-cost \
-        record docs pictures site slurm-up slurm-down wheel deb deb-train rpm dist test-systemd test-matrix test-corpus test-pyslurm test-container mutants soak experiment-slurm clean
+        record docs pictures site slurm-up slurm-down wheel deb deb-train rpm dist test-systemd test-matrix test-corpus test-pyslurm test-container results mutants soak experiment-slurm clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -127,6 +127,12 @@ test-pyslurm: $(STAMP) ## the contract through a real pyslurm on 26.05 (root; bu
 test-container: $(STAMP) ## the container, built and started by buildah in chroots (root; some minutes)
 	@sh scripts/test-packages.sh debootstrap buildah
 	@sh scripts/container.sh
+
+results: $(STAMP) ## play every simulated figure of the docs that docs/data lacks; two hours from nothing
+	@for study in delays run_times placement; do $(BIN)/python -m scripts.studies.$$study run $(if $(MINUTES),--minutes $(MINUTES)) \
+	    $$([ $$study != delays ] || echo --front --ill --fair) && $(BIN)/python -m scripts.studies.$$study table || exit; done
+	@for study in "tune aa" "tune blind" groups planners; do $(BIN)/python -m scripts.studies.$$study || exit; done
+	@$(BIN)/python -m scripts.tools.docs
 
 mutants: $(STAMP) ## change lines of core, journal, slurm and daemon and see whether a test notices; hours
 	@$(BIN)/python -m scripts.tools.mutants run
