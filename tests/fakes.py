@@ -18,6 +18,7 @@ from rltuned.domain.plan import (
     SetNice,
     SetOverSubscribe,
     SetPriority,
+    SetRequest,
     SetSiteFactor,
 )
 from rltuned.domain.ports import NOTHING
@@ -151,6 +152,9 @@ def changed(was: PendingJob, action: Action) -> PendingJob:
         case SetOverSubscribe():
             asks = replace(was.request, exclusive=action.new != "YES" and was.request.exclusive)
             return replace(was, oversubscribe=action.new, request=asks)
+        case SetRequest():
+            sizes = was.sizes and replace(was.sizes, nodes=action.new)
+            return replace(was, sizes=sizes)
 
 
 NATURAL = 5_000

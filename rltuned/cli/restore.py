@@ -171,7 +171,8 @@ class _Work:
     def _undoer(self, lease: Lease | None) -> SlurmUndoer:
         holds = (lease.elsewhere,) if lease else ()
         fence = Fence(self.clock.readings, self.settings.daemon.max_snapshot_age_s, *holds)
-        return SlurmUndoer(self.settings.slurm.cli(), self.clock.now, fence=fence)
+        sizes = self.journal.has_narrowed()
+        return SlurmUndoer(self.settings.slurm.cli(), self.clock.now, sizes=sizes, fence=fence)
 
     def _without(self, *, known: bool) -> int:
         """Give back what Slurm shows; returns the exit code.

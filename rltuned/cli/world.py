@@ -96,4 +96,5 @@ def real_slurm(
         pyslurm=loaded.settings.slurm.pyslurm(),
         on_reading=on_reading,
         digester=digester,
+        sizes=loaded.settings.sizes.mode != "off",
     )

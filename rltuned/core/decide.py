@@ -21,6 +21,7 @@ from rltuned.core.order import Delays, Order, Policy, bounded, next_neutral
 from rltuned.core.placement import Placement, place
 from rltuned.core.planning import Ranked, make_plan, rank, scale, undo
 from rltuned.core.select import Refusal, Scope, select
+from rltuned.core.sizes import SizesMode, size_changes, widenings
 from rltuned.core.sla import SlaClass, class_of, due_lifts, kept_in_front
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Action, Plan
@@ -68,6 +69,7 @@ class Knobs:
         placement: how. `milp` may also set OverSubscribe.
         tuning: of `milp`.
         boost: the share by which the delays of critical jobs of groups are shortened.
+        sizes: whether node counts are chosen, and written.
     """
 
     rules: Scope = field(default_factory=Scope)
@@ -78,6 +80,7 @@ class Knobs:
     placement: PlacementMode = "pack"
     tuning: Tuning = field(default_factory=Tuning)
     boost: float = 0.0
+    sizes: SizesMode = "off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,17 +174,19 @@ def decide(
     if knobs.placement == "milp":
         first = free[: knobs.top_k]
         fits = (matrix.column("can_schedule_now")[first] > 0).tolist()
-        ranked_first = [matrix.jobs[i] for i in first]
-        joint = place_jointly(ranked_first, fits, snapshot, knobs.tuning, solver)
+        joint = place_jointly([matrix.jobs[i] for i in first], fits, snapshot, knobs.tuning, solver)
     placements = joint.placements if joint else greedy(chosen, free, snapshot, knobs)
+    handed = [(j.job_id, Refusal.HANDED_BACK) for j in handed_back]
     over_budget = [(chosen[i].job_id, Refusal.CHANGE_BUDGET) for i in waiting]
     leaving = {j for j, reason in selection.refused if reason in _GIVEN_BACK}
     undone = _undone([*(j for j in snapshot.pending if j.job_id in leaving), *handed_back])
     due = [i for i in ranked.after.tolist() if ranked.written[i]]
     writes = make_plan(chosen, ranked.value, due, mode, snapshot)
-    flags = joint.actions if joint else ()
+    in_order = [chosen[i] for i in free]
+    sizes = size_changes(knobs.sizes, in_order, knobs.top_k, leaving, snapshot)
+    flags: tuple[Action, ...] = (*(joint.actions if joint else ()), *sizes.chosen)
     sent = flags[: max(0, knobs.writing.max_changes - len(writes))]
-    notes = _notes(len(over_budget), len(undone), len(flags) - len(sent), joint)
+    notes = (*_notes(len(over_budget), len(undone), len(flags) - len(sent), joint), *sizes.notes)
     return Decision(
         snapshot=snapshot,
         policy=policy.name,
@@ -193,12 +198,8 @@ def decide(
         room_s=room_s,
         entries=_entries(matrix, delays, ranked, placements, classes),
         placements=placements,
-        plan=Plan((*undone, *sent, *writes)),
-        refused=(
-            *selection.refused,
-            *((j.job_id, Refusal.HANDED_BACK) for j in handed_back),
-            *over_budget,
-        ),
+        plan=Plan((*undone, *sizes.undone, *sent, *writes)),
+        refused=(*selection.refused, *handed, *over_budget),
         notes=notes if numbers or not len(matrix) else (*notes, _why_unwritable(snapshot)),
         joint=joint,
     )
@@ -241,7 +242,7 @@ def _lifts(
         one if switchback is None or not switchback.off(job.partitions, now) else None
         for job, one in zip(chosen, classes, strict=True)
     ]
-    return due_lifts(chosen, on, now, knobs.writing.max_changes)
+    return due_lifts(chosen, on, snapshot, knobs.writing.max_changes)
 
 
 def _why_unwritable(snapshot: Snapshot) -> str:
@@ -251,7 +252,7 @@ def _why_unwritable(snapshot: Snapshot) -> str:
 
 def give_back(snapshot: Snapshot) -> Plan:
     """What takes back all that rltuned holds of pending jobs; no order comes in its place."""
-    return Plan(_undone(snapshot.pending))
+    return Plan((*_undone(snapshot.pending), *widenings(snapshot.pending)))
 
 
 def _undone(jobs: Sequence[PendingJob]) -> tuple[Action, ...]:

@@ -4,16 +4,19 @@ A lift is a number just above the highest of the jobs that rltuned orders and th
 pass: those of the job's own QOS and of the QOS that the class names. docs/adr/0022 argues why.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import numpy as np
 
+from rltuned.core.backfill import JobEnd, job_ends, wait_as_first_s
+from rltuned.core.capacity import Capacity
 from rltuned.core.features import FloatArray
 from rltuned.core.numbers import AHEAD_S, REFRESH_S, Numbers
 from rltuned.core.order import Delays
-from rltuned.domain.jobs import PendingJob
+from rltuned.domain.jobs import PendingJob, Request
+from rltuned.domain.snapshot import Snapshot
 
 ClassKey = Literal["partition", "qos", "account"]
 
@@ -34,7 +37,8 @@ class SlaClass:
         lift_jobs: so many jobs at once are lifted when they have waited that long; 0 = none.
         over_qos: jobs of these QOS may be passed by a lift, besides those of the job's own.
         deadline_s: a job is lifted too when its latest start by deadline and limit is nearer than
-            this; None = deadlines lift no job.
+            this and the wait that it would have as the first in line, which is max_wait_s where it
+            is not known; None = deadlines lift no job.
     """
 
     key: ClassKey
@@ -59,8 +63,13 @@ class SlaClass:
             return list(partitions) == [self.value]
         return self.value == (qos if self.key == "qos" else account)
 
-    def is_due(self, job: PendingJob, now: float) -> bool:
-        """Whether a job of the class is to be lifted; not while it depends on another."""
+    def is_due(
+        self, job: PendingJob, now: float, wait_s: Callable[[PendingJob], float | None]
+    ) -> bool:
+        """Whether a job of the class is to be lifted; not while it depends on another.
+
+        wait_s: of a job that is the first in line; None = not known.
+        """
         if job.is_dependent:
             return False
         if job.waited_s(now) >= self.max_wait_s:
@@ -68,7 +77,9 @@ class SlaClass:
         limit_s = job.request.time_limit_s
         if self.deadline_s is None or job.deadline_at is None or limit_s is None:
             return False
-        return job.deadline_at - limit_s - now < self.deadline_s
+        left_s = job.deadline_at - limit_s - now - self.deadline_s
+        expected_s = wait_s(job)
+        return left_s < (self.max_wait_s if expected_s is None else expected_s)
 
 
 def class_of(job: PendingJob, classes: Sequence[SlaClass]) -> SlaClass | None:
@@ -87,20 +98,40 @@ def kept_in_front(delays: Delays, classes: Sequence[SlaClass | None]) -> Delays:
     return replace(delays, wished_s=wished_s, upper_s=upper_s, delay_s=delay_s)
 
 
+class ExpectedWaits:
+    """What jobs would wait as the first in line, worked out once for equal requests."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._capacity: Capacity | None = None
+        self._ends: Sequence[JobEnd] = ()
+        self._known: dict[tuple[Request, tuple[str, ...]], float | None] = {}
+
+    def __call__(self, job: PendingJob) -> float | None:
+        if self._capacity is None:
+            self._capacity = Capacity.of(self._snapshot)
+            self._ends = job_ends(self._snapshot, self._capacity)
+        key = job.request, job.partitions
+        if key not in self._known:
+            self._known[key] = wait_as_first_s(job, self._capacity, self._ends)
+        return self._known[key]
+
+
 def due_lifts(
-    jobs: Sequence[PendingJob], classes: Sequence[SlaClass | None], now: float, most: int
+    jobs: Sequence[PendingJob], classes: Sequence[SlaClass | None], seen: Snapshot, most: int
 ) -> Mapping[int, frozenset[str]]:
     """The rows to lift, those that wait longest first, and the QOS whose jobs each may pass.
 
-    most: over all classes, besides each one's own bound.
+    seen: the queue that they stand in. most: over all classes, besides each one's own bound.
     """
+    now, waits = seen.taken_at, ExpectedWaits(seen)
     left = {one: one.lift_jobs for one in classes if one is not None}
     found: dict[int, frozenset[str]] = {}
     for row in sorted(range(len(jobs)), key=lambda i: (jobs[i].waits_since, jobs[i].job_id)):
         one, job = classes[row], jobs[row]
         if one is None or not left[one] or len(found) >= most:
             continue
-        if one.is_due(job, now):
+        if one.is_due(job, now, waits):
             left[one] -= 1
             found[row] = one.over_qos | {job.qos}
     return found

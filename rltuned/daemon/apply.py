@@ -176,7 +176,8 @@ def marked_by(journal: Journal, snapshot: Snapshot) -> Snapshot:
 
 def remembered_by(journal: Journal, cluster: str, now: float) -> Remembered:
     """What the journal says of a cluster's jobs; not to be kept, see `Journal.owned`."""
-    return Remembered(journal.owned(cluster), journal.recent_writes(cluster, now - _HOUR_S))
+    recent = journal.recent_writes(cluster, now - _HOUR_S)
+    return Remembered(journal.owned(cluster), recent, journal.narrowed(cluster))
 
 
 def _in_force(job: PendingJob) -> int | None:

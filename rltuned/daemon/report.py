@@ -44,6 +44,7 @@ class ChangeKind(StrEnum):
     SITE_FACTOR = "site_factor"
     RELEASE = "release"
     OVERSUBSCRIBE = "oversubscribe"
+    NUM_NODES = "num_nodes"
 
 
 def kind_of(action: plan.Action) -> ChangeKind:
@@ -57,6 +58,8 @@ def kind_of(action: plan.Action) -> ChangeKind:
             return ChangeKind.RELEASE
         case plan.SetOverSubscribe():
             return ChangeKind.OVERSUBSCRIBE
+        case plan.SetRequest():
+            return ChangeKind.NUM_NODES
 
 
 @dataclass(slots=True)

@@ -27,6 +27,7 @@ from rltuned.domain.plan import (
     SetNice,
     SetOverSubscribe,
     SetPriority,
+    SetRequest,
     SetSiteFactor,
     Target,
 )
@@ -34,7 +35,7 @@ from rltuned.domain.ports import Clock, Undoer
 from rltuned.domain.remnants import Remnants
 from rltuned.domain.units import UnixTime
 from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import EXCLUDED_NODES, Claim, Fate, Restored, WordClaim
+from rltuned.journal.ownership import EXCLUDED_NODES, NUM_NODES, Claim, Fate, Restored, WordClaim
 from rltuned.slurm.job_selector import AskedJob
 
 AT_ONCE: Final = 200
@@ -155,6 +156,13 @@ def _judge_words(claim: WordClaim, job: PendingJob) -> Restored | Action:
     if claim.field == EXCLUDED_NODES:
         undo = f"scontrol update JobId={job.address} ExcNodeList={claim.original}"
         return Restored(claim, Fate.REFUSED, f"release 0.1.0 set its ExcNodeList; undo by: {undo}")
+    if claim.field == NUM_NODES:
+        if job.sizes is None:
+            return Restored(claim, Fate.UNKNOWN, "its node range cannot be read now")
+        if job.sizes.nodes != claim.value:
+            why = f"NumNodes is {job.sizes.nodes}, rltuned wrote {claim.value}"
+            return Restored(claim, Fate.CHANGED, why)
+        return SetRequest(target, NUM_NODES, claim.value, claim.original)
     if claim.original not in OVERSUBSCRIBE_TOKENS:
         return Restored(claim, Fate.CHANGED, f"OverSubscribe={claim.original} cannot be set")
     if job.oversubscribe != claim.value:
@@ -213,6 +221,11 @@ def _done(action: Action) -> str:
             return (
                 f"OverSubscribe {action.old} -> {action.new}: alone on its nodes again, with what "
                 "it asked for; whole nodes cannot be given back"
+            )
+        case SetRequest():
+            return (
+                f"NumNodes {action.old} -> {action.new}; Slurm starts it on the fewest of these, "
+                "because an operator has changed them"
             )
         case SetPriority():
             return f"priority {action.old} -> {action.new}"

@@ -6,6 +6,7 @@ from typing import Final
 
 from rltuned.domain.cluster import Resources
 from rltuned.domain.kinds import NO_KINDS, Kinds
+from rltuned.domain.sizes import Sizes
 from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
 
 
@@ -106,10 +107,12 @@ class Remembered:
     Attributes:
         owned: what is rltuned's.
         recent_writes: how often a job was written to within the last hour.
+        narrowed: the node range that a job was submitted with, and what rltuned wrote for it.
     """
 
     owned: Mapping[tuple[JobId, UnixTime], Ownership] = field(default_factory=dict)
     recent_writes: Mapping[tuple[JobId, UnixTime], int] = field(default_factory=dict)
+    narrowed: Mapping[tuple[JobId, UnixTime], tuple[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,7 @@ class PendingJob:
         recent_writes: how often it did so within the last hour, from the same journal.
         deadline_at: when Slurm removes it if it cannot end by then; None = never.
         kinds: what jobs like it share.
+        sizes: node counts among which rltuned may choose, or has; None = not read.
         unreadable: what of it could not be read; such a job is left alone. Empty = nothing.
     """
 
@@ -181,6 +185,7 @@ class PendingJob:
     recent_writes: int = 0
     deadline_at: UnixTime | None = None
     kinds: Kinds = NO_KINDS
+    sizes: Sizes | None = None
     unreadable: str = ""
 
     def __post_init__(self) -> None:

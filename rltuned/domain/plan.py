@@ -1,7 +1,9 @@
 """What would change the world, and what came of it."""
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final, Literal
 
 from rltuned.domain.units import JobId, UnixTime
 
@@ -107,7 +109,31 @@ class SetOverSubscribe:
             raise ValueError(f"job {self.target.job_id}: OverSubscribe={self.new!r} cannot be set")
 
 
-Action = SetPriority | SetSiteFactor | Release | SetNice | SetOverSubscribe
+RequestField = Literal["num_nodes"]
+REQUEST_WORDS: Final = re.compile(r"(?P<least>[1-9][0-9]{0,5})-(?P<most>[1-9][0-9]{0,5})")
+"""What a request may be set to: a range of node counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetRequest:
+    """`scontrol update NumNodes=`: what a pending job asks for, within what its user submitted.
+
+    Sent only while Slurm shows `old`. Setting that again undoes what Slurm shows, but a job whose
+    range an operator has changed starts on the fewest nodes of whatever range it then has.
+    """
+
+    target: Target
+    field: RequestField
+    old: str
+    new: str
+
+    def __post_init__(self) -> None:
+        found = REQUEST_WORDS.fullmatch(self.new)
+        if found is None or int(found["least"]) > int(found["most"]):
+            raise ValueError(f"job {self.target.job_id}: {self.field}={self.new!r} cannot be set")
+
+
+Action = SetPriority | SetSiteFactor | Release | SetNice | SetOverSubscribe | SetRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,6 +118,10 @@ class Snapshot:
         def marked(job: PendingJob) -> PendingJob:
             key = job.job_id, job.submitted_at
             owned, writes = says.owned.get(key), says.recent_writes.get(key, 0)
+            if job.sizes is not None:
+                submitted, written = says.narrowed.get(key, ("", ""))
+                sizes = replace(job.sizes, submitted=submitted, written=written)
+                return replace(job, owned=owned, recent_writes=writes, sizes=sizes)
             if job.owned is owned and job.recent_writes == writes:
                 return job
             return replace(job, owned=owned, recent_writes=writes)

@@ -1,8 +1,8 @@
 """The journal's table of changes: what was written to each job, in whatever field.
 
 A row is open while its job may still carry something owned. `old` and `new` are numbers in the
-fields priority and site_factor, words in oversubscribe and excluded_nodes. A release has the field
-`release`, and NULL as `new`.
+fields priority and site_factor, words in the others. A release has the field `release`, and NULL as
+`new`.
 """
 
 import sqlite3
@@ -40,7 +40,7 @@ def insert(db: sqlite3.Connection, action: plan.Action, origin: ownership.Origin
     Words that Slurm did not take, tried again, stay one row: a job may wait for long with them.
     """
     target, values = action.target, _values_of(action)
-    if isinstance(action, plan.SetOverSubscribe):
+    if isinstance(action, plan.SetOverSubscribe | plan.SetRequest):
         job = origin.cluster, target.job_id, target.submitted_at
         again = _try_again(db, job, target.address, values, origin)
         if again is not None:
@@ -76,6 +76,8 @@ def _values_of(action: plan.Action) -> dict[str, object]:
             return {"field": "release", "old": old, "nice": new, "only_nice": True}
         case plan.SetOverSubscribe(_, before, after):
             return {"field": ownership.OVERSUBSCRIBE, "old": before, "new": after}
+        case plan.SetRequest(_, field, before, after):
+            return {"field": field, "old": before, "new": after}
 
 
 def _try_again(
@@ -152,11 +154,20 @@ def times(
 
 def may_bring_back(db: sqlite3.Connection) -> bool:
     """Whether a job carries something owned, or left the queue with it and may be requeued."""
+    return _in_force(db, "new IS NOT NULL")
+
+
+def has_narrowed(db: sqlite3.Connection) -> bool:
+    """The same of node ranges."""
+    return _in_force(db, "field = 'num_nodes'")
+
+
+def _in_force(db: sqlite3.Connection, condition: str) -> bool:
     (found,) = db.execute(
-        "SELECT EXISTS (SELECT 1 FROM changes INDEXED BY open_changes"
-        " WHERE closed IS NULL AND new IS NOT NULL)"
+        "SELECT EXISTS (SELECT 1 FROM changes INDEXED BY open_changes"  # noqa: S608 - fixed names
+        f" WHERE closed IS NULL AND {condition})"
         " OR EXISTS (SELECT 1 FROM changes INDEXED BY gone_changes"
-        " WHERE closed = 'gone' AND new IS NOT NULL)"
+        f" WHERE closed = 'gone' AND {condition})"
     ).fetchone()
     return bool(found)
 
@@ -172,6 +183,8 @@ def carried(job: PendingJob) -> tuple[tuple[str, int | str], ...]:
             found.append(("site_factor", job.site_factor))
     if job.oversubscribe == "YES":
         found.append((ownership.OVERSUBSCRIBE, "YES"))
+    if job.sizes is not None and not job.sizes.submitted:
+        found.append((ownership.NUM_NODES, job.sizes.nodes))
     return tuple(found)
 
 
@@ -247,7 +260,7 @@ def settle(db: sqlite3.Connection, row: int, outcome: plan.Outcome, at: float) -
 def leave(db: sqlite3.Connection, cluster: str, job_id: int, submitted_at: float) -> None:
     """A job left the queue: a requeue needs the first row of each field and the last."""
     job = cluster, job_id, submitted_at
-    _close(db, "gone", job, (*NUMBERS, ownership.OVERSUBSCRIBE, ownership.EXCLUDED_NODES))
+    _close(db, "gone", job, (*NUMBERS, *ownership.WORDS))
     db.execute(
         "UPDATE changes SET closed = 'superseded' WHERE closed = 'gone' AND cluster = ?1"
         " AND job_id = ?2 AND submitted_at = ?3 AND id NOT IN (SELECT min(id) FROM changes WHERE"

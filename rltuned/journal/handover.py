@@ -35,7 +35,9 @@ class ChangeRow(_Strict):
     job_id: int = Field(gt=0)
     submitted_at: float
     address: str
-    field: Literal["priority", "site_factor", "release", "oversubscribe", "excluded_nodes"]
+    field: Literal[
+        "priority", "site_factor", "release", "oversubscribe", "excluded_nodes", "num_nodes"
+    ]
     old: int | str
     new: int | str | None
     nice: int | None = None

@@ -68,6 +68,14 @@ class Journal:
         """How often each job of this cluster was written to since then, numbers and words."""
         return self._ask(lambda db: self._ledger.recent(db, cluster, since), {})
 
+    def narrowed(self, cluster: str) -> Mapping[JobKey, tuple[str, str]]:
+        """Node ranges that jobs were submitted with, and what rltuned wrote; as `owned`."""
+        return self._ask(lambda db: self._ledger.narrowed(db, cluster), {})
+
+    def has_narrowed(self) -> bool:
+        """Whether a job may carry a node range of rltuned's, or brings it back requeued."""
+        return self._ask(changes.has_narrowed, nothing=False)
+
     def is_clean(self) -> bool:
         """Whether nothing owned can be in any queue: no job carries something, and none has left
         the queue with something that it would bring back when it is requeued.

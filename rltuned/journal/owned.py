@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from rltuned.domain.jobs import Ownership
 from rltuned.journal import changes
-from rltuned.journal.ownership import Claim, JobKey
+from rltuned.journal.ownership import NUM_NODES, Claim, JobKey, WordClaim
 
 
 @dataclass(slots=True)
@@ -22,6 +22,7 @@ class _Cluster:
     since: float | None = None
     """From when on writes are counted; None = they are not yet."""
     owned: dict[JobKey, Ownership] = field(default_factory=dict)
+    narrowed: dict[JobKey, tuple[str, str]] = field(default_factory=dict)
     held: set[JobKey] = field(default_factory=set)
     times: dict[JobKey, list[float]] = field(default_factory=dict)
     counts: dict[JobKey, int] = field(default_factory=dict)
@@ -54,6 +55,10 @@ class Ledger:
         """Of each job the field that was written last."""
         return self._of(db, cluster).owned
 
+    def narrowed(self, db: sqlite3.Connection, cluster: str) -> Mapping[JobKey, tuple[str, str]]:
+        """The node range that a job was submitted with, and what was written."""
+        return self._of(db, cluster).narrowed
+
     def held(self, db: sqlite3.Connection, cluster: str) -> Set[JobKey]:
         """Jobs with a number or words that rltuned wrote."""
         return self._of(db, cluster).held
@@ -79,9 +84,8 @@ class Ledger:
         known = self._clusters.get(cluster)
         if known is None:
             known = self._clusters[cluster] = _Cluster()
-            held = changes.claims(db, cluster)
-            known.owned = {claim.key: claim.owned for claim in held if isinstance(claim, Claim)}
-            known.held = {claim.key for claim in held}
+            for claim in changes.claims(db, cluster):
+                _take(known, claim)
         for key in known.touched:
             self._read(db, cluster, known, key)
         known.touched.clear()
@@ -90,10 +94,9 @@ class Ledger:
     def _read(self, db: sqlite3.Connection, cluster: str, known: _Cluster, key: JobKey) -> None:
         known.owned.pop(key, None)
         known.held.discard(key)
+        known.narrowed.pop(key, None)
         for claim in changes.claims(db, cluster, key):
-            known.held.add(key)
-            if isinstance(claim, Claim):
-                known.owned[key] = claim.owned
+            _take(known, claim)
         if known.since is None:
             return
         times = [at for _, at in changes.times(db, cluster, known.since, key)]
@@ -118,3 +121,11 @@ class Ledger:
         else:
             known.times.pop(key, None)
             known.counts.pop(key, None)
+
+
+def _take(known: _Cluster, claim: Claim | WordClaim) -> None:
+    known.held.add(claim.key)
+    if isinstance(claim, Claim):
+        known.owned[claim.key] = claim.owned
+    elif claim.field == NUM_NODES:
+        known.narrowed[claim.key] = (claim.original, claim.value)

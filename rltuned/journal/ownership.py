@@ -10,9 +10,10 @@ from rltuned.domain.plan import Target
 from rltuned.domain.units import JobId, UnixTime
 
 OVERSUBSCRIBE: Final = "oversubscribe"
+NUM_NODES: Final = "num_nodes"
 EXCLUDED_NODES: Final = "excluded_nodes"
 """Names of the fields of words, in the table and for people; release 0.1.0 alone wrote the last."""
-_WORDS: Final = (OVERSUBSCRIBE, EXCLUDED_NODES)
+WORDS: Final = (OVERSUBSCRIBE, NUM_NODES, EXCLUDED_NODES)
 
 JobKey = tuple[JobId, UnixTime]
 """Job id and submit time: Slurm hands out ids again."""
@@ -94,7 +95,7 @@ def sum_up(rows: tuple[OpenRow, ...]) -> list[Claim | WordClaim]:
     those of words before those of numbers.
     """
     order = [*dict.fromkeys(r.field for r in reversed(rows) if r.new is not None)][::-1]
-    order.sort(key=lambda field: field not in _WORDS)
+    order.sort(key=lambda field: field not in WORDS)
     return [_claim([r for r in rows if r.field == field]) for field in order]
 
 
@@ -102,7 +103,7 @@ def _claim(rows: list[OpenRow]) -> Claim | WordClaim:
     first, last = rows[0], rows[-1]
     target = Target(JobId(first.job_id), UnixTime(first.submitted_at), last.address)
     at = UnixTime(max(r.at for r in rows if r.new is not None))
-    if first.field in _WORDS:
+    if first.field in WORDS:
         return WordClaim(first.cluster, target, first.field, str(first.old), str(last.new), at)
     written = [int(r.new) for r in rows if r.new is not None]
     return Claim(

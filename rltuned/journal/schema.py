@@ -45,7 +45,7 @@ CREATE TABLE changes (
     submitted_at REAL NOT NULL,
     address TEXT NOT NULL,
     field TEXT NOT NULL CHECK (field IN
-        ('priority', 'site_factor', 'release', 'oversubscribe', 'excluded_nodes')),
+        ('priority', 'site_factor', 'release', 'oversubscribe', 'excluded_nodes', 'num_nodes')),
     old ANY NOT NULL,
     new ANY,
     nice INTEGER,
@@ -83,8 +83,15 @@ DROP TABLE flags;
 DROP TABLE writes;
 """
 """Two tables become one; the rows of writes come last, so the latest row is the latest write."""
-STEPS: Final = {0: _NEW + _CHANGES, 4: _REST + _CHANGES + _MOVED, 5: _CHANGES + _MOVED}
-"""From no table, from those of release 0.1.0, and from those of a build after it."""
+_KEPT: Final = "CREATE TABLE kept AS SELECT * FROM changes; DROP TABLE changes;"
+_PUT_BACK: Final = "INSERT INTO changes SELECT * FROM kept ORDER BY id; DROP TABLE kept;"
+STEPS: Final = {
+    0: _NEW + _CHANGES,
+    4: _REST + _CHANGES + _MOVED,
+    5: _CHANGES + _MOVED,
+    6: _KEPT + _CHANGES + _PUT_BACK,
+}
+"""From no table, from those of release 0.1.0, and from those of builds after it."""
 
 
 def bring_up(db: sqlite3.Connection, version: int) -> None:

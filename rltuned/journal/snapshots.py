@@ -25,7 +25,7 @@ from rltuned.errors import JournalError, JournalLostError, SnapshotError
 FILE_NAME: Final = "journal.sqlite"
 APPLICATION_ID: Final = 0x726C7475
 """"rltu": marks the file as rltuned's, so that a foreign database is not written to."""
-OLDEST_SCHEMA, SCHEMA_VERSION = 4, 6
+OLDEST_SCHEMA, SCHEMA_VERSION = 4, 7
 """The tables of release 0.1.0, and of this one."""
 
 _NO_MOMENT: Final = UnixTime(0.0)

@@ -169,8 +169,9 @@ class SlaKeys(Keys):
     over_qos: Names = key([])
     """Other QOS whose jobs a lift may pass too. Jobs of all others keep their place before it."""
     lift_deadlines: bool = False
-    """Lift a job also when its latest start by --deadline and time limit is nearer than max_wait_s
-    and two cycles. Users of the class can then choose when they are lifted."""
+    """Lift a job also when its latest start by --deadline and time limit is nearer than two cycles
+    and its expected wait. That is the wait of the first in line, by the limits of what runs, or
+    max_wait_s where it is not known. Users of the class can then choose when they are lifted."""
 
     @property
     def name(self) -> tuple[Literal["partition", "qos", "account"], str]:
@@ -254,6 +255,16 @@ class GroupKeys(Keys):
     wait longer for it: see docs/groups.md. 0 = off. Not together with order.newcomers."""
 
 
+class SizeKeys(Keys):
+    """Jobs that can run on several node counts, as their users allow. Off by default."""
+
+    mode: Literal["off", "shadow", "on"] = "off"
+    """off: comments are not read. shadow: of jobs with `rltuned.nodes` and `rltuned.speed` in the
+    comment the chosen node counts are logged. on: NumNodes=k-k is written for those among the first
+    policy.top_k, within the submitted range. This is not taken back in full: Slurm shows that range
+    again, and starts the job on the fewest nodes of it."""
+
+
 class Settings(Keys):
     """The whole file."""
 
@@ -267,6 +278,7 @@ class Settings(Keys):
     placement: PlacementKeys = PlacementKeys()
     oversubscribe: OverSubscribeKeys = OverSubscribeKeys()
     groups: GroupKeys = GroupKeys()
+    sizes: SizeKeys = SizeKeys()
     predictor: PredictorKeys = PredictorKeys()
     tune: TuneKeys = TuneKeys()
     slurm: service.SlurmKeys = service.SlurmKeys()

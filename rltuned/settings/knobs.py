@@ -38,6 +38,7 @@ def knobs_of(settings: Settings) -> Knobs:
             sharing=Sharing(frozenset(share.scope), share.allow_cpu_sharing),
         ),
         boost=settings.groups.boost,
+        sizes=settings.sizes.mode,
     )
 
 
@@ -49,7 +50,7 @@ def _class(keys: SlaKeys, interval_s: float) -> SlaClass:
         max_wait_s=keys.max_wait_s,
         lift_jobs=keys.lift_jobs,
         over_qos=frozenset(keys.over_qos),
-        deadline_s=keys.max_wait_s + _CYCLES * interval_s if keys.lift_deadlines else None,
+        deadline_s=_CYCLES * interval_s if keys.lift_deadlines else None,
     )
 
 

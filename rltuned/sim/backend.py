@@ -15,6 +15,7 @@ from rltuned.domain.plan import (
     SetNice,
     SetOverSubscribe,
     SetPriority,
+    SetRequest,
     SetSiteFactor,
 )
 from rltuned.domain.ports import NOTHING
@@ -76,6 +77,8 @@ class SimBackend:
                 # makes no difference to anybody else
                 job.request = replace(job.request, exclusive=action.new == "NO")
                 job.oversubscribe = action.new
+            case SetRequest():
+                return Outcome(action, Result.REFUSED, "a simulated job has one size")
             case _:
                 assert_never(action)
         return Outcome(action, Result.APPLIED)

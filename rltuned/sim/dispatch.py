@@ -4,7 +4,7 @@ docs/simulator.md explains the rules with worked examples. Nothing here sees a r
 about the future rest on time limits alone, as in Slurm.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Literal
@@ -165,7 +165,7 @@ class _Pass:
 
 def run_pass(
     now: float,
-    queue: Sequence[Pending],
+    queue: Iterable[Pending],
     claims: Iterable[Claim],
     capacity: Capacity,
     grounds: Grounds,

@@ -6,7 +6,7 @@ scheduling pass looks at all of it.
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
@@ -84,7 +84,7 @@ class Rules:
     natural: Natural = field(default_factory=Natural)
 
 
-Order = Callable[["World"], Sequence[Pending]]
+Order = Callable[["World"], Iterable[Pending]]
 """Ranks the pending jobs of a world for one pass, first to start first."""
 
 

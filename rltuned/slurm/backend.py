@@ -73,6 +73,7 @@ class SlurmBackend:
         pyslurm: the interpreter that has pyslurm, to read the jobs through it; None = as text.
         on_reading: called with what reads the jobs, whenever that changes and pyslurm is set.
         digester: makes the kinds of jobs; None = no text of a user is asked for.
+        sizes: read of which jobs users let rltuned choose the node count.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class SlurmBackend:
         pyslurm: Path | None = None,
         on_reading: Callable[[ReaderChoice], None] = lambda _reading: None,
         digester: Digester | None = None,
+        sizes: bool = False,
     ) -> None:
         self._now = now
         self._on_call = on_call
@@ -103,6 +105,7 @@ class SlurmBackend:
             pyslurm=pyslurm,
             on_reading=on_reading,
             digester=digester,
+            sizes=sizes,
         )
         self._writer = Writer(self._commands, self._reader, now, self._fence.shut)
 

@@ -7,7 +7,8 @@ an error, leaves the column empty, and ends with 0. The mark is random per proce
 these separators, a newline or a forged row into an account name (which Slurm accepts when
 accounting is off) cannot know it. Of the texts that users choose freely the account comes last of
 the fields, and job names, commands and folders behind it, parted by a second random mark and cut to
-a width; they are asked for where a Digester is there to take them. Comments are never asked for.
+a width; they are asked for where a Digester is there to take them. A comment is asked for by
+RequestRow alone.
 """
 
 import secrets
@@ -95,6 +96,18 @@ class WatchRow(NamedTuple):
     partition: str = ""
 
 
+class RequestRow(NamedTuple):
+    """What says how many nodes a pending job accepts, and the comment by which its user lets
+    rltuned choose. It comes last, and is asked for only where [sizes] is not off.
+    """
+
+    jobid: str
+    numtasks: str
+    maxnodes: str
+    tres_alloc: str
+    comment: str
+
+
 class NodeRow(NamedTuple):
     """The columns of sinfo -N -O: one row per node and partition."""
 
@@ -141,6 +154,7 @@ def _names(fields: tuple[str, ...]) -> tuple[str, ...]:
 
 ASK_COLUMNS: Final = _names(Ask._fields)
 JOB_COLUMNS: Final = _names((*Ask._fields, *JobRow._fields))
+REQUEST_COLUMNS: Final = _names(RequestRow._fields)
 WATCH_COLUMNS: Final = WatchRow._fields[:-1]
 UNDO_COLUMNS: Final = WatchRow._fields
 NODE_COLUMNS: Final = NodeRow._fields

@@ -9,7 +9,7 @@ from rltuned.slurm.talk import one_line
 
 _LINE: Final = re.compile(
     r"release \S+|update JobId=\S+ (?:(?:Priority|SiteFactor|Nice)=-?[0-9]{1,10}"
-    r"|OverSubscribe=(?:YES|NO))"
+    r"|OverSubscribe=(?:YES|NO)|NumNodes=[0-9]{1,6}-[0-9]{1,6})"
 )
 """All that scontrol ever receives."""
 
@@ -34,7 +34,11 @@ def command_lines(action: plan.Action, address: str) -> list[str]:
 
 
 def _assignment(
-    action: plan.SetPriority | plan.SetSiteFactor | plan.SetNice | plan.SetOverSubscribe,
+    action: plan.SetPriority
+    | plan.SetSiteFactor
+    | plan.SetNice
+    | plan.SetOverSubscribe
+    | plan.SetRequest,
 ) -> str:
     match action:
         case plan.SetNice():
@@ -45,5 +49,7 @@ def _assignment(
             return f"SiteFactor={action.new:d}"
         case plan.SetOverSubscribe():
             return f"OverSubscribe={action.new}"
+        case plan.SetRequest():
+            return f"NumNodes={action.new}"
         case _:
             assert_never(action)

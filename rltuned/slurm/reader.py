@@ -10,16 +10,19 @@ from rltuned.domain.cluster import Node, Resources
 from rltuned.domain.jobs import PendingJob, Remembered
 from rltuned.domain.kinds import Digester
 from rltuned.domain.ports import NOTHING
+from rltuned.domain.sizes import Sizes
 from rltuned.domain.snapshot import Snapshot, Unreadable
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.columns import (
     NODE_COLUMNS,
     PRIORITY_LETTERS,
+    REQUEST_COLUMNS,
     WATCH_COLUMNS,
     Layout,
     Marks,
     PriorityRow,
+    RequestRow,
     WatchRow,
     read_layout,
 )
@@ -31,6 +34,7 @@ from rltuned.slurm.nodes import read_nodes
 from rltuned.slurm.pyslurm import Pyslurm
 from rltuned.slurm.records import Watched, id_of, parse_job_id, watched
 from rltuned.slurm.request import Requests
+from rltuned.slurm.requests import read_sizes, with_sizes
 from rltuned.slurm.site import SlurmSite, parse_config, read_exclusive_partitions, read_site
 from rltuned.slurm.source import JobSource, ReaderChoice, squeue
 from rltuned.slurm.talk import one_line
@@ -56,6 +60,7 @@ class Reader:
         pyslurm: the interpreter that has it, to read jobs through it; None = squeue alone.
         on_reading: called with what reads the jobs, whenever that changes and pyslurm is set.
         digester: makes the kinds of jobs; None = no text of a user is asked for.
+        sizes: read of which jobs users let rltuned choose the node count.
     """
 
     def __init__(
@@ -67,8 +72,10 @@ class Reader:
         pyslurm: Path | None = None,
         on_reading: Callable[[ReaderChoice], None] = lambda _reading: None,
         digester: Digester | None = None,
+        sizes: bool = False,
     ) -> None:
         self._commands = commands
+        self._sizes = sizes
         self._marks = marks or Marks()
         self._fair_shares = FairShares(commands) if fair_shares else None
         source = Pyslurm(commands, pyslurm) if pyslurm else None
@@ -78,7 +85,11 @@ class Reader:
     def snapshot(self, taken_at: float, remembered: Remembered = NOTHING) -> Snapshot:
         """The cluster now: one squeue, one sinfo, one sprio. remembered: see ports.Backend."""
         try:
-            return self._with_fair_shares(self._read(taken_at, remembered))
+            seen = self._with_fair_shares(self._read(taken_at, remembered))
+            if not (self._sizes or remembered.narrowed):
+                return seen
+            known = self.sizes(taken_at)
+            return replace(seen, pending=with_sizes(seen.pending, known, remembered))
         except (BackendError, SnapshotError):
             self._site = None
             raise
@@ -210,6 +221,16 @@ class Reader:
         except ValueError as error:
             raise SnapshotError(f"squeue: {error}") from error
         return starts[0] if starts else None
+
+    def sizes(self, now: float) -> dict[JobId, Sizes]:
+        """Node ranges of pending records, and what their users say of them; unreadable ones are not
+        there.
+        """
+        words = ("-t", "PD", "-O", self._marks.columns(REQUEST_COLUMNS))
+        answer = squeue(self._commands, self._known_site(now)[1], *words)
+        rows = self._marks.rows("squeue", answer, len(REQUEST_COLUMNS), [])
+        found = {id_of(row.jobid): read_sizes(row) for row in map(RequestRow._make, rows)}
+        return {job_id: sizes for job_id, sizes in found.items() if sizes is not None}
 
     def factors(self) -> dict[JobId, Factors]:
         """What sprio shows: jobs that are pending, eligible and not held."""

@@ -68,6 +68,7 @@ class Watched:
 
     Attributes:
         held: by anything; holder: "user" or "admin" where a person does.
+        nodes: the node range; None = not asked for, or not known.
         unreadable: why its row cannot be read; then nothing else is known. Empty = it can.
     """
 
@@ -78,6 +79,7 @@ class Watched:
     held: bool
     oversubscribe: str = ""
     holder: str = ""
+    nodes: str | None = None
     unreadable: str = ""
 
 

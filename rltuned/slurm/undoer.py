@@ -6,6 +6,7 @@ sinfo, no running job and no request is read, so that nothing of these can keep 
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Plan
@@ -24,7 +25,8 @@ from rltuned.slurm.writer import Writer
 class SlurmUndoer:
     """Gives back, through Slurm's own commands.
 
-    fence: knows of every read, and is asked before every batch.
+    sizes: node ranges are read, by one more squeue. fence: knows of every read, and is asked before
+    every batch.
     """
 
     def __init__(
@@ -32,10 +34,12 @@ class SlurmUndoer:
         cli: SlurmCli,
         now: Callable[[], float],
         *,
+        sizes: bool = False,
         marks: Marks | None = None,
         fence: BatchFence | None = None,
     ) -> None:
         self._now = now
+        self._sizes = sizes
         self._plugin: str | None = None
         self._fence = fence or Unfenced()
         commands = Commands(cli)
@@ -48,11 +52,13 @@ class SlurmUndoer:
         now = self._now()
         site, records = self._reader.site(now), self._reader.pending(now, UNDO_COLUMNS)
         factors = self._reader.factors() if site.multifactor else {}
+        sizes = self._reader.sizes(now) if self._sizes else {}
         siblings = Counter(rows[0].arrayjobid for rows in records.values())
         pending, unreadable = [], []
         for name, rows in records.items():
             try:
-                pending.append(_pending(rows, siblings[rows[0].arrayjobid], factors, site))
+                job = _pending(rows, siblings[rows[0].arrayjobid], factors, site)
+                pending.append(replace(job, sizes=sizes.get(job.job_id)))
             except ValueError as error:
                 unreadable.append((name, str(error)))
         if self._plugin is None:

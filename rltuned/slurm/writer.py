@@ -22,6 +22,7 @@ from rltuned.domain.plan import (
     SetNice,
     SetOverSubscribe,
     SetPriority,
+    SetRequest,
     SetSiteFactor,
 )
 from rltuned.domain.units import JobId
@@ -87,8 +88,9 @@ class Writer:
         if plan.is_empty:
             return ()
         progress, most = _Progress(plan.actions), self._commands.cli.chunk
+        self._keep_others_ranges(progress)
         releases = [i for i, a in enumerate(plan.actions) if isinstance(a, Release | SetNice)]
-        sets = [i for i in range(len(plan.actions)) if i not in releases]
+        sets = [i for i in range(len(plan.actions)) if i not in {*releases, *progress.result}]
         for start in range(0, len(sets), most):
             self._send(sets[start : start + most], progress)
         size = 1
@@ -99,6 +101,21 @@ class Writer:
             size = min(2 * size, max(1, most // 2)) if quick else 1
         self._look_back(progress)
         return tuple(progress.result[i] for i in range(len(plan.actions)))
+
+    def _keep_others_ranges(self, progress: _Progress) -> None:
+        """Drop what would overwrite a node range that a user set since rltuned looked."""
+        asked = [(i, a) for i, a in enumerate(progress.actions) if isinstance(a, SetRequest)]
+        try:
+            seen = self._reader.sizes(self._now()) if asked else {}
+        except (BackendError, SnapshotError) as error:
+            for index, _ in asked:
+                progress.end(index, Result.REFUSED, f"not compared: {error}")
+            return
+        for index, action in asked:
+            known = seen.get(action.target.job_id)
+            if known is None or known.nodes != action.old:
+                now = "not known" if known is None else known.nodes
+                progress.end(index, Result.REFUSED, f"NumNodes is {now} meanwhile")
 
     def _send(self, chunk: Sequence[int], progress: _Progress) -> None:
         lines: list[str] = []
@@ -180,6 +197,10 @@ class Writer:
             return
         try:
             seen = self._reader.watch(self._now(), [a.target.job_id for _, a in open_actions])
+            if any(isinstance(a, SetRequest) for _, a in open_actions):
+                known = self._reader.sizes(self._now())
+                nodes = {job_id: sizes.nodes for job_id, sizes in known.items()}
+                seen = {i: replace(row, nodes=nodes.get(i)) for i, row in seen.items()}
             wanted = any(isinstance(a, SetSiteFactor | Release) for _, a in open_actions)
             multifactor = wanted and self._reader.site(self._now()).multifactor
             factors = self._reader.factors() if multifactor else {}
@@ -297,6 +318,8 @@ def _difference(action: Action, row: Watched, factors: Factors | None) -> str:
         case SetOverSubscribe():
             good = row.oversubscribe == action.new
             wrong = f"reads back OverSubscribe={row.oversubscribe}"
+        case SetRequest():
+            good, wrong = row.nodes == action.new, f"reads back NumNodes={row.nodes}"
         case Release():
             # sprio shows factors only of jobs that multifactor rules; where it shows none, the
             # value must at least have left the one at which the job was frozen

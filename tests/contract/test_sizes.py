@@ -105,6 +105,23 @@ def test_one_number_moves_the_minimum_alone_on_the_oldest(lab: SlurmLab, release
     await_words(lab, job, ("NumNodes=1-3",) if release == OLD else ("NumNodes=1-1",))
 
 
+@pytest.mark.parametrize("change", ["NumNodes=1-2", "NumNodes=2-2"])
+def test_a_range_that_an_operator_puts_back_starts_on_its_fewest(
+    lab: SlurmLab, release: str, change: str
+) -> None:
+    """Slurm shows what was submitted, and goes by the minimum of it: no undo is whole."""
+    del release
+    plain, job = lab.sbatch("-H", "-N1-4"), lab.sbatch("-H", "-N1-4")
+    lab.scontrol("update", f"JobId={job}", change)
+    lab.scontrol("update", f"JobId={job}", "NumNodes=1-4")
+    await_words(lab, job, ("NumNodes=1-4",))
+    lab.scontrol("release", str(job))
+    await_words(lab, job, runs("NumNodes=1"))
+    lab.run("scancel", str(job))
+    lab.scontrol("release", str(plain))
+    await_words(lab, plain, runs("NumNodes=4"))
+
+
 def test_what_the_job_is_told_of_its_gpus_is_stale(
     lab: SlurmLab, release: str, tmp_path: Path
 ) -> None:

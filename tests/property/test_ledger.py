@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import Action, Outcome, Plan, Result, SetOverSubscribe
+from rltuned.domain.plan import Action, Outcome, Plan, Result, SetOverSubscribe, SetRequest
 from rltuned.domain.units import UnixTime
 from rltuned.journal.journal import Journal
+from rltuned.journal.ownership import NUM_NODES, WordClaim
 from tests.builders import (
     NOW,
     job,
@@ -24,7 +25,7 @@ from tests.builders import (
 )
 
 CLUSTER = "test"
-KINDS = ("priority", "site_factor", "release", "oversubscribe")
+KINDS = ("priority", "site_factor", "release", "oversubscribe", "num_nodes")
 NUMBERS = st.integers(1, 4)
 RESULTS = st.sampled_from([None, *Result])
 
@@ -37,6 +38,8 @@ def action_of(kind: str, of: PendingJob, value: int) -> Action:
             return set_site_factor(of, value)
         case "oversubscribe":
             return SetOverSubscribe(target(of), "NO", "YES" if value % 2 else "NO")
+        case "num_nodes":
+            return SetRequest(target(of), "num_nodes", "1-9", f"{value}-9")
         case _:
             return release(of)
 
@@ -127,6 +130,11 @@ class LedgerMachine(RuleBasedStateMachine):
         since = self.now - 3_600.0
         assert dict(self.journal.owned(CLUSTER)) == {
             claim.key: claim.owned for claim in numbers_in(fresh)
+        }
+        assert dict(self.journal.narrowed(CLUSTER)) == {
+            claim.key: (claim.original, claim.value)
+            for claim in fresh.claims(CLUSTER)
+            if isinstance(claim, WordClaim) and claim.field == NUM_NODES
         }
         assert dict(self.journal.recent_writes(CLUSTER, since)) == dict(
             fresh.recent_writes(CLUSTER, since)

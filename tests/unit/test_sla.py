@@ -22,7 +22,7 @@ from rltuned.domain.units import UnixTime
 from rltuned.errors import SettingsError
 from rltuned.policies.baselines import BASELINES
 from rltuned.settings import load
-from tests.builders import NOW, job, running, snapshot
+from tests.builders import NOW, job, node, running, snapshot
 from tests.loops import Bench
 from tests.switchback_world import switchback_at
 
@@ -158,11 +158,36 @@ def test_a_deadline_lifts_only_where_the_class_says_so() -> None:
         assert any(e.lifted for e in found.entries) is expected
 
 
+@pytest.mark.parametrize(
+    ("limit_s", "slack_s", "expected"),
+    [
+        (3_000.0, 1_850.0, True),  # what runs may take 1,800 s more
+        (3_000.0, 2_000.0, False),
+        (None, 950.0, True),  # not known: max_wait_s, 900 s
+        (None, 1_100.0, False),
+    ],
+)
+def test_a_deadline_lifts_in_time_for_what_runs_to_end(
+    limit_s: float | None, slack_s: float, expected: bool
+) -> None:
+    late = fast(2, 60.0, time_limit_s=3_600.0, deadline_at=UnixTime(NOW + 3_600.0 + slack_s))
+    seen = snapshot(
+        waiting(1, 7_200.0),
+        late,
+        nodes=[node(gpus=1, free_gpus=0)],
+        runs=[running(time_limit_s=limit_s)],  # since 1,200 s
+        priorities=SYSTEM,
+    )
+    one = replace(FAST, deadline_s=120.0)
+    found = decide(seen, BASELINES["sjf"], Knobs(sla=(one,), order=Order(stretch=1.0)))
+    assert any(e.lifted for e in found.entries) is expected
+
+
 def test_a_job_that_another_one_holds_takes_no_lift() -> None:
     held = fast(2, 10_000.0, dependency="afterok:1(unfulfilled)")
     free = fast(3, 1_000.0)
-    assert FAST.is_due(replace(held, dependency=""), NOW)
-    assert not FAST.is_due(held, NOW)
+    assert FAST.is_due(replace(held, dependency=""), NOW, lambda _: None)
+    assert not FAST.is_due(held, NOW, lambda _: None)
     seen = replace(
         snapshot(waiting(1, 7_200.0, more=5_000), held, free, priorities=SYSTEM),
         critical=(held.job_id,),
@@ -242,7 +267,7 @@ def test_a_class_reaches_the_code_it_steers(tmp_path: Path) -> None:
     )
     path.chmod(0o600)
     over = frozenset({"high"})
-    first = SlaClass("account", "fast", 60.0, 3, over, deadline_s=60.0 + 2 * 60.0)
+    first = SlaClass("account", "fast", 60.0, 3, over, deadline_s=2 * 60.0)
     loaded = load(path)
     assert loaded.settings.knobs().sla == (first, SlaClass("qos", "slow", 900.0))
     assert loaded.origin("sla.1.qos") == f"{path}:8"

@@ -219,7 +219,7 @@ def test_what_a_build_before_0_1_0_left_is_refused_and_not_touched(
 def test_reading_does_not_bring_an_older_one_up(tmp_path: Path) -> None:
     path = older(tmp_path, 4)
     before = path.read_bytes()
-    refused = pytest.raises(JournalError, match=r"older rltuned \(schema 4, now 6\)")
+    refused = pytest.raises(JournalError, match=r"older rltuned \(schema 4, now 7\)")
     with refused, reading(path):
         pass
     assert path.read_bytes() == before
@@ -255,6 +255,6 @@ def test_a_newer_one_is_not_touched_even_with_its_log_not_copied_yet(tmp_path: P
     (tmp_path / "left" / FILE_NAME).chmod(0o600)
     journal = Journal(tmp_path / "left")
     for act in (lambda: journal.claims("test"), lambda: journal.remember("a", 1, NOW)):
-        with pytest.raises(JournalError, match=r"newer rltuned \(schema 7, this release .* 6\)"):
+        with pytest.raises(JournalError, match=r"newer rltuned \(schema 8, this release .* 7\)"):
             act()
     assert {n: (tmp_path / "left" / n).read_bytes() for n in files} == files

@@ -114,6 +114,7 @@ def test_every_default_is_pinned() -> None:
         },
         "oversubscribe": {"scope": [], "allow_cpu_sharing": False},
         "groups": {"boost": 0.0},
+        "sizes": {"mode": "off"},
         "predictor": {
             "model": "run-times",
             "enabled": True,
