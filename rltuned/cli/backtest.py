@@ -13,7 +13,6 @@ import typer
 from rltuned.backtest.collect import check_new
 from rltuned.backtest.fit import Lesson, fit_site
 from rltuned.backtest.past import Span
-from rltuned.backtest.play import daemon_knobs
 from rltuned.backtest.study import account_names, anonymous, document, run_study
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
 from rltuned.cli.progress import Bars, progress
@@ -22,6 +21,7 @@ from rltuned.cli.site_files import (
     history_file,
     live,
     moment,
+    played_knobs,
     read_record,
     write_report,
     zone_of,
@@ -140,7 +140,7 @@ def backtest(
             past,
             chosen,
             interval_s,
-            daemon_knobs(settings),
+            played_knobs(settings),
             predictor,
             names=names,
             report=bars.show,

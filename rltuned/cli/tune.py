@@ -13,7 +13,6 @@ import typer
 
 from rltuned.backtest.collect import check_new
 from rltuned.backtest.past import Past, Span
-from rltuned.backtest.play import daemon_knobs
 from rltuned.cli import site_files
 from rltuned.cli.flags import ConfigOption, JsonOption, in_force, say, warn
 from rltuned.cli.instances import AllOption, instances
@@ -239,7 +238,7 @@ def _spend(
         if what.startswith("power:"):
             warn(what)
 
-    daemon = Daemon(daemon_knobs(settings), settings.daemon.interval_s)
+    daemon = Daemon(site_files.played_knobs(settings), settings.daemon.interval_s)
     return NightRun(past, incumbent, daemon, asked, clock=clock.monotonic, report=report).spend()
 
 

@@ -159,16 +159,15 @@ def decide(
     selection = select(seen, _rules_for(knobs.rules, mode, snapshot))
     chosen, handed_back = _split_by_field(selection.chosen, mode)
     matrix = encode(chosen, snapshot)
-    neutral, numbers = scale(
-        snapshot, policy, matrix, mode, order=knobs.order, writing=knobs.writing
-    )
-    room_s = None if numbers is None else numbers.longest_s
     classes = [class_of(job, knobs.sla) for job in chosen]
-    wished = kept_in_front(bounded(policy, matrix, knobs.order, room_s), classes)
+    order, writing = knobs.order, knobs.writing
+    neutral, numbers = scale(snapshot, policy, matrix, mode, classes, order=order, writing=writing)
+    room_s = None if numbers is None else numbers.longest_s
+    wished = kept_in_front(bounded(policy, matrix, order, room_s), classes)
     withdrawn = _withdrawn(wished, chosen, knobs.rules, snapshot)
     delays = boosted(withdrawn, chosen, snapshot, knobs.boost)
     lifts = _lifts(chosen, classes, knobs, snapshot)
-    ranked, waiting = rank(matrix, delays, numbers, knobs.writing, lifts)
+    ranked, waiting = rank(matrix, delays, numbers, writing, lifts)
     free = ranked.after[[not chosen[i].is_dependent for i in ranked.after]]
     joint = None
     if knobs.placement == "milp":
@@ -185,7 +184,7 @@ def decide(
     in_order = [chosen[i] for i in free]
     sizes = size_changes(knobs.sizes, in_order, knobs.top_k, leaving, snapshot)
     flags: tuple[Action, ...] = (*(joint.actions if joint else ()), *sizes.chosen)
-    sent = flags[: max(0, knobs.writing.max_changes - len(writes))]
+    sent = flags[: max(0, writing.max_changes - len(writes))]
     notes = (*_notes(len(over_budget), len(undone), len(flags) - len(sent), joint), *sizes.notes)
     return Decision(
         snapshot=snapshot,
@@ -194,7 +193,7 @@ def decide(
         delays=delays,
         field=mode,
         neutral=next_neutral(neutral, wished.delay_s, snapshot.taken_at),
-        max_delay_s=knobs.order.max_delay_s,
+        max_delay_s=order.max_delay_s,
         room_s=room_s,
         entries=_entries(matrix, delays, ranked, placements, classes),
         placements=placements,

@@ -11,6 +11,7 @@ from rltuned.core.numbers import RESOLUTION_S
 from rltuned.core.order import Order, upper_bounds_s
 from rltuned.core.run_times import LOG_FULL
 from rltuned.core.select import Scope, select
+from rltuned.core.sla import SlaClass
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
 from rltuned.kernel.compiler import BoolArray, FloatArray
@@ -190,7 +191,7 @@ def in_cycles(
         slope=slope or 1.0,
         managed=_managed(stage, knobs.rules) if slope else np.zeros(count, dtype=bool),
         wished_s=wished_s,
-        upper_s=stage.upper_s(knobs.order),
+        upper_s=np.where(_promised(stage, knobs.sla), 0.0, stage.upper_s(knobs.order)),
         origin=_origin(stage),
         per_point=1.0,
         writes=np.zeros(count, dtype=np.int64),
@@ -236,6 +237,13 @@ def _managed(stage: Stage, scope: Scope) -> BoolArray:
     snapshot = Snapshot(UnixTime(0.0), cluster.name, pending, (), cluster.nodes, cluster.partitions)
     ours = {job.job_id for job in select(snapshot, scope).chosen}
     return np.array([job.job_id in ours for job in pending])
+
+
+def _promised(stage: Stage, classes: Sequence[SlaClass]) -> BoolArray:
+    """(n,) the jobs of a class, which never step back. Lifts are not played."""
+    default = stage.cluster.default_partition
+    asked = [((j.partition or default,), j.qos, j.account) for j in stage.jobs]
+    return np.array([any(one.covers(*words) for one in classes) for words in asked], dtype=bool)
 
 
 def _wish(

@@ -11,6 +11,7 @@ from rltuned.core.decide import Knobs
 from rltuned.core.numbers import Writing
 from rltuned.core.order import Order
 from rltuned.core.select import Scope
+from rltuned.core.sla import SlaClass
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.metrics import Schedule
 from rltuned.sim.natural import AGE_ONLY, Natural
@@ -39,9 +40,11 @@ class Setting:
     writing: Writing
     scope: Scope = AT_ONCE
     natural: Natural = AGE_ONLY
+    sla: tuple[SlaClass, ...] = ()
 
     def protocol(self, newcomers: Newcomers = "cycle", order: Order | None = None) -> Protocol:
-        knobs = Knobs(self.scope, order or Order(stretch=1.0), writing=self.writing, top_k=0)
+        order = order or Order(stretch=1.0)
+        knobs = Knobs(self.scope, order, writing=self.writing, sla=self.sla, top_k=0)
         rules = Rules(natural=self.natural)
         return Protocol("cycle", self.interval_s, rules, knobs=knobs, newcomers=newcomers)
 
@@ -63,7 +66,8 @@ def sites(draw: st.DrawFn) -> Setting:
         excluded_users=frozenset(draw(st.sampled_from(["", "", "u"]))),
     )
     natural = draw(st.sampled_from(NATURALS))
-    return Setting(scale, float(interval_s), writing, scope, natural)
+    promised = draw(st.sampled_from([(), (SlaClass("partition", "a", 60.0),)]))
+    return Setting(scale, float(interval_s), writing, scope, natural, promised)
 
 
 @st.composite

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from rltuned.backtest.play import not_played
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.explaining import sentence
 from rltuned.core.numbers import Writing
@@ -290,3 +291,9 @@ def test_a_cycle_leaves_breaches_in_the_metrics(tmp_path: Path) -> None:
         )
         bench.clock.advance(60.0)
     assert found == [0.0, 3.0, 3.0]
+
+
+def test_what_a_play_of_the_record_leaves_out_is_said() -> None:
+    assert not_played(Knobs(sla=(replace(FAST, lift_jobs=0),), sizes="shadow")) == ()
+    found = not_played(Knobs(sla=(FAST,), boost=0.5, sizes="on"))
+    assert [text.split(" ")[0] for text in found] == ["groups.boost", "lifts", "sizes.mode"]
