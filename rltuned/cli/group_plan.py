@@ -1,5 +1,6 @@
 """What `rltuned groups plan` plans, from a file or from the groups now, and what it prints."""
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from math import isfinite
@@ -31,6 +32,8 @@ from rltuned.text import first_flaw
 PlannerName = Literal["heft", "woa", "ddqn", "woa-ddqn"]
 Job = PendingJob | RunningJob
 _MOST_NODES: Final = 10_000
+_CHOICE: Final = re.compile(r"constraint=(?P<features>[\w.-]+(?:\|[\w.-]+)+)", re.ASCII)
+"""A constraint that is nothing but a choice of features: `-C "a100|v100"`."""
 _Name = Annotated[str, Field(min_length=1)]
 _Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -166,12 +169,14 @@ def graph_of(
         for count in node.gpus
     )
     types = {node.gpu_type for node in nodes}
+    by_feature = _types_by_feature(seen, partitions)
     tasks = []
     for n in left:
         job, run_s = shown[n], group.ends_at[n] - group.starts_at[n]
         if not isfinite(run_s):
             raise TraceError(f"job {n}: its run time is not known: it has no limit")
-        allowed = _types(job) or types
+        chosen = (by_feature.get(feature, set()) for feature in features_of(job))
+        allowed = _types(job) or set[str]().union(*chosen) or types
         by_type = _by_type(max(run_s, 1.0), types.intersection(allowed), speeds)
         parents = {left.index(p): 0.0 for p in group.jobs[n].parents if p in left}
         tasks.append(PlanTask(str(n), by_type, job.request.size.gpus, parents))
@@ -190,6 +195,38 @@ def _types(job: Job) -> set[str]:
     if isinstance(job, RunningJob):
         return {share.gpu_type for share in job.shares if share.gpu_type is not None}
     return set(job.request.gpu_types)
+
+
+def features_of(job: Job) -> list[str]:
+    """The features among which its user lets Slurm choose; empty = no such choice."""
+    found = filter(None, map(_CHOICE.fullmatch, job.request.outside))
+    return [name for match in found for name in match["features"].split("|")]
+
+
+def _types_by_feature(seen: Snapshot, partitions: set[str]) -> dict[str, set[str]]:
+    """GPU types of the nodes that have each feature."""
+    found: dict[str, set[str]] = {}
+    for node in seen.nodes:
+        if partitions.intersection(node.partitions):
+            for feature in node.features:
+                found.setdefault(feature, set()).update(count.gpu_type for count in node.gpus)
+    return found
+
+
+def commands(made: GroupPlan, seen: Snapshot) -> list[dict[str, str]]:
+    """What gives pending jobs the types of a plan where their users allow several; and its undo."""
+    pending = {str(node_of(job)): job for job in seen.pending if job.array is None}
+    found = []
+    for i, run in sorted(made.runs.items(), key=lambda one: one[1].start_s):
+        job = pending.get(made.graph.tasks[i].name)
+        names = [] if job is None else features_of(job)
+        by_feature = _types_by_feature(seen, set() if job is None else {*job.partitions})
+        fit = [name for name in names if by_feature.get(name) == {run.node.gpu_type}]
+        if job is not None and len(fit) == 1:
+            update = f"scontrol update JobId={job.address} Features="
+            apply, undo = f"{update}{fit[0]}", f"{update}'{'|'.join(names)}'"
+            found.append({"job": made.graph.tasks[i].name, "apply": apply, "undo": undo})
+    return found
 
 
 def drawn(made: GroupPlan) -> str:

@@ -18,6 +18,7 @@ from rltuned.cli.flags import (
 )
 from rltuned.cli.group_plan import (
     PlannerName,
+    commands,
     drawn,
     graph_of,
     plan_document,
@@ -112,23 +113,27 @@ def plan(
 ) -> None:
     """Plan one group alone on typed nodes: which job on which GPU type, in which order.
 
-    Nothing is written to Slurm, and no other job is thought of. HEFT is the planner to use; the
-    others are for study and need rltuned[train].
+    Nothing is written to Slurm, and no other job is thought of. With --group it shows commands by
+    which users apply it to jobs that may run on several types (-C "a100|v100"). HEFT is the planner
+    to use; the others are for study and need rltuned[train].
 
     Exit codes: 0 = planned; 1 = the cluster gave no usable answer; 2 = the file, the group or the
     settings cannot be used.
     """
     if (file is None) == (group is None):
         raise typer.BadParameter("give a FILE or --group ID")
+    seen = None
     if file is not None:
         graph = read_graph(file)
     else:
-        snapshot, status = _seen(config, BackendChoice.SLURM)
-        graph = graph_of(snapshot, status, group or 0, speeds_of(speed or []))
+        seen, status = _seen(config, BackendChoice.SLURM)
+        graph = graph_of(seen, status, group or 0, speeds_of(speed or []))
     made = planner_of(planner)(graph, seed)
     if gantt is not None:
         gantt.write_text(drawn(made), "utf-8")
     document = plan_document(made, planner)
+    if seen is not None:
+        document["commands"] = commands(made, seen)
     if as_json:
         say(json.dumps(document, indent=2, allow_nan=False))
         return
@@ -148,6 +153,8 @@ def plan(
         for one in document["jobs"]
     ]
     show_table(console(), PLAN_COLUMNS, rows)
+    for one in document.get("commands", ()):
+        say(f"{one['apply']}    # undo: {one['undo']}")
 
 
 def _seen(config: Path | None, backend: BackendChoice) -> tuple[Snapshot, GroupsStatus]:

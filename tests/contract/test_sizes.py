@@ -122,6 +122,18 @@ def test_a_range_that_an_operator_puts_back_starts_on_its_fewest(
     await_words(lab, plain, runs("NumNodes=4"))
 
 
+def test_features_that_are_put_back_are_in_force(lab: SlurmLab, release: str) -> None:
+    del release
+    kepler = [lab.sbatch(f"-w{name}", "--exclusive", "-t60") for name in ("k1", "k2")]
+    lab.wait_for(lambda: all(lab.state(j) == "R" for j in kepler), 30, "both k nodes are busy")
+    job = lab.sbatch("-H", "-Cpascal|kepler", "--gres=gpu:1", "-n1")
+    for features in ("kepler", "pascal|kepler"):
+        lab.scontrol("update", f"JobId={job}", f"Features={features}")
+        await_words(lab, job, (f"Features={features}",))
+    lab.scontrol("release", str(job))
+    await_words(lab, job, runs("GRES=gpu:p100:1"))
+
+
 def test_what_the_job_is_told_of_its_gpus_is_stale(
     lab: SlurmLab, release: str, tmp_path: Path
 ) -> None:

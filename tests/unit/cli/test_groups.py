@@ -6,12 +6,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from rltuned.cli.group_plan import graph_of, plan_document, speeds_of
+from rltuned.cli.group_plan import commands, graph_of, plan_document, speeds_of
 from rltuned.core.heft import heft
 from rltuned.daemon.groups import looked, status_of
 from rltuned.domain.groups import GroupStore
+from rltuned.domain.jobs import PendingJob
 from rltuned.errors import TraceError
-from tests.builders import NOW, job, node, running, snapshot
+from tests.builders import NOW, job, node, request, running, snapshot
 from tests.unit.cli.runner import run
 
 NODES = """
@@ -111,3 +112,34 @@ def test_what_is_left_of_a_group() -> None:
     endless = snapshot(job(2, dependency="afterok:1", time_limit_s=None), runs=[first], nodes=nodes)
     with pytest.raises(TraceError, match="job 2: its run time is not known"):
         graph_of(endless, status_of(looked(GroupStore(), endless), NOW), 1, {})
+
+
+def choosing(constraint: str, **rest: object) -> PendingJob:
+    asks = request(gpus=2, time_limit_s=600.0, outside=(f"constraint={constraint}",))
+    return job(2, asks=asks, dependency="afterok:1(unfulfilled)", **rest)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("constraint", "apply"),
+    [
+        ("pascal|kepler", "scontrol update JobId=2 Features=pascal"),
+        ("kepler|gpu", ""),  # the type that it may use has no feature of its own
+        ("pascal&gpu", ""),
+        ("[pascal|kepler]", ""),
+        ("pascal", ""),
+        ("pascal|kepler; id", ""),
+    ],
+)
+def test_types_are_given_only_where_the_user_lets_slurm_choose(constraint: str, apply: str) -> None:
+    nodes = [
+        node("p1", features=("pascal", "gpu")),
+        node("k1", gpu_type="k80", features=("kepler", "gpu")),
+        node("m1", gpu_type="m40", features=("maxwell",)),
+    ]
+    first = running(1, started_at=NOW - 3_000, time_limit_s=3_600.0)
+    seen = snapshot(choosing(constraint), runs=[first], nodes=nodes)
+    status = status_of(looked(GroupStore(), seen), NOW)
+    found = commands(heft(graph_of(seen, status, 2, {"p100": 2.0, "m40": 9.0})), seen)
+    assert [one["apply"] for one in found] == ([apply] if apply else [])
+    if apply:
+        assert found[0]["undo"] == "scontrol update JobId=2 Features='pascal|kepler'"
