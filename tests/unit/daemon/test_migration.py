@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from rltuned.daemon.restore import restore
+from rltuned.domain.plan import Plan, SetRequest, Target
+from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
+from rltuned.journal.schema import STEPS
 from rltuned.journal.snapshots import APPLICATION_ID, FILE_NAME, SCHEMA_VERSION, reading
 from tests.builders import NOW, job, snapshot
 from tests.fakes import FakeBackend, FakeClock
@@ -258,3 +261,21 @@ def test_a_newer_one_is_not_touched_even_with_its_log_not_copied_yet(tmp_path: P
         with pytest.raises(JournalError, match=r"newer rltuned \(schema 8, this release .* 7\)"):
             act()
     assert {n: (tmp_path / "left" / n).read_bytes() for n in files} == files
+
+
+def test_what_the_build_before_node_ranges_left_is_kept(tmp_path: Path) -> None:
+    tables = STEPS[0].replace(", 'num_nodes'", "")
+    row = (
+        "INSERT INTO changes (id, cycle, at, cluster, job_id, submitted_at, address, field, old,"
+        " new) VALUES (5, 1, 9.5, 'test', 1, 1.5, '1', 'priority', 300, 900),"
+        " (6, 1, 9.5, 'test', 1, 1.5, '1', 'oversubscribe', 'NO', 'YES');"
+    )
+    with closing(journal_of(tmp_path, tables + row, version=6)):
+        pass
+    journal = Journal(tmp_path)
+    found = {claim.field: claim for claim in journal.claims("test")}
+    assert {"priority", "oversubscribe"} == found.keys()
+    one = SetRequest(Target(JobId(1), UnixTime(1.5), "1"), "num_nodes", "1-4", "2-2")
+    journal.intend(Plan((one,)), cluster="test", cycle=2, at=NOW)
+    assert journal.narrowed("test") == {(1, 1.5): ("1-4", "2-2")}
+    assert journal.owned("test")[JobId(1), UnixTime(1.5)].value == 900
