@@ -71,7 +71,8 @@ def narrowings(
     """What gives the first jobs of the ranking their node counts.
 
     Only within the range that was submitted, and only a count that can be put back: with more nodes
-    than tasks Slurm raises tasks and CPUs for good. The whole range where that is best.
+    than tasks Slurm raises tasks and CPUs for good. A job that has never been written is left alone
+    where the most is best; of one that has, Slurm would start the whole range on its fewest.
     """
     found = []
     for place, job in enumerate(ranked[:first]):
@@ -101,8 +102,8 @@ def _wanted(job: PendingJob, behind: Sequence[PendingJob], snapshot: Snapshot) -
         )
         if gain < GAIN:
             return None
-    if best == most:
-        return sizes.submitted or None
+    if best == most and not sizes.submitted:
+        return None
     return f"{best}-{best}" if best <= sizes.tasks else None
 
 
