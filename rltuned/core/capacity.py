@@ -5,7 +5,6 @@ beside whole GPUs) has amounts in two rows. The last row is always zero and stan
 jobs that ask for none are placed through it on any node.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -56,11 +55,11 @@ class Capacity:
             names=tuple(n.name for n in nodes),
             gpu_types=types,
             total_gpus=total_gpus,
-            total_cpus=_ints(n.total.cpus for n in nodes),
-            total_mem_mib=_ints(n.total.mem_mib for n in nodes),
+            total_cpus=_ints([n.total.cpus for n in nodes]),
+            total_mem_mib=_ints([n.total.mem_mib for n in nodes]),
             free_gpus=free_gpus,
-            free_cpus=_ints(n.free.cpus for n in nodes),
-            free_mem_mib=_ints(n.free.mem_mib for n in nodes),
+            free_cpus=_ints([n.free.cpus for n in nodes]),
+            free_mem_mib=_ints([n.free.mem_mib for n in nodes]),
             usable=np.array([n.schedulable for n in nodes], dtype=bool),
             members=_members(nodes),
             index={n.name: i for i, n in enumerate(nodes)},
@@ -77,7 +76,9 @@ class Capacity:
         )
 
     def members_of(self, partitions: tuple[str, ...]) -> BoolArray:
-        """(N,) nodes that belong to any of the partitions; unknown partitions have none."""
+        """(N,) nodes that belong to any of the partitions, to be read; unknown ones have none."""
+        if len(partitions) == 1 and partitions[0] in self.members:
+            return self.members[partitions[0]]
         member = np.zeros(len(self.names), dtype=bool)
         for name in partitions:
             if name in self.members:
@@ -107,13 +108,10 @@ class Capacity:
         """
         for share in shares:
             column, row = self._cell(share)
-            self.free_gpus[row, column] -= share.taken.gpus
-            self.free_cpus[column] -= share.taken.cpus
-            self.free_mem_mib[column] -= share.taken.mem_mib
-            if (
-                min(self.free_gpus[row, column], self.free_cpus[column], self.free_mem_mib[column])
-                < 0
-            ):
+            gpus = self.free_gpus[row, column] = self.free_gpus[row, column] - share.taken.gpus
+            cpus = self.free_cpus[column] = self.free_cpus[column] - share.taken.cpus
+            mem_mib = self.free_mem_mib[column] = self.free_mem_mib[column] - share.taken.mem_mib
+            if gpus < 0 or cpus < 0 or mem_mib < 0:
                 raise ValueError(f"node {share.node}: {share.taken} is more than is free")
 
     def give(self, shares: tuple[Share, ...]) -> None:
@@ -147,8 +145,8 @@ class Capacity:
         return column, self.row_on(share, column)
 
 
-def _ints(values: Iterable[int]) -> IntArray:
-    return np.fromiter(values, dtype=np.int64)
+def _ints(values: list[int]) -> IntArray:
+    return np.array(values, dtype=np.int64)
 
 
 def _members(nodes: tuple[Node, ...]) -> dict[str, BoolArray]:

@@ -22,6 +22,7 @@ from rltuned.domain.units import JobId
 
 PlacementRule = Literal["pack", "spread", "first"]
 """Best fit, worst fit, and first fit by node name: the last is what studies compare with."""
+_LAST: Final = np.iinfo(np.int64).max
 _SIGN: Final[Mapping[PlacementRule, int]] = {"pack": 1, "spread": -1, "first": 0}
 
 
@@ -134,21 +135,20 @@ def _on_one_node(
     need = request.total
     if not need.gpus or request.exclusive or request.nodes not in {None, 1}:
         return None
-    rows = list(capacity.accepted(request))
-    big = member & (capacity.total_cpus >= need.cpus) & (capacity.total_mem_mib >= need.mem_mib)
-    carries = (capacity.total_gpus[rows] >= need.gpus) & big  # (R, N)
-    if not carries.any():
+    rows = capacity.accepted(request)
+    if not rows:
         return None
-    free = capacity.free_gpus[rows]
-    fits = carries & (free >= need.gpus) & capacity.usable
-    fits &= (capacity.free_cpus >= need.cpus) & (capacity.free_mem_mib >= need.mem_mib)
-    if not fits.any():
-        return ()
-    key = np.where(fits, _SIGN[rule] * free, np.iinfo(np.int64).max)
-    least = key.min(axis=0)  # (N,)
-    column = int(least.argmin())
-    row = rows[int(key[:, column].argmin())]
-    return shares_on(request, [column], row, capacity)
+    # rows beside each other are a view, others a copy
+    its = slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] < len(rows) else list(rows)
+    free = capacity.free_gpus[its]  # (R, N)
+    fits = member & capacity.usable & (capacity.free_cpus >= need.cpus)
+    fits = fits & (capacity.free_mem_mib >= need.mem_mib) & (free >= need.gpus)
+    key = np.where(fits, free if rule == "pack" else _SIGN[rule] * free, _LAST)
+    column, at = divmod(int(key.T.argmin()), len(rows))  # of equals the first node, then type
+    if not fits[at, column]:
+        big = member & (capacity.total_cpus >= need.cpus) & (capacity.total_mem_mib >= need.mem_mib)
+        return () if ((capacity.total_gpus[its] >= need.gpus) & big).any() else None
+    return (Share(capacity.names[column], need, capacity.gpu_types[rows[at]]),)
 
 
 def place_widely(
@@ -237,14 +237,7 @@ def _split(
             for c in columns
         ]
     need, count = request.total, len(columns)
-    return [
-        Resources(
-            _even(need.gpus, count, i), _even(need.cpus, count, i), _even(need.mem_mib, count, i)
-        )
-        for i in range(count)
-    ]
-
-
-def _even(amount: int, parts: int, position: int) -> int:
-    share, more = divmod(amount, parts)
-    return share + (position < more)
+    if count == 1:
+        return [need]
+    each = [divmod(amount, count) for amount in (need.gpus, need.cpus, need.mem_mib)]
+    return [Resources(*(low + (i < more) for low, more in each)) for i in range(count)]

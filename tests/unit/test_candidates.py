@@ -55,6 +55,12 @@ def test_every_accepted_type_is_tried_and_the_scarce_one_costs() -> None:
     assert {on(w): round(w.cost.waste, 6) for w in found} == {"a:1": 0.8, "k:1": 0.0}
 
 
+def test_a_share_without_gpus_is_on_a_node_of_the_type_too() -> None:
+    nodes = [node("a1", gpu_type="a100"), node("a2", gpu_type="a100"), node("k", gpu_type="k80")]
+    found = ways(nodes, request(gpus=1, nodes=2))
+    assert {on(w) for w in found} == {"a1:1+a2:0"}
+
+
 def test_a_job_gets_the_fewest_nodes() -> None:
     nodes = [node(f"n{i}") for i in range(3)]
     assert {len(w.shares) for w in ways(nodes, request(gpus=8))} == {2}

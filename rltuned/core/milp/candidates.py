@@ -5,16 +5,17 @@ counted once: one per multiset of groups. Of those the ones that no other beats 
 first, then the rest, up to a bound; packing and spreading are always among them.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
-from itertools import islice
+from itertools import chain, compress, islice
 from typing import NamedTuple
 
 import numpy as np
 
 from rltuned.core.capacity import BoolArray, Capacity, IntArray
-from rltuned.core.milp.costs import Cost, CostModel, FloatArray, Split
+from rltuned.core.milp.costs import CPUS, FREE, IDLE, MEM, Cost, CostModel, FloatArray, Split
 from rltuned.core.placement import idle_gpus, shares_on, width
 from rltuned.domain.jobs import Request, Share
 
@@ -70,8 +71,10 @@ class _Draft(NamedTuple):
     kind: PlacementKind
 
 
-Widths = dict[tuple[Request, bytes], tuple[int, tuple[int, ...]]]
-"""By request without its time limit and by the nodes it may use: what `width` finds."""
+_Key = tuple[tuple[object, ...], bytes]
+"""A request without its time limit, and the nodes it may use."""
+Widths = dict[_Key, tuple[int, tuple[int, ...]]]
+"""What `width` finds."""
 
 
 class CandidateGenerator:
@@ -93,9 +96,11 @@ class CandidateGenerator:
         self.capacity = capacity
         self._costs = costs
         self._bounds = bounds
+        self._pressure = np.array([*costs.pressure, *[0.0] * len(capacity.total_gpus)])
         self._idle = capacity.untouched()
         self._widths = {} if widths is None else widths
-        self._known: dict[tuple[Request, bytes], tuple[_Draft, ...]] = {}
+        self._known: dict[_Key, tuple[_Draft, ...]] = {}
+        self._alike: dict[tuple[int, bytes], _Groups] = {}
 
     def candidates(
         self, request: Request, member: BoolArray, turn: int = 0
@@ -108,8 +113,9 @@ class CandidateGenerator:
             turn: different turns pick different nodes of a group, so that jobs do not all want the
                 same; other than 0, the nodes of turn 0 are offered as well.
         """
-        # the time limit has no part in where a job fits
-        key = (replace(request, time_limit_s=None), member.tobytes())
+        # all that has a part in where a job fits
+        asked = request.total, request.gpu_types, request.nodes, request.exclusive
+        key = (asked, member.tobytes())
         if key not in self._known:
             if key not in self._widths:
                 self._widths[key] = width(request, member, self.capacity)
@@ -129,14 +135,12 @@ class CandidateGenerator:
         c, split = self.capacity, Split.of(request, len(shares))
         columns = [c.index[share.node] for share in shares]
         row = c.row_on(shares[0], columns[0])
-        parts = [
-            self._costs.of_nodes(c, self._idle, row, split, more=int(share.taken.gpus > split.low))
-            for share in shares
-        ]
-        each = [part[:, column] for part, column in zip(parts, columns, strict=True)]
+        more = np.array([share.taken.gpus > split.low for share in shares], dtype=np.int64)
+        nodes = self._costs.nodes(c, self._idle, row, np.array(columns))
+        each = self._costs.of_shares(nodes, split, more=more)
         opens = tuple(sorted(column for column in columns if self._idle[column]))
         kind = PlacementKind.WHOLE if request.exclusive else PlacementKind.MIX
-        return Candidate(kind, shares, Cost(*np.mean(each, axis=0).tolist()), opens)
+        return Candidate(kind, shares, Cost(*each.mean(axis=1).tolist()), opens)
 
     def _on_nodes(self, draft: _Draft, request: Request, turn: int) -> Candidate:
         columns: list[int] = []
@@ -154,115 +158,118 @@ class CandidateGenerator:
     ) -> tuple[_Draft, ...]:
         if not count:
             return ()
-        pressure = self._costs.pressure
-        wanted = [pressure[row] if row < len(pressure) else 0.0 for row in rows]
         split = Split.of(request, count)
-        tables = [self._table(split, member, row, count) for row in rows]
-        lines = [(table, pattern) for table in tables for pattern in table.patterns]
-        if not lines:
+        groups = self._groups(split, member, rows)
+        patterns = self._patterns(split, groups, rows, count)
+        if not patterns:
             return ()
-        least = min(wanted)
-        sheet = np.concatenate(
-            [table.sheet(w - least, count) for table, w in zip(tables, wanted, strict=True)]
-        )
+        sheet = self._sheet(split, groups, patterns, rows, count)
         found = []
         for at, kind in _kept(sheet, self._bounds.most):
-            table, pattern = lines[at]
-            picks = tuple((table.groups[g], n, bool(table.idle[g])) for g, n, _ in pattern)
+            pattern = patterns[at]
+            picks = tuple(
+                (groups.members[g], n, bool(groups.nodes[IDLE, g])) for g, n, _ in pattern
+            )
             named = PlacementKind.WHOLE if request.exclusive else kind
-            found.append(_Draft(table.row, picks, Cost(*sheet[at, 1:4].tolist()), named))
+            row = int(groups.rows[pattern[0][0]])
+            found.append(_Draft(row, picks, Cost(*sheet[1:4, at].tolist()), named))
         return tuple(found)
 
-    def _table(self, split: Split, member: BoolArray, row: int, count: int) -> "_CandidateTable":
-        c, groups = self.capacity, self._groups(split, member, row)
-        first = np.array([g[0] for g in groups], dtype=np.int64)
-        roomier = (c.free_gpus[row][first] > split.low).tolist()
-        dealt = (
-            _dealt(pattern, roomier, split.larger)
-            for pattern in self._patterns([len(g) for g in groups], count)
-        )
-        low = self._costs.of_nodes(c, self._idle, row, split, more=0)[:, first]
-        high = low
+    def _patterns(
+        self, split: Split, groups: "_Groups", rows: Sequence[int], count: int
+    ) -> list["_Dealt"]:
+        """Type by type every multiset of groups up to the bound; beyond it half from either end."""
+        most, found = self._bounds.max_patterns, list[_Dealt]()
+        roomier = (groups.nodes[FREE] > split.low).tolist()
+        types = groups.rows.tolist()
+        for row in rows:
+            start, end = bisect_left(types, row), bisect_right(types, row)
+            sizes = [len(members) for members in groups.members[:end]]
+            patterns = list(islice(_multisets(sizes, count, start), most + 1))
+            if len(patterns) > most:
+                back = islice(_multisets(sizes[start:][::-1], count), most // 2)
+                other = [tuple((end - 1 - g, n) for g, n in p[::-1]) for p in back]
+                patterns = list(dict.fromkeys(patterns[: most - most // 2] + other))
+            dealt = (_dealt(pattern, roomier, split.larger) for pattern in patterns)
+            found += [pattern for pattern in dealt if pattern is not None]
+        return found
+
+    def _sheet(
+        self,
+        split: Split,
+        groups: "_Groups",
+        patterns: Sequence["_Dealt"],
+        rows: Sequence[int],
+        count: int,
+    ) -> FloatArray:
+        """(5, P) of each pattern: free GPUs on its nodes, three costs, idle nodes begun."""
+        low = high = self._costs.of_shares(groups.nodes, split, more=0)
         if split.larger:
-            high = self._costs.of_nodes(c, self._idle, row, split, more=1)[:, first]
-        return _CandidateTable(
-            row=row,
-            groups=groups,
-            patterns=[pattern for pattern in dealt if pattern is not None],
-            idle=self._idle[first],
-            free=idle_gpus(row, c)[first],
-            low=low,
-            high=high,
+            high = self._costs.of_shares(groups.nodes, split, more=1)
+        lines = [line for pattern in patterns for line in pattern]
+        group, taken, larger = np.array(lines).T
+        costs = (low[:, group] * (taken - larger) + high[:, group] * larger) / count
+        sums = np.concatenate([taken * groups.nodes[: IDLE + 1, group], costs])
+        if len(lines) > len(patterns):
+            starts = np.cumsum([0, *(len(pattern) for pattern in patterns[:-1])])
+            sums, group = np.add.reduceat(sums, starts, axis=1), group[starts]
+        waste = self._pressure[groups.rows[group]] - self._pressure[list(rows)].min()
+        free, idle, fragmentation, imbalance = sums
+        return np.array([free, fragmentation, imbalance, waste, idle])
+
+    def _groups(self, split: Split, member: BoolArray, rows: tuple[int, ...]) -> "_Groups":
+        """Alike nodes that can carry at least the smaller share, type by type."""
+        of_member = member.tobytes()
+        for row in rows:
+            if (row, of_member) not in self._alike:
+                self._alike[row, of_member] = self._looks(member, row)
+        members, row_of, nodes = zip(*(self._alike[row, of_member] for row in rows), strict=True)
+        table = np.concatenate(nodes, axis=1)
+        ok = (
+            (table[FREE] >= split.low) & (table[CPUS] >= split.cpus) & (table[MEM] >= split.mem_mib)
         )
-
-    def _patterns(self, sizes: Sequence[int], count: int) -> list["_Pattern"]:
-        """Every multiset of groups up to the bound; beyond it half from either end."""
-        most = self._bounds.max_patterns
-        patterns = list(islice(_multisets(sizes, count), most + 1))
-        if len(patterns) <= most:
-            return patterns
-        last = len(sizes) - 1
-        back = islice(_multisets(sizes[::-1], count), most // 2)
-        other = [tuple((last - g, n) for g, n in p[::-1]) for p in back]
-        return list(dict.fromkeys(patterns[: most - most // 2] + other))
-
-    def _groups(self, split: Split, member: BoolArray, row: int) -> list[tuple[int, ...]]:
-        """Alike nodes that can carry at least the smaller share, fewest free GPUs first."""
-        c = self.capacity
-        free = c.free_gpus[row]
-        ok = member & c.usable & (c.free_cpus >= split.cpus) & (c.free_mem_mib >= split.mem_mib)
-        ok &= free >= split.low
         if split.exclusive:
-            ok &= self._idle
-        columns = np.flatnonzero(ok)
+            ok &= table[IDLE] > 0
+        kept = compress(chain.from_iterable(members), ok.tolist())
+        return _Groups(tuple(kept), np.concatenate(row_of)[ok], table[:, ok])
+
+    def _looks(self, member: BoolArray, row: int) -> "_Groups":
+        """All nodes of some partitions that have a type, those with the fewest free GPUs first."""
+        c, able = self.capacity, member & self.capacity.usable
+        if row < len(c.gpu_types):
+            able &= c.total_gpus[row] > 0
+        columns = np.flatnonzero(able)
         # an idle node looks different: to begin using it has a cost
-        looks = np.stack(
-            [
-                idle_gpus(row, c)[columns], free[columns], c.free_cpus[columns],
-                c.free_mem_mib[columns], c.total_gpus[row][columns], c.total_cpus[columns],
-                c.total_mem_mib[columns], self._idle[columns],
-            ],
-            axis=1,
+        looks = (
+            idle_gpus(row, c)[columns], c.free_cpus[columns], c.free_mem_mib[columns],
+            c.total_gpus[row][columns], c.total_cpus[columns], c.total_mem_mib[columns],
+            self._idle[columns],
         )  # fmt: skip
         found: dict[tuple[int, ...], list[int]] = {}
-        for column, look in zip(columns.tolist(), map(tuple, looks.tolist()), strict=True):
-            found.setdefault(look, []).append(column)
-        return [tuple(found[look]) for look in sorted(found, key=lambda k: (k[0], found[k][0]))]
+        for column, *look in zip(columns.tolist(), *(one.tolist() for one in looks), strict=True):
+            found.setdefault(tuple(look), []).append(column)
+        order = sorted(found, key=lambda k: (k[0], found[k][0]))
+        members = tuple(tuple(found[look]) for look in order)
+        first = np.array([some[0] for some in members], dtype=np.int64)
+        nodes = self._costs.nodes(c, self._idle, row, first)
+        return _Groups(members, np.full(len(members), row), nodes)
+
+
+class _Groups(NamedTuple):
+    """G groups of nodes that look alike, GPU type by GPU type.
+
+    members: of each group. rows: (G,) GPU type. nodes: (8, G) one node of each (`CostModel.nodes`).
+    """
+
+    members: Sequence[tuple[int, ...]]
+    rows: IntArray
+    nodes: FloatArray
 
 
 _Pattern = tuple[tuple[int, int], ...]
 """(group, how many of it), groups rising."""
 _Dealt = tuple[tuple[int, int, int], ...]
 """(group, how many of it, of those with the larger share), larger shares first."""
-
-
-@dataclass(frozen=True, slots=True)
-class _CandidateTable:
-    """The groups of one GPU type for one split of a request. Shapes: G groups.
-
-    low, high: (2, G) fragmentation and imbalance of one node with either share.
-    """
-
-    row: int
-    groups: Sequence[tuple[int, ...]]
-    patterns: Sequence[_Dealt]
-    idle: BoolArray  # (G,)
-    free: IntArray  # (G,)
-    low: FloatArray
-    high: FloatArray
-
-    def sheet(self, waste: float, count: int) -> FloatArray:
-        """(P, 5) of each pattern: free GPUs on its nodes, three costs, idle nodes begun."""
-        with_low = np.zeros((len(self.patterns), len(self.groups)))
-        with_high = np.zeros_like(with_low)
-        for at, pattern in enumerate(self.patterns):
-            for group, taken, larger in pattern:
-                with_low[at, group] = taken - larger
-                with_high[at, group] = larger
-        taken_all = with_low + with_high
-        costs = (with_low @ self.low.T + with_high @ self.high.T) / count  # (P, 2)
-        wasted = np.full(len(self.patterns), waste)
-        return np.column_stack([taken_all @ self.free, costs, wasted, taken_all @ self.idle])
 
 
 def _dealt(pattern: _Pattern, roomier: Sequence[bool], larger: int) -> _Dealt | None:
@@ -296,14 +303,14 @@ def _multisets(sizes: Sequence[int], count: int, start: int = 0) -> Iterator[_Pa
 
 
 def _kept(sheet: FloatArray, most: int) -> list[tuple[int, PlacementKind]]:
-    """Lines of a sheet: packing, spreading, then what nothing beats, then the rest."""
-    chosen = {int(sheet[:, 0].argmin()): PlacementKind.PACK}
-    chosen.setdefault(int(sheet[:, 0].argmax()), PlacementKind.SPREAD)
-    if len(sheet) > len(chosen) < most:
-        costs = sheet[:, 1:]
-        rest = np.lexsort((np.arange(len(sheet)), costs[:, :-1].sum(axis=1), ~_front(costs)))
-        for line in rest.tolist():
-            chosen.setdefault(line, PlacementKind.MIX)
+    """Columns of a sheet: packing, spreading, then what nothing beats, then the rest."""
+    chosen = {int(sheet[0].argmin()): PlacementKind.PACK}
+    chosen.setdefault(int(sheet[0].argmax()), PlacementKind.SPREAD)
+    patterns = sheet.shape[1]
+    if patterns > len(chosen) < most:
+        rest = np.lexsort((np.arange(patterns), sheet[1:4].sum(axis=0), ~_front(sheet[1:].T)))
+        for at in rest.tolist():
+            chosen.setdefault(at, PlacementKind.MIX)
     return list(chosen.items())[:most]
 
 

@@ -16,6 +16,10 @@ from rltuned.domain.jobs import Request
 
 FloatArray = NDArray[np.float64]
 
+FREE, IDLE, TOTAL, SIZE, CPUS, MEM, SCRAPS, LOAD = range(8)
+"""Rows of `CostModel.nodes`: free GPUs, whether nothing runs there, all GPUs, at least 1 of them,
+free CPUs and MiB, free GPUs that are scraps as a share of the node, squared load."""
+
 
 class Cost(NamedTuple):
     """What a candidate costs besides the amounts; every part lies in [-1, 1], less is better.
@@ -74,39 +78,44 @@ class CostModel:
             pressure=tuple(np.where(total > 0, used, 0.0).tolist()),
         )
 
-    def of_nodes(
-        self, capacity: Capacity, idle: BoolArray, row: int, split: Split, *, more: int
-    ) -> FloatArray:
-        """(2, N): fragmentation and imbalance of giving each node one share.
+    def nodes(self, capacity: Capacity, idle: BoolArray, row: int, columns: IntArray) -> FloatArray:
+        """(8, M) of some nodes and the GPUs of one type there, row by row as FREE and so on."""
+        own = row < len(capacity.gpu_types)
+        free = idle_gpus(row, capacity)[columns].astype(np.float64)
+        total = capacity.total_gpus[row] if own else capacity.total_gpus.sum(axis=0)
+        size = np.maximum(total[columns], 1.0)
+        cpus, mem = capacity.free_cpus[columns], capacity.free_mem_mib[columns]
+        by_cpus = 1.0 - cpus / np.maximum(capacity.total_cpus[columns], 1)
+        load = np.where(total[columns] > 0, 1.0 - free / size, by_cpus)
+        scraps = _scraps(free, self._usable(free, cpus, mem), size)
+        return np.array([free, idle[columns], total[columns], size, cpus, mem, scraps, load**2])
+
+    def of_shares(self, nodes: FloatArray, split: Split, *, more: int | IntArray) -> FloatArray:
+        """(2, M): fragmentation and imbalance of giving each of some nodes one share.
 
         Args:
-            capacity: the free state.
-            idle: (N,) nodes on which nothing runs.
-            row: GPU type.
+            nodes: (8, M), see `nodes`.
             split: of the request.
-            more: 0 = the smaller share of GPUs, 1 = the larger one.
+            more: 0 = the smaller share of GPUs, 1 = the larger one; or (M,).
         """
+        free, idle, total, size, cpus, mem, before, load = nodes
         gpus = split.low + more
-        own = row < len(capacity.gpu_types)
-        free = idle_gpus(row, capacity).astype(np.float64)
-        total = (capacity.total_gpus[row] if own else capacity.total_gpus.sum(axis=0)).astype(float)
-        size = np.maximum(total, 1.0)
-        cpus, mem = capacity.free_cpus, capacity.free_mem_mib
         if split.exclusive:
             left = np.maximum(total - gpus, 0.0)  # no other job gets them while it runs
             after_load, scraps = np.ones_like(size), left / size
         else:
             left = free - gpus
             usable = self._usable(left, cpus - split.cpus, mem - split.mem_mib)
-            before = _scraps(free, self._usable(free, cpus, mem), size)
-            scraps = np.where(idle, (left - usable) / size, _scraps(left, usable, size) - before)
+            scraps = np.where(
+                idle > 0, (left - usable) / size, _scraps(left, usable, size) - before
+            )
             after_load = 1.0 - left / size
-        by_cpus = 1.0 - cpus / np.maximum(capacity.total_cpus, 1)
-        load = np.where(total > 0, 1.0 - free / size, by_cpus)
-        found: FloatArray = np.clip(np.stack([scraps, after_load**2 - load**2]), -1.0, 1.0)
-        return found
+        found: FloatArray = np.array([scraps, after_load**2 - load])
+        return np.minimum(np.maximum(found, -1.0), 1.0)
 
-    def _usable(self, free: FloatArray, cpus: IntArray, mem_mib: IntArray) -> FloatArray:
+    def _usable(
+        self, free: FloatArray, cpus: IntArray | FloatArray, mem_mib: IntArray | FloatArray
+    ) -> FloatArray:
         """(N,) free GPUs for which there are CPUs and memory as a GPU usually comes with them."""
         usable = free
         for left, each in ((cpus, self.cpus_per_gpu), (mem_mib, self.mem_mib_per_gpu)):

@@ -100,9 +100,14 @@ def program(problem: Problem) -> "pulp.LpProblem":
     for node, node_begins in begin.items():
         for at in opened[node]:
             _bound(model, f"begin{node}_{at}", [(take[at], 1), (node_begins, -1)], at_most, 0)
-    for (slot, node, resource), uses in sorted(_uses(problem).items()):
-        room = _room(problem.capacities[slot], node, resource)
+    kept: dict[tuple[int, int], list[tuple[int, set[tuple[int, int]]]]] = defaultdict(list)
+    for (slot, node, resource), uses in sorted(_uses(problem).items(), reverse=True):
+        room, among = _room(problem.capacities[slot], node, resource), set(uses)
+        # what fits when all of these and more still run, in no more room, fits here
+        if any(less <= room and among <= more for less, more in kept[node, resource]):
+            continue
         if _could_exceed(problem, uses, room):
+            kept[node, resource].append((room, among))
             terms = [(take[at], amount) for at, amount in uses]
             _bound(model, f"fits{slot}_{node}_{resource + 2}", terms, at_most, room)
     return model

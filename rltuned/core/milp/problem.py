@@ -1,6 +1,8 @@
 """From a queue's first jobs to the problem that is solved: slots, options and their gains."""
 
 import math
+import operator
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -224,6 +226,7 @@ class _Options:
         self._queue = queue
         self._alone = alone.starts
         self._weights = weights
+        self._costs = weights.costs()
         self._last = weights.of_rank(len(queue.jobs) - 1)
         self._offsets_s = offsets_s
         self._earliness = [earliness(at_s, weights, budget) for at_s in offsets_s]
@@ -248,12 +251,11 @@ class _Options:
             return
         one = self._queue.jobs[at]
         gain = self._weights.of_start(one, at, self._all_gpus) * self._earliness[slot]
-        costs = zip(self._weights.costs(), candidate.cost, strict=True)
-        gain -= self._last * math.fsum(weight * part for weight, part in costs)
+        gain -= self._last * math.fsum(map(operator.mul, self._costs, candidate.cost))
         # to be sent elsewhere than best fit would start it; to share has its own cost
         by_itself = self._alone.get(at, candidate.shares) if slot == 0 else candidate.shares
         if candidate.shares != by_itself and candidate.kind is not PlacementKind.SHARE:
             gain -= self._last * self._weights.stay
         end_s = self._offsets_s[slot] + one.limit_s
-        last = max(slot, sum(at_s < end_s for at_s in self._offsets_s) - 1)
+        last = max(slot, bisect_left(self._offsets_s, end_s) - 1)
         self.found[key] = Option(at, candidate, slot, last, round(gain, 9))
