@@ -20,6 +20,8 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -43,6 +45,8 @@ WAIT_FULL_S: Final = 7 * 86_400.0
 URGENT_HALF_S: Final = 12 * 3_600.0
 """Wait at which urgency is one half; the authors' code lets waiting count up to 12 hours."""
 RUN_COLUMNS: Final = 5
+_RUN: Final = attrgetter("plan_s", "mean_s", "low_s", "median_s", "high_s")
+_NO_RUN: Final = RunTime(*(math.nan,) * RUN_COLUMNS, ends=0)
 UNLIMITED_AS_S: Final = 365 * 86_400.0
 """Finite stand-in for an unlimited or unknown time limit where a formula needs a number."""
 
@@ -142,7 +146,7 @@ def encode(chosen: tuple[PendingJob, ...], snapshot: Snapshot) -> StateMatrix:
     gpus, cpus, mem_mib, limit_s = _requested(shapes)
     # PendingJob.waits_since of all at once
     came_s = np.array([job.submitted_at for job in chosen], dtype=np.float64)
-    submit_s = np.maximum(came_s, [job.eligible_at or -np.inf for job in chosen])
+    submit_s = np.maximum(came_s, [job.eligible_at or -math.inf for job in chosen])
     # a clock that lags behind slurmctld's must not make a wait negative
     wait_s = np.maximum(snapshot.taken_at - submit_s, 0.0)
     capacity = Capacity.of(snapshot)
@@ -192,12 +196,9 @@ def _slack_s(jobs: Sequence[PendingJob], limit_s: FloatArray, now: float) -> Flo
 def _run_s(jobs: Sequence[PendingJob], known: Mapping[JobId, RunTime]) -> FloatArray:
     if not known:
         return np.full((len(jobs), RUN_COLUMNS), np.nan)
-    nothing = (np.nan,) * RUN_COLUMNS
-    rows = [
-        nothing if run is None else (run.plan_s, run.mean_s, run.low_s, run.median_s, run.high_s)
-        for run in (known.get(job.job_id) for job in jobs)
-    ]
-    return np.array(rows, dtype=np.float64).reshape(len(jobs), RUN_COLUMNS)
+    runs = (known.get(job.job_id, _NO_RUN) for job in jobs)
+    numbers = chain.from_iterable(map(_RUN, runs))
+    return np.fromiter(numbers, np.float64, RUN_COLUMNS * len(jobs)).reshape(-1, RUN_COLUMNS)
 
 
 def _requested(shapes: JobShapes) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:

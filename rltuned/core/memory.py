@@ -61,13 +61,18 @@ JobKey = tuple[int, float]
 
 @dataclass(slots=True)
 class _Known:
-    """A job that waits or runs: its kinds, what was predicted, its kin's errors until then."""
+    """A job that waits or runs: its kinds, what was predicted, its kin's errors until then.
+
+    shown: the last answer, which holds until a job of its user ends. taught: how many had, then.
+    """
 
     slots: IntArray
     limit_s: float
     predicted: FloatArray
     before: FloatArray
     started_s: float = math.nan
+    shown: RunTime | None = None
+    taught: int = 0
 
 
 class RunTimeMemory:
@@ -97,6 +102,7 @@ class RunTimeMemory:
         self._stats = np.zeros((most, FIELDS))
         self._slot_of: dict[int, int] = {}
         self._jobs: dict[JobKey, _Known] = {}
+        self._taught: dict[int, int] = {}  # ends by hash of the user, to whom all kin belong
         self.ends, self.error = 0, math.nan
 
     def __len__(self) -> int:
@@ -134,6 +140,7 @@ class RunTimeMemory:
             error = math.log(max(job.run_s, 1.0)) - known.predicted[MEAN]
             note_end(self._stats, known.slots, job.run_s, known.limit_s, error)
             self.ends += 1
+            self._taught[hash(job.user)] = self._taught.get(hash(job.user), 0) + 1
             share = max(0.01, 1.0 / self.ends)
             before = abs(error) if math.isnan(self.error) else self.error
             self.error = before + share * (abs(error) - before)
@@ -148,6 +155,12 @@ class RunTimeMemory:
         known = self._jobs.get(key_of(job))
         if known is None:
             return None
+        taught = self._taught.get(hash(job.user), 0)
+        if known.shown is None or known.taught != taught:
+            known.shown, known.taught = self._shown(known), taught
+        return known.shown
+
+    def _shown(self, known: _Known) -> RunTime:
         limit_s, predicted = known.limit_s, known.predicted
         shift = kin_shift(self._stats, known.slots, known.before)
         quantiles = (quantile(predicted, place, shift, limit_s) for place in range(3))
@@ -247,7 +260,7 @@ class RunTimeMemory:
         self._stats = stats
         self._slot_of = dict(zip(digests[kept].tolist(), range(len(kept)), strict=True))
         for known in self._jobs.values():
-            known.slots = place[known.slots]
+            known.slots, known.shown = place[known.slots], None
 
 
 def _whole(seconds: float) -> float:

@@ -56,14 +56,8 @@ class JobShapes:
 def shapes_of(jobs: tuple[PendingJob, ...]) -> JobShapes:
     """Group a queue by shape. Identity, not equality, of requests: hashing them costs more."""
     known: dict[tuple[int, tuple[str, ...]], int] = {}
-    rows, firsts = [], []
-    for job in jobs:
-        key = id(job.request), job.partitions
-        row = known.get(key)
-        if row is None:
-            row = known[key] = len(known)
-            firsts.append(job)
-        rows.append(row)
+    rows = [known.setdefault((id(job.request), job.partitions), len(known)) for job in jobs]
+    firsts = dict(zip(rows, jobs, strict=True)).values()
     return JobShapes(tuple(firsts), np.array(rows, dtype=np.int64))
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter, itemgetter
 from typing import Final, Literal
 
 from rltuned.domain.cluster import Node, Partition
@@ -75,12 +76,12 @@ class Snapshot:
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        put(self, "pending", tuple(sorted(self.pending, key=lambda j: (j.submitted_at, j.job_id))))
-        put(self, "running", tuple(sorted(self.running, key=lambda j: j.job_id)))
-        put(self, "nodes", tuple(sorted(self.nodes, key=lambda n: n.name)))
-        put(self, "partitions", tuple(sorted(self.partitions, key=lambda p: p.name)))
+        put(self, "pending", tuple(sorted(self.pending, key=attrgetter("submitted_at", "job_id"))))
+        put(self, "running", tuple(sorted(self.running, key=attrgetter("job_id"))))
+        put(self, "nodes", tuple(sorted(self.nodes, key=attrgetter("name"))))
+        put(self, "partitions", tuple(sorted(self.partitions, key=attrgetter("name"))))
         put(self, "unreadable", tuple(sorted(self.unreadable)))
-        put(self, "run_times", tuple(sorted(self.run_times, key=lambda known: known[0])))
+        put(self, "run_times", tuple(sorted(self.run_times, key=itemgetter(0))))
         if self.version != SNAPSHOT_VERSION:
             raise ValueError(
                 f"snapshot version {self.version}, this release reads {SNAPSHOT_VERSION}"

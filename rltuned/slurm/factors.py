@@ -8,7 +8,7 @@ from rltuned.slurm.columns import PriorityRow
 from rltuned.slurm.jobs import PriorityState
 from rltuned.slurm.records import Record, parse_job_id
 from rltuned.slurm.site import SlurmSite
-from rltuned.slurm.values import parse_number, whole_numbers
+from rltuned.slurm.values import parse_number, parse_numbers, whole_numbers
 
 _GARBAGE_SITE: Final = -2_147_483_000
 """sprio 22.05 prints about -2^31 as the site factor of a frozen multi-partition job."""
@@ -55,32 +55,28 @@ class Factors:
 
 def read_line(row: PriorityRow) -> tuple[JobId, Factors]:
     """One line of sprio: whose it is, and what it says. Raises ValueError: a number is none."""
-    site = parse_number(row.site)
+    plain = (row.age, row.fairshare, row.jobsize, row.partition, row.qos, row.assoc)
+    priority, age, fair, *others = parse_numbers((row.priority, *plain))
+    site, nice = parse_number(row.site), parse_number(row.nice)
+    tres = whole_numbers(row.tres)
+    if row.tres and not tres:
+        raise ValueError(f"{row.tres[:40]!r} is no list of TRES")
     # of a frozen job of several partitions 22.05 still shows the partition's factor
     frozen = site < _GARBAGE_SITE
-    priority, parts = parse_number(row.priority), _parts(row)
+    parts = (age, fair, *others, *tres)
     live = not frozen and any(parts)
     # cut to whole points one by one, the parts may come to a few points less than their sum; at 1
     # Slurm has cut the sum itself off
-    base = priority - site if priority > 1 else sum(parts) - parse_number(row.nice)
+    base = priority - site if priority > 1 else sum(parts) - nice
     return parse_job_id(row.job_id), Factors(
         priority=priority,
         site_factor=None if frozen else site,
         live=live,
         base=base if live else None,
-        rest=base + site - parse_number(row.age) - parse_number(row.fairshare) if live else None,
-        fair=parse_number(row.fairshare) if live else None,
-        partition=parse_number(row.partition),
+        rest=base + site - age - fair if live else None,
+        fair=fair if live else None,
+        partition=others[1],
     )
-
-
-def _parts(row: PriorityRow) -> tuple[int, ...]:
-    """What each weighted factor adds, all but the site's."""
-    plain = (row.age, row.fairshare, row.jobsize, row.partition, row.qos, row.assoc)
-    tres = whole_numbers(row.tres)
-    if row.tres and not tres:
-        raise ValueError(f"{row.tres[:40]!r} is no list of TRES")
-    return (*map(parse_number, plain), *tres)
 
 
 def standing_of(

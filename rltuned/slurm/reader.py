@@ -1,7 +1,7 @@
 """Reading the cluster: which commands are run, and what is made of their answers."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -232,14 +232,16 @@ class Reader:
         found = {id_of(row.jobid): read_sizes(row) for row in map(RequestRow._make, rows)}
         return {job_id: sizes for job_id, sizes in found.items() if sizes is not None}
 
-    def factors(self) -> dict[JobId, Factors]:
-        """What sprio shows: jobs that are pending, eligible and not held."""
-        return self._factors()[0]
+    def factors(self, jobs: Collection[JobId] | None = None) -> dict[JobId, Factors]:
+        """What sprio shows: jobs that are pending, eligible and not held; None = of all jobs."""
+        return self._factors(None if jobs is None else frozenset(map(str, jobs)))[0]
 
-    def _factors(self) -> tuple[dict[JobId, Factors], dict[JobId, str]]:
+    def _factors(
+        self, names: Collection[str] | None = None
+    ) -> tuple[dict[JobId, Factors], dict[JobId, str]]:
         """The same, and what is wrong with lines that cannot be read, by job; 0 = not known whose.
 
-        A job with such a line is not among the first.
+        A job with such a line is not among the first. names: of jobs, as sprio prints them.
         """
         letters = self._marks.letters(PRIORITY_LETTERS)
         answer = self._commands.stream("sprio", "--local", "-o", letters)
@@ -248,6 +250,8 @@ class Reader:
         bad: dict[JobId, str] = {}
         for raw in self._marks.rows("sprio", answer, len(PRIORITY_LETTERS), odd):
             row = PriorityRow._make(map(str.strip, raw))
+            if names is not None and row.job_id not in names:
+                continue
             try:
                 job_id, factors = read_line(row)
             except ValueError as error:

@@ -37,7 +37,8 @@ def read_record(row: JobRow | WatchRow, tasks: list[str], pending_records: int) 
 
     Raises ValueError: a column cannot be read, or it has no submit time.
     """
-    job_id, array_id = parse_job_id(row.jobid), parse_job_id(row.arrayjobid)
+    job_id = parse_job_id(row.jobid)
+    array_id = job_id if row.arrayjobid == row.jobid else parse_job_id(row.arrayjobid)
     submitted, listed = parse_epoch(row.submittime), read_tasks(tasks)
     if submitted is None:
         raise ValueError("no submit time")
@@ -113,9 +114,10 @@ def id_of(text: str) -> JobId:
 
 def parse_job_id(text: str) -> JobId:
     """A record's number. Raises ValueError: no positive number."""
-    if not text.isascii() or not text.isdigit() or parse_number(text) == 0:
+    number = parse_number(text) if text.isascii() and text.isdigit() else 0
+    if not number:
         raise ValueError(f"{text[:40]!r} is no job id")
-    return JobId(int(text))
+    return JobId(number)
 
 
 def read_tasks(texts: list[str]) -> Tasks | None:

@@ -196,14 +196,15 @@ class Writer:
         if not open_actions:
             return
         try:
-            seen = self._reader.watch(self._now(), [a.target.job_id for _, a in open_actions])
+            ids = [action.target.job_id for _, action in open_actions]
+            seen = self._reader.watch(self._now(), ids)
             if any(isinstance(a, SetRequest) for _, a in open_actions):
                 known = self._reader.sizes(self._now())
                 nodes = {job_id: sizes.nodes for job_id, sizes in known.items()}
                 seen = {i: replace(row, nodes=nodes.get(i)) for i, row in seen.items()}
             wanted = any(isinstance(a, SetSiteFactor | Release) for _, a in open_actions)
             multifactor = wanted and self._reader.site(self._now()).multifactor
-            factors = self._reader.factors() if multifactor else {}
+            factors = self._reader.factors(ids) if multifactor else {}
         except (BackendError, SnapshotError) as error:
             why = one_line(f"{progress.stopped}; not read back: {error}".removeprefix("; "))
             for index, _ in open_actions:

@@ -246,7 +246,7 @@ def _asked(job: PendingJob) -> tuple[object, ...]:
     """What its user asked for, without what rltuned changes of it."""
     ours = job.owned is not None and job.owned.field == "priority" and job.nice == 0
     nice = (job.owned.nice or 0) if ours and job.owned is not None else job.nice
-    request = replace(job.request, exclusive=False)
+    request = replace(job.request, exclusive=False) if job.request.exclusive else job.request
     return (
         request, job.partitions, job.user, job.account, job.qos, nice, job.reservation,
         job.required_nodes, job.excluded_nodes,
