@@ -24,6 +24,7 @@ from scripts.benchmarks import (
     applying,
     deciding,
     growth,
+    peers,
     placing,
     reading,
     simulating,
@@ -41,6 +42,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args(given)
     parts: dict[str, Callable[[], list[Figure]]] = {
+        "peers": peers.measure,  # first: it may need the package index
         "deciding": partial(deciding.measure, asked.model),
         "bursting": partial(deciding.measure_burst, asked.model),
         "placing": placing.measure,

@@ -24,61 +24,71 @@ from typing import Final
 import numpy as np
 
 from rltuned.core.decide import Knobs, decide
-from rltuned.core.features import encode
+from rltuned.core.milp.problem import Budget
+from rltuned.core.milp.solution import Tuning, place_jointly
+from rltuned.daemon.collecting import uncollected
 from rltuned.policies.actor import load_actor
 from rltuned.sim.protocol import Protocol
 from rltuned.sim.run import simulate, whole
-from scripts.benchmarks.deciding import JOBS, NODES, RUNNING, queue_of
+from rltuned.solver import Cbc
+from scripts.benchmarks.deciding import JOBS, NODES, RUNNING, TOP_K, queue_of, scorer
 from scripts.benchmarks.growth import GOAL, LEAST, crowd, curves, exponent
+from scripts.benchmarks.placing import busy_world
 
 STORED: Final = Path(__file__).with_name("ratios.json")
 MODEL: Final = Path("models/rltune")
 WORSE: Final = 1.25
 ROUNDS: Final = 60
+TIMES: Final = 3
+"""Measurements of a figure that seems worse: another program can only make one slower."""
 GROWN: Final = 16_000
 """Jobs up to which growth is checked; `make bench` goes further."""
 
 
 def machine() -> str:
-    """The class of machine: its processor and Python's version."""
-    model = platform.machine()
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("model name"):
-            model = line.partition(":")[2].strip()
-            break
-    return (
-        f"{model}, Python {platform.python_version_tuple()[0]}.{platform.python_version_tuple()[1]}"
-    )
+    """The class of machine: its processor, which a virtual one names by number, and Python's."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    known = {key.strip(): value.strip() for key, _, value in (ln.partition(":") for ln in lines)}
+    name = known.get("model name", platform.machine())
+    kind = f"family {known.get('cpu family', '?')} model {known.get('model', '?')}"
+    return f"{name}, {kind}, Python {'.'.join(platform.python_version_tuple()[:2])}"
 
 
 def _fixed_loop() -> None:
-    """What every figure is measured against; to change it is to measure all of them again."""
+    """What every figure is measured against; to change it is to measure all of them again.
+
+    Nothing in it that one processor has an instruction for and another has not.
+    """
     table: dict[int, float] = {}
     for at in range(3_000):
         table[at % 97] = table.get(at % 97, 0.0) + at * 0.5
     values = np.arange(20_000, dtype=np.float64)
     for _ in range(5):
-        values = np.sort(-values)
+        values = np.cumsum(values) * 1e-4
 
 
 def ratio(work: Callable[[], object]) -> float:
     """The processor time of a piece of work over that of the fixed loop."""
     least: dict[str, float] = {}
-    for _ in range(ROUNDS):
-        for name, one in (("loop", _fixed_loop), ("work", work)):
-            began = time.process_time()
-            one()
-            took = time.process_time() - began
-            least[name] = min(took, least.get(name, took))
+    with uncollected():
+        for _ in range(ROUNDS):
+            for name, one in (("loop", _fixed_loop), ("work", work)):
+                began = time.process_time()
+                one()
+                took = time.process_time() - began
+                least[name] = min(took, least.get(name, took))
     return least["work"] / least["loop"]
 
 
 def ratios() -> dict[str, float]:
     """Of every figure; decisions of the shipped model, plays of jobs nearly all of which wait."""
-    actor, snapshot = load_actor(MODEL), queue_of(JOBS, NODES, RUNNING)
+    actor, queue = load_actor(MODEL), queue_of(JOBS, NODES, RUNNING)
+    busy = busy_world(0, TOP_K, NODES)
+    asked = (busy.pending, [True] * TOP_K, busy, Tuning(budget=Budget(wall_s=10.0)), Cbc())
     works: dict[str, Callable[[], object]] = {
-        "encode_and_score": lambda: actor.score(encode(snapshot.pending, snapshot)),
-        "decide": partial(decide, snapshot, actor, Knobs()),
+        "score": scorer(actor, queue),
+        "decide": partial(decide, queue, actor, Knobs()),
+        "joint": partial(place_jointly, *asked),  # without CBC's own time
     }
     cluster, jobs = crowd(LEAST, "overlapping")
     window = whole(jobs, first=None, warmup=0)[0]
@@ -93,32 +103,44 @@ def slower(found: Mapping[str, float], known: Mapping[str, float]) -> list[str]:
     return [name for name, value in found.items() if value > WORSE * known.get(name, math.inf)]
 
 
+def best(
+    measure: Callable[[], Mapping[str, float]], worse: Callable[[Mapping[str, float]], list[str]]
+) -> dict[str, float]:
+    """The least of up to TIMES measurements, and of no more once none is worse."""
+    found = dict(measure())
+    for _ in range(TIMES - 1):
+        if not worse(found):
+            break
+        found = {name: min(value, found[name]) for name, value in measure().items()}
+    return found
+
+
+def _too_steep(powers: Mapping[str, float]) -> list[str]:
+    return [title for title, power in powers.items() if power > GOAL]
+
+
 def main() -> int:
     """Measure and compare, or store."""
     parser = argparse.ArgumentParser(prog="python -m scripts.benchmarks.check")
     parser.add_argument("--store", action="store_true", help="keep the figures of this machine")
     store, name = parser.parse_args().store, machine()
     stored = json.loads(STORED.read_text(encoding="utf-8"))
-    found = ratios()
+    known = {} if store else stored.get(name, {})
+    found = best(ratios, list if store else partial(slower, known=known))
     if store:
-        others = ratios(), ratios()  # the largest of three is kept: runs differ by a fifth
-        found = {key: max(value, *(other[key] for other in others)) for key, value in found.items()}
-        stored[name] = found
+        known = stored[name] = found
         STORED.write_text(json.dumps(stored, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    known = stored.get(name, {})
-    slow = slower(found, known)
     for figure, value in found.items():
         limit = WORSE * known.get(figure, math.inf)
-        print(f"{figure}: {value:.3f} times the fixed loop; at most {limit:.3f}")
-    for title, points in curves(GROWN, ("sjf",)):
-        power = exponent(points)
-        slow += [title] if power > GOAL else []
+        print(f"{figure}: {value:.3f} times the fixed loop; at most {limit:.3f}", flush=True)
+    powers = best(lambda: {t: exponent(p) for t, p in curves(GROWN, ("sjf",))}, _too_steep)
+    for title, power in powers.items():
         print(f"growth of {title}: jobs to the power of {power:.2f}; at most {GOAL}")
-    if slow:
+    if slow := slower(found, known) + _too_steep(powers):
         print(f"slower than it was: {', '.join(slow)}", file=sys.stderr)
         return 1
     if not known:
-        print(f"no figure is stored for {name}; --store keeps these", file=sys.stderr)
+        print(f"no figure is stored for {name}: {json.dumps(found)}", file=sys.stderr)
         return 3
     return 0
 

@@ -31,9 +31,9 @@ TARGET_KEEP_S: Final = 0.15
 
 
 def measure(bundle: Path) -> list[Figure]:
-    """Seconds and peak memory of observe() and decide(), and what the journal costs in a cycle.
+    """Processor seconds and peak memory of observe() and decide(), and of the journal in a cycle.
 
-    The journal's are processor seconds; without the time of the disk for its fsync.
+    Without what Slurm's commands take themselves.
 
     Raises:
         ModelError: the bundle cannot be used.
@@ -59,11 +59,11 @@ def _in_child(bundle: str) -> str:
         backend = SlurmBackend(SlurmCli(bin_dir=programs), lambda: float(NOW), marks=MARKS)
         journal = Journal(Path(folder))
         for cycle in range(1, ROUNDS + 1):
-            began = time.perf_counter()
+            began = time.process_time()
             snapshot = backend.observe()
-            observed.append(time.perf_counter() - began)
+            observed.append(time.process_time() - began)
             decision = decide(snapshot, actor, Knobs())
-            both.append(time.perf_counter() - began)
+            both.append(time.process_time() - began)
             recipe = Recipe(actor.name, Knobs(), actor.digest)
             # numbers that move, as age moves them: an unchanged cluster would be kept once
             moved = tuple(replace(j, priority=j.priority + cycle) for j in snapshot.pending)
