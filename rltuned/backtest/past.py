@@ -22,7 +22,7 @@ from rltuned.sim.cluster import Cluster
 from rltuned.sim.fitting import EmptyCluster
 from rltuned.sim.metrics import FloatArray
 from rltuned.sim.trace import TraceJob
-from rltuned.slurm.accounting import LATE_S, JobRun, SacctAnswer
+from rltuned.slurm.accounting import LATE_S, OF_A_TRACE, JobRun, SacctAnswer
 from rltuned.slurm.strings import expand_hosts
 
 FEWEST: Final = 30
@@ -255,18 +255,12 @@ def _row(record: JobRun, site: SiteModel, begin: float, limit_s: float, run_s: f
         job_id=record.key,
         submit_s=arrived - begin,
         duration_s=run_s,
-        gpus=record.gpus,
         time_limit_s=limit_s,
-        gpu_types=record.gpu_types,
         cpus=record.cpus if whole else max(record.cpus, record.alloc_cpus),
         mem_mib=record.mem_mib if site.slurm.memory_counts else None,
-        nodes=record.nodes,
-        partition=record.partition,
-        user=record.user,
-        account=record.account,
-        qos=record.qos,
         exclusive=whole,
         status=record.state,
+        **{name: getattr(record, name) for name in OF_A_TRACE},
     )
     return _ReplayRow(record, job, ran, not ran and record.eligible_s < begin)
 

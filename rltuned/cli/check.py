@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Final
@@ -65,10 +65,7 @@ def check(
     if not only_here:
         checks += slurm_checks(loaded)
     if as_json:
-        rows = [
-            {"name": c.name, "status": c.status.value, "detail": c.detail, "remedy": c.remedy}
-            for c in checks
-        ]
+        rows = [asdict(c) for c in checks]
         say(json.dumps(rows, indent=2))
     else:
         for item in checks:

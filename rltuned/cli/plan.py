@@ -2,7 +2,7 @@
 
 import json
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -192,12 +192,7 @@ def _verdict(decision: Decision, job_id: int) -> dict[str, Any] | None:
     found = next((v for v in verdicts if v.job_id == job_id), None)
     if found is None:
         return None
-    return {
-        "ways": found.ways,
-        "kind": found.kind,
-        "starts_in_s": found.starts_in_s,
-        "why": found.why,
-    }
+    return {key: value for key, value in asdict(found).items() if key != "job_id"}
 
 
 def _joint(decision: Decision) -> dict[str, Any] | None:

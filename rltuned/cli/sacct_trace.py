@@ -10,7 +10,7 @@ from typing import Final
 
 from rltuned.sim.readers.rows import Bad, ParsedTrace
 from rltuned.sim.trace import TraceJob, read_text
-from rltuned.slurm.accounting import STEPS, JobRun, read_history
+from rltuned.slurm.accounting import OF_A_TRACE, STEPS, JobRun, read_history
 from rltuned.slurm.sacct import lines_of
 from rltuned.slurm.sacct_json import rows_of_json
 
@@ -60,14 +60,8 @@ def _job(record: JobRun, duration_s: float, run: int) -> TraceJob:
         submit_s=record.submit_s,
         duration_s=duration_s,
         time_limit_s=record.limit_s,
-        gpus=record.gpus,
-        gpu_types=record.gpu_types,
         cpus=record.cpus,
         mem_mib=record.mem_mib,
-        nodes=record.nodes,
-        partition=record.partition,
-        user=record.user,
-        account=record.account,
-        qos=record.qos,
+        **{name: getattr(record, name) for name in OF_A_TRACE},
         status=record.state,
     )

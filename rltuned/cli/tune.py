@@ -173,10 +173,7 @@ def _tuned(config: Path | None, options: _NightOptions) -> dict[str, Any]:
 def _terms(settings: Settings, options: _NightOptions) -> dict[str, Any]:
     return {
         "command": " ".join(["rltuned", *sys.argv[1:]]),
-        "since": options.since,
-        "exam": options.exam,
-        "minutes": options.minutes,
-        "seed": options.seed,
+        **{name: getattr(options, name) for name in ("since", "exam", "minutes", "seed")},
         "promote": settings.tune.promote,
         "interval_s": settings.daemon.interval_s,
     }

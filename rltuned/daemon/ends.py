@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from rltuned.domain.jobs import EndedJob, RunningJob
+from rltuned.domain.jobs import OF_A_RUN, EndedJob, RunningJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
 
@@ -91,15 +91,7 @@ def _ended(gone: _Gone) -> EndedJob | None:
     at = min((gone.last + gone.missed) / 2, job.latest_end())
     known = job.submitted_at
     return EndedJob(
-        job_id=job.job_id,
-        request=job.request,
+        **{name: getattr(job, name) for name in OF_A_RUN},
         submitted_at=job.started_at if known is None else min(known, job.started_at),
-        started_at=job.started_at,
         ended_at=UnixTime(max(float(job.started_at), at)),
-        user=job.user,
-        account=job.account,
-        qos=job.qos,
-        partition=job.partition,
-        array_job_id=job.array_job_id,
-        kinds=job.kinds,
     )

@@ -1,6 +1,7 @@
 """What a cycle puts into the log. docs/interfaces.md lists every event."""
 
 from collections.abc import Collection
+from dataclasses import asdict
 from typing import Any, Final
 
 from rltuned.core.decide import Entry
@@ -96,13 +97,7 @@ def log_verdict(log: Log, report: CycleReport) -> None:
             on_s, off_s = (round(mean) for mean in means)
             log.info("pair_decided", partition=pair.partition, on_wait_s=on_s, off_wait_s=off_s)
     if (moved := report.moved) is not None:
-        log.warning(
-            "generation_moved",
-            cycle=report.cycle,
-            what=moved.what,
-            generation=moved.generation,
-            detail=moved.detail,
-        )
+        log.warning("generation_moved", cycle=report.cycle, **asdict(moved))
     for partition in verdict.opened:
         breaker = verdict.breakers[partition]
         log.error(
@@ -141,34 +136,34 @@ def _cycle(report: CycleReport) -> dict[str, Any]:
         "left_alone": sum(report.refused().values()),
         "proposed": sum(report.proposed().values()),
     }
-    fields |= {result.value: count for result, count in report.results().items()}
-    if report.demoted:
-        fields["breaker_open"] = ",".join(report.demoted)
-    if report.verdict is not None and report.verdict.off:
-        fields["off_block"] = ",".join(report.verdict.off)
-    if report.reverted:
-        fields["reverted"] = sum(report.reverted.values())
-    fields |= _seconds(report)
-    if report.journal_error:
-        fields["journal"] = report.journal_error
-    if report.standby:
-        fields["standby"] = report.standby
-    return fields | _load(report)
+    first = {
+        "breaker_open": ",".join(report.demoted),
+        "off_block": ",".join(report.verdict.off if report.verdict else ()),
+        "reverted": sum((report.reverted or {}).values()),
+    }
+    last = {"journal": report.journal_error, "standby": report.standby}
+    results = {result.value: count for result, count in report.results().items()}
+    return fields | results | _given(first) | _seconds(report) | _given(last) | _load(report)
+
+
+def _given(fields: dict[str, Any]) -> dict[str, Any]:
+    """Only what is out of the ordinary."""
+    return {name: value for name, value in fields.items() if value}
 
 
 def _load(report: CycleReport) -> dict[str, Any]:
-    """Only what is out of the ordinary."""
     weighed = report.weighed
     if weighed is None:
         return {}
-    fields: dict[str, Any] = {} if weighed.stretch == 1 else {"stretch": weighed.stretch}
-    if weighed.unknown:
-        fields["load_unknown"] = weighed.unknown
-    if weighed.load is not None and weighed.load.rate_limited:
-        fields["rate_limited"] = weighed.load.rate_limited
-    if weighed.load is not None and abs(weighed.load.clock_off_s or 0.0) >= CLOCK_S:
-        fields["clock_off_s"] = weighed.load.clock_off_s
-    return fields
+    load, stretch = weighed.load, weighed.stretch
+    fields = {"stretch": stretch if stretch != 1 else 0, "load_unknown": weighed.unknown}
+    if load is not None:
+        off_s = load.clock_off_s or 0.0
+        fields |= {
+            "rate_limited": load.rate_limited,
+            "clock_off_s": off_s * (abs(off_s) >= CLOCK_S),
+        }
+    return _given(fields)
 
 
 def _skipped(report: CycleReport) -> dict[str, Any]:

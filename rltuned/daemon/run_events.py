@@ -4,14 +4,21 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from rltuned.core.memory import Job, RunTimeMemory
-from rltuned.domain.jobs import EndedJob, RunningJob
-from rltuned.domain.units import UnixTime
+from rltuned.domain.jobs import OF_A_RUN, EndedJob, RunningJob
 
 
 def replay(memory: RunTimeMemory, ended: Iterable[EndedJob]) -> None:
     """Feed a memory with the past, as if it had been seen."""
     jobs = list(ended)
-    feed(memory, jobs, [_running(job) for job in jobs], jobs)
+    runs = [
+        RunningJob(
+            **{name: getattr(job, name) for name in OF_A_RUN},
+            shares=(),
+            submitted_at=job.submitted_at,
+        )
+        for job in jobs
+    ]
+    feed(memory, jobs, runs, jobs)
 
 
 def feed(
@@ -40,19 +47,3 @@ def feed(
 
 def _end_s(job: EndedJob) -> float:
     return float(job.ended_at) if job.ended_at > job.started_at else job.started_at + 0.5
-
-
-def _running(job: EndedJob) -> RunningJob:
-    return RunningJob(
-        job_id=job.job_id,
-        started_at=UnixTime(float(job.started_at)),
-        request=job.request,
-        shares=(),
-        partition=job.partition,
-        user=job.user,
-        account=job.account,
-        submitted_at=job.submitted_at,
-        array_job_id=job.array_job_id,
-        qos=job.qos,
-        kinds=job.kinds,
-    )

@@ -298,6 +298,13 @@ class RunningJob:
         return float("inf") if limit_s is None else self.started_at + limit_s
 
 
+OF_A_RUN: Final = (
+    "job_id", "request", "started_at", "user", "account", "qos", "partition", "array_job_id",
+    "kinds",
+)  # fmt: skip
+"""What an ended job has as it had it while it ran."""
+
+
 @dataclass(frozen=True, slots=True)
 class EndedJob:
     """A run of a job that ended by itself, at its limit or by a user's hand.

@@ -78,6 +78,10 @@ class JobRun:
     kinds: Kinds = NO_KINDS
 
 
+OF_A_TRACE: Final = ("gpus", "gpu_types", "nodes", "partition", "user", "account", "qos")
+"""What a job of a trace has by the same name."""
+
+
 @dataclass(slots=True)
 class SacctAnswer:
     """What a source reported.
