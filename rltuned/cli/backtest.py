@@ -14,18 +14,9 @@ from rltuned.backtest.collect import check_new
 from rltuned.backtest.fit import Lesson, fit_site
 from rltuned.backtest.past import Span
 from rltuned.backtest.study import account_names, anonymous, document, run_study
+from rltuned.cli import site_files
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
 from rltuned.cli.progress import Bars, progress
-from rltuned.cli.site_files import (
-    collect_live,
-    history_file,
-    live,
-    moment,
-    played_knobs,
-    read_record,
-    write_report,
-    zone_of,
-)
 from rltuned.cli.tables import Column, console, show_table
 from rltuned.core.decide import Policy
 from rltuned.errors import TraceError
@@ -111,10 +102,15 @@ def backtest(
         if folder is not None:
             check_new(folder)
     settings = loaded.settings
-    zone, span = zone_of(timezone), Span(moment(since), moment(until), split)
+    zone, span = (
+        site_files.zone_of(timezone),
+        Span(site_files.moment(since), site_files.moment(until), split),
+    )
     if collect_to is not None:
         with progress() as bar:
-            collect_live(settings.slurm, collect_to, live(span), Bars(bar).show)
+            site_files.collect_live(
+                settings.slurm, collect_to, site_files.live(span), Bars(bar).show
+            )
         say(f"{collect_to}: saved; rltuned backtest --site {collect_to}")
         return
     shown = list(dict.fromkeys(policy or [loaded.settings.policy.name, *SHIPPED]))
@@ -122,10 +118,10 @@ def backtest(
     with tempfile.TemporaryDirectory(prefix="rltuned-backtest-") as work, progress() as bar:
         bars = Bars(bar)
         if site is None:
-            span, site = live(span), Path(work, "site")
-            collect_live(settings.slurm, site, span, bars.show)
-        rows = history_file(site, history)
-        answer, past = read_record(site, rows, zone, span, bars.show)
+            span, site = site_files.live(span), Path(work, "site")
+            site_files.collect_live(settings.slurm, site, span, bars.show)
+        rows = site_files.history_file(site, history)
+        answer, past = site_files.read_record(site, rows, zone, span, bars.show)
         model = find_bundle(settings.policy.models_dir, BEGUN_FROM.removeprefix(MODEL_PREFIX))
         begin_from = load_predictor(shipped_predictor())
         fitted = fit_site(
@@ -140,7 +136,7 @@ def backtest(
             past,
             chosen,
             interval_s,
-            played_knobs(settings),
+            site_files.played_knobs(settings),
             predictor,
             names=names,
             report=bars.show,
@@ -162,7 +158,7 @@ def backtest(
             from rltuned.backtest.page import page_of  # noqa: PLC0415 - matplotlib takes a second
 
             page = page_of(study, found, {} if names else account_names(past))
-            write_report(report, page, found, fitted.bundle)
+            site_files.write_report(report, page, found, fitted.bundle)
             warn(f"report: {report / 'index.html'}")
     if as_json:
         say(json.dumps(found, allow_nan=False))

@@ -145,18 +145,14 @@ class CycleReport:
     def conditions(self, verdict: CanaryStatus) -> list[Condition]:
         """What holds after it. verdict: the last one that is known."""
         is_dry, is_open = self.mode is HealthState.DRY_RUN, verdict.demoted
-        doubts = (
-            []
-            if is_dry
-            else [
-                Condition(state, why)
-                for state, why in (
-                    (HealthState.JOURNAL_UNUSABLE, self.journal_error),
-                    (HealthState.RIVAL_SUSPECTED, self.rival),
-                )
-                if why
-            ]
-        )
+        doubts = [
+            Condition(state, why)
+            for state, why in (
+                (HealthState.JOURNAL_UNUSABLE, self.journal_error),
+                (HealthState.RIVAL_SUSPECTED, self.rival),
+            )
+            if why and not is_dry
+        ]
         found = [*doubts]
         if is_open:
             found.append(Condition(HealthState.BREAKER_OPEN, ", ".join(is_open)))

@@ -9,17 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from rltuned.core import run_times
 from rltuned.core.order import DEFAULT
-from rltuned.core.run_times import (
-    EDGES,
-    KEYS,
-    LOG_FULL,
-    MEDIAN,
-    PLAN_SCALE,
-    REQUEST_SIGNS,
-    SIGNS,
-    FloatArray,
-)
 from rltuned.errors import ModelError
 from rltuned.policies.predictor import Predictor
 from rltuned.report import render
@@ -30,7 +21,8 @@ from rltuned.train.predictor import Examples, examples_of, pinball
 
 LEVELS: Final = np.linspace(0.05, 0.95, 19)
 CLOSEST: Final = tuple(
-    KEYS.index(k) for k in ("name", "burst", "twin", "user_gpus", "user", "account", "gpus", "all")
+    run_times.KEYS.index(k)
+    for k in ("name", "burst", "twin", "user_gpus", "user", "account", "gpus", "all")
 )
 """Kinds in the order of likeness: a job is listed under the first of them with an ended job."""
 MISSED: Final = 20
@@ -49,7 +41,7 @@ class PredictorReport:
 
     jobs: int
     loss: float
-    calibration: FloatArray
+    calibration: run_times.FloatArray
     by_key: Sequence[tuple[str, int, float]]
     missed: Sequence[Mapping[str, Any]]
     users: Sequence[Mapping[str, Any]]
@@ -84,10 +76,10 @@ def report_of(
     ended = [j for j in jobs if j.submit_s + min(j.duration_s, j.time_limit_s) <= last_s]
     first = int(len(whole) * (1 - held_out))
     judged, late = whole.cut(slice(first, None)), ended[first:]
-    quantiles = judged.summary[:, 1:] / LOG_FULL
+    quantiles = judged.summary[:, 1:] / run_times.LOG_FULL
     places = _closest(judged)
     by_key = []
-    for place, name in [*((p, KEYS[p]) for p in CLOSEST), (-1, "nothing")]:
+    for place, name in [*((p, run_times.KEYS[p]) for p in CLOSEST), (-1, "nothing")]:
         own = places == place
         if own.any():
             by_key.append((name, int(own.sum()), pinball(quantiles[own], judged.x[own])))
@@ -103,35 +95,35 @@ def report_of(
 
 def _closest(judged: Examples) -> np.ndarray:
     """(n,) the closest kind of each job that has an ended job; -1 = none."""
-    counts = judged.inputs[:, REQUEST_SIGNS::SIGNS]
+    counts = judged.inputs[:, run_times.REQUEST_SIGNS :: run_times.SIGNS]
     found = np.full(len(judged), -1)
     for place in reversed(CLOSEST):
         found[counts[:, place] > 0] = place
     return found
 
 
-def _calibration(predictor: Predictor, judged: Examples) -> FloatArray:
+def _calibration(predictor: Predictor, judged: Examples) -> run_times.FloatArray:
     """(19, 2) levels, and how many jobs ended below the quantile of each."""
     logits = np.where(judged.possible, predictor.logits(judged.inputs), -np.inf)
     share = np.exp(logits - logits.max(axis=1, keepdims=True))
     share /= share.sum(axis=1, keepdims=True)
     limit = np.where(judged.inputs[:, 1] > 0, judged.inputs[:, 0], 1.0)[:, None]
-    low, high = EDGES[None, :-1], np.minimum(EDGES[None, 1:], limit)
+    low, high = run_times.EDGES[None, :-1], np.minimum(run_times.EDGES[None, 1:], limit)
     part = np.clip((judged.x[:, None] - low) / np.maximum(high - low, 1e-9), 0.0, 1.0)
     reached = (share * part).sum(axis=1)
     return np.column_stack([LEVELS, [(reached <= level).mean() for level in LEVELS]])
 
 
 def _missed(judged: Examples, late: Sequence[TraceJob]) -> list[dict[str, Any]]:
-    off = judged.x - judged.summary[:, MEDIAN] / LOG_FULL
+    off = judged.x - judged.summary[:, run_times.MEDIAN] / run_times.LOG_FULL
     worst = np.argsort(-np.abs(off), kind="stable")[:MISSED]
     return [
         {
             "job_id": late[i].job_id,
             "gpus": late[i].gpus,
             "limit_s": None if math.isinf(late[i].time_limit_s) else late[i].time_limit_s,
-            "predicted_s": round(float(np.expm1(judged.summary[i, MEDIAN]))),
-            "run_s": round(float(np.expm1(judged.x[i] * LOG_FULL))),
+            "predicted_s": round(float(np.expm1(judged.summary[i, run_times.MEDIAN]))),
+            "run_s": round(float(np.expm1(judged.x[i] * run_times.LOG_FULL))),
         }
         for i in worst.tolist()
     ]
@@ -149,7 +141,7 @@ def _users(late: Sequence[TraceJob], *, names: bool) -> list[dict[str, Any]]:
         run_s = min(job.duration_s, job.time_limit_s)
         good_s = min(float(round_up(np.array([run_s * GOOD_LIMIT]))[0]), job.time_limit_s)
         given, good = (
-            DEFAULT.stretch * PLAN_SCALE * math.sqrt(limit_s * run_s * max(job.gpus, 1))
+            DEFAULT.stretch * run_times.PLAN_SCALE * math.sqrt(limit_s * run_s * max(job.gpus, 1))
             for limit_s in (job.time_limit_s, good_s)
         )
         own[job.user].append((run_s / job.time_limit_s, given, good))
