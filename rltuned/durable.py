@@ -19,8 +19,7 @@ def write_whole(
         mode: its permissions, whatever the umask.
         prepare: takes the descriptor of the new file before anything is written.
 
-    Raises:
-        OSError: it cannot be written; the last one is as it was.
+    Raises OSError: it cannot be written; the last one is as it was.
     """
     # of this process alone, also where two machines share the folder
     made = path.with_name(f".{path.name}-{os.uname().nodename}-{os.getpid()}")
@@ -47,8 +46,7 @@ def write_whole(
 def whole_folder(folder: Path) -> Iterator[Path]:
     """A folder beside this place, moved there when the block has filled it; an empty one gives way.
 
-    Raises:
-        OSError: it cannot be made or moved.
+    Raises OSError: it cannot be made or moved.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as work:
@@ -64,8 +62,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
 def sync_folder(folder: Path) -> None:
     """What its entries say is on the disk when this returns.
 
-    Raises:
-        OSError: the folder cannot be opened; a file system that cannot do it is no error.
+    Raises OSError: the folder cannot be opened; a file system that cannot do it is no error.
     """
     place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -49,8 +49,7 @@ class Cbc:
     def __call__(self, problem: "pulp.LpProblem", budget: Budget) -> Mapping[str, float]:
         """Value of every variable that is not zero, at the proven optimum.
 
-        Raises:
-            SolverError: not installed, over the budget, ended badly, or no usable answer.
+        Raises SolverError: not installed, over the budget, ended badly, or no usable answer.
         """
         deadline = time.monotonic() + budget.wall_s
         model, answer = os.memfd_create("rltuned-program"), os.memfd_create("rltuned-answer")
@@ -130,8 +129,7 @@ class TimedSolver:
 def probe(solver: Solver, budget: Budget) -> None:
     """Solve a program whose answer is known: of two jobs that do not fit together, the better.
 
-    Raises:
-        SolverError: the solver is missing, too slow, or gives another answer.
+    Raises SolverError: the solver is missing, too slow, or gives another answer.
     """
     import pulp  # noqa: PLC0415
 
@@ -148,8 +146,7 @@ def probe(solver: Solver, budget: Budget) -> None:
 def read_answer(text: bytes) -> dict[str, float]:
     """The values in a solution file as CBC writes it.
 
-    Raises:
-        SolverError: too long, not proven optimal, or not readable to the last line.
+    Raises SolverError: too long, not proven optimal, or not readable to the last line.
     """
     if len(text) > _ANSWER_LIMIT:
         raise SolverError(f"cbc answered more than {_ANSWER_LIMIT} bytes")

@@ -164,14 +164,9 @@ class Paired:
 
 
 def paired(own: FloatArray, other: FloatArray, metric: str) -> Paired:
-    """Compare two policies window by window.
+    """Compare two policies window by window: (k,) values of each.
 
-    A model that was trained with several seeds counts by its mean over them.
-
-    Args:
-        own: (k,) values, or (s, k) of s training seeds.
-        other: (k,)
-        metric: as in sim/metrics.
+    A model that was trained with several seeds, (s, k) values, counts by its mean over them.
     """
     each = np.atleast_2d(own)
     mean = each.mean(axis=0)

@@ -79,8 +79,7 @@ def read_trusted(
 
     also: further user ids that may own it. follow: it may be a link.
 
-    Raises:
-        OSError: it is none, too large, not trusted or cannot be read; its strerror says which.
+    Raises OSError: it is none, too large, not trusted or cannot be read; its strerror says which.
     """
     # without waiting: opening a named pipe would wait for a process that writes into it
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
@@ -99,8 +98,7 @@ def read_trusted(
 def owner_of(folder: Path) -> tuple[int, ...]:
     """Who may own what lies there beside root and this user: root may look at the service user's.
 
-    Raises:
-        OSError: the folder cannot be looked at.
+    Raises OSError: the folder cannot be looked at.
     """
     return () if os.geteuid() else (folder.stat().st_uid,)
 
@@ -111,8 +109,7 @@ def flaws_on(path: Path, *, also: Collection[int] = ()) -> tuple[Flaw, ...]:
     What is not there has no flaw: the folder that holds it says who can make it. For that the last
     folder that exists is judged like the path itself.
 
-    Raises:
-        OSError: a folder on the way cannot be looked at, or its links go round in a circle.
+    Raises OSError: a folder on the way cannot be looked at, or its links go round in a circle.
     """
     steps = list(_steps(path))
     judged = (

@@ -75,8 +75,7 @@ def influences(policy: Policy, matrix: StateMatrix, row: int) -> tuple[Influence
     it, its raw form. Features that are made of several (job_size, dsr) keep their value meanwhile.
     The predicted run time counts as one where there is one, on the scale of requested_time.
 
-    Raises:
-        PolicyError: the policy gives no usable delays.
+    Raises PolicyError: the policy gives no usable delays.
     """
     delays_s = checked_delays(policy, matrix)
     names = COLUMNS if np.isnan(matrix.run_s[row]).any() else (*COLUMNS, RUN_TIME)

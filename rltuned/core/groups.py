@@ -54,13 +54,7 @@ def node_of(job: PendingJob | RunningJob) -> int:
 
 
 def follow(before: GroupStore, seen: Snapshot, waits_for: Mapping[JobId, Dependency]) -> GroupStore:
-    """The groups after one more look.
-
-    Args:
-        before: after the last one.
-        seen: the look.
-        waits_for: of the pending records that wait for others, by job id.
-    """
+    """The groups after one more look; waits_for: of the pending records that wait for others."""
     if not before.jobs and not waits_for:
         return GroupStore()
     shown = _shown(seen)

@@ -114,8 +114,7 @@ def bounded(
 
     room_s: (n,) the longest delay that Slurm's numbers have room for; None = any.
 
-    Raises:
-        PolicyError: the policy gives no usable delays.
+    Raises PolicyError: the policy gives no usable delays.
     """
     wished_s = order.stretch * checked_delays(policy, matrix)
     upper_s = upper_bounds_s(matrix.limit_s, matrix.size, order)
@@ -130,8 +129,7 @@ def bounded(
 def checked_delays(policy: Policy, matrix: StateMatrix) -> FloatArray:
     """The policy's delays, refused unless there is one finite number from 0 on per job.
 
-    Raises:
-        PolicyError: they are misshapen, negative or not finite.
+    Raises PolicyError: they are misshapen, negative or not finite.
     """
     found = np.asarray(policy.delay_s(matrix), dtype=np.float64)
     if found.shape != (len(matrix),):
@@ -152,12 +150,8 @@ def next_neutral(
 
     It is the median of the first queue that is seen. From then on a running median follows the
     queue with a time constant of a week, and takes its place when it is off by a quarter, at most
-    once a day: a change moves every number that rltuned has written.
-
-    Args:
-        before: of the cycle before; None = this is the first.
-        delay_s: (n,) the delays of this cycle.
-        now: Unix seconds.
+    once a day: a change moves every number that rltuned has written. before: None = this is the
+    first cycle.
     """
     if not len(delay_s):
         return before

@@ -38,11 +38,7 @@ class Memory(Recall, Protocol):
 class Kept(Generic[T]):
     """What the journal keeps under a name as one JSON object, of texts and values of a kind.
 
-    Args:
-        name: under which it is kept.
-        kind: of the values.
-        what: it is, for a message.
-        config: of pydantic, for values that are dataclasses; None = its own.
+    what: it is, for a message. config: of pydantic, for values that are dataclasses.
     """
 
     def __init__(self, name: str, kind: Any, what: str, config: ConfigDict | None = None) -> None:

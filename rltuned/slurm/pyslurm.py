@@ -151,11 +151,8 @@ def rows_of(
 ) -> Iterator[list[str]]:
     """Rows for jobs.read_queue: Ask, JobRow, ExcNodes, the further columns, CronJob, account.
 
-    Args:
-        answer: of pyslurm; a job is taken out of it as its row is made.
-        asks: job id, the columns of Ask, accruetime, deadline and further ones, from squeue; jobs
-            that are in one of both alone are left out.
-        bad: takes the jobs of which a value is not of its kind.
+    asks: job id, the columns of Ask, accruetime, deadline and further ones, from squeue; jobs that
+    are in one of both alone are left out. bad: takes the jobs of which a value is not of its kind.
     """
     width = len(ASK_COLUMNS)
     for name, *ask in asks:

@@ -31,10 +31,9 @@ class Gpus:
 class Requests:
     """Reads requests; equal ones become the same object, which encode() counts on.
 
-    Args:
-        exclusive_partitions: those with OverSubscribe=EXCLUSIVE; their jobs take whole nodes.
-        memory_counts: whether Slurm hands out memory here (CR_*_Memory).
-        roomiest: by partition the most that one node has; without it no node range is read.
+    exclusive_partitions: those whose jobs take whole nodes (OverSubscribe=EXCLUSIVE).
+    memory_counts: Slurm hands out memory here (CR_*_Memory). roomiest: by partition the most that
+    one node has; without it no node range is read.
     """
 
     def __init__(

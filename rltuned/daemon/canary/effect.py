@@ -4,7 +4,8 @@ A coin decided which block of a pair was on, so the mean difference of the pairs
 delays, whatever the queue did meanwhile; pairs, not jobs, are what chance may vary.
 """
 
-from dataclasses import dataclass
+import operator
+from dataclasses import astuple, dataclass
 from math import sqrt
 from typing import Any, Final
 
@@ -28,12 +29,7 @@ class Effect:
     squares: float = 0.0
 
     def __add__(self, other: "Effect") -> "Effect":
-        return Effect(
-            self.pairs + other.pairs,
-            self.on_sum_s + other.on_sum_s,
-            self.off_sum_s + other.off_sum_s,
-            self.squares + other.squares,
-        )
+        return Effect(*map(operator.add, astuple(self), astuple(other)))
 
     @staticmethod
     def of(on_s: float, off_s: float) -> "Effect":

@@ -1,7 +1,8 @@
 """How long jobs waited, day by day, with delays and without them; kept in the journal."""
 
+import operator
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -24,12 +25,7 @@ class DayWaits:
     off_s: float = 0.0
 
     def __add__(self, other: "DayWaits") -> "DayWaits":
-        return DayWaits(
-            self.on_jobs + other.on_jobs,
-            self.on_s + other.on_s,
-            self.off_jobs + other.off_jobs,
-            self.off_s + other.off_s,
-        )
+        return DayWaits(*map(operator.add, astuple(self), astuple(other)))
 
     def plus(self, side: Side, wait_s: float) -> "DayWaits":
         """The same with one job more."""
