@@ -36,9 +36,7 @@ def show(config: ConfigOption = None) -> None:
 
 @app.command()
 def reset(
-    partition: Annotated[
-        str | None, typer.Argument(help="Only this one; absent = all.", show_default=False)
-    ] = None,
+    partition: Annotated[str | None, typer.Argument(help="Only this one; absent = all.")] = None,
     config: ConfigOption = None,
 ) -> None:
     """Close open breakers; a running daemon applies it from its next cycle on.

@@ -39,15 +39,12 @@ ConfigOption = Annotated[
         "-c",
         envvar=CONFIG_VARIABLE,
         help="Settings file; /etc/rltuned/rltuned.toml when it exists.",
-        show_default=False,
     ),
 ]
 WorldOption = Annotated[
     BackendChoice, typer.Option("--backend", help="The real Slurm, or the cluster built in.")
 ]
-PolicyOption = Annotated[
-    str | None, typer.Option("--policy", "-p", help="Rule or model:NAME.", show_default=False)
-]
+PolicyOption = Annotated[str | None, typer.Option("--policy", "-p", help="Rule or model:NAME.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 BoundsOption = Annotated[
     OnOff,

@@ -93,21 +93,15 @@ def plan(
     ] = None,
     *,
     group: Annotated[
-        int | None, typer.Option("--group", help="In place of a file: any job of a group.")
+        int | None, typer.Option(help="In place of a file: any job of a group.")
     ] = None,
     speed: Annotated[
         list[str] | None,
-        typer.Option(
-            "--speed", metavar="TYPE=X", help="With --group: a GPU type runs jobs X times as fast."
-        ),
+        typer.Option(metavar="TYPE=X", help="With --group: a GPU type runs jobs X times as fast."),
     ] = None,
-    planner: Annotated[PlannerName, typer.Option("--planner", help="What makes the plan.")] = (
-        "heft"
-    ),
+    planner: Annotated[PlannerName, typer.Option(help="What makes the plan.")] = "heft",
     seed: SeedOption = 0,
-    gantt: Annotated[
-        Path | None, typer.Option("--gantt", help="Draw the plan to this SVG file.")
-    ] = None,
+    gantt: Annotated[Path | None, typer.Option(help="Draw the plan to this SVG file.")] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -25,28 +25,20 @@ app = typer.Typer()
 @app.command()
 def history(
     job: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="JOBID", help="Its number, or 12_3 of an array.", show_default=False
-        ),
+        str | None, typer.Argument(metavar="JOBID", help="Its number, or 12_3 of an array.")
     ] = None,
     *,
     replay: Annotated[
         int | None,
         typer.Option(
-            "--replay",
             metavar="CYCLE",
             min=1,
             help="Decide this past cycle again instead, and compare the plans.",
-            show_default=False,
         ),
     ] = None,
     config: flags.ConfigOption = None,
     journal: Annotated[
-        Path | None,
-        typer.Option(
-            "--journal", help="Another journal than that of the settings.", show_default=False
-        ),
+        Path | None, typer.Option(help="Another journal than that of the settings.")
     ] = None,
     policy: flags.PolicyOption = None,
     as_json: flags.JsonOption = False,

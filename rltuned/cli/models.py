@@ -132,7 +132,7 @@ def promote(
     ] = "candidate",
     *,
     config: ConfigOption = None,
-    why: Annotated[str, typer.Option("--why", help="Noted beside the change.")] = "",
+    why: Annotated[str, typer.Option(help="Noted beside the change.")] = "",
 ) -> None:
     """Put a generation in force; the one in force becomes `previous`. Run it as the daemon's user.
 
@@ -171,7 +171,7 @@ def adopt(
 def rollback(
     *,
     config: ConfigOption = None,
-    why: Annotated[str, typer.Option("--why", help="Noted beside the change.")] = "",
+    why: Annotated[str, typer.Option(help="Noted beside the change.")] = "",
 ) -> None:
     """Go back to the generation that was in force before. Run it as the daemon's user.
 
@@ -194,8 +194,7 @@ def card(bundle: BundleArgument) -> None:
 
 @app.command()
 def onnx(
-    bundle: BundleArgument,
-    out: Annotated[Path, typer.Option("--out", help="The file; must not exist.")],
+    bundle: BundleArgument, out: Annotated[Path, typer.Option(help="The file; must not exist.")]
 ) -> None:
     """Write a bundle's network as ONNX, checked against onnxruntime (needs rltuned[onnx]).
 

@@ -38,14 +38,8 @@ def init(
     ] = False,
     backend: WorldOption = BackendChoice.SLURM,
     policy: PolicyOption = None,
-    slurm_conf: Annotated[
-        Path | None,
-        typer.Option("--slurm-conf", help="slurm.conf of the cluster.", show_default=False),
-    ] = None,
-    bin_dir: Annotated[
-        Path | None,
-        typer.Option("--bin-dir", help="Folder of Slurm's commands.", show_default=False),
-    ] = None,
+    slurm_conf: Annotated[Path | None, typer.Option(help="slurm.conf of the cluster.")] = None,
+    bin_dir: Annotated[Path | None, typer.Option(help="Folder of Slurm's commands.")] = None,
 ) -> None:
     """Write a commented settings file, fitted to the partitions, GPU types and weights found.
 

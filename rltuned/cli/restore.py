@@ -41,10 +41,7 @@ LOST: Final = 3
 JobOption = Annotated[
     str | None,
     typer.Option(
-        "--job",
-        metavar="JOBID",
-        help="Only this job, as squeue names it: 12, 12_3, 12+1.",
-        show_default=False,
+        "--job", metavar="JOBID", help="Only this job, as squeue names it: 12, 12_3, 12+1."
     ),
 ]
 SinceOption = Annotated[
@@ -53,7 +50,6 @@ SinceOption = Annotated[
         "--since",
         metavar="TIME",
         help="Only jobs that rltuned wrote to since then: 2h, 30m, 2026-01-31T12:00.",
-        show_default=False,
     ),
 ]
 AsShownOption = Annotated[
@@ -72,7 +68,6 @@ PatienceOption = Annotated[
         help="End when Slurm has taken nothing for so long. Without it: 600 in a script, and "
         "at a terminal it continues until stopped.",
         min=0.0,
-        show_default=False,
     ),
 ]
 

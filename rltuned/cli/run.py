@@ -47,9 +47,7 @@ app = typer.Typer()
 DryRunOption = Annotated[
     bool | None,
     typer.Option(
-        "--dry-run/--live",
-        help="Decide and write nothing, or write: short for --stage full.",
-        show_default=False,
+        "--dry-run/--live", help="Decide and write nothing, or write: short for --stage full."
     ),
 ]
 StageOption = Annotated[
@@ -71,12 +69,8 @@ def run(
     dry_run: DryRunOption = None,
     stage: StageOption = None,
     once: Annotated[bool, typer.Option("--once", help="One cycle, then end.")] = False,
-    cycles: Annotated[
-        int | None, typer.Option("--cycles", min=1, help="So many cycles, then end.")
-    ] = None,
-    interval: Annotated[
-        float | None, typer.Option("--interval", help="Seconds between two cycles.")
-    ] = None,
+    cycles: Annotated[int | None, typer.Option(min=1, help="So many cycles, then end.")] = None,
+    interval: Annotated[float | None, typer.Option(help="Seconds between two cycles.")] = None,
     policy: flags.PolicyOption = None,
     port: PortOption = None,
     speed: flags.SpeedOption = 60.0,

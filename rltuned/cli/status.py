@@ -32,14 +32,9 @@ def status(
         typer.Option("--watch", "-w", help="Also the queue, old and new order, until q or Ctrl-C."),
     ] = False,
     every: Annotated[
-        float,
-        typer.Option(
-            "--every", help="Seconds between two updates of --watch.", min=0.2, max=3600.0
-        ),
+        float, typer.Option(help="Seconds between two updates of --watch.", min=0.2, max=3600.0)
     ] = 2.0,
-    sort: Annotated[SortName, typer.Option("--sort", help="Order of the queue with --watch.")] = (
-        "new"
-    ),
+    sort: Annotated[SortName, typer.Option(help="Order of the queue with --watch.")] = ("new"),
     only: Annotated[
         str,
         typer.Option(

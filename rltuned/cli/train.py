@@ -96,14 +96,14 @@ LoadOption = Annotated[tuple[float, float], typer.Option(help="Offered load, fro
 
 @app.command()
 def ppo(
-    out: Annotated[Path, typer.Option("--out", help="Folder of the new bundle; must not exist.")],
+    out: Annotated[Path, typer.Option(help="Folder of the new bundle; must not exist.")],
     *,
     trace: TraceOption = None,
     cluster: ClusterOption = None,
     worlds: WorldsOption = 0,
     work: WorkOption = None,
     network: Annotated[Kind, typer.Option()] = "paper",
-    base: Annotated[str, typer.Option("--base", help="The rule of the other pipeline.")] = "delay",
+    base: Annotated[str, typer.Option(help="The rule of the other pipeline.")] = "delay",
     objective: Annotated[Objective, typer.Option()] = "wait",
     form: Annotated[Form, typer.Option("--reward")] = "dense",
     reference: Annotated[Reference, typer.Option()] = "group",
@@ -197,10 +197,9 @@ def fit_predictor(
         Path | None, typer.Argument(help="Predictor to begin from; the shipped one.")
     ] = None,
     *,
-    out: Annotated[Path, typer.Option("--out", help="Its folder; must not exist.")],
+    out: Annotated[Path, typer.Option(help="Its folder; must not exist.")],
     trace: Annotated[
-        list[Path] | None,
-        typer.Option("--trace", help="Your jobs: rltuned traces convert --from sacct."),
+        list[Path] | None, typer.Option(help="Your jobs: rltuned traces convert --from sacct.")
     ] = None,
     worlds: WorldsOption = 0,
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin from drawn weights.")] = False,
@@ -210,7 +209,7 @@ def fit_predictor(
     ] = 1.0,
     seed: Annotated[int, typer.Option(min=0)] = 1,
     report: Annotated[
-        Path | None, typer.Option("--report", help="New folder for a page of what it is worth.")
+        Path | None, typer.Option(help="New folder for a page of what it is worth.")
     ] = None,
     names: Annotated[bool, typer.Option("--names", help="Show users by name there.")] = False,
     as_json: JsonOption = False,
