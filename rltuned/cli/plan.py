@@ -102,8 +102,7 @@ def look(config: Path | None, world: BackendChoice, policy: str | None, seed: in
             snapshot = foretold(marked(snapshot, journal), loaded)
         groups = grouped(snapshot, journal)
         snapshot = with_critical(snapshot, groups, rig.knobs.boost)
-    decision = decide(snapshot, rig.policy, rig.knobs, rig.solver)
-    return Look(decision, rig, loaded, world, groups)
+    return Look(decide(snapshot, rig.policy, rig.knobs, rig.solver), rig, loaded, world, groups)
 
 
 def marked(snapshot: Snapshot, journal: Journal) -> Snapshot:

@@ -190,8 +190,7 @@ def _show(played: dict[str, list[Schedule]], cluster: Cluster, *, details: bool)
     rows = []
     for name, s in scores.items():
         times = map(_hours, (s.wait_s, s.wait_p95_s, s.wait_max_s, s.jct_s))
-        use = f"{s.utilisation:.1%}"
-        rows.append((name, *times, f"{s.bsld:.2f}", use, _hours(s.makespan_s)))
+        rows.append((name, *times, f"{s.bsld:.2f}", f"{s.utilisation:.1%}", _hours(s.makespan_s)))
     out = console()
     show_table(out, _columns("wait", "p95", "max", "JCT", "BSLD", "use", "span"), rows, title)
     if details:

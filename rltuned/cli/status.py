@@ -65,8 +65,7 @@ def status(
     if watch:
         from rltuned.cli import watch as live  # noqa: PLC0415 - rich
 
-        shown = live.QueueView(sort, wanted=only)
-        live.watch(lambda: ask(loaded), lines_of, every, shown)
+        live.watch(lambda: ask(loaded), lines_of, every, live.QueueView(sort, wanted=only))
         return
     state, now = ask(loaded), SystemClock().now()
     if as_json:

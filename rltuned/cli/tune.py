@@ -244,8 +244,7 @@ def _show(found: dict[str, Any]) -> None:
     for text in (*found["why"], *found["plain"]):
         say(f"  {text}")
     for one in found["candidates"]:
-        part = one["exam"] or one["lesson"]
-        change = part["objective"]
+        change = (one["exam"] or one["lesson"])["objective"]
         where = "exam" if one["exam"] else "lesson"
         say(f"{one['name']:<36} {one['order']:<52} {where} {percent(**change)}")
         for text in one["why"]:

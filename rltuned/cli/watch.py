@@ -174,8 +174,7 @@ def _line(text: str, style: str = "") -> Text:
 def _queue(state: DaemonState, queue: Sequence[QueuePosition], width: int) -> RenderableType:
     if state.seen is None:
         return _line(f"queue: not known: {printable(state.unread) or 'no cycle is kept'}")
-    rows = [_row(place, state.seen[0].taken_at) for place in queue]
-    return fitted(_COLUMNS, rows, width)[0]
+    return fitted(_COLUMNS, [_row(place, state.seen[0].taken_at) for place in queue], width)[0]
 
 
 def _row(place: QueuePosition, at: float) -> tuple[str | Text, ...]:

@@ -166,8 +166,7 @@ def marked(journal: Recall, snapshot: Snapshot) -> Snapshot:
     stamps = [s for s in _KEPT.read(journal).get(_STAMPS, ()) if s.cluster == snapshot.cluster]
     if not stamps:
         return snapshot
-    pending = tuple(_marked(job, stamps) for job in snapshot.pending)
-    return replace(snapshot, pending=pending)
+    return replace(snapshot, pending=tuple(_marked(job, stamps) for job in snapshot.pending))
 
 
 def _marked(job: PendingJob, stamps: list[Stamp]) -> PendingJob:

@@ -61,8 +61,7 @@ def refuse_untrusted(loaded: Loaded, *, dry_run: bool = False) -> tuple[Doubt, .
 def doubts(loaded: Loaded, path: str | None = None) -> tuple[Doubt, ...]:
     """Every place that is not trusted, each once."""
     searched = os.environ.get("PATH", "") if path is None else path
-    found = dict.fromkeys((*_of_slurm(loaded, searched), *_of_ours(loaded)))
-    return tuple(found)
+    return tuple(dict.fromkeys((*_of_slurm(loaded, searched), *_of_ours(loaded))))
 
 
 def _of_slurm(loaded: Loaded, path: str) -> Iterator[Doubt]:
@@ -112,8 +111,7 @@ def _doubts(key: str, place: Path, also: tuple[int, ...] = ()) -> Iterator[Doubt
         for flaw in flaws_on(place, also=also):
             yield Doubt(key, flaw, fatal=not flaw.by_group)
     except OSError as error:
-        reason = f"cannot be looked at: {error.strerror}"
-        yield Doubt(key, Flaw(place, reason), fatal=False)
+        yield Doubt(key, Flaw(place, f"cannot be looked at: {error.strerror}"), fatal=False)
 
 
 def _uids_of(name: str) -> tuple[int, ...]:

@@ -50,8 +50,7 @@ class FairShares:
     def factors(self, jobs: Iterable[PendingJob], now: float) -> tuple[float, ...]:
         """The different factors that these jobs' associations have, in order; empty = not known."""
         self._read(now, 0.0)
-        found = {share for job in jobs if (share := self._share(job)) is not None}
-        return tuple(sorted(found))
+        return tuple(sorted({share for job in jobs if (share := self._share(job)) is not None}))
 
     def _share(self, job: PendingJob) -> float | None:
         """Slurm takes an association for the partition before the one that is for all."""

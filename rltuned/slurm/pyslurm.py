@@ -160,8 +160,7 @@ def rows_of(
         if line is None:
             continue
         try:
-            job = _job(line)
-            row, excluded, cron = _row(job, accruetime=ask[width], deadline=ask[width + 1])
+            row, excluded, cron = _row(_job(line), accruetime=ask[width], deadline=ask[width + 1])
         except ValueError as error:
             bad.append(Unreadable("job", name, f"pyslurm: {error}", parse_job_id(name)))
             continue

@@ -54,8 +54,7 @@ def answer_to(request: dict[str, Any]) -> tuple[dict[str, Any], Iterator[list[An
         return _none("missing", f"pyslurm {version} has no class Jobs", version)
     lacking = [name for name in fields if not hasattr(pyslurm.Job, name)]
     if lacking:
-        detail = f"pyslurm {version}: a Job has no {', '.join(lacking)}"
-        return _none("missing", detail, version)
+        return _none("missing", f"pyslurm {version}: a Job has no {', '.join(lacking)}", version)
     try:
         jobs = pyslurm.Jobs.load()
     except pyslurm.RPCError as error:

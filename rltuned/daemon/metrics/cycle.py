@@ -67,8 +67,7 @@ class Metrics:
             self._table.show(partition.name)
         self._table.read(report)
         if report.decision is not None:
-            shares = outside(report.decision.matrix, self._ranges)
-            self._set(feature_outside_training_ratio=shares)
+            self._set(feature_outside_training_ratio=outside(report.decision.matrix, self._ranges))
 
     def state(self, health: Health) -> None:
         """What holds now."""

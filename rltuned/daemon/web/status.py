@@ -145,7 +145,6 @@ _NOTHING_SEEN: Final[Document] = {
 
 def _cycle(report: CycleReport) -> Document:
     results, seen = report.results(), report.snapshot
-    failed = sum(results.get(r, 0) for r in (Result.REFUSED, Result.FAILED))
     return {
         "cycle": report.cycle,
         "at": report.started_at,
@@ -157,7 +156,7 @@ def _cycle(report: CycleReport) -> Document:
         "running": len(seen.running) if seen else None,
         "proposed": sum(report.proposed().values()),
         "applied": results.get(Result.APPLIED, 0),
-        "failed": failed,
+        "failed": sum(results.get(r, 0) for r in (Result.REFUSED, Result.FAILED)),
     }
 
 
