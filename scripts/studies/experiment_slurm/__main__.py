@@ -27,6 +27,8 @@ SEEDS = (1, 2, 3)
 LONG_SEED = 4
 """Of the set of 1,024 jobs."""
 WORK = Path(".run/experiment")
+PAGE = Path("scripts/studies/results/real-slurm.md")
+TABLES = "## Tables\n"
 POLL_S = 1.0
 STOP_S = 60.0
 TRIES = 2
@@ -109,7 +111,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.verb == "report":
         found = report.gather(given.results)
         report.write_data(found, given.data)
-        print("\n".join(report.tables(found)))
+        kept, _, _ = PAGE.read_text().partition(TABLES)
+        PAGE.write_text(kept + TABLES + "\n" + "\n".join(report.tables(found)) + "\n")
         return 0
     os.setpriority(os.PRIO_PROCESS, 0, given.nice)
     why = lab.missing() or accounting.missing()
@@ -137,7 +140,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--jobs", type=int, required=True)
     one.add_argument("--seed", type=int, required=True)
     one.add_argument("--speed", type=float)
-    shown = verbs.add_parser("report", help="data and tables of what has been run")
+    shown = verbs.add_parser("report", help="data and page of what has been run")
     shown.add_argument("--results", type=Path, default=WORK / "results")
     shown.add_argument("--data", type=Path, default=Path("docs/data/slurm"))
     every = verbs.add_parser("run", help="every run that is not there yet")

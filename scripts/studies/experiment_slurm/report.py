@@ -61,7 +61,7 @@ def _rounded(values: Figures) -> Figures:
 def tables(found: Found) -> Iterator[str]:
     """Figures and changes by size, then QOS and shares, then what rltuned did."""
     for jobs in sorted({key.jobs for key in found}):
-        yield f"## {jobs} jobs"
+        yield f"### {jobs} jobs"
         yield from _by_arm({k: v for k, v in found.items() if k.jobs == jobs})
     yield (
         "| run | cycles | skipped | mean cycle | applied | per job | gone | not taken | reverted "
