@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -42,6 +43,10 @@ Report = Callable[[str, float], None]
 """Called with what is being done, and how much of the time is used, 0..1."""
 
 
+class _TimeIsUpError(Exception):
+    """The lesson has used its part of the night."""
+
+
 class NightRun:
     """A night as it goes."""
 
@@ -78,15 +83,17 @@ class NightRun:
         began = past.switched_on(switch_s)
         early, late = self._fitted(began), self._fitted(past.switched_on(end_s))
         lesson = Lesson(
-            began, end_s, self._incumbent, asked.promise, self._daemon, on_play=self._note
+            began, end_s, self._incumbent, asked.promise, self._daemon, on_play=self._note_lesson
         )
         families = self._families(early)
-        choices = [lesson.choose(f) for f in families if self._has_time(f)]
-        choices += [lesson.choose(f) for f in self._trained(began, early)]
+        choices = [c for f in families if (c := self._chosen(lesson, f))]
+        choices += [c for f in self._trained(began, early) if (c := self._chosen(lesson, f))]
         best, power = pick(choices, self._incumbent), None
         if best is not None:
             rate = len(exam.jobs) / max(asked.exam_days, 1e-9)
-            power = power_of(lesson.again(best, FEWEST_COPIES), round(asked.exam_days), rate)
+            with suppress(_TimeIsUpError):
+                again = lesson.again(best, FEWEST_COPIES)
+                power = power_of(again, round(asked.exam_days), rate)
             self._report(f"power: {power.words}" if power else "power: not known", self._used())
         later = [_with(c, late, early) for c in choices]
         best = next((new for old, new in zip(choices, later, strict=True) if old is best), None)
@@ -231,11 +238,19 @@ class NightRun:
         self._plays += 1
         self._report(name, min(1.0, self._used()))
 
-    def _has_time(self, family: Family) -> bool:
-        if self._used() + self._reserved < 1:
-            return True
-        self._left_out[family.name] = "no time was left"
-        return False
+    def _note_lesson(self, name: str) -> None:
+        """Raises _TimeIsUpError: what is left is for the exam."""
+        if self._used() + self._reserved >= 1:
+            raise _TimeIsUpError
+        self._note(name)
+
+    def _chosen(self, lesson: Lesson, family: Family) -> Choice | None:
+        """The family's best; None = there is no time for all of its orders."""
+        try:
+            return lesson.choose(family)
+        except _TimeIsUpError:
+            self._left_out[family.name] = "no time was left"
+            return None
 
 
 def _with(choice: Choice, late: Fitted | None, early: Fitted | None) -> Choice:

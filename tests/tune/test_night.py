@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from rltuned.core.decide import Policy
+from rltuned.daemon.clock import SystemClock
 from rltuned.errors import TooLittleError
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.generations import Generations
@@ -20,6 +21,8 @@ from rltuned.sim.play import load
 from rltuned.sim.trace import TraceJob
 from rltuned.stats import DAY_S
 from rltuned.tune import night
+from rltuned.tune.candidates import Course
+from rltuned.tune.exam import JobScores
 from tests.backtest.worlds import WEIGHTED, cluster, played
 from tests.browser import check_page
 from tests.histories import EPOCH, rows, save_site
@@ -100,6 +103,26 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rltuned.tune.candidates.STRETCHES", (1.0,))
     monkeypatch.setattr("rltuned.tune.candidates.LONGEST_DELAYS_S", (DAY_S,))
     monkeypatch.setattr("rltuned.cli.tune.BEGUN_FROM", "none")
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_night_ends_its_lesson_in_the_middle_of_a_family(
+    tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock stands but for a play of the lesson, which takes a minute; the night has three."""
+    now_s, play = 0.0, Course.play
+
+    def slow(course: Course, *given: Any) -> JobScores:
+        nonlocal now_s
+        now_s += 60.0
+        return play(course, *given)
+
+    monkeypatch.setattr(Course, "play", slow)
+    monkeypatch.setattr(SystemClock, "monotonic", lambda _: now_s)
+    found = tuned(config, saved(tmp_path), "--dry-run")
+    assert found["verdict"] == "kept"
+    assert found["left_out"]["delay"] == "no time was left"
+    assert now_s <= 60.0 * 5  # two of them Slurm's own order and the incumbent, one the exam's
 
 
 @pytest.mark.usefixtures("quick")
