@@ -1,12 +1,10 @@
-"""Another simulator beside ours on like jobs, in one call: AccaSim 1.1.3, FCFS with EASY.
+"""Another simulator beside rltuned's on like jobs, in one call: AccaSim 1.1.3, FCFS with EASY.
 
     python -m scripts.benchmarks peers
 
-AccaSim is installed from the package index into build/accasim, an environment of its own. Both get
-the same jobs in whole seconds, each on one node of one kind of resource, and place first fit;
-processor seconds of the simulation alone, from jobs in memory (ours) or read as they come (AccaSim:
-its reader and its simulation are one). They are not one schedule: AccaSim keeps a reservation until
-its time has come, and lets no job pass that does not end before it.
+AccaSim is installed from the package index into build/accasim. Both get the same jobs in whole
+seconds, each on one node of one resource, and place first fit. Processor seconds of the simulation
+alone (AccaSim reads its jobs meanwhile). They are not one schedule: see docs/performance.md.
 """
 
 import json

@@ -35,7 +35,7 @@ PROTOCOL: Final = Protocol(
 MOST_WRITES: Final = {"delay": 1.5, "model:rltune": 5.0, "model:rltune-paper": 5.0}
 """The goals by policy: a rule writes a job at most 1.5 times on average, a network 5 times."""
 READING: Final = 6
-"""RPCs of a cycle that only reads (docs/performance.md, section "What it costs")."""
+"""RPCs of a cycle that only reads (docs/performance.md)."""
 LOOKING_BACK: Final = 2
 """RPCs more of a cycle that reads its writes back."""
 MONTH_JOBS: Final = 60_000
