@@ -102,10 +102,8 @@ def backtest(
         if folder is not None:
             check_new(folder)
     settings = loaded.settings
-    zone, span = (
-        site_files.zone_of(timezone),
-        Span(site_files.moment(since), site_files.moment(until), split),
-    )
+    zone = site_files.zone_of(timezone)
+    span = Span(site_files.moment(since), site_files.moment(until), split)
     if collect_to is not None:
         with progress() as bar:
             site_files.collect_live(
