@@ -10,9 +10,11 @@ them. docs/security.md lists what is looked at, and what follows.
 """
 
 import os
+import pwd
 import stat
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -98,9 +100,21 @@ def read_trusted(
 def owner_of(folder: Path) -> tuple[int, ...]:
     """Who may own what lies there beside root and this user: root may look at the service user's.
 
-    Raises OSError: the folder cannot be looked at.
+    Empty where the folder cannot be looked at.
     """
-    return () if os.geteuid() else (folder.stat().st_uid,)
+    try:
+        return () if os.geteuid() else (folder.stat().st_uid,)
+    except OSError:
+        return ()
+
+
+@cache
+def user_name(uid: int) -> str:
+    """A user's name; one that has none is named by the number."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def flaws_on(path: Path, *, also: Collection[int] = ()) -> tuple[Flaw, ...]:

@@ -3,7 +3,6 @@
 import json
 import os
 import platform
-import pwd
 import shutil
 import sys
 import time
@@ -34,6 +33,7 @@ from rltuned.journal.salt import FILE_NAME, read_salt
 from rltuned.settings import Loaded
 from rltuned.slurm.config_checks import Check, Status
 from rltuned.solver import Cbc, probe
+from rltuned.trusted import user_name
 
 app = typer.Typer()
 
@@ -117,7 +117,7 @@ def _runtime() -> Check:
 def _user(folder: Path) -> Check:
     """Root may nearly everything: what root finds in order may not be so for the service."""
     uid = os.geteuid()
-    name = _name(uid)
+    name = user_name(uid)
     try:
         owner = folder.stat().st_uid
     except OSError:
@@ -126,16 +126,9 @@ def _user(folder: Path) -> Check:
         return Check.ok("user", f"{name} ({uid})")
     return Check.warn(
         "user",
-        f"{name} asks, but {folder} belongs to {_name(owner)}: rights in Slurm may differ",
-        f"runuser -u {_name(owner)} -- rltuned check",
+        f"{name} asks, but {folder} belongs to {user_name(owner)}: rights in Slurm may differ",
+        f"runuser -u {user_name(owner)} -- rltuned check",
     )
-
-
-def _name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def _space(folder: Path, max_mib: int) -> Iterator[Check]:
@@ -215,7 +208,7 @@ def _journal(loaded: Loaded) -> Check:
         cycle = journal.last_cycle()
     except errors.JournalError as error:
         detail, _, fix = str(error).partition("; fix with: ")
-        owner = _name(os.geteuid())
+        owner = user_name(os.geteuid())
         remedy = f"mkdir -p {folder} && chown -R {owner}: {folder} && chmod 0700 {folder}"
         if isinstance(error, errors.JournalLostError):
             remedy = (

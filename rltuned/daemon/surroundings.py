@@ -16,7 +16,7 @@ from typing import Final
 from rltuned.errors import SettingsError
 from rltuned.settings import Loaded
 from rltuned.slurm.checks import NEEDED
-from rltuned.trusted import Flaw, flaws_on
+from rltuned.trusted import Flaw, flaws_on, owner_of
 
 SLURM_CONF: Final = Path("/etc/slurm/slurm.conf")
 """Where Slurm is mostly built to look."""
@@ -93,8 +93,7 @@ def _of_ours(loaded: Loaded) -> Iterator[Doubt]:
     if loaded.path is not None:
         yield from _doubts("settings", loaded.path)
     state, lease = settings.daemon.state_dir, settings.ha.lease_dir
-    # root may work in the folder of the service user
-    yield from _doubts(STATE, state, () if os.geteuid() else _owner_of(state))
+    yield from _doubts(STATE, state, owner_of(state))
     if lease is not None:
         yield from _doubts("ha.lease_dir", lease)
     if settings.order.newcomers is not None:
@@ -118,11 +117,4 @@ def _uids_of(name: str) -> tuple[int, ...]:
     try:
         return (pwd.getpwnam(name).pw_uid,)
     except KeyError:
-        return ()
-
-
-def _owner_of(folder: Path) -> tuple[int, ...]:
-    try:
-        return (folder.stat().st_uid,)
-    except OSError:
         return ()

@@ -1,7 +1,6 @@
 """`rltuned check`: is this a site on which rltuned can work, and with which rights."""
 
 import os
-import pwd
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -10,6 +9,7 @@ from rltuned.errors import BackendError
 from rltuned.slurm.commands import Commands
 from rltuned.slurm.config_checks import Check, Status, judge
 from rltuned.slurm.site import parse_config, release_of
+from rltuned.trusted import user_name
 
 NEEDED: Final = ("squeue", "sinfo", "sprio", "scontrol", "sdiag")
 """Slurm's programs that a cycle runs."""
@@ -48,10 +48,7 @@ class CheckInput:
 def gather(commands: Commands, now: float) -> CheckInput:
     """Read what the checks need. Writes nothing, and never raises for a Slurm that is away."""
     uid = os.geteuid()
-    try:
-        user = pwd.getpwuid(uid).pw_name
-    except KeyError:
-        user = str(uid)
+    user = user_name(uid)
     missing = tuple(name for name in (*NEEDED, *USEFUL) if commands.where(name) is None)
     try:
         ping = commands.ask("scontrol", "ping").stdout.strip()

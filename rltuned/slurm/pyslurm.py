@@ -5,10 +5,8 @@ a cycle, a crash of its C code is an exit code, and a call that hangs is ended l
 """
 
 import json
-import pwd
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +19,7 @@ from rltuned.slurm.pyslurm_child import PROTOCOL
 from rltuned.slurm.records import parse_job_id
 from rltuned.slurm.site import release_of
 from rltuned.slurm.talk import Stream, one_line
+from rltuned.trusted import user_name
 
 PROGRAM: Final = "pyslurm"
 """What the process is called in messages and metrics."""
@@ -238,15 +237,7 @@ def _dependency(value: object) -> str:
     return ("?" if value.get("satisfy") == "any" else ",").join(kinds) or "of an unknown kind"
 
 
-@cache
-def _name_of(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
-
-
 def _user(uid: object) -> str:
     if not isinstance(uid, int) or isinstance(uid, bool):
         raise ValueError(f"user_id {uid!r} is no number")  # noqa: TRY004
-    return _name_of(uid)
+    return user_name(uid)
