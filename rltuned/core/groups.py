@@ -11,13 +11,7 @@ from typing import Final
 
 from rltuned.core.dag import components
 from rltuned.core.group_forecast import GroupForecast, foresee, is_satisfied
-from rltuned.domain.groups import (
-    Dependency,
-    ExpectedEnd,
-    GroupJob,
-    GroupStore,
-    JobPhase,
-)
+from rltuned.domain.groups import Dependency, ExpectedEnd, GroupJob, GroupStore, JobPhase
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.run_times import RunTime
 from rltuned.domain.snapshot import Snapshot

@@ -224,12 +224,7 @@ def _original(job: PendingJob) -> int:
 
 
 def _aged(
-    jobs: Sequence[PendingJob],
-    system: PrioritySystem,
-    now: float,
-    neutral_s: float,
-    *,
-    fixed: bool,
+    jobs: Sequence[PendingJob], system: PrioritySystem, now: float, neutral_s: float, *, fixed: bool
 ) -> Numbers:
     """fixed: the priority itself is written, and stands still while what Slurm gives others drifts.
     Selection has left those alone whose base is not known.

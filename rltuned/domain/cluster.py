@@ -23,11 +23,7 @@ class Resources:
         )
 
     def __sub__(self, other: "Resources") -> "Resources":
-        """Take other away.
-
-        Raises:
-            ValueError: other does not fit in self.
-        """
+        """Take other away. Raises ValueError: other does not fit in self."""
         return Resources(
             self.gpus - other.gpus, self.cpus - other.cpus, self.mem_mib - other.mem_mib
         )

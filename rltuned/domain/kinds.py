@@ -52,8 +52,7 @@ class Digester:
         salt: SALT_BYTES of it. Without it no digest can be compared with that of a guessed text.
         wanted: which texts count; the others stay 0.
 
-    Raises:
-        ValueError: the salt has another length.
+    Raises ValueError: the salt has another length.
     """
 
     def __init__(self, salt: bytes, wanted: Collection[KindName] = KIND_NAMES) -> None:

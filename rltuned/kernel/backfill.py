@@ -4,17 +4,7 @@ import numpy as np
 
 from rltuned.kernel.compiler import in_place
 from rltuned.kernel.placement import fits, move, place, record
-from rltuned.kernel.state import (
-    PASS,
-    RUNNING,
-    STARTS,
-    Free,
-    Setup,
-    Shapes,
-    State,
-    later_of,
-    stamp,
-)
+from rltuned.kernel.state import PASS, RUNNING, STARTS, Free, Setup, Shapes, State, later_of, stamp
 from rltuned.kernel.waiting import EVERY, Gate
 
 

@@ -114,13 +114,7 @@ def delays(
 
 @compiled
 def _judge(
-    setup: Setup,
-    state: State,
-    ranking: Ranking,
-    eyes: Eyes,
-    rule: int,
-    jobs: IntArray,
-    now: float,
+    setup: Setup, state: State, ranking: Ranking, eyes: Eyes, rule: int, jobs: IntArray, now: float
 ) -> None:
     """Fill eyes.scores with what the network says, or with whether each job fits."""
     look(setup, state, eyes.sight, eyes.features, jobs, now, eyes.flags)

@@ -9,27 +9,12 @@ from rltuned.kernel.placement import fits
 from rltuned.kernel.queue import PENDING, PendingQueue, dequeue
 from rltuned.kernel.ranking import Eyes, Ranking, scores
 from rltuned.kernel.state import LATE, Setup, State, begin_pass
-from rltuned.kernel.waiting import (
-    NEXT,
-    NONE,
-    ROOT,
-    follower,
-    passes,
-    put_next,
-    rewind,
-    touch,
-)
+from rltuned.kernel.waiting import NEXT, NONE, ROOT, follower, passes, put_next, rewind, touch
 
 
 @in_place
 def look_at_fixed(
-    setup: Setup,
-    state: State,
-    queue: PendingQueue,
-    now: float,
-    first: int,
-    last: int,
-    freed: bool,
+    setup: Setup, state: State, queue: PendingQueue, now: float, first: int, last: int, freed: bool
 ) -> None:
     """Look at a queue of a FIXED order. first, last: places of the newcomers in queue.order.
 
