@@ -17,7 +17,6 @@ import re
 import resource
 import select
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Mapping
@@ -25,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
+from rltuned import children
 from rltuned.core.milp.model import Solver
 from rltuned.core.milp.problem import Budget
 from rltuned.errors import SolverError
@@ -36,7 +36,6 @@ _LINE: Final = re.compile(r"\s*\d+\s+(\w+)\s+([-+0-9.eE]+)(?:\s+[-+0-9.eE]+)?")
 _ANSWER_LIMIT: Final = 8 * 1024 * 1024
 _TAIL: Final = 2_000
 _PIECE: Final = 65_536
-_REAP_S: Final = 2.0
 _MIB: Final = 1024 * 1024
 
 
@@ -95,7 +94,7 @@ class Cbc:
             _bound(child.pid, budget)
             output, in_time = _listen(child, deadline)
         finally:
-            code = _end(child, deadline, kill=not in_time)
+            code = children.end(child, deadline, broken=not in_time)
         if code is None:
             raise SolverError(f"cbc took longer than {budget.wall_s:g} s")
         if code != 0:
@@ -203,22 +202,3 @@ def _listen(child: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, boo
             return tail, True
         tail = (tail + piece)[-_TAIL:]
     return tail, False
-
-
-def _end(child: subprocess.Popen[bytes], deadline: float, *, kill: bool) -> int | None:
-    """Reap the child; None when it had to be ended. Its group is signalled before it is reaped."""
-    if not kill:
-        try:
-            return child.wait(timeout=max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            pass
-        finally:
-            if child.returncode is not None and child.stdout is not None:
-                child.stdout.close()
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    if child.stdout is not None:
-        child.stdout.close()
-    with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in the kernel: leave it there
-        child.wait(timeout=_REAP_S)
-    return None

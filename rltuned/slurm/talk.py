@@ -1,10 +1,8 @@
 """One child process: fed and read at once, in time, and up to a bound."""
 
-import contextlib
 import os
 import re
 import selectors
-import signal
 import subprocess
 import time
 from codecs import getincrementaldecoder
@@ -12,10 +10,10 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from rltuned import children
 from rltuned.errors import BackendError
 
 _PIECE: Final = 65_536
-_REAP_S: Final = 2.0
 _COMPLAINTS: Final = 4 * 1024 * 1024
 """Bytes that are kept of standard error."""
 LINE_CHARACTERS: Final = 1024 * 1024
@@ -144,7 +142,7 @@ class Stream:
         try:
             failure = yield from self._until_closed(child, began + self._timeout_s)
         finally:
-            exit_code = _end(child, began + self._timeout_s, broken=bool(failure))
+            exit_code = children.end(child, began + self._timeout_s, broken=bool(failure))
             self._settle(failure or ("late" if exit_code is None else ""), exit_code, began)
 
     def _ended(self) -> Answer:
@@ -211,26 +209,3 @@ class Stream:
         seconds, is_late = time.monotonic() - began, failure == "late"
         ok = answer.exit_code == 0
         self._on_call(CallRecord(self._program, seconds, ok, is_late, answer.limited))
-
-
-def _end(child: subprocess.Popen[bytes], deadline: float, *, broken: bool) -> int | None:
-    """Reap a child; one that broke off or does not end is ended with all it started.
-
-    The group is signalled before the child is reaped: until then no one else can have its number.
-
-    Returns:
-        The exit code, or None when it was ended.
-    """
-    if not broken:
-        try:
-            return child.wait(timeout=max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            pass
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    for pipe in (child.stdin, child.stdout, child.stderr):
-        if pipe is not None:
-            pipe.close()
-    with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in the kernel: leave it there
-        child.wait(timeout=_REAP_S)
-    return None
