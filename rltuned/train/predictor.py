@@ -9,7 +9,7 @@ tell how long jobs waited.
 
 import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,6 +48,8 @@ GARBLED: Final = 0.8
 """Standard deviation of ln(plan) between a predictor that fits a site and one that does not."""
 PASSES, STEPS, BATCH = 8, 600, 256
 """Few jobs are gone through more often than PASSES, until that is so many steps."""
+HELD_OUT: Final = 0.2
+"""The last part of a site's jobs, to measure by."""
 FORGOTTEN: Final = 0.1
 """Chance that a kind of a job is hidden from the network, which so learns to do without."""
 RATE: Final = 4e-3
@@ -187,14 +189,11 @@ def fit(
     begin: Predictor | None = None,
     seed: int = 1,
     epochs: int | None = None,
-    held_out: float = 0.2,
-    on_epoch: Callable[[int, float], None] = lambda _epoch, _loss: None,
 ) -> Fitted:
     """Fit to histories. The same jobs and seed give the same predictor.
 
     beside: further histories to learn from. begin: weights to begin from; None = drawn. epochs:
-    passes; None = as many as the number of jobs calls for. held_out: last part of the site's jobs,
-    to measure by.
+    passes; None = as many as the number of jobs calls for.
 
     Raises TraceError: too few jobs.
     """
@@ -208,24 +207,18 @@ def fit(
             f"{len(own)} jobs that had ended when the last one was submitted are too few to "
             f"predict from; at least {FEWEST_JOBS}"
         )
-    learned = int(len(own) * (1 - held_out))
+    learned = int(len(own) * (1 - HELD_OUT))
     parts = [own.cut(slice(0, learned)), *map(examples_of, beside)]
     network = BinNet()
     if begin is not None:
         network.load_state_dict({k: torch.from_numpy(v.copy()) for k, v in begin.weights.items()})
-    _learn(network, parts, seed, epochs, on_epoch)
+    _learn(network, parts, seed, epochs)
     predictor = network.predictor()
     judged = examples_of(jobs, predictor).cut(slice(learned, None))
     return _measured(predictor, judged, own.x[:learned], len(own))
 
 
-def _learn(
-    network: BinNet,
-    parts: Sequence[Examples],
-    seed: int,
-    epochs: int | None,
-    on_epoch: Callable[[int, float], None],
-) -> None:
+def _learn(network: BinNet, parts: Sequence[Examples], seed: int, epochs: int | None) -> None:
     inputs = torch.from_numpy(np.concatenate([p.inputs for p in parts]))
     target = torch.from_numpy(np.concatenate([p.target for p in parts]))
     possible = torch.from_numpy(np.concatenate([p.possible for p in parts]))
@@ -235,8 +228,7 @@ def _learn(
     optimiser = torch.optim.Adam(network.parameters(), lr=RATE)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, epochs * batches)
     draw = np.random.default_rng(seed)
-    for epoch in range(epochs):
-        total = 0.0
+    for _ in range(epochs):
         for some in np.array_split(draw.permutation(count), batches):
             logits = network(_partly(inputs[some], draw))
             # the bin of a run at its limit is always possible
@@ -246,8 +238,6 @@ def _learn(
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             schedule.step()
-            total += float(loss.detach()) * len(some)
-        on_epoch(epoch, total / count)
 
 
 def _partly(inputs: Tensor, draw: np.random.Generator) -> Tensor:

@@ -17,7 +17,7 @@ from rltuned.report import render
 from rltuned.report.plots import levels
 from rltuned.sim.limits import round_up
 from rltuned.sim.trace import TraceJob
-from rltuned.train.predictor import Examples, examples_of, pinball
+from rltuned.train.predictor import HELD_OUT, Examples, examples_of, pinball
 
 LEVELS: Final = np.linspace(0.05, 0.95, 19)
 CLOSEST: Final = tuple(
@@ -65,16 +65,13 @@ class PredictorReport:
 
 
 def report_of(
-    predictor: Predictor, jobs: Sequence[TraceJob], *, held_out: float = 0.2, names: bool = False
+    predictor: Predictor, jobs: Sequence[TraceJob], *, names: bool = False
 ) -> PredictorReport:
-    """Judge a predictor on the last part of a history, in the order of submission.
-
-    held_out: the last part, which is judged.
-    """
+    """Judge a predictor on the last part of a history, in the order of submission."""
     whole = examples_of(jobs, predictor)
     last_s = jobs[-1].submit_s
     ended = [j for j in jobs if j.submit_s + min(j.duration_s, j.time_limit_s) <= last_s]
-    first = int(len(whole) * (1 - held_out))
+    first = int(len(whole) * (1 - HELD_OUT))
     judged, late = whole.cut(slice(first, None)), ended[first:]
     quantiles = judged.summary[:, 1:] / run_times.LOG_FULL
     places = _closest(judged)

@@ -32,11 +32,7 @@ class ParsedTrace:
 
 
 def table(
-    path: Path,
-    *,
-    required: Iterable[str],
-    header: tuple[str, ...] | None = None,
-    delimiter: str = ",",
+    path: Path, *, required: Iterable[str], header: tuple[str, ...] | None = None
 ) -> Iterator[tuple[int, Row | Bad]]:
     """Rows of a table with their line numbers; a row of the wrong width is a bad one.
 
@@ -44,7 +40,7 @@ def table(
 
     Raises TraceError: it cannot be read, or a column is missing.
     """
-    lines = csv.reader(read_text(path).splitlines(), delimiter=delimiter)
+    lines = csv.reader(read_text(path).splitlines())
     names = header or tuple(next(lines, []))
     missing = [name for name in required if name not in names]
     if missing:
