@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rltuned.cli.group_types import TypeChange
 from rltuned.core.groups import node_of
 from rltuned.core.heft import (
     GroupPlan,
@@ -213,19 +214,18 @@ def _types_by_feature(seen: Snapshot, partitions: set[str]) -> dict[str, set[str
     return found
 
 
-def commands(made: GroupPlan, seen: Snapshot) -> list[dict[str, str]]:
-    """What gives pending jobs the types of a plan where their users allow several; and its undo."""
+def type_changes(made: GroupPlan, seen: Snapshot) -> list[TypeChange]:
+    """What gives pending jobs the types of a plan where their users allow several, by start."""
     pending = {str(node_of(job)): job for job in seen.pending if job.array is None}
     found = []
     for i, run in sorted(made.runs.items(), key=lambda one: one[1].start_s):
-        job = pending.get(made.graph.tasks[i].name)
+        name = made.graph.tasks[i].name
+        job = pending.get(name)
         names = [] if job is None else features_of(job)
         by_feature = _types_by_feature(seen, set() if job is None else {*job.partitions})
-        fit = [name for name in names if by_feature.get(name) == {run.node.gpu_type}]
+        fit = [one for one in names if by_feature.get(one) == {run.node.gpu_type}]
         if job is not None and len(fit) == 1:
-            update = f"scontrol update JobId={job.address} Features="
-            apply, undo = f"{update}{fit[0]}", f"{update}'{'|'.join(names)}'"
-            found.append({"job": made.graph.tasks[i].name, "apply": apply, "undo": undo})
+            found.append(TypeChange(name, job.address, "|".join(names), fit[0]))
     return found
 
 

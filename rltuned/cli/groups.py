@@ -1,6 +1,7 @@
 """`rltuned groups`: jobs that wait for each other."""
 
 import json
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -18,20 +19,22 @@ from rltuned.cli.flags import (
 )
 from rltuned.cli.group_plan import (
     PlannerName,
-    commands,
     drawn,
     graph_of,
     plan_document,
     planner_of,
     read_graph,
     speeds_of,
+    type_changes,
 )
+from rltuned.cli.group_types import TypeChange, note, noted
 from rltuned.cli.plan import STANDING_STILL, foretold, grouped
 from rltuned.cli.tables import Column, console, show_table
 from rltuned.cli.world import open_world
 from rltuned.daemon.groups import GroupsStatus
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.journal import Journal
+from rltuned.slurm.commands import Commands
 from rltuned.text import span, when
 
 app = typer.Typer(invoke_without_command=True)
@@ -102,38 +105,87 @@ def plan(
     planner: Annotated[PlannerName, typer.Option(help="What makes the plan.")] = "heft",
     seed: SeedOption = 0,
     gantt: Annotated[Path | None, typer.Option(help="Draw the plan to this SVG file.")] = None,
+    apply: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the types to the jobs; FILE: what undoes it."),
+    ] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Plan one group alone on typed nodes: which job on which GPU type, in which order.
 
-    Nothing is written to Slurm, and no other job is thought of. With --group it shows commands by
-    which users apply it to jobs that may run on several types (-C "a100|v100"). HEFT is the planner
-    to use; the others are for study and need rltuned[train].
+    No other job is thought of. With --group it shows commands that give a type to jobs that may run
+    on several (-C "a100|v100"). --apply runs them, with your rights; `groups undo FILE` takes them
+    back. HEFT is the planner to use; the others are for study and need rltuned[train].
 
-    Exit codes: 0 = planned; 1 = the cluster gave no usable answer; 2 = the file, the group or the
-    settings cannot be used.
+    Exit codes: 0 = planned, and applied; 1 = the cluster gave no usable answer, or a job was left
+    alone; 2 = the file, the group or the settings cannot be used.
     """
     if (file is None) == (group is None):
         raise typer.BadParameter("give a FILE or --group ID")
-    seen = None
+    if apply is not None and group is None:
+        raise typer.BadParameter("--apply needs --group ID")
+    changes: list[TypeChange] = []
     if file is not None:
-        graph = read_graph(file)
+        made = planner_of(planner)(read_graph(file), seed)
     else:
         seen, status = _seen(config, BackendChoice.SLURM)
-        graph = graph_of(seen, status, group or 0, speeds_of(speed or []))
-    made = planner_of(planner)(graph, seed)
+        made = planner_of(planner)(graph_of(seen, status, group or 0, speeds_of(speed or [])), seed)
+        changes = type_changes(made, seen)
     if gantt is not None:
         gantt.write_text(drawn(made), "utf-8")
     document = plan_document(made, planner)
-    if seen is not None:
-        document["commands"] = commands(made, seen)
+    if file is None:
+        document["commands"] = [
+            {"job": c.job, "apply": c.command(c.planned), "undo": c.command(c.before)}
+            for c in changes
+        ]
+    if apply is not None:
+        note(apply, changes)
+        document["applied"] = _written(changes, config, undo=False)
     if as_json:
         say(json.dumps(document, indent=2, allow_nan=False))
-        return
+    else:
+        _show_plan(document)
+    _end(document.get("applied", ()))
+
+
+@app.command("undo")
+def undo(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="That `plan --apply` has written.")],
+    *,
+    config: ConfigOption = None,
+) -> None:
+    """Give jobs back the choice of GPU types that `groups plan --apply` has taken from them.
+
+    A job that runs or has ended is passed over. One whose constraint has been changed since is
+    left alone.
+
+    Exit codes: 0 = undone; 1 = a job was left alone; 2 = the file or the settings cannot be used.
+    """
+    found = _written(noted(file), config, undo=True)
+    for one in found:
+        say(f"job {one['job']}: {one['result']}")
+    _end(found)
+
+
+def _written(
+    changes: Sequence[TypeChange], config: Path | None, *, undo: bool
+) -> list[dict[str, Any]]:
+    commands = Commands(in_force(config).settings.slurm.cli())
+    found = [(change.job, *change.write(commands, undo=undo)) for change in changes]
+    return [{"job": job, "done": done, "result": words} for job, done, words in found]
+
+
+def _end(written: Sequence[dict[str, Any]]) -> None:
+    if not all(one["done"] for one in written):
+        raise typer.Exit(1)
+
+
+def _show_plan(document: dict[str, Any]) -> None:
     say(
-        f"{planner}: {span(document['makespan_s'])}, at least {span(document['lower_bound_s'])}; "
-        f"critical path: {', '.join(document['critical_path'])}"
+        f"{document['planner']}: {span(document['makespan_s'])}, at least "
+        f"{span(document['lower_bound_s'])}; critical path: {', '.join(document['critical_path'])}"
     )
     rows = [
         (
@@ -147,6 +199,10 @@ def plan(
         for one in document["jobs"]
     ]
     show_table(console(), PLAN_COLUMNS, rows)
+    if "applied" in document:
+        for one in document["applied"]:
+            say(f"job {one['job']}: {one['result']}")
+        return
     for one in document.get("commands", ()):
         say(f"{one['apply']}    # undo: {one['undo']}")
 

@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from rltuned.cli.group_plan import commands, graph_of, plan_document, speeds_of
+from rltuned.cli.group_plan import graph_of, plan_document, speeds_of, type_changes
 from rltuned.core.heft import heft
 from rltuned.daemon.groups import looked, status_of
 from rltuned.domain.groups import GroupStore
@@ -122,7 +122,7 @@ def choosing(constraint: str, **rest: object) -> PendingJob:
 @pytest.mark.parametrize(
     ("constraint", "apply"),
     [
-        ("pascal|kepler", "scontrol update JobId=2 Features=pascal"),
+        ("pascal|kepler", "scontrol update JobId=2 Features='pascal'"),
         ("kepler|gpu", ""),  # the type that it may use has no feature of its own
         ("pascal&gpu", ""),
         ("[pascal|kepler]", ""),
@@ -139,7 +139,9 @@ def test_types_are_given_only_where_the_user_lets_slurm_choose(constraint: str, 
     first = running(1, started_at=NOW - 3_000, time_limit_s=3_600.0)
     seen = snapshot(choosing(constraint), runs=[first], nodes=nodes)
     status = status_of(looked(GroupStore(), seen), NOW)
-    found = commands(heft(graph_of(seen, status, 2, {"p100": 2.0, "m40": 9.0})), seen)
-    assert [one["apply"] for one in found] == ([apply] if apply else [])
+    found = type_changes(heft(graph_of(seen, status, 2, {"p100": 2.0, "m40": 9.0})), seen)
+    assert [one.command(one.planned) for one in found] == ([apply] if apply else [])
     if apply:
-        assert found[0]["undo"] == "scontrol update JobId=2 Features='pascal|kepler'"
+        assert found[0].command(found[0].before) == (
+            "scontrol update JobId=2 Features='pascal|kepler'"
+        )
