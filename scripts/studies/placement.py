@@ -4,12 +4,13 @@
     python -m scripts.studies.placement table
 
 Windows of WINDOW generated jobs at load 0.9 (window i: seed FIRST_SEED + i), in the daemon's cycles
-of 60 s on a site that orders by age alone, under the rule `delay` with the shipped predictor and
-EASY, so that only the placement differs. Jobs have weak limits; the first WARMUP of a window run
-but are not scored. `spread` is what Slurm does with LLN; `guided` is what the daemon may do: Slurm
-packs, and OverSubscribe is set where the first 16 jobs, placed together, share nodes; `steered` is
-what it cannot do: jobs also start on the nodes of the solution. `exclusive` worlds have every
-second, or every fourth, job ask for whole nodes. What is in the results is not played again.
+of 60 s on a site that orders by age alone, under the rule `delay` by limits alone and EASY, so that
+only the placement differs (the world that joint placement needs predicts no run times). Jobs have
+weak limits; the first WARMUP of a window run but are not scored. `spread` is what Slurm does with
+LLN; `guided` is what the daemon may do: Slurm packs, and OverSubscribe is set where the first 16
+jobs, placed together, share nodes; `steered` is what it cannot do: jobs also start on the nodes of
+the solution. In `exclusive` worlds every second, or every fourth, job asks for whole nodes. What is
+in the results is not played again.
 """
 
 import argparse
@@ -27,8 +28,6 @@ import numpy as np
 
 from rltuned.core.milp.sharing import Sharing
 from rltuned.core.milp.solution import Tuning
-from rltuned.policies.predictor import load_predictor
-from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.metrics import score
 from rltuned.sim.natural import AGE_ONLY
 from rltuned.sim.presets import preset
@@ -78,10 +77,8 @@ def window_of(world: str, window: int) -> TraceWindow:
 def play(run: Run) -> dict[str, float]:
     """Its figures, as one row of the results."""
     packing: Literal["pack", "spread"] = "spread" if run.placement == "spread" else "pack"
-    protocol = Protocol(
-        "cycle", 60.0, Rules(placement=packing, natural=AGE_ONLY),
-        predictor=load_predictor(shipped_predictor()),
-    )  # fmt: skip
+    rules = Rules(placement=packing, natural=AGE_ONLY)
+    protocol = Protocol(mode="cycle", interval_s=60.0, rules=rules)
     if run.placement in {"guided", "steered"}:
         sharing = Sharing(frozenset({"gpu"}))
         tuning = Tuning(sharing=sharing, steered=run.placement == "steered")
