@@ -57,7 +57,7 @@ _END: Final = re.compile(
 
 
 _RECORDS = ROOT / "scripts" / "studies" / "results"
-"""Of 0.1.0, kept as they were measured: their words alone are checked."""
+"""Long tables: their words alone are checked."""
 _EXEMPT = {ROOT / "rltuned/core/features.py", Path(__file__).resolve()}
 """The digest of every bundle covers the words of the feature table; this file names the words."""
 

@@ -162,7 +162,8 @@ class Week:
     def act(self) -> None:
         """One second of users and administrators."""
         pending = self.lab.run("squeue", "-h", "-tPD", "-o", "%A", timeout_s=120).split()
-        for _ in range(self.rng.randint(0, 3) if len(set(pending)) < QUEUE else 0):
+        plain = self.lab.run("squeue", "-h", "-tPD", "--name=plain", "-o", "%A", timeout_s=120)
+        for _ in range(self.rng.randint(0, 3) if len(set(plain.split())) < QUEUE else 0):
             self.submit()
         what = self.rng.random()
         if what < 0.1:  # noqa: PLR2004 - a tenth of the seconds
