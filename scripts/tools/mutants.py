@@ -46,8 +46,9 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Div: ast.Mult,
 }  # fmt: skip
 NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
-SLOW = (*COMPILING, "booted", "contract", "e2e", "faults", "integration")
-"""Tests that compile the kernel or drive Slurm: minutes a mutant."""
+DRIVING = ("booted", "contract", "e2e", "faults", "integration")
+"""Tests that drive Slurm: minutes a mutant. Those that play the compiled kernel, COMPILING, are
+asked of modules that they import themselves."""
 
 
 @dataclass(frozen=True)
@@ -160,27 +161,31 @@ def imports_of(path: Path) -> frozenset[str]:
     return frozenset(found)
 
 
-def _every_test() -> list[str]:
-    """Test files that need neither the compiled kernel nor a Slurm."""
+def _every_test(*, compiling: bool = False) -> list[str]:
+    """Test files that need no Slurm, without or with those that play the compiled kernel."""
+    left_out = DRIVING if compiling else (*DRIVING, *COMPILING)
     return [
         str(path.relative_to(ROOT))
         for path in sorted((ROOT / "tests").rglob("test_*.py"))
-        if not any(path.is_relative_to(ROOT / "tests" / name) for name in SLOW)
+        if not any(path.is_relative_to(ROOT / "tests" / name) for name in left_out)
         and "pytest.mark.slurm" not in path.read_text()
     ]
 
 
 def tests_of(module: str) -> tuple[list[str], list[str]]:
     """Test files that import a module, and those that import it through one other."""
-    tests = {name: imports_of(ROOT / name) for name in _every_test()}
+    tests = {name: imports_of(ROOT / name) for name in _every_test(compiling=True)}
+    quick = set(_every_test())
     users = {
         ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for folder in ("rltuned", "tests")
         for path in (ROOT / folder).rglob("*.py")
         if module in imports_of(path) and not path.name.startswith("test_")
     }
-    near = [test for test, names in tests.items() if module in names]
-    return near, [t for t, names in tests.items() if t not in near and names & users]
+    near = sorted(
+        (t for t, names in tests.items() if module in names), key=lambda t: t not in quick
+    )
+    return near, [t for t in tests if t not in near and t in quick and tests[t] & users]
 
 
 def is_killed(tree: Path, mutant: Mutant, text: str, broken: Set[str]) -> tuple[bool, str]:

@@ -61,4 +61,5 @@ def test_tests_that_import_the_module_come_first() -> None:
     near, far = mutants.tests_of("rltuned.core.order")
     assert "tests/unit/test_order.py" in near
     assert not set(near) & set(far)
-    assert not any(name.startswith("tests/sim") for name in near + far)
+    assert not any(name.startswith("tests/integration") for name in near + far)
+    assert not any(name.startswith("tests/sim") for name in far)
