@@ -221,7 +221,7 @@ def _arm(lab: SlurmLab, seconds: float, daemon: Daemon | None) -> dict[str, Any]
 
 
 def _applied(daemon: Daemon | None) -> float:
-    name = 'rltuned_changes_total{kind="priority",result="applied"}'
+    name = 'rltuned_changes_total{kind="site_factor",result="applied"}'
     return daemon.metric(name) if daemon else 0.0
 
 
