@@ -30,7 +30,7 @@ def knees(folder: Path, jobs: list[tuple[int, int, bytes]]) -> list[str]:
     """By job (fewest and most nodes, comment) its nodes after the script, or Lua's error."""
     name = ctypes.util.find_library("lua5.3")
     if name is None:
-        skip_or_fail("not installed: liblua5.3 (Debian: liblua5.3-0, which slurmctld brings)")
+        skip_or_fail("not installed: liblua5.3 (Debian: liblua5.3-0)")
     lua = ctypes.CDLL(name)
     lua.luaL_newstate.restype = ctypes.c_void_p
     lua.lua_tolstring.restype = ctypes.c_char_p
