@@ -158,15 +158,15 @@ class _Work:
             elsewhere = before_restore(ha.lease_dir, lease.host, self.journal)
             if elsewhere:
                 warn(f"what {elsewhere} has taken over is given back there")
-        items = give_back(self._undoer(lease), self.journal, self.clock, self.wanted, self.effort)
+        undoer = self._undoer(lease, sizes=self.journal.has_narrowed())
+        items = give_back(undoer, self.journal, self.clock, self.wanted, self.effort)
         if lease is not None and ha.lease_dir is not None:
             after_restore(ha.lease_dir, lease, self.journal)
         return items
 
-    def _undoer(self, lease: Lease | None) -> SlurmUndoer:
+    def _undoer(self, lease: Lease | None, *, sizes: bool = False) -> SlurmUndoer:
         holds = (lease.elsewhere,) if lease else ()
         fence = Fence(self.clock.readings, self.settings.daemon.max_snapshot_age_s, *holds)
-        sizes = self.journal.has_narrowed()
         return SlurmUndoer(self.settings.slurm.cli(), self.clock.now, sizes=sizes, fence=fence)
 
     def _without(self, *, known: bool) -> int:
