@@ -1,0 +1,25 @@
+"""What a job shows that no row of the journal explains: what a requeued one may bring back."""
+
+import pytest
+
+from rltuned.domain.jobs import PendingJob
+from rltuned.journal.changes import carried
+from tests.builders import job
+
+
+@pytest.mark.parametrize(
+    ("seen", "values"),
+    [
+        (job(priority=77, fixed=True), (("priority", 77),)),
+        (job(priority=77, site_factor=None), (("priority", 77),)),
+        (job(priority=77, site_factor=-5), (("site_factor", -5),)),
+        (job(priority=77, site_factor=0), ()),
+        (job(priority=1, site_factor=-5), (("site_factor", -5),)),
+        (job(priority=0, fixed=True), ()),  # held: nothing of rltuned's is in force
+        (job(priority=0, site_factor=0, oversubscribe="YES"), (("oversubscribe", "YES"),)),
+    ],
+)
+def test_numbers_and_flags_that_are_not_slurms_own(
+    seen: PendingJob, values: tuple[tuple[str, int | str], ...]
+) -> None:
+    assert carried(seen) == values
