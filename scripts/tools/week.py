@@ -100,6 +100,7 @@ class Week:
         home: of rltuned.
         before: checkout of the daemon to start with; None = this one.
         rng: draws all that happens.
+        newest: the last ordinary job.
         site_factors: jobs whose site factor the corpus has set: theirs to keep.
     """
 
@@ -111,6 +112,7 @@ class Week:
     running: Daemon = field(init=False)
     starts: int = 0
     cycles: int = 0
+    newest: int = 1
     done: Counter[str] = field(default_factory=Counter)
     site_factors: set[int] = field(default_factory=set)
 
@@ -143,8 +145,8 @@ class Week:
         """Cycles of the daemon that runs now."""
         return self.running.log().count('"event": "cycle"')
 
-    def submit(self) -> int:
-        """An ordinary job of one of the users; its id."""
+    def submit(self) -> None:
+        """An ordinary job of one of the users."""
         kind, gpus = self.rng.choice([("p100", 4), ("k80", 2), ("m40", 1), ("p100", 1)])
         options = (
             f"--gres=gpu:{kind}:{gpus}", f"--time={self.rng.randint(30, 2_880)}",
@@ -157,7 +159,7 @@ class Week:
             f"--wrap=exec sleep {self.rng.uniform(1, 20):.2f}",
         )  # fmt: skip
         self.done["submitted"] += 1
-        return int(self.lab.run(*argv, timeout_s=120).split(";")[0])
+        self.newest = int(self.lab.run(*argv, timeout_s=120).split(";")[0])
 
     def act(self) -> None:
         """One second of users and administrators."""
@@ -186,7 +188,7 @@ class Week:
             jobs.append(self.lab.sbatch(*FULL, "--job-name=odd"))
             return jobs[-1]
 
-        taken = put(self.lab, odd, 1, plain)
+        taken = put(self.lab, odd, self.newest, plain)
         self.done["odd, taken" if taken else "odd, refused"] += 1
         if any("SiteFactor" in word for word in odd.words):
             self.site_factors.update(jobs)
