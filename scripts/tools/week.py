@@ -12,6 +12,7 @@ and times must not grow. At the end `rltuned restore` runs. Exit code 1: somethi
 
 import argparse
 import json
+import math
 import os
 import random
 import signal
@@ -225,9 +226,10 @@ class Week:
         return found
 
     def cycle_times_s(self) -> list[float]:
-        """What each cycle of the last start took, in seconds."""
+        """What each cycle of the last start took whose queue was long, in seconds."""
         rows = self.running.log().splitlines()
-        events = [json.loads(row) for row in rows if '"event": "cycle"' in row]
+        every = (json.loads(row) for row in rows if '"event": "cycle"' in row)
+        events = [event for event in every if event["pending"] >= QUEUE // 2]
         names = ("observe_s", "decide_s", "journal_s", "apply_s")
         return [sum(float(e.get(name, 0.0)) for name in names) for e in events]
 
@@ -280,8 +282,10 @@ def restored(week: Week) -> list[str]:
 def judged(week: Week, samples: list[Sample]) -> tuple[dict[str, object], list[str]]:
     """Figures, and what is wrong with them."""
     took_s = week.cycle_times_s()
-    third = max(1, len(took_s) // 3)
-    early_s, late_s = (float(np.median(part)) for part in (took_s[:third], took_s[-third:]))
+    third = len(took_s) // 3
+    early_s, late_s = (
+        float(np.median(part)) if third else math.nan for part in (took_s[:third], took_s[-third:])
+    )
     grown = growth(samples)
     wrong = [f"{name} grew by {grown[name]}" for name, most in BOUNDS.items() if grown[name] > most]
     if late_s > SLOWER * early_s:
