@@ -28,30 +28,44 @@ class TypeChange:
         """For a shell."""
         return f"scontrol update JobId={self.address} Features='{wanted}'"
 
-    def write(self, commands: Commands, *, undo: bool) -> tuple[bool, str]:
-        """Exchange one constraint for the other; whether it was done, and what came of it.
 
-        A job that does not wait any more, or whose constraint is neither of the two, is left alone.
-        """
-        expected, wanted = self.before, self.planned
-        if undo:
-            expected, wanted = wanted, expected
-        try:
-            shown = self._shown(commands)
-            if shown not in {expected, wanted}:
-                why = f"its constraint is {shown}" if shown else "it does not wait any more"
-                return undo and not shown, f"left alone: {why}"
-            if shown == expected:
-                commands.ask("scontrol", "update", f"JobId={self.address}", f"Features={wanted}")
-            now = self._shown(commands)
-        except BackendError as error:
-            return False, str(error)
-        return now == wanted, f"constraint {now or 'not shown'}"
+def write_all(
+    changes: Sequence[TypeChange], commands: Commands, *, undo: bool
+) -> list[tuple[str, bool, str]]:
+    """Exchange the constraints; of each job, whether it was done, and what came of it.
 
-    def _shown(self, commands: Commands) -> str:
-        """As squeue has it; empty = no such job waits."""
-        answer = commands.call("squeue", "-h", "-a", "-tPD", f"-j{self.address}", "-o%f")
-        return next(iter(answer.stdout.split()), "")
+    A job that does not wait any more, or whose constraint is neither of the two, is left alone.
+
+    Raises BackendError: squeue does not answer. Before a write nothing has been done; after it, the
+    same call again finds what is done.
+    """
+    shown, left = _constraints(commands), dict[str, str]()
+    for one in changes:
+        expected, wanted = (one.planned, one.before) if undo else (one.before, one.planned)
+        now = shown.get(one.address, "")
+        if now not in {expected, wanted}:
+            why = f"its constraint is {now}" if now else "it does not wait any more"
+            left[one.job] = f"left alone: {why}"
+        elif now == expected:
+            try:
+                commands.ask("scontrol", "update", f"JobId={one.address}", f"Features={wanted}")
+            except BackendError as error:
+                left[one.job] = str(error)
+    shown = _constraints(commands) if len(left) < len(changes) else shown
+    found = []
+    for one in changes:
+        wanted, now = one.before if undo else one.planned, shown.get(one.address, "")
+        words = left.get(one.job, f"constraint {now or 'not shown'}")
+        # a job that has started needs no undo
+        found.append((one.job, now == wanted or (undo and not now), words))
+    return found
+
+
+def _constraints(commands: Commands) -> dict[str, str]:
+    """As squeue has them, of the jobs that wait. Without -j: it fails for one that is gone."""
+    answer = commands.ask("squeue", "-h", "-a", "-tPD", "-o", "%A %f")
+    rows = (line.split(maxsplit=1) for line in answer.stdout.splitlines())
+    return {row[0]: row[1].strip() for row in rows if len(row) > 1}
 
 
 _FILE: Final = TypeAdapter(tuple[TypeChange, ...])

@@ -27,8 +27,8 @@ from rltuned.cli.group_plan import (
     speeds_of,
     type_changes,
 )
-from rltuned.cli.group_types import TypeChange, note, noted
-from rltuned.cli.plan import STANDING_STILL, foretold, grouped
+from rltuned.cli.group_types import TypeChange, note, noted, write_all
+from rltuned.cli.plan import STANDING_STILL, grouped, predicted
 from rltuned.cli.tables import Column, console, show_table
 from rltuned.cli.world import open_world
 from rltuned.daemon.groups import GroupsStatus
@@ -173,7 +173,7 @@ def _written(
     changes: Sequence[TypeChange], config: Path | None, *, undo: bool
 ) -> list[dict[str, Any]]:
     commands = Commands(in_force(config).settings.slurm.cli())
-    found = [(change.job, *change.write(commands, undo=undo)) for change in changes]
+    found = write_all(changes, commands, undo=undo)
     return [{"job": job, "done": done, "result": words} for job, done, words in found]
 
 
@@ -213,7 +213,7 @@ def _seen(config: Path | None, backend: BackendChoice) -> tuple[Snapshot, Groups
     place = open_world(backend, seed=0, speed=STANDING_STILL)
     snapshot = place.backend(loaded).observe()
     if backend is BackendChoice.SLURM:
-        snapshot = foretold(snapshot, loaded)
+        snapshot = predicted(snapshot, loaded)
     with closing(Journal(loaded.settings.daemon.state_dir)) as journal:
         return snapshot, grouped(snapshot, journal)
 

@@ -99,7 +99,7 @@ def look(config: Path | None, world: BackendChoice, policy: str | None, seed: in
         rig = build_rig(secret or as_if_on(loaded), place.backend(loaded))
         snapshot = rig.backend.observe()
         if world is BackendChoice.SLURM:
-            snapshot = foretold(marked(snapshot, journal), loaded)
+            snapshot = predicted(marked(snapshot, journal), loaded)
         groups = grouped(snapshot, journal)
         snapshot = with_critical(snapshot, groups, rig.knobs.boost)
     return Look(decide(snapshot, rig.policy, rig.knobs, rig.solver), rig, loaded, world, groups)
@@ -124,7 +124,7 @@ def grouped(snapshot: Snapshot, journal: Journal) -> GroupsStatus:
     return status_of(looked(kept, snapshot), snapshot.taken_at)
 
 
-def foretold(snapshot: Snapshot, loaded: Loaded) -> Snapshot:
+def predicted(snapshot: Snapshot, loaded: Loaded) -> Snapshot:
     """The snapshot with run times predicted from what the daemon has learned, if that can be read.
 
     Raises ModelError: the predictor cannot be used.

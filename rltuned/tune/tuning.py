@@ -43,7 +43,7 @@ Report = Callable[[str, float], None]
 """Called with what is being done, and how much of the time is used, 0..1."""
 
 
-class _TimeIsUpError(Exception):
+class _LessonOverError(Exception):
     """The lesson has used its part of the night."""
 
 
@@ -91,7 +91,7 @@ class NightRun:
         best, power = pick(choices, self._incumbent), None
         if best is not None:
             rate = len(exam.jobs) / max(asked.exam_days, 1e-9)
-            with suppress(_TimeIsUpError):
+            with suppress(_LessonOverError):
                 again = lesson.again(best, FEWEST_COPIES)
                 power = power_of(again, round(asked.exam_days), rate)
             self._report(f"power: {power.words}" if power else "power: not known", self._used())
@@ -239,16 +239,16 @@ class NightRun:
         self._report(name, min(1.0, self._used()))
 
     def _note_lesson(self, name: str) -> None:
-        """Raises _TimeIsUpError: what is left is for the exam."""
+        """Raises _LessonOverError: what is left is for the exam."""
         if self._used() + self._reserved >= 1:
-            raise _TimeIsUpError
+            raise _LessonOverError
         self._note(name)
 
     def _chosen(self, lesson: Lesson, family: Family) -> Choice | None:
         """The family's best; None = there is no time for all of its orders."""
         try:
             return lesson.choose(family)
-        except _TimeIsUpError:
+        except _LessonOverError:
             self._left_out[family.name] = "no time was left"
             return None
 

@@ -29,10 +29,12 @@ import numpy as np
 
 from rltuned.journal.journal import Journal
 from scripts.studies.experiment_slurm.arms import (
+    ARMS,
     PARTITION,
     SHARES,
-    TUNED,
     accounting_commands,
+    daemon_settings,
+    slurm_settings,
 )
 from scripts.studies.experiment_slurm.lab import FastClock, FastLab
 from scripts.tools.soak import BOUNDS, Sample, growth, sample
@@ -49,27 +51,8 @@ CALM_SHARE = 2 / 3
 """From here on no fault of the daemon's own."""
 SLOWER = 1.5
 """How much longer the median cycle of the last third's end may take than that of its beginning."""
-SITE_POINTS = (2_000, 1_000, 3_000)
-"""Weights of job size, fair share and QOS beside an age of 10,000 over a week."""
-SETTINGS = """\
-[daemon]
-interval_s = 1
-state_dir = "{home}"
-pause_file = "{home}/PAUSE"
-max_snapshot_age_s = 3600
-[order]
-stretch = 0.3
-[load]
-enabled = false
-[slurm]
-conf = "{conf}"
-[http]
-port = 0
-[log]
-format = "json"
-"""
-
-
+ARM = ARMS["site"]
+"""Of the experiment: its weights, QOS and shares, and `delay` as site factors."""
 SLURM_FAULTS = {
     "slurmctld restarted": ("stop_controller", "start_controller"),
     "slurmctld killed": ("kill_controller", "start_controller"),
@@ -313,25 +296,20 @@ def main() -> int:
     parser.add_argument("--before", type=Path, help="checkout whose daemon runs the first half")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    size, fair, qos = SITE_POINTS
-    weights = {
-        "PriorityWeightAge": str(TUNED.age_weight), "PriorityMaxAge": "7-0",
-        "PriorityWeightJobSize": str(size), "PriorityWeightFairShare": str(fair),
-        "PriorityWeightQOS": str(qos),
-    }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="rltuned-week-") as place:
         Path(place).chmod(0o755)  # the database runs as another user
         home = Path(place) / "rltuned"
         home.mkdir(mode=0o700)
         lab = FastLab(
             folder=Path(place) / "slurm", partitions=(PARTITION,), accounting=True, speed=SPEED,
-            settings=weights,
+            settings=slurm_settings(ARM),
         )  # fmt: skip
         with lab:
             for words in accounting_commands():
                 lab.run("sacctmgr", "-i", *words)
             config = home / "rltuned.toml"
-            config.write_text(SETTINGS.format(home=home, conf=lab.conf))
+            text = daemon_settings(ARM, folder=str(home), conf=str(lab.conf), interval_s=1.0)
+            config.write_text(text)
             config.chmod(0o600)
             os.environ["SLURM_CONF"] = str(lab.conf)
             rng = random.Random(given.seed)  # noqa: S311 - a draw, no secret

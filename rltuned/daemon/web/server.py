@@ -272,7 +272,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.OK, STYLE.encode(), _CSS)
         elif path in _TEXTS:
             texts = [file.read_bytes() for file in shared_files("docs", _TEXTS[path])]
-            self._answer(HTTPStatus.OK, b"".join(texts) or _NO_TEXT)
+            status_of = HTTPStatus.OK if texts else HTTPStatus.NOT_FOUND
+            self._answer(status_of, b"".join(texts) or _NO_TEXT)
         else:
             self._answer(HTTPStatus.OK, json.dumps(status(), allow_nan=False).encode(), _JSON)
         return True

@@ -63,7 +63,7 @@ def figures(run: Run) -> Figures:
     }
 
 
-def foretold(run: Run) -> Figures:
+def simulated(run: Run) -> Figures:
     """The same of the simulator, in the daemon's cycles of as many seconds.
 
     It plays QOS as points of each job, and no fair share: a trace knows no usage of the past.

@@ -10,7 +10,7 @@ import numpy as np
 
 from scripts.studies.experiment_slurm import store
 from scripts.studies.experiment_slurm.arms import ARMS
-from scripts.studies.experiment_slurm.figures import FIGURES, Figures, figures, foretold
+from scripts.studies.experiment_slurm.figures import FIGURES, Figures, figures, simulated
 from scripts.studies.experiment_slurm.store import Key, Run
 from scripts.tools.draw_results import change
 
@@ -29,7 +29,7 @@ def gather(results: Path) -> Found:
     found = {run.key: run for run in map(store.read, results.glob("*.json"))}
     order = list(ARMS)
     keys = sorted(found, key=lambda key: (key.jobs, key.seed, order.index(key.arm)))
-    return {key: (found[key], figures(found[key]), foretold(found[key])) for key in keys}
+    return {key: (found[key], figures(found[key]), simulated(found[key])) for key in keys}
 
 
 def write_data(found: Found, folder: Path) -> None:
@@ -37,11 +37,11 @@ def write_data(found: Found, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     rows = [
         {
-            **asdict(key), "figures": _rounded(own), "simulator": _rounded(simulated),
+            **asdict(key), "figures": _rounded(own), "simulator": _rounded(theirs),
             "late_s": run.late_s, "real_s": run.real_s, "speed": run.speed,
             "interval_s": run.interval_s, "facts": run.facts, "rltuned": run.counters,
         }
-        for key, (run, own, simulated) in found.items()
+        for key, (run, own, theirs) in found.items()
     ]  # fmt: skip
     text = ",\n".join(json.dumps(row) for row in rows)
     (folder / "runs.json").write_text(f"[\n{text}\n]\n")

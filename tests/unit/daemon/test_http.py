@@ -101,7 +101,9 @@ def test_other_paths_and_methods(server: MetricsServer) -> None:
     assert (status, text) == (200, "")
 
 
-def test_the_status_page_runs_no_script_and_is_embedded_nowhere(doctor: Doctor) -> None:
+def test_the_status_page_runs_no_script_and_is_embedded_nowhere(
+    doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     board = Board(Showing(), lambda: 1.0)
     made = MetricsServer(
         "127.0.0.1",
@@ -121,6 +123,8 @@ def test_the_status_page_runs_no_script_and_is_embedded_nowhere(doctor: Doctor) 
             assert (status, kind) == (200, "text/plain; charset=utf-8")
             assert text.startswith(title)
             assert f"<a href={path}>" in ask(made, "/")[2]
+        monkeypatch.setattr("rltuned.daemon.web.server.shared_files", lambda *_: [])
+        assert ask(made, "/runbook")[0] == 404
         assert json.loads(ask(made, "/status.json")[2])["reason"] == str(FRESH)
         assert ask(made, "/status.js")[0] == 404
         with urllib.request.urlopen(f"{made.url}/", timeout=10) as answer:  # noqa: S310 - ours
