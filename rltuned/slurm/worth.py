@@ -1,5 +1,6 @@
 """What a site's priority weights are worth in hours of waiting, beside the longest delay. Pure."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -273,11 +274,13 @@ def judge_room(site: Site, wanted_s: Sequence[float], room_s: Sequence[float]) -
     short = [(w - r, r) for w, r in zip(wanted_s, room_s, strict=True) if w - r > COARSE_S]
     if not short or not site.slope:
         return
-    least_s, lacking = max(0.0, min(r for _, r in short)), site.slope * max(s for s, _ in short)
+    least_s = max(0.0, min(r for _, r in short))
+    # a point more: a priority of exactly 1 looks like one that slurmctld has cut
+    lacking = math.ceil(site.slope * max(s for s, _ in short)) + 1
     yield Check.warn(
         _NAME,
         f"{len(short)} of {len(room_s)} pending jobs have priorities too low for their delays, "
         f"which are shortened to as little as {hours(least_s)}",
-        f"give all jobs {lacking:.0f} points more: raise PriorityWeightPartition by so much, with "
+        f"give all jobs {lacking} points more: raise PriorityWeightPartition by so much, with "
         "PriorityJobFactor=1 or more in every partition",
     )

@@ -145,5 +145,5 @@ def test_jobs_whose_priorities_have_no_room() -> None:
     assert found.status is Status.WARN
     assert "2 of 3 pending jobs" in found.detail
     assert "as little as 0 h" in found.detail
-    assert "give all jobs 64 points more: raise PriorityWeightPartition" in found.remedy
+    assert "give all jobs 66 points more: raise PriorityWeightPartition" in found.remedy
     assert list(judge_room(SITE, wanted_s, [1e9, 7_000.0, 7_200.0])) == []
