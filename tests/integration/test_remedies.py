@@ -879,6 +879,12 @@ def test_without_slurmdbd_slurm_user_writes(labs: Callable[[str], Site]) -> None
     site.settings({"scope.min_age_s": 0, "limits.hysteresis": 0.0, "order.stretch": 0.3})
     site.lab.sbatch("-wm1", "-n4", "-t90")
     jobs = [site.lab.sbatch("-wm1", "-n4", f"-t{minutes}") for minutes in (80, 20)]
+
+    def factors() -> dict[int, int]:
+        rows = site.lab.run("sprio", "-h", "-o", "%i %S").splitlines()
+        return {int(job): int(number) for job, number in map(str.split, rows)}
+
+    site.lab.wait_for(lambda: set(factors()) == set(jobs), 30, "two wait, and sprio shows them")
     done = subprocess.run(
         [*as_user(OWNER), sys.executable, "-m", "rltuned", "run", "--live", "--once",
          "--config", str(site.config)],
@@ -887,9 +893,8 @@ def test_without_slurmdbd_slurm_user_writes(labs: Callable[[str], Site]) -> None
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "applied=" in done.stderr
-    rows = site.lab.run("sprio", "-h", "-o", "%i %S").splitlines()
-    factors = {int(job): int(number) for job, number in map(str.split, rows)}
-    assert factors[jobs[1]] > factors[jobs[0]]
+    found = factors()
+    assert found[jobs[1]] > found[jobs[0]]
 
 
 def test_every_remedy_has_a_trial() -> None:
