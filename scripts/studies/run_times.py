@@ -1,12 +1,12 @@
 """What run-time knowledge is worth: the rule `delay` with predictions beside the limit alone.
 
     python -m scripts.studies.run_times run [--minutes M]
-    python -m scripts.studies.run_times table | network | limits
+    python -m scripts.studies.run_times table | network | limits [--load L]
 
-The grounds, the copies and the daemon's cycles of 60 s are those of scripts/studies/delays, at
-LOAD. Limits are the trace's own (of Philly and Helios they are drawn from the run time and tell
-much of it; ThetaGPU's are real), or drawn again to tell little (weak) or nothing (none). Every run
-begins with an empty memory, and its figures are of all jobs.
+The grounds, the copies and the daemon's cycles of 60 s are those of scripts/studies/delays. Limits
+are the trace's own (of Philly and Helios they are drawn from the run time and tell much of it;
+ThetaGPU's are real), or drawn again to tell little (weak) or nothing (none). Every run begins with
+an empty memory, and its figures are of all jobs.
 
 - `delay`, `qssf`: by the limits alone, or with a predictor: `shipped` has met no job of these
   clusters; `site` was fitted to the first half of the ground's jobs, and is measured on the second
@@ -38,6 +38,7 @@ from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import Predictor, load_predictor
 from rltuned.policies.shelf import shipped_predictor
+from rltuned.sim.cluster import Cluster
 from rltuned.sim.limits import draw_limits, round_up
 from rltuned.sim.natural import AGE_ONLY
 from rltuned.sim.orders import Stage
@@ -58,6 +59,7 @@ from scripts.studies.delays import (
 
 RESULTS = Path("docs/data/run-times.jsonl")
 LOAD = 0.9
+LOADS = (0.9, 0.7, 1.1)
 STRENGTHS = ("own", "weak", "none")
 LIMITS_SEED = 5
 GOOD, GOOD_SHARE, GOOD_GROUNDS = 1.5, 0.1, ("helios-venus", "philly-nov-1")
@@ -82,48 +84,58 @@ class Run:
     copy: int
     policy: str
     knowledge: str
+    load: float = LOAD
 
 
 def runs() -> Iterator[Run]:
     """Copy by copy, so that an interrupted study is whole in fewer copies."""
-    for copy in range(1, COPIES + 1):
+    for load, copy in product(LOADS, range(1, COPIES + 1)):
         for (ground, strength), order in product(product(GROUNDS, STRENGTHS), ORDERS):
             if (ground, strength) != ("testbed", "weak"):  # the testbed's own limits are weak
-                yield Run(ground, strength, copy, *order)
+                yield Run(ground, strength, copy, *order, load=load)
 
 
 @cache
-def jobs_of(ground: str, strength: str, copy: int) -> tuple[TraceJob, ...]:
+def jobs_of(ground: str, strength: str, copy: int, load: float = LOAD) -> tuple[TraceJob, ...]:
     """A ground's jobs with limits of a strength; the same draw in every copy."""
-    cluster, trace = trace_of(ground, LOAD, copy)
+    cluster, trace = trace_of(ground, load, copy)
+    return with_limits(trace.jobs, strength, cluster)
+
+
+def with_limits(
+    jobs: tuple[TraceJob, ...], strength: str, cluster: Cluster
+) -> tuple[TraceJob, ...]:
+    """The jobs with limits of a strength."""
     if strength == "own":
-        return trace.jobs
+        return jobs
     rng = np.random.default_rng(LIMITS_SEED)
-    run_s = np.array([j.duration_s for j in trace.jobs])
+    run_s = np.array([j.duration_s for j in jobs])
     drawn = draw_limits(run_s, "weak" if strength == "weak" else "none", rng).tolist()
     most_s = min((p.max_time_s or math.inf) for p in cluster.partitions)
     return tuple(
         replace(job, time_limit_s=min(limit_s, most_s))
-        for job, limit_s in zip(trace.jobs, drawn, strict=True)
+        for job, limit_s in zip(jobs, drawn, strict=True)
     )
 
 
 @cache
-def predictor_of(ground: str, strength: str, copy: int, knowledge: str) -> Predictor | None:
+def predictor_of(
+    ground: str, strength: str, copy: int, knowledge: str, load: float
+) -> Predictor | None:
     """What the order of a run knows."""
     if knowledge in {"limit", "true"}:
         return None
     shipped = load_predictor(shipped_predictor())
     if knowledge == "shipped":
         return shipped
-    jobs = jobs_of(ground, strength, copy)
+    jobs = jobs_of(ground, strength, copy, load)
     return fit(jobs[: len(jobs) // 2], begin=shipped).predictor
 
 
 def played(run: Run, jobs: tuple[TraceJob, ...]) -> tuple[Played, FloatArray]:
     """The run with these jobs, and (n,) their waits in seconds."""
-    cluster, _ = trace_of(run.ground, LOAD, run.copy)
-    predictor = predictor_of(run.ground, run.limits, run.copy, run.knowledge)
+    cluster, _ = trace_of(run.ground, run.load, run.copy)
+    predictor = predictor_of(run.ground, run.limits, run.copy, run.knowledge, run.load)
     layers = None if predictor is None else layers_of(predictor)
     stage = Stage(cluster, jobs, prepare(cluster, jobs), AGE_ONLY, predictor=layers)
     policy: Policy = BASELINES.get(run.policy) or clairvoyant(jobs, PLAN_SCALE)
@@ -135,7 +147,8 @@ def played(run: Run, jobs: tuple[TraceJob, ...]) -> tuple[Played, FloatArray]:
 
 def play(run: Run) -> dict[str, float]:
     """Its figures, of all jobs and of the second half."""
-    jobs, began = jobs_of(run.ground, run.limits, run.copy), time.process_time()
+    jobs = jobs_of(run.ground, run.limits, run.copy, run.load)
+    began = time.process_time()
     found, wait_s = played(run, jobs)
     later_s = wait_s[len(wait_s) // 2 :]
     run_s = np.array([min(j.duration_s, j.time_limit_s) for j in jobs])
@@ -151,14 +164,15 @@ def play(run: Run) -> dict[str, float]:
     return asdict(run) | figures
 
 
-def limits() -> None:
+def limits(load: float) -> None:
     """The change of the mean wait of jobs with good limits, and of all others; over the copies."""
     print("| ground, weak limits | knowledge | jobs with good limits | all others |")
     print("|---|---|---|---|")
     for ground, knowledge in product(GOOD_GROUNDS, ("limit", "shipped")):
         changes = []
         for copy in range(1, COPIES + 1):
-            run, jobs = Run(ground, "weak", copy, "delay", knowledge), jobs_of(ground, "weak", copy)
+            run = Run(ground, "weak", copy, "delay", knowledge, load)
+            jobs = jobs_of(ground, "weak", copy, load)
             chosen = np.random.default_rng(copy).random(len(jobs)) < GOOD_SHARE
             better = tuple(
                 replace(job, time_limit_s=min(_good_s(job), job.time_limit_s)) if own else job
@@ -175,13 +189,14 @@ def _good_s(job: TraceJob) -> float:
     return float(round_up(np.array([min(job.duration_s, job.time_limit_s) * GOOD]))[0])
 
 
-def table() -> None:
+def table(load: float) -> None:
     """Ratios to FCFS: mean over copies with the smallest and the largest; geometric means."""
     cells: dict[tuple[str, str], dict[str, list[dict[str, float]]]] = defaultdict(
         lambda: defaultdict(list)
     )
     for run, row in sorted(known(RESULTS, Run).items(), key=lambda item: item[0].copy):
-        cells[run.limits, run.ground][f"{run.policy}, {run.knowledge}"].append(row)
+        if run.load == load:
+            cells[run.limits, run.ground][f"{run.policy}, {run.knowledge}"].append(row)
     print(
         "| limits, ground | order | wait / FCFS | later half | p99 | longest | slowdown | writes |"
     )
@@ -208,13 +223,14 @@ def table() -> None:
         print(f"| {limits}, all {len(found)} | {name} | {shown} | |")
 
 
-def network() -> None:
+def network(load: float) -> None:
     """The network as a multiple of the rule with the same knowledge: means over copies."""
     found = known(RESULTS, Run)
     pairs: dict[tuple[str, str, str], list[tuple[dict[str, float], ...]]] = defaultdict(list)
     for run, row in found.items():
         rule, base = replace(run, policy="delay"), replace(run, policy="fcfs", knowledge="limit")
-        if run.policy == "rltune" and rule in found and base in found:
+        of_load = run.policy == "rltune" and run.load == load
+        if of_load and rule in found and base in found:
             pairs[run.limits, run.knowledge, run.ground].append((row, found[rule], found[base]))
     print("| limits, predictor, ground | copies | wait | p99 | longest | slowdown | writes |")
     print("|---|---|---|---|---|---|---|")
@@ -242,11 +258,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("run", "table", "network", "limits"))
     parser.add_argument("--minutes", type=float, default=600.0)
+    parser.add_argument("--load", type=float, default=LOAD)
     asked = parser.parse_args()
     if asked.what == "run":
         play_missing(RESULTS, runs(), play, asked.minutes)
     else:
-        {"table": table, "network": network, "limits": limits}[asked.what]()
+        {"table": table, "network": network, "limits": limits}[asked.what](asked.load)
 
 
 if __name__ == "__main__":
