@@ -1,6 +1,6 @@
 """A week in an hour: the daemon on a real Slurm whose clock runs 201.6 times as fast (`make soak`).
 
-    python -m scripts.tools.week [--cycles 3000] [--before CHECKOUT] [--out FILE]
+    python -m scripts.tools.week [--cycles 3000] [--before CHECKOUT] [--seed SEED]
 
 A cycle a second is then a week in 3,000 cycles; slurmctld counts ages as often as it can, and its
 scheduler's times are those of scripts/studies/experiment_slurm/lab. Users submit jobs of all
