@@ -3,16 +3,19 @@
 No public trace tells the names of jobs, and on a real Slurm they are the strongest kin there is. So
 generated users have scripts: most submissions repeat the last one (a campaign), some go back to an
 older one, a few begin a new one. A script keeps its GPUs, and its run time drifts from one
-submission to the next.
+submission to the next. Users go on holiday and come back to their scripts.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
+
+PARTS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +27,30 @@ class Habits:
         again, older: chances that a submission repeats the last script, or an older one.
         drift: standard deviation by which a script's ln(run time) moves with each submission, in
             standard deviations of all jobs.
+        away: part of the users who are on holiday in each of PARTS parts of the trace.
     """
 
     script_share: float = 0.6
     again: float = 0.7
     older: float = 0.2
     drift: float = 0.05
+    away: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.script_share <= 1 or not 0 <= self.again + self.older <= 1:
+        shares = (self.script_share, self.again + self.older, self.away)
+        if not all(0 <= share <= 1 for share in shares):
             raise ValueError(f"shares and chances lie within 0..1: {self}")
+
+
+def users_of(count: int, users: int, away: float, rng: np.random.Generator) -> IntArray:
+    """(count,) numbers of the users who submit; a few submit most jobs, as everywhere."""
+    share = 1.0 / np.arange(1, users + 1)
+    found = np.zeros(count, dtype=np.int64)
+    for part in np.array_split(np.arange(count), PARTS if away else 1):
+        here = rng.random(users) >= away if away else np.ones(users, dtype=bool)
+        weights = share * (here if here.any() else 1.0)
+        found[part] = rng.choice(users, size=len(part), p=weights / weights.sum())
+    return found
 
 
 def scripts_of(

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltuned.errors import TraceError
-from rltuned.sim.habits import Habits, scripts_of
+from rltuned.sim.habits import Habits, scripts_of, users_of
 from rltuned.sim.limits import Strength, draw_limits
 from rltuned.sim.trace import Trace, TraceJob
 
@@ -127,7 +127,7 @@ def _cluster_like(
     shape: Marginals, habits: Habits | None = None
 ) -> Callable[[int, Generator, Strength, float], Made]:
     def make(count: int, rng: Generator, limits: Strength, free_share: float) -> Made:
-        users = _users(count, shape.users, rng)
+        users = users_of(count, shape.users, habits.away if habits else 0.0, rng)
         habit = rng.standard_normal(shape.users)[users]
         script: NDArray[np.int64] | None = None
         if habits is None:
@@ -160,12 +160,6 @@ def _cluster_like(
         return jobs, shape.source
 
     return make
-
-
-def _users(count: int, users: int, rng: Generator) -> NDArray[np.int64]:
-    """(n,) user numbers; a few submit most jobs, as everywhere."""
-    share = 1.0 / np.arange(1, users + 1)
-    return rng.choice(users, size=count, p=share / share.sum())
 
 
 def _letters(number: int) -> str:
@@ -250,7 +244,7 @@ def _testbed(count: int, rng: Generator, limits: Strength, free_share: float) ->
     limit_s = np.minimum(draw_limits(run_s, limits, rng), 86_400.0)
     if limits == "none":
         limit_s = np.full(count, np.inf)
-    users = _users(count, 12, rng)
+    users = users_of(count, 12, 0.0, rng)
     jobs = tuple(
         TraceJob(
             job_id=str(i + 1),

@@ -28,6 +28,8 @@ KINDS_OF_NODES: Final = (0.45, 0.25, 0.20, 0.10)
 LIMITS: Final[tuple[Strength, ...]] = ("weak", "weak", "informative", "none")
 NAMELESS: Final = 0.5
 """Part of the worlds whose jobs have no names."""
+MOST_AWAY: Final = 0.5
+"""Of the users of a world with names, on holiday at a time."""
 WIDEST_PART: Final = 0.5
 """No job asks for more than this part of the GPUs of its kind, or for more than one node of it."""
 CPUS_PER_GPU, MEM_PER_GPU_MIB = 8, 64_000
@@ -79,7 +81,11 @@ def _habits(draw: np.random.Generator) -> Habits | None:
     """Every other world tells the names of its jobs, which are alike more or less."""
     if draw.random() < NAMELESS:
         return None
-    return Habits(script_share=float(draw.uniform(0.2, 0.9)), drift=float(draw.uniform(0.0, 0.2)))
+    return Habits(
+        script_share=float(draw.uniform(0.2, 0.9)),
+        drift=float(draw.uniform(0.0, 0.2)),
+        away=float(draw.uniform(0.0, MOST_AWAY)),
+    )
 
 
 def _kinds(draw: np.random.Generator) -> list[tuple[int, int]]:

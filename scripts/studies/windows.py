@@ -1,9 +1,13 @@
-"""Orders on windows of three real clusters: what predictions change, with and without bounds.
+"""Orders on windows of long traces: what predictions change, with and without bounds.
 
     python -m scripts.studies.windows run [--minutes M]
     python -m scripts.studies.windows table
 
-Each cluster's trace is scaled to LOAD as a whole. The predictor `site` is fitted to its first FIRST
+Three clusters are real; no public trace has names of jobs. SCRIPTS are generated: users submit the
+same scripts again and again and go on holiday, and so much of the variance of ln(run time) within a
+user lies between scripts. How large that share is at a site is unknown.
+
+Each trace is scaled to LOAD as a whole. The predictor `site` is fitted to its first FIRST
 share; the windows of WINDOW_JOBS jobs begin at equal distances in the rest. They share jobs where
 the rest is short, so the unit of chance is a stretch of WINDOW_JOBS jobs, not a window. Every
 window is played by each order with the WARM_UP jobs before it, which fill the queue and the memory
@@ -32,13 +36,16 @@ from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import Predictor, load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.cluster import Cluster, read_cluster
+from rltuned.sim.habits import Habits
 from rltuned.sim.natural import AGE_ONLY
 from rltuned.sim.orders import Stage
 from rltuned.sim.prepared import prepare
+from rltuned.sim.presets import preset
 from rltuned.sim.reshape import scale
 from rltuned.sim.run import possible
 from rltuned.sim.run_times import layers_of
-from rltuned.sim.trace import TraceJob, read_trace
+from rltuned.sim.synth import SHAPES, jobs_of
+from rltuned.sim.trace import Trace, TraceJob, read_trace
 from rltuned.stats import drawn, interval
 from rltuned.train.predictor import fit
 from scripts.studies.delays import (
@@ -57,6 +64,8 @@ LOAD, FIRST, WINDOWS, WINDOW_JOBS, WARM_UP = 0.9, 0.4, 40, 1_024, 3_000
 CLUSTERS = {"philly": ("philly_2017-11", 32), "venus": ("helios_venus_2020", 64),
             "thetagpu": ("thetagpu_2023", 10**9)}  # fmt: skip
 """Traces, and the most GPUs of a job."""
+SCRIPTS = {"scripts-30": 0.3, "scripts-60": 0.6, "scripts-90": 0.9}
+SCRIPT_JOBS, SCRIPT_SEED, AWAY = 30_000, 11, 0.2
 ORDERS = (
     ("fcfs", "limit", False),
     ("saf", "limit", True),
@@ -94,7 +103,7 @@ class Run:
 
 def runs() -> Iterator[Run]:
     """Cell by cell; every order of a window before the next."""
-    for cluster, limits in product(CLUSTERS, STRENGTHS):
+    for cluster, limits in product((*CLUSTERS, *SCRIPTS), STRENGTHS):
         for window, order in product(range(WINDOWS), ORDERS):
             yield Run(cluster, limits, window, *order)
 
@@ -102,12 +111,28 @@ def runs() -> Iterator[Run]:
 @cache
 def trace_of(name: str, strength: str) -> tuple[Cluster, tuple[TraceJob, ...]]:
     """A cluster, and all jobs that fit it."""
+    if name in SCRIPTS:
+        return _generated(SCRIPTS[name], strength)
     trace_name, most_gpus = CLUSTERS[name]
     cluster = read_cluster(TRACES / f"{trace_name}.toml")
     trace = read_trace(TRACES / f"{trace_name}.csv.gz")
     fitting, _ = possible(trace.jobs, cluster, skip=True)
     jobs = tuple(job for job in fitting if job.gpus <= most_gpus)
     scaled = scale(replace(trace, jobs=jobs), LOAD, cluster.gpus)
+    return cluster, with_limits(scaled.jobs, strength, cluster)
+
+
+def _generated(script_share: float, strength: str) -> tuple[Cluster, tuple[TraceJob, ...]]:
+    cluster = preset("philly-192")
+    made = jobs_of(
+        SHAPES["philly-like"],
+        jobs=SCRIPT_JOBS,
+        seed=SCRIPT_SEED,
+        limits="informative",
+        habits=Habits(script_share, away=AWAY),
+    )
+    fitting, _ = possible(made, cluster, skip=True)
+    scaled = scale(Trace(fitting, {}), LOAD, cluster.gpus)
     return cluster, with_limits(scaled.jobs, strength, cluster)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from rltuned.errors import TraceError
 from rltuned.sim.demo import ScaledClock, demo_backend
+from rltuned.sim.habits import PARTS, Habits, scripts_of, users_of
 from rltuned.sim.limits import draw_limits, ranks, spearman
 from rltuned.sim.reshape import cut, describe, jittered, offered_gpus, scale
 from rltuned.sim.synth import synthesize
@@ -152,3 +153,27 @@ def test_describe_without_limits_or_gpus() -> None:
     facts = describe(Trace((job("a", 0, 5, 0), replace(job("b", 2, 5, 0), time_limit_s=math.inf))))
     assert facts.with_limit == 0.5
     assert facts.gpu_jobs == 0
+
+
+def test_users_on_holiday_submit_nothing_and_come_back_to_their_scripts() -> None:
+    count, users = 20_000, 40
+    who = users_of(count, users, 0.5, np.random.default_rng(3))
+    parts = [set(part.tolist()) for part in np.array_split(who, PARTS)]
+    busiest = [sum(user in part for part in parts) for user in range(8)]
+    # each of the busiest submits in every part in which it is there: half of them, by chance
+    assert 3 * len(busiest) <= sum(busiest) <= 7 * len(busiest)
+    script, _ = scripts_of(who, Habits(away=0.5), np.random.default_rng(4))
+    halves = np.array_split(script, 2)
+    assert np.isin(halves[1], halves[0]).mean() > 0.1
+
+
+def test_without_holidays_every_user_may_submit_at_any_time() -> None:
+    who = users_of(20_000, 40, 0.0, np.random.default_rng(3))
+    assert all(set(range(8)) <= set(part.tolist()) for part in np.array_split(who, PARTS))
+    everyone_away = users_of(100, 3, 1.0, np.random.default_rng(3))
+    assert set(everyone_away.tolist()) <= {0, 1, 2}
+
+
+def test_habits_refuse_shares_outside_0_to_1() -> None:
+    with pytest.raises(ValueError, match=r"shares and chances lie within 0\.\.1"):
+        Habits(away=1.5)
