@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rltuned.core.backfill import QueuedJob, easy_backfill, job_ends
 from rltuned.core.capacity import Capacity
+from rltuned.core.features import UNLIMITED_AS_S
 from rltuned.core.milp.candidates import SearchBounds
 from rltuned.core.milp.model import choose, fault_of, value
 from rltuned.core.milp.problem import Budget, Option, Problem, Queue, Weights, build_problem
@@ -132,6 +133,18 @@ def test_the_optimum_is_the_one_that_brute_force_finds(world: Snapshot, tuned: W
     assert is_possible(instance, chosen)
     assert fault_of(instance, chosen) == ""
     assert value(instance, chosen) == pytest.approx(best_by_hand(instance), abs=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(small_worlds())
+def test_an_option_holds_its_nodes_up_to_the_last_slot_before_its_end(world: Snapshot) -> None:
+    instance = instance_of(world, Weights())
+    limits = [job.request.time_limit_s for job in world.pending]
+    for option in instance.options:
+        limit_s = limits[option.job] or UNLIMITED_AS_S
+        end_s = instance.offsets_s[option.slot] + limit_s
+        held = [n for n, at_s in enumerate(instance.offsets_s) if at_s < end_s]
+        assert option.last == max(held)
 
 
 def _sizes(instance: Problem) -> list[int]:

@@ -57,9 +57,10 @@ def test_the_draw_is_the_same_again_and_takes_a_line_once() -> None:
     assert len(mutants.drawn("core", 99)) == 4
 
 
-def test_tests_that_import_the_module_come_first() -> None:
-    near, far = mutants.tests_of("rltuned.core.order")
+def test_tests_that_import_the_module_come_first_and_all_quick_ones_last() -> None:
+    near, far, rest = mutants.tests_of("rltuned.core.order")
     assert "tests/unit/test_order.py" in near
-    assert not set(near) & set(far)
-    assert not any(name.startswith("tests/integration") for name in near + far)
-    assert not any(name.startswith("tests/sim") for name in far)
+    assert "tests/unit/test_mutants.py" in rest
+    assert len({*near, *far, *rest}) == len(near) + len(far) + len(rest)
+    assert not any(name.startswith("tests/integration") for name in near + far + rest)
+    assert not any(name.startswith("tests/sim") for name in far + rest)

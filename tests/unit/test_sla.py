@@ -236,6 +236,16 @@ def test_each_job_counts_once_when_it_starts_or_passes_its_bound() -> None:
     assert at(NOW + 180, started=starts) == ClassCount(2, 1)
 
 
+def test_a_wait_of_just_the_bound_keeps_the_promise() -> None:
+    watch = PromiseWatch()
+    one = fast(1, 850.0)
+    counts = [
+        watch.look((FAST,), snapshot(one, taken_at=NOW + later_s), ())[FAST]
+        for later_s in (0.0, 50.0, 51.0)
+    ]
+    assert counts == [ClassCount(), ClassCount(), ClassCount(1, 1)]
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

@@ -19,7 +19,7 @@ from rltuned.journal.handover import FILE, Handover, StateRow, published
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate, WordClaim
 from rltuned.settings.keys import Settings
-from tests.builders import NOW, job, snapshot, target
+from tests.builders import NOW, job, set_priority, snapshot, target
 from tests.fakes import ConstantOrder, FakeBackend, FakeClock, dealt
 from tests.loops import Bench, Clocks, rescued
 
@@ -315,3 +315,17 @@ def test_flags_are_handed_over(pair: tuple[Beside, Beside]) -> None:
     (claim,) = theirs.claims(CLUSTER)
     assert isinstance(claim, WordClaim)
     assert (claim.key, claim.value) == ((job(1).job_id, job(1).submitted_at), "YES")
+
+
+def test_what_this_journal_held_before_does_not_outlive_a_handover(
+    pair: tuple[Beside, Beside],
+) -> None:
+    one, two = pair
+    one.loop().run(1)
+    older = Journal(two.folder)
+    older.intend(Plan((set_priority(job(77), 900),)), cluster=CLUSTER, cycle=1, at=NOW, newest=77)
+    assert [claim.target.job_id for claim in older.claims(CLUSTER)] == [77]
+    given = published(one.shared)
+    assert given is not None
+    older.unpack(given)
+    assert older.claims(CLUSTER) == Journal(one.folder).claims(CLUSTER)

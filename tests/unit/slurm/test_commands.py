@@ -175,3 +175,9 @@ def test_what_is_held_whole_has_a_bound_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(BackendError, match=f"squeue answered more than {WHOLE_BYTES} bytes"):
         run.ask("squeue")
     assert sum(map(len, run.stream("squeue"))) == WHOLE_BYTES + 1
+
+
+def test_complaints_count_once_among_what_was_answered(tmp_path: Path) -> None:
+    script = "head -c 4000 /dev/zero >&2; for i in 1 2 3 4 5 6 7 8 9; do printf x; sleep 0.03; done"
+    run, _ = commands(tmp_path, script, max_answer_bytes=20_000)
+    assert run.ask("squeue").stdout == 9 * "x"

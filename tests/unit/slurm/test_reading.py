@@ -327,3 +327,64 @@ def test_values_that_slurm_cannot_mean_cost_that_job(
 def test_a_gres_has_a_plain_name() -> None:
     with pytest.raises(ValueError, match="is no GRES"):
         parse_gres("gres:\x1b[31m")
+
+
+def test_a_line_of_sprio_without_a_number_makes_jobs_without_another_line_unreadable(
+    tmp_path: Path,
+) -> None:
+    job_id = RECORDED.ids["gpu_plain"]
+    text, count = re.subn(rf"(?m)^{job_id}\x1f", "none\x1f", RECORDED.text("sprio"))
+    assert count == 1
+    seen = replay(tmp_path, RECORDED, sprio=text).observe()
+    whole = replay(tmp_path, RECORDED).observe()
+    readable = {j.job_id for j in seen.pending if not j.unreadable}
+    assert job_id not in readable
+    shown = {j.job_id for j in whole.pending if j.site_factor is not None}
+    assert readable >= shown - {job_id}
+
+
+def test_an_exclusive_partition_makes_its_jobs_exclusive_and_no_others(tmp_path: Path) -> None:
+    lines = RECORDED.text("sinfo").split("\n")
+    closed = [
+        re.sub("\x1f[^\x1f]*#recorded".replace("#", "\x1e#"), "\x1fEXCLUSIVE\x1e#recorded", line)
+        if "\x1fsla\x1f" in line
+        else line
+        for line in lines
+    ]
+    seen = replay(tmp_path, RECORDED, sinfo="\n".join(closed)).observe()
+    exclusive = {j.job_id for j in seen.pending if j.request.exclusive}
+    assert RECORDED.ids["sla"] in exclusive
+    assert RECORDED.ids["gpu_plain"] not in exclusive
+
+
+def test_the_roomiest_node_says_on_how_few_nodes_a_job_can_run(tmp_path: Path) -> None:
+    """Six CPUs fit on one node of eight, whatever the smaller nodes of the partition have."""
+    job_id = RECORDED.ids["gpu_plain"]
+    head, *records = RECORDED.text("squeue").split("\x1e#recorded\n")
+    at = next(n for n, r in enumerate(records) if f"\x1f{job_id}\x1f{job_id}\x1f" in r)
+    fields = records[at].split("\x1f")
+    names = head.split("\x1f")
+    for name, value in (
+        ("TRES_ALLOC", "cpu=6,mem=1000M,node=1"), ("CPUS", "6"), ("TASKS", "1"), ("NODES", "3")
+    ):  # fmt: skip
+        fields[names.index(name)] = value
+    records[at] = "\x1f".join(fields)
+    changed = "\x1e#recorded\n".join([head, *records])
+    seen = replay(tmp_path, RECORDED, squeue=changed).observe()
+    (request,) = (j.request for j in seen.pending if j.job_id == job_id)
+    assert (request.total.gpus, request.nodes, request.nodes_most) == (2, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("rows", "start"),
+    [([("12", "1700000000"), ("13", "1800000000")], 1_700_000_000.0), ([("13", "1")], None)],
+)
+def test_when_slurm_expects_to_start_a_job(
+    tmp_path: Path, rows: list[tuple[str, str]], start: float | None
+) -> None:
+    it = replay(tmp_path, RECORDED)
+    it.observe()
+    table = [("JOBID", "START_TIME"), *rows]
+    (tmp_path / "table").write_text("".join(f"{a}\x1f{b}\x1e#recorded\n" for a, b in table))
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\nexec cat {tmp_path}/table\n")
+    assert it.expected_start(JobId(12)) == start
