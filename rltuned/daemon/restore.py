@@ -199,13 +199,22 @@ def _judge_site_factor(claim: Claim, job: PendingJob, *, is_frozen: bool) -> Res
     if actual is None and job.is_dependent and job.priority > 0:
         actual, priority = claim.owned.value, job.priority
     if actual is None or is_frozen:
-        return Restored(claim, Fate.UNKNOWN, "Slurm does not show its site factor now")
+        return Restored(claim, Fate.UNKNOWN, _of_hidden(claim, job))
     if not claim.owned.explains(actual):
         return Restored(
             claim, Fate.CHANGED, f"site factor is {actual}, rltuned wrote {claim.owned.value}"
         )
     target = Target(job.job_id, job.submitted_at, job.address)
     return SetSiteFactor(target, actual, claim.owned.original or 0, priority)
+
+
+def _of_hidden(claim: Claim, job: PendingJob) -> str:
+    """What cannot be compared may be another user's; of a held job the command is safe."""
+    why = "Slurm does not show its site factor now"
+    if not job.held_by:
+        return why
+    undo = f"scontrol update JobId={job.address} SiteFactor={claim.owned.original or 0}"
+    return f"{why}; unless another user has set it, {undo} gives it back and the job stays held"
 
 
 def _done(action: Action) -> str:

@@ -1,6 +1,7 @@
 """The real process against a real Slurm: it watches, it reorders, it gives back, it survives."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -128,6 +129,26 @@ def test_restore_leaves_alone_what_others_changed_and_never_frees_a_held_job(
     assert done.returncode == 0, done.stdout
     assert f"job {long}: given back: site factor" in done.stdout
     assert factors(slurm) == {long: 0, middle: 0, short: 9}
+
+
+def test_the_command_that_restore_names_gives_a_held_job_its_site_factor_back(
+    slurm: SlurmLab, config: Path
+) -> None:
+    long, *_ = waiting(slurm)
+    assert rltuned("run", "--live", "--once", "--config", str(config)).returncode == 0
+    assert factors(slurm)[long] != 0
+    slurm.scontrol("hold", str(long))
+    done = rltuned("restore", "--all", "--config", str(config))
+    (line,) = (row for row in done.stdout.splitlines() if row.startswith(f"job {long}: unknown"))
+    found = re.search(r"scontrol (update JobId=\S+ SiteFactor=-?\d+) gives it back", line)
+    assert found is not None
+    slurm.scontrol(*found[1].split())
+    assert priority(slurm, long) == 0
+    slurm.scontrol("release", str(long))
+    slurm.wait_for(
+        lambda: str(long) in slurm.run("sprio", "-h", "-o", "%i").split(), 30, "its site factor"
+    )
+    assert factors(slurm)[long] == 0
 
 
 def test_restore_waits_for_a_live_daemon_to_be_paused(
