@@ -53,6 +53,9 @@ def test_siblings_share_one_number_so_both_daemons_leave_them_alone(
         found = [lab.run(*words, check=False).strip() for lab in clusters]
         return [int(number) if number.isdecimal() else 0 for number in found]
 
+    # a job that is first before one runs would start itself
+    runs = ("squeue", "--local", "-h", "-t", "R")
+    one.wait_for(lambda: all(lab.run(*runs) for lab in clusters), 60, "a job runs in each cluster")
     one.wait_for(lambda: min(numbers()) > 0, 60, "the sibling is in both queues")
     least = max(numbers()) + 4_000
     one.scontrol("update", f"JobId={last}", "SiteFactor=5000")
