@@ -49,13 +49,8 @@ class JobEnd:
 
 @dataclass(slots=True)
 class Reservation:
-    """A job that waits at the head of its partition, and when it could start by time limits.
-
-    Attributes:
-        job: its position among the jobs.
-        at_s: seconds from now; inf = no end makes room for it.
-        free: what is free then.
-        shares: where it starts then; None = nowhere.
+    """A job that waits at the head of its partition. job: its position. at_s: when it could start
+    by time limits, from now; inf = never. free: what is free then. shares: where; None = nowhere.
     """
 
     job: int
@@ -93,10 +88,7 @@ def job_ends(snapshot: Snapshot, capacity: Capacity) -> tuple[JobEnd, ...]:
 def easy_backfill(
     jobs: Sequence[QueuedJob], capacity: Capacity, ends: Callable[[], Sequence[JobEnd]]
 ) -> BackfillResult:
-    """Slurm's own pass over the jobs in the given order.
-
-    ends: see `job_ends`; only called when a job has to wait.
-    """
+    """Slurm's own pass over the jobs in order. ends: see `job_ends`; called if a job must wait."""
     free = capacity.copy()
     starts: dict[int, tuple[Share, ...]] = {}
     heads: dict[str, Reservation] = {}

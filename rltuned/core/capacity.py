@@ -21,10 +21,7 @@ BoolArray = NDArray[np.bool_]
 
 @dataclass(slots=True)
 class Capacity:
-    """Totals (never change) and free amounts (change as jobs are placed) of one cluster.
-
-    Shapes: T GPU types plus the zero row, N nodes.
-    """
+    """Totals and free amounts of one cluster: T GPU types plus the zero row, N nodes."""
 
     names: tuple[NodeName, ...]
     gpu_types: tuple[GpuType, ...]
@@ -101,11 +98,7 @@ class Capacity:
         return tuple(i for i, t in enumerate(self.gpu_types) if t in request.gpu_types)
 
     def take(self, shares: tuple[Share, ...]) -> None:
-        """Spend what a placement takes.
-
-        Raises:
-            ValueError: it takes more than is free.
-        """
+        """Spend what a placement takes. Raises ValueError: it takes more than is free."""
         for share in shares:
             column, row = self._cell(share)
             gpus = self.free_gpus[row, column] = self.free_gpus[row, column] - share.taken.gpus
@@ -123,10 +116,7 @@ class Capacity:
             self.free_mem_mib[column] += share.taken.mem_mib
 
     def cap(self) -> None:
-        """Free at most what there is.
-
-        What jobs hold is read job by job and need not add up to what nodes show as used.
-        """
+        """Free at most what there is: what jobs hold need not add up to what nodes show as used."""
         np.minimum(self.free_gpus, self.total_gpus, out=self.free_gpus)
         np.minimum(self.free_cpus, self.total_cpus, out=self.free_cpus)
         np.minimum(self.free_mem_mib, self.total_mem_mib, out=self.free_mem_mib)

@@ -115,17 +115,11 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What and why, whole.
+    """What and why, whole; entries and delays in their own orders.
 
-    Attributes:
-        entries: in the new order.
-        delays: of the matrix's jobs, in its order.
-        field: which number is written.
-        neutral: the neutral delay from the next cycle on.
-        max_delay_s: the longest delay that the settings allow.
-        room_s: (n,) the longest delay that Slurm's numbers have room for; None = none can be
-            written.
-        joint: how the first were placed together; None = they were not.
+    neutral: the neutral delay from the next cycle on. room_s: (n,) the longest delay that Slurm's
+    numbers have room for; None = none can be written. joint: how the first jobs were placed
+    together; None = they were not.
     """
 
     snapshot: Snapshot
@@ -147,12 +141,8 @@ class Decision:
 def decide(
     snapshot: Snapshot, policy: Policy, knobs: Knobs, solver: Solver | None = None
 ) -> Decision:
-    """Select, encode, delay, order, place, plan.
-
-    solver: for placement `milp`; without one its greedy answer stands.
-
-    Raises:
-        PolicyError: the policy's delays are misshapen, negative or not finite.
+    """Select, encode, delay, order, place, plan. solver: for placement `milp`; None = its greedy
+    answer. Raises PolicyError: the policy's delays are misshapen, negative or not finite.
     """
     mode = knobs.writing.field(snapshot.priorities)
     seen = with_early(snapshot) if mode == "site_factor" else snapshot
@@ -280,9 +270,8 @@ def greedy(
 def _split_by_field(
     chosen: tuple[PendingJob, ...], mode: Field
 ) -> tuple[tuple[PendingJob, ...], tuple[PendingJob, ...]]:
-    """Part off the jobs that rltuned wrote to by the other field: they are undone first.
-
-    A job frozen by `Priority=` ignores its site factor, so a changed write_mode must let go first.
+    """Part off the jobs that rltuned wrote to by the other field: they are undone first. A job
+    frozen by `Priority=` ignores its site factor, so a changed write_mode must let go first.
     """
     other = [j for j in chosen if j.owned is not None and j.owned.field != mode and undo(j)]
     if not other:

@@ -27,9 +27,8 @@ def difference(on: Mapping[str, float], off: Mapping[str, float]) -> float | Non
 
     (a - b) / (a + b) of the means over users a and b, without the user whose absence brings it
     nearest to 0 (0 when its sign depends on one user). So one user, whatever their jobs do, makes
-    it no larger than the others do. It changes its sign with on and off, and nothing else.
-
-    on, off: by user, the mean in the block; >= 0, better when smaller.
+    it no larger than the others do. It changes its sign with on and off, and nothing else. on, off:
+    by user, the mean in the block; >= 0, better when smaller.
     """
     total_on, total_off = sum(on.values()), sum(off.values())
     found = []
@@ -47,12 +46,7 @@ def difference(on: Mapping[str, float], off: Mapping[str, float]) -> float | Non
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """How strongly the pairs so far speak for harm.
-
-    Attributes:
-        bets: worth of those that have begun.
-        pairs: so many pairs have been seen.
-    """
+    """How strongly the pairs so far speak for harm. bets: worth of those that have begun."""
 
     bets: float = 0.0
     pairs: int = 0
@@ -71,10 +65,7 @@ class Evidence:
         return self.value >= LIMIT
 
     def after(self, found: float, margin: float) -> "Evidence":
-        """With one more pair.
-
-        found: its difference. margin: the share by which waits may be longer; MAX_MARGIN at most.
-        """
+        """With one more pair. found: its difference. margin: share by which waits may be longer."""
         pairs = self.pairs + 1
         begun = self.bets + 1.0 / (pairs * (pairs + 1))
         return Evidence(begun * (1.0 + STAKE * (found - margin / (2.0 + margin))), pairs)

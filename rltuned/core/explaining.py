@@ -49,14 +49,11 @@ CANNOT_START: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Influence:
-    """One feature of one job, and what the policy's delay would be were it like the queue's.
+    """One feature of a job, scaled to [0, 1], beside the median of the ranked jobs; ranks: 1 =
+    highest value, and by delay 1 = shortest.
 
-    Attributes:
-        value, median: scaled to [0, 1] as the policy sees them; median of the ranked jobs.
-        rank: 1 = no job has a higher value.
-        delay_without_s: with the median in its place and all else as it is, at stretch 1.
-        difference_s: how much the feature adds to the delay beyond what the median would.
-        rank_without: by delay, 1 = the shortest.
+    delay_without_s: the policy's delay at stretch 1 with the median in its place. difference_s:
+    what the feature adds to the delay beyond that.
     """
 
     feature: str
@@ -71,11 +68,10 @@ class Influence:
 def influences(policy: Policy, matrix: StateMatrix, row: int) -> tuple[Influence, ...]:
     """Leave one feature out at a time; the one that moves the delay most comes first.
 
-    A feature is replaced by the queue's median, in its scaled and, where the classic rules read
-    it, its raw form. Features that are made of several (job_size, dsr) keep their value meanwhile.
-    The predicted run time counts as one where there is one, on the scale of requested_time.
-
-    Raises PolicyError: the policy gives no usable delays.
+    A feature is replaced by the queue's median, in its scaled and, where the classic rules read it,
+    its raw form. Features that are made of several (job_size, dsr) keep their value meanwhile. The
+    predicted run time counts as one where there is one, on the scale of requested_time. Raises
+    PolicyError: the policy gives no usable delays.
     """
     delays_s = checked_delays(policy, matrix)
     names = COLUMNS if np.isnan(matrix.run_s[row]).any() else (*COLUMNS, RUN_TIME)
@@ -138,10 +134,7 @@ class Bound(StrEnum):
 
 
 def bounds_on(decision: Decision, row: int) -> tuple[Bound, ...]:
-    """The bounds that keep a job's delay below what the policy wishes; the tightest one alone.
-
-    row: of the job in the decision's matrix.
-    """
+    """The bounds that keep a job's delay below the wish; the tightest alone. row: of the matrix."""
     delay_s, delays = decision.delays.delay_s[row], decision.delays
     if delay_s >= delays.wished_s[row]:
         return ()
@@ -193,12 +186,11 @@ class Forecast:
 
 
 def may_start(decision: Decision, job: PendingJob) -> Forecast:
-    """When a job may start if the queue stood as this cycle's plan would put it, and stayed so.
+    """When a job may start if the queue stood as this plan puts it, and stayed so.
 
-    Slurm's own pass (core/backfill): in order, best fit, backfill that puts off no reservation.
-    Only the first job of a partition that does not fit has a time; of those behind it nothing is
-    known. Knows nothing of limits on users and accounts, and of jobs that come later. One that
-    accepts several sizes is looked at by its smallest.
+    By Slurm's own pass (core/backfill). Only the first job of a partition that does not fit has a
+    time. Limits on users and accounts, and jobs that come later, are not known. A job that accepts
+    several sizes is looked at by its smallest.
     """
     snapshot = decision.snapshot
     line = [job if j.job_id == job.job_id else j for j in _in_line(decision)]
@@ -218,10 +210,7 @@ def may_start(decision: Decision, job: PendingJob) -> Forecast:
 
 
 def starts_by_nodes(decision: Decision, job: PendingJob) -> tuple[tuple[int, Forecast], ...]:
-    """When a job that accepts several node counts may start on some of them, by `may_start`.
-
-    The fewest, each twice as many as the one before, and the most. Empty = it accepts one size.
-    """
+    """`may_start` on the fewest nodes, each doubling, and the most; empty = it accepts one size."""
     request, fewest = job.request, job.request.nodes or 1
     if request.nodes_most is None:
         return ()

@@ -137,10 +137,8 @@ def planning_limit_s(limit_s: float | None) -> float:
 
 
 def encode(chosen: tuple[PendingJob, ...], snapshot: Snapshot) -> StateMatrix:
-    """Describe each chosen job by what a scheduler knows of it and of the nodes it could use.
-
-    Returns:
-        values (n, NUM_FEATURES) float32, all in [0, 1]; row i is chosen[i]. Empty queue: (0, ...).
+    """Describe each chosen job by what a scheduler knows of it and of the nodes it could use: (n,
+    NUM_FEATURES) float32, all in [0, 1]; row i is chosen[i].
     """
     shapes = shapes_of(chosen)
     gpus, cpus, mem_mib, limit_s = _requested(shapes)

@@ -59,9 +59,7 @@ class GroupForecast:
 
     @property
     def critical(self) -> frozenset[int]:
-        """The jobs that make the group end later if they do; none of a group whose end is not
-        known, or whose edges are not all understood.
-        """
+        """The jobs that make the group end later if they do; none where the end is not known."""
         end = self.end_at
         if not self.whole or not isfinite(end):
             return frozenset()

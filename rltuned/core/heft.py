@@ -24,11 +24,8 @@ class PlanNode:
 
 @dataclass(frozen=True, slots=True)
 class PlanTask:
-    """A job of the group.
-
-    Attributes:
-        run_s: expected run time by GPU type; a type that is not there is not allowed.
-        parents: by place among the tasks, the seconds that their data takes to another node.
+    """A job of the group. run_s: expected, by the GPU types that are allowed. parents: by place
+    among the tasks, the seconds that their data takes to another node.
     """
 
     name: str
@@ -146,9 +143,7 @@ def _peak(busy: Iterable[tuple[float, float, int]], start_s: float, end_s: float
 
 
 def upward_ranks(graph: PlanGraph) -> list[float]:
-    """Of each task: its mean run time over the nodes that could run it, and the costliest way on,
-    data included, to the end of the group.
-    """
+    """Of each task: its mean run time over the nodes, plus the costliest way to the end."""
     below, order = children(graph.parents), topological(graph.parents) or []
     ranks = [0.0] * len(graph.tasks)
     for i in reversed(order):

@@ -24,12 +24,8 @@ class Rung(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """The knobs.
-
-    Attributes:
-        rung: what may be done.
-        margin: the share by which waits may be longer in on blocks than in off blocks.
-        max_errors: cycles in a row in which a partition's changes fail, and its breaker opens.
+    """The knobs. margin: share by which waits may be longer in on blocks. max_errors: cycles in a
+    row in which a partition's changes fail until its breaker opens.
     """
 
     rung: Rung = Rung.FULL

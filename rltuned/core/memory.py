@@ -61,9 +61,8 @@ JobKey = tuple[int, float]
 
 @dataclass(slots=True)
 class _Known:
-    """A job that waits or runs: its kinds, what was predicted, its kin's errors until then.
-
-    shown: the last answer, which holds until a job of its user ends. taught: how many had, then.
+    """A job that waits or runs: kinds, prediction, its kin's errors until then. shown: the last
+    answer, until a job of its user ends. taught: how many had, then.
     """
 
     slots: IntArray
@@ -76,10 +75,8 @@ class _Known:
 
 
 class RunTimeMemory:
-    """What is known of run times, and of the jobs that wait or run now.
-
-    logits: of the predictor, which may be exchanged. ends: how many jobs have taught it. error:
-    mean of |ln(run / predicted)| over about the last hundred of them; NaN = none was predicted yet.
+    """What is known of run times, and of the jobs that wait or run now. error: mean |ln(run /
+    predicted)| of about the last hundred ends; NaN = none was predicted.
     """
 
     def __init__(
@@ -90,14 +87,7 @@ class RunTimeMemory:
         most: int = KINDS_MOST,
         keys: Collection[str] = KEYS,
     ) -> None:
-        """Empty.
-
-        Args:
-            logits: of the predictor.
-            salt: of the digests, one for each site; at most 64 bytes.
-            most: kinds that are remembered.
-            keys: those of KEYS that are used.
-        """
+        """Empty. salt: of the digests, at most 64 bytes. most: kinds remembered. keys: of KEYS."""
         self.logits, self._salt, self._keys = logits, salt, frozenset(keys)
         self._stats = np.zeros((most, FIELDS))
         self._slot_of: dict[int, int] = {}
@@ -188,11 +178,7 @@ class RunTimeMemory:
         return buffer.getvalue()
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take over the arrays that to_bytes kept.
-
-        Raises:
-            ValueError: they are of another release, or of a larger table.
-        """
+        """Take over what to_bytes kept. Raises ValueError: another release or size."""
         digests, stats, totals = arrays["digests"], arrays["stats"], arrays["totals"]
         fits = stats.shape == (len(digests), FIELDS) and totals.shape == (2,)
         fits = fits and len(np.unique(digests)) == len(digests)

@@ -150,9 +150,8 @@ def numbers_of(
     neutral_s: float,
     own_slope: float,
 ) -> Numbers | None:
-    """How delays become numbers here; None = age is worth no points, so no delay can be written.
-
-    own_slope: points per second, where slurmctld counts no age. neutral_s: the neutral delay.
+    """How delays become numbers; None = no delay can be written. own_slope: points per second,
+    where slurmctld counts no age. neutral_s: the neutral delay.
     """
     if system.kind == "basic":
         return None if field == "site_factor" else _basic(jobs, now)
@@ -164,10 +163,7 @@ def numbers_of(
 
 
 def rest_of(job: PendingJob, system: PrioritySystem, now: float) -> int | None:
-    """What neither age nor fair share moves of a job's priority under multifactor.
-
-    None = not known: Slurm does not tell, or the journal of an older release does not.
-    """
+    """What neither age nor fair share moves of a priority under multifactor; None = not known."""
     if job.owned is not None and job.owned.field == "priority":
         return job.owned.rest
     if job.rest is not None or system.fair_weight:
@@ -176,9 +172,7 @@ def rest_of(job: PendingJob, system: PrioritySystem, now: float) -> int | None:
 
 
 def base_now(job: PendingJob, system: PrioritySystem, now: float) -> float | None:
-    """What multifactor would give the job now if its priority were not fixed; None = not known, as
-    where sshare does not show the job's association.
-    """
+    """What multifactor would give a fixed job now; None = not known, as where sshare hides it."""
     rest, fair = rest_of(job, system, now), job.fair if system.fair_weight else 0.0
     if rest is None or fair is None:
         return None
@@ -188,14 +182,10 @@ def base_now(job: PendingJob, system: PrioritySystem, now: float) -> float | Non
 def settle(
     numbers: Numbers, delay_s: FloatArray, upper_s: FloatArray, writing: Writing
 ) -> tuple[IntArray, IntArray]:
-    """What this cycle writes.
+    """(n,) each job's number after this cycle, and the job indices that are due beyond the cap.
 
-    A write is sent when the delay in force is off by more than the hysteresis, or longer than the
-    job's bound; the largest errors first, as many as the cap allows. A number that drifts may lag
-    by REFRESH_S, at the bound too.
-
-    Returns:
-        (n,) each job's number after this cycle; job indices that are due beyond the cap.
+    Written is what is off by more than the hysteresis, or longer than the job's bound; the largest
+    errors first. A number that drifts may lag by REFRESH_S, at the bound too.
     """
     wanted, have_s = numbers.of(delay_s), numbers.in_force_s()
     error_s = have_s - delay_s
@@ -226,9 +216,7 @@ def _original(job: PendingJob) -> int:
 def _aged(
     jobs: Sequence[PendingJob], system: PrioritySystem, now: float, neutral_s: float, *, fixed: bool
 ) -> Numbers:
-    """fixed: the priority itself is written, and stands still while what Slurm gives others drifts.
-    Selection has left those alone whose base is not known.
-    """
+    """fixed: the priority itself is written, and stands while what Slurm gives others drifts."""
     if fixed:
         base, value = np.zeros(len(jobs), dtype=np.int64), _ints(j.priority for j in jobs)
         given = [base_now(j, system, now) or j.priority for j in jobs]

@@ -44,10 +44,8 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class ObservationWindow:
-    """At most MAX_QUEUE_SIZE jobs, padded with zeros.
-
-    values: (MAX_QUEUE_SIZE, features); mask: (MAX_QUEUE_SIZE,) True on real jobs;
-    count: how many they are. The mask is never read off the values.
+    """At most MAX_QUEUE_SIZE jobs, padded with zeros: values (MAX_QUEUE_SIZE, features); mask, True
+    on real jobs, is never read off the values.
     """
 
     values: Float32Array
@@ -80,10 +78,7 @@ def sampled(
 
 
 def windows(values: Float32Array, size: int = MAX_QUEUE_SIZE) -> list[ObservationWindow]:
-    """Cut all rows into windows of one size, the last one padded. No row is left out.
-
-    The features were computed over the whole queue, so scores of different windows compare.
-    """
+    """Cut all rows into windows of one size, the last one padded; their scores compare."""
     found = []
     for start in range(0, len(values), size):
         rows = values[start : start + size]

@@ -54,13 +54,7 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What turns a policy's wish into a delay.
-
-    Attributes:
-        stretch: every wish is multiplied by it.
-        clip: the delay is at most so many times limit x sqrt(size).
-        max_delay_s: and at most so many seconds.
-    """
+    """What turns a wish into a delay: at most clip x limit x sqrt(size), and max_delay_s."""
 
     stretch: float = 0.1
     clip: float = 1.0
@@ -97,10 +91,8 @@ def length_s(limit_s: FloatArray) -> FloatArray:
 
 
 def upper_bounds_s(limit_s: FloatArray, size: FloatArray, order: Order) -> FloatArray:
-    """(n,) the longest delay that any policy may ask of each job, in seconds.
-
-    limit_s: (n,), UNLIMITED_AS_S where there is none. size: (n,) GPUs, or what stands for them; at
-    least 1.
+    """(n,) the longest delay that any policy may ask of each job. limit_s: UNLIMITED_AS_S where
+    there is none. size: (n,) GPUs, or what stands for them; at least 1.
     """
     clip_s = order.clip * length_s(limit_s) * np.sqrt(size)
     bounds: FloatArray = np.minimum(clip_s, order.max_delay_s)
@@ -110,11 +102,8 @@ def upper_bounds_s(limit_s: FloatArray, size: FloatArray, order: Order) -> Float
 def bounded(
     policy: Policy, matrix: StateMatrix, order: Order, room_s: FloatArray | None = None
 ) -> Delays:
-    """The delays that a policy wishes, within the bounds.
-
-    room_s: (n,) the longest delay that Slurm's numbers have room for; None = any.
-
-    Raises PolicyError: the policy gives no usable delays.
+    """The delays that a policy wishes, within the bounds. room_s: (n,) the longest that Slurm's
+    numbers have room for; None = any. Raises PolicyError.
     """
     wished_s = order.stretch * checked_delays(policy, matrix)
     upper_s = upper_bounds_s(matrix.limit_s, matrix.size, order)
@@ -127,10 +116,7 @@ def bounded(
 
 
 def checked_delays(policy: Policy, matrix: StateMatrix) -> FloatArray:
-    """The policy's delays, refused unless there is one finite number from 0 on per job.
-
-    Raises PolicyError: they are misshapen, negative or not finite.
-    """
+    """The policy's delays: one finite number from 0 on per job. Raises PolicyError."""
     found = np.asarray(policy.delay_s(matrix), dtype=np.float64)
     if found.shape != (len(matrix),):
         raise PolicyError(

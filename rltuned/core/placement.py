@@ -44,12 +44,8 @@ def ceil_div(amount: int, parts: int) -> int:
 
 
 def width(request: Request, member: BoolArray, capacity: Capacity) -> tuple[int, tuple[int, ...]]:
-    """How many nodes a job gets, and the rows of GPU types on which so many can carry it.
-
-    Answers for the hardware of the partition (member, (N,)), whatever is free or down now.
-
-    Returns:
-        (0, ()) when no node count can ever carry it.
+    """How many nodes a job gets on hardware member (N,), and the rows of GPU types on which so many
+    can carry it, whatever is free or down now; (0, ()) = no count ever can.
     """
     best, rows = 0, []
     for row in capacity.accepted(request):
@@ -127,11 +123,7 @@ def place_request(
 def _on_one_node(
     request: Request, member: BoolArray, capacity: Capacity, rule: PlacementRule
 ) -> tuple[Share, ...] | None:
-    """What most jobs need, all GPU types at once: the same node as `place_widely` finds.
-
-    Returns:
-        () when the job does not fit now; None when this is not a matter of one node.
-    """
+    """What most jobs need, as `place_widely` finds it; () = no fit now; None = not on one node."""
     need = request.total
     if not need.gpus or request.exclusive or request.nodes not in {None, 1}:
         return None

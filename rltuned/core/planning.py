@@ -18,11 +18,8 @@ from rltuned.domain.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """The jobs as they stand and as they are to stand.
-
-    before, after: job indices in order. current, proposed, settled: priorities. value: the number
-    that each job is to have after this cycle; written: it is not the present one; lifted: it is
-    above the job's own place.
+    """The jobs as they stand and are to stand: indices in order, and priorities. value: each job's
+    number after this cycle. written: it is new. lifted: it is above the job's own place.
     """
 
     before: IntArray
@@ -71,10 +68,7 @@ def rank(
     writing: Writing,
     lifts: Mapping[int, frozenset[str]],
 ) -> tuple[Ranked, list[int]]:
-    """Where the jobs stand and are to stand; the indices of those that wait for the cap.
-
-    lifts: as of `due_lifts`; each may take one write of the cap.
-    """
+    """Where the jobs stand and are to stand; the indices that wait for the cap."""
     current = np.array([j.priority for j in matrix.jobs], dtype=np.int64)
     before = np.argsort(-current, kind="stable")
     is_lifted = np.zeros(len(current), dtype=bool)
@@ -122,10 +116,7 @@ def make_plan(
     field: Field,
     snapshot: Snapshot,
 ) -> tuple[SetPriority | SetSiteFactor, ...]:
-    """The writes that give jobs their numbers.
-
-    value: (n,) the number that each job is to have. due: indices of the jobs to write, in order.
-    """
+    """The writes of value (n,) to the jobs at the indices `due`, in order."""
     found: list[SetPriority | SetSiteFactor] = []
     system = snapshot.priorities
     aged = system.kind == "multifactor"
@@ -142,10 +133,8 @@ def make_plan(
 
 
 def undo(job: PendingJob) -> Release | SetNice | SetSiteFactor | None:
-    """What takes back the last write to a job.
-
-    None when there is nothing to take back: not owned, changed by another user since, or held
-    (an operator's release would start a held job, so of that one only the nice is given back).
+    """What takes back the last write to a job. None = nothing is owned, another user has changed
+    it, or it is held (a release would start it; of that one only the nice is given back).
     """
     if job.owned is None:
         return None

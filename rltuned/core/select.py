@@ -140,9 +140,7 @@ def scope(snapshot: Snapshot, rules: Scope) -> tuple[str, ...]:
 
 def refusal(job: PendingJob, snapshot: Snapshot, rules: Scope) -> Refusal | None:
     """The first reason, from the most to the least binding, why a job is left alone; None = none.
-
-    The switchback comes late, so that an off block holds exactly the jobs that are ordered in an
-    on block.
+    The switchback comes late: an off block holds exactly the jobs that an on block orders.
     """
     if job.unreadable:
         return Refusal.UNREADABLE

@@ -26,12 +26,8 @@ def cost(speed: float, count: int, behind: int, nodes: int) -> float:
 
 
 def nodes_by_completion(speeds: Mapping[int, float], behind: int, nodes: int) -> int:
-    """The node count that makes the sum of completion times least; of equals the fewest.
-
-    Args:
-        speeds: by node count, which its user has named and which may be chosen; not empty.
-        behind: jobs that wait behind it for the same nodes.
-        nodes: that they wait for.
+    """The node count, of those in speeds, that makes the sum of completion times least; of equals
+    the fewest. behind: jobs that wait behind it for the same nodes.
     """
     return min(speeds, key=lambda k: (cost(speeds[k], k, behind, nodes), k))
 

@@ -66,10 +66,7 @@ class SlaClass:
     def is_due(
         self, job: PendingJob, now: float, wait_s: Callable[[PendingJob], float | None]
     ) -> bool:
-        """Whether a job of the class is to be lifted; not while it depends on another.
-
-        wait_s: of a job that is the first in line; None = not known.
-        """
+        """Whether a job is to be lifted; none that depends on another. wait_s: if first in line."""
         if job.is_dependent:
             return False
         if job.waited_s(now) >= self.max_wait_s:
@@ -120,10 +117,7 @@ class ExpectedWaits:
 def due_lifts(
     jobs: Sequence[PendingJob], classes: Sequence[SlaClass | None], seen: Snapshot, most: int
 ) -> Mapping[int, frozenset[str]]:
-    """The rows to lift, those that wait longest first, and the QOS whose jobs each may pass.
-
-    seen: the queue that they stand in. most: over all classes, besides each one's own bound.
-    """
+    """The rows to lift, longest wait first, and the QOS whose jobs each may pass."""
     now, waits = seen.taken_at, ExpectedWaits(seen)
     left = {one: one.lift_jobs for one in classes if one is not None}
     found: dict[int, frozenset[str]] = {}
@@ -143,15 +137,8 @@ def lifted(
     qos: Sequence[str],
     lifts: Mapping[int, frozenset[str]],
 ) -> dict[int, int]:
-    """The number of each row that a lift is to put above the others, by row.
-
-    A job that is in front of them by itself is not named.
-
-    Args:
-        numbers: of all rows.
-        delay_s: (n,) the delays.
-        qos: (n,) of each job.
-        lifts: of `due_lifts`.
+    """The number of each row that a lift puts above the others; none of one that is there by
+    itself. delay_s, qos: (n,). lifts: of `due_lifts`.
     """
     own, present = numbers.priority(numbers.of(delay_s)), numbers.priority(numbers.value)
     found = {}

@@ -44,10 +44,7 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class JobShapes:
-    """The different jobs of a queue: those that share a Request object and partitions are one.
-
-    firsts: one job of each shape; rows: (n,) which shape each job has.
-    """
+    """The different jobs of a queue. firsts: a job of each shape. rows: (n,) the shapes."""
 
     firsts: tuple[PendingJob, ...]
     rows: IntArray
@@ -136,10 +133,7 @@ def _look(
 
 
 def _sums(has: BoolArray, idle: BoolArray, capacity: Capacity, returning: IntArray) -> FloatArray:
-    """(T+1, 5) free, all and returning GPUs of each type; its wholly free and all its nodes.
-
-    has: (T+1, N) the nodes of one queue that have the type, in the zero row all of them.
-    """
+    """(T+1, 5) free, all, returning GPUs of each type; free and all nodes. has: (T+1, N) nodes."""
     free = np.where(capacity.usable, capacity.free_gpus, 0), capacity.total_gpus
     back = np.where(capacity.usable, returning, 0)
     amounts = [np.where(has, amount, 0).sum(axis=1) for amount in (*free, back)]
@@ -153,9 +147,8 @@ def _ways(
     amounts: tuple[IntArray, IntArray, IntArray],
     base: BoolArray,
 ) -> IntArray:
-    """How many disjoint sets of `wide` nodes carry each need; 0 where not even one does.
-
-    Shapes: need (k, 3), wide (k,), amounts three times (M,), base (k, M); returns (k,).
+    """How many disjoint sets of `wide` nodes carry each need; 0 where not even one does. Shapes:
+    need (k, 3), wide (k,), amounts three times (M,), base (k, M); returns (k,).
     """
     gpus, cpus, mem_mib = amounts
     ok = base & (cpus >= -(-need[:, 1] // wide)[:, None])

@@ -19,15 +19,9 @@ _HALF: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block of one partition; times are Unix seconds.
-
-    Attributes:
-        pair: number of its pair.
-        on: whether delays are written.
-        measured: its pair has one block on and one off.
-        pair_begins_at, pair_ends_at: of its pair.
-        counts_from: end of the washout: jobs that became eligible before it are no evidence.
-        ends_at: when the next block begins.
+    """One block of one partition, in Unix seconds. pair: its number. measured: its pair has one
+    block on and one off. counts_from: jobs that became eligible before it are no evidence. ends_at:
+    when the next block begins.
     """
 
     pair: int
@@ -41,14 +35,9 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Switchback:
-    """When delays are on.
-
-    Attributes:
-        salt: the secret of the coin.
-        block_s: length of a block.
-        washout_s: the first part of a block, which is no evidence.
-        off_share: of the time, 0 to 1/2; at 1/2 every pair is measured.
-        together: all partitions have the same blocks.
+    """When delays are on. salt: the secret of the coin. washout_s: first part of a block, which is
+    no evidence. off_share: 0 to 1/2; at 1/2 every pair is measured. together: all partitions have
+    the same blocks.
     """
 
     salt: str = ""

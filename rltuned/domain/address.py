@@ -24,10 +24,8 @@ def is_address(text: str) -> bool:
 
 
 def is_sayable(job: PendingJob) -> bool:
-    """Whether what is written to a job can be taken back whatever becomes of it.
-
-    A record of an array is named by its tasks once other tasks have records of their own, so the
-    longest list counts that it can ever need: with every third task away.
+    """Whether a write can be taken back: the longest list that an array's record can come to need
+    counts, with every third task away.
     """
     return is_address(job.address) and _longest(job) + _VALUE <= ARGUMENT_LIMIT
 

@@ -76,10 +76,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition as `scontrol show partition` shows it.
-
-    max_time_s and default_time_s: seconds, inf = UNLIMITED, None = not set.
-    """
+    """A partition. max_time_s, default_time_s: inf = UNLIMITED, None = not set."""
 
     name: str
     default: bool = False

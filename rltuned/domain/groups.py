@@ -13,12 +13,8 @@ AFTER_START: Final = frozenset({"after"})
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """Which jobs one job waits for.
-
-    Attributes:
-        parents: job or array ids, each with the kind of the edge in Slurm's word (`afterok`).
-        whole: the edges say all of it; False where one of several parents is enough, or where it
-            waits for a failure, a delay, another cluster or a namesake too.
+    """Which jobs one job waits for. parents: ids with the kind of the edge in Slurm's word
+    (`afterok`). whole: the edges say all of it, each must hold, and on success.
     """
 
     parents: tuple[tuple[JobId, str], ...] = ()
@@ -65,13 +61,8 @@ class GroupJob:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedEnd:
-    """What was expected of a group when the last job joined it. Unix times.
-
-    Attributes:
-        made_at: when that was.
-        end_at: the end that was expected then.
-        jobs: that it had.
-        ended_at: of its last job; None = it has not ended, or the end was not seen.
+    """What was expected of a group when its last job joined, with so many jobs; Unix times.
+    ended_at: None = it has not ended, or the end was not seen.
     """
 
     made_at: float
@@ -87,13 +78,8 @@ class ExpectedEnd:
 
 @dataclass(frozen=True, slots=True)
 class GroupStore:
-    """All groups of a cluster.
-
-    Attributes:
-        jobs: by id; of an array, by the array's id.
-        expected: by the group's id, which is the least id in it.
-        seen_at: Unix time of the last look.
-        left_out: jobs with dependencies for which there was no room.
+    """All groups of a cluster. jobs: by id, or the array's. expected: by the group's id, its least
+    job id. left_out: jobs with dependencies for which there was no room.
     """
 
     jobs: Mapping[int, GroupJob] = field(default_factory=dict)

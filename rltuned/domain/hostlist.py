@@ -12,10 +12,8 @@ _RANGE: Final = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 
 def expand_hosts(text: str, *, most: int = MAX_HOSTS) -> tuple[str, ...]:
-    """Names of a hostlist in its order; leading zeros are kept, several brackets multiply.
-
-    Raises ValueError: nothing is named, brackets do not match, a range is none or runs backwards,
-    or there are more than `most` names.
+    """Names of a hostlist in its order; leading zeros are kept, several brackets multiply. Raises
+    ValueError: it is malformed, or names more than `most`.
     """
     names: list[str] = []
     for item in split_outside(text):
@@ -26,10 +24,7 @@ def expand_hosts(text: str, *, most: int = MAX_HOSTS) -> tuple[str, ...]:
 
 
 def split_outside(text: str, brackets: str = "[]") -> Iterator[str]:
-    """What stands between the commas outside brackets, which do not nest.
-
-    Raises ValueError: the brackets do not match.
-    """
+    """What stands between the commas outside brackets. Raises ValueError: they do not match."""
     inside, first = False, 0
     for at, sign in enumerate(text):
         if sign in brackets:

@@ -50,10 +50,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class ArrayInfo:
-    """The array a record belongs to: pending tasks in the record, and the `%` throttle if any.
-
-    listed: which tasks, as Slurm writes them ("0-3,8"); empty = not known.
-    """
+    """The array of a record: pending tasks, `%` throttle; listed: the tasks as "0-3,8"."""
 
     array_job_id: JobId
     tasks: int
@@ -103,11 +100,7 @@ class Ownership:
 @dataclass(frozen=True, slots=True)
 class Remembered:
     """What rltuned's journal says of jobs, by id and submit time: Slurm hands out ids again.
-
-    Attributes:
-        owned: what is rltuned's.
-        recent_writes: how often a job was written to within the last hour.
-        narrowed: the node range that a job was submitted with, and what rltuned wrote for it.
+    recent_writes: within the last hour. narrowed: the range submitted, and what was written for it.
     """
 
     owned: Mapping[tuple[JobId, UnixTime], Ownership] = field(default_factory=dict)
@@ -201,10 +194,7 @@ class PendingJob:
 
     @property
     def waits_since(self) -> UnixTime:
-        """When its waiting began: at submission, or later when it could first run.
-
-        While Slurm does not say when it can first run (a dependency), the submission.
-        """
+        """When its waiting began: when it could first run, if Slurm says so, else at submission."""
         return max(self.submitted_at, self.eligible_at or self.submitted_at)
 
     def waited_s(self, now: float) -> float:
@@ -257,10 +247,8 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
-    """One running record. Nothing better is known of its end than start plus time limit.
-
-    array_job_id: of the array that it is a task of; None for an ordinary job.
-    array_task: its number in that array; None = not known.
+    """One running record; its end is known as start plus limit at best. array_job_id: None for an
+    ordinary job. array_task: None = not known.
     """
 
     job_id: JobId
@@ -285,9 +273,7 @@ class RunningJob:
 
     @property
     def waits_since(self) -> UnixTime | None:
-        """When its waiting had begun: at submission, or later when it could first run; None = not
-        known.
-        """
+        """When its waiting had begun, as PendingJob.waits_since; None = not known."""
         if self.submitted_at is None:
             return None
         return max(self.submitted_at, self.eligible_at or self.submitted_at)
@@ -307,12 +293,8 @@ OF_A_RUN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """A run of a job that ended by itself, at its limit or by a user's hand.
-
-    Attributes:
-        partition: in which it ran.
-        array_job_id: of the array that it was a task of; None for an ordinary job.
-        suspended_s: how long of the time between start and end it was suspended.
+    """A run that ended by itself, at its limit or by a user's hand. array_job_id: None for an
+    ordinary job. suspended_s: of the time between start and end.
     """
 
     job_id: JobId

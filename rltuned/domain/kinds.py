@@ -27,13 +27,8 @@ _ABSENT: Final = frozenset({"", "(null)"})
 
 @dataclass(frozen=True, slots=True)
 class Kinds:
-    """Salted digests of 64 bits with a sign; 0 = not known, or switched off.
-
-    Attributes:
-        name: the job's name without its digits.
-        command: the path of the script, or the program.
-        work_dir: the folder that it runs in.
-        submit_line: the first words of the submission, without digits; sacct alone shows it.
+    """Salted digests of 64 bits with a sign; 0 = not known, or switched off. name, submit_line:
+    without digits. command: path of the script, or the program. submit_line: sacct alone shows it.
     """
 
     name: int = 0
@@ -46,13 +41,8 @@ NO_KINDS: Final = Kinds()
 
 
 class Digester:
-    """Makes kinds of texts; equal texts have equal digests for as long as the salt is the same.
-
-    Args:
-        salt: SALT_BYTES of it. Without it no digest can be compared with that of a guessed text.
-        wanted: which texts count; the others stay 0.
-
-    Raises ValueError: the salt has another length.
+    """Makes kinds of texts; under one salt of SALT_BYTES equal texts have equal digests. wanted:
+    which texts count; the others stay 0. Raises ValueError: the salt has another length.
     """
 
     def __init__(self, salt: bytes, wanted: Collection[KindName] = KIND_NAMES) -> None:

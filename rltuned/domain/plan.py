@@ -28,10 +28,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class SetPriority:
-    """`scontrol update Priority=`: freezes the job at `new` and destroys the user's nice.
-
-    rest: as Ownership.rest; None under priority/basic.
-    """
+    """`scontrol update Priority=`: freezes the job, destroys its nice. rest: see Ownership."""
 
     target: Target
     old: int

@@ -14,15 +14,9 @@ class Backend(Protocol):
     """The world that is watched and changed."""
 
     def observe(self, remembered: Remembered = NOTHING) -> Snapshot:
-        """Read the cluster.
-
-        Args:
-            remembered: what the journal has of the cluster. Jobs may be made with it, which
-                spares `Snapshot.marked`, whose word counts, the copies.
-
-        Raises:
-            BackendError: a command failed, timed out or the controller is away.
-            SnapshotError: an answer could not be read or is incomplete.
+        """Read the cluster. remembered: lets jobs be made with it, which spares `Snapshot.marked`
+        the copies. Raises BackendError: no answer; SnapshotError: it cannot be read, or is
+        incomplete.
         """
         ...
 
@@ -35,11 +29,8 @@ class Undoer(Protocol):
     """The part of the world that `rltuned restore` needs: the numbers of pending jobs, no more."""
 
     def look(self) -> Remnants:
-        """Read what pending jobs stand at.
-
-        Raises:
-            BackendError: a command failed, timed out or the controller is away.
-            SnapshotError: an answer as a whole could not be read; a single row costs its job only.
+        """Read what pending jobs stand at. Raises BackendError: no answer; SnapshotError: it cannot
+        be read as a whole; a single row costs its job only.
         """
         ...
 

@@ -48,13 +48,8 @@ class PrioritySystem:
 
 @dataclass(frozen=True, slots=True)
 class NeutralDelay:
-    """The delay that a job without a site factor of rltuned stands for, and how it was found.
-
-    Attributes:
-        delay_s: in force: the median delay of the site's jobs when it was set.
-        since: when it was set, Unix seconds.
-        running_s: a running median of the delays seen since then.
-        seen_at: when that was last brought up to date, Unix seconds.
+    """The delay that a job without a site factor of rltuned stands for; Unix times. delay_s: in
+    force, set at `since`. running_s: a running median of the delays since, until seen_at.
     """
 
     delay_s: float

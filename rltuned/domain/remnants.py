@@ -14,13 +14,8 @@ UNASKED: Final = Request(total=Resources(0, 0, 0))
 
 @dataclass(frozen=True, slots=True)
 class Remnants:
-    """Ids, numbers and flags of the pending records.
-
-    Attributes:
-        cluster: Slurm's name of it.
-        pending: their request is UNASKED, and what else a restore does not need is empty.
-        unreadable: job id as Slurm printed it -> why its row cannot be read.
-        plugin: PrioritySiteFactorPlugin, which owns all site factors; empty = none.
+    """Ids, numbers and flags of the pending records, without requests. unreadable: job id as
+    printed -> why. plugin: PrioritySiteFactorPlugin, which owns all site factors; empty = none.
     """
 
     cluster: str

@@ -18,13 +18,8 @@ _NO_JOB = JobId(0)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Unreadable:
-    """Something that Slurm printed and that cannot be read.
-
-    Attributes:
-        kind: "job", "node" or "partition".
-        name: as Slurm prints it; empty = the answer does not tell.
-        why: what cannot be read.
-        job_id: of a job; 0 = another kind, or not known.
+    """A job, node or partition that Slurm printed and that cannot be read. name: empty = not told.
+    job_id: 0 = no job, or not known.
     """
 
     kind: Literal["job", "node", "partition"]
@@ -104,17 +99,12 @@ class Snapshot:
         return frozenset(pending | running | arrays | parents | hidden | set(self.lingering))
 
     def hidden_ids(self) -> frozenset[JobId]:
-        """Ids of jobs that Slurm shows and that stand nowhere else here, because their rows cannot
-        be read. 0 is among them when such a row does not even tell its id.
-        """
+        """Ids of jobs whose rows cannot be read; 0 is among them when a row hides its id."""
         ids = {u.job_id for u in self.unreadable if u.kind == "job"}
         return frozenset(ids - {j.job_id for j in self.pending} - {j.job_id for j in self.running})
 
     def marked(self, says: Remembered, demoted: Collection[str] = ()) -> "Snapshot":
-        """The same snapshot with what the journal says: what is owned, and what may not be done.
-
-        A job that bears it already (see `Backend.observe`) is not copied.
-        """
+        """The snapshot with what the journal says; a job that bears it already is not copied."""
 
         def marked(job: PendingJob) -> PendingJob:
             key = job.job_id, job.submitted_at

@@ -112,9 +112,8 @@ def list_candidates(setup: Setup, state: State, desk: Desk) -> int:
 
 @in_place
 def walk_past(desk: Desk, best: int) -> None:
-    """Who stands before the chosen one had no effect, and is not looked at again in this pass.
-
-    It matters: once another has started, such a job might be placed elsewhere and be harmless.
+    """Who stands before the chosen one had no effect, and is not looked at again in this pass. It
+    matters: once another has started, such a job might be placed elsewhere and be harmless.
     """
     scores, gone = desk.scores, desk.gone
     highest = scores[best]

@@ -31,10 +31,9 @@ class Cycles(NamedTuple):
     before it as well, so that both have the same passes. at_submit: delays are in force from
     submission on. basic: numbers are priorities, not site factors. slope: points per second.
     managed: jobs in scope. wished_s: what a rule that never changes asks of each job, else work
-    space; upper_s: the bound. origin, per_point: of the key of a FIXED order, origin - value
-    x per_point. writes: how often each was written. written_s: (n, most) when, in a ring, where a
-    job is written so often within an hour at most; (n, 0) = any number of times. neutral: see
-    DELAY.
+    space; upper_s: the bound. origin, per_point: of the key of a FIXED order, origin - value x
+    per_point. writes: how often each was written. written_s: (n, most) when, in a ring, where a job
+    is written so often within an hour at most; (n, 0) = any number of times. neutral: see DELAY.
     """
 
     rule: int
@@ -92,10 +91,8 @@ def cycle(
     cycles: Cycles,
     now: float,
 ) -> tuple[float, int, int, float, int]:
-    """Write what is due.
-
-    waiting: the queue by its keys, where the order is FIXED. jobs: the queue. Returns the time,
-    pending jobs, changes, and the mean and the largest shift of ranks.
+    """Write what is due. waiting: the queue by its keys, where the order is FIXED. jobs: the queue.
+    Returns the time, pending jobs, changes, and the mean and the largest shift of ranks.
     """
     chosen = _chosen(setup, cycles, jobs, now)
     if len(chosen) == 0:
@@ -255,10 +252,7 @@ def meet(
     new: IntArray,
     now: float,
 ) -> None:
-    """Jobs come with their delays, where the site sets them at submission.
-
-    jobs: the queue with the new ones, all of which a policy looks at.
-    """
+    """Jobs come with their delays, set at submission. jobs: the queue with the new ones."""
     queue = np.sort(jobs[cycles.managed[jobs]])
     if cycles.rule != FIXED and len(queue) > 0:
         cycles.wished_s[queue] = _wished(setup, state, ranking, eyes, cycles, queue, now)

@@ -67,10 +67,7 @@ class Tape(NamedTuple):
 def episode(
     setup: Setup, state: State, desk: Desk, sight: StaticFeatures, net: Net, tape: Tape
 ) -> None:
-    """Play a window, drawing every choice of a network; fills state and the tape.
-
-    To the window's end, or (used[TAPE_FULL]) until the tape has no room for a pass.
-    """
+    """Play a window, drawing a network's choices, to its end or until the tape is full."""
     while tape.used[TAPE_FULL] == 0 and _advance(setup, state, desk):
         _rank(setup, state, desk, sight, net, tape)
         _add_noise(desk, desk.scores, desk.marks[QUEUED])

@@ -35,10 +35,8 @@ class StaticFeatures(NamedTuple):
 
 
 class Features(NamedTuple):
-    """The features of a queue at one moment, and work space.
-
-    survey: (S, 5); surveyed: (S,) the look at which each shape was surveyed. sums: (P, T+1, 3).
-    back: (T+1, N). rows: (n, F).
+    """The features of a queue at one moment, and work space. survey: (S, 5); surveyed: (S,) the
+    look at which each shape was surveyed. sums: (P, T+1, 3). back: (T+1, N). rows: (n, F).
     """
 
     survey: FloatArray

@@ -26,7 +26,6 @@ FAIL, DRAIN, RESUME = 0, 1, 2
 
 class Faults(NamedTuple):
     """What befalls nodes, in the order of time; each (k,). change: one of FAIL, DRAIN, RESUME.
-
     lost_gpu_s: [GPU-seconds of attempts that a failed node cut short].
     """
 
@@ -49,9 +48,7 @@ def play(
     """Run a trace until nothing happens any more; starts and shares are left in the state.
 
     At one instant jobs end, then nodes change, then jobs are submitted, then one pass looks at it.
-
-    Returns:
-        How many passes found a queue, and what each of the daemon's cycles did.
+    Returns how many passes found a queue, and what each of the daemon's cycles did.
     """
     arrived, changed, passes = 0, 0, 0
     log = [(0.0, 0, 0, 0.0, 0)]
@@ -136,11 +133,7 @@ def _befall(
     number: int,
     now: float,
 ) -> int:
-    """Change the nodes that change now, from a fault on; jobs of failed ones go back to the queue.
-
-    Returns:
-        How many faults there have been.
-    """
+    """Change the nodes from a fault on, requeue jobs of failed ones; how many faults so far."""
     while number < len(faults.at_s) and faults.at_s[number] == now:
         node, change = faults.node[number], faults.change[number]
         state.usable[node] = change == RESUME

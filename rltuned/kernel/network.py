@@ -18,10 +18,8 @@ _WAYS, _FREE_NODES = COLUMN["num_ways"], COLUMN["free_nodes"]
 
 
 class Net(NamedTuple):
-    """A network's weights. F inputs, H and K hidden units; kind: see PAPER; reach: see Network.
-
-    w1 (F, H), b1 (H,), w2 (H, K), pooled (2 H, K; empty but for CONTEXT), b2 (K,), w3 (K,),
-    b3 (1,).
+    """A network's weights. F inputs, H and K hidden units; kind: see PAPER; reach: see Network. w1
+    (F, H), b1 (H,), w2 (H, K), pooled (2 H, K; empty but for CONTEXT), b2 (K,), w3 (K,), b3 (1,).
     """
 
     kind: int

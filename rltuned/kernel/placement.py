@@ -28,10 +28,8 @@ class Taken(NamedTuple):
 
 
 class Wish(NamedTuple):
-    """One shape's numbers.
-
-    Scalars: a loop over nodes must not touch arrays it does not need, because each touch of an
-    array inside a structure costs a reference count.
+    """One shape's numbers. Scalars: a loop over nodes must not touch arrays it does not need,
+    because each touch of an array inside a structure costs a reference count.
     """
 
     gpus: int
@@ -101,10 +99,7 @@ def ways(shapes: Shapes, shape: int, hardware: Hardware, free: Free, row: int, m
 def place(
     shapes: Shapes, shape: int, hardware: Hardware, free: Free, spread: bool, chosen: IntArray
 ) -> bool:
-    """Fill chosen[:width] with the nodes, larger shares first, and chosen[-1] with the GPU type.
-
-    False when it does not fit.
-    """
+    """Fill chosen[:width] with nodes, larger shares first, chosen[-1] with the GPU type."""
     asks, member = wish(shapes, shape), hardware.member[shapes.partition[shape]]
     width = asks.width
     trial = chosen[width : 2 * width]
@@ -202,10 +197,8 @@ def _take(
     least: int,
     taken: Taken,
 ) -> Taken:
-    """Fill trial with nodes of so many free GPUs, by rank. taken: the last one of larger shares.
-
-    Returns:
-        The last one; of rank NOWHERE, there are too few.
+    """Fill trial with nodes of so many free GPUs, by rank; the last one, NOWHERE = too few. taken:
+    the last one of larger shares.
     """
     # a job without GPUs goes by all the GPUs that it would sit beside
     have = free.of_type[row] if asks.gpus > 0 else free.gpus

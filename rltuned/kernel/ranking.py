@@ -24,10 +24,8 @@ _quantile = in_place(run_times.quantile)
 
 
 class Eyes(NamedTuple):
-    """How a network sees the queue.
-
-    asked_s: (n,) delays at stretch 1 of the rule that it corrects, where nothing is learned of run
-    times.
+    """How a network sees the queue. asked_s: (n,) delays at stretch 1 of the rule that it corrects,
+    where nothing is learned of run times.
     """
 
     sight: StaticFeatures

@@ -22,9 +22,7 @@ kin_shift = in_place(run_times.kin_shift)
 
 
 class Layers(NamedTuple):
-    """The predictor's weights, float32: w1 (INPUTS, H), b1 (H,), w2 (H, K), b2 (K,), w3 (K, BINS),
-    b3 (BINS,).
-    """
+    """The predictor's float32 weights: w1 (INPUTS, H), b1, w2 (H, K), b2, w3 (K, BINS), b3."""
 
     w1: Float32Array
     b1: Float32Array
@@ -104,9 +102,8 @@ def replay(
     inputs: Float32Array,
     shift: FloatArray,
 ) -> None:
-    """Go through a history: fill inputs (n, INPUTS) at submissions and shift (n,) at starts.
-
-    All (n,) in the order of submission. At one instant jobs end, then start, then come.
+    """Go through a history: fill inputs (n, INPUTS) at submissions and shift (n,) at starts. All
+    (n,) in the order of submission. At one instant jobs end, then start, then come.
     """
     count = len(submit_s)
     starts, ends = [(0.0, 0)], [(0.0, 0)]

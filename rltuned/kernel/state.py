@@ -61,9 +61,8 @@ class Shapes(NamedTuple):
 
 
 class Jobs(NamedTuple):
-    """The trace, in submit order; each (n,). runs_s: what it will run, cut at its limit.
-
-    offset: where its shares begin in Shares.
+    """The trace, in submit order; each (n,). runs_s: what it will run, cut at its limit. offset:
+    where its shares begin in Shares.
     """
 
     submit_s: FloatArray
@@ -86,11 +85,10 @@ class Shares(NamedTuple):
 class Verdicts(NamedTuple):
     """What is known of each family now; each (F,).
 
-    More nodes never fit where fewer do not, and take of a head what fewer take.
-
-    failed: the last pass in which failed_from nodes did not fit. refused: stamp of the moment in
-    which refused_from nodes were kept from starting beside heads unless they end by until_s;
-    fits_to: so many fitted then.
+    More nodes never fit where fewer do not, and take of a head what fewer take. failed: the last
+    pass in which failed_from nodes did not fit. refused: stamp of the moment in which refused_from
+    nodes were kept from starting beside heads unless they end by until_s; fits_to: so many fitted
+    then.
     """
 
     failed: IntArray
@@ -125,7 +123,6 @@ class State(NamedTuple):
 
 class Setup(NamedTuple):
     """The fixed side of a run, but for the nodes of hardware.member, which faults take away.
-
     spread, easy: placement and backfill rule.
     """
 

@@ -25,10 +25,9 @@ ROOT, NEXT = 0, 1
 class Waiting(NamedTuple):
     """The trees. n jobs, F trees; NONE = none.
 
-    links: (n, 6); limits_s: (n, 2); trees: (F, 2). winner: (2 C,) the tree whose next job is
-    the first, of each pair and of pairs of pairs; C >= F. touched: (1 + F,) the trees whose next
-    job may not be their first, after their number; is_touched: (F,) the same. path: (n,) work
-    space.
+    links: (n, 6); limits_s: (n, 2); trees: (F, 2). winner: (2 C,) the tree whose next job is the
+    first, of each pair and of pairs of pairs; C >= F. touched: (1 + F,) the trees whose next job
+    may not be their first, after their number; is_touched: (F,) the same. path: (n,) work space.
     """
 
     links: IntArray

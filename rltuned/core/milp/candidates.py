@@ -47,22 +47,15 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class SearchBounds:
-    """How far candidates are searched.
-
-    Attributes:
-        most: kept per job and moment.
-        max_patterns: looked at per job and GPU type; up to here the search is whole.
-    """
+    """How far candidates are searched: kept per job and moment; looked at per job and GPU type."""
 
     most: int = 6
     max_patterns: int = 256
 
 
 class _Draft(NamedTuple):
-    """A candidate before nodes are picked out of its groups.
-
-    row: GPU type. picks: columns of a group, how many of them, and whether they are idle; those
-    with the larger share first.
+    """A candidate before nodes are picked. row: GPU type. picks: columns of a group, how many of
+    them, whether idle; those with the larger share first.
     """
 
     row: int
@@ -78,12 +71,8 @@ Widths = dict[_Key, tuple[int, tuple[int, ...]]]
 
 
 class CandidateGenerator:
-    """The candidates of a queue's requests on one free state; like requests are looked up once.
-
-    Args:
-        capacity: the free state.
-        costs, bounds: see there.
-        widths: shared by generators of the same hardware.
+    """The candidates of requests on one free state; like requests are looked up once. widths:
+    shared by generators of the same hardware.
     """
 
     def __init__(
@@ -105,13 +94,8 @@ class CandidateGenerator:
     def candidates(
         self, request: Request, member: BoolArray, turn: int = 0
     ) -> tuple[Candidate, ...]:
-        """All that are kept, packing first; empty when the request does not fit.
-
-        Args:
-            request: what is asked for.
-            member: (N,) nodes it may use.
-            turn: different turns pick different nodes of a group, so that jobs do not all want the
-                same; other than 0, the nodes of turn 0 are offered as well.
+        """All that are kept, packing first; empty when the request does not fit. member: (N,) nodes
+        it may use. turn: spreads jobs over different nodes of a group; 0 = the first ones.
         """
         # all that has a part in where a job fits
         asked = request.total, request.gpu_types, request.nodes, request.exclusive
@@ -256,9 +240,8 @@ class CandidateGenerator:
 
 
 class _Groups(NamedTuple):
-    """G groups of nodes that look alike, GPU type by GPU type.
-
-    members: of each group. rows: (G,) GPU type. nodes: (8, G) one node of each (`CostModel.nodes`).
+    """G groups of nodes that look alike, GPU type by GPU type. members: of each group. rows: (G,)
+    GPU type. nodes: (8, G) one node of each (`CostModel.nodes`).
     """
 
     members: Sequence[tuple[int, ...]]
@@ -273,11 +256,7 @@ _Dealt = tuple[tuple[int, int, int], ...]
 
 
 def _dealt(pattern: _Pattern, roomier: Sequence[bool], larger: int) -> _Dealt | None:
-    """Give out the larger shares, lowest groups first; None when there are too few takers.
-
-    Larger shares run out within one group, which keeps its remaining nodes beside them: cut in
-    two, it would pick the same node twice.
-    """
+    """Give out the larger shares, lowest groups first, within one group; None = too few takers."""
     first: list[tuple[int, int, int]] = []
     rest: list[tuple[int, int, int]] = []
     for group, taken in pattern:

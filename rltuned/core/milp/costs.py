@@ -24,13 +24,11 @@ free CPUs and MiB, free GPUs that are scraps as a share of the node, squared loa
 class Cost(NamedTuple):
     """What a candidate costs besides the amounts; every part lies in [-1, 1], less is better.
 
-    Attributes:
-        fragmentation: growth of free GPUs that are scraps of partly used nodes, or that no CPUs
-            and memory are left for, as a share of a node, mean over the nodes. To open an idle
-            node is not in it: see `Candidate.opens`.
-        imbalance: growth of the squared load of the nodes, mean over them.
-        waste: how much fuller the GPU type used is than the emptiest one the job accepts.
-        sharing: 1 for an exclusive job that is not given whole nodes.
+    fragmentation: growth of free GPUs that are scraps of partly used nodes, or that no CPUs and
+    memory are left for, as a share of a node, mean over the nodes. To open an idle node is not in
+    it: see `Candidate.opens`. imbalance: growth of the squared load of the nodes, mean over them.
+    waste: how much fuller the GPU type used is than the emptiest one the job accepts. sharing: 1
+    for an exclusive job that is not given whole nodes.
     """
 
     fragmentation: float = 0.0
@@ -57,10 +55,7 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """How free GPUs are valued: what a GPU usually comes with, and how full each type is.
-
-    pressure: for each row of the capacity, the part of that type's GPUs in use.
-    """
+    """How free GPUs are valued. pressure: for each row of the capacity, the share in use."""
 
     cpus_per_gpu: float = 0.0
     mem_mib_per_gpu: float = 0.0
@@ -91,12 +86,8 @@ class CostModel:
         return np.array([free, idle[columns], total[columns], size, cpus, mem, scraps, load**2])
 
     def of_shares(self, nodes: FloatArray, split: Split, *, more: int | IntArray) -> FloatArray:
-        """(2, M): fragmentation and imbalance of giving each of some nodes one share.
-
-        Args:
-            nodes: (8, M), see `nodes`.
-            split: of the request.
-            more: 0 = the smaller share of GPUs, 1 = the larger one; or (M,).
+        """(2, M): fragmentation and imbalance of giving each of some nodes, (8, M), one share.
+        more: 0 = the smaller share of GPUs, 1 = the larger one; or (M,).
         """
         free, idle, total, size, cpus, mem, before, load = nodes
         gpus = split.low + more

@@ -27,11 +27,7 @@ class Solver(Protocol):
     """What solves programs. Outside the core: it runs a process of its own."""
 
     def __call__(self, problem: "pulp.LpProblem", budget: Budget, /) -> Mapping[str, float]:
-        """Value of every variable by name, at the proven optimum.
-
-        Raises:
-            SolverError: missing, over the budget, ended badly, or no usable answer.
-        """
+        """Value of every variable by name, at the proven optimum. Raises SolverError."""
         ...
 
 
@@ -43,11 +39,7 @@ def value(problem: Problem, chosen: Iterable[Option]) -> float:
 
 
 def choose(problem: Problem, solver: Solver, budget: Budget) -> tuple[Option, ...]:
-    """The best choice, checked before it is used.
-
-    Raises:
-        SolverError: the solver gave none, or one that breaks a rule.
-    """
+    """The best choice, checked before it is used. Raises SolverError."""
     values = solver(program(problem), budget)
     chosen = []
     for at, option in enumerate(problem.options):

@@ -74,13 +74,8 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a solve may cost.
-
-    Attributes:
-        wall_s: seconds until the solver is ended, whatever it does.
-        memory_mib: address space it may use.
-        horizon_s: how far ahead jobs are planned.
-        max_slots: moments looked at, now included.
+    """What a solve may cost. wall_s: seconds until the solver is ended. memory_mib: address space.
+    horizon_s: how far ahead jobs are planned. max_slots: moments looked at, now included.
     """
 
     wall_s: float = 1.0
@@ -97,13 +92,8 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """The jobs that can be placed, and the cluster that they meet.
-
-    Attributes:
-        jobs: in the order of the ranking.
-        shareable: exclusive ones that may be set to share, as they are then, by position.
-        capacity: free now.
-        ends: of running jobs, soonest first.
+    """The jobs that can be placed, in order, and the cluster. shareable: exclusive jobs as they are
+    once set to share, by position. capacity: free now. ends: of running jobs, soonest first.
     """
 
     jobs: Sequence[QueuedJob]
@@ -114,10 +104,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One job started by one candidate at one slot.
-
-    last: the last slot at which it still runs; gain: what it is worth.
-    """
+    """One job started by one candidate at one slot. last: the last slot at which it runs."""
 
     job: int
     candidate: Candidate
@@ -128,14 +115,11 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One decision to be made.
+    """One decision to be made: at most one option per job.
 
-    Attributes:
-        options: what may be chosen, at most one per job.
-        offsets_s: of every slot, seconds from now.
-        capacities: free amounts at every slot, if none of the jobs is started.
-        opening: cost of each node, idle now, that an option of slot 0 begins.
-        deadlines: (job, slot): it must have started by then, as it would without rltuned.
+    offsets_s: of every slot, from now. capacities: free at every slot, if no job is started.
+    opening: cost of each idle node that an option of slot 0 begins. deadlines: (job, slot) by which
+    it must have started, as it would without rltuned.
     """
 
     options: tuple[Option, ...]

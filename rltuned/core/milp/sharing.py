@@ -42,12 +42,8 @@ class SharingBlocker(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """Where exclusive jobs may be set to share.
-
-    Attributes:
-        partitions: the scope; empty = nowhere. A multi-partition job is in it only as a whole.
-        allow_cpu_sharing: also in partitions with OverSubscribe=YES, where Slurm then puts several
-            such jobs on one CPU.
+    """Where exclusive jobs may be set to share. partitions: a multi-partition job is in scope only
+    as a whole. allow_cpu_sharing: also with OverSubscribe=YES, where such jobs share CPUs.
     """
 
     partitions: frozenset[str] = frozenset()
@@ -97,11 +93,9 @@ def sharing_lookahead(queue: Queue, started: Collection[int], weights: Weights) 
     they are, and with every waiting job that may share set to. Jobs that start by the second pass
     are flagged when it is worth more, but none whose flag changes nothing.
 
-    Args:
-        queue: once all that starts now has started; not changed. Ends are ends by limit, as real
-            ones are not known.
-        started: positions of jobs that start now.
-        weights: what a start and a flag are worth.
+    queue: once all that starts now has started; not changed. Ends are ends by limit, as real ones
+    are not known. started: positions of jobs that start now. weights: what a start and a flag are
+    worth.
     """
     found: set[int] = set()
     free, running, begun = queue.capacity.copy(), list(queue.ends()), list[JobEnd]()

@@ -48,12 +48,8 @@ class SolveStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """All that steers a joint placement.
-
-    Attributes:
-        weights, budget, sharing: see there.
-        steered: the world starts jobs on the chosen nodes (a simulation); otherwise only
-            OverSubscribe reaches it.
+    """All that steers a joint placement. steered: the world starts jobs on the chosen nodes (a
+    simulation); otherwise only OverSubscribe reaches it.
     """
 
     weights: Weights = field(default_factory=Weights)
@@ -64,13 +60,8 @@ class Tuning:
 
 @dataclass(frozen=True, slots=True)
 class JobDecision:
-    """What was decided for one job.
-
-    Attributes:
-        ways: how many candidates it has now.
-        kind: None = not started within the horizon.
-        starts_in_s: by time limits; 0 = now.
-        why: for people.
+    """What was decided for one job. ways: candidates now. kind: None = not started within the
+    horizon. starts_in_s: by time limits; 0 = now. why: for people.
     """
 
     job_id: JobId
@@ -82,14 +73,8 @@ class JobDecision:
 
 @dataclass(frozen=True, slots=True)
 class JointPlacement:
-    """A joint placement.
-
-    Attributes:
-        how, why: see SolveStatus; in words.
-        placements: jobs that start now.
-        actions: flags to set.
-        verdicts: of the jobs that were looked at.
-        left_alone: exclusive jobs inside the scope whose flag would be void, and why.
+    """A joint placement. placements: jobs that start now. actions: flags to set. verdicts: of the
+    jobs looked at. left_alone: exclusive jobs in scope whose flag would be void, and why.
     """
 
     how: SolveStatus
@@ -107,10 +92,8 @@ def place_jointly(
     tuning: Tuning,
     solver: Solver | None,
 ) -> JointPlacement:
-    """Decide which of the first jobs start now, and which exclusive ones share their nodes.
-
-    ranked: first to run first. fits: whether each could start now, were it alone. solver: None =
-    greedy.
+    """Decide which of the first jobs start now, and which exclusive ones share their nodes. ranked:
+    first to run first. fits: whether each could start now alone. solver: None = greedy.
     """
     blockers = _blockers(ranked, snapshot, tuning.sharing)
     left_alone = tuple((job_id, why) for job_id, why in blockers.items() if why)
