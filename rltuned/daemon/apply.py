@@ -75,10 +75,7 @@ class PlanApplier:
             self._neutral[decision.snapshot.cluster] = decision.neutral
 
     def mark(self, snapshot: Snapshot) -> tuple[Snapshot, Mapping[ChangeKind, int]]:
-        """Set `owned` on the jobs that carry a value of rltuned's, and count what was reverted.
-
-        A value is counted once, however long it stays.
-        """
+        """Set `owned` on jobs that carry a value of rltuned's; count each reverted value once."""
         self._cluster = snapshot.cluster
         marked = marked_by(self.journal, snapshot)
         found = {
@@ -139,10 +136,8 @@ class PlanApplier:
         digest: str | None = None,
         seat: Seat | None = None,
     ) -> tuple[Outcome, ...]:
-        """Carry out a plan.
-
-        digest: under which the journal keeps the snapshot. seat: where a successor on another host
-        finds what rltuned wrote; None = there is none.
+        """Carry out a plan. digest: of the kept snapshot. seat: tells a successor on another host
+        what rltuned wrote; None = there is none.
         """
         with timed(CycleStage.JOURNAL):
             self.follow(snapshot)

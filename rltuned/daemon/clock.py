@@ -40,11 +40,7 @@ class SystemClock:
         return time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME), time.time()
 
     def wait(self, seconds: float) -> bool:
-        """Sleep; returns early after a wake-up.
-
-        Returns:
-            True = asked to stop; False = the time is over, or a signal only wants attention.
-        """
+        """Sleep; ends early after a wake-up. True = asked to stop."""
         # not select(): it refuses a descriptor above 1023, which a process with many files may get
         waited_ms = min(max(0.0, seconds) * 1_000, _LONGEST_MS)
         if not self._stopping and self._poll.poll(waited_ms):

@@ -80,20 +80,14 @@ class Following:
         self._tried: Turn | None = None
 
     def turn(self, at: float) -> Turn:
-        """What should be in force at a Unix time.
-
-        Raises ModelError: a link leads elsewhere, or the candidate cannot be used.
-        """
+        """What should be in force at a Unix time. Raises ModelError."""
         trial = self.trial()
         if trial is not None:
             return Turn(trial.in_force(at), trial)
         return Turn(self._store.named_by("current") or "", None)
 
     def is_due(self, now: Turn, at: float) -> bool:
-        """Whether it is another one's turn; one that could not be loaded is tried once.
-
-        Raises ModelError: see turn; raised once.
-        """
+        """Whether it is another one's turn; one that cannot be loaded raises ModelError, once."""
         try:
             wanted = self.turn(at)
         except ModelError:
@@ -130,13 +124,8 @@ class Following:
         trial: BlockTrial | None,
         at: float,
     ) -> RoleChange | None:
-        """Act on what a cycle taught; None = nothing is to be done.
-
-        trial: that the cycle was a part of.
-
-        Raises:
-            ModelError: a generation cannot be used, or the folder cannot be written.
-            JournalError: the breakers cannot be closed.
+        """Act on what a cycle of a trial taught; None = nothing is to be done. Raises ModelError: a
+        generation cannot be used; JournalError: the breakers cannot be closed.
         """
         opened = status.breakers
         harmed = [name for name in status.opened if opened[name].cause in _HARM]

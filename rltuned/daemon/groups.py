@@ -25,13 +25,8 @@ GROUPS: Final[Kept[GroupStore]] = Kept(
 
 @dataclass(frozen=True, slots=True)
 class GroupsStatus:
-    """The groups after one look.
-
-    Attributes:
-        groups: that are kept, ended ones too.
-        expected: by group; see GroupStore.
-        ended: those that ended since the last look.
-        left_out: jobs for which there was no room.
+    """The groups after one look, ended ones too. ended: since the last look. left_out: jobs for
+    which there was no room.
     """
 
     groups: tuple[GroupForecast, ...] = ()
@@ -68,10 +63,7 @@ def kept_groups(memory: Recall, cluster: str) -> GroupStore:
 
 
 def take_in(journal: Journal, seen: Snapshot) -> GroupsStatus:
-    """Take one look into what the journal keeps.
-
-    Raises JournalError: it cannot be used, or what it says cannot be read.
-    """
+    """Take one look into what the journal keeps. Raises JournalError."""
     before = after = GroupStore()
 
     def put(every: dict[str, GroupStore]) -> dict[str, GroupStore]:

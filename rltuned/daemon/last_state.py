@@ -27,10 +27,7 @@ _SHOWN: Final = ("at", "address", "field", "old", "new", "result", "delay_s")
 
 
 class QueuePosition(NamedTuple):
-    """A job with its place in the queue by Slurm's number, and by rltuned's; 1 = first.
-
-    delay_s: what its number asks it to step back, after this cycle's plan; None = it has none.
-    """
+    """A job's place by Slurm's number and by rltuned's; 1 = first. delay_s: None = it has none."""
 
     job: PendingJob
     before: int
@@ -106,10 +103,7 @@ def glance(db: sqlite3.Connection) -> Glance:
 
 
 def last_queue(db: sqlite3.Connection) -> tuple[Snapshot, tuple[QueuePosition, ...]] | None:
-    """What the last cycle saw, in the order that its plan makes; None = none is kept.
-
-    Held jobs have no place.
-    """
+    """What the last cycle saw, in its plan's order, but for held jobs; None = none is kept."""
     row = db.execute(
         "SELECT taken_at, s.digest, s.body, p.body, r.body FROM cycles AS c"
         " JOIN snapshots AS s ON s.digest = c.snapshot"

@@ -17,13 +17,8 @@ CALM: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """What one look came to.
-
-    Attributes:
-        load: what sdiag shows; None = it could not be asked or read, and nothing follows from it.
-        shares: each figure as a share of its bound.
-        stretch: by what the interval is multiplied now.
-        unknown: why load is None.
+    """What one look came to. load: None = not known, and `unknown` says why. shares: each figure as
+    a share of its bound. stretch: factor on the interval now.
     """
 
     load: Load | None
@@ -52,10 +47,8 @@ class Throttle:
         self._before: Load | None = None
 
     def weigh(self, ask: Callable[[], Load], bounds: Bounds, most: float) -> Weighed:
-        """Look at the load and draw the conclusion. Never raises for a Slurm that is away.
-
-        ask: looks at the load; may raise BackendError or SnapshotError. most: largest factor on the
-        interval, at least 1.
+        """Look at the load. ask: may raise BackendError or SnapshotError, which end here. most:
+        largest factor on the interval, at least 1.
         """
         try:
             load = ask()

@@ -27,13 +27,8 @@ def make_log(
     stream: TextIO | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Log:
-    """A logger.
-
-    Args:
-        style: one JSON object per line, or text for eyes.
-        level: debug, info, warning or error; lines below it are dropped.
-        stream: where it writes; None = standard error.
-        environ: where systemd says which stream is its journal.
+    """A logger: JSON lines, or text for eyes, from this level up. stream: None = standard error.
+    environ: where systemd says which stream is its journal.
     """
     out = stream or sys.stderr
     render: Any = structlog.dev.ConsoleRenderer(colors=out.isatty(), pad_event_to=12)

@@ -77,9 +77,7 @@ def log_reading(log: Log, reading: ReaderChoice) -> None:
 
 
 def log_verdict(log: Log, report: CycleReport) -> None:
-    """A line when Slurm started jobs that a shadow had ranked, and one for each pair of blocks that
-    is decided and for each breaker that opened.
-    """
+    """A line when Slurm started ranked jobs, for each decided pair and each opened breaker."""
     verdict = report.verdict
     if verdict is None:
         return

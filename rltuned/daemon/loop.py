@@ -88,10 +88,9 @@ class Loop:
     def run(self, cycles: int | None = None) -> int:
         """Run so many cycles, or until stopped.
 
-        Returns:
-            Exit code: 0 = stopped as asked; 1 = three unexpected errors in a row, or the last of
-            a given number of cycles came to no result, Slurm took none of its changes, or a
-            circuit breaker is open.
+        Returns exit code: 0 = stopped as asked; 1 = three unexpected errors in a row, or the last
+        of a given number of cycles came to no result, Slurm took none of its changes, or a circuit
+        breaker is open.
         """
         self._pace = Pace(self._clock)
         done = 0
@@ -236,10 +235,7 @@ class Loop:
         )
 
     def _allowed(self, report: CycleReport) -> Plan | None:
-        """What may be written now; None = nothing.
-
-        A stage that writes nothing of its own gives back what an earlier one has left.
-        """
+        """What may be written now; None = nothing. A stage that does not write gives back."""
         if report.mode is HealthState.LIVE:
             return report.decision.plan if report.decision is not None else None
         if report.mode in _GIVES_BACK and not (report.journal_error or report.rival):

@@ -64,9 +64,8 @@ class Stamp(BaseModel):
     qos: tuple[str, ...] = ()
 
     def factor(self, limit_s: float, gpus: int) -> int:
-        """The site factor of a job with this limit (inf = none) and so many GPUs.
-
-        The same operations in the same order as in the script, on the same doubles.
+        """The site factor of a job, limit inf = none, computed operation by operation as the script
+        does.
         """
         area = (NO_LIMIT_S if limit_s == float("inf") else limit_s) * sqrt(gpus)
         delay_s = min(self.stretch * area, self.clip * area, self.max_delay_s)
@@ -118,10 +117,7 @@ def _promised(knobs: Knobs, key: str) -> set[str]:
 
 
 def tell(rig: Rig, done: CycleReport, journal: Memory, now: float) -> str:
-    """Tell the script what a cycle decided, or nothing more; returns why that failed.
-
-    journal: knows a formula before slurmctld does.
-    """
+    """Tell the script what a cycle decided, or nothing more; returns why that failed."""
     if rig.newcomers is None or rig.dry_run:
         return ""
     found = done.decision if done.mode is HealthState.LIVE else None
@@ -131,7 +127,6 @@ def tell(rig: Rig, done: CycleReport, journal: Memory, now: float) -> str:
 
 def publish(path: Path, stamp: Stamp | None, journal: Memory, now: float, good_s: float) -> str:
     """Put the stamp into its place, whole, or take it away; returns why that failed, empty = not.
-
     The journal knows a formula before slurmctld does.
     """
     try:

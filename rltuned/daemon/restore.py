@@ -78,11 +78,8 @@ def restore(
     wanted: Wanted = EVERYTHING,
     effort: Effort = ONE_TRY,
 ) -> tuple[Restored, ...]:
-    """Give back everything that rltuned changed, or what is wanted of it.
-
-    Raises:
-        BackendError, SnapshotError: Slurm could not be read within the patience, nor once.
-        JournalError: the journal cannot be used, or a live daemon is writing.
+    """Give back everything that rltuned changed, or what is wanted of it. Raises BackendError,
+    SnapshotError: Slurm was never read; JournalError: it is unfit, or a live daemon writes.
     """
     if journal.is_clean():
         return ()  # a service that only ever watched must stop even while Slurm is away
@@ -245,13 +242,8 @@ def _done(action: Action) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What Slurm shows of pending jobs.
-
-    Attributes:
-        site_factors: how many have one that is not 0.
-        fixed: how many have a priority without factors.
-        hidden: of how many it does not show the site factor.
-        plugin: PrioritySiteFactorPlugin; empty = none.
+    """What Slurm shows of pending jobs. site_factors: not 0. fixed: priorities without factors.
+    hidden: without a site factor shown. plugin: PrioritySiteFactorPlugin.
     """
 
     site_factors: int
@@ -290,11 +282,7 @@ def shown(seen: Remnants, job: AskedJob | None = None) -> Shown:
 def give_back_shown(
     undoer: Undoer, clock: Clock, effort: Effort, *, job: AskedJob | None, fixed: bool
 ) -> tuple[Restored, ...]:
-    """Zero every site factor.
-
-    job: only this one; None = all. fixed: release every priority without factors too. Held jobs are
-    never released.
-
+    """Zero every site factor, or one job's. fixed: release fixed priorities too, but no held job.
     Raises BackendError, SnapshotError: Slurm could not be read within the patience.
     """
     return persist(lambda: _as_shown(undoer, job, fixed=fixed), clock, effort)

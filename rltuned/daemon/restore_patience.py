@@ -16,12 +16,8 @@ the first to the longest, and is the first again after every change that Slurm t
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long a restore goes on.
-
-    Attributes:
-        patience_s: it ends when Slurm has taken nothing for so long; inf = it goes on until it is
-            asked to stop, which ends the clock's wait.
-        tell: called with one line that says how far it is.
+    """How long a restore goes on. patience_s: it ends when Slurm has taken nothing for so long; inf
+    = until it is asked to stop. tell: called with one line that says how far it is.
     """
 
     patience_s: float = 0.0
@@ -79,10 +75,7 @@ class _Tally:
 def persist(
     one_pass: Callable[[], list[Restored]], clock: Clock, effort: Effort
 ) -> tuple[Restored, ...]:
-    """Repeat a pass until nothing is left that another could change.
-
-    Raises BackendError, SnapshotError: no pass came to a result.
-    """
+    """Repeat a pass until nothing is left. Raises BackendError, SnapshotError: none succeeded."""
     tally, since_s, pause_s = _Tally(), clock.monotonic(), PAUSE_S
     while True:
         tally.add(one_pass)

@@ -27,9 +27,8 @@ def feed(
     started: Iterable[RunningJob],
     ended: Iterable[EndedJob],
 ) -> None:
-    """Feed a memory in the order of time: at one instant ends, then submissions, then starts.
-
-    A run of less than a second is submitted and started before it ends all the same.
+    """Feed a memory in the order of time: at one instant ends, then submissions, then starts. A run
+    of less than a second is submitted and started before it ends all the same.
     """
     events = [(float(job.submitted_at or 0.0), 1, job) for job in submitted]
     events += [(float(job.started_at), 2, job) for job in started]

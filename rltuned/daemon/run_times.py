@@ -57,12 +57,8 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunTimesStatus:
-    """For metrics and the status page.
-
-    Attributes:
-        ends: jobs that have taught it. kinds: of jobs that it knows.
-        error: mean |ln(run / predicted)| of the last ends; None = none was predicted.
-        faults: errors of this process. trouble: the last one; empty = none.
+    """For metrics and the status page. ends: jobs that have taught it. error: mean |ln(run /
+    predicted)| of the last ends; None = none was predicted. faults: errors of this process.
     """
 
     source: Source = Source.LOADING
@@ -128,10 +124,7 @@ class RunTimeLearner:
         return self._memory
 
     def look(self, seen: Snapshot) -> Snapshot:
-        """Take in one look; the same with predictions of those that wait, where there are any.
-
-        Never raises: what goes wrong is in the status, and in the log.
-        """
+        """Take in one look; the same with predictions. Never raises: faults are in status."""
         try:
             if self.status.source is not Source.OFF:
                 self._waiting += self._ends.look(seen)

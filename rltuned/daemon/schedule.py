@@ -25,9 +25,8 @@ class Pace:
         return self._throttle.weigh(rig.gauge, rig.bounds, most)
 
     def backoff_s(self, rig: Rig, skip: Skip | None) -> float | None:
-        """The pause after a cycle that ended so: one interval, doubling up to the cap.
-
-        None = the ordinary schedule. To be asked once per cycle: it counts the silences.
+        """The pause after a cycle that ended so: one interval, doubling up to the cap; None = the
+        ordinary schedule. Once per cycle: it counts the silences.
         """
         self._silences = self._silences + 1 if skip is Skip.BACKEND else 0
         if not self._silences:

@@ -21,8 +21,7 @@ class SignalFlags:
 @contextmanager
 def listening(orders: SignalFlags, wake: Callable[[bool], None]) -> Iterator[None]:
     """Turn signals into orders while the block runs; a second SIGINT ends the process at once.
-
-    wake: ends a wait that is going on; its argument says whether to stop.
+    wake: ends a wait; its argument says whether to stop.
     """
 
     def stop(number: int, _frame: FrameType | None) -> None:

@@ -20,7 +20,6 @@ FRESH_CYCLES: Final = 3
 
 class HealthState(StrEnum):
     """What the daemon does, by what an operator wants first to read: faults, then what it may do.
-
     The value is the label of the metric and the word in log lines, JSON and the journal.
     """
 
@@ -140,12 +139,8 @@ class Health:
 
 
 class KeptState(BaseModel):
-    """What the journal keeps of it, so that it is known after a restart and while the daemon is
-    down.
-
-    Attributes:
-        at: Unix seconds of the cycle since which it holds.
-        effect: the answer to "does it help" so far; None = there is no switchback.
+    """Of the state, what the journal keeps. at: since which cycle, Unix seconds. effect: the answer
+    to "does it help"; None = there is no switchback.
     """
 
     model_config = ConfigDict(frozen=True)

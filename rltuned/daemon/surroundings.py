@@ -27,12 +27,7 @@ _SLURM: Final = "slurm"
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A place that is not trusted.
-
-    Attributes:
-        key: the setting that leads there.
-        fatal: any user can change it, so the daemon does not start; False = a warning is enough.
-    """
+    """A place that is not trusted. key: the setting. fatal: any user can change it: no start."""
 
     key: str
     flaw: Flaw
@@ -43,12 +38,8 @@ class Doubt:
 
 
 def refuse_untrusted(loaded: Loaded, *, dry_run: bool = False) -> tuple[Doubt, ...]:
-    """What is not trusted, where a warning is enough.
-
-    dry_run: nothing will be written to Slurm, so another user's state folder does not matter.
-
-    Raises SettingsError: a place can be changed by any user, or cannot be looked at; names them
-    all.
+    """What is not trusted, where a warning is enough. dry_run: another user's state folder does not
+    matter. Raises SettingsError: any user can change a place, or it cannot be looked at.
     """
     found = doubts(loaded)
     fatal = [d for d in found if d.fatal and not (dry_run and d.key == STATE)]

@@ -44,7 +44,6 @@ def in_force(loaded: Loaded, at: float) -> Loaded:
 
     A generation gives policy, stretch, max_delay_s and predictor. While none was promoted the rule
     UNTUNED is meant, with the settings' own order. at: Unix seconds, for a candidate on trial.
-
     Raises ModelError: the generation cannot be used.
     """
     settings = loaded.settings
@@ -73,11 +72,7 @@ def in_force(loaded: Loaded, at: float) -> Loaded:
 def build_rig(
     loaded: Loaded, backend: Backend, lease: Lease | None = None, *, dry_run: bool = False
 ) -> Rig:
-    """Everything that the loop may exchange, from settings that were read.
-
-    lease: says which of two daemons writes; None = there is no other. dry_run: decide whatever the
-    stage, and write nothing.
-    """
+    """All that the loop may exchange. lease: None = no other daemon. dry_run: write nothing."""
     settings = loaded.settings
     policy, digest, schema = find_policy(loaded)
     following = None if loaded.generation is None else Following(settings)
@@ -109,10 +104,7 @@ def build_rig(
 
 
 def reloaded(build: Callable[[], Rig]) -> Rig:
-    """What `build` makes, or one of the two errors upon which the loop keeps what it has.
-
-    Raises SettingsError, ModelError: what went wrong; no file ends a daemon that runs. A bug does.
-    """
+    """What `build` makes. Raises SettingsError, ModelError: of a file; a bug ends the daemon."""
     try:
         return build()
     except (SettingsError, ModelError):
@@ -130,10 +122,7 @@ def _seat(settings: Settings, backend: Backend, lease: Lease | None) -> Seat | N
 
 
 def find_policy(loaded: Loaded) -> tuple[Policy, str, str]:
-    """The policy of the settings, with digest and feature schema of its model ("" = no model).
-
-    loaded: as in_force gives them.
-    """
+    """The policy of settings from in_force; its model's digest and schema, "" = no model."""
     name = check_policy_name(loaded)
     if name.startswith(MODEL_PREFIX):
         actor = load_actor(model_path(loaded))
@@ -175,10 +164,7 @@ def configured_predictor(settings: Settings) -> Predictor:
 
 
 def memory_of(settings: Settings, salt: bytes) -> Callable[[], RunTimeMemory]:
-    """Makes empty memories with the predictor of the settings.
-
-    Raises ModelError: it cannot be used.
-    """
+    """Makes empty memories with the predictor of the settings. Raises ModelError."""
     logits = configured_predictor(settings).logits
     return lambda: RunTimeMemory(logits, salt=salt)
 
@@ -186,12 +172,8 @@ def memory_of(settings: Settings, salt: bytes) -> Callable[[], RunTimeMemory]:
 def run_times_of(
     loaded: Loaded, salt: bytes | None, log: Log, backend: Backend | None = None
 ) -> RunTimeLearner | None:
-    """What learns run times; None = the settings switch it off.
-
-    salt: of the digests; None = none can be used, so what is learned is not kept. backend: the
-    world, whose past is learned too; None = what the daemon keeps is enough.
-
-    Raises ModelError: the predictor cannot be used.
+    """What learns run times; None = switched off. salt: None = nothing learned is kept. backend:
+    whose past is learned too; None = none. Raises ModelError: the predictor cannot be used.
     """
     settings = loaded.settings
     if not settings.predictor.enabled:

@@ -102,13 +102,8 @@ class Blocks:
         *,
         live: bool,
     ) -> tuple[Pair, ...]:
-        """Take in one look.
-
-        sides: of every pending job; OTHER = it is not in scope. touched: units that others than
-        rltuned have changed. live: whether this cycle could write.
-
-        Returns:
-            The pairs that are decided now, in the order of time.
+        """Take in one look; the pairs decided now, in the order of time. sides: of every pending
+        job. touched: units that others have changed. live: whether this cycle could write.
         """
         now = float(seen.taken_at)
         if not live or self._since is None or now - self._seen_at > MOST_APART_S:

@@ -174,10 +174,8 @@ def count_errors(
 def weigh(
     before: Breakers, pair: Pair, *, margin: float, at: float, model: str
 ) -> dict[str, Breaker]:
-    """The breakers after one more pair of blocks, its partition's opened when it is enough.
-
-    margin: the share by which waits may be longer in on blocks. model: digest of the model, or name
-    of the rule, of the on block; what is known of another one is dropped, never pooled.
+    """The breakers after one more pair of blocks. margin: the share by which waits may be longer in
+    on blocks. model: of the on block; what is known of another one is dropped, never pooled.
     """
     breaker = before.get(pair.partition, Breaker())
     means = pair.wait.means

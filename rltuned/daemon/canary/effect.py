@@ -15,12 +15,8 @@ FEWEST: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What is known, as sums over pairs of blocks with jobs in both.
-
-    Attributes:
-        pairs: so many.
-        on_sum_s, off_sum_s: of their mean waits in on and off blocks.
-        squares: of the squared differences of the two.
+    """What is known, as sums over pairs of blocks with jobs in both: of their mean waits in on and
+    in off blocks, and of the squared differences of the two.
     """
 
     pairs: int = 0

@@ -95,13 +95,8 @@ class Monitor:
         model: str = "",
         sla: Sequence[SlaClass] = (),
     ) -> CanaryStatus:
-        """Take in one cycle.
-
-        decision: what it decided; None = it only looked. live: whether it was allowed to write; a
-        block with a cycle that was not is no evidence. model: digest of the model, or name of the
-        rule, that ranks.
-
-        Raises JournalError: the breakers cannot be read or kept.
+        """Take in one cycle. decision: None = it only looked. live: it was allowed to write; a
+        block with a cycle that was not is no evidence. model: digest or name. Raises JournalError.
         """
         if (rules.switchback, model) != self._terms:  # what is open belongs to other terms
             self._terms = rules.switchback, model
@@ -142,7 +137,6 @@ def sides_of(
 
     And of those that run since a short while: one that starts at once is never seen waiting, and
     counts all the same. Where a QOS is excluded that of a running job is not known, so it does not.
-
     decision: of this cycle; None = it only looked. writes: the stage writes; else delays are off
     for all.
     """

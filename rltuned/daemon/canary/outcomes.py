@@ -36,12 +36,8 @@ class Side(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobStart:
-    """A job that began to run.
-
-    Attributes:
-        unit: the array with its submit time, or the job itself.
-        wait_s: from when it was eligible to start; None = Slurm does not say.
-        limit_s: its time limit; None = not known.
+    """A job that began to run. unit: its array with its submit time, or the job itself. wait_s:
+    from when it was eligible; None = Slurm does not say.
     """
 
     job_id: JobId
@@ -91,10 +87,8 @@ class Watcher:
         self._running: dict[tuple[JobId, float], JobStart | None] = {}
 
     def look(self, seen: Snapshot, sides: Mapping[JobId, Side]) -> Outcomes:
-        """What has happened since the last look; nothing at the first one.
-
-        sides: of every pending job, from now on, and of the running ones that were never seen
-        waiting; a job that is not named is on no side.
+        """What has happened since the last look; nothing at the first one. sides: of every pending
+        job, and of running ones that were never seen waiting; others are on no side.
         """
         last, self._looked_at = self._looked_at, seen.taken_at
         running = {(job.job_id, float(job.started_at)): job for job in seen.running}
@@ -159,13 +153,8 @@ def _sides_of_units(
 @dataclass(frozen=True, slots=True)
 class Agreement:
     """rltuned's order beside what Slurm did: of the ranked jobs, n started and the others wait.
-
-    Attributes:
-        started: n.
-        agreed: how many of them were in rltuned's top n.
-        own: fraction of the (started, waiting) pairs that rltuned ranks the same way; 0.5 = by
-            chance. None = no pairs.
-        slurms: that fraction for Slurm's own order; below 1 because of backfill.
+    agreed: of these n, those in rltuned's top n. own, slurms: fraction of (started, waiting) pairs
+    that rltuned's and Slurm's order rank the same way; None = no pairs.
     """
 
     started: int

@@ -13,9 +13,7 @@ from rltuned.domain.units import UnixTime
 
 @dataclass(frozen=True, slots=True)
 class ClassCount:
-    """Jobs of a class since the last look. jobs: that started, or passed the bound while they
-    wait; breaches: those of them that had waited longer than promised.
-    """
+    """Since the last look: jobs that started or passed the bound; those that waited too long."""
 
     jobs: int = 0
     breaches: int = 0
@@ -30,10 +28,7 @@ class PromiseWatch:
     def look(
         self, classes: Sequence[SlaClass], seen: Snapshot, started: Iterable[JobStart]
     ) -> Mapping[SlaClass, ClassCount]:
-        """What has happened since the last look; the first one counts nothing.
-
-        classes: of the settings; the first that fits a job counts it.
-        """
+        """What has happened since the last look. classes: the first that fits a job counts it."""
         last, self._looked_at = self._looked_at, float(seen.taken_at)
         counts = {one: [0, 0] for one in classes}
         if last is None or not classes:

@@ -53,12 +53,7 @@ WAITS: Final[Kept[dict[str, DayWaits]]] = Kept(
 
 
 def count(memory: Memory, cluster: str, started: Iterable[JobStart], at: float) -> Waits:
-    """Add the jobs that started, forget days that are too old, and return what is known.
-
-    Jobs that rltuned may not order, or whose wait is not known, are not counted.
-
-    Raises JournalError: the journal cannot be read or written.
-    """
+    """Add the jobs that started, forget old days, return what is known. Raises JournalError."""
 
     def counted(known: dict[str, DayWaits] | None) -> dict[str, DayWaits]:
         days, recent = dict(known or {}), set(_days(at))

@@ -17,10 +17,9 @@ class Fence:
     A process that was stopped (SIGSTOP), a machine that slept and one whose clock was set all wake
     up with an old plan in hand. Each of these shows on one of the clocks, so the longest counts.
 
-    Args:
-        readings: the clocks: one that stops in sleep, one that does not, and the wall clock.
-        max_age_s: oldest view that may be acted on.
-        holds: asked last; why this daemon may not write, empty = it may.
+    readings: the clocks: one that stops in sleep, one that does not, and the wall clock. max_age_s:
+    oldest view that may be acted on. holds: asked last; why this daemon may not write, empty = it
+    may.
     """
 
     def __init__(

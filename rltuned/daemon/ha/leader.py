@@ -19,10 +19,7 @@ from rltuned.settings.service import HaKeys
 
 
 def open_lease(ha: HaKeys, timeout_s: float, clock: SystemClock) -> Lease | None:
-    """This daemon's side of the lease, where there is a second daemon; None = there is none.
-
-    timeout_s: the longest that one command may take.
-    """
+    """This daemon's side of the lease; None = there is no other. timeout_s: of one command."""
     if ha.lease_dir is None:
         return None
     host = ha.host or socket.gethostname().partition(".")[0]
@@ -30,10 +27,7 @@ def open_lease(ha: HaKeys, timeout_s: float, clock: SystemClock) -> Lease | None
 
 
 class Seat:
-    """One daemon's claim to be the one that writes.
-
-    acting: tells the host of the slurmctld that acts; raises BackendError.
-    """
+    """One daemon's claim to be the one that writes. acting: host of the acting slurmctld."""
 
     def __init__(self, folder: Path, lease: Lease, acting: Callable[[], str]) -> None:
         self._folder = folder
@@ -42,11 +36,7 @@ class Seat:
         self._left: Handover | None = None  # what we published last
 
     def take(self, journal: Journal, cluster: str) -> str:
-        """Be the one that writes, if that is right now.
-
-        Returns:
-            Why it is not; empty = it is.
-        """
+        """Be the one that writes, if that is right now; why it is not, empty = it is."""
         refused = self._lease.claim(self._acting())
         took = take_in(self._folder, self._lease.host, journal, cluster, own=not refused)
         if refused:
@@ -71,12 +61,8 @@ class Seat:
 
 
 def take_in(folder: Path, host: str, journal: Journal, cluster: str, *, own: bool) -> str:
-    """Bring a journal into line with what was handed over.
-
-    own: whether the changes belong to this daemon from now on, or to the other.
-
-    Returns:
-        The host from which something was taken over; empty = from none.
+    """Bring a journal into line with what was handed over; the host that had it, empty = none. own:
+    whether the changes belong to this daemon from now on.
     """
     given = published(folder)
     if given is None or given.holder == host or given.cluster != cluster:
@@ -89,11 +75,7 @@ def take_in(folder: Path, host: str, journal: Journal, cluster: str, *, own: boo
 
 
 def before_restore(folder: Path, host: str, journal: Journal) -> str:
-    """Let go of what another daemon has taken over; that one gives it back.
-
-    Returns:
-        The host of that daemon; empty = nothing was taken over.
-    """
+    """Let go of what another daemon has taken over, which gives it back; its host, empty = none."""
     given = published(folder)
     if given is None or given.holder == host:
         return ""

@@ -25,13 +25,8 @@ _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
 
 class LeaseRecord(BaseModel):
-    """What the file says.
-
-    Attributes:
-        term: counts the changes of hands.
-        holder: host whose daemon holds it.
-        beat: counted up at every renewal.
-        released: the holder has given it up.
+    """What the file says. term: counts the changes of hands. holder: its host. beat: counts
+    renewals. released: the holder has given it up.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -71,10 +66,8 @@ class Lease:
         return self._term
 
     def claim(self, acting: str) -> str:
-        """Take or renew the lease when the slurmctld here acts, give it up when another does.
-
-        Returns:
-            Why nothing may be written; empty = it may.
+        """Take or renew the lease when the slurmctld here acts, else give it up; why nothing may be
+        written, empty = it may.
         """
         try:
             with self._locked() as file:

@@ -31,10 +31,7 @@ class Rivals:
         self._found = ""
 
     def judge(self, snapshot: Snapshot) -> str:
-        """Why nothing may be written; empty = no other daemon seems to write.
-
-        snapshot: marked with what the journal knows.
-        """
+        """Why nothing may be written; empty = no other daemon seems to write."""
         if self._found:
             return self._found
         free = [job for job in snapshot.pending if job.priority > 0]

@@ -19,11 +19,7 @@ from rltuned.slurm.source import TEXT, ReaderChoice
 
 
 class OfCluster(CollectorRegistry):
-    """The series of another registry with the label `cluster`.
-
-    Attributes:
-        cluster: its name; empty = not known yet, and there is no label.
-    """
+    """The series of another registry with the label `cluster`, once its name is known."""
 
     def __init__(self, source: CollectorRegistry) -> None:
         super().__init__(auto_describe=False)
@@ -40,13 +36,7 @@ class OfCluster(CollectorRegistry):
 
 
 class Metrics:
-    """All metrics of the daemon on one registry.
-
-    registry: where they are registered; one per daemon, one per test.
-
-    Attributes:
-        exposed: the same, as /metrics shows them.
-    """
+    """All metrics of the daemon on one registry; /metrics shows them as `exposed`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         # they would double the series and say nothing that is used here
@@ -89,10 +79,8 @@ class Metrics:
         generation: str = "",
         classes: Collection[str] = (),
     ) -> None:
-        """Settings and model were loaded.
-
-        digest: of its model; empty = a rule. ranges: that the model was trained on; None = not
-        known. generation: that is in force; empty = none.
+        """Settings and model were loaded. digest: empty = a rule. ranges: of the model's training;
+        None = not known. generation: that is in force; empty = none.
         """
         policy = (name, digest, schema)
         if self._policy not in {None, policy}:

@@ -100,10 +100,7 @@ class _Family:
 
 
 class Table:
-    """Rows on one registry.
-
-    registry: where they are registered; one per daemon, one per test.
-    """
+    """Rows on one registry."""
 
     def __init__(self, rows: Iterable[Row], registry: CollectorRegistry) -> None:
         self._partitions: set[str] = set()

@@ -15,19 +15,13 @@ LOCAL: Final = "localhost"
 
 
 def own_names(hostname: str, *more: str) -> frozenset[str]:
-    """Every name of this daemon, in lower case.
-
-    more: the address that is listened on, and names of the settings.
-    """
+    """Every name of this daemon, in lower case, with its address and those of the settings."""
     short = hostname.partition(".")[0]
     return frozenset(_plain(name) for name in (LOCAL, hostname, short, *more) if name)
 
 
 def is_asked_by(headers: Sequence[str] | None, names: Iterable[str]) -> bool:
-    """Whether a request is for this daemon.
-
-    headers: every Host header that it has; a browser sends exactly one.
-    """
+    """Whether a request is for this daemon. headers: every Host header; a browser sends one."""
     if headers is None or len(headers) != 1:
         return False
     host = _without_port(headers[0].strip())

@@ -70,9 +70,8 @@ class MetricsServer:
 
     health: what /readyz says; also asked before /metrics answers. status: what / and /status.json
     show; None = there is no such page. patience_s: how long a client may take for its request.
-    names: further names by which the status page may be asked for.
-
-    Raises SettingsError: the address cannot be listened on.
+    names: further names by which the status page may be asked for. Raises SettingsError: the
+    address cannot be listened on.
     """
 
     def __init__(
@@ -193,9 +192,8 @@ def _cut(connection: socket.socket) -> None:
 
 
 class _Request(io.RawIOBase):
-    """What one client sends: so many bytes at most, in so much time altogether.
-
-    A timeout for each piece alone would let a client send one byte every few seconds for ever.
+    """What one client sends: so many bytes at most, in so much time altogether. A timeout for each
+    piece alone would let a client send one byte every few seconds for ever.
     """
 
     def __init__(self, connection: socket.socket, patience_s: float) -> None:

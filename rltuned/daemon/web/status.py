@@ -81,9 +81,7 @@ class Board:
         }
 
     def find(self, name: str) -> list[Document]:
-        """Rows of the waiting jobs of this name, as of `jobs`; of one that is left alone with the
-        reason. Nothing where single jobs are not shown.
-        """
+        """Rows of the waiting jobs of this name, with the reason if left alone."""
         decision = self._decision
         try:
             asked = asked_job(name.strip())

@@ -7,11 +7,8 @@ from rltuned.settings.service import HttpKeys
 
 
 def endpoint_context(http: HttpKeys) -> ssl.SSLContext | None:
-    """TLS 1.2 or later with the certificates of the settings; None = without TLS.
-
-    The files are read once, so a new certificate needs a restart.
-
-    Raises SettingsError: a file cannot be read, or they do not belong together.
+    """TLS 1.2 or later with the certificates of the settings, read once; None = without TLS. Raises
+    SettingsError: a file cannot be read, or they do not belong together.
     """
     if http.tls_cert is None or http.tls_key is None:
         return None
