@@ -84,10 +84,8 @@ OF_A_TRACE: Final = ("gpus", "gpu_types", "nodes", "partition", "user", "account
 
 @dataclass(slots=True)
 class SacctAnswer:
-    """What a source reported.
-
-    left_out: reason -> rows. lines: reason -> which lines, from 1. missing: columns that the
-    source lacks. zoneless: times that named no time zone.
+    """What a source reported. left_out: reason -> rows. lines: reason -> which lines, from 1.
+    missing: columns that the source lacks. zoneless: times that named no time zone.
     """
 
     records: list[JobRun] = field(default_factory=list)
@@ -123,9 +121,7 @@ def read_history(
 
     zone: of times that name none (epochs need none). since: records that ended before are left out.
     required: columns that a header row must name. JobID may stand for JobIDRaw, and Timelimit for
-    TimelimitRaw.
-
-    Raises TraceError: empty, the columns are others, or there are too many records.
+    TimelimitRaw. Raises TraceError: empty, the columns are others, or there are too many records.
     """
     numbered = ((n, text.split("|")) for n, text in enumerate(lines, 1) if text.strip())
     first = next(numbered, None)
@@ -145,10 +141,7 @@ def read_rows(
     since: float = -math.inf,
     digester: Digester | None = None,
 ) -> SacctAnswer:
-    """Read numbered rows of these columns; digester: makes the kinds. Else as read_history.
-
-    Raises TraceError: there are too many records.
-    """
+    """Read numbered rows of these columns; digester: makes the kinds. Else as read_history."""
     reading = _Reading(names, zone, since, digester)
     found = reading.found
     for line, cells in rows:
@@ -181,12 +174,7 @@ class _Reading:
         self._parts: dict[str, _Part] = {}
 
     def add(self, cells: list[str], line: int) -> None:
-        """Take a row; the rest of a job that was resized takes the place of what was before.
-
-        Raises:
-            LeaveOut: it is left out, and why.
-            ValueError: it cannot be read.
-        """
+        """Take a row; the rest of a resized job replaces it. Raises LeaveOut, ValueError."""
         record, records = self._record(cells, line), self.found.records
         at = self._seen.setdefault((record.key, record.submit_s), len(records))
         if at == len(records):

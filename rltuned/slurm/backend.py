@@ -127,10 +127,7 @@ class SlurmBackend:
         return replace(parse_sdiag(answer), rate_limited=limited, clock_off_s=off_s)
 
     def expected_start(self, job_id: JobId) -> float | None:
-        """Unix time at which Slurm itself plans to start a pending job: one squeue.
-
-        None = it does not say.
-        """
+        """Unix time at which Slurm plans to start a pending job, by a squeue; None = not known."""
         return self._reader.expected_start(job_id, self._now())
 
     def acting(self) -> str:
@@ -143,7 +140,6 @@ class SlurmBackend:
 
     def ended_jobs(self, since: float, until: float) -> list[EndedJob] | None:
         """Jobs that ended by themselves between two moments, by some sacct; None = no slurmdbd.
-
         Takes long; may be called from another thread than the others. Raises TraceError too.
         """
         if not self._reader.site(self._now()).accounts:

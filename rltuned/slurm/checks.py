@@ -152,9 +152,7 @@ def _is_privileged(config: Mapping[str, str], evidence: CheckInput) -> bool:
 
 
 def _private_data(config: Mapping[str, str], evidence: CheckInput) -> Check:
-    """A queue of which rltuned sees a part looks like a short queue: nothing shows it
-    later.
-    """
+    """A part of the queue looks like a short queue: nothing shows it later."""
     hidden = config.get("PrivateData", "").split(",")
     if not {"jobs", "nodes", "partitions", "reservations"} & set(hidden):
         return Check.ok("private_data", "Slurm shows all users every job")

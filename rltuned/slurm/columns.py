@@ -78,9 +78,7 @@ class JobRow(NamedTuple):
 
 
 class WatchRow(NamedTuple):
-    """The few columns of the re-read after writing; `rltuned restore` asks for the partitions too.
-    They come last, because an administrator names them.
-    """
+    """The few columns of the re-read after writing; partitions last, as people name them."""
 
     jobid: str
     arrayjobid: str
@@ -97,9 +95,7 @@ class WatchRow(NamedTuple):
 
 
 class RequestRow(NamedTuple):
-    """What says how many nodes a pending job accepts, and the comment by which its user lets
-    rltuned choose. It comes last, and is asked for only where [sizes] is not off.
-    """
+    """What says how many nodes a pending job accepts; the user's comment last, only for [sizes]."""
 
     jobid: str
     numtasks: str
@@ -169,13 +165,9 @@ excluded nodes and scrontab jobs are not known, and OverSubscribe tells of whole
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How this release's squeue is asked.
-
-    Attributes:
-        per_record: the option against the merging of an array's records into one line.
-            --array-unique shows the throttle and one row per record, but newer releases lack it;
-            -r prints a row per task, which is put together again (the throttle is then not known).
-        extras: those of EXTRA_COLUMNS that it has.
+    """How this release's squeue is asked. per_record: the option for a row per record of an array;
+    where --array-unique is gone, -r prints a row per task, without the throttle. extras: of
+    EXTRA_COLUMNS.
     """
 
     per_record: str
@@ -187,11 +179,7 @@ class Layout:
 
 
 def read_layout(usage: str, known_columns: str) -> Layout:
-    """The layout that fits a release.
-
-    usage, known_columns: what `squeue --help` and `squeue --helpFormat` print; the latter may be
-    empty.
-    """
+    """The layout that fits a release, by `squeue --help` and --helpFormat, "" = lacking."""
     names = {name.lower() for name in known_columns.split()}
     return Layout(
         per_record="--array-unique" if "--array-unique" in usage.split() else "-r",
@@ -201,10 +189,7 @@ def read_layout(usage: str, known_columns: str) -> Layout:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """The marks of one process; tests and recordings set them to fixed texts.
-
-    record: at the end of each; text: in front of each of the texts that users choose.
-    """
+    """The marks of one process: at the end of each record, and in front of each user's text."""
 
     record: str = field(default_factory=lambda: "\x1e" + secrets.token_hex(6))
     text: str = field(default_factory=lambda: FIELD + secrets.token_hex(6))
@@ -230,12 +215,9 @@ class Marks:
         """The records of an answer, without the header; each has `width` fields, then the texts.
 
         broken: takes what is wrong with records of another width; None = there may be none. texts:
-        the number of columns of TEXT_COLUMNS behind them.
-
-        Raises:
-            BackendError: the command failed, which shows only at the end of a stream.
-            SnapshotError: the answer is empty or cut, a column is unknown, a record is broken that
-                may not be, or all records are.
+        the number of columns of TEXT_COLUMNS behind them. Raises BackendError: the command failed,
+        which shows only at the end of a stream; SnapshotError: the answer is empty or cut, a column
+        is unknown, a record is broken that may not be, or all records are.
         """
         pieces = iter((answer.stdout,) if isinstance(answer, Answer) else answer)
         try:

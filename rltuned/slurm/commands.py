@@ -51,11 +51,9 @@ class Commands:
     started; `ask` and the end of a stream also when it fails, gives no answer in time, or too long
     a one.
 
-    Args:
-        cli: the knobs.
-        on_call: called with every finished call; must not raise.
-        environ: where PATH, HOME, LD_LIBRARY_PATH and TZ are taken from. Nothing else passes: with
-            SLURM_JOB_ID some updates write files, and SQUEUE_FORMAT and its kin change the answers.
+    cli: the knobs. on_call: called with every finished call; must not raise. environ: where PATH,
+    HOME, LD_LIBRARY_PATH and TZ are taken from. Nothing else passes: with SLURM_JOB_ID some updates
+    write files, and SQUEUE_FORMAT and its kin change the answers.
     """
 
     def __init__(
@@ -88,14 +86,9 @@ class Commands:
         at: Path | None = None,
         most_bytes: int | None = None,
     ) -> Stream:
-        """A command that may say very much, to be read piece by piece.
-
-        Args:
-            program: its bare name.
-            args: its arguments, passed as they are; no shell ever sees them.
-            feed: text for its standard input; None = an empty one.
-            at: where it is, for one that is not Slurm's own.
-            most_bytes: of the answer; None = as the knobs say.
+        """A command that may say very much, to be read piece by piece. args: no shell sees them.
+        feed: its standard input. at: of one that is not Slurm's. most_bytes: None = as the knobs
+        say.
         """
         most = self.cli.max_answer_bytes
         return Stream(

@@ -32,10 +32,7 @@ def parse_ping(text: str) -> tuple[Controller, ...]:
 
 
 def ask_controllers(commands: Commands) -> tuple[Controller, ...]:
-    """Every slurmctld, in the order of SlurmctldHost; at least one of them answers.
-
-    Raises BackendError: scontrol could not ask, or no controller answers.
-    """
+    """Every slurmctld, in order of SlurmctldHost. Raises BackendError: none answers."""
     answer = commands.call("scontrol", "ping")  # ends with 1 when one of them is down
     if answer.failure:
         raise BackendError(answer.failure)

@@ -28,15 +28,8 @@ def ended_jobs(
     digester: Digester | None,
     most: int = MOST_ENDED,
 ) -> list[EndedJob]:
-    """Jobs that ran and ended by themselves between two moments, the first end first.
-
-    The latest portion of time is asked for first, and no more once there are enough.
-
-    commands: with TZ=UTC in its environment, see ask_history. most: so many of the latest.
-
-    Raises:
-        BackendError: sacct failed, or there is no slurmdbd.
-        TraceError: more records in one portion than can be read.
+    """Jobs that ran and ended by themselves between two moments, first end first; `most` of the
+    latest. commands: with TZ=UTC. Raises BackendError: sacct failed; TraceError: too many records.
     """
     found: list[EndedJob] = []
     end = until

@@ -32,11 +32,8 @@ class FairShares:
     def dress(
         self, jobs: Iterable[PendingJob], now: float, system: PrioritySystem
     ) -> tuple[PendingJob, ...]:
-        """The jobs, those that multifactor is not seen to rule with their association's factor.
-
-        Where sshare fails or does not show it, it is not known, and such a job is left alone.
-
-        system: has the weight of fair share, and PriorityCalcPeriod, within which no factor moves.
+        """The jobs, those whose priority is fixed with their association's factor, where sshare
+        shows it. system: of the weight, and PriorityCalcPeriod, within which no factor moves.
         """
         found = tuple(jobs)
         if not all(job.live for job in found):
@@ -72,12 +69,7 @@ class FairShares:
 
 
 def _read(commands: Commands) -> Iterator[tuple[Association, float]]:
-    """Every association of a user. A line that cannot be read costs its association.
-
-    Raises:
-        BackendError: sshare failed, or a line is too long.
-        ValueError: its answer is none, or too long.
-    """
+    """Every association of a user, but for unreadable lines. Raises BackendError, ValueError."""
     lines = commands.stream("sshare", "-a", "-P", "-o", ",".join(_COLUMNS)).lines()
     if tuple(next(lines, "").split("|")) != _COLUMNS:
         raise ValueError("sshare: no such columns")

@@ -23,18 +23,12 @@ _NEVER: Final = frozenset({"FUTURE"})
 
 
 def read_nodes_shown(text: str, source: str) -> tuple[Node, ...]:
-    """All nodes, idle, in the order of the answer; schedulable tells how they are now.
-
-    Raises SnapshotError: names source, line and node.
-    """
+    """All nodes, idle, in the answer's order; schedulable is as now. Raises SnapshotError."""
     return tuple(_read(text, source, "node", "NodeName", _node))
 
 
 def read_partitions_shown(text: str, source: str) -> tuple[Partition, ...]:
-    """All partitions, in the order of the answer.
-
-    Raises SnapshotError: names source, line and partition.
-    """
+    """All partitions, in the order of the answer. Raises SnapshotError: names the line."""
     return tuple(_read(text, source, "partition", "PartitionName", _partition))
 
 

@@ -59,10 +59,7 @@ def asked_job(text: str) -> AskedJob:
 
 
 def asked_moment(text: str, now: float) -> float:
-    """Unix time of "2h" (ago; s, m, h, d) or of an ISO time, which is local where it names no zone.
-
-    Raises ValueError: it is neither.
-    """
+    """Unix time of "2h" (ago; s, m, h, d) or an ISO time, local if bare. Raises ValueError."""
     ago = _AGO.fullmatch(text)
     if ago is not None:
         return now - int(ago["count"]) * _UNIT_S[ago["unit"]]

@@ -164,9 +164,8 @@ def _records(
 
 
 def _older_word(oversubscribe: str, exclusive: str) -> str:
-    """One word for both columns of 26.05, as older releases have it: NO means whole nodes.
-
-    In 26.05 a job that never spoke of sharing shows NO as well; it is OK here, as it was.
+    """One word for both columns of 26.05, as older releases have it: NO means whole nodes. In 26.05
+    a job that never spoke of sharing shows NO as well; it is OK here, as it was.
     """
     if exclusive == "NODE":
         return "NO"

@@ -15,10 +15,7 @@ _LINE: Final = re.compile(
 
 
 def command_lines(action: plan.Action, address: str) -> list[str]:
-    """Scontrol's lines for one action.
-
-    Raises ValueError: the address is not one of a job, or the line would be too long for scontrol.
-    """
+    """Scontrol's lines for one action. Raises ValueError: no job's address, or too long a line."""
     if not is_address(address):
         raise ValueError(f"{one_line(address, 60)!r} is no address of a job; nothing was sent")
     if isinstance(action, plan.Release):

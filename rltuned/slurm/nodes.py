@@ -36,11 +36,8 @@ class SinfoAnswer:
 
 
 def read_nodes(rows: Iterable[list[str]], exclusive: frozenset[str] = frozenset()) -> SinfoAnswer:
-    """Nodes and partitions from sinfo -N, which has one row per node and partition.
-
-    exclusive: partitions that give whole nodes; EXCLUSIVE, whatever sinfo says.
-
-    Raises SnapshotError: there are nodes, and none can be read; names one.
+    """Nodes and partitions from sinfo -N, a row per pair. exclusive: partitions that are EXCLUSIVE
+    whatever sinfo says. Raises SnapshotError: no node can be read.
     """
     first: dict[str, NodeRow] = {}
     members: dict[str, list[str]] = {}
@@ -112,10 +109,7 @@ def _node(row: NodeRow, partitions: tuple[str, ...]) -> Node:
 
 
 def is_schedulable(state: str) -> bool:
-    """Whether Slurm starts ordinary jobs on a node in this state ("idle+planned", "mixed+drain").
-
-    state: statecomplete, in any case, with or without the short marks (`*`, `~` ...).
-    """
+    """Whether Slurm starts ordinary jobs on a node in this statecomplete ("idle+planned")."""
     bare = state.lower().rstrip(_MARKS)
     if set(state[len(bare) :]) - set(_HARMLESS_MARKS):
         return False
@@ -156,10 +150,7 @@ def gpus_by_type(items: tuple[Gres, ...]) -> dict[str, int]:
 
 
 def _shared_devices(item: Gres, all_gpus: int) -> int:
-    """GPUs that carry shards or MPS shares now, and so cannot be given to a job as a whole.
-
-    The detail is "IDX:0,2" or "1/4,0/4" by release; when it is neither, every GPU counts as lent.
-    """
+    """GPUs lent as shards or MPS: "IDX:0,2" or "1/4,0/4" by release; else all count as lent."""
     if item.count == 0:
         return 0
     detail = item.detail.removeprefix("IDX:")

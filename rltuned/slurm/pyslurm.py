@@ -64,9 +64,8 @@ class UnusableError(BackendError):
 
 @dataclass(frozen=True, slots=True)
 class PyslurmAnswer:
-    """One answer. version: pyslurm's; jobs: by id, each a line of JSON, its FIELDS in a list.
-
-    They stay lines until squeue's row of the job is there, which takes a seventh of the memory.
+    """One answer. version: pyslurm's; jobs: by id, each a line of JSON, its FIELDS in a list. They
+    stay lines until squeue's row of the job is there, which takes a seventh of the memory.
     """
 
     version: str
@@ -74,22 +73,15 @@ class PyslurmAnswer:
 
 
 class Pyslurm:
-    """Asks pyslurm, in a process of its own each time.
-
-    python: the interpreter that has pyslurm.
-    """
+    """Asks pyslurm, in a process of its own each time, with this interpreter."""
 
     def __init__(self, commands: Commands, python: Path) -> None:
         self._commands = commands
         self._python = python
 
     def jobs(self, release: tuple[int, int]) -> PyslurmAnswer:
-        """Every job that slurmctld has in memory, also those that ended a moment ago.
-
-        Raises:
-            UnusableError: no such interpreter, no pyslurm, another release, or it crashed.
-            BackendError: it gave no answer in time, or slurmctld gave it none.
-            SnapshotError: its answer could not be read.
+        """Every job that slurmctld has in memory. Raises UnusableError: text can stand in;
+        BackendError: no answer; SnapshotError: it could not be read.
         """
         answer, jobs = self._ask({"protocol": PROTOCOL, "fields": FIELDS})
         version = str(answer.get("pyslurm", ""))

@@ -39,9 +39,7 @@ def value_of(job: Any, name: str) -> Any:
 
 
 def answer_to(request: dict[str, Any]) -> tuple[dict[str, Any], Iterator[list[Any]]]:
-    """Ask slurmctld through pyslurm: the first line and the jobs. Every expected mishap becomes an
-    answer.
-    """
+    """Ask through pyslurm: the first line and the jobs; expected mishaps are answers too."""
     if request.get("protocol") != PROTOCOL:
         return _none("missing", f"protocol {request.get('protocol')!r}")
     try:

@@ -184,10 +184,7 @@ class Reader:
         return self._source.reading(self._known_site(now)[0].version)
 
     def watch(self, now: float, of: Iterable[JobId]) -> dict[JobId, Watched]:
-        """Those of these records that are pending, with the few columns that tell what became of an
-        update. In a long queue most were not written to, and reading them would cost more than
-        squeue does. A row that cannot be read costs its own job only.
-        """
+        """The pending ones of these records, for a re-read; a bad row costs its own job only."""
         found = self.pending(now, WATCH_COLUMNS)
         records = Counter(rows[0].arrayjobid for rows in found.values())
         return {
@@ -197,9 +194,7 @@ class Reader:
         }
 
     def pending(self, now: float, columns: tuple[str, ...]) -> dict[str, list[WatchRow]]:
-        """Every pending record by its id, in some columns of WatchRow, the first ones; some
-        releases give a row per task.
-        """
+        """Every pending record by its id, in the first columns of WatchRow; a row per task too."""
         words = ("-t", "PD", "-O", self._marks.columns(columns))
         answer = squeue(self._commands, self._known_site(now)[1], *words)
         found: dict[str, list[WatchRow]] = {}
@@ -209,9 +204,7 @@ class Reader:
         return found
 
     def expected_start(self, job_id: JobId, now: float) -> float | None:
-        """Unix time at which Slurm's own backfill plans to start a pending record; None = not
-        known: it plans only so many jobs ahead, and forgets them when it starts again.
-        """
+        """Unix time at which Slurm's backfill plans to start a record; None = not planned."""
         _, layout = self._known_site(now)
         names = ("jobid", "starttime")
         asked = ("-t", "PD", "-j", str(job_id), "-O", self._marks.columns(names))
@@ -223,9 +216,7 @@ class Reader:
         return starts[0] if starts else None
 
     def sizes(self, now: float) -> dict[JobId, Sizes]:
-        """Node ranges of pending records, and what their users say of them; unreadable ones are not
-        there.
-        """
+        """Node ranges of pending records, and what their users say of them, where readable."""
         words = ("-t", "PD", "-O", self._marks.columns(REQUEST_COLUMNS))
         answer = squeue(self._commands, self._known_site(now)[1], *words)
         rows = self._marks.rows("squeue", answer, len(REQUEST_COLUMNS), [])
@@ -239,10 +230,7 @@ class Reader:
     def _factors(
         self, names: Collection[str] | None = None
     ) -> tuple[dict[JobId, Factors], dict[JobId, str]]:
-        """The same, and what is wrong with lines that cannot be read, by job; 0 = not known whose.
-
-        A job with such a line is not among the first. names: of jobs, as sprio prints them.
-        """
+        """The same, and what is wrong with other lines, by job; 0 = not known whose."""
         letters = self._marks.letters(PRIORITY_LETTERS)
         answer = self._commands.stream("sprio", "--local", "-o", letters)
         found: dict[JobId, Factors] = {}

@@ -13,10 +13,7 @@ _HOLDERS = {"JobHeldUser": "user", "JobHeldAdmin": "admin"}
 
 
 class Record(NamedTuple):
-    """A pending record as squeue shows it; the fields of PendingJob that bear these names.
-
-    priority: in one of its partitions, which need not be the best.
-    """
+    """A pending record as squeue shows it; priority: in one of its partitions, any of them."""
 
     job_id: JobId
     address: str
@@ -30,11 +27,7 @@ class Record(NamedTuple):
 
 
 def read_record(row: JobRow | WatchRow, tasks: list[str], pending_records: int) -> Record:
-    """Read a pending record.
-
-    tasks: the task column of all its rows. pending_records: how many records of its array are
-    pending.
-
+    """Read a pending record. tasks: the task column of all its rows. pending_records: of its array.
     Raises ValueError: a column cannot be read, or it has no submit time.
     """
     job_id = parse_job_id(row.jobid)
@@ -65,12 +58,8 @@ def read_record(row: JobRow | WatchRow, tasks: list[str], pending_records: int) 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A pending record as the light re-read shows it, before and after a write.
-
-    Attributes:
-        held: by anything; holder: "user" or "admin" where a person does.
-        nodes: the node range; None = not asked for, or not known.
-        unreadable: why its row cannot be read; then nothing else is known. Empty = it can.
+    """A pending record as the light re-read shows it. held: by anything; holder: "user" or "admin".
+    nodes: None = not asked for, or not known. unreadable: why; empty = it can be read.
     """
 
     address: str

@@ -49,10 +49,7 @@ class Requests:
         self._known: dict[tuple[Ask, bool], Request] = {}
 
     def read(self, ask: Ask, *, running: bool) -> Request:
-        """The request behind the columns; for a running job what it really has.
-
-        Raises ValueError: a column cannot be read.
-        """
+        """The request behind the columns; of a running job what it has. Raises ValueError."""
         known = self._known.get((ask, running))
         if known is None:
             known = self._known[ask, running] = self._read(ask, running=running)
@@ -190,11 +187,7 @@ def _int(text: str) -> int:
 
 
 def split_evenly(total: int, room: tuple[int, ...]) -> tuple[int, ...]:
-    """Part an amount over nodes as evenly as their sizes allow; the rest goes to the last node.
-
-    Slurm's text does not say how much of a multi-node job is where. Sums to `total` when there is
-    a node.
-    """
+    """Part an amount over nodes as their sizes allow, the rest to the last. Sums to `total`."""
     left, shares = total, [0] * len(room)
     for position, index in enumerate(sorted(range(len(room)), key=room.__getitem__)):
         fair = math.ceil(left / (len(room) - position))
@@ -208,12 +201,8 @@ def split_evenly(total: int, room: tuple[int, ...]) -> tuple[int, ...]:
 def shares_of(
     names: tuple[str, ...], request: Request, nodes: Mapping[str, Node]
 ) -> tuple[Share, ...]:
-    """What a running job has on each node: exact on one node, else evenly parted.
-
-    Of nodes that sinfo does not show, or shows unreadably, nothing is known: they count as large
-    enough for an even part, and are left out.
-
-    Raises ValueError: it is on no node.
+    """What a running job has on each node: exact on one node, else evenly parted; nodes that sinfo
+    does not show are left out. Raises ValueError: it is on no node.
     """
     if not names:
         raise ValueError("it runs, but on no node")

@@ -22,10 +22,7 @@ _SPEED: Final = re.compile(r"([1-9][0-9]{0,5}):([0-9]{1,9}(?:\.[0-9]{1,9})?)")
 
 
 def read_sizes(row: RequestRow) -> Sizes | None:
-    """What a row says; None = it names no range, or cannot be read.
-
-    The fewest nodes stand among the TRES alone: NumNodes shows what Slurm last thought of.
-    """
+    """What a row says; None = no range. The fewest nodes stand among the TRES alone."""
     try:
         nodes = f"{parse_tres(row.tres_alloc).get('node', 0)}-{parse_number(row.maxnodes)}"
         tasks = parse_number(row.numtasks)
@@ -38,10 +35,7 @@ def read_sizes(row: RequestRow) -> Sizes | None:
 
 
 def parse_speeds(comment: str) -> tuple[tuple[int, float], ...]:
-    """The node counts that a comment allows, and the speed on each; empty = none.
-
-    Both words must be there, once, and right as a whole: counts rising, speeds above 0.
-    """
+    """The node counts that a comment allows, and the speed on each; empty = none, or flawed."""
     words = _WORDS.findall(comment[:MOST])
     given = dict(words)
     allowed = REQUEST_WORDS.fullmatch(given.get("nodes", ""))

@@ -58,12 +58,8 @@ def _utc(moment: float) -> str:
 def ask_history(
     commands: Commands, since: float, until: float, report: Report = lambda _part: None
 ) -> Iterator[str]:
-    """Rows of COLUMNS, a day at a time; a record may come again in the next portion.
-
-    commands needs TZ=UTC in its environment: sacct takes given times as local ones. Times are Unix
-    seconds.
-
-    Raises BackendError: sacct failed, there is no slurmdbd, or a day is too long an answer.
+    """Rows of COLUMNS, a day at a time, some twice; Unix seconds. commands: with TZ=UTC, as sacct
+    takes times for local ones. Raises BackendError: sacct failed, or too long an answer.
     """
     begin = since
     while begin < until:
@@ -76,10 +72,8 @@ def ask_history(
 def ask_rows(
     commands: Commands, since: float, until: float, names: tuple[str, ...]
 ) -> Iterator[list[str]]:
-    """Rows of these columns, in which any text may stand: no user knows the random mark between
-    them, and a text with line ends is put together again. See ask_history.
-
-    Raises BackendError: sacct failed, there is no slurmdbd, or too long an answer.
+    """Rows of these columns, in which any text may stand: the mark between them is random. See
+    ask_history. Raises BackendError.
     """
     mark = FIELD + secrets.token_hex(6)
     # the number once more closes a row, which no line end can do
@@ -94,10 +88,7 @@ def ask_rows(
 
 
 def lines_of(path: Path) -> Iterator[str]:
-    """Lines of a text file, plain or gzip, never all at once.
-
-    Raises TraceError: it cannot be read, or breaks off.
-    """
+    """Lines of a text file, plain or gzip, never all at once. Raises TraceError."""
     try:
         with path.open("rb") as probe:
             packed = probe.read(2) == b"\x1f\x8b"

@@ -16,10 +16,7 @@ _MINUTE_S: Final = 60
 
 
 def rows_of_json(text: str, source: str) -> Iterator[str]:
-    """A header row, and a row for each job; one that is none of sacct's becomes a bad row.
-
-    Raises TraceError: it is not JSON, or holds no list of jobs.
-    """
+    """A header row, and a row for each job; odd ones are bad rows. Raises TraceError."""
     try:
         whole = json.loads(text)
     except json.JSONDecodeError as error:

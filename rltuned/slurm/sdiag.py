@@ -60,13 +60,8 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """From where on slurmctld counts as busy; 0 = this figure does not count.
-
-    Attributes:
-        server_threads: RPCs being served at once, of Slurm's 256.
-        agent_queue, dbd_queue: messages waiting to be sent to nodes, to slurmdbd.
-        rpc_s: mean time of the RPCs answered since rltuned's last look.
-        backfill_s: duration of the last backfill cycle.
+    """From where on slurmctld counts as busy, see Load; 0 = this figure does not count. rpc_s: mean
+    time of the RPCs answered since rltuned's last look.
     """
 
     server_threads: int = 100
@@ -77,10 +72,7 @@ class Bounds:
 
 
 def parse_sdiag(text: str) -> Load:
-    """The load in sdiag's text; read the same way from 22.05 to 26.05.
-
-    Raises SnapshotError: a figure is missing.
-    """
+    """The load in sdiag's text, of 22.05 to 26.05. Raises SnapshotError: a figure is missing."""
     head, found, tail = text.partition(_BACKFILL)
     backfill, by_type, rpcs = tail.partition(_BY_TYPE)
     if not found or not by_type:
@@ -103,12 +95,8 @@ def parse_sdiag(text: str) -> Load:
 
 
 def clock_off_s(text: str, asked_at: float, answered_at: float) -> float | None:
-    """How far slurmctld's clock is ahead of rltuned's, by the moment that its answer bears.
-
-    asked_at, answered_at: Unix seconds by the clock here.
-
-    Returns:
-        Seconds; 0 = it may be the same; None = the answer bears no moment.
+    """How far slurmctld's clock is ahead of rltuned's: seconds; 0 = it may be the same; None = the
+    answer bears no moment. asked_at, answered_at: Unix seconds by the clock here.
     """
     found = _PRINTED_AT.search(text)
     if found is None:

@@ -64,10 +64,7 @@ def parse_config(text: str) -> dict[str, str]:
 
 
 def read_exclusive_partitions(text: str) -> frozenset[str]:
-    """The partitions with Exclusive=NODE in `scontrol -o show partitions` of 26.05.
-
-    Raises SnapshotError: a line is not one of a partition, or does not tell.
-    """
+    """The partitions with Exclusive=NODE, as 26.05 shows them. Raises SnapshotError."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         match = _PARTITION.match(line)
@@ -78,11 +75,7 @@ def read_exclusive_partitions(text: str) -> frozenset[str]:
 
 
 def read_site(config: Mapping[str, str]) -> SlurmSite:
-    """The site behind a parsed configuration.
-
-    Raises SnapshotError: a needed key is missing or cannot be read, or PriorityType is neither
-    priority/basic nor priority/multifactor.
-    """
+    """The site behind a configuration. Raises SnapshotError: a key is missing or unfit."""
     release = release_of(_value(config, "SLURM_VERSION"))
     if release is None:
         raise SnapshotError(f"scontrol show config: version {config['SLURM_VERSION'][:40]!r}")
@@ -128,14 +121,8 @@ def read_rate_limit(config: Mapping[str, str]) -> RateLimit | None:
 
 @dataclass(frozen=True, slots=True)
 class Priorities:
-    """How Slurm orders its queue, for people.
-
-    Attributes:
-        kind: PriorityType; "" = not known.
-        weights: name of a factor -> its weight, those that count.
-        plugin: PrioritySiteFactorPlugin; "" = none.
-        flags: PriorityFlags, in capitals.
-        scheduler: SchedulerParameters that have a value.
+    """How Slurm orders its queue, for people. weights: by factor, those that count. plugin:
+    PrioritySiteFactorPlugin. flags: in capitals. scheduler: SchedulerParameters with a value.
     """
 
     kind: str = ""
@@ -174,19 +161,13 @@ def read_priorities(config: Mapping[str, str]) -> Priorities:
 
 
 def read_qos(text: str) -> dict[str, int]:
-    """Name and priority of each QOS in `sacctmgr -nP show qos format=name,priority`.
-
-    A line that cannot be read is left out.
-    """
+    """Name and priority of each readable QOS in `sacctmgr -nP show qos format=name,priority`."""
     pairs = (line.strip().rpartition("|") for line in text.splitlines())
     return {name: int(points) for name, _, points in pairs if name and points.isdecimal()}
 
 
 def read_system(config: Mapping[str, str]) -> PrioritySystem:
-    """How slurmctld turns waiting into priority.
-
-    Raises SnapshotError: a key is missing or cannot be read, or the priority plugin is another one.
-    """
+    """How slurmctld turns waiting into priority. Raises SnapshotError."""
     kind = _value(config, "PriorityType")
     if kind == BASIC:
         return PrioritySystem()

@@ -77,12 +77,7 @@ class JobSource:
         self._rest_until = -float("inf")
 
     def read(self, layout: Layout, release: tuple[int, int], now: float) -> Rows:
-        """Every job record, now. release: of slurmctld.
-
-        Raises:
-            BackendError: no answer.
-            SnapshotError: an answer could not be read.
-        """
+        """Every job record, now. Raises BackendError, SnapshotError."""
         bad, kinds = list[Unreadable](), dict[str, Kinds]()
         as_text = Rows(
             self._columns(layout, layout.job_columns, bad, kinds), layout.extras, bad, kinds

@@ -74,11 +74,9 @@ class Stream:
     """One run of a command that is fed and read at once: with a full pipe on either side neither
     waits. Nothing is run before the first piece is taken.
 
-    bounds: it is ended when it takes more seconds, or says more bytes.
-
-    Attributes:
-        answer: what became of it, without its standard output; None until the pieces are at their
-            end, and for good when the reader stops before that.
+    bounds: it is ended when it takes more seconds, or says more bytes. answer: what became of it,
+    without its standard output; None until the pieces are at their end, and for good when the
+    reader stops before that.
     """
 
     def __init__(

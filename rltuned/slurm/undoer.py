@@ -23,10 +23,8 @@ from rltuned.slurm.writer import Writer
 
 
 class SlurmUndoer:
-    """Gives back, through Slurm's own commands.
-
-    sizes: node ranges are read, by one more squeue. fence: knows of every read, and is asked before
-    every batch.
+    """Gives back, through Slurm's own commands. sizes: node ranges are read too. fence: knows of
+    every read, and is asked before every batch.
     """
 
     def __init__(

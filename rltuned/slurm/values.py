@@ -83,9 +83,8 @@ def _amount(text: str, unit: int) -> int:
 
 
 def parse_limit_s(text: str) -> float | None:
-    """A time limit in seconds: "5:00", "1:00:00", "1-00:00:00"; inf = UNLIMITED, None = not set.
-
-    Slurm prints INVALID for a limit of more than a year: it counts as UNLIMITED.
+    """A limit in seconds, as "1-00:00:00"; inf = UNLIMITED or INVALID (over a year); None = not
+    set.
     """
     word = text.strip().lower()
     if word in {"unlimited", "infinite", _LONGER_THAN_A_YEAR}:

@@ -66,10 +66,8 @@ class Site:
         return hours(points / self.slope)
 
     def unit(self, name: str, largest: int) -> int:
-        """What Slurm divides priorities of this kind by: the largest, unless flags forbid it.
-
-        22.05 shows each of its flags NO_NORMAL_* as NO_NORMAL_ALL. The steps are then as large as
-        those that are divided, or larger.
+        """What Slurm divides such priorities by: the largest, unless flags forbid it (22.05 shows
+        each NO_NORMAL_* as NO_NORMAL_ALL).
         """
         return 1 if f"NO_NORMAL_{name}" in self.priorities.flags else largest
 
@@ -195,10 +193,7 @@ def _partition_step(site: Site) -> Iterator[Check]:
 
 
 def qos_step(site: Site) -> tuple[float, str, str] | None:
-    """The smallest gap between two QOS in points, and their names, the lower first; None = none.
-
-    Between those of the jobs that wait; where these have fewer than two, between all.
-    """
+    """The smallest gap between two QOS in use (else of all), and the two; None = none."""
     weight, used = site.weight("QOS"), site.used_qos & site.qos.keys()
     chosen = used if len({site.qos[name] for name in used}) > 1 else site.qos.keys()
     by_points = {site.qos[name]: name for name in sorted(chosen)}
@@ -266,10 +261,8 @@ def _tiers(site: Site) -> Iterator[Check]:
 
 
 def judge_room(site: Site, wanted_s: Sequence[float], room_s: Sequence[float]) -> Iterator[Check]:
-    """Whether priorities have room for the delays: below 1 slurmctld keeps no order.
-
-    wanted_s: delays within the other bounds. room_s: the longest with which a priority stays at
-    least 1.
+    """Whether priorities have room for the delays wanted_s within the other bounds; room_s: the
+    longest with which a priority stays at least 1, below which slurmctld keeps no order.
     """
     short = [(w - r, r) for w, r in zip(wanted_s, room_s, strict=True) if w - r > COARSE_S]
     if not short or not site.slope:

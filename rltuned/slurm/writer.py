@@ -46,10 +46,8 @@ _GONE: Final = re.compile(r"invalid job id|already finished|no longer pending", 
 
 @dataclass(slots=True)
 class _Progress:
-    """What is known of each action while a plan is carried out.
-
-    stopped: why an answer is missing; what was sent may have been done. withheld: why nothing more
-    is sent; what was not sent was certainly not done.
+    """What is known while a plan is carried out. stopped: why an answer is missing; it may be done.
+    withheld: why nothing more is sent; it is not done.
     """
 
     actions: tuple[Action, ...]
@@ -70,10 +68,7 @@ class _Progress:
 
 
 class Writer:
-    """Carries out plans.
-
-    fence: asked right before every batch; why it must not be sent, empty = send it.
-    """
+    """Carries out plans. fence: asked before every batch: why not to send it, empty = send it."""
 
     def __init__(
         self, commands: Commands, reader: Reader, now: Callable[[], float], fence: Callable[[], str]
@@ -131,10 +126,8 @@ class Writer:
         """Compared once more right before: a release would start what is held by now.
 
         Slurm cannot be asked to release a job only if it is not held. So when the look was slow
-        only the first job of the chunk is sent, and the others are looked at again.
-
-        Returns:
-            How many of the chunk are done with, and whether Slurm was quick.
+        only the first job of the chunk is sent, and the others are looked at again. Returns how
+        many of the chunk are done with, and whether Slurm was quick.
         """
         if progress.withheld:
             progress.withhold(chunk)
@@ -220,10 +213,7 @@ class Writer:
 
 
 def against(action: Action, row: Watched, *, dealt: bool) -> str:
-    """Why a job may not be given back as planned, as it stands now; empty = it may.
-
-    dealt: numbers are dealt out by turn (priority/basic), and not summed up.
-    """
+    """Why a job may not be given back as it stands now; empty = it may. dealt: priority/basic."""
     if row.unreadable:
         return row.unreadable
     if not isinstance(action, SetNice):
@@ -274,11 +264,7 @@ def _complaint(action: Action, progress: _Progress) -> str:
 def judge(
     action: Action, row: Watched | None, factors: dict[JobId, Factors], complaint: str
 ) -> Outcome:
-    """An action's result, from the re-read and from scontrol's complaint.
-
-    row: None = no longer pending, or another job bears its number. complaint: scontrol's; empty =
-    none.
-    """
+    """An action's result, from the re-read (None = no longer pending) and scontrol's complaint."""
     if row is None:
         return Outcome(action, Result.GONE, complaint or "no longer pending")
     if row.unreadable:
