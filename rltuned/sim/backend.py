@@ -26,12 +26,8 @@ from rltuned.sim.world import Running, World
 
 
 class SimBackend:
-    """Shows a world as Slurm would show it, and does to it what Slurm would do.
-
-    Args:
-        world: the simulated cluster; its times are taken as Unix seconds.
-        now: where the time comes from. Given (a running daemon), the world catches up with it
-            before every look and every change; None (a simulation) leaves time to the caller.
+    """Shows a world as Slurm would show it, and does to it what Slurm would do. now: the world
+    catches up with it before every look and change (a daemon); None = the caller moves time.
     """
 
     def __init__(self, world: World, now: Callable[[], float] | None = None) -> None:

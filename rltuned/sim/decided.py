@@ -29,13 +29,7 @@ class PlayedWorld:
 
 
 class DecidedWorld:
-    """A world in which priorities are written once per interval or (event mode) at every event.
-
-    Attributes:
-        world: nodes, queue and time.
-        knobs: of every decision.
-        decisions: so far.
-    """
+    """A world in which priorities are written once per interval or (event mode) at every event."""
 
     def __init__(self, cluster: Cluster, jobs: Sequence[TraceJob], protocol: Protocol) -> None:
         self.world = World(cluster, jobs, rules=protocol.rules, faults=protocol.faults)
@@ -53,9 +47,8 @@ class DecidedWorld:
         return sum(self._journal.writes.values())
 
     def due(self) -> Snapshot | None:
-        """Let time pass until a queue waits for a decision; None = all is done.
-
-        Raises TraceError: a job can never start.
+        """Let time pass until a queue waits for a decision; None = done. Raises TraceError: a job
+        never starts.
         """
         if self._is_due:
             self.world.schedule()

@@ -41,11 +41,8 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Grounds:
-    """What never changes between passes.
-
-    Attributes:
-        nodes: hardware by name.
-        neighbours: for each partition the partitions that share a node with it, itself included.
+    """What never changes between passes. neighbours: of each partition, those that share a node
+    with it, itself included.
     """
 
     nodes: Mapping[NodeName, Node]
@@ -172,14 +169,9 @@ def run_pass(
     *,
     wishes: Mapping[int, Shares],
 ) -> list[tuple[Pending, Shares]]:
-    """Walk the queue once, highest priority first, and start what may start.
-
-    queue: pending jobs in priority order; the reason of those that stay is updated. capacity: what
-    is free now; what is started is taken from it. wishes: where jobs go, by number, if there is
-    room; elsewhere they go by the rule.
-
-    Returns:
-        The starts, in the order in which they were decided.
+    """Walk the queue once, highest priority first, and start what may start; the starts, in order.
+    queue: the reason of those that stay is updated. capacity: what is started is taken from it.
+    wishes: nodes by number, where there is room.
     """
     one = _Pass(now, capacity, grounds, list(claims), wishes)
     starts: list[tuple[Pending, Shares]] = []
@@ -196,10 +188,7 @@ def _end(claim: Claim) -> float:
 
 
 def whole_nodes(shares: Shares, nodes: Mapping[NodeName, Node]) -> Shares:
-    """The same nodes, all of what they have: no other job fits beside an exclusive one.
-
-    A node with GPUs of several types is a share for each; CPUs and memory stand in the first.
-    """
+    """The same nodes, whole; of several GPU types the first share has CPUs and memory."""
     return tuple(one for share in shares for one in _whole(nodes[share.node]))
 
 

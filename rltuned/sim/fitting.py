@@ -14,9 +14,7 @@ from rltuned.sim.trace import TraceJob
 
 
 def in_partition(request: Request, partition: Partition) -> Request:
-    """The request as its partition makes it, as in Slurm: its longest limit where the user named
-    none, and whole nodes for every job under OverSubscribe=EXCLUSIVE.
-    """
+    """The request as its partition makes it: its longest limit, and whole nodes under EXCLUSIVE."""
     if partition.max_time_s is not None and request.time_limit_s == math.inf:
         request = replace(request, time_limit_s=partition.max_time_s)
     if partition.oversubscribe == "EXCLUSIVE" and not request.exclusive:

@@ -23,10 +23,7 @@ class _Entry:
 
 
 class SimulatedJournal:
-    """Kept beside a simulated cluster, it makes a decision see what it would see in production.
-
-    writes: numbers written so far, by job.
-    """
+    """Makes a simulated decision see what it would see in production. writes: by job, so far."""
 
     def __init__(self) -> None:
         self._entries: dict[JobId, _Entry] = {}

@@ -93,11 +93,7 @@ class Scores:
 
 
 def score(schedules: Sequence[Schedule], cluster_gpus: int) -> Scores:
-    """Average one policy's windows.
-
-    Raises ValueError: a job has no start or no end, or started before it was submitted. A run that
-    drops a job has no mean.
-    """
+    """Average one policy's windows. Raises ValueError: a job has no start, end or wait."""
     for schedule in schedules:
         _check(schedule)
     scored = [slice(s.warmup, None) for s in schedules]

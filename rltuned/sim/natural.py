@@ -51,13 +51,8 @@ class Natural:
     def priority(
         self, *, number: int, waited_s: float, size_share: float, partition_share: float
     ) -> int:
-        """At least 1, because 0 would hold the job.
-
-        Args:
-            number: place in submit order, from 1.
-            waited_s: seconds since the job became eligible.
-            size_share: how much of the cluster it is, 0..1; see size_of.
-            partition_share: its partition's factor as a part of the largest one, 0..1.
+        """At least 1, as 0 would hold the job. number: in submit order, from 1. size_share: of the
+        cluster, 0..1. partition_share: its factor as a part of the largest, 0..1.
         """
         if self.kind == "fcfs":
             return max(1, FIRST_PRIORITY - number + 1)

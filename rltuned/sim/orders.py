@@ -110,11 +110,8 @@ class Stage:
 
 
 def play(policy: Policy | str, stage: Stage, protocol: Protocol) -> Played:
-    """Play the stage to its end.
-
-    policy: itself; of those that no scheduler could ask, the name (see sim/policy).
-
-    Raises TraceError: the policy exists in event mode only, or a job never started.
+    """Play the stage to its end. policy: a name, where no scheduler could ask it (see sim/policy).
+    Raises TraceError: it exists in event mode only, or a job never started.
     """
     if protocol.predictor is not None:
         stage = replace(stage, predictor=layers_of(protocol.predictor))
@@ -129,10 +126,7 @@ def play(policy: Policy | str, stage: Stage, protocol: Protocol) -> Played:
 
 
 def at_events(policy: Policy | str, stage: Stage, order: Order | None) -> tuple[Ranking, Eyes]:
-    """A policy, or its name, that orders the queue at every event; order None = its pure order.
-
-    Raises KeyError: the kernel does not know it.
-    """
+    """A policy, or its name, at every event; order None = its pure order. Raises KeyError."""
     if isinstance(policy, NetworkPolicy):
         return _dynamic(NET, stage, order), _eyes(policy, stage)
     policy = policy if isinstance(policy, str) else policy.name
@@ -164,11 +158,7 @@ def in_cycles(
     at_submit: bool = False,
 ) -> tuple[Ranking, Cycles, Eyes]:
     """Slurm's own order, and a daemon that writes delays into it, from an empty journal on.
-
-    first_s: when it is switched on; None = at the first submission. at_submit: delays are set at
-    submission.
-
-    Raises KeyError: the kernel does not know the policy.
+    first_s: None = at the first submission. at_submit: delays are set then. Raises KeyError.
     """
     system, count = stage.natural.system, len(stage.jobs)
     first_s = float(stage.prepared.jobs.submit_s[0]) if first_s is None else first_s

@@ -71,10 +71,7 @@ def setup_of(prepared: Prepared, rules: Rules) -> Setup:
 
 
 def faults_of(faults: Sequence[Fault], cluster: Cluster) -> Faults:
-    """What befalls the nodes of a cluster, in the order of time.
-
-    Raises TraceError: there is no such node.
-    """
+    """What befalls the nodes of a cluster, in order of time. Raises TraceError: no such node."""
     place = {node.name: at for at, node in enumerate(cluster.nodes)}
     ordered = sorted(faults, key=lambda f: f.at_s)
     for fault in ordered:
@@ -98,12 +95,8 @@ def run(
     arrive_s: FloatArray | None = None,
     faults: Faults | None = None,
 ) -> Played:
-    """Play the trace to its end.
-
-    ranking: of the queue, or of Slurm where a daemon runs beside it. arrive_s: (n,) when each job
-    comes, where that is not when it was submitted.
-
-    Raises TraceError: a job never started.
+    """Play the trace to its end. ranking: of the queue, or of Slurm beside a daemon. arrive_s: (n,)
+    when each job comes, if not at its submission. Raises TraceError: a job never started.
     """
     jobs, setup = prepared.jobs, setup_of(prepared, rules)
     state = empty_state(setup.hardware, prepared.shapes, jobs)

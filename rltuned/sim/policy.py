@@ -16,12 +16,7 @@ FUTURE: Final = (CLAIRVOYANT, CLAIRVOYANT_AREA)
 
 
 def policy_of(name: str) -> Policy | str:
-    """The policy of a name; the name itself of those that know the future.
-
-    Raises:
-        TraceError: there is none of that name.
-        ModelError: the policy cannot be used.
-    """
+    """The policy of a name; the name itself of a clairvoyant one. Raises TraceError, ModelError."""
     if name in FUTURE:
         return name
     if name in BASELINES or name.startswith((MODEL_PREFIX, PLUGIN_PREFIX)):

@@ -79,10 +79,7 @@ def preset(name: str) -> Cluster:
 
 
 def cluster_named(name: str) -> Cluster:
-    """A cluster file, or a preset when there is no such file.
-
-    Raises TraceError: there is neither, or the file cannot be used.
-    """
+    """A cluster file, or a preset when there is no such file. Raises TraceError."""
     path = Path(name)
     # a name without a folder or an ending is meant as a preset's
     by_name = not path.exists() and path.name == name and not path.suffix

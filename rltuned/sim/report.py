@@ -16,10 +16,7 @@ JOB_COLUMNS = ("policy", "window", "job_id", "submit_s", "start_s", "end_s", "no
 
 
 def scores_of(played: Mapping[str, Sequence[Schedule]], cluster_gpus: int) -> dict[str, Scores]:
-    """The figures of every policy.
-
-    Raises TraceError: the policies did not run the same jobs, or one dropped a job.
-    """
+    """The figures of every policy. Raises TraceError: not the same jobs, or one was dropped."""
     sets = {name: [s.job_ids for s in schedules] for name, schedules in played.items()}
     first = next(iter(sets.values()))
     if any(ids != first for ids in sets.values()):
@@ -54,10 +51,7 @@ def document(
 
 
 def write_jobs(played: Mapping[str, Sequence[Schedule]], path: Path) -> None:
-    """One line per scored job of every policy and window.
-
-    Raises TraceError: the file cannot be written.
-    """
+    """One line per scored job of every policy and window. Raises TraceError."""
     try:
         with path.open("w", encoding="utf-8", newline="") as out:
             writer = csv.writer(out, lineterminator="\n")

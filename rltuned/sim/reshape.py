@@ -20,13 +20,8 @@ MOST_STRETCH: Final = 1e6
 
 
 def offered_gpus(jobs: Sequence[TraceJob]) -> float:
-    """Mean GPU demand over the arrival span: GPUs in use if every job started when submitted.
-
-    Only what falls between the first and the last submit counts. The sum of GPU-seconds over
-    the span would count the tails of the longest jobs too, which in a window of a heavy-tailed
-    trace are most of it.
-
-    Raises TraceError: all jobs are submitted at one instant.
+    """Mean GPU demand over the arrival span, were every job started when submitted. The tails of
+    the longest jobs beyond it do not count. Raises TraceError: all are submitted at one instant.
     """
     offered = demand(*_arrays(jobs))
     if math.isinf(offered):
@@ -43,10 +38,7 @@ def demand(submit_s: FloatArray, runs_s: FloatArray, gpus: FloatArray) -> float:
 
 
 def scale(trace: Trace, load: float, cluster_gpus: int) -> Trace:
-    """Stretch or squeeze the submit times until the trace offers `load` x cluster_gpus GPUs.
-
-    Raises TraceError: no stretching reaches that load.
-    """
+    """Stretch the submits until the trace offers `load` x cluster_gpus GPUs. Raises TraceError."""
     if not load > 0 or cluster_gpus < 1:
         raise TraceError(f"cannot offer a load of {load:g} to {cluster_gpus} GPUs")
     wanted = load * cluster_gpus
@@ -85,10 +77,7 @@ def jittered(trace: Trace, jitter_s: float, seed: int) -> Trace:
 
 
 def cut(trace: Trace, start: int, count: int) -> Trace:
-    """Consecutive jobs from row `start` (from 0), submit times from the first one.
-
-    Raises TraceError: there are no such rows.
-    """
+    """Consecutive jobs from row `start` on, submits from the first. Raises TraceError."""
     if start < 0 or count < 1 or start + count > len(trace.jobs):
         raise TraceError(f"rows {start}..{start + count - 1} of {len(trace.jobs)} do not exist")
     notes = trace.notes | {"window": f"rows {start} to {start + count - 1}, from 0"}

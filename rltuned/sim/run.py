@@ -44,10 +44,7 @@ def whole(jobs: Sequence[TraceJob], *, first: int | None, warmup: int) -> tuple[
 def windows(
     jobs: Sequence[TraceJob], *, count: int, size: int, seed: int, warmup: int
 ) -> tuple[TraceWindow, ...]:
-    """Windows of consecutive jobs at random places, disjoint when the trace is long enough.
-
-    Raises TraceError: the trace is shorter than one window, or numbers make no sense.
-    """
+    """Windows of consecutive jobs at random places, disjoint if possible. Raises TraceError."""
     if count < 1 or size < 1 or size > len(jobs):
         raise TraceError(
             f"{count} windows of {size} jobs cannot be cut from a trace of {len(jobs)} jobs"
@@ -75,10 +72,7 @@ def _checked(warmup: int, size: int) -> int:
 def possible(
     jobs: Sequence[TraceJob], cluster: Cluster, *, skip: bool
 ) -> tuple[tuple[TraceJob, ...], int]:
-    """The jobs that this cluster could ever run, and how many it could not.
-
-    Raises TraceError: there is such a job and skip is False (names it), or no job is left.
-    """
+    """The jobs that could ever run here, and how many not. Raises TraceError: some, unless skip."""
     empty, kept = EmptyCluster(cluster), []
     for job in jobs:
         why = empty.why_not(job)
@@ -95,10 +89,7 @@ def possible(
 
 
 def simulate(window: TraceWindow, cluster: Cluster, policy: str, protocol: Protocol) -> Schedule:
-    """Play one window under one policy: in the kernel, but for joint placement.
-
-    Raises TraceError: a job can never run, there is no such policy, or it cannot be played so.
-    """
+    """Play one window under one policy, in the kernel or jointly. Raises TraceError."""
     rules = protocol.rules
     if policy == "multifactor":
         own = rules.natural if rules.natural != AGE_ONLY else Natural()

@@ -76,11 +76,8 @@ class TraceJob:
             raise ValueError("gpus, cpus and mem_mib cannot be negative; unknown is empty")
 
     def request(self) -> Request:
-        """What it asks of a cluster.
-
-        Unknown CPUs and memory are not deducted: a trace that does not know them simulates a
-        cluster on which they never bind. A job without GPUs takes at least the one CPU that Slurm
-        gives every job.
+        """What it asks of a cluster. CPUs and memory that are not known never bind; a job without
+        GPUs takes at least the one CPU that Slurm gives every job.
         """
         return _request(
             self.gpus,
@@ -127,10 +124,7 @@ class Trace:
 
 
 def read_trace(path: Path) -> Trace:
-    """Read a trace CSV, plain or gzip.
-
-    Raises TraceError: names the file, the line and the field.
-    """
+    """Read a trace CSV, plain or gzip. Raises TraceError: names file, line and field."""
     return parse_trace(read_text(path), str(path))
 
 
@@ -266,10 +260,7 @@ def _flag(cells: dict[str, str], name: str) -> bool:
 
 
 def write_trace(trace: Trace, path: Path) -> None:
-    """Write a trace CSV; a name that ends in .gz is compressed (same bytes for the same trace).
-
-    Raises TraceError: the file cannot be written.
-    """
+    """Write a trace CSV, .gz compressed; same trace, same bytes. Raises TraceError."""
     text = io.StringIO(newline="")
     dump_trace(trace, text)
     data = text.getvalue().encode("utf-8")

@@ -89,10 +89,7 @@ Order = Callable[["World"], Iterable[Pending]]
 
 
 class World:
-    """A cluster, its queue, and time.
-
-    Jobs are numbered from 1 in the order of `jobs` (submit order); a number is a Slurm job id.
-    """
+    """A cluster, its queue, and time. Jobs are numbered from 1 in submit order, as by Slurm."""
 
     def __init__(
         self,
@@ -138,10 +135,7 @@ class World:
             self._push(fault.at_s, EventKind.FAULT, fault)
 
     def submit(self, jobs: Iterable[TraceJob]) -> None:
-        """Announce jobs that will be submitted at their submit time.
-
-        Raises TraceError: a job can never run on this cluster.
-        """
+        """Announce jobs that come at their submit time. Raises TraceError: one can never run."""
         for job in jobs:
             why = self._empty.why_not(job)
             if why is not None:

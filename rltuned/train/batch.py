@@ -110,10 +110,7 @@ def _episode(
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Many episodes end to end, as one ragged table; see episodes.Decisions.
-
-    sizes: (E,) moments per episode; rewards: (Q,).
-    """
+    """Many episodes as one ragged table, see Decisions. sizes: (E,) moments each; rewards: (Q,)."""
 
     rows: Float32Array
     asked: Float32Array

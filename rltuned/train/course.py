@@ -55,10 +55,7 @@ def nothing(_jobs: Sequence[TraceJob]) -> list[None]:
 def from_files(
     traces: Sequence[Path], clusters: Sequence[Cluster], predict: Predict = nothing
 ) -> list[DatasetSource]:
-    """Every trace on every cluster; jobs that could never run there are left out.
-
-    Raises TraceError: a file cannot be used, or no job of it could run.
-    """
+    """Every trace on every cluster, without impossible jobs. Raises TraceError."""
     found = []
     for path in traces:
         trace = read_trace(path)
@@ -98,10 +95,7 @@ def generated(
 def drawn(
     seed: int, count: int, predict: Predict = nothing, jobs: int = WORLD_JOBS
 ) -> list[DatasetSource]:
-    """Random worlds; where there are predictions, one of the kinds of `predictions` in each.
-
-    seed: worlds of other seeds are other worlds; `JUDGES` are never learned from.
-    """
+    """Random worlds, with predictions where there are any; other seeds, other worlds."""
     found = []
     for number in range(count):
         world = random_world(seed * WORLDS_PER_SEED + number, jobs)
@@ -141,12 +135,8 @@ def fit_to(
     begin: Predictor | None = None,
     seed: int = 1,
 ) -> tuple[Fitted, FittedTo]:
-    """A predictor fitted to traces (of the generators, if none), and to random worlds beside them.
-
-    traces: files; the first is the one that it is measured on. until: part of each trace to fit to,
-    from its beginning. begin: weights to begin from; None = drawn.
-
-    Raises TraceError: a file cannot be used, or has too few jobs.
+    """A predictor fitted to traces (of the generators, if none) and random worlds. traces: measured
+    on the first. until: part of each to fit to. begin: None = drawn. Raises TraceError.
     """
     read = [read_trace(path) for path in traces]
     if not read:

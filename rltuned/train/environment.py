@@ -36,10 +36,8 @@ REACH: Final = 8.0
 
 @dataclass(frozen=True, slots=True)
 class CorrectedRule:
-    """The rule `delay`, corrected job by job.
-
-    actions: (slots,) in [-1, 1], higher = sooner, for the first jobs of the queue; the others keep
-    the rule's delay.
+    """The rule `delay`, corrected job by job. actions: (slots,) in [-1, 1], higher = sooner, for
+    the first jobs of the queue; the others keep the rule's delay.
     """
 
     actions: Float32Array

@@ -98,11 +98,8 @@ def _tape(room: Scratch, features: int = NUM_FEATURES) -> Tape:
 
 
 def play_policy(window: Ground, policy: Policy | str, protocol: Protocol) -> FloatArray:
-    """(n,) start times under a policy, or the rule of a name.
-
-    On a site whose Slurm orders by age alone; `multifactor` is Slurm's own order of a usual site.
-
-    Raises TraceError: there is no such rule.
+    """(n,) start times under a policy or a rule's name, where Slurm orders by age alone;
+    `multifactor` is a usual site's order. Raises TraceError: there is no such rule.
     """
     chosen = policy_of(policy) if isinstance(policy, str) else policy
     name = chosen if isinstance(chosen, str) else chosen.name
@@ -111,10 +108,7 @@ def play_policy(window: Ground, policy: Policy | str, protocol: Protocol) -> Flo
 
 
 def play_rule(window: Ground, policy: str, order: Order | None = None) -> FloatArray:
-    """(n,) start times under a rule at every event; order: its bounds, None = its pure order.
-
-    Raises TraceError: there is no such rule.
-    """
+    """(n,) start times under a rule at every event; order: None = pure. Raises TraceError."""
     protocol = Protocol(rules=window.rules, bounded=order is not None)
     if order is not None:
         protocol = replace(protocol, knobs=replace(protocol.knobs, order=order))
@@ -124,10 +118,7 @@ def play_rule(window: Ground, policy: str, order: Order | None = None) -> FloatA
 def play_sampled(
     window: Ground, net: Net, seed: int, recorder: Recorder
 ) -> tuple[FloatArray, Decisions]:
-    """Draw every choice from the softmax over its candidates, and keep the choices.
-
-    The same window, weights and seed give the same episode.
-    """
+    """Draw every choice from the softmax over its candidates; the same seed, the same episode."""
     while True:
         setup, state, desk, sight = tables(window, seed)
         tape = recorder.tape(window.sight.fixed.shape[1])

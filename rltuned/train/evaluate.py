@@ -44,10 +44,7 @@ class Contestant:
 
 
 def contestant_of(given: str) -> Contestant:
-    """From `BUNDLE`, or `NAME=BUNDLE,BUNDLE,...` for the training seeds of one design.
-
-    Raises ModelError: a bundle cannot be used, or the seeds are of different designs.
-    """
+    """From `BUNDLE`, or `NAME=BUNDLE,BUNDLE,...` for seeds of one design. Raises ModelError."""
     name, equals, listed = given.rpartition("=")
     actors = tuple(load_actor(bundle_at(one)) for one in listed.split(","))
     if len({str(a.card.architecture) for a in actors}) > 1:
@@ -143,10 +140,7 @@ def headline(comparisons: Sequence[Comparison]) -> str:
 
 
 def windows_of(ground: Ground, plan: EvaluationPlan) -> tuple[list[Ground], bool]:
-    """The windows, the copies of each side by side, and whether no two places share a job.
-
-    Raises TraceError: not even one fits in the part.
-    """
+    """The windows, their copies, and whether no two places share a job. Raises TraceError."""
     first, end = int(len(ground) * plan.part[0]), int(len(ground) * plan.part[1])
     spare = end - first - plan.window_jobs
     if spare < 0:
@@ -184,12 +178,8 @@ def compare(
     protocol: Protocol,
     on_window: Callable[[str], None] = lambda _policy: None,
 ) -> Comparison:
-    """Play every window under every policy.
-
-    models: name -> one player per training seed. protocol: of the rules. Those that know the future
-    order at every event, without bounds.
-
-    Raises TraceError: the part of the trace is too short for one window.
+    """Play every window under every policy. models: name -> one player per training seed. protocol:
+    of the rules; who knows the future orders at every event. Raises TraceError.
     """
     chosen, disjoint = windows_of(ground, plan)
     judges: dict[str, Play] = {r: partial(play_policy, policy=r, protocol=protocol) for r in rules}

@@ -49,14 +49,8 @@ def export_bundle(
     predicted: bool = False,
     ranges: Ranges | None = None,
 ) -> Card:
-    """Write weights, parity pairs and card into a new folder.
-
-    target: the bundle's folder; must not exist. parity: windows (k, 256, features) and masks (k,
-    256) to score now and at every start. ranges: of the features in training; None: take those of
-    the parity windows.
-
-    Raises ModelError: the folder exists, cannot be written, or what was written does not load with
-    the same scores.
+    """Write weights, parity pairs and card into a new folder. parity: windows (k, 256, features),
+    masks (k, 256). ranges: of the features; None = of the parity windows. Raises ModelError.
     """
     if target.exists():
         raise ModelError(f"model {target}: exists already; remove it or choose another name")
@@ -89,12 +83,7 @@ def export_bundle(
 def export_predictor(
     target: Path, fitted: Fitted, *, command: str, seed: int, data: str, licence: str
 ) -> PredictorCard:
-    """Write a predictor's weights, parity pairs and card into a new folder.
-
-    target: the folder; must not exist.
-
-    Raises ModelError: the folder exists or cannot be written, or what was written does not load.
-    """
+    """Write a predictor's weights, parity pairs and card into a new folder. Raises ModelError."""
     if target.exists():
         raise ModelError(f"model {target}: exists already; remove it or choose another name")
     files = {

@@ -28,10 +28,7 @@ MULTIFACTOR = Natural(kind="multifactor")
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """What is predicted of n jobs at their submission.
-
-    quantiles: (n, 3) as the network reads them. plan_s: (n,) what the rule `delay` goes by.
-    """
+    """What is predicted of n jobs at submission. quantiles: (n, 3). plan_s: (n,)."""
 
     quantiles: Float32Array
     plan_s: FloatArray
@@ -39,10 +36,8 @@ class Foreseen:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """A trace on a cluster, or consecutive jobs of one from its job `first` on.
-
-    duration_s: (n,) true run times, which only rewards may use. sight: what a network may know.
-    plan_s: (n,) what the rule `delay` takes for the run time; None = the limits.
+    """A trace on a cluster, or a part from job `first` on. duration_s: (n,) true run times, for
+    rewards alone. plan_s: (n,) of the rule `delay`; None = the limits.
     """
 
     name: str
@@ -78,12 +73,7 @@ class Ground:
 def make_ground(
     name: str, cluster: Cluster, jobs: Sequence[TraceJob], rules: Rules | None = None
 ) -> Ground:
-    """Prepare a trace on a cluster.
-
-    jobs: in submit order.
-
-    Raises TraceError: a job can never run on this cluster, or there are no jobs.
-    """
+    """Prepare a trace, in submit order, on a cluster. Raises TraceError: a job can never run."""
     if not jobs:
         raise TraceError(f"{name}: no jobs")
     prepared = prepare(cluster, jobs)
@@ -115,13 +105,8 @@ def cut(
     jitter: np.random.Generator | None = None,
     jitter_s: float = 60.0,
 ) -> Ground:
-    """Consecutive jobs, from an empty cluster.
-
-    load: mean GPU demand over the arrival span, as a part of the cluster's GPUs, to which submit
-    times are stretched; None = as in the trace. jitter: moves every submit time by up to jitter_s,
-    keeping the order of the rows.
-
-    Raises TraceError: the trace has not so many jobs.
+    """Consecutive jobs, from an empty cluster. load: GPU demand as a part of the cluster's GPUs;
+    None = as in the trace. jitter: each submit moves by up to jitter_s. Raises TraceError.
     """
     if size < 1 or first < 0 or first + size > len(ground):
         raise TraceError(

@@ -75,11 +75,7 @@ def started_of(records: Iterable[JobRun]) -> list[Started]:
 
 
 def choices_of(history: Sequence[Started], gpus: int, *, most: int = 6_000) -> OrderedQueues:
-    """Rebuild the moments at which one job had to be preferred.
-
-    gpus: of the cluster, for the features that speak of free GPUs. most: moments; the latest are
-    kept.
-
+    """The moments at which one job had to be preferred, the latest `most`. gpus: of the cluster.
     Raises TraceError: too few starts by the main scheduler had rivals.
     """
     starts = sorted((j for j in history if j.by_main), key=lambda j: (j.start_s, j.job_id))
@@ -117,11 +113,7 @@ def _rival(job: Started, chosen: Started, now: float) -> bool:
 
 
 def fits_in_place_of(asked: Request, given: Request) -> bool:
-    """No more of anything, on no more nodes and no more on each; and the GPU types are accepted.
-
-    Who accepts any type could have had the chosen one's; who is bound to a type could not have
-    had what went to a job that is bound to another, or that took whatever there was.
-    """
+    """No more of anything, on no more nodes, of a GPU type that the chosen one could have had."""
     mine, theirs = asked.total, given.total
     smaller = all(
         m <= t

@@ -118,11 +118,7 @@ def pairwise_loss(scores: Tensor, masks: Tensor, ranks: Tensor, known: int | Non
 
 
 def agreement(network: Network, orders: OrderedQueues) -> tuple[float, float, float]:
-    """Share of the known pairs of jobs that the network orders as they stand.
-
-    Returns:
-        Of all pairs, the mean over queues, and that of the worst queue.
-    """
+    """Share of the known pairs that the network orders right: mean over queues, and the worst."""
     with torch.inference_mode():
         scores = _scores(network, orders)
     same, pairs = [], []
@@ -146,10 +142,7 @@ def _scores(network: Network, orders: OrderedQueues) -> Tensor:
 def fit(
     orders: OrderedQueues, fitting: Fitting, on_epoch: Callable[[float], None] | None = None
 ) -> tuple[Network, list[float]]:
-    """An actor, and its mean loss in each epoch. Same input, same machine: same weights.
-
-    Raises FloatingPointError: the loss is no longer finite.
-    """
+    """An actor, and its mean loss in each epoch; reproducible. Raises FloatingPointError."""
     torch.set_num_threads(1)  # sums in one order, so the same weights every time
     torch.manual_seed(fitting.seed)
     network = build("paper", OBSERVED, fitting.hidden, fitting.reach)

@@ -52,12 +52,7 @@ def moments_of(records: Iterable[Recorded]) -> Iterator[Moment]:
 
 
 def choices_of(records: Iterable[Recorded], *, most: int = 6_000) -> OrderedQueues:
-    """What a network learns from a journal.
-
-    most: moments; the latest are kept.
-
-    Raises TraceError: too few starts had rivals.
-    """
+    """What a network learns from a journal, the latest `most` moments. Raises TraceError."""
     rows = deque((_row(moment) for moment in moments_of(records)), maxlen=most)
     if len(rows) < FEWEST_STARTS:
         raise TraceError(

@@ -56,9 +56,8 @@ class ContextActor(nn.Module):
 
 
 def placed_by(logits: Tensor, asked: Tensor, reach: float) -> Tensor:
-    """What a queue is ordered by, higher = sooner: less virtual time, within the bounds.
-
-    logits: (...) of the network; asked: (..., 3), see kernel/episode.Tape.
+    """What a queue is ordered by, higher = sooner: less virtual time, within the bounds. logits:
+    (...) of the network; asked: (..., 3), see kernel/episode.Tape.
     """
     wait, wished, upper = asked.unbind(dim=-1)
     return wait - torch.minimum(wished * torch.exp(-reach * torch.tanh(logits)), upper)

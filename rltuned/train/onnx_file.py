@@ -23,13 +23,8 @@ OPSET: Final = 18
 
 
 def write_onnx(actor: Actor, bundle: Path, target: Path) -> float:
-    """Write it, if onnxruntime gives the same scores; the largest difference that was seen, as a
-    part of the largest score (of 1, if all are smaller).
-
-    Inputs `jobs` (n, features) float32 and `mask` (n,) bool, output `scores` (n,) float32, for any
-    n; rows that the mask leaves out score -1e9.
-
-    Raises ModelError: the target exists or cannot be written, or scores differ.
+    """Write it for any n: `jobs` (n, features) float32, `mask` (n,) bool -> `scores` (n,), masked
+    -1e9. Returns the largest difference from onnxruntime, see unlike. Raises ModelError.
     """
     if target.exists():
         raise ModelError(f"{target}: exists already; remove it or choose another name")

@@ -40,12 +40,7 @@ def write_page(
     cards: Mapping[str, Mapping[str, object]],
     curves: Mapping[str, Sequence[Path]],
 ) -> Path:
-    """Write index.html; returns its path.
-
-    curves: model -> curves.csv of its trainings, one per seed.
-
-    Raises TraceError: it cannot be written, or a curve cannot be read.
-    """
+    """Write index.html; its path. curves: model -> curves.csv of each seed. Raises TraceError."""
     places = [
         {"title": title(one), "found": one, "means": one.means(), "plot": _distributions(one)}
         for one in comparisons

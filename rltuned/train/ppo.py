@@ -86,10 +86,7 @@ class Update:
 def update(
     learner: Learner, batch: Batch, settings: PpoSettings, *, epoch: int, ranks: Ranks
 ) -> Update:
-    """Several passes over the batch.
-
-    Raises FloatingPointError: a loss or its gradient is not finite.
-    """
+    """Several passes over the batch. Raises FloatingPointError: not finite any more."""
     device, kind = learner.device, settings.network
     draw = np.random.default_rng([settings.seed, epoch, 1 << 30])
     everything = [
@@ -216,12 +213,8 @@ def train(
     ranks: Ranks = ALONE,
     on_epoch: Callable[[Report], None] = lambda _report: None,
 ) -> float:
-    """Learn for the rest of the epochs; the best validation that was reached.
-
-    first_epoch: where an interrupted training goes on. best: validation it had reached. since_best:
-    epochs since then.
-
-    Raises FloatingPointError: the training broke; the last good checkpoint is untouched.
+    """Learn for the rest of the epochs; the best validation reached. best, since_best: of an
+    interrupted training. Raises FloatingPointError: the last good checkpoint is untouched.
     """
     torch.set_num_threads(1)
     recorder = Recorder()

@@ -83,10 +83,8 @@ class BinNet(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """Jobs of a history that had ended by its last submission.
-
-    inputs: (n, INPUTS); x: (n,) ln(1 + run) / ln(1 + 30 d); summary: (n, SUMMARY) of the predictor
-    that the history was replayed with.
+    """Jobs that had ended by a history's last submission. inputs: (n, INPUTS); x: (n,) ln(1 + run)
+    / ln(1 + 30 d); summary: (n, SUMMARY) at the replay.
     """
 
     inputs: Float32Array
@@ -134,10 +132,7 @@ class Fitted:
 
 
 def examples_of(jobs: Sequence[TraceJob], predictor: Predictor | None = None) -> Examples:
-    """A history replayed; see Examples. predictor: None = a fresh one, whose summary says nothing.
-
-    Jobs must be in the order of submission.
-    """
+    """A history replayed, in the order of submission. predictor: None = a fresh one."""
     known = known_of(jobs, layers_of(predictor or BinNet().predictor()))
     inputs, submit_s, runs_s = _replayed(known, jobs)
     ended = submit_s + runs_s <= submit_s[-1]
@@ -147,10 +142,7 @@ def examples_of(jobs: Sequence[TraceJob], predictor: Predictor | None = None) ->
 def _replayed(
     known: RunTimes, jobs: Sequence[TraceJob]
 ) -> tuple[Float32Array, FloatArray, FloatArray]:
-    """Fill a memory with a history, each job started at its submission.
-
-    (n, INPUTS) what the network read; (n,) submissions and run times.
-    """
+    """Fill a memory with a history: inputs (n, INPUTS); submissions and run times (n,)."""
     submit_s, runs_s = np.array([j.submit_s for j in jobs]), runs_of(jobs)
     inputs = np.zeros((len(jobs), INPUTS), dtype=np.float32)
     replay(known, submit_s, submit_s, submit_s + runs_s, inputs, np.zeros(len(jobs)))
@@ -158,10 +150,7 @@ def _replayed(
 
 
 def foreseen(predictor: Predictor, jobs: Sequence[TraceJob], *, cold: bool = False) -> Foreseen:
-    """What is predicted of a trace's jobs at their submission.
-
-    cold: nothing is known of any job but its request.
-    """
+    """What is predicted of a trace's jobs at submission. cold: from their requests alone."""
     known = known_of(jobs, layers_of(predictor))
     if cold:
         known.slots[:] = -1
@@ -190,12 +179,8 @@ def fit(
     seed: int = 1,
     epochs: int | None = None,
 ) -> Fitted:
-    """Fit to histories. The same jobs and seed give the same predictor.
-
-    beside: further histories to learn from. begin: weights to begin from; None = drawn. epochs:
-    passes; None = as many as the number of jobs calls for.
-
-    Raises TraceError: too few jobs.
+    """Fit to histories, reproducibly. beside: further histories. begin: None = drawn. epochs: None
+    = as many as the number of jobs calls for. Raises TraceError: too few jobs.
     """
     if len(jobs) < FEWEST_JOBS:
         raise TraceError(f"{len(jobs)} jobs are too few to predict from; at least {FEWEST_JOBS}")

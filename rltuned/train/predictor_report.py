@@ -127,10 +127,7 @@ def _missed(judged: Examples, late: Sequence[TraceJob]) -> list[dict[str, Any]]:
 
 
 def _users(late: Sequence[TraceJob], *, names: bool) -> list[dict[str, Any]]:
-    """By user, the mean delay that the rule `delay` asks with the limits given, and with good ones.
-
-    With the true run time as the expected one in both: only the limit differs.
-    """
+    """By user, the mean delay of `delay` with the limits given, and with the true run time."""
     own: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
     for job in late:
         if not job.user or math.isinf(job.time_limit_s):

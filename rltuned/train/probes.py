@@ -23,10 +23,7 @@ Scores = Callable[[Float32Array, BoolArray], Float32Array]
 
 
 def compare_with_torch(actor: Actor, bundle: Path) -> float:
-    """The largest difference from PyTorch's scores of the same weights; see `worst`.
-
-    Raises ModelError: it is beyond the tolerance of a bundle's self-test.
-    """
+    """The largest difference from PyTorch's scores, see `worst`. Raises ModelError."""
     module = module_of(actor.network)
 
     def scores(values: Float32Array, mask: BoolArray) -> Float32Array:

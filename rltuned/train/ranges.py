@@ -26,12 +26,8 @@ WINDOWS: Final = 48
 
 
 def ranges_shown(kind: Kind, values: Tensor, masks: Tensor) -> Ranges:
-    """Smallest and largest value of each feature in queues as the network is shown them.
-
+    """Smallest and largest value by feature, but for those whose meaning changes; empty: no job.
     values: (k, 256, features). masks: (k, 256), True on real jobs.
-
-    Returns:
-        By name, without what changes its meaning from queue to queue; empty: no real job.
     """
     names = {"context": COLUMNS, "paper": FIXED}.get(kind, ())
     seen = values[masks].numpy()
@@ -49,10 +45,7 @@ def ranges_played(
     size: int,
     loads: Sequence[float],
 ) -> Ranges:
-    """The same over every queue of sampled windows that were there to learn from, as a whole.
-
-    sources: windows lie evenly in the first LEARN_UNTIL of each.
-    """
+    """The same over every whole queue of windows, even in the first LEARN_UNTIL of each source."""
     names = READ[actor.kind]
     each = -(-WINDOWS // len(sources))
     net, recorder = net_of(network_of(actor)), Recorder()

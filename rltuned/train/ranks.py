@@ -62,10 +62,7 @@ ALONE: Final = Ranks()
 
 
 def join_ranks() -> Ranks:
-    """Meet the other ranks, which `torchrun` or `srun` names in the environment.
-
-    Raises SettingsError: the environment does not name this rank and its place.
-    """
+    """Meet the other ranks of `torchrun` or `srun`. Raises SettingsError: not named there."""
     env = os.environ
     names = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_NTASKS"}
     for name, slurm in names.items():

@@ -32,10 +32,7 @@ _AT_ONCE: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the jobs of a window are, each (n,); runs_s is cut at the time limit.
-
-    unit: what counts as one in a mix, of each metric in MIXED: the reference's totals.
-    """
+    """What the jobs of a window are, (n,). unit: of each metric in MIXED, one in a mix."""
 
     submit_s: FloatArray
     runs_s: FloatArray
@@ -50,13 +47,8 @@ class Work:
 
 
 def cost_at(objective: Objective, times: FloatArray, start_s: FloatArray, work: Work) -> FloatArray:
-    """(k,) cost at each time; at infinity the metric itself, bsld without its constant 1.
-
-    Args:
-        objective: which metric.
-        times: (k,) seconds.
-        start_s: (n,) the schedule.
-        work: its jobs.
+    """(k,) cost of a schedule start_s (n,) at times (k,); at infinity the metric itself, bsld
+    without its constant 1.
     """
     if objective == "mix":
         parts = [

@@ -54,10 +54,8 @@ class Exam:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One training. start: a bundle to begin from; None = the rule `delay`.
-
-    judges: grounds that are never learned from; one window of each helps to choose the epoch.
-    command: as it was given, for the card.
+    """One training. start: None = the rule `delay`. judges: grounds never learned from; a window of
+    each helps to choose the epoch. command: for the card.
     """
 
     settings: PpoSettings
@@ -75,10 +73,7 @@ class Job:
 def held_out(
     sources: Sequence[DatasetSource], exam: Exam, judges: Sequence[DatasetSource] = ()
 ) -> list[Ground]:
-    """The windows of the exam: of each source's later part, and one of each judge.
-
-    Raises TraceError: no trace is long enough for one.
-    """
+    """The exam: each source's later part, a window of each judge. Raises TraceError: too short."""
     part, size, loads = (LEARN_UNTIL, TEST_FROM), exam.window_jobs, exam.loads
     found = [
         window
@@ -102,11 +97,8 @@ def held_out(
 def perform(
     job: Job, *, ranks: Ranks = ALONE, on_epoch: Callable[[Report], None] = lambda _report: None
 ) -> Card | None:
-    """Train, keep checkpoints and curves, export the best epoch. Ranks beyond 0 give None.
-
-    Raises:
-        ModelError: a folder cannot be used, or the training broke; says what can be resumed.
-        TraceError: the traces are too short.
+    """Train, keep checkpoints and curves, export the best epoch; None on ranks beyond 0. Raises
+    ModelError: says what can be resumed; TraceError: the traces are too short.
     """
     settings = job.settings
     if ranks.rank == 0 and job.out.exists():
@@ -145,12 +137,7 @@ def perform(
 
 
 def check(job: Job) -> None:
-    """Refuse what cannot work before any work is done.
-
-    Raises:
-        ModelError: the new bundle cannot have this name.
-        TraceError: a trace is shorter than one window.
-    """
+    """Refuse what cannot work. Raises ModelError: the name; TraceError: a short trace."""
     if not re.fullmatch(BUNDLE_NAME, job.out.name):
         raise ModelError(f"model {job.out}: small letters, digits, '.', '_' and '-' make its name")
     size = job.settings.contest.window_jobs
@@ -163,10 +150,7 @@ def check(job: Job) -> None:
 
 
 def beginning_from(bundle: Path, settings: PpoSettings) -> PpoSettings:
-    """The settings, for a network like that of a bundle.
-
-    Raises ModelError: the bundle cannot be used.
-    """
+    """The settings, for a network like that of a bundle. Raises ModelError."""
     form = load_actor(bundle).card.architecture
     return replace(
         settings, network=form.kind, predict=form.predicted, hidden=form.hidden, reach=form.reach

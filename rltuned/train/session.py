@@ -37,10 +37,7 @@ class Standing:
 
 
 class Session:
-    """The folder of one training.
-
-    Raises ModelError: the folder cannot be used, or belongs to a training with other settings.
-    """
+    """The folder of one training. Raises ModelError: unfit, or of other settings."""
 
     def __init__(self, folder: Path, settings: PpoSettings, *, resume: bool) -> None:
         self.folder = folder
@@ -54,10 +51,7 @@ class Session:
             raise ModelError(f"{folder}: holds a training; continue it with --resume, or remove it")
 
     def restore(self, learner: Learner) -> Standing | None:
-        """Put the learner where the last checkpoint was; None when there is none yet.
-
-        Raises ModelError: it cannot be read, or was made with other settings.
-        """
+        """Put the learner where the last checkpoint was; None = none yet. Raises ModelError."""
         path = self.folder / STATE
         if not path.exists():
             return None
@@ -84,10 +78,7 @@ class Session:
             raise ModelError(f"{self.folder / BEST}: {error}") from error
 
     def keep(self, learner: Learner, report: Report) -> None:
-        """After an epoch: curves, the best actor, and where to go on, in this order.
-
-        Raises ModelError: it cannot be written; what was there before is untouched.
-        """
+        """Keep curves, the best actor, and where to go on, in this order. Raises ModelError."""
         try:
             self._curve(report)
             if report.validation <= report.best:

@@ -27,10 +27,7 @@ AS_IT_IS: Final = "bsld"
 def windows_between(
     ground: Ground, part: tuple[float, float], *, count: int, size: int, loads: Sequence[float]
 ) -> list[Ground]:
-    """Windows spread evenly over a part of a ground, disjoint where there is room.
-
-    Fewer when the part is shorter than one window each; none when it is shorter than one.
-    """
+    """Windows spread evenly over a part of a ground, disjoint if possible; fewer if short."""
     first, last = int(len(ground) * part[0]), int(len(ground) * part[1]) - size
     if last < first:
         return []
@@ -77,11 +74,9 @@ def total(objective: Objective, window: Ground, start_s: FloatArray) -> float:
 def verdict(trial: Trial, own: FloatArray) -> dict[str, float]:
     """Change against each static rule, of the mean and of the geometric mean of the ratios.
 
-    own: (k,) the model's totals on them.
-
-    Returns:
-        `held_out_OBJECTIVE[_geometric]_against_RULE`, the same with `_low` and `_high` (95%
-        interval, bootstrap over windows), and how many windows there were. -0.1: ten percent less.
+    own: (k,) the model's totals on them. Returns `held_out_OBJECTIVE[_geometric]_against_RULE`, the
+    same with `_low` and `_high` (95% interval, bootstrap over windows), and how many windows there
+    were. -0.1: ten percent less.
     """
     results = {"held_out_windows": float(len(own))}
     static = [name for name, rule in BASELINES.items() if rule.static]

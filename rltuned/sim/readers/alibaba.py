@@ -136,10 +136,7 @@ def _pai_job(found: dict[str, _AlibabaJob], row: Row) -> TraceJob:
 
 
 def read_openb(path: Path) -> ParsedTrace:
-    """openb_pod_list: pods with creation, scheduling and deletion times.
-
-    A share of one GPU counts as a whole one: shares are outside this simulator.
-    """
+    """openb_pod_list: pods with three times; a share of one GPU counts as a whole one."""
 
     def make(row: Row) -> TraceJob:
         if not row["scheduled_time"] or not row["deletion_time"]:

@@ -15,10 +15,8 @@ HELIOS_COLUMNS = ("job_id", "user", "vc", "gpu_num", "cpu_num", "submit_time", "
 
 
 def read_philly_csv(path: Path) -> ParsedTrace:
-    """The merged table: job_id, submit_epoch, num_gpus, run_time, vc, final_status, user ...
-
-    The virtual cluster becomes the account; a missing one stays empty (it is missing for jobs that
-    did not pass, so it must never serve as a class).
+    """The merged table: job_id, submit_epoch, num_gpus, run_time, vc, final_status, user ... The vc
+    becomes the account; it is missing for jobs that did not pass, so it is no class.
     """
 
     def make(row: Row) -> TraceJob:
@@ -38,10 +36,7 @@ def read_philly_csv(path: Path) -> ParsedTrace:
 
 
 def read_philly_log(path: Path) -> ParsedTrace:
-    """The original cluster_job_log: a JSON list of jobs, each with its attempts.
-
-    The run time is the sum over attempts; the GPUs are those of the last attempt that had any.
-    """
+    """The original cluster_job_log: run time over all attempts, GPUs of the last one."""
     try:
         records = json.loads(read_text(path))
     except json.JSONDecodeError as error:

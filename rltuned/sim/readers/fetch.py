@@ -97,11 +97,8 @@ Report = Callable[[str, float], None]
 
 
 def fetch(source: TraceSource, folder: Path, report: Report, origin: Path | None = None) -> None:
-    """Put a trace's files into a folder; those that are there already stay.
-
-    origin: a folder that holds the archives, for machines without a way out; None = the net.
-
-    Raises TraceError: an archive cannot be had, differs from its checksum, or lacks its member.
+    """Put a trace's missing files into a folder. origin: a folder with the archives; None = the
+    net. Raises TraceError: an archive is missing, of another checksum, or lacks its member.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

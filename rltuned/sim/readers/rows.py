@@ -34,12 +34,7 @@ class ParsedTrace:
 def table(
     path: Path, *, required: Iterable[str], header: tuple[str, ...] | None = None
 ) -> Iterator[tuple[int, Row | Bad]]:
-    """Rows of a table with their line numbers; a row of the wrong width is a bad one.
-
-    header: names for a file without a header row.
-
-    Raises TraceError: it cannot be read, or a column is missing.
-    """
+    """Rows of a table with line numbers. header: where the file has none. Raises TraceError."""
     lines = csv.reader(read_text(path).splitlines())
     names = header or tuple(next(lines, []))
     missing = [name for name in required if name not in names]
@@ -84,11 +79,8 @@ def collect(
 
 
 def finish(reading: ParsedTrace, path: Path, *, limits: Strength | None, seed: int) -> Trace:
-    """Sort by submit time, count from the first one, and draw limits where they are asked for.
-
-    limits: None = keep those of the source; else replace them by synthetic ones.
-
-    Raises TraceError: no usable job.
+    """Sort by submit time, count from the first one, and draw limits. limits: None = keep those of
+    the source. Raises TraceError: no usable job.
     """
     if not reading.jobs:
         first = f": line {reading.bad[0].line}: {reading.bad[0].why}" if reading.bad else ""
@@ -112,10 +104,7 @@ def finish(reading: ParsedTrace, path: Path, *, limits: Strength | None, seed: i
 
 
 def moment(text: str, name: str) -> float:
-    """ISO date and time as Unix seconds; without a zone it counts as UTC.
-
-    Raises ValueError: it is none.
-    """
+    """ISO date and time as Unix seconds; without a zone it counts as UTC. Raises ValueError."""
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
