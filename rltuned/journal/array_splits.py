@@ -64,10 +64,7 @@ def adopt(
     number: tuple[str, int | str] | None,
     at: float,
 ) -> bool:
-    """Take up again what a task carries of its array's.
-
-    number: field and value that it shows and that no row of the journal explains; None = none.
-    """
+    """Take up again what a task carries of its array's. number: field and value that it shows."""
     array = array_of(job)
     if array is None:
         return False

@@ -35,10 +35,7 @@ def keys_of(actions: Iterable[plan.Action]) -> set[ownership.JobKey]:
 
 
 def insert(db: sqlite3.Connection, action: plan.Action, origin: ownership.Origin) -> int:
-    """Note an intent; returns its row id.
-
-    Words that Slurm did not take, tried again, stay one row: a job may wait for long with them.
-    """
+    """Note an intent, refused words tried again in their old row; returns its row id."""
     target, values = action.target, _values_of(action)
     if isinstance(action, plan.SetOverSubscribe | plan.SetRequest):
         job = origin.cluster, target.job_id, target.submitted_at
@@ -115,10 +112,7 @@ def _try_again(
 def claims(
     db: sqlite3.Connection, cluster: str, key: ownership.JobKey | None = None
 ) -> tuple[ownership.Claim | ownership.WordClaim, ...]:
-    """What jobs of this cluster may still carry of what was written: by job id, last number last.
-
-    key: of this job alone; None = of all.
-    """
+    """What jobs may still carry of what was written, last number last. key: None = of all jobs."""
     rows = db.execute(
         "SELECT cluster, job_id, submitted_at, address, field, old, new, nice, rest, at"  # noqa: S608 - fixed names
         f" FROM changes WHERE closed IS NULL AND cluster = ?{_ONE if key else ''}"
@@ -132,10 +126,8 @@ def claims(
 def times(
     db: sqlite3.Connection, cluster: str, since: float, key: ownership.JobKey | None = None
 ) -> list[tuple[ownership.JobKey, float]]:
-    """When each job was written to since then, whatever came of it, once per try.
-
-    Left out are releases, words on their way back, and what was never sent. key: of this job
-    alone; None = of all.
+    """When each job was written to since then, once per try, but for releases and what was never
+    sent. key: of this job alone; None = of all.
     """
     rows = db.execute(
         "SELECT job_id, submitted_at, at, tries FROM changes"  # noqa: S608 - fixed names
@@ -189,9 +181,7 @@ def carried(job: PendingJob) -> tuple[tuple[str, int | str], ...]:
 
 
 def reclaim(db: sqlite3.Connection, cluster: str, job: PendingJob, at: float) -> int:
-    """Take up again what a job carries from before it was requeued, under a new submit time, or
-    from the array that it was parted from; returns how many values.
-    """
+    """Take up again what a requeued or parted job carries under a new submit time; how many."""
     shown = carried(job)
     taken = [value for value in shown if _requeued(db, cluster, job, value, at)]
     number = next((value for value in shown if value[0] in NUMBERS), None)
@@ -203,9 +193,7 @@ def reclaim(db: sqlite3.Connection, cluster: str, job: PendingJob, at: float) ->
 def _requeued(
     db: sqlite3.Connection, cluster: str, job: PendingJob, shown: tuple[str, int | str], at: float
 ) -> bool:
-    """Words that a task took along from its array are looked for as well; array_splits has the
-    numbers.
-    """
+    """Words that a task took along from its array count as well; array_splits has the numbers."""
     field, value = shown
     cursor = db.execute(
         "INSERT INTO changes (cycle, at, cluster, job_id, submitted_at, address, field, old, new,"
@@ -233,10 +221,7 @@ def _requeued(
 
 
 def settle(db: sqlite3.Connection, row: int, outcome: plan.Outcome, at: float) -> None:
-    """Note what came of an intent, and close what is no longer owned.
-
-    A job that is gone or given back is owned no longer; a refused write never happened.
-    """
+    """Note what came of an intent; close what is gone, given back or refused."""
     result, is_release = outcome.result, isinstance(outcome.action, plan.Release | plan.SetNice)
     *key, field, new = db.execute(
         "UPDATE changes SET result = ?, detail = ?, finished_at = ? WHERE id = ?"
@@ -290,10 +275,7 @@ def _close(db: sqlite3.Connection, how: str, job: _Job, fields: tuple[str, ...])
 
 
 def _close_superseded(db: sqlite3.Connection, job: _Job, field: str) -> None:
-    """Keep of a job's open rows of a field the first and the last few, however long it waits.
-
-    Backfill puts back what was in force when its own pass began, minutes ago at most.
-    """
+    """Keep the first and the last few open rows of a field: backfill puts back old values."""
     ours = "closed IS NULL AND cluster = ?1 AND job_id = ?2 AND submitted_at = ?3 AND field = ?4"
     db.execute(
         f"UPDATE changes SET closed = 'superseded' WHERE id IN (SELECT id FROM changes WHERE {ours}"  # noqa: S608 - fixed names

@@ -114,10 +114,7 @@ def leave(db: sqlite3.Connection, cluster: str) -> None:
 
 
 def publish(folder: Path, given: Handover) -> None:
-    """Put it beside the lease, whole or not at all.
-
-    Raises JournalError: it could not be made durable there; then nothing may be written to Slurm.
-    """
+    """Put it beside the lease, durably. Raises JournalError: nothing may be written then."""
     path = folder / FILE
     try:
         write_whole(path, given.model_dump_json().encode())
@@ -126,10 +123,7 @@ def publish(folder: Path, given: Handover) -> None:
 
 
 def published(folder: Path) -> Handover | None:
-    """What the last holder left there; None = nothing was ever written by one.
-
-    Raises JournalError: it cannot be read or trusted; then it is not known which changes are owned.
-    """
+    """What the last holder left there; None = nothing was written. Raises JournalError."""
     path = folder / FILE
     try:
         return Handover.model_validate_json(read_trusted(path, _MOST_BYTES)[0])

@@ -21,13 +21,7 @@ from rltuned.text import first_flaw
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What is needed to decide again.
-
-    Attributes:
-        policy: its name; model: the digest of its bundle, empty for a rule.
-        solver: empty = none was used.
-        release: of rltuned.
-    """
+    """What is needed to decide again. model: digest; empty for a rule. solver: empty = none."""
 
     policy: str
     knobs: Knobs
@@ -44,10 +38,7 @@ _ADAPTER: Final = TypeAdapter(Recipe)
 
 
 def decoded(text: str) -> Recipe:
-    """The recipe that was kept.
-
-    Raises JournalError: this release has no such setting, or does not allow the value.
-    """
+    """The recipe that was kept. Raises JournalError: this release has no such setting or value."""
     try:
         return _ADAPTER.validate_json(text)
     except ValidationError as error:

@@ -51,17 +51,11 @@ class Journal:
         self._db: sqlite3.Connection | None = None
 
     def owned(self, cluster: str) -> Mapping[JobKey, Ownership]:
-        """What `Snapshot.marked` wants to know; empty when there is no journal yet.
-
-        Like `recent_writes` out of memory: it shows what the file says at the next
-        question, and is not to be kept.
-        """
+        """What `Snapshot.marked` wants to know; not to be kept, as it changes with the file."""
         return self._ask(lambda db: self._ledger.owned(db, cluster), {})
 
     def claims(self, cluster: str) -> tuple[Claim | WordClaim, ...]:
-        """What jobs of this cluster may still carry: by job id, words before numbers, last number
-        last.
-        """
+        """What jobs of this cluster may still carry, by job id: words first, last number last."""
         return self._ask(lambda db: changes.claims(db, cluster), ())
 
     def recent_writes(self, cluster: str, since: float) -> Mapping[JobKey, int]:
@@ -77,9 +71,7 @@ class Journal:
         return self._ask(changes.has_narrowed, nothing=False)
 
     def is_clean(self) -> bool:
-        """Whether nothing owned can be in any queue: no job carries something, and none has left
-        the queue with something that it would bring back when it is requeued.
-        """
+        """Whether nothing owned can be in any queue, nor come back when a job is requeued."""
         return self._ask(lambda db: not changes.may_bring_back(db), nothing=True)
 
     def last_cycle(self) -> int:
@@ -96,10 +88,7 @@ class Journal:
             named_values.put(db, name, value, at)
 
     def alter(self, name: str, change: Callable[[object], object], at: float) -> None:
-        """Change what was remembered under a name, while no one else can.
-
-        change: from what was there (None = nothing) to what is to be; must be quick.
-        """
+        """Change what was remembered under a name, alone; change: quick, gets None at first."""
         if not self._is_there() and change(None) is None:
             return  # nothing to note makes no file
         with self._session(create=True) as db, self._transaction(db):
@@ -119,11 +108,7 @@ class Journal:
             db.execute("ROLLBACK")
 
     def keep(self, sight: CycleObservation) -> str:
-        """Note what a cycle saw and planned, and clear out what is old.
-
-        Returns:
-            Digest of the snapshot, for the changes.
-        """
+        """Note what a cycle saw and planned, clear out what is old; the digest of the snapshot."""
         with self._session(create=True) as db:
             self._examine(sight.at)
             with self._transaction(db):
@@ -143,11 +128,7 @@ class Journal:
         snapshot: str | None = None,
         newest: int | None = None,
     ) -> Ticket:
-        """Note what is about to be written. When this returns, it is on the disk.
-
-        snapshot: digest of what the decision had seen, if there was one. newest: the highest job id
-        shown.
-        """
+        """Note on the disk what is about to be written. newest: highest job id shown."""
         self._lock.take()
         origin = Origin(cluster, cycle, at, snapshot, newest)
         with self._session(create=True) as db:
@@ -184,9 +165,8 @@ class Journal:
 
         A requeued job keeps its directly set priority, its site factor and its OverSubscribe flag,
         under a new submit time. It is known by its id together with exactly the value that rltuned
-        wrote last; a task that became a record of its own, by its array's.
-
-        Returns: how many values that were.
+        wrote last; a task that became a record of its own, by its array's. Returns: how many values
+        that were.
         """
         carrying = [j for j in pending if changes.carried(j) or array_splits.lost_with_it(j)]
         if not carrying or not self._is_there():
@@ -223,10 +203,7 @@ class Journal:
             self._ledger.forget()
 
     def is_lost(self) -> bool:
-        """Whether there is none, or an empty one, in a folder that was written to Slurm from.
-
-        The lock file is left by the first intent, and rltuned never removes it.
-        """
+        """Whether it is missing or empty where rltuned wrote to Slurm: its lock file tells."""
         try:
             empty = not self.path.exists() or self.path.stat().st_size == 0
             return empty and self.path.with_name(LOCK_NAME).exists()

@@ -25,13 +25,7 @@ _MOST_BYTES: Final = 256 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What it belongs to.
-
-    Attributes:
-        cluster: its name.
-        salt: fingerprint of the salt of its digests.
-        seen_at: Unix time of the last look that it knows of.
-    """
+    """What it belongs to. salt: fingerprint. seen_at: Unix time of its last look."""
 
     cluster: str
     salt: str
@@ -57,10 +51,7 @@ def keep_learned(folder: Path, about: Learned, body: bytes) -> None:
 
 
 def read_learned(folder: Path) -> tuple[Learned, bytes] | None:
-    """The last one; None = there is none.
-
-    Raises JournalError: it cannot be read or trusted, or is damaged.
-    """
+    """The last one; None = none. Raises JournalError: unreadable, untrusted or damaged."""
     path = folder / FILE_NAME
     try:
         data, _ = read_trusted(path, _MOST_BYTES, also=owner_of(folder))

@@ -36,10 +36,7 @@ class Memory(Recall, Protocol):
 
 
 class Kept(Generic[T]):
-    """What the journal keeps under a name as one JSON object, of texts and values of a kind.
-
-    what: it is, for a message. config: of pydantic, for values that are dataclasses.
-    """
+    """What the journal keeps under a name as one JSON object. what: it is, for a message."""
 
     def __init__(self, name: str, kind: Any, what: str, config: ConfigDict | None = None) -> None:
         self.name = name
@@ -47,10 +44,7 @@ class Kept(Generic[T]):
         self._adapter: TypeAdapter[dict[str, T]] = TypeAdapter(dict[str, kind], config=config)
 
     def read(self, memory: Recall) -> Mapping[str, T]:
-        """All of it; empty = nothing was kept yet.
-
-        Raises JournalError: the journal cannot be used, or what it says cannot be read.
-        """
+        """All of it; empty = nothing was kept yet. Raises JournalError."""
         return self.of(memory.recall(self.name))
 
     def of(self, kept: object) -> dict[str, T]:
@@ -63,10 +57,7 @@ class Kept(Generic[T]):
     def alter(
         self, memory: Memory, change: Callable[[dict[str, T]], Mapping[str, T]], at: float
     ) -> None:
-        """Put what `change` makes of it in its place, if that is something else; raises as read.
-
-        In one piece: what another process changes meanwhile is changed before or after.
-        """
+        """Put what `change` makes of it in its place, in one piece; raises as read."""
 
         def put(kept: object) -> object:
             before = self.of(kept)

@@ -21,12 +21,7 @@ JobKey = tuple[JobId, UnixTime]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What rltuned holds of one job in a field of numbers.
-
-    Attributes:
-        owned: the same as the core sees it: what is owned, and which values in force can be.
-        written_at: when rltuned wrote last.
-    """
+    """What rltuned holds of one job in a field of numbers, and when it wrote last."""
 
     cluster: str
     target: Target
@@ -44,9 +39,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class WordClaim:
-    """What rltuned holds of one job in a field of words: Slurm's before the first write, and its
-    own.
-    """
+    """What rltuned holds of a job in a field of words: Slurm's before that, and its own."""
 
     cluster: str
     target: Target
@@ -61,12 +54,7 @@ class WordClaim:
 
 
 class Origin(NamedTuple):
-    """Where a write comes from.
-
-    Attributes:
-        snapshot: digest of what the decision had seen, if any.
-        newest: the highest job id that Slurm showed then; None = not known.
-    """
+    """Where a write comes from. snapshot: digest. newest: the highest job id shown."""
 
     cluster: str
     cycle: int
@@ -91,9 +79,7 @@ class OpenRow(NamedTuple):
 
 
 def sum_up(rows: tuple[OpenRow, ...]) -> list[Claim | WordClaim]:
-    """Sum up the open rows of one job (oldest first): one claim per field, last written last,
-    those of words before those of numbers.
-    """
+    """Sum up the open rows of one job (oldest first): a claim per field, words before numbers."""
     order = [*dict.fromkeys(r.field for r in reversed(rows) if r.new is not None)][::-1]
     order.sort(key=lambda field: field not in WORDS)
     return [_claim([r for r in rows if r.field == field]) for field in order]

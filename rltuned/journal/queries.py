@@ -80,10 +80,8 @@ _TASK = re.compile(r"[1-9][0-9]*_[0-9]+")
 
 
 def changes_of(db: sqlite3.Connection, asked: AskedJob) -> list[JobChange]:
-    """Every change to a job that is still kept, the oldest first.
-
-    A task of an array that has a number of its own is found by that too, with what was changed of
-    it before, when it was still a part of the array's record.
+    """Every change to a job that is still kept, the oldest first; a task that has a number of its
+    own is found by that too, with what its array's record had.
     """
     found = _changes(db, asked)
     names = {c.address for c in found if c.job_id == asked.job_id and _TASK.fullmatch(c.address)}
@@ -113,11 +111,8 @@ def _change(row: tuple[Any, ...]) -> JobChange:
 
 
 def decided(db: sqlite3.Connection, cycle: int) -> Decided:
-    """What a cycle saw, by which settings it decided, and what it planned.
-
-    Raises:
-        JournalError: there is no such cycle, it came to no decision, or it has been cleared out.
-        SnapshotError: what is kept of it is damaged.
+    """What a cycle saw, its settings, its plan. Raises JournalError: it decided nothing, or is
+    gone; SnapshotError: damaged.
     """
     row = db.execute(
         "SELECT at, mode, skipped, taken_at, s.digest, s.body, r.body, p.body FROM cycles AS c"

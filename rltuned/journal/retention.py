@@ -50,10 +50,7 @@ def _count(db: sqlite3.Connection, table: str) -> int:
 
 
 def note_ended(db: sqlite3.Connection, cluster: str, known: Collection[int], now: float) -> None:
-    """Note of the jobs that left the queue since when Slurm does not show them any more.
-
-    known: ids of all jobs and arrays that Slurm shows, in whatever state, at `now`.
-    """
+    """Note jobs that Slurm shows no more, in any state. known: ids of jobs and arrays at `now`."""
     ids = json.dumps(sorted(known))
     db.execute(
         "UPDATE changes SET ended_at = NULL WHERE closed = 'gone' AND cluster = ?"
@@ -68,19 +65,13 @@ def note_ended(db: sqlite3.Connection, cluster: str, known: Collection[int], now
 
 
 def rotate(db: sqlite3.Connection, keeping: Keeping, cluster: str, now: float) -> None:
-    """Clear out some of what is too old or too much. Inside a transaction.
-
-    cluster: the one that is watched; of others no one knows whether a job has ended.
-    """
+    """Clear out some of what is too old or too much, in a transaction. cluster: the watched one."""
     _by_age(db, now - keeping.days * _DAY_S, cluster, now - ENDED_S)
     _by_size(db, int(keeping.max_mib * _MIB), now - ENDED_S)
 
 
 def shrink(db: sqlite3.Connection, keeping: Keeping) -> None:
-    """Give cleared pages back to the file system, but for a tenth of the limit to grow into.
-
-    Outside a transaction.
-    """
+    """Give cleared pages back but a tenth of the limit; outside a transaction."""
     slack = int(keeping.max_mib * _MIB) // 10 // _pragma(db, "page_size")
     spare = _pragma(db, "freelist_count") - slack
     if spare > 0:

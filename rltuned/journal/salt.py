@@ -20,10 +20,7 @@ FILE_NAME: Final = "salt"
 
 
 def read_salt(folder: Path) -> bytes | None:
-    """The salt of a folder; None = none was drawn yet.
-
-    Raises JournalError: it cannot be read or trusted, others may read it, or it is damaged.
-    """
+    """The salt of a folder; None = none. Raises JournalError: unreadable, untrusted, damaged."""
     path = folder / FILE_NAME
     try:
         found, status = read_trusted(path, 64 * SALT_BYTES, also=owner_of(folder))
@@ -39,10 +36,7 @@ def read_salt(folder: Path) -> bytes | None:
 
 
 def keep_salt(folder: Path) -> bytes:
-    """The salt of a folder, drawn when there is none yet.
-
-    Raises JournalError: as of read_salt; or it cannot be written.
-    """
+    """The salt of a folder, drawn when there is none yet. Raises JournalError."""
     found = read_salt(folder)
     if found is not None:
         return found

@@ -95,10 +95,7 @@ STEPS: Final = {
 
 
 def bring_up(db: sqlite3.Connection, version: int) -> None:
-    """Make every table that a file of an older version (0 = a new file) lacks, or none at all.
-
-    Raises sqlite3.Error: the disk is full, or the file read-only; nothing has changed.
-    """
+    """Make every table that an older file (0 = a new one) lacks, or none. Raises sqlite3.Error."""
     db.executescript(
         f"BEGIN IMMEDIATE; {STEPS[version]} PRAGMA application_id = {APPLICATION_ID}; "
         f"PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"

@@ -60,11 +60,7 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> Snapshot:
-    """The snapshot that was encoded.
-
-    Raises SnapshotError: not JSON, not a snapshot, or of another version; names the first bad
-    field.
-    """
+    """The snapshot that was encoded. Raises SnapshotError: names the first bad field."""
     try:
         return _ADAPTER.validate_json(b"[%b]" % data)[0]
     except ValidationError as error:
@@ -86,10 +82,7 @@ def pack(snapshot: Snapshot) -> tuple[str, bytes]:
 
 
 def unpack(digest: str, body: bytes, taken_at: float) -> Snapshot:
-    """The snapshot that was packed.
-
-    Raises SnapshotError: the body is damaged, or of another version.
-    """
+    """The snapshot that was packed. Raises SnapshotError: it is damaged, or of another version."""
     try:
         data = zlib.decompress(body)
     except zlib.error as error:
@@ -100,11 +93,8 @@ def unpack(digest: str, body: bytes, taken_at: float) -> Snapshot:
 
 
 def check_header(db: sqlite3.Connection, path: Path) -> int:
-    """The version of its tables; 0 = a file without any.
-
-    Raises:
-        JournalError: a foreign database, one of a newer release, or of one before 0.1.0.
-        sqlite3.Error: no database at all.
+    """The version of its tables; 0 = none. Raises JournalError: foreign, newer, or before 0.1.0;
+    sqlite3.Error: no database at all.
     """
     (application,) = db.execute("PRAGMA application_id").fetchone()
     (version,) = db.execute("PRAGMA user_version").fetchone()
@@ -128,10 +118,7 @@ def check_header(db: sqlite3.Connection, path: Path) -> int:
 
 
 def peek(path: Path) -> int:
-    """The version of a journal's tables (0 = none yet), found out without touching the file.
-
-    Raises JournalError: not there, a foreign database, or one of a newer release.
-    """
+    """The version of a journal's tables, file untouched; 0 = none. Raises JournalError."""
     db, version = _open(path)
     db.close()
     return version
@@ -139,10 +126,8 @@ def peek(path: Path) -> int:
 
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """A journal without the right to change it.
-
-    Raises JournalError: not there, no journal, of a release that has not kept what is asked for, or
-    what is read meanwhile is damaged.
+    """A journal without the right to change it. Raises JournalError: none is there, it is damaged,
+    or its release has not kept what is asked for.
     """
     db, version = _open(path)
     with closing(db):
@@ -179,12 +164,7 @@ def _open(path: Path) -> tuple[sqlite3.Connection, int]:
 
 
 def recorded(path: Path) -> Iterator[Recorded]:
-    """Every snapshot that is still kept, in the order of the cycles.
-
-    Raises:
-        JournalError: the file cannot be read.
-        SnapshotError: what it holds is damaged.
-    """
+    """Every kept snapshot, in the order of the cycles. Raises JournalError, SnapshotError."""
     with reading(path) as db:
         rows = db.execute(
             "SELECT cycle, mode, taken_at, snapshot, body FROM cycles"

@@ -26,10 +26,7 @@ MAX_WINDOWS: Final = 64
 
 
 class NetworkPolicy:
-    """A network that corrects the delays of the rule `delay`.
-
-    predicted: it reads predicted run times.
-    """
+    """A network that corrects the delays of the rule `delay`. predicted: it reads run times."""
 
     def __init__(self, name: str, network: Network, *, predicted: bool) -> None:
         self.name = name
@@ -85,11 +82,8 @@ class Actor(NetworkPolicy):
 
 
 def load_actor(bundle: Path) -> Actor:
-    """The actor of a bundle, after all its checks and its self-test.
-
-    Raises ModelError: names the file and what is wrong with it: missing, foreign owner, writable by
-    others, damaged, of another schema, not finite, or scoring differently than when it was
-    exported.
+    """The actor of a bundle, after its self-test. Raises ModelError: names the file and what is
+    wrong: owner, mode, schema, values, or scores other than at export.
     """
     with files.named(bundle):
         if not bundle.is_dir():

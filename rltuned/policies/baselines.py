@@ -51,12 +51,8 @@ Rule = Callable[[StateMatrix], FloatArray]
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A rule with its name.
-
-    Attributes:
-        rule: its scores.
-        delay: its delays at stretch 1.
-        static: the delay of a job never changes while it waits, unless its predicted run time does.
+    """A rule with its name. delay: at stretch 1. static: it never changes while a job waits, unless
+    its predicted run time does.
     """
 
     name: str

@@ -30,10 +30,7 @@ HIDDEN_LAYERS: Final = 2
 
 
 def features_of(kind: Kind, *, predicted: bool) -> int:
-    """How many features of a job an architecture reads.
-
-    Raises ValueError: only the context network reads what a predictor says.
-    """
+    """How many features an architecture reads. Raises ValueError: `context` alone predicts."""
     if kind != "context":
         if predicted:
             raise ValueError(f"the {kind} network reads no predictions")
@@ -42,10 +39,8 @@ def features_of(kind: Kind, *, predicted: bool) -> int:
 
 
 class Architecture(_CardPart):
-    """Enough to build the network before its weights are read.
-
-    max_jobs: rows of the windows in parity.npz; `paper` scores a longer queue window by window,
-    `context` in one piece.
+    """Enough to build the network before its weights are read. max_jobs: rows of the windows in
+    parity.npz; `paper` scores a longer queue window by window, `context` in one piece.
     """
 
     kind: Kind

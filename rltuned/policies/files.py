@@ -44,10 +44,7 @@ PARITY_TOLERANCE: Final = 1e-5
 
 
 def unlike(found: NDArray[np.float32], wanted: NDArray[np.float32]) -> float:
-    """The largest difference, as a part of the largest wanted value (of 1 if all are smaller).
-
-    float32 rounds in proportion to a value, and processors add in different orders.
-    """
+    """The largest difference, as a part of the largest wanted value (of 1 if all are smaller)."""
     unit = max(1.0, float(np.abs(wanted).max(initial=0.0)))
     return float(np.abs(found - wanted).max(initial=0.0)) / unit
 
@@ -75,10 +72,7 @@ def named(path: Path) -> Iterator[None]:
 
 
 def check_folder(bundle: Path) -> None:
-    """Refuse a bundle that another user can change or exchange.
-
-    Raises ModelError: names the folder, and who can.
-    """
+    """Refuse a bundle that another user can change. Raises ModelError: names folder and user."""
     with named(bundle):
         # a group may share the folders above
         for flaw in flaws_on(bundle):
@@ -87,10 +81,7 @@ def check_folder(bundle: Path) -> None:
 
 
 def read(path: Path, most_bytes: int = MAX_FILE_BYTES) -> bytes:
-    """The bytes of a plain file that no other user can write to.
-
-    Raises ModelError: it is none, is too large, or cannot be read.
-    """
+    """The bytes of a plain file that no other user can write to. Raises ModelError."""
     with named(path):
         return read_trusted(path, most_bytes, follow=True)[0]
 
@@ -113,10 +104,7 @@ def parsed(kind: type[Part], path: Path, data: bytes) -> Part:
 
 
 def read_arrays(path: Path, data: bytes, *names: str) -> tuple[np.ndarray, ...]:
-    """Arrays of an npz archive; path stands in the messages.
-
-    Raises ModelError: it is damaged, lacks one, or would unpack to more than MAX_ARCHIVE_BYTES.
-    """
+    """Arrays of an npz archive of MAX_ARCHIVE_BYTES at most. Raises ModelError."""
     with named(path):
         members = _END.unpack(data[-_END.size :])[4] if len(data) >= _END.size else 0
         if not data[-_END.size :].startswith(b"PK\x05\x06"):
@@ -152,10 +140,8 @@ def _array(archive: zipfile.ZipFile, name: str, sizes: Mapping[str, int]) -> np.
 def read_tensors(
     path: Path, data: bytes, wanted: Mapping[str, tuple[int, ...]]
 ) -> dict[str, np.ndarray]:
-    """The weights of a safetensors file: finite float32 of these names and shapes, and no others;
-    path stands in the messages.
-
-    Raises ModelError: it is damaged, or holds others.
+    """The weights of a safetensors file: finite float32 of just these names and shapes; path is for
+    messages. Raises ModelError: it is damaged, or holds others.
     """
     with named(path):
         promised = _promised(data)

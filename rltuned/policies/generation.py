@@ -73,10 +73,7 @@ class Generation:
 
 
 def read_generation(path: Path) -> Generation:
-    """A generation with all checks.
-
-    Raises ModelError: it cannot be used; names the file and what is wrong.
-    """
+    """A generation with all checks. Raises ModelError: names the file and what is wrong."""
     with named(path):
         if NAME.fullmatch(path.name) is None or not path.is_dir():
             raise ModelError(f"model {path}: there is no such generation")
@@ -94,9 +91,7 @@ def read_generation(path: Path) -> Generation:
 
 
 def checked(path: Path, manifest: Manifest) -> None:
-    """Every file is as the manifest has it, and every part loads as the daemon loads it; raises
-    ModelError.
-    """
+    """Every file is as in the manifest and loads as in the daemon; raises ModelError."""
     for name, wanted in manifest.files_sha256.items():
         read_sealed(path / name, wanted, f"{MANIFEST} says")
     parts = {name.split("/")[0] for name in manifest.files_sha256}

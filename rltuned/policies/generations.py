@@ -46,10 +46,7 @@ class Generations:
     # -- reading ----------------------------------------------------------------------------------
 
     def names(self) -> list[str]:
-        """All generations, the oldest first; not checked.
-
-        Raises ModelError: the folder cannot be read.
-        """
+        """All generations, the oldest first; not checked. Raises ModelError."""
         with named(self.folder):
             try:
                 found = [p.name for p in self.folder.iterdir()]
@@ -58,10 +55,7 @@ class Generations:
         return sorted((n for n in found if generation.NAME.fullmatch(n)), key=_number)
 
     def named_by(self, role: Role) -> str | None:
-        """The generation that a link names; None = there is no such link.
-
-        Raises ModelError: it leads elsewhere.
-        """
+        """The generation that a link names; None = no such link. Raises ModelError."""
         link = self.folder / role
         with named(link):
             try:
@@ -73,10 +67,7 @@ class Generations:
             return target
 
     def read(self, which: str) -> generation.Generation:
-        """A generation by its name or role, with all checks.
-
-        Raises ModelError: there is none, or it cannot be used; names the file and what is wrong.
-        """
+        """A generation by its name or role, with all checks. Raises ModelError."""
         name = which
         if which in ROLES:
             found = self.named_by(which)
@@ -88,12 +79,7 @@ class Generations:
     # -- changing ---------------------------------------------------------------------------------
 
     def add(self, order: generation.TunedOrder, parts: Mapping[str, Path]) -> generation.Generation:
-        """Make a new generation. Nothing follows it yet.
-
-        parts: folders to copy: `model`, `predictor`.
-
-        Raises ModelError: it cannot be written, or what was written cannot be used.
-        """
+        """Make a new generation. parts: folders, `model`, `predictor`. Raises ModelError."""
         with self._alone():
             for undone in self.folder.glob(f"{_UNDONE}*"):
                 if undone.is_symlink():
@@ -128,10 +114,7 @@ class Generations:
     def promote(
         self, which: str = "candidate", *, at: float, why: str = ""
     ) -> generation.Generation:
-        """Put a generation in force; the one that was in force becomes `previous`.
-
-        Raises ModelError: there is none, or it cannot be used; nothing has changed.
-        """
+        """Put a generation in force, the last one becoming `previous`. Raises ModelError."""
         with self._alone():
             found = self.read(which)
             before = self.named_by("current")
@@ -145,10 +128,7 @@ class Generations:
             return found
 
     def rollback(self, *, at: float, why: str = "") -> generation.Generation | None:
-        """Go back to `previous`; None = there is none, and nothing is in force any more.
-
-        Raises ModelError: nothing is in force, or the previous one cannot be used.
-        """
+        """Go back to `previous`; None = nothing is in force any more. Raises ModelError."""
         with self._alone():
             now, before = self.named_by("current"), self.named_by("previous")
             if now is None:

@@ -11,12 +11,7 @@ from rltuned.policies.shelf import MODEL_PREFIX, MODELS_DIR, bundle_at
 
 
 def policy_named(name: str, models_dir: Path = MODELS_DIR) -> Baseline | Actor | Plugin:
-    """The policy of a name.
-
-    name: of a model, its folder or a name in models_dir.
-
-    Raises ModelError: there is no such policy, or it cannot be used.
-    """
+    """The policy of a name; a model's is its folder or in models_dir. Raises ModelError."""
     if name in BASELINES:
         return BASELINES[name]
     if is_plugin(name):

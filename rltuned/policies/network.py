@@ -29,11 +29,7 @@ MASKED: Final = -1e9
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """An actor's weights, whose names and shapes are those of `shapes`.
-
-    reach: they correct the delays of the rule `delay` by a factor between exp(-reach) and
-    exp(reach).
-    """
+    """An actor's weights, as in `shapes`. They correct delays by exp(-reach) to exp(reach)."""
 
     kind: Kind
     weights: Weights
@@ -57,9 +53,8 @@ class Network:
         return found
 
     def _mixed(self, layer: str, code: Float32Array, count: int) -> Float32Array:
-        """(jobs, K) of each job's code (jobs, H) beside mean and maximum of the queue.
-
-        The pools are the same for all jobs, so they enter as a part of the bias.
+        """(jobs, K) of each job's code (jobs, H) beside mean and maximum of the queue. The pools
+        are the same for all jobs, so they enter as a part of the bias.
         """
         weight, width = self.weights[f"{layer}.weight"], code.shape[1]
         # codes are never negative, so a padded zero is no wrong maximum

@@ -33,12 +33,8 @@ _loaded: Final[dict[Path, str]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """A policy of another package.
-
-    Attributes:
-        name: as the settings give it, prefix included.
-        wish: the package's function.
-        digest: of the package's name, version and the file of the function. Evidence is kept by it.
+    """A policy of another package. digest: of its name, version and the function's file; evidence
+    is kept by it.
     """
 
     name: str
@@ -49,10 +45,7 @@ class Plugin:
         return -self.delay_s(matrix)
 
     def delay_s(self, matrix: StateMatrix) -> FloatArray:
-        """(n,) seconds, as the package gives them; core/order checks and bounds them.
-
-        Raises PolicyError: the function fails.
-        """
+        """(n,) seconds, as the package gives them; core/order checks them. Raises PolicyError."""
         with _as(PolicyError, f"policy {self.name}"):
             return np.asarray(self.wish(_read_only(matrix)), dtype=np.float64)
 
@@ -68,10 +61,8 @@ def plugin_names() -> list[str]:
 
 
 def load_plugin(name: str) -> Plugin:
-    """The policy of `plugin:NAME`.
-
-    Raises ModelError: there is none, there are several, it cannot be imported, or another user can
-    change its file; or the file has changed since this process imported it.
+    """The policy of `plugin:NAME`. Raises ModelError: not exactly one, unfit, writable by another
+    user, or its file has changed since this process imported it.
     """
     found = list(entry_points(group=GROUP, name=name.removeprefix(PLUGIN_PREFIX)))
     if len(found) != 1:

@@ -73,11 +73,8 @@ class Predictor:
 
 
 def load_predictor(folder: Path) -> Predictor:
-    """A predictor, after all checks of its files and its self-test.
-
-    Raises ModelError: names the file and what is wrong with it: missing, of a foreign owner,
-    writable by others, damaged, of other inputs, not finite, or answering otherwise than when it
-    was fitted.
+    """A predictor, after its self-test. Raises ModelError: names the file and what is wrong: owner,
+    mode, inputs, values, or answers other than when it was fitted.
     """
     with files.named(folder):
         if not folder.is_dir():

@@ -52,10 +52,7 @@ def read_state(state_dir: Path) -> TuneState | None:
 
 
 def write_state(state_dir: Path, state: TuneState) -> None:
-    """Put it in the place of the last one, whole or not at all.
-
-    Raises ModelError: it cannot be written.
-    """
+    """Put it in the place of the last one, whole or not at all. Raises ModelError."""
     place = state_dir / FOLDER / FILE
     with named(place):
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -81,10 +81,8 @@ def svg(salt: str, height: float, draw: Callable[[Figure], None]) -> Markup:
 def calibration(
     days: Sequence[tuple[float, float, float, int]], split_s: float, waits: Sequence[FloatArray]
 ) -> Markup:
-    """Left: mean wait over the record, real and simulated. Right: the waits of all jobs.
-
-    days: (begin, real mean, simulated mean, jobs) of each stretch. split_s: when rltuned is
-    switched on.
+    """Left: mean wait over the record, real and simulated. Right: the waits of all jobs. days:
+    (begin, real mean, simulated mean, jobs). split_s: when rltuned is switched on.
     """
     kinds = (("real", SERIES[0], "-", "o"), ("simulated, same weights", SERIES[1], "--", "s"))
 
@@ -138,10 +136,7 @@ def seconds_axis(axis: Axes) -> None:
 def forests(
     salt: str, panels: Sequence[tuple[str, Mapping[str, Change]]], *, same: bool = False
 ) -> Markup:
-    """Changes with their intervals: a panel for each title, a row for each name.
-
-    same: the panels have the same names, which are written once.
-    """
+    """Changes with intervals: a panel per title, a row per name. same: names are shared."""
 
     def draw(figure: Figure) -> None:
         axes = np.atleast_1d(figure.subplots(1, len(panels), sharey=same))
@@ -290,9 +285,8 @@ def _boxes(axis: Axes, rows: Sequence[FloatArray], colours: Sequence[str]) -> No
 
 
 def curves(given: Mapping[str, Sequence[tuple[FloatArray, FloatArray]]]) -> Markup:
-    """Learning curves as in the paper's Figs. 11 and 13; several seeds: their mean and range.
-
-    given: name -> per seed the gap of every epoch, and the cost on held-out windows over `delay`'s.
+    """Learning curves as in the paper's Figs. 11 and 13; several seeds: mean and range. given: name
+    -> per seed the gap of every epoch, and the held-out cost over `delay`'s.
     """
 
     def draw(figure: Figure) -> None:

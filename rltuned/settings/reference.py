@@ -27,13 +27,8 @@ Check with `rltuned config check FILE`; a running daemon takes it over on SIGHUP
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A key of a settings file.
-
-    Attributes:
-        key: table and key, "scope.sla_partitions".
-        value: its value; of a comment, a possible one. None = the default.
-        active: False = the line is a comment, and the default holds.
-        why: why this cluster has it, after the key's own description.
+    """A key of a settings file, "scope.sla_partitions". value: None = the default. active: False =
+    the line is a comment. why: this cluster has it, after the key's own description.
     """
 
     key: str
@@ -75,10 +70,7 @@ def example() -> str:
 
 
 def draft(head: Sequence[str], lines: Sequence[Line]) -> str:
-    """The text of a settings file: a head of comments, then the keys by table, in the order given.
-
-    Raises KeyError: a line names no key of the settings.
-    """
+    """A settings file: a head of comments, then the keys by table, in order. Raises KeyError."""
     known = {
         f"{name}.{key}": (about, field)
         for name, about, model in tables()
@@ -106,10 +98,7 @@ def _key(line: Line, field: FieldInfo) -> Iterator[str]:
 
 @cache
 def fields_of(table: type[BaseModel]) -> dict[str, FieldInfo]:
-    """The keys of a table; the text below each is its description.
-
-    Not by pydantic's own reading of these texts, which parses the sources at every start.
-    """
+    """The keys of a table with the text below each; without pydantic, which parses the sources."""
     (source,) = ast.parse(inspect.getsource(table)).body
     for key, below in pairwise(source.body if isinstance(source, ast.ClassDef) else ()):
         match key, below:

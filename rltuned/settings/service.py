@@ -186,10 +186,7 @@ class Rescue(Keys):
 
 
 def check_lease(ha: HaKeys, interval_s: float, timeout_s: float) -> None:
-    """Refuse a lease that ordinary cycles would lose, or one command outlive.
-
-    Raises ValueError: it is shorter than two intervals, or not longer than a command may take.
-    """
+    """Refuse a lease of less than two intervals, or shorter than a command. Raises ValueError."""
     if ha.lease_dir is None:
         return
     if ha.lease_s < _RENEWALS * interval_s:

@@ -55,11 +55,10 @@ _REPLACED = {
 class Loaded:
     """Settings, and where each value was found.
 
-    Attributes:
-        path: the file that was read; None = there was none, only defaults and flags.
-        origins: dotted key -> "FILE:LINE" or "--flag"; a key that is missing has its default.
-        generation: that `policy.name = "tuned"` stands for, "" = none was promoted; its values are
-            in the settings. None = they name a policy.
+    path: the file that was read; None = there was none, only defaults and flags. origins: dotted
+    key -> "FILE:LINE" or "--flag"; a key that is missing has its default. generation: that
+    `policy.name = "tuned"` stands for, "" = none was promoted; its values are in the settings. None
+    = they name a policy.
     """
 
     settings: Settings
@@ -85,10 +84,7 @@ class Flag:
 
 
 def load(path: Path | None, flags: tuple[Flag, ...] = ()) -> Loaded:
-    """Read and check everything.
-
-    path: the file; None = DEFAULT_PATH when there is one, otherwise defaults alone.
-    """
+    """Read and check everything. path: None = DEFAULT_PATH, where there is one."""
     text, path = _text_of(path)
     return _build(text, path, flags)
 
