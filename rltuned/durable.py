@@ -11,15 +11,8 @@ from pathlib import Path
 def write_whole(
     path: Path, data: bytes, mode: int = 0o600, prepare: Callable[[int], object] | None = None
 ) -> None:
-    """Put a file in place of the last one, if there is one.
-
-    Args:
-        path: of the file. A link there is replaced, and not followed.
-        data: what it holds.
-        mode: its permissions, whatever the umask.
-        prepare: takes the descriptor of the new file before anything is written.
-
-    Raises OSError: it cannot be written; the last one is as it was.
+    """Put a file in place of the last one, whole. A link there is replaced, and not followed. mode:
+    whatever the umask. prepare: takes the new file's descriptor first. Raises OSError.
     """
     # of this process alone, also where two machines share the folder
     made = path.with_name(f".{path.name}-{os.uname().nodename}-{os.getpid()}")
@@ -44,10 +37,7 @@ def write_whole(
 
 @contextmanager
 def whole_folder(folder: Path) -> Iterator[Path]:
-    """A folder beside this place, moved there when the block has filled it; an empty one gives way.
-
-    Raises OSError: it cannot be made or moved.
-    """
+    """A folder beside this place, moved there when the block has filled it. Raises OSError."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as work:
         made = Path(work, folder.name)
@@ -60,10 +50,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
 
 
 def sync_folder(folder: Path) -> None:
-    """What its entries say is on the disk when this returns.
-
-    Raises OSError: the folder cannot be opened; a file system that cannot do it is no error.
-    """
+    """Put a folder's entries on the disk, where the file system can. Raises OSError."""
     place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with suppress(OSError):  # some network file systems refuse

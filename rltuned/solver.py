@@ -46,10 +46,7 @@ class Cbc:
     program: Path | None = None
 
     def __call__(self, problem: "pulp.LpProblem", budget: Budget) -> Mapping[str, float]:
-        """Value of every variable that is not zero, at the proven optimum.
-
-        Raises SolverError: not installed, over the budget, ended badly, or no usable answer.
-        """
+        """Values that are not zero, at the proven optimum. Raises SolverError: no usable answer."""
         deadline = time.monotonic() + budget.wall_s
         model, answer = os.memfd_create("rltuned-program"), os.memfd_create("rltuned-answer")
         try:
@@ -126,10 +123,7 @@ class TimedSolver:
 
 
 def probe(solver: Solver, budget: Budget) -> None:
-    """Solve a program whose answer is known: of two jobs that do not fit together, the better.
-
-    Raises SolverError: the solver is missing, too slow, or gives another answer.
-    """
+    """Solve a program whose answer is known. Raises SolverError: too slow, or another answer."""
     import pulp  # noqa: PLC0415
 
     problem = pulp.LpProblem("probe", pulp.LpMaximize)
@@ -143,10 +137,7 @@ def probe(solver: Solver, budget: Budget) -> None:
 
 
 def read_answer(text: bytes) -> dict[str, float]:
-    """The values in a solution file as CBC writes it.
-
-    Raises SolverError: too long, not proven optimal, or not readable to the last line.
-    """
+    """The values in CBC's solution file. Raises SolverError: not proven optimal, or unreadable."""
     if len(text) > _ANSWER_LIMIT:
         raise SolverError(f"cbc answered more than {_ANSWER_LIMIT} bytes")
     try:

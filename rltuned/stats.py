@@ -164,10 +164,7 @@ class Paired:
 
 
 def paired(own: FloatArray, other: FloatArray, metric: str) -> Paired:
-    """Compare two policies window by window: (k,) values of each.
-
-    A model that was trained with several seeds, (s, k) values, counts by its mean over them.
-    """
+    """Compare two policies window by window, (k,); several seeds (s, k) by their mean."""
     each = np.atleast_2d(own)
     mean = each.mean(axis=0)
     weights = drawn(len(mean), OF_WINDOWS)

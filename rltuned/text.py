@@ -40,12 +40,8 @@ def utc(at: float) -> str:
 
 
 def escaped(text: str, keep: str = "") -> str:
-    """The same text with every character that cannot be printed as a backslash escape: text of
-    Slurm may steer a terminal or forge a line.
-
-    Args:
-        text: from anywhere.
-        keep: characters that stay as they are.
+    """The text with each character that cannot be printed escaped: it may steer a terminal or forge
+    a line. keep: characters that stay.
     """
     return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)
 

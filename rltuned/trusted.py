@@ -24,12 +24,8 @@ _MOST_LINKS: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """Why a file or folder is not trusted.
-
-    Attributes:
-        path: which.
-        reason: in one line, with the command that fixes it.
-        by_group: only the members of its group can change it; False = any user, or its owner.
+    """Why a file or folder is not trusted. reason: in one line, with the command that fixes it.
+    by_group: only members of its group can change it; False = any user, or its owner.
     """
 
     path: Path
@@ -47,13 +43,8 @@ def flaw_of(
     also: Collection[int] = (),
     passage: bool = False,
 ) -> Flaw | None:
-    """What is wrong with one file or folder; None = it is trusted.
-
-    Args:
-        path: stands in the message.
-        status: of the open file where there is one, so that it cannot be exchanged in between.
-        also: further user ids that may own it.
-        passage: it is only a folder on the way: what lies below is looked at as well.
+    """What is wrong with one file or folder; None = it is trusted. status: of the open file where
+    there is one. also: further user ids that may own it. passage: a folder on the way only.
     """
     if status.st_uid not in {0, os.geteuid(), *also}:
         return Flaw(
@@ -77,11 +68,8 @@ def flaw_of(
 def read_trusted(
     path: Path, most_bytes: int, *, also: Collection[int] = (), follow: bool = False
 ) -> tuple[bytes, os.stat_result]:
-    """The bytes of a plain file that no other user can write to, and its status.
-
-    also: further user ids that may own it. follow: it may be a link.
-
-    Raises OSError: it is none, too large, not trusted or cannot be read; its strerror says which.
+    """The bytes of a plain file that no other user can write to, and its status. also: further user
+    ids that may own it. follow: it may be a link. Raises OSError: strerror says why.
     """
     # without waiting: opening a named pipe would wait for a process that writes into it
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
@@ -98,10 +86,7 @@ def read_trusted(
 
 
 def owner_of(folder: Path) -> tuple[int, ...]:
-    """Who may own what lies there beside root and this user: root may look at the service user's.
-
-    Empty where the folder cannot be looked at.
-    """
+    """Who may own what lies there beside root and this user; empty = it cannot be looked at."""
     try:
         return () if os.geteuid() else (folder.stat().st_uid,)
     except OSError:
@@ -118,12 +103,8 @@ def user_name(uid: int) -> str:
 
 
 def flaws_on(path: Path, *, also: Collection[int] = ()) -> tuple[Flaw, ...]:
-    """What is wrong with a path and with all that leads to it, from the root on.
-
-    What is not there has no flaw: the folder that holds it says who can make it. For that the last
-    folder that exists is judged like the path itself.
-
-    Raises OSError: a folder on the way cannot be looked at, or its links go round in a circle.
+    """What is wrong with a path and all that leads to it; of what is not there, with the last
+    folder that is. Raises OSError: a folder cannot be looked at, or links form a circle.
     """
     steps = list(_steps(path))
     judged = (

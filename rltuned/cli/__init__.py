@@ -59,9 +59,8 @@ _RENAMED: Final = {"top": ("status", "--watch"), "replay": ("history", "--replay
 
 
 class LazyGroup(TyperGroup):
-    """Knows all names, and imports a command when it is used.
-
-    Any: typer brings a click of its own since 0.26, so its types have no name that lasts.
+    """Knows all names, and imports a command when it is used. Any: typer brings a click of its own
+    since 0.26, so its types have no name that lasts.
     """
 
     _only_names = False
@@ -111,9 +110,7 @@ class LazyGroup(TyperGroup):
 
 
 def _reflow(command: Any) -> None:
-    """Paragraphs of the help are as wide as the terminal; `[ladder]` is a table and no markup. What
-    installs completion is an option of `rltuned` alone.
-    """
+    """Reflow the help's paragraphs; `[ladder]` is no markup; only `rltuned` installs completion."""
     command.rich_markup_mode = "markdown"
     command.params = [p for p in command.params if not str(p.name).endswith("_completion")]
     for child in getattr(command, "commands", {}).values():

@@ -26,13 +26,8 @@ _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - asked, 
 
 @dataclass(slots=True)
 class DaemonState:
-    """All that could be found out.
-
-    Attributes:
-        settings: in force for this command.
-        daemon: its /status.json; None = it did not answer, and `silent` says why.
-        kept: what the journal says; None = it could not be read, and `unread` says why.
-        seen: what the last cycle saw, and its queue in the new order; None = not known.
+    """All that could be found out. daemon: its /status.json, else `silent` says why not. kept: what
+    the journal says, else `unread` says why not. seen: the last cycle's look and its new order.
     """
 
     settings: Settings

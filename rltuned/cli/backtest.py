@@ -165,12 +165,7 @@ def backtest(
 
 
 def _policy(name: str, loaded: Loaded) -> Policy:
-    """A rule, or the model of a name or a folder.
-
-    Raises:
-        TraceError: another package's policy, which the kernel cannot play.
-        ModelError: there is no such policy, or it cannot be used.
-    """
+    """A rule or a model. Raises ModelError: it cannot be used; TraceError: it is a plugin."""
     if is_plugin(name):
         raise TraceError(f"--policy {name}: plays in rltuned simulate only")
     return policy_named(name, loaded.settings.policy.models_dir)

@@ -29,14 +29,8 @@ _UNTYPED = "untyped"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A cluster that answered.
-
-    Attributes:
-        snapshot: its nodes and partitions.
-        site: how it orders its queue.
-        slurm: the release of slurmctld, "" = the built-in cluster.
-        controllers: how many slurmctld there are.
-        limit: how many requests it lets a user send; None = as many as they like.
+    """A cluster that answered. slurm: the release, "" = the built-in cluster. controllers: how many
+    slurmctld. limit: requests that it lets a user send; None = any number.
     """
 
     snapshot: Snapshot
@@ -47,13 +41,8 @@ class Found:
 
 
 def fitted(found: Found | None, path: Path | None, keys: Mapping[str, object], written: str) -> str:
-    """The text of the file.
-
-    Args:
-        found: the cluster; None = none was asked, and the file fits any.
-        path: of the file; None = standard output.
-        keys: dotted key -> value, from the command line, to be written as they are.
-        written: by whom and when, for the first line.
+    """The text of the file. found: None = it fits any cluster. path: None = standard output. keys:
+    dotted key -> value, written as they are. written: by whom and when.
     """
     head = [f"rltuned.toml, {written}.", *_NOTES]
     if found is None:

@@ -75,22 +75,14 @@ SpeedOption = Annotated[
 
 
 def settings_of(config: Path | None, *flags: tuple[str, object, str]) -> "Loaded":
-    """Read the settings; every flag is (dotted key, value or None = not given, name).
-
-    Raises SettingsError: the file or a flag cannot be used.
-    """
+    """Read the settings; a flag is (dotted key, value or None, name). Raises SettingsError."""
     from rltuned.settings import Flag, load  # noqa: PLC0415
 
     return load(config, tuple(Flag(*flag) for flag in flags if flag[1] is not None))
 
 
 def in_force(config: Path | None, *flags: tuple[str, object, str]) -> "Loaded":
-    """The same with what `policy.name = "tuned"` stands for.
-
-    Raises:
-        SettingsError: the file or a flag cannot be used.
-        ModelError: the generation cannot be used.
-    """
+    """The same with what `policy.name = "tuned"` stands for. Raises SettingsError, ModelError."""
     from rltuned.daemon import wiring  # noqa: PLC0415 - numpy
     from rltuned.daemon.clock import SystemClock  # noqa: PLC0415
 

@@ -78,10 +78,7 @@ def planner_of(name: PlannerName) -> Planner:
 
 
 def read_graph(path: Path) -> PlanGraph:
-    """Jobs and nodes of a TOML file.
-
-    Raises TraceError: it cannot be read or used; names file and field.
-    """
+    """Jobs and nodes of a TOML file. Raises TraceError: names file and field."""
     try:
         found = _PlanFile.model_validate(tomllib.loads(path.read_text("utf-8")))
         return _graph(found)
@@ -125,10 +122,7 @@ def _by_type(run_s: float, types: Iterable[str], speeds: Mapping[str, float]) ->
 
 
 def speeds_of(given: Iterable[str]) -> dict[str, float]:
-    """TYPE=X, as numbers by type.
-
-    Raises TraceError: one is not of this form, or no number above 0.
-    """
+    """TYPE=X, as numbers by type. Raises TraceError: of another form, or X is not above 0."""
     found: dict[str, float] = {}
     for text in given:
         name, _, value = text.rpartition("=")
@@ -144,11 +138,8 @@ def speeds_of(given: Iterable[str]) -> dict[str, float]:
 def graph_of(
     seen: Snapshot, status: GroupsStatus, asked: int, speeds: Mapping[str, float]
 ) -> PlanGraph:
-    """What is left of a group, on the nodes of its jobs' partitions as if all were free.
-
-    asked: id of the group or of a job in it.
-
-    Raises TraceError: there is no such group, or a job of it cannot be planned; says which and why.
+    """What is left of the group of a job, on the nodes of its partitions as if all were free.
+    Raises TraceError: there is no such group, or a job of it cannot be planned.
     """
     group = next((one for one in status.open if asked in one.jobs), None)
     if group is None:

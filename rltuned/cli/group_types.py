@@ -35,7 +35,6 @@ def write_all(
     """Exchange the constraints; of each job, whether it was done, and what came of it.
 
     A job that does not wait any more, or whose constraint is neither of the two, is left alone.
-
     Raises BackendError: squeue does not answer. Before a write nothing has been done; after it, the
     same call again finds what is done.
     """

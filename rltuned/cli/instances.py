@@ -29,10 +29,7 @@ class Instance:
 
 
 def instances(config: Path | None) -> Iterator[Instance]:
-    """Those of the folder of `config`, by name, each read when it is its turn.
-
-    Raises SettingsError: the folder cannot be read, or has none.
-    """
+    """Those of the folder of `config`, each read when it is its turn. Raises SettingsError."""
     folder = (config or DEFAULT_PATH).parent
     try:
         paths = sorted(path for path in folder.iterdir() if path.suffix == ".toml")

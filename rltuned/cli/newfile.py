@@ -79,10 +79,7 @@ def _refuse_existing(file: Path) -> None:
 
 
 def _find(world: BackendChoice, loaded: Loaded) -> Found:
-    """One look at the cluster.
-
-    Raises BackendError, SnapshotError: it cannot be read; says what to do.
-    """
+    """One look at the cluster. Raises BackendError, SnapshotError: says what to do."""
     try:
         if world is BackendChoice.SLURM:
             return _ask(loaded)
@@ -108,10 +105,7 @@ def _ask(loaded: Loaded) -> Found:
 
 
 def _checked(text: str, folder: Path, file: Path | None) -> None:
-    """Check the text as a file, and give it its name, whole or not at all; never over another.
-
-    Raises SettingsError: it cannot be written, or a value of the options cannot be used.
-    """
+    """Check the text as a file, then name it, whole; never over another. Raises SettingsError."""
     try:
         handle, name = tempfile.mkstemp(prefix=".rltuned-", suffix=".toml", dir=folder)
     except OSError as error:

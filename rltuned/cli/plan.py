@@ -83,13 +83,7 @@ class Look:
 
 
 def look(config: Path | None, world: BackendChoice, policy: str | None, seed: int) -> Look:
-    """What rltuned would do now.
-
-    Raises:
-        SettingsError, ModelError: what is needed to decide cannot be used.
-        BackendError, SnapshotError: the cluster cannot be read.
-        PolicyError: the policy gave no usable scores.
-    """
+    """What rltuned would do now. Raises SettingsError, ModelError, BackendError, PolicyError."""
     loaded = in_force(config, ("policy.name", policy, "--policy"))
     place = open_world(world, seed=seed, speed=STANDING_STILL)
     with closing(Journal(loaded.settings.daemon.state_dir)) as journal:
@@ -125,10 +119,7 @@ def grouped(snapshot: Snapshot, journal: Journal) -> GroupsStatus:
 
 
 def predicted(snapshot: Snapshot, loaded: Loaded) -> Snapshot:
-    """The snapshot with run times predicted from what the daemon has learned, if that can be read.
-
-    Raises ModelError: the predictor cannot be used.
-    """
+    """The snapshot with run times predicted, where that is possible. Raises ModelError."""
     try:
         salt = read_salt(loaded.settings.daemon.state_dir)
     except JournalError as error:

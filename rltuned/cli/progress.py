@@ -22,9 +22,7 @@ class Bars:
 
 @contextmanager
 def progress(*columns: str, keep: bool = False, off: bool = False) -> Iterator[Progress]:
-    """A bar, with such columns beside it in rich's markup. keep: it stays when all is done.
-    off: nothing is shown.
-    """
+    """A bar with such columns beside it, in rich's markup. keep: it stays. off: none is shown."""
     texts = [TextColumn(text) for text in columns or ("{task.description:<24}",)]
     console = Console(stderr=True)
     with Progress(

@@ -117,12 +117,7 @@ def restore(
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """One restore.
-
-    Attributes:
-        zero: zero every site factor that Slurm shows, also one that a person set.
-        fixed: release every fixed priority, too.
-    """
+    """One restore. zero: also site factors that a person set. fixed: fixed priorities too."""
 
     settings: Rescue
     clock: SystemClock
@@ -170,10 +165,7 @@ class _Work:
         return SlurmUndoer(self.settings.slurm.cli(), self.clock.now, sizes=sizes, fence=fence)
 
     def _without(self, *, known: bool) -> int:
-        """Give back what Slurm shows; returns the exit code.
-
-        known: rltuned did write from this folder, so that what is shown is most likely its own.
-        """
+        """Give back what Slurm shows; the exit code. known: rltuned did write from this folder."""
         job = self._job()
         lease = open_lease(self.settings.ha, self.settings.slurm.timeout_s, self.clock)
         undoer = self._undoer(lease)
@@ -237,9 +229,7 @@ def _report(items: tuple[Restored, ...]) -> None:
 
 
 def _settings(config: Path | None) -> Rescue:
-    """The settings of the file; for the service that stops, those that the daemon last ran with
-    stand in for a file that cannot be used.
-    """
+    """Of the file; where it cannot be used and a service stops, those the daemon last ran with."""
     try:
         return load_rescue(config)
     except errors.SettingsError as error:

@@ -115,10 +115,7 @@ def run(
 
 
 class _Process:
-    """The daemon as a process.
-
-    dry_run: decide whatever the stage, and write nothing.
-    """
+    """The daemon as a process. dry_run: decide whatever the stage, and write nothing."""
 
     def __init__(
         self, loaded: Loaded, read: Callable[[], Loaded], *, dry_run: bool, is_sim: bool

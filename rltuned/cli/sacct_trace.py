@@ -20,18 +20,12 @@ SOURCE: Final = "Slurm accounting"
 
 
 def read_sacct_text(path: Path) -> ParsedTrace:
-    """The output of `sacct --parsable2`; steps are passed over.
-
-    Raises TraceError: it cannot be read, or a column is missing.
-    """
+    """The output of `sacct --parsable2`; steps are passed over. Raises TraceError."""
     return _reading(lines_of(path), str(path))
 
 
 def read_sacct_json(path: Path) -> ParsedTrace:
-    """The output of `sacct --json`, data_parser 0.0.38 and later; lines are numbers of records.
-
-    Raises TraceError: it cannot be read, or is none.
-    """
+    """The output of `sacct --json`; lines are numbers of records. Raises TraceError."""
     reading = _reading(rows_of_json(read_text(path), str(path)), str(path))
     reading.bad = [Bad(bad.line - 1, bad.why) for bad in reading.bad]  # the header is ours
     return reading

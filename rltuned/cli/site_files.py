@@ -38,10 +38,7 @@ Show = Callable[[str, float], None]
 def read_record(
     site: Path, rows: Path, zone: ZoneInfo, span: Span, show: Show
 ) -> tuple[SacctAnswer, Past]:
-    """A saved record on its site.
-
-    Raises TraceError: a file cannot be used, or too little is left.
-    """
+    """A saved record on its site. Raises TraceError: a file is unfit, or too little is left."""
     show(f"reading {rows.name}", 0.0)
     begin = -math.inf if span.begin is None else span.begin
     answer = read_history(lines_of(rows), str(rows), zone, since=begin)
@@ -76,12 +73,7 @@ def moment(text: str | None) -> float | None:
 
 
 def collect_live(slurm: SlurmKeys, folder: Path, span: Span, show: Show) -> None:
-    """Save the live site's files in a new folder.
-
-    Raises:
-        BackendError: a command failed.
-        TraceError: there is no accounting, or the folder cannot be written.
-    """
+    """Save the live site's files in a new folder. Raises BackendError, TraceError."""
     cli = replace(slurm.cli(), timeout_s=SACCT_TIMEOUT_S)
     # sacct takes the times that it is given for local ones, and prints epochs (slurm/commands)
     commands = Commands(cli, environ={**os.environ, "TZ": "UTC"})
@@ -93,10 +85,7 @@ def collect_live(slurm: SlurmKeys, folder: Path, span: Span, show: Show) -> None
 def write_report(
     folder: Path, page: str, found: dict[str, Any], bundle: Path | None = None
 ) -> None:
-    """index.html, results.json and the new model, if there is one: whole or not at all.
-
-    Raises TraceError: they cannot be written.
-    """
+    """index.html, results.json and the new model, if any, in one piece. Raises TraceError."""
     try:
         with whole_folder(folder) as made:
             (made / "index.html").write_text(page, encoding="utf-8")

@@ -27,13 +27,8 @@ _GAP: Final = 2
 
 
 class Column(NamedTuple):
-    """A column of a table.
-
-    Attributes:
-        right: numbers stand under each other.
-        goes: columns with the highest are cut or left out first where there is no room; 0 = never
-            left out.
-        least: it may be cut to so many characters; 0 = it is not cut.
+    """A column. right: numbers align. goes: the highest give way first where room is short; 0 = it
+    is never left out. least: it may be cut to so many characters; 0 = it is not cut.
     """
 
     name: str

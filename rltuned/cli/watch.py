@@ -60,12 +60,8 @@ _ESCAPE: Final = "\x1b"
 
 @dataclass(slots=True)
 class QueueView:
-    """Which jobs are shown, and in which order.
-
-    Attributes:
-        sort: a name of SORTS.
-        wanted: only jobs whose id, partition or user has this; "" = all.
-        typing: keys go into `wanted`.
+    """Which jobs are shown, by which of SORTS. wanted: text of id, partition or user; "" = all.
+    typing: keys go into `wanted`.
     """
 
     sort: str = "new"

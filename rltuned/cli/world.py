@@ -19,12 +19,8 @@ from rltuned.slurm.talk import CallRecord
 
 @dataclass(frozen=True, slots=True)
 class CommandTarget:
-    """Where a command acts.
-
-    Attributes:
-        system: real time, for what is timed and what is waited for.
-        clock: the world's time.
-        backend: makes the backend from settings; called again at every reload.
+    """Where a command acts. system: real time. clock: the world's time. backend: makes the backend
+    from settings, again at every reload.
     """
 
     system: SystemClock
@@ -33,9 +29,7 @@ class CommandTarget:
 
 
 def kept_digester(loaded: Loaded) -> Digester | None:
-    """What makes the kinds for a command that only looks; None = there are none, or no salt can be
-    read.
-    """
+    """What makes the kinds for a command that only looks; None = no kinds, or no readable salt."""
     wanted = loaded.settings.predictor.kinds
     try:
         salt = read_salt(loaded.settings.daemon.state_dir) if wanted else None
@@ -54,10 +48,8 @@ def open_world(
     lease: Lease | None = None,
     digester: Callable[[Loaded], Digester | None] = kept_digester,
 ) -> CommandTarget:
-    """Make clock and backend.
-
-    on_reading: called with the reader of the jobs whenever it changes. lease: asked right before
-    every batch of updates. digester: gives what makes the kinds of jobs; called at every reload.
+    """Make clock and backend. on_reading: called with each new reader of the jobs. lease: asked
+    before every batch of updates. digester: makes the kinds; called at every reload.
     """
     system = SystemClock()
     if world is BackendChoice.SLURM:
