@@ -17,16 +17,14 @@ from rltuned.core.order import DEFAULT
 from rltuned.errors import TraceError
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.dispatch import BackfillRule
-from rltuned.sim.faults import read_faults
-from rltuned.sim.metrics import Schedule, bound, mean_fragmentation
+from rltuned.sim.metrics import Schedule, bound, document, mean_fragmentation, scores_of, write_jobs
 from rltuned.sim.natural import AGE_ONLY, Natural
 from rltuned.sim.policy import policy_of
 from rltuned.sim.presets import PRESETS, cluster_named
 from rltuned.sim.protocol import Mode, Newcomers, Protocol, jointly
-from rltuned.sim.report import document, scores_of, write_jobs
 from rltuned.sim.run import TraceWindow, compare, possible, whole, windows
 from rltuned.sim.trace import TraceJob, read_trace
-from rltuned.sim.world import Rules
+from rltuned.sim.world import Rules, read_faults
 from rltuned.solver import Cbc
 
 app = typer.Typer()

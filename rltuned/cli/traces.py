@@ -17,10 +17,9 @@ from rltuned.errors import TraceError
 from rltuned.sim.limits import Strength
 from rltuned.sim.presets import PRESETS, cluster_named
 from rltuned.sim.readers.alibaba import read_openb, read_pai
-from rltuned.sim.readers.clusters import read_helios, read_philly_csv, read_philly_log
+from rltuned.sim.readers.clusters import read_helios, read_philly_csv, read_philly_log, read_swf
 from rltuned.sim.readers.fetch import SOURCES, fetch
 from rltuned.sim.readers.rows import ParsedTrace, finish
-from rltuned.sim.readers.swf import read_swf
 from rltuned.sim.reshape import cut, describe, jittered, scale
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace, read_trace, write_trace

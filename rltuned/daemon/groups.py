@@ -13,7 +13,7 @@ from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.journal import Journal
 from rltuned.journal.named_values import Kept, Recall
-from rltuned.slurm.dependencies import parse_dependency
+from rltuned.slurm.strings import parse_dependency
 
 Document = dict[str, Any]
 

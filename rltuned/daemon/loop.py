@@ -17,7 +17,6 @@ from rltuned.core.decide import decide, give_back
 from rltuned.core.ladder import Rung
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.canary.monitor import CanaryStatus, Monitor
-from rltuned.daemon.collecting import uncollected
 from rltuned.daemon.following import Turn
 from rltuned.daemon.groups import take_in, with_critical
 from rltuned.daemon.ha.rivals import Rivals
@@ -25,7 +24,7 @@ from rltuned.daemon.newcomers import tell
 from rltuned.daemon.report import CycleReport, CycleStage, Skip, row_of
 from rltuned.daemon.run_times import RunTimeLearner
 from rltuned.daemon.runtime import Audience, Rig
-from rltuned.daemon.schedule import Pace
+from rltuned.daemon.schedule import Pace, uncollected
 from rltuned.daemon.signals import SignalFlags, is_paused
 from rltuned.daemon.state import HealthState
 from rltuned.domain.plan import Plan

@@ -18,9 +18,8 @@ from typing import Any, Final
 import numpy as np
 
 from rltuned.core.memory import Job, JobKey, RunTimeMemory, key_of
-from rltuned.daemon.ends import SeenEnds
+from rltuned.daemon.ends import SeenEnds, feed, replay
 from rltuned.daemon.logger import Log
-from rltuned.daemon.run_events import feed, replay
 from rltuned.domain.jobs import EndedJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import JournalError, RltunedError

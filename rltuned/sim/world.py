@@ -4,14 +4,17 @@ At one instant: jobs end, then nodes fail, drain or come back, then jobs are sub
 scheduling pass looks at all of it.
 """
 
+import csv
 import heapq
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from pathlib import Path
 
 from rltuned.core.capacity import Capacity
 from rltuned.core.placement import PlacementRule
+from rltuned.domain.hostlist import expand_hosts
 from rltuned.domain.jobs import Share
 from rltuned.domain.units import NodeName
 from rltuned.errors import TraceError
@@ -260,3 +263,39 @@ def by_priority(world: World) -> list[Pending]:
 def _runs(job: Pending) -> float:
     limit_s = job.request.time_limit_s
     return job.job.duration_s if limit_s is None else min(job.job.duration_s, limit_s)
+
+
+# -- The fault file: what befalls nodes, and when -------------------------------------------------
+
+
+HEADER = ["at_s", "node", "change"]
+
+
+def read_faults(path: Path) -> tuple[Fault, ...]:
+    """Read a fault file. Raises TraceError: names the file, the line and the field."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise TraceError(f"{path}: cannot be read: {error}") from error
+    rows = list(csv.reader(lines))
+    if not rows or [c.strip() for c in rows[0]] != HEADER:
+        raise TraceError(f"{path}: the header must be {','.join(HEADER)}")
+    faults: list[Fault] = []
+    for number, row in enumerate(rows[1:], 2):
+        if row:
+            faults.extend(_faults(row, f"{path}:{number}"))
+    return tuple(faults)
+
+
+def _faults(row: list[str], where: str) -> list[Fault]:
+    if len(row) != len(HEADER):
+        raise TraceError(f"{where}: {len(row)} fields, the header has {len(HEADER)}")
+    at, node, change = (cell.strip() for cell in row)
+    try:
+        at_s = float(at)
+        faults = [Fault(at_s, name, NodeFault(change)) for name in expand_hosts(node)]
+    except ValueError as error:
+        raise TraceError(f"{where}: {error}") from error
+    if not math.isfinite(at_s):
+        raise TraceError(f"{where}: at_s is not a finite number: {at!r}")
+    return faults

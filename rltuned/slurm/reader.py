@@ -33,8 +33,7 @@ from rltuned.slurm.jobs import read_queue
 from rltuned.slurm.nodes import read_nodes
 from rltuned.slurm.pyslurm import Pyslurm
 from rltuned.slurm.records import Watched, id_of, parse_job_id, watched
-from rltuned.slurm.request import Requests
-from rltuned.slurm.requests import read_sizes, with_sizes
+from rltuned.slurm.request import Requests, read_sizes, with_sizes
 from rltuned.slurm.site import SlurmSite, parse_config, read_exclusive_partitions, read_site
 from rltuned.slurm.source import JobSource, ReaderChoice, squeue
 from rltuned.slurm.talk import one_line

@@ -26,7 +26,7 @@ import numpy as np
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.milp.problem import Budget
 from rltuned.core.milp.solution import Tuning, place_jointly
-from rltuned.daemon.collecting import uncollected
+from rltuned.daemon.schedule import uncollected
 from rltuned.policies.actor import load_actor
 from rltuned.sim.protocol import Protocol
 from rltuned.sim.run import simulate, whole

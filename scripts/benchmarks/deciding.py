@@ -18,7 +18,7 @@ import numpy as np
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import encode
 from rltuned.core.memory import RunTimeMemory
-from rltuned.daemon.collecting import uncollected
+from rltuned.daemon.schedule import uncollected
 from rltuned.domain.cluster import GpuCount, Node, Resources
 from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
 from rltuned.domain.snapshot import Snapshot

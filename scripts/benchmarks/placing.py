@@ -11,7 +11,7 @@ from rltuned.core.capacity import Capacity
 from rltuned.core.milp.problem import Budget
 from rltuned.core.milp.solution import SolveStatus, Tuning, place_jointly
 from rltuned.core.placement import place
-from rltuned.daemon.collecting import uncollected
+from rltuned.daemon.schedule import uncollected
 from rltuned.domain.cluster import GpuCount, Node, Resources
 from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
 from rltuned.domain.snapshot import Snapshot

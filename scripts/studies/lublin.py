@@ -25,7 +25,7 @@ import numpy as np
 from rltuned.sim.cluster import parse_cluster
 from rltuned.sim.metrics import score
 from rltuned.sim.protocol import Protocol
-from rltuned.sim.readers.swf import read_swf
+from rltuned.sim.readers.clusters import read_swf
 from rltuned.sim.run import TraceWindow, simulate
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules

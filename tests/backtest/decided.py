@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from rltuned.backtest.past import Past
 from rltuned.core.decide import Knobs, Policy, decide
 from rltuned.sim.backend import SimBackend
+from rltuned.sim.decided import SimulatedJournal
 from rltuned.sim.dispatch import Pending
-from rltuned.sim.ledger import SimulatedJournal
 from rltuned.sim.world import Rules, World, by_priority
 
 

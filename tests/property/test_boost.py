@@ -18,7 +18,7 @@ from rltuned.domain.plan import SetSiteFactor
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.inputs import plan_document
 from rltuned.policies.baselines import BASELINES
-from rltuned.slurm.dependencies import parse_dependency
+from rltuned.slurm.strings import parse_dependency
 from tests.builders import NOW, job, running, snapshot
 from tests.property import worlds
 from tests.property.tables import DAY, SYSTEM, ByTable, policies

@@ -18,7 +18,7 @@ from rltuned.domain.sizes import Sizes
 from rltuned.journal.inputs import plan_document
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.columns import RequestRow
-from rltuned.slurm.requests import parse_speeds, read_sizes
+from rltuned.slurm.request import parse_speeds, read_sizes
 from tests.builders import job, node, snapshot
 
 FUZZED = 10_000

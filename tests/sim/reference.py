@@ -19,9 +19,8 @@ from rltuned.core.order import Order, bounded
 from rltuned.domain.plan import Plan
 from rltuned.sim.backend import SimBackend, snapshot_of
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.decided import PlayedWorld, at_once, next_time, tick_at
+from rltuned.sim.decided import PlayedWorld, SimulatedJournal, at_once, next_time, tick_at
 from rltuned.sim.dispatch import Pending
-from rltuned.sim.ledger import SimulatedJournal
 from rltuned.sim.metrics import Schedule
 from rltuned.sim.natural import AGE_ONLY, Natural
 from rltuned.sim.policy import CLAIRVOYANT, CLAIRVOYANT_AREA, policy_of

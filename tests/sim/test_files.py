@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from rltuned.errors import TraceError
 from rltuned.sim.cluster import parse_cluster, read_cluster
-from rltuned.sim.faults import read_faults
 from rltuned.sim.presets import PRESETS, preset
 from rltuned.sim.trace import Trace, TraceJob, parse_trace, read_trace, write_trace
+from rltuned.sim.world import read_faults
 
 HEADER = (
     "job_id,submit_s,duration_s,time_limit_s,gpus,gpu_type,cpus,mem_mib,nodes,partition,user,"

@@ -9,9 +9,8 @@ import pytest
 from rltuned.cli.sacct_trace import read_sacct_json, read_sacct_text
 from rltuned.errors import TraceError
 from rltuned.sim.readers.alibaba import read_openb, read_pai
-from rltuned.sim.readers.clusters import read_helios, read_philly_csv, read_philly_log
+from rltuned.sim.readers.clusters import read_helios, read_philly_csv, read_philly_log, read_swf
 from rltuned.sim.readers.rows import finish
-from rltuned.sim.readers.swf import read_swf
 
 PHILLY = """\
 job_id,submit_local,submit_epoch,num_gpus,run_time,n_attempts,vc,final_status,user,vc_source

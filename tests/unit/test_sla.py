@@ -12,8 +12,8 @@ from rltuned.core.explaining import sentence
 from rltuned.core.numbers import Writing
 from rltuned.core.order import Order
 from rltuned.core.sla import LIFT_S, SINK_S, SlaClass, class_of
+from rltuned.daemon.canary.monitor import ClassCount, PromiseWatch
 from rltuned.daemon.canary.outcomes import JobStart, Side
-from rltuned.daemon.canary.promises import ClassCount, PromiseWatch
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.newcomers import formula
 from rltuned.domain.jobs import Ownership, PendingJob

@@ -1,26 +1,84 @@
 """What is learned at each stage: the waits of jobs, and whether delays do harm."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from rltuned.core.decide import Decision
+from rltuned.core.explaining import CANNOT_START
 from rltuned.core.ladder import Ladder
-from rltuned.core.select import Refusal, Scope, scope, select
-from rltuned.core.sla import SlaClass
+from rltuned.core.select import Refusal, Scope, refusal, scope, select
+from rltuned.core.sla import SlaClass, class_of
 from rltuned.core.switchback import MOST_APART_S, Block, Switchback
 from rltuned.daemon.canary import breaker
 from rltuned.daemon.canary.blocks import Blocks, Pair
 from rltuned.daemon.canary.breaker import Breakers
 from rltuned.daemon.canary.effect import Effect
-from rltuned.daemon.canary.outcomes import Agreement, Outcomes, Side, Touched, Watcher, look_back
-from rltuned.daemon.canary.promises import ClassCount, PromiseWatch
+from rltuned.daemon.canary.outcomes import (
+    Agreement,
+    JobStart,
+    Outcomes,
+    Side,
+    Touched,
+    Watcher,
+    look_back,
+)
 from rltuned.daemon.canary.waits import Waits, count
 from rltuned.domain.jobs import RunningJob
 from rltuned.domain.plan import Outcome
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import JobId
+from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.named_values import Memory
+
+
+@dataclass(frozen=True, slots=True)
+class ClassCount:
+    """Since the last look: jobs that started or passed the bound; those that waited too long."""
+
+    jobs: int = 0
+    breaches: int = 0
+
+
+class PromiseWatch:
+    """Counts each job once, from look to look: when it passes its bound, or starts in time."""
+
+    def __init__(self) -> None:
+        self._looked_at: float | None = None
+
+    def look(
+        self, classes: Sequence[SlaClass], seen: Snapshot, started: Iterable[JobStart]
+    ) -> Mapping[SlaClass, ClassCount]:
+        """What has happened since the last look. classes: the first that fits a job counts it."""
+        last, self._looked_at = self._looked_at, float(seen.taken_at)
+        counts = {one: [0, 0] for one in classes}
+        if last is None or not classes:
+            return {one: ClassCount() for one in counts}
+        begun, whole = {start.job_id for start in started}, replace(seen, demoted=())
+        for job in seen.pending:
+            one = class_of(job, classes)
+            # one that cannot start, whatever the order, is not late
+            if one is None or refusal(job, whole, Scope()) in CANNOT_START:
+                continue
+            late = _passed(one, job.waits_since, last, seen.taken_at)
+            counts[one][0] += late
+            counts[one][1] += late
+        for run in seen.running:
+            if run.job_id not in begun or run.waits_since is None:
+                continue
+            fits = (c for c in classes if c.covers((run.partition,), run.qos, run.account))
+            one = next(fits, None)
+            if one is None:
+                continue
+            late = _passed(one, run.waits_since, last, run.started_at)
+            counts[one][0] += late or run.started_at - run.waits_since <= one.max_wait_s
+            counts[one][1] += late
+        return {one: ClassCount(*found) for one, found in counts.items()}
+
+
+def _passed(one: SlaClass, since: UnixTime, last: float, until: float) -> bool:
+    """Whether a wait passed its bound between the last look and a time."""
+    return last - since <= one.max_wait_s < until - since
+
 
 _STILL_ORDERED: Final = frozenset(
     {
