@@ -83,7 +83,6 @@ class DaemonState:
             yield from kept.state.conditions
 
     def troubles(self, now: float) -> list[str]:
-        """What is wrong, a line each; none = all is well as far as is known."""
         return [sentence for sentence, trouble in self.sentences(now) if trouble]
 
     def document(self, now: float) -> dict[str, Any]:

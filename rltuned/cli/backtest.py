@@ -184,7 +184,6 @@ def _bounds(loaded: Loaded) -> str:
 
 
 def _show(found: dict[str, Any]) -> None:
-    """Print what was found."""
     for line in _lines_before(found):
         say(line)
     show_table(console(), COLUMNS, list(_rows(found)))
@@ -193,7 +192,6 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _lines_before(found: dict[str, Any]) -> Iterator[str]:
-    """The lines before the table."""
     yield found["headline"]
     whole, real, record = found["calibration"]["whole"], found["real"]["later"], found["record"]
     yield (
@@ -223,7 +221,6 @@ COLUMNS: Final = (
 
 
 def _rows(found: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Orders beside simulated multifactor."""
     first = next(iter(found["orders"].values()))["metrics"]
     base = [f"{first[m]['base']:.{n}f}" for m, n in (("wait_s", 0), ("wait_p95_s", 0), ("bsld", 2))]
     yield ("multifactor, simulated", base[0], "", *base[1:], "", "", "")
@@ -242,7 +239,6 @@ def _rows(found: dict[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def _lines_after(found: dict[str, Any]) -> Iterator[str]:
-    """What was left out."""
     record = found["record"]
     left = sum(record["left_out"].values())
     yield f"{left} of {record['rows']} rows are not played" + (":" if left else "")

@@ -200,7 +200,6 @@ def _solver(loaded: Loaded) -> Check:
 
 
 def _journal(loaded: Loaded) -> Check:
-    """Opens the journal as the daemon does."""
     folder = loaded.settings.daemon.state_dir
     journal = Journal(folder)
     try:
@@ -225,7 +224,6 @@ def _journal(loaded: Loaded) -> Check:
 
 
 def _kinds(loaded: Loaded) -> Check:
-    """The salt of the kinds that run times are predicted from."""
     wanted, folder = loaded.settings.predictor.kinds, loaded.settings.daemon.state_dir
     if not wanted:
         return Check.ok("kinds", "switched off")

@@ -141,7 +141,6 @@ def _expected(found: dict[str, Any] | None) -> list[str]:
 
 
 def _group(group: dict[str, Any] | None) -> list[str]:
-    """Where it stands among the jobs that wait for each other."""
     if group is None:
         return []
     step = f"step {group['step']} of {group['depth']} of" if group["step"] else "in"
@@ -217,7 +216,6 @@ def _features(document: dict[str, Any]) -> list[str]:
 
 
 def _start(document: dict[str, Any]) -> list[str]:
-    """When it may start, and who says so."""
     starts = document.get("starts")
     if starts is None:
         return []
@@ -234,14 +232,12 @@ def _start(document: dict[str, Any]) -> list[str]:
 
 
 def _moment(found: dict[str, Any]) -> str:
-    """Of a forecast by time limits."""
     if found["by_limits"] == "at_latest":
         return f"in {span(found['by_limits_in_s'] or 0)} at the latest"
     return str(found["by_limits"])
 
 
 def _changes(document: dict[str, Any]) -> list[str]:
-    """What rltuned has changed of it so far."""
     if "history" not in document:
         return []
     if document["history"] is None:

@@ -77,7 +77,6 @@ def find_job(snapshot: Snapshot, asked: str) -> PendingJob | None:
 
 
 def _lists(array: ArrayInfo, task: str) -> bool:
-    """Whether a record of an array holds this task."""
     if not array.listed or not (task.isascii() and task.isdigit()):
         return not array.listed
     return parse_tasks(array.listed).holds(int(task))

@@ -196,7 +196,6 @@ def features_of(job: Job) -> list[str]:
 
 
 def _types_by_feature(seen: Snapshot, partitions: set[str]) -> dict[str, set[str]]:
-    """GPU types of the nodes that have each feature."""
     found: dict[str, set[str]] = {}
     for node in seen.nodes:
         if partitions.intersection(node.partitions):

@@ -25,7 +25,6 @@ class TypeChange:
     planned: str
 
     def command(self, wanted: str) -> str:
-        """For a shell."""
         return f"scontrol update JobId={self.address} Features='{wanted}'"
 
 

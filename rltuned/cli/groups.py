@@ -208,7 +208,6 @@ def _show_plan(document: dict[str, Any]) -> None:
 
 
 def _seen(config: Path | None, backend: BackendChoice) -> tuple[Snapshot, GroupsStatus]:
-    """The cluster now, and the groups in it."""
     loaded = in_force(config)
     place = open_world(backend, seed=0, speed=STANDING_STILL)
     snapshot = place.backend(loaded).observe()

@@ -130,7 +130,6 @@ def _replay(loaded: Loaded, kept: Decided, *, as_json: bool) -> int:
 
 
 def _again(loaded: Loaded, kept: Decided) -> Document:
-    """The plan of today for the snapshot of then."""
     # the solver and the policies cost seconds, which the history of a job does without
     from rltuned.core.decide import decide  # noqa: PLC0415
     from rltuned.daemon.wiring import find_policy  # noqa: PLC0415

@@ -222,7 +222,6 @@ def _follows(loaded: Loaded) -> None:
 
 
 def _order_of(found: Generation) -> str:
-    """What it is, in words."""
     own = found.manifest
     predictor = "this site's" if own.site_predictor else "the shipped"
     return (

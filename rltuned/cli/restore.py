@@ -128,7 +128,6 @@ class _Work:
     fixed: bool
 
     def run(self) -> int:
-        """Give back, and say what became of every job; returns the exit code."""
         try:
             items = self._by_journal()
         except errors.JournalLostError as error:

@@ -167,7 +167,6 @@ class _Process:
             return None
 
     def run(self, cycles: int | None, speed: float, seed: int, *, show: bool) -> int:
-        """Put the daemon together and let it run; returns its exit code."""
         settings, orders = self.loaded.settings, SignalFlags()
         with ExitStack() as stack:
             lease = None
@@ -218,7 +217,6 @@ class _Process:
     def _assemble(
         self, loaded: Loaded, place: CommandTarget, journal: Journal, lease: Lease | None
     ) -> Rig:
-        """What the loop runs on, from settings that were read."""
         for doubt in () if self.is_sim else refuse_untrusted(loaded, dry_run=self.dry_run):
             self.log.warning("untrusted", key=doubt.key, detail=str(doubt))
         keep_settings(journal, loaded.settings, place.system.now())

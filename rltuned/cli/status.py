@@ -78,7 +78,6 @@ def status(
 
 
 def _overview(those: Iterator[Instance], *, as_json: bool) -> int:
-    """All daemons on one page; returns the exit code."""
     documents, rows, worst = [], [], 0
     for one in those:
         now, named = SystemClock().now(), {"instance": one.name, "settings": str(one.path)}

@@ -83,7 +83,6 @@ def fitted(
 
 
 def _widths(columns: Sequence[Column], widths: Sequence[int], room: int) -> dict[int, int]:
-    """Width of every column that is shown, by its place."""
     kept = dict(enumerate(widths))
     for at in sorted(kept, key=lambda at: (columns[at].goes, at), reverse=True):
         over = sum(kept.values()) + _GAP * len(kept) - room

@@ -96,8 +96,6 @@ def tune(
 
 @dataclass(frozen=True, slots=True)
 class _NightOptions:
-    """Of the command line."""
-
     since: str
     exam: str
     minutes: float

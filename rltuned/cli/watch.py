@@ -101,13 +101,11 @@ class QueueView:
             self.wanted += key
 
     def of(self, queue: Sequence[QueuePosition]) -> list[QueuePosition]:
-        """The jobs that are shown."""
         text = self.wanted.casefold()
         chosen = [p for p in queue if any(text in name.casefold() for name in _names(p))]
         return sorted(chosen, key=SORTS[self.sort], reverse=self.reverse)
 
     def footer(self) -> str:
-        """What is in force, and the keys."""
         order = f"{self.sort}, reversed" if self.reverse else self.sort
         only = f"/{self.wanted}" + ("_" if self.typing else "")
         keys = f"q ends  s sorts: {order}  r reverses  / filters"

@@ -38,7 +38,6 @@ class Capacity:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> "Capacity":
-        """Read a snapshot's nodes."""
         nodes = snapshot.nodes
         types = tuple(sorted({g.gpu_type for n in nodes for g in n.gpus}))
         total_gpus = np.zeros((len(types) + 1, len(nodes)), dtype=np.int64)
@@ -83,7 +82,6 @@ class Capacity:
         return member
 
     def untouched(self) -> BoolArray:
-        """(N,) nodes on which nothing runs."""
         idle: BoolArray = (self.free_gpus == self.total_gpus).all(axis=0)
         idle &= self.free_cpus == self.total_cpus
         idle &= self.free_mem_mib == self.total_mem_mib
@@ -108,7 +106,6 @@ class Capacity:
                 raise ValueError(f"node {share.node}: {share.taken} is more than is free")
 
     def give(self, shares: tuple[Share, ...]) -> None:
-        """Return what a placement took."""
         for share in shares:
             column, row = self._cell(share)
             self.free_gpus[row, column] += share.taken.gpus

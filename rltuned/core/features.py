@@ -127,7 +127,6 @@ class StateMatrix:
         return len(self.jobs)
 
     def column(self, name: str) -> Float32Array:
-        """One feature of all jobs, by its name in COLUMNS."""
         return self.values[:, COLUMN[name]]
 
 

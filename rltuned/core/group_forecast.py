@@ -41,7 +41,6 @@ class GroupForecast:
 
     @property
     def end_at(self) -> float:
-        """Unix time of its end."""
         return max(self.ends_at.values())
 
     @property
@@ -71,7 +70,6 @@ class GroupForecast:
         )
 
     def held_by(self, job_id: int) -> list[int]:
-        """The parents that a job still waits for."""
         job = self.jobs[job_id]
         return sorted(
             parent
@@ -122,7 +120,6 @@ def foresee(jobs: Mapping[int, GroupJob], now: float) -> GroupForecast:
 
 
 def _left_s(job: GroupJob, now: float) -> float:
-    """Seconds that it has still to run."""
     if job.phase is JobPhase.ENDED:
         return 0.0
     longer = [s for s in (job.run_s, job.high_s, job.most_s) if s is not None]

@@ -57,11 +57,9 @@ class PlanGraph:
         return {i: tuple(task.parents) for i, task in enumerate(self.tasks)}
 
     def hosts(self, task: PlanTask) -> list[PlanNode]:
-        """The nodes that could run it."""
         return [n for n in self.nodes if n.gpu_type in task.run_s and n.gpus >= task.gpus]
 
     def types(self, task: PlanTask) -> list[str]:
-        """The types of those, sorted."""
         return sorted({node.gpu_type for node in self.hosts(task)})
 
 
@@ -118,7 +116,6 @@ class PartialPlan:
         return GroupPlan(self.graph, dict(self.runs))
 
     def on(self, i: int, node: PlanNode) -> PlannedRun:
-        """When a job could run on a node."""
         task = self.graph.tasks[i]
         arrived = [
             self.runs[p].end_s + (0.0 if self.runs[p].node == node else transfer_s)

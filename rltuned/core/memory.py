@@ -96,7 +96,6 @@ class RunTimeMemory:
         self.ends, self.error = 0, math.nan
 
     def __len__(self) -> int:
-        """Kinds that are remembered."""
         return len(self._slot_of)
 
     def submit(self, jobs: Sequence[Job]) -> None:

@@ -79,7 +79,6 @@ class Writing:
             raise ValueError(f"min_step_s {self.min_step_s} is negative")
 
     def field(self, system: PrioritySystem) -> Field:
-        """The field that is written."""
         if self.mode == "auto":
             return "site_factor" if system.kind == "multifactor" else "priority"
         return self.mode
@@ -207,7 +206,6 @@ def settle(
 
 
 def _original(job: PendingJob) -> int:
-    """The site factor that is not rltuned's."""
     if job.owned is not None and job.owned.field == "site_factor":
         return job.owned.original or 0
     return job.site_factor or 0
@@ -280,7 +278,6 @@ def _basic(jobs: Sequence[PendingJob], now: float) -> Numbers:
 
 
 def _base(job: PendingJob) -> int:
-    """The job's priority without any site factor."""
     return job.priority - (job.site_factor or 0) if job.base is None else job.base
 
 

@@ -113,7 +113,6 @@ class Selection:
     refused: tuple[tuple[JobId, Refusal], ...]
 
     def counts(self) -> dict[Refusal, int]:
-        """Refused jobs by reason."""
         return dict(Counter(reason for _, reason in self.refused))
 
 

@@ -58,7 +58,6 @@ class SlaClass:
         return f"{self.key}={self.value}"
 
     def covers(self, partitions: Sequence[str], qos: str, account: str) -> bool:
-        """Whether a job of these is of the class."""
         if self.key == "partition":
             return list(partitions) == [self.value]
         return self.value == (qos if self.key == "qos" else account)

@@ -53,7 +53,6 @@ class Switchback:
             raise ValueError(f"a share of {self.off_share} off blocks is outside 0..1/2")
 
     def block(self, partition: str, at: float) -> Block:
-        """The block of a partition at a Unix time."""
         partition = "" if self.together else partition
         # partitions begin at different times, so that their writes do not come all at once
         shift_s = _drawn(self.salt, "shift", partition, 0) * 2 * self.block_s
@@ -66,7 +65,6 @@ class Switchback:
 
 @lru_cache(maxsize=4_096)
 def _block(terms: Switchback, partition: str, shift_s: float, number: int) -> Block:
-    """The block of this number, counted from shift_s."""
     pair, second = divmod(number, 2)
     measured = _drawn(terms.salt, "pair", partition, pair) < 2 * terms.off_share
     on_in_second = _drawn(terms.salt, "coin", partition, pair) < _HALF

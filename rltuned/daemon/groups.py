@@ -36,11 +36,9 @@ class GroupsStatus:
 
     @property
     def open(self) -> tuple[GroupForecast, ...]:
-        """Those that have not ended."""
         return tuple(group for group in self.groups if not group.has_ended)
 
     def jobs(self) -> dict[JobPhase, int]:
-        """Jobs of open groups by how far they have come."""
         phases = [job.phase for group in self.open for job in group.jobs.values()]
         return {phase: phases.count(phase) for phase in JobPhase}
 

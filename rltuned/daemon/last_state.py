@@ -60,7 +60,6 @@ class Glance:
     state: KeptState | None
 
     def document(self) -> Document:
-        """For JSON."""
         return {
             "cycle": None if self.cycle is None else asdict(self.cycle),
             "cycles": self.cycles,

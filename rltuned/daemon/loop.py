@@ -106,7 +106,6 @@ class Loop:
                 return 0
 
     def cycle(self) -> CycleReport:
-        """Observe, decide, apply, report."""
         self._number = self._next_number()
         report = CycleReport(
             self._number, self._clock.now(), self._mode(), self.rig.interval_s, defaultdict(float)
@@ -216,7 +215,6 @@ class Loop:
             report.mode = HealthState.OBSERVE
 
     def _is_ours(self, report: CycleReport) -> bool:
-        """Whether this is the one daemon that writes."""
         if self.rig.seat is not None and report.snapshot is not None:
             report.standby = self.rig.seat.take(self._journal, report.snapshot.cluster)
             report.mode = HealthState.STANDBY if report.standby else report.mode
@@ -296,7 +294,6 @@ class Loop:
         return True
 
     def _is_outdated(self) -> bool:
-        """Whether it is another generation's turn."""
         following, now = self.rig.following, Turn(self.rig.generation, self.rig.trial)
         try:
             return following is not None and following.is_due(now, self._clock.now())

@@ -72,7 +72,6 @@ class Stamp(BaseModel):
         return self.zero - floor(self.slope * delay_s + _ROUNDING)
 
     def text(self, until: float) -> str:
-        """What the script reads."""
         numbers = ("slope", "zero", "stretch", "clip", "max_delay_s")
         lines = ["rltuned 1", f"until {floor(until)}", f"no_limit_s {NO_LIMIT_S!r}"]
         lines += [f"{name} {getattr(self, name)!r}" for name in numbers]

@@ -174,7 +174,6 @@ class Publisher:
         return self._board.document(self.health(), self._verdict)
 
     def find(self, name: str) -> list[dict[str, Any]]:
-        """The rows of the jobs of a name, for the status page."""
         return [] if self._board is None else self._board.find(name)
 
     def health(self) -> Health:

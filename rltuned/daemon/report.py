@@ -114,7 +114,6 @@ class CycleReport:
 
     @property
     def seconds(self) -> float:
-        """Time the cycle took, all stages together."""
         return sum(self.stages.values())
 
     @property
@@ -123,7 +122,6 @@ class CycleReport:
         return self.interval_s * (self.weighed.stretch if self.weighed else 1.0)
 
     def skipped(self, why: Skip, error: Exception) -> None:
-        """It came to no result."""
         self.skip = why
         self.detail = str(error) or type(error).__name__
 
@@ -139,7 +137,6 @@ class CycleReport:
 
     @property
     def demoted(self) -> tuple[str, ...]:
-        """Partitions whose circuit breaker is open."""
         return self.verdict.demoted if self.verdict else ()
 
     def conditions(self, verdict: CanaryStatus) -> list[Condition]:
@@ -165,20 +162,16 @@ class CycleReport:
         return found
 
     def proposed(self) -> dict[ChangeKind, int]:
-        """Actions of the plan by kind."""
         actions = self.decision.plan.actions if self.decision else ()
         return dict(Counter(kind_of(action) for action in actions))
 
     def applied(self) -> dict[tuple[ChangeKind, plan.Result], int]:
-        """Outcomes by kind and result."""
         return dict(Counter((kind_of(o.action), o.result) for o in self.outcomes))
 
     def results(self) -> dict[plan.Result, int]:
-        """Outcomes by result."""
         return dict(Counter(o.result for o in self.outcomes))
 
     def refused(self) -> dict[str, int]:
-        """Jobs that were left alone, by reason."""
         refused = self.decision.refused if self.decision else ()
         return dict(Counter(reason.value for _, reason in refused))
 

@@ -137,7 +137,6 @@ def _carry_out(
 def _judge(
     claim: Claim | WordClaim, job: PendingJob | None, *, is_frozen: bool
 ) -> Restored | Action:  # fmt: skip
-    """What to do for a claim, or why nothing is done."""
     if job is None:
         return Restored(claim, Fate.GONE, "started, ended or was cancelled")
     if isinstance(claim, WordClaim):
@@ -256,7 +255,6 @@ class Shown:
         return not (self.site_factors or self.fixed)
 
     def unknown(self) -> tuple[str, ...]:
-        """What it cannot tell, for people."""
         always = (
             "not known without the journal: who set a value, the nice that a fixed priority "
             "replaced, OverSubscribe flags, excluded nodes, and what requeued jobs bring back"

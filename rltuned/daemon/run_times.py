@@ -68,7 +68,6 @@ class RunTimesStatus:
     trouble: str = ""
 
     def document(self) -> dict[str, Any]:
-        """As JSON has it."""
         return asdict(self)
 
 
@@ -142,7 +141,6 @@ class RunTimeLearner:
             self._memory.logits = make().logits
 
     def close(self) -> None:
-        """Keep what was learned."""
         if self._memory is not None:
             self._save(self._seen_at + SAVED_EVERY_S)
 

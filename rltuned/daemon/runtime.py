@@ -69,7 +69,6 @@ class Rig:
 
     @property
     def recipe(self) -> Recipe:
-        """What is needed beside a snapshot to decide again."""
         return Recipe(self.policy.name, self.knobs, self.digest, "cbc" if self.solver else "")
 
 

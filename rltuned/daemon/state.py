@@ -126,7 +126,6 @@ class Health:
         return "; ".join(condition.sentence for condition in self.conditions)
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
         return {
             "ready": self.ready,
             "state": self.state.value,

@@ -203,7 +203,6 @@ class PendingJob:
 
     @property
     def is_dependent(self) -> bool:
-        """Whether a dependency holds it."""
         return bool(self.dependency) or self.reason == "Dependency"
 
     @property
@@ -267,7 +266,6 @@ class RunningJob:
 
     @property
     def address(self) -> str:
-        """How squeue names it."""
         known = self.array_job_id is not None and self.array_task is not None
         return f"{self.array_job_id}_{self.array_task}" if known else str(self.job_id)
 
@@ -316,5 +314,4 @@ class EndedJob:
 
     @property
     def run_s(self) -> float:
-        """Seconds that it ran."""
         return self.ended_at - self.started_at - self.suspended_s

@@ -34,9 +34,7 @@ class Undoer(Protocol):
         """
         ...
 
-    def apply(self, plan: Plan) -> tuple[Outcome, ...]:
-        """Carry out a plan, as Backend.apply."""
-        ...
+    def apply(self, plan: Plan) -> tuple[Outcome, ...]: ...
 
 
 class Clock(Protocol):

@@ -86,7 +86,6 @@ class Snapshot:
         _refuse_twice("node", [n.name for n in self.nodes])
 
     def run_time_of(self, job_id: JobId) -> RunTime | None:
-        """What is predicted of one pending job."""
         return dict(self.run_times).get(job_id)
 
     def known_ids(self) -> frozenset[JobId]:

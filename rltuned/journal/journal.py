@@ -139,7 +139,6 @@ class Journal:
         return ticket
 
     def settle(self, ticket: Ticket, outcomes: Iterable[Outcome], *, at: float) -> None:
-        """Note what came of it, and close what is no longer owned."""
         outcomes = tuple(outcomes)
         self._ledger.touch(changes.keys_of(o.action for o in outcomes))
         with self._session(create=True) as db, self._transaction(db):
@@ -180,7 +179,6 @@ class Journal:
         return len(taken)
 
     def record(self, row: CycleRow) -> None:
-        """Note how a cycle ended."""
         with self._session(create=True) as db, self._transaction(db):
             cycles.record(db, row)
 
@@ -211,7 +209,6 @@ class Journal:
             return False  # the caller that opens it reports what is wrong
 
     def claim(self) -> None:
-        """Be the writer, without an intent."""
         self._lock.take()
 
     def let_go(self) -> None:

@@ -50,7 +50,6 @@ class JobChange(NamedTuple):
 
     @property
     def delay_s(self) -> float | None:
-        """What the job was asked to step back; None = not known."""
         return None if self.reason is None else self.reason.get("delay_s")
 
 

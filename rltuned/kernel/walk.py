@@ -79,7 +79,6 @@ def _may_start(setup: Setup, state: State, now: float, job: int) -> bool:
 
 @in_place
 def _walk(setup: Setup, state: State, queue: PendingQueue, now: float, order: IntArray) -> None:
-    """Consider one after the other."""
     for job in order:
         if _may_start(setup, state, now, job):
             dequeue(setup, queue, now, job)
@@ -109,7 +108,6 @@ def _walk_waiting(setup: Setup, state: State, queue: PendingQueue, now: float) -
 
 @in_place
 def _heads(state: State) -> int:
-    """How many partitions have a head."""
     count = 0
     for head in state.head:
         count += head >= 0

@@ -145,7 +145,6 @@ class Generations:
             return found
 
     def withdraw(self, *, at: float, why: str = "") -> None:
-        """There is no candidate any more."""
         with self._alone():
             if (name := self.named_by("candidate")) is not None:
                 self._drop("candidate")

@@ -68,7 +68,6 @@ class Predictor:
         return dense(self.weights, last, code).astype(np.float64)
 
     def to_bytes(self) -> bytes:
-        """One safetensors file."""
         return bytes(save({name: np.ascontiguousarray(w) for name, w in self.weights.items()}))
 
 

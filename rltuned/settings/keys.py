@@ -332,7 +332,6 @@ class Settings(Keys):
         return self
 
     def knobs(self) -> "Knobs":
-        """What `decide` is steered by."""
         from rltuned.settings.knobs import knobs_of  # noqa: PLC0415 - numpy, see above
 
         return knobs_of(self)

@@ -43,7 +43,6 @@ class SimulatedJournal:
         self.writes: dict[JobId, int] = {}
 
     def note(self, decision: Decision, now: float) -> None:
-        """A decision was carried out."""
         self._neutral = decision.neutral
         for action in decision.plan.actions:
             if isinstance(action, Release):
@@ -110,7 +109,6 @@ class DecidedWorld:
 
     @property
     def writes(self) -> int:
-        """Numbers written so far."""
         return sum(self._journal.writes.values())
 
     def due(self) -> Snapshot | None:

@@ -253,7 +253,6 @@ def _wish(
 
 
 def _known(stage: Stage) -> RunTimes:
-    """An empty memory of run times."""
     return NOTHING_KNOWN if stage.predictor is None else known_of(stage.jobs, stage.predictor)
 
 

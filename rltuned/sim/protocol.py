@@ -44,7 +44,6 @@ class Protocol:
 
     @property
     def is_joint(self) -> bool:
-        """Whether the first jobs are placed together."""
         return self.knobs.placement == "milp"
 
     @property

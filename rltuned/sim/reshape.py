@@ -143,7 +143,6 @@ def _correlation(run_s: FloatArray, limit_s: FloatArray) -> float | None:
 
 
 def _arrays(jobs: Sequence[TraceJob]) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Submit times, what the jobs will run, GPUs."""
     return (
         np.array([j.submit_s for j in jobs]),
         np.array([min(j.duration_s, j.time_limit_s) for j in jobs]),

@@ -178,7 +178,6 @@ class World:
         self.now = max(self.now, to)
 
     def schedule(self) -> None:
-        """One scheduling pass over the queue as it is now."""
         if not self.pending:
             return
         ordered, claims = self._order(self), [r.claim for r in self.running.values()]
@@ -204,7 +203,6 @@ class World:
         )
 
     def usable(self, node: NodeName) -> bool:
-        """Whether Slurm starts jobs on the node now."""
         return bool(self.capacity.usable[self.capacity.index[node]])
 
     def is_down(self, node: NodeName) -> bool:

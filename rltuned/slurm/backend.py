@@ -36,9 +36,7 @@ READER_REMEDY: Final = (
 class BatchFence(Protocol):
     """The last look before a batch is sent."""
 
-    def look(self) -> None:
-        """A look at the cluster begins now."""
-        ...
+    def look(self) -> None: ...
 
     def shut(self) -> str:
         """Why nothing may be sent; empty = send."""
@@ -156,7 +154,6 @@ class SlurmBackend:
         return (*examine(evidence), *(self._reading() if evidence.reachable else ()))
 
     def config(self) -> dict[str, str]:
-        """The site's configuration, read now."""
         return self._reader.config()
 
     def qos(self) -> dict[str, int]:

@@ -201,7 +201,6 @@ class Marks:
         return ",".join([*(f"{n}:{FIELD}" for n in names[:-1]), last])
 
     def letters(self, letters: str) -> str:
-        """The argument of sprio -o."""
         return FIELD.join(f"%{letter}" for letter in letters) + self.record
 
     def rows(

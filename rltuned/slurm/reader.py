@@ -155,7 +155,6 @@ class Reader:
             raise SnapshotError(f"squeue and sinfo: {error}") from error
 
     def config(self) -> dict[str, str]:
-        """The site's configuration, read now."""
         return parse_config(self._commands.ask("scontrol", "show", "config").stdout)
 
     def site(self, now: float) -> SlurmSite:

@@ -189,7 +189,6 @@ def read_system(config: Mapping[str, str]) -> PrioritySystem:
 
 
 def _value(config: Mapping[str, str], key: str) -> str:
-    """The value of a key."""
     if key not in config:
         raise SnapshotError(f"scontrol show config: no {key} in the answer")
     return config[key]

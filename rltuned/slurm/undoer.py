@@ -45,7 +45,6 @@ class SlurmUndoer:
         self._writer = Writer(commands, self._reader, now, self._fence.shut)
 
     def look(self) -> Remnants:
-        """See domain/ports.Undoer."""
         self._fence.look()
         now = self._now()
         site, records = self._reader.site(now), self._reader.pending(now, UNDO_COLUMNS)
@@ -64,7 +63,6 @@ class SlurmUndoer:
         return Remnants(site.cluster, tuple(pending), tuple(unreadable), self._plugin)
 
     def apply(self, plan: Plan) -> tuple[Outcome, ...]:
-        """Carry out a plan: one outcome per action, in the same order. Never raises per action."""
         return self._writer.apply(plan)
 
 

@@ -60,7 +60,6 @@ class Ground:
 
     @property
     def work(self) -> Work:
-        """The jobs as rewards see them."""
         return Work(self.submit_s, self.prepared.jobs.runs_s, self.duration_s)
 
     def stage(self, natural: Natural = MULTIFACTOR) -> Stage:

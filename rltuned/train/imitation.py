@@ -38,7 +38,6 @@ class Fitting:
     reach: float = math.log(30)
 
     def described(self) -> dict[str, int | float | str]:
-        """For the card."""
         return {k: v if isinstance(v, int | float) else str(v) for k, v in asdict(self).items()}
 
 
@@ -96,12 +95,10 @@ class OrderedQueues:
         return cls.of(firsts, known=1)
 
     def split(self, part: float) -> tuple["OrderedQueues", "OrderedQueues"]:
-        """Earlier queues and later ones."""
         at = int(len(self) * part)
         return self.part(slice(at)), self.part(slice(at, None))
 
     def part(self, part: slice | Tensor) -> "OrderedQueues":
-        """Some of the queues."""
         some = [tensor[part] for tensor in (self.values, self.asked, self.masks, self.ranks)]
         return OrderedQueues(some[0], some[1], some[2], some[3], self.known)
 

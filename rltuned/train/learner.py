@@ -56,7 +56,6 @@ class PpoSettings:
     seed: int = 1
 
     def described(self) -> dict[str, int | float | str]:
-        """Flat, for the card."""
         flat = asdict(self)
         contest = flat.pop("contest")
         return {
@@ -85,6 +84,5 @@ class Learner:
         )
 
     def set_rate(self, rate: float) -> None:
-        """The learning rate of the epoch."""
         for group in self.optimiser.param_groups:
             group["lr"] = rate * group["share"]

@@ -106,7 +106,6 @@ class Examples:
         return EDGES[None, :-1] < limit[:, None]
 
     def cut(self, part: slice) -> "Examples":
-        """Some of them."""
         return Examples(self.inputs[part], self.x[part], self.summary[part])
 
 

@@ -47,7 +47,6 @@ class PredictorReport:
     users: Sequence[Mapping[str, Any]]
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
         return {
             "jobs": self.jobs,
             "pinball": round(self.loss, 4),

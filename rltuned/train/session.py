@@ -71,7 +71,6 @@ class Session:
             raise ModelError(f"{path}: cannot be resumed: {error}") from error
 
     def load_best(self, learner: Learner) -> None:
-        """Put the best actor into the learner."""
         try:
             learner.actor.load_state_dict(load((self.folder / BEST).read_bytes()))
         except (OSError, SafetensorError, RuntimeError) as error:

@@ -45,7 +45,6 @@ class ValidationWorld:
 
     @property
     def description(self) -> str:
-        """For the card."""
         sizes = sorted({n.total.gpus for n in self.cluster.nodes})
         return (
             f"{self.cluster.name}: {self.cluster.gpus} GPUs, nodes of {sizes}, {self.limits} "

@@ -59,7 +59,6 @@ class Weights:
             raise ValueError(f"weights must not be negative, and later at most 1: {self}")
 
     def costs(self) -> Cost:
-        """The weight of each part of a cost."""
         return Cost(self.fragmentation, self.imbalance, self.waste, self.sharing)
 
     def of_rank(self, rank: int) -> float:
@@ -217,7 +216,6 @@ class _Options:
         self._all_gpus = int(queue.capacity.total_gpus.sum())
 
     def add(self, at: int, slot: int, generator: CandidateGenerator) -> None:
-        """Every candidate of one job at one slot."""
         one = self._queue.jobs[at]
         for candidate in generator.candidates(one.request, one.member, turn=at):
             self.offer(at, slot, candidate)

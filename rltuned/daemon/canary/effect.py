@@ -29,7 +29,6 @@ class Effect:
 
     @staticmethod
     def of(on_s: float, off_s: float) -> "Effect":
-        """One pair, by its mean waits."""
         return Effect(1, on_s, off_s, (on_s - off_s) ** 2)
 
     @property
@@ -47,7 +46,6 @@ class Effect:
 
     @property
     def verdict(self) -> str:
-        """In words, and never more than the figures say."""
         found = self.interval_s
         if found is None:
             return f"too little to say: {self.pairs} pairs of blocks, {FEWEST} are needed"

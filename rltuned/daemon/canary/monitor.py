@@ -120,12 +120,10 @@ class CanaryStatus:
 
     @property
     def demoted(self) -> tuple[str, ...]:
-        """Partitions whose circuit breaker is open."""
         return tuple(sorted(name for name, breaker in self.breakers.items() if breaker.is_open))
 
     @property
     def off(self) -> tuple[str, ...]:
-        """Partitions in an off block."""
         return tuple(name for name, block in self.blocks.items() if not block.on)
 
 

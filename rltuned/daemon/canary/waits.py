@@ -28,7 +28,6 @@ class DayWaits:
         return DayWaits(*map(operator.add, astuple(self), astuple(other)))
 
     def plus(self, side: Side, wait_s: float) -> "DayWaits":
-        """The same with one job more."""
         if side is Side.ON:
             return replace(self, on_jobs=self.on_jobs + 1, on_s=self.on_s + wait_s)
         return replace(self, off_jobs=self.off_jobs + 1, off_s=self.off_s + wait_s)

@@ -31,7 +31,6 @@ class Fence:
         self._looked: tuple[float, ...] | None = None
 
     def look(self) -> None:
-        """A look at the cluster begins now."""
         self._looked = self._readings()
 
     def shut(self) -> str:

@@ -50,7 +50,6 @@ class Metrics:
         self.reader(ReaderChoice(TEXT, TEXT))
 
     def update(self, report: CycleReport) -> None:
-        """Take over one cycle."""
         if report.snapshot is not None:
             self.exposed.cluster = report.snapshot.cluster
         for partition in report.snapshot.partitions if report.snapshot else ():
@@ -60,7 +59,6 @@ class Metrics:
             self._set(feature_outside_training_ratio=outside(report.decision.matrix, self._ranges))
 
     def state(self, health: Health) -> None:
-        """What holds now."""
         self._set(mode={condition.state: 1 for condition in health.conditions})
 
     def show(self, partition: str) -> None:
@@ -99,19 +97,15 @@ class Metrics:
         )
 
     def not_loaded(self) -> None:
-        """Settings or model could not be loaded; the old ones stay."""
         self._set(config_last_reload_successful=0)
 
     def tuned(self, state: TuneState) -> None:
-        """What the last night of `rltuned tune` came to."""
         self._set(**values_of(state))
 
     def kept(self, size: Size) -> None:
-        """The journal was measured."""
         self._set(journal_size_bytes=size.bytes, journal_rows=size.rows)
 
     def command(self, command: str, seconds: float, *, ok: bool) -> None:
-        """One Slurm command ended."""
         name = command if command in COMMANDS else "other"
         self._set(
             slurm_commands={name: 1},
@@ -120,12 +114,10 @@ class Metrics:
         )
 
     def solved(self, seconds: float, *, ok: bool) -> None:
-        """The solver has ended."""
         result = "optimal" if ok else "failed"
         self._set(milp_solve_duration_seconds=[seconds], milp_solves={result: 1})
 
     def reader(self, choice: ReaderChoice) -> None:
-        """The jobs are read by this reader from now on."""
         self._set(reader={choice.reader: 1}, reader_stand_in=choice.stands_in)
 
     def _set(self, **values: Any) -> None:

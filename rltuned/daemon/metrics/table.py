@@ -124,7 +124,6 @@ class Table:
                     family.add((THE_REST,))
 
     def read(self, report: CycleReport) -> None:
-        """Take over one cycle."""
         for name, family in self._families.items():
             if family.row.read is not None:
                 self.put(name, family.row.read(report))

@@ -54,11 +54,9 @@ class Board:
         self._last: Document = {}
 
     def loaded(self, rig: Rig) -> None:
-        """Settings and policy are in force."""
         self._rig = rig
 
     def cycle(self, report: CycleReport) -> None:
-        """Take in one cycle."""
         # exchanged whole, since threads of the endpoint may be reading the old one
         self._cycles = (_cycle(report), *self._cycles)[:CYCLES]
         self._changes = (*_changes(report), *self._changes)[:CHANGES]
@@ -159,7 +157,6 @@ def _cycle(report: CycleReport) -> Document:
 
 
 def _changes(report: CycleReport) -> list[Document]:
-    """The numbers that this cycle has written."""
     return [
         {
             "cycle": report.cycle,
