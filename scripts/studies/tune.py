@@ -1,6 +1,6 @@
 """How often does `rltuned tune` promote what is no better, and does it find what is?
 
-    python -m scripts.studies.tune aa | blind | turned [--seeds N] [--nights N]
+    python -m scripts.studies.tune aa | blind | turned [--first SEED] [--seeds N] [--nights N]
 
 Worlds of 16 GPUs and about 150 jobs a day, whose users have habits. Slurm orders them by age alone,
 so the simulator is right to the second. One line of JSON for each night.
@@ -9,8 +9,9 @@ so the simulator is right to the second. One line of JSON for each night.
   and a promotion is a false one.
 - `blind`: every limit is a day. Nights follow one another until one promotes; then incumbent and
   winner are played on the fortnight that follows, which no night has seen.
-- `turned`: as blind; in the middle of the record the users turn round (who ran long jobs runs short
-  ones). The incumbent has a predictor of the time before.
+- `turned`: as blind, and one day the users turn round (who ran long jobs runs short ones). The
+  incumbent has a predictor of the time before. The first night is a day after the turn, the last
+  one a fortnight after it: a world in which none promotes has not left its incumbent in time.
 """
 
 import argparse
@@ -232,7 +233,7 @@ def blind(seed: int, nights: int) -> Iterator[dict[str, Any]]:
 def turned(seed: int, nights: int) -> Iterator[dict[str, Any]]:
     """A world that changes; the incumbent was fitted to the time before."""
     before = 30.0
-    turn = before + RECORD_DAYS - 14.0
+    turn = before + RECORD_DAYS - 1.0
     runs = recorded(jobs_of(seed, before + RECORD_DAYS + nights + LATER_DAYS, turned_at=turn))
     learned = record(runs, 0.0, before)
     known = learned.switched_on(before * DAY_S).known()
@@ -249,11 +250,12 @@ def main() -> None:
     """One line of JSON for each night."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("study", choices=STUDIES)
+    parser.add_argument("--first", type=int, default=1, help="seed of the first world")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--nights", type=int)
     given = parser.parse_args()
     study, usual = STUDIES[given.study]
-    for seed in range(1, given.seeds + 1):
+    for seed in range(given.first, given.first + given.seeds):
         for row in study(seed, given.nights or usual):
             sys.stdout.write(json.dumps(row) + "\n")
             sys.stdout.flush()
