@@ -60,16 +60,9 @@ PlacementMode = Literal["pack", "spread", "milp"]
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
-    """All that steers a decision.
-
-    Attributes:
-        rules, order, writing: see there.
-        sla: classes of jobs that never step back; the first that fits a job holds.
-        top_k: how many of the first ranks are placed.
-        placement: how. `milp` may also set OverSubscribe.
-        tuning: of `milp`.
-        boost: the share by which the delays of critical jobs of groups are shortened.
-        sizes: whether node counts are chosen, and written.
+    """All that steers a decision. sla: the first class that fits a job holds. top_k: how many of
+    the first ranks are placed. boost: share by which the delays of critical jobs are shortened.
+    sizes: whether node counts are chosen, and written.
     """
 
     rules: Scope = field(default_factory=Scope)
@@ -87,14 +80,9 @@ class Knobs:
 class Entry:
     """One chosen job in a decision. Ranks count from 1; placement is None beyond the top K.
 
-    Attributes:
-        delay_s: what the job is asked to step back, within its bounds.
-        upper_s: its bound.
-        in_force_s: the delay that its present number stands for.
-        current, proposed, settled: its priority now, by its delay, and after this cycle's plan.
-        changes: this cycle's plan writes its number.
-        sla: the class that it is of; None = none.
-        lifted: that number is above the job's own place, for the promise of its class.
+    in_force_s: the delay that its present number stands for. current, proposed, settled: its
+    priority now, by its delay, and after this plan. changes: this plan writes its number. lifted:
+    that number is above the job's own place, for the promise of its class.
     """
 
     job: PendingJob

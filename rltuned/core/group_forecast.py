@@ -18,17 +18,11 @@ _SLACK_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class GroupForecast:
-    """One group at one moment. A time or a duration of inf is not known.
+    """One group, named by its least job id, at one moment; inf = a time or duration not known.
 
-    Attributes:
-        group: its least job id.
-        jobs: by id, each behind its parents.
-        whole: all of its edges are understood, and none makes a circle.
-        level: how many jobs the longest path to each one has; empty where there is a circle.
-        rank_s: seconds from the start of each job to the end of the group behind it (HEFT's upward
-            rank), of what is left.
-        starts_at: Unix time at which each job can start; of a job that runs, now.
-        ends_at: the same of its end.
+    jobs: by id, each behind its parents. whole: all edges are understood, without a circle. level:
+    how many jobs the longest path to each one has. rank_s: seconds to the group's end behind each
+    job (HEFT's upward rank), of what is left. starts_at, ends_at: Unix times.
     """
 
     group: int

@@ -50,16 +50,12 @@ _ROUNDING: Final = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """How numbers are written.
+    """How numbers are written. mode: "auto": site factors under multifactor, priorities under
+    basic. own_slope: points per second, where slurmctld counts no age. max_changes: per cycle.
 
-    Attributes:
-        mode: "auto": site factors under multifactor, priorities under basic.
-        own_slope: points per second, where slurmctld counts no age under multifactor.
-        max_changes: jobs written per cycle at most.
-        hysteresis: a delay that moves by less than this share is not written again. A network's
-            delay swings with the queue by a factor of two or three; to follow that gains nothing.
-            A first write needs no more than FIRST_HYSTERESIS.
-        min_step_s: nor one that moves by less than so many seconds.
+    hysteresis: a delay that moves by less than this share, or min_step_s, is not written again: a
+    network's delay swings with the queue by a factor of two or three, and to follow that gains
+    nothing. A first write needs no more than FIRST_HYSTERESIS.
     """
 
     mode: WriteMode = "auto"
@@ -90,20 +86,11 @@ class Numbers:
 
     number = zero - floor(slope x max(0, D + offset_s, where the offset is negative))
 
-    Attributes:
-        field: what is written.
-        slope: points per second of delay.
-        zero: the number that stands for D + offset_s = 0.
-        offset_s: added to the delay.
-        ceiling: the number is at most this; D_eff is never below 0.
-        value: in force.
-        base: what Slurm gives the job besides the value, so that base + value is its priority; 0
-            where the value is the whole priority.
-        longest_s: the longest delay with which the priority would be at least 1 were the job new;
-            below 1 slurmctld clamps. Of each job by itself: a user who takes points off a job
-            (--nice) must not shorten the delays of others.
-        drifts: the number for the same delay changes from cycle to cycle, as age is in it.
-        first: jobs that rltuned has not written yet.
+    slope: points per second of delay. ceiling: the number is at most this. value: in force. base:
+    what Slurm gives the job besides, so that base + value is its priority. longest_s: the longest
+    delay with which the priority of a new such job would be at least 1; its own points (--nice)
+    must not shorten the delays of others. drifts: the number changes from cycle to cycle, as age is
+    in it. first: jobs that rltuned has not written yet.
     """
 
     field: Field

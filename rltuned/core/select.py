@@ -76,21 +76,13 @@ _UNFULFILLABLE_REASONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which jobs are in scope.
+    """Which jobs are in scope. A multi-partition job is in it only when all its partitions are, and
+    counts as SLA by one of them. partitions: empty = every one that is not SLA.
 
-    Attributes:
-        sla_partitions: never touched; a multi-partition job that names one counts as SLA.
-        partitions: the scope; empty = every partition that is not SLA. A multi-partition job is in
-            scope only when all its partitions are.
-        excluded_users, excluded_accounts, excluded_qos: never touched.
-        min_age_s: jobs younger than this wait for the next cycle.
-        needs_site_factor: refuse jobs whose site factor Slurm does not show (site_factor mode).
-        one_number: refuse jobs that have another priority in each of their partitions, for which
-            `Priority=` would set one, and those of which it is not known what multifactor would
-            give them now (priority mode).
-        max_writes_per_hour: a job written to so often within the last hour keeps the number that it
-            has; None = any.
-        switchback: when delays are on; None = always.
+    needs_site_factor: refuse jobs whose site factor Slurm does not show. one_number: refuse jobs
+    with another priority in each partition, for which `Priority=` would set one, and those of which
+    it is not known what multifactor would give them. max_writes_per_hour: a job written to so often
+    keeps its number; None = any. switchback: when delays are on; None = always.
     """
 
     sla_partitions: frozenset[str] = frozenset()

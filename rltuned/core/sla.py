@@ -28,17 +28,13 @@ SINK_S: Final = AHEAD_S
 
 @dataclass(frozen=True, slots=True)
 class SlaClass:
-    """A class of jobs, and what it is promised.
+    """A class of jobs by key and value, and what it is promised. A job of several partitions is in
+    none that is named by one.
 
-    Attributes:
-        key, value: what makes a job one of the class. A job of several partitions is in none that
-            is named by one.
-        max_wait_s: the longest wait, from when a job is eligible.
-        lift_jobs: so many jobs at once are lifted when they have waited that long; 0 = none.
-        over_qos: jobs of these QOS may be passed by a lift, besides those of the job's own.
-        deadline_s: a job is lifted too when its latest start by deadline and limit is nearer than
-            this and the wait that it would have as the first in line, which is max_wait_s where it
-            is not known; None = deadlines lift no job.
+    max_wait_s: from when a job is eligible. lift_jobs: so many at once are lifted after that; 0 =
+    none. over_qos: QOS that a lift may pass besides the job's own. deadline_s: a job is lifted too
+    when its latest start is nearer than this and its wait as the first in line (where not known,
+    max_wait_s); None = deadlines lift none.
     """
 
     key: ClassKey

@@ -39,16 +39,9 @@ class QueuePosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """The journal now.
-
-    Attributes:
-        cycle: the last one; None = there was none.
-        cycles: how many are kept.
-        model: digest of the policy's bundle; "" = a rule, or not known.
-        carrying: jobs that may still carry a value of rltuned's.
-        changes: the latest first.
-        breakers: the open ones, as (cluster, partition, breaker).
-        state: of the daemon after the last cycle; None = none is kept.
+    """The journal now; None = not kept. cycles: how many are kept. model: digest; "" = a rule, or
+    not known. carrying: jobs that may still carry a value of rltuned's. changes: the latest first.
+    breakers: the open ones, as (cluster, partition, breaker).
     """
 
     cycle: CycleRow | None

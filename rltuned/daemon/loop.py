@@ -44,15 +44,10 @@ _GIVES_BACK: Final = frozenset({HealthState.OBSERVE, HealthState.SHADOW})
 
 
 class Loop:
-    """Runs cycles until a signal stops it.
-
-    Args:
-        rig: world, policy and knobs to begin with.
-        reload: builds a new rig from the files; raises nothing but SettingsError or ModelError.
-        run_times: learns from every look; None = nothing does.
-        heartbeat_s: longest time between two `audience.alive()` while waiting.
-        stopwatch: times the stages, in seconds; the clock's own when not given (a simulation has
-            a clock that runs fast).
+    """Runs cycles until a signal stops it. reload: builds a new rig from the files; raises only
+    SettingsError, ModelError. heartbeat_s: longest time between two `audience.alive()` while
+    waiting. stopwatch: times the stages, in seconds; None = the clock's own, which a simulation
+    runs fast.
     """
 
     def __init__(

@@ -39,15 +39,9 @@ Finite = Annotated[float, Field(ge=0.0, le=1e12)]
 
 
 class Stamp(BaseModel):
-    """The formula: factor = zero - floor(slope x min(stretch, clip x, max_delay)).
-
-    Attributes:
-        cluster: where it holds.
-        slope: points per second of delay.
-        zero: the factor of a job without delay.
-        stretch, clip, max_delay_s: as in `[order]`.
-        partitions: in which it holds.
-        users, accounts, qos: whose jobs are left alone, also because they have no delay.
+    """The formula: factor = zero - floor(slope x min(stretch, clip x, max_delay)), slope in points
+    per second, the rest as in `[order]`; partitions: in which it holds. users, accounts, qos: whose
+    jobs are left alone, also because they have no delay.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False, allow_inf_nan=False)

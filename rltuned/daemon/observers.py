@@ -28,14 +28,9 @@ _OF_THE_CLOCK: Final = frozenset({HealthState.STARTING, HealthState.STALE})
 
 
 class Publisher:
-    """Hands every report on. Its `health` is what /readyz asks.
-
-    Args:
-        clock: the one that says how old the last result is.
-        show: called with every report at last; prints the table of `--show`.
-        journal: keeps the state; how large it is becomes a metric. None = there is none.
-        board: what the status page shows.
-        tuned: asks for the last night of `rltuned tune`; None = it is not asked for.
+    """Hands every report on. Its `health` is what /readyz asks. clock: says how old the last result
+    is. show: called with every report at last. journal: keeps the state; its size is a metric.
+    board: what the status page shows. tuned: the last night of `rltuned tune`.
     """
 
     def __init__(

@@ -81,15 +81,9 @@ class _Loaded:
 
 
 class RunTimeLearner:
-    """Feeds a memory with what is seen, and keeps it on the disk.
-
-    Args:
-        make: makes an empty memory.
-        folder: of the journal; the file lies there. None = nothing is kept.
-        log: takes a line for what goes wrong.
-        history: asks sacct; None = there is none.
-        history_d: how far back, in days; 0 = it is not asked.
-        salt: fingerprint of the salt of the kinds, for the file.
+    """Feeds a memory with what is seen, and keeps it on the disk. make: an empty memory. folder: of
+    the journal; None = nothing is kept. history: asks sacct, so many days back; None, 0 = not.
+    salt: fingerprint of the salt of the kinds, for the file.
     """
 
     def __init__(

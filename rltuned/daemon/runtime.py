@@ -19,19 +19,12 @@ from rltuned.slurm.sdiag import Bounds, Load
 
 @dataclass(frozen=True, slots=True)
 class Rig:
-    """Everything that a reload may exchange.
+    """Everything that a reload may exchange; None = there is none.
 
-    Attributes:
-        digest, schema: of the policy's model, if any.
-        ranges: of the features it was trained on, by name; empty = not known.
-        gauge: says how busy slurmctld is; None = it is not asked.
-        bounds: from where on that is too busy.
-        seat: of the one daemon that writes; None = there is no other daemon.
-        ladder: how far rltuned is trusted.
-        newcomers: where job_submit.lua reads its stamp; None = there is none.
-        generation: whose order this is; empty = the settings name policy and order.
-        following: says which generation should be in force; None = none is followed.
-        trial: that is going on; this order has its turn in it.
+    digest, schema, ranges: of the policy's model. gauge: how busy slurmctld is; bounds: too busy
+    from there on. seat: of the one daemon that writes. newcomers: where job_submit.lua reads its
+    stamp. generation: whose order this is; empty = the settings'. following: which generation
+    should be in force. trial: that is going on; this order has its turn in it.
     """
 
     backend: Backend

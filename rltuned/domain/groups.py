@@ -32,18 +32,12 @@ class JobPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupJob:
-    """A job or a whole array in a group.
+    """A job or a whole array in a group; None = not known, or not yet.
 
-    Attributes:
-        parents: the kind of the edge by the parent's id, satisfied edges too.
-        whole: see Dependency.
-        run_s: expected run time by `source`; None = not known.
-        high_s: the predictor's 90% quantile; None = it predicts nothing.
-        most_s: by its limit; None = it has none.
-        source: the predictor, the time limit, or nothing.
-        never: Slurm says that its dependency can never be satisfied.
-        started_at: Unix time of the first start that was seen; None = none was.
-        ended_at: Unix time of the first look without it; None = it has not ended.
+    parents: the kind of the edge by the parent's id, satisfied edges too. run_s: expected, by
+    `source`. high_s: the predictor's 90% quantile. most_s: by its limit. never: Slurm says that its
+    dependency can never be satisfied. started_at, ended_at: Unix times of the first start seen, and
+    of the first look without it.
     """
 
     parents: Mapping[int, str] = field(default_factory=dict)

@@ -14,17 +14,10 @@ from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
 class Request:
     """What one job (one task of an array) asks for, over all its nodes.
 
-    Attributes:
-        total: GPUs, CPUs and memory of the whole job.
-        time_limit_s: inf = UNLIMITED, None = unknown.
-        gpu_types: the types it accepts; empty = any.
-        nodes: the number of nodes it asked for; None = the fewest that fit.
-        exclusive: takes whole nodes.
-        outside: what it asks for beyond this model (licences, constraints, shards, two GPU types
-            at once ...), in Slurm's words. Such a job is ranked but never placed by rltuned.
-        nodes_most: the most nodes that it accepts where it asked for a range; `total` is then for
-            the fewest. None = no range.
-        expected: what it takes in the middle of that range; None = `total`.
+    time_limit_s: inf = UNLIMITED, None = unknown. gpu_types: empty = any. nodes: None = the fewest
+    that fit. outside: what this model lacks (licences, constraints, shards, two GPU types at once
+    ...), in Slurm's words; such a job is ranked but never placed. nodes_most: of a range, with
+    `total` for the fewest and `expected` for the middle; None = no range.
     """
 
     total: Resources
@@ -64,16 +57,10 @@ DRIFT_SHARE: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """What rltuned did to a job, from its own journal.
-
-    Attributes:
-        field: "priority" or "site_factor".
-        value: what was written last.
-        nice: what the user had asked for before `Priority=` destroyed it; None = nothing was.
-        original: the value before rltuned's first write; None = not known.
-        earlier: values that rltuned wrote or replaced before; backfill can put one of them back.
-        rest: what `PendingJob.rest` was at the first write of a priority under multifactor; None =
-            not known.
+    """What rltuned did to a job, from its own journal. nice: the user's, before `Priority=`
+    destroyed it. original: before the first write. earlier: values written or replaced before;
+    backfill can put one back. rest: `PendingJob.rest` at the first write of a priority. None = not
+    known.
     """
 
     field: str

@@ -10,17 +10,13 @@ HIGHEST_BASIC: Final = 4_294_901_759
 
 @dataclass(frozen=True, slots=True)
 class PrioritySystem:
-    """The part of slurm.conf(5) that says what a second of waiting is worth.
+    """The part of slurm.conf(5) that says what a second of waiting is worth: weights in points,
+    times in seconds.
 
-    Attributes:
-        kind: PriorityType.
-        ages: slurmctld counts age itself. priority/multifactor does so only with slurmdbd: without
-            it PriorityWeightAge is ignored, although `scontrol show config` still prints it.
-        age_weight: PriorityWeightAge, in points.
-        max_age_s: PriorityMaxAge, in seconds: an older job gains no more points.
-        fair_weight: PriorityWeightFairShare, in points; 0 where slurmctld counts no fair share.
-        calc_period_s: PriorityCalcPeriod: how often slurmctld counts age again, in seconds.
-        site_factor_plugin: PrioritySiteFactorPlugin sets site factors; empty = none does.
+    ages: slurmctld counts age itself. priority/multifactor does so only with slurmdbd: without it
+    PriorityWeightAge is ignored, although `scontrol show config` still prints it. max_age_s: an
+    older job gains no more. fair_weight: 0 where fair share does not count. calc_period_s: how
+    often age is counted again. site_factor_plugin: empty = no plugin sets site factors.
     """
 
     kind: PriorityKind = "basic"

@@ -5,15 +5,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Node counts that a pending job accepts.
-
-    Attributes:
-        nodes: the range as Slurm has it now, in Slurm's words: "1-4".
-        tasks: so many tasks. With more nodes than that Slurm raises tasks and CPUs for good.
-        speeds: (nodes, speed) by its user, within the range that the user names; empty = rltuned
-            may not choose.
-        submitted: the range before rltuned wrote, from its journal; empty = it has not.
-        written: what rltuned wrote, from its journal.
+    """Node counts that a pending job accepts. nodes: the range as Slurm has it now, "1-4". tasks:
+    with more nodes than that Slurm raises tasks and CPUs for good. speeds: (nodes, speed) by its
+    user; empty = rltuned may not choose. submitted, written: by its journal; empty = nothing.
     """
 
     nodes: str

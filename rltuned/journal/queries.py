@@ -18,15 +18,9 @@ from rltuned.slurm.job_selector import AskedJob, asked_job
 
 
 class JobChange(NamedTuple):
-    """One change to a job.
-
-    Attributes:
-        at: when it was intended; finished_at: when its outcome was seen, None = never.
-        new: None for a release, the nice where only that was given back.
-        result: in the words of `domain.plan.Result`; None = the process ended in between.
-        closed: why it is owned no longer; None = it still is.
-        mode, policy: of the cycle that decided; "" = a restore, or one that has been cleared out.
-        reason: delay, ranks and why; None = not kept, or not a matter of rank.
+    """One change to a job. at: intended; finished_at: None = its outcome was never seen. new: None
+    for a release. result: None = the process ended in between. closed: why it is owned no longer;
+    None = it still is. mode, policy: "" = a restore, or cleared out. reason: None = not kept.
     """
 
     cycle: int

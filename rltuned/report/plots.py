@@ -218,16 +218,11 @@ def distributions(
     singles: Mapping[str, Mapping[str, FloatArray]],
     models: Sequence[str],
 ) -> Markup:
-    """Boxes of the windows' means, every policy; below, shares of single jobs.
+    """Boxes of the windows' means, every policy; below, shares of single jobs. As the paper's Figs.
+    12, 14 and 15, which show one metric and one rule each.
 
-    As the paper's Figs. 12, 14 and 15, which show one metric and one rule each.
-
-    Args:
-        salt: see svg.
-        labels: metric -> what the axis says; `bsld` has no unit of time.
-        values: policy -> metric -> (k,) of each window, or (s, k) of several training seeds.
-        singles: policy -> metric -> quantiles at SHARES; at most four are no models.
-        models: which policies are models.
+    labels: metric -> what the axis says. values: policy -> metric -> (k,) of each window, or (s, k)
+    of seeds. singles: policy -> metric -> quantiles at SHARES; at most four are no models.
     """
     tall = BOX_INCHES * len(values) + 0.9
     colours = dict(zip(models, _colours(len(models)), strict=True))

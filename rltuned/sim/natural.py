@@ -25,17 +25,10 @@ class Whole(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Natural:
-    """Weights as in slurm.conf.
-
-    Attributes:
-        kind: which priority plugin is played.
-        age_weight, size_weight, partition_weight: points at the factor's full value.
-        max_age_s: a job that has waited so long has the full age factor.
-        favor_small: size counts for the small jobs instead of the large ones.
-        size_of: `gpus`: size is the share of the GPUs (this project's comparisons); `nodes`: the
-            mean of the shares of nodes and CPUs, as Slurm has it.
-        base: points of every job.
-        own: points of each job, by its number from 1, for what is not played (fair share, QOS ...).
+    """Weights as in slurm.conf, in points; max_age_s: of the full age factor. favor_small: size
+    counts for the small jobs. size_of: `gpus`: the share of the GPUs; `nodes`: mean share of nodes
+    and CPUs, as in Slurm. base: of every job; own: of each, by its number from 1 (fair share, QOS
+    ...).
     """
 
     kind: Literal["fcfs", "multifactor"] = "fcfs"

@@ -17,19 +17,12 @@ Newcomers = Literal["cycle", "submit"]
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """How a comparison is run.
+    """How a comparison is run. mode: `cycle` decides once per interval_s, as the daemon; `event`
+    ranks at every event.
 
-    Attributes:
-        mode: `cycle` decides once per interval, as the daemon does; `event` ranks at every event.
-        interval_s: seconds between cycles (cycle mode).
-        rules: backfill, placement and natural priority of the simulated Slurm.
-        faults: what befalls nodes, and when, in the trace's time.
-        knobs: the daemon's own settings (cycle mode, and placement `milp`); by default no
-            placements are worked out, for where jobs go is Slurm's business.
-        bounded: delays within their bounds; False = the policy's pure order.
-        newcomers: whether a job waits for a cycle, or has its delay from its submission.
-        solver: for placement `milp`.
-        predictor: of run times; None = policies go by the limits.
+    faults: in the trace's time. knobs: of the daemon; by default without placements, for where jobs
+    go is Slurm's business. bounded: False = the policy's pure order. newcomers: a job waits for a
+    cycle, or has its delay from its submission. predictor: None = policies go by the limits.
     """
 
     mode: Mode = "event"

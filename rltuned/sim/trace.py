@@ -33,17 +33,9 @@ Row = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """One job of a trace.
-
-    Attributes:
-        submit_s: seconds since the trace's epoch.
-        duration_s: true run time, what the job would need without a limit.
-        time_limit_s: inf = unlimited.
-        gpu_types: types it accepts; empty = any.
-        cpus, mem_mib: None = the trace does not say; such a job takes none of them.
-        nodes: None = the fewest that fit.
-        status: how it ended in the real world, in the source's words; never used to simulate.
-        name: what its user calls it, without digits: resubmissions of one script share it.
+    """One job of a trace. submit_s: since its epoch. duration_s: true run time without a limit.
+    gpu_types: empty = any. cpus, mem_mib: None = not told; such a job takes none. nodes: None = the
+    fewest. status: in the source's words; never used to simulate. name: without digits.
     """
 
     job_id: str

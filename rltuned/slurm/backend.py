@@ -59,19 +59,8 @@ class SlurmBackend:
     Every method but `apply` and `check` raises BackendError when a command fails or gives no answer
     in time, and SnapshotError when an answer cannot be read.
 
-    Args:
-        cli: how they are called.
-        now: Unix seconds; the time of every snapshot comes from here.
-        on_call: called with every finished command, for the metrics.
-        environ: see Commands.
-        marks: see columns.Marks; None = a random mark.
-        fair_shares: read the fair-share factors of jobs whose priority is fixed, for `Priority=`
-            under multifactor.
-        fence: knows of every read of the cluster, and is asked before every batch of updates.
-        pyslurm: the interpreter that has pyslurm, to read the jobs through it; None = as text.
-        on_reading: called with what reads the jobs, whenever that changes and pyslurm is set.
-        digester: makes the kinds of jobs; None = no text of a user is asked for.
-        sizes: read of which jobs users let rltuned choose the node count.
+    now: Unix seconds, of every snapshot. on_call: called with every finished command. fence: knows
+    of every read of the cluster, and is asked before every batch of updates. Else as Reader.
     """
 
     def __init__(

@@ -21,17 +21,9 @@ _SKEW_FAIL_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class CheckInput:
-    """What was read for the checks.
-
-    Attributes:
-        ping: output of `scontrol ping`, or why there is none.
-        reachable: whether it and the configuration could be read.
-        config: output of `scontrol show config`, empty when not reachable.
-        now: rltuned's clock when the configuration was asked for, Unix seconds.
-        uid, user: of this process.
-        admin_level: rltuned's level in slurmdbd; None = not asked or no answer.
-        client: what `scontrol --version` says, "" = nothing.
-        missing: Slurm's programs that are not installed here.
+    """What was read for the checks. ping: its output, or why there is none. reachable: it and the
+    configuration could be read. now: rltuned's clock then, Unix seconds. admin_level: in slurmdbd;
+    None = not asked, or no answer. client: of `scontrol --version`; "" = nothing.
     """
 
     ping: str

@@ -18,17 +18,12 @@ WHOLE_BYTES: Final = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SlurmCli:
-    """How Slurm's commands are called.
+    """How Slurm's commands are called. bin_dir: None = look through PATH. conf: None = the place
+    Slurm was built with; SLURM_CONF is never used, so a stray export cannot point rltuned at
+    another cluster.
 
-    Attributes:
-        bin_dir: where squeue, sinfo, sprio and scontrol are; None = look through PATH.
-        conf: slurm.conf; None = the place Slurm was built with. SLURM_CONF of the surrounding
-            environment is never used, so that a stray export cannot point rltuned at another
-            cluster.
-        timeout_s: the longest that one command may take, whatever it starts itself.
-        chunk: the most updates in one scontrol; a controller that dies costs one chunk's timeout.
-        max_answer_bytes: a longer answer is refused, even one that is read as it comes; see also
-            WHOLE_BYTES.
+    timeout_s: of one command, whatever it starts. chunk: the most updates in one scontrol; a
+    controller that dies costs one chunk's timeout. max_answer_bytes: see also WHOLE_BYTES.
     """
 
     bin_dir: Path | None = None

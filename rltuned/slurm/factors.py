@@ -16,17 +16,12 @@ _GARBAGE_SITE: Final = -2_147_483_000
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """A job's lines in sprio, one for each of its partitions.
+    """A job's lines in sprio, one for each of its partitions. live: some factor is not 0, so
+    multifactor rules it.
 
-    Attributes:
-        priority: the highest of them.
-        site_factor: None when what sprio printed cannot be one.
-        live: some factor is not 0, so multifactor rules it.
-        base: the sum without the site factor, less the nice, of the line with the highest
-            priority; None where multifactor does not rule it.
-        rest, fair: the whole sum without age and fair share, and what that adds, of the same line.
-        partition: what its partition adds, of the first line.
-        uneven: the lines differ in what partition or priority is.
+    priority: the highest; of that line base: the sum without the site factor, less the nice; rest,
+    fair: the sum without age and fair share, and what that adds. partition: what it adds, of the
+    first line. uneven: the lines differ in it or in priority.
     """
 
     priority: int

@@ -49,17 +49,11 @@ class Reader:
 
     --local, because in a federation squeue also shows the other clusters' jobs, which rltuned
     cannot address; -a, because hidden partitions hold nodes and jobs too. Every method raises
-    BackendError when a command fails or gives no answer in time, and SnapshotError when an answer
-    as a whole cannot be read.
+    BackendError: no answer; SnapshotError: one cannot be read as a whole.
 
-    Args:
-        commands: runs them.
-        marks: see columns.Marks; None = a random mark.
-        fair_shares: read the fair-share factors of jobs whose priority is fixed, where they count.
-        pyslurm: the interpreter that has it, to read jobs through it; None = squeue alone.
-        on_reading: called with what reads the jobs, whenever that changes and pyslurm is set.
-        digester: makes the kinds of jobs; None = no text of a user is asked for.
-        sizes: read of which jobs users let rltuned choose the node count.
+    marks: None = a random mark. fair_shares: read those of jobs with a fixed priority. pyslurm: its
+    interpreter; None = squeue alone. on_reading: called with each new reader of jobs. digester:
+    None = no text of a user is asked for. sizes: read of which jobs node counts may be chosen.
     """
 
     def __init__(

@@ -27,18 +27,13 @@ class Figure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One look at slurmctld's own statistics.
+    """One look at slurmctld's own statistics. server_threads: RPCs being served; Slurm's bound is
+    256. agent_queue, dbd_queue: messages that wait. rpc_count, rpc_total_s: since the statistics
+    began.
 
-    Attributes:
-        server_threads: RPCs being served at this moment; Slurm's own bound is 256.
-        agent_queue: messages to nodes that wait to be sent.
-        dbd_queue: messages to slurmdbd that wait to be sent.
-        rpc_count, rpc_total_s: RPCs answered, and the time they took, since the statistics began
-            (a restart, midnight, or `sdiag --reset`).
-        backfill_s: duration of the last backfill cycle; 0 before the first.
-        rate_limited: how often rltuned's own commands were made to back off since the read before.
-        clock_off_s: how far slurmctld's clock is ahead of rltuned's, seconds, negative = behind; 0
-            = within a second; None = not known.
+    backfill_s: of the last cycle; 0 before the first. rate_limited: how often rltuned's commands
+    backed off since the last read. clock_off_s: seconds that slurmctld's clock is ahead of
+    rltuned's; 0 = within a second; None = not known.
     """
 
     server_threads: int

@@ -25,17 +25,9 @@ _REFILL: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class SlurmSite:
-    """The settings that change what Slurm's answers mean.
-
-    Attributes:
-        cluster: ClusterName.
-        version: of slurmctld, such as (22, 5).
-        priorities: how slurmctld turns waiting into priority.
-        memory_counts: CR_*_Memory: memory is handed out, and a job's figure means something.
-        preemption: whether jobs may be preempted.
-        increase_only: PriorityFlags=INCR_ONLY: slurmctld lowers no priority when it counts again.
-        exclusive_partitions: those that give whole nodes, where sinfo does not show it (26.05).
-        accounts: slurmdbd keeps what became of jobs.
+    """The settings that change what Slurm's answers mean. version: such as (22, 5). memory_counts:
+    CR_*_Memory: a job's figure means something. increase_only: INCR_ONLY: no priority sinks.
+    exclusive_partitions: where sinfo hides it (26.05). accounts: slurmdbd keeps ended jobs.
     """
 
     cluster: str

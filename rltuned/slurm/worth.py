@@ -21,20 +21,12 @@ _NAME: Final = "order"
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What decides how far delays reach.
+    """What decides how far delays reach. own_slope: points per second where slurmctld counts no
+    age. writes_priority: `Priority=` is written although multifactor runs. leaves_alone: some jobs
+    are not rltuned's.
 
-    Attributes:
-        system: how slurmctld turns waiting into priority.
-        priorities: its weights.
-        partitions: with their priority factors.
-        own_slope: points per second where slurmctld counts no age.
-        max_delay_s: the longest delay that the settings allow.
-        writes_priority: `Priority=` is written although multifactor runs.
-        leaves_alone: jobs of some partitions, users, accounts or QOS are not rltuned's.
-        qos: every QOS and its priority; empty = not known.
-        used_qos: those of the jobs that wait.
-        shares: the different fair-share factors of the jobs that wait, in order.
-        pending: how many jobs wait.
+    qos: every QOS and its priority; empty = not known; used_qos: of the jobs that wait. shares: the
+    different fair-share factors of the jobs that wait, in order. pending: how many wait.
     """
 
     system: PrioritySystem

@@ -20,18 +20,12 @@ _END: Final = np.array([np.inf])
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """How episodes are drawn and rewarded.
+    """How episodes are drawn and rewarded. base: the rule of the other pipeline. form: `gap`, the
+    paper's reward at the end; `dense`, the same sum over the choices.
 
-    Attributes:
-        base: the rule of the other pipeline.
-        objective: the metric.
-        form: `gap`, the paper's reward at the end; `dense`, the same sum spread over the choices.
-        reference: what each stretch of time is compared with: the base's cost in it, or the mean
-            cost of the learner's own other rollouts of the same jobs.
-        window_jobs: jobs per window.
-        rollouts: per window.
-        loads: bounds of the GPU demand that a window is stretched to.
-        part: share of each ground, from its beginning, that windows may come from.
+    reference: what each stretch of time is compared with: the base's cost, or the mean of the
+    learner's own rollouts of the same jobs. rollouts: per window. loads: bounds of the GPU demand
+    that windows are stretched to. part: share of each ground, from its beginning, for windows.
     """
 
     base: str = "fcfs"

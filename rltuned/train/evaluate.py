@@ -59,15 +59,9 @@ def plays_of(contestant: Contestant, protocol: Protocol) -> list[Play]:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationPlan:
-    """Which windows.
-
-    Attributes:
-        windows, window_jobs: how many, of how many jobs.
-        load: GPU demand that submit times are stretched to; None = as in the trace.
-        part: of the trace, from and to.
-        random: at random places, as the paper does, and not evenly spread.
-        copies: of each window, with submit times moved by up to jitter_s.
-        seed: of places and moves.
+    """Which windows. load: GPU demand that submits are stretched to; None = the trace's. part: of
+    the trace, from and to. random: at random places, as in the paper, not evenly spread. copies: of
+    each window, with submits moved by up to jitter_s.
     """
 
     windows: int = FEWEST_WINDOWS
@@ -87,14 +81,12 @@ class EvaluationPlan:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One trace on one cluster at one load; k units of chance (see Plan.unit).
+    """One trace on one cluster at one load; k units of chance (see EvaluationPlan.unit). disjoint:
+    no two windows share a job.
 
-    Attributes:
-        disjoint: whether no two windows share a job.
-        values: policy -> metric -> (k,); a model's (s, k) of its s training seeds.
-        paired: model -> rule -> metric.
-        closed: model -> metric -> share of the way from fcfs to the better clairvoyant order.
-        spread: policy -> metric of SINGLE -> (len(SHARES),) quantiles over all jobs.
+    values: policy -> metric -> (k,), a model's (s, k) of s seeds. paired: model -> rule -> metric.
+    closed: model -> metric -> share of the way from fcfs to the better clairvoyant order. spread:
+    policy -> metric of SINGLE -> (len(SHARES),) quantiles over all jobs.
     """
 
     ground: str

@@ -26,20 +26,14 @@ again."""
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What the solution is good for. Only their ratios count.
+    """What the solution is good for; only ratios count. start: of the rank, as (1 + r) ** -order.
+    later: what a start at the next slot is worth of one now. occupancy: GPUs put to work, a share
+    of all.
 
-    Attributes:
-        start: a job that starts at once, times the weight of its rank.
-        order: how fast that falls with the rank: rank r weighs (1 + r) ** -order.
-        later: what a start at the next slot is worth of one now.
-        occupancy: GPUs put to work, as a share of all.
-        fragmentation, imbalance, waste, sharing: see `Cost`; times the weight of the last rank, so
-            that they choose between candidates and not between jobs. `sharing` is larger than what
-            a whole node costs by itself (fragmentation and opening): a job loses its node only
-            when others start earlier by it.
-        opening: part of fragmentation that is due for each idle node that is begun.
-        stay: for other nodes than best fit would choose, where a job would start by itself; times
-            the weight of the last rank. What it takes to send a job elsewhere.
+    fragmentation to sharing: see `Cost`; times the weight of the last rank, so that they choose
+    between candidates and not between jobs. `sharing` exceeds what a whole node costs by itself: a
+    job loses its node only when others start earlier by it. opening: due for each idle node that is
+    begun. stay: for other nodes than best fit would choose, where a job would start by itself.
     """
 
     start: float = 1.0

@@ -35,15 +35,9 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """One partition's.
-
-    Attributes:
-        opened_at: Unix seconds; None = closed.
-        cause, detail: why it opened, in one word and in one line.
-        errors: cycles in a row in which Slurm did not take most of the changes.
-        model: digest of the model, or name of the rule, that the rest is about.
-        harm: by cause, the evidence that delays do harm.
-        waits: in on and in off blocks.
+    """One partition's. opened_at: Unix seconds; None = closed. errors: cycles in a row in which
+    Slurm did not take most changes. model: digest or name of what the rest is about. harm: by
+    cause, the evidence that delays do harm. waits: in on and in off blocks.
     """
 
     opened_at: float | None = None

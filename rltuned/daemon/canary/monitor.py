@@ -94,18 +94,9 @@ _STILL_ORDERED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class CanaryStatus:
-    """What one cycle taught.
-
-    Attributes:
-        outcomes: who started and who ended since the last look.
-        agreement: of the last order with what Slurm did; None = no ranked job started.
-        breakers: by partition, as they are after this cycle.
-        opened: the partitions whose breaker opened in this cycle.
-        pairs: of blocks, that were decided in this cycle.
-        blocks: by partition, the block that it is in; empty = there is no switchback.
-        effect: of delays under the model in force; None = there is no switchback.
-        waits: of the last days.
-        promises: jobs and breaches of each class of `[[sla]]` since the last look.
+    """What one cycle taught; events since the last look. agreement: of the last order with what
+    Slurm did. breakers: by partition, after this cycle; opened: in it. pairs: of blocks, decided in
+    it. blocks, effect: empty and None without a switchback. waits: of the last days.
     """
 
     outcomes: Outcomes = field(default_factory=Outcomes)

@@ -38,14 +38,9 @@ class LeaseRecord(BaseModel):
 
 
 class Lease:
-    """One daemon's side of the lease.
-
-    Args:
-        folder: the shared folder.
-        host: this machine's name, as SlurmctldHost has it.
-        lease_s: how long a renewal is good.
-        margin_s: so long before its end writing stops: what one batch may take.
-        readings: see fence.Fence; the first two must never be set.
+    """One daemon's side of the lease. host: this machine's name, as SlurmctldHost has it. lease_s:
+    how long a renewal is good. margin_s: so long before its end writing stops: what one batch may
+    take. readings: see fence.Fence; the first two must never be set.
     """
 
     def __init__(

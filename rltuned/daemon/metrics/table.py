@@ -30,15 +30,11 @@ Read = Callable[[CycleReport], Any]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One metric.
+    """One metric. read: its value after a cycle: a number, numbers by label (a tuple of several
+    labels), or of a histogram lists; None = it stays, and without `read` it is set by an event.
 
-    Attributes:
-        read: its value after a cycle: a number, numbers by label (a tuple of several labels), or
-            of a histogram lists of numbers; None = it stays. No `read` = it is set by an event.
-        labels: values by label; PARTITIONS, FREE.
-        start: what a gauge shows until it is known, and for a label that `read` does not name.
-        apart: partitions that share a series are not shown there; else they are added up.
-        buckets: of a histogram.
+    labels: values by label; PARTITIONS, FREE. start: a gauge until it is known, and labels that
+    `read` leaves out. apart: partitions that share a series are left out, else added up.
     """
 
     kind: type[Gauge | Counter | Histogram]
