@@ -17,18 +17,8 @@ from rltuned.errors import TraceError
 from rltuned.sim.presets import cluster_named
 from rltuned.sim.protocol import Mode, Protocol
 from rltuned.stats import SHARES, in_words
+from rltuned.train import evaluate as evaluation
 from rltuned.train.course import from_files
-from rltuned.train.evaluate import (
-    FEWEST_WINDOWS,
-    RULES,
-    Comparison,
-    Contestant,
-    EvaluationPlan,
-    compare,
-    contestant_of,
-    headline,
-    plays_of,
-)
 from rltuned.train.ground import Ground
 
 app = typer.Typer()
@@ -74,7 +64,7 @@ def evaluate(
     trace: Annotated[list[Path], typer.Option(help="Trace CSV; again for more.")],
     cluster: Annotated[list[str], typer.Option(help="Cluster TOML or preset; again for more.")],
     load: LoadOption = None,
-    count: Annotated[int, typer.Option("--windows", min=1)] = FEWEST_WINDOWS,
+    count: Annotated[int, typer.Option("--windows", min=1)] = evaluation.FEWEST_WINDOWS,
     window_jobs: Annotated[int, typer.Option(help="Jobs per window.", min=2)] = 1_024,
     part: PartOption = (0.9, 1.0),
     random: RandomOption = False,
@@ -98,13 +88,15 @@ def evaluate(
     """
     if not 0 <= part[0] < part[1] <= 1:
         raise typer.BadParameter("--part: from and to, within 0 and 1")
-    rules = tuple(dict.fromkeys(rule or RULES))
-    if unknown := [r for r in rules if r not in RULES]:
-        raise TraceError(f"no rule named {unknown[0]!r}; there are {', '.join(RULES)}")
-    contestants = [contestant_of(given) for given in model]
+    rules = tuple(dict.fromkeys(rule or evaluation.RULES))
+    if unknown := [r for r in rules if r not in evaluation.RULES]:
+        raise TraceError(f"no rule named {unknown[0]!r}; there are {', '.join(evaluation.RULES)}")
+    contestants = [evaluation.contestant_of(given) for given in model]
     sources = from_files(trace, [cluster_named(c) for c in cluster])
     plans = [
-        EvaluationPlan(count, window_jobs, at, part, random=random, copies=copies, seed=seed)
+        evaluation.EvaluationPlan(
+            count, window_jobs, at, part, random=random, copies=copies, seed=seed
+        )
         for at in (load or (None,))
     ]
     if mode == "cycle" and bounds is flags.OnOff.OFF:
@@ -125,7 +117,7 @@ def evaluate(
         "mode": protocol.mode,
         "interval_s": protocol.interval_s if protocol.mode == "cycle" else None,
         "bounds": None if protocol.order is None else asdict(protocol.order),
-        "headline": headline(found),
+        "headline": evaluation.headline(found),
         "comparisons": [_plain(c) for c in found],
     }
     if report is not None:
@@ -133,12 +125,15 @@ def evaluate(
     if as_json:
         flags.say(json.dumps(document))
     else:
-        flags.say(headline(found))
+        flags.say(evaluation.headline(found))
         _show(found)
 
 
 def _report(
-    folder: Path, found: Sequence[Comparison], document: dict[str, Any], curves: list[str]
+    folder: Path,
+    found: Sequence[evaluation.Comparison],
+    document: dict[str, Any],
+    curves: list[str],
 ) -> None:
     from rltuned.train.page import write_page  # noqa: PLC0415 - matplotlib takes a second
 
@@ -149,19 +144,19 @@ def _report(
 
 def _play(
     grounds: list[Ground],
-    contestants: list[Contestant],
-    plans: list[EvaluationPlan],
+    contestants: list[evaluation.Contestant],
+    plans: list[evaluation.EvaluationPlan],
     rules: tuple[str, ...],
     protocol: Protocol,
-) -> list[Comparison]:
+) -> list[evaluation.Comparison]:
     players = len(rules) + sum(len(c.actors) for c in contestants)
     steps = len(grounds) * sum(p.windows * p.copies for p in plans) * players
     with progress() as bar:
         task = bar.add_task("evaluate", total=steps)
         return [
-            compare(
+            evaluation.compare(
                 ground,
-                {c.name: plays_of(c, protocol) for c in contestants},
+                {c.name: evaluation.plays_of(c, protocol) for c in contestants},
                 plan,
                 rules=rules,
                 protocol=protocol,
@@ -172,7 +167,7 @@ def _play(
         ]
 
 
-def _cards(contestants: Sequence[Contestant]) -> dict[str, dict[str, object]]:
+def _cards(contestants: Sequence[evaluation.Contestant]) -> dict[str, dict[str, object]]:
     return {
         c.name: {
             "summary": c.actors[0].card.summary,
@@ -194,7 +189,7 @@ def _curves(given: list[str]) -> dict[str, list[Path]]:
     return found
 
 
-def _plain(found: Comparison) -> dict[str, object]:
+def _plain(found: evaluation.Comparison) -> dict[str, object]:
     return {
         "ground": found.ground,
         "plan": asdict(found.plan),
@@ -229,7 +224,7 @@ COLUMNS: Final = (
 )
 
 
-def _show(comparisons: list[Comparison]) -> None:
+def _show(comparisons: list[evaluation.Comparison]) -> None:
     out = console()
     for found in comparisons:
         for model, rules in found.paired.items():

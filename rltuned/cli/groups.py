@@ -8,25 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from rltuned.cli.flags import (
-    BackendChoice,
-    ConfigOption,
-    JsonOption,
-    SeedOption,
-    WorldOption,
-    in_force,
-    say,
-)
-from rltuned.cli.group_plan import (
-    PlannerName,
-    drawn,
-    graph_of,
-    plan_document,
-    planner_of,
-    read_graph,
-    speeds_of,
-    type_changes,
-)
+from rltuned.cli import flags, group_plan
 from rltuned.cli.group_types import TypeChange, note, noted, write_all
 from rltuned.cli.plan import STANDING_STILL, grouped, predicted
 from rltuned.cli.tables import Column, console, show_table
@@ -64,9 +46,9 @@ COLUMNS: Final = (
 def groups(
     ctx: typer.Context,
     *,
-    config: ConfigOption = None,
-    backend: WorldOption = BackendChoice.SLURM,
-    as_json: JsonOption = False,
+    config: flags.ConfigOption = None,
+    backend: flags.WorldOption = flags.BackendChoice.SLURM,
+    as_json: flags.JsonOption = False,
 ) -> None:
     """Show groups of dependent jobs: what waits for what, how long, and when each group ends.
 
@@ -81,11 +63,11 @@ def groups(
     found = status.documents()
     if as_json:
         document = {"taken_at": snapshot.taken_at, "cluster": snapshot.cluster, "groups": found}
-        say(json.dumps(document, indent=2, allow_nan=False))
+        flags.say(json.dumps(document, indent=2, allow_nan=False))
     elif found:
         show_table(console(), COLUMNS, [_row(group) for group in found])
     else:
-        say("no job waits for another")
+        flags.say("no job waits for another")
 
 
 @app.command("plan")
@@ -102,15 +84,15 @@ def plan(
         list[str] | None,
         typer.Option(metavar="TYPE=X", help="With --group: a GPU type runs jobs X times as fast."),
     ] = None,
-    planner: Annotated[PlannerName, typer.Option(help="What makes the plan.")] = "heft",
-    seed: SeedOption = 0,
+    planner: Annotated[group_plan.PlannerName, typer.Option(help="What makes the plan.")] = "heft",
+    seed: flags.SeedOption = 0,
     gantt: Annotated[Path | None, typer.Option(help="Draw the plan to this SVG file.")] = None,
     apply: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the types to the jobs; FILE: what undoes it."),
     ] = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    config: flags.ConfigOption = None,
+    as_json: flags.JsonOption = False,
 ) -> None:
     """Plan one group alone on typed nodes: which job on which GPU type, in which order.
 
@@ -127,14 +109,16 @@ def plan(
         raise typer.BadParameter("--apply needs --group ID")
     changes: list[TypeChange] = []
     if file is not None:
-        made = planner_of(planner)(read_graph(file), seed)
+        made = group_plan.planner_of(planner)(group_plan.read_graph(file), seed)
     else:
-        seen, status = _seen(config, BackendChoice.SLURM)
-        made = planner_of(planner)(graph_of(seen, status, group or 0, speeds_of(speed or [])), seed)
-        changes = type_changes(made, seen)
+        seen, status = _seen(config, flags.BackendChoice.SLURM)
+        made = group_plan.planner_of(planner)(
+            group_plan.graph_of(seen, status, group or 0, group_plan.speeds_of(speed or [])), seed
+        )
+        changes = group_plan.type_changes(made, seen)
     if gantt is not None:
-        gantt.write_text(drawn(made), "utf-8")
-    document = plan_document(made, planner)
+        gantt.write_text(group_plan.drawn(made), "utf-8")
+    document = group_plan.plan_document(made, planner)
     if file is None:
         document["commands"] = [
             {"job": c.job, "apply": c.command(c.planned), "undo": c.command(c.before)}
@@ -144,7 +128,7 @@ def plan(
         note(apply, changes)
         document["applied"] = _written(changes, config, undo=False)
     if as_json:
-        say(json.dumps(document, indent=2, allow_nan=False))
+        flags.say(json.dumps(document, indent=2, allow_nan=False))
     else:
         _show_plan(document)
     _end(document.get("applied", ()))
@@ -154,7 +138,7 @@ def plan(
 def undo(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="That `plan --apply` has written.")],
     *,
-    config: ConfigOption = None,
+    config: flags.ConfigOption = None,
 ) -> None:
     """Give jobs back the choice of GPU types that `groups plan --apply` has taken from them.
 
@@ -165,14 +149,14 @@ def undo(
     """
     found = _written(noted(file), config, undo=True)
     for one in found:
-        say(f"job {one['job']}: {one['result']}")
+        flags.say(f"job {one['job']}: {one['result']}")
     _end(found)
 
 
 def _written(
     changes: Sequence[TypeChange], config: Path | None, *, undo: bool
 ) -> list[dict[str, Any]]:
-    commands = Commands(in_force(config).settings.slurm.cli())
+    commands = Commands(flags.in_force(config).settings.slurm.cli())
     found = write_all(changes, commands, undo=undo)
     return [{"job": job, "done": done, "result": words} for job, done, words in found]
 
@@ -183,7 +167,7 @@ def _end(written: Sequence[dict[str, Any]]) -> None:
 
 
 def _show_plan(document: dict[str, Any]) -> None:
-    say(
+    flags.say(
         f"{document['planner']}: {span(document['makespan_s'])}, at least "
         f"{span(document['lower_bound_s'])}; critical path: {', '.join(document['critical_path'])}"
     )
@@ -201,17 +185,17 @@ def _show_plan(document: dict[str, Any]) -> None:
     show_table(console(), PLAN_COLUMNS, rows)
     if "applied" in document:
         for one in document["applied"]:
-            say(f"job {one['job']}: {one['result']}")
+            flags.say(f"job {one['job']}: {one['result']}")
         return
     for one in document.get("commands", ()):
-        say(f"{one['apply']}    # undo: {one['undo']}")
+        flags.say(f"{one['apply']}    # undo: {one['undo']}")
 
 
-def _seen(config: Path | None, backend: BackendChoice) -> tuple[Snapshot, GroupsStatus]:
-    loaded = in_force(config)
+def _seen(config: Path | None, backend: flags.BackendChoice) -> tuple[Snapshot, GroupsStatus]:
+    loaded = flags.in_force(config)
     place = open_world(backend, seed=0, speed=STANDING_STILL)
     snapshot = place.backend(loaded).observe()
-    if backend is BackendChoice.SLURM:
+    if backend is flags.BackendChoice.SLURM:
         snapshot = predicted(snapshot, loaded)
     with closing(Journal(loaded.settings.daemon.state_dir)) as journal:
         return snapshot, grouped(snapshot, journal)

@@ -8,17 +8,7 @@ from typing import Any, Final
 
 import typer
 
-from rltuned.cli.flags import (
-    BackendChoice,
-    ConfigOption,
-    JsonOption,
-    PolicyOption,
-    SeedOption,
-    WorldOption,
-    in_force,
-    say,
-    warn,
-)
+from rltuned.cli import flags
 from rltuned.cli.tables import console, left_alone, show_changes
 from rltuned.cli.world import open_world
 from rltuned.core.decide import Decision, Entry, decide
@@ -53,11 +43,11 @@ DECIDED: Final = (
 @app.command()
 def plan(
     *,
-    config: ConfigOption = None,
-    backend: WorldOption = BackendChoice.SLURM,
-    policy: PolicyOption = None,
-    seed: SeedOption = 0,
-    as_json: JsonOption = False,
+    config: flags.ConfigOption = None,
+    backend: flags.WorldOption = flags.BackendChoice.SLURM,
+    policy: flags.PolicyOption = None,
+    seed: flags.SeedOption = 0,
+    as_json: flags.JsonOption = False,
 ) -> None:
     """Decide once, show what would change, and write nothing.
 
@@ -66,7 +56,7 @@ def plan(
     """
     decision = look(config, backend, policy, seed).decision
     if as_json:
-        say(json.dumps(plan_document(decision), indent=2, allow_nan=False))
+        flags.say(json.dumps(plan_document(decision), indent=2, allow_nan=False))
         return
     _print(decision)
 
@@ -78,21 +68,23 @@ class Look:
     decision: Decision
     rig: Rig
     loaded: Loaded
-    world: BackendChoice
+    world: flags.BackendChoice
     groups: GroupsStatus
 
 
-def look(config: Path | None, world: BackendChoice, policy: str | None, seed: int) -> Look:
+def look(config: Path | None, world: flags.BackendChoice, policy: str | None, seed: int) -> Look:
     """What rltuned would do now. Raises SettingsError, ModelError, BackendError, PolicyError."""
-    loaded = in_force(config, ("policy.name", policy, "--policy"))
+    loaded = flags.in_force(config, ("policy.name", policy, "--policy"))
     place = open_world(world, seed=seed, speed=STANDING_STILL)
     with closing(Journal(loaded.settings.daemon.state_dir)) as journal:
         secret = kept_salt(loaded, journal)
         if secret is None:
-            warn("the blocks of the switchback are not known; it is shown as if delays were on")
+            flags.warn(
+                "the blocks of the switchback are not known; it is shown as if delays were on"
+            )
         rig = build_rig(secret or as_if_on(loaded), place.backend(loaded))
         snapshot = rig.backend.observe()
-        if world is BackendChoice.SLURM:
+        if world is flags.BackendChoice.SLURM:
             snapshot = predicted(marked(snapshot, journal), loaded)
         groups = grouped(snapshot, journal)
         snapshot = with_critical(snapshot, groups, rig.knobs.boost)
@@ -104,7 +96,7 @@ def marked(snapshot: Snapshot, journal: Journal) -> Snapshot:
     try:
         return marked_by(journal, snapshot)
     except JournalError as error:
-        warn(f"cannot tell which jobs rltuned has changed before: {error}")
+        flags.warn(f"cannot tell which jobs rltuned has changed before: {error}")
         return snapshot
 
 
@@ -113,7 +105,7 @@ def grouped(snapshot: Snapshot, journal: Journal) -> GroupsStatus:
     try:
         kept = kept_groups(journal, snapshot.cluster)
     except JournalError as error:
-        warn(f"edges that are satisfied are not known: {error}")
+        flags.warn(f"edges that are satisfied are not known: {error}")
         kept = GroupStore()
     return status_of(looked(kept, snapshot), snapshot.taken_at)
 
@@ -123,7 +115,7 @@ def predicted(snapshot: Snapshot, loaded: Loaded) -> Snapshot:
     try:
         salt = read_salt(loaded.settings.daemon.state_dir)
     except JournalError as error:
-        warn(f"run times are not predicted: {error}")
+        flags.warn(f"run times are not predicted: {error}")
         return snapshot
     known = run_times_of(loaded, salt, make_log("console", "error")) if salt else None
     return snapshot if known is None else known.look(snapshot)
@@ -190,8 +182,8 @@ def _joint(decision: Decision) -> dict[str, Any] | None:
     joint = decision.joint
     if joint is None:
         return None
-    flags = [{"job_id": a.target.job_id, "old": a.old, "new": a.new} for a in joint.actions]
-    return {"how": joint.how, "why": joint.why, "oversubscribe": flags}
+    shared = [{"job_id": a.target.job_id, "old": a.old, "new": a.new} for a in joint.actions]
+    return {"how": joint.how, "why": joint.why, "oversubscribe": shared}
 
 
 def _placement(placement: Placement | None) -> list[dict[str, Any]] | None:
@@ -212,7 +204,7 @@ def _placement(placement: Placement | None) -> list[dict[str, Any]] | None:
 
 def _print(decision: Decision) -> None:
     snapshot = decision.snapshot
-    say(
+    flags.say(
         f"{snapshot.cluster}: {len(snapshot.pending)} pending, {len(snapshot.running)} running, "
         f"{len(snapshot.nodes)} nodes; {decision.policy} ranks {len(decision.entries)} jobs and "
         f"would change {len(decision.plan.actions)}"
@@ -220,6 +212,6 @@ def _print(decision: Decision) -> None:
     if decision.entries:
         show_changes(console(), decision.entries)
     if decision.refused:
-        say(left_alone(decision))
+        flags.say(left_alone(decision))
     for note in decision.notes:
-        say(f"note: {note}")
+        flags.say(f"note: {note}")

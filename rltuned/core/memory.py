@@ -14,35 +14,8 @@ from typing import Final
 
 import numpy as np
 
+from rltuned.core import run_times as runs
 from rltuned.core.features import LIMIT_FULL_S, planning_limit_s
-from rltuned.core.run_times import (
-    BURST,
-    BURST_S,
-    COUNT,
-    FIELDS,
-    INPUTS,
-    KEYS,
-    KIN,
-    LOG_FULL,
-    MEAN,
-    RUNNING,
-    SUBMITTED,
-    SUMMARY,
-    Float32Array,
-    FloatArray,
-    IntArray,
-    describe,
-    errors_of,
-    kin_shift,
-    mean_s,
-    note_end,
-    note_start,
-    note_stop,
-    note_submit,
-    plan_s,
-    quantile,
-    summarize,
-)
 from rltuned.domain.jobs import EndedJob, PendingJob, RunningJob
 from rltuned.domain.run_times import RunTime
 
@@ -50,9 +23,9 @@ KINDS_MOST: Final = 150_000
 """20 MiB of numbers, and as much for their digests; twice that while room is made."""
 KEPT_SHARE: Final = 0.75
 """Of the kinds, what a full table keeps."""
-_USER, _TWIN = KEYS.index("user"), KEYS.index("twin")
+_USER, _TWIN = runs.KEYS.index("user"), runs.KEYS.index("twin")
 
-Logits = Callable[[Float32Array], FloatArray]
+Logits = Callable[[runs.Float32Array], runs.FloatArray]
 """(n, INPUTS) -> (n, BINS): the predictor's network."""
 Job = PendingJob | RunningJob | EndedJob
 JobKey = tuple[int, float]
@@ -65,10 +38,10 @@ class _Known:
     answer, until a job of its user ends. taught: how many had, then.
     """
 
-    slots: IntArray
+    slots: runs.IntArray
     limit_s: float
-    predicted: FloatArray
-    before: FloatArray
+    predicted: runs.FloatArray
+    before: runs.FloatArray
     started_s: float = math.nan
     shown: RunTime | None = None
     taught: int = 0
@@ -85,11 +58,11 @@ class RunTimeMemory:
         *,
         salt: bytes = b"",
         most: int = KINDS_MOST,
-        keys: Collection[str] = KEYS,
+        keys: Collection[str] = runs.KEYS,
     ) -> None:
         """Empty. salt: of the digests, at most 64 bytes. most: kinds remembered. keys: of KEYS."""
         self.logits, self._salt, self._keys = logits, salt, frozenset(keys)
-        self._stats = np.zeros((most, FIELDS))
+        self._stats = np.zeros((most, runs.FIELDS))
         self._slot_of: dict[int, int] = {}
         self._jobs: dict[JobKey, _Known] = {}
         self._taught: dict[int, int] = {}  # ends by hash of the user, to whom all kin belong
@@ -101,13 +74,13 @@ class RunTimeMemory:
     def submit(self, jobs: Sequence[Job]) -> None:
         """Predict for jobs that are not known yet, in the order given: of submission."""
         new = [job for job in jobs if key_of(job) not in self._jobs]
-        inputs = np.zeros((len(new), INPUTS), dtype=np.float32)
+        inputs = np.zeros((len(new), runs.INPUTS), dtype=np.float32)
         for job, row in zip(new, inputs, strict=True):
             self._jobs[key_of(job)] = self._meet(job, row)
         found = self.logits(inputs) if new else ()
         for job, logits in zip(new, found, strict=True):
             known = self._jobs[key_of(job)]
-            summarize(np.asarray(logits, dtype=np.float64), known.limit_s, known.predicted)
+            runs.summarize(np.asarray(logits, dtype=np.float64), known.limit_s, known.predicted)
 
     def start(self, jobs: Sequence[RunningJob]) -> None:
         """Those of the jobs that did not run before do now."""
@@ -116,7 +89,7 @@ class RunTimeMemory:
             known = self._jobs[key_of(job)]
             if math.isnan(known.started_s):
                 known.started_s = float(job.started_at)
-                note_start(self._stats, known.slots, known.started_s)
+                runs.note_start(self._stats, known.slots, known.started_s)
 
     def end(self, jobs: Sequence[EndedJob]) -> None:
         """The jobs ran to their end, in the order given. Those never seen before teach as well."""
@@ -126,8 +99,8 @@ class RunTimeMemory:
             if known is None:
                 continue  # the same end twice
             self._stop(known)
-            error = math.log(max(job.run_s, 1.0)) - known.predicted[MEAN]
-            note_end(self._stats, known.slots, job.run_s, known.limit_s, error)
+            error = math.log(max(job.run_s, 1.0)) - known.predicted[runs.MEAN]
+            runs.note_end(self._stats, known.slots, job.run_s, known.limit_s, error)
             self.ends += 1
             self._taught[hash(job.user)] = self._taught.get(hash(job.user), 0) + 1
             share = max(0.01, 1.0 / self.ends)
@@ -151,17 +124,17 @@ class RunTimeMemory:
 
     def _shown(self, known: _Known) -> RunTime:
         limit_s, predicted = known.limit_s, known.predicted
-        shift = kin_shift(self._stats, known.slots, known.before)
-        quantiles = (quantile(predicted, place, shift, limit_s) for place in range(3))
-        low_s, median_s, high_s = (_whole(math.expm1(x * LOG_FULL)) for x in quantiles)
+        shift = runs.kin_shift(self._stats, known.slots, known.before)
+        quantiles = (runs.quantile(predicted, place, shift, limit_s) for place in range(3))
+        low_s, median_s, high_s = (_whole(math.expm1(x * runs.LOG_FULL)) for x in quantiles)
         user = int(known.slots[_USER])
         return RunTime(
-            plan_s=_whole(plan_s(predicted, shift, limit_s)),
-            mean_s=_whole(mean_s(predicted, shift, limit_s)),
+            plan_s=_whole(runs.plan_s(predicted, shift, limit_s)),
+            mean_s=_whole(runs.mean_s(predicted, shift, limit_s)),
             low_s=low_s,
             median_s=median_s,
             high_s=high_s,
-            ends=int(self._stats[user, COUNT]) if user >= 0 else 0,
+            ends=int(self._stats[user, runs.COUNT]) if user >= 0 else 0,
         )
 
     def to_bytes(self) -> bytes:
@@ -169,7 +142,7 @@ class RunTimeMemory:
         digests = np.array(list(self._slot_of), dtype=np.int64)
         stats = self._stats[list(self._slot_of.values())].copy()
         # what runs is counted again when it is seen again
-        stats[:, RUNNING : RUNNING + 2] = 0.0
+        stats[:, runs.RUNNING : runs.RUNNING + 2] = 0.0
         buffer = io.BytesIO()
         np.savez_compressed(
             buffer, digests=digests, stats=stats, totals=np.array([self.ends, self.error])
@@ -179,7 +152,7 @@ class RunTimeMemory:
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Take over what to_bytes kept. Raises ValueError: another release or size."""
         digests, stats, totals = arrays["digests"], arrays["stats"], arrays["totals"]
-        fits = stats.shape == (len(digests), FIELDS) and totals.shape == (2,)
+        fits = stats.shape == (len(digests), runs.FIELDS) and totals.shape == (2,)
         fits = fits and len(np.unique(digests)) == len(digests)
         if not fits or len(digests) > len(self._stats) or not np.isfinite(stats).all():
             raise ValueError(f"kinds of shape {digests.shape}, numbers of shape {stats.shape}")
@@ -187,26 +160,26 @@ class RunTimeMemory:
         self._stats[: len(digests)] = stats
         self.ends, self.error = int(totals[0]), float(totals[1])
 
-    def _meet(self, job: Job, row: Float32Array) -> _Known:
+    def _meet(self, job: Job, row: runs.Float32Array) -> _Known:
         """Describe a job as it is submitted; row: (INPUTS,) to fill."""
         at_s = float(job.submitted_at or 0.0)
         slots = self._slots(job, at_s)
         limit_s = min(planning_limit_s(job.request.time_limit_s), LIMIT_FULL_S)
-        known = _Known(slots, limit_s, np.zeros(SUMMARY), np.zeros((len(KIN), 2)))
-        describe(self._stats, slots, at_s, limit_s, float(job.request.size.gpus), row)
-        errors_of(self._stats, slots, known.before)
-        note_submit(self._stats, slots, at_s)
+        known = _Known(slots, limit_s, np.zeros(runs.SUMMARY), np.zeros((len(runs.KIN), 2)))
+        runs.describe(self._stats, slots, at_s, limit_s, float(job.request.size.gpus), row)
+        runs.errors_of(self._stats, slots, known.before)
+        runs.note_submit(self._stats, slots, at_s)
         return known
 
     def _stop(self, known: _Known) -> None:
         if not math.isnan(known.started_s):
-            note_stop(self._stats, known.slots, known.started_s)
+            runs.note_stop(self._stats, known.slots, known.started_s)
 
-    def _slots(self, job: Job, at_s: float) -> IntArray:
+    def _slots(self, job: Job, at_s: float) -> runs.IntArray:
         """(KEYS,) rows of the table; the burst is that of its twins."""
-        if len(self._slot_of) + len(KEYS) > len(self._stats):
+        if len(self._slot_of) + len(runs.KEYS) > len(self._stats):
             self._make_room()
-        slots = np.full(len(KEYS), -1, dtype=np.int64)
+        slots = np.full(len(runs.KEYS), -1, dtype=np.int64)
         for place, (key, kind) in enumerate(kinds_of(job).items()):
             if kind is None or key not in self._keys:
                 continue
@@ -219,9 +192,9 @@ class RunTimeMemory:
 
     def _burst(self, twin: int, at_s: float) -> float:
         """When the burst began that a twin submitted now belongs to."""
-        if at_s - self._stats[twin, SUBMITTED] > BURST_S:
-            self._stats[twin, BURST] = at_s
-        return float(self._stats[twin, BURST])
+        if at_s - self._stats[twin, runs.SUBMITTED] > runs.BURST_S:
+            self._stats[twin, runs.BURST] = at_s
+        return float(self._stats[twin, runs.BURST])
 
     def _digest(self, key: str, kind: tuple[object, ...]) -> int:
         text = "\0".join((key, *map(str, kind)))
@@ -232,7 +205,7 @@ class RunTimeMemory:
         """Forget the kinds of the oldest submissions; jobs that wait or run keep theirs."""
         used = np.array(list(self._slot_of.values()))
         digests = np.array(list(self._slot_of), dtype=np.int64)
-        recent = self._stats[used, SUBMITTED]
+        recent = self._stats[used, runs.SUBMITTED]
         in_use = np.zeros(len(self._stats), dtype=bool)
         for known in self._jobs.values():
             in_use[known.slots[known.slots >= 0]] = True

@@ -4,20 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import assert_never, cast
 
+from rltuned.domain import plan as actions
 from rltuned.domain.cluster import GpuCount, Node, Resources
 from rltuned.domain.jobs import PendingJob, Remembered, RunningJob
-from rltuned.domain.plan import (
-    Action,
-    Outcome,
-    Plan,
-    Release,
-    Result,
-    SetNice,
-    SetOverSubscribe,
-    SetPriority,
-    SetRequest,
-    SetSiteFactor,
-)
 from rltuned.domain.ports import NOTHING
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import GpuType, JobId, UnixTime
@@ -43,7 +32,7 @@ class SimBackend:
         self._catch_up()
         return snapshot_of(self.world)
 
-    def apply(self, plan: Plan) -> tuple[Outcome, ...]:
+    def apply(self, plan: actions.Plan) -> tuple[actions.Outcome, ...]:
         """Carry out a plan, then let the scheduler look at the new order, as Slurm does."""
         self._catch_up()
         outcomes = tuple(self._carry_out(action) for action in plan.actions)
@@ -55,29 +44,31 @@ class SimBackend:
         if self._now is not None:
             self.world.advance(self._now())
 
-    def _carry_out(self, action: Action) -> Outcome:
+    def _carry_out(self, action: actions.Action) -> actions.Outcome:
         job = self.world.pending.get(action.target.job_id)
         if job is None or job.job.submit_s != action.target.submitted_at:
-            return Outcome(action, Result.GONE, "no such pending job")
+            return actions.Outcome(action, actions.Result.GONE, "no such pending job")
         match action:
-            case SetPriority():
+            case actions.SetPriority():
                 job.frozen, job.nice = action.new, 0
-            case SetSiteFactor():
+            case actions.SetSiteFactor():
                 job.site_factor = action.new
-            case Release():
+            case actions.Release():
                 job.frozen, job.nice = None, action.nice
-            case SetNice():
+            case actions.SetNice():
                 job.nice = action.new
-            case SetOverSubscribe():
+            case actions.SetOverSubscribe():
                 # NO afterwards isolates the job again; that it then holds only what it asked for
                 # makes no difference to anybody else
                 job.request = replace(job.request, exclusive=action.new == "NO")
                 job.oversubscribe = action.new
-            case SetRequest():
-                return Outcome(action, Result.REFUSED, "a simulated job has one size")
+            case actions.SetRequest():
+                return actions.Outcome(
+                    action, actions.Result.REFUSED, "a simulated job has one size"
+                )
             case _:
                 assert_never(action)
-        return Outcome(action, Result.APPLIED)
+        return actions.Outcome(action, actions.Result.APPLIED)
 
 
 def snapshot_of(world: World) -> Snapshot:

@@ -18,23 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from rltuned.core import run_times
+from rltuned.core import run_times as runs
 from rltuned.core.features import LIMIT_FULL_S
-from rltuned.core.run_times import (
-    BINS,
-    EDGES,
-    HIGH_SCALE,
-    INPUTS,
-    KEYS,
-    LOG_FULL,
-    LONG_S,
-    MEAN,
-    MEDIAN,
-    QUANTILES,
-    REQUEST_SIGNS,
-    SIGNS,
-    Float32Array,
-    FloatArray,
-)
 from rltuned.errors import TraceError
 from rltuned.kernel.compiler import BoolArray
 from rltuned.kernel.run_times import RunTimes, replay
@@ -63,11 +48,11 @@ class BinNet(nn.Module):
         super().__init__()
         first, second = HIDDEN
         self.layers = nn.Sequential(
-            nn.Linear(INPUTS, first),
+            nn.Linear(runs.INPUTS, first),
             nn.ReLU(),
             nn.Linear(first, second),
             nn.ReLU(),
-            nn.Linear(second, BINS),
+            nn.Linear(second, runs.BINS),
         )
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -87,9 +72,9 @@ class Examples:
     / ln(1 + 30 d); summary: (n, SUMMARY) at the replay.
     """
 
-    inputs: Float32Array
-    x: FloatArray
-    summary: FloatArray
+    inputs: runs.Float32Array
+    x: runs.FloatArray
+    summary: runs.FloatArray
 
     def __len__(self) -> int:
         return len(self.x)
@@ -97,13 +82,13 @@ class Examples:
     @property
     def target(self) -> np.ndarray:
         """(n,) bins."""
-        return np.clip(np.searchsorted(EDGES, self.x, side="right") - 1, 0, BINS - 1)
+        return np.clip(np.searchsorted(runs.EDGES, self.x, side="right") - 1, 0, runs.BINS - 1)
 
     @property
     def possible(self) -> BoolArray:
         """(n, BINS) the bins that lie below a job's limit."""
         limit = np.where(self.inputs[:, 1] > 0, self.inputs[:, 0], np.inf)
-        return EDGES[None, :-1] < limit[:, None]
+        return runs.EDGES[None, :-1] < limit[:, None]
 
     def cut(self, part: slice) -> "Examples":
         return Examples(self.inputs[part], self.x[part], self.summary[part])
@@ -135,15 +120,15 @@ def examples_of(jobs: Sequence[TraceJob], predictor: Predictor | None = None) ->
     known = known_of(jobs, layers_of(predictor or BinNet().predictor()))
     inputs, submit_s, runs_s = _replayed(known, jobs)
     ended = submit_s + runs_s <= submit_s[-1]
-    return Examples(inputs[ended], np.log1p(runs_s[ended]) / LOG_FULL, known.predicted[ended])
+    return Examples(inputs[ended], np.log1p(runs_s[ended]) / runs.LOG_FULL, known.predicted[ended])
 
 
 def _replayed(
     known: RunTimes, jobs: Sequence[TraceJob]
-) -> tuple[Float32Array, FloatArray, FloatArray]:
+) -> tuple[runs.Float32Array, runs.FloatArray, runs.FloatArray]:
     """Fill a memory with a history: inputs (n, INPUTS); submissions and run times (n,)."""
     submit_s, runs_s = np.array([j.submit_s for j in jobs]), runs_of(jobs)
-    inputs = np.zeros((len(jobs), INPUTS), dtype=np.float32)
+    inputs = np.zeros((len(jobs), runs.INPUTS), dtype=np.float32)
     replay(known, submit_s, submit_s, submit_s + runs_s, inputs, np.zeros(len(jobs)))
     return inputs, submit_s, runs_s
 
@@ -156,7 +141,7 @@ def foreseen(predictor: Predictor, jobs: Sequence[TraceJob], *, cold: bool = Fal
     _replayed(known, jobs)
     rows = zip(known.predicted, known.limit_s, strict=True)
     plan_s = np.array([run_times.plan_s(row, 0.0, limit_s) for row, limit_s in rows])
-    return Foreseen((known.predicted[:, 1:] / LOG_FULL).astype(np.float32), plan_s)
+    return Foreseen((known.predicted[:, 1:] / runs.LOG_FULL).astype(np.float32), plan_s)
 
 
 def garbled(found: Foreseen, jobs: Sequence[TraceJob]) -> Foreseen:
@@ -164,9 +149,9 @@ def garbled(found: Foreseen, jobs: Sequence[TraceJob]) -> Foreseen:
     draw = np.random.default_rng([len(jobs), 19])
     error = GARBLED * draw.standard_normal(len(jobs))
     limit_s = np.array([min(j.time_limit_s, LIMIT_FULL_S) for j in jobs])
-    limit = np.log1p(limit_s)[:, None] / LOG_FULL
-    quantiles = np.clip(found.quantiles + error[:, None] / LOG_FULL, 0.0, limit)
-    plan_s = np.minimum(found.plan_s * np.exp(error), HIGH_SCALE * limit_s)
+    limit = np.log1p(limit_s)[:, None] / runs.LOG_FULL
+    quantiles = np.clip(found.quantiles + error[:, None] / runs.LOG_FULL, 0.0, limit)
+    plan_s = np.minimum(found.plan_s * np.exp(error), runs.HIGH_SCALE * limit_s)
     return Foreseen(quantiles.astype(np.float32), plan_s)
 
 
@@ -226,36 +211,38 @@ def _learn(network: BinNet, parts: Sequence[Examples], seed: int, epochs: int | 
 
 def _partly(inputs: Tensor, draw: np.random.Generator) -> Tensor:
     """Inputs (n, INPUTS) with some kinds of some jobs hidden."""
-    shown = torch.from_numpy(draw.random((len(inputs), len(KEYS), 1)) >= FORGOTTEN)
-    kinds = inputs[:, REQUEST_SIGNS:].view(-1, len(KEYS), SIGNS) * shown
-    return torch.cat([inputs[:, :REQUEST_SIGNS], kinds.flatten(1)], dim=1)
+    shown = torch.from_numpy(draw.random((len(inputs), len(runs.KEYS), 1)) >= FORGOTTEN)
+    kinds = inputs[:, runs.REQUEST_SIGNS :].view(-1, len(runs.KEYS), runs.SIGNS) * shown
+    return torch.cat([inputs[:, : runs.REQUEST_SIGNS], kinds.flatten(1)], dim=1)
 
 
-def pinball(predicted: FloatArray, x: FloatArray) -> float:
+def pinball(predicted: runs.FloatArray, x: runs.FloatArray) -> float:
     """Mean quantile loss of (n, 3) predictions of x, in ln(seconds)."""
     error = x[:, None] - predicted
-    levels = np.array(QUANTILES)
-    return float(np.maximum(levels * error, (levels - 1) * error).mean() * LOG_FULL)
+    levels = np.array(runs.QUANTILES)
+    return float(np.maximum(levels * error, (levels - 1) * error).mean() * runs.LOG_FULL)
 
 
-def _measured(predictor: Predictor, judged: Examples, before: FloatArray, count: int) -> Fitted:
-    quantiles = judged.summary[:, 1:] / LOG_FULL
-    plain = np.tile(np.quantile(before, QUANTILES), (len(judged), 1))
+def _measured(
+    predictor: Predictor, judged: Examples, before: runs.FloatArray, count: int
+) -> Fitted:
+    quantiles = judged.summary[:, 1:] / runs.LOG_FULL
+    plain = np.tile(np.quantile(before, runs.QUANTILES), (len(judged), 1))
     limit = judged.inputs[:, 0].astype(np.float64)
     return Fitted(
         predictor=predictor,
         pinball=pinball(quantiles, judged.x),
         plain=pinball(plain, judged.x),
         covered=tuple((judged.x[:, None] <= quantiles).mean(axis=0).tolist()),
-        rank=_rank(judged.summary[:, MEAN], judged.x),
+        rank=_rank(judged.summary[:, runs.MEAN], judged.x),
         rank_by_limit=_rank(limit, judged.x),
-        long_found=_found(judged.summary[:, MEDIAN], judged.x),
+        long_found=_found(judged.summary[:, runs.MEDIAN], judged.x),
         long_by_limit=_found(limit, judged.x),
         examples=count,
     )
 
 
-def _rank(one: FloatArray, other: FloatArray) -> float:
+def _rank(one: runs.FloatArray, other: runs.FloatArray) -> float:
     """Spearman's correlation; NaN where one of them is the same everywhere."""
     places = []
     for values in (one, other):
@@ -266,9 +253,9 @@ def _rank(one: FloatArray, other: FloatArray) -> float:
     return float(np.corrcoef(places[0], places[1])[0, 1])
 
 
-def _found(order: FloatArray, x: FloatArray) -> float:
+def _found(order: runs.FloatArray, x: runs.FloatArray) -> float:
     """Of the long jobs, the share among as many of the highest."""
-    long = x > math.log1p(LONG_S) / LOG_FULL
+    long = x > math.log1p(runs.LONG_S) / runs.LOG_FULL
     count = int(long.sum())
     highest = np.argsort(-order, kind="stable")[:count]
     return float(long[highest].mean()) if count else math.nan
@@ -277,7 +264,7 @@ def _found(order: FloatArray, x: FloatArray) -> float:
 def parity_bytes(predictor: Predictor) -> bytes:
     """Inputs of all kinds, and PyTorch's logits of them: (64, INPUTS) and (64, BINS)."""
     draw = np.random.default_rng(0)
-    inputs = torch.from_numpy(draw.random((PARITY_ROWS, INPUTS)).astype(np.float32))
+    inputs = torch.from_numpy(draw.random((PARITY_ROWS, runs.INPUTS)).astype(np.float32))
     inputs = _partly(inputs, draw)
     network = BinNet()
     network.load_state_dict({k: torch.from_numpy(v.copy()) for k, v in predictor.weights.items()})
