@@ -22,8 +22,7 @@ from rltuned.domain.plan import (
     SetSiteFactor,
 )
 from rltuned.domain.ports import NOTHING
-from rltuned.domain.remnants import Remnants
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import Remnants, Snapshot
 from rltuned.domain.units import UnixTime
 from tests.builders import NOW, basic
 

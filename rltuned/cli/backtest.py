@@ -16,8 +16,7 @@ from rltuned.backtest.past import Span
 from rltuned.backtest.study import account_names, anonymous, document, run_study
 from rltuned.cli import site_files
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
-from rltuned.cli.progress import Bars, progress
-from rltuned.cli.tables import Column, console, show_table
+from rltuned.cli.tables import Bars, Column, console, progress, show_table
 from rltuned.core.decide import Policy
 from rltuned.errors import TraceError
 from rltuned.policies.named import policy_named

@@ -21,9 +21,15 @@ from rltuned.journal.journal import Journal
 from rltuned.settings import Loaded
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.config_checks import Check, Status
-from rltuned.slurm.controllers import Controller, acting_host
 from rltuned.slurm.sdiag import pressures
-from rltuned.slurm.site import Priorities, RateLimit, read_priorities, read_rate_limit
+from rltuned.slurm.site import (
+    Controller,
+    Priorities,
+    RateLimit,
+    acting_host,
+    read_priorities,
+    read_rate_limit,
+)
 from rltuned.slurm.worth import Site, judge_order, judge_room
 
 

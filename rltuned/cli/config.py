@@ -1,18 +1,145 @@
 """`rltuned config`: write, check and show the settings."""
 
 import json
+import os
+import sys
+import tempfile
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
-from rltuned.cli.newfile import init
+from rltuned import __version__
+from rltuned.cli.check_slurm import site_of
+from rltuned.cli.fitting import Found, fitted
+from rltuned.cli.flags import (
+    BackendChoice,
+    ConfigOption,
+    JsonOption,
+    PolicyOption,
+    WorldOption,
+    say,
+    settings_of,
+)
+from rltuned.cli.world import open_world, real_slurm
+from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import check_policy_name
-from rltuned.settings import load
+from rltuned.durable import sync_folder
+from rltuned.errors import BackendError, SettingsError, SnapshotError
+from rltuned.settings import Flag, Loaded, from_flags, load
 from rltuned.settings.reference import example as example_text
 from rltuned.settings.reference import header, toml
+from rltuned.settings.source import DEFAULT_PATH
+from rltuned.slurm.site import Priorities, read_priorities, read_rate_limit
+
+STANDARD_OUTPUT = Path("-")
+_MODE = 0o644
+"""Nothing in it is secret; the service user must read it, and root alone may write it."""
+_FLAGS = {"policy.name": "--policy", "slurm.conf": "--slurm-conf", "slurm.bin_dir": "--bin-dir"}
+
+
+def init(
+    file: Annotated[
+        Path, typer.Argument(help="The file to write; must not exist. - = standard output.")
+    ] = DEFAULT_PATH,
+    *,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Ask no cluster: a file that fits any.")
+    ] = False,
+    backend: WorldOption = BackendChoice.SLURM,
+    policy: PolicyOption = None,
+    slurm_conf: Annotated[Path | None, typer.Option(help="slurm.conf of the cluster.")] = None,
+    bin_dir: Annotated[Path | None, typer.Option(help="Folder of Slurm's commands.")] = None,
+) -> None:
+    """Write a commented settings file, fitted to the partitions, GPU types and weights found.
+
+    It asks Slurm and changes nothing there. The stage is observe, and no SLA partition is guessed:
+    name yours before you go further. Exit codes: 0 = written; 1 = the cluster cannot be read; 2 =
+    the file exists or cannot be written, or an option cannot be used.
+    """
+    _refuse_existing(file)
+    paths = {"slurm.conf": slurm_conf, "slurm.bin_dir": bin_dir}
+    keys: dict[str, object] = {k: p.absolute() for k, p in paths.items() if p is not None}
+    if policy is not None:
+        keys["policy.name"] = policy
+    loaded = from_flags(tuple(Flag(key, value, _FLAGS[key]) for key, value in keys.items()))
+    check_policy_name(loaded)
+    found = None if offline else _find(backend, loaded)
+    when = datetime.fromtimestamp(SystemClock().now(), UTC)
+    written = f"written by `rltuned config init` (rltuned {__version__}), {when:%Y-%m-%d}"
+    path = None if file == STANDARD_OUTPUT else file.absolute()
+    text = fitted(found, path, keys, written)
+    if file == STANDARD_OUTPUT:
+        _checked(text, Path(tempfile.gettempdir()), None)
+        sys.stdout.write(text)
+        return
+    _checked(text, file.absolute().parent, file)
+    say(f"{file}: written")
+    if not offline:
+        say("Slurm does not know which partitions are promised: see scope.sla_partitions.")
+
+
+def _refuse_existing(file: Path) -> None:
+    if file == STANDARD_OUTPUT:
+        return
+    if file.is_symlink() or file.exists():
+        raise SettingsError(f"{file}: exists and is not overwritten; move it away or name another")
+    if not file.absolute().parent.is_dir():
+        raise SettingsError(f"{file}: there is no folder {file.absolute().parent}")
+
+
+def _find(world: BackendChoice, loaded: Loaded) -> Found:
+    """One look at the cluster. Raises BackendError, SnapshotError: says what to do."""
+    try:
+        if world is BackendChoice.SLURM:
+            return _ask(loaded)
+        from rltuned.sim.demo import WEIGHTS  # noqa: PLC0415 - numba's floor
+
+        seen = open_world(world).backend(loaded).observe()
+        return Found(seen, site_of(loaded, seen, Priorities("priority/multifactor", WEIGHTS)))
+    except (BackendError, SnapshotError) as error:
+        hint = "name its slurm.conf by --slurm-conf, or write a file for any cluster by --offline"
+        raise type(error)(f"the cluster cannot be read: {error}; {hint}") from error
+
+
+def _ask(loaded: Loaded) -> Found:
+    slurm = real_slurm(loaded, SystemClock())
+    config, seen = slurm.config(), slurm.observe()
+    return Found(
+        seen,
+        site_of(loaded, seen, read_priorities(config), slurm),
+        config.get("SLURM_VERSION", ""),
+        len(slurm.controllers()),
+        read_rate_limit(config),
+    )
+
+
+def _checked(text: str, folder: Path, file: Path | None) -> None:
+    """Check the text as a file, then name it, whole; never over another. Raises SettingsError."""
+    try:
+        handle, name = tempfile.mkstemp(prefix=".rltuned-", suffix=".toml", dir=folder)
+    except OSError as error:
+        raise SettingsError(f"{file or folder}: cannot be written: {error.strerror}") from None
+    draft = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fchmod(stream.fileno(), _MODE)
+            os.fsync(stream.fileno())
+        load(draft)
+        if file is not None:
+            os.link(draft, file)
+            sync_folder(folder)
+    except FileExistsError:
+        raise SettingsError(f"{file}: exists and is not overwritten") from None
+    except OSError as error:
+        raise SettingsError(f"{file or folder}: cannot be written: {error.strerror}") from None
+    finally:
+        draft.unlink(missing_ok=True)
+
 
 app = typer.Typer(no_args_is_help=True)
 

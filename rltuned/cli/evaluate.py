@@ -9,8 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from rltuned.cli import flags
-from rltuned.cli.progress import progress
-from rltuned.cli.tables import Column, console, show_table
+from rltuned.cli.tables import Column, console, progress, show_table
 from rltuned.core.decide import Knobs
 from rltuned.core.order import DEFAULT
 from rltuned.errors import TraceError

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import typer
 
 from rltuned.cli.flags import say, warn
-from rltuned.cli.progress import progress
+from rltuned.cli.tables import progress
 from rltuned.errors import ModelError, SettingsError, TraceError
 from rltuned.journal.snapshots import recorded
 from rltuned.policies.baselines import BASELINES

@@ -13,15 +13,14 @@ import typer
 from rltuned import errors
 from rltuned.cli.flags import ConfigOption, say, warn
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.ha.fence import Fence
 from rltuned.daemon.ha.leader import after_restore, before_restore, open_lease
-from rltuned.daemon.ha.lease import Lease
+from rltuned.daemon.ha.lease import Fence, Lease
 from rltuned.daemon.kept_settings import last_settings
 from rltuned.daemon.restore import EVERYTHING, Shown, Wanted, give_back_shown, shown
 from rltuned.daemon.restore import restore as give_back
 from rltuned.daemon.restore_patience import Effort, persist
 from rltuned.daemon.signals import SignalFlags, listening
-from rltuned.domain.remnants import Remnants
+from rltuned.domain.snapshot import Remnants
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Restored, is_complete
 from rltuned.settings.service import Rescue

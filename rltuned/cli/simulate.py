@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from rltuned.cli import flags
-from rltuned.cli.progress import progress
-from rltuned.cli.tables import Column, console, show_table
+from rltuned.cli.tables import Column, console, progress, show_table
 from rltuned.core.decide import Knobs
 from rltuned.core.milp.sharing import Sharing
 from rltuned.core.milp.solution import Tuning

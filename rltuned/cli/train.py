@@ -11,7 +11,7 @@ import typer
 
 from rltuned.cli import imitate
 from rltuned.cli.flags import JsonOption, say, warn
-from rltuned.cli.progress import progress
+from rltuned.cli.tables import progress
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.network import Kind
 from rltuned.policies.predictor import load_predictor

@@ -16,7 +16,7 @@ from rltuned.backtest.past import Past, Span
 from rltuned.cli import site_files
 from rltuned.cli.flags import ConfigOption, JsonOption, in_force, say, warn
 from rltuned.cli.instances import AllOption, instances
-from rltuned.cli.progress import Bars, progress
+from rltuned.cli.tables import Bars, progress
 from rltuned.core.order import Policy
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import configured_predictor, find_policy, model_path

@@ -30,8 +30,7 @@ from numpy.typing import NDArray
 from rltuned.core.capacity import BoolArray, Capacity
 from rltuned.core.survey import FUTURE_HORIZON_S, WAYS_CAP, JobShapes, Survey, shapes_of, survey
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.run_times import RunTime
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import RunTime, Snapshot
 from rltuned.domain.units import JobId
 
 FloatArray = NDArray[np.float64]
@@ -106,7 +105,7 @@ class StateMatrix:
     GPUs, or of a job without GPUs its CPUs over the CPUs that a GPU (where there is none, a node)
     of its partitions has; at least 1. slack_s: seconds that the job could still wait and end before
     its deadline; inf = it has none. run_s: (n, 5) what is predicted of the run time: plan, mean and
-    quantiles of 10, 50 and 90% (domain/run_times); NaN = nothing.
+    quantiles of 10, 50 and 90% (domain/snapshot); NaN = nothing.
     """
 
     jobs: tuple[PendingJob, ...]

@@ -13,8 +13,7 @@ from rltuned.core.dag import components
 from rltuned.core.group_forecast import GroupForecast, foresee, is_satisfied
 from rltuned.domain.groups import Dependency, ExpectedEnd, GroupJob, GroupStore, JobPhase
 from rltuned.domain.jobs import PendingJob, RunningJob
-from rltuned.domain.run_times import RunTime
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import RunTime, Snapshot
 from rltuned.domain.units import JobId
 
 MOST_EDGES: Final = 10_000

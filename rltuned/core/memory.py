@@ -17,7 +17,7 @@ import numpy as np
 from rltuned.core import run_times as runs
 from rltuned.core.features import LIMIT_FULL_S, planning_limit_s
 from rltuned.domain.jobs import EndedJob, PendingJob, RunningJob
-from rltuned.domain.run_times import RunTime
+from rltuned.domain.snapshot import RunTime
 
 KINDS_MOST: Final = 150_000
 """20 MiB of numbers, and as much for their digests; twice that while room is made."""

@@ -32,7 +32,7 @@ from rltuned.domain.plan import (
     Target,
 )
 from rltuned.domain.ports import Clock, Undoer
-from rltuned.domain.remnants import Remnants
+from rltuned.domain.snapshot import Remnants
 from rltuned.domain.units import UnixTime
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import EXCLUDED_NODES, NUM_NODES, Claim, Fate, Restored, WordClaim

@@ -4,8 +4,7 @@ from typing import Final, Protocol
 
 from rltuned.domain.jobs import Remembered
 from rltuned.domain.plan import Outcome, Plan
-from rltuned.domain.remnants import Remnants
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import Remnants, Snapshot
 
 NOTHING: Final = Remembered()
 

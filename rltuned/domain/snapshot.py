@@ -5,11 +5,25 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
 from typing import Final, Literal
 
-from rltuned.domain.cluster import Node, Partition
-from rltuned.domain.jobs import PendingJob, Remembered, RunningJob
+from rltuned.domain.cluster import Node, Partition, Resources
+from rltuned.domain.jobs import PendingJob, Remembered, Request, RunningJob
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
-from rltuned.domain.run_times import RunTime
 from rltuned.domain.units import JobId, UnixTime
+
+
+@dataclass(frozen=True, slots=True)
+class RunTime:
+    """A prediction of one job's run time, in seconds, within its limit. plan_s: what the rule
+    `delay` goes by. Quantiles of 10, 50, 90%. ends: ended jobs of its user; 0 = a stranger.
+    """
+
+    plan_s: float
+    mean_s: float
+    low_s: float
+    median_s: float
+    high_s: float
+    ends: int
+
 
 SNAPSHOT_VERSION = 1
 UNREADABLE_KINDS: Final = ("job", "node", "partition")
@@ -128,3 +142,34 @@ def _refuse_twice(what: str, names: Sequence[int | str]) -> None:
         if name in seen:
             raise ValueError(f"{what} {name} appears twice in one snapshot")
         seen.add(name)
+
+
+# -- What `rltuned restore` sees of the queue: what rltuned may have left there, and nothing else --
+
+
+UNASKED: Final = Request(total=Resources(0, 0, 0))
+"""In place of what a job asks for, which a restore does not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remnants:
+    """Ids, numbers and flags of the pending records, without requests. unreadable: job id as
+    printed -> why. plugin: PrioritySiteFactorPlugin, which owns all site factors; empty = none.
+    """
+
+    cluster: str
+    pending: tuple[PendingJob, ...]
+    unreadable: tuple[tuple[str, str], ...] = ()
+    plugin: str = ""
+
+    def hidden(self, job_id: JobId) -> str:
+        """Why a job that is not in `pending` may be pending all the same; empty = it is not."""
+        for name, why in self.unreadable:
+            if name == str(job_id) or not name.isdigit():
+                return f"the row of {name!r} in squeue cannot be read: {why}"
+        return ""
+
+    def left_out(self, keys: Collection[tuple[JobId, UnixTime]]) -> set[tuple[JobId, UnixTime]]:
+        """Those of these jobs of which it is known that they are not pending any more."""
+        shown = {(j.job_id, j.submitted_at) for j in self.pending}
+        return {key for key in keys if key not in shown and not self.hidden(key[0])}

@@ -37,11 +37,10 @@ from rltuned.policies.actor import NetworkPolicy
 from rltuned.policies.baselines import BASELINES, F1_EPOCH_S, Baseline
 from rltuned.policies.baselines import PLAN as PLAN_COLUMN
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.eyes import eyes_on, net_of
 from rltuned.sim.natural import AGE_ONLY, FIRST_PRIORITY, Natural, Whole
 from rltuned.sim.play import Played, faults_of, run
 from rltuned.sim.policy import CLAIRVOYANT_AREA, FUTURE
-from rltuned.sim.prepared import Prepared, pending_jobs, sight_of
+from rltuned.sim.prepared import Prepared, eyes_on, net_of, pending_jobs, sight_of
 from rltuned.sim.protocol import Protocol
 from rltuned.sim.run_times import known_of, layers_of
 from rltuned.sim.trace import TraceJob

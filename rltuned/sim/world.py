@@ -270,7 +270,9 @@ HEADER = ["at_s", "node", "change"]
 
 
 def read_faults(path: Path) -> tuple[Fault, ...]:
-    """Read a fault file. Raises TraceError: names the file, the line and the field."""
+    """A CSV of `at_s,node,change`: the trace's seconds; a hostlist; fail, drain or resume. Raises
+    TraceError: names the file, the line and the field.
+    """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

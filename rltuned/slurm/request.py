@@ -249,7 +249,7 @@ def _gpu_type(home: Node, request: Request) -> GpuType | None:
     return next(iter(possible)) if len(possible) == 1 else None
 
 
-# -- Node ranges of pending jobs, and the words of a comment by which a user lets rltuned choose: --
+# -- Node ranges: `rltuned.nodes=1-4 rltuned.speed=1:1,2:1.9,4:3.4` in a comment, nothing else -----
 
 
 MOST: Final = 4096

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Plan
-from rltuned.domain.remnants import UNASKED, Remnants
+from rltuned.domain.snapshot import UNASKED, Remnants
 from rltuned.domain.units import JobId
 from rltuned.slurm.backend import BatchFence, Unfenced
 from rltuned.slurm.columns import UNDO_COLUMNS, Marks, WatchRow

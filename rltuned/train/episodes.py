@@ -21,11 +21,11 @@ from rltuned.kernel.features import StaticFeatures
 from rltuned.kernel.network import Net
 from rltuned.kernel.state import Setup, State, empty_state
 from rltuned.policies.baselines import BASELINES
-from rltuned.sim.eyes import room_for
 from rltuned.sim.natural import AGE_ONLY
 from rltuned.sim.orders import play
 from rltuned.sim.play import setup_of
 from rltuned.sim.policy import policy_of
+from rltuned.sim.prepared import room_for
 from rltuned.sim.protocol import Protocol
 from rltuned.train.ground import MULTIFACTOR, Ground
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from rltuned.kernel.compiler import FloatArray
-from rltuned.sim.eyes import net_of
+from rltuned.sim.prepared import net_of
 from rltuned.train.batch import Batch, Episode, compete, draw_window, join
 from rltuned.train.choices import Part, choices_at, log_chances, part_of, scores_of
 from rltuned.train.episodes import Recorder

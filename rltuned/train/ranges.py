@@ -9,7 +9,7 @@ from torch import Tensor
 from rltuned.core.features import COLUMN, COLUMNS
 from rltuned.core.observation import FIXED
 from rltuned.policies.network import Kind
-from rltuned.sim.eyes import net_of
+from rltuned.sim.prepared import net_of
 from rltuned.train.course import LEARN_UNTIL, DatasetSource
 from rltuned.train.episodes import Recorder, play_sampled
 from rltuned.train.network import ContextActor, PaperActor, network_of

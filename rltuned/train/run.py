@@ -13,7 +13,7 @@ from rltuned.core.observation import MAX_QUEUE_SIZE
 from rltuned.errors import ModelError, TraceError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.card import BUNDLE_NAME, Card, Training, features_of
-from rltuned.sim.eyes import net_of
+from rltuned.sim.prepared import net_of
 from rltuned.train.choices import seen_by
 from rltuned.train.course import LEARN_UNTIL, TEST_FROM, DatasetSource
 from rltuned.train.episodes import Recorder, play_sampled

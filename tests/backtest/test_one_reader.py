@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.cli.sacct_trace import read_sacct_text
+from rltuned.cli.traces import read_sacct_text
 from rltuned.slurm.accounting import RESIZED, STEPS, JobRun, read_history
 from rltuned.slurm.sacct import lines_of
 from rltuned.train.history import COLUMNS, started_of

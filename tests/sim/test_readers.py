@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.cli.sacct_trace import read_sacct_json, read_sacct_text
+from rltuned.cli.traces import read_sacct_json, read_sacct_text
 from rltuned.errors import TraceError
 from rltuned.sim.readers.alibaba import read_openb, read_pai
 from rltuned.sim.readers.clusters import read_helios, read_philly_csv, read_philly_log, read_swf

@@ -15,7 +15,7 @@ from rltuned.core.memory import KINDS_MOST, RunTimeMemory
 from rltuned.core.run_times import FIELDS, HIGH, INPUTS, KEYS, LOG_FULL, LOW, MEAN
 from rltuned.domain.jobs import EndedJob, PendingJob, RunningJob
 from rltuned.domain.kinds import Kinds
-from rltuned.domain.run_times import RunTime
+from rltuned.domain.snapshot import RunTime
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.kernel.run_times import replay
 from rltuned.policies.baselines import BASELINES

@@ -8,7 +8,7 @@ import pytest
 
 from rltuned.core.features import encode
 from rltuned.core.run_times import LOG_FULL
-from rltuned.domain.run_times import RunTime
+from rltuned.domain.snapshot import RunTime
 from rltuned.kernel.compiler import Float32Array
 from rltuned.policies.actor import load_actor
 from rltuned.policies.predictor import load_predictor

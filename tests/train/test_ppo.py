@@ -15,7 +15,7 @@ from rltuned.errors import ModelError, TraceError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.network import Kind
-from rltuned.sim.eyes import net_of
+from rltuned.sim.prepared import net_of
 from rltuned.train.batch import Batch, Contest, compete, join
 from rltuned.train.choices import log_chances, part_of, scores_of
 from rltuned.train.course import DatasetSource

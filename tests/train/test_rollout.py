@@ -11,7 +11,7 @@ from rltuned.core.observation import sample_features
 from rltuned.kernel.choices import QUEUED
 from rltuned.kernel.episode import advance, choose, score_rows, see
 from rltuned.policies.baselines import BASELINES
-from rltuned.sim.eyes import net_of
+from rltuned.sim.prepared import net_of
 from rltuned.sim.protocol import Protocol
 from rltuned.sim.reshape import demand
 from rltuned.sim.world import Rules

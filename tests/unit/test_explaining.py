@@ -25,7 +25,7 @@ from rltuned.core.select import Scope
 from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import PrioritySystem
-from rltuned.domain.run_times import RunTime
+from rltuned.domain.snapshot import RunTime
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, node, request, running, snapshot
 from tests.fakes import ConstantOrder

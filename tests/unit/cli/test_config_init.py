@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rltuned.cli.check_slurm import site_of
+from rltuned.cli.config import _ask, _checked
 from rltuned.cli.fitting import Found, fitted, gpus_text
-from rltuned.cli.newfile import _ask, _checked
 from rltuned.domain.cluster import Partition
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import BackendError, SettingsError

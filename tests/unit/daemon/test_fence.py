@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.ha.fence import Fence
+from rltuned.daemon.ha.lease import Fence
 from rltuned.domain.plan import Plan, Result, SetPriority, Target
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli

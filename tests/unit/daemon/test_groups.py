@@ -12,8 +12,7 @@ from rltuned.core.group_forecast import foresee
 from rltuned.daemon.groups import GROUPS, kept_groups, place_of, take_in
 from rltuned.daemon.metrics.groups import GROUPS as METRICS
 from rltuned.domain.groups import GroupJob, GroupStore, JobPhase
-from rltuned.domain.run_times import RunTime
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import RunTime, Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.journal import Journal
 from rltuned.journal.snapshots import FILE_NAME

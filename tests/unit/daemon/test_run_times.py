@@ -18,8 +18,7 @@ from rltuned.daemon.logger import Log
 from rltuned.daemon.run_times import RunTimeLearner, Source
 from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import EndedJob, PendingJob, Request, RunningJob
-from rltuned.domain.run_times import RunTime
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import RunTime, Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError
 from rltuned.journal.learned import FILE_NAME

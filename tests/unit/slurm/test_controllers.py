@@ -7,7 +7,7 @@ import pytest
 from rltuned.errors import BackendError
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
-from rltuned.slurm.controllers import Controller, parse_ping
+from rltuned.slurm.site import Controller, parse_ping
 
 STARS = "*****************************************"
 RESTORE = f"{STARS}\n** RESTORE SLURMCTLD DAEMON TO SERVICE **\n{STARS}\n"

@@ -9,10 +9,9 @@ import pytest
 from rltuned.domain.kinds import NO_KINDS, WIDTHS, Digester, Kinds
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.snapshots import decode_snapshot, encode_snapshot
-from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.backend import SlurmBackend, ended_jobs
 from rltuned.slurm.columns import FIELD
 from rltuned.slurm.commands import Commands, SlurmCli
-from rltuned.slurm.ended import ended_jobs
 from rltuned.slurm.sacct import COLUMNS, TEXT_COLUMNS
 from tests.recorded import DATA, MARKS, Recording, programs, replay, said_by_pyslurm
 
