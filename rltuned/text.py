@@ -40,9 +40,7 @@ def utc(at: float) -> str:
 
 
 def escaped(text: str, keep: str = "") -> str:
-    """The text with each character that cannot be printed escaped: it may steer a terminal or forge
-    a line. keep: characters that stay.
-    """
+    """The text with what would steer a terminal or forge a line escaped; `keep` stays."""
     return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)
 
 

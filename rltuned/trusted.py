@@ -24,9 +24,7 @@ _MOST_LINKS: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """Why a file or folder is not trusted. reason: in one line, with the command that fixes it.
-    by_group: only members of its group can change it; False = any user, or its owner.
-    """
+    """Why a file or folder is not trusted. by_group: only its group can change it."""
 
     path: Path
     reason: str

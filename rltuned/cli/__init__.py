@@ -59,9 +59,7 @@ _RENAMED: Final = {"top": ("status", "--watch"), "replay": ("history", "--replay
 
 
 class LazyGroup(TyperGroup):
-    """Knows all names, and imports a command when it is used. Any: typer brings a click of its own
-    since 0.26, so its types have no name that lasts.
-    """
+    """Imports a command when it is used. Any: typer brings a click whose types do not last."""
 
     _only_names = False
 

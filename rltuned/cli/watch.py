@@ -60,9 +60,7 @@ _ESCAPE: Final = "\x1b"
 
 @dataclass(slots=True)
 class QueueView:
-    """Which jobs are shown, by which of SORTS. wanted: text of id, partition or user; "" = all.
-    typing: keys go into `wanted`.
-    """
+    """Which jobs are shown, by one of SORTS. wanted: a text in them. typing: keys go there."""
 
     sort: str = "new"
     reverse: bool = False

@@ -18,9 +18,7 @@ from rltuned.slurm.talk import CallRecord
 
 @dataclass(frozen=True, slots=True)
 class CommandTarget:
-    """Where a command acts. system: real time. clock: the world's time. backend: makes the backend
-    from settings, again at every reload.
-    """
+    """Where a command acts. system: real time. clock: the world's. backend: from settings."""
 
     system: SystemClock
     clock: Clock

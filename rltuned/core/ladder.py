@@ -24,9 +24,7 @@ class Rung(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """The knobs. margin: share by which waits may be longer in on blocks. max_errors: cycles in a
-    row in which a partition's changes fail until its breaker opens.
-    """
+    """The knobs. margin: of longer waits in on blocks. max_errors: cycles until a breaker opens."""
 
     rung: Rung = Rung.FULL
     margin: float = 0.05

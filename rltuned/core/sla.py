@@ -132,9 +132,7 @@ def lifted(
     qos: Sequence[str],
     lifts: Mapping[int, frozenset[str]],
 ) -> dict[int, int]:
-    """The number of each row that a lift puts above the others; none of one that is there by
-    itself. delay_s, qos: (n,). lifts: of `due_lifts`.
-    """
+    """The number of each row that a lift puts above others, if needed. delay_s, qos: (n,)."""
     own, present = numbers.priority(numbers.of(delay_s)), numbers.priority(numbers.value)
     found = {}
     for row, passes in lifts.items():

@@ -136,9 +136,7 @@ class PlanApplier:
         digest: str | None = None,
         seat: Seat | None = None,
     ) -> tuple[Outcome, ...]:
-        """Carry out a plan. digest: of the kept snapshot. seat: tells a successor on another host
-        what rltuned wrote; None = there is none.
-        """
+        """Carry out a plan. digest: of the kept snapshot. seat: tells a successor."""
         with timed(CycleStage.JOURNAL):
             self.follow(snapshot)
             if plan.is_empty:

@@ -25,9 +25,7 @@ GROUPS: Final[Kept[GroupStore]] = Kept(
 
 @dataclass(frozen=True, slots=True)
 class GroupsStatus:
-    """The groups after one look, ended ones too. ended: since the last look. left_out: jobs for
-    which there was no room.
-    """
+    """The groups after one look. ended: since the last one. left_out: jobs without room."""
 
     groups: tuple[GroupForecast, ...] = ()
     expected: tuple[tuple[int, ExpectedEnd], ...] = ()

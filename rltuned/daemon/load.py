@@ -47,9 +47,7 @@ class Throttle:
         self._before: Load | None = None
 
     def weigh(self, ask: Callable[[], Load], bounds: Bounds, most: float) -> Weighed:
-        """Look at the load. ask: may raise BackendError or SnapshotError, which end here. most:
-        largest factor on the interval, at least 1.
-        """
+        """Look at the load. ask: its errors end here. most: largest factor, >= 1."""
         try:
             load = ask()
         except (BackendError, SnapshotError) as error:

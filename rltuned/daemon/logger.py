@@ -27,9 +27,7 @@ def make_log(
     stream: TextIO | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Log:
-    """A logger: JSON lines, or text for eyes, from this level up. stream: None = standard error.
-    environ: where systemd says which stream is its journal.
-    """
+    """A logger: JSON lines or text, from this level up. stream: None = standard error."""
     out = stream or sys.stderr
     render: Any = structlog.dev.ConsoleRenderer(colors=out.isatty(), pad_event_to=12)
     before: Any = _printable

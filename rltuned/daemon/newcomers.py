@@ -58,9 +58,7 @@ class Stamp(BaseModel):
     qos: tuple[str, ...] = ()
 
     def factor(self, limit_s: float, gpus: int) -> int:
-        """The site factor of a job, limit inf = none, computed operation by operation as the script
-        does.
-        """
+        """The site factor of a job, limit inf = none, operation by operation as in the script."""
         area = (NO_LIMIT_S if limit_s == float("inf") else limit_s) * sqrt(gpus)
         delay_s = min(self.stretch * area, self.clip * area, self.max_delay_s)
         return self.zero - floor(self.slope * delay_s + _ROUNDING)

@@ -138,9 +138,7 @@ class Health:
 
 
 class KeptState(BaseModel):
-    """Of the state, what the journal keeps. at: since which cycle, Unix seconds. effect: the answer
-    to "does it help"; None = there is no switchback.
-    """
+    """What the journal keeps of the state. at: Unix seconds. effect: None = no switchback."""
 
     model_config = ConfigDict(frozen=True)
 

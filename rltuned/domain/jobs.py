@@ -278,9 +278,7 @@ OF_A_RUN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """A run that ended by itself, at its limit or by a user's hand. array_job_id: None for an
-    ordinary job. suspended_s: of the time between start and end.
-    """
+    """A run that ended by itself, at its limit or by a user. suspended_s: within the run."""
 
     job_id: JobId
     request: Request

@@ -126,9 +126,7 @@ def claims(
 def times(
     db: sqlite3.Connection, cluster: str, since: float, key: ownership.JobKey | None = None
 ) -> list[tuple[ownership.JobKey, float]]:
-    """When each job was written to since then, once per try, but for releases and what was never
-    sent. key: of this job alone; None = of all.
-    """
+    """When each job was written to since then, once per try. key: of this job; None = of all."""
     rows = db.execute(
         "SELECT job_id, submitted_at, at, tries FROM changes"  # noqa: S608 - fixed names
         # by the job where there is one: the plus keeps the index over time out

@@ -104,9 +104,7 @@ def _change(row: tuple[Any, ...]) -> JobChange:
 
 
 def decided(db: sqlite3.Connection, cycle: int) -> Decided:
-    """What a cycle saw, its settings, its plan. Raises JournalError: it decided nothing, or is
-    gone; SnapshotError: damaged.
-    """
+    """What a cycle saw, its settings, its plan. Raises JournalError, SnapshotError."""
     row = db.execute(
         "SELECT at, mode, skipped, taken_at, s.digest, s.body, r.body, p.body FROM cycles AS c"
         " LEFT JOIN snapshots AS s ON s.digest = c.snapshot"

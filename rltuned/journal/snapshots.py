@@ -93,9 +93,7 @@ def unpack(digest: str, body: bytes, taken_at: float) -> Snapshot:
 
 
 def check_header(db: sqlite3.Connection, path: Path) -> int:
-    """The version of its tables; 0 = none. Raises JournalError: foreign, newer, or before 0.1.0;
-    sqlite3.Error: no database at all.
-    """
+    """The version of its tables; 0 = none. Raises JournalError; sqlite3.Error: no database."""
     (application,) = db.execute("PRAGMA application_id").fetchone()
     (version,) = db.execute("PRAGMA user_version").fetchone()
     try:

@@ -24,9 +24,7 @@ _quantile = in_place(run_times.quantile)
 
 
 class Eyes(NamedTuple):
-    """How a network sees the queue. asked_s: (n,) delays at stretch 1 of the rule that it corrects,
-    where nothing is learned of run times.
-    """
+    """How a network sees the queue. asked_s: (n,) the corrected rule's delays at stretch 1."""
 
     sight: StaticFeatures
     features: Features

@@ -61,9 +61,7 @@ class Shapes(NamedTuple):
 
 
 class Jobs(NamedTuple):
-    """The trace, in submit order; each (n,). runs_s: what it will run, cut at its limit. offset:
-    where its shares begin in Shares.
-    """
+    """The trace, in submit order, (n,). runs_s: cut at its limit. offset: its shares in Shares."""
 
     submit_s: FloatArray
     runs_s: FloatArray
@@ -122,9 +120,7 @@ class State(NamedTuple):
 
 
 class Setup(NamedTuple):
-    """The fixed side of a run, but for the nodes of hardware.member, which faults take away.
-    spread, easy: placement and backfill rule.
-    """
+    """The fixed side of a run. spread, easy: placement and backfill rule."""
 
     hardware: Hardware
     shapes: Shapes

@@ -51,9 +51,7 @@ Rule = Callable[[StateMatrix], FloatArray]
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A rule with its name. delay: at stretch 1. static: it never changes while a job waits, unless
-    its predicted run time does.
-    """
+    """A rule with its name. static: its delay at stretch 1 never changes while a job waits."""
 
     name: str
     rule: Rule

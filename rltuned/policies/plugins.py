@@ -33,9 +33,7 @@ _loaded: Final[dict[Path, str]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """A policy of another package. digest: of its name, version and the function's file; evidence
-    is kept by it.
-    """
+    """A policy of another package. digest: of name, version and file, for the evidence."""
 
     name: str
     wish: Callable[[StateMatrix], FloatArray]

@@ -112,9 +112,7 @@ class DecidedWorld:
         return sum(self._journal.writes.values())
 
     def due(self) -> Snapshot | None:
-        """Let time pass until a queue waits for a decision; None = done. Raises TraceError: a job
-        never starts.
-        """
+        """Let time pass until a queue waits for a decision; None = done. Raises TraceError."""
         if self._is_due:
             self.world.schedule()
         while (now := next_time(self.world, self._first_s, self._interval_s)) is not None:

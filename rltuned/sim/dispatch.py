@@ -41,9 +41,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Grounds:
-    """What never changes between passes. neighbours: of each partition, those that share a node
-    with it, itself included.
-    """
+    """What never changes between passes. neighbours: of a partition, those that share nodes."""
 
     nodes: Mapping[NodeName, Node]
     neighbours: Mapping[str, frozenset[str]]

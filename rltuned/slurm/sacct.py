@@ -72,9 +72,7 @@ def ask_history(
 def ask_rows(
     commands: Commands, since: float, until: float, names: tuple[str, ...]
 ) -> Iterator[list[str]]:
-    """Rows of these columns, in which any text may stand: the mark between them is random. See
-    ask_history. Raises BackendError.
-    """
+    """Rows of these columns, parted by a random mark. See ask_history. Raises BackendError."""
     mark = FIELD + secrets.token_hex(6)
     # the number once more closes a row, which no line end can do
     words = sacct_words(since, until, (*names, "JobIDRaw"))

@@ -23,9 +23,7 @@ from rltuned.slurm.writer import Writer
 
 
 class SlurmUndoer:
-    """Gives back, through Slurm's own commands. sizes: node ranges are read too. fence: knows of
-    every read, and is asked before every batch.
-    """
+    """Gives back, through Slurm's own commands. sizes: node ranges too. fence: see Writer."""
 
     def __init__(
         self,

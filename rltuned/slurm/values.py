@@ -83,9 +83,7 @@ def _amount(text: str, unit: int) -> int:
 
 
 def parse_limit_s(text: str) -> float | None:
-    """A limit in seconds, as "1-00:00:00"; inf = UNLIMITED or INVALID (over a year); None = not
-    set.
-    """
+    """A limit in seconds; inf = UNLIMITED or INVALID (over a year); None = not set."""
     word = text.strip().lower()
     if word in {"unlimited", "infinite", _LONGER_THAN_A_YEAR}:
         return math.inf

@@ -71,9 +71,7 @@ Widths = dict[_Key, tuple[int, tuple[int, ...]]]
 
 
 class CandidateGenerator:
-    """The candidates of requests on one free state; like requests are looked up once. widths:
-    shared by generators of the same hardware.
-    """
+    """The candidates of requests on one free state. widths: shared on the same hardware."""
 
     def __init__(
         self,

@@ -48,9 +48,7 @@ class SolveStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """All that steers a joint placement. steered: the world starts jobs on the chosen nodes (a
-    simulation); otherwise only OverSubscribe reaches it.
-    """
+    """All that steers a joint placement. steered: the world starts jobs on the chosen nodes."""
 
     weights: Weights = field(default_factory=Weights)
     budget: Budget = field(default_factory=Budget)

@@ -15,9 +15,7 @@ FEWEST: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What is known, as sums over pairs of blocks with jobs in both: of their mean waits in on and
-    in off blocks, and of the squared differences of the two.
-    """
+    """Sums over pairs of blocks with jobs in both: mean waits, squares of their differences."""
 
     pairs: int = 0
     on_sum_s: float = 0.0

@@ -61,9 +61,7 @@ class Seat:
 
 
 def take_in(folder: Path, host: str, journal: Journal, cluster: str, *, own: bool) -> str:
-    """Bring a journal into line with what was handed over; the host that had it, empty = none. own:
-    whether the changes belong to this daemon from now on.
-    """
+    """Bring a journal into line with a handover; its host, empty = none. own: it is taken over."""
     given = published(folder)
     if given is None or given.holder == host or given.cluster != cluster:
         return ""

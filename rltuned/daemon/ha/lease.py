@@ -68,9 +68,7 @@ _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
 
 class LeaseRecord(BaseModel):
-    """What the file says. term: counts the changes of hands. holder: its host. beat: counts
-    renewals. released: the holder has given it up.
-    """
+    """The file. term: counts changes of hands. beat: counts renewals. released: it is given up."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 

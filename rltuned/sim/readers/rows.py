@@ -79,9 +79,7 @@ def collect(
 
 
 def finish(reading: ParsedTrace, path: Path, *, limits: Strength | None, seed: int) -> Trace:
-    """Sort by submit time, count from the first one, and draw limits. limits: None = keep those of
-    the source. Raises TraceError: no usable job.
-    """
+    """Sort by submit time, from 0 on. limits: None = the source's. Raises TraceError."""
     if not reading.jobs:
         first = f": line {reading.bad[0].line}: {reading.bad[0].why}" if reading.bad else ""
         raise TraceError(f"{path}: no usable job{first}")
