@@ -24,10 +24,13 @@ def collect(
     since: float,
     until: float,
     report: Report = lambda _part: None,
+    *,
+    has_other: bool = False,
 ) -> tuple[str, ...]:
     """Save config, nodes, partitions and history; what to warn of.
 
     commands needs TZ=UTC in its environment. folder: new, or empty. since, until: Unix seconds.
+    has_other: there is another source of the history, so one may be missing here.
 
     Raises:
         BackendError: a command failed.
@@ -37,7 +40,8 @@ def collect(
     config = commands.ask("scontrol", "show", "config").stdout
     known = parse_config(config)
     storage = known.get("AccountingStorageType", "")
-    if storage in {"", "accounting_storage/none"}:
+    is_kept = storage not in {"", "accounting_storage/none"}
+    if not is_kept and not has_other:
         raise TraceError(
             "this Slurm keeps no history (AccountingStorageType is not slurmdbd): there is nothing "
             "to play; `rltuned run --dry-run` and `rltuned plan` show what would change now"
@@ -48,10 +52,14 @@ def collect(
             for name, words in SHOWN:
                 with (place / name).open("w", encoding="utf-8") as out:
                     out.writelines(commands.stream("scontrol", *words))
-            with gzip.open(place / PACKED, "wt", encoding="utf-8") as rows:
-                rows.writelines(f"{row}\n" for row in ask_history(commands, since, until, report))
+            if is_kept:
+                with gzip.open(place / PACKED, "wt", encoding="utf-8") as rows:
+                    found = ask_history(commands, since, until, report)
+                    rows.writelines(f"{row}\n" for row in found)
     except OSError as error:
         raise TraceError(f"{folder}: cannot be written: {error.strerror}") from error
+    if not is_kept:
+        return ("this Slurm keeps no history: the daemon's journal alone is the record",)
     private = known.get("PrivateData", "none")
     if "jobs" in private:
         return (f"PrivateData={private}: sacct shows all jobs to operators only",)

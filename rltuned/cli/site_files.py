@@ -22,12 +22,14 @@ from rltuned.core.decide import Knobs
 from rltuned.daemon.clock import SystemClock
 from rltuned.durable import whole_folder
 from rltuned.errors import TraceError
+from rltuned.journal.snapshots import recorded
 from rltuned.settings import Settings
 from rltuned.settings.service import SlurmKeys
 from rltuned.slurm.accounting import SacctAnswer, read_history
 from rltuned.slurm.commands import Commands
 from rltuned.slurm.job_selector import asked_moment
 from rltuned.slurm.sacct import lines_of
+from rltuned.tune.journal_history import Sources, completed, seen_runs
 
 LIVE_SINCE: Final = "30d"
 SACCT_TIMEOUT_S: Final = 600.0
@@ -44,6 +46,34 @@ def read_record(
     answer = read_history(lines_of(rows), str(rows), zone, since=begin)
     show(f"reading {rows.name}", 1.0)
     return answer, past_of(answer, read_site_model(site), span)
+
+
+def read_with_journal(
+    site: Path, journal: Path | None, zone: ZoneInfo, span: Span, show: Show
+) -> tuple[Past, Sources]:
+    """A saved record on its site, with what sacct lacks from a journal; how many jobs each has.
+
+    journal: None = sacct alone.
+
+    Raises:
+        JournalError: the journal cannot be read.
+        TraceError: a file cannot be used, or too little is left.
+    """
+    model, begin = read_site_model(site), -math.inf if span.begin is None else span.begin
+    seen = None
+    if journal is not None:
+        show(f"reading {journal.name}", 0.0)
+        seen = seen_runs(recorded(journal, begin), model.cluster.name)
+    show("reading sacct's rows", 0.0)
+    answer = SacctAnswer()
+    if seen is None or has_history(site):
+        rows = history_file(site)
+        answer = read_history(lines_of(rows), str(rows), zone, since=begin)
+    whole, sources = completed(answer, seen)
+    if seen is not None and not answer.records:
+        until = seen.until if span.until is None else min(span.until, seen.until)
+        span = replace(span, begin=max(begin, seen.begin), until=until)
+    return past_of(whole, model, span), sources
 
 
 def live(span: Span, since: str = LIVE_SINCE) -> Span:
@@ -72,13 +102,21 @@ def moment(text: str | None) -> float | None:
         raise typer.BadParameter(str(error)) from None
 
 
-def collect_live(slurm: SlurmKeys, folder: Path, span: Span, show: Show) -> None:
-    """Save the live site's files in a new folder. Raises BackendError, TraceError."""
+def collect_live(
+    slurm: SlurmKeys, folder: Path, span: Span, show: Show, *, has_other: bool = False
+) -> None:
+    """Save the live site's files in a new folder; has_other: see backtest/collect.
+
+    Raises:
+        BackendError: a command failed.
+        TraceError: there is no accounting, or the folder cannot be written.
+    """
     cli = replace(slurm.cli(), timeout_s=SACCT_TIMEOUT_S)
     # sacct takes the times that it is given for local ones, and prints epochs (slurm/commands)
     commands = Commands(cli, environ={**os.environ, "TZ": "UTC"})
     asking = partial(show, "asking sacct")
-    for line in collect(commands, folder, span.begin or 0.0, span.until or 0.0, asking):
+    begin, until = span.begin or 0.0, span.until or 0.0
+    for line in collect(commands, folder, begin, until, asking, has_other=has_other):
         warn(line)
 
 
@@ -95,6 +133,11 @@ def write_report(
                 shutil.copytree(bundle, made / bundle.name)
     except OSError as error:
         raise TraceError(f"{folder}: cannot be written: {error.strerror}") from error
+
+
+def has_history(place: Path) -> bool:
+    """Whether sacct's rows lie in a folder."""
+    return any((place / name).is_file() for name in (HISTORY, PACKED))
 
 
 def history_file(place: Path, given: Path | None = None) -> Path:

@@ -21,6 +21,7 @@ from rltuned.core.order import Policy
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import configured_predictor, find_policy, model_path
 from rltuned.errors import ModelError, RltunedError, SettingsError, TooLittleError, TraceError
+from rltuned.journal.snapshots import FILE_NAME
 from rltuned.policies.actor import Actor
 from rltuned.policies.generations import FOLDER
 from rltuned.policies.plugins import Plugin
@@ -55,6 +56,10 @@ MinutesOption = Annotated[
 SiteOption = Annotated[
     Path | None, typer.Option(help="Folder with saved files, as of `backtest --collect`.")
 ]
+JournalOption = Annotated[
+    Path | None,
+    typer.Option(help="With --site: the daemon's journal.sqlite, for what sacct lacks."),
+]
 ReportOption = Annotated[Path | None, typer.Option(help="New folder: index.html, results.json.")]
 
 
@@ -67,6 +72,7 @@ def tune(
     exam: ExamOption = "14d",
     minutes: MinutesOption = 40.0,
     site: SiteOption = None,
+    journal: JournalOption = None,
     timezone: Annotated[str, typer.Option(help="Of saved times that name no zone.")] = "UTC",
     seed: Annotated[int, typer.Option(help="Of the training.", min=0)] = 1,
     report: ReportOption = None,
@@ -83,7 +89,7 @@ def tune(
     model, record or a folder cannot be used; 3 = the record allows no verdict, and why. With --all,
     which tunes one after the other and puts reports into folders of their names, the worst of all.
     """
-    options = _NightOptions(since, exam, minutes, site, timezone, seed, report, dry_run)
+    options = _NightOptions(since, exam, minutes, site, journal, timezone, seed, report, dry_run)
     if every_one:
         raise typer.Exit(_each(config, options, as_json=as_json))
     found = _tuned(config, options)
@@ -100,6 +106,7 @@ class _NightOptions:
     exam: str
     minutes: float
     site: Path | None
+    journal: Path | None
     timezone: str
     seed: int
     report: Path | None
@@ -142,13 +149,15 @@ def _tuned(config: Path | None, options: _NightOptions) -> dict[str, Any]:
     state = NightState(loaded.settings, dry_run=dry_run)
     with tempfile.TemporaryDirectory(prefix="rltuned-tune-") as work, progress() as bar:
         bars = Bars(bar)
+        journal = options.journal
         if site is None:
             span, site = site_files.live(span, options.since), Path(work, "site")
-            site_files.collect_live(loaded.settings.slurm, site, span, bars.show)
+            kept = loaded.settings.daemon.state_dir / FILE_NAME
+            journal = journal or (kept if kept.exists() else None)
+            slurm, has_journal = loaded.settings.slurm, journal is not None
+            site_files.collect_live(slurm, site, span, bars.show, has_other=has_journal)
         try:
-            _, past = site_files.read_record(
-                site, site_files.history_file(site), zone, span, bars.show
-            )
+            past, sources = site_files.read_with_journal(site, journal, zone, span, bars.show)
             minutes, seed = options.minutes, options.seed
             asked = _asked(loaded, policy, days, minutes, work=Path(work), seed=seed)
             night = _spend(loaded, policy, past, asked, bars.show)
@@ -156,7 +165,7 @@ def _tuned(config: Path | None, options: _NightOptions) -> dict[str, Any]:
             state.end(TuneState(verdict="nothing", sentence=str(error)))
             warn(f"nothing tuned: {error}")
             return {"verdict": "nothing", "why": [str(error)]}
-        found = document(night, _terms(loaded.settings, options))
+        found = document(night, _terms(loaded.settings, options), sources)
         found |= concluded(loaded.settings, night, found, state, dry_run=dry_run)
         if report is not None:
             _write(report, night, found)
@@ -239,7 +248,7 @@ def _spend(
 
 def _show(found: dict[str, Any]) -> None:
     say(found["sentence"])
-    for text in (*found["why"], *found["plain"]):
+    for text in (*found["why"], *found["plain"], found["record"]["sources"]["text"]):
         say(f"  {text}")
     for one in found["candidates"]:
         change = (one["exam"] or one["lesson"])["objective"]

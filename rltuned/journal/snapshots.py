@@ -161,12 +161,18 @@ def _open(path: Path) -> tuple[sqlite3.Connection, int]:
         raise
 
 
-def recorded(path: Path) -> Iterator[Recorded]:
-    """Every kept snapshot, in the order of the cycles. Raises JournalError, SnapshotError."""
+def recorded(path: Path, since: float = 0.0) -> Iterator[Recorded]:
+    """Every snapshot of a moment or later that is still kept, in the order of the cycles.
+
+    Raises:
+        JournalError: the file cannot be read.
+        SnapshotError: what it holds is damaged.
+    """
     with reading(path) as db:
         rows = db.execute(
             "SELECT cycle, mode, taken_at, snapshot, body FROM cycles"
-            " JOIN snapshots ON digest = snapshot ORDER BY cycle"
+            " JOIN snapshots ON digest = snapshot WHERE taken_at >= ? ORDER BY cycle",
+            (since,),
         )
         for cycle, mode, taken_at, digest, body in rows:
             yield Recorded(cycle, mode, unpack(digest, body, taken_at))

@@ -16,15 +16,16 @@ from rltuned.train.export import export_predictor
 from rltuned.train.predictor import Fitted
 from rltuned.tune.candidates import Entrant
 from rltuned.tune.exam import Difference
+from rltuned.tune.journal_history import Sources
 from rltuned.tune.night import Examined, Figures, Night
 
 FIGURES: Final = ("wait_s", "wait_p99_s", "wait_max_s")
 
 
-def document(night: Night, asked: Mapping[str, Any]) -> dict[str, Any]:
+def document(night: Night, asked: Mapping[str, Any], sources: Sources) -> dict[str, Any]:
     """Everything but the verdict, which the command adds; what is unknown is null.
 
-    asked: how it was asked for.
+    asked: how it was asked for. sources: of the record's jobs.
     """
     past, whole = night.past, night.calibration.whole
     lesson, end, exam = night.lesson_s
@@ -46,6 +47,7 @@ def document(night: Night, asked: Mapping[str, Any]) -> dict[str, Any]:
             "until": utc(past.until),
             "jobs": int(past.scored.sum()),
             "exam_jobs": int(past.later.sum()),
+            "sources": {**asdict(sources), "text": sources.words},
         },
         "power": None
         if night.power is None

@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -13,7 +14,10 @@ import pytest
 
 from rltuned.core.decide import Policy
 from rltuned.daemon.clock import SystemClock
+from rltuned.domain.units import UnixTime
 from rltuned.errors import TooLittleError
+from rltuned.journal.journal import Journal
+from rltuned.journal.snapshots import FILE_NAME
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.generations import Generations
 from rltuned.policies.tune_state import read_state
@@ -25,6 +29,7 @@ from rltuned.tune.candidates import Course
 from rltuned.tune.exam import JobScores
 from tests.backtest.worlds import WEIGHTED, cluster, played
 from tests.browser import check_page
+from tests.builders import request, running, sight, snapshot
 from tests.histories import EPOCH, rows, save_site
 from tests.unit.cli.runner import run
 
@@ -245,6 +250,68 @@ def test_the_exam_is_the_last_part_and_nothing_of_it_was_learned(tmp_path: Path)
     assert all(j.submit_s + j.duration_s <= end_s for j in learned)
     with pytest.raises(TooLittleError, match="before the exam"):
         night.split_of(past, 20.0)
+
+
+def watched(folder: Path, given: Sequence[TraceJob]) -> None:
+    """The journal of a daemon that looked at each of these jobs at its beginning and its end."""
+    starts, ends = played(cluster(), jobs(), BY_AGE)
+    runs = []
+    for job in given:
+        number = int(job.job_id)
+        limit_s, start_s = job.time_limit_s, EPOCH + starts[number]
+        asks = request(gpus=job.gpus, cpus=2, mem_mib=0, time_limit_s=limit_s)
+        one = running(number + 1, started_at=start_s, submitted_at=UnixTime(EPOCH + job.submit_s))
+        runs.append((start_s, EPOCH + ends[number], replace(one, request=asks, user=job.user)))
+    moments = sorted(
+        {t + d for start, end, _ in runs for t, d in ((start, 0), (end, -1), (end, 1))}
+    )
+    folder.mkdir(exist_ok=True)
+    with closing(Journal(folder)) as journal:
+        for cycle, now in enumerate(moments, 1):
+            there = [job for start, end, job in runs if start <= now < end]
+            look = snapshot(runs=there, taken_at=now, cluster="known")
+            journal.keep(sight(look, cycle=cycle, at=now, mode="live"))
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_sacct_lacks_comes_from_the_journal(tmp_path: Path, config: Path) -> None:
+    site = saved(tmp_path)
+    whole = tuned(config, site, "--dry-run")
+    assert whole["record"]["sources"]["journal"] == 0
+    rows = (site / "sacct.txt").read_text().splitlines()
+    (site / "sacct.txt").write_text("\n".join(rows[:1_000] + rows[1_100:]) + "\n")
+    watched(tmp_path, jobs()[950:1_100])
+    found = tuned(config, site, "--dry-run", "--journal", str(tmp_path / FILE_NAME))
+    sources = found["record"]["sources"]
+    assert (sources["sacct"], sources["journal"], sources["ends"]) == (JOBS - 100, 100, 0)
+    assert sources["left_out"] == {}
+    assert found["record"]["jobs"] == whole["record"]["jobs"]
+    assert found["calibration"]["verdict"] == "close"
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_site_without_accounting_is_tuned_on_the_journal_alone(
+    tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, count = saved(tmp_path), 1_200
+    shown = site / "config.txt"
+    shown.write_text(shown.read_text() + "AccountingStorageType = accounting_storage/none\n")
+    scontrol = tmp_path / "bin" / "scontrol"
+    scontrol.parent.mkdir()
+    scontrol.write_text(
+        f'#!/bin/sh\ncase "$*" in *config) cat {shown};; *node) cat {site}/nodes.txt;;'
+        f" *) cat {site}/partitions.txt;; esac\n"
+    )
+    scontrol.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{scontrol.parent}:/usr/bin:/bin")
+    watched(tmp_path / "state", jobs()[:count])
+    options = ("--since", "2023-11-01", "--exam", "2d", "--minutes", "3", "--json", "--dry-run")
+    result = run("tune", "--config", str(config), *options)
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout)["record"]
+    sources = record["sources"]
+    assert (sources["sacct"], sources["journal"]) == (0, count)
+    assert record["jobs"] == count
 
 
 def negated(name: str) -> Policy:
