@@ -53,6 +53,7 @@ class Past:
         wait_s: real, start - eligible; nan where it is not known.
         pended_s: real, start - submit.
         scored: came within the record, and its run time and start are known.
+        by_main: Slurm's main scheduler started it, by the record.
         running, waiting: numbers (from 1) of the jobs that ran, and waited, at the beginning.
         ended_s: when it really ended; inf where it had not.
         use_recorded: what multifactor adds beyond age, size and partition was taken from the
@@ -71,6 +72,7 @@ class Past:
     wait_s: FloatArray
     pended_s: FloatArray
     scored: NDArray[np.bool_]
+    by_main: NDArray[np.bool_]
     running: frozenset[int]
     waiting: frozenset[int]
     ended_s: FloatArray
@@ -107,6 +109,7 @@ class Past:
             wait_s=self.wait_s[:count],
             pended_s=self.pended_s[:count],
             scored=self.scored[:count],
+            by_main=self.by_main[:count],
             ended_s=self.ended_s[:count],
             running=frozenset(n for n in self.running if n <= count),
             waiting=frozenset(n for n in self.waiting if n <= count),
@@ -159,6 +162,7 @@ def past_of(history: SacctAnswer, site: SiteModel, span: Span) -> Past:
         wait_s=_since(rows, eligible=True),
         pended_s=_since(rows, eligible=False),
         scored=scored,
+        by_main=np.array([row.record.main for row in rows], dtype=bool),
         running=frozenset(i for i, row in enumerate(rows, 1) if row.ran),
         waiting=frozenset(i for i, row in enumerate(rows, 1) if row.held),
         ended_s=np.array(

@@ -1,9 +1,7 @@
 """`rltuned train imitate`: learn an order that exists already."""
 
 import itertools
-import platform
 import sys
-import time
 from dataclasses import replace
 from datetime import UTC
 from pathlib import Path
@@ -16,16 +14,13 @@ from rltuned.cli.tables import progress
 from rltuned.errors import ModelError, SettingsError, TraceError
 from rltuned.journal.snapshots import recorded
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.card import Training
 from rltuned.slurm.accounting import read_history
 from rltuned.slurm.sacct import lines_of
 from rltuned.train import history, journalled
-from rltuned.train.export import export_bundle
-from rltuned.train.imitation import Fitting, Network, OrderedQueues, agreement, fit
+from rltuned.train.imitated import Taught, imitate_into
+from rltuned.train.imitation import Fitting, OrderedQueues
 from rltuned.train.queues import rule_orders
-from rltuned.train.ranges import ranges_shown
 
-PARITY_WINDOWS: Final = 4
 HELD_OUT, OTHER_SEED = 200, 1_000_003
 """Generated queues that are not learned from, and how far their seed lies from the others'."""
 SQLITE: Final = b"SQLite format 3\0"
@@ -113,44 +108,13 @@ def _learn(  # noqa: PLR0917 - by place
     data: str,
 ) -> float:
     """Fit and export; the share of the held-out pairs that the network has right."""
-    began = time.perf_counter()
-    network, losses = _fit(learned, fitting, teacher)
-    _, mean, lowest = agreement(network, held_out)
-    values, masks = held_out.values, held_out.masks
-    results = {
-        "held_out_pairwise_agreement": mean,
-        "held_out_lowest_queue_agreement": lowest,
-        "loss_first_epoch": losses[0],
-        "loss_last_epoch": losses[-1],
-    }
-    export_bundle(
-        out,
-        network,
-        name=out.name,
-        summary=f"Warm start: the order of {teacher}, learned from {data}.",
-        parity=(values[:PARITY_WINDOWS], masks[:PARITY_WINDOWS]),
-        training=Training(
-            method="supervised imitation, pairwise logistic loss",
-            teacher=teacher,
-            command=" ".join(["rltuned", *sys.argv[1:]]),
-            settings=fitting.described() | {"learned": len(learned), "held_out": len(held_out)},
-            data=data,
-            data_licence="generated, or the site's own",
-            seed=fitting.seed,
-            seconds=round(time.perf_counter() - began, 1),
-            machine=f"{platform.machine()}, one thread",
-        ),
-        results={name: round(value, 5) for name, value in results.items()},
-        caveats=[
-            f"It imitates {teacher}, can at best be as good, and claims no result on a cluster.",
-            "Agreement was measured on queues of the same origin as those that it learned from.",
-        ],
-        ranges=ranges_shown(network.kind, values, masks),
-    )
-    return mean
-
-
-def _fit(orders: OrderedQueues, fitting: Fitting, name: str) -> tuple[Network, list[float]]:
+    command = " ".join(["rltuned", *sys.argv[1:]])
     with progress("learning {task.description}", "loss {task.fields[loss]:.4f}") as bar:
-        task = bar.add_task(name, total=fitting.epochs, loss=float("nan"))
-        return fit(orders, fitting, lambda loss: bar.update(task, advance=1, loss=loss))
+        task = bar.add_task(teacher, total=fitting.epochs, loss=float("nan"))
+        return imitate_into(
+            out,
+            (learned, held_out),
+            fitting,
+            Taught(teacher, data, command),
+            on_epoch=lambda loss: bar.update(task, advance=1, loss=loss),
+        )

@@ -221,6 +221,7 @@ def _asked(
         promise=Promise(keys.max_longest_ratio, keys.max_p99_ratio, keys.max_user_ratio),
         learn=settings.predictor.enabled,
         seed=seed,
+        imitate=keys.imitate,
     )
 
 

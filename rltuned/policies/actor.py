@@ -46,15 +46,14 @@ class NetworkPolicy:
         if not len(matrix):
             return np.empty(0)
         if self.network.kind == "context":
-            return self.forward(self._seen(matrix), np.ones(len(matrix), dtype=bool))
-        found = [
-            self.forward(w.values, w.mask)[: w.count]
-            for w in windows(sample_features(matrix).values)
-        ]
+            return self.forward(self.seen(matrix), np.ones(len(matrix), dtype=bool))
+        found = [self.forward(w.values, w.mask)[: w.count] for w in windows(self.seen(matrix))]
         return np.concatenate(found)
 
-    def _seen(self, matrix: StateMatrix) -> Float32Array:
-        """(n, features) what the context network reads."""
+    def seen(self, matrix: StateMatrix) -> Float32Array:
+        """(n, features) what the network reads."""
+        if self.network.kind == "paper":
+            return sample_features(matrix).values
         if not self.predicted:
             return matrix.values
         # where nothing is predicted a job may run as long as its limit

@@ -244,6 +244,9 @@ class TuneKeys(Keys):
     """The same of the 99% wait."""
     max_user_ratio: float = key(1.2, ge=1.0, le=100.0)
     """The same of the mean wait of each user with more than 5% of the GPU time."""
+    imitate: bool = False
+    """PPO begins from the network after it has imitated the order in which this site's Slurm
+    started jobs, in place of the network as it is."""
 
 
 class GroupKeys(Keys):

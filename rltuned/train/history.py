@@ -11,16 +11,17 @@ the cluster while it runs, and that is all.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from rltuned.core.features import encode
+from rltuned.core.features import Float32Array, StateMatrix, encode
 from rltuned.core.observation import MAX_QUEUE_SIZE, sample_features
 from rltuned.domain.cluster import GpuCount, Node, Resources
 from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
+from rltuned.domain.run_times import RunTime
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
 from rltuned.errors import TraceError
@@ -37,9 +38,22 @@ FITTING: Final = Fitting(epochs=20, learning_rate=1e-3)
 """How the choices of a site are learned: they are few, so more steps learn them by heart."""
 
 
+Seen = Callable[[StateMatrix], Float32Array]
+"""(n, features) what a network reads of a queue."""
+
+
+def paper_sees(matrix: StateMatrix) -> Float32Array:
+    """What the paper's network reads."""
+    return sample_features(matrix).values
+
+
 @dataclass(frozen=True, slots=True)
 class Started:
-    """One job of the accounting data. by_main: Slurm's main scheduler started it."""
+    """One job of the accounting data.
+
+    start_s, end_s: inf = not yet. by_main: Slurm's main scheduler started it. run_time: what was
+    predicted of it; None = nothing.
+    """
 
     job_id: int
     submit_s: float
@@ -49,6 +63,7 @@ class Started:
     request: Request
     partition: str = "gpu"
     by_main: bool = True
+    run_time: RunTime | None = None
 
 
 def started_of(records: Iterable[JobRun]) -> list[Started]:
@@ -74,8 +89,14 @@ def started_of(records: Iterable[JobRun]) -> list[Started]:
     ]
 
 
-def choices_of(history: Sequence[Started], gpus: int, *, most: int = 6_000) -> OrderedQueues:
-    """The moments at which one job had to be preferred, the latest `most`. gpus: of the cluster.
+def choices_of(
+    history: Sequence[Started], gpus: int, *, most: int = 6_000, seen_by: Seen = paper_sees
+) -> OrderedQueues:
+    """Rebuild the moments at which one job had to be preferred.
+
+    gpus: of the cluster, for the features that speak of free GPUs. most: moments; the latest are
+    kept. seen_by: what the network that learns reads of a queue.
+
     Raises TraceError: too few starts by the main scheduler had rivals.
     """
     starts = sorted((j for j in history if j.by_main), key=lambda j: (j.start_s, j.job_id))
@@ -95,8 +116,9 @@ def choices_of(history: Sequence[Started], gpus: int, *, most: int = 6_000) -> O
         queue = sorted([chosen, *rivals], key=lambda j: (j.submit_s, j.job_id))
         snapshot = _snapshot(queue, running, now, gpus)
         matrix = encode(snapshot.pending, snapshot)
-        seen, asked = sample_features(matrix).values, asked_of(matrix)
-        found.append((seen, asked, [j.job_id for j in queue].index(chosen.job_id)))
+        found.append(
+            (seen_by(matrix), asked_of(matrix), [j.job_id for j in queue].index(chosen.job_id))
+        )
     if len(found) < FEWEST_STARTS:
         raise TraceError(
             f"{len(found)} starts by the main scheduler had rivals; {FEWEST_STARTS} are needed"
@@ -145,6 +167,7 @@ def _snapshot(
         tuple(_pending(j) for j in queue),
         tuple(_running(j, name, kind) for j in running),
         (node,),
+        run_times=tuple((JobId(j.job_id), j.run_time) for j in queue if j.run_time is not None),
     )
 
 

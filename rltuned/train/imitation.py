@@ -137,12 +137,21 @@ def _scores(network: Network, orders: OrderedQueues) -> Tensor:
 
 
 def fit(
-    orders: OrderedQueues, fitting: Fitting, on_epoch: Callable[[float], None] | None = None
+    orders: OrderedQueues,
+    fitting: Fitting,
+    on_epoch: Callable[[float], None] | None = None,
+    *,
+    begin: Network | None = None,
 ) -> tuple[Network, list[float]]:
-    """An actor, and its mean loss in each epoch; reproducible. Raises FloatingPointError."""
+    """An actor, and its mean loss in each epoch. Same input, same machine: same weights.
+
+    begin: the network that learns, changed in place; None = the paper's, not yet trained.
+
+    Raises FloatingPointError: the loss is no longer finite.
+    """
     torch.set_num_threads(1)  # sums in one order, so the same weights every time
     torch.manual_seed(fitting.seed)
-    network = build("paper", OBSERVED, fitting.hidden, fitting.reach)
+    network = begin or build("paper", OBSERVED, fitting.hidden, fitting.reach)
     optimiser = torch.optim.Adam(network.parameters(), lr=fitting.learning_rate)
     steps = fitting.epochs * -(-len(orders) // fitting.batch)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)

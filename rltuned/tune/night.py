@@ -32,7 +32,8 @@ class Asked:
 
     exam_days, minutes: its exam, and its time. networks: bundles to begin from, the incumbent's own
     or the shipped one. shipped: predictor. learn: whether run times are predicted at all. work: a
-    folder for what is trained. seed: of the training.
+    folder for what is trained. seed: of the training. imitate: PPO begins from a network that
+    imitates the site's own Slurm.
     """
 
     exam_days: float
@@ -43,6 +44,7 @@ class Asked:
     promise: Promise = field(default_factory=Promise)
     learn: bool = True
     seed: int = 1
+    imitate: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from rltuned.train.predictor import FEWEST_JOBS, Fitted, fit
 from rltuned.tune.candidates import Choice, Course, Daemon, Entrant, Family, Lesson, pick
 from rltuned.tune.exam import Difference, JobScores, difference, pooled, power_of, verdict
 from rltuned.tune.night import Asked, Examined, Figures, Night, split_of
+from rltuned.tune.warm_start import imitated
 
 MINUTE_S: Final = 60.0
 PPO_PART: Final = 0.6
@@ -26,7 +27,8 @@ PPO_PART: Final = 0.6
 COPIES, FEWEST_COPIES = 5, 3
 """Of the exam of the one that may pass, with the record itself; see exam.pooled."""
 PPO_LEAST_MIN: Final = 2.0
-TRAINED: Final = "trained"
+TRAINED, IMITATED = "trained", "imitated"
+IMITATION: Final = "imitation of the site's own Slurm"
 
 
 @dataclass(slots=True)
@@ -65,6 +67,7 @@ class NightRun:
         self._began = clock()
         self._left_out: dict[str, str] = {}
         self._usable: list[Path] = []  # networks that load
+        self._imitated: list[str] = []  # what PPO began from, in words
         self._plays = 0
         self._reserved = 0.0
 
@@ -113,7 +116,7 @@ class NightRun:
             taken=picked.choice.entrant if picked and not picked.why else None,
             why=why if picked is None else picked.why,
             power=power,
-            plain=tuple(_plain(sat, exam)),
+            plain=(*self._imitated, *_plain(sat, exam)),
             fitted=late,
             left_out=dict(self._left_out),
             plays=self._plays,
@@ -168,6 +171,7 @@ class NightRun:
         asked, name = self._asked, "the network trained on by PPO"
         if early is None or not self._usable:
             return []
+        start = self._begun_from(past, early.predictor)
         left_min = asked.minutes * (1 - self._used() - self._reserved) * PPO_PART
         if left_min < PPO_LEAST_MIN:
             self._left_out[name] = f"{max(left_min, 0.0):.1f} minutes were left for it"
@@ -176,7 +180,7 @@ class NightRun:
         self._report("PPO", self._used())
         try:
             bundle, words = fit_order(
-                past.known(), past, self._usable[0], early.predictor, out,
+                past.known(), past, start, early.predictor, out,
                 minutes=left_min, seed=asked.seed,
                 report=lambda _part: self._report("PPO", self._used()),
             )  # fmt: skip
@@ -187,6 +191,23 @@ class NightRun:
             return []
         policy: tuple[Policy, ...] = (load_actor(bundle),)
         return [Family(name, policy, early.predictor, site_predictor=True, bundle=bundle)]
+
+    def _begun_from(self, past: Past, predictor: Predictor) -> Path:
+        """The bundle that PPO begins from: the first network, or its imitation of the site."""
+        asked, network = self._asked, self._usable[0]
+        if not asked.imitate:
+            return network
+        self._report(IMITATION, self._used())
+        out = asked.work / IMITATED
+        try:
+            words = imitated(past, network, predictor, out, seed=asked.seed)
+        except (FloatingPointError, ModelError, TraceError) as error:
+            self._left_out[IMITATION] = str(error)
+            return network
+        self._imitated = [
+            f"PPO began from {network.name} after it had learned from Slurm: {words}."
+        ]
+        return out
 
     def _copies(self, exam: Course, best: Entrant) -> list[Difference]:
         """Further copies of the exam of incumbent and best, as many as there is time for."""

@@ -1,0 +1,86 @@
+"""Imitation of the site's own Slurm: where PPO of a night begins, if that is asked for.
+
+What the network reads is what the daemon shows it, the predictions of the site's predictor too.
+Labels are starts by Slurm's main scheduler before the split; nothing that came after is looked at.
+"""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from rltuned.backtest.past import Past
+from rltuned.core.run_times import LOG_FULL
+from rltuned.domain.run_times import RunTime
+from rltuned.policies.actor import load_actor
+from rltuned.policies.predictor import Predictor
+from rltuned.train.history import FITTING, Started, choices_of
+from rltuned.train.imitated import Taught, imitate_into
+from rltuned.train.network import module_of
+from rltuned.train.predictor import foreseen
+
+MOST_STARTS: Final = 2_000
+LEARNED_PART: Final = 0.8
+
+
+def imitated(past: Past, bundle: Path, predictor: Predictor, out: Path, *, seed: int) -> str:
+    """The bundle's network, taught the order in which this site's Slurm started jobs; a sentence.
+
+    past: switched on where what may be learned ends. out: folder of the new bundle; must not exist.
+
+    Raises:
+        FloatingPointError: the loss is no longer finite.
+        ModelError: a bundle cannot be used or written.
+        TraceError: the record shows too few starts by the main scheduler.
+    """
+    actor = load_actor(bundle)
+    starts = started_by_split(past, predictor)
+    choices = choices_of(starts, past.site.cluster.gpus, most=MOST_STARTS, seen_by=actor.seen)
+    queues = choices.split(LEARNED_PART)
+    form = actor.card.architecture
+    fitting = replace(FITTING, hidden=form.hidden, reach=form.reach, seed=seed)
+    text = f"{len(queues[0])} starts with rivals of the site's own"
+    agreed = imitate_into(
+        out,
+        queues,
+        fitting,
+        Taught("the site's own Slurm", text, "rltuned tune"),
+        begin=module_of(actor.network).train(),
+        predicted=actor.predicted,
+    )
+    return f"imitates the site's own Slurm on {agreed:.1%} of the pairs not learned from"
+
+
+def started_by_split(past: Past, predictor: Predictor) -> list[Started]:
+    """What is known at the split of the jobs that had come by then."""
+    count = int(np.searchsorted(past.arrived_s, past.split_s))
+    jobs = past.jobs[:count]
+    found = foreseen(predictor, jobs)
+    low_s, median_s, high_s = np.expm1(found.quantiles.astype(np.float64) * LOG_FULL).T
+    each = zip(found.plan_s, low_s, median_s, high_s, strict=True)
+    run_times = [
+        RunTime(float(plan), math.nan, float(low), float(middle), float(high), ends=0)
+        for plan, low, middle, high in each  # neither the rule `delay` nor a network reads the mean
+    ]
+    started = []
+    for i, (job, run_time) in enumerate(zip(jobs, run_times, strict=True)):
+        ran = i + 1 in past.running  # when the record began: it arrived with its start
+        start_s = float(past.arrived_s[i] + (0.0 if ran else past.wait_s[i]))
+        began = start_s < past.split_s  # nan: it had not
+        end_s = float(past.ended_s[i])
+        started.append(
+            Started(
+                job_id=i + 1,
+                submit_s=float(past.arrived_s[i]),
+                eligible_s=float(past.arrived_s[i]),
+                start_s=start_s if began else math.inf,
+                end_s=end_s if end_s <= past.split_s else math.inf,
+                request=job.request(),
+                partition=job.partition,
+                by_main=bool(past.by_main[i]) and began and not ran,
+                run_time=run_time,
+            )
+        )
+    return started
