@@ -7,15 +7,31 @@ do not delay it. Ends are ends by time limit, as everywhere in the core.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from rltuned.core.capacity import BoolArray, Capacity
-from rltuned.core.placement import is_outside, place_request, width
+from rltuned.core.placement import PlacementRule, is_outside, place_request, width
 from rltuned.domain.jobs import PendingJob, Request, Share
 from rltuned.domain.snapshot import Snapshot
 
 OVERDUE_S: Final = 1.0
 """A job past its limit is being ended: its nodes are free any moment, but not yet."""
+
+Place = Callable[[int, Capacity], tuple[Share, ...] | None]
+"""Where the job of this position would start; None = nowhere."""
+
+
+class InLine(Protocol):
+    """A job as a pass sees it: what it asks for, member (N,) where, for how long, in which line."""
+
+    @property
+    def request(self) -> Request: ...
+    @property
+    def member(self) -> BoolArray: ...
+    @property
+    def limit_s(self) -> float: ...
+    @property
+    def partition(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +47,10 @@ class QueuedJob:
         limit = self.request.time_limit_s
         return math.inf if limit is None else limit
 
+    @property
+    def partition(self) -> str:
+        return self.job.partitions[0]
+
     def reach(self, capacity: Capacity) -> BoolArray:
         """(N,) nodes that have what it asks for, and on which Slurm starts jobs now."""
         could: BoolArray = self.member & capacity.usable
@@ -41,7 +61,7 @@ class QueuedJob:
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """Amounts that come free at an offset in seconds from now, at the latest."""
+    """Amounts that come free at the latest at a time, in seconds of the pass."""
 
     at_s: float
     shares: tuple[Share, ...]
@@ -50,7 +70,7 @@ class JobEnd:
 @dataclass(slots=True)
 class Reservation:
     """A job that waits at the head of its partition. job: its position. at_s: when it could start
-    by time limits, from now; inf = never. free: what is free then. shares: where; None = nowhere.
+    by time limits; inf = never. free: what is free then. shares: where; None = nowhere.
     """
 
     job: int
@@ -86,28 +106,42 @@ def job_ends(snapshot: Snapshot, capacity: Capacity) -> tuple[JobEnd, ...]:
 
 
 def easy_backfill(
-    jobs: Sequence[QueuedJob], capacity: Capacity, ends: Callable[[], Sequence[JobEnd]]
+    jobs: Sequence[InLine],
+    capacity: Capacity,
+    ends: Callable[[], Sequence[JobEnd]],
+    *,
+    now: float = 0.0,
+    rule: PlacementRule = "pack",
+    place: Place | None = None,
+    passes: bool = True,
 ) -> BackfillResult:
-    """Slurm's own pass over the jobs in order. ends: see `job_ends`; called if a job must wait."""
+    """Slurm's own pass over the jobs in order.
+
+    ends: see `job_ends`; called if a job must wait. now: of their times. place: where a job starts,
+    if not by the rule. passes: jobs may pass a head that they do not delay.
+    """
     free = capacity.copy()
     starts: dict[int, tuple[Share, ...]] = {}
     heads: dict[str, Reservation] = {}
     begun: list[JobEnd] = []
     for at, one in enumerate(jobs):
-        shares = place_request(one.request, one.member, free, "pack")
-        partition = one.job.partitions[0]
+        shares = place(at, free) if place else place_request(one.request, one.member, free, rule)
         if shares is None:
-            if partition not in heads:
-                heads[partition] = _reserve(at, one, free, [*ends(), *begun])
+            if one.partition not in heads:
+                heads[one.partition] = _reserve(at, one, free, [*ends(), *begun], rule)
             continue
-        late = [head for head in heads.values() if one.limit_s > head.at_s]
-        if not all(_still_fits(head, jobs[head.job], shares) for head in late):
-            continue
-        free.take(shares)
-        for head in late:
-            head.free.take(shares)
-        starts[at] = shares
-        begun.append(JobEnd(one.limit_s, shares))
+        late = [head for head in heads.values() if now + one.limit_s > head.at_s]
+        for head in late if passes else heads.values():
+            if (jobs[head.job].member & one.member).any() and not (
+                passes and _still_fits(head, jobs[head.job], shares, rule)
+            ):
+                break
+        else:
+            free.take(shares)
+            for head in late:
+                head.free.take(shares)
+            starts[at] = shares
+            begun.append(JobEnd(now + one.limit_s, shares))
     return BackfillResult(starts, tuple(heads.values()))
 
 
@@ -121,7 +155,9 @@ def wait_as_first_s(job: PendingJob, capacity: Capacity, ends: Sequence[JobEnd])
     return at_s if math.isfinite(at_s) else None
 
 
-def _reserve(at: int, one: QueuedJob, free: Capacity, ends: Sequence[JobEnd]) -> Reservation:
+def _reserve(
+    at: int, one: InLine, free: Capacity, ends: Sequence[JobEnd], rule: PlacementRule
+) -> Reservation:
     later = free.copy()
     ordered = sorted(ends, key=lambda end: end.at_s)
     count, _ = width(one.request, one.member, free)
@@ -137,22 +173,24 @@ def _reserve(at: int, one: QueuedJob, free: Capacity, ends: Sequence[JobEnd]) ->
             continue
         hopeful = False
         later.cap()
-        shares = place_request(one.request, one.member, later, "pack")
+        shares = place_request(one.request, one.member, later, rule)
         if shares is not None:
             return Reservation(at, end.at_s, later, shares)
     return Reservation(at, math.inf, later, None)
 
 
-def _may_help(one: QueuedJob, gpus_each: int, end: JobEnd, later: Capacity) -> bool:
+def _may_help(one: InLine, gpus_each: int, end: JobEnd, later: Capacity) -> bool:
     """Whether an end leaves a node on which a share could go; what did not fit before needs one."""
     columns = [later.index[share.node] for share in end.shares]
     return any(one.member[c] and later.free_gpus[:, c].sum() >= gpus_each for c in columns)
 
 
-def _still_fits(head: Reservation, one: QueuedJob, shares: tuple[Share, ...]) -> bool:
+def _still_fits(
+    head: Reservation, one: InLine, shares: tuple[Share, ...], rule: PlacementRule
+) -> bool:
     """Whether a reserved job keeps its start where these shares are taken; it may move."""
     head.free.take(shares)
-    fits = place_request(one.request, one.member, head.free, "pack")
+    fits = place_request(one.request, one.member, head.free, rule)
     head.free.give(shares)
     if fits is not None:
         head.shares = fits

@@ -1,4 +1,4 @@
-"""One EASY pass, with memory of what cannot have changed; sim/dispatch has it as objects."""
+"""One EASY pass, with memory of what cannot have changed; core/backfill has it in numpy."""
 
 import numpy as np
 

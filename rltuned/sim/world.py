@@ -19,7 +19,7 @@ from rltuned.domain.jobs import Share
 from rltuned.domain.units import NodeName
 from rltuned.errors import TraceError
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.dispatch import BackfillRule, Claim, Grounds, Pending, neighbours, run_pass
+from rltuned.sim.dispatch import BackfillRule, Claim, Grounds, Pending, run_pass
 from rltuned.sim.fitting import EmptyCluster, in_partition
 from rltuned.sim.natural import Natural, Whole
 from rltuned.sim.trace import TraceJob
@@ -107,12 +107,8 @@ class World:
         self.rules = rules or Rules()
         self._empty = EmptyCluster(cluster)
         self.capacity = Capacity.of(self._empty.snapshot)
-        self.grounds = Grounds(
-            {n.name: n for n in cluster.nodes},
-            neighbours(cluster.nodes, (p.name for p in cluster.partitions)),
-            self.rules.placement,
-            self.rules.backfill,
-        )
+        nodes = {n.name: n for n in cluster.nodes}
+        self.grounds = Grounds(nodes, self.rules.placement, self.rules.backfill)
         self.now = -math.inf
         self.pending: dict[int, Pending] = {}
         self.running: dict[int, Running] = {}
