@@ -21,8 +21,7 @@ from rltuned.core.features import Float32Array, StateMatrix, encode
 from rltuned.core.observation import MAX_QUEUE_SIZE, sample_features
 from rltuned.domain.cluster import GpuCount, Node, Resources
 from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
-from rltuned.domain.run_times import RunTime
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import RunTime, Snapshot
 from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
 from rltuned.errors import TraceError
 from rltuned.slurm.accounting import JobRun

@@ -13,7 +13,7 @@ import numpy as np
 
 from rltuned.backtest.past import Past
 from rltuned.core.run_times import LOG_FULL
-from rltuned.domain.run_times import RunTime
+from rltuned.domain.snapshot import RunTime
 from rltuned.policies.actor import load_actor
 from rltuned.policies.predictor import Predictor
 from rltuned.train.history import FITTING, Started, choices_of
