@@ -117,7 +117,7 @@ def node(
     partitions: Sequence[str] = ("gpu",),
     **rest: Any,
 ) -> Node:
-    """A node with GPUs of one type, all free unless told."""
+    """A node with GPUs of one type, all free unless given."""
     free = gpus if free_gpus is None else free_gpus
     counts = (GpuCount(GpuType(gpu_type), gpus, free),) if gpus else ()
     return Node(

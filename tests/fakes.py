@@ -133,7 +133,7 @@ class FakeBackend:
         result = self.results.get(action.target.job_id, Result.APPLIED)
         if result is Result.APPLIED:
             self.put(changed(now, action))
-        return Outcome(action, result, "" if result is Result.APPLIED else "told to by the test")
+        return Outcome(action, result, "" if result is Result.APPLIED else "the test asked for it")
 
 
 def changed(was: PendingJob, action: Action) -> PendingJob:

@@ -25,7 +25,7 @@ LIMIT_S = 90.0
 class Seen:
     """What came of some exclusive jobs on two nodes with four GPUs each.
 
-    at_once: most of them running together; flagged: how many were told to share.
+    at_once: most of them running together; flagged: how many were set to share.
     """
 
     at_once: int

@@ -314,13 +314,13 @@ class SlurmLab:
 
     def sbatch(self, *options: str, wrap: str = "sleep 600") -> int:
         """Submit a job (output thrown away); its id."""
-        said = self.run(
+        printed = self.run(
             "sbatch", "--parsable", "--output=/dev/null", "--chdir=/", *options, f"--wrap={wrap}"
         )
-        return int(said.strip().split(";")[0])
+        return int(printed.strip().split(";")[0])
 
     def reconfigure(self) -> None:
-        """Have slurm.conf read anew. On 26.05 slurmctld starts anew for it, and may be away."""
+        """Have slurm.conf read again. On 26.05 slurmctld starts again for it, and may be away."""
 
         def taken() -> bool:
             return not self.run("scontrol", "reconfigure", check=False).strip()
@@ -333,8 +333,8 @@ class SlurmLab:
 
     def state(self, job_id: int | str) -> str:
         """Slurm's compact state of a job (`PD`, `R` ...), empty once Slurm has forgotten it."""
-        said = self.run("squeue", "-h", "-t", "all", "-o", "%t", "-j", str(job_id), check=False)
-        return "" if "rror" in said else said.strip().split("\n")[0]
+        printed = self.run("squeue", "-h", "-t", "all", "-o", "%t", "-j", str(job_id), check=False)
+        return "" if "rror" in printed else printed.strip().split("\n")[0]
 
     def clear(self) -> None:
         """Cancel every job and wait until none is left; all nodes back in service."""

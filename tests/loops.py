@@ -38,7 +38,7 @@ REVERSED = ConstantOrder((3, 2, 1))
 
 
 @dataclass
-class Heard:
+class Received:
     """An audience that remembers."""
 
     reports: list[CycleReport] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Bench:
     policy: Policy = REVERSED
     world: FakeBackend = field(default_factory=lambda: FakeBackend(WORLD))
     clock: FakeClock = field(default_factory=FakeClock)
-    heard: Heard = field(default_factory=Heard)
+    received: Received = field(default_factory=Received)
     orders: SignalFlags = field(default_factory=SignalFlags)
     reload: Callable[[], Rig] | None = None
     heartbeat_s: float = 1e9
@@ -95,7 +95,7 @@ class Bench:
             self.rig(),
             self.clock,
             Journal(self.folder),
-            self.heard,
+            self.received,
             orders=self.orders,
             reload=self.reload or self.rig,
             heartbeat_s=self.heartbeat_s,

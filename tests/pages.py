@@ -98,14 +98,14 @@ def _typed(rows: list[str], first: int) -> Iterator[Typed]:
         yield Typed(first + start, command[0] == "#", command[2:], tuple(shown))
 
 
-def differs(shown: tuple[str, ...], said: str) -> str:
+def differs(shown: tuple[str, ...], out: str) -> str:
     """What of the shown lines did not come out, in order; empty = everything did."""
     pattern = "\n".join(re.escape(row).replace(r"\.\.\.", ".*?") for row in shown)
     pattern = pattern.replace(r"\#", "#")
-    if not shown or re.search(rf"\A{pattern}\s*\Z", said, re.DOTALL):
+    if not shown or re.search(rf"\A{pattern}\s*\Z", out, re.DOTALL):
         return ""
     for count in range(1, len(shown) + 1):
         part = "\n".join(re.escape(row).replace(r"\.\.\.", ".*?") for row in shown[:count])
-        if not re.match(rf"\A{part}", said, re.DOTALL):
+        if not re.match(rf"\A{part}", out, re.DOTALL):
             return shown[count - 1]
     return "there is more than what is shown"

@@ -107,8 +107,8 @@ def programs(folder: Path, recording: Recording, changed: Mapping[str, str]) -> 
         program.chmod(0o755)
 
 
-def said_by_pyslurm(folder: Path, recording: Recording) -> Path:
-    """An interpreter that says what pyslurm said when the release was recorded."""
+def answers_of_pyslurm(folder: Path, recording: Recording) -> Path:
+    """An interpreter that answers what pyslurm answered when the release was recorded."""
     python = folder / "pyslurm-python"
     python.write_text(f'#!/bin/sh\nexec cat "{recording.folder / "pyslurm.json"}"\n')
     python.chmod(0o755)

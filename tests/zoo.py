@@ -108,11 +108,11 @@ def fill(lab: SlurmLab) -> Zoo:
     split = zoo.ids["array_split"]
     lab.scontrol("update", f"JobId={split}_2", "Nice=7")
     lab.scontrol("hold", f"{split}_4")
-    said = lab.run(
+    out = lab.run(
         "sbatch", "--parsable", "--output=/dev/null", "-n1", "--gres=gpu:p100:4", ":", "-n2",
         "--gres=gpu:k80:2", text="#!/bin/sh\nsleep 600\n",
     )  # fmt: skip
-    zoo.ids["het"] = int(said.strip().split(";")[0])
+    zoo.ids["het"] = int(out.strip().split(";")[0])
     # the main scheduler and backfill have been over them once: what they rewrite is rewritten
     time.sleep(3)
     return zoo

@@ -32,7 +32,7 @@ _NO_JOB = JobId(0)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Unreadable:
-    """A job, node or partition that cannot be read. name: "" = not told. job_id: 0 = none."""
+    """A job, node or partition that cannot be read. name: "" = unknown. job_id: 0 = none."""
 
     kind: Literal["job", "node", "partition"]
     name: str

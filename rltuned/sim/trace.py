@@ -34,7 +34,7 @@ Row = Mapping[str, str]
 @dataclass(frozen=True, slots=True)
 class TraceJob:
     """One job of a trace. submit_s: since its epoch. duration_s: true run time without a limit.
-    gpu_types: empty = any. cpus, mem_mib: None = not told; such a job takes none. nodes: None = the
+    gpu_types: empty = any. cpus, mem_mib: None = unknown; such a job takes none. nodes: None = the
     fewest. status: in the source's words; never used to simulate. name: without digits.
     """
 

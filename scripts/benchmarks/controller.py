@@ -175,9 +175,9 @@ def cost(pending: int, nodes: int, seconds: float, rounds: int, factor: float) -
             arms["dry"].append(_with_daemon(lab, seconds, INTERVAL_S / factor, "--dry-run"))
             arms["full"].append(_with_daemon(lab, seconds, INTERVAL_S / factor, "--stage", "full"))
         arms["idle"].append(_with_daemon(lab, seconds, HOUR_S, "--dry-run"))
-        said = lab.run("squeue", "--version").strip()
+        out = lab.run("squeue", "--version").strip()
     figures = {name: _figures(arms["without"], arms[name]) for name in ("dry", "full")}
-    return {"pending": pending, "nodes": nodes, "factor": factor, "release": said,
+    return {"pending": pending, "nodes": nodes, "factor": factor, "release": out,
             "load": os.getloadavg(), "arms": arms, "figures": figures}  # fmt: skip
 
 

@@ -114,8 +114,8 @@ def _accasim(jobs: tuple[TraceJob, ...]) -> tuple[float, int, float]:
         swf, about = Path(folder, "jobs.swf"), Path(folder, "system.json")
         swf.write_text("".join(rows), encoding="utf-8")
         about.write_text(json.dumps(system), encoding="utf-8")
-        said = _run("-c", CHILD, str(swf), str(about), folder)
-    seconds, ended, wait_s = json.loads(said.splitlines()[-1])
+        out = _run("-c", CHILD, str(swf), str(about), folder)
+    seconds, ended, wait_s = json.loads(out.splitlines()[-1])
     return seconds, ended, wait_s
 
 

@@ -38,7 +38,7 @@ def measure(bundle: Path) -> list[Figure]:
     Raises:
         ModelError: the bundle cannot be used.
     """
-    load_actor(bundle)  # a bad one is said here, not by a child's traceback
+    load_actor(bundle)  # a bad one is reported here, not by a child's traceback
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as child:
         found = json.loads(child.submit(_in_child, str(bundle)).result())
     size = f"{PENDING}_pending_{NODES}_nodes"

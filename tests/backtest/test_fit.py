@@ -29,8 +29,8 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Past:
     starts = np.array([j.submit_s for j in given])
     ends = starts + np.array([j.duration_s for j in given])
     folder = save_site(tmp_path_factory.mktemp("site"), cluster(), rows(given, starts, ends))
-    told = read_history(lines_of(folder / "sacct.txt"), "sacct.txt", UTC)
-    return past_of(told, read_site_model(folder), Span(float(EPOCH)))
+    reply = read_history(lines_of(folder / "sacct.txt"), "sacct.txt", UTC)
+    return past_of(reply, read_site_model(folder), Span(float(EPOCH)))
 
 
 def test_only_what_had_ended_by_the_switch_teaches(known: Past) -> None:
@@ -69,9 +69,9 @@ def test_the_predictor_learns_from_the_site(known: Past, tmp_path: Path) -> None
 
 def test_ppo_ends_when_its_time_is_up_and_is_exported(known: Past, tmp_path: Path) -> None:
     out = tmp_path / "trained"
-    told: list[float] = []
-    found = fit_site("full", known, RLTUNE, SHIPPED, out, minutes=1e-6, seed=1, report=told.append)
-    assert told == [1.0]  # one epoch, which began before the time was up
+    reply: list[float] = []
+    found = fit_site("full", known, RLTUNE, SHIPPED, out, minutes=1e-6, seed=1, report=reply.append)
+    assert reply == [1.0]  # one epoch, which began before the time was up
     assert found.bundle == out
     assert "for 1 epochs" in found.text
     actor = load_actor(out)

@@ -19,9 +19,9 @@ HOME = Path(__file__).resolve().parents[1] / "data" / "slurm" / "22.05" / "sacct
 
 
 def records() -> dict[tuple[str, float], JobRun]:
-    told = read_history(lines_of(HOME / "backtest.txt"), "backtest", UTC)
-    assert told.left_out == {RESIZED: 1}
-    return {(r.key, r.submit_s): r for r in told.records}
+    reply = read_history(lines_of(HOME / "backtest.txt"), "backtest", UTC)
+    assert reply.left_out == {RESIZED: 1}
+    return {(r.key, r.submit_s): r for r in reply.records}
 
 
 def test_a_resized_job_counts_once_from_its_start_to_its_end() -> None:
@@ -39,15 +39,15 @@ def test_a_requeued_job_is_there_with_both_its_runs() -> None:
     assert {r.gpus for r in runs} == {2}
 
 
-def test_gpus_are_counted_where_only_their_type_is_told() -> None:
+def test_gpus_are_counted_where_only_their_type_is_reported() -> None:
     found = {r.key: (r.gpus, r.gpu_types, r.limit_s) for r in records().values()}
     assert found["4"] == (4, ("t4",), 300.0)
     assert found["8"] == (0, (), 60_000_000.0)
 
 
 def test_training_reads_the_same_jobs() -> None:
-    told = read_history(lines_of(HOME / "history.txt"), "history", UTC, required=COLUMNS)
-    jobs = started_of(told.records)
+    reply = read_history(lines_of(HOME / "history.txt"), "history", UTC, required=COLUMNS)
+    jobs = started_of(reply.records)
     # without -D the earlier run of the requeued job is not there
     want = sorted(
         (r.submit_s, r.start_s, r.end_s, r.gpus, r.mem_mib, r.limit_s)
@@ -83,8 +83,8 @@ def test_one_unreadable_row_costs_that_row() -> None:
     lines[3] = lines[3].replace("UNLIMITED", "a while")
     lines.append("half a row")
     lines.append(lines[5].replace("4|4|", "9.batch|9.batch|"))
-    told = read_history(lines, "rows", UTC)
-    assert len(told.records) == len(records()) - 1
-    assert told.left_out[STEPS] == 1
-    bad = {why: found for why, found in told.lines.items() if why.startswith("cannot be read")}
+    reply = read_history(lines, "rows", UTC)
+    assert len(reply.records) == len(records()) - 1
+    assert reply.left_out[STEPS] == 1
+    bad = {why: found for why, found in reply.lines.items() if why.startswith("cannot be read")}
     assert sorted(line for found in bad.values() for line in found) == [4, 11]

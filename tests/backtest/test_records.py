@@ -110,7 +110,7 @@ def test_rows_that_are_left_out_are_counted(changed: dict[str, str], why: str) -
 def test_a_row_cut_short_and_one_that_comes_again_are_counted() -> None:
     found = read(line(), line(), line()[:40], line(Submit=f"{EPOCH + 1}"))
     assert found.left_out["the same record again"] == 1
-    assert len(found.records) == 2  # requeued: the same id, submitted anew
+    assert len(found.records) == 2  # requeued: the same id, submitted again
     assert sum(found.left_out.values()) + len(found.records) == found.rows == 4
 
 

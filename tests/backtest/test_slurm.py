@@ -45,12 +45,12 @@ def site() -> Iterator[tuple[SlurmLab, float, list[int]]]:
 
 def _submit(lab: SlurmLab, i: int) -> int:
     gres = f"--gres=gpu:{WIDTHS[i % 3]}"
-    said = lab.run(
+    out = lab.run(
         *as_user(OWNER if i % 2 else PLAIN),
         *("sbatch", "--parsable", "--output=/dev/null", "--chdir=/", gres, "-t5", "--mem=100"),
         f"--wrap=sleep {RUNS_S[i // 3 % 3]}",
     )
-    return int(said.split(";")[0])
+    return int(out.split(";")[0])
 
 
 def call(lab: SlurmLab, folder: Path, *words: str) -> object:
@@ -74,19 +74,19 @@ def test_what_is_read_is_what_was_done(
     words = ("--site", str(saved), "--since", since, "--train", "none", "-p", "saf", "--names")
     result = call(lab, tmp_path, *words, "--json", "--split", "0.2")
     assert result.exit_code == 0, result.output  # type: ignore[attr-defined]
-    told = json.loads(result.stdout)  # type: ignore[attr-defined]
-    record = told["record"]
+    reply = json.loads(result.stdout)  # type: ignore[attr-defined]
+    record = reply["record"]
     assert (record["gpus"], record["nodes"]) == (4, 1)
     assert record["jobs_scored"] == COUNT
     assert record["left_out"] == {"ended while it waited (cancelled, or never could start)": 1}
-    groups = told["orders"]["saf"]["groups"]
+    groups = reply["orders"]["saf"]["groups"]
     assert set(groups["account"]) == {"lab"}
     assert set(groups["GPUs"]) == {"1", "2-3"}
     # Slurm's own words, asked in another way
     shown = lab.run("sacct", "-n", "-X", "-P", "-j", ",".join(map(str, ids)), "-o",
                     "Submit,Start", "-a", "-S", since[:-6])  # fmt: skip
     assert len(shown.split()) == COUNT
-    real = told["real"]["whole"]["since_submit_s"]
+    real = reply["real"]["whole"]["since_submit_s"]
     from datetime import datetime  # noqa: PLC0415
 
     waits = [
@@ -95,7 +95,7 @@ def test_what_is_read_is_what_was_done(
     ]
     assert real == pytest.approx(sum(waits) / COUNT, abs=0.01)
     # the simulator passes no time with scheduling: it is early, and by little
-    whole = told["calibration"]["whole"]
+    whole = reply["calibration"]["whole"]
     assert whole["rank"] > 0.7
     assert whole["off_s"] < 0.5 * max(whole["mean"]["base"], 20.0)
 

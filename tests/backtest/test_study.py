@@ -163,13 +163,13 @@ def test_what_else_multifactor_has_comes_from_the_recorded_priorities(tmp_path: 
     for i, job in enumerate(given):
         request = job.request()
         size = (1 / 2 + request.total.cpus / 32) / 2
-        told = natural.priority(
+        reply = natural.priority(
             number=i + 1,
             waited_s=starts[i] - job.submit_s,
             size_share=size,
             partition_share=1.0 if job.partition == "urgent" else 1 / 5,
         )
-        lines.append(row(job, starts[i], ends[i], number=i + 1, priority=told))
+        lines.append(row(job, starts[i], ends[i], number=i + 1, priority=reply))
     (folder / "sacct.txt").write_text("\n".join(lines) + "\n")
     config = (folder / "config.txt").read_text()
     line = next(x for x in config.splitlines() if x.startswith("PriorityWeightFairShare"))

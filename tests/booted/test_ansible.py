@@ -34,8 +34,8 @@ def test_it_installs_and_starts(machine: Machine) -> None:
 
 
 def test_a_second_run_changes_nothing(machine: Machine) -> None:
-    said = machine.do(PLAY + WATCHING, timeout_s=500)
-    assert "changed=0" in said, said
+    out = machine.do(PLAY + WATCHING, timeout_s=500)
+    assert "changed=0" in out, out
 
 
 def test_settings_that_are_wrong_are_not_installed(machine: Machine) -> None:

@@ -82,13 +82,13 @@ def slurmctld(machine: Machine, word: str) -> None:
 
 def remedy(machine: Machine, check: str, user: str) -> str:
     """The command that `rltuned check` names for one of its findings."""
-    said = machine.run("rltuned check", user=user).text
-    found = re.search(rf"^(?:warn|FAIL) +{check}: .*\n +remedy: (.+)$", said, re.MULTILINE)
-    assert found is not None, said
+    out = machine.run("rltuned check", user=user).text
+    found = re.search(rf"^(?:warn|FAIL) +{check}: .*\n +remedy: (.+)$", out, re.MULTILINE)
+    assert found is not None, out
     return found[1]
 
 
-def test_the_remedies_for_rights_are_right_in_the_state_that_they_are_said_in(
+def test_the_remedies_for_rights_are_right_in_the_state_that_they_are_reported_in(
     machine: Machine, package: Path
 ) -> None:
     machine.copy(package, "/srv/rltuned.deb")
@@ -157,8 +157,8 @@ def test_a_removal_gives_back_what_every_instance_wrote(machine: Machine) -> Non
 
 
 def test_installed_again_they_are_enabled_as_before(machine: Machine) -> None:
-    said = machine.do("dpkg -i /srv/newer.deb", timeout_s=400)
-    assert "enabled as before the removal, not started" in said
+    out = machine.do("dpkg -i /srv/newer.deb", timeout_s=400)
+    assert "enabled as before the removal, not started" in out
     assert active(machine) == set()
     for unit in UNITS:
         assert machine.do(f"systemctl is-enabled {unit}").strip() == "enabled"
@@ -168,8 +168,8 @@ def test_installed_again_they_are_enabled_as_before(machine: Machine) -> None:
 def test_removed_by_force_nothing_is_lost_until_it_is_purged_by_force(machine: Machine) -> None:
     slurmctld(machine, "stop")
     machine.do(f"touch {ANYWAY}")
-    said = machine.do("apt-get remove -y -qq rltuned", timeout_s=600)
-    assert "removed all the same" in said
+    out = machine.do("apt-get remove -y -qq rltuned", timeout_s=600)
+    assert "removed all the same" in out
     machine.do(f"rm {ANYWAY}")
     refused = machine.run("apt-get purge -y -qq rltuned", timeout_s=200)
     assert refused.code != 0

@@ -52,9 +52,9 @@ def test_every_command_of_the_page_works_and_shows_what_it_shows(
         wrong = differs(step.shown, type_in(machine, step))
         assert not wrong, f"docs/quickstart.md:{step.line}: {step.command}: not shown: {wrong}"
     assert sprio(machine) == before, "a dry run changes nothing"
-    said = machine.do("journalctl -u rltuned -o cat --no-pager")
+    out = machine.do("journalctl -u rltuned -o cat --no-pager")
     machine.until(
-        lambda: "proposal" in machine.do("journalctl -u rltuned -o cat --no-pager"), 120, said
+        lambda: "proposal" in machine.do("journalctl -u rltuned -o cat --no-pager"), 120, out
     )
     took = f"quick start typed by a machine: {time.monotonic() - began:.0f} s\n"
     (ROOTS / "quickstart.txt").write_text(took)

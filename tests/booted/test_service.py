@@ -184,9 +184,9 @@ def test_journald_has_the_priorities_and_nothing_that_a_user_wrote(machine: Mach
     ]
     found: dict[str, set[str]] = {}
     for row in rows:
-        said = re.search(r"\[\w+ *\] (\w+)", str(row["MESSAGE"]))
-        if said is not None:
-            found.setdefault(said[1], set()).add(row["PRIORITY"])
+        out = re.search(r"\[\w+ *\] (\w+)", str(row["MESSAGE"]))
+        if out is not None:
+            found.setdefault(out[1], set()).add(row["PRIORITY"])
     expected = {"reload_failed": "3", "cycle_skipped": "4", "loaded": "6", "proposal": "6"}
     assert {event: found.get(event) for event in expected} == {
         event: {priority} for event, priority in expected.items()
@@ -290,8 +290,8 @@ def test_a_night_of_tune_says_when_there_is_too_little(
     machine.do("systemctl start rltuned-tune.timer")
     assert "rltuned-tune" in machine.do("systemctl list-timers --no-pager")
     machine.do("systemctl start rltuned-tune.service", timeout_s=300)  # exit code 3 is no failure
-    said = machine.do("journalctl -u rltuned-tune -o cat --no-pager")
-    assert "nothing tuned: " in said
+    out = machine.do("journalctl -u rltuned-tune -o cat --no-pager")
+    assert "nothing tuned: " in out
     assert "current" not in machine.do("ls /var/lib/rltuned/models").split()
     verdict = machine.do("cat /var/lib/rltuned/models/tune.json")
     assert '"verdict": "nothing"' in verdict

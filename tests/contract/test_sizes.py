@@ -134,7 +134,7 @@ def test_features_that_are_put_back_are_in_force(lab: SlurmLab, release: str) ->
     await_words(lab, job, runs("GRES=gpu:p100:1"))
 
 
-def test_what_the_job_is_told_of_its_gpus_is_stale(
+def test_what_the_job_is_reported_of_its_gpus_is_stale(
     lab: SlurmLab, release: str, tmp_path: Path
 ) -> None:
     tmp_path.chmod(0o755)
@@ -152,9 +152,9 @@ def test_a_running_job_may_shrink_by_nodes(
 ) -> None:
     job = lab.sbatch("-N2", *asks)
     await_words(lab, job, runs("NumNodes=2"))
-    said = lab.run("scontrol", "update", f"JobId={job}", "NumNodes=1", check=False)
+    out = lab.run("scontrol", "update", f"JobId={job}", "NumNodes=1", check=False)
     refused = bool(asks) and release != OLD
-    assert ("no longer pending" in said) == refused
+    assert ("no longer pending" in out) == refused
     await_words(lab, job, runs("NumNodes=2" if refused else "NumNodes=1"))
 
 
@@ -167,6 +167,6 @@ def test_a_running_job_never_grows_and_keeps_its_gpus(
     del release
     job = lab.sbatch("-N1", "--gres=gpu:p100:2")
     await_words(lab, job, runs("NumNodes=1"))
-    said = lab.run("scontrol", "update", f"JobId={job}", change, check=False)
-    assert why in said
+    out = lab.run("scontrol", "update", f"JobId={job}", change, check=False)
+    assert why in out
     await_words(lab, job, runs("NumNodes=1", "GRES=gpu:p100:2"))

@@ -22,9 +22,9 @@ from tests.recorded import (
     RELEASES,
     WITH_PYSLURM,
     Recording,
+    answers_of_pyslurm,
     replay,
     replay_beside,
-    said_by_pyslurm,
 )
 from tests.zoo import FIELDS, NODES, PENDING, REQUESTS, RUNNING, SHARES, ZOO_NODES, fill
 
@@ -63,18 +63,18 @@ def seen(
         with SlurmLab(nodes=ZOO_NODES) as lab:
             zoo = fill(lab)
             python = Path(PYSLURM_PYTHON) if reader else None
-            heard: list[ReaderChoice] = []
+            received: list[ReaderChoice] = []
             backend = SlurmBackend(
-                SlurmCli(conf=lab.conf), time.time, pyslurm=python, on_reading=heard.append
+                SlurmCli(conf=lab.conf), time.time, pyslurm=python, on_reading=received.append
             )
             throttle = bool(reader) or "--array-unique" in lab.run("squeue", "--help")
             yield Observed(backend.observe(), zoo.ids, backend, throttle)
-            assert not any(reading.stands_in for reading in heard)
+            assert not any(reading.stands_in for reading in received)
         return
     recording = Recording(DATA / release)
     folder = tmp_path_factory.mktemp("replay")
     if reader:
-        backend = replay_beside(said_by_pyslurm(folder, recording), folder, recording)
+        backend = replay_beside(answers_of_pyslurm(folder, recording), folder, recording)
     else:
         backend = replay(folder, recording)
     throttle = bool(reader) or "--array-unique" in recording.text("usage")

@@ -23,8 +23,8 @@ def task(slurm: SlurmLab) -> tuple[str, str]:
     waiting(slurm)
     array = slurm.sbatch(*FULL, "--array=0-2", "--time=10:00:00")
     slurm.scontrol("update", f"JobId={array}_1", "Nice=3")
-    told = slurm.scontrol("show", "job", f"{array}_1")
-    number = re.search(r"JobId=(\d+) ", told)
+    reply = slurm.scontrol("show", "job", f"{array}_1")
+    number = re.search(r"JobId=(\d+) ", reply)
     assert number is not None
     assert number[1] != str(array)
     return f"{array}_1", number[1]

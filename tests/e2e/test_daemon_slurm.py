@@ -206,7 +206,7 @@ def test_plan_explain_and_check(slurm: SlurmLab, config: Path) -> None:
     _, _, short = waiting(slurm, nices=(5, 15, 25))
     urgent = slurm.sbatch(*FULL, "-psla", "--time=100")
 
-    def told(job_id: int) -> dict[str, Any]:
+    def reply(job_id: int) -> dict[str, Any]:
         answer = rltuned("explain", str(job_id), "--json", "--config", str(config))
         found: dict[str, Any] = json.loads(answer.stdout)
         return found
@@ -222,8 +222,8 @@ def test_plan_explain_and_check(slurm: SlurmLab, config: Path) -> None:
     assert "SLA partition" in done.stdout
     assert "Changes so far: unknown" in done.stdout  # no cycle has made a journal yet
     assert rltuned("run", "--live", "--once", "--config", str(config)).returncode == 0
-    slurm.wait_for(lambda: told(short)["starts"]["slurm_expects_at"], 60, "backfill has planned it")
-    near = told(short)
+    slurm.wait_for(lambda: reply(short)["starts"]["slurm_expects_at"], 60, "backfill plans it")
+    near = reply(short)
     assert near["starts"]["slurm_expects_at"] > near["submitted_at"]
     assert near["starts"]["by_limits"] == "at_latest"
     assert 0 < near["starts"]["by_limits_in_s"] <= 7_200

@@ -132,8 +132,8 @@ def test_a_canary_orders_in_on_blocks_and_gives_back_in_off_blocks(
         once(on=False)
         assert priority(slurm, long) >= priority(slurm, middling) >= priority(slurm, short)
         config.write_text(config.read_text().replace("[ladder]", '[ladder]\nstage = "canary"'))
-        told = rltuned("explain", str(long), "--config", str(config)).stdout
-        assert "It is not delayed: partition gpu measures Slurm's own order until 2" in told
+        reply = rltuned("explain", str(long), "--config", str(config)).stdout
+        assert "It is not delayed: partition gpu measures Slurm's own order until 2" in reply
     with closing(Journal(tmp_path)) as journal:
         assert {int(job) for job, _ in journal.owned(look(slurm).cluster)} <= set(jobs)
 

@@ -45,12 +45,12 @@ def test_no_name_is_left_anywhere_and_names_alike_have_one_digest(
     with Daemon(tmp_path, "--config", str(config)) as daemon:
         daemon.wait_for_log("proposed=", times=3)
         shown = [daemon.get(path) for path in ("/metrics", "/", "/status.json")]
-        said = rltuned("status", "--json", "--config", str(config))
+        out = rltuned("status", "--json", "--config", str(config))
         log = daemon.log()
     assert any(f"{ids[0]}" in text for text in shown)
     for name, content in left(state).items():
         assert PRIVATE.encode() not in content, name
-    assert all(PRIVATE not in text for text in (*shown, log, str(said)))
+    assert all(PRIVATE not in text for text in (*shown, log, str(out)))
     last = list(recorded(state / FILE_NAME))[-1].snapshot
     kinds = [job.kinds for job in last.pending if job.job_id in ids]
     assert len(kinds) == 2

@@ -77,8 +77,8 @@ def test_dashboards_and_alerts_on_a_real_daemon(
     with (
         closing(Webhook()) as webhook,
         Daemon(tmp_path, "--config", str(config)) as daemon,
-        alertmanager(tmp_path, webhook) as told,
-        prometheus(tmp_path, daemon.url(), told) as asked,
+        alertmanager(tmp_path, webhook) as reply,
+        prometheus(tmp_path, daemon.url(), reply) as asked,
     ):
         daemon.wait_for_log("proposed=")  # on a busy machine they would end before it looks
         for _ in range(SHORT_JOBS):
@@ -89,7 +89,7 @@ def test_dashboards_and_alerts_on_a_real_daemon(
         daemon.wait_for(lambda: moved_jobs(daemon) >= 1, "a job is moved up")
         stand_still(slurm, webhook)
         daemon.wait_for(lambda: daemon.metric("rltuned_backoff_seconds") == 0, "it goes on")
-        wait_for(lambda: webhook.heard(ALERT, "resolved"), f"{ALERT} is over")
+        wait_for(lambda: webhook.received(ALERT, "resolved"), f"{ALERT} is over")
         since_s = time.monotonic() - started
         check_panels(asked, since_s)
         check_variables(asked)
@@ -115,10 +115,10 @@ def stand_still(slurm: SlurmLab, webhook: Webhook) -> None:
     controller = slurm.pid("slurmctld")
     os.kill(controller, signal.SIGSTOP)
     try:
-        wait_for(lambda: webhook.heard(ALERT, "firing"), f"the webhook hears of {ALERT}")
+        wait_for(lambda: webhook.received(ALERT, "firing"), f"the webhook hears of {ALERT}")
     finally:
         os.kill(controller, signal.SIGCONT)
-    (alert,) = {a["annotations"]["runbook_url"] for a in webhook.told if is_ours(a["labels"])}
+    (alert,) = {a["annotations"]["runbook_url"] for a in webhook.reply if is_ours(a["labels"])}
     assert alert == f"file:///usr/share/doc/rltuned/runbook.md#{ALERT.lower()}"
 
 

@@ -66,7 +66,7 @@ def test_what_was_learned_is_there_after_a_restart(
 ) -> None:
     past = [submit(lab, n, 2) for n in range(PAST)]
     lab.wait_for(lambda: all(lab.state(n) in {"CD", ""} for n in past), 60, "they end")
-    time.sleep(3)  # slurmdbd is told every now and then
+    time.sleep(3)  # slurmdbd learns of jobs every now and then
     state = tmp_path / "state"
     with Daemon(tmp_path, "--config", str(config)) as daemon:
         daemon.wait_for_log("run_times")

@@ -70,13 +70,13 @@ def test_systemd_hears_of_everything(tmp_path: Path, config: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))
         systemd.settimeout(60)
-        heard: list[str] = []
+        received: list[str] = []
 
         def until(word: str) -> str:
             while True:
-                heard.append(systemd.recv(4096).decode())
-                if word in heard[-1]:
-                    return heard[-1]
+                received.append(systemd.recv(4096).decode())
+                if word in received[-1]:
+                    return received[-1]
 
         environ = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "400000"}
         args = (*SIM, "--speed", "1", "--config", str(config))

@@ -181,7 +181,7 @@ def test_a_daemon_that_was_stopped_wakes_up_with_an_old_view(lab: SlurmLab, tmp_
         (config.parent / "PAUSE").unlink()
         daemon.signal(signal.SIGCONT)
         daemon.wait_for_log("not sent: the queue was seen")
-        # what was kept back is planned anew from a fresh view
+        # what was kept back is planned again from a fresh view
         daemon.wait_for_log("applied=")
         daemon.signal(signal.SIGTERM)
         assert daemon.ends() == 0

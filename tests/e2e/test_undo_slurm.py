@@ -142,7 +142,7 @@ def shown(slurm: SlurmLab) -> tuple[str, str]:
 
 
 def settled(slurm: SlurmLab) -> tuple[str, str]:
-    """The same, once Slurm has computed every priority anew."""
+    """The same, once Slurm has computed every priority again."""
     seen = shown(slurm)
     for _ in range(20):
         time.sleep(2.5)  # both schedulers pass every two seconds
@@ -194,9 +194,10 @@ def test_a_journal_of_the_first_release_is_enough(timeless: SlurmLab, tmp_path: 
     timeless.scontrol("update", f"JobId={one}", "Priority=4711")  # and then the process died
     timeless.stop_controller()
     timeless.start_controller()
-    told = rltuned("restore", "--all", "--config", str(config))
+    reply = rltuned("restore", "--all", "--config", str(config))
     assert (
-        told == f"job {one}: given back: priority 4711 released to multifactor, nice 70 set again\n"
+        reply
+        == f"job {one}: given back: priority 4711 released to multifactor, nice 70 set again\n"
     )
     assert settled(timeless) == untouched
 
@@ -209,15 +210,15 @@ def test_a_task_an_array_and_what_was_written_since(timeless: SlurmLab, tmp_path
     once = ("run", "--live", "--once", "--config", str(config))
     rltuned(*once)
     assert rltuned("restore", "--since", "0s", "--config", str(config)) == "nothing to give back\n"
-    told = rltuned("restore", "--job", f"{array}_4", "--config", str(config))
-    assert told.startswith(f"job {array}: given back: site factor ")
-    assert len(told.splitlines()) == 1
+    reply = rltuned("restore", "--job", f"{array}_4", "--config", str(config))
+    assert reply.startswith(f"job {array}: given back: site factor ")
+    assert len(reply.splitlines()) == 1
     assert "site_factor" in rltuned("history", f"{array}_4", "--config", str(config))
     assert "identical" in rltuned("history", "--replay", "1", "--config", str(config))
     timeless.scontrol("update", f"JobId={last}", "SiteFactor=77")
-    told = rltuned("restore", "--since", "1h", "--config", str(config))
-    assert f"job {last}: changed by another user: site factor is 77" in told
-    assert f"job {array}:" not in told
+    reply = rltuned("restore", "--since", "1h", "--config", str(config))
+    assert f"job {last}: changed by another user: site factor is 77" in reply
+    assert f"job {array}:" not in reply
     timeless.scontrol("update", f"JobId={last}", "SiteFactor=0")
     assert settled(timeless) == untouched
 
@@ -271,9 +272,9 @@ def test_held_jobs_and_tasks_that_left_their_array(slow: SlurmLab, tmp_path: Pat
     slow.scontrol("update", f"JobId={jobs[3]}_2", "TimeLimit=14")
     now = observed(slow)
     assert [now[one].nice for one in (by_admin, by_user, array)] == [0, 0, 0]
-    told = rltuned("restore", "--all", "--config", str(config))
-    assert f"job {by_admin}: given back: nice 70 set again" in told
-    assert f"job {by_user}: given back: nice -30 set again" in told
+    reply = rltuned("restore", "--all", "--config", str(config))
+    assert f"job {by_admin}: given back: nice 70 set again" in reply
+    assert f"job {by_user}: given back: nice -30 set again" in reply
     now = observed(slow)
     for one, holder, nice in ((by_admin, "admin", 70), (by_user, "user", -30)):
         assert (now[one].priority, now[one].held_by, now[one].nice) == (0, holder, nice)
@@ -327,8 +328,8 @@ def test_partitions_that_differ_are_moved_alike_or_not_at_all(
     assert observed(slow)[both].priority == before["short"] > before["gpu"] > 0
     rltuned("run", "--live", "--once", "--config", str(config))
     assert standings(slow, both) == before
-    told = rltuned("explain", str(both), "--config", str(config))
-    assert "another priority in each of its partitions" in told, told
+    reply = rltuned("explain", str(both), "--config", str(config))
+    assert "another priority in each of its partitions" in reply, reply
     rltuned("restore", "--all", "--config", str(config))
     config = settings(slow, tmp_path, "site_factor")
     rltuned("run", "--live", "--once", "--config", str(config))
@@ -351,13 +352,13 @@ def test_partitions_that_weigh_the_same_and_numbers_that_never_go_down(
         assert before["short"] == before["gpu"]
         rltuned("run", "--live", "--once", "--config", str(config))
         assert observed(slow)[both].priority != before["gpu"]
-        told = rltuned("restore", "--all", "--config", str(config))
-        assert f"job {both}: given back" in told
+        reply = rltuned("restore", "--all", "--config", str(config))
+        assert f"job {both}: given back" in reply
         assert settled(slow) == untouched
         with reconfigured(slow, "PriorityFlags=INCR_ONLY"):
             for mode in ("priority", "site_factor"):
                 config = settings(slow, tmp_path, mode)
                 rltuned("run", "--live", "--once", "--config", str(config))
-                told = rltuned("explain", str(both), "--config", str(config))
-                assert "may never come down" in told, told
+                reply = rltuned("explain", str(both), "--config", str(config))
+                assert "may never come down" in reply, reply
                 assert settled(slow) == untouched

@@ -1,4 +1,4 @@
-"""Debian's Prometheus and Alertmanager on our example settings, and who is told of an alert."""
+"""Debian's Prometheus and Alertmanager on our example settings, and who receives an alert."""
 
 import json
 import socket
@@ -33,22 +33,22 @@ def wait_for(seen: Callable[[], bool], what: str, seconds: float = PATIENCE_S) -
 
 
 class Webhook:
-    """Keeps every alert that it is told of."""
+    """Keeps every alert that it receives."""
 
     def __init__(self) -> None:
-        told: list[dict[str, Any]] = []
+        reply: list[dict[str, Any]] = []
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                told.extend(json.loads(body)["alerts"])
+                reply.extend(json.loads(body)["alerts"])
                 self.send_response(200)
                 self.end_headers()
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
                 """Not worth a line."""
 
-        self.told = told
+        self.reply = reply
         self._server = HTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}/"
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -59,8 +59,8 @@ class Webhook:
         self._server.server_close()
         self._thread.join()
 
-    def heard(self, alert: str, status: str) -> bool:
-        return any(a["labels"]["alertname"] == alert and a["status"] == status for a in self.told)
+    def received(self, alert: str, status: str) -> bool:
+        return any(a["labels"]["alertname"] == alert and a["status"] == status for a in self.reply)
 
 
 @contextmanager
@@ -105,7 +105,7 @@ def alertmanager(folder: Path, webhook: Webhook) -> Iterator[str]:
 
 
 @contextmanager
-def prometheus(folder: Path, target: str, told: str) -> Iterator["Prometheus"]:
+def prometheus(folder: Path, target: str, reply: str) -> Iterator["Prometheus"]:
     """Our example settings and rules, but every second, and no alert waits for longer."""
     example = (DEPLOY / "prometheus" / "prometheus.yml").read_text()
     config = folder / "prometheus.yml"
@@ -114,7 +114,7 @@ def prometheus(folder: Path, target: str, told: str) -> Iterator["Prometheus"]:
             example,
             {
                 "127.0.0.1:9841": target.removeprefix("http://"),
-                "127.0.0.1:9093": told.removeprefix("http://"),
+                "127.0.0.1:9093": reply.removeprefix("http://"),
                 "scrape_interval: 30s": "scrape_interval: 1s",
                 "evaluation_interval: 30s": "evaluation_interval: 1s",
             },

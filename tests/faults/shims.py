@@ -1,6 +1,6 @@
 """Slurm's commands with a fault in the way: small programs in front of the real ones.
 
-The daemon is told by `[slurm] bin_dir` to use them. A test puts a script in the place of the next
+`[slurm] bin_dir` makes the daemon use them. A test puts a script in the place of the next
 call of a command, or of all calls; in it `$REAL` is the real command and `$PPID` the daemon. So
 the daemon can be killed, or the world changed, at an exact point of a cycle, without a hook in it.
 """
@@ -31,7 +31,7 @@ exec "$REAL" "$@"
 
 
 class Shims:
-    """A folder of commands; harmless until told otherwise."""
+    """A folder of commands; harmless until a test changes them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -44,10 +44,10 @@ def reseal(bundle: Path, name: str, data: bytes) -> None:
 def refused(bundle: Path, name: str) -> str:
     with pytest.raises(ModelError) as caught:
         load_actor(bundle)
-    said = str(caught.value)
-    assert str(bundle / name) in said
-    assert "\n" not in said
-    return said
+    out = str(caught.value)
+    assert str(bundle / name) in out
+    assert "\n" not in out
+    return out
 
 
 def npz(**members: bytes) -> bytes:
@@ -207,7 +207,7 @@ def test_every_file_truncated_anywhere(bundle: Path, name: str) -> None:
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_a_bundle_with_bits_turned_loads_or_is_refused(bundle: Path, data: st.DataObject) -> None:
-    """Also sealed anew, so that no checksum stands before the parsers."""
+    """Also sealed again, so that no checksum stands before the parsers."""
     for name in SEALED:
         shutil.copy(SHIPPED / "rltune" / name, bundle / name)
     shutil.copy(SHIPPED / "rltune" / "card.json", bundle / "card.json")

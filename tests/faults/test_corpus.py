@@ -38,8 +38,8 @@ def test_no_odd_job_skips_a_cycle_or_keeps_restore_from_its_end(tmp_path: Path) 
         taken, refused = taken + batch.taken, refused + batch.refused
         found += [f"{_words(some)}: {why}" for why in batch.wrong]
         sys.stdout.write("\n".join((f"{start}: {batch}", *batch.unreadable, "")))
-    told = f"{len(entries)} entries, {taken} taken by Slurm, {refused} refused, {len(found)} faults"
-    sys.stdout.write(f"{told}\n")
+    reply = f"{len(entries)} entries, {taken} accepted, {refused} refused, {len(found)} faults"
+    sys.stdout.write(f"{reply}\n")
     assert found == []
     assert taken > len(entries) // 3
 

@@ -17,7 +17,7 @@ from rltuned.daemon.signals import SignalFlags
 from rltuned.daemon.wiring import build_rig
 from rltuned.journal.journal import Journal
 from tests.faults.case import Case
-from tests.loops import Heard
+from tests.loops import Received
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
@@ -138,16 +138,16 @@ def test_the_clock_jumps(case: Case, jump_s: float) -> None:
     clock = JumpingClock()
     loaded = settings_of(case.config, ("ladder.stage", "full", "--live"))
     rig = build_rig(loaded, real_slurm(loaded, clock))
-    heard = Heard()
+    received = Received()
     with closing(Journal(case.state)) as journal:
-        loop = Loop(rig, clock, journal, heard, orders=SignalFlags(), reload=lambda: rig)
+        loop = Loop(rig, clock, journal, received, orders=SignalFlags(), reload=lambda: rig)
         assert loop.cycle().ok
         assert case.turned
         clock.jump_s = jump_s
         started = clock.monotonic()
         assert loop.run(cycles=3) == 0
         assert clock.monotonic() - started > 1.5, "a jump must not make it hurry"
-        assert all(report.ok for report in heard.reports)
+        assert all(report.ok for report in received.reports)
         case.assert_unharmed()
         assert case.turned
         clock.jump_s = 0.0

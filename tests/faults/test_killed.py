@@ -16,8 +16,8 @@ POINTS = {
     "while it looks": ("squeue", f'{KILL}; exec "$REAL" "$@"', ""),
     "intents noted, nothing sent": ("scontrol", KILL, "-v"),
     "one line of three sent": ("scontrol", f'head -n 1 | "$REAL" "$@"; {KILL}', "-v"),
-    "all sent, answer not heard": ("scontrol", f'"$REAL" "$@"; {KILL}', "-v"),
-    "answer heard, not read back": (
+    "all sent, answer not received": ("scontrol", f'"$REAL" "$@"; {KILL}', "-v"),
+    "answer received, not read back": (
         "scontrol",
         f'"$REAL" "$@"; code=$?; {LATER}; exit $code',
         "-v",
@@ -38,7 +38,7 @@ def test_killed_in_a_cycle(case: Case, point: str) -> None:
     case.assert_given_back()
 
 
-@pytest.mark.parametrize("point", ["one line of three sent", "all sent, answer not heard"])
+@pytest.mark.parametrize("point", ["one line of three sent", "all sent, answer not received"])
 def test_killed_and_given_back_without_another_start(case: Case, point: str) -> None:
     program, script, word = POINTS[point]
     with case.daemon() as daemon:
@@ -48,7 +48,7 @@ def test_killed_and_given_back_without_another_start(case: Case, point: str) -> 
     case.assert_given_back()
 
 
-@pytest.mark.parametrize("point", ["one line of three sent", "all sent, answer not heard"])
+@pytest.mark.parametrize("point", ["one line of three sent", "all sent, answer not received"])
 def test_killed_while_it_gives_back(case: Case, point: str) -> None:
     case.assert_converges()
     program, script, word = POINTS[point]

@@ -37,11 +37,11 @@ from tests.answers import MARKS, NOW
 backend = SlurmBackend(SlurmCli(bin_dir=Path(sys.argv[1]), timeout_s=300), lambda: NOW, marks=MARKS)
 try:
     seen = backend.observe()
-    said = f"{len(seen.pending)} pending"
+    printed = f"{len(seen.pending)} pending"
 except (BackendError, SnapshotError) as error:
-    said = str(error)
+    printed = str(error)
 # not ru_maxrss: that begins with the peak of the process that started this one
-print(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1], said)
+print(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1], printed)
 """
 BIG = 200_000_000
 PYSLURM_LOOK = LOOK.replace("marks=MARKS", "marks=MARKS, pyslurm=Path(sys.argv[2])")
@@ -67,10 +67,10 @@ from rltuned.slurm.sacct import ask_history
 commands = Commands(SlurmCli(bin_dir=Path(sys.argv[1]), timeout_s=300))
 try:
     found = read_history(ask_history(commands, 0.0, 86400.0), "sacct", UTC)
-    said = f"{len(found.records)} records of {found.rows} rows"
+    printed = f"{len(found.records)} records of {found.rows} rows"
 except (BackendError, TraceError) as error:
-    said = str(error)
-print(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1], said)
+    printed = str(error)
+print(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1], printed)
 """
 ROW = (
     "%s|%s|1700000000|1700000000|1700000100|1700000200|COMPLETED|60|billing=4,cpu=4,gres/gpu=1,"
@@ -134,12 +134,12 @@ def test_peak_memory_of_pyslurms_answer(tmp_path: Path, jobs: int, wide: int, sa
         'case "$*" in *"-O jobid:"*) exec cat asked.txt;; esac\nexec ./squeue.small "$@"\n'
     )
     squeue.chmod(0o755)
-    said = tmp_path / "said"
-    with said.open("w") as out:
-        told = [sys.executable, "-c", TELL, str(jobs), str(wide)]
-        subprocess.run(told, check=True, timeout=300, stdout=out)
+    printed = tmp_path / "printed"
+    with printed.open("w") as out:
+        reply = [sys.executable, "-c", TELL, str(jobs), str(wide)]
+        subprocess.run(reply, check=True, timeout=300, stdout=out)
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexec cat "{said}"\n')
+    python.write_text(f'#!/bin/sh\nexec cat "{printed}"\n')
     python.chmod(0o755)
     done = subprocess.run(
         [sys.executable, "-c", PYSLURM_LOOK, str(tmp_path), str(python)],
@@ -169,7 +169,7 @@ def test_peak_memory_of_saccts_answer(tmp_path: Path, job: str, says: str) -> No
 
 
 def _judge(stdout: str, says: str) -> None:
-    peak, _, said = stdout.partition(" ")
-    sys.stdout.write(f"peak {int(peak) // 1024} MiB: {said}")
-    assert says in said
-    assert int(peak) < MOST_KIB, f"{int(peak) // 1024} MiB: {said}"
+    peak, _, printed = stdout.partition(" ")
+    sys.stdout.write(f"peak {int(peak) // 1024} MiB: {printed}")
+    assert says in printed
+    assert int(peak) < MOST_KIB, f"{int(peak) // 1024} MiB: {printed}"

@@ -66,7 +66,7 @@ def test_jobs_held_while_it_gives_back_stay_held(case: Case) -> None:
     case.lab.scontrol("release", ",".join(map(str, held)))
 
 
-def test_it_goes_on_while_slurm_is_away_until_told_to_stop(case: Case) -> None:
+def test_it_goes_on_while_slurm_is_away_until_reported_to_stop(case: Case) -> None:
     written(case)
     case.shims.always("squeue", "exit 1")
     command = [sys.executable, "-m", "rltuned", "restore", "--all", "--config", str(case.config)]

@@ -31,9 +31,9 @@ def test_a_job_that_turns_unreadable_is_left_alone_and_the_others_go_on(case: Ca
         assert daemon.metric('rltuned_unreadable{kind="job"}') == 1
         assert daemon.metric('rltuned_jobs_refused{reason="unreadable"}') == 1
         assert case.sprio()[middle] == before[middle]
-        told = case.rltuned("explain", str(middle))
-        assert "what Slurm prints of it cannot be read" in told.stdout, told.stdout + told.stderr
-        assert "'a while' is no time limit" in told.stdout
+        reply = case.rltuned("explain", str(middle))
+        assert "what Slurm prints of it cannot be read" in reply.stdout, reply.stdout + reply.stderr
+        assert "'a while' is no time limit" in reply.stdout
         daemon.signal(signal.SIGTERM)
         assert daemon.ends() == 0
     # the journal still knows that it is ours, and its number and id are all that is needed
@@ -54,8 +54,8 @@ def test_a_job_of_which_not_even_the_priority_can_be_read_stays_in_the_journal(c
         cycles = daemon.metric("rltuned_cycles_total")
         daemon.wait_for(lambda: daemon.metric("rltuned_cycles_total") >= cycles + 3, "three more")
         assert "cycle_skipped" not in daemon.log()
-        told = case.rltuned("explain", str(middle))
-        assert "cannot be read" in told.stdout, told.stdout + told.stderr
+        reply = case.rltuned("explain", str(middle))
+        assert "cannot be read" in reply.stdout, reply.stdout + reply.stderr
         case.shims.clear("squeue")
         daemon.signal(signal.SIGTERM)
         assert daemon.ends() == 0
@@ -81,7 +81,7 @@ def test_a_broken_answer_as_a_whole_still_skips_the_cycle(case: Case) -> None:
     case.assert_untouched()
 
 
-def test_a_clock_that_differs_is_told(case: Case) -> None:
+def test_a_clock_that_differs_is_reported(case: Case) -> None:
     """slurmctld seems to live two hours ahead: every job was submitted in the future."""
     ahead = (
         '"$REAL" "$@" | awk \'/^sdiag output at/ '

@@ -215,11 +215,11 @@ def test_priority_of_a_split_array_touches_only_the_record(slurm: SlurmLab) -> N
 
 def test_het_component_alone_is_touched(slurm: SlurmLab) -> None:
     block(slurm)
-    said = slurm.run(
+    out = slurm.run(
         "sbatch", "--parsable", "--output=/dev/null", *FULL, ":", *FULL,
         text="#!/bin/sh\nsleep 60\n",
     )  # fmt: skip
-    leader = int(said.split(";")[0])
+    leader = int(out.split(";")[0])
     it = backend(slurm)
     before = it.observe()
     head = job(before, leader)
@@ -280,7 +280,7 @@ def test_site_factor_is_added_and_undone_exactly(slurm: SlurmLab) -> None:
         assert abs(job(after, i).priority - before[i].priority) <= 5
 
 
-def test_site_factor_of_a_frozen_job_is_not_said_to_be_applied(slurm: SlurmLab) -> None:
+def test_site_factor_of_a_frozen_job_is_not_reported_to_be_applied(slurm: SlurmLab) -> None:
     block(slurm)
     found = slurm.sbatch(*FULL)
     it = backend(slurm)
@@ -307,8 +307,8 @@ def test_oversubscribe_puts_an_exclusive_job_beside_others(slurm: SlurmLab) -> N
     assert results(it.apply(Plan((share,)))) == [Result.GONE]
 
 
-def test_a_job_that_was_told_to_share_keeps_others_off_again(slurm: SlurmLab) -> None:
-    """Also where squeue no longer shows it: 26.05 prints NO for a job that said nothing, too."""
+def test_a_job_that_was_reported_to_share_keeps_others_off_again(slurm: SlurmLab) -> None:
+    """Also where squeue no longer shows it: 26.05 prints NO for a job that did not ask, too."""
     alone, plain = slurm.sbatch("-n1", "-wp1", "--exclusive", "--hold"), slurm.sbatch("-n1", "-wk1")
     for word in ("YES", "NO"):
         slurm.scontrol("update", f"JobId={alone}", f"OverSubscribe={word}")
@@ -333,7 +333,7 @@ def test_odd_address_reaches_nobody(slurm: SlurmLab) -> None:
     assert job(it.observe(), waiting).priority != 1
 
 
-def test_controller_that_dies_is_said_soon_and_survived(slurm: SlurmLab) -> None:
+def test_controller_that_dies_is_reported_soon_and_survived(slurm: SlurmLab) -> None:
     block(slurm)
     waiting = slurm.sbatch(*FULL)
     it = backend(slurm, timeout_s=3.0)
@@ -367,9 +367,9 @@ def eventually(lab: SlurmLab, seen: Callable[[], bool]) -> None:
 def test_no_rights_is_refused_not_failed(slurm: SlurmLab) -> None:
     block(slurm)
     waiting = slurm.sbatch(*FULL)
-    said = slurm.run(
+    out = slurm.run(
         "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "scontrol",
         text=f"update JobId={waiting} Priority=9\nrelease {waiting}\n", check=False,
     )  # fmt: skip
-    complaint = read_complaints(said)[str(waiting)]
+    complaint = read_complaints(out)[str(waiting)]
     assert complaint in {"Access/permission denied", "Invalid user id"}

@@ -46,23 +46,23 @@ def test_the_script_of_the_docs_trains_on_three_nodes_as_one_rank_does(
     alone = CliRunner().invoke(app, ["train", "ppo", "--out", str(tmp_path / "alone"), *common])
     assert alone.exit_code == 0, alone.output
 
-    script, said = tmp_path / "train.sh", tmp_path / "said"
+    script, out = tmp_path / "train.sh", tmp_path / "out"
     script.write_text(batch_script())
     tools = f"{Path(sys.executable).parent}:{slurm.search}"
     job = slurm.run(
         "sbatch", "--parsable", f"--nodelist={','.join(NODES)}", "--nodes=3", "--ntasks=3",
-        f"--export=ALL,PATH={tools},OMP_NUM_THREADS=1", f"--output={said}", f"--chdir={ROOT}",
+        f"--export=ALL,PATH={tools},OMP_NUM_THREADS=1", f"--output={out}", f"--chdir={ROOT}",
         str(script), "--out", str(tmp_path / "three"), *common,
     ).strip()  # fmt: skip
     slurm.wait_for(lambda: slurm.state(job) in {"R", "CD", "F"}, 30, "the job to start")
     shown = slurm.scontrol("-o", "show", "job", job)
     slurm.wait_for(lambda: slurm.state(job) not in {"R", "CG", "PD"}, 300, "the job to end")
-    told = said.read_text()
+    reply = out.read_text()
     assert "NumNodes=3" in shown
     assert "NumTasks=3" in shown
 
     card = load_actor(tmp_path / "three").card
-    assert card.training.machine.endswith("3 ranks"), told
+    assert card.training.machine.endswith("3 ranks"), reply
     mine, theirs = (rows(tmp_path / f"{name}.training") for name in ("alone", "three"))
     assert [r["choices"] for r in theirs] == [r["choices"] for r in mine]
     for one, other in zip(mine, theirs, strict=True):

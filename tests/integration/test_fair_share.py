@@ -63,8 +63,8 @@ def block(lab: SlurmLab) -> int:
 
 def submit(lab: SlurmLab, user: str, *options: str) -> int:
     words = ("--parsable", "--output=/dev/null", "--chdir=/", "-wm1", "-n4", *options)
-    said = lab.run(*accounting.as_user(user), "sbatch", *words, "--wrap=sleep 600")
-    return int(said)
+    out = lab.run(*accounting.as_user(user), "sbatch", *words, "--wrap=sleep 600")
+    return int(out)
 
 
 def shown(world: SlurmBackend) -> dict[int, PendingJob]:

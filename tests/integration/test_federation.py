@@ -30,8 +30,8 @@ def clusters() -> Iterator[tuple[SlurmLab, SlurmLab]]:
         for lab, other in ((one, "rlttwo"), (two, "rltlab")):
             lab.wait_for(
                 lambda lab=lab, other=other: (  # type: ignore[misc]
-                    f"Sibling:    {other}" in (said := lab.run("scontrol", "show", "federation"))
-                    and "Synced:Yes" in said
+                    f"Sibling:    {other}" in (out := lab.run("scontrol", "show", "federation"))
+                    and "Synced:Yes" in out
                 ),
                 60,
                 "the clusters know each other",

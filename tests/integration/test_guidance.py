@@ -75,7 +75,7 @@ def test_a_requeued_job_is_isolated_again_when_it_is_given_back(
     assert "OverSubscribe=NO" in slurm.scontrol("-o", "show", "job", str(alone))
 
 
-def test_jobs_are_told_before_their_node_falls_free(slurm: SlurmLab) -> None:
+def test_jobs_are_reported_before_their_node_falls_free(slurm: SlurmLab) -> None:
     """One look while all is full; nobody looks when the nodes fall free, and they are shared."""
     names = [name for name in slurm.node_names if name.startswith("p")]
     busy = [slurm.sbatch(*ALONE, f"-w{name}", wrap="sleep 300") for name in names]

@@ -62,8 +62,8 @@ def script(lab: SlurmLab, name: str, text: str = "sleep 600") -> Path:
 
 
 def submit(lab: SlurmLab, *words: str) -> int:
-    said = lab.run("sbatch", "--parsable", "--output=/dev/null", "-n1", "--mem=100", *words)
-    return int(said.strip().split(";")[0])
+    out = lab.run("sbatch", "--parsable", "--output=/dev/null", "-n1", "--mem=100", *words)
+    return int(out.strip().split(";")[0])
 
 
 def test_jobs_alike_have_the_same_kinds_in_squeue_and_sacct(
@@ -75,11 +75,11 @@ def test_jobs_alike_have_the_same_kinds_in_squeue_and_sacct(
     two = submit(lab, here, "--job-name=train_002", train, "--seed", "2")
     other = submit(lab, "--job-name=infer", "--chdir=/", str(script(lab, "other.sh")))
     array = submit(lab, here, "--job-name=train_9", "--array=0-3%2", train)
-    said = lab.run(
+    out = lab.run(
         "sbatch", "--parsable", "--output=/dev/null", "-Jhet7", "-n1", "--mem=100", ":", "-n1",
         "--mem=100", text="#!/bin/sh\nsleep 600\n",
     )  # fmt: skip
-    het = int(said.strip().split(";")[0])
+    het = int(out.strip().split(";")[0])
     lab.wait_for(lambda: {lab.state(n) for n in (one, two, other, het)} == {"R"}, 30, "it all runs")
     seen = known(world)
     first = seen[one].kinds

@@ -1,7 +1,7 @@
-"""Every remedy that `rltuned check` names, tried from the state that it is said in.
+"""Every remedy that `rltuned check` names, tried from the state in which it is printed.
 
 Each test brings a real cluster, a machine or the settings into the state, reads the remedy, follows
-it, and sees that it is not said any more. What this machine's Slurm cannot be brought to (another
+it, and sees that it is printed no more. What this machine's Slurm cannot be brought to (another
 release, a clock that is off, a plugin that is not installed) is put in the way of its scontrol by
 a small program. `test_every_remedy_has_a_trial` fails when a remedy has none.
 """
@@ -135,16 +135,16 @@ class Site:
                 capture_output=True, text=True, check=False, timeout=120, cwd="/",
                 env={"PATH": self.lab.search, "PYTHONDONTWRITEBYTECODE": "1"},
             )  # fmt: skip
-            said, wrong = done.stdout, done.stderr
+            out, wrong = done.stdout, done.stderr
         else:
             result = CliRunner().invoke(app, words)
-            said, wrong = result.stdout, f"{result.stderr} {result.exception!r}"
-        assert said.startswith("["), wrong
-        rows: list[dict[str, str]] = json.loads(said)
+            out, wrong = result.stdout, f"{result.stderr} {result.exception!r}"
+        assert out.startswith("["), wrong
+        rows: list[dict[str, str]] = json.loads(out)
         return [row for row in rows if row["status"] != "ok"]
 
-    def hears(self, remedy: str, user: str = "") -> str:
-        """The remedy as it is said now; empty = it is not."""
+    def prints(self, remedy: str, user: str = "") -> str:
+        """The remedy as it is printed now; empty = it is not."""
         found = [row["remedy"] for row in self.check(user) if says(remedy, row["remedy"])]
         return found[0] if found else ""
 
@@ -403,21 +403,21 @@ def follow(site: Site, trial: Trial) -> None:
     if trial.scontrol:
         keys["slurm.bin_dir"] = site.tools(scontrol=f"{{}} \"$@\" | sed -e '{trial.scontrol}'")
     site.settings(keys)
-    said = site.hears(trial.remedy)
-    assert said, site.check()
-    number = re.search(r"(?:to|by|above) (\d+)", said)
+    out = site.prints(trial.remedy)
+    assert out, site.check()
+    number = re.search(r"(?:to|by|above) (\d+)", out)
     named = number[1] if number else ""
     changed = {k: v and v.replace("{}", named) for k, v in trial.follow.items()}
     site.slurm({**trial.lines, **changed})
     if not (trial.follow_keys or trial.follow):
         keys.pop("slurm.bin_dir", None)
     site.settings({**keys, **trial.follow_keys})
-    assert not site.hears(trial.remedy), site.check()
+    assert not site.prints(trial.remedy), site.check()
 
 
 @tries(*(trial.remedy for trial in ORDINARY))
 @pytest.mark.parametrize("trial", ORDINARY, ids=lambda trial: trial.remedy[:40])
-def test_a_remedy_that_is_followed_ends_the_state_that_it_is_said_in(
+def test_a_remedy_that_is_followed_ends_the_state_that_it_is_reported_in(
     site: Site, trial: Trial
 ) -> None:
     follow(site, trial)
@@ -437,16 +437,16 @@ def test_slurmctld_is_started_or_the_right_slurm_conf_named(site: Site) -> None:
     remedy = "start slurmctld, or set [slurm] bin_dir and conf in rltuned.toml"
     site.lab.stop_controller()
     try:
-        assert site.hears(remedy)
+        assert site.prints(remedy)
     finally:
         site.lab.start_controller()
-    assert not site.hears(remedy)
+    assert not site.prints(remedy)
     other = site.folder / "slurm.conf"
     other.write_text(re.sub("(?m)^(SlurmctldPort)=.*", r"\1=1", site.plain))
     site.settings({"slurm.conf": str(other)})
-    assert site.hears(remedy)
+    assert site.prints(remedy)
     site.settings({})
-    assert not site.hears(remedy)
+    assert not site.prints(remedy)
 
 
 @tries(
@@ -473,11 +473,11 @@ def test_programs_that_are_missing_or_fail(
 ) -> None:
     place = accounted.tools(without=without, **scripts)
     accounted.settings({"slurm.bin_dir": place})
-    assert accounted.hears(remedy), accounted.check()
+    assert accounted.prints(remedy), accounted.check()
     if scripts:  # by hand it fails as well
         assert subprocess.run([f"{place}/sinfo"], check=False, timeout=60).returncode == 3
     accounted.tools()
-    assert not accounted.hears(remedy)
+    assert not accounted.prints(remedy)
 
 
 @tries(
@@ -493,17 +493,17 @@ def test_a_pyslurm_that_cannot_read(site: Site) -> None:
     python = site.folder / "python"
     keys = {"slurm.reader": "pyslurm", "slurm.pyslurm_python": str(python)}
     site.settings(keys)
-    assert site.hears(remedy)
+    assert site.prints(remedy)
     year, month = re.findall(r"\d+", site.lab.run("squeue", "--version"))[:2]
     release = f"{year}.{int(month)}.0"
     error = json.dumps({"protocol": 2, "error": "rpc", "detail": "away", "pyslurm": release})
     python.write_text(f"#!/bin/sh\necho '{error}'\n")
     python.chmod(0o755)
-    assert site.hears("see the check of the queue")
+    assert site.prints("see the check of the queue")
     queue = [row["detail"] for row in site.check() if row["name"] == "queue"]
     assert queue == ["pyslurm: away"]
     python.write_text('#!/bin/sh\necho \'{"protocol": 2, "pyslurm": "0.1"}\'\n')
-    assert site.hears(remedy)
+    assert site.prints(remedy)
     site.settings({})
     assert not [row for row in site.check() if row["name"] in {"reader", "queue"}]
 
@@ -513,21 +513,21 @@ def test_a_pyslurm_that_cannot_read(site: Site) -> None:
     "watch some cycles of `rltuned run --dry-run` before going live",
 )
 def test_remedies_that_do_not_end_the_state(site: Site) -> None:
-    """Both states stay, and are rightly said; what the remedy is for comes about."""
+    """Both states stay, and are rightly printed; what the remedy is for comes about."""
     site.slurm({"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"})
-    assert site.hears("list the partitions or QOS that may pre-empt under [scope] as left alone")
+    assert site.prints("list the partitions or QOS that may pre-empt under [scope] as left alone")
     keys: dict[str, object] = {"scope.sla_partitions": ["sla"], "scope.min_age_s": 0}
     site.settings(keys)
     site.lab.sbatch("-wm1", "-n4")
     jobs = [site.lab.sbatch("-wm1", "-n4", f"-p{name}", "-t30") for name in ("gpu", "sla")]
     try:
-        told = {job: site.rltuned("explain", str(job), "--json") for job in jobs}
+        reply = {job: site.rltuned("explain", str(job), "--json") for job in jobs}
     finally:
         site.lab.clear()
-    assert [json.loads(told[job])["refusal"] for job in jobs] == [None, "sla_partition"]
+    assert [json.loads(reply[job])["refusal"] for job in jobs] == [None, "sla_partition"]
     script = f"{{}} \"$@\" | sed -e '{RELEASE.format('21.08.1')}'"
     site.settings({"slurm.bin_dir": site.tools(scontrol=script)})
-    assert site.hears("watch some cycles of `rltuned run --dry-run` before going live")
+    assert site.prints("watch some cycles of `rltuned run --dry-run` before going live")
     site.rltuned("run", "--dry-run", "--once")
 
 
@@ -549,8 +549,8 @@ def test_commands_are_right_as_they_stand(site: Site, state: str) -> None:
         spoilt.chmod(0o777 if state != "foreign" else 0o755)
     commands = ("mkdir -p {} && chown -R {}: {} && chmod 0700 {}", "chmod go-w {}", "chown root {}")
     steps = 0
-    while said := [command for remedy in commands if (command := site.hears(remedy))]:
-        subprocess.run(["sh", "-c", said[0]], check=True, timeout=30)
+    while out := [command for remedy in commands if (command := site.prints(remedy))]:
+        subprocess.run(["sh", "-c", out[0]], check=True, timeout=30)
         steps += 1
         assert steps < 4, site.check()
     assert steps
@@ -568,14 +568,14 @@ def test_a_journal_that_cannot_be_used(site: Site) -> None:
         journal.remember("a", 1, 1.0)
     whole = file.read_bytes()
     file.write_bytes(whole[:4096] + bytes(len(whole) - 4096))
-    assert site.hears(lost), site.check()
+    assert site.prints(lost), site.check()
     done = CliRunner().invoke(app, ["restore", "--all", "--as-shown", "--config", str(site.config)])
     assert done.exit_code == 3
     file.rename(site.folder / "put away")
     assert not [row for row in site.check() if row["name"] in {"journal", "breakers"}]
     with closing(sqlite3.connect(file)) as newer:
         newer.execute("PRAGMA user_version = 99")
-    assert site.hears("make room there, or set daemon.state_dir to another folder"), site.check()
+    assert site.prints("make room there, or set daemon.state_dir to another folder"), site.check()
     other = site.folder / "other"
     other.mkdir(mode=0o700)
     site.settings({"daemon.state_dir": str(other)})
@@ -589,20 +589,20 @@ def test_a_journal_that_cannot_be_used(site: Site) -> None:
 )
 def test_endpoint_and_pause(site: Site) -> None:
     site.settings({"http.tls_cert": str(site.config), "http.tls_key": str(site.config)})
-    assert site.hears("correct http.tls_cert, tls_key, tls_clients")
+    assert site.prints("correct http.tls_cert, tls_key, tls_clients")
     site.settings({})
-    assert not site.hears("correct http.tls_cert, tls_key, tls_clients")
+    assert not site.prints("correct http.tls_cert, tls_key, tls_clients")
     taken = "choose another http.port"
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         site.settings({"http.port": server.getsockname()[1]})
-        assert site.hears(taken)
+        assert site.prints(taken)
         site.settings({"http.port": 0})
-        assert not site.hears(taken)
+        assert not site.prints(taken)
     site.settings({"ladder.stage": "full"})
     (site.state / "PAUSE").touch()
-    assert site.hears("remove the file to go on")
+    assert site.prints("remove the file to go on")
     (site.state / "PAUSE").unlink()
-    assert not site.hears("remove the file to go on")
+    assert not site.prints("remove the file to go on")
 
 
 @tries(
@@ -614,14 +614,14 @@ def test_what_run_times_are_predicted_with(site: Site) -> None:
     salt = site.state / "salt"
     salt.touch(mode=0o600)
     salt.write_bytes(b"short")
-    assert site.hears(drawn_again), site.check()
+    assert site.prints(drawn_again), site.check()
     salt.unlink()
-    assert not site.hears(drawn_again)
+    assert not site.prints(drawn_again)
     unfit = "install rltuned again, or set enabled = false"
     site.settings({"predictor.model": "absent"})
-    assert site.hears(unfit), site.check()
+    assert site.prints(unfit), site.check()
     site.settings({"predictor.model": "absent", "predictor.enabled": False})
-    assert not site.hears(unfit)
+    assert not site.prints(unfit)
 
 
 @tries(
@@ -637,19 +637,19 @@ def test_breakers(site: Site) -> None:
             lambda known: breaker.count_errors(known, {"gpu": "refused"}, 1, 1.0),
             1.0,
         )
-    assert site.hears(is_open)
+    assert site.prints(is_open)
     shown = CliRunner().invoke(app, ["breaker", "show", "--config", str(site.config)])
     assert "gpu: open" in shown.output
     site.rltuned("breaker", "reset")
-    assert not site.hears(is_open)
+    assert not site.prints(is_open)
     spoilt = "rltuned restore --all, then move the journal away"
     with closing(Journal(site.state)) as journal:
         journal.remember("breakers", {"rltlab": 7}, 2.0)
-    assert site.hears(spoilt)
+    assert site.prints(spoilt)
     site.rltuned("restore", "--all")
     site.state.rename(site.folder / "put away")
     site.state.mkdir(mode=0o700)
-    assert not site.hears(spoilt)
+    assert not site.prints(spoilt)
 
 
 @tries(
@@ -678,8 +678,8 @@ def test_what_is_not_installed(site: Site, monkeypatch: pytest.MonkeyPatch) -> N
         site.settings(keys)
         with monkeypatch.context() as patch:
             patch.setattr(module, name, broken)
-            assert site.hears(remedy), site.check()
-        assert not site.hears(remedy), site.check()
+            assert site.prints(remedy), site.check()
+        assert not site.prints(remedy), site.check()
 
 
 @tries(
@@ -690,16 +690,16 @@ def test_what_is_not_installed(site: Site, monkeypatch: pytest.MonkeyPatch) -> N
 def test_two_controllers(labs: Callable[[str], Site]) -> None:
     site = labs("backup")
     site.reset()
-    assert site.hears("run rltuned on one machine only, or set [ha] lease_dir on each of them")
+    assert site.prints("run rltuned on one machine only, or set [ha] lease_dir on each of them")
     lease = site.folder / "lease"
     lease.mkdir(mode=0o777)
     lease.chmod(0o777)
     site.settings({"ha.lease_dir": str(lease), "ha.host": "elsewhere"})
-    assert site.hears("set [ha] host to this machine's name in SlurmctldHost")
+    assert site.prints("set [ha] host to this machine's name in SlurmctldHost")
     keys = {"ha.lease_dir": str(lease), "ha.host": site.lab.host}
     site.settings(keys)
     mode = "make lease_dir a folder of the user who runs rltuned, mode 0700, on all hosts"
-    assert site.hears(mode)
+    assert site.prints(mode)
     lease.chmod(0o700)
     assert not [row for row in site.check() if row["name"] == "ha"], site.check()
 
@@ -738,9 +738,9 @@ def test_the_depth_of_the_scheduler(site: Site, key: str) -> None:
     site.slurm({"SchedulerParameters": f"bf_continue,{key}=1"})
     waiting(site.lab, ("-t10",), ("-t20",))
     try:
-        assert site.hears(DEPTH).startswith(f"raise {key} in"), site.check()
+        assert site.prints(DEPTH).startswith(f"raise {key} in"), site.check()
         site.slurm({"SchedulerParameters": f"bf_continue,{key}=500"})
-        assert not site.hears(DEPTH), site.check()
+        assert not site.prints(DEPTH), site.check()
     finally:
         site.lab.clear()
 
@@ -752,13 +752,13 @@ QOS = "raise PriorityWeightQOS above {}, or lower max_delay_s below {}"
 def test_delays_that_can_cross_a_qos(busy: Site) -> None:
     busy.slurm({"PriorityWeightQOS": "100"})
     waiting(busy.lab, ("-t10", "--qos=normal"), ("-t20", "--qos=high"))
-    found = re.search(r"above (\d+), or lower max_delay_s below (\d+)", busy.hears(QOS))
+    found = re.search(r"above (\d+), or lower max_delay_s below (\d+)", busy.prints(QOS))
     assert found is not None, busy.check()
     busy.slurm({"PriorityWeightQOS": str(int(found[1]) + 1)})
-    assert not busy.hears(QOS), busy.check()
+    assert not busy.prints(QOS), busy.check()
     busy.slurm({"PriorityWeightQOS": "100"})
     busy.settings({"order.max_delay_s": float(found[2]) - 1})
-    assert not busy.hears(QOS), busy.check()
+    assert not busy.prints(QOS), busy.check()
 
 
 ROOM = (
@@ -775,12 +775,12 @@ def test_priorities_without_room_for_delays(busy: Site) -> None:
     weight = {"PriorityWeightPartition": "0", "PriorityWeightAge": "100000"}
     busy.slurm({**weight, "PartitionName": plain})
     waiting(busy.lab, ("-t7-0", "--nice=50000"), ("-t7-0",))
-    found = re.search(r"all jobs (\d+) points", busy.hears(ROOM))
+    found = re.search(r"all jobs (\d+) points", busy.prints(ROOM))
     assert found is not None, busy.check()
     raised = "\n".join(f"{line} PriorityJobFactor=1" for line in plain.split("\n"))
     weight["PriorityWeightPartition"] = found[1]
     busy.slurm({**weight, "PartitionName": raised})
-    assert not busy.hears(ROOM), busy.check()
+    assert not busy.prints(ROOM), busy.check()
     busy.settings({"scope.min_age_s": 0, "limits.hysteresis": 0.0, "policy.name": "sjf"})
     busy.rltuned("run", "--stage", "full", "--once")
     rows = busy.lab.run("sprio", "-h", "-o", "%Y").split()
@@ -796,18 +796,18 @@ def test_delays_at_submission(accounted: Site) -> None:
     lua = "put deploy/job_submit.lua beside slurm.conf, set JobSubmitPlugins=lua"
     daemon = "run the daemon on stage full with policy {} and site factors"
     accounted.settings({"order.newcomers": str(accounted.folder / "stamp")})
-    assert accounted.hears(lua)
+    assert accounted.prints(lua)
     script = accounted.lab.conf.parent / "job_submit.lua"
     shutil.copy(Path(__file__).resolve().parents[2] / "deploy" / "job_submit.lua", script)
     try:
         accounted.slurm({"JobSubmitPlugins": "lua"})
-        assert not accounted.hears(lua), accounted.check()
-        assert accounted.hears(daemon) == daemon.replace("{}", "delay")
+        assert not accounted.prints(lua), accounted.check()
+        assert accounted.prints(daemon) == daemon.replace("{}", "delay")
         run = {"policy.name": "delay", "ladder.stage": "full", "scope.min_age_s": 0}
         accounted.settings({**accounted.keys, **run})
         waiting(accounted.lab, ("-t10",))
         accounted.rltuned("run", "--once")
-        assert not accounted.hears(daemon), accounted.check()
+        assert not accounted.prints(daemon), accounted.check()
     finally:
         accounted.lab.clear()
         accounted.slurm({})
@@ -830,20 +830,20 @@ def test_rights_by_slurmdbd(accounted: Site) -> None:
     accounted.slurm({"PrivateData": "jobs"})
     shutil.chown(accounted.state, PLAIN)
     own = "run rltuned as an account of its own with AdminLevel=Operator"
-    assert accounted.hears(own)
+    assert accounted.prints(own)
     assert (
-        accounted.hears("runuser -u {} -- rltuned check") == f"runuser -u {PLAIN} -- rltuned check"
+        accounted.prints("runuser -u {} -- rltuned check") == f"runuser -u {PLAIN} -- rltuned check"
     )
-    assert not accounted.hears("runuser -u {} -- rltuned check", PLAIN)
+    assert not accounted.prints("runuser -u {} -- rltuned check", PLAIN)
     for remedy in (
         "sacctmgr -i add user {} account=root adminlevel=Operator",
         "sacctmgr -i modify user {} set adminlevel=Operator",
     ):
-        command = accounted.hears(remedy, PLAIN)
+        command = accounted.prints(remedy, PLAIN)
         assert command, accounted.check(PLAIN)
-        assert accounted.hears("run rltuned as an account with AdminLevel=Operator", PLAIN)
+        assert accounted.prints("run rltuned as an account with AdminLevel=Operator", PLAIN)
         lab.stop_slurmdbd()
-        assert accounted.hears(
+        assert accounted.prints(
             "start slurmdbd, which does not answer, and run this check again", PLAIN
         ), accounted.check(PLAIN)
         lab.start_slurmdbd()
@@ -870,8 +870,8 @@ def test_without_slurmdbd_slurm_user_writes(labs: Callable[[str], Site]) -> None
         "run the service as {} (User={} in a drop-in, docs/install.md), and this check as well: "
         "runuser -u {} -- rltuned check"
     )
-    said = site.hears(remedy, PLAIN)
-    assert said.count(OWNER) == 3, site.check(PLAIN)
+    out = site.prints(remedy, PLAIN)
+    assert out.count(OWNER) == 3, site.check(PLAIN)
     shutil.rmtree(site.state)
     site.state.mkdir(mode=0o700)
     shutil.chown(site.state, OWNER)

@@ -1,4 +1,4 @@
-"""What Slurm's level Operator lets rltuned do, by a real slurmdbd, and what a plain user is told.
+"""What Slurm's level Operator lets rltuned do, by a real slurmdbd, and what a plain user sees.
 
 docs/security.md says what is measured here; the test holds the two together.
 """

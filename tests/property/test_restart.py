@@ -21,7 +21,7 @@ from rltuned.journal.journal import Journal
 from rltuned.journal.snapshots import FILE_NAME, recorded
 from tests.builders import snapshot
 from tests.fakes import FakeBackend, FakeClock
-from tests.loops import Heard
+from tests.loops import Received
 from tests.property import worlds
 from tests.property.tables import SYSTEM, ByTable, policies
 
@@ -48,7 +48,7 @@ class Site:
         self, folder: Path, queue: tuple[PendingJob, ...], system: PrioritySystem, rig: Rig
     ) -> None:
         roomy = (replace(j, priority=j.priority + ROOM, site_factor=0) for j in queue)
-        self.folder, self.clock, self.heard = folder, FakeClock(), Heard()
+        self.folder, self.clock, self.received = folder, FakeClock(), Received()
         world = snapshot(*roomy, priorities=system)
         self.rig = replace(rig, backend=FakeBackend(world, clock=self.clock))
         self.loop = self.started()
@@ -58,7 +58,12 @@ class Site:
         journal = Journal(self.folder)
         self.journal = journal
         return Loop(
-            self.rig, self.clock, journal, self.heard, orders=SignalFlags(), reload=lambda: self.rig
+            self.rig,
+            self.clock,
+            journal,
+            self.received,
+            orders=SignalFlags(),
+            reload=lambda: self.rig,
         )
 
     def restart(self) -> None:
@@ -68,8 +73,8 @@ class Site:
     def cycle(self, pause_s: float) -> Decision:
         self.loop.cycle()
         self.clock.advance(pause_s)
-        decision = self.heard.reports[-1].decision
-        assert decision is not None, self.heard.reports[-1].detail
+        decision = self.received.reports[-1].decision
+        assert decision is not None, self.received.reports[-1].detail
         return decision
 
 

@@ -37,8 +37,8 @@ def read(text: str) -> Settings | None:
         try:
             return load(path).settings
         except SettingsError as error:
-            said = str(error).splitlines()
-    assert all(line.startswith(str(path)) for line in said)
+            out = str(error).splitlines()
+    assert all(line.startswith(str(path)) for line in out)
     return None
 
 

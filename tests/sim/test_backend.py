@@ -107,7 +107,7 @@ def test_a_job_that_left_the_queue_or_took_its_number_is_gone() -> None:
     assert priorities(sim) == priorities(backend())
 
 
-def test_an_exclusive_job_that_is_told_to_share_starts_beside_others() -> None:
+def test_an_exclusive_job_that_is_reported_to_share_starts_beside_others() -> None:
     jobs = [job("a", 0, 100, 1), job("x", 1, 10, 1, exclusive=True)]
     world = World(cluster(("n", 4)), jobs)
     world.advance(5)

@@ -121,7 +121,7 @@ def test_people_get_a_table_and_a_picture(trace: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "reply"),
     [
         (("-p", "best"), "no policy 'best'; known: fcfs"),
         (("-p", "fcfs", "--first", 0), "--first 0"),
@@ -133,8 +133,8 @@ def test_people_get_a_table_and_a_picture(trace: Path, tmp_path: Path) -> None:
         (("-p", "model:none"), "no such folder"),
     ],
 )
-def test_wrong_use_is_told_in_one_line(trace: Path, args: tuple[object, ...], told: str) -> None:
-    with pytest.raises((TraceError, ModelError), match=told):
+def test_wrong_use_costs_one_line(trace: Path, args: tuple[object, ...], reply: str) -> None:
+    with pytest.raises((TraceError, ModelError), match=reply):
         run("simulate", "--trace", trace, "--cluster", "testbed", *args)
 
 
@@ -172,14 +172,14 @@ def test_traces_from_end_to_end(tmp_path: Path) -> None:
     assert "run_median_s" in run("traces", "describe", part).stdout
     source = tmp_path / "s.swf"
     source.write_text("1 10 -1 100 16 -1 -1 -1 -1 -1 1 3 4 0 -1 -1 -1 -1\nwhat\n")
-    told = run("traces", "convert", source, "--from", "swf", "-o", part)
-    assert f"{source}:2: 1 fields instead of 18" in told.stderr
-    assert "1 jobs, 1 bad rows" in told.stderr
+    reply = run("traces", "convert", source, "--from", "swf", "-o", part)
+    assert f"{source}:2: 1 fields instead of 18" in reply.stderr
+    assert "1 jobs, 1 bad rows" in reply.stderr
     with pytest.raises(TraceError, match="give the cluster or"):
         run("traces", "scale", made, "--load", 1, "-o", scaled)
 
 
-def test_every_policy_is_bounded_unless_told(trace: Path) -> None:
+def test_every_policy_is_bounded_unless_reported(trace: Path) -> None:
     needs.module("torch")
     names = ("fcfs", "saf", "clairvoyant:saf", "model:warmstart-saf")
     args = ("--trace", trace, "--cluster", "testbed", *(a for n in names for a in ("-p", n)))

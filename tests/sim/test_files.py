@@ -31,7 +31,7 @@ def test_an_empty_field_is_unknown_and_never_zero() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "reply"),
     [
         ("a,0,10,,1,,,,,,,,,0", r"t:3: 14 fields, the header has 15"),
         ("a,0,0,,1,,,,,,,,,0,", r"t:3: duration_s must be seconds > 0"),
@@ -47,13 +47,13 @@ def test_an_empty_field_is_unknown_and_never_zero() -> None:
         ("a,-1,5,,1,,,,,,,,,0,", r"t:3: submit_s goes back"),
     ],
 )
-def test_a_bad_row_is_named_by_file_line_and_field(row: str, told: str) -> None:
-    with pytest.raises(TraceError, match=told):
+def test_a_bad_row_is_named_by_file_line_and_field(row: str, reply: str) -> None:
+    with pytest.raises(TraceError, match=reply):
         parse_trace(f"{HEADER}z,0,5,,1,,,,,,,,,0,\n{row}\n", "t")
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reply"),
     [
         ("", "no header row"),
         ("a,b\n", "no column 'job_id'"),
@@ -61,8 +61,8 @@ def test_a_bad_row_is_named_by_file_line_and_field(row: str, told: str) -> None:
         (HEADER, "no jobs"),
     ],
 )
-def test_a_bad_file_says_what_is_missing(text: str, told: str) -> None:
-    with pytest.raises(TraceError, match=told):
+def test_a_bad_file_says_what_is_missing(text: str, reply: str) -> None:
+    with pytest.raises(TraceError, match=reply):
         parse_trace(text, "t")
 
 
@@ -131,7 +131,7 @@ NODE = '[[nodes]]\nname = "a[1-2]"\ngpu_type = "x"\ngpus = 2\ncpus = 4\nmem_mib 
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reply"),
     [
         ("[[nodes", "c: not TOML"),
         ("", "c: nodes: Field required"),
@@ -169,8 +169,8 @@ NODE = '[[nodes]]\nname = "a[1-2]"\ngpu_type = "x"\ngpus = 2\ncpus = 4\nmem_mib 
         ),
     ],
 )
-def test_a_bad_cluster_file_is_named_by_field(text: str, told: str) -> None:
-    with pytest.raises(TraceError, match=told):
+def test_a_bad_cluster_file_is_named_by_field(text: str, reply: str) -> None:
+    with pytest.raises(TraceError, match=reply):
         parse_cluster(text, "c", "c")
 
 
@@ -189,12 +189,12 @@ def test_fault_files(tmp_path: Path) -> None:
         (10.0, "n2", "drain"),
         (20.5, "n1", "resume"),
     ]
-    for text, told in (
+    for text, reply in (
         ("when,who\n", "the header must be"),
         ("at_s,node,change\n1,n1\n", "f.csv:2: 2 fields"),
         ("at_s,node,change\n1,n1,explode\n", "f.csv:2: 'explode'"),
         ("at_s,node,change\ninf,n1,fail\n", "not a finite number"),
     ):
         path.write_text(text)
-        with pytest.raises(TraceError, match=told):
+        with pytest.raises(TraceError, match=reply):
             read_faults(path)

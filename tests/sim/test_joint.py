@@ -49,7 +49,7 @@ def test_the_same_run_twice() -> None:
     assert one.nodes == other.nodes
 
 
-def test_exclusive_jobs_told_to_share_wait_less() -> None:
+def test_exclusive_jobs_reported_to_share_wait_less() -> None:
     alone = TraceWindow(0, tuple(replace(j, exclusive=True) for j in JOBS))
     before = play(Protocol(), window=alone)
     tuning = replace(PATIENT, sharing=Sharing(frozenset({"gpu"})))

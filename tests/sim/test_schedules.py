@@ -189,7 +189,7 @@ def test_a_failed_node_sends_its_jobs_back_to_the_queue() -> None:
     done = simulate(
         TraceWindow(0, jobs), cluster(("n1", 2), ("n2", 2)), "fcfs", Protocol(faults=faults)
     )
-    # a runs on n1, loses four seconds of two GPUs, and starts anew when b leaves n2
+    # a runs on n1, loses four seconds of two GPUs, and starts again when b leaves n2
     assert done.start_s.tolist() == [10.0, 0.0]
     assert done.nodes == ("n2:2", "n2:2")
     assert done.lost_gpu_s == 8.0

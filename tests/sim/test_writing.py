@@ -38,7 +38,7 @@ def test_writes_are_those_of_the_plain_world_and_rpcs_add_its_reading(
     assert rpcs.value == pytest.approx(reading + writes.value + looking_back)
 
 
-def test_what_cannot_be_used_is_said_with_exit_code_2(
+def test_what_cannot_be_used_is_reported_with_exit_code_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["simulating", "--philly", str(tmp_path / "none.csv.gz")]) == 2

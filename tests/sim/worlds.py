@@ -30,7 +30,7 @@ def cluster(
 
 
 def job(name: str, submit_s: float, duration_s: float, gpus: int, **rest: Any) -> TraceJob:
-    """A job whose limit is its run time unless told."""
+    """A job whose limit is its run time unless given."""
     return TraceJob(
         name, submit_s, duration_s, gpus, **({"time_limit_s": float(duration_s)} | rest)
     )

@@ -83,7 +83,7 @@ def test_every_rule_against_itself_is_a_tie_and_the_clairvoyant_is_the_end_of_th
     assert found.spread["fcfs"]["wait_s"][0] >= 0
 
 
-def test_training_seeds_count_by_their_mean_and_each_is_told() -> None:
+def test_training_seeds_count_by_their_mean_and_each_is_reported() -> None:
     plays = [play_of(1), play_of(2), play_of(3)]
     plan = EvaluationPlan(3, 100, 1.2, (0.0, 1.0))
     found = compare(GROUND, {"x": plays, "y": plays[:1]}, plan, rules=("fcfs",), protocol=PURE)
@@ -117,7 +117,7 @@ def test_copies_of_a_place_are_one_unit_of_chance_and_of_a_single_place_the_unit
     assert single.values["fcfs"]["wait_s"].shape == (4,)
 
 
-def test_windows_that_share_jobs_are_said_to() -> None:
+def test_windows_that_share_jobs_are_reported_to() -> None:
     assert windows_of(GROUND, EvaluationPlan(4, 100, None, (0.0, 1.0)))[1]
     assert not windows_of(GROUND, EvaluationPlan(5, 100, None, (0.0, 1.0)))[1]
     copies, disjoint = windows_of(GROUND, EvaluationPlan(1, 100, None, (0.0, 1.0), copies=3))

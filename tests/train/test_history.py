@@ -155,9 +155,9 @@ def accounting_of(history: list[Started]) -> str:
 def test_the_command_learns_from_accounting_data(tmp_path: Path) -> None:
     data = tmp_path / "sacct.txt"
     data.write_text(accounting_of(history_of("fcfs")))
-    told = read_history(lines_of(data), str(data), UTC, required=COLUMNS)
-    jobs = started_of(told.records)
-    assert sum(told.left_out.values()) + len(told.records) - len(jobs) == 1
+    reply = read_history(lines_of(data), str(data), UTC, required=COLUMNS)
+    jobs = started_of(reply.records)
+    assert sum(reply.left_out.values()) + len(reply.records) - len(jobs) == 1
     assert jobs[0].request.total.gpus == 1
     assert jobs[0].request.gpu_types == ("a100",)
     out = tmp_path / "site"
@@ -176,9 +176,9 @@ def test_bad_accounting_data_names_line_and_field(tmp_path: Path) -> None:
     lines = good.splitlines()
     lines[2] = lines[2].replace(lines[2].split("|")[1], "yesterday", 1)
     data.write_text("\n".join(lines))
-    told = read_history(lines_of(data), str(data), UTC, required=COLUMNS)
-    assert told.lines["cannot be read: Submit is no time"] == [3]
-    assert len(started_of(told.records)) == 1
+    reply = read_history(lines_of(data), str(data), UTC, required=COLUMNS)
+    assert reply.lines["cannot be read: Submit is no time"] == [3]
+    assert len(started_of(reply.records)) == 1
     with pytest.raises(TraceError, match="cannot be read"):
         read_history(lines_of(tmp_path / "absent"), "absent", UTC, required=COLUMNS)
 

@@ -32,15 +32,15 @@ def test_a_tenth_of_quick_learns_and_its_export_loads(tmp_path: Path) -> None:
         held_out = [float(row["validation"]) for row in csv.DictReader(file)]
     assert len(held_out) == 12
     assert min(held_out) < held_out[0]
-    told = CliRunner().invoke(app, ["models", "verify", str(out)])
-    assert told.exit_code == 0, told.output
+    reply = CliRunner().invoke(app, ["models", "verify", str(out)])
+    assert reply.exit_code == 0, reply.output
 
 
 def test_devices_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    for device, told in (("cuda", "no CUDA device here"), ("tpu", "is not one of")):
+    for device, reply in (("cuda", "no CUDA device here"), ("tpu", "is not one of")):
         args = [*given(tmp_path), "--device", device, "--out", str(tmp_path / "mine")]
         ran = CliRunner().invoke(app, args)
         assert ran.exit_code == 2
-        assert told in ran.output
+        assert reply in ran.output
     assert not (tmp_path / "mine").exists()

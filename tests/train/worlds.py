@@ -165,7 +165,7 @@ mem_mib = 64000
 
 
 def single_jobs(count: int) -> tuple[TraceJob, ...]:
-    """One GPU each, so that whoever waits could have been started."""
+    """One GPU each, so that every waiting job could have been started."""
     draw = np.random.default_rng(31)
     submit_s = np.cumsum(draw.exponential(100.0, count)).round()
     run_s = np.ceil(draw.lognormal(6.5, 1.2, count))

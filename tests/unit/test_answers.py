@@ -51,7 +51,7 @@ def test_what_is_written_is_read_back_and_stays(tmp_path: Path) -> None:
     assert it.load().server_threads == 3
 
 
-def test_jobs_are_made_with_what_the_journal_said_and_marking_copies_only_what_is_new(
+def test_jobs_are_made_with_what_the_journal_reported_and_marking_copies_only_what_is_new(
     tmp_path: Path,
 ) -> None:
     write_programs(tmp_path, pending=30, running=2, nodes=4)
@@ -59,13 +59,13 @@ def test_jobs_are_made_with_what_the_journal_said_and_marking_copies_only_what_i
     bare = it.observe()
     keys = [(j.job_id, j.submitted_at) for j in bare.pending]
     ours = {key: Ownership("priority", number) for number, key in enumerate(keys[:20])}
-    said = Remembered(ours, dict.fromkeys(keys[10:25], 2))
-    seen = it.observe(said)
-    assert seen.marked(said) == bare.marked(said)
+    known = Remembered(ours, dict.fromkeys(keys[10:25], 2))
+    seen = it.observe(known)
+    assert seen.marked(known) == bare.marked(known)
     assert [j.owned for j in seen.pending] == [ours.get(key) for key in keys]
-    assert sum(a is b for a, b in zip(seen.pending, seen.marked(said).pending, strict=True)) == 30
+    assert sum(a is b for a, b in zip(seen.pending, seen.marked(known).pending, strict=True)) == 30
 
-    later = Remembered({key: ours[key] for key in keys[5:20]}, said.recent_writes)
+    later = Remembered({key: ours[key] for key in keys[5:20]}, known.recent_writes)
     again = seen.marked(later)
     assert again == bare.marked(later)
     assert sum(a is b for a, b in zip(seen.pending, again.pending, strict=True)) == 25

@@ -187,12 +187,12 @@ def test_the_readme_is_short() -> None:
     assert len(README.split()) < 1_000
 
 
-def test_sessions_are_told_apart_from_what_comes_out() -> None:
+def test_sessions_are_reported_apart_from_what_comes_out() -> None:
     text = "```console\n# one \\\n    more\nsaid ...\n$ two\n# cat file\n# a comment\n```\n"
     text = text.replace("$ two\n# cat", "$ two\n```\n```console\n# cat")
     steps = list(session(text))
     assert [(s.command, s.shown) for s in steps] == [
-        ("one more", ("said ...",)),
+        ("one more", ("printed ...",)),
         ("two", ()),
         ("cat file", ("# a comment",)),
     ]

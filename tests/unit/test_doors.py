@@ -107,7 +107,7 @@ GRAMMAR = (
 
 
 @given(st.data())
-def test_scontrol_is_told_nothing_but_four_kinds_of_lines(data: st.DataObject) -> None:
+def test_scontrol_is_reported_nothing_but_four_kinds_of_lines(data: st.DataObject) -> None:
     try:
         action = data.draw(actions())
         lines = command_lines(action, action.target.address)

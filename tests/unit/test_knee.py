@@ -40,10 +40,10 @@ def knees(folder: Path, jobs: list[tuple[int, int, bytes]]) -> list[str]:
     state = ctypes.c_void_p(lua.luaL_newstate())
     lua.luaL_openlibs(state)
     code = lua.luaL_loadstring(state, program) or lua.lua_pcallk(state, 0, 1, 0, 0, None)
-    said = lua.lua_tolstring(state, -1, None).decode()
+    out = lua.lua_tolstring(state, -1, None).decode()
     lua.lua_close(state)
-    assert code == 0, said
-    return str(said).splitlines()
+    assert code == 0, out
+    return str(out).splitlines()
 
 
 @pytest.mark.parametrize(

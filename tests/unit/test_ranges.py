@@ -36,6 +36,6 @@ def test_the_ranges_are_of_real_rows_only(tmp_path: Path) -> None:
 
 
 def test_a_card_without_ranges_is_of_an_older_release() -> None:
-    said = json.loads((BUNDLE / "card.json").read_text())
-    said.pop("ranges", None)
-    assert Card.model_validate(said).ranges == {}
+    out = json.loads((BUNDLE / "card.json").read_text())
+    out.pop("ranges", None)
+    assert Card.model_validate(out).ranges == {}

@@ -61,7 +61,7 @@ def test_an_end_teaches_every_kind_of_the_job() -> None:
     assert not stats[1].any()
 
 
-def test_what_is_said_of_a_kind() -> None:
+def test_what_is_reported_of_a_kind() -> None:
     stats, out = table(), np.zeros(run_times.INPUTS, dtype=np.float32)
     run_times.note_submit(stats, OWN, 1_000.0)
     run_times.note_start(stats, OWN, 1_000.0)

@@ -39,7 +39,7 @@ def test_figures_stand_beside_their_bound() -> None:
     )
 
 
-def test_growth_with_what_is_owned_is_told() -> None:
+def test_growth_with_what_is_owned_is_reported() -> None:
     whole, journal, cycle = owning(Size(60, 10), 4)
     assert (whole.name, whole.reference) == ("owning_60_pending_10_nodes_growth", MOST_GROWTH)
     assert min(whole.value, journal.value, cycle.value) > 0.0

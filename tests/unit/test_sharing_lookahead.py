@@ -1,4 +1,4 @@
-"""Exclusive jobs told to share before a node falls free, by example."""
+"""Exclusive jobs set to share before a node falls free, by example."""
 
 import copy
 import math
@@ -74,11 +74,11 @@ def joint_of(seen: Snapshot, tuning: Tuning = TUNING) -> JointPlacement:
     return place_jointly(seen.pending, fits, seen, tuning, Cbc())
 
 
-def told(seen: Snapshot, tuning: Tuning = TUNING) -> list[int]:
+def reply(seen: Snapshot, tuning: Tuning = TUNING) -> list[int]:
     return [a.target.job_id for a in joint_of(seen, tuning).actions]
 
 
-def test_two_who_would_take_a_node_each_are_told_before_it_falls_free() -> None:
+def test_two_who_would_take_a_node_each_are_reported_before_it_falls_free() -> None:
     joint = joint_of(world(alone(1), alone(2)))
     assert [a.target.job_id for a in joint.actions] == [1, 2]
     assert (joint.how, joint.placements) == (SolveStatus.SKIPPED, ())
@@ -90,37 +90,37 @@ def test_two_who_would_take_a_node_each_are_told_before_it_falls_free() -> None:
     ]
 
 
-def test_only_the_exclusive_one_of_two_is_told() -> None:
-    assert told(world(alone(1), beside(2))) == [1]
+def test_only_the_exclusive_one_of_two_is_reported() -> None:
+    assert reply(world(alone(1), beside(2))) == [1]
 
 
 def test_who_keeps_nobody_waiting_keeps_its_node() -> None:
-    assert told(world(alone(1))) == []
+    assert reply(world(alone(1))) == []
 
 
 def test_a_node_that_the_next_needs_whole_is_not_shared_out() -> None:
-    assert told(world(alone(1), beside(2, gpus=4))) == []
+    assert reply(world(alone(1), beside(2, gpus=4))) == []
 
 
-def test_who_would_not_fit_beside_is_not_told() -> None:
-    assert told(world(alone(1), alone(2, gpus=4), alone(3))) == [1, 3]
+def test_who_would_not_fit_beside_is_not_reported() -> None:
+    assert reply(world(alone(1), alone(2, gpus=4), alone(3))) == [1, 3]
 
 
 def test_no_further_ahead_than_what_runs() -> None:
     """Two of two GPUs fill the node; when the third has its turn is not known yet."""
-    assert told(world(alone(1, gpus=2), alone(2, gpus=2), alone(3, gpus=2))) == [1, 2]
+    assert reply(world(alone(1, gpus=2), alone(2, gpus=2), alone(3, gpus=2))) == [1, 2]
 
 
 def test_every_node_that_falls_free_is_looked_at() -> None:
     nodes, runs = [full("p1"), full("p2")], [holder(100, "p1"), holder(101, "p2")]
     queue = [alone(i, gpus=2) for i in range(1, 5)]
-    assert told(world(*queue, nodes=nodes, runs=runs)) == [1, 2, 3, 4]
+    assert reply(world(*queue, nodes=nodes, runs=runs)) == [1, 2, 3, 4]
 
 
 def test_nodes_of_a_type_that_nobody_waits_for_are_passed_over() -> None:
     nodes = [full("k1", gpu_type="k80", partitions=("other",)), full("p1")]
     runs = [holder(100, "k1", gpu_type="k80"), holder(101, "p1")]
-    assert told(world(alone(1), alone(2), nodes=nodes, runs=runs)) == [1, 2]
+    assert reply(world(alone(1), alone(2), nodes=nodes, runs=runs)) == [1, 2]
 
 
 def test_ends_on_other_gpu_types_of_the_same_partition_do_not_count() -> None:
@@ -129,7 +129,7 @@ def test_ends_on_other_gpu_types_of_the_same_partition_do_not_count() -> None:
         holder(200 + i, n.name, gpu_type="k80", time_limit_s=1_300.0) for i, n in enumerate(many)
     ]
     queue = [alone(1, gpu_types=["p100"]), alone(2, gpu_types=["p100"])]
-    assert told(world(*queue, nodes=[*many, full("p1")], runs=[*held, holder()])) == [1, 2]
+    assert reply(world(*queue, nodes=[*many, full("p1")], runs=[*held, holder()])) == [1, 2]
 
 
 def test_a_promise_is_kept_by_who_may_share() -> None:
@@ -139,33 +139,33 @@ def test_a_promise_is_kept_by_who_may_share() -> None:
     wide = job(1, asks=request(gpus=8, nodes=2), submitted_at=NOW - 2_000)
     late = [alone(i, time_limit_s=DAY_S) for i in (2, 3)]
     soon = [alone(i, time_limit_s=300.0) for i in (2, 3)]
-    assert told(world(wide, *late, nodes=nodes, runs=runs)) == []
-    assert told(world(wide, *soon, nodes=nodes, runs=runs)) == [2, 3]
+    assert reply(world(wide, *late, nodes=nodes, runs=runs)) == []
+    assert reply(world(wide, *soon, nodes=nodes, runs=runs)) == [2, 3]
 
 
 def test_a_dear_flag_is_not_set() -> None:
     dear = replace(TUNING, weights=Weights(sharing=50.0))
-    assert told(world(alone(1), alone(2)), dear) == []
+    assert reply(world(alone(1), alone(2)), dear) == []
 
 
 def test_an_end_that_is_not_known_is_not_awaited() -> None:
     for limit_s in (None, math.inf):
-        assert told(world(alone(1), alone(2), runs=[holder(time_limit_s=limit_s)])) == []
+        assert reply(world(alone(1), alone(2), runs=[holder(time_limit_s=limit_s)])) == []
 
 
 def test_a_node_that_is_drained_is_not_awaited() -> None:
-    assert told(world(alone(1), alone(2), nodes=[full(schedulable=False)])) == []
+    assert reply(world(alone(1), alone(2), nodes=[full(schedulable=False)])) == []
 
 
-def test_outside_the_scope_nobody_is_told() -> None:
-    assert told(world(alone(1), alone(2)), replace(TUNING, sharing=Sharing())) == []
+def test_outside_the_scope_nobody_is_reported() -> None:
+    assert reply(world(alone(1), alone(2)), replace(TUNING, sharing=Sharing())) == []
     seen = replace(world(alone(1), alone(2)), preemption=True)
-    assert told(seen) == []
+    assert reply(seen) == []
     assert [why for _, why in joint_of(seen).left_alone] == [SharingBlocker.PREEMPTION] * 2
 
 
-def test_who_starts_now_is_not_told_again() -> None:
-    """One node is idle: what is decided now stands, and the rest is told for the next."""
+def test_who_starts_now_is_not_reported_again() -> None:
+    """One node is idle: what is decided now stands, and the rest is reported for the next."""
     nodes, runs = [full("p1"), node("p2")], [holder(100, "p1")]
     joint = joint_of(world(*[alone(i, gpus=2) for i in range(1, 5)], nodes=nodes, runs=runs))
     assert joint.how is SolveStatus.SOLVED
@@ -174,15 +174,15 @@ def test_who_starts_now_is_not_told_again() -> None:
 
 
 def test_so_many_ends_at_most() -> None:
-    """Whoever waits for an end beyond the bound is not told; nothing is endless."""
+    """A job that waits for an end beyond the bound is not reported; nothing is endless."""
     small = [
         running(200 + i, node_name="p1", gpus=0, cpus=1, mem_mib=0, started_at=NOW - i)
         for i in range(ENDS_AHEAD)
     ]
     crowded = node("p1", free_gpus=0, cpus=2 * ENDS_AHEAD, free_cpus=ENDS_AHEAD - 1)
     last = running(300, node_name="p1", gpus=4, cpus=1, mem_mib=0, time_limit_s=DAY_S)
-    assert told(world(alone(1), alone(2), nodes=[crowded], runs=[*small, last])) == []
-    assert told(world(alone(1), alone(2), nodes=[crowded], runs=[*small[1:], last])) == [1, 2]
+    assert reply(world(alone(1), alone(2), nodes=[crowded], runs=[*small, last])) == []
+    assert reply(world(alone(1), alone(2), nodes=[crowded], runs=[*small[1:], last])) == [1, 2]
 
 
 @given(data=st.data())
@@ -218,9 +218,9 @@ def test_only_those_who_may_and_nothing_is_spent(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("gpus", [1, 2])
-def test_a_told_job_is_not_told_twice(gpus: int) -> None:
+def test_a_reported_job_is_not_told_twice(gpus: int) -> None:
     """Slurm shows it as sharing from then on."""
     seen = world(
         replace(alone(1), oversubscribe="YES", request=request(gpus=gpus)), alone(2, gpus=gpus)
     )
-    assert told(seen) == [JobId(2)]
+    assert reply(seen) == [JobId(2)]

@@ -303,7 +303,7 @@ def test_a_cycle_leaves_breaches_in_the_metrics(tmp_path: Path) -> None:
     assert found == [0.0, 3.0, 3.0]
 
 
-def test_what_a_play_of_the_record_leaves_out_is_said() -> None:
+def test_what_a_play_of_the_record_leaves_out_is_reported() -> None:
     assert not_played(Knobs(sla=(replace(FAST, lift_jobs=0),), sizes="shadow")) == ()
     found = not_played(Knobs(sla=(FAST,), boost=0.5, sizes="on"))
     assert [text.split(" ")[0] for text in found] == ["groups.boost", "lifts", "sizes.mode"]

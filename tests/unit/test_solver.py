@@ -93,7 +93,7 @@ def test_a_talkative_program_does_not_fill_the_memory(tmp_path: Path) -> None:
         solver(knapsack(), QUICK)
 
 
-def test_a_missing_program_is_said() -> None:
+def test_a_missing_program_is_reported() -> None:
     with pytest.raises(SolverError, match=r"ended with|cannot be started"):
         Cbc(Path("/nonexistent/cbc"))(knapsack(), QUICK)
 
@@ -107,7 +107,7 @@ def test_a_probe_tells_whether_a_solver_works() -> None:
 
 
 @pytest.mark.parametrize("ending", ["exit 3", "kill -KILL $$", "kill -SEGV $$"])
-def test_a_program_that_ends_badly_is_said(tmp_path: Path, ending: str) -> None:
+def test_a_program_that_ends_badly_is_reported(tmp_path: Path, ending: str) -> None:
     with pytest.raises(SolverError, match="cbc ended with"):
         script(tmp_path, ending)(knapsack(), Budget(wall_s=20.0))
 
@@ -137,7 +137,7 @@ def test_an_endless_answer_is_refused() -> None:
         read_answer(b"Optimal\n" * 2_000_000)
 
 
-def test_a_program_that_writes_no_answer_is_said(tmp_path: Path) -> None:
+def test_a_program_that_writes_no_answer_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SolverError, match="no readable answer"):
         script(tmp_path, "exit 0")(knapsack(), Budget(wall_s=20.0))
 

@@ -54,7 +54,7 @@ def test_the_coin_is_fair_and_pairs_partitions_and_salts_have_their_own() -> Non
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5])
-def test_as_much_of_the_time_is_off_as_was_said(share: float) -> None:
+def test_as_much_of_the_time_is_off_as_was_reported(share: float) -> None:
     switchback = Switchback("salt", off_share=share)
     found = [switchback.block("gpu", NOW + 2 * HOUR_S * n) for n in range(16_000)]
     assert np.mean([not b.on for b in found]) == pytest.approx(share, abs=0.01)

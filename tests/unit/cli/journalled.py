@@ -15,7 +15,7 @@ from rltuned.journal.journal import Journal
 from rltuned.policies.baselines import BASELINES
 from tests.builders import basic, job, snapshot
 from tests.fakes import FakeBackend, FakeClock
-from tests.loops import Heard
+from tests.loops import Received
 
 FIRST = basic(900.0)
 """What sjf writes for job 3: three tenths of its 50 minutes."""
@@ -58,7 +58,7 @@ def live(folder: Path, cycles: int = 1, **named: Any) -> FakeBackend:
     backend = FakeBackend(world())
     journal = Journal(folder)
     rig = rig_of(backend, folder, **named)
-    loop = Loop(rig, FakeClock(), journal, Heard(), orders=SignalFlags(), reload=lambda: rig)
+    loop = Loop(rig, FakeClock(), journal, Received(), orders=SignalFlags(), reload=lambda: rig)
     assert loop.run(cycles) == 0
     journal.close()
     return backend

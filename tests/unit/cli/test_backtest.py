@@ -46,25 +46,25 @@ def test_figures_page_and_json_say_the_same(
     known: Path, calm: tuple[str, str], tmp_path: Path
 ) -> None:
     report = tmp_path / "report"
-    told = json.loads(run(*calm, "--site", str(known), *CHEAP, "--report", str(report), "--json"))
-    assert told == json.loads((report / "results.json").read_text())
-    whole = told["calibration"]["whole"]
-    assert (whole["off_s"], told["calibration"]["verdict"]) == (0.0, "close")
+    reply = json.loads(run(*calm, "--site", str(known), *CHEAP, "--report", str(report), "--json"))
+    assert reply == json.loads((report / "results.json").read_text())
+    whole = reply["calibration"]["whole"]
+    assert (whole["off_s"], reply["calibration"]["verdict"]) == (0.0, "close")
     page = (report / "index.html").read_text()
     check_page(page, tmp_path)
-    assert page.index(told["headline"]) < page.index("How far is the simulator off?")
+    assert page.index(reply["headline"]) < page.index("How far is the simulator off?")
     assert page.index("How far is the simulator off?") < page.index("What would another order")
     assert page.count("<svg") == 5
     assert not [w for w in ("src=", "href='http", 'href="http', "url(http") if w in page]
-    change = told["orders"]["saf"]["metrics"]["wait_s"]["change"]
+    change = reply["orders"]["saf"]["metrics"]["wait_s"]["change"]
     assert f"{change:+.1%}" in page
     users = {j.user for j in jobs(110)}
-    assert not [u for u in users if f">{u}<" in page or f'"{u}"' in json.dumps(told)]
+    assert not [u for u in users if f">{u}<" in page or f'"{u}"' in json.dumps(reply)]
 
 
 def test_words_for_a_terminal(known: Path, calm: tuple[str, str]) -> None:
-    said = run(*calm, "--site", str(known), *CHEAP)
-    lines = said.splitlines()
+    out = run(*calm, "--site", str(known), *CHEAP)
+    lines = out.splitlines()
     assert lines[0].startswith("saf instead of multifactor: mean wait ")
     assert lines[2].startswith("simulator: mean wait off by +0.0%")
     assert any("multifac" in line for line in lines)
@@ -93,10 +93,10 @@ def test_a_folder_that_holds_something_is_refused_before_the_work(tmp_path: Path
         run("--site", "/nowhere", *CHEAP, "--report", str(tmp_path))
 
 
-def test_too_few_to_learn_from_is_said(known: Path, calm: tuple[str, str]) -> None:
-    told = json.loads(run(*calm, "--site", str(known), "--since", SINCE, "-p", "saf", "--json"))
-    assert "200 are needed" in told["asked"]["learned"]
-    assert list(told["orders"]) == ["saf"]
+def test_too_few_to_learn_from_is_reported(known: Path, calm: tuple[str, str]) -> None:
+    reply = json.loads(run(*calm, "--site", str(known), "--since", SINCE, "-p", "saf", "--json"))
+    assert "200 are needed" in reply["asked"]["learned"]
+    assert list(reply["orders"]) == ["saf"]
 
 
 def test_where_there_is_no_slurm_it_says_so(

@@ -133,20 +133,20 @@ def test_plan_as_a_table() -> None:
 def test_explain_in_json_and_in_words() -> None:
     plan = document("plan", "--json", *SIM)
     job_id = str(plan["jobs"][0]["job_id"])
-    told = document("explain", job_id, "--json", *SIM)
-    assert told["rank_after"] == 1
-    assert told["state"] == "PENDING"
-    assert set(told["features"]) > {"requested_gpus", "urgency"}
+    reply = document("explain", job_id, "--json", *SIM)
+    assert reply["rank_after"] == 1
+    assert reply["state"] == "PENDING"
+    assert set(reply["features"]) > {"requested_gpus", "urgency"}
     text = run("explain", job_id, *SIM).stdout
     assert f"Job {job_id} (" in text
     assert "Rank 1 of" in text
     assert "asked to step back" in text
     assert "by Slurm's own plan: unknown (the built-in cluster makes no plan)" in text
     assert "Changes so far: unknown (the built-in cluster keeps no journal)" in text
-    assert {i["feature"] for i in told["influences"]} == set(told["features"])
-    for found in told["influences"]:
-        assert found["value"] == told["features"][found["feature"]]
-        assert 1 <= found["rank"] <= told["ranked_jobs"]
+    assert {i["feature"] for i in reply["influences"]} == set(reply["features"])
+    for found in reply["influences"]:
+        assert found["value"] == reply["features"][found["feature"]]
+        assert 1 <= found["rank"] <= reply["ranked_jobs"]
 
 
 def test_explain_says_how_far_off_a_promise_is(tmp_path: Path) -> None:
@@ -156,10 +156,10 @@ def test_explain_says_how_far_off_a_promise_is(tmp_path: Path) -> None:
     late = ("--config", str(path))
     plan = document("plan", "--json", *SIM, *late)
     first, other = [str(j["job_id"]) for j in plan["jobs"] if j["partition"] == "gpu"][:2]
-    told = document("explain", first, "--json", *SIM, *late)
-    assert (told["sla"]["class"], told["sla"]["lift_jobs"]) == ("partition=gpu", 1)
-    assert told["sla"]["left_s"] < 0
-    assert told["influences"] is None
+    reply = document("explain", first, "--json", *SIM, *late)
+    assert (reply["sla"]["class"], reply["sla"]["lift_jobs"]) == ("partition=gpu", 1)
+    assert reply["sla"]["left_s"] < 0
+    assert reply["influences"] is None
     text = run("explain", other, *SIM, *late).stdout
     assert re.search(r"class partition=gpu is promised a wait of at most \S+: .* over it;", text)
     assert "not asked to step back, by the promise to partition=gpu" in text
@@ -175,26 +175,26 @@ def test_explain_says_that_its_partition_is_in_an_off_block(tmp_path: Path) -> N
     path.chmod(0o600)
     plan = document("plan", "--json", *SIM, "--config", str(path))
     job_id = next(str(j["job_id"]) for j in plan["jobs"] if j["partition"] == "gpu")
-    told = document("explain", job_id, "--json", *SIM, "--config", str(path))
-    assert told["off_block"]["partition"] == "gpu"
+    reply = document("explain", job_id, "--json", *SIM, "--config", str(path))
+    assert reply["off_block"]["partition"] == "gpu"
     text = run("explain", job_id, *SIM, "--config", str(path)).stdout
     assert "It is not delayed: partition gpu measures Slurm's own order until 2" in text
 
 
 def test_explain_a_job_that_is_left_alone() -> None:
-    told = document("explain", "60", "--json", *SIM)
-    told |= dict.fromkeys(("score", "rank_before", "rank_after"))
-    told["refusal"] = "held_user"
-    assert "rltuned leaves it alone: its user holds it." in in_words(told)
+    reply = document("explain", "60", "--json", *SIM)
+    reply |= dict.fromkeys(("score", "rank_before", "rank_after"))
+    reply["refusal"] = "held_user"
+    assert "rltuned leaves it alone: its user holds it." in in_words(reply)
 
 
 @pytest.mark.parametrize("name", ["7", "7_[0-3]", "7_2"])
 def test_explain_finds_arrays_by_every_name(name: str) -> None:
     array = job(7, address="7_[0-3]", array=ArrayInfo(JobId(7), 4))
     decision = decide(snapshot(array, job(8)), ConstantOrder(), Knobs())
-    told = explanation(decision, name)
-    assert told is not None
-    assert told["address"] == "7_[0-3]"
+    reply = explanation(decision, name)
+    assert reply is not None
+    assert reply["address"] == "7_[0-3]"
 
 
 def test_explain_tells_the_records_of_an_array_apart() -> None:
@@ -202,7 +202,7 @@ def test_explain_tells_the_records_of_an_array_apart() -> None:
     held = job(8, priority=0, held_by="user", array=ArrayInfo(JobId(7), 1, listed="4"))
     decision = decide(snapshot(head, held), ConstantOrder(), Knobs())
     found = {name: explanation(decision, name) for name in ("7", "7_2", "7_4", "8", "7_9", "7_x")}
-    ids = {name: told and told["job_id"] for name, told in found.items()}
+    ids = {name: reply and reply["job_id"] for name, reply in found.items()}
     assert ids == {"7": 7, "7_2": 7, "7_4": 8, "8": 8, "7_9": None, "7_x": None}
 
 
@@ -232,19 +232,19 @@ def test_check_reads_the_queue_and_knows_the_partitions(config: Path, tmp_path: 
 
 def test_explain_a_running_job() -> None:
     decision = decide(snapshot(runs=[running(5)]), ConstantOrder(), Knobs())
-    told = explanation(decision, "5")
-    assert told is not None
-    assert in_words(told) == ["Job 5 runs since 20m."]
+    reply = explanation(decision, "5")
+    assert reply is not None
+    assert in_words(reply) == ["Job 5 runs since 20m."]
 
 
 @pytest.mark.parametrize("name", ["8", "7_4"])
 def test_explain_a_running_task(name: str) -> None:
     task = running(8, array_job_id=JobId(7), array_task=4)
     decision = decide(snapshot(runs=[running(7), task]), ConstantOrder(), Knobs())
-    told = explanation(decision, name)
-    assert told is not None
-    assert (told["job_id"], told["address"]) == (8, "7_4")
-    assert in_words(told) == ["Job 8, 7_4 runs since 20m."]
+    reply = explanation(decision, name)
+    assert reply is not None
+    assert (reply["job_id"], reply["address"]) == (8, "7_4")
+    assert in_words(reply) == ["Job 8, 7_4 runs since 20m."]
 
 
 def test_explain_an_unknown_job() -> None:
@@ -405,7 +405,7 @@ def test_restore_with_nothing_to_give_back(config: Path) -> None:
     assert (result.exit_code, result.stdout) == (0, "nothing to give back\n")
 
 
-def test_a_stage_may_be_said_and_excludes_the_other_switches(config: Path) -> None:
+def test_a_stage_may_be_reported_and_excludes_the_other_switches(config: Path) -> None:
     args = ("--once", "--no-show", "--config", str(config))
     shadow = run("run", *SIM, "--stage", "shadow", *args)
     assert "mode=shadow" in shadow.stderr

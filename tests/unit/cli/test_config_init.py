@@ -178,7 +178,7 @@ def test_an_instance_gets_places_of_its_own(tmp_path: Path) -> None:
     assert written(tmp_path, fit(None, Path("/etc/rltuned/rltuned.toml"))) == Settings()
 
 
-def test_two_controllers_are_told() -> None:
+def test_two_controllers_are_reported() -> None:
     assert "# lease_dir =" in fit(found_in(seen(), controllers=2))
     assert "lease_dir" not in fit(found_in(seen(), controllers=1))
 

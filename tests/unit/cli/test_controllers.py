@@ -65,7 +65,7 @@ def test_a_lease_that_cannot_be_used_fails(tmp_path: Path, shared: Path) -> None
     assert "mode 0700, on all hosts" in ha.remedy
 
 
-def test_a_figure_near_its_bound_is_told_before_it_counts(tmp_path: Path) -> None:
+def test_a_figure_near_its_bound_is_reported_before_it_counts(tmp_path: Path) -> None:
     near = found(tmp_path, ONE, "[load]\nmax_backfill_s = 0.008")["load"]
     assert near.status is Status.WARN
     assert near.detail == "of its bound: backfill_cycle 65%"

@@ -40,7 +40,7 @@ def test_nobody_reads_it(tmp_path: Path) -> None:
     assert "there is no stamp" in check(tmp_path / "odd").detail
 
 
-def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_reported(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     why = publish(tmp_path / "gone" / "stamp", STAMP, journal, 0.0, 180.0)
     assert why.endswith("No such file or directory")

@@ -84,7 +84,7 @@ def test_a_task_with_a_number_of_its_own_is_found_by_both(
     assert result.exit_code == (0 if values else 1)
 
 
-def test_a_job_without_changes_is_said_so(tmp_path: Path, config: Path) -> None:
+def test_a_job_without_changes_is_reported_so(tmp_path: Path, config: Path) -> None:
     live(tmp_path)
     result = run("history", "4", "--config", str(config))
     assert (result.exit_code, result.stdout) == (1, "")
@@ -119,10 +119,10 @@ def test_a_plan_that_differs_is_listed(tmp_path: Path, config: Path) -> None:
     result = run("history", "--replay", "1", "--policy", "fcfs", "--config", str(config))
     assert result.exit_code == 1
     assert f"job 3: SetPriority: was old 100, new {FIRST}, nice 0, rest None, is" in result.stdout
-    told = run(
+    reply = run(
         "history", "--replay", "1", "--policy", "fcfs", "--config", str(config), "--json"
     ).stdout
-    document = json.loads(told)
+    document = json.loads(reply)
     assert (document["identical"], len(document["differences"])) == (False, 3)
 
 
@@ -209,8 +209,8 @@ def test_a_kill_at_the_write_leaves_the_intent(tmp_path: Path, config: Path, sta
     ]
     assert done.stdout == f"{rows} (2,)\n"  # seen by another connection; 2 = FULL
     assert skipped == "unfinished"
-    told = run("history", "3", "--config", str(config)).stdout
-    assert f"priority 100 -> {FIRST}: unknown (the process ended before it was seen)" in told
+    reply = run("history", "3", "--config", str(config)).stdout
+    assert f"priority 100 -> {FIRST}: unknown (the process ended before it was seen)" in reply
     assert run("history", "--replay", "1", "--config", str(config)).exit_code == 0
     seen = world()
     if stage == "after":

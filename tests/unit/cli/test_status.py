@@ -117,7 +117,7 @@ def test_without_a_port_the_journal_tells_how_old_the_last_cycle_is(tmp_path: Pa
     assert re.match(r"rltuned: the last result is \d+ s old\n", done.stdout)
 
 
-def test_blocks_and_effect_of_the_switchback_are_told(tmp_path: Path) -> None:
+def test_blocks_and_effect_of_the_switchback_are_reported(tmp_path: Path) -> None:
     live(tmp_path)
     board = Board(Showing(), lambda: NOW)
     off = replace(Switchback().block("gpu", NOW), on=False)
@@ -130,11 +130,11 @@ def test_blocks_and_effect_of_the_switchback_are_told(tmp_path: Path) -> None:
         status=lambda: board.document(FRESH, verdict),
     )
     with closing(made):
-        told = run("status", "--config", settings(tmp_path, made.port)).stdout
+        reply = run("status", "--config", settings(tmp_path, made.port)).stdout
     until = when(off.ends_at)
-    assert f"switchback: gpu off (Slurm's own order is measured) until {until}\n" in told
-    assert f"switchback: long on until {until}\n" in told
-    assert "effect: too little to say: 3 pairs of blocks, 10 are needed\n" in told
+    assert f"switchback: gpu off (Slurm's own order is measured) until {until}\n" in reply
+    assert f"switchback: long on until {until}\n" in reply
+    assert "effect: too little to say: 3 pairs of blocks, 10 are needed\n" in reply
 
 
 def test_an_open_breaker_is_trouble(tmp_path: Path, server: MetricsServer) -> None:

@@ -1,4 +1,4 @@
-"""The status document and its page: what is told, what is not, and that nothing escapes."""
+"""The status document and its page: what is shown, what is not, and that nothing escapes."""
 
 import json
 from dataclasses import replace
@@ -14,12 +14,12 @@ from rltuned.daemon.web.server import page
 from rltuned.daemon.web.status import CYCLES, Board, Showing
 from rltuned.errors import BackendError
 from tests.builders import NOW, job
-from tests.loops import FRESH, UNJUDGED, Bench, Heard
+from tests.loops import FRESH, UNJUDGED, Bench, Received
 
 EVIL = '<script>alert("x")</script>'
 
 
-class Watching(Heard):
+class Watching(Received):
     """An audience with a board."""
 
     def __init__(self, board: Board) -> None:
@@ -37,7 +37,7 @@ class Watching(Heard):
 
 def board_after(tmp_path: Path, showing: Showing, cycles: int = 1) -> Board:
     board = Board(showing, lambda: NOW)
-    bench = Bench(tmp_path, heard=Watching(board))
+    bench = Bench(tmp_path, received=Watching(board))
     bench.world.put(job(77, user=EVIL, partition=EVIL, priority=7))
     loop = bench.loop()
     board.loaded(loop.rig)
@@ -45,7 +45,7 @@ def board_after(tmp_path: Path, showing: Showing, cycles: int = 1) -> Board:
     return board
 
 
-def test_single_jobs_are_told_only_where_the_settings_say_so(tmp_path: Path) -> None:
+def test_single_jobs_are_reported_only_where_the_settings_say_so(tmp_path: Path) -> None:
     document = board_after(tmp_path, Showing()).document(FRESH, UNJUDGED)
     assert document["jobs"] is None
     assert EVIL in {p["partition"] for p in document["partitions"]}
@@ -53,7 +53,7 @@ def test_single_jobs_are_told_only_where_the_settings_say_so(tmp_path: Path) -> 
     json.dumps(document, allow_nan=False)
 
 
-def test_users_are_told_by_a_setting_of_their_own(tmp_path: Path) -> None:
+def test_users_are_reported_by_a_setting_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     hidden = board_after(tmp_path / "a", Showing(jobs=True)).document(FRESH, UNJUDGED)["jobs"]
@@ -115,7 +115,7 @@ def test_before_the_first_cycle_and_without_one(tmp_path: Path) -> None:
     empty = Board(Showing(), lambda: NOW)
     assert "a cluster not seen yet" in page(empty.document(FRESH, UNJUDGED))
     board = Board(Showing(), lambda: NOW)
-    bench = Bench(tmp_path, heard=Watching(board))
+    bench = Bench(tmp_path, received=Watching(board))
     bench.world.script = [BackendError("slurmctld is away")]
     loop = bench.loop()
     board.loaded(loop.rig)
@@ -131,7 +131,7 @@ def test_the_last_cycles_are_kept_the_latest_first(tmp_path: Path) -> None:
     assert [c["cycle"] for c in cycles] == list(range(CYCLES + 5, 5, -1))
 
 
-def test_a_switchback_is_shown_and_its_absence_said() -> None:
+def test_a_switchback_is_shown_and_its_absence_reported() -> None:
     board = Board(Showing(), lambda: NOW)
     assert board.document(FRESH, UNJUDGED)["effect"] is None
     assert "no off blocks to compare with" in page(board.document(FRESH, UNJUDGED))

@@ -20,8 +20,8 @@ MOST = 3
 def outcomes(*results: Result, partition: str = "gpu") -> dict[str, str]:
     """One change to a job of each user."""
     jobs = [job(i, partition=partition, user=f"u{i}") for i in range(1, len(results) + 1)]
-    told = [Outcome(set_priority(j, 9), r, "no") for j, r in zip(jobs, results, strict=True)]
-    return breaker.failing(jobs, told)
+    reply = [Outcome(set_priority(j, 9), r, "no") for j, r in zip(jobs, results, strict=True)]
+    return breaker.failing(jobs, reply)
 
 
 A, F, G, R = Result.APPLIED, Result.FAILED, Result.GONE, Result.REFUSED
@@ -54,8 +54,8 @@ def test_what_was_not_sent_says_nothing() -> None:
 def test_a_job_of_two_partitions_counts_in_both() -> None:
     both = [job(n, partitions=("gpu", "long"), user=f"u{n}") for n in (1, 2)]
     failed = [Outcome(set_priority(j, 9), F, "reads back 7") for j in both]
-    said = "changes not taken, of 2 of 2 users: reads back 7"
-    assert breaker.failing(both, failed) == dict.fromkeys(("gpu", "long"), said)
+    out = "changes not taken, of 2 of 2 users: reads back 7"
+    assert breaker.failing(both, failed) == dict.fromkeys(("gpu", "long"), out)
 
 
 def test_users_are_counted_and_not_their_changes() -> None:

@@ -15,7 +15,7 @@ BEGAN = NOW - 1_200.0
 
 
 class Looks:
-    """A minute from look to look, or as long as is said."""
+    """A minute from look to look, or as long as is given."""
 
     def __init__(self) -> None:
         self.ends, self.now = SeenEnds(), NOW

@@ -66,7 +66,7 @@ def test_a_flag_that_somebody_else_changed_is_left_alone(journal: Journal) -> No
     assert "OverSubscribe is NO, rltuned wrote YES" in item.detail
 
 
-def test_ok_cannot_be_set_and_is_said(journal: Journal) -> None:
+def test_ok_cannot_be_set_and_is_reported(journal: Journal) -> None:
     free = job(1, oversubscribe="OK")
     world = FakeBackend(snapshot(free))
     wrote(journal, world, SetOverSubscribe(target(free), "OK", "NO"))

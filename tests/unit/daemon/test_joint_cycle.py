@@ -47,7 +47,7 @@ def loop(bench: Bench, solver: Solver) -> Loop:
 
 def counted(bench: Bench) -> dict[str, float]:
     metrics = Metrics(CollectorRegistry())
-    for report in bench.heard.reports:
+    for report in bench.received.reports:
         metrics.update(report)
     found = {}
     for how in ("skipped", "solved", "fell_back"):
@@ -60,7 +60,7 @@ def test_a_flag_is_journalled_sent_and_counted(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     assert loop(bench, Cbc()).run(1) == 0
     assert bench.world.job(1).oversubscribe == "YES"
-    report = bench.heard.reports[0]
+    report = bench.received.reports[0]
     assert report.applied()[ChangeKind.OVERSUBSCRIBE, Result.APPLIED] == 1
     (flag,) = words_in(Journal(tmp_path))
     assert (flag.target.job_id, flag.original, flag.value) == (1, "NO", "YES")
@@ -71,7 +71,7 @@ def test_a_dry_run_sets_no_flag(tmp_path: Path) -> None:
     bench = Bench(tmp_path, live=False)
     loop(bench, Cbc()).run(1)
     assert bench.world.job(1).oversubscribe == "NO"
-    assert bench.heard.reports[0].proposed()[ChangeKind.OVERSUBSCRIBE] == 1
+    assert bench.received.reports[0].proposed()[ChangeKind.OVERSUBSCRIBE] == 1
 
 
 def test_a_solver_that_fails_costs_nothing_but_its_answer(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_solver_that_fails_costs_nothing_but_its_answer(tmp_path: Path) -> Non
     assert loop(bench, gone).run(1) == 0
     assert bench.world.job(1).oversubscribe == "NO"
     assert counted(bench)["fell_back"] == 1.0
-    decision = bench.heard.reports[0].decision
+    decision = bench.received.reports[0].decision
     assert decision is not None
     assert any("fell_back" in note for note in decision.notes)
 

@@ -247,7 +247,7 @@ def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
         write(Journal(tmp_path / "gone"), set_priority(job(1), 900))
 
 
-def test_a_full_disk_is_told_and_nothing_half_written_stays(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_nothing_half_written_stays(tmp_path: Path) -> None:
     program = (
         "import resource, signal, sys; from pathlib import Path\n"
         "from rltuned.journal.journal import Journal\n"

@@ -69,7 +69,7 @@ class Climb(Bench):
 
     @property
     def last(self) -> CycleReport:
-        return self.heard.reports[-1]
+        return self.received.reports[-1]
 
     def demoted(self) -> list[str]:
         return list(self.last.demoted)

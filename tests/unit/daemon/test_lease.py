@@ -83,7 +83,7 @@ def test_a_clock_that_is_set_does_not_shorten_the_wait(shared: Path) -> None:
     assert b.claim("head2") == "head1 holds the lease"
 
 
-def test_a_renewal_starts_the_wait_anew(shared: Path) -> None:
+def test_a_renewal_starts_the_wait_again(shared: Path) -> None:
     a, _ = side(shared, "head1")
     b, clocks = side(shared, "head2")
     a.claim("head1")

@@ -50,11 +50,11 @@ class Gauged(Bench):
 def test_a_busy_controller_is_asked_rarely_and_nothing_else(tmp_path: Path) -> None:
     bench = Gauged(tmp_path, gauge=Gauge([BUSY, BUSY, BUSY, CALM]))
     assert bench.loop().run(6) == 0
-    skips = [r.skip for r in bench.heard.reports]
+    skips = [r.skip for r in bench.received.reports]
     assert skips == [Skip.BUSY] * 3 + [None] * 3
     assert bench.world.observed == 3
     assert len(bench.world.plans) == 1
-    assert "server_threads is 1.0 times its bound" in bench.heard.reports[0].detail
+    assert "server_threads is 1.0 times its bound" in bench.received.reports[0].detail
     # 60 s stretched to 120, to the most of 200 (max_backoff_s), and back by halves
     assert bench.clock.waits == [120.0, 200.0, 200.0, 100.0, 60.0]
 
@@ -62,14 +62,14 @@ def test_a_busy_controller_is_asked_rarely_and_nothing_else(tmp_path: Path) -> N
 def test_between_the_bounds_nothing_changes(tmp_path: Path) -> None:
     bench = Gauged(tmp_path, gauge=Gauge([BUSY, BETWEEN, BETWEEN, CALM, CALM]))
     bench.loop().run(5)
-    assert [r.weighed.stretch for r in bench.heard.reports if r.weighed] == [2, 2, 2, 1, 1]
+    assert [r.weighed.stretch for r in bench.received.reports if r.weighed] == [2, 2, 2, 1, 1]
     assert bench.world.observed == 4
 
 
 def test_a_rate_limit_stretches_but_skips_nothing(tmp_path: Path) -> None:
     bench = Gauged(tmp_path, gauge=Gauge([CALM, replace(CALM, rate_limited=3), CALM]))
     bench.loop().run(3)
-    assert [r.skip for r in bench.heard.reports] == [None] * 3
+    assert [r.skip for r in bench.received.reports] == [None] * 3
     assert bench.clock.waits == [60.0, 120.0]
 
 
@@ -78,7 +78,7 @@ def test_load_that_cannot_be_read_steers_nothing(tmp_path: Path, trouble: Except
     bench = Gauged(tmp_path, gauge=Gauge([trouble]))
     assert bench.loop().run(2) == 0
     assert bench.clock.waits == [60.0]
-    weighed = bench.heard.reports[0].weighed
+    weighed = bench.received.reports[0].weighed
     assert weighed is not None
     assert (weighed.load, weighed.unknown) == (None, str(trouble))
 
@@ -87,7 +87,7 @@ def test_slow_rpcs_count_from_one_look_to_the_next(tmp_path: Path) -> None:
     slow = replace(CALM, rpc_count=110, rpc_total_s=11.0)  # ten RPCs of a second each
     bench = Gauged(tmp_path, gauge=Gauge([CALM, slow]))
     bench.loop().run(2)
-    assert [r.skip for r in bench.heard.reports] == [None, Skip.BUSY]
+    assert [r.skip for r in bench.received.reports] == [None, Skip.BUSY]
 
 
 def test_a_bound_of_zero_does_not_count() -> None:

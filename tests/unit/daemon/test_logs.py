@@ -151,40 +151,40 @@ def queue_at(cycle: int, numbers: range) -> list[PendingJob]:
     return [job(n, priority=10_000 - 10 * n + cycle) for n in numbers]
 
 
-def lines_of(said: Logged, report: CycleReport) -> list[dict[str, Any]]:
+def lines_of(printed: Logged, report: CycleReport) -> list[dict[str, Any]]:
     out = io.StringIO()
-    log_cycle(make_log("json", "info", out, {}), report, said)
+    log_cycle(make_log("json", "info", out, {}), report, printed)
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
 def test_a_proposal_is_logged_when_it_changes() -> None:
-    said = Logged()
+    printed = Logged()
     counts, sizes = [], []
     for cycle in range(5):
-        lines = lines_of(said, shadow(cycle, queue_at(cycle, range(1, PENDING + 1))))
+        lines = lines_of(printed, shadow(cycle, queue_at(cycle, range(1, PENDING + 1))))
         counts.append(sum(line["event"] == "proposal" for line in lines))
         sizes.append(len(json.dumps(lines)))
     assert counts[0] > PENDING * 0.9
     assert counts[1:] == [0, 0, 0, 0]
     assert sizes[1] < sizes[0] / 50
-    # the first job starts: all move up by one, and nothing was decided anew
-    after = lines_of(said, shadow(5, queue_at(5, range(2, PENDING + 1))))
+    # the first job starts: all move up by one, and nothing was decided again
+    after = lines_of(printed, shadow(5, queue_at(5, range(2, PENDING + 1))))
     assert sum(line["event"] == "proposal" for line in after) <= 2
     # a job comes, and takes a place of its own
-    lines = lines_of(said, shadow(6, queue_at(6, range(2, PENDING + 2))))
+    lines = lines_of(printed, shadow(6, queue_at(6, range(2, PENDING + 2))))
     assert PENDING + 1 in [line["job"] for line in lines if line["event"] == "proposal"]
     assert sum(line["event"] == "proposal" for line in lines) < PENDING / 3, "256 changes a cycle"
 
 
 def test_a_change_that_fails_is_logged_once_per_job_and_reason() -> None:
-    said, jobs = Logged(), queue_at(0, range(1, PENDING + 1))
+    printed, jobs = Logged(), queue_at(0, range(1, PENDING + 1))
 
     def failed(cycle: int, words: Mapping[Any, str]) -> list[dict[str, Any]]:
         results = {
             j.job_id: Outcome(set_priority(j, 9), Result.REFUSED, words.get(j.job_id, "no rights"))
             for j in jobs
         }
-        lines = lines_of(said, shadow(cycle, jobs, results))
+        lines = lines_of(printed, shadow(cycle, jobs, results))
         assert lines[-1]["refused"] > PENDING * 0.9, "the cycle's line counts them all"
         return [line for line in lines if line["event"] == "change_failed"]
 

@@ -33,7 +33,7 @@ def bench(tmp_path: Path) -> Bench:
 def test_live_cycle_writes_the_new_order(bench: Bench) -> None:
     assert bench.loop().run(1) == 0
     assert bench.priorities() == dealt(3, 2, 1)
-    report = bench.heard.reports[0]
+    report = bench.received.reports[0]
     assert report.mode is HealthState.LIVE
     assert report.results() == {Result.APPLIED: 3}
     assert {CycleStage.OBSERVE, CycleStage.DECIDE, CycleStage.APPLY} <= report.stages.keys()
@@ -42,23 +42,23 @@ def test_live_cycle_writes_the_new_order(bench: Bench) -> None:
 def test_the_next_cycle_finds_nothing_to_do(bench: Bench) -> None:
     bench.loop().run(2)
     assert len(bench.world.plans) == 1
-    second = bench.heard.reports[1]
+    second = bench.received.reports[1]
     assert second.proposed() == {}
     assert second.owned() == 3
 
 
 class Remembering(FakeBackend):
-    """Makes its jobs with what the journal said, as Slurm's backend does; keeps what that was."""
+    """Makes its jobs with what the journal holds, as Slurm's backend does; keeps what that was."""
 
-    said: tuple[Remembered, ...] = ()
+    known: tuple[Remembered, ...] = ()
 
     def observe(self, remembered: Remembered = NOTHING) -> Snapshot:
         copied = Remembered(dict(remembered.owned), dict(remembered.recent_writes))
-        self.said = (*self.said, copied)
+        self.known = (*self.known, copied)
         return super().observe().marked(copied)
 
 
-def test_the_world_is_seen_with_what_the_journal_said_and_its_last_word_counts(
+def test_the_world_is_seen_with_what_the_journal_reported_and_its_last_word_counts(
     bench: Bench,
 ) -> None:
     world = Remembering(WORLD)
@@ -72,16 +72,16 @@ def test_the_world_is_seen_with_what_the_journal_said_and_its_last_word_counts(
     loop.run(1)
     (bench.folder / FILE_NAME).unlink()
     loop.run(1)
-    assert [len(said.owned) for said in world.said] == [0, 3, 3, 0, 0, 0]  # restore's is bare
-    assert [report.owned() for report in bench.heard.reports] == [0, 3, 3, 0, None]
-    assert bench.heard.reports[-1].journal_error
+    assert [len(known.owned) for known in world.known] == [0, 3, 3, 0, 0, 0]  # restore's is bare
+    assert [report.owned() for report in bench.received.reports] == [0, 3, 3, 0, None]
+    assert bench.received.reports[-1].journal_error
 
 
-def test_without_a_journal_nothing_that_it_said_stays_on_a_job(bench: Bench) -> None:
+def test_without_a_journal_nothing_that_it_reported_stays_on_a_job(bench: Bench) -> None:
     first = WORLD.pending[0]
-    said = Remembered({(first.job_id, first.submitted_at): Ownership("priority", 300)})
+    known = Remembered({(first.job_id, first.submitted_at): Ownership("priority", 300)})
     writer = PlanApplier(Journal(bench.folder), bench.clock)
-    assert writer.unmarked(WORLD.marked(said)).pending == WORLD.pending
+    assert writer.unmarked(WORLD.marked(known)).pending == WORLD.pending
 
 
 def test_dry_run_writes_nothing(bench: Bench) -> None:
@@ -89,7 +89,7 @@ def test_dry_run_writes_nothing(bench: Bench) -> None:
     bench.loop().run(3)
     assert bench.world.plans == []
     assert bench.priorities() == {1: 300, 2: 200, 3: 100}
-    report = bench.heard.reports[0]
+    report = bench.received.reports[0]
     assert report.mode is HealthState.DRY_RUN
     assert report.proposed() == {ChangeKind.PRIORITY: 3}
     assert [e.job.job_id for e in report.changes()] == [3, 2, 1]
@@ -100,18 +100,18 @@ def test_a_value_that_was_reverted_is_counted_once_and_written_again(bench: Benc
     loop.cycle()
     bench.world.put(replace(bench.world.job(3), priority=100))
     loop.cycle()
-    assert bench.heard.reports[1].reverted == {ChangeKind.PRIORITY: 1}
+    assert bench.received.reports[1].reverted == {ChangeKind.PRIORITY: 1}
     first, second, third = (bench.priorities()[i] for i in (3, 2, 1))
     assert first > second > third
     loop.cycle()
-    assert bench.heard.reports[2].reverted == {}
+    assert bench.received.reports[2].reverted == {}
 
 
 def test_pause_file_stops_writes_even_when_it_appears_within_the_cycle(bench: Bench) -> None:
     pause = bench.folder / "PAUSE"
     bench.world.on_observe = lambda n: pause.touch() if n == 1 else pause.unlink()
     bench.loop().run(2)
-    first, second = bench.heard.reports
+    first, second = bench.received.reports
     assert (first.mode, second.mode) == (HealthState.PAUSED, HealthState.LIVE)
     assert len(bench.world.plans) == 1
 
@@ -142,22 +142,22 @@ def test_back_off_doubles_up_to_the_cap_and_ends_with_the_first_answer(bench: Be
     silence = [BackendError("no answer")] * 4
     bench.world.script = [*silence, WORLD]
     bench.loop().run(6)
-    assert [r.backoff_s for r in bench.heard.reports] == [60.0, 120.0, 200.0, 200.0, None, None]
+    assert [r.backoff_s for r in bench.received.reports] == [60.0, 120.0, 200.0, 200.0, None, None]
     assert bench.clock.waits == [60.0, 120.0, 200.0, 200.0, 60.0]
-    assert [r.skip for r in bench.heard.reports[:4]] == [Skip.BACKEND] * 4
+    assert [r.skip for r in bench.received.reports[:4]] == [Skip.BACKEND] * 4
 
 
 def test_a_paused_daemon_stays_paused_while_slurm_is_away(bench: Bench) -> None:
     (bench.folder / "PAUSE").touch()
     bench.world.script = [BackendError("no answer")]
     bench.loop().run(1)
-    assert bench.heard.reports[0].mode is HealthState.PAUSED
+    assert bench.received.reports[0].mode is HealthState.PAUSED
 
 
 def test_an_unreadable_answer_skips_the_cycle_and_nothing_else(bench: Bench) -> None:
     bench.world.script = [SnapshotError("squeue: 3 fields instead of 40"), WORLD]
     assert bench.loop().run(2) == 0
-    first = bench.heard.reports[0]
+    first = bench.received.reports[0]
     assert first.skip is Skip.SNAPSHOT
     assert first.detail == "squeue: 3 fields instead of 40"
     assert bench.clock.waits == [60.0]
@@ -176,13 +176,13 @@ def test_useless_scores_write_nothing(bench: Bench) -> None:
     bench.policy = BrokenPolicy()
     assert bench.loop().run(1) == 1
     assert bench.world.plans == []
-    assert bench.heard.reports[0].skip is Skip.POLICY
+    assert bench.received.reports[0].skip is Skip.POLICY
 
 
 def test_three_unexpected_errors_in_a_row_end_the_process(bench: Bench) -> None:
     bench.policy = RaisingPolicy([RuntimeError("bug")] * 3)
     assert bench.loop().run() == 1
-    assert bench.heard.words == ["unexpected bug"] * 3
+    assert bench.received.words == ["unexpected bug"] * 3
     assert bench.world.plans == []
 
 
@@ -191,21 +191,21 @@ def test_two_unexpected_errors_and_a_good_cycle_do_not(bench: Bench) -> None:
     bench.policy = RaisingPolicy([*bugs])
     bench.clock.on_wait = lambda n: n == 4
     assert bench.loop().run() == 0
-    assert len(bench.heard.reports) == 4
+    assert len(bench.received.reports) == 4
 
 
 def test_a_stop_while_waiting_ends_at_once_and_one_in_the_cycle_after_it(bench: Bench) -> None:
     bench.clock.on_wait = lambda n: n == 2
     assert bench.loop().run() == 0
-    assert len(bench.heard.reports) == 2
+    assert len(bench.received.reports) == 2
 
     def order_stop(_: int) -> None:
         bench.orders.stop = True
 
     bench.world.on_observe = order_stop
     assert bench.loop().run() == 0
-    assert len(bench.heard.reports) == 3
-    assert bench.heard.reports[2].ok
+    assert len(bench.received.reports) == 3
+    assert bench.received.reports[2].ok
 
 
 def test_reload_takes_over_new_settings_and_a_bad_file_keeps_the_old(bench: Bench) -> None:
@@ -229,16 +229,16 @@ def test_reload_takes_over_new_settings_and_a_bad_file_keeps_the_old(bench: Benc
     bench.orders.reload = True
     loop.run(2)
     assert loop.rig.policy.name == "new"
-    assert bench.heard.words[:3] == ["reloading", "loaded new", "reloading"]
-    assert bench.heard.words[3].startswith("not loaded: rltuned.toml:3")
+    assert bench.received.words[:3] == ["reloading", "loaded new", "reloading"]
+    assert bench.received.words[3].startswith("not loaded: rltuned.toml:3")
 
 
 def test_without_a_journal_nothing_is_written(bench: Bench) -> None:
     (bench.folder / "journal.sqlite").write_text("this is no database, but long enough to tell\n")
     assert bench.loop().run(2) == 0
     assert bench.world.plans == []
-    assert bench.heard.reports[0].mode is HealthState.OBSERVE
-    assert "journal.sqlite" in bench.heard.reports[0].journal_error
+    assert bench.received.reports[0].mode is HealthState.OBSERVE
+    assert "journal.sqlite" in bench.received.reports[0].journal_error
 
 
 def test_a_journal_that_comes_back_is_used_again(bench: Bench) -> None:
@@ -246,7 +246,7 @@ def test_a_journal_that_comes_back_is_used_again(bench: Bench) -> None:
     broken.write_text("this is no database, but long enough to tell\n")
     bench.world.on_observe = lambda n: broken.unlink() if n == 2 else None
     bench.loop().run(2)
-    assert [r.mode for r in bench.heard.reports] == [HealthState.OBSERVE, HealthState.LIVE]
+    assert [r.mode for r in bench.received.reports] == [HealthState.OBSERVE, HealthState.LIVE]
     assert len(bench.world.plans) == 1
 
 
@@ -259,7 +259,7 @@ def test_the_loop_reports_in_while_it_waits(bench: Bench) -> None:
 def test_cycle_numbers_go_on_after_a_restart(bench: Bench) -> None:
     bench.loop().run(2)
     bench.loop().run(1)
-    assert [r.cycle for r in bench.heard.reports] == [1, 2, 3]
+    assert [r.cycle for r in bench.received.reports] == [1, 2, 3]
 
 
 def test_two_loops_on_one_journal_do_not_take_each_others_numbers(bench: Bench) -> None:
@@ -276,7 +276,7 @@ def test_slurm_that_takes_none_of_the_changes_ends_a_counted_run_with_1(bench: B
 def test_what_was_refused_or_has_gone_is_no_error(bench: Bench) -> None:
     bench.world.results = {1: Result.REFUSED, 3: Result.GONE}
     assert bench.loop().run(1) == 0
-    assert bench.heard.reports[0].results() == {
+    assert bench.received.reports[0].results() == {
         Result.REFUSED: 1,
         Result.APPLIED: 1,
         Result.GONE: 1,
@@ -304,12 +304,12 @@ def test_a_promotion_is_taken_over_before_the_next_cycle_and_tried_once(bench: B
     loop = bench.loop()
     loop.rig = reload()
     loop.run(2)
-    assert bench.heard.words == []
+    assert bench.received.words == []
     in_force = "gen-2"
     loop.run(3)
-    assert [w.split()[0] for w in bench.heard.words] == ["reloading", "loaded"]
+    assert [w.split()[0] for w in bench.received.words] == ["reloading", "loaded"]
     assert loop.rig.generation == "gen-2"
     in_force, usable = "gen-3", False
     loop.run(4)
-    assert [w.split()[0] for w in bench.heard.words[2:]] == ["reloading", "not"]
+    assert [w.split()[0] for w in bench.received.words[2:]] == ["reloading", "not"]
     assert loop.rig.generation == "gen-2"

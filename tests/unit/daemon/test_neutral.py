@@ -57,9 +57,9 @@ def test_another_host_goes_on_with_it(tmp_path: Path) -> None:
 def test_the_next_cycle_sees_what_the_last_one_found(tmp_path: Path, live: bool) -> None:
     bench = Bench(tmp_path, live=live)
     bench.loop().cycle()
-    first = bench.heard.reports[-1].decision
+    first = bench.received.reports[-1].decision
     bench.loop().cycle()  # a restart: nothing but the journal is left
-    second = bench.heard.reports[-1].decision
+    second = bench.received.reports[-1].decision
     assert first is not None
     assert second is not None
     assert first.snapshot.neutral is None
@@ -76,7 +76,7 @@ def test_while_the_journal_cannot_be_read_memory_serves(tmp_path: Path) -> None:
     loop._journal.close()
     (tmp_path / FILE_NAME).write_bytes(b"no journal")
     loop.cycle()
-    report = bench.heard.reports[-1]
+    report = bench.received.reports[-1]
     assert report.journal_error
     assert report.snapshot is not None
-    assert report.snapshot.neutral == bench.heard.reports[0].decision.neutral  # type: ignore[union-attr]
+    assert report.snapshot.neutral == bench.received.reports[0].decision.neutral  # type: ignore[union-attr]

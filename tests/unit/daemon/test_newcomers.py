@@ -64,7 +64,7 @@ def test_the_stamp_is_that_of_the_cycle_and_goes_when_the_daemon_steps_down(benc
     assert path.read_text() == formula(bench).text(bench.clock.now() + 180.0)
     (bench.folder / "PAUSE").touch()
     assert not stamp_of(bench).exists()
-    assert bench.heard.reports[-1].mode is HealthState.PAUSED
+    assert bench.received.reports[-1].mode is HealthState.PAUSED
     (bench.folder / "PAUSE").unlink()
     assert stamp_of(bench).exists()
     assert not stamp_of(bench, policy=BASELINES["saf"]).exists()
@@ -79,7 +79,7 @@ def test_a_newcomer_with_the_formulas_number_is_ours_after_a_restart_too(bench: 
     queue = bench.world.world.pending
     bench.world.world = world(*queue, new, own)
     stamp_of(bench)
-    seen = {int(j.job_id): j.owned for j in bench.heard.reports[-1].snapshot.pending}  # type: ignore[union-attr]
+    seen = {int(j.job_id): j.owned for j in bench.received.reports[-1].snapshot.pending}  # type: ignore[union-attr]
     assert seen[4] is not None
     assert (seen[4].value, seen[4].original) == (right, 0)
     assert seen[5] is None
@@ -91,15 +91,15 @@ def test_a_newcomer_with_the_formulas_number_is_ours_after_a_restart_too(bench: 
     assert [(type(a), a.old) for a in written if isinstance(a, SetSiteFactor)] == [
         (SetSiteFactor, right)
     ]
-    again = bench.heard.reports[-1].snapshot
+    again = bench.received.reports[-1].snapshot
     assert again is not None
     assert {int(j.job_id): j.owned.original for j in again.pending if j.owned}[4] == 0
 
 
-def test_a_stamp_that_cannot_be_written_is_said(bench: Bench) -> None:
+def test_a_stamp_that_cannot_be_written_is_reported(bench: Bench) -> None:
     (bench.folder / "stamp").mkdir()
     stamp_of(bench)
-    report = bench.heard.reports[-1]
+    report = bench.received.reports[-1]
     assert "stamp: Is a directory" in report.summary()
     assert report.ok
 

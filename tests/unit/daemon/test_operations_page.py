@@ -60,13 +60,13 @@ def test_every_key_of_plan_and_explain_is_documented() -> None:
     seen = snapshot(job(1, owned=owned, priority=5), job(2), runs=[running(9)], nodes=[node("p1")])
     decision = decide(seen, ConstantOrder(), Knobs())
     plan = plan_document(decision)
-    told, runs = explanation(decision, "1"), explanation(decision, "9")
-    assert told is not None
+    reply, runs = explanation(decision, "1"), explanation(decision, "9")
+    assert reply is not None
     assert runs is not None
     built_in = look(None, BackendChoice.SIM, "sjf", 0)
     closely = explained(built_in, str(built_in.decision.entries[0].job.job_id))
     assert closely is not None
-    keys = keys_of(plan) | (keys_of(told | closely) - set(COLUMNS)) | keys_of(runs)
+    keys = keys_of(plan) | (keys_of(reply | closely) - set(COLUMNS)) | keys_of(runs)
     keys |= {*JobChange._fields, "changes", *plan_recorded(decision), *REPLAYED}
     section = PAGE.split("## JSON for programs")[1].split("\n## ")[0]
     assert keys <= set(re.findall(r"`([a-z_]+)`", section))

@@ -91,7 +91,7 @@ def test_a_record_that_is_older_than_our_write_has_a_nice_of_its_own(journal: Jo
     assert world.job(NEWEST) == older
 
 
-def test_a_site_factor_goes_along_and_one_that_is_hidden_is_told(journal: Journal) -> None:
+def test_a_site_factor_goes_along_and_one_that_is_hidden_is_reported(journal: Journal) -> None:
     world = FakeBackend(snapshot(replace(WHOLE, nice=0)))
     change(world, journal, set_site_factor(world.job(10), 500))
     shown = task(13, fixed=False, priority=800, site_factor=500)

@@ -106,7 +106,7 @@ def test_of_a_held_job_the_nice_is_given_back_and_nothing_else(
         {"held_by": "user", "live": False},  # priority/basic
     ],
 )
-def test_where_a_nice_would_free_the_job_it_is_only_told(
+def test_where_a_nice_would_free_the_job_it_is_only_reported(
     world: FakeBackend, journal: Journal, case: dict[str, object]
 ) -> None:
     change(world, journal, set_priority(world.job(1), 900))
@@ -233,7 +233,7 @@ def test_an_intent_without_outcome_is_given_back(world: FakeBackend, journal: Jo
     assert world.job(1).nice == 7
 
 
-def test_outcomes_are_told_in_words(world: FakeBackend, journal: Journal) -> None:
+def test_outcomes_are_reported_in_words(world: FakeBackend, journal: Journal) -> None:
     change(world, journal, set_priority(world.job(1), 900))
     (item,) = restore(world, journal, FakeClock())
     assert item.detail == "priority 900 released to multifactor, nice 7 set again"
@@ -277,7 +277,7 @@ def fill(world: FakeBackend, journal: Journal, count: int) -> None:
 def test_it_goes_on_until_slurm_takes_everything(world: FakeBackend, journal: Journal) -> None:
     fill(world, journal, 3)
     world.results = {1: Result.WITHHELD, 2: Result.FAILED}
-    said: list[str] = []
+    out: list[str] = []
 
     def after(waits: int) -> bool:
         if waits == 2:
@@ -287,12 +287,12 @@ def test_it_goes_on_until_slurm_takes_everything(world: FakeBackend, journal: Jo
         return False
 
     clock = FakeClock(after)
-    items = restore(world, journal, clock, effort=Effort(math.inf, said.append))
+    items = restore(world, journal, clock, effort=Effort(math.inf, out.append))
     assert fates(items) == dict.fromkeys((1, 2, 3), Fate.GIVEN_BACK)
     assert journal.is_clean()
     assert clock.waits == [1.0, 2.0, 4.0, 8.0]  # nothing gained in between
-    assert said[0].startswith("1 of 3 given back, 2 left; ")
-    assert any("away; next try in 4 s" in line for line in said)
+    assert out[0].startswith("1 of 3 given back, 2 left; ")
+    assert any("away; next try in 4 s" in line for line in out)
 
 
 def test_told_to_stop_it_says_what_is_left(world: FakeBackend, journal: Journal) -> None:

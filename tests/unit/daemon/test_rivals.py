@@ -88,15 +88,15 @@ def test_under_basic_a_number_of_ours_that_another_one_replaced_is_foreign() -> 
     assert Rivals().judge(snapshot(*ours, priorities=PrioritySystem("basic")))
 
 
-def test_it_is_said_for_good_only_after_some_looks_in_a_row() -> None:
+def test_it_is_reported_for_good_only_after_some_looks_in_a_row() -> None:
     rivals, odd = Rivals(), snapshot(*moved(ORDINARY, 20), priorities=AGED)
     assert all(rivals.judge(odd) for _ in range(LOOKS - 1))
     assert (
         rivals.judge(snapshot(*ORDINARY, priorities=AGED)) == ""
     )  # requeued jobs were taken up again
-    said = [rivals.judge(odd) for _ in range(LOOKS)]
-    assert ["another rltuned" in why for why in said] == [False] * (LOOKS - 1) + [True]
-    assert rivals.judge(snapshot(*ORDINARY, priorities=AGED)) == said[-1]
+    out = [rivals.judge(odd) for _ in range(LOOKS)]
+    assert ["another rltuned" in why for why in out] == [False] * (LOOKS - 1) + [True]
+    assert rivals.judge(snapshot(*ORDINARY, priorities=AGED)) == out[-1]
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def untaught(inputs: Float32Array) -> FloatArray:
 
 
 class Diary:
-    """A memory that notes what it is told: (what, job ids)."""
+    """A memory that notes what it receives: (what, job ids)."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, tuple[int, ...]]] = []
@@ -83,10 +83,10 @@ class Lines:
     """A log."""
 
     def __init__(self) -> None:
-        self.said: list[tuple[str, dict[str, Any]]] = []
+        self.out: list[tuple[str, dict[str, Any]]] = []
 
     def info(self, event: str, **values: Any) -> None:
-        self.said.append((event, values))
+        self.out.append((event, values))
 
     warning = error = info
 
@@ -180,7 +180,7 @@ def test_the_past_of_sacct_is_played_once_in_the_order_of_time(site: Site) -> No
     assert asked == (site.now - 30 * 86_400.0, site.now)
     site.look()
     assert len(site.asked) == 1
-    assert [event for event, _ in site.log.said] == ["run_times"]
+    assert [event for event, _ in site.log.out] == ["run_times"]
 
 
 def test_history_can_be_switched_off(site: Site) -> None:
@@ -252,7 +252,7 @@ def test_a_sacct_that_fails_is_one_line_and_a_cold_start(site: Site) -> None:
         "sacct ended with 1: slurmdbd is down",
     )
     site.look()
-    assert [event for event, _ in site.log.said] == ["run_times"]
+    assert [event for event, _ in site.log.out] == ["run_times"]
 
 
 def test_a_slow_sacct_delays_no_cycle_and_no_end_is_lost(
@@ -288,7 +288,7 @@ def test_an_error_costs_the_predictions_and_not_the_cycle(site: Site) -> None:
         assert site.predicted.run_times == ()
     assert status.source is Source.OFF
     assert site.look().source is Source.OFF
-    assert [event for event, _ in site.log.said].count("run_times_fault") == run_times.STRIKES
+    assert [event for event, _ in site.log.out].count("run_times_fault") == run_times.STRIKES
 
 
 def test_a_full_disk_is_reported_and_nothing_else(site: Site) -> None:
@@ -298,7 +298,7 @@ def test_a_full_disk_is_reported_and_nothing_else(site: Site) -> None:
     status = site.look(later_s=700.0)
     assert "cannot be written" in status.trouble
     assert status.faults == 0
-    assert site.log.said[-1][0] == "run_times_not_kept"
+    assert site.log.out[-1][0] == "run_times_not_kept"
 
 
 def replace_folder(site: Site, folder: Path) -> RunTimeLearner:

@@ -1,4 +1,4 @@
-"""The salt: drawn once, for the daemon alone, and what is wrong with one is said."""
+"""The salt: drawn once, for the daemon alone, and what is wrong with one is reported."""
 
 from pathlib import Path
 
@@ -47,8 +47,8 @@ def test_check_says_what_is_wrong_with_it(tmp_path: Path) -> None:
     config.write_text(f'[daemon]\nstate_dir = "{tmp_path}"\n[http]\nenabled = false\n')
 
     def line() -> str:
-        said = CliRunner().invoke(app, ["check", "--no-slurm", "--config", str(config)]).output
-        return next(row for row in said.splitlines() if "kinds:" in row)
+        out = CliRunner().invoke(app, ["check", "--no-slurm", "--config", str(config)]).output
+        return next(row for row in out.splitlines() if "kinds:" in row)
 
     assert line() == (
         "ok    kinds: digests of name, command, work_dir, submit_line; "

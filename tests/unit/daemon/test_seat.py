@@ -80,16 +80,16 @@ def test_the_one_that_takes_over_goes_on_with_what_the_other_wrote(
     assert one.priorities() == dealt(3, 2, 1)
     loop = two.loop()
     loop.run(1)
-    assert two.heard.reports[-1].mode is HealthState.STANDBY
-    assert "head1 acts, and this is head2" in two.heard.reports[-1].standby
+    assert two.received.reports[-1].mode is HealthState.STANDBY
+    assert "head1 acts, and this is head2" in two.received.reports[-1].standby
 
     one.ping.acting = "head2"
     one.loop().run(1)
-    assert one.heard.reports[-1].mode is HealthState.STANDBY
+    assert one.received.reports[-1].mode is HealthState.STANDBY
     loop.run(1)
-    assert two.heard.reports[-1].standby == "took over from head1; the next cycle writes"
+    assert two.received.reports[-1].standby == "took over from head1; the next cycle writes"
     loop.run(1)
-    last = two.heard.reports[-1]
+    last = two.received.reports[-1]
     assert last.mode is HealthState.LIVE
     assert last.results() == {Result.APPLIED: 2}
     assert two.priorities() == dealt(2, 3, 1)
@@ -163,7 +163,7 @@ def test_back_again_it_is_the_first_ones_once_more(pair: tuple[Beside, Beside]) 
     one.ping.acting = "head1"
     second.run(1)
     first.run(2)
-    assert one.heard.reports[-1].mode is HealthState.LIVE
+    assert one.received.reports[-1].mode is HealthState.LIVE
     assert one.priorities() == dealt(3, 2, 1)
     assert len(Journal(one.folder).claims(CLUSTER)) == 3
     second.run(1)
@@ -191,7 +191,7 @@ def test_the_settings_of_a_host_stay_there(pair: tuple[Beside, Beside]) -> None:
     one.ping.acting = "head2"
     one.loop().run(1)
     two.loop().run(2)
-    assert two.heard.reports[-1].mode is HealthState.LIVE
+    assert two.received.reports[-1].mode is HealthState.LIVE
     assert last_settings(two.folder) == rescued(ours)
     given = published(one.shared)
     assert given is not None
@@ -239,7 +239,7 @@ def test_where_it_cannot_be_published_nothing_is_written(pair: tuple[Beside, Bes
     one, _ = pair
     (one.shared / f".{FILE}-{os.uname().nodename}-{os.getpid()}").mkdir()
     one.loop().run(1)
-    report = one.heard.reports[-1]
+    report = one.received.reports[-1]
     assert report.mode is HealthState.OBSERVE
     assert FILE in report.journal_error
     assert one.world.plans == []
@@ -253,8 +253,8 @@ def test_a_handover_that_cannot_be_read_lets_nobody_write(
     (one.shared / FILE).write_text(text)
     (one.shared / FILE).chmod(0o600)
     one.loop().run(1)
-    assert one.heard.reports[-1].mode is HealthState.OBSERVE
-    assert "is not a handover" in one.heard.reports[-1].journal_error
+    assert one.received.reports[-1].mode is HealthState.OBSERVE
+    assert "is not a handover" in one.received.reports[-1].journal_error
     assert one.world.plans == []
 
 
@@ -281,7 +281,7 @@ def test_without_a_controller_the_cycle_is_skipped(pair: tuple[Beside, Beside]) 
     one, _ = pair
     one.ping.acting = ""
     one.loop().run(1)
-    assert one.heard.reports[-1].skip is Skip.BACKEND
+    assert one.received.reports[-1].skip is Skip.BACKEND
     assert one.world.plans == []
 
 

@@ -18,22 +18,22 @@ def systemd(tmp_path: Path) -> Iterator[socket.socket]:
         yield server
 
 
-def heard(server: socket.socket) -> list[str]:
+def received(server: socket.socket) -> list[str]:
     return server.recv(4096).decode().split("\n")
 
 
 def test_messages(systemd: socket.socket) -> None:
     notifier = Notifier.from_environment({"NOTIFY_SOCKET": systemd.getsockname()})
     notifier.ready("dry run")
-    assert heard(systemd) == ["READY=1", "STATUS=dry run"]
+    assert received(systemd) == ["READY=1", "STATUS=dry run"]
     notifier.alive()
-    assert heard(systemd) == ["WATCHDOG=1"]
+    assert received(systemd) == ["WATCHDOG=1"]
     notifier.alive("two\nlines")
-    assert heard(systemd) == ["WATCHDOG=1", "STATUS=two lines"]
+    assert received(systemd) == ["WATCHDOG=1", "STATUS=two lines"]
     notifier.reloading(12.5)
-    assert heard(systemd) == ["RELOADING=1", "MONOTONIC_USEC=12500000"]
+    assert received(systemd) == ["RELOADING=1", "MONOTONIC_USEC=12500000"]
     notifier.stopping("stopped")
-    assert heard(systemd) == ["STOPPING=1", "STATUS=stopped"]
+    assert received(systemd) == ["STOPPING=1", "STATUS=stopped"]
     notifier.close()
     notifier.alive()
 
@@ -45,7 +45,7 @@ def test_an_abstract_socket() -> None:
         server.settimeout(5)
         notifier = Notifier(f"@{name}")
         notifier.alive()
-        assert heard(server) == ["WATCHDOG=1"]
+        assert received(server) == ["WATCHDOG=1"]
         notifier.close()
 
 

@@ -324,7 +324,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         load(path)
 
 
-def test_flags_win_and_sources_are_told(tmp_path: Path) -> None:
+def test_flags_win_and_sources_are_reported(tmp_path: Path) -> None:
     path = written(tmp_path, "[daemon]\ninterval_s = 30\n[ladder]\nstage = 'shadow'\n")
     loaded = load(path, (Flag("ladder.stage", "full", "--live"),))
     assert loaded.settings.ladder.stage == "full"
@@ -353,9 +353,9 @@ def test_flags_win_and_sources_are_told(tmp_path: Path) -> None:
     ],
 )
 def test_values_that_look_right_and_are_not(tmp_path: Path, text: str, says: str) -> None:
-    with pytest.raises(SettingsError, match=says) as told:
+    with pytest.raises(SettingsError, match=says) as reply:
         load(written(tmp_path, text))
-    assert len(str(told.value).splitlines()) == 1
+    assert len(str(reply.value).splitlines()) == 1
 
 
 def test_a_named_pipe_is_not_waited_for(tmp_path: Path) -> None:

@@ -171,13 +171,13 @@ def with_lines(lines: dict[str, str]) -> CheckInput:
         ("select", {"DefMemPerCPU": "UNLIMITED"}, {"JobDefaults": "DefMemPerGPU=1000"}),
     ],
 )
-def test_a_remedy_that_is_followed_ends_the_state_that_it_is_said_in(
+def test_a_remedy_that_is_followed_ends_the_state_that_it_is_reported_in(
     name: str, state: dict[str, str], followed: dict[str, str]
 ) -> None:
     before = found(with_lines(state))[name]
     assert before.status is not Status.OK
-    said = [word for pair in followed.items() for word in pair]
-    assert "unset" in before.remedy or any(w.partition("=")[0] in before.remedy for w in said)
+    out = [word for pair in followed.items() for word in pair]
+    assert "unset" in before.remedy or any(w.partition("=")[0] in before.remedy for w in out)
     assert found(with_lines(state | followed))[name].status is Status.OK
 
 

@@ -74,7 +74,7 @@ def test_a_held_job_will_be_ruled_by_multifactor_once_it_is_freed() -> None:
 
 
 @pytest.mark.parametrize("flags", ["INCR_ONLY", "CALCULATE_RUNNING,INCR_ONLY"])
-def test_priorities_that_never_go_down_are_told(flags: str) -> None:
+def test_priorities_that_never_go_down_are_reported(flags: str) -> None:
     site = read_site({**parse_config(CONFIG), "PriorityFlags": flags})
     assert site.increase_only
     assert seen(BOTH, "5|582|0|0|0|254|333|0|0||0", site=site).sticky

@@ -14,8 +14,8 @@ RELEASES = ("22.05", "24.11", "26.05")
 @pytest.mark.parametrize("release", RELEASES)
 def test_nodes_of_a_recorded_site(release: str) -> None:
     nodes = read_nodes_shown((HOME / release / "site" / "nodes.txt").read_text(), "nodes.txt")
-    told = {n.name: (n.total.gpus, n.total.cpus, n.total.mem_mib) for n in nodes}
-    assert told == {
+    reply = {n.name: (n.total.gpus, n.total.cpus, n.total.mem_mib) for n in nodes}
+    assert reply == {
         "k1": (2, 8, 32000),
         "k2": (2, 8, 32000),
         "m1": (1, 4, 16000),

@@ -13,7 +13,7 @@ from rltuned.slurm.backend import SlurmBackend, ended_jobs
 from rltuned.slurm.columns import FIELD
 from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.sacct import COLUMNS, TEXT_COLUMNS
-from tests.recorded import DATA, MARKS, Recording, programs, replay, said_by_pyslurm
+from tests.recorded import DATA, MARKS, Recording, answers_of_pyslurm, programs, replay
 
 DIGESTER = Digester(bytes(range(32)))
 PLAIN = ("train_001", "/home/a/train.sh --seed 3", "/home/a")
@@ -40,9 +40,9 @@ def observe(folder: Path, release: str, *odd: str, pyslurm: bool = False) -> Sna
     programs(folder, recording, {})
     for name in ("squeue", "asked"):
         answer = folder / "answers" / name
-        said = answer.read_bytes().decode("utf-8", "surrogateescape")
+        out = answer.read_bytes().decode("utf-8", "surrogateescape")
         end = f"{MARKS.record}\n"
-        head, *rows = said.split(end)[:-1]
+        head, *rows = out.split(end)[:-1]
         rows = [head + shown(("NAME", "COMMAND", "WORK_DIR")), *(r + shown(texts) for r in rows)]
         answer.write_text("".join(r + end for r in rows), errors="surrogateescape", newline="")
     return SlurmBackend(
@@ -50,7 +50,7 @@ def observe(folder: Path, release: str, *odd: str, pyslurm: bool = False) -> Sna
         lambda: recording.taken_at,
         marks=MARKS,
         digester=DIGESTER,
-        pyslurm=said_by_pyslurm(folder, recording) if pyslurm else None,
+        pyslurm=answers_of_pyslurm(folder, recording) if pyslurm else None,
     ).observe()
 
 
@@ -141,10 +141,10 @@ def row(number: int = 7, **changed: str) -> dict[str, str]:
 def sacct(folder: Path, *rows: dict[str, str]) -> SlurmCli:
     """A sacct that says these rows with the delimiter that it is asked to use."""
     joined = "".join("\0".join(r[name] for name in NAMES) + "\n" for r in rows)
-    (folder / "said").write_text(joined, errors="surrogateescape", newline="")
+    (folder / "out").write_text(joined, errors="surrogateescape", newline="")
     script = """#!/bin/sh
 for word; do case "$word" in --delimiter=*) mark="${word#--delimiter=}";; esac; done
-exec perl -0777 -pe 'BEGIN { $m = shift } s/\\0/$m/g' "$mark" "$(dirname "$0")/said"
+exec perl -0777 -pe 'BEGIN { $m = shift } s/\\0/$m/g' "$mark" "$(dirname "$0")/out"
 """
     (folder / "sacct").write_text(script)
     (folder / "sacct").chmod(0o755)

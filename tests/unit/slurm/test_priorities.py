@@ -32,9 +32,9 @@ def test_basic_prints_no_weights() -> None:
     assert read_system({"PriorityType": "priority/basic"}) == PrioritySystem()
 
 
-@pytest.mark.parametrize(("said", "found"), [("site_factor/ours",) * 2, ("site_factor/none", "")])
-def test_who_else_sets_site_factors(said: str, found: str) -> None:
-    system = read_system(config() | {"PrioritySiteFactorPlugin": said})
+@pytest.mark.parametrize(("out", "found"), [("site_factor/ours",) * 2, ("site_factor/none", "")])
+def test_who_else_sets_site_factors(out: str, found: str) -> None:
+    system = read_system(config() | {"PrioritySiteFactorPlugin": out})
     assert system.site_factor_plugin == found
 
 

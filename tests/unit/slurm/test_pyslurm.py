@@ -74,9 +74,9 @@ def line_of(known: dict[str, Any]) -> str:
 
 def row_of(**known: Any) -> JobRow:
     ask = [f"<{name}>" for name in ASK_COLUMNS]
-    told = PyslurmAnswer("26.5.0", {"7": line_of(job(**known))})
+    reply = PyslurmAnswer("26.5.0", {"7": line_of(job(**known))})
     bad: list[Unreadable] = []
-    rows = list(rows_of(told, [["7", *ask, "1795240000", "1795249999", "NODE"]], bad))
+    rows = list(rows_of(reply, [["7", *ask, "1795240000", "1795249999", "NODE"]], bad))
     if bad:
         raise ValueError(bad[0].why)
     (row,) = rows
@@ -94,9 +94,9 @@ def ask(folder: Path, load: str, version: str = "26.5.0", timeout_s: float = 60.
 def test_what_is_printed_by_pyslurm_does_not_get_into_the_answer(tmp_path: Path) -> None:
     known = {"id": 7, "priority": 3, "excluded_nodes": "n[1-2]"}
     load = "print('tres gpu'); return Jobs({7: Job(id=7, priority=3, excluded_nodes='n[1-2]')})"
-    told = ask(tmp_path, load)
-    assert told.version == "26.5.0"
-    assert told.jobs == {"7": line_of(dict.fromkeys(FIELDS) | known)}
+    reply = ask(tmp_path, load)
+    assert reply.version == "26.5.0"
+    assert reply.jobs == {"7": line_of(dict.fromkeys(FIELDS) | known)}
 
 
 def test_bytes_that_are_no_utf8_are_escaped_as_in_text(tmp_path: Path) -> None:
@@ -159,31 +159,31 @@ def test_a_call_that_hangs_is_ended_in_time_and_counted(tmp_path: Path) -> None:
     assert [(c.program, c.ok, c.timed_out) for c in calls] == [("pyslurm", False, True)]
 
 
-@pytest.mark.parametrize("said", ["", "[]", "{", '{"protocol":1,"pyslurm":"26.5.0","jobs":0}'])
-def test_an_answer_that_is_none_is_refused(tmp_path: Path, said: str) -> None:
+@pytest.mark.parametrize("out", ["", "[]", "{", '{"protocol":1,"pyslurm":"26.5.0","jobs":0}'])
+def test_an_answer_that_is_none_is_refused(tmp_path: Path, out: str) -> None:
     with pytest.raises(SnapshotError, match="pyslurm: "):
-        answering(tmp_path, said).jobs((26, 5))
+        answering(tmp_path, out).jobs((26, 5))
 
 
 @pytest.mark.parametrize(("jobs", "lines"), [("null", ""), ("[7]", "[7]\n"), ("2", "[7]\n")])
 def test_an_answer_that_is_cut_is_refused(tmp_path: Path, jobs: str, lines: str) -> None:
-    said = f'{{"protocol":2,"pyslurm":"26.5.0","jobs":{jobs}}}\n{lines}'
+    out = f'{{"protocol":2,"pyslurm":"26.5.0","jobs":{jobs}}}\n{lines}'
     with pytest.raises(SnapshotError, match=r"jobs in the answer, .* were announced"):
-        answering(tmp_path, said).jobs((26, 5))
+        answering(tmp_path, out).jobs((26, 5))
 
 
 @pytest.mark.parametrize("line", ["[7]", "[7,", "7"])
 def test_a_line_that_is_no_job_costs_that_job(line: str) -> None:
-    told, bad = PyslurmAnswer("26.5.0", {"7": line}), list[Unreadable]()
+    reply, bad = PyslurmAnswer("26.5.0", {"7": line}), list[Unreadable]()
     ask = [""] * len(ASK_COLUMNS)
-    assert list(rows_of(told, [["7", *ask, "", ""]], bad)) == []
+    assert list(rows_of(reply, [["7", *ask, "", ""]], bad)) == []
     assert [u.job_id for u in bad] == [7]
 
 
-def answering(folder: Path, said: str) -> Pyslurm:
+def answering(folder: Path, out: str) -> Pyslurm:
     python = folder / "python"
-    (folder / "said").write_text(said)
-    python.write_text(f"#!/bin/sh\nexec cat {folder}/said\n")
+    (folder / "out").write_text(out)
+    python.write_text(f"#!/bin/sh\nexec cat {folder}/out\n")
     python.chmod(0o755)
     return Pyslurm(Commands(SlurmCli()), python)
 
@@ -253,30 +253,32 @@ def watched(
     folder: Path, python: Path
 ) -> tuple[Callable[[float], list[PendingJob]], list[ReaderChoice]]:
     """A way to observe the recorded cluster at a time of one's choice, and who read."""
-    heard: list[ReaderChoice] = []
+    received: list[ReaderChoice] = []
     now = [RECORDED.taken_at]
-    backend = replay_beside(python, folder, RECORDED, on_reading=heard.append, now=lambda: now[0])
+    backend = replay_beside(
+        python, folder, RECORDED, on_reading=received.append, now=lambda: now[0]
+    )
 
     def observe(later_s: float) -> list[PendingJob]:
         now[0] = RECORDED.taken_at + later_s
         return list(backend.observe().pending)
 
-    return observe, heard
+    return observe, received
 
 
 def test_text_stands_in_says_so_once_and_pyslurm_is_tried_again_later(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     python = interpreter(other, "return Jobs()", "25.11.2")
-    observe, heard = watched(tmp_path, python)
+    observe, received = watched(tmp_path, python)
     expected = replay(tmp_path, RECORDED).observe()
     assert observe(0.0) == list(expected.pending)
-    assert [(r.wanted, r.reader, r.stands_in) for r in heard] == [(PYSLURM, TEXT, True)]
+    assert [(r.wanted, r.reader, r.stands_in) for r in received] == [(PYSLURM, TEXT, True)]
     interpreter(other, "return Jobs()")  # the right release is installed
     assert observe(REST_S / 2) == list(expected.pending)
-    assert len(heard) == 1
-    assert observe(REST_S + 1) == []  # asked again; it knows no job, so none is told
-    assert [(r.reader, r.stands_in) for r in heard[1:]] == [(PYSLURM, False)]
+    assert len(received) == 1
+    assert observe(REST_S + 1) == []  # asked again; it knows no job, so none is reported
+    assert [(r.reader, r.stands_in) for r in received[1:]] == [(PYSLURM, False)]
 
 
 def test_jobs_that_only_one_of_both_knows_are_left_out(tmp_path: Path) -> None:

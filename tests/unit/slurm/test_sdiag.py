@@ -98,11 +98,11 @@ def test_shares_are_never_negative(load: Load) -> None:
 
 
 def test_a_rate_limit_is_counted_from_what_scontrol_says(tmp_path: Path) -> None:
-    said = "scontrol: RPC rate limited 1 time(s). Sleeping then trying again."  # 24.11 and 26.05
-    answer = Answer("", f"{said}\n{said}\nInvalid job id specified for job 99\n", 1)
+    out = "scontrol: RPC rate limited 1 time(s). Sleeping then trying again."  # 24.11 and 26.05
+    answer = Answer("", f"{out}\n{out}\nInvalid job id specified for job 99\n", 1)
     assert answer.limited == 2
     program = tmp_path / "scontrol"
-    program.write_text(f'#!/bin/sh\necho "{said}" >&2\n')
+    program.write_text(f'#!/bin/sh\necho "{out}" >&2\n')
     program.chmod(0o755)
     calls: list[CallRecord] = []
     Commands(SlurmCli(bin_dir=tmp_path), calls.append).call("scontrol", "-v", feed="x\n")

@@ -119,11 +119,11 @@ def test_partitions_that_are_not_normalised() -> None:
 
 
 def test_what_fair_share_parts() -> None:
-    told = worth(replace(SITE, shares=(0.25, 0.5, 1.0)))
-    assert "the users who wait by up to 252 h, at least 84 h;" in told
+    reply = worth(replace(SITE, shares=(0.25, 0.5, 1.0)))
+    assert "the users who wait by up to 252 h, at least 84 h;" in reply
     wide = replace(SITE.priorities, weights={**WEIGHTS, "FairShare": "40000"})
-    told = worth(replace(SITE, shares=(0.5, 1.0), priorities=wide))
-    assert "at least 667 h, so that delays mostly order the jobs of one user" in told
+    reply = worth(replace(SITE, shares=(0.5, 1.0), priorities=wide))
+    assert "at least 667 h, so that delays mostly order the jobs of one user" in reply
 
 
 def test_how_far_slurm_looks_into_the_queue() -> None:
@@ -135,8 +135,8 @@ def test_how_far_slurm_looks_into_the_queue() -> None:
 
 def test_partition_tiers_go_before_numbers() -> None:
     tiers = (Partition("gpu"), Partition("sla", priority_tier=2))
-    said = [c for c in judge_order(replace(SITE, partitions=tiers)) if "PriorityTier" in c.detail]
-    assert [(c.status, c.detail.rpartition(": ")[2]) for c in said] == [(Status.OK, "gpu 1, sla 2")]
+    out = [c for c in judge_order(replace(SITE, partitions=tiers)) if "PriorityTier" in c.detail]
+    assert [(c.status, c.detail.rpartition(": ")[2]) for c in out] == [(Status.OK, "gpu 1, sla 2")]
 
 
 def test_jobs_whose_priorities_have_no_room() -> None:

@@ -72,7 +72,7 @@ def test_line_too_long_for_scontrol_is_not_sent() -> None:
 
 
 def test_complaints_are_matched_to_their_job() -> None:
-    said = read_complaints(
+    out = read_complaints(
         "scontrol: update JobId=9 Priority=1\n"
         "Invalid job id specified for job 999999\n"
         "27_0-3,5: No error\n"
@@ -83,7 +83,7 @@ def test_complaints_are_matched_to_their_job() -> None:
         "slurm_suspend error: Invalid job id specified\n"
         "Invalid user id for job 62+1\n"
     )
-    assert said == {
+    assert out == {
         "999999": "Invalid job id specified",
         "27_4": "Job is in held state, pending scheduler release",
         "28_6": "Access/permission denied",
@@ -106,7 +106,7 @@ SHARED = Watched("12", 100.0, 5, 0, held=False, oversubscribe="YES")
 
 
 @pytest.mark.parametrize(
-    ("action", "seen", "factors", "said", "expected"),
+    ("action", "seen", "factors", "out", "expected"),
     [
         (SET, row(7), None, "", (Result.APPLIED, "")),
         (SET, row(7), None, "Unexpected message received", (Result.APPLIED, "")),
@@ -140,11 +140,11 @@ def test_judge(
     action: Action,
     seen: Watched | None,
     factors: Factors | None,
-    said: str,
+    out: str,
     expected: tuple[Result, str],
 ) -> None:
     table = {} if factors is None else {JobId(12): factors}
-    outcome = judge(action, seen, table, said)
+    outcome = judge(action, seen, table, out)
     assert (outcome.action, outcome.result) == (action, expected[0])
     assert expected[1] in outcome.detail
 
@@ -214,7 +214,7 @@ def test_scontrol_that_hangs_costs_one_timeout_and_is_looked_back_on(tmp_path: P
 
 
 def world(folder: Path, *, squeue_s: float = 0.0) -> SlurmBackend:
-    """Two pending jobs; the first scontrol that is told to update holds the second."""
+    """Two pending jobs; the first scontrol that updates a job holds the second."""
     head = "".join(f"{name.upper()}{FIELD}" for name in WATCH_COLUMNS)[: -len(FIELD)]
     rows = [f"{n}|{n}|N/A|PD|@{n}|$P{n}|0|100|N/A|N/A|OK" for n in (12, 13)]
     table = "".join(line.replace("|", FIELD) + MARKS.record + "\n" for line in (head, *rows))
@@ -226,9 +226,9 @@ def world(folder: Path, *, squeue_s: float = 0.0) -> SlurmBackend:
         "held=Priority; [ -e held ] && held=JobHeldUser\n"
         'exec sed "s/\\$P12/$(cat P12)/;s/\\$P13/$(cat P13)/;s/@12/Priority/;s/@13/$held/" table',
         "scontrol": f'if [ "$1" != -v ]; then printf %s {shlex.quote(CONFIG)}; exit; fi\n'
-        'shift; { [ $# = 0 ] && cat || echo arguments "$*"; } >>told\n'
-        "grep -q 'release 12' told && { echo 5 >P12; touch held; echo 0 >P13; }\n"
-        "grep -q 'release 13' told && echo 5 >P13\nexit 0",
+        'shift; { [ $# = 0 ] && cat || echo arguments "$*"; } >>sent\n'
+        "grep -q 'release 12' sent && { echo 5 >P12; touch held; echo 0 >P13; }\n"
+        "grep -q 'release 13' sent && echo 5 >P13\nexit 0",
     }
     for name, does in programs.items():
         (folder / name).write_text(f'#!/bin/sh\ncd "{folder}" || exit 1\n{does}\n')
@@ -250,7 +250,7 @@ def test_a_job_held_after_the_first_release_is_never_released(
     outcomes = world(tmp_path, squeue_s=squeue_s).apply(plan)
     assert [o.result for o in outcomes] == [Result.APPLIED, Result.REFUSED]
     assert "held" in outcomes[1].detail
-    assert (tmp_path / "told").read_text() == "release 12\n"
+    assert (tmp_path / "sent").read_text() == "release 12\n"
 
 
 def test_a_long_line_goes_as_arguments(tmp_path: Path) -> None:
@@ -258,8 +258,8 @@ def test_a_long_line_goes_as_arguments(tmp_path: Path) -> None:
     address = f"12_[{tasks}]"
     action = SetPriority(target(12, address), 1, 5, 0)
     world(tmp_path).apply(Plan((action, SetPriority(target(13), 1, 6, 0))))
-    told = (tmp_path / "told").read_text().splitlines()
-    assert told == ["update JobId=13 Priority=6", f"arguments update JobId={address} Priority=5"]
+    reply = (tmp_path / "sent").read_text().splitlines()
+    assert reply == ["update JobId=13 Priority=6", f"arguments update JobId={address} Priority=5"]
 
 
 def test_a_row_that_cannot_be_read_is_neither_gone_nor_released(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_a_row_that_cannot_be_read_is_neither_gone_nor_released(tmp_path: Path) 
     outcomes = found.apply(Plan((Release(target(12), 7, 0), SetPriority(target(12), 1, 6, 0))))
     assert [o.result for o in outcomes] == [Result.REFUSED, Result.FAILED]
     assert all("cannot be read" in o.detail for o in outcomes)
-    assert (tmp_path / "told").read_text() == "update JobId=12 Priority=6\n"
+    assert (tmp_path / "sent").read_text() == "update JobId=12 Priority=6\n"
 
 
 def test_a_job_at_priority_0_is_not_released_whatever_its_reason(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_a_job_at_priority_0_is_not_released_whatever_its_reason(tmp_path: Path)
         Result.REFUSED,
         "it is held: a release would start it",
     )
-    assert not (tmp_path / "told").exists()
+    assert not (tmp_path / "sent").exists()
 
 
 def test_an_answer_that_cannot_be_read_fails_the_action_and_raises_nothing(tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_an_answer_that_cannot_be_read_fails_the_action_and_raises_nothing(tmp_p
     outcomes = found.apply(Plan((Release(target(12), 7, 0), SetPriority(target(13), 1, 6, 0))))
     assert [o.result for o in outcomes] == [Result.FAILED, Result.FAILED]
     assert all("no header" in o.detail for o in outcomes)
-    assert (tmp_path / "told").read_text() == "update JobId=13 Priority=6\n"
+    assert (tmp_path / "sent").read_text() == "update JobId=13 Priority=6\n"
 
 
 def test_a_node_range_that_cannot_be_compared_is_not_written(tmp_path: Path) -> None:
@@ -298,4 +298,4 @@ def test_a_node_range_that_cannot_be_compared_is_not_written(tmp_path: Path) -> 
     (outcome,) = found.apply(Plan((action,)))
     assert outcome.result is Result.REFUSED
     assert outcome.detail.startswith("not compared: squeue")
-    assert not (tmp_path / "told").exists()
+    assert not (tmp_path / "sent").exists()
