@@ -128,10 +128,10 @@ test-container: $(STAMP) ## the container, built and started by buildah in chroo
 	@sh scripts/test-packages.sh debootstrap buildah
 	@sh scripts/container.sh
 
-results: $(STAMP) ## play every simulated figure of the docs that docs/data lacks; two hours from nothing
-	@for study in delays run_times placement; do $(BIN)/python -m scripts.studies.$$study run $(if $(MINUTES),--minutes $(MINUTES)) \
+results: $(STAMP) ## play every simulated figure of the docs that docs/data lacks; four hours from nothing
+	@for study in delays run_times windows placement; do $(BIN)/python -m scripts.studies.$$study run $(if $(MINUTES),--minutes $(MINUTES)) \
 	    $$([ $$study != delays ] || echo --front --ill --fair) && $(BIN)/python -m scripts.studies.$$study table || exit; done
-	@for study in "tune aa" "tune blind" groups planners; do $(BIN)/python -m scripts.studies.$$study || exit; done
+	@for study in "tune aa" "tune blind" "tune turned" groups planners; do $(BIN)/python -m scripts.studies.$$study || exit; done
 	@$(BIN)/python -m scripts.tools.docs
 
 mutants: $(STAMP) ## change lines of core, journal, slurm and daemon and see whether a test notices; hours
