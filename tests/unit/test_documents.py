@@ -187,8 +187,8 @@ def test_the_readme_is_short() -> None:
     assert len(README.split()) < 1_000
 
 
-def test_sessions_are_reported_apart_from_what_comes_out() -> None:
-    text = "```console\n# one \\\n    more\nsaid ...\n$ two\n# cat file\n# a comment\n```\n"
+def test_sessions_are_parted_from_what_comes_out() -> None:
+    text = "```console\n# one \\\n    more\nprinted ...\n$ two\n# cat file\n# a comment\n```\n"
     text = text.replace("$ two\n# cat", "$ two\n```\n```console\n# cat")
     steps = list(session(text))
     assert [(s.command, s.shown) for s in steps] == [
@@ -199,7 +199,7 @@ def test_sessions_are_reported_apart_from_what_comes_out() -> None:
     assert [s.is_root for s in steps] == [True, False, True]
     assert [s.line for s in steps] == [2, 5, 8]
     with pytest.raises(ValueError, match="begins with a command"):
-        list(session("```console\nsaid\n```\n"))
+        list(session("```console\nprinted\n```\n"))
 
 
 def test_what_comes_out_is_compared() -> None:
