@@ -113,8 +113,9 @@ def test_a_journal_that_goes_away_under_the_daemon(case: Case, how: str) -> None
         daemon.wait_for(
             lambda: daemon.metric('rltuned_mode{mode="journal_unusable"}') == 1, "it observes"
         )
-        with pytest.raises(HTTPError, match="503"):
+        with pytest.raises(HTTPError, match="503") as refused:
             daemon.get("/readyz")
+        refused.value.close()
         newcomer = case.lab.sbatch(*FULL, "--time=10", "--nice=5")
         cycles = daemon.metric("rltuned_cycles_total")
         daemon.wait_for(lambda: daemon.metric("rltuned_cycles_total") >= cycles + 2, "two more")

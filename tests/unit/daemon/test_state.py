@@ -80,7 +80,8 @@ class Daemon:
             with urlopen(f"{self.server.url}{path}", timeout=10) as answer:  # noqa: S310 - ours
                 return str(answer.read().decode())
         except HTTPError as error:
-            return error.read().decode()
+            with error:
+                return error.read().decode()
 
     def status_lines(self) -> list[str]:
         """What systemd shows, the last at the end."""
