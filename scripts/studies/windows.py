@@ -18,7 +18,6 @@ bounds (scripts/studies/delays); `saf` is pure by definition.
 """
 
 import argparse
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -158,7 +157,6 @@ def predictor_of(name: str, strength: str, knowledge: str) -> Predictor | None:
 
 def play(run: Run) -> dict[str, float]:
     """Its figures, of the window's jobs alone."""
-    began = time.process_time()
     cluster, every = trace_of(run.cluster, run.limits)
     first = begins(len(every))[run.window]
     jobs = every[max(0, first - WARM_UP) : first + WINDOW_JOBS]
@@ -173,11 +171,10 @@ def play(run: Run) -> dict[str, float]:
     wait_s = (played.start_s - stage.prepared.jobs.submit_s)[-WINDOW_JOBS:]
     run_s = np.array([min(j.duration_s, j.time_limit_s) for j in jobs[-WINDOW_JOBS:]])
     return asdict(run) | {
-        "begin": float(first),
-        "wait_s": float(wait_s.mean()),
-        "wait_max_s": float(wait_s.max()),
-        "bsld": float(np.maximum((wait_s + run_s) / np.maximum(run_s, 10.0), 1.0).mean()),
-        "cpu_s": round(time.process_time() - began, 1),
+        "begin": first,
+        "wait_s": round(float(wait_s.mean()), 2),
+        "wait_max_s": round(float(wait_s.max())),
+        "bsld": round(float(np.maximum((wait_s + run_s) / np.maximum(run_s, 10.0), 1.0).mean()), 3),
     }
 
 
