@@ -11,7 +11,7 @@ from scripts.tools.prose import MOST_WORDS, main, problems, strings
         ("We write to Slurm.", "'We': first person"),
         ("The jobs that are ours wait.", "'ours': first person"),
         ("Each line comes with its mend.", "'mend': use 'fix' or 'remedy'"),
-        ("The job starts again.", "'again': use 'again'"),
+        ("The job starts anew.", "'anew': use 'again'"),
         ("The order is as ever.", "'as ever': use 'again'"),
         ("It does what it is told.", "'told': use 'state', 'report' or 'read'"),
         ("Nothing is\nsaid twice.", "'said': use 'state', 'report' or 'read'"),

@@ -1,5 +1,6 @@
 """The solver's one door: limits that hold, nothing left behind, no orphan."""
 
+import gc
 import signal
 import subprocess
 import sys
@@ -153,12 +154,13 @@ def test_nothing_is_left_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyP
     empty.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(empty))
     monkeypatch.setenv("TMPDIR", str(empty))
+    gc.collect()  # what earlier tests have left
     open_before = len(list(Path("/proc/self/fd").iterdir()))
     Cbc()(knapsack(), Budget(wall_s=20.0))
     with pytest.raises(SolverError):
         script(tmp_path, "sleep 600")(knapsack(), QUICK)
     assert not list(empty.iterdir())
-    assert len(list(Path("/proc/self/fd").iterdir())) == open_before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= open_before
 
 
 _DAEMON = """

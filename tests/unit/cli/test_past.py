@@ -168,7 +168,7 @@ from rltuned.daemon.loop import Loop
 from rltuned.daemon.signals import SignalFlags
 from tests.fakes import FakeBackend, FakeClock
 from tests.unit.cli.journalled import rig_of, world
-from tests.loops import Heard
+from tests.loops import Received
 
 folder, stage = Path(sys.argv[1]), sys.argv[2]
 
@@ -184,7 +184,7 @@ class Killer(FakeBackend):
 
 journal = Journal(folder)
 rig = rig_of(Killer(world()), folder)
-Loop(rig, FakeClock(), journal, Heard(), orders=SignalFlags(), reload=lambda: rig).run(1)
+Loop(rig, FakeClock(), journal, Received(), orders=SignalFlags(), reload=lambda: rig).run(1)
 """
 
 

@@ -123,6 +123,7 @@ def test_every_default_is_pinned() -> None:
         },
         "tune": {
             "promote": "never",
+            "imitate": False,
             "max_longest_ratio": 2.0,
             "max_p99_ratio": 1.1,
             "max_user_ratio": 1.2,
