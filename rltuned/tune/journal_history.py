@@ -99,16 +99,16 @@ def completed(answer: SacctAnswer, seen: SeenRuns | None) -> tuple[SacctAnswer, 
     records = [_with_end(r, seen) for r in kept]
     ends = sum(new.end_s != old.end_s for old, new in zip(kept, records, strict=True))
     more = [*_ended(seen, known), *([] if answer.records else _unfinished(seen))]
-    reply = [run for run in more if not math.isnan(run.submit_s)]
+    dated = [run for run in more if not math.isnan(run.submit_s)]
     running = {(str(job.job_id), float(job.started_at)) for job in seen.last.running}
     counts = {
-        NO_SUBMIT: len(more) - len(reply),
+        NO_SUBMIT: len(more) - len(dated),
         NO_END: len(seen.ran.keys() - seen.ended_s.keys() - known - running),
         NO_START: len(seen.unseen - jobs),
     }
     left_out = {why: count for why, count in counts.items() if count}
-    whole = replace(answer, records=[*records, *reply])
-    return whole, Sources(len(records), len(reply), ends, left_out)
+    whole = replace(answer, records=[*records, *dated])
+    return whole, Sources(len(records), len(dated), ends, left_out)
 
 
 def _with_end(record: JobRun, seen: SeenRuns) -> JobRun:
