@@ -63,9 +63,9 @@ class DaemonState:
             found = [row for row in found if row[0] != HealthState.BREAKER_OPEN]
         names = [name for _, name, _ in self.kept.breakers] if self.kept else []
         opened = [Condition(HealthState.BREAKER_OPEN, ", ".join(names)).sentence] if names else []
-        printed = [(sentence, trouble) for _, sentence, trouble in found]
+        ranked = [(sentence, trouble) for _, sentence, trouble in found]
         worst = [*self._unanswered(), *((sentence, True) for sentence in opened)]
-        return worst + sorted(printed, key=lambda one: not one[1])
+        return worst + sorted(ranked, key=lambda one: not one[1])
 
     def _unanswered(self) -> Iterator[tuple[str, bool]]:
         if self.daemon is None and self.asked:

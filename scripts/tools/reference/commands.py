@@ -141,9 +141,9 @@ def _names(
         return ((info.metavar if info and info.metavar else None) or name.upper(),)
     # typer.Option("--config", "-c") has its first name where a default would be
     declared = (info.default, *(info.param_decls or ())) if info else ()
-    out = [text for text in declared if isinstance(text, str)]
-    if out:
-        return tuple(one for text in out for one in text.split("/"))
+    texts = [text for text in declared if isinstance(text, str)]
+    if texts:
+        return tuple(one for text in texts for one in text.split("/"))
     dashed = name.replace("_", "-")
     return (f"--{dashed}", f"--no-{dashed}") if is_switch else (f"--{dashed}",)
 
