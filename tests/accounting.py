@@ -1,12 +1,15 @@
 """MariaDB and slurmdbd of a lab's own: users, admin levels, PrivateData. Only Slurm's own programs.
 
-The database lies in the lab's folder and answers on a socket there, never on the network.
+The database lies in the lab's folder and answers on a socket there, never on the network. The empty
+one is made once for all labs of a test run, which copy it.
 """
 
+import fcntl
 import os
 import pwd
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +18,12 @@ PROGRAMS = ("mariadbd", "mariadb", "mariadb-install-db", "slurmdbd", "sacctmgr")
 SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 OPERATOR, PLAIN, OWNER = "games", "news", "mail"
 """Users that every Debian has and that nobody uses: so no test has to make any."""
-_INSTALL_S = 60.0
+SHARED = "RLTUNED_TEST_SHARED"
+"""Names a folder of one test run, which its processes share (tests/conftest.py)."""
+NOTES = "notes.txt"
+"""What the run's report has to say of that folder."""
+_INSTALL_S = 120.0
+_TRIES = 2
 _AS_MYSQL = ("setpriv", "--reuid=mysql", "--regid=mysql", "--clear-groups")
 
 
@@ -35,6 +43,84 @@ def as_user(user: str) -> tuple[str, ...]:
     """
     caps = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
     return ("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", *caps)
+
+
+class DatabaseError(RuntimeError):
+    """MariaDB did not make an empty database."""
+
+
+def copy_empty(target: Path) -> None:
+    """Give `target` an empty database, made by the first process of the run that asks.
+
+    Raises:
+        DatabaseError: neither try made one. It has what the program printed and what is free.
+    """
+    if SHARED not in os.environ:
+        _install(target)
+        return
+    shared = Path(os.environ[SHARED])
+    made = shared / "database"
+    with (shared / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            first = _install(shared / "making")
+            (shared / "making").rename(made)
+            if first:
+                (shared / NOTES).write_text(f"MariaDB was installed at the second try: {first}\n")
+    subprocess.run(["cp", "-a", made, target], check=True, timeout=_INSTALL_S)
+
+
+def _install(target: Path) -> str:
+    """Make an empty database in this folder; how the first try failed, empty when it did not."""
+    failures: list[str] = []
+    for _ in range(_TRIES):
+        shutil.rmtree(target, ignore_errors=True)
+        failure = _failure(target)
+        if not failure:
+            return "".join(failures)
+        failures.append(failure)
+    raise DatabaseError("\n".join(failures))
+
+
+def _failure(target: Path) -> str:
+    program = shutil.which("mariadb-install-db", path=SEARCH)
+    if program is None:
+        raise DatabaseError("mariadb-install-db is not installed")
+    try:
+        done = subprocess.run(
+            [
+                program,
+                "--no-defaults",
+                "--force",  # needs no names of hosts
+                "--auth-root-authentication-method=normal",
+                "--skip-test-db",
+                f"--datadir={target}",
+                "--user=mysql",
+                *_SMALL,
+            ],
+            env={**os.environ, "PATH": SEARCH},
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_INSTALL_S,
+        )
+    except subprocess.TimeoutExpired as slow:
+        printed = (slow.stdout or b"").decode(errors="replace")  # bytes, whatever was asked for
+        return f"mariadb-install-db took more than {_INSTALL_S:g} s; {_free(target)}\n{printed}"
+    if done.returncode == 0:
+        return ""
+    return f"mariadb-install-db ended with {done.returncode}; {_free(target)}\n{done.stdout}"
+
+
+def _free(target: Path) -> str:
+    """What such a program runs out of."""
+    folders = {str(target.parent), tempfile.gettempdir()}
+    disks = [f"{shutil.disk_usage(name).free >> 20} MiB in {name}" for name in sorted(folders)]
+    memory = Path("/proc/meminfo").read_text().splitlines()
+    left = next(line.split()[1] for line in memory if line.startswith("MemAvailable:"))
+    return f"free: {', '.join(disks)}, {int(left) >> 10} MiB of memory"
 
 
 @dataclass(frozen=True)
@@ -82,21 +168,7 @@ class Accounting:
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
         shutil.chown(place, "mysql", "mysql")
-        subprocess.run(
-            [
-                "mariadb-install-db",
-                "--no-defaults",
-                "--auth-root-authentication-method=normal",
-                "--skip-test-db",
-                f"--datadir={place}/data",
-                "--user=mysql",
-                *_SMALL,
-            ],
-            env={**os.environ, "PATH": SEARCH},
-            check=True,
-            capture_output=True,
-            timeout=_INSTALL_S,
-        )
+        copy_empty(place / "data")
         self.conf.write_text(
             f"AuthType=auth/munge\nAuthInfo=socket={self.munge}\n"
             f"DbdHost={self.host}\nDbdAddr=127.0.0.1\nDbdPort={self.port}\n"
@@ -133,6 +205,7 @@ class Accounting:
 
 _SMALL = (
     "--skip-log-bin",
+    "--innodb-use-native-aio=0",  # a whole machine shares a limit of those
     "--innodb-log-file-size=4M",
     "--innodb-buffer-pool-size=32M",
     "--innodb-flush-log-at-trx-commit=0",

@@ -1,5 +1,8 @@
 """Fixtures that several kinds of tests share: above all, the real Slurm of tests/lab.py."""
 
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +25,28 @@ COMPILING = (
 )  # fmt: skip
 COMPILING_S = 900
 """The first call of compiled code compiles it: minutes on a busy machine, then never again."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A folder for all processes of the run, which those of xdist find in their environment."""
+    if accounting.SHARED in os.environ:
+        return
+    shared = tempfile.mkdtemp(prefix="rltuned-tests-")
+    Path(shared).chmod(0o711)  # the user mysql goes through it
+    os.environ[accounting.SHARED] = shared
+
+    def remove() -> None:
+        del os.environ[accounting.SHARED]
+        shutil.rmtree(shared)
+
+    config.add_cleanup(remove)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    notes = Path(os.environ[accounting.SHARED]) / accounting.NOTES
+    if notes.exists():
+        terminalreporter.section("tests/accounting.py")
+        terminalreporter.write(notes.read_text())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
