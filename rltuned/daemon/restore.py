@@ -103,7 +103,7 @@ def _by_journal(undoer: Undoer, journal: Journal, clock: Clock, wanted: Wanted) 
         if job is None and (why := seen.hidden(claim.target.job_id)):
             done.append(Restored(claim, Fate.UNKNOWN, why))
             continue
-        verdict = _judge(claim, job, is_frozen=claim.key in frozen)
+        verdict = _judge(claim, job, clock.now(), is_frozen=claim.key in frozen)
         if isinstance(verdict, Restored):
             done.append(verdict)
         else:
@@ -135,15 +135,15 @@ def _carry_out(
 
 
 def _judge(
-    claim: Claim | WordClaim, job: PendingJob | None, *, is_frozen: bool
-) -> Restored | Action:  # fmt: skip
+    claim: Claim | WordClaim, job: PendingJob | None, now: float, *, is_frozen: bool
+) -> Restored | Action:
     if job is None:
         return Restored(claim, Fate.GONE, "started, ended or was cancelled")
     if isinstance(claim, WordClaim):
         return _judge_words(claim, job)
     if claim.field == "priority":
         return _judge_priority(claim, job)
-    return _judge_site_factor(claim, job, is_frozen=is_frozen)
+    return _judge_site_factor(claim, job, now, is_frozen=is_frozen)
 
 
 def _judge_words(claim: WordClaim, job: PendingJob) -> Restored | Action:
@@ -190,12 +190,16 @@ def _of_held(job: PendingJob, nice: int) -> str:
     return f"{why}; then set its nice by: scontrol update JobId={job.address} Nice={nice}"
 
 
-def _judge_site_factor(claim: Claim, job: PendingJob, *, is_frozen: bool) -> Restored | Action:
+def _judge_site_factor(
+    claim: Claim, job: PendingJob, now: float, *, is_frozen: bool
+) -> Restored | Action:
     actual, priority = job.site_factor, None
     if actual is None and job.is_dependent and job.priority > 0:
         actual, priority = claim.owned.value, job.priority
     if actual is None or is_frozen:
-        return Restored(claim, Fate.UNKNOWN, _of_hidden(claim, job))
+        # of a job just released the next pass of the scheduler says when it became eligible
+        soon = not is_frozen and job.priority > 0 and (job.eligible_at or 0.0) <= now
+        return Restored(claim, Fate.UNKNOWN, _of_hidden(claim, job), soon)
     if not claim.owned.explains(actual):
         return Restored(
             claim, Fate.CHANGED, f"site factor is {actual}, rltuned wrote {claim.owned.value}"

@@ -12,6 +12,8 @@ PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0
 """Before the next try while Slurm does not answer or does not take more. The pause doubles from
 the first to the longest, and is the first again after every change that Slurm took."""
+UNSEEN_S: Final = 15.0
+"""So long it asks for what Slurm may show soon, as the site factor of a job just released."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,18 @@ class _Tally:
             return False
         return not self.changed or not self.fates & UNDONE
 
+    @property
+    def stalled(self) -> bool:
+        """Whether Slurm did not answer, or did not take something."""
+        return self.error is not None or Fate.FAILED in self.fates
+
+    def is_over(self, idle_s: float, patience_s: float) -> bool:
+        """Whether to end, so long after the last gain."""
+        if self.done:
+            unseen = any(item.soon for item in self.found.values())
+            return not unseen or idle_s >= min(UNSEEN_S, patience_s)
+        return self.stalled and idle_s >= patience_s
+
     def __str__(self) -> str:
         left = [item for item in self.found.values() if item.fate in UNDONE]
         why = next((item.detail for item in left if item.fate is Fate.FAILED), "")
@@ -81,15 +95,13 @@ def persist(
         tally.add(one_pass)
         if tally.gained:
             since_s, pause_s = clock.monotonic(), PAUSE_S
+        if tally.is_over(clock.monotonic() - since_s, effort.patience_s):
+            break
         if tally.done:
-            break
-        if tally.error is None and Fate.FAILED not in tally.fates:  # the next need not wait
-            effort.tell(str(tally))
+            pause_s = PAUSE_S
+        elif not tally.stalled:  # the next need not wait
             pause_s = 0.0
-        elif clock.monotonic() - since_s >= effort.patience_s:
-            break
-        else:
-            effort.tell(f"{tally}; next try in {pause_s:.0f} s")
+        effort.tell(f"{tally}; next try in {pause_s:.0f} s" if pause_s else str(tally))
         if clock.wait(pause_s):
             break
         pause_s = min(max(PAUSE_S, 2 * pause_s), LONGEST_PAUSE_S)

@@ -131,11 +131,14 @@ TRIED_AGAIN: Final = frozenset({Fate.FAILED, Fate.WAITING})
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """One claim and what became of it; detail is for people."""
+    """One claim and what became of it; detail is for people. soon: Slurm shows within seconds what
+    was not known.
+    """
 
     claim: Claim | WordClaim
     fate: Fate
     detail: str
+    soon: bool = False
 
 
 def is_complete(items: Iterable[Restored]) -> bool:

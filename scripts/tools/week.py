@@ -49,8 +49,6 @@ FAULT_EVERY = 60
 """Cycles between two faults, on average."""
 CALM_SHARE = 2 / 3
 """From here on no fault of the daemon's own."""
-RESTORES = 3
-"""Tries, as docs/operations.md asks of an administrator whose job is `unknown`."""
 SLOWER = 1.5
 """How much longer the median cycle of the last third's end may take than that of its beginning."""
 ARM = ARMS["site"]
@@ -252,11 +250,7 @@ def restored(week: Week) -> list[str]:
         week.lab.run("scontrol", "release", job, check=False, timeout_s=120)
     argv = (sys.executable, "-m", "rltuned", "restore", "--all", "--config",
             str(week.home / "rltuned.toml"))  # fmt: skip
-    for _ in range(RESTORES):
-        back = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=600)
-        if not back.returncode:
-            break
-        time.sleep(5)  # a job just released has no site factor that Slurm shows
+    back = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=600)
     left_over = [line for line in back.stdout.splitlines() if "given back" not in line]
     wrong = [f"restore ended with {back.returncode}: {left_over[:5]}"] * bool(back.returncode)
     jobs = week.lab.run("squeue", "-h", "-a", "-tPD", "-o", "%A").split()

@@ -11,9 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.restore import Wanted, restore
+from rltuned.daemon.restore_patience import Effort
 from rltuned.domain.jobs import PendingJob
+from rltuned.journal.journal import Journal
+from rltuned.journal.ownership import Fate
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.job_selector import asked_job
+from rltuned.slurm.undoer import SlurmUndoer
 from tests import accounting
 from tests.conftest import slurm_or_skip
 from tests.e2e.process import Daemon
@@ -216,6 +223,14 @@ def test_a_task_an_array_and_what_was_written_since(timeless: SlurmLab, tmp_path
     assert "site_factor" in rltuned("history", f"{array}_4", "--config", str(config))
     assert "identical" in rltuned("history", "--replay", "1", "--config", str(config))
     timeless.scontrol("update", f"JobId={last}", "SiteFactor=77")
+    timeless.scontrol("hold", str(jobs[0]))
+    timeless.scontrol("release", str(jobs[0]))  # sprio shows it from the scheduler's next pass on
+    undoer, says = SlurmUndoer(SlurmCli(conf=timeless.conf), time.time), list[str]()
+    with closing(Journal(tmp_path)) as journal:
+        wanted, effort = Wanted(asked_job(str(jobs[0]))), Effort(60.0, says.append)
+        (found,) = restore(undoer, journal, SystemClock(), wanted, effort)
+    assert found.fate is Fate.GIVEN_BACK, found
+    assert says[1:], "it was shown at once"
     reply = rltuned("restore", "--since", "1h", "--config", str(config))
     assert f"job {last}: changed by another user: site factor is 77" in reply
     assert f"job {array}:" not in reply

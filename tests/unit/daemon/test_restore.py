@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rltuned.daemon.restore import EVERYTHING, Wanted, give_back_shown, restore, shown
-from rltuned.daemon.restore_patience import Effort
+from rltuned.daemon.restore_patience import UNSEEN_S, Effort
 from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.plan import Action, Plan, Release, Result, SetNice, SetSiteFactor
 from rltuned.domain.units import JobId, UnixTime
@@ -199,6 +199,55 @@ def test_a_value_that_slurm_does_not_show_is_not_guessed(
     assert fates(items) == {2: Fate.UNKNOWN}
     assert not is_complete(items)
     assert len(world.plans) == 1
+
+
+def test_a_job_that_was_just_released_is_asked_for_again(
+    world: FakeBackend, journal: Journal
+) -> None:
+    change(world, journal, set_site_factor(world.job(2), 500))
+    later = world.job(2)
+    world.put(replace(later, site_factor=None, eligible_at=None, reason="None"))
+
+    def after(waits: int) -> bool:
+        if waits == 3:
+            world.put(later)
+        return False
+
+    clock = FakeClock(after)
+    items = restore(world, journal, clock, effort=Effort(math.inf))
+    assert fates(items) == {2: Fate.GIVEN_BACK}
+    assert clock.waits == [0.0, 1.0, 1.0]
+
+
+def test_what_slurm_does_not_come_to_show_is_left_after_some_seconds(
+    world: FakeBackend, journal: Journal
+) -> None:
+    change(world, journal, set_site_factor(world.job(2), 500))
+    world.put(replace(world.job(2), site_factor=None, eligible_at=None))
+    clock = FakeClock()
+    assert fates(restore(world, journal, clock, effort=Effort(math.inf))) == {2: Fate.UNKNOWN}
+    assert clock.elapsed_s == UNSEEN_S
+    clock = FakeClock()
+    assert fates(restore(world, journal, clock, effort=Effort(3.0))) == {2: Fate.UNKNOWN}
+    assert clock.elapsed_s == 3.0
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"eligible_at": UnixTime(NOW + 3_600)},
+        {"eligible_at": None, "held_by": "user", "priority": 0},
+        {"eligible_at": None, "priority": 0},
+    ],
+)
+def test_what_slurm_hides_for_good_costs_no_patience(
+    world: FakeBackend, journal: Journal, case: dict[str, object]
+) -> None:
+    change(world, journal, set_site_factor(world.job(2), 500))
+    world.put(replace(world.job(2), site_factor=None, **case))  # type: ignore[arg-type]
+    clock = FakeClock()
+    assert fates(restore(world, journal, clock, effort=Effort(math.inf))) == {2: Fate.UNKNOWN}
+    assert clock.elapsed_s == 0.0
 
 
 def test_a_job_written_in_both_modes_is_released_first(
