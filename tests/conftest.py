@@ -28,7 +28,10 @@ COMPILING_S = 900
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A folder for all processes of the run, which those of xdist find in their environment."""
+    """A folder for all processes of the run, which those of xdist find in their environment; and
+    the width of a terminal, which xdist puts there, is taken out: what commands print follows it.
+    """
+    os.environ.pop("COLUMNS", None)
     if accounting.SHARED in os.environ:
         return
     shared = tempfile.mkdtemp(prefix="rltuned-tests-")
