@@ -1,7 +1,7 @@
 #!/bin/sh
 # scripts/test.sh PYTHON: the whole suite in two halves side by side: one computes, the other waits for
-# Slurm's daemons, file by file in two processes with clusters of their own. Its report comes last. Exit: 0 =
-# all passed.
+# Slurm's daemons, file by file in three processes with clusters of their own, in the order of
+# tests/conftest.py. Its report comes last. Exit: 0 = all passed.
 set -u
 python=$1
 "$python" -c 'from rltuned.sim.play import load; load()' || exit # once, before tests have time limits
@@ -10,8 +10,8 @@ slurm=
 # a shell without a terminal starts what runs beside it deaf to Ctrl-C
 trap '[ -z "$slurm" ] || kill "$slurm" 2>/dev/null; rm -f "$report"' EXIT
 trap 'exit 130' INT TERM
-"$python" -m pytest -q -n 2 --dist loadfile tests/contract tests/e2e tests/faults tests/integration \
-    >"$report" 2>&1 &
+"$python" -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder \
+    tests/contract tests/e2e tests/faults tests/integration >"$report" 2>&1 &
 slurm=$!
 "$python" -m pytest -q --ignore=tests/contract --ignore=tests/e2e --ignore=tests/faults \
     --ignore=tests/integration

@@ -82,6 +82,23 @@ def play(lab: SlurmLab, jobs: int) -> None:
     asked(lab, WEEKS_OLD)
 
 
+def keep_machine_code(cache: Path) -> None:
+    """Put what this checkout has compiled where the service's user keeps its own.
+
+    To compile it again takes the processor for more than a minute; tests/booted lets the unit.
+    """
+    from numba.core.caching import UserProvidedCacheLocator  # noqa: PLC0415
+
+    from rltuned.kernel import loop  # noqa: PLC0415
+
+    own = Path(loop.play.stats.cache_path)  # type: ignore[attr-defined]
+    place = cache / UserProvidedCacheLocator.get_suitable_cache_subpath(loop.__file__)  # type: ignore[no-untyped-call]
+    place.mkdir(parents=True)
+    for file in own.glob("*.nb?"):
+        shutil.copy2(file, place)
+    subprocess.run(["chown", "-R", OPERATOR, cache], check=True, timeout=60)
+
+
 def as_service(lab: SlurmLab, place: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
     """As the unit does: as its user, with what the unit sets."""
     kept = {**lab.environ(), "PATH": f"{lab.search}:{os.environ['PATH']}"}
@@ -116,7 +133,7 @@ name = "tuned"
 conf = "{lab.conf}"
 """
     )
-    words = (sys.executable, "-m", "rltuned", "tune", "-c", config, "--minutes", "4", "--json")
+    words = (sys.executable, "-m", "rltuned", "tune", "-c", config, "--minutes", "2", "--json")
     return as_service(lab, place, *words, *more)
 
 
@@ -130,6 +147,7 @@ def test_too_few_jobs_end_the_night_with_3(lab: SlurmLab, place: Path) -> None:
 
 def test_where_no_job_waits_the_order_in_force_is_kept(lab: SlurmLab, place: Path) -> None:
     play(lab, JOBS)
+    keep_machine_code(place / "numba")
     done = night(lab, place)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
