@@ -63,6 +63,7 @@ class RunTimeMemory:
         """Empty. salt: of the digests, at most 64 bytes. most: kinds remembered. keys: of KEYS."""
         self.logits, self._salt, self._keys = logits, salt, frozenset(keys)
         self._stats = np.zeros((most, runs.FIELDS))
+        self._limits = np.zeros(runs.LIMIT_SUMS)
         self._slot_of: dict[int, int] = {}
         self._jobs: dict[JobKey, _Known] = {}
         self._taught: dict[int, int] = {}  # ends by hash of the user, to whom all kin belong
@@ -81,6 +82,7 @@ class RunTimeMemory:
         for job, logits in zip(new, found, strict=True):
             known = self._jobs[key_of(job)]
             runs.summarize(np.asarray(logits, dtype=np.float64), known.limit_s, known.predicted)
+            known.predicted[runs.LIMIT_SHARE] = runs.limit_share(self._limits)
 
     def start(self, jobs: Sequence[RunningJob]) -> None:
         """Those of the jobs that did not run before do now."""
@@ -99,8 +101,9 @@ class RunTimeMemory:
             if known is None:
                 continue  # the same end twice
             self._stop(known)
-            error = math.log(max(job.run_s, 1.0)) - known.predicted[runs.MEAN]
+            error = runs.error_of(job.run_s, known.predicted)
             runs.note_end(self._stats, known.slots, job.run_s, known.limit_s, error)
+            runs.note_limit(self._limits, job.run_s, known.limit_s)
             self.ends += 1
             self._taught[hash(job.user)] = self._taught.get(hash(job.user), 0) + 1
             share = max(0.01, 1.0 / self.ends)
@@ -144,20 +147,26 @@ class RunTimeMemory:
         # what runs is counted again when it is seen again
         stats[:, runs.RUNNING : runs.RUNNING + 2] = 0.0
         buffer = io.BytesIO()
+        totals = np.array([self.ends, self.error])
         np.savez_compressed(
-            buffer, digests=digests, stats=stats, totals=np.array([self.ends, self.error])
+            buffer, digests=digests, stats=stats, limits=self._limits, totals=totals
         )
         return buffer.getvalue()
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Take over what to_bytes kept. Raises ValueError: another release or size."""
-        digests, stats, totals = arrays["digests"], arrays["stats"], arrays["totals"]
+        missing = np.zeros(0)
+        digests, stats, limits, totals = (
+            arrays.get(name, missing) for name in ("digests", "stats", "limits", "totals")
+        )
         fits = stats.shape == (len(digests), runs.FIELDS) and totals.shape == (2,)
+        fits = fits and limits.shape == (runs.LIMIT_SUMS,) and bool(np.isfinite(limits).all())
         fits = fits and len(np.unique(digests)) == len(digests)
         if not fits or len(digests) > len(self._stats) or not np.isfinite(stats).all():
             raise ValueError(f"kinds of shape {digests.shape}, numbers of shape {stats.shape}")
         self._slot_of = {digest: slot for slot, digest in enumerate(digests.tolist())}
         self._stats[: len(digests)] = stats
+        self._limits = limits.copy()
         self.ends, self.error = int(totals[0]), float(totals[1])
 
     def _meet(self, job: Job, row: runs.Float32Array) -> _Known:

@@ -56,7 +56,7 @@ FIELDS: Final = 17
 """Of a kind: ended jobs; decayed weight, sum and sum of squares of x, and of long runs; weight and
 sum that decay fast; the last x; weight, sum and sum of squares of the x of the limit less that of
 the run, where there is a limit. Running jobs and the sum of their start times; the last submission;
-sum and number of ln(run / predicted); when its burst began. x is ln(1 + run) / ln(1 + 30 d)."""
+sum and number of errors; when its burst began. x is ln(1 + run) / ln(1 + 30 d)."""
 SLOW, FAST = 0.95, 0.70
 """What an ended job still counts once another one of the same kind has ended."""
 SIGNS: Final = 11
@@ -66,10 +66,12 @@ INPUTS: Final = REQUEST_SIGNS + SIGNS * len(KEYS)
 BINS: Final = 20
 EDGES: Final = np.concatenate([[0.0], np.linspace(math.log(30.0) / LOG_FULL, 1.0, BINS)])
 """(BINS + 1,) of x: below half a minute, then evenly up to 30 days."""
-MEAN, LOW, MEDIAN, HIGH = 0, 1, 2, 3
-SUMMARY: Final = 4
-"""Of a prediction: ln of the mean, and ln(1 + s) of the quantiles."""
+MEAN, LOW, MEDIAN, HIGH, LOG_MEAN, LIMIT_SHARE = range(6)
+SUMMARY: Final = 6
+"""Of a prediction: ln of the mean; ln(1 + s) of the quantiles; the mean of ln(1 + s); what the
+limit counts in the plan, see limit_share."""
 QUANTILES: Final = (0.1, 0.5, 0.9)
+QUANTILE_COLUMNS: Final = slice(LOW, HIGH + 1)
 _LEVELS: Final = np.array(QUANTILES)
 KIN: Final = np.array([KEYS.index(name) for name in ("user", "user_gpus", "name", "burst")])
 """Kinds whose errors shift a prediction, the widest first."""
@@ -79,6 +81,16 @@ HIGH_SCALE: Final = 10.0
 docs/adr/0020."""
 KIN_PRIOR: Final = 1.0
 """So many jobs of the closest kind count as much as what the wider ones say."""
+PAIRS, LIMITS, RUNS, LIMIT_SQUARES, RUN_SQUARES, PRODUCTS = range(6)
+LIMIT_SUMS: Final = 6
+"""Of ended jobs that had a limit, decayed: weight, and sums over the x of limit and run."""
+_LIMITS_KEPT: Final = 0.999
+_PAIRS_LEAST: Final = 100.0
+"""With fewer ended jobs nothing is said of the limits."""
+_SAME: Final = 1e-12
+"""Variances whose product is no larger are those of equal numbers."""
+_WEAK, _STRONG = 0.5, 0.75
+"""Correlations of limits and run times at which the limit's share begins to grow, and is whole."""
 
 
 def note_submit(stats: FloatArray, slots: IntArray, now: float) -> None:
@@ -107,7 +119,7 @@ def note_stop(stats: FloatArray, slots: IntArray, started_s: float) -> None:
 def note_end(
     stats: FloatArray, slots: IntArray, ran_s: float, limit_s: float, error: float
 ) -> None:
-    """It ran so long. error: ln(run / predicted)."""
+    """It ran so long. error: see error_of."""
     x = math.log1p(ran_s) / LOG_FULL
     limited = limit_s < LIMIT_FULL_S
     left = math.log1p(min(limit_s, LIMIT_FULL_S)) / LOG_FULL - x
@@ -130,6 +142,39 @@ def note_end(
             kind[USED_SQUARES] = kind[USED_SQUARES] * SLOW + left * left
         kind[ERRORS] += error
         kind[ERROR_COUNT] += 1.0
+
+
+def note_limit(sums: FloatArray, ran_s: float, limit_s: float) -> None:
+    """It ran so long of its limit. sums: (LIMIT_SUMS,) of all jobs."""
+    if limit_s >= LIMIT_FULL_S:
+        return
+    run, limit = math.log1p(ran_s) / LOG_FULL, math.log1p(limit_s) / LOG_FULL
+    for place in range(LIMIT_SUMS):
+        sums[place] *= _LIMITS_KEPT
+    sums[PAIRS] += 1.0
+    sums[LIMITS] += limit
+    sums[RUNS] += run
+    sums[LIMIT_SQUARES] += limit * limit
+    sums[RUN_SQUARES] += run * run
+    sums[PRODUCTS] += limit * run
+
+
+def limit_share(sums: FloatArray) -> float:
+    """What a limit counts in the plan: from a half to the whole where limits tell run times.
+
+    It goes by the correlation of the logarithms. Where that is strong, the limits alone order jobs
+    as well as true run times do, and what a prediction errs costs; see docs/adr/0020.
+    """
+    count = sums[PAIRS]
+    if count < _PAIRS_LEAST:
+        return 0.5
+    limits = sums[LIMIT_SQUARES] / count - (sums[LIMITS] / count) ** 2
+    runs = sums[RUN_SQUARES] / count - (sums[RUNS] / count) ** 2
+    if limits * runs <= _SAME:
+        return 0.5
+    both = sums[PRODUCTS] / count - sums[LIMITS] * sums[RUNS] / count**2
+    strength = (both / math.sqrt(limits * runs) - _WEAK) / (_STRONG - _WEAK)
+    return 0.5 + 0.5 * min(max(strength, 0.0), 1.0)
 
 
 def describe(  # noqa: PLR0917 - compiled functions take their arguments by place
@@ -175,7 +220,7 @@ def describe(  # noqa: PLR0917 - compiled functions take their arguments by plac
 
 
 def summarize(logits: FloatArray, limit_s: float, out: FloatArray) -> None:
-    """Fill out (SUMMARY,) from (BINS,) logits: no job runs beyond its limit."""
+    """Fill out (SUMMARY,) but LIMIT_SHARE from (BINS,) logits: no job runs beyond its limit."""
     cut = min(math.log1p(limit_s) / LOG_FULL, 1.0)
     share = np.zeros(BINS)
     most, total = logits.max(), 0.0
@@ -183,18 +228,25 @@ def summarize(logits: FloatArray, limit_s: float, out: FloatArray) -> None:
         if EDGES[i] < cut:
             share[i] = math.exp(logits[i] - most)
             total += share[i]
-    below, mean_s, level = 0.0, 0.0, 0
+    below, mean_s, log_mean, level = 0.0, 0.0, 0.0, 0
     for i in range(BINS):
         share[i] /= total
         low, high = EDGES[i], min(EDGES[i + 1], cut)
         if share[i] > 0.0:
-            mean_s += share[i] * math.expm1(0.5 * (low + high) * LOG_FULL)
+            middle = 0.5 * (low + high) * LOG_FULL
+            mean_s += share[i] * math.expm1(middle)
+            log_mean += share[i] * middle
         while level < len(_LEVELS) and below + share[i] >= _LEVELS[level] - 1e-9:
             part = (_LEVELS[level] - below) / max(share[i], 1e-9)
             out[LOW + level] = (low + min(part, 1.0) * (high - low)) * LOG_FULL
             level += 1
         below += share[i]
-    out[MEAN] = math.log(max(mean_s, 1.0))
+    out[MEAN], out[LOG_MEAN] = math.log(max(mean_s, 1.0)), log_mean
+
+
+def error_of(ran_s: float, predicted: FloatArray) -> float:
+    """How far a run was off, in logarithms. It is 0 on average where the prediction is right."""
+    return math.log1p(ran_s) - float(predicted[LOG_MEAN])
 
 
 def errors_of(stats: FloatArray, slots: IntArray, out: FloatArray) -> None:
@@ -207,7 +259,7 @@ def errors_of(stats: FloatArray, slots: IntArray, out: FloatArray) -> None:
 
 
 def kin_shift(stats: FloatArray, slots: IntArray, before: FloatArray) -> float:
-    """What kin that ended since say of ln(run / predicted).
+    """How far, in logarithms, kin that ended since were off.
 
     before: (len(KIN), 2) as errors_of found them at the job's submission. Each kind's mean error is
     drawn to that of the wider one with the weight of KIN_PRIOR jobs.
@@ -236,9 +288,13 @@ def quantile(predicted: FloatArray, place: int, shift: float, limit_s: float) ->
 def plan_s(predicted: FloatArray, shift: float, limit_s: float) -> float:
     """What the rule `delay` goes by in place of the limit, in seconds.
 
-    Halfway, in logarithms, from the limit to the expected run time: the mean alone draws long jobs
-    to the middle, and a limit is a promise. Without a limit it is the upper quantile.
+    Between the limit and the expected run time, in logarithms, at the limit's share: the mean alone
+    draws long jobs to the middle, and a limit is a promise. Without a limit it is the upper
+    quantile; where limits tell run times, who asks for none has a long job, and it is LIMIT_FULL_S.
     """
+    share = predicted[LIMIT_SHARE]
     if limit_s < LIMIT_FULL_S:
-        return PLAN_SCALE * math.sqrt(limit_s * min(math.exp(predicted[MEAN] + shift), limit_s))
-    return HIGH_SCALE * min(math.exp(predicted[HIGH] + shift), LIMIT_FULL_S)
+        expected_s = PLAN_SCALE**2 * min(math.exp(predicted[MEAN] + shift), limit_s)
+        return float(limit_s * (expected_s / limit_s) ** (1.0 - share))
+    high_s = HIGH_SCALE * min(math.exp(predicted[HIGH] + shift), LIMIT_FULL_S)
+    return float(LIMIT_FULL_S * (high_s / LIMIT_FULL_S) ** (2.0 - 2.0 * share))

@@ -8,15 +8,18 @@ from typing import NamedTuple
 import numpy as np
 
 from rltuned.core import run_times
-from rltuned.core.run_times import INPUTS, KIN, MEAN, SUMMARY
+from rltuned.core.run_times import INPUTS, KIN, LIMIT_SHARE, LIMIT_SUMS, SUMMARY
 from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray, compiled, entry, in_place
 
 note_submit = in_place(run_times.note_submit)
 note_start = in_place(run_times.note_start)
 note_stop = in_place(run_times.note_stop)
 note_end = in_place(run_times.note_end)
+note_limit = in_place(run_times.note_limit)
+limit_share = in_place(run_times.limit_share)
 describe = in_place(run_times.describe)
 summarize = compiled(run_times.summarize)
+error_of = in_place(run_times.error_of)
 errors_of = in_place(run_times.errors_of)
 kin_shift = in_place(run_times.kin_shift)
 
@@ -36,7 +39,7 @@ class RunTimes(NamedTuple):
     """What is known of n jobs; slots empty: nothing is asked.
 
     slots: (n, KEYS) rows of stats (S, FIELDS), -1 = none. predicted: (n, SUMMARY) at submission,
-    before: (n, KIN, 2) the errors of kin until then.
+    before: (n, KIN, 2) the errors of kin until then. limits: (LIMIT_SUMS,) of all ended jobs.
     """
 
     slots: IntArray
@@ -46,6 +49,7 @@ class RunTimes(NamedTuple):
     layers: Layers
     predicted: FloatArray
     before: FloatArray
+    limits: FloatArray
 
 
 @in_place
@@ -80,6 +84,7 @@ def submit(known: RunTimes, job: int, now: float) -> None:
     inputs = np.empty(INPUTS, dtype=np.float32)
     describe(known.stats, slots, now, known.limit_s[job], known.gpus[job], inputs)
     summarize(logits_of(known.layers, inputs), known.limit_s[job], known.predicted[job])
+    known.predicted[job, LIMIT_SHARE] = limit_share(known.limits)
     errors_of(known.stats, slots, known.before[job])
     note_submit(known.stats, slots, now)
 
@@ -89,8 +94,9 @@ def end(known: RunTimes, job: int, started_s: float, ran_s: float) -> None:
     """It has ended."""
     slots = known.slots[job]
     note_stop(known.stats, slots, started_s)
-    error = math.log(max(ran_s, 1.0)) - known.predicted[job, MEAN]
+    error = error_of(ran_s, known.predicted[job])
     note_end(known.stats, slots, ran_s, known.limit_s[job], error)
+    note_limit(known.limits, ran_s, known.limit_s[job])
 
 
 @entry
@@ -141,4 +147,5 @@ NOTHING_KNOWN = RunTimes(
     Layers(_NONE, _FLAT, _NONE, _FLAT, _NONE, _FLAT),
     np.zeros((0, SUMMARY)),
     np.zeros((0, len(KIN), 2)),
+    np.zeros(LIMIT_SUMS),
 )

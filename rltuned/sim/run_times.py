@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rltuned.core.features import LIMIT_FULL_S
-from rltuned.core.run_times import BURST_S, FIELDS, KEYS, KIN, SUMMARY
+from rltuned.core.run_times import BURST_S, FIELDS, KEYS, KIN, LIMIT_SUMS, SUMMARY
 from rltuned.kernel.compiler import FloatArray, IntArray
 from rltuned.kernel.run_times import Layers, RunTimes
 from rltuned.policies.network import LAYERS
@@ -24,6 +24,7 @@ def known_of(jobs: Sequence[TraceJob], layers: Layers) -> RunTimes:
         layers=layers,
         predicted=np.zeros((len(jobs), SUMMARY)),
         before=np.zeros((len(jobs), len(KIN), 2)),
+        limits=np.zeros(LIMIT_SUMS),
     )
 
 

@@ -141,7 +141,8 @@ def foreseen(predictor: Predictor, jobs: Sequence[TraceJob], *, cold: bool = Fal
     _replayed(known, jobs)
     rows = zip(known.predicted, known.limit_s, strict=True)
     plan_s = np.array([run_times.plan_s(row, 0.0, limit_s) for row, limit_s in rows])
-    return Foreseen((known.predicted[:, 1:] / runs.LOG_FULL).astype(np.float32), plan_s)
+    quantiles = known.predicted[:, runs.QUANTILE_COLUMNS] / runs.LOG_FULL
+    return Foreseen(quantiles.astype(np.float32), plan_s)
 
 
 def garbled(found: Foreseen, jobs: Sequence[TraceJob]) -> Foreseen:
@@ -226,7 +227,7 @@ def pinball(predicted: runs.FloatArray, x: runs.FloatArray) -> float:
 def _measured(
     predictor: Predictor, judged: Examples, before: runs.FloatArray, count: int
 ) -> Fitted:
-    quantiles = judged.summary[:, 1:] / runs.LOG_FULL
+    quantiles = judged.summary[:, runs.QUANTILE_COLUMNS] / runs.LOG_FULL
     plain = np.tile(np.quantile(before, runs.QUANTILES), (len(judged), 1))
     limit = judged.inputs[:, 0].astype(np.float64)
     return Fitted(

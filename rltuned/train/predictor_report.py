@@ -72,7 +72,7 @@ def report_of(
     ended = [j for j in jobs if j.submit_s + min(j.duration_s, j.time_limit_s) <= last_s]
     first = int(len(whole) * (1 - HELD_OUT))
     judged, late = whole.cut(slice(first, None)), ended[first:]
-    quantiles = judged.summary[:, 1:] / run_times.LOG_FULL
+    quantiles = judged.summary[:, run_times.QUANTILE_COLUMNS] / run_times.LOG_FULL
     places = _closest(judged)
     by_key = []
     for place, name in [*((p, run_times.KEYS[p]) for p in CLOSEST), (-1, "nothing")]:

@@ -173,13 +173,16 @@ def test_what_jobs_will_run_moves_nothing_before_they_end(
 
 def test_a_memory_comes_back_and_forgets_the_oldest_kinds() -> None:
     jobs = [
-        TraceJob(str(i), EPOCH + 60.0 * i, 30.0, 1, user=f"u{i % 50}", name=f"{i:x}")
+        TraceJob(
+            str(i), EPOCH + 60.0 * i, 30.0 * 2 ** (i % 5), 1, time_limit_s=120.0 * 2 ** (i % 5),
+            user=f"u{i % 50}", name=f"{i:x}",
+        )
         for i in range(400)
-    ]
+    ]  # fmt: skip
     memory = RunTimeMemory(SHIPPED.logits, salt=b"salt", most=300)
     for job in jobs:
         memory.submit([pending(job)])
-        memory.end([ended(job, job.submit_s, 30.0)])
+        memory.end([ended(job, job.submit_s, job.duration_s)])
         assert len(memory) <= 300
     assert memory.ends == 400
     assert memory.error < 3.0
@@ -199,6 +202,13 @@ def test_a_memory_comes_back_and_forgets_the_oldest_kinds() -> None:
     assert other.of(new).ends == 0  # type: ignore[union-attr]
     with pytest.raises(ValueError, match="shape"):
         RunTimeMemory(SHIPPED.logits, most=10).restore(arrays)
+    assert memory.of(new).plan_s == jobs[-1].time_limit_s  # type: ignore[union-attr]
+    for damaged in ({"limits": np.zeros(2)}, {"limits": arrays["limits"] * np.nan}):
+        with pytest.raises(ValueError, match="shape"):
+            again.restore(arrays | damaged)
+    del arrays["limits"]  # a file of an older release
+    with pytest.raises(ValueError, match="shape"):
+        again.restore(arrays)
     with pytest.raises(ValueError, match="shape"):
         again.restore(arrays | {"stats": arrays["stats"][:, :9]})
 

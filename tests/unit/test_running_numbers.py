@@ -86,3 +86,70 @@ def test_kin_that_ended_since_the_submission_shift_a_prediction() -> None:
     for error in (1.0, 2.0):
         run_times.note_end(stats, OWN, 60.0, LIMIT_FULL_S, error)
     assert run_times.kin_shift(stats, OWN, before) == pytest.approx(3.0 / 3.0)
+
+
+def sums_of(limit_s: np.ndarray, run_s: np.ndarray) -> np.ndarray:
+    sums = np.zeros(run_times.LIMIT_SUMS)
+    for limit, run in zip(limit_s.tolist(), run_s.tolist(), strict=True):
+        run_times.note_limit(sums, run, limit)
+    return sums
+
+
+@pytest.mark.parametrize(
+    ("noise", "jobs", "lowest", "highest"),
+    [
+        (0.3, 400, 1.0, 1.0),
+        (1.35, 4_000, 0.55, 0.95),
+        (3.0, 400, 0.5, 0.5),
+        (0.3, 99, 0.5, 0.5),
+    ],
+)
+def test_a_limit_counts_more_where_limits_tell_run_times(
+    noise: float, jobs: int, lowest: float, highest: float
+) -> None:
+    draw = np.random.default_rng(3)
+    run = draw.normal(7.0, 1.0, jobs)
+    limit = run + 1.0 + noise * 0.9 * draw.standard_normal(jobs)
+    sums = sums_of(np.exp(limit), np.exp(run))
+    assert lowest <= run_times.limit_share(sums) <= highest
+
+
+def test_limits_of_one_value_or_none_say_nothing() -> None:
+    run_s = np.random.default_rng(3).lognormal(7.0, 1.0, 400)
+    same = sums_of(np.full(400, 86_400.0), run_s)
+    assert run_times.limit_share(same) == 0.5
+    assert not sums_of(np.full(400, LIMIT_FULL_S), run_s).any()
+
+
+def test_the_limits_of_long_ago_count_no_more() -> None:
+    draw = np.random.default_rng(3)
+    run_s = draw.lognormal(7.0, 1.0, 8_000)
+    limit_s = 2.0 * run_s
+    limit_s[3_000:] = draw.lognormal(8.0, 1.0, 5_000)
+    assert run_times.limit_share(sums_of(limit_s[:3_000], run_s[:3_000])) == 1.0
+    assert run_times.limit_share(sums_of(limit_s, run_s)) == 0.5
+
+
+def test_the_plan_lies_between_the_limit_and_what_is_expected() -> None:
+    predicted = np.zeros(run_times.SUMMARY)
+    predicted[run_times.MEAN], predicted[run_times.HIGH] = math.log(400.0), math.log(900.0)
+    for share, wanted_s, unlimited_s in (
+        (0.5, 3 * math.sqrt(400 * 3_600), 9_000.0),
+        (0.75, 3_600.0, math.sqrt(9_000 * LIMIT_FULL_S)),
+        (1.0, 3_600.0, LIMIT_FULL_S),
+    ):
+        predicted[run_times.LIMIT_SHARE] = share
+        assert run_times.plan_s(predicted, 0.0, 3_600.0) == pytest.approx(wanted_s)
+        assert run_times.plan_s(predicted, 0.0, LIMIT_FULL_S) == pytest.approx(unlimited_s)
+
+
+def test_what_a_right_prediction_errs_is_nothing_on_average() -> None:
+    draw, predicted = np.random.default_rng(5), np.zeros(run_times.SUMMARY)
+    logits = draw.normal(size=run_times.BINS)
+    run_times.summarize(logits, LIMIT_FULL_S, predicted)
+    share = np.exp(logits) / np.exp(logits).sum()
+    bins = draw.choice(run_times.BINS, 20_000, p=share)
+    x = draw.uniform(run_times.EDGES[bins], run_times.EDGES[bins + 1])
+    errors = [run_times.error_of(math.expm1(one * LOG_FULL), predicted) for one in x.tolist()]
+    assert np.mean(errors) == pytest.approx(0.0, abs=0.1)
+    assert np.std(errors) > 1.0
