@@ -6,9 +6,12 @@ set -u
 python=$1
 "$python" -c 'from rltuned.sim.play import load; load()' || exit # once, before tests have time limits
 report=$(mktemp)
+RLTUNED_TEST_SHARED=$(mktemp -d) # of both halves, for tests/accounting.py
+export RLTUNED_TEST_SHARED
+chmod 711 "$RLTUNED_TEST_SHARED"
 slurm=
 # a shell without a terminal starts what runs beside it deaf to Ctrl-C
-trap '[ -z "$slurm" ] || kill "$slurm" 2>/dev/null; rm -f "$report"' EXIT
+trap '[ -z "$slurm" ] || kill "$slurm" 2>/dev/null; rm -rf "$report" "$RLTUNED_TEST_SHARED"' EXIT
 trap 'exit 130' INT TERM
 "$python" -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder \
     tests/contract tests/e2e tests/faults tests/integration >"$report" 2>&1 &
