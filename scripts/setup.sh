@@ -42,4 +42,9 @@ say "installing rltuned$extras into $venv"
 # shellcheck disable=SC2086
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check $index \
     --constraint constraints.txt --editable ".$extras"
+case $extras in *train*)
+    say "compiling the simulator, a minute or two"
+    "$venv/bin/python" -m rltuned.train.compile
+    ;;
+esac
 say "ready: $("$venv/bin/python" -c 'import rltuned; print("rltuned", rltuned.__version__)')"

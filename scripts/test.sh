@@ -4,7 +4,7 @@
 # tests/conftest.py. Its report comes last. Exit: 0 = all passed.
 set -u
 python=$1
-"$python" -c 'from rltuned.sim.play import load; load()' || exit # once, before tests have time limits
+"$python" -m rltuned.train.compile || exit # once, before tests have time limits
 report=$(mktemp)
 RLTUNED_TEST_SHARED=$(mktemp -d) # of both halves, for tests/accounting.py
 export RLTUNED_TEST_SHARED

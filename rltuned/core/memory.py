@@ -72,6 +72,11 @@ class RunTimeMemory:
     def __len__(self) -> int:
         return len(self._slot_of)
 
+    @property
+    def limit_share(self) -> float:
+        """What a limit counts in the plan of a job submitted now; see core/run_times."""
+        return runs.limit_share(self._limits)
+
     def submit(self, jobs: Sequence[Job]) -> None:
         """Predict for jobs that are not known yet, in the order given: of submission."""
         new = [job for job in jobs if key_of(job) not in self._jobs]
@@ -82,7 +87,7 @@ class RunTimeMemory:
         for job, logits in zip(new, found, strict=True):
             known = self._jobs[key_of(job)]
             runs.summarize(np.asarray(logits, dtype=np.float64), known.limit_s, known.predicted)
-            known.predicted[runs.LIMIT_SHARE] = runs.limit_share(self._limits)
+            known.predicted[runs.LIMIT_SHARE] = self.limit_share
 
     def start(self, jobs: Sequence[RunningJob]) -> None:
         """Those of the jobs that did not run before do now."""

@@ -86,7 +86,7 @@ LIMIT_SUMS: Final = 6
 """Of ended jobs that had a limit, decayed: weight, and sums over the x of limit and run."""
 _LIMITS_KEPT: Final = 0.999
 _PAIRS_LEAST: Final = 100.0
-"""With fewer ended jobs nothing is said of the limits."""
+"""With fewer ended jobs the limits are not judged."""
 _SAME: Final = 1e-12
 """Variances whose product is no larger are those of equal numbers."""
 _WEAK, _STRONG = 0.5, 0.75
@@ -174,7 +174,7 @@ def limit_share(sums: FloatArray) -> float:
         return 0.5
     both = sums[PRODUCTS] / count - sums[LIMITS] * sums[RUNS] / count**2
     strength = (both / math.sqrt(limits * runs) - _WEAK) / (_STRONG - _WEAK)
-    return 0.5 + 0.5 * min(max(strength, 0.0), 1.0)
+    return float(0.5 + 0.5 * min(max(strength, 0.0), 1.0))
 
 
 def describe(  # noqa: PLR0917 - compiled functions take their arguments by place

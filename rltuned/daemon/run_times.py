@@ -57,13 +57,15 @@ class Source(StrEnum):
 @dataclass(frozen=True, slots=True)
 class RunTimesStatus:
     """For metrics and the status page. ends: jobs that have taught it. error: mean |ln(run /
-    predicted)| of the last ends; None = none was predicted. faults: errors of this process.
+    predicted)| of the last ends; None = none was predicted. limit_share: what a limit counts in a
+    plan. faults: errors of this process.
     """
 
     source: Source = Source.LOADING
     ends: int = 0
     kinds: int = 0
     error: float | None = None
+    limit_share: float | None = None
     faults: int = 0
     trouble: str = ""
 
@@ -232,6 +234,7 @@ class RunTimeLearner:
         if memory is not None:
             error = None if math.isnan(memory.error) else float(memory.error)
             changed |= {"ends": memory.ends, "kinds": len(memory), "error": error}
+            changed["limit_share"] = memory.limit_share
         self.status = replace(self.status, **changed)
 
     def _save(self, now: float) -> None:

@@ -262,6 +262,16 @@ ROWS: Final[tuple[Row, ...]] = (
         start=math.nan,
     ),
     gauge(
+        "rltuned_run_times_limit_share",
+        "What a job's time limit counts beside its predicted run time: 0.5, and up to 1 where "
+        "limits tell run times; NaN = nothing was predicted.",
+        of(
+            "run_times",
+            lambda status: math.nan if status.limit_share is None else status.limit_share,
+        ),
+        start=math.nan,
+    ),
+    gauge(
         "rltuned_run_times_faults",
         "Errors of this process that cost the memory of run times.",
         of("run_times", lambda status: status.faults),

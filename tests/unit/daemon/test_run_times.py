@@ -39,7 +39,7 @@ class Diary:
     def __init__(self) -> None:
         self.events: list[tuple[str, tuple[int, ...]]] = []
         self.kept: Collection[JobKey] = ()
-        self.ends, self.error = 0, math.nan
+        self.ends, self.error, self.limit_share = 0, math.nan, 0.75
         self.logits: Logits = untaught
         self.broken = False
 
@@ -151,6 +151,7 @@ def test_looks_become_submissions_starts_and_ends_in_the_order_of_time(site: Sit
     status = site.look(new, job(2, submitted_at=T0 + 5), runs=[run_of(1, NOW + 70)])
     assert diary.events == [("end", (3,)), ("submit", (4,))]
     assert (status.source, status.ends, status.kinds, status.error) == (Source.LOOKS, 1, 3, 0.5)
+    assert status.limit_share == 0.75
     assert set(diary.kept) == {(4, NOW + 175), (2, T0 + 5), (1, T0), (3, T0)}
 
 
