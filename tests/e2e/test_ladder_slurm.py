@@ -15,7 +15,7 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.journal import Journal
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
-from tests.accounting import OPERATOR
+from tests.accounting import OPERATOR, PLAIN
 from tests.e2e.process import Daemon
 from tests.e2e.queue import FULL, priority, queue, rltuned, waiting
 from tests.lab import SlurmLab
@@ -150,7 +150,7 @@ def test_a_breaker_opens_restores_the_queue_and_survives_a_restart(
         # of two other users: what one user's jobs come to opens no breaker
         shortest, _ = (
             slurm.sbatch(*FULL, "--time=1", "--nice=7", f"--uid={user}", "--chdir=/")
-            for user in ("nobody", OPERATOR)
+            for user in (PLAIN, OPERATOR)
         )
         daemon.wait_for_log("breaker_opened")
         daemon.wait_for(lambda: set(jobs) <= ruled_by_slurm(slurm), "multifactor rules again")
