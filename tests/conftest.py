@@ -26,11 +26,12 @@ COMPILING = (
 COMPILING_S = 900
 """The first call of compiled code compiles it: minutes on a busy machine, then never again."""
 LONGEST = (
-    "e2e/test_tune_slurm.py", "integration/test_traps.py", "e2e/test_daemon_slurm.py",
-    "e2e/test_undo_slurm.py", "integration/test_remedies.py", "e2e/test_two_controllers.py",
-    "integration/test_sla.py", "integration/test_delays.py", "integration/test_fair_share.py",
+    "faults/test_memory.py", "integration/test_remedies.py", "e2e/test_tune_slurm.py",
+    "faults/test_inputs.py", "faults/test_killed.py", "faults/test_slurm.py",
+    "integration/test_traps.py", "e2e/test_daemon_slurm.py", "e2e/test_undo_slurm.py",
+    "faults/test_restore.py",
 )  # fmt: skip
-"""Files that take a minute or more begin first: else a process is left with one at the end."""
+"""Files that take minutes begin first: else a process is left with one at the end."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
