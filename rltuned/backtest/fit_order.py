@@ -9,6 +9,7 @@ from typing import Final
 
 from rltuned.backtest.fit import Report
 from rltuned.backtest.past import Past
+from rltuned.errors import ModelError, TraceError
 from rltuned.policies.predictor import Predictor
 from rltuned.sim.trace import TraceJob
 from rltuned.train.batch import Contest
@@ -17,6 +18,7 @@ from rltuned.train.ground import foreseeing, make_ground
 from rltuned.train.learner import PpoSettings
 from rltuned.train.ppo import Report as Epoch
 from rltuned.train.predictor import foreseen
+from rltuned.train.ranks import ALONE, Ranks, leave
 from rltuned.train.run import Exam, Job, beginning_from, perform
 
 WINDOW_JOBS: Final = 256
@@ -44,8 +46,11 @@ def fit_order(
     minutes: float,
     seed: int,
     report: Report,
+    ranks: Ranks = ALONE,
 ) -> tuple[Path | None, str]:
-    """PPO from the model's order; see `fit_site`. The new bundle, and a sentence."""
+    """PPO from the model's order; see `fit_site`. The new bundle, and a sentence. ranks: this is
+    the first, and the others are in `join_in`. Raises ModelError: one of them is gone.
+    """
     size = min(WINDOW_JOBS, len(jobs) // PARTS)
     if size < SMALLEST_WINDOW:
         return None, (
@@ -71,14 +76,35 @@ def fit_order(
             exam=Exam(windows_per_ground=6, window_jobs=size),
             start=model,
         )
-        epochs = _perform(job, minutes, report)
+        ranks.from_first((job, minutes))
+        try:
+            epochs = _perform(job, minutes, report, ranks)
+        except (ModelError, TraceError):
+            leave()
+            raise
     return out, (
         f"order of {model.name} trained on by PPO for {epochs} epochs (at most {minutes:g} minutes)"
         f" in windows of {size} of the {len(jobs)} jobs that had ended before the switch"
     )
 
 
-def _perform(job: Job, minutes: float, report: Report) -> int:
+def join_in(ranks: Ranks) -> None:
+    """What the other ranks do: train when the first one trains, until it calls `let_go`. Raises
+    ModelError: a rank is gone.
+    """
+    nothing: tuple[Job, float] | None = None
+    while (handed := ranks.from_first(nothing)) is not None:
+        job, minutes = handed
+        # the first rank's files are its own
+        _perform(replace(job, start=None), minutes, lambda _part: None, ranks)
+
+
+def let_go(ranks: Ranks) -> None:
+    """The first rank needs the others no more."""
+    ranks.from_first(None)
+
+
+def _perform(job: Job, minutes: float, report: Report, ranks: Ranks) -> int:
     """Train until the time is up and export the best epoch; how many there were."""
     began, done = time.perf_counter(), 0
 
@@ -87,12 +113,13 @@ def _perform(job: Job, minutes: float, report: Report) -> int:
         done = done_now.epoch + 1
         used = (time.perf_counter() - began) / (minutes * MINUTE_S)
         report(min(1.0, used))
-        if used >= 1:
+        if ranks.from_first(used >= 1):
             raise _TimeIsUpError
 
     try:
-        perform(job, on_epoch=after)
+        perform(job, ranks=ranks, on_epoch=after)
     except _TimeIsUpError:
         # the last epoch's checkpoint is whole: as if that were all that was wanted, it is exported
-        perform(replace(job, settings=replace(job.settings, epochs=done), resume=True))
+        if ranks.rank == 0:
+            perform(replace(job, settings=replace(job.settings, epochs=done), resume=True))
     return done

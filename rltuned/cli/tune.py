@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from rltuned.backtest.collect import check_new
+from rltuned.backtest.fit_order import join_in, let_go
 from rltuned.backtest.past import Past, Span
 from rltuned.cli import site_files
 from rltuned.cli.flags import ConfigOption, JsonOption, in_force, say, warn
@@ -31,12 +32,13 @@ from rltuned.policies.tune_state import TuneState
 from rltuned.settings import Loaded, Settings
 from rltuned.slurm.job_selector import asked_moment
 from rltuned.stats import DAY_S, percent
+from rltuned.train.ranks import ALONE, Ranks, join_ranks, leave
 from rltuned.tune.candidates import Daemon, Entrant, Family
 from rltuned.tune.conclusion import NightState, concluded
 from rltuned.tune.exam import Promise
 from rltuned.tune.night import Asked, Night
 from rltuned.tune.results import document
-from rltuned.tune.tuning import NightRun
+from rltuned.tune.tuning import MINUTE_S, NightRun
 
 app = typer.Typer()
 
@@ -46,6 +48,8 @@ SINCE: Final = "45d"
 PAGE: Final = "last-night"
 """Folder of the last page, beside the generations."""
 BEGUN_FROM: Final = "rltune"
+COLLECTING_S: Final = 3_600.0
+"""What the other ranks grant the first one beyond the night's minutes."""
 
 
 SinceOption = Annotated[str, typer.Option(help="Beginning of the record: 45d, or 2026-01-31.")]
@@ -79,6 +83,9 @@ def tune(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Keep no generation and no state; only say.")
     ] = False,
+    distributed: Annotated[
+        bool, typer.Option("--distributed", help="One of several ranks that train together.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Choose an order on this site's own record, and examine it. Changes nothing in Slurm.
@@ -88,16 +95,26 @@ def tune(
     Exit codes: 0 = done: kept, proposed or promoted; 1 = Slurm could not be asked; 2 = settings,
     model, record or a folder cannot be used; 3 = the record allows no verdict, and why. With --all,
     which tunes one after the other and puts reports into folders of their names, the worst of all.
+    With --distributed the first rank does all but PPO, where the others join in.
     """
-    options = _NightOptions(since, exam, minutes, site, journal, timezone, seed, report, dry_run)
-    if every_one:
-        raise typer.Exit(_each(config, options, as_json=as_json))
-    found = _tuned(config, options)
-    if as_json:
-        say(json.dumps(found, allow_nan=False))
-    elif "candidates" in found:
-        _show(found)
-    raise typer.Exit(NOTHING if found["verdict"] == "nothing" else 0)
+    ranks = join_ranks(minutes * MINUTE_S + COLLECTING_S) if distributed else ALONE
+    if ranks.rank > 0:
+        join_in(ranks)
+        leave()
+        return
+    options = _NightOptions(
+        since, exam, minutes, site, journal, timezone, seed, report, dry_run, ranks
+    )
+    try:
+        code = (
+            _each(config, options, as_json=as_json)
+            if every_one
+            else _one(config, options, as_json=as_json)
+        )
+        let_go(ranks)
+    finally:
+        leave()
+    raise typer.Exit(code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +128,17 @@ class _NightOptions:
     seed: int
     report: Path | None
     dry_run: bool
+    ranks: Ranks
+
+
+def _one(config: Path | None, options: _NightOptions, *, as_json: bool) -> int:
+    """The night of one daemon; returns the exit code."""
+    found = _tuned(config, options)
+    if as_json:
+        say(json.dumps(found, allow_nan=False))
+    elif "candidates" in found:
+        _show(found)
+    return NOTHING if found["verdict"] == "nothing" else 0
 
 
 def _each(config: Path | None, options: _NightOptions, *, as_json: bool) -> int:
@@ -158,8 +186,7 @@ def _tuned(config: Path | None, options: _NightOptions) -> dict[str, Any]:
             site_files.collect_live(slurm, site, span, bars.show, has_other=has_journal)
         try:
             past, sources = site_files.read_with_journal(site, journal, zone, span, bars.show)
-            minutes, seed = options.minutes, options.seed
-            asked = _asked(loaded, policy, days, minutes, work=Path(work), seed=seed)
+            asked = _asked(loaded, policy, days, options, work=Path(work))
             night = _spend(loaded, policy, past, asked, bars.show)
         except TooLittleError as error:
             state.end(TuneState(verdict="nothing", sentence=str(error)))
@@ -205,7 +232,7 @@ def _policy(loaded: Loaded) -> Policy:
 
 
 def _asked(
-    loaded: Loaded, policy: Policy, days: float, minutes: float, *, work: Path, seed: int
+    loaded: Loaded, policy: Policy, days: float, options: _NightOptions, *, work: Path
 ) -> Asked:
     settings = loaded.settings
     keys = settings.tune
@@ -214,14 +241,15 @@ def _asked(
         place = model_path(loaded)
     return Asked(
         exam_days=days,
-        minutes=minutes,
+        minutes=options.minutes,
         shipped=load_predictor(shipped_predictor()),
         networks=(place,) if place.is_dir() else (),
         work=work,
         promise=Promise(keys.max_longest_ratio, keys.max_p99_ratio, keys.max_user_ratio),
         learn=settings.predictor.enabled,
-        seed=seed,
+        seed=options.seed,
         imitate=keys.imitate,
+        ranks=options.ranks,
     )
 
 

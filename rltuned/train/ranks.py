@@ -6,22 +6,36 @@ same windows, up to the order of a sum.
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from rltuned.errors import SettingsError
+from rltuned.errors import ModelError, SettingsError
 
 Item = TypeVar("Item")
+PATIENCE_S: Final = 1_800.0
+"""So long a rank waits for the others."""
+
+
+@contextmanager
+def _meeting() -> Iterator[None]:
+    """Around what all ranks do together. Raises ModelError: one of them is gone, or too late."""
+    try:
+        yield
+    except RuntimeError as error:  # torch has no narrower one for all of them
+        reason = str(error).strip().splitlines()[0]
+        raise ModelError(f"another rank of this training is gone: {reason}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """This process among all of them."""
+    """This process among all of them. Where they meet: ModelError: a rank is gone."""
 
     rank: int = 0
     world: int = 1
@@ -35,7 +49,8 @@ class Ranks:
         if self.world == 1:
             return list(own)
         dealt: list[list[Item]] = [[] for _ in range(self.world)]
-        dist.all_gather_object(dealt, list(own))
+        with _meeting():
+            dist.all_gather_object(dealt, list(own))
         longest = max(map(len, dealt))
         return [part[i] for i in range(longest) for part in dealt if i < len(part)]
 
@@ -47,21 +62,47 @@ class Ranks:
             for parameter in module.parameters():
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
-                dist.all_reduce(parameter.grad)
+                with _meeting():
+                    dist.all_reduce(parameter.grad)
 
     def total(self, value: float) -> float:
         """Sum of a number over the ranks."""
         if self.world == 1:
             return value
         whole = torch.tensor([value], dtype=torch.float64)
-        dist.all_reduce(whole)
+        with _meeting():
+            dist.all_reduce(whole)
         return float(whole)
+
+    def from_first(self, own: Item) -> Item:
+        """What the first rank has; the own one after leave()."""
+        if self.world == 1 or not dist.is_initialized():
+            return own
+        boxes = [own]
+        with _meeting():
+            dist.broadcast_object_list(boxes)
+        return boxes[0]
+
+    def align(self, modules: Iterable[nn.Module]) -> None:
+        """Give every rank the first one's parameters."""
+        if self.world == 1:
+            return
+        for module in modules:
+            for parameter in module.parameters():
+                with _meeting():
+                    dist.broadcast(parameter.data, 0)
 
 
 ALONE: Final = Ranks()
 
 
-def join_ranks() -> Ranks:
+def leave() -> None:
+    """Wait for no rank any more; where others still wait for this one, they end with an error."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def join_ranks(patience_s: float = PATIENCE_S) -> Ranks:
     """Meet the other ranks of `torchrun` or `srun`. Raises SettingsError: not named there."""
     env = os.environ
     names = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_NTASKS"}
@@ -74,5 +115,5 @@ def join_ranks() -> Ranks:
             f"--distributed: {missing[0]} is not set; start with torchrun, or with srun and "
             "MASTER_ADDR and MASTER_PORT exported"
         )
-    dist.init_process_group("gloo")
+    dist.init_process_group("gloo", timeout=timedelta(seconds=patience_s))
     return Ranks(dist.get_rank(), dist.get_world_size())

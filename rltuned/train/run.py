@@ -108,6 +108,7 @@ def perform(
     trial = Trial.of(held_out(job.sources, job.exam, job.judges), settings.contest.objective, RULES)
     learner = Learner(settings, job.device)
     standing = _begin(learner, job)
+    ranks.align([learner.actor, learner.critic])
 
     def after(report: Report) -> None:
         if session is not None:

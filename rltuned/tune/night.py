@@ -14,6 +14,7 @@ from rltuned.policies.predictor import Predictor
 from rltuned.sim.play import Played
 from rltuned.stats import DAY_S
 from rltuned.train.predictor import Fitted
+from rltuned.train.ranks import ALONE, Ranks
 from rltuned.tune.candidates import Choice, Entrant
 from rltuned.tune.exam import Difference, Power, Promise
 
@@ -33,7 +34,7 @@ class Asked:
     exam_days, minutes: its exam, and its time. networks: bundles to begin from, the incumbent's own
     or the shipped one. shipped: predictor. learn: whether run times are predicted at all. work: a
     folder for what is trained. seed: of the training. imitate: PPO begins from a network that
-    imitates the site's own Slurm.
+    imitates the site's own Slurm. ranks: those of the training, of which this is the first.
     """
 
     exam_days: float
@@ -45,6 +46,7 @@ class Asked:
     learn: bool = True
     seed: int = 1
     imitate: bool = False
+    ranks: Ranks = ALONE
 
 
 @dataclass(frozen=True, slots=True)

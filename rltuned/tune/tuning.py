@@ -181,7 +181,7 @@ class NightRun:
         try:
             bundle, words = fit_order(
                 past.known(), past, start, early.predictor, out,
-                minutes=left_min, seed=asked.seed,
+                minutes=left_min, seed=asked.seed, ranks=asked.ranks,
                 report=lambda _part: self._report("PPO", self._used()),
             )  # fmt: skip
         except (ModelError, TraceError) as error:

@@ -28,7 +28,6 @@ def test_commands_find_what_an_install_compiles(tmp_path: Path) -> None:
     for command in (
         ["simulate", *given, "--mode", "cycle", "--policy", "model:rltune", "--policy", "delay"],
         ["simulate", *given, "--policy", "saf"],
-        ["train", "predictor", *given, "--out", str(tmp_path / "run-times")],
         ["train", "ppo", *given, *learn, "--out", str(tmp_path / "mine")],
     ):
         ran = CliRunner().invoke(app, command)

@@ -8,15 +8,19 @@ import pytest
 SCRIPT = Path(__file__).resolve().parents[2] / "deploy" / "tune.sbatch"
 
 
+def program(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
 @pytest.mark.parametrize(("task", "wanted"), [(None, "a.toml"), ("0", "a.toml"), ("1", "b.toml")])
 @pytest.mark.parametrize(("ended", "code"), [(0, 0), (3, 0), (2, 2)])
 def test_a_task_takes_its_settings_and_3_is_no_failure(
     tmp_path: Path, task: str | None, wanted: str, ended: int, code: int
 ) -> None:
-    program = tmp_path / "rltuned"
-    program.write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/asked\nexit {ended}\n')
-    program.chmod(0o755)
-    environ = {"PATH": "/usr/bin:/bin", "RLTUNED": str(program)}
+    tune = program(tmp_path / "rltuned", f'echo "$@" >{tmp_path}/asked\nexit {ended}')
+    environ = {"PATH": "/usr/bin:/bin", "RLTUNED": tune}
     environ |= {} if task is None else {"SLURM_ARRAY_TASK_ID": task}
     done = subprocess.run(
         ["sh", str(SCRIPT), "a.toml", "b.toml"], env=environ, check=False, timeout=20
@@ -24,3 +28,21 @@ def test_a_task_takes_its_settings_and_3_is_no_failure(
     assert done.returncode == code
     asked = (tmp_path / "asked").read_text()
     assert asked == f"tune --config {wanted} --minutes 40\n"
+
+
+def test_several_tasks_meet_on_the_first_node(tmp_path: Path) -> None:
+    program(tmp_path / "srun", f'echo "$@" "$MASTER_ADDR" "$MASTER_PORT" >{tmp_path}/asked; exit 3')
+    program(
+        tmp_path / "scontrol",
+        '[ "$1" = show ] && printf "gpu1\\ngpu2\\n" || echo " NodeAddr=of-$4 State="',
+    )
+    environ = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "SLURM_NTASKS": "2",
+        "SLURM_JOB_ID": "20007",
+        "SLURM_JOB_NODELIST": "gpu[1-2]",
+    }
+    done = subprocess.run(["sh", str(SCRIPT), "a.toml"], env=environ, check=False, timeout=20)
+    assert done.returncode == 0
+    asked = (tmp_path / "asked").read_text()
+    assert asked == "rltuned tune --config a.toml --minutes 40 --distributed of-gpu1 20007\n"
