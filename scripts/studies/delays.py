@@ -22,39 +22,30 @@ order without a daemon.
 """
 
 import argparse
-import json
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import TypeVar
 
 import matplotlib as mpl
 import numpy as np
 
-from rltuned.core.decide import Knobs, Policy
 from rltuned.core.features import FloatArray, StateMatrix
-from rltuned.core.order import DEFAULT, Order, length_s, upper_bounds_s
+from rltuned.core.order import DEFAULT, Order, upper_bounds_s
 from rltuned.policies.baselines import BASELINES, Baseline
 from rltuned.sim.cluster import Cluster, read_cluster
-from rltuned.sim.metrics import score
 from rltuned.sim.natural import AGE_ONLY, Natural
-from rltuned.sim.orders import Stage, in_cycles
-from rltuned.sim.play import Played
-from rltuned.sim.play import run as play_out
-from rltuned.sim.prepared import prepare
 from rltuned.sim.presets import preset
-from rltuned.sim.reshape import jittered, scale
-from rltuned.sim.run import possible, schedule_of_run, whole
+from rltuned.sim.reshape import jittered
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace, TraceJob, read_trace
-from rltuned.sim.world import Rules
+from scripts.studies import plays
+from scripts.studies.plays import PURE, PURE_SITE, TRACES, Row, known, mean, spread
 
-TRACES = Path("../shared/traces")
 RESULTS = Path("docs/data/delays.jsonl")
 COPIES = 4
 LOADS = (0.7, 0.9, 1.1)
@@ -75,8 +66,6 @@ OWN = (DEFAULT.stretch, DEFAULT.max_delay_s / DAY)
 NONE = (0.0, 0.0)
 MAIN_STRETCH = (0.1, 0.3, 1.0)
 """Played at every load."""
-PURE = Order(stretch=1_000.0, clip=1e9, max_delay_s=1e15)
-PURE_SITE = replace(AGE_ONLY, age_weight=AGE_ONLY.age_weight // 1_000, base=2_000_000_000)
 
 
 @dataclass(frozen=True)
@@ -120,20 +109,20 @@ class Run:
         return Order(self.stretch, 1.0, self.max_delay_d * DAY)
 
 
-def runs(*, front: bool, ill: bool, fair: bool) -> Iterator[Run]:
+def runs(asked: argparse.Namespace) -> Iterator[Run]:
     """The main table at FRONT_LOAD, what is asked for beside it, the other loads."""
     yield from _main(FRONT_LOAD)
     copies = list(product(GROUNDS, range(1, COPIES + 1)))
-    for (ground, copy), policy in product(copies, ILL_WILLED if ill else ()):
+    for (ground, copy), policy in product(copies, ILL_WILLED if asked.ill else ()):
         yield Run(ground, FRONT_LOAD, copy, policy, 1.0, 7.0)
-    for (ground, copy), stretch in product(copies, CLAIRVOYANT_STRETCH if ill else ()):
+    for (ground, copy), stretch in product(copies, CLAIRVOYANT_STRETCH if asked.ill else ()):
         yield Run(ground, FRONT_LOAD, copy, "clairvoyant", stretch, 7.0)
     for (ground, copy), days, policy in product(copies, FAIR_DAYS, ("slurm", "delay")):
-        if fair and ground in FAIR_GROUNDS:
+        if asked.fair and ground in FAIR_GROUNDS:
             bounds = OWN if policy == "delay" else NONE
             yield Run(ground, FRONT_LOAD, copy, policy, *bounds, fair_d=days)
     for ground, stretch, days, copy in product(GROUNDS, FRONT_STRETCH, FRONT_DAYS, (1, 2)):
-        if front:
+        if asked.front:
             yield Run(ground, FRONT_LOAD, copy, "delay", stretch, days)
     for load in LOADS:
         yield from _main(load)
@@ -160,35 +149,33 @@ def trace_of(ground: str, load: float, copy: int) -> tuple[Cluster, Trace]:
         cluster = read_cluster(TRACES / f"{part.trace}.toml")
         cluster = replace(cluster, nodes=cluster.nodes[: part.nodes])
         trace = read_trace(TRACES / f"{part.trace}.csv.gz")
-    fitting, _ = possible(trace.jobs[part.first : part.last], cluster, skip=True)
-    jobs = tuple(job for job in fitting if job.gpus <= part.most_gpus)
-    scaled = scale(replace(trace, jobs=jobs), load, cluster.gpus)
-    return cluster, jittered(scaled, JITTER_S, copy)
+    jobs = trace.jobs[part.first : part.last]
+    return cluster, jittered(plays.loaded(jobs, cluster, load, part.most_gpus), JITTER_S, copy)
 
 
-def play(run: Run) -> dict[str, float]:
-    """Its figures."""
+def play(run: Run) -> Row:
+    """Its figures; the slowdown is of the run time without the limit."""
     cluster, trace = trace_of(run.ground, run.load, run.copy)
     began = time.process_time()
     natural = PURE_SITE if run.policy == "saf" else AGE_ONLY
-    if run.fair_d:
-        natural = _fair(run, trace.jobs)
-    stage = Stage(cluster, trace.jobs, prepare(cluster, trace.jobs), natural)
-    policy, at_submit = _policy(run, trace.jobs), run.newcomers == "submit"
-    played = in_minutes(stage, policy, Knobs(top_k=0, order=run.order), at_submit=at_submit)
-    window = whole(trace.jobs, first=None, warmup=0)[0]
-    found = score([schedule_of_run(played, window, cluster, began)], cluster.gpus)
-    figures = {k: getattr(found, k) for k in ("wait_s", "wait_p99_s", "wait_max_s", "bsld", "jobs")}
-    figures["writes_per_job"] = found.writes / found.jobs
-    figures["cpu_s"] = round(time.process_time() - began, 1)
-    return asdict(run) | figures
-
-
-def in_minutes(stage: Stage, policy: Policy, knobs: Knobs, *, at_submit: bool = False) -> Played:
-    """The daemon's cycles of 60 s over a whole trace."""
-    ranking, cycles, eyes = in_cycles(policy, stage, knobs, 60.0, at_submit=at_submit)
-    rules = Rules(natural=stage.natural)
-    return play_out(stage.prepared, ranking, rules, cycles=cycles, eyes=eyes)
+    found = plays.play(
+        cluster,
+        trace.jobs,
+        _policy(run, trace.jobs),
+        order=run.order,
+        natural=_fair(run, trace.jobs) if run.fair_d else natural,
+        at_submit=run.newcomers == "submit",
+    )
+    found = replace(found, run_s=np.array([job.duration_s for job in trace.jobs]))
+    return (
+        asdict(run)
+        | found.figures()
+        | {
+            "jobs": len(trace.jobs),
+            "writes_per_job": float(found.played.writes.mean()),
+            "cpu_s": round(time.process_time() - began, 1),
+        }
+    )
 
 
 def _fair(run: Run, jobs: Sequence[TraceJob]) -> Natural:
@@ -204,7 +191,7 @@ def _policy(run: Run, jobs: Sequence[TraceJob]) -> Baseline:
     if run.policy not in (*ILL_WILLED, "clairvoyant"):
         return BASELINES["fcfs" if run.policy == "slurm" else run.policy]
     if run.policy == "clairvoyant":
-        return clairvoyant(jobs)
+        return plays.clairvoyant(jobs)
     area = np.array([job.duration_s * max(job.gpus, 1) for job in jobs])
     draw = np.random.default_rng(run.copy).random(len(jobs))
 
@@ -219,75 +206,27 @@ def _policy(run: Run, jobs: Sequence[TraceJob]) -> Baseline:
     return Baseline(run.policy, lambda matrix: -delay_s(matrix), delay_s)
 
 
-def clairvoyant(jobs: Sequence[TraceJob], scale: float = 1.0) -> Baseline:
-    """The rule `delay` with scale x sqrt(limit x true run time) in place of the limit."""
-    run_s = np.array([min(job.duration_s, job.time_limit_s) for job in jobs])
-
-    def delay_s(matrix: StateMatrix) -> FloatArray:
-        found: FloatArray = scale * np.sqrt(length_s(matrix.limit_s) * run_s * matrix.size)
-        return found
-
-    return Baseline("clairvoyant", lambda matrix: -delay_s(matrix), delay_s)
-
-
-R = TypeVar("R")
-
-
-def known(results: Path, kind: type[R]) -> dict[R, dict[str, float]]:
-    """Runs of a kind that have been played: results has a line of JSON for each."""
-    if not results.exists():
-        return {}
-    rows = [json.loads(line) for line in results.read_text().splitlines()]
-    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    return {kind(**{k: row[k] for k in names if k in row}): row for row in rows}
-
-
-def play_missing(
-    results: Path, runs: Iterable[R], play: Callable[[R], dict[str, float]], minutes: float
-) -> None:
-    """Play what is not known yet, until the time is up."""
-    until = time.monotonic() + 60 * minutes
-    done: set[R] | None = None
-    for run in runs:
-        done = set(known(results, type(run))) if done is None else done
-        if run in done:
-            continue
-        if time.monotonic() > until:
-            return
-        row = play(run)
-        with results.open("a") as out:
-            out.write(json.dumps(row) + "\n")
-        done.add(run)
-
-
-def table() -> None:
+def table(_: argparse.Namespace) -> None:
     """Ratios of means over copies, with the smallest and the largest copy, and geometric means."""
-    cells: dict[tuple[str, float], dict[str, list[dict[str, float]]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
+    cells: dict[tuple[str, float], dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for run, row in sorted(known(RESULTS, Run).items(), key=lambda item: item[0].copy):
         cells[run.ground, run.load][_name(run)].append(row)
-    print("| ground, load | order | wait, h | wait / SAF | wait / FCFS | longest / SAF | writes |")
-    print("|---|---|---|---|---|---|---|")
-    logs: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+    plays.head("ground, load", "order", "wait, h", "wait / SAF", "wait / FCFS", "longest / SAF",
+               "writes")  # fmt: skip
+    ratios: dict[str, list[list[float]]] = defaultdict(list)
     for (ground, load), by_name in sorted(cells.items()):
         if {"saf", "fcfs"} - by_name.keys():
             continue  # the anchors of a cell are played first
+        saf, fcfs = by_name["saf"], by_name["fcfs"]
         for name, rows in sorted(by_name.items()):
-            ratios = _ratios(rows, by_name["saf"], by_name["fcfs"])
-            logs[name].append(ratios)
-            pairs = [a["wait_s"] / b["wait_s"] for a, b in zip(rows, by_name["saf"], strict=False)]
-            cells_of = [
-                f"{_mean(rows, 'wait_s') / 3600:.2f}",
-                f"{ratios[0]:.2f} [{min(pairs):.2f}, {max(pairs):.2f}]",
-                f"{ratios[1]:.2f}",
-                f"{ratios[2]:.2f}",
-                f"{_mean(rows, 'writes_per_job'):.2f}",
-            ]
-            print(f"| {ground} {load:g} | {name} | {' | '.join(cells_of)} |")
-    for name, found in sorted(logs.items()):
-        mean = np.exp(np.log(np.array(found)).mean(axis=0))
-        print(f"| all {len(found)} | {name} | | {mean[0]:.2f} | {mean[1]:.2f} | {mean[2]:.2f} | |")
+            wait_s = mean(rows, "wait_s")
+            longest = mean(rows, "wait_max_s") / mean(saf, "wait_max_s")
+            own = [wait_s / mean(saf, "wait_s"), wait_s / mean(fcfs, "wait_s"), longest]
+            ratios[name].append(own)
+            writes, wait = mean(rows, "writes_per_job"), spread(rows, saf, own[0])
+            print(plays.row_of([f"{ground} {load:g}", name, wait_s / 3600, wait, *own[1:], writes]))
+    for name, found in sorted(ratios.items()):
+        print(plays.row_of([f"all {len(found)}", name, "", *plays.geometric(found), ""]))
 
 
 def _name(run: Run) -> str:
@@ -300,24 +239,7 @@ def _name(run: Run) -> str:
     return run.policy
 
 
-Rows = list[dict[str, float]]
-
-
-def _ratios(rows: Rows, saf: Rows, fcfs: Rows) -> tuple[float, float, float]:
-    """Mean wait against SAF and FCFS, and the longest wait against SAF."""
-    wait_s, longest_s = _mean(rows, "wait_s"), _mean(rows, "wait_max_s")
-    return (
-        wait_s / _mean(saf, "wait_s"),
-        wait_s / _mean(fcfs, "wait_s"),
-        longest_s / _mean(saf, "wait_max_s"),
-    )
-
-
-def _mean(rows: Rows, name: str) -> float:
-    return float(np.mean([row[name] for row in rows]))
-
-
-def draw() -> None:
+def draw(_: argparse.Namespace) -> None:
     """docs/img/delays.svg: mean, p99 and longest wait against FCFS over stretch and max_delay."""
     mpl.use("svg")
     mpl.rcParams["svg.hashsalt"] = "delays"
@@ -346,7 +268,7 @@ def _against_fcfs(name: str, policy: str, stretch: float, days: float) -> float:
     """Of the means over copies, geometric mean over the grounds."""
     logs = []
     for ground in GROUNDS:
-        mean: dict[str, float] = {}
+        means: dict[str, float] = {}
         for chosen in (("fcfs", *NONE), (policy, stretch, days)):
             values = [
                 row[name]
@@ -355,24 +277,15 @@ def _against_fcfs(name: str, policy: str, stretch: float, days: float) -> float:
                 and not run.fair_d
                 and (run.policy, run.stretch, run.max_delay_d) == chosen
             ]
-            mean[chosen[0]] = float(np.mean(values))
-        logs.append(math.log(mean[policy] / mean["fcfs"]))
+            means[chosen[0]] = float(np.mean(values))
+        logs.append(math.log(means[policy] / means["fcfs"]))
     return math.exp(float(np.mean(logs)))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("run", "table", "draw"))
-    parser.add_argument("--minutes", type=float, default=600.0)
+def _options(parser: argparse.ArgumentParser) -> None:
     for name in ("--front", "--ill", "--fair"):
         parser.add_argument(name, action="store_true")
-    asked = parser.parse_args()
-    if asked.what == "run":
-        wanted = runs(front=asked.front, ill=asked.ill, fair=asked.fair)
-        play_missing(RESULTS, wanted, play, asked.minutes)
-    else:
-        {"draw": draw, "table": table}[asked.what]()
 
 
 if __name__ == "__main__":
-    main()
+    plays.main(__doc__, RESULTS, runs, play, views={"table": table, "draw": draw}, options=_options)

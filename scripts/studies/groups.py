@@ -21,7 +21,7 @@ from math import isinf
 import numpy as np
 
 from rltuned.core.group_forecast import foresee
-from rltuned.core.order import Order, length_s, upper_bounds_s
+from rltuned.core.order import Order
 from rltuned.domain.groups import GroupJob, JobPhase
 from rltuned.sim.dispatch import Pending
 from rltuned.sim.limits import Strength, draw_limits
@@ -29,7 +29,7 @@ from rltuned.sim.presets import preset
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Running, World
-from rltuned.stats import paired
+from scripts.studies import plays
 from scripts.studies.workflows import SHAPES, workflow
 
 LOAD = 0.9
@@ -74,10 +74,8 @@ class Linked(World):
     def _at(self, job: Pending) -> float:
         """Eligible + D, fixed when the job becomes eligible."""
         if job.number not in self._virtual:
-            limit_s = np.array([min(job.job.time_limit_s, 1e9)])
-            size = np.array([max(1.0, job.job.gpus)])
-            wish_s = self._bounds.stretch * length_s(limit_s) * np.sqrt(size)
-            delay_s = float(np.minimum(wish_s, upper_bounds_s(limit_s, size, self._bounds))[0])
+            limit_s, size = min(job.job.time_limit_s, 1e9), max(1.0, job.job.gpus)
+            delay_s = plays.step_back_s(limit_s, size, self._bounds)
             share = 1.0 - self._boost if self._is_critical(job.job.job_id) else 1.0
             self._virtual[job.number] = job.job.submit_s + share * delay_s
         return self._virtual[job.number]
@@ -137,14 +135,9 @@ def load_of(seed: int, limits: Strength) -> Load:
 
 def play(load: Load, order: Order, boost: float) -> tuple[float, float]:
     """Mean makespan of the groups, mean wait of the single jobs, in seconds."""
-    world = Linked(load, order, boost)
-    while world.next_time() is not None:
-        world.step()
-    if len(world.finished) != len(load.jobs):
-        raise RuntimeError(f"{len(load.jobs) - len(world.finished)} jobs were dropped")
     ends: dict[str, float] = {}
     waits: list[float] = []
-    for done in world.finished.values():
+    for done in plays.play_to_end(Linked(load, order, boost), len(load.jobs)):
         if "/" in done.job.job_id:
             group = done.job.job_id.split("/")[0]
             begun = load.jobs[done.job.job_id].submit_s
@@ -158,19 +151,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=12)
     seeds = range(1, parser.parse_args().seeds + 1)
-    print("| limits | stretch | boost | makespan of groups | wait of single jobs |")
-    print("|---|---|---|---|---|")
+    plays.head("limits", "stretch", "boost", "makespan of groups", "wait of single jobs")
     for limits, stretch in product(LIMITS, STRETCHES):
         loads = [load_of(seed, limits) for seed in seeds]
         order = Order(stretch=stretch)
         base = np.array([play(load, order, 0.0) for load in loads])
         for boost in BOOSTS:
             own = np.array([play(load, order, boost) for load in loads])
-            cells = []
-            for at in (0, 1):
-                found = paired(own[:, at], base[:, at], "wait_s")
-                cells.append(f"{found.change:+.0%} [{found.low:+.0%}, {found.high:+.0%}]")
-            print(f"| {limits} | {stretch:g} | {boost:g} | {' | '.join(cells)} |", flush=True)
+            cells = [plays.compared(own[:, at], base[:, at], "wait_s") for at in (0, 1)]
+            print(plays.row_of([limits, f"{stretch:g}", f"{boost:g}", *cells]), flush=True)
 
 
 if __name__ == "__main__":

@@ -14,10 +14,8 @@ in the results is not played again.
 """
 
 import argparse
-import json
-import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import product
@@ -38,7 +36,7 @@ from rltuned.sim.synth import synthesize
 from rltuned.sim.world import Rules
 from rltuned.solver import Cbc
 from rltuned.stats import drawn, interval
-from scripts.studies.delays import play_missing
+from scripts.studies import plays
 
 RESULTS = Path("docs/data/placement.jsonl")
 WINDOW, WARMUP, WINDOWS, FIRST_SEED, LOAD, TOP_K = 192, 48, 8, 101, 0.9, 16
@@ -56,7 +54,7 @@ class Run:
     placement: str
 
 
-def runs() -> Iterator[Run]:
+def runs(_: argparse.Namespace) -> Iterator[Run]:
     """Window by window, so that an early end leaves whole comparisons."""
     for window, world, placement in product(range(WINDOWS), WORLDS, PLACEMENTS):
         yield Run(world, window, placement)
@@ -74,7 +72,7 @@ def window_of(world: str, window: int) -> TraceWindow:
     return TraceWindow(window, jobs, WARMUP)
 
 
-def play(run: Run) -> dict[str, float]:
+def play(run: Run) -> plays.Row:
     """Its figures, as one row of the results."""
     packing: Literal["pack", "spread"] = "spread" if run.placement == "spread" else "pack"
     rules = Rules(placement=packing, natural=AGE_ONLY)
@@ -94,19 +92,17 @@ def play(run: Run) -> dict[str, float]:
     }
 
 
-def table(rows: Sequence[dict[str, float]]) -> Iterator[str]:
+def table(_: argparse.Namespace) -> None:
     """Ratios of sums of waits over windows to packing, with 95% intervals from draws of windows."""
     waits: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
-    for row in rows:
-        waits[str(row["world"]), str(row["placement"])][int(row["window"])] = row["wait_s"]
-    others = PLACEMENTS[1:]
-    yield f"| jobs | windows | packing | {' | '.join(others)} |"
-    yield f"|---|---|---|{'---|' * len(others)}"
+    for run, row in plays.known(RESULTS, Run).items():
+        waits[run.world, run.placement][run.window] = row["wait_s"]
+    plays.head("jobs", "windows", "packing", *PLACEMENTS[1:])
     for world in WORLDS:
         base = waits[world, "pack"]
-        cells = [_ratio(waits[world, name], base) for name in others]
+        cells = [_ratio(waits[world, name], base) for name in PLACEMENTS[1:]]
         mean_s = sum(base.values()) / max(1, len(base))
-        yield f"| {world} | {len(base)} | {mean_s / 3600:.1f} h | {' | '.join(cells)} |"
+        print(plays.row_of([world, len(base), f"{mean_s / 3600:.1f} h", *cells]))
 
 
 def _ratio(own: dict[int, float], base: dict[int, float]) -> str:
@@ -119,21 +115,5 @@ def _ratio(own: dict[int, float], base: dict[int, float]) -> str:
     return f"{top.sum() / bottom.sum():.2f} [{low:.2f}, {high:.2f}]"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m scripts.studies.placement", description=__doc__
-    )
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    verbs.add_parser("table", help="the table of docs/results.md")
-    every = verbs.add_parser("run", help="what is not there yet")
-    every.add_argument("--minutes", type=float, default=math.inf)
-    given = parser.parse_args()
-    if given.verb == "run":
-        play_missing(RESULTS, runs(), play, given.minutes)
-    else:
-        rows = [json.loads(row) for row in RESULTS.read_text().splitlines()]
-        print("\n".join(table(rows)))
-
-
 if __name__ == "__main__":
-    main()
+    plays.main(__doc__, RESULTS, runs, play, views={"table": table})

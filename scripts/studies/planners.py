@@ -30,6 +30,7 @@ from rltuned.core.heft import (
 from rltuned.stats import drawn, interval
 from rltuned.train.group_dqn import double_dqn
 from rltuned.train.whales import search
+from scripts.studies import plays
 from scripts.studies.workflows import SHAPES, Workflow, workflow
 
 NODES = (PlanNode("a1", "a", 2), PlanNode("b1", "b", 2), PlanNode("c1", "c", 4))
@@ -102,8 +103,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=4)
     seeds = range(1, parser.parse_args().seeds + 1)
-    print("| error | planner | over HEFT | over the lower bound | seconds |")
-    print("|---|---|---|---|---|")
+    plays.head("error", "planner", "over HEFT", "over the lower bound", "seconds")
     for error in ERRORS:
         rows: dict[str, list[tuple[float, float, float]]] = {name: [] for name in PLANNERS}
         for kind in SHAPES:
@@ -124,7 +124,7 @@ def main() -> None:
                 low, high = np.exp(interval(weights @ logs)).tolist()
                 cells.append(f"{np.exp(logs.mean()):.3f} [{low:.3f}, {high:.3f}]")
             spent = f"{table[:, 2].mean():.3f}"
-            print(f"| {error:.0%} | {name} | {' | '.join(cells)} | {spent} |", flush=True)
+            print(plays.row_of([f"{error:.0%}", name, *cells, spent]), flush=True)
 
 
 if __name__ == "__main__":

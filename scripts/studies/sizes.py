@@ -20,7 +20,7 @@ from itertools import product
 
 import numpy as np
 
-from rltuned.core.order import Order, length_s, upper_bounds_s
+from rltuned.core.order import Order
 from rltuned.core.placement import place_request
 from rltuned.core.sizes import nodes_by_completion
 from rltuned.domain.cluster import Resources
@@ -29,7 +29,7 @@ from rltuned.sim.cluster import Cluster, parse_cluster
 from rltuned.sim.dispatch import Pending
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import World
-from rltuned.stats import paired
+from scripts.studies import plays
 
 NODES, MOST, JOBS = 16, 8, 400
 COUNTS = (1, 2, 4, 8)
@@ -118,11 +118,9 @@ class Moldable(World):
 
     def _at(self, job: Pending) -> tuple[float, int]:
         """Eligible + D. A range counts as its middle."""
-        limit_s = np.array([job.job.time_limit_s])
-        size = np.array([MOST // 2 if job.job.job_id in self._speeds else job.job.gpus])
-        wish_s = self._bounds.stretch * length_s(limit_s) * np.sqrt(size)
-        delay_s = np.minimum(wish_s, upper_bounds_s(limit_s, size, self._bounds))
-        return job.job.submit_s + float(delay_s[0]), job.number
+        size = MOST // 2 if job.job.job_id in self._speeds else job.job.gpus
+        delay_s = plays.step_back_s(job.job.time_limit_s, size, self._bounds)
+        return job.job.submit_s + delay_s, job.number
 
     def _start(self, job: Pending, shares: tuple[Share, ...]) -> None:
         speeds = self._speeds.get(job.job.job_id)
@@ -138,12 +136,7 @@ def _on(request: Request, nodes: int) -> Request:
 
 def play(load: Load, order: Order, arm: str, cluster: Cluster) -> tuple[float, float]:
     """Mean JCT and mean wait, in seconds."""
-    world = Moldable(load, order, arm, cluster)
-    while world.next_time() is not None:
-        world.step()
-    if len(world.finished) != len(load.jobs):
-        raise RuntimeError(f"{len(load.jobs) - len(world.finished)} jobs were dropped")
-    done = world.finished.values()
+    done = plays.play_to_end(Moldable(load, order, arm, cluster), len(load.jobs))
     jct_s = [one.ended_at - one.job.submit_s for one in done]
     return float(np.mean(jct_s)), float(np.mean([o.started_at - o.job.submit_s for o in done]))
 
@@ -153,17 +146,15 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     seeds = range(1, parser.parse_args().seeds + 1)
     cluster = parse_cluster(CLUSTER, "sizes", "sizes")
-    print("| order | moldable | load |", " | ".join(ARMS), "|")
-    print("|---|---|---|" + "---|" * len(ARMS))
+    plays.head("order", "moldable", "load", *ARMS)
     for (name, stretch), share, level in product(ORDERS.items(), (0.3, 1.0), (0.7, 0.9)):
         loads, order = [load_of(seed, share, level) for seed in seeds], Order(stretch=stretch)
         base = np.array([play(one, order, "greedy", cluster) for one in loads])
         cells = []
         for arm in ARMS:
             own = np.array([play(one, order, arm, cluster) for one in loads])
-            found = paired(own[:, 0], base[:, 0], "jct_s")
-            cells.append(f"{found.change:+.0%} [{found.low:+.0%}, {found.high:+.0%}]")
-        print(f"| {name} | {share:.0%} | {level} | {' | '.join(cells)} |", flush=True)
+            cells.append(plays.compared(own[:, 0], base[:, 0], "jct_s"))
+        print(plays.row_of([name, f"{share:.0%}", f"{level}", *cells]), flush=True)
 
 
 if __name__ == "__main__":
