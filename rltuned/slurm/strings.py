@@ -15,7 +15,6 @@ from rltuned.domain.units import JobId
 from rltuned.slurm.values import absent, is_amount, parse_count, parse_memory_mib
 
 _GRES_NAME: Final = re.compile(r"[A-Za-z0-9_./-]+")
-_NUMBERED: Final = re.compile(r"(.*?)([0-9]{1,18})")
 _STEPPED: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10})(?::([0-9]{1,10}))?)?")
 
 
