@@ -518,7 +518,8 @@ def test_remedies_that_do_not_end_the_state(site: Site) -> None:
     assert site.prints("list the partitions or QOS that may pre-empt under [scope] as left alone")
     keys: dict[str, object] = {"scope.sla_partitions": ["sla"], "scope.min_age_s": 0}
     site.settings(keys)
-    site.lab.sbatch("-wm1", "-n4")
+    blocker = site.lab.sbatch("-wm1", "-n4", "-psla")  # which no other job pre-empts
+    site.lab.wait_for(lambda: site.lab.state(blocker) == "R", 30, "the node is busy")
     jobs = [site.lab.sbatch("-wm1", "-n4", f"-p{name}", "-t30") for name in ("gpu", "sla")]
     try:
         reply = {job: site.rltuned("explain", str(job), "--json") for job in jobs}
