@@ -3,9 +3,10 @@
     python -m scripts.studies.run_times run [--minutes M]
     python -m scripts.studies.run_times table | network | limits [--load L]
 
-The grounds and copies are those of scripts/studies/delays, the cycles of 60 s those of plays. Limits
-are the trace's own (of Philly and Helios they are drawn from the run time and tell much of it;
-ThetaGPU's are real), or drawn again to tell little (weak) or nothing (none). Every run begins with
+The grounds and copies are those of scripts/studies/delays, the cycles of 60 s those of plays.
+Limits are the trace's own (of Philly and Helios they are drawn from the run time and tell much of
+it; ThetaGPU's are real), or drawn again to tell little (weak) or nothing (none). Every run begins
+with
 an empty memory, and its figures are of all jobs.
 
 - `delay`, `qssf`: by the limits alone, or with a predictor: `shipped` has met no job of these
