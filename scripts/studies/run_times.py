@@ -6,8 +6,7 @@
 The grounds and copies are those of scripts/studies/delays, the cycles of 60 s those of plays.
 Limits are the trace's own (of Philly and Helios they are drawn from the run time and tell much of
 it; ThetaGPU's are real), or drawn again to tell little (weak) or nothing (none). Every run begins
-with
-an empty memory, and its figures are of all jobs.
+with an empty memory, and its figures are of all jobs.
 
 - `delay`, `qssf`: by the limits alone, or with a predictor: `shipped` has met no job of these
   clusters; `site` was fitted to the first half of the ground's jobs, and is measured on the second
