@@ -44,7 +44,7 @@ _AXES = {
 }
 """Panels and their ticks, ratios to FCFS."""
 _TITLE = "Mean and longest wait under the rule delay and under smallest area first, FCFS = 1"
-_STYLE = """\
+STYLE = """\
 text{font:13px system-ui,sans-serif;fill:#1f2328}.small{font-size:11px;fill:#59636e}
 .grid{stroke:#d1d9e0}.zero{stroke:#59636e}.span{stroke:#0969da;stroke-width:3;opacity:.45}
 .dot{fill:#0969da}.saf{fill:none;stroke:#bc4c00;stroke-width:2}
@@ -161,7 +161,7 @@ def results() -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title">',
         f'<title id="title">{_TITLE}</title>',
-        f"<style>{_STYLE}</style>",
+        f"<style>{STYLE}</style>",
         f'<text x="10" y="20" font-weight="600">Waits at load {DRAWN}, FCFS = 1</text>',
         '<circle class="dot" cx="262" cy="16" r="4.5"/><text x="272" y="20">delay</text>',
         '<circle class="saf" cx="332" cy="16" r="4.5"/><text x="342" y="20">SAF, no bounds</text>',

@@ -1,0 +1,52 @@
+"""docs/img/tune-promises.svg: what nights of `rltuned tune` promised, and what came of it.
+
+From docs/data/tune-blind.jsonl, the nights that promoted; `make docs` writes it.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from scripts.tools.draw_results import STYLE
+
+DATA = Path(__file__).resolve().parents[2] / "docs" / "data" / "tune-blind.jsonl"
+_WIDTH, _LEFT, _PANEL, _TOP, _ROW = 760, 120, 600, 66, 46
+_LOW, _HIGH, _TICKS = -0.45, 0.30, (-0.4, -0.3, -0.2, -0.1, 0.0, 0.1, 0.2)
+_TITLE = "Mean wait promised by the exam, and mean wait of the fortnight that followed"
+
+
+def promises() -> str:
+    """One row per world: the exam's interval above, the later fortnight's below."""
+    nights = [json.loads(line) for line in DATA.read_text().splitlines()]
+    kept = [night for night in nights if night["promoted"]]
+    height = _TOP + _ROW * len(kept) + 8
+    size = f'width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}"'
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title">',
+        f'<title id="title">{_TITLE}</title>',
+        f"<style>{STYLE}.later{{stroke:#bc4c00;stroke-width:3;opacity:.45}}</style>",
+        '<text x="10" y="20" font-weight="600">Change of the mean wait, 95 % intervals</text>',
+        '<circle class="dot" cx="332" cy="16" r="4.5"/><text x="342" y="20">promised</text>',
+        '<circle class="saf" cx="432" cy="16" r="4.5"/><text x="442" y="20">came true</text>',
+    ]
+    for tick in _TICKS:
+        x, kind = _x(tick), "grid" if tick else "zero"
+        parts.append(f'<line class="{kind}" x1="{x}" y1="52" x2="{x}" y2="{height - 8}"/>')
+        parts.append(f'<text class="small" text-anchor="middle" x="{x}" y="46">{tick:+.0%}</text>')
+    for row, night in enumerate(kept):
+        y = _TOP + row * _ROW
+        parts.append(f'<text x="10" y="{y + 16}">world {night["seed"]}</text>')
+        parts += _mark(night["promised"], y + 4, "span", "dot")
+        parts += _mark(night["later"], y + 20, "later", "saf")
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _x(change: float) -> float:
+    return round(_LEFT + (change - _LOW) / (_HIGH - _LOW) * _PANEL, 1)
+
+
+def _mark(found: dict[str, Any], y: int, bar: str, dot: str) -> Iterator[str]:
+    low, high = (_x(end) for end in found["interval"])
+    yield f'<line class="{bar}" x1="{low}" y1="{y}" x2="{high}" y2="{y}"/>'
+    yield f'<circle class="{dot}" cx="{_x(found["wait"])}" cy="{y}" r="4.5"/>'
