@@ -335,3 +335,24 @@ def test_an_order_turned_round_is_kept_out(
     found = tuned(config, saved(tmp_path))
     assert found["verdict"] == "kept"
     assert not any(c["passes"] for c in found["candidates"])
+
+
+def test_ppo_of_a_night_begins_from_what_imitates_the_site_s_slurm(
+    tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole command, with the network that ships; two short epochs of PPO."""
+    monkeypatch.setattr(night, "FEWEST_ENDED", 500)
+    for name, value in (
+        ("tune.candidates.STRETCHES", (1.0,)),
+        ("tune.candidates.LONGEST_DELAYS_S", (DAY_S,)),
+        ("tune.tuning.PPO_LEAST_MIN", 0.0),
+        ("backtest.fit_order.EPOCHS", 2),
+        ("backtest.fit_order.BATCHES", 5),
+    ):
+        monkeypatch.setattr(f"rltuned.{name}", value)
+    config.write_text(config.read_text() + "imitate = true\n")
+    found = tuned(config, saved(tmp_path), "--dry-run", "--minutes", "30")
+    assert found["verdict"] in {"kept", "proposed"}
+    assert "PPO began from rltune after it had learned from Slurm" in " ".join(found["plain"])
+    names = [c["name"] for c in found["candidates"]]
+    assert any(n.startswith("the network trained on by PPO") for n in names), found["left_out"]
