@@ -184,8 +184,8 @@ def test_the_command_prints_json_and_writes_a_page_that_needs_nothing(tmp_path: 
     assert models["twice"]["saf"]["wait_s"]["seeds"] == pytest.approx(
         [models["model:warmstart-saf"]["saf"]["wait_s"]["change"]] * 2
     )
-    # without bounds the warm start is SAF but for the few pairs it has wrong
-    assert abs(models["twice"]["saf"]["wait_s"]["change"]) < 0.1
+    # without bounds the warm start is SAF but for the few pairs it has wrong; the windows are short
+    assert abs(models["twice"]["saf"]["wait_s"]["change"]) < 0.2
     assert document["bounds"] is None
     page = (report / "index.html").read_text()
     assert page.count("<svg") == 3
