@@ -160,15 +160,14 @@ class RunTimeMemory:
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Take over what to_bytes kept. Raises ValueError: another release or size."""
-        missing = np.zeros(0)
-        digests, stats, limits, totals = (
-            arrays.get(name, missing) for name in ("digests", "stats", "limits", "totals")
-        )
+        names, none = ("digests", "stats", "limits", "totals"), np.zeros(0)
+        digests, stats, limits, totals = found = [arrays.get(name, none) for name in names]
         fits = stats.shape == (len(digests), runs.FIELDS) and totals.shape == (2,)
         fits = fits and limits.shape == (runs.LIMIT_SUMS,) and bool(np.isfinite(limits).all())
-        fits = fits and len(np.unique(digests)) == len(digests)
-        if not fits or len(digests) > len(self._stats) or not np.isfinite(stats).all():
-            raise ValueError(f"kinds of shape {digests.shape}, numbers of shape {stats.shape}")
+        fits = fits and len(np.unique(digests)) == len(digests) <= len(self._stats)
+        if not fits or not np.isfinite(stats).all():
+            shown = (f"{n} {one.shape}" for n, one in zip(names, found, strict=True))
+            raise ValueError(f"arrays of another shape, or not finite: {', '.join(shown)}")
         self._slot_of = {digest: slot for slot, digest in enumerate(digests.tolist())}
         self._stats[: len(digests)] = stats
         self._limits = limits.copy()
