@@ -22,6 +22,7 @@ from rltuned.policies.actor import load_actor
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.train.ranks import Ranks, join_ranks, leave
+from rltuned.train.run import Job, perform
 from tests.backtest.worlds import WEIGHTED, jobs, site
 from tests.histories import EPOCH
 
@@ -40,19 +41,28 @@ def past_of(folder: Path) -> Past:
     return found.switched_on(float(np.quantile(found.arrived_s, 0.9)))
 
 
-def night(folder: Path, minutes: float) -> None:
-    """What a rank does: the first trains, the others join in."""
+def dies(*_given: object, **_named: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def dies_in_training(job: Job, *, ranks: Ranks, **_named: object) -> None:
+    perform(job, ranks=ranks, on_epoch=dies)
+
+
+def night(folder: Path, minutes: float, lost: str) -> None:
+    """What a rank does: the first trains, the others join in. lost: who dies, and when."""
     ranks = join_ranks(WITHIN_S)
+    who, _, when = lost.partition(" ")
+    if who == str(ranks.rank):
+        setattr(fit_order, "perform", dies if when == "before" else dies_in_training)  # noqa: B010
     if ranks.rank:
-        if minutes < 0:
-            os.kill(os.getpid(), signal.SIGKILL)
         fit_order.join_in(ranks)
     else:
         past = past_of(folder)
         try:
             bundle, text = fit_order.fit_order(
                 past.known(), past, MODEL, load_predictor(shipped_predictor()), folder / "made",
-                minutes=abs(minutes), seed=1, report=lambda _part: None, ranks=ranks,
+                minutes=minutes, seed=1, report=lambda _part: None, ranks=ranks,
             )  # fmt: skip
         except ModelError as error:
             print(error)  # noqa: T201 - for the test that started this
@@ -63,8 +73,8 @@ def night(folder: Path, minutes: float) -> None:
     leave()
 
 
-def run(folder: Path, minutes: float) -> tuple[list[int], str]:
-    """Exit codes of two ranks, and what the first printed."""
+def run(folder: Path, minutes: float, lost: str = "none") -> tuple[list[int], str]:
+    """Exit codes of two ranks, and what they printed."""
     with socket.socket() as door:
         door.bind(("127.0.0.1", 0))
         port = door.getsockname()[1]
@@ -75,16 +85,21 @@ def run(folder: Path, minutes: float) -> tuple[list[int], str]:
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(ROOT),
     }
-    command = [sys.executable, "-W", "ignore", "-m", __name__, str(folder), str(minutes)]
+    words = (__name__, str(folder), str(minutes), lost)
+    command = [sys.executable, "-W", "ignore", "-m", *words]
     running = [
         subprocess.Popen(
-            command, env=env | {"RANK": str(rank)}, cwd=ROOT, stdout=subprocess.PIPE, text=True
+            command,
+            env=env | {"RANK": str(rank)},
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         for rank in range(2)
     ]
     try:
-        shown = running[0].communicate(timeout=WITHIN_S)[0]
-        running[1].communicate(timeout=WITHIN_S)
+        shown = "".join(process.communicate(timeout=WITHIN_S)[0] for process in running)
     finally:
         for process in running:
             process.kill()
@@ -107,9 +122,19 @@ def test_all_ranks_stop_when_the_first_one_s_time_is_up(tmp_path: Path) -> None:
     load_actor(tmp_path / "made")
 
 
-def test_a_rank_that_dies_ends_the_training_and_not_in_silence(tmp_path: Path) -> None:
-    codes, shown = run(tmp_path, -5.0)
-    assert codes == [LOST, -signal.SIGKILL]
+@pytest.mark.parametrize(
+    ("lost", "wanted"),
+    [
+        ("1 before", [LOST, -signal.SIGKILL]),
+        ("1 training", [LOST, -signal.SIGKILL]),
+        ("0 training", [-signal.SIGKILL, 1]),
+    ],
+)
+def test_a_rank_that_dies_ends_the_training_of_all(
+    tmp_path: Path, lost: str, wanted: list[int]
+) -> None:
+    codes, shown = run(tmp_path, 5.0, lost)
+    assert codes == wanted, shown
     assert "another rank of this training is gone" in shown
     assert not (tmp_path / "made").exists()
 
@@ -132,4 +157,4 @@ def test_the_first_rank_goes_on_alone_after_it_left(world: str) -> None:
 if __name__ == "__main__":
     np.seterr(all="raise")
     with patch.multiple(fit_order, EPOCHS=2, BATCHES=10):
-        night(Path(sys.argv[1]), float(sys.argv[2]))
+        night(Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3])
