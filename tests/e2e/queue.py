@@ -42,5 +42,10 @@ def waiting(slurm: SlurmLab, nices: Sequence[int] = (5, 5, 5)) -> tuple[int, int
         for m, nice in zip(minutes, nices, strict=True)
     ]
     slurm.wait_for(lambda: all(slurm.state(j) == "PD" for j in jobs), 30, "three jobs wait")
+    # the scheduler's next pass makes a job eligible, and only then sprio shows it
+    shown = {str(j) for j in jobs}
+    slurm.wait_for(
+        lambda: shown <= {*slurm.run("sprio", "-h", "-o", "%i").split()}, 30, "sprio shows them"
+    )
     long, middle, short = jobs
     return long, middle, short

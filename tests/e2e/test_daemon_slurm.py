@@ -55,8 +55,7 @@ def test_a_cycle_needs_no_extra(slurm: SlurmLab, config: Path, policy: str) -> N
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    # a job that Slurm does not show whole yet is left alone
-    assert re.search(r"proposed=[123]\b", done.stderr), done.stderr
+    assert "proposed=2" in done.stderr or "proposed=3" in done.stderr, done.stderr
 
 
 def test_live_reorders_and_restore_gives_back(

@@ -150,7 +150,6 @@ def test_a_rank_that_was_not_started_as_one_says_what_is_missing(
 
 @pytest.mark.parametrize("world", ["1", "2"])
 def test_the_first_rank_goes_on_alone_after_it_left(world: str) -> None:
-
     assert Ranks(0, int(world)).from_first("own") == "own"
 
 

@@ -34,8 +34,6 @@ from tests.histories import EPOCH, rows, save_site
 from tests.unit.cli.runner import run
 
 JOBS = 2_600
-CLEAR = 7
-"""Seed of jobs whose exam of eight days is not left to chance; with most seeds it is."""
 LOOSE = "max_p99_ratio = 2.0\n"
 """For a world as small as this one the default is narrow."""
 BY_AGE = replace(WEIGHTED, size_weight=0, partition_weight=0)
@@ -105,7 +103,8 @@ def tuned(config: Path, site: Path, *more: str, code: int = 0) -> Any:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few plays and no network: the rules alone."""
+    """Few plays and no network: the rule `delay` alone."""
+    monkeypatch.setitem(BASELINES, "qssf", BASELINES["delay"])
     monkeypatch.setattr(night, "FEWEST_ENDED", 500)
     monkeypatch.setattr("rltuned.tune.candidates.STRETCHES", (1.0,))
     monkeypatch.setattr("rltuned.tune.candidates.LONGEST_DELAYS_S", (DAY_S,))
@@ -137,7 +136,7 @@ def test_a_better_order_is_proposed_then_promoted_and_then_kept(
     tmp_path: Path, config: Path
 ) -> None:
     """First come, first served is in force; informative limits make `delay` much better."""
-    site = saved(tmp_path, given=jobs(CLEAR))
+    site = saved(tmp_path)
     store = Generations(tmp_path / "state")
     before = config.read_text()
     config.write_text(before + LOOSE)
@@ -177,7 +176,7 @@ def test_a_better_order_is_proposed_then_promoted_and_then_kept(
 
 @pytest.mark.usefixtures("quick")
 def test_one_promotion_a_week_at_most(tmp_path: Path, config: Path) -> None:
-    site = saved(tmp_path, given=jobs(CLEAR))
+    site = saved(tmp_path)
     config.write_text(config.read_text() + LOOSE + 'promote = "auto"\n')
     assert tuned(config, site)["verdict"] == "promoted"
     Generations(tmp_path / "state").rollback(at=0.0)
