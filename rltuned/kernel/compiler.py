@@ -9,6 +9,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from rltuned.durable import write_whole
+
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 Float32Array = NDArray[np.float32]
@@ -54,9 +56,23 @@ def entry(function: F) -> F:
     function.__qualname__ += f".{hashlib.sha256(_SOURCES + own).hexdigest()[:12]}"
     try:
         made = numba.njit(cache=True, nogil=True)(function)
+        _take_over(made, Path(function.__code__.co_filename))
     except RuntimeError:  # nowhere to keep it: neither beside the sources nor in a home folder
         made = numba.njit(nogil=True)(function)
     return cast("F", made)
+
+
+def _take_over(made: Any, source: Path) -> None:
+    """Copy what the installation compiled beside the sources to where this user may write.
+
+    numba keeps and looks up machine code in one writable folder. The index goes last: a file
+    without its index is never opened.
+    """
+    kept, installed = Path(made.stats.cache_path), source.parent / "__pycache__"
+    for suffix in () if kept == installed else ("nbc", "nbi"):
+        for file in installed.glob(f"{source.stem}.{made.py_func.__qualname__}-*.{suffix}"):
+            if not (kept / file.name).exists():
+                write_whole(kept / file.name, file.read_bytes(), 0o600)
 
 
 @compiled

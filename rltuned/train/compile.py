@@ -1,6 +1,7 @@
 """Compile the simulator ahead of its first use: `python -m rltuned.train.compile`.
 
-`make setup` runs it. No package can bring the machine code: it fits one type of processor.
+`make setup` and the package rltuned-train run it when they install. No package can bring the
+machine code: it fits one type of processor.
 """
 
 from rltuned.policies.actor import load_actor

@@ -1,6 +1,7 @@
 """How often does `rltuned tune` promote what is no better, and does it find what is?
 
     python -m scripts.studies.tune aa | blind | turned [--first SEED] [--seeds N] [--nights N]
+    python -m scripts.studies.tune traces [--first N] [--seeds N] [--minutes M]
 
 Worlds of 16 GPUs and about 150 jobs a day, whose users have habits. Slurm orders them by age alone,
 so the simulator is right to the second. One line of JSON for each night.
@@ -12,6 +13,9 @@ so the simulator is right to the second. One line of JSON for each night.
 - `turned`: as blind, and one day the users turn round (who ran long jobs runs short ones). The
   incumbent has a predictor of the time before. The first night is a day after the turn, the last
   one a fortnight after it: a world in which none promotes has not left its incumbent in time.
+- `traces`: one night of the whole command's candidates, networks too, on the record that Slurm by
+  age would have left of a trace scaled to LOAD, without its last days; then these. Numbers are
+  places in LONG. A trace that is too short for RECORD_DAYS gives what it has.
 """
 
 import argparse
@@ -22,7 +26,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,21 +41,25 @@ from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings import Settings
-from rltuned.sim.cluster import Cluster, idle_node
+from rltuned.sim.cluster import Cluster, idle_node, read_cluster
 from rltuned.sim.natural import Natural
 from rltuned.sim.orders import Stage, slurms_order
 from rltuned.sim.play import run
 from rltuned.sim.prepared import prepare
-from rltuned.sim.trace import TraceJob
+from rltuned.sim.presets import preset
+from rltuned.sim.readers.clusters import read_philly_csv
+from rltuned.sim.readers.rows import finish
+from rltuned.sim.trace import TraceJob, read_trace
 from rltuned.sim.world import Rules
 from rltuned.slurm.accounting import JobRun, SacctAnswer
 from rltuned.slurm.site import SlurmSite
 from rltuned.stats import DAY_S
 from rltuned.train.predictor import fit
 from rltuned.tune.candidates import Course, Daemon, Entrant, Family
-from rltuned.tune.exam import Promise, difference, pooled, verdict
+from rltuned.tune.exam import Difference, Promise, difference, pooled, verdict
 from rltuned.tune.night import Asked, split_of
 from rltuned.tune.tuning import COPIES, NightRun
+from scripts.studies.plays import TRACES, loaded
 
 GPUS, USERS, LOAD = 16, 30, 0.9
 RECORD_DAYS, EXAM_DAYS, LATER_DAYS = 45.0, 14.0, 14.0
@@ -62,7 +70,32 @@ EPOCH: Final = 1_700_000_000.0
 DAEMON = Daemon(daemon_knobs(Settings()), 300.0)
 
 
-def cluster() -> Cluster:
+LONG: Final = ("philly_train_2017-10", "philly_2017-11", "thetagpu_2023", "helios_venus_2020")
+MINUTES: Final = 45.0
+"""Of a night on a trace."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many nights; how long each looks back, is examined and followed, and what it may use."""
+
+    nights: int = 1
+    record_days: float = RECORD_DAYS
+    exam_days: float = EXAM_DAYS
+    later_days: float = LATER_DAYS
+    minutes: float = 600.0
+    networks: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A cluster, and what slurmdbd has of its jobs."""
+
+    cluster: Cluster
+    runs: list[JobRun]
+
+
+def small() -> Cluster:
     """Four nodes of four GPUs."""
     nodes = tuple(
         idle_node(f"n{i}", GpuType("a"), Resources(4, 64, 256_000), ("gpu",)) for i in range(4)
@@ -101,13 +134,13 @@ def jobs_of(seed: int, days: float, *, turned_at: float = math.inf) -> tuple[Tra
     )
 
 
-def recorded(jobs: tuple[TraceJob, ...]) -> list[JobRun]:
-    """What slurmdbd has of them."""
-    stage = Stage(cluster(), jobs, prepare(cluster(), jobs), BY_AGE)
+def recorded(cluster: Cluster, jobs: tuple[TraceJob, ...]) -> Ground:
+    """Jobs in Slurm's order by age."""
+    stage = Stage(cluster, jobs, prepare(cluster, jobs), BY_AGE)
     played = run(stage.prepared, slurms_order(stage), Rules(natural=BY_AGE))
-    return [
+    runs = [
         JobRun(
-            key=job.job_id,
+            key=str(number),
             submit_s=EPOCH + job.submit_s,
             eligible_s=EPOCH + job.submit_s,
             start_s=EPOCH + start,
@@ -115,13 +148,13 @@ def recorded(jobs: tuple[TraceJob, ...]) -> list[JobRun]:
             state="COMPLETED",
             limit_s=job.time_limit_s,
             gpus=job.gpus,
-            gpu_types=(),
+            gpu_types=job.gpu_types,
             cpus=1,
             mem_mib=None,
-            nodes=None,
+            nodes=job.nodes,
             alloc_gpus=job.gpus,
             alloc_cpus=1,
-            partition="gpu",
+            partition=job.partition or cluster.partitions[0].name,
             user=job.user,
             account=job.account,
             qos="",
@@ -129,17 +162,18 @@ def recorded(jobs: tuple[TraceJob, ...]) -> list[JobRun]:
             priority=None,
             main=True,
         )
-        for job, start, end in zip(
-            jobs, played.start_s.tolist(), played.end_s.tolist(), strict=True
+        for number, (job, start, end) in enumerate(
+            zip(jobs, played.start_s.tolist(), played.end_s.tolist(), strict=True), 1
         )
     ]
+    return Ground(cluster, runs)
 
 
-def record(runs: list[JobRun], begin: float, until: float) -> Past:
+def record(ground: Ground, begin: float, until: float) -> Past:
     """What sacct says at one moment of the days before it."""
     known = [
         replace(r, end_s=None, state="RUNNING") if (r.end_s or 0) > EPOCH + until * DAY_S else r
-        for r in runs
+        for r in ground.runs
         if r.submit_s <= EPOCH + until * DAY_S
     ]
     known = [
@@ -147,7 +181,7 @@ def record(runs: list[JobRun], begin: float, until: float) -> Past:
         for r in known
     ]
     slurm = SlurmSite("study", (24, 11), BY_AGE.system, memory_counts=False, preemption=False)
-    site = SiteModel(cluster(), BY_AGE, "easy", slurm, (), 0.0)
+    site = SiteModel(ground.cluster, BY_AGE, "easy", slurm, (), 0.0)
     answer = SacctAnswer(known, len(known), Counter())
     return past_of(answer, site, Span(EPOCH + begin * DAY_S, EPOCH + until * DAY_S))
 
@@ -161,10 +195,10 @@ def incumbent() -> Entrant:
 
 def aa(seed: int, nights: int) -> Iterator[dict[str, Any]]:
     """Nights in which the candidate is the same, but for a seed."""
-    runs = recorded(jobs_of(seed, RECORD_DAYS + nights * EXAM_DAYS))
+    ground = recorded(small(), jobs_of(seed, RECORD_DAYS + nights * EXAM_DAYS))
     for night in range(nights):
         begin = night * EXAM_DAYS
-        past = record(runs, begin, begin + RECORD_DAYS)
+        past = record(ground, begin, begin + RECORD_DAYS)
         _, end_s, exam_s = split_of(past, EXAM_DAYS)
         learned = past.switched_on(end_s).known()
         course = Course(past.switched_on(exam_s), DAEMON)
@@ -190,15 +224,16 @@ def aa(seed: int, nights: int) -> Iterator[dict[str, Any]]:
 
 
 def nightly(
-    study: tuple[str, int], nights: int, first: Entrant, runs: list[JobRun], begin: float
+    study: tuple[str, int], first: Entrant, ground: Ground, begin: float, plan: Plan
 ) -> Iterator[dict[str, Any]]:
-    """Nights one after the other, until one promotes; then the fortnight that follows."""
+    """Nights one after the other, until one promotes; then the days that follow."""
     shipped = load_predictor(shipped_predictor())
-    for night in range(nights):
-        until = begin + night + RECORD_DAYS
-        past = record(runs, begin + night, until)
+    for night in range(plan.nights):
+        until = begin + night + plan.record_days
+        past = record(ground, begin + night, until)
+        began = time.monotonic()
         with tempfile.TemporaryDirectory() as work:
-            asked = Asked(EXAM_DAYS, 600.0, shipped, (), Path(work))
+            asked = Asked(plan.exam_days, plan.minutes, shipped, plan.networks, Path(work))
             tuning = NightRun(past, first, DAEMON, asked, clock=time.monotonic)
             found = tuning.spend()
         row: dict[str, Any] = {
@@ -208,39 +243,71 @@ def nightly(
             "promoted": found.taken is not None,
             "why": list(found.why),
             "power": None if found.power is None else found.power.words,
+            "calibration": found.calibration.whole.verdict,
+            "minutes": round((time.monotonic() - began) / 60, 1),
+            "exams": [
+                {"order": f"{e.choice.entrant.family.name}: {e.choice.entrant.name}"}
+                | ({} if e.exam is None else changed(e.exam))
+                for e in found.examined
+            ],
+            "left_out": found.left_out,
         }
         if found.taken is None or found.picked is None or found.picked.exam is None:
             yield row
             continue
-        later = record(runs, begin + night, until + LATER_DAYS)
-        course = Course(later.switched_on(RECORD_DAYS * DAY_S), DAEMON)
+        later = record(ground, begin + night, until + plan.later_days)
+        course = Course(later.switched_on(plan.record_days * DAY_S), DAEMON)
         outcome = difference(course.play(first), course.play(found.taken), course.jobs.days)
-        promise = found.picked.exam
         yield row | {
             "order": f"{found.taken.family.name}: {found.taken.name}",
-            "promised": {"wait": promise.wait, "interval": promise.wait_interval},
-            "later": {"wait": outcome.wait, "interval": outcome.wait_interval},
+            "promised": changed(found.picked.exam),
+            "later": changed(outcome),
         }
         return
 
 
+def changed(found: Difference) -> dict[str, Any]:
+    """The change of the mean wait."""
+    return {"wait": found.wait, "interval": found.wait_interval}
+
+
 def blind(seed: int, nights: int) -> Iterator[dict[str, Any]]:
     """A world whose limits say nothing."""
-    runs = recorded(jobs_of(seed, RECORD_DAYS + nights + LATER_DAYS))
-    yield from nightly(("blind", seed), nights, incumbent(), runs, 0.0)
+    ground = recorded(small(), jobs_of(seed, RECORD_DAYS + nights + LATER_DAYS))
+    yield from nightly(("blind", seed), incumbent(), ground, 0.0, Plan(nights))
 
 
 def turned(seed: int, nights: int) -> Iterator[dict[str, Any]]:
     """A world that changes; the incumbent was fitted to the time before."""
     before = 30.0
     turn = before + RECORD_DAYS - 1.0
-    runs = recorded(jobs_of(seed, before + RECORD_DAYS + nights + LATER_DAYS, turned_at=turn))
-    learned = record(runs, 0.0, before)
+    days = before + RECORD_DAYS + nights + LATER_DAYS
+    ground = recorded(small(), jobs_of(seed, days, turned_at=turn))
+    learned = record(ground, 0.0, before)
     known = learned.switched_on(before * DAY_S).known()
     own = fit(known, begin=load_predictor(shipped_predictor()), seed=1)
     rule = BASELINES["delay"]
     first = Entrant(Family("incumbent", (rule,), own.predictor), rule, 1.0, 7 * DAY_S)
-    yield from nightly(("turned", seed), nights, first, runs, before)
+    yield from nightly(("turned", seed), first, ground, before, Plan(nights))
+
+
+def traces(number: int, minutes: float) -> Iterator[dict[str, Any]]:
+    """A night on one of LONG: its last days follow, the days before them are the record."""
+    name = LONG[number - 1]
+    if (TRACES / f"{name}.toml").exists():
+        cluster = read_cluster(TRACES / f"{name}.toml")
+        jobs = read_trace(TRACES / f"{name}.csv.gz").jobs
+    else:
+        cluster, path = preset("philly-2490"), TRACES / f"{name}.csv.gz"
+        jobs = finish(read_philly_csv(path), path, limits="informative", seed=1).jobs
+    ground = recorded(cluster, loaded(jobs, cluster, LOAD).jobs)
+    days = (ground.runs[-1].submit_s - EPOCH) / DAY_S
+    later = min(LATER_DAYS, days / 4)
+    networks = (Path("models", "rltune"),)
+    plan = Plan(1, min(RECORD_DAYS, days - later), later, later, minutes, networks)
+    begin = days - later - plan.record_days
+    rows = nightly(("traces", number), incumbent(), ground, begin, plan)
+    yield from ({"trace": name, "days": plan.record_days} | row for row in rows)
 
 
 STUDIES = {"aa": (aa, 4), "blind": (blind, 14), "turned": (turned, 14)}
@@ -249,14 +316,19 @@ STUDIES = {"aa": (aa, 4), "blind": (blind, 14), "turned": (turned, 14)}
 def main() -> None:
     """One line of JSON for each night."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("study", choices=STUDIES)
+    parser.add_argument("study", choices=[*STUDIES, "traces"])
     parser.add_argument("--first", type=int, default=1, help="seed of the first world")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--nights", type=int)
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="traces: of a night")
     given = parser.parse_args()
-    study, usual = STUDIES[given.study]
     for seed in range(given.first, given.first + given.seeds):
-        for row in study(seed, given.nights or usual):
+        if given.study == "traces":
+            rows = traces(seed, given.minutes)
+        else:
+            study, usual = STUDIES[given.study]
+            rows = study(seed, given.nights or usual)
+        for row in rows:
             sys.stdout.write(json.dumps(row) + "\n")
             sys.stdout.flush()
 

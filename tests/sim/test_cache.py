@@ -1,11 +1,15 @@
 """Machine code on disk: what an older release left there is never read."""
 
 import importlib.util
+import os
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+ROOT = Path(__file__).resolve().parents[2]
 MODULE = """
 from rltuned.kernel.compiler import entry
 
@@ -41,3 +45,28 @@ def test_the_sources_of_the_kernel_and_its_constants_are_part_of_the_name(floor:
 
     folder = Path(compiler.__file__).parents[1] / floor
     assert all(path.read_bytes() in compiler._SOURCES for path in folder.glob("*.py"))
+
+
+def test_a_user_takes_over_what_the_installation_compiled(tmp_path: Path) -> None:
+    """Where a package lies, users may not write; their numba keeps its code in their home."""
+    package, home = tmp_path / "package", tmp_path / "home"
+    package.mkdir()
+    (package / "cached.py").write_text(MODULE)
+    use = "import cached; cached.double(4); print(sum(cached.double.stats.cache_hits.values()))"
+    # root without the right to write everywhere
+    as_user = [] if os.getuid() else ["setpriv", "--bounding-set=-dac_override"]
+
+    def hits(before: list[str]) -> str:
+        paths = {"HOME": str(home), "PYTHONPATH": f"{package}:{ROOT}", "PATH": os.environ["PATH"]}
+        return subprocess.check_output(
+            [*before, sys.executable, "-c", use], env=paths, text=True
+        ).strip()
+
+    assert hits([]) == "0"  # the installation compiles
+    folder = package / "__pycache__"
+    folder.chmod(0o555)
+    try:
+        assert hits(as_user) == "1"
+    finally:
+        folder.chmod(0o755)
+    assert [*home.rglob("*.nbi")]
