@@ -318,11 +318,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("study", choices=[*STUDIES, "traces"])
     parser.add_argument("--first", type=int, default=1, help="seed of the first world")
-    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--seeds", type=int, help="None: 10 worlds, or all of LONG")
     parser.add_argument("--nights", type=int)
     parser.add_argument("--minutes", type=float, default=MINUTES, help="traces: of a night")
     given = parser.parse_args()
-    for seed in range(given.first, given.first + given.seeds):
+    usual_seeds = len(LONG) if given.study == "traces" else 10
+    for seed in range(given.first, given.first + (given.seeds or usual_seeds)):
         if given.study == "traces":
             rows = traces(seed, given.minutes)
         else:

@@ -171,7 +171,9 @@ def _print(
             gained, possible_s = (
                 sum(other[w]["wait_s"] - some[w]["wait_s"] for w in shared) for some in (own, best)
             )
-            shown = [*ratios, longest, f"{lost:.0%}", f"{gained / possible_s:.0%}"]
+            total_s = sum(other[w]["wait_s"] for w in shared)
+            way = f"{gained / possible_s:.0%}" if possible_s > (WORSE - 1) * total_s else "-"
+            shown = [*ratios, longest, f"{lost:.0%}", way]
             name = f"{limits}, {cluster}, {len(shared)}"
             print(plays.row_of([name, ", ".join(order), *shown]))
 
