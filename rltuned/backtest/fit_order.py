@@ -76,8 +76,9 @@ def fit_order(
             exam=Exam(windows_per_ground=6, window_jobs=size),
             start=model,
         )
-        ranks.from_first((job, minutes))
+        ranks = ranks.present()
         try:
+            ranks.work((job, minutes))
             epochs = _perform(job, minutes, report, ranks)
         except (ModelError, TraceError):
             leave()
@@ -93,15 +94,19 @@ def join_in(ranks: Ranks) -> None:
     ModelError: a rank is gone.
     """
     nothing: tuple[Job, float] | None = None
-    while (handed := ranks.from_first(nothing)) is not None:
+    while (handed := ranks.work(nothing)) is not None:
         job, minutes = handed
         # the first rank's files are its own
         _perform(replace(job, start=None), minutes, lambda _part: None, ranks)
 
 
-def let_go(ranks: Ranks) -> None:
-    """The first rank needs the others no more."""
-    ranks.from_first(None)
+def let_go(ranks: Ranks) -> str:
+    """The first rank needs the others no more. What it hears of one that is gone, or nothing."""
+    try:
+        ranks.work(None)
+    except ModelError as error:
+        return str(error)
+    return ""
 
 
 def _perform(job: Job, minutes: float, report: Report, ranks: Ranks) -> int:

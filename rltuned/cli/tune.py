@@ -111,7 +111,8 @@ def tune(
             if every_one
             else _one(config, options, as_json=as_json)
         )
-        let_go(ranks)
+        if lost := let_go(ranks):
+            warn(lost)
     finally:
         leave()
     raise typer.Exit(code)

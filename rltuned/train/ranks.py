@@ -19,8 +19,9 @@ from torch import nn
 from rltuned.errors import ModelError, SettingsError
 
 Item = TypeVar("Item")
-PATIENCE_S: Final = 1_800.0
-"""So long a rank waits for the others."""
+MEETING_S: Final = 600.0
+"""So long a rank waits for the others where all of them meet. A round of a training takes seconds;
+the first one of a new machine may compile for some minutes."""
 
 
 @contextmanager
@@ -35,10 +36,29 @@ def _meeting() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """This process among all of them. Where they meet: ModelError: a rank is gone."""
+    """This process among all of them. Where they meet: ModelError: a rank is gone, or too late.
+
+    idle: the group in which those without work wait.
+    """
 
     rank: int = 0
     world: int = 1
+    idle: dist.ProcessGroup | None = None
+
+    def present(self) -> "Ranks":
+        """These; ALONE after leave()."""
+        return self if self.world == 1 or dist.is_initialized() else ALONE
+
+    def work(self, own: Item | None) -> Item | None:
+        """What the first rank hands out; None = there is no more. The others wait for it as long as
+        their idle group does, and then meet.
+        """
+        if self.present().world == 1:
+            return own
+        word = torch.tensor([own is not None])
+        with _meeting():
+            dist.broadcast(word, 0, group=self.idle)
+        return self.from_first(own) if word else None
 
     def share(self, items: Sequence[Item]) -> list[Item]:
         """Every world-th item, beginning with the own one."""
@@ -75,8 +95,8 @@ class Ranks:
         return float(whole)
 
     def from_first(self, own: Item) -> Item:
-        """What the first rank has; the own one after leave()."""
-        if self.world == 1 or not dist.is_initialized():
+        """What the first rank has."""
+        if self.world == 1:
             return own
         boxes = [own]
         with _meeting():
@@ -102,8 +122,15 @@ def leave() -> None:
         dist.destroy_process_group()
 
 
-def join_ranks(patience_s: float = PATIENCE_S) -> Ranks:
-    """Meet the other ranks of `torchrun` or `srun`. Raises SettingsError: not named there."""
+def join_ranks(idle_s: float | None = None, meeting_s: float = MEETING_S) -> Ranks:
+    """Meet the other ranks of `torchrun` or `srun`.
+
+    idle_s: how long the others wait for work of the first one (Ranks.work); None = meeting_s.
+
+    Raises:
+        SettingsError: they are not named in the environment.
+        ModelError: one of them does not come within meeting_s.
+    """
     env = os.environ
     names = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_NTASKS"}
     for name, slurm in names.items():
@@ -115,5 +142,10 @@ def join_ranks(patience_s: float = PATIENCE_S) -> Ranks:
             f"--distributed: {missing[0]} is not set; start with torchrun, or with srun and "
             "MASTER_ADDR and MASTER_PORT exported"
         )
-    dist.init_process_group("gloo", timeout=timedelta(seconds=patience_s))
-    return Ranks(dist.get_rank(), dist.get_world_size())
+    with _meeting():
+        dist.init_process_group("gloo", timeout=timedelta(seconds=meeting_s))
+        rank = dist.get_rank()
+        # the first rank only hands out, which no other one may delay
+        waits_s = idle_s if idle_s is not None and rank else meeting_s
+        idle = dist.new_group(timeout=timedelta(seconds=waits_s))
+    return Ranks(rank, dist.get_world_size(), idle)

@@ -1,8 +1,7 @@
 """Several ranks do what one does with all the windows."""
 
 import os
-import socket
-import subprocess
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,14 +11,16 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from rltuned.errors import SettingsError
+from rltuned.errors import ModelError, SettingsError
 from rltuned.train.learner import Learner
 from rltuned.train.ppo import train
 from rltuned.train.ranks import ALONE, Ranks, join_ranks
+from tests import two_ranks
 from tests.train.worlds import GROUND, SMALL
 
 SETTINGS = replace(SMALL, network="context", batches=6, epochs=2)
-ROOT = Path(__file__).parents[2]
+LOST = 9
+"""Exit code of a rank that says that the other one is gone."""
 
 
 def learned(ranks: Ranks) -> dict[str, torch.Tensor]:
@@ -28,7 +29,22 @@ def learned(ranks: Ranks) -> dict[str, torch.Tensor]:
     return {k: v.clone() for k, v in learner.actor.state_dict().items()}
 
 
+def hand_out(ranks: Ranks) -> None:
+    """The second rank stands still while it waits for work; the first one has a lot."""
+    if ranks.rank:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    try:
+        ranks.work(bytes(1 << 26))
+    except ModelError as error:
+        print(error)  # noqa: T201 - for the test that started this
+        raise SystemExit(LOST) from error
+
+
 def main(out: str) -> None:
+    folder, _, still = out.partition(" ")
+    if still:
+        two_ranks.meet(Path(folder))
+        hand_out(join_ranks(600.0, 5.0))
     ranks = join_ranks()
     assert ranks.world == int(os.environ["WORLD_SIZE"])
     tensors = learned(ranks)
@@ -37,22 +53,11 @@ def main(out: str) -> None:
 
 
 def test_two_ranks_give_the_same_update_as_one_with_all_the_windows(tmp_path: Path) -> None:
-    with socket.socket() as door:
-        door.bind(("127.0.0.1", 0))
-        port = door.getsockname()[1]
-    env = os.environ | {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "WORLD_SIZE": "2",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(ROOT),
-    }
-    command = [sys.executable, "-W", "ignore", "-m", "tests.train.test_ranks", str(tmp_path)]
-    running = [
-        subprocess.Popen(command, env=env | {"RANK": str(rank)}, cwd=ROOT) for rank in range(2)
-    ]
+    running = two_ranks.start(__name__, str(tmp_path))
     alone = learned(ALONE)
-    assert [process.wait(100) for process in running] == [0, 0]
+    for process in running:
+        process.communicate(timeout=100)
+    assert [process.returncode for process in running] == [0, 0]
     first, second = (load_file(tmp_path / f"{rank}.safetensors") for rank in range(2))
     moved = Learner(SETTINGS).actor.state_dict()
     for name, tensor in alone.items():
@@ -60,6 +65,24 @@ def test_two_ranks_give_the_same_update_as_one_with_all_the_windows(tmp_path: Pa
         # Adam divides by the size of a gradient, so those near 0 show the order of a sum
         torch.testing.assert_close(first[name], tensor, atol=1e-4, rtol=1e-4)
     assert any((alone[n] - moved[n]).abs().max() > 1e-3 for n in alone)
+
+
+def test_no_rank_waits_long_for_one_that_stands_still_before_the_training(
+    tmp_path: Path,
+) -> None:
+    first, second = two_ranks.start(__name__, f"{tmp_path} still")
+    try:
+        shown, _ = first.communicate(timeout=100)
+        assert first.returncode == LOST
+        assert "another rank of this training is gone" in shown
+        second.send_signal(signal.SIGCONT)
+        shown, _ = second.communicate(timeout=100)
+        assert second.returncode == LOST
+        assert "another rank of this training is gone" in shown
+    finally:
+        for process in (first, second):
+            process.kill()
+            process.communicate()
 
 
 def test_shares_come_back_in_order() -> None:

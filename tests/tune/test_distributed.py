@@ -2,11 +2,10 @@
 
 import os
 import signal
-import socket
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -23,14 +22,16 @@ from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.train.ranks import Ranks, join_ranks, leave
 from rltuned.train.run import Job, perform
+from tests import two_ranks
 from tests.backtest.worlds import WEIGHTED, jobs, site
 from tests.histories import EPOCH
 
-ROOT = Path(__file__).parents[2]
-MODEL = ROOT / "models" / "rltune"
+MODEL = two_ranks.ROOT / "models" / "rltune"
 LOST = 9
 """Exit code of a first rank whose helper is gone."""
 WITHIN_S = 300.0
+LATE_S = 8.0
+"""That a rank of these tests waits for one that stands still."""
 
 
 def past_of(folder: Path) -> Past:
@@ -41,20 +42,30 @@ def past_of(folder: Path) -> Past:
     return found.switched_on(float(np.quantile(found.arrived_s, 0.9)))
 
 
-def dies(*_given: object, **_named: object) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+def lose_at(number: signal.Signals, when: str) -> None:
+    """Have this process get the signal before, while or after it trains."""
 
+    def end(*_given: object, **_named: object) -> None:
+        os.kill(os.getpid(), number)
 
-def dies_in_training(job: Job, *, ranks: Ranks, **_named: object) -> None:
-    perform(job, ranks=ranks, on_epoch=dies)
+    def end_in_training(job: Job, *, ranks: Ranks, **_named: object) -> None:
+        perform(job, ranks=ranks, on_epoch=end)
+
+    def end_after(job: Job, **named: Any) -> None:
+        perform(job, **named)
+        end()
+
+    stages = {"before": end, "training": end_in_training, "after": end_after}
+    setattr(fit_order, "perform", stages[when])  # noqa: B010
 
 
 def night(folder: Path, minutes: float, lost: str) -> None:
-    """What a rank does: the first trains, the others join in. lost: who dies, and when."""
-    ranks = join_ranks(WITHIN_S)
-    who, _, when = lost.partition(" ")
+    """What a rank does: the first trains, the others join in. lost: who, by which signal, when."""
+    who, signalled, when = lost.split()
+    two_ranks.meet(folder)
+    ranks = join_ranks(2 * WITHIN_S, LATE_S if signalled == "SIGSTOP" else WITHIN_S)
     if who == str(ranks.rank):
-        setattr(fit_order, "perform", dies if when == "before" else dies_in_training)  # noqa: B010
+        lose_at(signal.Signals[signalled], when)
     if ranks.rank:
         fit_order.join_in(ranks)
     else:
@@ -69,40 +80,21 @@ def night(folder: Path, minutes: float, lost: str) -> None:
             raise SystemExit(LOST) from error
         assert bundle is not None, text
         print(text)  # noqa: T201
-        fit_order.let_go(ranks)
+        print("let go:", fit_order.let_go(ranks))  # noqa: T201
     leave()
 
 
-def run(folder: Path, minutes: float, lost: str = "none") -> tuple[list[int], str]:
-    """Exit codes of two ranks, and what they printed."""
-    with socket.socket() as door:
-        door.bind(("127.0.0.1", 0))
-        port = door.getsockname()[1]
-    env = os.environ | {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "WORLD_SIZE": "2",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(ROOT),
-    }
-    words = (__name__, str(folder), str(minutes), lost)
-    command = [sys.executable, "-W", "ignore", "-m", *words]
-    running = [
-        subprocess.Popen(
-            command,
-            env=env | {"RANK": str(rank)},
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
+def run(folder: Path, minutes: float, lost: str = "nobody - -") -> tuple[list[int], str]:
+    """Exit codes of two ranks, and what they printed. One that stands still goes on at the end."""
+    running = two_ranks.start(__name__, str(folder), str(minutes), lost)
     try:
-        shown = "".join(process.communicate(timeout=WITHIN_S)[0] for process in running)
+        shown = running[0].communicate(timeout=WITHIN_S)[0]
+        running[1].send_signal(signal.SIGCONT)
+        shown += running[1].communicate(timeout=WITHIN_S)[0]
     finally:
         for process in running:
             process.kill()
+            process.communicate()
     return [process.returncode for process in running], shown
 
 
@@ -125,18 +117,27 @@ def test_all_ranks_stop_when_the_first_one_s_time_is_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lost", "wanted"),
     [
-        ("1 before", [LOST, -signal.SIGKILL]),
-        ("1 training", [LOST, -signal.SIGKILL]),
-        ("0 training", [-signal.SIGKILL, 1]),
+        ("1 SIGKILL before", [LOST, -signal.SIGKILL]),
+        ("1 SIGKILL training", [LOST, -signal.SIGKILL]),
+        ("0 SIGKILL training", [-signal.SIGKILL, 1]),
+        ("1 SIGSTOP before", [LOST, 1]),
+        ("1 SIGSTOP training", [LOST, 1]),
     ],
 )
-def test_a_rank_that_dies_ends_the_training_of_all(
+def test_a_rank_that_dies_or_stands_still_ends_the_training_of_all(
     tmp_path: Path, lost: str, wanted: list[int]
 ) -> None:
     codes, shown = run(tmp_path, 5.0, lost)
     assert codes == wanted, shown
     assert "another rank of this training is gone" in shown
     assert not (tmp_path / "made").exists()
+
+
+def test_a_rank_that_dies_after_the_training_costs_the_night_nothing(tmp_path: Path) -> None:
+    codes, shown = run(tmp_path, 5.0, "1 SIGKILL after")
+    assert codes == [0, -signal.SIGKILL], shown
+    assert "let go: another rank of this training is gone" in shown
+    load_actor(tmp_path / "made")
 
 
 def test_a_rank_that_was_not_started_as_one_says_what_is_missing(
@@ -148,9 +149,16 @@ def test_a_rank_that_was_not_started_as_one_says_what_is_missing(
         CliRunner().invoke(app, ["tune", "--distributed"], catch_exceptions=False)
 
 
-@pytest.mark.parametrize("world", ["1", "2"])
-def test_the_first_rank_goes_on_alone_after_it_left(world: str) -> None:
-    assert Ranks(0, int(world)).from_first("own") == "own"
+def test_the_first_rank_trains_alone_after_it_left(tmp_path: Path) -> None:
+    past = past_of(tmp_path)
+    with patch.multiple(fit_order, EPOCHS=1, BATCHES=5):
+        bundle, _ = fit_order.fit_order(
+            past.known(), past, MODEL, load_predictor(shipped_predictor()), tmp_path / "made",
+            minutes=5.0, seed=1, report=lambda _part: None, ranks=Ranks(0, 2),
+        )  # fmt: skip
+    assert bundle is not None
+    assert "ranks" not in load_actor(bundle).card.training.machine
+    assert fit_order.let_go(Ranks(0, 2)) == ""
 
 
 if __name__ == "__main__":
