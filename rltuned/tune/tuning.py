@@ -15,7 +15,7 @@ from rltuned.errors import ModelError, TooLittleError, TraceError
 from rltuned.policies.actor import Actor, load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import Predictor
-from rltuned.train.predictor import FEWEST_JOBS, Fitted, fit
+from rltuned.train.predictor import Fitted, fit
 from rltuned.tune.candidates import Choice, Course, Daemon, Entrant, Family, Lesson, pick
 from rltuned.tune.exam import Difference, JobScores, difference, pooled, power_of, verdict
 from rltuned.tune.night import Asked, Examined, Figures, Night, split_of
@@ -129,13 +129,12 @@ class NightRun:
         jobs = past.known()
         if not self._asked.learn:
             return None
-        if len(jobs) < FEWEST_JOBS:
-            self._left_out["the site's predictor"] = (
-                f"{len(jobs)} jobs had ended; at least {FEWEST_JOBS} are needed"
-            )
-            return None
         self._report("fitting the predictor", self._used())
-        return fit(jobs, begin=self._asked.shipped, seed=self._asked.seed)
+        try:
+            return fit(jobs, begin=self._asked.shipped, seed=self._asked.seed)
+        except TraceError as error:
+            self._left_out["the site's predictor"] = str(error)
+            return None
 
     def _families(self, early: Fitted | None) -> list[Family]:
         asked, rules = self._asked, BASELINES

@@ -216,6 +216,17 @@ def test_too_few_jobs_tune_nothing(tmp_path: Path, config: Path) -> None:
 
 
 @pytest.mark.usefixtures("quick")
+def test_a_predictor_with_too_few_jobs_is_left_out(
+    tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of those that had ended, only what had ended at the last submission is an example."""
+    monkeypatch.setattr("rltuned.train.predictor.FEWEST_JOBS", JOBS)
+    found = tuned(config, saved(tmp_path), "--dry-run")
+    assert f"at least {JOBS}" in found["left_out"]["the site's predictor"]
+    assert [c["name"] for c in found["candidates"]] == ["delay"]
+
+
+@pytest.mark.usefixtures("quick")
 def test_a_night_that_breaks_off_counts_as_failed(
     tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
