@@ -12,6 +12,7 @@ with an empty memory, and its figures are of all jobs.
   clusters; `site` was fitted to the first half of the ground's jobs, and is measured on the second
   half as well.
 - `rltune`: the network, which corrects `delay`, with the same knowledge.
+- `delay-x3`: `delay` at three times the stretch, the like of a network that only asks for more.
 `limits` plays what a good time limit is worth to its user: of a tenth of the jobs, drawn at random,
 the limit becomes GOOD times the run time, rounded up to what people write, and their wait is
 compared with their own before.
@@ -41,6 +42,7 @@ from scripts.studies.plays import ORDERS, STRENGTHS, Outcome, Row, known, mean, 
 RESULTS = Path("docs/data/run-times.jsonl")
 LOAD = 0.9
 LOADS = (0.9, 0.7, 1.1)
+LONGER = ("delay-x3", "shipped")
 GOOD, GOOD_SHARE, GOOD_GROUNDS = 1.5, 0.1, ("helios-venus", "philly-nov-1")
 FIGURES = ("wait_s", "later_wait_s", "wait_p99_s", "wait_max_s", "bsld")
 
@@ -60,7 +62,8 @@ class Run:
 def runs(_: argparse.Namespace) -> Iterator[Run]:
     """Copy by copy, so that an interrupted study is whole in fewer copies."""
     for load, copy in product(LOADS, range(1, COPIES + 1)):
-        for (ground, strength), order in product(product(GROUNDS, STRENGTHS), ORDERS):
+        orders = (*ORDERS, LONGER) if load == LOAD else ORDERS
+        for (ground, strength), order in product(product(GROUNDS, STRENGTHS), orders):
             if (ground, strength) != ("testbed", "weak"):  # the testbed's own limits are weak
                 yield Run(ground, strength, copy, *order, load=load)
 
@@ -151,14 +154,15 @@ def table(asked: argparse.Namespace) -> None:
 
 
 def network(asked: argparse.Namespace) -> None:
-    """The network as a multiple of the rule with the same knowledge: means over copies."""
+    """Network and LONGER as multiples of the rule with the same knowledge: means over copies."""
     found = known(RESULTS, Run)
     pairs: dict[tuple[str, str, str], list[tuple[Row, Row, Row]]] = defaultdict(list)
     for run, row in found.items():
         rule, base = replace(run, policy="delay"), replace(run, policy="fcfs", knowledge="limit")
-        of_load = run.policy == "rltune" and run.load == asked.load
+        of_load = run.policy in {"rltune", LONGER[0]} and run.load == asked.load
         if of_load and rule in found and base in found:
-            pairs[run.limits, run.knowledge, run.ground].append((row, found[rule], found[base]))
+            knows = run.knowledge if run.policy == "rltune" else f"{run.knowledge}, {run.policy}"
+            pairs[run.limits, knows, run.ground].append((row, found[rule], found[base]))
     plays.head("limits, predictor, ground", "copies", "wait", "p99", "longest", "slowdown",
                "writes")  # fmt: skip
     totals: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
