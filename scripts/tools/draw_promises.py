@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from scripts.tools.draw_results import STYLE
+from scripts.tools.draw_results import picture
 
 DATA = Path(__file__).resolve().parents[2] / "docs" / "data" / "tune-blind.jsonl"
-_WIDTH, _LEFT, _PANEL, _TOP, _ROW = 760, 120, 600, 66, 46
+_LEFT, _PANEL, _TOP, _ROW = 120, 600, 66, 46
 _LOW, _HIGH, _TICKS = -0.45, 0.30, (-0.4, -0.3, -0.2, -0.1, 0.0, 0.1, 0.2)
 _TITLE = "Mean wait promised by the exam, and mean wait of the fortnight that followed"
 
@@ -21,11 +21,7 @@ def promises() -> str:
     nights = [json.loads(line) for line in DATA.read_text().splitlines()]
     kept = [night for night in nights if night["promoted"]]
     height = _TOP + _ROW * len(kept) + 8
-    size = f'width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}"'
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title">',
-        f'<title id="title">{_TITLE}</title>',
-        f"<style>{STYLE}.later{{stroke:#bc4c00;stroke-width:3;opacity:.45}}</style>",
         '<text x="10" y="20" font-weight="600">Change of the mean wait, 95 % intervals</text>',
         '<circle class="dot" cx="332" cy="16" r="4.5"/><text x="342" y="20">promised</text>',
         '<circle class="saf" cx="432" cy="16" r="4.5"/><text x="442" y="20">came true</text>',
@@ -39,7 +35,7 @@ def promises() -> str:
         parts.append(f'<text x="10" y="{y + 16}">world {night["seed"]}</text>')
         parts += _mark(night["promised"], y + 4, "span", "dot")
         parts += _mark(night["later"], y + 20, "later", "saf")
-    return "\n".join([*parts, "</svg>"]) + "\n"
+    return picture(height, _TITLE, parts, ".later{stroke:#bc4c00;stroke-width:3;opacity:.45}")
 
 
 def _x(change: float) -> float:

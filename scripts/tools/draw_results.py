@@ -36,7 +36,7 @@ BOUNDS = {
 }
 """Stretch, and max_delay in days, of the daemon; the others are played without bounds."""
 COPIES = 4
-_WIDTH, _ROW, _TOP = 760, 30, 62
+WIDTH, _ROW, _TOP = 760, 30, 62
 _LEFT, _PANEL, _GAP = 210, 240, 40
 _AXES = {
     "mean wait": (0.1, 0.25, 0.5, 1.0, 2.0, 4.0),
@@ -157,11 +157,7 @@ def results() -> str:
     """The picture: mean and longest wait of `delay` and SAF as multiples of FCFS's."""
     drawn = [cell for cell in cells() if cell.load == DRAWN]
     height = _TOP + _ROW * len(drawn) + 34
-    size = f'width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}"'
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title">',
-        f'<title id="title">{_TITLE}</title>',
-        f"<style>{STYLE}</style>",
         f'<text x="10" y="20" font-weight="600">Waits at load {DRAWN}, FCFS = 1</text>',
         '<circle class="dot" cx="262" cy="16" r="4.5"/><text x="272" y="20">delay</text>',
         '<circle class="saf" cx="332" cy="16" r="4.5"/><text x="342" y="20">SAF, no bounds</text>',
@@ -175,7 +171,18 @@ def results() -> str:
         parts.append(f'<text x="10" y="{_TOP + row * _ROW + 22}">{GROUNDS[one.ground]}</text>')
     note = "left of 1 is better; bars: 95 % interval over four copies with moved submit times"
     parts.append(f'<text class="small" x="10" y="{height - 8}">{note}</text>')
-    return "\n".join([*parts, "</svg>"]) + "\n"
+    return picture(height, _TITLE, parts)
+
+
+def picture(height: int, title: str, parts: Sequence[str], style: str = "") -> str:
+    """An SVG of WIDTH with its title and STYLE, and more style."""
+    size = f'width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title">',
+        f'<title id="title">{title}</title>',
+        f"<style>{STYLE}{style}</style>",
+    )
+    return "\n".join([*head, *parts, "</svg>"]) + "\n"
 
 
 def _x(left: float, ratio: float, name: str) -> float:
