@@ -207,7 +207,7 @@ FIELDS: dict[str, tuple[Seen, Any]] = {
     "array": (_array, ("{id}", 10, 3)),
     "array_gaps": (_array, ("{id}", 5, None)),
     "array_split": (_array, ("{id}_[0-1,3,5]", 4, None)),
-    "het": (lambda j: (j.address, j.het_job_id == j.job_id, j.het_offset), ("{id}+0", True, 0)),
+    "het": (lambda j: (j.address, j.het_job_id == j.job_id), ("{id}+0", True)),
 }
 
 

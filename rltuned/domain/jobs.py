@@ -152,7 +152,6 @@ class PendingJob:
     dependency: str = ""
     array: ArrayInfo | None = None
     het_job_id: JobId | None = None
-    het_offset: int = 0
     cron: bool = False
     required_nodes: tuple[NodeName, ...] = ()
     excluded_nodes: tuple[NodeName, ...] = ()

@@ -23,7 +23,6 @@ class Record(NamedTuple):
     held_by: str = ""
     array: ArrayInfo | None = None
     het_job_id: JobId | None = None
-    het_offset: int = 0
 
 
 def read_record(row: JobRow | WatchRow, tasks: list[str], pending_records: int) -> Record:
@@ -35,11 +34,11 @@ def read_record(row: JobRow | WatchRow, tasks: list[str], pending_records: int) 
     submitted, listed = parse_epoch(row.submittime), read_tasks(tasks)
     if submitted is None:
         raise ValueError("no submit time")
-    het_id, offset = None, 0
-    where = address(job_id, array_id, listed, pending_records)
+    het_id, where = None, address(job_id, array_id, listed, pending_records)
     if not absent(row.hetjobid) and row.hetjobid != "0":
-        het_id, offset = parse_job_id(row.hetjobid), parse_number(row.hetjoboffset)
-        where = f"{het_id}+{offset}"  # a leader's bare id would mean all components
+        het_id = parse_job_id(row.hetjobid)
+        # a leader's bare id would mean all components
+        where = f"{het_id}+{parse_number(row.hetjoboffset)}"
     array = None
     if listed is not None:
         array = ArrayInfo(array_id, listed.count, listed.throttle, listed.text)
@@ -52,7 +51,6 @@ def read_record(row: JobRow | WatchRow, tasks: list[str], pending_records: int) 
         held_by=_HOLDERS.get(row.reason, ""),
         array=array,
         het_job_id=het_id,
-        het_offset=offset,
     )
 
 

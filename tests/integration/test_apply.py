@@ -224,7 +224,7 @@ def test_het_component_alone_is_touched(slurm: SlurmLab) -> None:
     before = it.observe()
     head = job(before, leader)
     assert results(it.apply(Plan((set_priority(head, 4_000),)))) == [Result.APPLIED]
-    component = next(j for j in it.observe().pending if j.het_offset == 1)
+    component = next(j for j in it.observe().pending if j.address == f"{leader}+1")
     assert component.priority == job(before, component.job_id).priority
     assert results(it.apply(Plan((Release(target(head), 4_000, 0),)))) == [Result.APPLIED]
 
