@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 LEVEL: Final = (2.5, 97.5)
 """Percentiles of a 95% interval."""
+STUDENT: Final = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+"""The 97.5% point of Student's t by the number of repeats, from two on; numpy has none."""
 OF_WINDOWS, OF_STRETCHES, OF_QUANTILES = 10_000, 2_000, 400
 """How often the units are drawn."""
 FEWEST: Final = 6

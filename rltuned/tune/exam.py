@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 from rltuned.backtest.past import Past
 from rltuned.sim.metrics import slowdown
 from rltuned.sim.play import Played
-from rltuned.stats import DAY_S, FEWEST, OF_STRETCHES, FloatArray, Stretches, drawn, interval
+from rltuned.stats import (
+    DAY_S,
+    FEWEST,
+    OF_STRETCHES,
+    STUDENT,
+    FloatArray,
+    Stretches,
+    drawn,
+    interval,
+)
 
 TAIL: Final = 0.99
 LARGE_SHARE: Final = 0.05
@@ -27,8 +36,6 @@ LEAST: Final = 0.01
 _FLOOR_S: Final = 1.0
 """Added to every wait, for days on which no job waits."""
 NORMAL: Final = 1.96
-STUDENT: Final = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}
-"""By the number of copies: standard errors of a mean within which 95% lie."""
 POWER: Final = NORMAL + 0.84
 """A change of so many standard errors is found by four of five exams."""
 
@@ -206,7 +213,7 @@ def _pooled(
     spans = [np.log1p(around) for _, around, _ in copies if around is not None]
     within = float(np.mean([(high - low) / 2 for low, high in spans])) if spans else 0.0
     between = float(logs.std(ddof=1)) / math.sqrt(len(logs))
-    reach = math.hypot(within, STUDENT[len(logs)] * between)
+    reach = math.hypot(within, STUDENT[len(logs) - 2] * between)
     return float(logs.mean()), reach, math.hypot(within / NORMAL, between)
 
 

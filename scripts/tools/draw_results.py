@@ -11,11 +11,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from rltuned.core.order import DEFAULT
+from rltuned.stats import STUDENT
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "docs" / "data" / "delays.jsonl"
@@ -50,10 +51,6 @@ text{font:13px system-ui,sans-serif;fill:#1f2328}.small{font-size:11px;fill:#596
 .dot{fill:#0969da}.saf{fill:none;stroke:#bc4c00;stroke-width:2}
 @media(prefers-color-scheme:dark){text{fill:#f0f6fc}.small{fill:#9198a1}.grid{stroke:#3d444d}
 .zero{stroke:#9198a1}.span{stroke:#4493f8}.dot{fill:#4493f8}.saf{stroke:#f0883e}}"""
-
-
-STUDENT: Final = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-"""The 97.5% point of Student's t by degrees of freedom less one; numpy has none."""
 
 
 @dataclass(frozen=True)
