@@ -109,9 +109,6 @@ def policy_of(name: str, jobs: Sequence[TraceJob]) -> Policy:
     """A policy of ORDERS, or a rule."""
     if name == "rltune":
         return load_actor(Path("models", name))
-    if name == "delay-x3":
-        rule = BASELINES["delay"]
-        return Baseline(name, rule.score, lambda matrix: 3.0 * rule.delay_s(matrix))
     return BASELINES.get(name) or clairvoyant(jobs, PLAN_SCALE)
 
 

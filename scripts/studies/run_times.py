@@ -32,6 +32,8 @@ from pathlib import Path
 
 import numpy as np
 
+from rltuned.core.order import Order
+from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import Predictor
 from rltuned.sim.limits import round_up
 from rltuned.sim.trace import TraceJob
@@ -42,7 +44,7 @@ from scripts.studies.plays import ORDERS, STRENGTHS, Outcome, Row, known, mean, 
 RESULTS = Path("docs/data/run-times.jsonl")
 LOAD = 0.9
 LOADS = (0.9, 0.7, 1.1)
-LONGER = ("delay-x3", "shipped")
+LONGER, STRETCHED = ("delay-x3", "shipped"), Order(stretch=3 * Order().stretch)
 GOOD, GOOD_SHARE, GOOD_GROUNDS = 1.5, 0.1, ("helios-venus", "philly-nov-1")
 FIGURES = ("wait_s", "later_wait_s", "wait_p99_s", "wait_max_s", "bsld")
 
@@ -88,6 +90,8 @@ def played(run: Run, jobs: tuple[TraceJob, ...]) -> Outcome:
     """The run with these jobs."""
     cluster, _ = trace_of(run.ground, run.load, run.copy)
     predictor = predictor_of(run.ground, run.limits, run.copy, run.knowledge, run.load)
+    if run.policy == LONGER[0]:
+        return plays.play(cluster, jobs, BASELINES["delay"], order=STRETCHED, predictor=predictor)
     return plays.play(cluster, jobs, plays.policy_of(run.policy, jobs), predictor=predictor)
 
 
