@@ -85,7 +85,8 @@ def fit_order(
             raise
     return out, (
         f"order of {model.name} trained on by PPO for {epochs} epochs (at most {minutes:g} minutes)"
-        f" in windows of {size} of the {len(jobs)} jobs that had ended before the switch"
+        f"{ranks.words} in windows of {size} of the {len(jobs)} jobs that had ended before the "
+        "switch"
     )
 
 
@@ -101,7 +102,7 @@ def join_in(ranks: Ranks) -> None:
 
 
 def let_go(ranks: Ranks) -> str:
-    """The first rank needs the others no more. What it hears of one that is gone, or nothing."""
+    """The first rank needs the others no more. What is wrong where one is gone, else nothing."""
     try:
         ranks.work(None)
     except ModelError as error:

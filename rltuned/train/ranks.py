@@ -45,6 +45,11 @@ class Ranks:
     world: int = 1
     idle: dist.ProcessGroup | None = None
 
+    @property
+    def words(self) -> str:
+        """How many, for people; empty = one."""
+        return f" on {self.world} ranks" if self.world > 1 else ""
+
     def present(self) -> "Ranks":
         """These; ALONE after leave()."""
         return self if self.world == 1 or dist.is_initialized() else ALONE

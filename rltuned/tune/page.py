@@ -26,6 +26,7 @@ def page_of(night: Night, found: Mapping[str, Any]) -> str:
     terms = [(k.replace("_", " "), str(v)) for k, v in found["asked"].items()]
     terms += [
         ("record", f"{record['jobs']} jobs, {record['begin']} to {record['until']}"),
+        ("users", str(record["users"])),
         ("sources", record["sources"]["text"]),
         ("lesson from, to", f"{record['lesson']}, {record['gap']}"),
         ("exam from", record["exam"]),

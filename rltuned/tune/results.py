@@ -47,6 +47,7 @@ def document(night: Night, asked: Mapping[str, Any], sources: Sources) -> dict[s
             "until": utc(past.until),
             "jobs": int(past.scored.sum()),
             "exam_jobs": int(past.later.sum()),
+            "users": len({past.jobs[i].user for i in past.scored.nonzero()[0]}),
             "sources": {**asdict(sources), "text": sources.words},
         },
         "power": None

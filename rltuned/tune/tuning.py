@@ -67,7 +67,7 @@ class NightRun:
         self._began = clock()
         self._left_out: dict[str, str] = {}
         self._usable: list[Path] = []  # networks that load
-        self._imitated: list[str] = []  # what PPO began from, in words
+        self._learned: list[str] = []  # of imitation and PPO, in words
         self._plays = 0
         self._reserved = 0.0
 
@@ -116,7 +116,7 @@ class NightRun:
             taken=picked.choice.entrant if picked and not picked.why else None,
             why=why if picked is None else picked.why,
             power=power,
-            plain=(*self._imitated, *_plain(sat, exam)),
+            plain=(*self._learned, *_plain(sat, exam)),
             fitted=late,
             left_out=dict(self._left_out),
             plays=self._plays,
@@ -188,6 +188,7 @@ class NightRun:
         if bundle is None:
             self._left_out[name] = words
             return []
+        self._learned.append(f"PPO: {words}.")
         policy: tuple[Policy, ...] = (load_actor(bundle),)
         return [Family(name, policy, early.predictor, site_predictor=True, bundle=bundle)]
 
@@ -203,9 +204,9 @@ class NightRun:
         except (FloatingPointError, ModelError, TraceError) as error:
             self._left_out[IMITATION] = str(error)
             return network
-        self._imitated = [
+        self._learned.append(
             f"PPO began from {network.name} after it had learned from Slurm: {words}."
-        ]
+        )
         return out
 
     def _copies(self, exam: Course, best: Entrant) -> list[Difference]:

@@ -143,6 +143,7 @@ def test_a_better_order_is_proposed_then_promoted_and_then_kept(
     dry = tuned(config, site, "--dry-run", "--report", str(tmp_path / "page"))
     assert dry["verdict"] == "proposed"
     assert dry["calibration"]["verdict"] == "close"
+    assert dry["record"]["users"] == 7
     assert dry["generation"] is None
     assert store.names() == []
     assert not (tmp_path / "state").exists()
@@ -366,5 +367,6 @@ def test_ppo_of_a_night_begins_from_what_imitates_the_site_s_slurm(
     found = tuned(config, saved(tmp_path), "--dry-run", "--minutes", "30")
     assert found["verdict"] in {"kept", "proposed"}
     assert "PPO began from rltune after it had learned from Slurm" in " ".join(found["plain"])
+    assert "PPO: order of imitated trained on by PPO for 2 epochs" in " ".join(found["plain"])
     names = [c["name"] for c in found["candidates"]]
     assert any(n.startswith("the network trained on by PPO") for n in names), found["left_out"]
