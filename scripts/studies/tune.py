@@ -302,9 +302,10 @@ def traces(number: int, minutes: float) -> Iterator[dict[str, Any]]:
         jobs = finish(read_philly_csv(path), path, limits="informative", seed=1).jobs
     ground = recorded(cluster, loaded(jobs, cluster, LOAD).jobs)
     days = (ground.runs[-1].submit_s - EPOCH) / DAY_S
-    later = min(LATER_DAYS, days / 4)
+    later = min(LATER_DAYS, days / 5)
+    record_days = min(RECORD_DAYS, days - later)
     networks = (Path("models", "rltune"),)
-    plan = Plan(1, min(RECORD_DAYS, days - later), later, later, minutes, networks)
+    plan = Plan(1, record_days, min(EXAM_DAYS, record_days / 2), later, minutes, networks)
     begin = days - later - plan.record_days
     rows = nightly(("traces", number), incumbent(), ground, begin, plan)
     yield from ({"trace": name, "days": plan.record_days} | row for row in rows)
